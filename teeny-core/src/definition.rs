@@ -14,7 +14,10 @@ use crate::scalar::Scalar;
 pub use crate::scalar::lowest;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+use crate::tensor::index::flat_positions;
+use crate::tensor::linalg::triangle;
 use crate::tensor::reduce::cum_max;
+use crate::tensor::view::framed;
 use crate::tensor::{Tensor, map};
 use crate::validate;
 
@@ -62,6 +65,9 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
         Op::Contiguous { x } => contiguous(x, device)?,
         Op::TopK { x, axis, k, largest } => topk(x, axis, k, largest)?,
         Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
+        Op::Pad { x, widths, value } => finish(framed(x, widths, value)?)?.into(),
+        Op::Tri { x, diagonal, upper } => finish(triangle(x, diagonal, upper)?)?.into(),
+        Op::Positions { indices, sizes } => finish(flat_positions(indices, sizes)?)?.into(),
         Op::Softmax { x, axis } => softmax(x, axis)?.into(),
         Op::LogSoftmax { x, axis } => log_softmax(x, axis)?.into(),
         Op::SoftmaxGrad { y, g, axis } => softmax_grad(y, g, axis)?.into(),

@@ -32,6 +32,12 @@ pub(crate) fn contiguous(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     Ok(storage)
 }
 
+/// Bytes of the result that several tensors are joined to at once: they stay in L1, and their lines
+/// are written almost in order.
+const BAND_BYTES: usize = 4 << 10;
+/// Tensors that are joined at once.
+const MAX_JOINED: usize = 16;
+
 /// The tensors one after another along `axis`, of the sizes `shape` together.
 pub(crate) fn cat(
     cpu: &Cpu,
@@ -40,6 +46,9 @@ pub(crate) fn cat(
     shape: &Shape,
 ) -> Result<StorageRef> {
     let storage = cpu.alloc(shape.numel(), tensors[0].dtype())?;
+    if join(tensors, axis, shape, &storage)? {
+        return Ok(Arc::new(storage));
+    }
     let mut strides = [0; 8];
     let to = Layout::contiguous(*shape);
     strides[..to.ndim()].copy_from_slice(to.strides());
@@ -53,6 +62,69 @@ pub(crate) fn cat(
         start += part.shape()[axis];
     }
     Ok(Arc::new(storage))
+}
+
+/// Joins tensors whose rows, the axes from `axis` on, are contiguous and evenly apart, band by band
+/// of the result, so that its memory is written once and in order. False if others are among them,
+/// or too many.
+fn join(tensors: &[&Tensor], axis: usize, shape: &Shape, out: &CpuStorage) -> Result<bool> {
+    let size = tensors[0].dtype().size();
+    let rows: usize = shape[..axis].iter().product();
+    let row = shape[axis..].iter().product::<usize>() * size;
+    // Long rows are better split into pieces.
+    if rows < 2 || row > PIECE_BYTES || tensors.len() > MAX_JOINED {
+        return Ok(false);
+    }
+    // The first row of each, the distance between rows and the length of one, in bytes.
+    let mut parts = [(Shared(std::ptr::null_mut()), 0, 0); MAX_JOINED];
+    for (part, tensor) in parts.iter_mut().zip(tensors) {
+        let view = View::of(tensor)?;
+        let Some(step) = row_step(&view, axis) else { return Ok(false) };
+        let bytes = view.shape[axis..].iter().product::<usize>() * size;
+        *part = (Shared(view.ptr.cast_mut()), step * size as isize, bytes);
+    }
+    let parts = &parts[..tensors.len()];
+    let band = (BAND_BYTES / row.max(1)).max(1);
+    let to = Shared(out.ptr());
+    let least = Cost::bytes(2).times(row).steps(2 * parts.len()).range(rows);
+    for_each_range(rows, least, |range| {
+        for first in range.clone().step_by(band) {
+            let count = band.min(range.end - first);
+            let mut to = to.get().wrapping_add(first * row);
+            for &(from, step, bytes) in parts {
+                let from = from.get().wrapping_offset(first as isize * step);
+                // SAFETY: `validate::cat` has checked the sizes, `View::of` the views; these rows
+                // of the result, which is new, belong to this range.
+                unsafe { copy_each(from, to, [step, row as isize], count, bytes) };
+                to = to.wrapping_add(bytes);
+            }
+        }
+    });
+    Ok(true)
+}
+
+/// Elements from one row to the next, if the axes from `axis` on are contiguous and those before are
+/// traversed evenly.
+fn row_step(view: &View, axis: usize) -> Option<isize> {
+    let (mut step, mut outer) = (1, None);
+    for a in (0..view.shape.ndim()).rev() {
+        let size = view.shape[a];
+        if size == 1 {
+            continue;
+        }
+        // The outer axes set the step by the innermost of them.
+        let expected = if a >= axis { step } else { outer.unwrap_or(view.strides[a]) };
+        if view.strides[a] != expected {
+            return None;
+        }
+        match a >= axis {
+            true => step *= size as isize,
+            false => outer = Some(expected * size as isize),
+        }
+    }
+    // The step of the innermost outer axis.
+    let near = (0..axis).rev().find(|&a| view.shape[a] != 1);
+    Some(near.map_or(step, |a| view.strides[a]))
 }
 
 /// The elements as bytes, row-major.
@@ -257,6 +329,12 @@ unsafe fn copy_rows<T: Copy>(axes: &[Axis], from: Shared<T>, to: Shared<T>, elem
             unsafe {
                 let mut a = from.get().offset(a + row * before.from + column * last.from);
                 let mut b = to.get().offset(b + row * before.to + column * last.to);
+                if (last.from, last.to) == (1, 1) {
+                    let size = size_of::<T>();
+                    let steps = [before.from, before.to].map(|step| step * size as isize);
+                    copy_each(a.cast(), b.cast(), steps, height, len * size);
+                    continue;
+                }
                 for _ in 0..height {
                     copy_row(a, last.from, b, last.to, len);
                     a = a.wrapping_offset(before.from);
@@ -272,7 +350,7 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
     // SAFETY: by contract of `copy_view`.
     unsafe {
         match (step, to_step) {
-            (1, 1) => std::ptr::copy_nonoverlapping(from, to, n),
+            (1, 1) => copy_bytes(from.cast(), to.cast(), n * size_of::<T>()),
             (0, 1) => std::slice::from_raw_parts_mut(to, n).fill(*from),
             // Known steps are vectorised.
             (-1, 1) => (0..n).for_each(|i| *to.add(i) = *from.sub(i)),
@@ -283,6 +361,107 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
                 }
             }
         }
+    }
+}
+
+/// Bytes from which a call of `memcpy` is no slower than a loop of moves.
+pub(crate) const LONG_COPY: usize = 512;
+/// Distances from a source to its destination, modulo a page, at which `rep movsb`, the C library's
+/// copy of more than 2 KiB, takes ten times as long on AMD's Zen 3 and 4: each load waits for a store.
+const ALIASED: std::ops::Range<usize> = 1..64;
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Copies `bytes >= 64` bytes.
+///
+/// # Safety
+/// Both are valid for that many bytes and do not overlap.
+pub(crate) unsafe fn copy_long(from: *const u8, to: *mut u8, bytes: usize) {
+    let distance = to.addr().wrapping_sub(from.addr()) % PAGE;
+    // SAFETY: passed on.
+    unsafe {
+        match ALIASED.contains(&distance) {
+            true => copy_by::<64>(from, to, bytes),
+            false => std::ptr::copy_nonoverlapping(from, to, bytes),
+        }
+    }
+}
+
+/// Copies `bytes >= W` bytes by moves of `W` bytes, the last of which may overlap the one before: no
+/// call, and no loop over the rest.
+///
+/// # Safety
+/// Both are valid for that many bytes and do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy_by<const W: usize>(from: *const u8, to: *mut u8, bytes: usize) {
+    let last = bytes - W;
+    let mut at = 0;
+    // SAFETY: by contract; an array of bytes has no alignment.
+    unsafe {
+        while at < last {
+            to.add(at).cast::<[u8; W]>().write(from.add(at).cast::<[u8; W]>().read());
+            at += W;
+        }
+        to.add(last).cast::<[u8; W]>().write(from.add(last).cast::<[u8; W]>().read());
+    }
+}
+
+/// Copies a row of `bytes` bytes, which may be few.
+///
+/// # Safety
+/// Both are valid for that many bytes and do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: passed on.
+    unsafe {
+        match bytes {
+            LONG_COPY.. => copy_long(from, to, bytes),
+            32.. => copy_by::<32>(from, to, bytes),
+            8.. => copy_by::<8>(from, to, bytes),
+            2.. => copy_by::<2>(from, to, bytes),
+            1 => to.write(from.read()),
+            0 => {}
+        }
+    }
+}
+
+/// Copies `count` rows of `bytes` bytes, which begin `steps` bytes apart at `from` and at `to`.
+///
+/// # Safety
+/// All rows of both are valid, and none overlaps another one of the destination.
+pub(crate) unsafe fn copy_each(
+    from: *const u8,
+    to: *mut u8,
+    steps: [isize; 2],
+    count: usize,
+    bytes: usize,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        match bytes {
+            LONG_COPY.. => each_by(from, to, steps, count, |from, to| copy_long(from, to, bytes)),
+            32.. => each_by(from, to, steps, count, |from, to| copy_by::<32>(from, to, bytes)),
+            16.. => each_by(from, to, steps, count, |from, to| copy_by::<16>(from, to, bytes)),
+            8.. => each_by(from, to, steps, count, |from, to| copy_by::<8>(from, to, bytes)),
+            4.. => each_by(from, to, steps, count, |from, to| copy_by::<4>(from, to, bytes)),
+            2.. => each_by(from, to, steps, count, |from, to| copy_by::<2>(from, to, bytes)),
+            1 => each_by(from, to, steps, count, |from, to| to.write(from.read())),
+            0 => {}
+        }
+    }
+}
+
+#[inline(always)]
+fn each_by(
+    mut from: *const u8,
+    mut to: *mut u8,
+    steps: [isize; 2],
+    count: usize,
+    copy: impl Fn(*const u8, *mut u8),
+) {
+    for _ in 0..count {
+        copy(from, to);
+        (from, to) = (from.wrapping_offset(steps[0]), to.wrapping_offset(steps[1]));
     }
 }
 

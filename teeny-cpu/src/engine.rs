@@ -5,7 +5,9 @@
 use crate::device::Cpu;
 use crate::fused::{Row, attention, cross_entropy, norm, softmax};
 use crate::storage::View;
-use crate::{conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan, sort};
+use crate::{
+    border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan, sort,
+};
 use std::sync::Arc;
 use teeny_core::{
     DType, Device, DeviceInfo, Error, Op, Outputs, Result, Shape, Stats, StorageRef, Tensor,
@@ -121,6 +123,13 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(copy::contiguous(cpu, &View::of(x)?).map(|y| Arc::new(y) as StorageRef))
         }
         Op::Cat { tensors, axis } => returned(copy::cat(cpu, tensors, axis, &shape())),
+        Op::Pad { x, widths, value } => returned(
+            border::pad(cpu, x, widths, value, &shape()).map(|y| Arc::new(y) as StorageRef),
+        ),
+        Op::Tri { x, diagonal, upper } => {
+            returned(border::tri(cpu, x, diagonal, upper).map(|y| Arc::new(y) as StorageRef))
+        }
+        Op::Positions { indices, sizes } => returned(index::flat_positions(cpu, indices, sizes)),
         Op::Softmax { x, axis } => returned(softmax::rows(cpu, Row::Softmax, x, None, axis)),
         Op::LogSoftmax { x, axis } => returned(softmax::rows(cpu, Row::LogSoftmax, x, None, axis)),
         Op::SoftmaxGrad { y, g, axis } => {

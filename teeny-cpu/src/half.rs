@@ -3,12 +3,12 @@
 //! The naive form is `y[i] = f32::from(x[i])`. A bf16 is the upper half of an f32, so converting it
 //! is a shift, and rounding to it an addition. The exponent of an f16 is moved, by an addition of
 //! f32 where it is subnormal (Giesen 2012, "half to float done quick"). There is no branch, so that
-//! the compiler vectorises all of it. Knows no operation: rows are converted piece by piece while
+//! the compiler vectorises all of it. Levels with instructions for f16 convert whole vectors by them. Knows no operation: rows are converted piece by piece while
 //! they are in L1.
 
 use crate::simd::{F32s, Level, Work, for_pairs};
 use crate::typed::{slice, slice_mut};
-use teeny_core::DType;
+use teeny_core::{DType, f16};
 
 /// Converts `n` stored floats of 16 bits to f32.
 ///
@@ -73,7 +73,15 @@ impl Work for WidenF16<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        for_pairs(self.1, self.0, |y, x| {
+        let whole =
+            if V::NATIVE { self.0.len().min(self.1.len()) / V::LANES * V::LANES } else { 0 };
+        for i in (0..whole).step_by(V::LANES) {
+            // SAFETY: whole vectors inside both.
+            unsafe {
+                V::load_half::<f16>(self.0.as_ptr().add(i)).store(self.1.as_mut_ptr().add(i).cast())
+            };
+        }
+        for_pairs(&mut self.1[whole..], &self.0[whole..], |y, x| {
             let (sign, rest) = (u32::from(x & 0x8000) << 16, u32::from(x & 0x7fff) << 13);
             let normal = rest + (112 << 23);
             // 2^-14 plus the fraction, less 2^-14: the exponent follows.
@@ -92,7 +100,15 @@ impl Work for RoundF16<'_> {
     fn run<V: F32s>(self) {
         /// 1/2: the last place of its sum with a subnormal f16 is that of the f16.
         const HALF: u32 = 126 << 23;
-        for_pairs(self.1, self.0, |y, x| {
+        let whole =
+            if V::NATIVE { self.0.len().min(self.1.len()) / V::LANES * V::LANES } else { 0 };
+        for i in (0..whole).step_by(V::LANES) {
+            // SAFETY: whole vectors inside both.
+            unsafe {
+                V::load(self.0.as_ptr().add(i).cast()).store_half::<f16>(self.1.as_mut_ptr().add(i))
+            };
+        }
+        for_pairs(&mut self.1[whole..], &self.0[whole..], |y, x| {
             let (sign, rest) = (x >> 16 & 0x8000, x & 0x7fff_ffff);
             let odd = rest >> 13 & 1;
             let normal = rest.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
@@ -108,7 +124,7 @@ impl Work for RoundF16<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use teeny_core::{bf16, f16};
+    use teeny_core::bf16;
 
     #[test]
     fn every_f16_and_its_neighbours_are_converted_as_by_the_half_crate() {

@@ -14,6 +14,7 @@
 //! threads. [`blas`] works on plain slices, without tensors.
 
 pub mod blas;
+mod border;
 mod conv;
 mod copy;
 mod cost;

@@ -20,6 +20,8 @@ pub(crate) const MAX_OPERANDS: usize = teeny_core::kernel::MAX_INPUTS;
 const LONG_ROW: usize = 128;
 /// Elements of a row from which few loops read rows where they are, if no operand has to be gathered.
 const MIN_ROW: usize = 24;
+/// The same for operations that `elementwise::registers` runs.
+const MIN_CHEAP_ROW: usize = 4;
 /// Loops over a tile from which it pays to gather rows four times as long.
 const MANY_LOOPS: usize = 6;
 
@@ -191,11 +193,24 @@ impl Walk {
     }
 
     /// Whether all operands are slices or numbers along each row, and rows are long enough to be read
-    /// where they are.
-    pub(crate) fn has_even_rows(&self) -> bool {
+    /// where they are, by loops that are `cheap` to start or not.
+    pub(crate) fn has_even_rows(&self, cheap: impl FnOnce() -> bool) -> bool {
+        let least = if self.short == LONG_ROW { MIN_ROW } else { LONG_ROW };
         self.ndim > 1
-            && self.row() >= if self.short == LONG_ROW { MIN_ROW } else { LONG_ROW }
+            && (self.row() >= least || self.row() >= MIN_CHEAP_ROW && cheap())
             && (0..self.operands).all(|i| matches!(self.strides[i][self.ndim - 1], 0 | 1))
+    }
+
+    /// The number of elements after which operand `i` repeats itself, if that is not all of them: it
+    /// is broadcast along the outermost axes.
+    pub(crate) fn period(&self, i: usize) -> Option<usize> {
+        let outer = self.strides[i][..self.ndim].iter().take_while(|&&s| s == 0).count();
+        (outer > 0).then(|| self.sizes[outer..self.ndim].iter().product())
+    }
+
+    /// Whether operand `i` is row-major without gaps.
+    pub(crate) fn is_packed(&self, i: usize) -> bool {
+        self.packed[i]
     }
 
     /// Whether operand `i` is one number along each row.

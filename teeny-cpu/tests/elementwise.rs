@@ -259,18 +259,6 @@ fn a_long_program_with_several_outputs_reuses_its_slots() {
 /// A gathered operand of 16 bits is stored in a slot as it is: a value of 32 bits that takes the
 /// slot over would be written over elements that are still to be read.
 #[test]
-fn neighbouring_nodes_of_two_types_run_apart() {
-    for device in devices() {
-        let x = Tensor::randn(700, DType::F32, &device).unwrap();
-        let wide = x.cast(DType::F64).unwrap();
-        let kernel = Kernel::build([DType::F64, DType::F32], [], |[w, x], []| [w.tanh(), x.exp2()]);
-        let got = Arc::new(kernel.unwrap()).run(&[&wide, &x], &[]).unwrap();
-        assert_eq!(got[0].to_vec::<f64>().unwrap(), wide.tanh().unwrap().to_vec::<f64>().unwrap());
-        assert_eq!(got[1].to_vec::<f32>().unwrap(), x.exp2().unwrap().to_vec::<f32>().unwrap());
-    }
-}
-
-#[test]
 fn gathered_halves_are_read_before_their_slot_is_written() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let kernel = Kernel::build([dtype; 2], [], |[a, b], []| {
@@ -292,6 +280,96 @@ fn gathered_halves_are_read_before_their_slot_is_written() {
         for device in devices() {
             let device: DeviceRef = device;
             assert!(results(&device) == want, "{dtype}");
+        }
+    }
+}
+
+/// Functions of f32 and of f64 that follow one another are two groups of loops.
+#[test]
+fn a_kernel_of_both_float_types_runs_each_by_its_own_loops() {
+    let kernel = Kernel::build([DType::F32, DType::F64], [], |[a, b], []| {
+        let (a, b) = (a + 1.0, b * 2.0);
+        [a.tanh(), b.rsqrt(), a.exp(), b.abs()]
+    });
+    let kernel = Arc::new(kernel.unwrap());
+    for device in devices() {
+        let device: DeviceRef = device;
+        let a = Tensor::linspace(-1.0, 1.0, 700, DType::F32, &device).unwrap();
+        let b = Tensor::linspace(1.0, 9.0, 700, DType::F64, &device).unwrap();
+        let (x, y) = (a.to_scalars().unwrap(), b.to_scalars().unwrap());
+        for (o, got) in kernel.run(&[&a, &b], &[]).unwrap().iter().enumerate() {
+            let want: Vec<Scalar> =
+                x.iter().zip(&y).map(|(&x, &y)| kernel.eval(&[x, y], &[])[o]).collect();
+            close(&got.to_scalars().unwrap(), &want, got.dtype(), 3.0, "both types");
+        }
+    }
+}
+
+/// Small operands that are broadcast, transposed or slices, in cheap operations, alone and in a row.
+#[test]
+fn short_rows_of_every_layout_agree_with_the_oracle() {
+    let mut state = 20261123u64;
+    let mut below = |n: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % n
+    };
+    let shapes: [&[usize]; 8] = [
+        &[8, 96, 7, 7],
+        &[3, 40, 12, 5],
+        &[2, 30, 24, 24],
+        &[9, 64, 64],
+        &[5, 20, 70],
+        &[600, 5],
+        &[2, 9, 16, 300],
+        &[4, 130, 17],
+    ];
+    for round in 0..60 {
+        let shape = shapes[round % shapes.len()];
+        let dtype = [DType::F32, DType::F64, DType::BF16, DType::I16][below(4)];
+        let seeds: Vec<(usize, usize)> = (0..3).map(|_| (below(6), below(1000))).collect();
+        let results = |device: &DeviceRef| {
+            let operands: Vec<Tensor> = seeds
+                .iter()
+                .map(|&(layout, seed)| {
+                    let mut own = shape.to_vec();
+                    let last = own.len() - 1;
+                    match layout {
+                        1 => own.swap(last - 1, last),
+                        2 => own[last] += 3,
+                        3 => own[..last].fill(1),
+                        4 => (own[0], own[last]) = (1, 1),
+                        5 => own[0] = 1,
+                        _ => {}
+                    }
+                    let n: usize = own.iter().product();
+                    let values: Vec<f32> =
+                        (0..n).map(|i| ((i * 37 + seed) % 61) as f32 / 4.0 - 7.0).collect();
+                    let x = Tensor::from_slice(&values, &own[..], device).unwrap();
+                    let x = x.cast(dtype).unwrap();
+                    match layout {
+                        1 => x.transpose(-1, -2).unwrap(),
+                        2 => x.slice(-1, 2..own[last] - 1).unwrap(),
+                        _ => x,
+                    }
+                })
+                .collect();
+            let [a, b, c] = &operands[..] else { unreachable!() };
+            let chain = map([a, b, c], |[a, b, c]| {
+                let u = a * b - c;
+                let v = u.lt(b).where_cond(c, u.maximum(a));
+                u.minimum(v + u * u)
+            });
+            let all = [a.sub(b), b.maximum(c), a.lt(b), a.clamp(-2, 3), chain];
+            all.map(|y| y.unwrap().to_scalars().unwrap())
+        };
+        let host: DeviceRef = Reference::new();
+        let want = results(&host);
+        for device in devices() {
+            let device: DeviceRef = device;
+            let got = results(&device);
+            for (op, (got, want)) in got.iter().zip(&want).enumerate() {
+                assert!(got == want, "operation {op} of {dtype} {shape:?} in layouts {seeds:?}");
+            }
         }
     }
 }

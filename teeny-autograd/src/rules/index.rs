@@ -7,7 +7,8 @@ use teeny_core::{DType, Result, ScatterMode, Shape, Tensor, map};
 pub(crate) fn gather(operands: &Operands<'_>, x: &Tensor, axis: usize, index: &Tensor) -> Rule {
     let (full, index) = (*x.shape(), index.clone());
     Rule::new(operands, move |g| {
-        let zeros = Tensor::zeros(full, g.dtype(), g)?;
+        // One zero for all: the device writes the result once.
+        let zeros = Tensor::zeros((), g.dtype(), g)?.expand(full)?;
         Ok([Some(zeros.scatter_add(axis as isize, &index, g)?), None])
     })
 }
@@ -72,7 +73,7 @@ pub(crate) fn sort(
 ) -> Rule {
     let (index, shape) = (positions.clone(), *shape);
     Rule::new(operands, move |g| {
-        let zeros = Tensor::zeros(shape, g.dtype(), g)?;
+        let zeros = Tensor::zeros((), g.dtype(), g)?.expand(shape)?;
         Ok([Some(zeros.scatter(axis as isize, &index, g)?)])
     })
     .detaching(1, Some("the positions of sort"))

@@ -105,6 +105,8 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         | Op::TopK { .. }
         | Op::Contiguous { .. }
         | Op::Cat { .. }
+        | Op::Pad { .. }
+        | Op::Tri { .. }
         | Op::Softmax { .. }
         | Op::LogSoftmax { .. }
         | Op::CrossEntropy { .. }
@@ -146,6 +148,8 @@ fn rule(
         }
         Op::Contiguous { .. } => Rule::new(operands, |g| Ok([Some(g.clone())])),
         Op::Cat { tensors, axis } => join::cat(operands, tensors, axis),
+        Op::Pad { x, widths, .. } => join::pad(operands, x, widths),
+        Op::Tri { diagonal, upper, .. } => join::tri(operands, diagonal, upper),
         Op::Softmax { axis, .. } => softmax::softmax(operands, axis, &values[0]),
         Op::LogSoftmax { axis, .. } => softmax::log_softmax(operands, axis, &values[0]),
         Op::CrossEntropy { x, targets, ignore_index } => {

@@ -33,7 +33,8 @@ pub(crate) fn scan(
 pub(crate) fn cum_max(operands: &Operands<'_>, axis: usize, positions: &Tensor) -> Rule {
     let index = positions.clone();
     Rule::new(operands, move |g| {
-        Ok([Some(g.zeros_like()?.scatter_add(axis as isize, &index, g)?)])
+        let zeros = Tensor::zeros((), g.dtype(), g)?.expand(g.shape())?;
+        Ok([Some(zeros.scatter_add(axis as isize, &index, g)?)])
     })
     .detaching(1, Some("the positions of a running extremum"))
 }

@@ -14,10 +14,13 @@ const KINDS: usize = 3;
 
 type Cell = OnceLock<Arc<Kernel>>;
 
-/// What a table builds for one or two operands.
+/// What a table builds for one operand, two or three.
 pub type Unary = for<'b> fn(Expr<'b>) -> Expr<'b>;
 /// See [`Unary`].
 pub type Binary = for<'b> fn(Expr<'b>, Expr<'b>) -> Expr<'b>;
+
+/// See [`Unary`].
+pub type Ternary = for<'b> fn(Expr<'b>, Expr<'b>, Expr<'b>) -> Expr<'b>;
 
 fn get(
     cell: &'static Cell,
@@ -51,6 +54,29 @@ impl UnaryTable {
             let builder = Builder::new();
             let x = builder.input(dtype);
             builder.finish(&[build(x)])
+        })
+    }
+}
+
+/// The kernels of one function of an operand and two numbers of its type, parameters 0 and 1.
+pub struct NumbersTable([Cell; TYPES]);
+
+impl NumbersTable {
+    /// An empty table, for a `static`.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> NumbersTable {
+        NumbersTable([const { Cell::new() }; TYPES])
+    }
+
+    /// The kernel for an operand of type `dtype`.
+    ///
+    /// # Errors
+    /// If the function does not accept the type.
+    pub fn get(&'static self, dtype: DType, build: Ternary) -> Result<&'static Arc<Kernel>> {
+        get(&self.0[dtype as usize], || {
+            let builder = Builder::new();
+            let (x, low, high) = (builder.input(dtype), builder.param(dtype), builder.param(dtype));
+            builder.finish(&[build(x, low, high)])
         })
     }
 }

@@ -48,6 +48,10 @@ impl Op<'_> {
         match *self {
             Op::Random { .. } | Op::Gather { .. } | Op::CopyInto { .. } | Op::Sort { .. } => 0,
             Op::Contiguous { .. } | Op::TopK { .. } | Op::Cat { .. } => 0,
+            Op::Pad { .. } | Op::Tri { .. } => 0,
+            Op::Positions { indices, .. } => {
+                indices.iter().skip(1).map(|index| 2 * numel(index)).sum()
+            }
             Op::Elementwise { kernel, shape, .. }
             | Op::ElementwiseInPlace { kernel, shape, .. } => {
                 arithmetic(kernel) * shape.numel() as u64

@@ -245,6 +245,33 @@ pub enum Op<'a> {
         /// The axis.
         axis: usize,
     },
+    /// `x` with elements of one value around it.
+    Pad {
+        /// The operand.
+        x: &'a Tensor,
+        /// How many in front of each axis and behind it.
+        widths: &'a [(usize, usize)],
+        /// The value, as the dtype of `x` holds it.
+        value: Scalar,
+    },
+    /// The matrices of the last two axes with zeros on one side of a diagonal.
+    Tri {
+        /// At least two axes.
+        x: &'a Tensor,
+        /// Columns from the main diagonal to the right.
+        diagonal: i32,
+        /// The elements on the diagonal and above it are kept; otherwise those on it and below.
+        upper: bool,
+    },
+    /// Positions in several axes as positions in these axes joined into one (`I64`):
+    /// `Σ indices[i] * Π sizes[i + 1..]`. Negative ones count from the end of their axis; -1 where
+    /// one is outside it.
+    Positions {
+        /// Integers of one shape, one tensor for each axis.
+        indices: &'a [&'a Tensor],
+        /// The sizes of the axes.
+        sizes: &'a [usize],
+    },
     /// `exp(x - max) / Σ exp(x - max)` along `axis`; floats.
     Softmax {
         /// The operand.
@@ -480,6 +507,10 @@ impl<'a> Op<'a> {
             Op::Contiguous { .. } => "contiguous",
             Op::TopK { .. } => "topk",
             Op::Cat { .. } => "cat",
+            Op::Pad { .. } => "pad",
+            Op::Tri { upper: false, .. } => "tril",
+            Op::Tri { .. } => "triu",
+            Op::Positions { .. } => "positions",
             Op::Softmax { .. } => "softmax",
             Op::LogSoftmax { .. } => "log_softmax",
             Op::SoftmaxGrad { .. } => "softmax_grad",
@@ -518,6 +549,9 @@ impl<'a> Op<'a> {
             | Op::Contiguous { .. }
             | Op::TopK { .. }
             | Op::Cat { .. }
+            | Op::Pad { .. }
+            | Op::Tri { .. }
+            | Op::Positions { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
             | Op::SoftmaxGrad { .. }
@@ -550,6 +584,7 @@ impl<'a> Op<'a> {
             | Op::ReduceKernel { inputs, .. }
             | Op::Linalg { inputs, .. } => Operands::List(inputs),
             Op::Cat { tensors, .. } => Operands::List(tensors),
+            Op::Positions { indices, .. } => Operands::List(indices),
             Op::Random { .. } => Operands::List(&[]),
             Op::ElementwiseInPlace { other, .. } => Operands::fixed(&[other]),
             Op::Reduce { x, .. }
@@ -558,6 +593,8 @@ impl<'a> Op<'a> {
             | Op::Sort { x, .. }
             | Op::Contiguous { x }
             | Op::TopK { x, .. }
+            | Op::Pad { x, .. }
+            | Op::Tri { x, .. }
             | Op::Softmax { x, .. }
             | Op::LogSoftmax { x, .. }
             | Op::MaxPool { x, .. }
@@ -598,6 +635,7 @@ impl<'a> Op<'a> {
             Op::Random { .. } => &[],
             Op::ElementwiseInPlace { .. } => &["other"],
             Op::Cat { .. } => &["tensor"],
+            Op::Positions { .. } => &["index"],
             Op::Linalg { .. } => &["a", "b"],
             Op::Reduce { .. }
             | Op::Scan { .. }
@@ -605,6 +643,8 @@ impl<'a> Op<'a> {
             | Op::Sort { .. }
             | Op::Contiguous { .. }
             | Op::TopK { .. }
+            | Op::Pad { .. }
+            | Op::Tri { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
             | Op::MaxPool { .. }
@@ -685,6 +725,9 @@ impl<'a> Op<'a> {
             Op::Contiguous { .. } => Op::Contiguous { x: t(0) },
             Op::TopK { axis, k, largest, .. } => Op::TopK { x: t(0), axis, k, largest },
             Op::Cat { axis, .. } => Op::Cat { tensors: operands, axis },
+            Op::Pad { widths, value, .. } => Op::Pad { x: t(0), widths, value },
+            Op::Tri { diagonal, upper, .. } => Op::Tri { x: t(0), diagonal, upper },
+            Op::Positions { sizes, .. } => Op::Positions { indices: operands, sizes },
             Op::Softmax { axis, .. } => Op::Softmax { x: t(0), axis },
             Op::LogSoftmax { axis, .. } => Op::LogSoftmax { x: t(0), axis },
             Op::SoftmaxGrad { axis, .. } => Op::SoftmaxGrad { y: t(0), g: t(1), axis },

@@ -26,7 +26,7 @@ mod create;
 
 mod io;
 
-mod view;
+pub(crate) mod view;
 
 mod elementwise;
 
@@ -34,9 +34,9 @@ pub(crate) mod reduce;
 
 mod order;
 
-mod index;
+pub(crate) mod index;
 
-mod linalg;
+pub(crate) mod linalg;
 
 mod conv;
 

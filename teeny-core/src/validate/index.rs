@@ -5,7 +5,7 @@ use super::{axis_of, like, positions, spec};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::messages::{converts, index_fits, no_tensors, not_integers, only_set};
+use crate::messages::{converts, index_fits, no_tensors, not_integers, only_set, two_axes};
 use crate::op::{ScatterMode, TensorSpec};
 use crate::shape::Shape;
 use crate::storage::StorageRef;
@@ -145,6 +145,70 @@ pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<TensorSpec> {
         total = total.saturating_add(x.shape()[axis]);
     }
     Ok((first.shape().resized(axis, total)?, first.dtype()))
+}
+
+/// [`Op::Pad`](crate::Op::Pad).
+///
+/// # Errors
+/// If there is not one pair of widths for each axis, or a size overflows.
+pub fn pad(x: &Tensor, widths: &[(usize, usize)]) -> Result<TensorSpec> {
+    if widths.len() != x.ndim() {
+        return Err(Error::axis(format!(
+            "{} pairs of widths for the {} axes of {}",
+            widths.len(),
+            x.ndim(),
+            x.shape()
+        ))
+        .help("x.pad(&widths, value)? takes pairs for the last axes only"));
+    }
+    let mut sizes = *x.shape();
+    for (axis, &(before, after)) in widths.iter().enumerate() {
+        // A sum that overflows is an error of the shape.
+        let size = sizes[axis].saturating_add(before).saturating_add(after);
+        sizes = sizes.resized(axis, size)?;
+    }
+    Ok((sizes, x.dtype()))
+}
+
+/// [`Op::Tri`](crate::Op::Tri).
+///
+/// # Errors
+/// If there are fewer than two axes, or one of the last two has more positions than `I32`.
+pub fn tri(x: &Tensor) -> Result<TensorSpec> {
+    let Some(front) = x.ndim().checked_sub(2) else {
+        return Err(Error::shape(format!("a triangle needs two axes, not {}", x.shape()))
+            .help(two_axes(x.shape())));
+    };
+    x.shape()[front..].iter().try_for_each(|&size| positions(size))?;
+    Ok(spec(x))
+}
+
+/// [`Op::Positions`](crate::Op::Positions).
+///
+/// # Errors
+/// If there is not one index for each size, they are not integers of one shape, or the product of
+/// the sizes overflows.
+pub fn flat_positions(indices: &[&Tensor], sizes: &[usize]) -> Result<TensorSpec> {
+    let Some(first) = indices.first().filter(|_| indices.len() == sizes.len()) else {
+        return Err(Error::value(format!(
+            "{} indices for {} sizes: one for each is needed",
+            indices.len(),
+            sizes.len()
+        ))
+        .help("x.index((&rows, &columns))? takes a tensor for each axis"));
+    };
+    for index in indices {
+        if !index.dtype().is_int() {
+            return Err(not_integers("index", index.dtype()));
+        }
+        like("index", index, first.shape(), index.dtype())?;
+    }
+    let count = |total: i64, &size: &usize| total.checked_mul(i64::try_from(size).ok()?);
+    match sizes.iter().try_fold(1i64, count) {
+        Some(_) => Ok((*first.shape(), DType::I64)),
+        None => Err(Error::value(format!("axes of {sizes:?} have more elements than I64 counts"))
+            .help("index one axis after the other")),
+    }
 }
 
 /// The error of tensor `i` of `shape`, which cannot be concatenated with the first.

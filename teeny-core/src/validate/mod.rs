@@ -25,7 +25,7 @@ mod window;
 
 pub use crate::op::{conv_shape, pool_shape};
 pub use elementwise::{elementwise, elementwise_in_place, random, reduce, reduce_kernel, scan};
-pub use index::{cat, copy_into, gather, scatter, sort, topk};
+pub use index::{cat, copy_into, flat_positions, gather, pad, scatter, sort, topk, tri};
 pub use linalg::{linalg, matmul};
 pub use nn::{
     attention, attention_grad, cross_entropy, cross_entropy_grad, norm, norm_grad, softmax,
@@ -82,6 +82,9 @@ impl Op<'_> {
             Op::TopK { x, axis, k, .. } => topk(x, axis, k)?.into(),
             Op::Contiguous { x } => (*x.shape(), x.dtype()).into(),
             Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
+            Op::Pad { x, widths, .. } => pad(x, widths)?.into(),
+            Op::Tri { x, .. } => tri(x)?.into(),
+            Op::Positions { indices, sizes } => flat_positions(indices, sizes)?.into(),
             Op::Softmax { x, axis } | Op::LogSoftmax { x, axis } => softmax(x, axis)?.into(),
             Op::SoftmaxGrad { y, g, axis } | Op::LogSoftmaxGrad { y, g, axis } => {
                 softmax_grad(y, g, axis)?.into()

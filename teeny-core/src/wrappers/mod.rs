@@ -131,6 +131,8 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::Contiguous { .. }
         | Op::TopK { .. }
         | Op::Cat { .. }
+        | Op::Pad { .. }
+        | Op::Tri { .. }
         | Op::MaxPool { .. } => true,
         Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
         Op::Elementwise { .. }
@@ -139,6 +141,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::Reduce { .. }
         | Op::Scan { .. }
         | Op::Matmul { .. }
+        | Op::Positions { .. }
         | Op::Softmax { .. }
         | Op::LogSoftmax { .. }
         | Op::SoftmaxGrad { .. }

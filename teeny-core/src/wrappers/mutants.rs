@@ -490,6 +490,12 @@ fn reductions() -> Vec<Fault> {
         fault!("a running minimum forgets NaN", "cummin", F64, Op::CumMax { largest: false, .. } => |m, call| {
             m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
+        fault!("a triangle has one more diagonal", "tril", F32, Op::Tri { x, diagonal, upper: false } => |m, _call| {
+            m.instead(Op::Tri { x, diagonal: diagonal + 1, upper: false })
+        }),
+        fault!("padding is always with zeros", "pad", F32, Op::Pad { x, widths, .. } => |m, _call| {
+            m.instead(Op::Pad { x, widths, value: 0.into() })
+        }),
         fault!("a cumulative product is a sum", "cumprod", F64, Op::Scan { op: ScanOp::Prod, x, axis } => |m, _call| {
             m.instead(Op::Scan { op: ScanOp::Sum, x, axis })
         }),

@@ -78,6 +78,15 @@ pub fn valid(device: &DeviceRef, mut visit: impl FnMut(Sample<'_>)) -> Result<()
     sample(op, "sort", &["x"], &[(&[2, 3], F32), (&[2, 3], I32)]);
     let op = named!(TopK { x: &y, axis: 1, k: 2, largest: true });
     sample(op, "topk", &["x"], &[(&[2, 2], F32), (&[2, 2], I32)]);
+    let op = named!(Pad { x: &y, widths: &[(0, 1), (2, 0)], value: 7.0.into() });
+    sample(op, "pad", &["x"], &[(&[3, 5], F32)]);
+    let op = named!(Tri { x: &cube, diagonal: -1, upper: false });
+    sample(op, "tril", &["x"], &[(&[2, 2, 3], F32)]);
+    let op = named!(Tri { x: &y, diagonal: 1, upper: true });
+    sample(op, "triu", &["x"], &[(&[2, 3], F32)]);
+    let rows = Tensor::new([[-1i32, 1, 0]], device)?; // (1, 3)
+    let op = named!(Positions { indices: &[&rows, &index], sizes: &[2, 3] });
+    sample(op, "positions", &["index", "index"], &[(&[1, 3], DType::I64)]);
     let distribution = Distribution::Integer { low: -5, high: 5 };
     let key = Key { seed: 3, draw: 1 };
     let op = named!(Random { distribution, shape: &shape, dtype: I32, key });
@@ -277,6 +286,22 @@ pub fn invalid(device: &DeviceRef, mut visit: impl FnMut(&'static str, Op<'_>)) 
         visit(named!(TopK { x, axis, k: 0, largest: false }));
     }
     visit(named!(TopK { x: &x, axis: 0, k: 3, largest: true }));
+    for x in [&scalar, &vector] {
+        visit(named!(Tri { x, diagonal: 0, upper: true }));
+    }
+    for widths in [&[(0, 0)][..], &[(0, 0); 3], &[(1, 0), (most, 0)], &[(most, most), (0, 0)]] {
+        visit(named!(Pad { x: &x, widths, value: 0.0.into() }));
+    }
+    for (indices, sizes) in [
+        (&[][..], &[][..]),
+        (&[&ints], &[2, 3]),
+        (&[&ints, &x], &[2, 3]),
+        (&[&ints, &targets], &[2, 3]),
+        (&[&ints, &ints], &[most, 3]),
+        (&[&ints, &ints], &[1 << 40, 1 << 40]),
+    ] {
+        visit(named!(Positions { indices, sizes }));
+    }
     let key = Key { seed: 0, draw: 0 };
     for (distribution, dtype) in [
         (Distribution::Uniform { low: 0.0, high: 1.0 }, DType::I32),

@@ -17,7 +17,8 @@ use super::half_pairs::{self, convert};
 use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne, select_by};
-use super::step::{Format, Place, Step};
+use super::registers;
+use super::step::{Format, Place, Step, Stream};
 use crate::simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::vecmath::*;
@@ -29,6 +30,9 @@ use teeny_core::{bf16, f16};
 /// Elements of a block: thirty-two of the widest vectors, beside which the choice of a loop costs
 /// nothing.
 pub(crate) const BLOCK: usize = 512;
+
+/// Elements of a row from which a single loop over each row costs no more than `registers`.
+const MIN_LOOP: usize = 64;
 
 /// Runs `steps`, which are all of one type, over `rows` rows of `n` elements. With `prefetch`, rows
 /// are prefetched one block early, the block behind the last one too, where the next call probably
@@ -78,6 +82,12 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
         }
     }
     let prefetched = &streams[..count];
+    // One loop over long rows needs no registers between loops.
+    let in_registers = !single || rows > 1 && n < MIN_LOOP;
+    // SAFETY: passed on.
+    if in_registers && unsafe { registers::run(level, steps, rows, n, prefetched) } {
+        return;
+    }
     if own == 8 {
         level.run(Blocks::<f64> { steps, prefetched, rows, n, block, of: PhantomData });
     } else {
@@ -87,14 +97,6 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
 
 /// The most rows that are prefetched: the inputs and outputs of a kernel.
 const MAX_PREFETCHED: usize = MAX_INPUTS + MAX_OUTPUTS;
-
-/// Rows in memory that are prefetched: the first, the bytes to the next, and those of an element.
-#[derive(Clone, Copy, PartialEq)]
-struct Stream {
-    first: *const u8,
-    pitch: isize,
-    size: usize,
-}
 
 /// `run` compiled for a level.
 struct Blocks<'a, T> {

@@ -116,11 +116,6 @@ impl Program<'_> {
         let nodes = self.kernel.nodes();
         let mut group = 0;
         for (id, (node, location)) in nodes.iter().zip(&self.plan.locations).enumerate() {
-            if self.plan.groups[id] > 0 && self.plan.groups[id] != group {
-                // SAFETY: as below.
-                unsafe { self.run_group(scratch, len, row) };
-                group = self.plan.groups[id];
-            }
             let to = match *location {
                 Location::Slot(slot) => Value::Slice(self.slot(scratch, usize::from(slot))),
                 Location::Block(slot) => {
@@ -140,13 +135,14 @@ impl Program<'_> {
                         Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype))
                     }
                     (OpCode::Const(value), _) => Value::Splat(scalar_bytes(value, node.dtype)),
-                    _ if self.plan.groups[id] > 0 => self.add_step(
-                        scratch,
-                        id,
-                        to,
-                        row,
-                        stream && matches!(location, Location::Output(_)),
-                    ),
+                    _ if self.plan.groups[id] > 0 => {
+                        if self.plan.groups[id] != group {
+                            self.run_group(scratch, len, row);
+                            group = self.plan.groups[id];
+                        }
+                        let stream = stream && matches!(location, Location::Output(_));
+                        self.add_step(scratch, id, to, row, stream)
+                    }
                     (op, Value::Slice(to)) => {
                         self.run_group(scratch, len, row);
                         match op {
@@ -271,6 +267,9 @@ impl Program<'_> {
         unsafe {
             let piece = match scratch.transposed[i] {
                 Some(row) => Piece::Slice(row),
+                None if self.periods[i] > 0 => {
+                    Piece::Slice(ptr.wrapping_add(start % self.periods[i] * dtype.size()))
+                }
                 None => self.walk.piece(i, ptr, dtype.size(), start, len),
             };
             if dtype.is_half() {

@@ -6,7 +6,8 @@
 //! ```text
 //!   kernel of one operation that is not of float vectors ─► rows ─► loops
 //!   kernel ─► plan: locations and groups ─► program: kernel and views ─► interpreter ─► loops
-//!               └─ patterns: gelu, silu ..                                 ├─ blocks: float nodes
+//!               └─ patterns: gelu, silu ..     └─ periodic: broadcasts     ├─ blocks: float nodes
+//!                                                                          │    └─ registers: cheap ones
 //!                                                                          └─ slabs: transposes
 //! ```
 
@@ -16,8 +17,10 @@ mod half_pairs;
 mod interpreter;
 pub(crate) mod loops;
 mod patterns;
+mod periodic;
 pub(crate) mod plan;
 pub(crate) mod program;
+mod registers;
 mod rows;
 mod slabs;
 mod step;
@@ -88,17 +91,18 @@ fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
     }
 }
 
-/// Runs a program with transposed inputs slab by slab.
+/// Runs a program over `n` elements, with transposed inputs, slab by slab; a range should have `chunk`
+/// elements.
 fn run_slabs(
     cpu: &Cpu,
     program: &Program<'_>,
     inputs: &TransposedInputs,
-    chunk: usize,
+    (n, chunk): (usize, usize),
     outs: &[Shared<u8>; MAX_OUTPUTS],
     stream: bool,
 ) -> Result<()> {
     let count = program.slab_count(inputs);
-    threads::try_for_each_range(count, chunk / slabs::SLAB_ELEMENTS, |numbers| {
+    threads::try_for_each_range(count, chunk.saturating_mul(count) / n, |numbers| {
         program.with_scratch(cpu, slabs::bytes(inputs), &mut |scratch| {
             let outs = std::array::from_fn(|i| outs[i].get());
             for number in numbers.clone() {
@@ -184,23 +188,27 @@ fn run_planned(
     for (view, x) in list.iter_mut().zip(inputs) {
         *view = View::of(x)?;
     }
-    let views = &list[..inputs.len()];
-    if let Some(rows) = RowLoop::bind(cpu.level, kernel, shape, views, params) {
+    if let Some(rows) = RowLoop::bind(cpu.level, kernel, shape, &list[..inputs.len()], params) {
         let (chunk, out) = (range_len(n, cost_of(kernel)), pointers[0]);
         // SAFETY: the output has n elements, ranges do not overlap, and `View::of` has checked the
         // inputs.
         threads::for_each_range(n, chunk, |part| unsafe { rows.run(part, out.get()) });
         return Ok(outputs);
     }
+    let periods = periodic::expand(cpu, shape, &mut list[..inputs.len()])?;
     Plan::with(kernel, true, |plan| {
-        let program = Program::new(cpu.level, kernel, plan, shape, views, params);
+        let views = &list[..inputs.len()];
+        let mut program = Program::new(cpu.level, kernel, plan, shape, views, params);
+        if let Some(periods) = &periods {
+            program.repeat(periods.lengths);
+        }
         let chunk = range_len(n, cost_of(kernel));
         let stream = n * 4 >= MIN_STREAMED_BYTES;
         let outs = pointers;
         if n >= MIN_SLAB_ELEMENTS
             && let Some(inputs) = program.transposed_inputs()
         {
-            return run_slabs(cpu, &program, &inputs, chunk, &outs, stream);
+            return run_slabs(cpu, &program, &inputs, (n, chunk), &outs, stream);
         }
         threads::try_for_each_range(n, chunk, |part| {
             program.with_scratch(cpu, 0, &mut |scratch| {

@@ -12,6 +12,7 @@
 
 use super::loops::Loop;
 use super::patterns::{self, Match};
+use super::registers;
 use std::cell::Cell;
 use teeny_core::DType;
 use teeny_core::kernel::{Comparison, Id, Kernel, OpCode, OpNode};
@@ -232,6 +233,15 @@ impl Plan {
                     Location::Output(_) => group > 0,
                 },
             )
+    }
+
+    /// Whether all nodes are operations of f32 or f64 that take as long as moving their operands.
+    pub(super) fn is_cheap(&self, nodes: &[OpNode]) -> bool {
+        nodes.iter().enumerate().all(|(id, node)| {
+            let in_loop = node.op.arity() == 0 || self.inlined[id];
+            node.dtype == node.dtype.compute()
+                && (in_loop || self.body(nodes, id).is_some_and(registers::is_cheap))
+        })
     }
 
     /// Whether all these nodes are computed in the memory of outputs.

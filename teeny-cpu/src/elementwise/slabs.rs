@@ -4,9 +4,10 @@
 //! The naive form gathers each tile of such an input element by element, each from a cache line of
 //! its own. Here a slab of 64 rows by 1024 columns is transposed into scratch memory by blocks in
 //! registers, which reads and writes whole cache lines. Then the rows of the slab are the input's
-//! tiles.
+//! tiles. Several rows are one tile where they are short and follow one another in the output, and
+//! several matrices that are smaller than a tile are one slab.
 
-use super::program::{Program, Scratch};
+use super::program::{Program, Scratch, TILE};
 use crate::storage::View;
 use crate::transpose::transpose;
 use crate::walk::{MAX_OPERANDS, TransposedInputs};
@@ -16,8 +17,8 @@ use teeny_core::kernel::MAX_OUTPUTS;
 /// four neighbouring cache lines.
 const SLAB_ROWS: usize = 64;
 const SLAB_COLUMNS: usize = 1024;
-/// Elements of a whole slab.
-pub(super) const SLAB_ELEMENTS: usize = SLAB_ROWS * SLAB_COLUMNS;
+/// Elements of a row from which a row is a tile.
+const LONG_ROW: usize = 512;
 /// Elements from one row of a slab to the next: not a power of two, so that a column of cache lines
 /// spreads over the sets of the cache.
 const SLAB_PITCH: usize = SLAB_COLUMNS + 16;
@@ -36,6 +37,15 @@ pub(super) struct Slab {
     rows: usize,
     /// Elements of each row.
     len: usize,
+    /// Matrices of these rows, which follow one another in the output; more than one only if they
+    /// are whole.
+    matrices: usize,
+}
+
+/// The elements of a matrix if whole ones share a tile, which follow one another in the output.
+fn small_matrix(inputs: &TransposedInputs, row: usize) -> Option<usize> {
+    let len = inputs.size * row;
+    (inputs.row_step == row && len <= TILE).then_some(len)
 }
 
 impl Program<'_> {
@@ -47,12 +57,21 @@ impl Program<'_> {
     /// How many slabs cover the output.
     pub(super) fn slab_count(&self, inputs: &TransposedInputs) -> usize {
         let rest: usize = self.walk.rows() / inputs.size;
+        if let Some(len) = small_matrix(inputs, self.walk.row()) {
+            return rest.div_ceil(TILE / len);
+        }
         rest * inputs.size.div_ceil(SLAB_ROWS) * self.walk.row().div_ceil(SLAB_COLUMNS)
     }
 
     /// Slab `number`, counted along the rows first, then along the inputs' contiguous axis, then
     /// along the other axes.
     pub(super) fn slab(&self, inputs: &TransposedInputs, number: usize) -> Slab {
+        if let Some(len) = small_matrix(inputs, self.walk.row()) {
+            let (most, first) = (TILE / len, number * (TILE / len));
+            let matrices = most.min(self.walk.rows() / inputs.size - first);
+            let (rows, len) = (inputs.size, self.walk.row());
+            return Slab { start: first * rows * len, rows, len, matrices };
+        }
         let (down, across) =
             (inputs.size.div_ceil(SLAB_ROWS), self.walk.row().div_ceil(SLAB_COLUMNS));
         let (first, column) = (number / across % down * SLAB_ROWS, number % across * SLAB_COLUMNS);
@@ -63,6 +82,7 @@ impl Program<'_> {
             start,
             rows: SLAB_ROWS.min(inputs.size - first),
             len: SLAB_COLUMNS.min(self.walk.row() - column),
+            matrices: 1,
         }
     }
 
@@ -79,7 +99,9 @@ impl Program<'_> {
         outs: &[*mut u8; MAX_OUTPUTS],
         stream: bool,
     ) {
-        let Slab { start, rows, len } = *slab;
+        let Slab { start, rows, len, matrices } = *slab;
+        let joins = inputs.row_step == len && len < LONG_ROW;
+        let pitch = if joins { len } else { SLAB_PITCH };
         let first = scratch.slabs;
         let mut count = 0;
         let slabs: [Option<*mut u8>; MAX_OPERANDS] = inputs.operands.map(|transposed| {
@@ -92,17 +114,20 @@ impl Program<'_> {
         // promised.
         unsafe {
             for (i, slab) in slabs.iter().enumerate() {
-                if let Some(slab) = *slab {
-                    let View { ptr, dtype, .. } = self.views[i];
-                    let (from, step) = self.walk.strided_from(i, ptr, dtype.size(), start);
-                    let (shape, pitch, level) = ((rows, len), SLAB_PITCH as isize, self.level);
+                let Some(slab) = *slab else { continue };
+                let View { ptr, dtype, .. } = self.views[i];
+                for matrix in 0..matrices {
+                    let first = matrix * rows * len;
+                    let (from, step) = self.walk.strided_from(i, ptr, dtype.size(), start + first);
+                    let to = slab.wrapping_add(first * dtype.size());
+                    let (shape, pitch, level) = ((rows, len), pitch as isize, self.level);
                     macro_rules! as_bits {
                         ($t:ty) => {
                             transpose::<$t>(
                                 level,
                                 from.cast(),
                                 step,
-                                slab.cast(),
+                                to.cast(),
                                 pitch,
                                 shape,
                                 false,
@@ -117,12 +142,14 @@ impl Program<'_> {
                     }
                 }
             }
-            for row in 0..rows {
+            let rows = matrices * rows;
+            let rows_per_tile = if joins { TILE / len } else { 1 };
+            for row in (0..rows).step_by(rows_per_tile) {
+                let len = rows_per_tile.min(rows - row) * len;
                 let at = start + row * inputs.row_step;
                 for (i, slab) in slabs.iter().enumerate() {
                     scratch.transposed[i] = slab.map(|slab| {
-                        slab.wrapping_add(row * SLAB_PITCH * self.views[i].dtype.size())
-                            .cast_const()
+                        slab.wrapping_add(row * pitch * self.views[i].dtype.size()).cast_const()
                     });
                 }
                 let outs = std::array::from_fn(|i| {

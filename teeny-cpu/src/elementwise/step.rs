@@ -53,6 +53,14 @@ pub(crate) struct Step {
     pub stream: bool,
 }
 
+/// Rows in memory that are prefetched: the first, the bytes to the next, and those of an element.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Stream {
+    pub first: *const u8,
+    pub pitch: isize,
+    pub size: usize,
+}
+
 impl Step {
     /// The same step, a power with a frequent exponent by its own loop.
     pub(crate) fn simplified(mut self) -> Step {

@@ -5,10 +5,11 @@
 //! large as the scores is kept for the backward pass, which computes the exponentials again.
 
 use super::Packed;
-use super::softmax::{ExpBelow, largest, largest_f64, pass};
+use super::softmax::{ExpBelow, largest, pass};
+use super::softmax_f64::Exponentials;
 use crate::index::integers;
 use crate::scratch::Array;
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Level, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use crate::typed::{slice, slice_mut};
@@ -37,7 +38,10 @@ pub(crate) fn losses(
         unsafe {
             if dtype == DType::F64 {
                 let x = slice::<f64>(xs.ptr().add(r * classes * 8), classes);
-                to.get().cast::<f64>().add(r).write(targets[r].map_or(0.0, |t| loss_f64(x, t)));
+                to.get()
+                    .cast::<f64>()
+                    .add(r)
+                    .write(targets[r].map_or(0.0, |t| loss_f64(cpu.level, x, t)));
             } else {
                 let x = slice::<f32>(xs.ptr().add(r * classes * 4), classes);
                 to.get()
@@ -76,7 +80,7 @@ pub(crate) fn gradient(
                 );
                 let g = *gs.ptr().cast::<f64>().add(r);
                 match targets[r] {
-                    Some(target) => grad_f64(x, target, g, y),
+                    Some(target) => grad_f64(cpu.level, x, target, g, y),
                     None => y.fill(0.0),
                 }
             } else {
@@ -124,16 +128,14 @@ fn outside(i: usize, target: i64, classes: usize) -> Error {
     Error::index(format!("targets[{i}] is {target}, but there are {classes} classes ({range})"))
 }
 
-fn loss_f64(x: &[f64], target: usize) -> f64 {
-    let max = largest_f64(x);
-    let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+fn loss_f64(level: Level, x: &[f64], target: usize) -> f64 {
+    let (max, sum) = level.run(Exponentials { x, y: &mut [] });
     sum.ln() - (x[target] - max)
 }
 
-fn grad_f64(x: &[f64], target: usize, g: f64, y: &mut [f64]) {
-    let max = largest_f64(x);
-    let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
-    y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - max).exp() / sum * g);
+fn grad_f64(level: Level, x: &[f64], target: usize, g: f64, y: &mut [f64]) {
+    let (_, sum) = level.run(Exponentials { x, y });
+    y.iter_mut().for_each(|y| *y = *y / sum * g);
     y[target] -= g;
 }
 

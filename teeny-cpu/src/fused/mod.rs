@@ -6,10 +6,11 @@ pub(crate) mod norm;
 mod norm_f64;
 pub(crate) mod softmax;
 mod softmax_columns;
+mod softmax_f64;
 
 use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};
-use teeny_core::Result;
+use teeny_core::{Result, Shape};
 
 /// Which function of `softmax`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,5 +45,58 @@ impl Packed {
     /// The first byte. It is only read.
     pub(crate) fn ptr(&self) -> *const u8 {
         self.ptr.get()
+    }
+}
+
+/// An operand as rows of its last axis, as stored: itself if elements of a row follow one another,
+/// or a row-major copy.
+pub(crate) struct Lines {
+    ptr: Shared<u8>,
+    /// The axes before the last, and their strides in bytes.
+    shape: Shape,
+    strides: [isize; 8],
+    /// Bytes of a row, if the rows follow one another.
+    pitch: Option<usize>,
+    /// Keeps a copy alive.
+    _copy: Option<CpuStorage>,
+}
+
+impl Lines {
+    /// The rows of `view`, which has an axis.
+    pub(crate) fn of(cpu: &Cpu, view: &View) -> Result<Lines> {
+        let last = view.shape.ndim() - 1;
+        let (length, size) = (view.shape[last], view.dtype.size());
+        let mut lines = Lines {
+            ptr: Shared(view.ptr.cast_mut()),
+            shape: view.shape,
+            strides: view.strides.map(|stride| stride * size as isize),
+            pitch: view.is_contiguous().then_some(length * size),
+            _copy: None,
+        };
+        if lines.pitch.is_none() && length > 1 && view.strides[last] != 1 {
+            let copy = copy::contiguous(cpu, view)?;
+            lines.ptr = Shared(copy.ptr());
+            (lines.pitch, lines._copy) = (Some(length * size), Some(copy));
+        }
+        Ok(lines)
+    }
+
+    /// Whether the rows follow one another.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.pitch.is_some()
+    }
+
+    /// The first byte of row `r`. It is only read.
+    pub(crate) fn row(&self, mut r: usize) -> *const u8 {
+        let first = self.ptr.get();
+        if let Some(pitch) = self.pitch {
+            return first.wrapping_add(r * pitch);
+        }
+        let mut offset = 0;
+        for axis in (0..self.shape.ndim() - 1).rev() {
+            offset += (r % self.shape[axis]) as isize * self.strides[axis];
+            r /= self.shape[axis];
+        }
+        first.wrapping_offset(offset)
     }
 }

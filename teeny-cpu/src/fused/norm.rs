@@ -4,21 +4,24 @@
 //! operation. Here all passes over a row follow one another, and all except the first read L1.
 //!
 //! Mean and variance are two passes, not one: the difference of two large sums would lose the
-//! variance of rows far from zero.
+//! variance of rows far from zero. Rows of 16-bit floats are converted a few at a time.
 
-use crate::Cpu;
-use crate::copy;
-use crate::fused::Packed;
+use crate::fused::{Lines, Packed};
+use crate::scratch::with_scratch;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_range;
+use crate::threads::try_for_each_range;
 use crate::typed::{slice, slice_mut};
+use crate::{Cpu, half};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Norm, Result, Tensor};
 
 /// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
+
+/// Elements of 16 bits of neighbouring short rows that are converted at a time.
+const BATCH: usize = 4 << 10;
 
 /// Accumulators of a sum: as many as hide the latency of an addition.
 const CHAINS: usize = 4;
@@ -73,56 +76,110 @@ fn rows(
     let (dtype, n) = (x.dtype(), x.numel());
     let length = x.shape()[x.ndim() - 1];
     let packed = |t: &Tensor| Packed::of(cpu, &View::of(t)?);
-    let (xs, weight, second) =
-        (packed(x)?, weight.map(packed).transpose()?, second.map(packed).transpose()?);
-    let out = cpu.alloc(n, dtype.compute())?;
+    let lines = |t: &Tensor| Lines::of(cpu, &View::of(t)?);
+    let (xs, weight) = (lines(x)?, weight.map(packed).transpose()?);
+    let (bias, gs) = match pass {
+        Pass::Forward => (second.map(packed).transpose()?, None),
+        Pass::Gradient => (None, second.map(lines).transpose()?),
+    };
+    let out = cpu.alloc(n, dtype)?;
     if n > 0 {
-        let to = Shared(out.ptr());
-        let size = dtype.compute().size();
-        let at = |p: &Packed, row: usize| p.ptr().wrapping_add(row * length * size);
-        for_each_range(n / length, CHUNK / length, |rows| {
-            for r in rows {
-                let second_row = match pass {
-                    Pass::Forward => 0,
-                    Pass::Gradient => r,
-                };
-                // SAFETY: row r of operands that hold n elements (weight and bias: one row), and of
-                // the output, which this range alone writes.
-                unsafe {
-                    let y = to.get().add(r * length * size);
-                    let x = at(&xs, r);
-                    let (w, b) = (
-                        weight.as_ref().map(|p| at(p, 0)),
-                        second.as_ref().map(|p| at(p, second_row)),
-                    );
-                    if dtype == DType::F64 {
-                        let line = |p| slice::<f64>(p, length);
-                        cpu.level.run(Row {
-                            pass,
-                            norm,
-                            x: line(x),
-                            w: w.map(line),
-                            b: b.map(line),
-                            y: slice_mut(y, length),
-                            eps,
-                        });
-                    } else {
-                        let line = |p| slice::<f32>(p, length);
-                        cpu.level.run(Row {
-                            pass,
-                            norm,
-                            x: line(x),
-                            w: w.map(line),
-                            b: b.map(line),
-                            y: slice_mut(y, length),
-                            eps,
-                        });
+        let (to, job) = (Shared(out.ptr()), Job { cpu, pass, norm, eps, length });
+        let (weight, bias) = (weight.as_ref().map(Packed::ptr), bias.as_ref().map(Packed::ptr));
+        // Addresses that every range reads.
+        let [weight, bias] = [weight, bias].map(|p| p.map(|p| Shared(p.cast_mut())));
+        try_for_each_range(n / length, CHUNK / length, |rows| {
+            let constant = |p: Option<Shared<u8>>| p.map(|p| p.get().cast_const());
+            let (w, bias) = (constant(weight), constant(bias));
+            let y = |r: usize| to.get().wrapping_add(r * length * dtype.size());
+            // SAFETY: rows of operands that hold n elements (weight and bias: one row), and of the
+            // output, which this range alone writes; the scratch memory has rows of this length.
+            unsafe {
+                if !dtype.is_half() {
+                    for r in rows {
+                        let b = gs.as_ref().map(|gs| gs.row(r)).or(bias);
+                        job.row(dtype, xs.row(r), w, b, y(r));
                     }
+                    return Ok(());
                 }
+                let batch = if xs.is_packed() { (BATCH / length).max(1) } else { 1 };
+                let size = batch * length;
+                let sizes = [size, size, if gs.is_some() { size } else { 0 }];
+                with_scratch::<f32, _, 3>(cpu, sizes, |[x, wide, g]| {
+                    let [x, wide, g] = [x, wide, g].map(|row| row.as_mut_ptr().cast::<u8>());
+                    for first in rows.clone().step_by(batch) {
+                        let count = batch.min(rows.end - first);
+                        let n = count * length;
+                        half::to_f32(cpu.level, dtype, xs.row(first), x, n);
+                        for r in 0..count {
+                            let at = 4 * r * length;
+                            if let Some(gs) = &gs {
+                                let g = g.add(at);
+                                half::to_f32(cpu.level, dtype, gs.row(first + r), g, length);
+                            }
+                            let b = if gs.is_some() { Some(g.add(at).cast_const()) } else { bias };
+                            job.row(DType::F32, x.add(at), w, b, wide.add(at));
+                        }
+                        half::from_f32(cpu.level, dtype, wide, y(first), n);
+                    }
+                })
             }
-        });
+        })?;
     }
-    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?))
+    Ok(Arc::new(out))
+}
+
+/// What all rows have in common.
+struct Job<'a> {
+    cpu: &'a Cpu,
+    pass: Pass,
+    norm: Norm,
+    eps: f64,
+    length: usize,
+}
+
+impl Job<'_> {
+    /// One row of `dtype`, f32 or f64; `b` is the bias or the gradient.
+    ///
+    /// # Safety
+    /// All operands have a row; the result has no other owner.
+    unsafe fn row(
+        &self,
+        dtype: DType,
+        x: *const u8,
+        w: Option<*const u8>,
+        b: Option<*const u8>,
+        y: *mut u8,
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            if dtype == DType::F64 {
+                self.run::<f64>(x, w, b, y)
+            } else {
+                self.run::<f32>(x, w, b, y)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Job::row`].
+    unsafe fn run<'r, T: 'r>(
+        &self,
+        x: *const u8,
+        w: Option<*const u8>,
+        b: Option<*const u8>,
+        y: *mut u8,
+    ) where
+        Row<'r, T>: Work,
+    {
+        let Job { cpu, pass, norm, eps, length } = *self;
+        // SAFETY: by contract.
+        unsafe {
+            let line = |p| slice::<T>(p, length);
+            let (w, b) = (w.map(line), b.map(line));
+            cpu.level.run(Row { pass, norm, x: line(x), w, b, y: slice_mut(y, length), eps });
+        }
+    }
 }
 
 /// One row: of f32 for vectors, of f64 for plain loops.

@@ -2,20 +2,45 @@
 //!
 //! The naive form is a kernel each for the maximum, the exponentials, their sum and the quotient:
 //! four passes over memory. Here all passes over a row follow one another while it is in L1: its
-//! maximum, `exp(x - max)` with the sum, and the quotient.
+//! maximum, `exp(x - max)` with the sum, and the quotient. Rows of 16-bit floats are converted one
+//! by one. Narrow rows are transposed, some at a time, and computed as columns
+//! (`softmax_columns`), which need no exchange between lanes. Next: `softmax_f64`.
 
-use crate::fused::{Packed, Row, softmax_columns};
-use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
+use crate::float::Float;
+use crate::fused::{Lines, Packed, Row, softmax_columns, softmax_f64};
+use crate::scratch::with_scratch;
+use crate::simd::{F32s, Level, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_range;
+use crate::threads::try_for_each_range;
+use crate::transpose::transpose;
 use crate::typed::{slice, slice_mut};
-use crate::{Cpu, copy, vecmath};
+use crate::{Cpu, copy, half, vecmath};
+use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Layout, Result, Tensor};
 
 /// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
+/// Elements up to which rows are transposed in L1 and computed as columns: a maximum and a sum over
+/// the lanes of a vector take as long as some vectors of exponentials.
+const NARROW: usize = 128;
+/// Elements of a block of narrow rows, and its fewest and most rows.
+const BLOCK: usize = 4 << 10;
+const FEWEST: usize = 64;
+const MOST: usize = 512;
+
+/// How many rows of `length` elements are transposed at a time; none where rows are computed one by
+/// one.
+fn rows_at_once(length: usize, rows: usize) -> Option<usize> {
+    let narrow = length <= NARROW && rows >= 8;
+    narrow.then(|| (BLOCK / length.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST)
+}
+
+/// Whether columns of `inner` elements beside each other are computed where they are.
+fn are_columns(dtype: DType, inner: usize) -> bool {
+    inner > 1 && softmax_columns::in_place(inner * dtype.compute().size() / 4)
+}
 
 /// The row function along `axis` of `x` (and of `g` for the gradients, where `x` is the forward
 /// result).
@@ -28,58 +53,43 @@ pub(crate) fn rows(
 ) -> Result<StorageRef> {
     let (dtype, n) = (x.dtype(), x.numel());
     let inner: usize = x.shape()[axis + 1..].iter().product();
-    if n > 0 && inner > 1 && dtype.compute() == DType::F32 && softmax_columns::in_place(inner) {
+    if n > 0 && are_columns(dtype, inner) {
         let packed = |t: &Tensor| Packed::of(cpu, &View::of(t)?);
         let (xs, gs) = (packed(x)?, g.map(packed).transpose()?);
-        let out = cpu.alloc(n, DType::F32)?;
-        let g = gs.as_ref().unwrap_or(&xs).ptr().cast();
+        let out = cpu.alloc(n, dtype.compute())?;
+        let (x_ptr, g, y) = (xs.ptr(), gs.as_ref().unwrap_or(&xs).ptr(), out.ptr());
         let sizes = [n / x.shape()[axis] / inner, x.shape()[axis], inner];
         // SAFETY: all hold n elements; the output has no other owner.
         unsafe {
-            let (x, y) = (xs.ptr().cast(), out.ptr().cast());
-            softmax_columns::columns(cpu, row, x, g, y, sizes);
+            if dtype == DType::F64 {
+                softmax_f64::columns(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
+            } else {
+                softmax_columns::columns(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
+            }
         }
         drop((xs, gs));
         return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?));
     }
     let mut order: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
     order.push(axis);
-    let operand = |t: &Tensor| Packed::of(cpu, &View::of(t)?.permuted(&order));
-    let (xs, gs) = (operand(x)?, operand(g.unwrap_or(x))?);
-    let out = cpu.alloc(n, dtype.compute())?;
-    let to = Shared(out.ptr());
+    let operand = |t: &Tensor| Lines::of(cpu, &View::of(t)?.permuted(&order));
+    let (xs, gs) = (operand(x)?, g.map(operand).transpose()?);
+    let out = cpu.alloc(n, dtype)?;
     let length = x.shape()[axis];
     if n > 0 {
-        for_each_range(n / length, CHUNK / length, |rows| {
-            for r in rows {
-                // SAFETY: row r of operands that hold n elements, and of the output, which this
-                // range alone writes.
-                unsafe {
-                    let start = r * length * dtype.compute().size();
-                    let at = |p: &Packed| p.ptr().add(start);
-                    let y = to.get().add(start);
-                    if dtype == DType::F64 {
-                        row_f64(
-                            row,
-                            slice(at(&xs), length),
-                            slice(at(&gs), length),
-                            slice_mut(y, length),
-                        );
-                    } else {
-                        row_f32(
-                            cpu.level,
-                            row,
-                            slice(at(&xs), length),
-                            slice(at(&gs), length),
-                            slice_mut(y, length),
-                        );
-                    }
-                }
+        let rows = n / length;
+        let job = Job { cpu, row, dtype, xs: &xs, gs: gs.as_ref(), to: Shared(out.ptr()), length };
+        let (least, block) = (CHUNK / length, rows_at_once(length, rows));
+        try_for_each_range(rows, least.max(block.unwrap_or(1)), |range| {
+            match (block, dtype == DType::F64) {
+                (Some(block), false) => job.blocks::<f32>(range, block),
+                (Some(block), true) => job.blocks::<f64>(range, block),
+                (None, false) => job.each::<f32>(range),
+                (None, true) => job.each::<f64>(range),
             }
-        });
+        })?;
     }
     drop((xs, gs));
-    let out = copy::cast_to_storage(cpu, out, n, dtype)?;
     if order[axis] == axis {
         return Ok(Arc::new(out));
     }
@@ -97,39 +107,147 @@ pub(crate) fn rows(
     Ok(Arc::new(back))
 }
 
-/// The largest element, NaN if any is.
-pub(super) fn largest_f64(x: &[f64]) -> f64 {
-    x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
+/// The rows of one operation.
+struct Job<'a> {
+    cpu: &'a Cpu,
+    row: Row,
+    dtype: DType,
+    xs: &'a Lines,
+    gs: Option<&'a Lines>,
+    to: Shared<u8>,
+    length: usize,
 }
 
-fn row_f64(row: Row, x: &[f64], g: &[f64], y: &mut [f64]) {
-    let max = largest_f64(x);
-    match row {
-        Row::Softmax => {
-            let mut sum = 0.0;
-            for (y, &x) in y.iter_mut().zip(x) {
-                *y = (x - max).exp();
-                sum += *y;
-            }
-            y.iter_mut().for_each(|y| *y /= sum);
-        }
-        Row::LogSoftmax => {
-            let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
-            y.iter_mut().zip(x).for_each(|(y, x)| *y = x - max - sum.ln());
-        }
-        Row::SoftmaxGrad => {
-            let sum: f64 = x.iter().zip(g).map(|(y, g)| y * g).sum();
-            y.iter_mut().zip(x).zip(g).for_each(|((out, y), g)| *out = y * (g - sum));
-        }
-        Row::LogSoftmaxGrad => {
-            let sum: f64 = g.iter().sum();
-            y.iter_mut().zip(x).zip(g).for_each(|((out, y), g)| *out = g - y.exp() * sum);
-        }
+/// The functions of a compute dtype.
+trait Compute: Float {
+    /// Computes a row.
+    fn row(level: Level, row: Row, x: &[Self], g: &[Self], y: &mut [Self]);
+    /// Computes `width` columns of `n` elements that are `step` apart.
+    ///
+    /// # Safety
+    /// All three have these elements.
+    unsafe fn columns(level: Level, row: Row, operands: [*mut Self; 3], sizes: [usize; 3]);
+}
+
+impl Compute for f32 {
+    fn row(level: Level, row: Row, x: &[f32], g: &[f32], y: &mut [f32]) {
+        level.run(RowF32 { row, x, g, y });
+    }
+    unsafe fn columns(level: Level, row: Row, [x, g, y]: [*mut f32; 3], sizes: [usize; 3]) {
+        let [n, step, width] = sizes;
+        level.run(softmax_columns::Columns { row, x, g, y, n, step, width });
     }
 }
 
-fn row_f32(level: Level, row: Row, x: &[f32], g: &[f32], y: &mut [f32]) {
-    level.run(RowF32 { row, x, g, y });
+impl Compute for f64 {
+    fn row(level: Level, row: Row, x: &[f64], g: &[f64], y: &mut [f64]) {
+        level.run(softmax_f64::RowF64 { row, x, g, y });
+    }
+    unsafe fn columns(level: Level, row: Row, [x, g, y]: [*mut f64; 3], sizes: [usize; 3]) {
+        let [n, step, width] = sizes;
+        level.run(softmax_f64::ColumnsF64 { row, x, g, y, n, step, width });
+    }
+}
+
+impl Job<'_> {
+    /// The address of row `r` of the result.
+    fn result(&self, r: usize) -> *mut u8 {
+        self.to.get().wrapping_add(r * self.length * self.dtype.size())
+    }
+
+    /// Row by row; those of 16-bit floats are converted to scratch memory of three rows.
+    fn each<T: Compute>(&self, rows: Range<usize>) -> Result<()> {
+        let (level, n) = (self.cpu.level, self.length);
+        if !self.dtype.is_half() {
+            for r in rows {
+                // SAFETY: rows of n elements; that of the result belongs to this range alone.
+                unsafe {
+                    let x = slice(self.xs.row(r), n);
+                    let g = self.gs.map_or(x, |gs| slice(gs.row(r), n));
+                    T::row(level, self.row, x, g, slice_mut(self.result(r), n));
+                }
+            }
+            return Ok(());
+        }
+        let sizes = [n, if self.gs.is_some() { n } else { 0 }, n];
+        with_scratch::<f32, _, 3>(self.cpu, sizes, |[x, g, y]| {
+            for r in rows {
+                // SAFETY: as above; the scratch memory has rows of n elements.
+                unsafe {
+                    half::to_f32(level, self.dtype, self.xs.row(r), x.as_mut_ptr().cast(), n);
+                    if let Some(gs) = self.gs {
+                        half::to_f32(level, self.dtype, gs.row(r), g.as_mut_ptr().cast(), n);
+                    }
+                    let g = if self.gs.is_some() { &*g } else { &*x };
+                    f32::row(level, self.row, x, g, y);
+                    half::from_f32(level, self.dtype, y.as_ptr().cast(), self.result(r), n);
+                }
+            }
+        })
+    }
+
+    /// Blocks of narrow rows as columns, in scratch memory of four blocks.
+    fn blocks<T: Compute>(&self, rows: Range<usize>, block: usize) -> Result<()> {
+        let (level, n, size) = (self.cpu.level, self.length, block * self.length);
+        let sizes = [size, size, if self.gs.is_some() { size } else { 0 }, size];
+        with_scratch::<T, _, 4>(self.cpu, sizes, |[stage, x, g, y]| {
+            let stage = stage.as_mut_ptr();
+            for first in rows.clone().step_by(block) {
+                let width = block.min(rows.end - first);
+                let has_g = self.gs.is_some();
+                // SAFETY: `width` rows of n elements, in memory for `block` of them; those of the
+                // result belong to this range alone.
+                unsafe {
+                    self.transpose(self.xs, first, width, block, stage, x.as_mut_ptr());
+                    if let Some(gs) = self.gs {
+                        self.transpose(gs, first, width, block, stage, g.as_mut_ptr());
+                    }
+                    let (x, y) = (x.as_mut_ptr(), y.as_mut_ptr());
+                    let g = if has_g { g.as_mut_ptr() } else { x };
+                    T::columns(level, self.row, [x, g, y], [n, block, width]);
+                    let to = self.result(first);
+                    let rows = if self.dtype.is_half() { stage } else { to.cast() };
+                    transpose(level, y, block as isize, rows, n as isize, (width, n), false);
+                    if self.dtype.is_half() {
+                        half::from_f32(level, self.dtype, stage.cast(), to, n * width);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Writes rows `first .. first + width` as columns, `pitch` from one element to the next.
+    ///
+    /// # Safety
+    /// They are rows of `from`; `stage` and `to` have memory for `pitch` rows of T, the compute
+    /// dtype.
+    unsafe fn transpose<T: Compute>(
+        &self,
+        from: &Lines,
+        first: usize,
+        width: usize,
+        pitch: usize,
+        stage: *mut T,
+        to: *mut T,
+    ) {
+        let (level, n) = (self.cpu.level, self.length);
+        // SAFETY: by contract.
+        unsafe {
+            let runs = if from.is_packed() { 1 } else { width };
+            let len = n * width / runs;
+            for run in 0..runs {
+                let (x, y) = (from.row(first + run), stage.add(run * len));
+                if self.dtype.is_half() {
+                    half::to_f32(level, self.dtype, x, y.cast(), len);
+                } else if runs > 1 {
+                    std::ptr::copy_nonoverlapping(x.cast(), y, len);
+                }
+            }
+            let in_place = runs == 1 && !self.dtype.is_half();
+            let rows = if in_place { from.row(first).cast() } else { stage.cast_const() };
+            transpose(level, rows, n as isize, to, pitch as isize, (n, width), false);
+        }
+    }
 }
 
 struct RowF32<'a> {
@@ -254,7 +372,7 @@ pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
     let lowest = V::splat(f32::NEG_INFINITY);
     let mut best = [lowest; VECTORS];
     let (mut i, n) = (0, x.len());
-    // SAFETY: loads end below n or are of the lanes, which are one widest vector.
+    // SAFETY: loads end at or before n.
     unsafe {
         while i + VECTORS * V::LANES <= n {
             prefetch_ahead(&x[i..i + VECTORS * V::LANES]);
@@ -268,12 +386,18 @@ pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
             best[0] = V::load(x.as_ptr().add(i)).max(best[0]);
             i += V::LANES;
         }
-        if i < n {
-            let mut lanes = [f32::NEG_INFINITY; 16];
-            for_pairs(&mut lanes, &x[i..], |lane, x| *lane = x);
-            best[1] = V::load(lanes.as_ptr()).max(best[1]);
-        }
     }
+    let mut tail = f32::NEG_INFINITY;
+    if i < n && n >= V::LANES {
+        // SAFETY: the last vector of the row; some elements are compared twice.
+        best[1] = unsafe { V::load(x.as_ptr().add(n - V::LANES)) }.max(best[1]);
+        i = n;
+    }
+    while i < n {
+        tail = if x[i] > tail { x[i] } else { tail };
+        i += 1;
+    }
+    best[1] = V::splat(tail).max(best[1]);
     best[0].max(best[1]).max(best[2].max(best[3])).largest()
 }
 

@@ -63,14 +63,14 @@ pub(super) unsafe fn columns(
 }
 
 /// Columns of `n` elements that are `step` apart.
-struct Columns {
-    row: Row,
-    x: *const f32,
-    g: *const f32,
-    y: *mut f32,
-    n: usize,
-    step: usize,
-    width: usize,
+pub(super) struct Columns {
+    pub row: Row,
+    pub x: *const f32,
+    pub g: *const f32,
+    pub y: *mut f32,
+    pub n: usize,
+    pub step: usize,
+    pub width: usize,
 }
 
 /// A function of one vector each of x and g with the constants of their columns.

@@ -5,9 +5,12 @@
 
 use super::{THREAD, checked, offset};
 use crate::Cpu;
+use crate::copy::{LONG_COPY, copy_by, copy_long};
+use crate::cost::Cost;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{Layout, Result, Shape, Tensor};
@@ -23,58 +26,25 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
     }
     let to = Shared(out.ptr());
     // Whole rows under one index (an embedding): the index does not change along the axes behind.
-    let repeated: usize = (axis + 1..shape.ndim())
-        .filter(|&a| shape[a] == 1 || index.strides()[a] == 0)
-        .map(|a| shape[a])
-        .product();
+    let fixed = |mut axes: Range<usize>| axes.all(|a| shape[a] == 1 || index.strides()[a] == 0);
     let inner: usize = shape[axis + 1..].iter().product();
+    let by_row = inner > 1 && fixed(axis + 1..shape.ndim());
+    let lists = fixed(0..axis) && (inner == 1 || by_row);
     let packed = view.strides[axis + 1..shape.ndim()]
         == Layout::contiguous(*x.shape()).strides()[axis + 1..];
-    let whole = x.shape()[axis + 1..] == shape[axis + 1..];
-    if inner > 1 && repeated == inner && packed && whole {
-        let first = index.with_layout(
-            (axis + 1..shape.ndim()).fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)),
-        )?;
-        let indices = checked(cpu, &first, axis, x.shape()[axis])?;
-        let indices: &[i64] = &indices;
-        let bytes = inner * x.dtype().size();
-        // A few rows ahead, as far as a cache miss lasts, and not more lines than fit beside them.
-        let (ahead, lines) = ((1024 / bytes).clamp(1, 8), bytes.min(1024));
-        for_each_range(indices.len(), THREAD / inner, |rows| {
-            let row = |r: usize| {
-                let before =
-                    if axis == 0 { 0 } else { offset(view.strides(), &shape[..=axis], axis, r) };
-                view.ptr.wrapping_offset(
-                    (before + indices[r] as isize * view.strides[axis]) * x.dtype().size() as isize,
-                )
-            };
-            for r in rows {
-                let from = row(r);
-                // Rows are far apart: others are prefetched while this one is copied.
-                if r + ahead < indices.len() {
-                    let next = row(r + ahead);
-                    (0..lines)
-                        .step_by(64)
-                        .for_each(|line| prefetch(next.wrapping_add(line).cast()));
-                }
-                // SAFETY: the index was checked; row r of the output belongs to this range.
-                unsafe { std::ptr::copy_nonoverlapping(from, to.get().add(r * bytes), bytes) };
-            }
-        });
-        return Ok(Arc::new(out));
-    }
     let even = (0..shape.ndim()).all(|a| a == axis || shape[a] == x.shape()[a]);
-    if even && view.is_contiguous() {
-        // One list of indices for all outer axes, or an index for each element.
-        let lists =
-            (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
-        let layout = (0..shape.ndim()).filter(|&a| lists && a != axis);
-        let layout = layout.fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1));
+    if even && (view.is_contiguous() || axis == 0 && by_row && packed) {
+        // One index for a row or for an element, one list of them for all outer axes or for each.
+        let once = |a| a < axis && lists || a > axis && by_row;
+        let layout = (0..shape.ndim())
+            .filter(|&a| once(a))
+            .fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1));
         let indices = checked(cpu, &index.with_layout(layout)?, axis, x.shape()[axis])?;
         let packed = PackedGather {
             from: Shared(view.ptr.cast_mut()),
             to,
             rows: n / inner,
+            row_stride: if axis == 0 { view.strides[0] } else { inner as isize },
             size: x.shape()[axis],
             count: shape[axis],
             inner,
@@ -82,10 +52,11 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
             lists,
         };
         match x.dtype().size() {
-            1 => packed.run::<u8>(),
-            2 => packed.run::<u16>(),
-            4 => packed.run::<u32>(),
-            _ => packed.run::<u64>(),
+            bytes if by_row => packed.copy_rows(bytes),
+            1 => packed.gather::<u8>(),
+            2 => packed.gather::<u16>(),
+            4 => packed.gather::<u32>(),
+            _ => packed.gather::<u64>(),
         }
         return Ok(Arc::new(out));
     }
@@ -202,22 +173,82 @@ struct PackedGather<'a> {
     to: Shared<u8>,
     /// Rows of `inner` elements of the result.
     rows: usize,
+    /// Elements from one source row to the next; `inner` if there are outer axes.
+    row_stride: isize,
     size: usize,
     count: usize,
     inner: usize,
-    /// Checked: `count` of them for all outer axes (`lists`), or one for each element.
+    /// Checked: `count` of them for all outer axes (`lists`) or for each of them, in
+    /// [`PackedGather::gather`] for each column.
     indices: &'a [i64],
     lists: bool,
 }
 
+/// Bytes of a source that stays in the second-level cache: its rows are not prefetched.
+const CACHED: usize = 512 << 10;
+
 impl PackedGather<'_> {
-    fn run<T: Copy>(&self) {
+    /// One index for each row, whose elements have `size` bytes.
+    fn copy_rows(&self, size: usize) {
+        let bytes = self.inner * size;
+        match bytes {
+            LONG_COPY.. => self.rows_by::<0>(bytes),
+            32.. => self.rows_by::<32>(bytes),
+            16.. => self.rows_by::<16>(bytes),
+            8.. => self.rows_by::<8>(bytes),
+            4.. => self.rows_by::<4>(bytes),
+            _ => self.rows_by::<2>(bytes),
+        }
+    }
+
+    /// Copies rows of `bytes` bytes by moves of `W`, or by `memcpy` for a `W` of 0.
+    fn rows_by<const W: usize>(&self, bytes: usize) {
         let PackedGather { size, count, inner, indices, lists, .. } = *self;
-        for_each_range(self.rows, THREAD / inner, |rows| {
-            let (from, to) = (self.from.get().cast::<T>(), self.to.get().cast::<T>());
-            let mut at = rows.start;
+        let stride = self.row_stride * (bytes / inner) as isize;
+        // A few rows ahead, as far as a cache miss lasts, and not more lines than fit beside them.
+        let (ahead, lines) = ((1024 / bytes).clamp(1, 8), bytes.min(1024));
+        let far = size as isize * stride.abs() > CACHED as isize;
+        let least = Cost::bytes(2 * bytes).steps(2).range(self.rows);
+        for_each_range(self.rows, least, |rows| {
+            let (mut at, mut outer, mut first) =
+                (rows.start, rows.start / count, rows.start % count);
             while at < rows.end {
-                let (outer, first) = (at / count, at % count);
+                let n = (count - first).min(rows.end - at);
+                let from = self.from.get().wrapping_offset((outer * size) as isize * stride);
+                let to = self.to.get().wrapping_add(at * bytes);
+                let indices = &indices[if lists { 0 } else { outer * count }..][..count];
+                for (i, &index) in indices[first..first + n].iter().enumerate() {
+                    // Rows are far apart: others are prefetched while this one is copied.
+                    if let (true, Some(&next)) = (far, indices.get(first + i + ahead)) {
+                        let next = from.wrapping_offset(next as isize * stride);
+                        (0..lines)
+                            .step_by(64)
+                            .for_each(|line| prefetch(next.wrapping_add(line).cast()));
+                    }
+                    let from = from.wrapping_offset(index as isize * stride);
+                    // SAFETY: the index was checked; the result's row belongs to this range.
+                    unsafe {
+                        let to = to.add(i * bytes);
+                        match W {
+                            0 => copy_long(from, to, bytes),
+                            _ => copy_by::<W>(from, to, bytes),
+                        }
+                    }
+                }
+                (at, outer, first) = (at + n, outer + 1, 0);
+            }
+        });
+    }
+
+    /// One index for each element, or rows of one element.
+    fn gather<T: Copy>(&self) {
+        let PackedGather { size, count, inner, indices, lists, .. } = *self;
+        let least = Cost::bytes(2 * size_of::<T>()).steps(1).times(inner).range(self.rows);
+        for_each_range(self.rows, least, |rows| {
+            let (from, to) = (self.from.get().cast::<T>(), self.to.get().cast::<T>());
+            let (mut at, mut outer, mut first) =
+                (rows.start, rows.start / count, rows.start % count);
+            while at < rows.end {
                 let n = (count - first).min(rows.end - at);
                 let from = from.wrapping_add(outer * size * inner);
                 let to = to.wrapping_add(at * inner);
@@ -227,13 +258,6 @@ impl PackedGather<'_> {
                         let first = if lists { first } else { at };
                         for (i, &index) in indices[first..first + n].iter().enumerate() {
                             *to.add(i) = *from.add(index as usize);
-                        }
-                    } else if lists {
-                        for (i, &index) in indices[first..first + n].iter().enumerate() {
-                            let (from, to) = (from.add(index as usize * inner), to.add(i * inner));
-                            for j in 0..inner {
-                                *to.add(j) = *from.add(j);
-                            }
                         }
                     } else {
                         let indices = &indices[at * inner..(at + n) * inner];
@@ -245,7 +269,7 @@ impl PackedGather<'_> {
                         }
                     }
                 }
-                at += n;
+                (at, outer, first) = (at + n, outer + 1, 0);
             }
         });
     }

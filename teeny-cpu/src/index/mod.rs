@@ -4,9 +4,11 @@
 //! (an embedding, a selection of columns), it is read once.
 
 mod gather;
+mod positions;
 mod scatter;
 
 pub(crate) use gather::gather;
+pub(crate) use positions::flat_positions;
 pub(crate) use scatter::scatter;
 
 use crate::scratch::Array;

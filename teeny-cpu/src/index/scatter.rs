@@ -13,7 +13,9 @@
 //! operands of 16-bit sums.
 
 use super::{THREAD, checked, offset};
+use crate::cost::Cost;
 use crate::elementwise::loops::int::Int;
+use crate::scratch::Array;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};
 use crate::threads::{for_each_range, threads};
@@ -211,17 +213,30 @@ impl Scatter<'_> {
         };
         let least = if split > 1 { 1 } else { THREAD / (sources * width) };
         let least = if small { tasks } else { least };
+        let by_row = even.steps[2] == 0 && inner > 1;
+        if groups * split == 1 {
+            // Many short lists: nothing is computed from the number of one.
+            if inner == 1 {
+                return for_each_range(outer, least, |range| self.add_lists::<T, C>(&even, range));
+            }
+            let part = |outer| Part { outer, columns: 0..inner, owned: None };
+            return for_each_range(outer, least, |range| match by_row {
+                true => range.for_each(|outer| self.add_rows::<T, C>(&even, &part(outer))),
+                false => range.for_each(|outer| self.add_elements::<T, C>(&even, &part(outer))),
+            });
+        }
         for_each_range(tasks * split, least, |tasks| {
             for task in tasks {
-                match even.steps[2] {
-                    0 if inner > 1 => self.add_rows::<T, C>(&even, &part(task)),
-                    _ => self.add_elements::<T, C>(&even, &part(task)),
+                match by_row {
+                    true => self.add_rows::<T, C>(&even, &part(task)),
+                    false => self.add_elements::<T, C>(&even, &part(task)),
                 }
             }
         });
     }
 
     /// Sources whose rows have one index each.
+    #[inline]
     fn add_rows<T: Copy, C: Combine<T>>(&self, even: &Even, part: &Part) {
         let Even { sources, destinations, inner, steps, .. } = *even;
         let indices = &self.indices[part.outer * steps[0]..][..sources];
@@ -249,33 +264,47 @@ impl Scatter<'_> {
         }
     }
 
+    /// Sources of one column, for some outer axes.
+    fn add_lists<T: Copy, C: Combine<T>>(&self, even: &Even, range: Range<usize>) {
+        let Even { outer, sources, destinations, steps, .. } = *even;
+        let last = (outer - 1) * steps[0] + sources;
+        // One check for all; a slice for each list would take as long as a short list.
+        let indices = self.indices[..last].as_ptr();
+        let (to, from) = (self.out.get().cast::<T>(), self.src.cast::<T>());
+        for outer in range {
+            let to = to.wrapping_add(outer * destinations);
+            for s in 0..sources {
+                // SAFETY: the index is inside, as the last one is, and was checked; these
+                // destinations belong to this range.
+                unsafe {
+                    let to = to.add(*indices.add(outer * steps[0] + s) as usize);
+                    *to = C::combine(*to, *from.add(outer * sources + s));
+                }
+            }
+        }
+    }
+
     /// Sources of which each element has its index.
+    #[inline]
     fn add_elements<T: Copy, C: Combine<T>>(&self, even: &Even, part: &Part) {
         let Even { sources, destinations, inner, steps, .. } = *even;
         let to = self.out.get().cast::<T>().wrapping_add(part.outer * destinations * inner);
         let from = self.src.cast::<T>().wrapping_add(part.outer * sources * inner);
-        if inner == 1 && part.owned.is_none() {
-            let indices = &self.indices[part.outer * steps[0]..][..sources];
-            for (s, &index) in indices.iter().enumerate() {
-                // SAFETY: as below.
-                unsafe {
-                    let to = to.add(index as usize);
-                    *to = C::combine(*to, *from.add(s));
-                }
-            }
-            return;
-        }
+        // SAFETY: the index was checked; these destinations belong to this task.
+        let combine = |to: *mut T, source: *const T| unsafe { *to = C::combine(*to, *source) };
+        let indices = &self.indices[part.outer * steps[0]..];
+        let (first, width) = (part.columns.start, part.columns.len());
+        let (to, from) = (to.wrapping_add(first), from.wrapping_add(first));
         for s in 0..sources {
-            let indices = &self.indices[part.outer * steps[0] + s * steps[1]..];
-            for j in part.columns.clone() {
-                let index = indices[j * steps[2]] as usize;
-                if part.owned.as_ref().is_some_and(|owned| !owned.contains(&index)) {
-                    continue;
-                }
-                // SAFETY: the index was checked; this destination belongs to this task.
-                unsafe {
-                    let to = to.add(index * inner + j);
-                    *to = C::combine(*to, *from.add(s * inner + j));
+            let from = from.wrapping_add(s * inner);
+            // One index for each column, or for all of one.
+            let indices = &indices[s * steps[1] + first * steps[2]..][..width];
+            let all = 0..destinations;
+            let owned = part.owned.as_ref().unwrap_or(&all);
+            for (j, &index) in indices.iter().enumerate() {
+                let index = index as usize;
+                if owned.contains(&index) {
+                    combine(to.wrapping_add(index * inner + j), from.wrapping_add(j));
                 }
             }
         }
@@ -306,18 +335,87 @@ impl Scatter<'_> {
 
     /// 16-bit floats accumulate in f32 and are rounded once at the end.
     fn add_halves(&self, cpu: &Cpu, x: &Tensor) -> Result<()> {
-        let (level, dtype) = (cpu.level, x.dtype());
-        let (sums, n) = (cpu.alloc(x.numel(), DType::F32)?, self.shape.numel());
+        let dtype = x.dtype();
+        let (all, n) = (x.numel(), self.shape.numel());
         let src = cpu.alloc(n, DType::F32)?;
-        // SAFETY: all have their elements, of f32 after the conversion.
-        unsafe {
-            half::to_f32(level, dtype, self.out.get(), sums.ptr(), x.numel());
-            half::to_f32(level, dtype, self.src, src.ptr(), n);
-            Scatter { src: src.ptr(), out: Shared(sums.ptr()), ..*self }.each::<f32, Add>();
-            half::from_f32(level, dtype, sums.ptr(), self.out.get(), x.numel());
+        convert(cpu, dtype, Shared(self.src.cast_mut()), Shared(src.ptr()), n, true);
+        if let Some(even) = self.even.filter(|even| even.has_few_sources()) {
+            return self.add_few_halves(cpu, dtype, &even, src.ptr());
         }
+        let sums = cpu.alloc(all, DType::F32)?;
+        convert(cpu, dtype, self.out, Shared(sums.ptr()), all, true);
+        Scatter { src: src.ptr(), out: Shared(sums.ptr()), ..*self }.each::<f32, Add>();
+        convert(cpu, dtype, Shared(sums.ptr()), self.out, all, false);
         Ok(())
     }
+
+    /// Only the destination rows that sources have are converted: they get places in a shorter
+    /// destination, in the order in which they are met.
+    fn add_few_halves(&self, cpu: &Cpu, dtype: DType, even: &Even, src: *mut u8) -> Result<()> {
+        let Even { destinations, sources, inner, .. } = *even;
+        let mut places = Array::filled(cpu, destinations, u32::MAX)?;
+        let mut rows = Array::filled(cpu, sources, 0usize)?;
+        let mut met = 0;
+        let short = Array::from_fn(cpu, sources, |s| {
+            let place = &mut places[self.indices[s] as usize];
+            if *place == u32::MAX {
+                (*place, rows[met]) = (met as u32, self.indices[s] as usize);
+                met += 1;
+            }
+            i64::from(*place)
+        })?;
+        let sums = cpu.alloc(met * inner, DType::F32)?;
+        let (out, sums) = (self.out, Shared(sums.ptr()));
+        let convert = |to_sums: bool| {
+            let least = Cost::bytes(6).arithmetic(1).times(inner).range(met);
+            for_each_range(met, least, |range| {
+                for place in range {
+                    let wide = sums.get().wrapping_add(4 * place * inner);
+                    let row = out.get().wrapping_add(2 * rows[place] * inner);
+                    // SAFETY: the row is in the destination, its place in the sums; each is one
+                    // task's.
+                    unsafe {
+                        match to_sums {
+                            true => half::to_f32(cpu.level, dtype, row, wide, inner),
+                            false => half::from_f32(cpu.level, dtype, wide, row, inner),
+                        }
+                    }
+                }
+            });
+        };
+        convert(true);
+        let even = Even { destinations: met, ..*even };
+        let indices = &short[..];
+        Scatter { indices, src, out: sums, even: Some(even), ..*self }.each::<f32, Add>();
+        convert(false);
+        Ok(())
+    }
+}
+
+impl Even {
+    /// Whether sources are rows under one index, and so few and long that it pays to number those
+    /// that they meet.
+    fn has_few_sources(&self) -> bool {
+        let by_row = self.steps[2] == 0 && self.inner >= 16;
+        let few = 2 * self.sources < self.destinations && self.sources < u32::MAX as usize;
+        by_row && self.outer == 1 && few
+    }
+}
+
+/// Converts `n` values between `dtype`, a 16-bit float, and f32.
+fn convert(cpu: &Cpu, dtype: DType, from: Shared<u8>, to: Shared<u8>, n: usize, widen: bool) {
+    for_each_range(n, Cost::bytes(6).arithmetic(1).range(n), |range| {
+        let (start, len) = (range.start, range.len());
+        let (half, wide) = if widen { (from, to) } else { (to, from) };
+        let (half, wide) = (half.get().wrapping_add(2 * start), wide.get().wrapping_add(4 * start));
+        // SAFETY: both have n elements of their types; this range is one task's.
+        unsafe {
+            match widen {
+                true => half::to_f32(cpu.level, dtype, half, wide, len),
+                false => half::from_f32(cpu.level, dtype, wide, half, len),
+            }
+        }
+    });
 }
 
 // SAFETY: the source is only read; every task states which destinations it writes.

@@ -127,10 +127,12 @@ impl<V: Value> Rows<'_, V> {
                     // SAFETY: a row of the operand, or its gathered values.
                     let x = unsafe { std::slice::from_raw_parts(from, length) };
                     if selects {
-                        select::select(self.cpu.level, x, 0, k, self.descending, &mut entries);
-                        // They are not in the order of their positions, which a sort by bytes
-                        // of the keys relies on.
-                        entries[..k].sort_unstable();
+                        let level = self.cpu.level;
+                        if !select::select(level, x, 0, k, self.descending, &mut entries) {
+                            // They are not in the order of their positions, which a sort by bytes
+                            // of the keys relies on.
+                            entries[..k].sort_unstable();
+                        }
                     } else {
                         self.cpu.level.run(Fill {
                             x,

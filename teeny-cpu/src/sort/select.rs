@@ -46,8 +46,31 @@ fn few<V: Value>(level: Level, x: &[V], first: usize, complement: bool, list: &m
     }
 }
 
+/// Values of a row of which each is put in its place: the loops over vectors would take longer to
+/// start.
+const SHORT: usize = 32;
+
+/// The first few of a short row, in order.
+fn short<V: Value>(x: &[V], first: usize, complement: bool, list: &mut [V::Entry]) {
+    let mut len = 0;
+    for (i, value) in x.iter().enumerate() {
+        let entry = V::Entry::new(value.sort_key(complement), first + i);
+        let mut place = len.min(list.len() - 1);
+        if len < list.len() {
+            len += 1;
+        } else if entry > list[place] {
+            continue;
+        }
+        while place > 0 && list[place - 1] > entry {
+            list[place] = list[place - 1];
+            place -= 1;
+        }
+        list[place] = entry;
+    }
+}
+
 /// Moves the first `k` of `x`, whose positions begin at `first`, to the front of `list`, in any
-/// order. The list has room for [`candidates`].
+/// order; true if they are in order. The list has room for [`candidates`].
 pub(super) fn select<V: Value>(
     level: Level,
     x: &[V],
@@ -55,14 +78,18 @@ pub(super) fn select<V: Value>(
     k: usize,
     complement: bool,
     list: &mut [V::Entry],
-) {
+) -> bool {
     if 0 < k && k <= FEW && k < x.len() {
-        return few(level, x, first, complement, &mut list[..k]);
+        match x.len() <= SHORT {
+            true => short(x, first, complement, &mut list[..k]),
+            false => few(level, x, first, complement, &mut list[..k]),
+        }
+        return true;
     }
     let (n, most) = (x.len(), candidates(x.len(), k));
     level.run(Fill { x: &x[..most], first, complement, entries: &mut list[..most] });
     if k == 0 || k >= most {
-        return;
+        return false;
     }
     list[..most].select_nth_unstable(k - 1);
     let (mut len, mut at) = (k, most);
@@ -86,4 +113,5 @@ pub(super) fn select<V: Value>(
     if len > k {
         list[..len].select_nth_unstable(k - 1);
     }
+    false
 }

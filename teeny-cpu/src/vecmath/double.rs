@@ -8,7 +8,7 @@
 
 use super::poly64 as poly;
 use crate::simd::F64s;
-use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E};
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, TAU};
 
 /// The first 32 bits of ln 2, and the rest.
 pub(super) const LN2_HI: f64 = 6.931_471_803_691_238e-1;
@@ -160,12 +160,30 @@ fn lifted<D: F64s>(x: D) -> (D, D) {
 
 /// `ln x`.
 #[inline(always)]
-pub(super) fn log<D: F64s>(x: D) -> D {
+pub(crate) fn log<D: F64s>(x: D) -> D {
     let (up, bias) = lifted(x);
     let (e, m) = split(up);
     let (e, f) = (e.add(bias), m.sub(D::splat(1.0)));
     let tail = log_tail(f).add(e.mul(D::splat(LN2_LO)));
     log_specials(x, e.fma(D::splat(LN2_HI), f.add(tail)))
+}
+
+/// The factors of two normal numbers of two numbers in [0, 1) (Box & Muller 1958):
+/// `√(-2 ln(1 - u))`, `sin 2πv` and `cos 2πv`. `1 - u` is at least 2^-53, the angle below 2π: neither
+/// has special values.
+#[inline(always)]
+pub(crate) fn normal_factors<D: F64s>(u: D, v: D) -> (D, D, D) {
+    let (e, m) = split(D::splat(1.0).sub(u));
+    let f = m.sub(D::splat(1.0));
+    let tail = log_tail(f).add(e.mul(D::splat(LN2_LO)));
+    let log = e.fma(D::splat(LN2_HI), f.add(tail));
+    let radius = log.mul(D::splat(-2.0)).sqrt();
+    let (k, s, c) = sine_and_cosine(v.mul(D::splat(TAU)));
+    let even = D::from_bits(D::i_shl::<62>(D::i_and(k, D::i_splat(1)))).eq(D::splat(0.0));
+    let next = D::i_add(k, D::i_splat(1));
+    let sine = D::select(even, s, c).xor_sign(D::from_bits(D::i_shl::<62>(k)));
+    let cosine = D::select(even, c, s).xor_sign(D::from_bits(D::i_shl::<62>(next)));
+    (radius, sine, cosine)
 }
 
 /// `log2 x`.

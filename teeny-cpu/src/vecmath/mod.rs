@@ -205,8 +205,9 @@ pub(crate) fn tanh<V: F32s>(x: V) -> V {
     V::select(a.lt(V::splat(0.6)), V::select(x.eq(V::splat(0.0)), x, small), large)
 }
 
-/// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - e^-p(x)` above with
-/// `p = -ln erfc` on [0.9, 4] (relative error of erf 6.0e-11); beyond 4 the result rounds to one.
+/// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - 2^g(x)` above with
+/// `g = log2 erfc` on [0.9, 4] (relative error of erf 6.0e-11); beyond 4 the result rounds to one.
+/// The power is that of `exp2` without what it does for large exponents: g is at least -26.
 #[inline(always)]
 pub(crate) fn erf<V: F32s>(x: V) -> V {
     let a = x.abs();
@@ -223,21 +224,36 @@ pub(crate) fn erf<V: F32s>(x: V) -> V {
         ],
     );
     let small = x.fma(q, x);
-    let p = poly(
+    let g = poly(
         V::splat(4.0).min(a),
         [
-            -1.692_047_4e-4,
-            1.129_488_3,
-            0.633_400_86,
-            0.108_220_38,
-            -0.025_080_616,
-            0.004_156_254_7,
-            -4.313_935e-4,
-            2.082_861_6e-5,
+            2.441_108_4e-4,
+            -1.629_507_2,
+            -0.913_804_3,
+            -0.156_129,
+            0.036_183_68,
+            -0.005_996_208,
+            6.223_693e-4,
+            -3.004_934_1e-5,
         ],
     );
-    let large = V::splat(1.0).sub(exp(V::splat(0.0).sub(p))).xor_sign(x);
-    V::select(a.lt(V::splat(0.9)), V::select(x.eq(V::splat(0.0)), x, small), large)
+    let n = g.round();
+    let power = poly(
+        g.sub(n),
+        [
+            1.0,
+            std::f32::consts::LN_2,
+            0.240_226_5,
+            0.055_503_57,
+            0.009_618_057,
+            0.001_339_086_7,
+            0.000_154_614_48,
+        ],
+    );
+    // -2^n: the sign bit is one above the exponent.
+    let minus = V::from_bits(V::i_shl::<23>(V::i_add(n.to_i32(), V::i_splat(127 + 256))));
+    let large = power.fma(minus, V::splat(1.0)).xor_sign(x);
+    V::select(a.lt(V::splat(0.9)), small, large)
 }
 
 /// π/2 in three parts of 24 bits each, by rounding and subtracting.

@@ -45,6 +45,8 @@ pub(super) fn runs_as_definition(op: &Op<'_>) -> bool {
         | Op::Random { .. }
         | Op::Contiguous { .. }
         | Op::Cat { .. }
+        | Op::Pad { .. }
+        | Op::Tri { .. }
         | Op::Softmax { .. }
         | Op::LogSoftmax { .. }
         | Op::CrossEntropy { .. }
@@ -82,6 +84,8 @@ pub(super) fn tangents(
         }
         Op::Contiguous { .. } => operands.tangent(0).cloned(),
         Op::Cat { tensors, axis } => join::cat(operands, tensors.len(), axis)?,
+        Op::Pad { widths, .. } => join::pad(operands, widths)?,
+        Op::Tri { diagonal, upper, .. } => join::tri(operands, diagonal, upper)?,
         Op::Softmax { axis, .. } => softmax::softmax(operands, axis, y)?,
         Op::LogSoftmax { axis, .. } => softmax::log_softmax(operands, axis, y)?,
         Op::CrossEntropy { x, targets, ignore_index } => {

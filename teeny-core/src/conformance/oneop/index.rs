@@ -15,6 +15,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "sort", weight: 4, generate: sort },
     Family { name: "topk", weight: 4, generate: topk },
     Family { name: "index_select", weight: 2, generate: index_select },
+    Family { name: "positions", weight: 2, generate: positions },
 ];
 
 /// Types of indices that can name every place of an axis of `size`.
@@ -67,6 +68,31 @@ fn gather(dice: &mut Dice) -> Result<Case> {
     let index = Operand::new(dice, out, kind, values);
     Ok(Case::new("gather", vec![x, index], format!("along {axis}"), move |x| {
         let y = Op::Gather { x: &x[0], axis, index: &x[1] }.tensor(x[0].device())?;
+        Ok(vec![y])
+    })
+    .within(super::Tolerance::Bits))
+}
+
+fn positions(dice: &mut Dice) -> Result<Case> {
+    let budget = dice.budget();
+    let shape = dice.shape(budget);
+    let sizes: Vec<usize> = (0..dice.between(1, 4)).map(|_| dice.size(200)).collect();
+    let indices: Vec<Operand> = sizes
+        .iter()
+        .map(|&size| {
+            let kind = index_dtype(dice, size);
+            let values = match dice.below(4) {
+                0 => Values::Any,
+                1 => Values::Tame,
+                _ => index_values(dice, size),
+            };
+            Operand::new(dice, shape, kind, values)
+        })
+        .collect();
+    let description = format!("{sizes:?}");
+    Ok(Case::new("positions", indices, description, move |x| {
+        let indices: Vec<_> = x.iter().collect();
+        let y = Op::Positions { indices: &indices, sizes: &sizes }.tensor(x[0].device())?;
         Ok(vec![y])
     })
     .within(super::Tolerance::Bits))

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::op::Op;
 use crate::random::{Distribution, Key};
+use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -18,6 +19,8 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "copy_into", weight: 4, generate: copy_into },
     Family { name: "slice_assign", weight: 2, generate: slice_assign },
     Family { name: "cat", weight: 3, generate: cat },
+    Family { name: "pad", weight: 2, generate: pad },
+    Family { name: "tri", weight: 2, generate: tri },
     Family { name: "random", weight: 1, generate: random },
 ];
 
@@ -114,6 +117,42 @@ fn cat(dice: &mut Dice) -> Result<Case> {
         of_shape(y, out)
     };
     Ok(Case::new("cat", parts, format!("along {axis}"), body).within(Tolerance::Bits))
+}
+
+fn pad(dice: &mut Dice) -> Result<Case> {
+    let budget = dice.budget();
+    let shape = dice.shape(budget);
+    let mut widths = vec![(0, 0); shape.ndim()];
+    for widths in &mut widths {
+        if dice.one_in(2) {
+            *widths = (dice.below(5), dice.below(12));
+        }
+    }
+    let dtype = dice.pick(&DType::ALL);
+    let values = Values::exact(dice);
+    let x = Operand::new(dice, shape, dtype, values);
+    let description = format!("{widths:?}");
+    let body = move |x: &[Tensor]| {
+        let op = Op::Pad { x: &x[0], widths: &widths, value: Scalar::Float(7.0) };
+        Ok(vec![op.tensor(x[0].device())?])
+    };
+    Ok(Case::new("pad", vec![x], description, body).within(Tolerance::Bits))
+}
+
+fn tri(dice: &mut Dice) -> Result<Case> {
+    let budget = dice.budget();
+    let ndim = dice.ndim().max(2);
+    let shape = dice.shape_of(ndim, budget);
+    let (diagonal, upper) = (dice.below(40) as i32 - 20, dice.one_in(2));
+    let dtype = dice.pick(&DType::ALL);
+    let values = Values::exact(dice);
+    let x = Operand::new(dice, shape, dtype, values);
+    let body = move |x: &[Tensor]| {
+        let y = Op::Tri { x: &x[0], diagonal, upper }.tensor(x[0].device())?;
+        Ok(vec![y])
+    };
+    let description = format!("diagonal {diagonal} upper {upper}");
+    Ok(Case::new("tri", vec![x], description, body).within(Tolerance::Bits))
 }
 
 fn random(dice: &mut Dice) -> Result<Case> {

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::ops::ops;
-use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
+use crate::kernel::table::{Binary, BinaryTable, NumbersTable, UnaryTable};
 use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
@@ -328,7 +328,12 @@ impl Tensor {
             return Err(Error::value(format!("low is {low}, above high, {high}"))
                 .help(format!("x.clamp({high}, {low})? has them in order")));
         }
-        self.maximum(low)?.minimum(high)
+        let dtype = self.dtype();
+        if [low, high].iter().any(|number| dtype.promote_scalar(number.kind()) != dtype) {
+            return self.maximum(low)?.minimum(high);
+        }
+        static TABLE: NumbersTable = NumbersTable::new();
+        run_one(TABLE.get(dtype, |x, low, high| x.clamp(low, high))?, &[self], &[low, high])
     }
 
     /// `self + weight * (end - self)`: weight 0 gives exactly self, 1 exactly `end`. Equivalent:

@@ -6,9 +6,11 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::messages::indices_to;
+use crate::op::Op;
 use crate::shape::{Shape, index_end};
 use crate::tensor::create::wide;
 use crate::tensor::elementwise::broadcast_shape;
+use crate::tensor::one_device::on_one_device;
 use crate::tensor::{Tensor, map};
 
 /// The advanced items of an index.
@@ -43,11 +45,11 @@ impl Item {
         Item { size: view.shape()[axes.clone()].iter().product(), axes, named, places }
     }
 
-    /// Positions in `0..size`, or outside it where the user's are.
+    /// The positions as the user gives them.
     fn positions(&self) -> Result<Tensor> {
         match &self.places {
             Places::Mask(mask) => mask.true_positions(),
-            Places::Positions(x) => from_front(x, self.size),
+            Places::Positions(x) => Ok(x.clone()),
         }
     }
 
@@ -133,29 +135,17 @@ impl Advanced {
     /// The positions in the joined axis, in the shape that the items broadcast to.
     fn positions(&self) -> Result<Tensor> {
         let parts = self.items.iter().map(Item::positions).collect::<Result<Vec<_>>>()?;
-        let [first, rest @ ..] = parts.as_slice() else {
-            return Err(Error::internal("an advanced index without items"));
-        };
-        if rest.is_empty() {
-            return Ok(first.clone());
+        if let [part] = parts.as_slice() {
+            return from_front(part, self.items[0].size);
         }
-        broadcast_shape(&parts.iter().collect::<Vec<_>>())
+        let parts: Vec<&Tensor> = parts.iter().collect();
+        let shape = broadcast_shape(&parts)
             .map_err(|error| error.note("the integers and masks of an index broadcast together"))?;
-        // One number for all; a position outside its own axis must not become a legal one of
-        // another, so it makes the number -1.
-        let legal = |x: &Tensor, size: usize| {
-            let x = if x.dtype() == DType::U64 { x.minimum(i64::MAX)? } else { x.clone() }
-                .cast(DType::I64)?;
-            let inside = x.lt(size as i64)?;
-            map([&x, &inside], |[i, inside]| inside.where_cond(i, i.like(-1)))
-        };
-        let start = legal(first, self.items[0].size)?;
-        rest.iter().zip(&self.items[1..]).try_fold(start, |sum, (x, item)| {
-            let scaled = sum.mul(item.size as i64)?;
-            map([&sum, &scaled, &legal(x, item.size)?], |[sum, scaled, i]| {
-                sum.ge(0).and(i.ge(0)).where_cond(scaled + i, i.like(-1))
-            })
-        })
+        let (device, parts) = on_one_device(&parts)?;
+        let parts = parts.iter().map(|x| x.expand(shape)).collect::<Result<Vec<_>>>()?;
+        let indices: Vec<&Tensor> = parts.iter().collect();
+        let sizes: Vec<usize> = self.items.iter().map(|item| item.size).collect();
+        Op::Positions { indices: &indices, sizes: &sizes }.tensor(&device)
     }
 
     /// An error about a position in the user's words instead of those of the joined axis.
@@ -189,4 +179,22 @@ pub(super) fn from_front(positions: &Tensor, size: usize) -> Result<Tensor> {
     })?;
     let raised = x.add(size as i64)?;
     map([&x, &raised], |[x, raised]| x.lt(0).and(raised.ge(0)).where_cond(raised, x))
+}
+
+/// The definition of [`Op::Positions`]: a position outside its own axis must not become a legal one
+/// of another, so it makes the number -1.
+pub(crate) fn flat_positions(indices: &[&Tensor], sizes: &[usize]) -> Result<Tensor> {
+    let legal = |x: &Tensor, size: usize| {
+        let x = from_front(x, size)?;
+        let x = if x.dtype() == DType::U64 { x.minimum(i64::MAX)? } else { x }.cast(DType::I64)?;
+        let inside = x.lt(size as i64)?;
+        map([&x, &inside], |[i, inside]| i.ge(0).and(inside).where_cond(i, i.like(-1)))
+    };
+    let start = legal(indices[0], sizes[0])?;
+    indices[1..].iter().zip(&sizes[1..]).try_fold(start, |sum, (x, &size)| {
+        let scaled = sum.mul(size as i64)?;
+        map([&sum, &scaled, &legal(x, size)?], |[sum, scaled, i]| {
+            sum.ge(0).and(i.ge(0)).where_cond(scaled + i, i.like(-1))
+        })
+    })
 }

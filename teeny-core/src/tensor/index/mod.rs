@@ -15,4 +15,5 @@ mod gather_scatter;
 
 mod nonzero;
 
+pub(crate) use advanced::flat_positions;
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};

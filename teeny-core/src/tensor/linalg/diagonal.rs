@@ -4,6 +4,7 @@
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::messages::two_axes;
+use crate::op::Op;
 use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
 
@@ -69,7 +70,7 @@ impl Tensor {
     #[track_caller]
     pub fn tril(&self, diagonal: i32) -> Result<Tensor> {
         let _op = enter("tril").on([("x", Some(self))]);
-        self.triangle(|row, column| (column - row).le(diagonal))
+        self.tri(diagonal, false)
     }
 
     /// The elements on and above diagonal `diagonal` of the last two axes, zeros below. Equivalent:
@@ -80,24 +81,26 @@ impl Tensor {
     #[track_caller]
     pub fn triu(&self, diagonal: i32) -> Result<Tensor> {
         let _op = enter("triu").on([("x", Some(self))]);
-        self.triangle(|row, column| (column - row).ge(diagonal))
+        self.tri(diagonal, true)
     }
 
-    /// The elements that `keep` picks by row and column. These are not negative, so that their
-    /// difference does not overflow as a sum with `diagonal` would.
-    fn triangle(
-        &self,
-        keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>,
-    ) -> Result<Tensor> {
-        if self.ndim() < 2 {
-            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape()))
-                .help(two_axes(self.shape())));
-        }
-        let (rows, columns) = (self.shape()[self.ndim() - 2], self.shape()[self.ndim() - 1]);
-        // (rows, 1)
-        let row = Tensor::arange(0i32, index_end(rows)?, 1, self)?.unsqueeze(1)?;
-        let column = Tensor::arange(0i32, index_end(columns)?, 1, self)?; // (columns)
-        let dtype = self.dtype();
-        map([self, &row, &column], |[x, r, c]| keep(r, c).where_cond(x, x.like(0)).cast(dtype))
+    fn tri(&self, diagonal: i32, upper: bool) -> Result<Tensor> {
+        Op::Tri { x: self, diagonal, upper }.tensor(self.device())
     }
+}
+
+/// The definition of [`Op::Tri`].
+pub(crate) fn triangle(x: &Tensor, diagonal: i32, upper: bool) -> Result<Tensor> {
+    let (rows, columns) = (x.shape()[x.ndim() - 2], x.shape()[x.ndim() - 1]);
+    // (rows, 1)
+    let row = Tensor::arange(0i32, index_end(rows)?, 1, x)?.unsqueeze(1)?;
+    let column = Tensor::arange(0i32, index_end(columns)?, 1, x)?; // (columns)
+    let dtype = x.dtype();
+    map([x, &row, &column], |[x, r, c]| {
+        // Neither is negative, so that their difference does not overflow as a sum with `diagonal`
+        // would.
+        let right = c - r;
+        let kept = if upper { right.ge(diagonal) } else { right.le(diagonal) };
+        kept.where_cond(x, x.like(0)).cast(dtype)
+    })
 }

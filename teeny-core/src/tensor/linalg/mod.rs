@@ -17,6 +17,7 @@ mod decompositions;
 
 mod pca;
 
+pub(crate) use diagonal::triangle;
 pub use norms::MatrixNorm;
 pub use pca::Pca;
 

@@ -16,5 +16,6 @@ mod repeat;
 mod pad;
 
 pub use pad::PadMode;
+pub(crate) use pad::framed;
 pub use slice::SliceRange;
 pub(super) use slice::{place, sliced};

@@ -2,7 +2,9 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
+use crate::op::Op;
 use crate::scalar::Scalar;
+use crate::shape::MAX_NDIM;
 use crate::tensor::Tensor;
 
 /// The elements that padding repeats; for the axis `a b c d`, two elements on each side:
@@ -29,19 +31,11 @@ impl Tensor {
         let _op = enter("pad").on([("x", Some(self))]);
         let lead = self.padded_from(widths)?;
         let part = self.cropped(widths, lead)?;
-        let mut sizes = part.shape().to_vec();
-        for (i, &(before, after)) in widths.iter().enumerate() {
-            sizes[lead + i] =
-                sizes[lead + i].saturating_add(before.max(0) as usize + after.max(0) as usize);
+        let mut all = [(0, 0); MAX_NDIM];
+        for (all, &(before, after)) in all[lead..].iter_mut().zip(widths) {
+            *all = (before.max(0) as usize, after.max(0) as usize);
         }
-        let frame = Tensor::full(sizes, value, self.dtype(), self)?;
-        let inside = |frame: &Tensor| {
-            widths.iter().enumerate().try_fold(frame.clone(), |x, (i, &(before, _))| {
-                let start = before.max(0) as usize;
-                x.slice((lead + i) as isize, start..start + part.shape()[lead + i])
-            })
-        };
-        frame.assign_view(inside, &part)
+        Op::Pad { x: &part, widths: &all[..self.ndim()], value: value.into() }.tensor(self.device())
     }
 
     /// With `(before, after)` of the tensor's own elements around each axis, chosen by `mode`;
@@ -131,4 +125,18 @@ impl Tensor {
         }
         Ok(part)
     }
+}
+
+/// The definition of [`Op::Pad`].
+pub(crate) fn framed(x: &Tensor, widths: &[(usize, usize)], value: Scalar) -> Result<Tensor> {
+    let mut sizes = *x.shape();
+    for (axis, &(before, after)) in widths.iter().enumerate() {
+        sizes = sizes.resized(axis, before + x.shape()[axis] + after)?;
+    }
+    let inside = |frame: &Tensor| {
+        widths.iter().enumerate().try_fold(frame.clone(), |frame, (axis, &(before, _))| {
+            frame.slice(axis as isize, before..before + x.shape()[axis])
+        })
+    };
+    Tensor::full(sizes, value, x.dtype(), x)?.assign_view(inside, x)
 }

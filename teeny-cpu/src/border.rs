@@ -1,0 +1,340 @@
+//! Rows of which a part is copied and the rest is one value: padding, and triangles of matrices.
+//!
+//! ```text
+//!   pad   0 0 0 0      tril  a 0 0
+//!         0 a b 0            d e 0     each row: value, copied elements, value
+//!         0 0 0 0            g h i
+//! ```
+//! The naive form fills the whole result and copies into it. Here each element is written once, in
+//! order. Knows only the size of elements.
+
+use crate::Cpu;
+use crate::copy::{LONG_COPY, contiguous, copy_bytes, copy_each};
+use crate::cost::Cost;
+use crate::storage::{CpuStorage, Shared, View};
+use crate::threads::for_each_range;
+use std::ops::Range;
+use teeny_core::{DType, Element, Result, Scalar, Shape, Tensor, with_element};
+
+/// `x` with elements of `value` around it; the result has the sizes `shape`.
+pub(crate) fn pad(
+    cpu: &Cpu,
+    x: &Tensor,
+    widths: &[(usize, usize)],
+    value: Scalar,
+    shape: &Shape,
+) -> Result<CpuStorage> {
+    let view = View::of(x)?;
+    let Some(last) = widths.iter().rposition(|&widths| widths != (0, 0)) else {
+        return contiguous(cpu, &view);
+    };
+    // Rows are of the last padded axis and those behind it, which are copied as a whole.
+    let (copy, view) = packed_behind(cpu, view, last)?;
+    let inner: usize = shape[last + 1..].iter().product();
+    let out = cpu.alloc(shape.numel(), view.dtype)?;
+    let frame = Frame {
+        view: &view,
+        widths: &widths[..last],
+        sizes: &shape[..last],
+        columns: shape[last] * inner,
+        kept: view.shape[last] * inner,
+        before: widths[last].0 * inner,
+        to: Shared(out.ptr()),
+    };
+    let value = bits(value, view.dtype);
+    match view.dtype.size() {
+        1 => frame.write(u8::first_of(value)),
+        2 => frame.write(u16::first_of(value)),
+        4 => frame.write(u32::first_of(value)),
+        _ => frame.write(u64::first_of(value)),
+    }
+    drop(copy);
+    Ok(out)
+}
+
+/// Bytes of short rows that are filled before they are copied into: they stay in L1.
+const BAND_BYTES: usize = 4 << 10;
+
+/// The rows of a padded tensor.
+struct Frame<'a> {
+    view: &'a View,
+    /// The widths and sizes of the result's axes in front of the rows.
+    widths: &'a [(usize, usize)],
+    sizes: &'a [usize],
+    /// Elements of a row of the result, those of the source, and those in front of them.
+    columns: usize,
+    kept: usize,
+    before: usize,
+    to: Shared<u8>,
+}
+
+impl Frame<'_> {
+    fn write<T: Bits>(&self, value: T) {
+        let rows: usize = self.sizes.iter().product();
+        if rows * self.columns == 0 {
+            return;
+        }
+        // A plane is the rows along the last axis in front of them.
+        let outer = self.sizes.len().saturating_sub(1);
+        let height = self.sizes.get(outer).copied().unwrap_or(1);
+        let least = Cost::bytes(2 * size_of::<T>()).times(self.columns).steps(1).range(rows);
+        for_each_range(rows, least, |range| {
+            let mut at = [0; 8];
+            let mut rest = range.start / height;
+            for axis in (0..outer).rev() {
+                at[axis] = rest % self.sizes[axis];
+                rest /= self.sizes[axis];
+            }
+            let mut row = range.start;
+            while row < range.end {
+                let first = row % height;
+                let count = (height - first).min(range.end - row);
+                // SAFETY: these rows belong to this range.
+                unsafe { self.write_plane(&at[..outer], first..first + count, row, value) };
+                row += count;
+                for axis in (0..outer).rev() {
+                    at[axis] += 1;
+                    if at[axis] < self.sizes[axis] {
+                        break;
+                    }
+                    at[axis] = 0;
+                }
+            }
+        });
+    }
+
+    /// Writes some rows of the plane `at`, the first of which is `row` of all.
+    ///
+    /// # Safety
+    /// Nothing else writes these rows.
+    unsafe fn write_plane<T: Bits>(&self, at: &[usize], rows: Range<usize>, row: usize, value: T) {
+        let (columns, axis) = (self.columns, at.len());
+        let to = self.to.get().cast::<T>().wrapping_add(row * columns);
+        let (mut is_inside, mut offset) = (true, 0);
+        for (axis, &at) in at.iter().enumerate() {
+            let place = at.wrapping_sub(self.widths[axis].0);
+            is_inside &= place < self.view.shape[axis];
+            offset += place as isize * self.view.strides[axis];
+        }
+        // The rows that the source has, of these.
+        let (start, size, stride) = match self.widths.get(axis) {
+            Some(&(start, _)) => (start, self.view.shape[axis], self.view.strides[axis]),
+            None => (0, 1, 0),
+        };
+        let size = if is_inside { size } else { 0 };
+        let first = rows.start.max(start).min(rows.end);
+        let end = rows.end.min(start + size).max(first);
+        let step = size_of::<T>() as isize;
+        let from = self.view.ptr.cast::<T>();
+        let band = match self.kept * size_of::<T>() {
+            LONG_COPY.. => 1,
+            _ => (BAND_BYTES / (columns * size_of::<T>())).max(1),
+        };
+        let short = band > 1 && rows.len() <= band;
+        // SAFETY: the rows are in the result, and the source has those from `first` to `end`.
+        unsafe {
+            if short {
+                fill(to, value, rows.len() * columns);
+                let from =
+                    from.wrapping_offset(offset + (first as isize - start as isize) * stride);
+                let to = to.add((first - rows.start) * columns + self.before);
+                let steps = [stride * step, columns as isize * step];
+                let bytes = self.kept * size_of::<T>();
+                return copy_each(from.cast(), to.cast(), steps, end - first, bytes);
+            }
+            fill(to, value, (first - rows.start) * columns);
+            for r in (first..end).step_by(band) {
+                let count = band.min(end - r);
+                let to = to.add((r - rows.start) * columns);
+                if count == 1 {
+                    fill(to, value, self.before);
+                    let behind = self.before + self.kept;
+                    fill(to.add(behind), value, columns - behind);
+                } else {
+                    fill(to, value, count * columns);
+                }
+                let from = from.wrapping_offset(offset + (r as isize - start as isize) * stride);
+                let steps = [stride * step, columns as isize * step];
+                let (to, bytes) = (to.add(self.before), self.kept * size_of::<T>());
+                copy_each(from.cast(), to.cast(), steps, count, bytes);
+            }
+            fill(to.add((end - rows.start) * columns), value, (rows.end - end) * columns);
+        }
+    }
+}
+
+/// The matrices of `x` with zeros above or below a diagonal.
+pub(crate) fn tri(cpu: &Cpu, x: &Tensor, diagonal: i32, upper: bool) -> Result<CpuStorage> {
+    let view = View::of(x)?;
+    let last = x.ndim() - 1;
+    let (copy, view) = packed_behind(cpu, view, last)?;
+    let out = cpu.alloc(x.numel(), view.dtype)?;
+    match view.dtype.size() {
+        1 => triangles::<u8>(&view, &out, diagonal, upper),
+        2 => triangles::<u16>(&view, &out, diagonal, upper),
+        4 => triangles::<u32>(&view, &out, diagonal, upper),
+        _ => triangles::<u64>(&view, &out, diagonal, upper),
+    }
+    drop(copy);
+    Ok(out)
+}
+
+fn triangles<T: Bits>(view: &View, out: &CpuStorage, diagonal: i32, upper: bool) {
+    let last = view.shape.ndim() - 1;
+    let (height, columns) = (view.shape[last - 1], view.shape[last]);
+    let rows: usize = view.shape[..last].iter().product();
+    if rows * columns == 0 {
+        return;
+    }
+    let (from, to) = (Shared(view.ptr.cast_mut().cast::<T>()), Shared(out.ptr().cast::<T>()));
+    let least = Cost::bytes(2 * size_of::<T>()).times(columns).steps(2).range(rows);
+    for_each_range(rows, least, |range| {
+        let mut at = range.start;
+        while at < range.end {
+            let first = at % height;
+            let (mut matrix, mut offset) = (at / height, 0);
+            for axis in (0..last - 1).rev() {
+                offset += (matrix % view.shape[axis]) as isize * view.strides[axis];
+                matrix /= view.shape[axis];
+            }
+            for row in first..height.min(first + range.end - at) {
+                // The first column that is not left of the diagonal; neither sum overflows.
+                let bound = row as i64 + i64::from(diagonal) + i64::from(!upper);
+                let bound = bound.clamp(0, columns as i64) as usize;
+                let (start, end) = if upper { (bound, columns) } else { (0, bound) };
+                let from =
+                    from.get().wrapping_offset(offset + row as isize * view.strides[last - 1]);
+                let to = to.get().wrapping_add(at * columns);
+                // SAFETY: the row of the result belongs to this range; the columns that are kept
+                // are in the source, for which `View::of` has checked the view.
+                unsafe {
+                    fill(to, T::first_of(0), start);
+                    let bytes = (end - start) * size_of::<T>();
+                    copy_bytes(from.wrapping_add(start).cast(), to.add(start).cast(), bytes);
+                    fill(to.add(end), T::first_of(0), columns - end);
+                }
+                at += 1;
+            }
+        }
+    });
+}
+
+/// The view, or a row-major copy of it if the axes from `axis` on have gaps.
+fn packed_behind(cpu: &Cpu, view: View, axis: usize) -> Result<(Option<CpuStorage>, View)> {
+    let mut step = 1;
+    let packed = (axis..view.shape.ndim()).rev().all(|a| {
+        let fits = view.shape[a] == 1 || view.strides[a] == step;
+        step *= view.shape[a] as isize;
+        fits
+    });
+    if packed {
+        return Ok((None, view));
+    }
+    let copy = contiguous(cpu, &view)?;
+    let mut own = View { ptr: copy.ptr(), ..view };
+    let mut step = 1;
+    for a in (0..view.shape.ndim()).rev() {
+        own.strides[a] = step;
+        step *= view.shape[a] as isize;
+    }
+    Ok((Some(copy), own))
+}
+
+/// The bits of `value` in `dtype`, in the lowest bytes.
+fn bits(value: Scalar, dtype: DType) -> u64 {
+    let mut bytes = [0; 8];
+    with_element!(dtype, T => {
+        // SAFETY: no element is larger than the array.
+        unsafe { bytes.as_mut_ptr().cast::<T>().write_unaligned(T::from_scalar(value)) }
+    });
+    u64::from_ne_bytes(bytes)
+}
+
+/// An element by its size.
+trait Bits: Copy + Send + Sync {
+    /// The element whose bytes are the first of `bits`.
+    fn first_of(bits: u64) -> Self;
+}
+
+macro_rules! bits {
+    ($($t:ty)*) => {$(
+        impl Bits for $t {
+            fn first_of(bits: u64) -> $t {
+                let mut own = [0; size_of::<$t>()];
+                own.copy_from_slice(&bits.to_ne_bytes()[..size_of::<$t>()]);
+                <$t>::from_ne_bytes(own)
+            }
+        }
+    )*};
+}
+bits! { u8 u16 u32 u64 }
+
+/// Writes `n` times `value`.
+///
+/// # Safety
+/// `to` takes `n` elements.
+#[inline(always)]
+unsafe fn fill<T: Copy>(to: *mut T, value: T, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        if n < 8 {
+            // Unrolled by hand: the compiler would make a call of a loop.
+            for i in 0..8 {
+                if i == n {
+                    break;
+                }
+                to.add(i).write(value);
+            }
+        } else {
+            std::slice::from_raw_parts_mut(to, n).fill(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use teeny_core::{Op, Reference, ToDevice};
+
+    /// Pads and triangles of odd shapes and views are those of the definition.
+    #[test]
+    fn rows_are_those_of_the_definition() -> Result<()> {
+        let (cpu, reference) = (Cpu::new().to_device(), Reference::new().to_device());
+        for (rows, columns) in [(1i32, 1i32), (3, 5), (17, 4), (4, 17), (40, 300), (0, 3), (3, 0)] {
+            for dtype in [DType::U8, DType::F16, DType::I32, DType::F64] {
+                let x = |device| {
+                    let x = Tensor::arange(0, 2 * rows * columns, 1, device)?;
+                    x.reshape([2, rows, columns].map(i64::from))?.cast(dtype)
+                };
+                let (a, b) = (x(&cpu)?, x(&reference)?);
+                let views = |x: &Tensor| -> Result<Vec<Tensor>> {
+                    Ok(vec![
+                        x.clone(),
+                        x.transpose(1, 2)?,
+                        x.flip(2)?,
+                        x.slice(1, 0..rows.min(2) as usize)?,
+                    ])
+                };
+                for (a, b) in views(&a)?.iter().zip(&views(&b)?) {
+                    for diagonal in [-3, 0, 1, i32::MAX, i32::MIN] {
+                        for upper in [false, true] {
+                            let tri = |x| Op::Tri { x, diagonal, upper }.tensor(x.device());
+                            assert_eq!(tri(a)?.to_bytes()?, tri(b)?.to_bytes()?);
+                        }
+                    }
+                    for widths in [
+                        [(0, 0); 3],
+                        [(0, 0), (0, 0), (1, 2)],
+                        [(1, 0), (2, 1), (0, 0)],
+                        [(0, 1), (0, 0), (9, 20)],
+                    ] {
+                        let value = Scalar::Float(7.0);
+                        let pad = |x| Op::Pad { x, widths: &widths, value }.tensor(x.device());
+                        assert_eq!(pad(a)?.to_bytes()?, pad(b)?.to_bytes()?);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,348 @@
+//! Softmax, its relatives and their gradients in f64: rows, and columns beside each other.
+//!
+//! The naive form calls `exp` element by element. Here lanes are the elements of a row, or columns
+//! of neighbouring addresses, so that columns need no copy. Next: `softmax`, which chooses, and
+//! `softmax_columns`, the same in f32.
+
+use super::Row;
+use crate::Cpu;
+use crate::simd::{F32s, F64s, Lanes, Work};
+use crate::storage::Shared;
+use crate::threads::for_each_range;
+use crate::vecmath::double::{exp, log};
+
+/// Vectors whose sums or maxima are not one chain of latencies, and of a group of columns.
+const VECTORS: usize = 4;
+/// Lanes of the widest vector.
+const WIDEST: usize = 8;
+/// Columns of a task.
+const COLUMNS: usize = 64;
+/// Elements below which one thread computes.
+const CHUNK: usize = 4 << 10;
+
+/// `exp(x - a)`
+const EXP_BELOW: u8 = 0;
+/// `x / a`
+const SHARE: u8 = 1;
+/// `x - a - b`
+const BELOW: u8 = 2;
+/// `x g`
+const PRODUCT: u8 = 3;
+/// `x (g - a)`
+const CENTRED: u8 = 4;
+/// `g`
+const PLAIN: u8 = 5;
+/// `g - exp(x) a`
+const LESS_EXP: u8 = 6;
+
+#[inline(always)]
+fn term<D: F64s, const OP: u8>(x: D, g: D, a: D, b: D) -> D {
+    match OP {
+        EXP_BELOW => exp(x.sub(a)),
+        SHARE => x.div(a),
+        BELOW => x.sub(a).sub(b),
+        PRODUCT => x.mul(g),
+        CENTRED => x.mul(g.sub(a)),
+        PLAIN => g,
+        _ => g.sub(exp(x).mul(a)),
+    }
+}
+
+/// The largest element that is not NaN: a NaN makes every sum of exponentials NaN anyway.
+#[inline(always)]
+fn largest<D: F64s>(x: &[f64]) -> f64 {
+    let mut best = [D::splat(f64::NEG_INFINITY); VECTORS];
+    let (mut i, n) = (0, x.len());
+    // SAFETY: loads end at or before n.
+    unsafe {
+        while i + VECTORS * D::LANES <= n {
+            for (j, best) in best.iter_mut().enumerate() {
+                // max returns the second operand if either is NaN.
+                *best = D::load(x.as_ptr().add(i + j * D::LANES)).max(*best);
+            }
+            i += VECTORS * D::LANES;
+        }
+        while i + D::LANES <= n {
+            best[0] = D::load(x.as_ptr().add(i)).max(best[0]);
+            i += D::LANES;
+        }
+    }
+    let mut lanes = [f64::NEG_INFINITY; WIDEST];
+    // SAFETY: the array has the lanes of the widest vector.
+    unsafe { best[0].max(best[1]).max(best[2].max(best[3])).store(lanes.as_mut_ptr()) };
+    let mut largest = f64::NEG_INFINITY;
+    let mut j = 0;
+    while j < D::LANES {
+        largest = if lanes[j] > largest { lanes[j] } else { largest };
+        j += 1;
+    }
+    while i < n {
+        largest = if x[i] > largest { x[i] } else { largest };
+        i += 1;
+    }
+    largest
+}
+
+/// The terms of a row, written to `y` unless it is null, and their sum.
+///
+/// # Safety
+/// `n` values are readable at `x` and `g`, and writable at `y`.
+#[inline(always)]
+unsafe fn pass<D: F64s, const OP: u8>(
+    x: *const f64,
+    g: *const f64,
+    y: *mut f64,
+    n: usize,
+    a: f64,
+    b: f64,
+) -> f64 {
+    let (a, b) = (D::splat(a), D::splat(b));
+    let mut sums = [D::splat(0.0); VECTORS];
+    let mut i = 0;
+    // SAFETY: by contract.
+    unsafe {
+        while i + VECTORS * D::LANES <= n {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let at = i + j * D::LANES;
+                let v = term::<D, OP>(D::load(x.add(at)), D::load(g.add(at)), a, b);
+                if !y.is_null() {
+                    v.store(y.add(at));
+                }
+                *sum = sum.add(v);
+            }
+            i += VECTORS * D::LANES;
+        }
+        let mut total = sums[0].add(sums[1]).add(sums[2].add(sums[3])).total();
+        while i < n {
+            let count = D::LANES.min(n - i);
+            let v =
+                term::<D, OP>(D::load_part(x.add(i), count), D::load_part(g.add(i), count), a, b);
+            let mut lanes = [0.0; WIDEST];
+            v.store(lanes.as_mut_ptr());
+            let mut j = 0;
+            while j < count {
+                total += lanes[j];
+                if !y.is_null() {
+                    *y.add(i + j) = lanes[j];
+                }
+                j += 1;
+            }
+            i += count;
+        }
+        total
+    }
+}
+
+/// A row of any of the functions.
+pub(super) struct RowF64<'a> {
+    pub row: Row,
+    pub x: &'a [f64],
+    pub g: &'a [f64],
+    pub y: &'a mut [f64],
+}
+
+impl Work for RowF64<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let n = self.x.len().min(self.g.len()).min(self.y.len());
+        let (x, g, y) = (self.x.as_ptr(), self.g.as_ptr(), self.y.as_mut_ptr());
+        let none = std::ptr::null_mut();
+        // SAFETY: all have n elements.
+        unsafe {
+            match self.row {
+                Row::Softmax => {
+                    let max = largest::<V::F64s>(self.x);
+                    let sum = pass::<V::F64s, EXP_BELOW>(x, x, y, n, max, 0.0);
+                    pass::<V::F64s, SHARE>(y, y, y, n, sum, 0.0);
+                }
+                Row::LogSoftmax => {
+                    let max = largest::<V::F64s>(self.x);
+                    let sum = pass::<V::F64s, EXP_BELOW>(x, x, none, n, max, 0.0);
+                    pass::<V::F64s, BELOW>(x, x, y, n, max, sum.ln());
+                }
+                Row::SoftmaxGrad => {
+                    let sum = pass::<V::F64s, PRODUCT>(x, g, none, n, 0.0, 0.0);
+                    pass::<V::F64s, CENTRED>(x, g, y, n, sum, 0.0);
+                }
+                Row::LogSoftmaxGrad => {
+                    let sum = pass::<V::F64s, PLAIN>(x, g, none, n, 0.0, 0.0);
+                    pass::<V::F64s, LESS_EXP>(x, g, y, n, sum, 0.0);
+                }
+            }
+        }
+    }
+}
+
+/// The largest score of a row and the sum of the exponentials below it; these are written to `y` if
+/// it has elements.
+pub(super) struct Exponentials<'a> {
+    pub x: &'a [f64],
+    pub y: &'a mut [f64],
+}
+
+impl Work for Exponentials<'_> {
+    type Out = (f64, f64);
+    #[inline(always)]
+    fn run<V: F32s>(self) -> (f64, f64) {
+        let max = largest::<V::F64s>(self.x);
+        let (x, n) = (self.x.as_ptr(), self.x.len());
+        let y = if self.y.len() < n { std::ptr::null_mut() } else { self.y.as_mut_ptr() };
+        // SAFETY: x has n elements, and so has y unless it is null.
+        (max, unsafe { pass::<V::F64s, EXP_BELOW>(x, x, y, n, max, 0.0) })
+    }
+}
+
+/// The row function of `(outer, n, inner)` along the middle axis; `g` is read by the gradients.
+///
+/// # Safety
+/// All three have these elements, and the result has no other owner.
+pub(super) unsafe fn columns(
+    cpu: &Cpu,
+    row: Row,
+    x: *const f64,
+    g: *const f64,
+    y: *mut f64,
+    [outer, n, inner]: [usize; 3],
+) {
+    let groups = inner.div_ceil(COLUMNS);
+    let (x, g, y) = (Shared(x.cast_mut()), Shared(g.cast_mut()), Shared(y));
+    for_each_range(outer * groups, CHUNK / (n * inner.min(COLUMNS)), |tasks| {
+        for task in tasks {
+            let first = task % groups * COLUMNS;
+            let at = task / groups * n * inner + first;
+            cpu.level.run(ColumnsF64 {
+                row,
+                x: x.get().wrapping_add(at),
+                g: g.get().wrapping_add(at),
+                y: y.get().wrapping_add(at),
+                n,
+                step: inner,
+                width: COLUMNS.min(inner - first),
+            });
+        }
+    });
+}
+
+/// Columns of `n` elements that are `step` apart.
+pub(super) struct ColumnsF64 {
+    pub row: Row,
+    pub x: *const f64,
+    pub g: *const f64,
+    pub y: *mut f64,
+    pub n: usize,
+    pub step: usize,
+    pub width: usize,
+}
+
+/// The vector at `p`, or its first `n` lanes.
+///
+/// # Safety
+/// `n` values are readable.
+#[inline(always)]
+unsafe fn load<D: F64s>(p: *const f64, n: usize) -> D {
+    // SAFETY: the caller's.
+    unsafe { if n == D::LANES { D::load(p) } else { D::load_part(p, n) } }
+}
+
+impl ColumnsF64 {
+    /// How many lanes of vector `j` of the group at `at` are columns.
+    #[inline(always)]
+    fn lanes<D: F64s, const FULL: bool>(&self, at: usize, j: usize) -> usize {
+        let first = at + j * D::LANES;
+        if FULL { D::LANES } else { self.width.saturating_sub(first).min(D::LANES) }
+    }
+
+    #[inline(always)]
+    fn largest<D: F64s, const FULL: bool>(&self, at: usize) -> [D; VECTORS] {
+        let mut best = [D::splat(f64::NEG_INFINITY); VECTORS];
+        for i in 0..self.n {
+            for (j, best) in best.iter_mut().enumerate() {
+                let from = self.x.wrapping_add(i * self.step + at + j * D::LANES);
+                // SAFETY: these lanes are columns of row i.
+                let x: D = unsafe { load(from, self.lanes::<D, FULL>(at, j)) };
+                *best = x.max(*best);
+            }
+        }
+        best
+    }
+
+    /// The sums of the terms of a group of columns; they are written with `WRITE`. Reads the result
+    /// instead of x if `again`.
+    #[inline(always)]
+    fn pass<D: F64s, const OP: u8, const FULL: bool, const WRITE: bool>(
+        &self,
+        at: usize,
+        again: bool,
+        a: &[D; VECTORS],
+        b: &[D; VECTORS],
+    ) -> [D; VECTORS] {
+        let x = if again { self.y.cast_const() } else { self.x };
+        let mut sums = [D::splat(0.0); VECTORS];
+        for i in 0..self.n {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let offset = i * self.step + at + j * D::LANES;
+                let n = self.lanes::<D, FULL>(at, j);
+                // SAFETY: these lanes are columns of row i, which belong to this task in y.
+                unsafe {
+                    let from: D = load(x.wrapping_add(offset), n);
+                    let reads_g = matches!(OP, PRODUCT | CENTRED | PLAIN | LESS_EXP);
+                    let g = if reads_g { load(self.g.wrapping_add(offset), n) } else { from };
+                    let v = term::<D, OP>(from, g, a[j], b[j]);
+                    *sum = sum.add(v);
+                    match WRITE {
+                        true if n == D::LANES => v.store(self.y.wrapping_add(offset)),
+                        true => v.store_part(self.y.wrapping_add(offset), n),
+                        false => {}
+                    }
+                }
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn group<D: F64s, const FULL: bool>(&self, at: usize) {
+        let zero = [D::splat(0.0); VECTORS];
+        match self.row {
+            Row::Softmax => {
+                let max = self.largest::<D, FULL>(at);
+                let sums = self.pass::<D, EXP_BELOW, FULL, true>(at, false, &max, &zero);
+                self.pass::<D, SHARE, FULL, true>(at, true, &sums, &zero);
+            }
+            Row::LogSoftmax => {
+                let max = self.largest::<D, FULL>(at);
+                let mut logs = self.pass::<D, EXP_BELOW, FULL, false>(at, false, &max, &zero);
+                for sum in &mut logs {
+                    *sum = log(*sum);
+                }
+                self.pass::<D, BELOW, FULL, true>(at, false, &max, &logs);
+            }
+            Row::SoftmaxGrad => {
+                let sums = self.pass::<D, PRODUCT, FULL, false>(at, false, &zero, &zero);
+                self.pass::<D, CENTRED, FULL, true>(at, false, &sums, &zero);
+            }
+            Row::LogSoftmaxGrad => {
+                let sums = self.pass::<D, PLAIN, FULL, false>(at, false, &zero, &zero);
+                self.pass::<D, LESS_EXP, FULL, true>(at, false, &sums, &zero);
+            }
+        }
+    }
+}
+
+impl Work for ColumnsF64 {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let group = VECTORS * <V::F64s as Lanes<f64>>::LANES;
+        let mut at = 0;
+        while at < self.width {
+            if at + group <= self.width {
+                self.group::<V::F64s, true>(at);
+            } else {
+                self.group::<V::F64s, false>(at);
+            }
+            at += group;
+        }
+    }
+}
