@@ -202,3 +202,24 @@ fn quotients_and_remainders_of_integers_are_exact() {
         }
     }
 }
+
+#[test]
+fn the_result_of_a_transposed_and_a_broadcast_operand_is_transposed() {
+    let oracle: DeviceRef = Reference::new();
+    let run = |on: &DeviceRef| -> Result<Vec<Tensor>> {
+        let x = Tensor::arange(0f32, 8400.0, 1.0, on)?.reshape([7, 40, 30])?;
+        let x = x.transpose(1, 2)?; // (7, 30, 40)
+        let row = Tensor::arange(0f32, 40.0, 1.0, on)?;
+        let column = row.slice(0, 0..30)?.unsqueeze(1)?;
+        Ok(vec![x.sub(&row)?, row.sub(&x)?, column.expand([7, 30, 40])?.maximum(&x)?, x])
+    };
+    let want = run(&oracle).unwrap();
+    for device in devices() {
+        let on: DeviceRef = device.clone();
+        let got = run(&on).unwrap();
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got.layout().strides(), [1200, 1, 30], "{device:?}");
+            assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "{device:?}");
+        }
+    }
+}
