@@ -3,7 +3,7 @@
 
 mod common;
 use common::*;
-use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, map};
 
 /// Numbers that look random.
 struct Draw(u64);
@@ -198,6 +198,45 @@ fn quotients_and_remainders_of_integers_are_exact() {
             for (got, want) in run(&on).unwrap().iter().zip(&want) {
                 let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
                 assert!(got == want, "{dtype} on {device:?}");
+            }
+        }
+    }
+}
+
+/// More 16-bit operands than there are buffers, and fewer; rows that end within a vector.
+#[test]
+fn chains_of_16_bit_floats_are_rounded_once_at_the_end() {
+    let mut draw = Draw(14);
+    let oracle: DeviceRef = Reference::new();
+    for _ in 0..60 {
+        let shape = [1 + draw.below(3), 1 + draw.below(9), 1 + draw.below(700)];
+        let dtype = draw.one_of(&[DType::BF16, DType::F16]);
+        let covers: [Cover; 7] = std::array::from_fn(|_| draw.one_of(&COVERS));
+        let run = |on: &DeviceRef| -> Result<Vec<Tensor>> {
+            let x: Vec<Tensor> = covers
+                .iter()
+                .enumerate()
+                .map(|(k, &cover)| {
+                    // Quarters up to 8, so that every value is exact in f32.
+                    let x = operand(cover, shape, DType::I8, k, on);
+                    x.cast(DType::F32)?.div(4)?.clamp(-8, 8)?.cast(dtype)
+                })
+                .collect::<Result<_>>()?;
+            let [a, b, c, d, e, f, g] = &x[..] else { unreachable!() };
+            let all = map([a, b, c, d, e, f, g], |[a, b, c, d, e, f, g]| {
+                let u = a * b - c;
+                let v = u.lt(d).where_cond(e, u.maximum(f));
+                v.minimum(g) + v * a
+            });
+            let few = map([a, b, c], |[a, b, c]| (a * b - c).maximum(b).abs() + a);
+            Ok(vec![all?, few?, a.leaky_relu(0.125)?, b.clamp(-2, 3)?, c.floor()?])
+        };
+        let want = run(&oracle).unwrap();
+        for device in devices() {
+            let on: DeviceRef = device.clone();
+            for (k, (got, want)) in run(&on).unwrap().iter().zip(&want).enumerate() {
+                let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
+                assert!(got == want, "chain {k} of {dtype} {shape:?} {covers:?} on {device:?}");
             }
         }
     }

@@ -14,6 +14,7 @@
 mod blocks;
 mod direct;
 mod half_pairs;
+mod instructions;
 mod interpreter;
 pub(crate) mod loops;
 mod patterns;
