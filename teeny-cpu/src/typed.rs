@@ -57,6 +57,16 @@ macro_rules! with_bits {
 }
 pub(crate) use with_bits;
 
+/// As `with_int` for integers of 64 bits.
+macro_rules! with_long {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        crate::typed::with_type!($dtype, $t => $body;
+            U64 => u64, I64 => i64;
+            _ => unreachable!("a loop of 64-bit integers"))
+    };
+}
+pub(crate) use with_long;
+
 /// Slices over raw memory.
 ///
 /// # Safety

@@ -299,3 +299,36 @@ fn powers_remainders_and_quotients_are_those_of_their_definitions() {
         }
     }
 }
+
+/// Bases of any size with exponents that leave a result of any size, and of either sign.
+#[test]
+fn powers_of_f64_are_those_of_the_standard_library() {
+    let mut state = 7u64;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for i in 0..200_000 {
+        let x: f64 = match i % 4 {
+            0 => (next() * 2100.0 - 1060.0).exp2(),
+            1 => 1.0 + (next() - 0.5) * 1e-3,
+            2 => next() * 4.0,
+            _ => -(next() * 20.0).round(),
+        };
+        let most = 712.0 / x.abs().ln();
+        let y = (next() * 2.0 - 1.0) * most;
+        a.push(x);
+        b.push(if i % 4 == 3 || i % 16 == 2 { y.round() } else { y });
+    }
+    for level in Level::available() {
+        let mut worst = 0;
+        for ((x, y), got) in a.iter().zip(&b).zip(pairs::<Pow, f64>(level, &a, &b)) {
+            let d = ulps64(got, x.powf(*y));
+            assert!(d <= 2, "{x:e} to the power of {y:e} at {level:?}: {d} ulp, {got:e}");
+            worst = worst.max(d);
+        }
+        println!("{level:?}: {worst} ulp");
+    }
+}

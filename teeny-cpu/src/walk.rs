@@ -238,10 +238,17 @@ impl Walk {
         size: usize,
         start: usize,
     ) -> (*const u8, isize) {
-        (
-            base.wrapping_offset(self.locate(i, start).0 * size as isize),
-            self.strides[i][self.ndim - 2],
-        )
+        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.pitch(i))
+    }
+
+    /// The stride of operand `i` from a row to the next, in elements; 0 if there is one row.
+    pub(crate) fn pitch(&self, i: usize) -> isize {
+        if self.ndim > 1 { self.strides[i][self.ndim - 2] } else { 0 }
+    }
+
+    /// The elements of the rows that follow one another at the same distances.
+    pub(crate) fn neighbours(&self) -> usize {
+        self.row() * if self.ndim > 1 { self.sizes[self.ndim - 2] } else { 1 }
     }
 
     /// Whether rows are so short that several share a tile.
@@ -343,7 +350,7 @@ impl Walk {
             // `out` has `len` elements.
             unsafe {
                 match step {
-                    1 => std::ptr::copy_nonoverlapping(from, to, count),
+                    1 => copy_row(from, to, count),
                     0 => {
                         let value = *from;
                         for j in 0..count {
@@ -369,5 +376,39 @@ impl Walk {
                 index[axis - 1] += 1;
             }
         }
+    }
+}
+
+/// Copies `n` elements. A short row takes less time than a call of the C library's function.
+///
+/// # Safety
+/// Both have `n` elements and do not overlap.
+#[inline(always)]
+unsafe fn copy_row<T: Copy>(from: *const T, to: *mut T, n: usize) {
+    let bytes = n * size_of::<T>();
+    // Two words that may overlap.
+    macro_rules! words {
+        ($word:ty) => {{
+            let (from, to, last) = (from.cast::<u8>(), to.cast::<u8>(), bytes - size_of::<$word>());
+            // SAFETY: both are inside the row.
+            unsafe {
+                let (a, b) = (
+                    from.cast::<$word>().read_unaligned(),
+                    from.add(last).cast::<$word>().read_unaligned(),
+                );
+                to.cast::<$word>().write_unaligned(a);
+                to.add(last).cast::<$word>().write_unaligned(b);
+            }
+        }};
+    }
+    match bytes {
+        0 => {}
+        1 => words!(u8),
+        2..4 => words!(u16),
+        4..8 => words!(u32),
+        8..16 => words!(u64),
+        16..=32 => words!(u128),
+        // SAFETY: by contract.
+        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, n) },
     }
 }

@@ -386,7 +386,8 @@ fn streamed_outputs_are_complete() {
 
 #[test]
 fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
-    for device in devices() {
+    let types = [DType::F32, DType::F64];
+    for (device, dtype) in devices().into_iter().flat_map(|d| types.map(|t| (d.clone(), t))) {
         let special = Tensor::from_slice(
             &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, 3e38, -90.0, 90.0],
             9,
@@ -397,6 +398,8 @@ fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
             &[&special, &Tensor::randn(3000, DType::F32, &device).unwrap().mul(3.0).unwrap()],
             0,
         )
+        .unwrap()
+        .cast(dtype)
         .unwrap();
         let half = |x: &Tensor| x.mul(0.5).unwrap();
         let sigmoid = |x: &Tensor| x.neg().unwrap().exp().unwrap().add(1.0).unwrap();
@@ -439,13 +442,15 @@ fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
         ];
         for (what, whole, parts) in pairs {
             let bits = |x: &Tensor| {
-                x.to_vec::<f32>()
+                x.cast(DType::F64)
+                    .unwrap()
+                    .to_vec::<f64>()
                     .unwrap()
                     .iter()
                     .map(|v| if v.is_nan() { 0 } else { v.to_bits() })
                     .collect::<Vec<_>>()
             };
-            assert_eq!(bits(&whole), bits(&parts), "{what} on {device:?}");
+            assert_eq!(bits(&whole), bits(&parts), "{what} of {dtype} on {device:?}");
         }
     }
 }

@@ -82,8 +82,10 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
         }
     }
     let prefetched = &streams[..count];
-    // One loop over long rows needs no registers between loops.
-    let in_registers = !single || rows > 1 && n < MIN_LOOP;
+    // One loop over long rows needs no registers between loops, unless operands are converted, and one
+    // block takes less time than the instructions take to be made.
+    let is_long = rows > 1 || n >= BLOCK;
+    let in_registers = is_long && (!single || uses_blocks(&steps[0])) || rows > 1 && n < MIN_LOOP;
     // SAFETY: passed on.
     if in_registers && unsafe { registers::run(level, steps, rows, n, prefetched) } {
         return;
@@ -110,7 +112,6 @@ struct Blocks<'a, T> {
 
 impl<T: Real> Work for Blocks<'_, T> {
     type Out = ();
-    const FOR_AVX512: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let (mut row, mut at) = (0, 0);

@@ -1,4 +1,5 @@
-//! Loops of 16-bit floats that are converted in registers: one operation of two operands, and casts.
+//! Loops of 16-bit floats that are converted in registers: one operation of two operands, short ones
+//! of one operand, and casts.
 //!
 //! The naive form converts both operands into blocks of f32, computes, and converts the result: each
 //! value is stored and loaded twice more than it need be. For arithmetic that takes as long as the
@@ -6,15 +7,15 @@
 //! operations take longer than the conversions: `blocks` runs them.
 
 use super::loops::Loop;
-use super::loops::float::{Add, Div, Max, Min, Mul, Sub};
+use super::loops::float::{Add, Div, Max, Min, Mul, Recip, Rsqrt, Sqrt, Square, Sub};
 use super::step::{Format, Place, Step};
-use crate::simd::loops::{Binary, Operand, Real};
+use crate::simd::loops::{Binary, Operand, Real, Unary};
 use crate::simd::{F32s, Half, Level, Work};
 use std::marker::PhantomData;
 use teeny_core::{bf16, f16};
 
-/// Runs a step of two operands over 16-bit elements of one type, or a cast from or to f32. False if
-/// it is another step.
+/// Runs a step of one or two operands over 16-bit elements of one type, or a cast from or to f32.
+/// False if it is another step.
 ///
 /// # Safety
 /// As `blocks::run`.
@@ -37,19 +38,42 @@ pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bo
             }
             return true;
         }
+        if from == format && format != Format::Own && step.body.operands() == 1 {
+            for row in 0..rows as isize {
+                let x = x.cast_const().cast::<u16>().wrapping_offset(row * x_pitch);
+                let y = y.cast::<u16>().wrapping_offset(row * y_pitch);
+                if !single(level, step.body, format, x, y, n) {
+                    return false;
+                }
+            }
+            return true;
+        }
     }
     if format == Format::Own || step.body.operands() != 2 {
         return false;
     }
-    let mut operands = [(Operand::Splat(0.0f32), 0); 2];
+    let mut operands = [(Operand::Splat(0.0f32), 0, false); 2];
     for (operand, place) in operands.iter_mut().zip(step.from) {
         *operand = match place {
             Place::Rows(p, pitch, own) if own == format => {
-                (Operand::Slice(p.cast_const().cast()), pitch)
+                (Operand::Slice(p.cast_const().cast()), pitch, false)
             }
-            Place::Splat(bytes) => (Operand::Splat(f32::from_bytes(bytes)), 0),
+            Place::Column(p, pitch, own) if own == format => {
+                (Operand::Slice(p.cast()), pitch, true)
+            }
+            Place::Splat(bytes) => (Operand::Splat(f32::from_bytes(bytes)), 0, false),
             Place::Rows(..) | Place::Block(_) | Place::Column(..) => return false,
         };
+    }
+    // A product of one operand by itself converts it once.
+    if let (Loop::Mul, [Place::Rows(x, x_pitch, _), Place::Rows(other, pitch, _), ..]) =
+        (step.body, step.from)
+        && x == other
+        && x_pitch == pitch
+    {
+        let square = Step { body: Loop::Square, ..*step };
+        // SAFETY: passed on.
+        return unsafe { run(level, &square, rows, n) };
     }
     macro_rules! run {
         ($f:ty) => {
@@ -73,26 +97,111 @@ pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bo
     true
 }
 
-/// `y = F(a, b)` for rows of 16-bit elements: the operands with their pitches (a slice's pointer is
-/// one to 16-bit elements), the result with its, rows and their length.
-struct Pairs<F, H>([(Operand, isize); 2], *mut u16, isize, usize, usize, PhantomData<(F, H)>);
+/// Runs an operation of one operand over n elements; false if it takes longer than the conversions.
+/// The caller promises the elements.
+fn single(level: Level, body: Loop, format: Format, x: *const u16, y: *mut u16, n: usize) -> bool {
+    macro_rules! run {
+        ($f:ty) => {
+            match format {
+                Format::Bf16 => level.run(Single::<$f, bf16>(x, y, n, PhantomData)),
+                _ => level.run(Single::<$f, f16>(x, y, n, PhantomData)),
+            }
+        };
+    }
+    match body {
+        // The sign is a bit, which takes no conversion.
+        Loop::Neg => level.run(SignBit { x, y, n, kept: 0xffff, flipped: 0x8000 }),
+        Loop::Abs => level.run(SignBit { x, y, n, kept: 0x7fff, flipped: 0 }),
+        Loop::Square => run!(Square),
+        Loop::Sqrt => run!(Sqrt),
+        Loop::Recip => run!(Recip),
+        Loop::Rsqrt => run!(Rsqrt),
+        _ => return false,
+    }
+    true
+}
+
+/// `y = x & kept ^ flipped` for n elements of 16 bits, which the maker promises.
+struct SignBit {
+    x: *const u16,
+    y: *mut u16,
+    n: usize,
+    kept: u16,
+    flipped: u16,
+}
+
+impl Work for SignBit {
+    type Out = ();
+    const FOR_AVX512: bool = false;
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let SignBit { x, y, n, kept, flipped } = self;
+        let mut i = 0;
+        while i < n {
+            // SAFETY: by contract of the struct.
+            unsafe { *y.add(i) = *x.add(i) & kept ^ flipped };
+            i += 1;
+        }
+    }
+}
+
+/// `y = F(x)` for n elements of 16 bits, which the maker promises.
+struct Single<F, H>(*const u16, *mut u16, usize, PhantomData<(F, H)>);
+
+impl<F: Unary, H: Half> Work for Single<F, H> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Single(x, y, n, _) = self;
+        let mut i = 0;
+        // SAFETY: by contract of the struct; a part goes through arrays of the widest vector.
+        unsafe {
+            while i + V::LANES <= n {
+                F::eval(V::load_half::<H>(x.add(i))).store_half::<H>(y.add(i));
+                i += V::LANES;
+            }
+            if i < n {
+                let (mut part, mut rest) = ([0u16; 16], [0u16; 16]);
+                std::ptr::copy_nonoverlapping(x.add(i), part.as_mut_ptr(), n - i);
+                F::eval(V::load_half::<H>(part.as_ptr())).store_half::<H>(rest.as_mut_ptr());
+                std::ptr::copy_nonoverlapping(rest.as_ptr(), y.add(i), n - i);
+            }
+        }
+    }
+}
+
+/// `y = F(a, b)` for rows of 16-bit elements: the operands with their pitches and whether they are one
+/// element for each row (a slice's pointer is one to 16-bit elements), the result with its pitch,
+/// rows and their length.
+struct Pairs<F, H>([(Operand, isize, bool); 2], *mut u16, isize, usize, usize, PhantomData<(F, H)>);
 
 impl<F: Binary, H: Half> Work for Pairs<F, H> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
         let Pairs([a, b], y, y_pitch, rows, n, _) = self;
-        let number = |operand: (Operand, isize)| match operand {
-            (Operand::Splat(x), _) => x,
-            (Operand::Slice(_), _) => 0.0,
-        };
-        let (u, v) = (V::splat(number(a)), V::splat(number(b)));
         for row in 0..rows as isize {
-            let start = |operand: (Operand, isize)| match operand {
-                (Operand::Slice(p), pitch) => p.cast::<u16>().wrapping_offset(row * pitch),
-                (Operand::Splat(_), _) => std::ptr::null(),
-            };
-            let (a, b) = (start(a), start(b));
+            // A vector of one number and null, or any vector and where the row begins.
+            macro_rules! start {
+                ($operand:expr) => {
+                    match $operand {
+                        (Operand::Splat(x), ..) => (V::splat(x), std::ptr::null::<u16>()),
+                        (Operand::Slice(p), pitch, column) => {
+                            let p = p.cast::<u16>().wrapping_offset(row * pitch);
+                            if column {
+                                let mut one = [0u16; 16];
+                                // SAFETY: `run` was promised an element for each row.
+                                one.fill(unsafe { *p });
+                                // SAFETY: the array has the lanes of the widest vector.
+                                (unsafe { V::load_half::<H>(one.as_ptr()) }, std::ptr::null())
+                            } else {
+                                (V::splat(0.0), p)
+                            }
+                        }
+                    }
+                };
+            }
+            let ((u, a), (v, b)) = (start!(a), start!(b));
             let y = y.wrapping_offset(row * y_pitch);
             // Whether an operand is a number is known before the loop.
             macro_rules! at {

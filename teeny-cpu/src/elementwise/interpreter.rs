@@ -363,7 +363,7 @@ impl Program<'_> {
                 let spare = self.slot(scratch, self.plan.slots + i);
                 self.as_slice(value(i), dtype_of(node.src[i]), spare, n)
             };
-            let tile = || int::Tile { a: arg(0), b: arg(1), y: to, n };
+            let tile = || int::Tile::row(arg(0), arg(1), to, n);
             let source = dtype_of(node.src[0]);
             match node.op {
                 OpCode::Cast => cast::cast(level, source, node.dtype, arg(0), to, n),

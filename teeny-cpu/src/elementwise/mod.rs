@@ -4,6 +4,7 @@
 //! kernel is planned (`plan`) and runs tile by tile (`program`, `interpreter`).
 //!
 //! ```text
+//!   kernel of one operation that is not of float vectors ─► rows ─► loops
 //!   kernel ─► plan: locations and groups ─► program: kernel and views ─► interpreter ─► loops
 //!               └─ patterns: gelu, silu ..     └─ periodic: broadcasts     ├─ blocks: float nodes
 //!                                                                          │    └─ registers: cheap ones
@@ -13,6 +14,7 @@
 mod blocks;
 mod direct;
 mod half_pairs;
+mod instructions;
 mod interpreter;
 pub(crate) mod loops;
 mod patterns;
@@ -20,6 +22,7 @@ mod periodic;
 pub(crate) mod plan;
 pub(crate) mod program;
 mod registers;
+mod rows;
 mod slabs;
 mod step;
 mod value;
@@ -32,6 +35,7 @@ use direct::{contiguous_f32, run_direct};
 use loops::FloatLoop;
 use plan::Plan;
 use program::Program;
+use rows::RowLoop;
 use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
@@ -76,8 +80,7 @@ fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
             FloatLoop::Vectors(_) => cost.functions(2 * words - 1),
             FloatLoop::Calls(_) => cost.calls(1),
         },
-        OpCode::Arithmetic(Pow) if dtype == DType::F64 => cost.calls(1),
-        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.functions(3),
+        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.functions(3 * words),
         OpCode::Arithmetic(Pow | Rem | FloorDiv) => cost.steps(words),
         OpCode::Arithmetic(Div) => cost.divisions(words),
         OpCode::Cast | OpCode::Round(_) | OpCode::Sign(_) | OpCode::Not | OpCode::IsNan => {
@@ -185,6 +188,13 @@ fn run_planned(
             MAX_INPUTS];
     for (view, x) in list.iter_mut().zip(inputs) {
         *view = View::of(x)?;
+    }
+    if let Some(rows) = RowLoop::bind(cpu.level, kernel, shape, &list[..inputs.len()], params) {
+        let (chunk, out) = (range_len(n, cost_of(kernel)), pointers[0]);
+        // SAFETY: the output has n elements, ranges do not overlap, and `View::of` has checked the
+        // inputs.
+        threads::for_each_range(n, chunk, |part| unsafe { rows.run(part, out.get()) });
+        return Ok(outputs);
     }
     let periods = periodic::expand(cpu, shape, &mut list[..inputs.len()])?;
     Plan::with(kernel, true, |plan| {

@@ -30,9 +30,10 @@ const MAX_NODES: usize = 16;
 fn patterns() -> &'static [Pattern] {
     static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
     PATTERNS.get_or_init(|| {
-        let compile = |(function, definition): (Loop, Definition)| {
+        // 16-bit floats are computed in f32.
+        let compile = |(dtype, (function, definition)): (DType, (Loop, Definition))| {
             let builder = Builder::new();
-            let kernel = builder.finish(&[definition(builder.input(DType::F32))]).ok()?;
+            let kernel = builder.finish(&[definition(builder.input(dtype))]).ok()?;
             let mut readers = Vec::new();
             count_readers(&kernel, &mut readers);
             (kernel.nodes().len() <= MAX_NODES).then_some(Pattern { function, kernel, readers })
@@ -44,7 +45,8 @@ fn patterns() -> &'static [Pattern] {
             (Loop::Sigmoid, |x| x.sigmoid()),
             (Loop::Silu, |x| x.silu()),
         ];
-        all.into_iter().filter_map(compile).collect()
+        let of = |dtype| all.into_iter().map(move |pattern| (dtype, pattern));
+        of(DType::F32).chain(of(DType::F64)).filter_map(compile).collect()
     })
 }
 
@@ -79,7 +81,7 @@ pub(super) fn find(
 ) {
     let may_match = |node: &OpNode| {
         use FloatFunction::{Erf, Exp, Tanh};
-        matches!(node.op, OpCode::Float(Tanh | Erf | Exp)) && node.dtype == DType::F32
+        matches!(node.op, OpCode::Float(Tanh | Erf | Exp))
     };
     if !nodes.iter().any(may_match) {
         return;
@@ -122,7 +124,7 @@ fn matches(nodes: &[OpNode], id: Id, pattern: &[OpNode], like: Id, map: &mut Map
         OpCode::Input(_) => true,
         op => node.op == op,
     };
-    if !same || node.dtype != DType::F32 {
+    if !same || node.dtype.compute() != model.dtype {
         return false;
     }
     let sources = model.sources();
@@ -144,8 +146,16 @@ mod tests {
     use super::*;
 
     fn found(build: impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Loop> {
+        let found = found_in(DType::F32, &build);
+        for dtype in [DType::F64, DType::BF16, DType::F16] {
+            assert_eq!(found_in(dtype, &build), found, "{dtype}");
+        }
+        found
+    }
+
+    fn found_in(dtype: DType, build: &impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Loop> {
         let builder = Builder::new();
-        let kernel = builder.finish(&build(builder.input(DType::F32))).unwrap();
+        let kernel = builder.finish(&build(builder.input(dtype))).unwrap();
         let (mut readers, mut found, mut inlined) =
             (Vec::new(), Vec::new(), vec![false; kernel.nodes().len()]);
         count_readers(&kernel, &mut readers);

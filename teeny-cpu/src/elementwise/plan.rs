@@ -10,9 +10,9 @@
 //! 5. Nodes that are part of a larger loop are *inlined* and have no value: nodes of a pattern
 //!    (`patterns`), and a comparison that only one `where` reads.
 
+use super::instructions;
 use super::loops::Loop;
 use super::patterns::{self, Match};
-use super::registers;
 use std::cell::Cell;
 use teeny_core::DType;
 use teeny_core::kernel::{Comparison, Id, Kernel, OpCode, OpNode};
@@ -240,7 +240,7 @@ impl Plan {
         nodes.iter().enumerate().all(|(id, node)| {
             let in_loop = node.op.arity() == 0 || self.inlined[id];
             node.dtype == node.dtype.compute()
-                && (in_loop || self.body(nodes, id).is_some_and(registers::is_cheap))
+                && (in_loop || self.body(nodes, id).is_some_and(instructions::is_cheap))
         })
     }
 

@@ -152,7 +152,6 @@ impl<F, T> Map1<F, T> {
 
 impl<F: Unary, T: Real> Work for Map1<F, T> {
     type Out = ();
-    const FOR_AVX512: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let Map1 { x, y, n, .. } = self;
@@ -275,7 +274,6 @@ impl<F, T> Map2<F, T> {
 
 impl<F: Binary, T: Real> Work for Map2<F, T> {
     type Out = ();
-    const FOR_AVX512: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let Map2 { a, b, y, n, .. } = self;

@@ -11,8 +11,8 @@ use crate::simd::F64s;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, TAU};
 
 /// The first 32 bits of ln 2, and the rest.
-const LN2_HI: f64 = 6.931_471_803_691_238e-1;
-const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
+pub(super) const LN2_HI: f64 = 6.931_471_803_691_238e-1;
+pub(super) const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 /// π/2 in three parts of 33 bits.
 const PI_2: [f64; 3] =
     [1.570_796_326_734_125_6, 6.077_100_506_303_966e-11, 2.022_266_248_711_166_5e-21];
@@ -74,6 +74,13 @@ fn by_ln2<D: F64s>(x: D) -> (D, D) {
 pub(crate) fn exp<D: F64s>(x: D) -> D {
     let (r, n) = by_ln2(D::splat(-746.0).max(D::splat(710.0).min(x)));
     scale(expm1_core(r).add(D::splat(1.0)), n)
+}
+
+/// `e^(x + low)` for |x| < 708 and a `low` below its last place.
+#[inline(always)]
+pub(super) fn exp_of_two<D: F64s>(x: D, low: D) -> D {
+    let (r, n) = by_ln2(x);
+    expm1_core(r.add(low)).add(D::splat(1.0)).mul(power_of_two(n))
 }
 
 /// `2^x`.

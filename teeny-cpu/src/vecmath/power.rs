@@ -2,11 +2,12 @@
 //!
 //! Those of f32 are computed in f64, half a vector at a time: `a^b = 2^(b log2 a)` needs a logarithm
 //! of more bits than f32 has, and a remainder is exact there as long as the quotient is below 2^28.
-//! Those of f64 are exact while the quotient is below 2^50 and products are fused. Lanes beyond,
-//! infinities and NaN go through the functions that define the operations (`kernel::eval` of core),
-//! one by one. Powers of f32 are within 1 ulp; powers of f64 are those of the standard library.
+//! Powers of f64 have a logarithm in two parts. Remainders of f64 are exact while the quotient is
+//! below 2^50 and products are fused. Lanes beyond, infinities and NaN go through the functions that
+//! define the operations (`kernel::eval` of core), one by one. Powers of f32 are within 1 ulp, powers
+//! of f64 within 2.
 
-use super::double::{self, power_of_two, split};
+use super::double::{self, LN2_HI, LN2_LO, exp_of_two, power_of_two, split};
 use super::{patched, poly64};
 use crate::simd::loops::Binary;
 use crate::simd::{F32s, F64s, Lanes};
@@ -69,6 +70,77 @@ fn pow<V: F32s>(a: V, b: V) -> V {
     let infinity = V::splat(f32::INFINITY);
     let finite = V::select(size.lt(infinity), V::select(b.abs().lt(infinity), zero, one), one);
     patched(zero.lt(finite), a, b, y, f64::powf)
+}
+
+/// `ln x` of a positive normal x as a sum of two: `2 s + s z (2/3 + z t(z))` with `s = (m - 1) / (m +
+/// 1)` and `z = s²`, relative error 1.2e-20; all but t are in two parts. Products are fused.
+#[inline(always)]
+fn log_in_two<D: F64s>(x: D) -> (D, D) {
+    /// 2/3, and what it lacks.
+    const C: [f64; 2] = [2.0 / 3.0, 3.700_743_415_417_188e-17];
+    let (one, two, zero) = (D::splat(1.0), D::splat(2.0), D::splat(0.0));
+    let minus = |x: D| x.xor_sign(D::splat(-0.0));
+    let (e, m) = split(x);
+    // m + 1 in two parts, its reciprocal, s.
+    let f = m.sub(one);
+    let d = f.add(two);
+    let d_low = f.sub(d.sub(two));
+    let q = one.div(d);
+    let s = f.mul(q);
+    let s_low = minus(s).fma(d_low, minus(s).fma(d, f)).mul(q);
+    let z = s.mul(s);
+    let z_low = s.add(s).fma(s_low, s.fma(s, minus(z)));
+    let t = poly64(
+        z,
+        [
+            0.400_000_000_000_022_56,
+            0.285_714_285_700_992_3,
+            0.222_222_225_199_802_9,
+            0.181_817_843_623_987_15,
+            0.153_867_575_377_518_63,
+            0.132_568_131_473_369_6,
+            0.131_963_698_069_124_42,
+        ],
+    );
+    // 2/3 + z t, z times that, 2 more, s times that.
+    let u = z.mul(t);
+    let a = D::splat(C[0]).add(u);
+    let a_low = D::splat(C[0]).sub(a).add(u).add(D::splat(C[1]));
+    let b = z.mul(a);
+    let b_low = z_low.fma(a, z.fma(a_low, z.fma(a, minus(b))));
+    let g = two.add(b);
+    let g_low = b.sub(g.sub(two)).add(b_low);
+    let l = s.mul(g);
+    let l_low = s_low.fma(g, s.fma(g_low, s.fma(g, minus(l))));
+    // e ln 2, whose first product is exact.
+    let n = e.mul(D::splat(LN2_HI));
+    let sum = n.add(l);
+    let lost = D::select(e.eq(zero), zero, l.sub(sum.sub(n)));
+    let low = e.fma(D::splat(LN2_LO), lost.add(l_low));
+    let high = sum.add(low);
+    (high, low.sub(high.sub(sum)))
+}
+
+/// `a^b` of f64, wrong where the last value is 1: the base is zero, subnormal or not finite, or the
+/// result may not be normal.
+#[inline(always)]
+fn power64<D: F64s>(a: D, b: D) -> (D, D) {
+    let (zero, one, size) = (D::splat(0.0), D::splat(1.0), a.abs());
+    let normal = |yes, no| {
+        let y = D::select(size.lt(D::splat(f64::INFINITY)), yes, no);
+        D::select(size.lt(D::splat(f64::MIN_POSITIVE)), no, y)
+    };
+    let (high, low) = log_in_two(normal(size, one));
+    let w = b.mul(high);
+    let w_low = b.fma(low, b.fma(high, w.xor_sign(D::splat(-0.0))));
+    let bounded = w.abs().lt(D::splat(708.0));
+    let y = exp_of_two(D::select(bounded, w, zero), w_low);
+    // A negative base: whole exponents only, odd ones keep the sign.
+    let half = b.mul(D::splat(0.5));
+    let odd = D::select(half.floor().eq(half), zero, a);
+    let whole = b.floor().eq(b);
+    let negative = D::select(whole, y.xor_sign(odd), D::splat(f64::NAN));
+    (D::select(a.lt(zero), negative, y), D::select(bounded, normal(zero, one), one))
 }
 
 /// The remainder and the floored quotient of `a / b` in f64, and 1 where the quotient is 2^bits or
@@ -146,7 +218,9 @@ impl Binary for Pow {
     }
     #[inline(always)]
     fn eval64<D: F64s>(a: D, b: D) -> D {
-        let all = D::splat(0.0).lt(D::splat(1.0));
-        double::patched(all, a, b, a, f64::powf)
+        let one = D::splat(1.0);
+        // Without fused products the logarithm has no second part.
+        let (y, wrong) = if <D as Lanes<f64>>::NATIVE { power64(a, b) } else { (a, one) };
+        double::patched(D::splat(0.0).lt(wrong), a, b, y, f64::powf)
     }
 }

@@ -5,7 +5,6 @@ use crate::context::enter;
 use crate::device::{DeviceRef, same};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
-use crate::layout::Layout;
 use crate::messages::{BROADCAST, counts, wrong_input};
 use crate::op::{Op, Outputs};
 use crate::scalar::Scalar;
@@ -76,15 +75,21 @@ pub(super) fn run(
         let outputs = Op::Elementwise { kernel, inputs, params, shape }.run(&first.device)?;
         return Ok((outputs, *shape, first.device.clone()));
     }
+    let (expanded, shape, device) = expand_all(inputs)?;
+    let views: Vec<&Tensor> = expanded.iter().collect();
+    let mut op = Op::Elementwise { kernel, inputs: &views, params, shape: &shape };
+    Ok((op.run(&device)?, shape, device))
+}
+
+/// The tensors on one device, expanded to the shape that they broadcast to.
+fn expand_all(inputs: &[&Tensor]) -> Result<(Vec<Tensor>, Shape, DeviceRef)> {
     let (device, lifted) = on_one_device(inputs)?;
     let shape = broadcast_shape(inputs)?;
     let expanded = lifted
         .iter()
         .map(|t| if *t.shape() == shape { Ok(t.as_ref().clone()) } else { t.expand_to(&shape) })
         .collect::<Result<Vec<_>>>()?;
-    let views: Vec<&Tensor> = expanded.iter().collect();
-    let mut op = Op::Elementwise { kernel, inputs: &views, params, shape: &shape };
-    Ok((op.run(&device)?, shape, device))
+    Ok((expanded, shape, device))
 }
 
 /// Whether all have one shape and one device.
@@ -94,20 +99,27 @@ fn alike(inputs: &[&Tensor]) -> bool {
     inputs[1..].iter().all(|t| t.shape() == first.shape() && same(&t.device, &first.device))
 }
 
-/// The axes in the order of memory if all tensors are the same permutation of a row-major layout, but
-/// not row-major: transposed ones, for example.
+/// The axes in the order of memory if all tensors that are not broadcast are the same permutation of
+/// a row-major layout, but not row-major: transposed ones, for example.
 #[inline]
 fn dense_order(inputs: &[&Tensor]) -> Option<[usize; MAX_NDIM]> {
     let layout = inputs[0].layout();
     if layout.is_contiguous() || layout.ndim() < 2 {
         return None;
     }
-    order_of(layout, inputs)
+    order_of(inputs)
 }
 
-/// [`dense_order`] for a first layout that is not row-major.
+/// [`dense_order`] for a first layout that may be one.
 #[inline(never)]
-fn order_of(layout: &Layout, inputs: &[&Tensor]) -> Option<[usize; MAX_NDIM]> {
+fn order_of(inputs: &[&Tensor]) -> Option<[usize; MAX_NDIM]> {
+    let is_broadcast = |t: &Tensor| {
+        t.layout().strides().iter().zip(t.shape().iter()).any(|(&s, &size)| s == 0 && size != 1)
+    };
+    let layout = inputs.iter().find(|t| !is_broadcast(t))?.layout();
+    if layout.is_contiguous() {
+        return None;
+    }
     let (strides, shape) = (layout.strides(), layout.shape());
     let mut order: [usize; MAX_NDIM] = std::array::from_fn(|axis| axis);
     order[..strides.len()].sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
@@ -118,11 +130,11 @@ fn order_of(layout: &Layout, inputs: &[&Tensor]) -> Option<[usize; MAX_NDIM]> {
         }
         step *= shape[axis] as isize;
     }
-    let same = |t: &&Tensor| {
+    let same = |t: &Tensor| {
         let axes = strides.iter().zip(t.layout.strides()).zip(shape.iter());
         axes.filter(|&(_, &size)| size != 1).all(|((a, b), _)| a == b)
     };
-    inputs[1..].iter().all(same).then_some(order)
+    inputs.iter().all(|t| is_broadcast(t) || same(t)).then_some(order)
 }
 
 /// [`run_one`] on tensors whose memory is row-major with their axes in `order`: the result has the
@@ -162,8 +174,13 @@ pub(in crate::tensor) fn run_one(
         let storage = op.first(&first.device)?;
         return first.result(storage, *shape, kernel.output_dtype(0));
     }
-    let (outputs, shape, device) = run(kernel, inputs, params)?;
-    let storage = outputs.into_first().ok_or_else(no_output)?;
+    let (expanded, shape, device) = expand_all(inputs)?;
+    let views: Vec<&Tensor> = expanded.iter().collect();
+    if let Some(order) = order_of(&views) {
+        return run_permuted(kernel, &views, params, &order[..shape.ndim()]);
+    }
+    let mut op = Op::Elementwise { kernel, inputs: &views, params, shape: &shape };
+    let storage = op.run(&device)?.into_first().ok_or_else(no_output)?;
     Tensor::from_result(storage, shape, kernel.output_dtype(0), device)
 }
 

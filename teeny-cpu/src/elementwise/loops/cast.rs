@@ -1,10 +1,10 @@
 //! Conversions between compute dtypes, and between the 16-bit floats and f32. The naive form is
 //! `y[i] = x[i] as T`, vectorised by the compiler; the rules are those of `Scalar::cast`.
 
-use super::int::by_each;
+use super::int::{by_each, by_each_512};
 use crate::elementwise::half_pairs::convert::Convert;
 use crate::simd::Level;
-use crate::typed::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
+use crate::typed::{slice, slice_mut, with_bits, with_compute, with_int, with_long, with_wrapping};
 use teeny_core::DType;
 
 /// Converts `n` values from the compute dtype of `from` to that of `to`, with the rounding that a
@@ -75,8 +75,100 @@ unsafe fn odd(level: Level, from: DType, x: *const u8, y: *mut u8, n: usize) {
     }
 }
 
+/// As [`cast`] of values as they are stored: 16-bit floats take 16 bits. Not for casts between types
+/// that are computed in f32.
+///
+/// # Safety
+/// `x` has `n` elements of `from`, `y` takes as many of `to`, and they do not overlap.
+pub(crate) unsafe fn stored(
+    level: Level,
+    from: DType,
+    to: DType,
+    x: *const u8,
+    y: *mut u8,
+    n: usize,
+) {
+    if !from.is_half() && !to.is_half() {
+        // SAFETY: by contract.
+        return unsafe { plain(level, from, to, x, y, n) };
+    }
+    let mut wide = [0.0f32; PIECE];
+    let wide = wide.as_mut_ptr().cast::<u8>();
+    let mut at = 0;
+    while at < n {
+        let count = PIECE.min(n - at);
+        // SAFETY: by contract; the array has a piece.
+        unsafe {
+            let (x, y) = (x.add(at * from.size()), y.add(at * to.size()));
+            if from.is_half() {
+                by_level(level, from, x, wide, count, true);
+                plain(level, DType::F32, to, wide, y, count);
+            } else {
+                odd(level, from, x, wide, count);
+                by_level(level, to, wide, y, count, false);
+            }
+        }
+        at += count;
+    }
+}
+
+/// A float type that is converted to integers.
+trait ToInt: Copy {
+    /// The number as an integer, rounded towards zero; saturated; 0 for NaN.
+    fn saturated<T: FromFloat<Self>>(self) -> T;
+}
+
+/// An integer type, as `F` is converted to it.
+trait FromFloat<F>: Copy {
+    const LEAST: F;
+    /// The largest number of `F` that fits.
+    const MOST: F;
+    const ZERO: Self;
+    const MAX: Self;
+    /// # Safety
+    /// `LEAST <= x <= MOST`.
+    unsafe fn from_inside(x: F) -> Self;
+}
+
+macro_rules! to_int {
+    ($F:ty, $bits:literal: $($T:ty)*) => {
+        impl ToInt for $F {
+            #[inline(always)]
+            fn saturated<T: FromFloat<Self>>(self) -> T {
+                // Comparisons and choices alone, for which there are vectors: `as` is made of
+                // instructions for one number where a type has none for vectors.
+                let inside = if self > T::LEAST { self } else { T::LEAST };
+                let inside = if inside < T::MOST { inside } else { T::MOST };
+                // SAFETY: NaN has become the least number.
+                let y = unsafe { T::from_inside(inside) };
+                let y = if self > T::MOST { T::MAX } else { y };
+                if self == self { y } else { T::ZERO }
+            }
+        }
+        $(impl FromFloat<$F> for $T {
+            const LEAST: $F = <$T>::MIN as $F;
+            const MOST: $F = {
+                let most = <$T>::MAX as $F;
+                // Rounded up to a power of two if the float has fewer bits.
+                if (<$T>::MAX.count_ones()) > $bits { most.next_down() } else { most }
+            };
+            const ZERO: $T = 0;
+            const MAX: $T = <$T>::MAX;
+            #[inline(always)]
+            unsafe fn from_inside(x: $F) -> $T {
+                // SAFETY: by contract.
+                unsafe { x.to_int_unchecked::<$T>() }
+            }
+        })*
+    };
+}
+
+to_int! { f32, 24: i8 i16 i32 i64 u8 u16 u32 u64 }
+to_int! { f64, 53: i8 i16 i32 i64 u8 u16 u32 u64 }
+
 #[allow(clippy::unnecessary_cast)]
 unsafe fn plain(level: Level, from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
+    // Only AVX-512 converts vectors of 64-bit integers, and has masks for what saturates.
     // SAFETY: by contract of `cast`.
     unsafe {
         match (to, from) {
@@ -85,20 +177,23 @@ unsafe fn plain(level: Level, from: DType, to: DType, x: *const u8, y: *mut u8, 
             }
             // Through f64, as core defines it; only 64-bit integers are rounded there.
             (DType::F16 | DType::BF16 | DType::F32, DType::U64 | DType::I64) => {
-                with_int!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
+                with_long!(from, S => by_each_512(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
             }
             (DType::F16 | DType::BF16 | DType::F32, _) => {
                 with_compute!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f32))
+            }
+            (DType::F64, DType::U64 | DType::I64) => {
+                with_long!(from, S => by_each_512(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
             }
             (DType::F64, _) => {
                 with_compute!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
             }
             // Integers keep their low bits, signed or not; floats saturate at the limits.
             (_, DType::F16 | DType::BF16 | DType::F32) => {
-                with_int!(to, T => by_each(level, slice::<f32>(x, n), slice_mut(y, n), |x| x as T))
+                with_int!(to, T => by_each_512(level, slice::<f32>(x, n), slice_mut(y, n), |x| x.saturated::<T>()))
             }
             (_, DType::F64) => {
-                with_int!(to, T => by_each(level, slice::<f64>(x, n), slice_mut(y, n), |x| x as T))
+                with_int!(to, T => by_each_512(level, slice::<f64>(x, n), slice_mut(y, n), |x| x.saturated::<T>()))
             }
             _ => {
                 with_int!(from, S => with_bits!(to, T => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as T)))

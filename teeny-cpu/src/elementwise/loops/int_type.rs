@@ -72,23 +72,59 @@ macro_rules! int {
             fn xor(self, o: Self) -> Self { self ^ o }
             #[inline(always)]
             fn shl(self, o: Self) -> Self {
-                if (o as $u) < <$t>::BITS as $u { self.wrapping_shl(o as u32) } else { 0 }
+                let shifted = if <$t>::BITS < 32 {
+                    (self as i32).wrapping_shl(o as u32) as $t
+                } else {
+                    self.wrapping_shl(o as u32)
+                };
+                if (o as $u) < <$t>::BITS as $u { shifted } else { 0 }
             }
             #[inline(always)]
             fn shr(self, o: Self) -> Self {
                 // As far as all sign bits at most.
                 let most = <$t>::BITS - 1;
                 let inside = (o as $u) < <$t>::BITS as $u;
-                let shifted = self.wrapping_shr(if inside { o as u32 } else { most });
+                let by = if inside { o as u32 } else { most };
+                // Vectors have shifts of 32 bits by different distances, none of 8.
+                let shifted = if <$t>::BITS < 32 {
+                    (self as i32).wrapping_shr(by) as $t
+                } else {
+                    self.wrapping_shr(by)
+                };
                 if inside || $signed { shifted } else { 0 }
             }
         }
     )*};
 }
 
+/// The quotient rounded down, and the remainder, by a division of floats, for which there are vectors.
+/// Exact: a quotient that is not whole differs from a whole number by 1 / |b| at least, more than
+/// a rounding error of `$float`: |a| / |b| times 2^-24 with |a| <= 2^16, or 2^-53 with |a| <= 2^31.
+/// `$b` is neither 0 nor, for 32 bits, -1.
+macro_rules! divided {
+    ($float:ty, $a:expr, $b:expr) => {{
+        let (a, b) = ($a as i32, $b as i32);
+        // SAFETY: b is not 0, so that the quotient is finite and no larger than |a|; that is 2^31 only
+        // if a is the least i32 and b is -1, which it is not.
+        let q = unsafe { (a as $float / b as $float).to_int_unchecked::<i32>() };
+        let r = a.wrapping_sub(q.wrapping_mul(b));
+        let above = r != 0 && (r < 0) != (b < 0);
+        if above { (q - 1, r + b) } else { (q, r) }
+    }};
+}
+
 macro_rules! ints {
-    (signed $($s:ty, $v:ty),*; unsigned $($u:ty)*) => {
+    (small { $($t:ty, $tu:ty, $signed:literal, $abs:expr, $sign:expr;)* } signed $($s:ty, $v:ty),*; unsigned $($u:ty)*) => {
         int! {
+            $($t, $tu, $signed, $abs, $sign,
+                |a: $t, b: $t| divided!(f32, a, if b == 0 { 1 } else { b }).1 as $t,
+                |a: $t, b: $t| divided!(f32, a, if b == 0 { 1 } else { b }).0 as $t;)*
+            i32, u32, true, i32::wrapping_abs, i32::signum,
+                |a: i32, b: i32| divided!(f64, a, if b == 0 || b == -1 { 1 } else { b }).1,
+                |a: i32, b: i32| {
+                    let q = divided!(f64, a, if b == 0 || b == -1 { 1 } else { b }).0;
+                    if b == -1 { a.wrapping_neg() } else { q }
+                };
             $($s, $v, true, <$s>::wrapping_abs, <$s>::signum,
                 |a: $s, b: $s| { let r = a.wrapping_rem(b); if r != 0 && (r < 0) != (b < 0) { r + b } else { r } },
                 |a: $s, b: $s| {
@@ -103,5 +139,13 @@ macro_rules! ints {
 #[allow(unused_comparisons, clippy::manual_range_contains)]
 mod impls {
     use super::Int;
-    ints! { signed i8, u8, i16, u16, i32, u32, i64, u64; unsigned u8 u16 u32 u64 }
+    ints! {
+        small {
+            i8, u8, true, i8::wrapping_abs, i8::signum;
+            i16, u16, true, i16::wrapping_abs, i16::signum;
+            u8, u8, false, |a: u8| a, |a: u8| (a != 0) as u8;
+            u16, u16, false, |a: u16| a, |a: u16| (a != 0) as u16;
+        }
+        signed i64, u64; unsigned u32 u64
+    }
 }
