@@ -283,14 +283,14 @@ impl<'b> Expr<'b> {
 
     /// `min(max(x + 3, 0), 6) / 6`.
     pub fn hardsigmoid(self) -> Expr<'b> {
-        (self.to_float() + 3.0).relu6() / 6.0
+        (self.to_float() + 3.0).relu6() * (1.0 / 6.0)
     }
 
     /// `x hardsigmoid(x)` (Howard et al. 2019, arXiv:1905.02244).
     pub fn hardswish(self) -> Expr<'b> {
-        // Divided first: 6 x overflows where x does not.
+        // x last: 6 x overflows where x does not.
         let x = self.to_float();
-        x * ((x + 3.0).relu6() / 6.0)
+        x * ((x + 3.0).relu6() * (1.0 / 6.0))
     }
 
     /// `min(max(x, -1), 1)`.

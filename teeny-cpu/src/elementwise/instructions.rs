@@ -11,16 +11,23 @@
 
 use super::loops::Loop;
 use super::step::{Format, Place, Step};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// Vectors of the accumulator.
 pub(super) const VECTORS: usize = 8;
-/// The most instructions, and the most operands that are one number.
+/// The most instructions.
 const MAX_INSTRUCTIONS: usize = 48;
-const MAX_NUMBERS: usize = 12;
+/// The most numbers: an operand that is one number in all rows has one, one that is another in each
+/// row has one for each of as many rows as there are vectors.
+const MAX_NUMBERS: usize = 28;
+const MAX_COLUMNS: usize = MAX_NUMBERS / VECTORS;
 /// The most buffers: of 16-bit results, and of one operand each.
 pub(super) const MAX_BUFFERS: usize = 6;
+/// Bytes of the widest vector, and from a vector to the next in buffers and among numbers.
+pub(super) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
-pub(super) const BUFFER: usize = VECTORS * 64;
+const BUFFER: usize = VECTORS * VECTOR;
 
 /// What an instruction does with the accumulator and its operand in memory. `Back` operations have
 /// the operand on their left side.
@@ -120,23 +127,22 @@ pub(super) struct Instruction {
     pub step: usize,
     /// All bits if consecutive vectors are in consecutive memory, none for a number.
     pub moves: usize,
+    /// Bytes to the next vector if vectors are of consecutive rows.
+    pub down: isize,
 }
 
-/// One number in every lane.
-#[repr(align(64))]
+/// One number in every lane. Written and read by vectors only.
+#[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(super) struct Number {
-    /// Read by vectors only.
-    _lanes: [u8; 64],
-}
+pub(super) struct Number([u8; VECTOR]);
 
 impl Number {
     fn of(bytes: [u8; 8], size: usize) -> Number {
-        let mut lanes = [0; 64];
+        let mut lanes = [0; VECTOR];
         for lane in lanes.chunks_exact_mut(size) {
             lane.copy_from_slice(&bytes[..size]);
         }
-        Number { _lanes: lanes }
+        Number(lanes)
     }
 }
 
@@ -144,25 +150,41 @@ impl Number {
 /// next.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
-    pub number: usize,
+    pub to: *mut Number,
     pub first: *const u8,
     pub row: isize,
     pub format: Format,
 }
 
+/// The memory of a machine, which is not initialized: that would take longer than a short run.
+#[repr(align(64))]
+pub(super) struct Memory {
+    numbers: [MaybeUninit<Number>; MAX_NUMBERS],
+    buffers: MaybeUninit<[u8; MAX_BUFFERS * BUFFER]>,
+    list: [MaybeUninit<Instruction>; MAX_INSTRUCTIONS],
+}
+
+impl Memory {
+    pub(super) fn new() -> Memory {
+        let buffers = MaybeUninit::uninit();
+        let list = [const { MaybeUninit::uninit() }; MAX_INSTRUCTIONS];
+        Memory { numbers: [const { MaybeUninit::uninit() }; MAX_NUMBERS], buffers, list }
+    }
+}
+
 /// The instructions of a group.
-pub(super) struct Machine {
-    list: [Instruction; MAX_INSTRUCTIONS],
+pub(super) struct Machine<'a> {
+    list: &'a mut [MaybeUninit<Instruction>; MAX_INSTRUCTIONS],
     len: usize,
-    pub numbers: [Number; MAX_NUMBERS],
-    columns: [Column; MAX_NUMBERS],
+    numbers: *mut Number,
     num_numbers: usize,
-    num_columns: usize,
+    columns: [Option<Column>; MAX_COLUMNS],
     pub size: usize,
-    /// `MAX_BUFFERS` buffers, and the first elements and pitches of the operands in all but the first.
     buffers: *mut u8,
+    /// The first elements and pitches of the operands in all buffers but the first.
     widened: [(*mut u8, isize); MAX_BUFFERS - 1],
     num_widened: usize,
+    of: PhantomData<&'a mut Memory>,
 }
 
 fn is_same(a: Place, b: Place) -> bool {
@@ -193,24 +215,20 @@ fn is_kept(steps: &[Step], k: usize) -> bool {
     false
 }
 
-impl Machine {
-    /// The machine of `steps`; `buffers` has `MAX_BUFFERS` times `BUFFER` bytes, which are only written
-    /// when it runs. None if there are too many instructions, or one of the steps is none.
-    pub(super) fn new(steps: &[Step], buffers: *mut u8) -> Option<Machine> {
-        let (code, none) = (Code::Operand, std::ptr::null_mut());
-        let empty = Instruction { code, first: none, row: 0, step: 0, moves: 0 };
-        let column = Column { number: 0, first: none, row: 0, format: Format::Own };
+impl<'a> Machine<'a> {
+    /// The machine of `steps`. None if there are too many instructions, or one of the steps is none.
+    pub(super) fn new(steps: &[Step], memory: &'a mut Memory) -> Option<Machine<'a>> {
         let mut machine = Machine {
-            list: [empty; MAX_INSTRUCTIONS],
+            numbers: memory.numbers.as_mut_ptr().cast(),
+            buffers: memory.buffers.as_mut_ptr().cast(),
+            list: &mut memory.list,
             len: 0,
-            numbers: [Number { _lanes: [0; 64] }; MAX_NUMBERS],
-            columns: [column; MAX_NUMBERS],
             num_numbers: 0,
-            num_columns: 0,
+            columns: [None; MAX_COLUMNS],
             size: if steps[0].wide { 8 } else { 4 },
-            buffers,
-            widened: [(none, 0); MAX_BUFFERS - 1],
+            widened: [(std::ptr::null_mut(), 0); MAX_BUFFERS - 1],
             num_widened: 0,
+            of: PhantomData,
         };
         let mut before = None;
         for (k, step) in steps.iter().enumerate() {
@@ -222,15 +240,15 @@ impl Machine {
         Some(machine)
     }
 
-    /// The instructions and the columns, with the numbers where they are now.
-    pub(super) fn code(&mut self, numbers: *mut Number) -> (&[Instruction], &[Column]) {
-        for added in &mut self.list[..self.len] {
-            if added.first.is_null() && added.code.reads() {
-                added.first = numbers.wrapping_offset(added.row).cast();
-                added.row = 0;
-            }
-        }
-        (&self.list[..self.len], &self.columns[..self.num_columns])
+    /// The instructions.
+    pub(super) fn code(&self) -> &[Instruction] {
+        // SAFETY: `add` has written the first `len`.
+        unsafe { std::slice::from_raw_parts(self.list.as_ptr().cast(), self.len) }
+    }
+
+    /// The columns, which must be spread before the instructions run.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &Column> + Clone {
+        self.columns.iter().flatten()
     }
 
     /// Buffer `k`.
@@ -262,45 +280,43 @@ impl Machine {
         }
         let size = self.size;
         let mut added =
-            Instruction { code, first: std::ptr::null_mut(), row: 0, step: 0, moves: 0 };
+            Instruction { code, first: std::ptr::null_mut(), row: 0, step: 0, moves: 0, down: 0 };
         match place {
             None => {}
-            Some(Place::Rows(p, pitch, format)) => {
-                let size = if format == Format::Own { size } else { 2 };
-                added = Instruction {
-                    first: p,
-                    row: pitch * size as isize,
-                    step: size,
-                    moves: usize::MAX,
-                    ..added
+            Some(Place::Rows(first, pitch, format)) => {
+                let step = if format == Format::Own { size } else { 2 };
+                let row = pitch * step as isize;
+                added = Instruction { first, row, step, moves: usize::MAX, down: row, ..added };
+            }
+            Some(Place::Block(first)) => {
+                added = Instruction { first, moves: usize::MAX, down: VECTOR as isize, ..added };
+            }
+            Some(Place::Splat(bytes)) => {
+                let Some(to) = self.numbers(1) else { return false };
+                // SAFETY: in the memory of numbers, which this borrows.
+                unsafe { to.write(Number::of(bytes, size)) };
+                added.first = to.cast();
+            }
+            Some(Place::Column(first, pitch, format)) => {
+                let row = pitch * if format == Format::Own { size as isize } else { 2 };
+                let Some(column) = self.columns.iter().position(Option::is_none) else {
+                    return false;
                 };
-            }
-            Some(Place::Block(p)) => {
-                added = Instruction { first: p, moves: usize::MAX, ..added };
-            }
-            Some(Place::Splat(_) | Place::Column(..)) if self.num_numbers == MAX_NUMBERS => {
-                return false;
-            }
-            Some(number) => {
-                let index = self.num_numbers;
-                match number {
-                    Place::Splat(bytes) => self.numbers[index] = Number::of(bytes, size),
-                    Place::Column(first, pitch, format) => {
-                        let row = pitch * if format == Format::Own { size as isize } else { 2 };
-                        self.columns[self.num_columns] =
-                            Column { number: index, first, row, format };
-                        self.num_columns += 1;
-                    }
-                    Place::Rows(..) | Place::Block(_) => {}
-                }
-                // The number's address is known when the machine no longer moves.
-                added.row = index as isize;
-                self.num_numbers += 1;
+                let Some(to) = self.numbers(VECTORS) else { return false };
+                self.columns[column] = Some(Column { to, first, row, format });
+                added = Instruction { first: to.cast(), down: VECTOR as isize, ..added };
             }
         }
-        self.list[self.len] = added;
+        self.list[self.len].write(added);
         self.len += 1;
         true
+    }
+
+    /// The next `n` numbers.
+    fn numbers(&mut self, n: usize) -> Option<*mut Number> {
+        let first = self.num_numbers;
+        self.num_numbers += n;
+        (self.num_numbers <= MAX_NUMBERS).then(|| self.numbers.wrapping_add(first))
     }
 
     /// The instructions of a step; `before` is the place of the value in the accumulator.
@@ -340,16 +356,5 @@ impl Machine {
         made && self.add(Code::Store, buffer)
             && self.add(narrow, Some(step.to))
             && self.add(Code::Operand, buffer)
-    }
-}
-
-impl Code {
-    /// Whether an instruction has an operand in memory.
-    fn reads(self) -> bool {
-        use Code::*;
-        matches!(
-            self,
-            Load | Add | Sub | SubBack | Mul | Div | DivBack | Max | MaxBack | Min | MinBack
-        ) || matches!(self, Lt | Le | Eq | Ne | LtElse | LeElse | EqElse | NeElse | Operand)
     }
 }

@@ -7,31 +7,27 @@
 //!
 //! ```text
 //!   load x ─ mul 0.1 ─ add y ─ store     elements 0 .. 128 of a row, then 128 .. 256, the rest by
-//!   load x ─ mul 0.1 ─ add y ─ store     four vectors, two, and one that may be a part
+//!   load x ─ mul 0.1 ─ add y ─ store     four vectors, and by one that may be a part
 //! ```
+//! Of short rows the vectors are those of eight rows one below the other, so that the instructions
+//! are read once for eight rows.
+//!
 //! The same operations on the same values in the same order as in `blocks`, so the same bits.
 //! Knows no node: `blocks` calls it with steps whose functions are all cheap, and `instructions`
 //! makes the machine of them.
 
 use super::half_pairs::convert;
-use super::instructions::{
-    BUFFER, Code, Column, Instruction, MAX_BUFFERS, Machine, Number, VECTORS,
-};
+use super::instructions::{Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne};
 use super::step::{Format, Step, Stream};
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use teeny_core::{bf16, f16};
 
 /// Bytes ahead of the accumulator that are prefetched.
 const AHEAD: usize = 2048;
-
-/// The buffers of 16-bit elements, as f32.
-#[repr(align(64))]
-struct Buffers(MaybeUninit<[u8; MAX_BUFFERS * BUFFER]>);
 
 /// Runs `steps` over `rows` rows of `n` elements as `blocks::run` does. False if one of them is not
 /// cheap, or there are too many.
@@ -45,25 +41,20 @@ pub(super) unsafe fn run(
     n: usize,
     prefetched: &[Stream],
 ) -> bool {
-    let mut buffers = Buffers(MaybeUninit::uninit());
-    let Some(mut machine) = Machine::new(steps, buffers.0.as_mut_ptr().cast()) else {
-        return false;
-    };
-    let (size, numbers) = (machine.size, machine.numbers.as_mut_ptr());
-    let (code, columns) = machine.code(numbers);
-    if size == 8 {
-        level.run(Rows::<f64> { code, columns, numbers, prefetched, rows, n, of: PhantomData });
+    let mut memory = Memory::new();
+    let Some(machine) = Machine::new(steps, &mut memory) else { return false };
+    let machine = &machine;
+    if machine.size == 8 {
+        level.run(Rows::<f64> { machine, prefetched, rows, n, of: PhantomData });
     } else {
-        level.run(Rows::<f32> { code, columns, numbers, prefetched, rows, n, of: PhantomData });
+        level.run(Rows::<f32> { machine, prefetched, rows, n, of: PhantomData });
     }
     true
 }
 
 /// [`run`] compiled for a level.
 struct Rows<'a, T> {
-    code: &'a [Instruction],
-    columns: &'a [Column],
-    numbers: *mut Number,
+    machine: &'a Machine<'a>,
     prefetched: &'a [Stream],
     rows: usize,
     n: usize,
@@ -74,29 +65,41 @@ impl<T: Real> Work for Rows<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Rows { code, columns, numbers, prefetched, rows, n, .. } = self;
-        let lanes = T::Vector::<V>::LANES;
-        for row in 0..rows as isize {
-            // SAFETY: `run` was promised a number in each row for each column, and `n` elements in
-            // each row; a block has memory for eight vectors.
-            unsafe {
-                for column in columns {
-                    let first = column.first.wrapping_offset(row * column.row);
-                    let x = match column.format {
-                        Format::Own => *first.cast::<T>(),
-                        Format::Bf16 => {
-                            T::from_bytes(bf16::from_bits(*first.cast()).to_f32_const().to_bytes())
+        let Rows { machine, prefetched, rows, n, .. } = self;
+        let (code, lanes) = (machine.code(), T::Vector::<V>::LANES);
+        let streams = code.iter().any(|this| this.code == Code::Stream);
+        // Parts of vectors cost as much as whole ones. Results of long rows may bypass the caches.
+        let most = if streams { VECTORS } else { 2 * VECTORS } * lanes;
+        let mut row = 0;
+        if V::NATIVE && n < most {
+            while row + VECTORS <= rows {
+                // SAFETY: `run` was promised a number in each row for each column, and `n` elements
+                // in each row; a block has memory for eight vectors.
+                unsafe {
+                    for column in machine.columns() {
+                        (0..VECTORS).for_each(|j| spread::<T, V>(column, row + j, j));
+                    }
+                    for stream in prefetched {
+                        for j in 0..VECTORS as isize {
+                            let first = stream.pitch * (row as isize + VECTORS as isize + j);
+                            let first = stream.first.wrapping_offset(first);
+                            for line in 0..(n * size_of::<T>()).div_ceil(64) {
+                                prefetch(first.wrapping_add(64 * line).cast());
+                            }
                         }
-                        Format::F16 => {
-                            T::from_bytes(f16::from_bits(*first.cast()).to_f32_const().to_bytes())
-                        }
-                    };
-                    let to = numbers.add(column.number).cast::<T>();
-                    for lane in (0..64 / size_of::<T>()).step_by(lanes) {
-                        T::Vector::<V>::splat(x).store(to.add(lane));
+                    }
+                    for at in (0..n).step_by(lanes) {
+                        execute::<T, V, VECTORS, true>(code, row as isize, at, lanes.min(n - at));
                     }
                 }
-                let mut at = 0;
+                row += VECTORS;
+            }
+        }
+        for row in row..rows {
+            // SAFETY: as above.
+            unsafe {
+                machine.columns().for_each(|column| spread::<T, V>(column, row, 0));
+                let (mut at, row) = (0, row as isize);
                 while at + VECTORS * lanes <= n {
                     for stream in prefetched {
                         let row = stream.first.wrapping_offset(row * stream.pitch);
@@ -105,19 +108,15 @@ impl<T: Real> Work for Rows<'_, T> {
                             prefetch(first.wrapping_add(64 * line).cast());
                         }
                     }
-                    execute::<T, V, VECTORS>(code, row, at, lanes);
+                    execute::<T, V, VECTORS, false>(code, row, at, lanes);
                     at += VECTORS * lanes;
                 }
                 if at + 4 * lanes <= n {
-                    execute::<T, V, 4>(code, row, at, lanes);
+                    execute::<T, V, 4, false>(code, row, at, lanes);
                     at += 4 * lanes;
                 }
-                if at + 2 * lanes <= n {
-                    execute::<T, V, 2>(code, row, at, lanes);
-                    at += 2 * lanes;
-                }
                 while at < n {
-                    execute::<T, V, 1>(code, row, at, lanes.min(n - at));
+                    execute::<T, V, 1, false>(code, row, at, lanes.min(n - at));
                     at += lanes;
                 }
             }
@@ -125,13 +124,34 @@ impl<T: Real> Work for Rows<'_, T> {
     }
 }
 
-/// Runs the instructions over `N` vectors of row `row` from element `at` on. If `N` is 1, the vector
-/// has `count` elements.
+/// Writes the number of row `row` into every lane of number `j` of `column`.
+///
+/// # Safety
+/// The column has this row, and numbers up to `j`.
+#[inline(always)]
+unsafe fn spread<T: Real, V: F32s>(column: &Column, row: usize, j: usize) {
+    let first = column.first.wrapping_offset(row as isize * column.row);
+    // SAFETY: by contract; a number has the bytes of the widest vector.
+    unsafe {
+        let x = match column.format {
+            Format::Own => *first.cast::<T>(),
+            Format::Bf16 => T::from_bytes(bf16::from_bits(*first.cast()).to_f32_const().to_bytes()),
+            Format::F16 => T::from_bytes(f16::from_bits(*first.cast()).to_f32_const().to_bytes()),
+        };
+        let to = column.to.add(j).cast::<T>();
+        for lane in (0..VECTOR / size_of::<T>()).step_by(T::Vector::<V>::LANES) {
+            T::Vector::<V>::splat(x).store(to.add(lane));
+        }
+    }
+}
+
+/// Runs the instructions over `N` vectors of row `row` from element `at` on, or with `DOWN` over one
+/// vector of each of `N` rows. With `DOWN`, or if `N` is 1, a vector has `count` elements.
 ///
 /// # Safety
 /// The memory of all instructions has these elements.
 #[inline(always)]
-unsafe fn execute<T: Real, V: F32s, const N: usize>(
+unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
     code: &[Instruction],
     row: isize,
     at: usize,
@@ -156,17 +176,17 @@ unsafe fn execute<T: Real, V: F32s, const N: usize>(
         // The address of the first vector, and bytes to the next.
         let place = |of: &Instruction| {
             let first = of.first.wrapping_offset(row * of.row).wrapping_add(at * of.step);
-            (first, bytes & of.moves)
+            (first, if DOWN { of.down as usize } else { bytes & of.moves })
         };
         let (p, step) = place(this);
         macro_rules! at {
             ($p:expr, $step:expr, $j:expr) => {
-                $p.wrapping_add($j * $step).cast::<T>()
+                $p.wrapping_add($step.wrapping_mul($j)).cast::<T>()
             };
         }
         macro_rules! load {
             ($p:expr, $step:expr, $j:expr) => {
-                if N == 1 {
+                if DOWN || N == 1 {
                     T::Vector::<V>::load_part(at!($p, $step, $j), count)
                 } else {
                     T::Vector::<V>::load(at!($p, $step, $j))
@@ -216,11 +236,18 @@ unsafe fn execute<T: Real, V: F32s, const N: usize>(
         }
         // 16-bit elements at p and f32 in a buffer, one way or the other.
         macro_rules! convert {
-            ($convert:ident, $half:ty, $p:expr) => {{
+            ($convert:ident, $half:ty) => {{
                 let Some(buffer) = rest.next() else { return };
-                let buffer = buffer.first.cast::<f32>();
-                let n = if N == 1 { count } else { N * V::LANES };
-                convert!(@ $convert, $half, $p, buffer, n)
+                let (runs, n) = match N {
+                    1 => (1, count),
+                    _ if DOWN => (N, count),
+                    _ => (1, N * V::LANES),
+                };
+                for j in 0..runs {
+                    let half = p.wrapping_add(step.wrapping_mul(j));
+                    let buffer = buffer.first.wrapping_add(VECTOR * j).cast::<f32>();
+                    convert!(@ $convert, $half, half, buffer, n)
+                }
             }};
             (@ widen, $half:ty, $p:expr, $buffer:expr, $n:expr) => {
                 convert::widen::<V, $half>($p.cast(), $buffer, $n)
@@ -232,10 +259,16 @@ unsafe fn execute<T: Real, V: F32s, const N: usize>(
         // SAFETY: by contract; a part of a vector is read and written as such.
         unsafe {
             match this.code {
+                // A part of a vector takes longer than a whole one at some levels.
+                Code::Load if DOWN && count == T::Vector::<V>::LANES => {
+                    each!(|J| acc[J] = T::Vector::<V>::load(at!(p, step, J)));
+                }
                 Code::Load => each!(|J| acc[J] = load!(p, step, J)),
-                Code::Store | Code::Stream if N == 1 => acc[0].store_part(p.cast(), count),
+                Code::Store | Code::Stream if (DOWN || N == 1) && count < T::Vector::<V>::LANES => {
+                    each!(|J| acc[J].store_part(at!(p, step, J), count));
+                }
                 // The first element is at a 64-byte boundary, and so is each of these.
-                Code::Stream if N == VECTORS => each!(|J| acc[J].stream(at!(p, step, J))),
+                Code::Stream if N == VECTORS && !DOWN => each!(|J| acc[J].stream(at!(p, step, J))),
                 Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
                 Code::Add => two!(Add),
                 Code::Sub => two!(Sub),
@@ -268,10 +301,10 @@ unsafe fn execute<T: Real, V: F32s, const N: usize>(
                 Code::Ne => four!(Ne),
                 Code::NeElse => choose!(Ne),
                 Code::Operand => {}
-                Code::WidenBf16 => convert!(widen, bf16, p),
-                Code::WidenF16 => convert!(widen, f16, p),
-                Code::NarrowBf16 => convert!(narrow, bf16, p),
-                Code::NarrowF16 => convert!(narrow, f16, p),
+                Code::WidenBf16 => convert!(widen, bf16),
+                Code::WidenF16 => convert!(widen, f16),
+                Code::NarrowBf16 => convert!(narrow, bf16),
+                Code::NarrowF16 => convert!(narrow, f16),
             }
         }
     }
