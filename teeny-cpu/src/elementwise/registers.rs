@@ -198,14 +198,33 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 each!(|J| acc[J] = T::unary::<$f, V>(acc[J]))
             };
         }
+        // A number is loaded once. Vectors of one row are a literal apart.
+        macro_rules! operand {
+            (|$x:ident| $body:expr) => {
+                match N > 1 && !DOWN {
+                    true if step == 0 => {
+                        let $x = T::Vector::<V>::load(p.cast());
+                        each!(|J| acc[J] = $body(acc[J]))
+                    }
+                    true => each!(|J| {
+                        let $x = T::Vector::<V>::load(at!(p, bytes, J));
+                        acc[J] = $body(acc[J]);
+                    }),
+                    false => each!(|J| {
+                        let $x = load!(p, step, J);
+                        acc[J] = $body(acc[J]);
+                    }),
+                }
+            };
+        }
         macro_rules! two {
             ($f:ty) => {
-                each!(|J| acc[J] = T::binary::<$f, V>(acc[J], load!(p, step, J)))
+                operand!(|x| |acc| T::binary::<$f, V>(acc, x))
             };
         }
         macro_rules! back {
             ($f:ty) => {
-                each!(|J| acc[J] = T::binary::<$f, V>(load!(p, step, J), acc[J]))
+                operand!(|x| |acc| T::binary::<$f, V>(x, acc))
             };
         }
         macro_rules! four {
@@ -226,12 +245,21 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
             ($f:ty) => {{
                 let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
                 let (v, a) = (place(v), place(a));
-                each!(|J| acc[J] = T::choice::<$f, V>([
-                    load!(p, step, J),
-                    load!(v.0, v.1, J),
-                    load!(a.0, a.1, J),
-                    acc[J]
-                ]))
+                // A number is compared with what is chosen, as in most activations.
+                if N > 1 && !DOWN && step == 0 && v == a && v.1 != 0 {
+                    let k = T::Vector::<V>::load(p.cast());
+                    each!(|J| {
+                        let x = T::Vector::<V>::load(at!(v.0, bytes, J));
+                        acc[J] = T::choice::<$f, V>([k, x, x, acc[J]]);
+                    })
+                } else {
+                    each!(|J| acc[J] = T::choice::<$f, V>([
+                        load!(p, step, J),
+                        load!(v.0, v.1, J),
+                        load!(a.0, a.1, J),
+                        acc[J]
+                    ]))
+                }
             }};
         }
         // 16-bit elements at p and f32 in a buffer, one way or the other.
