@@ -320,7 +320,7 @@ impl Program<'_> {
             Value::Splat(bytes) => {
                 assert!(len <= TILE, "{len} elements in a slot");
                 // SAFETY: a spare slot has a whole tile of any type of this kernel.
-                unsafe { fill(bytes, dtype.compute().size(), spare, len) };
+                unsafe { fill(self.level, bytes, dtype.compute().size(), spare, len) };
                 spare
             }
         }
@@ -344,7 +344,7 @@ impl Program<'_> {
                     if dtype.is_half() {
                         cast::from_f32(dtype, bytes.as_ptr(), stored.as_mut_ptr(), 1);
                     }
-                    fill(stored, dtype.size(), out, len);
+                    fill(self.level, stored, dtype.size(), out, len);
                 }
             }
         }

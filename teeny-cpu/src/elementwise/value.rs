@@ -1,5 +1,6 @@
 //! A node's value over a tile, and numbers as bytes.
 
+use crate::simd::{F32s, Lanes, Level, Work};
 use crate::typed::slice_mut;
 use teeny_core::{DType, Scalar};
 
@@ -43,16 +44,56 @@ pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
 ///
 /// # Safety
 /// `out` has `len` elements, aligned.
-pub(crate) unsafe fn fill(bytes: [u8; 8], size: usize, out: *mut u8, len: usize) {
-    let word = u64::from_ne_bytes(bytes);
+pub(crate) unsafe fn fill(level: Level, bytes: [u8; 8], size: usize, out: *mut u8, len: usize) {
+    let mut word = [0; 8];
+    for part in word.chunks_exact_mut(size) {
+        part.copy_from_slice(&bytes[..size]);
+    }
     // SAFETY: by contract.
-    unsafe {
-        match size {
-            1 => slice_mut::<u8>(out, len).fill(bytes[0]),
-            2 => slice_mut::<u16>(out, len).fill(u16::from_ne_bytes([bytes[0], bytes[1]])),
-            4 => slice_mut::<u32>(out, len)
-                .fill(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
-            _ => slice_mut::<u64>(out, len).fill(word),
+    level.run(Fill { word, out: unsafe { slice_mut(out, len * size) } });
+}
+
+/// Eight bytes over and over.
+struct Fill<'a> {
+    word: [u8; 8],
+    out: &'a mut [u8],
+}
+
+impl Work for Fill<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let x = V::F64s::splat(f64::from_ne_bytes(self.word));
+        let mut vectors = self.out.chunks_exact_mut(8 * V::F64s::LANES);
+        for vector in &mut vectors {
+            // SAFETY: the bytes of a vector.
+            unsafe { x.store(vector.as_mut_ptr().cast()) };
+        }
+        for (i, byte) in vectors.into_remainder().iter_mut().enumerate() {
+            *byte = self.word[i % 8];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_of_every_size_are_repeated_to_the_end_and_not_beyond() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+        for level in Level::available() {
+            for size in [1, 2, 4, 8] {
+                for len in 0..80 {
+                    let mut memory = [0u64; 82];
+                    // SAFETY: the memory has more than 80 elements, aligned.
+                    unsafe { fill(level, bytes, size, memory.as_mut_ptr().cast(), len) };
+                    let got: Vec<u8> = memory.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                    let end = size * len;
+                    assert!(got[..end].chunks(size).all(|x| *x == bytes[..size]), "{size} {len}");
+                    assert!(got[end..].iter().all(|&x| x == 0), "{size} {len}");
+                }
+            }
         }
     }
 }
