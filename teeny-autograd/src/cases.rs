@@ -273,6 +273,7 @@ fn windows() -> Vec<Case> {
         "interpolate_linear" |x| x[0].interpolate(&[7, 4], Interpolation::Linear { align_corners: false });
         "interpolate_cubic" |x| x[0].interpolate(&[3, 8], Interpolation::Cubic { align_corners: true });
         "interpolate_nearest" |x| x[0].interpolate(&[8, 3], Interpolation::NearestExact);
+        "avg_pool_apart" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride([2, 3])); "avg_pool_narrow" |x| x[0].avg_pool(&[3], &Window::new(1).stride(3));
         "avg_pool_overlapping" |x| x[0].avg_pool(&[3], &Window::new(1)); "max_pool_overlapping" |x| x[0].max_pool(&[3], &Window::new(1));
     });
     all

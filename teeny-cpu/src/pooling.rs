@@ -7,7 +7,9 @@
 
 use crate::conv::with_float;
 use crate::cost::Cost;
+use crate::float::Float;
 use crate::fused::Packed;
+use crate::scratch::Array;
 use crate::simd::{F32s, Level, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -43,6 +45,9 @@ fn plane_cost<T>(plane: usize, pixels: usize, taps: usize) -> Cost {
 /// Pixels of a row from which spans are long enough for wide vectors: shorter ones would mostly run
 /// the elements that wide vectors leave over.
 const LONG_SPAN: usize = 32;
+
+/// Pixels of a row up to which starting a span takes longer than its elements.
+const SHORT_SPAN: usize = 16;
 
 /// The level at which spans of a row are computed.
 fn level_for(cpu: &Cpu, geometry: &Geometry) -> Level {
@@ -196,6 +201,46 @@ impl<T: Copy + std::ops::AddAssign> Work for Sums<'_, T> {
     }
 }
 
+/// The elements of each window of a plane, for planes of short rows.
+struct Elements {
+    at: Array<u32>,
+    /// Where the elements of each window end in `at`.
+    ends: Array<u32>,
+}
+
+impl Elements {
+    /// As `spans`, which are those of all pixels: windows have their elements in the order of taps.
+    fn new(cpu: &Cpu, geometry: &Geometry, spans: &[Span]) -> Result<Elements> {
+        let (pixels, taps) = (geometry.pixels(), geometry.taps());
+        let (rows, step) = (geometry.rows(0, pixels), geometry.step());
+        let width = pixels / rows.max(1);
+        let mut at = Array::filled(cpu, pixels * taps, 0u32)?;
+        let mut ends = Array::filled(cpu, pixels, 0u32)?;
+        let mut n = 0;
+        for (pixel, end) in ends.iter_mut().enumerate() {
+            let (row, x) = (pixel / width, pixel % width);
+            for span in spans.iter().skip(row).step_by(rows) {
+                if (span.before..span.before + span.inside).contains(&x) {
+                    at[n] = (span.from + (x - span.before) * step) as u32;
+                    n += 1;
+                }
+            }
+            *end = n as u32;
+        }
+        Ok(Elements { at, ends })
+    }
+
+    /// The sum of each window of a plane.
+    fn sums<T: Float>(&self, input: &[T], sums: &mut [T]) {
+        let mut first = 0;
+        for (sum, &end) in sums.iter_mut().zip(self.ends.iter()) {
+            let window = &self.at[first..end as usize];
+            *sum = window.iter().fold(T::ZERO, |sum, &at| sum + input[at as usize]);
+            first = end as usize;
+        }
+    }
+}
+
 /// A row of maxima over 2 x 2 elements that do not overlap, the most frequent windows.
 struct Pairs2x2<'a> {
     upper: &'a [f32],
@@ -285,6 +330,10 @@ pub(crate) fn avg_pool(
     let (geometry, planes) = plan(x, size, window, shape);
     let spans = geometry.all_spans(cpu, 0, geometry.pixels())?;
     let level = level_for(cpu, &geometry);
+    let short = geometry.output.last().is_some_and(|&row| row < SHORT_SPAN)
+        && planes >= 4
+        && geometry.plane().max(geometry.pixels() * geometry.taps()) <= u32::MAX as usize;
+    let elements = if short { Some(Elements::new(cpu, &geometry, &spans)?) } else { None };
     let (plane, pixels, step) = (geometry.plane(), geometry.pixels(), geometry.step());
     with_float!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the output is written by one range.
@@ -293,9 +342,13 @@ pub(crate) fn avg_pool(
         for_each_plane(planes, plane_cost::<T>(plane, pixels, geometry.taps()), |p| {
             // SAFETY: as above.
             let sums = unsafe { slice_mut::<T>(to.get().add(p * pixels * size_of::<T>()), pixels) };
-            sums.fill(0.0);
             let input = &input[p * plane..(p + 1) * plane];
-            level.run(Sums { spans: &spans, step, input, sums });
+            if let Some(elements) = &elements {
+                elements.sums(input, sums);
+            } else {
+                sums.fill(0.0);
+                level.run(Sums { spans: &spans, step, input, sums });
+            }
             let count = geometry.taps() as T;
             for sum in sums {
                 *sum /= count;

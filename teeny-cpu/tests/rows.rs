@@ -128,6 +128,26 @@ fn sums_of_few_rows_and_of_squares() {
 }
 
 #[test]
+fn reductions_of_blocks_of_few_rows() {
+    let mut draw = Draw(12);
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for rows in [1, 2, 3, 8, 9, 32, 33, 41] {
+            for (blocks, columns) in [(1, 70), (1, 1030), (5, 1), (40, 6), (7, 36)] {
+                let special = draw.below(2) == 0;
+                let x = draw.tensor(&[blocks, rows, columns], dtype, special);
+                let what = format!("{dtype} ({blocks}, {rows}, {columns})");
+                // Products that are powers of two of every type.
+                let most = if dtype == DType::F16 { rows.min(15) } else { rows } as isize;
+                against_reference(&mut draw, &[&x], 1.0, &what, |x| {
+                    let product = x[0].slice(1, ..most)?.clamp(-2, 2)?.prod(1)?;
+                    Ok(vec![x[0].max(1)?, x[0].min(1)?, product])
+                });
+            }
+        }
+    }
+}
+
+#[test]
 fn sums_of_the_smallest_and_largest_bytes() {
     for device in devices() {
         for (dtype, value) in [(DType::I8, -128), (DType::I8, 127), (DType::U8, 255)] {

@@ -134,3 +134,22 @@ fn convolutions_and_means_over_an_empty_axis_are_zeros() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn means_of_short_and_long_rows_are_those_of_the_definition() -> Result<()> {
+    let cpu = Cpu::new();
+    for [planes, height, width] in [[3, 5, 7], [4, 5, 7], [9, 8, 15], [5, 3, 70]] {
+        for (size, stride, padding) in [(2, 2, 0), (3, 1, 1), (3, 2, 1), (1, 3, 0)] {
+            let n = planes * height * width;
+            let x = Tensor::arange(0.0f32, n as f32, 1.0, &Reference::new())?;
+            let x = x.mul(0.7)?.sin()?.reshape((planes, height, width))?;
+            let window = Window::new(2).stride(stride).padding(padding);
+            let want = x.avg_pool(&[size; 2], &window)?.to_vec::<f32>()?;
+            let got = x.to(&cpu)?.avg_pool(&[size; 2], &window)?.to_vec::<f32>()?;
+            assert_eq!(got.len(), want.len());
+            let close = got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6);
+            assert!(close, "{planes} x {height} x {width}, {size} {stride} {padding}");
+        }
+    }
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! Pooling: a maximum sends its gradient to the winner, a mean spreads it over the window.
 
 use crate::record::{Operands, Rule};
-use teeny_core::{Op, Shape, Tensor, Window, definition};
+use teeny_core::{Op, Result, Shape, Tensor, Window, definition};
 
 /// The rule of max-pooling `x` over its last `spatial` axes, with the winners at `positions`.
 pub(crate) fn max_pool(
@@ -35,7 +35,7 @@ pub(crate) fn max_pool_grad(
 }
 
 /// The rule of average pooling. A mean is a convolution of one channel with equal weights; its
-/// gradient is that convolution's.
+/// gradient is that convolution's. Where windows lie side by side, an element has one mean.
 pub(crate) fn avg_pool(
     operands: &Operands<'_>,
     x: &Tensor,
@@ -45,6 +45,12 @@ pub(crate) fn avg_pool(
     let (size, window, full) = (kernel_size.to_vec(), window.clone(), *x.shape());
     Rule::new(operands, move |g| {
         let lead = full.ndim() - size.len();
+        let apart = window.stride == size
+            && window.dilation.iter().all(|&d| d == 1)
+            && window.padding.iter().all(|&p| p == 0);
+        if apart && size.len() <= 3 {
+            return Ok([Some(repeat(g, &size, &full)?)]);
+        }
         let images = |shape: &Shape| [&[full[..lead].iter().product(), 1], &shape[lead..]].concat();
         let kernel = [&[1, 1], &size[..]].concat();
         let weight =
@@ -53,4 +59,23 @@ pub(crate) fn avg_pool(
             g.reshape(images(g.shape()))?.conv_transpose(&weight, &window, &full[lead..])?;
         Ok([Some(spread.reshape(full)?)])
     })
+}
+
+/// `g` over the elements of a window, for each of its elements; zeros behind the last window.
+fn repeat(g: &Tensor, size: &[usize], full: &Shape) -> Result<Tensor> {
+    let lead = full.ndim() - size.len();
+    let (mut single, mut windows) = (vec![g.shape()[..lead].iter().product()], Vec::new());
+    windows.push(single[0]);
+    for (&n, &size) in g.shape()[lead..].iter().zip(size) {
+        single.extend([n, 1]);
+        windows.extend([n, size]);
+    }
+    let share = g.div(size.iter().product::<usize>() as f64)?.reshape(single)?;
+    let covered: Vec<usize> = g.shape()[lead..].iter().zip(size).map(|(n, k)| n * k).collect();
+    let x = share.expand(windows)?.reshape([&full[..lead], &covered[..]].concat())?;
+    if covered == full[lead..] {
+        return Ok(x);
+    }
+    let behind = full[lead..].iter().zip(&covered).map(|(n, m)| (0, (n - m) as isize));
+    x.pad(&behind.collect::<Vec<_>>(), 0)
 }

@@ -4,7 +4,9 @@
 //! ignore a NaN on one side; here the elements are also added, and a sum that is NaN tells that one
 //! may be among them, or infinities of both signs.
 
-use crate::simd::{F32s, F64s};
+use super::sums::load;
+use super::table::Few;
+use crate::simd::{F32s, F64s, Level, Work};
 
 /// Vectors, so that comparing is not one chain of latencies.
 const VECTORS: usize = 4;
@@ -54,6 +56,66 @@ fn extremes<V: F32s, const SMALLEST: bool>(xs: &[f32]) -> (f32, f32) {
             best[0].max(best[1]).max(best[2].max(best[3]))
         };
         (best.largest(), sum)
+    }
+}
+
+/// The largest, or with a `flip` the smallest, of each column of few rows; false if there may be a
+/// NaN among them.
+///
+/// # Safety
+/// As all functions of a table.
+pub(super) unsafe fn largest_few(
+    level: Level,
+    flip: u64,
+    results: *mut u8,
+    x: *const u8,
+    few: Few,
+) -> bool {
+    level.run(FewExtremes { to: results.cast(), x: x.cast(), few, smallest: flip != 0 })
+}
+
+/// The extremes of few rows of f32.
+struct FewExtremes {
+    to: *mut f32,
+    x: *const f32,
+    few: Few,
+    smallest: bool,
+}
+
+impl Work for FewExtremes {
+    type Out = bool;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> bool {
+        if self.smallest { self.extremes::<V, true>() } else { self.extremes::<V, false>() }
+    }
+}
+
+impl FewExtremes {
+    #[inline(always)]
+    fn extremes<V: F32s, const SMALLEST: bool>(self) -> bool {
+        let Few { n, rows, step, blocks, apart } = self.few;
+        let mut sums = V::splat(0.0);
+        for block in 0..blocks {
+            let x = self.x.wrapping_offset(block as isize * apart);
+            for at in (0..n).step_by(V::LANES) {
+                let (x, to) = (x.wrapping_add(at), self.to.wrapping_add(block * n + at));
+                // SAFETY: these columns are part of the rows and of the results.
+                unsafe {
+                    let mut best = load::<V>(x, n - at);
+                    let mut sum = best;
+                    for row in 1..rows {
+                        let x = load::<V>(x.wrapping_offset(row as isize * step), n - at);
+                        best = if SMALLEST { x.min(best) } else { x.max(best) };
+                        sum = sum.add(x);
+                    }
+                    sums = sums.add(sum);
+                    // An extreme of zero is +0.
+                    let best = best.add(V::splat(0.0));
+                    if n - at >= V::LANES { best.store(to) } else { best.store_part(to, n - at) }
+                }
+            }
+        }
+        !sums.total().is_nan()
     }
 }
 

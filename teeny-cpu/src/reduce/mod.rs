@@ -14,6 +14,7 @@
 
 mod axes;
 mod extremes;
+mod products;
 mod reducers;
 mod strided;
 mod sums;

@@ -9,7 +9,8 @@
 //! those of [`flip_of`], which maps the order of signed integers to that of unsigned ones, and the
 //! smallest to the largest.
 
-use super::extremes::{largest, largest_double};
+use super::extremes::{largest, largest_double, largest_few};
+use super::products::{multiply_few, multiply_few_doubles, multiply_rows};
 use super::sums::{sum_doubles, sum_f32, sum_few, sum_few_doubles, sum_rows, sums_are_finite};
 use super::table::{FewRows, IsFinite, Reducer, Renumber, Rows};
 use crate::elementwise::loops::int::Int;
@@ -43,7 +44,7 @@ pub(crate) struct Any;
 pub(crate) struct All;
 
 macro_rules! float_sums {
-    ($($t:ty { $($own:item)* };)*) => {$(
+    ($($t:ty { $($own:item)* } { $($products:item)* };)*) => {$(
         impl Reducer<$t> for Sum {
             type Acc = f64;
             type Out = $t;
@@ -57,6 +58,7 @@ macro_rules! float_sums {
             $($own)*
         }
         impl Reducer<$t> for Prod {
+            $($products)*
             type Acc = f64;
             type Out = $t;
             const START: f64 = 1.0;
@@ -80,6 +82,9 @@ float_sums! {
         const FEW_ROWS: Option<FewRows> = Some(sum_few::<false>);
         #[inline(always)]
         fn run_on<V: F32s>(xs: &[f32], _: usize, _: u64) -> f64 { sum_f32::<V, false>(xs) }
+    } {
+        const FAST_ROWS: Rows = multiply_rows;
+        const FEW_ROWS: Option<FewRows> = Some(multiply_few);
     };
     f64 {
         const VECTORS: usize = 8;
@@ -89,6 +94,8 @@ float_sums! {
         fn run_on<V: F32s>(xs: &[f64], _: usize, _: u64) -> f64 {
             sum_doubles::<V::F64s, false>(xs)
         }
+    } {
+        const FEW_ROWS: Option<FewRows> = Some(multiply_few_doubles);
     };
 }
 
@@ -159,6 +166,8 @@ pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     fn flipped(self, flip: u64) -> Self;
     /// [`Reducer::VECTORS`] of `largest_on`.
     const VECTORS: usize = 0;
+    /// [`Reducer::FEW_ROWS`] of the largest.
+    const FEW_ROWS: Option<FewRows> = None;
     /// The largest after flipping, by vectors of a level; none if a NaN may be among them.
     #[inline(always)]
     fn largest_on<V: F32s>(_: &[Self], _: u64) -> Option<Self> {
@@ -189,6 +198,7 @@ ordered! {
     u64, 0, |_| false, |x| x, |x, flip| x ^ flip, true;
     f32, f32::NEG_INFINITY, f32::is_nan, |x| x + 0.0, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true {
         const VECTORS: usize = 16;
+        const FEW_ROWS: Option<FewRows> = Some(largest_few);
         #[inline(always)]
         fn largest_on<V: F32s>(xs: &[f32], flip: u64) -> Option<f32> { largest::<V>(xs, flip != 0) }
     };
@@ -256,6 +266,7 @@ impl<T: Ordered> Reducer<T> for Max {
     const START: T = T::LOWEST;
     const FOR_AVX512: bool = T::FOR_AVX512;
     const VECTORS: usize = T::VECTORS;
+    const FEW_ROWS: Option<FewRows> = T::FEW_ROWS;
     #[inline(always)]
     fn run_on<V: F32s>(xs: &[T], i: usize, flip: u64) -> T {
         match T::largest_on::<V>(xs, flip) {

@@ -14,7 +14,7 @@
 //! result, and 32 KiB for each task.
 
 use super::axes::{Arranged, Form, is_narrow, rows_as_one};
-use super::table::{FEW, Rows, Runs, Table};
+use super::table::{FEW, Few, Rows, Runs, Table};
 use super::{BLOCK, COLUMN_BLOCK, MIN_PARALLEL_ELEMENTS, PACKED_WIDTH, ROWS};
 use crate::scratch::Array;
 use crate::storage::Shared;
@@ -349,14 +349,22 @@ impl Strided<'_> {
                 let (mut memory, mut accs) =
                     (self.memory(false)?, self.accumulators(joined * group)?);
                 let accs = accs.as_mut_ptr().cast::<u8>();
-                for t in tasks {
+                // The first task left, and whether blocks of a few rows go together.
+                let (mut next, mut together) = (tasks.start, groups == 1);
+                for t in tasks.clone() {
                     let (outer, columns) = (t / groups, columns(t));
                     let to = self.result(outer * width + columns.start);
                     // SAFETY: no other task has these columns.
                     unsafe {
-                        if few && self.few_rows(&mut memory, outer, &columns, to) {
+                        if few && t >= next {
+                            let most = if together { tasks.end - t } else { 1 };
+                            let done = self.few_rows(&mut memory, outer, &columns, most, to);
+                            (next, together) = (t + done, together && done > 1);
+                        }
+                        if t < next {
                             continue;
                         }
+                        next = t + 1;
                         self.column_block(&mut memory, accs, outer, &columns, 0..length, joined);
                         (self.table.finish)(self.flip, accs, joined, columns.len(), to);
                     }
@@ -391,8 +399,8 @@ impl Strided<'_> {
         Ok(())
     }
 
-    /// The results of some columns of a few rows, without accumulators; false if the table has no
-    /// function for that, or it fails.
+    /// The results of some columns of a few rows, without accumulators, for up to `most` blocks of
+    /// rows from number `outer` on. Returns how many are done: none if that fails.
     ///
     /// # Safety
     /// No other task writes these results, at `to`; rows of 16-bit floats are a piece together.
@@ -401,15 +409,30 @@ impl Strided<'_> {
         memory: &mut Memory,
         outer: usize,
         columns: &Range<usize>,
+        most: usize,
         to: *mut u8,
-    ) -> bool {
-        let Some(few_rows) = self.table.few_rows else { return false };
-        let (inner, n) = (self.axes.reduced.last(), columns.len());
-        let x = self.at(self.axes.kept.outer().offset(outer) + columns.start as isize);
+    ) -> usize {
+        let Some(few_rows) = self.table.few_rows else { return 0 };
+        let (inner, outers, n) = (self.axes.reduced.last(), self.axes.kept.outer(), columns.len());
+        let (rows, apart, size) = (inner.size, outers.last().stride, outers.last().size);
+        let half = self.dtype.is_half();
+        let x = self.at(outers.offset(outer) + columns.start as isize);
+        let pieces = match half {
+            false => usize::MAX,
+            true if apart == inner.stride * rows as isize => PIECE / (n * rows),
+            true => 1,
+        };
+        let blocks = most.min(size - outer % size).min(pieces);
         // SAFETY: the caller's; the rows are the operand's.
         unsafe {
-            let (x, step) = self.read(memory, x, n, inner.size, inner.stride);
-            few_rows(self.cpu.level, to, n, x, step, inner.size)
+            let (x, step) = self.read(memory, x, n, rows * blocks, inner.stride);
+            let apart = if half { (n * rows) as isize } else { apart };
+            let run = |blocks| {
+                let few = Few { n, rows, step, blocks, apart };
+                few_rows(self.cpu.level, self.flip, to, x, few).then_some(blocks)
+            };
+            // A block that fails is to fail alone: which are together depends on the threads.
+            run(blocks).or_else(|| run(1)).unwrap_or(0)
         }
     }
 

@@ -5,7 +5,7 @@
 //! in f64. Where such a partial sum is not finite, its terms are added in f64 instead. The sums of
 //! up to 32 rows are results as they are.
 
-use super::table::{FEW, halved};
+use super::table::{FEW, Few, halved};
 use crate::simd::{F32s, F64s, Lanes, Level, Work, for_pairs};
 use crate::typed::{slice, slice_mut};
 use std::ops::Range;
@@ -127,13 +127,12 @@ pub(super) fn sum_doubles<D: F64s, const SQUARES: bool>(xs: &[f64]) -> f64 {
 /// As all functions of a table.
 pub(super) unsafe fn sum_few<const SQUARES: bool>(
     level: Level,
+    _: u64,
     results: *mut u8,
-    n: usize,
     x: *const u8,
-    step: isize,
-    rows: usize,
+    few: Few,
 ) -> bool {
-    level.run(FewRows::<SQUARES> { to: results.cast(), n, x: x.cast(), step, rows })
+    level.run(FewRows::<SQUARES> { to: results.cast(), x: x.cast(), few })
 }
 
 /// [`sum_few`] of f64: always true.
@@ -142,23 +141,20 @@ pub(super) unsafe fn sum_few<const SQUARES: bool>(
 /// As there.
 pub(super) unsafe fn sum_few_doubles<const SQUARES: bool>(
     level: Level,
+    _: u64,
     results: *mut u8,
-    n: usize,
     x: *const u8,
-    step: isize,
-    rows: usize,
+    few: Few,
 ) -> bool {
-    level.run(FewDoubles::<SQUARES> { to: results.cast(), n, x: x.cast(), step, rows });
+    level.run(FewDoubles::<SQUARES> { to: results.cast(), x: x.cast(), few });
     true
 }
 
 /// The sums of few rows of f64.
 struct FewDoubles<const SQUARES: bool> {
     to: *mut f64,
-    n: usize,
     x: *const f64,
-    step: isize,
-    rows: usize,
+    few: Few,
 }
 
 impl<const SQUARES: bool> Work for FewDoubles<SQUARES> {
@@ -166,25 +162,28 @@ impl<const SQUARES: bool> Work for FewDoubles<SQUARES> {
     const FOR_AVX512: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
+        let Few { n, rows, step, blocks, apart } = self.few;
         let lanes = <V::F64s as Lanes<f64>>::LANES;
-        // Eight rows at a time, which are read in order for as long as the row of results.
-        for first in (0..self.rows).step_by(TREE) {
-            for at in (0..self.n).step_by(lanes) {
-                let count = (self.n - at).min(lanes);
-                let to = self.to.wrapping_add(at);
-                // SAFETY: these columns are part of the rows and of the results.
-                unsafe {
-                    let load = |p: *const f64| -> V::F64s {
-                        if count == lanes { Lanes::load(p) } else { Lanes::load_part(p, count) }
-                    };
-                    let mut sum =
-                        if first == 0 { <V::F64s as Lanes<f64>>::splat(0.0) } else { load(to) };
-                    for row in first..self.rows.min(first + TREE) {
-                        let x = self.x.wrapping_offset(row as isize * self.step).wrapping_add(at);
-                        let x = load(x);
-                        sum = sum.add(if SQUARES { x.mul(x) } else { x });
+        for block in 0..blocks {
+            let to = self.to.wrapping_add(block * n);
+            let x = self.x.wrapping_offset(block as isize * apart);
+            // Eight rows at a time, which are read in order for as long as the row of results.
+            for first in (0..rows).step_by(TREE) {
+                for at in (0..n).step_by(lanes) {
+                    let (count, to) = ((n - at).min(lanes), to.wrapping_add(at));
+                    // SAFETY: these columns are part of the rows and of the results.
+                    unsafe {
+                        let load = |p: *const f64| -> V::F64s {
+                            if count == lanes { Lanes::load(p) } else { Lanes::load_part(p, count) }
+                        };
+                        let mut sum =
+                            if first == 0 { <V::F64s as Lanes<f64>>::splat(0.0) } else { load(to) };
+                        for row in first..rows.min(first + TREE) {
+                            let x = load(x.wrapping_offset(row as isize * step).wrapping_add(at));
+                            sum = sum.add(if SQUARES { x.mul(x) } else { x });
+                        }
+                        if count == lanes { sum.store(to) } else { sum.store_part(to, count) }
                     }
-                    if count == lanes { sum.store(to) } else { sum.store_part(to, count) }
                 }
             }
         }
@@ -194,30 +193,31 @@ impl<const SQUARES: bool> Work for FewDoubles<SQUARES> {
 /// The sums of few rows of f32.
 struct FewRows<const SQUARES: bool> {
     to: *mut f32,
-    n: usize,
     x: *const f32,
-    step: isize,
-    rows: usize,
+    few: Few,
 }
 
 impl<const SQUARES: bool> Work for FewRows<SQUARES> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
-        let FewRows { to, n, x, step, rows } = self;
-        for first in (0..rows).step_by(TREE) {
-            let x = x.wrapping_offset(first as isize * step);
-            // SAFETY: these rows are readable, and there are n results.
-            unsafe {
-                let to = std::slice::from_raw_parts_mut(to, n);
-                tree::<V, SQUARES>(x, step, TREE.min(rows - first), to, first == 0);
+        let Few { n, rows, step, blocks, apart } = self.few;
+        for block in 0..blocks {
+            let x = self.x.wrapping_offset(block as isize * apart);
+            for first in (0..rows).step_by(TREE) {
+                let x = x.wrapping_offset(first as isize * step);
+                // SAFETY: these rows are readable, and each block has n results.
+                unsafe {
+                    let to = std::slice::from_raw_parts_mut(self.to.add(block * n), n);
+                    tree::<V, SQUARES>(x, step, TREE.min(rows - first), to, first == 0);
+                }
             }
         }
         // Zeros, and NaN for sums that are not finite.
-        let (mut check, zero) = (V::splat(0.0), V::splat(0.0));
+        let (mut check, zero, n) = (V::splat(0.0), V::splat(0.0), n * blocks);
         for at in (0..n).step_by(V::LANES) {
             // SAFETY: these are results.
-            let sum: V = unsafe { load(to.add(at), n - at) };
+            let sum: V = unsafe { load(self.to.add(at), n - at) };
             check = check.add(sum.mul(zero));
         }
         !check.total().is_nan()
@@ -274,7 +274,7 @@ impl<const SQUARES: bool> Work for SumRows<'_, SQUARES> {
 /// # Safety
 /// `n` values are readable.
 #[inline(always)]
-unsafe fn load<V: F32s>(x: *const f32, n: usize) -> V {
+pub(super) unsafe fn load<V: F32s>(x: *const f32, n: usize) -> V {
     // SAFETY: the caller's.
     unsafe { if n >= V::LANES { V::load(x) } else { V::load_part(x, n) } }
 }

@@ -112,10 +112,18 @@ pub(crate) type Rows = unsafe fn(
 );
 /// The most rows of [`FewRows`].
 pub(crate) const FEW: usize = 32;
-/// Writes the `n` results of a few rows, `step` elements apart at `x`; false if the rows have to be
-/// added in another way.
-pub(crate) type FewRows =
-    unsafe fn(Level, results: *mut u8, n: usize, x: *const u8, step: isize, rows: usize) -> bool;
+/// Writes the results of blocks of a few rows at `x`, one block's behind those of the other; false
+/// if the rows have to be added in another way.
+pub(crate) type FewRows = unsafe fn(Level, flip: u64, results: *mut u8, x: *const u8, Few) -> bool;
+/// `blocks` blocks, `apart` elements apart, of `rows` rows of `n` elements, `step` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Few {
+    pub n: usize,
+    pub rows: usize,
+    pub step: isize,
+    pub blocks: usize,
+    pub apart: isize,
+}
 /// Whether all of `n` accumulators are finite.
 pub(crate) type IsFinite = unsafe fn(accs: *const u8, n: usize) -> bool;
 /// Position i of each of `n` accumulators becomes `scale * i + offset`.
