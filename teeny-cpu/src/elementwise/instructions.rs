@@ -58,17 +58,12 @@ pub(super) enum Code {
     Trunc,
     Square,
     Cube,
-    /// The operand and those of the next three instructions: two that are compared, two to choose
-    /// from.
-    Lt,
-    Le,
-    Eq,
-    Ne,
-    /// As these, where the last operand is the accumulator.
-    LtElse,
-    LeElse,
-    EqElse,
-    NeElse,
+    /// The operand and those of the next two instructions: two that are compared, and the one to
+    /// choose if that is true; otherwise the accumulator.
+    SelectLt,
+    SelectLe,
+    SelectEq,
+    SelectNe,
     /// An operand of the instruction before.
     Operand,
     /// The elements of 16 bits at the operand, as f32 in the next one; without the accumulator.
@@ -84,8 +79,8 @@ pub(super) fn is_cheap(body: Loop) -> bool {
     code_of(body).is_some()
 }
 
-/// The code of `body` with its first operand in the accumulator, and with its last one; a choice has
-/// all operands in memory, or all but the last.
+/// The code of `body` with its first operand in the accumulator, and with its last one; a choice
+/// always has the last one there.
 fn code_of(body: Loop) -> Option<(Code, Code)> {
     let one = |code| Some((code, code));
     match body {
@@ -107,10 +102,10 @@ fn code_of(body: Loop) -> Option<(Code, Code)> {
         Loop::Trunc => one(Code::Trunc),
         Loop::Square => one(Code::Square),
         Loop::Cube => one(Code::Cube),
-        Loop::SelectLt => Some((Code::Lt, Code::LtElse)),
-        Loop::SelectLe => Some((Code::Le, Code::LeElse)),
-        Loop::SelectEq => Some((Code::Eq, Code::EqElse)),
-        Loop::SelectNe => Some((Code::Ne, Code::NeElse)),
+        Loop::SelectLt => one(Code::SelectLt),
+        Loop::SelectLe => one(Code::SelectLe),
+        Loop::SelectEq => one(Code::SelectEq),
+        Loop::SelectNe => one(Code::SelectNe),
         _ => None,
     }
 }
@@ -335,14 +330,11 @@ impl<'a> Machine<'a> {
             2 if holds(a) => self.add(code, Some(b)),
             2 if holds(b) => self.add(back, Some(a)),
             2 => self.add(Code::Load, Some(a)) && self.add(code, Some(b)),
-            _ if holds(d) => {
-                self.add(back, Some(a))
+            _ => {
+                (holds(d) || self.add(Code::Load, Some(d)))
+                    && self.add(code, Some(a))
                     && self.add(Code::Operand, Some(b))
                     && self.add(Code::Operand, Some(c))
-            }
-            _ => {
-                self.add(code, Some(a))
-                    && [b, c, d].iter().all(|&p| self.add(Code::Operand, Some(p)))
             }
         };
         let aligned = matches!(step.to, Place::Rows(p, ..) if (p as usize).is_multiple_of(64));

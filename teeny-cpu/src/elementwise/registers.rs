@@ -3,11 +3,11 @@
 //! The naive form (`blocks`) runs one loop for each operation over a block in L1: a value is stored
 //! and loaded once more than it need be, and rows of a few elements start every loop again. Here an
 //! accumulator of eight vectors stays in registers from one operation to the next, and each
-//! instruction has at most one operand in memory (a choice has four):
+//! instruction has at most one operand in memory (a choice has three):
 //!
 //! ```text
 //!   load x ─ mul 0.1 ─ add y ─ store     elements 0 .. 128 of a row, then 128 .. 256, the rest by
-//!   load x ─ mul 0.1 ─ add y ─ store     four vectors, and by one that may be a part
+//!   load x ─ mul 0.1 ─ add y ─ store     one vector, the last of which may be a part
 //! ```
 //! Of short rows the vectors are those of eight rows one below the other, so that the instructions
 //! are read once for eight rows.
@@ -110,10 +110,6 @@ impl<T: Real> Work for Rows<'_, T> {
                     }
                     execute::<T, V, VECTORS, false>(code, row, at, lanes);
                     at += VECTORS * lanes;
-                }
-                if at + 4 * lanes <= n {
-                    execute::<T, V, 4, false>(code, row, at, lanes);
-                    at += 4 * lanes;
                 }
                 while at < n {
                     execute::<T, V, 1, false>(code, row, at, lanes.min(n - at));
@@ -227,20 +223,6 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 operand!(|x| |acc| T::binary::<$f, V>(x, acc))
             };
         }
-        macro_rules! four {
-            ($f:ty) => {{
-                let (Some(v), Some(a), Some(b)) = (rest.next(), rest.next(), rest.next()) else {
-                    return;
-                };
-                let (v, a, b) = (place(v), place(a), place(b));
-                each!(|J| acc[J] = T::choice::<$f, V>([
-                    load!(p, step, J),
-                    load!(v.0, v.1, J),
-                    load!(a.0, a.1, J),
-                    load!(b.0, b.1, J)
-                ]))
-            }};
-        }
         macro_rules! choose {
             ($f:ty) => {{
                 let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
@@ -320,14 +302,10 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 Code::Trunc => one!(Trunc),
                 Code::Square => one!(Square),
                 Code::Cube => one!(Cube),
-                Code::Lt => four!(Lt),
-                Code::LtElse => choose!(Lt),
-                Code::Le => four!(Le),
-                Code::LeElse => choose!(Le),
-                Code::Eq => four!(Eq),
-                Code::EqElse => choose!(Eq),
-                Code::Ne => four!(Ne),
-                Code::NeElse => choose!(Ne),
+                Code::SelectLt => choose!(Lt),
+                Code::SelectLe => choose!(Le),
+                Code::SelectEq => choose!(Eq),
+                Code::SelectNe => choose!(Ne),
                 Code::Operand => {}
                 Code::WidenBf16 => convert!(widen, bf16),
                 Code::WidenF16 => convert!(widen, f16),
