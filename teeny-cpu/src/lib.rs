@@ -32,6 +32,7 @@ mod matmul;
 mod os_memory;
 mod pool;
 mod pooling;
+mod processor;
 mod random;
 mod reduce;
 mod scan;

@@ -9,6 +9,12 @@
 //! caller's pool has threads. A call inside a chunk, or while another thread's job is published,
 //! runs inline. Chunks are the caller's choice, so results do not depend on threads.
 //!
+//! ```text
+//!   the caller ► 0 1 2 3 4 5 │ 6 7 8 9 ◄ workers
+//! ```
+//! The caller claims chunks from the front and workers from the back: of two operations on tensors of
+//! one shape the second finds what the first has read and written in the caches of its processor.
+//!
 //! The time that an idle worker spins follows the pauses between jobs ([`Patience`]): a worker that
 //! waited in vain halves it, and a job that came within it, or soon after it, sets it to four times
 //! the pause. With one processor, and in the child of a fork, everything runs on the
@@ -18,12 +24,14 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::*,
+};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use teeny_core::{Error, Result};
 
-use crate::fork;
+use crate::{fork, processor};
 
 /// The longest and the shortest time that an idle worker spins, in nanoseconds: longer than the
 /// pauses between the products of a training step, and as long as recruiting takes. A worker that
@@ -36,6 +44,8 @@ const POLLS: u32 = 64;
 const POLLS_BEFORE_YIELD: u32 = 12_000;
 /// Generations are numbers of 32 bits.
 const GENERATION: u64 = u32::MAX as u64;
+/// The most claims of a job.
+const MOST: usize = u16::MAX as usize;
 
 /// How many threads a job started here may use.
 pub(crate) fn threads() -> usize {
@@ -102,8 +112,8 @@ impl Patience {
 struct Crew {
     /// Held by the thread whose job is published.
     busy: AtomicBool,
-    /// generation << 32 | chunks not yet claimed. A claim is a decrement of exactly the value seen,
-    /// so a worker that was suspended at the end of a job cannot claim from the next one.
+    /// What is not yet claimed, as [`State::bits`]. A claim exchanges exactly the value seen, so a
+    /// worker that was suspended at the end of a job cannot claim from the next one.
     state: AtomicU64,
     /// Chunks finished.
     done: AtomicUsize,
@@ -112,6 +122,8 @@ struct Crew {
     /// Workers that have begun and not left yet.
     members: AtomicUsize,
     patience: Patience,
+    /// The processor of the caller when it published the job.
+    processor: AtomicU32,
     /// When the idle time began of the worker that left last, in nanoseconds of `now`; 0 if none
     /// has left.
     idle: AtomicU64,
@@ -121,6 +133,36 @@ struct Crew {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
+/// The number of a job and the chunks that nobody has claimed, `first .. end`.
+#[derive(Clone, Copy)]
+struct State {
+    generation: u64,
+    first: u16,
+    end: u16,
+}
+
+impl State {
+    /// generation << 32 | first << 16 | end.
+    fn bits(self) -> u64 {
+        self.generation << 32 | u64::from(self.first) << 16 | u64::from(self.end)
+    }
+
+    fn of(bits: u64) -> State {
+        State { generation: bits >> 32, first: (bits >> 16) as u16, end: bits as u16 }
+    }
+
+    /// The state after a claim from the front or the back, and the chunk that was claimed.
+    fn claim(self, front: bool) -> Option<(State, usize)> {
+        match (self.first < self.end, front) {
+            (false, _) => None,
+            (true, true) => {
+                Some((State { first: self.first + 1, ..self }, usize::from(self.first)))
+            }
+            (true, false) => Some((State { end: self.end - 1, ..self }, usize::from(self.end) - 1)),
+        }
+    }
+}
+
 static CREW: Crew = Crew {
     busy: AtomicBool::new(false),
     state: AtomicU64::new(0),
@@ -128,6 +170,7 @@ static CREW: Crew = Crew {
     seats: AtomicUsize::new(0),
     members: AtomicUsize::new(0),
     patience: Patience::new(),
+    processor: AtomicU32::new(0),
     idle: AtomicU64::new(0),
     job: AtomicPtr::new(std::ptr::null_mut()),
     panic: Mutex::new(None),
@@ -160,8 +203,8 @@ pub(crate) fn for_each_chunk(chunks: usize, f: impl Fn(usize) + Sync) {
 
 /// Calls `f` with ranges that together are `0..n`, each of at least `least` elements, or all.
 ///
-/// There are at most sixteen ranges for each thread: neighbours are claimed by different threads,
-/// and memory that is prefetched beyond the end of a range is read twice. The ranges depend on the
+/// There are at most sixteen ranges for each thread, beyond whose ends memory may be prefetched that
+/// another thread reads. The ranges depend on the
 /// number of threads: no result may depend on them.
 pub(crate) fn for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
     let len = (n / (16 * threads())).max(least).max(1);
@@ -210,20 +253,27 @@ fn try_each_chunk(chunks: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Re
 }
 
 fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
+    if chunks > MOST {
+        // Several at a time.
+        let len = chunks.div_ceil(MOST);
+        let some = |c: usize| (c * len..((c + 1) * len).min(chunks)).for_each(f);
+        return each_chunk(chunks.div_ceil(len), &some);
+    }
     let helpers = if chunks < 2 || INSIDE.get() || alone() { 0 } else { threads().min(chunks) - 1 };
-    if helpers == 0 || chunks > u32::MAX as usize || CREW.busy.swap(true, Acquire) {
+    if helpers == 0 || CREW.busy.swap(true, Acquire) {
         (0..chunks).for_each(f);
         return;
     }
     CREW.job.store((&raw const f).cast_mut().cast(), Relaxed);
     CREW.done.store(0, Relaxed);
     CREW.seats.store(helpers, Relaxed);
+    CREW.processor.store(processor::current(), Relaxed);
     let generation = ((CREW.state.load(Relaxed) >> 32) + 1) & GENERATION;
-    CREW.state.store(generation << 32 | chunks as u64, Release);
+    CREW.state.store(State { generation, first: 0, end: chunks as u16 }.bits(), Release);
     recruit(helpers);
 
     INSIDE.set(true);
-    work(generation);
+    work(generation, true);
     INSIDE.set(false);
     // Workers have claimed the remaining chunks and are running them.
     let mut polls = 0u32;
@@ -270,12 +320,13 @@ fn lengthen_patience() {
 /// The loop of a worker: polls for jobs, takes a seat, works, and leaves when no job has come for a
 /// while.
 fn serve() {
+    processor::leave(CREW.processor.load(Relaxed));
     if CREW.members.fetch_add(1, Relaxed) < rayon::current_num_threads() {
         let mut served = u64::MAX;
         while let Some(generation) = next_job(served) {
             served = generation;
             INSIDE.set(true);
-            work(generation);
+            work(generation, false);
             INSIDE.set(false);
         }
     }
@@ -287,9 +338,8 @@ fn next_job(served: u64) -> Option<u64> {
     let patience = CREW.patience.now();
     let (mut polls, mut since) = (0u32, 0);
     loop {
-        let state = CREW.state.load(Acquire);
-        let generation = state >> 32;
-        let open = state as u32 > 0 && generation != served;
+        let State { generation, first, end } = State::of(CREW.state.load(Acquire));
+        let open = first < end && generation != served;
         if open && CREW.seats.fetch_update(Relaxed, Relaxed, |seats| seats.checked_sub(1)).is_ok() {
             if since > 0 {
                 CREW.patience.came_after(now() - since);
@@ -302,6 +352,7 @@ fn next_job(served: u64) -> Option<u64> {
             if since == 0 {
                 since = now;
             } else if now - since >= patience {
+                processor::leave(CREW.processor.load(Relaxed));
                 CREW.idle.store(since, Relaxed);
                 CREW.patience.missed(patience);
                 return None;
@@ -311,16 +362,16 @@ fn next_job(served: u64) -> Option<u64> {
     }
 }
 
-/// Claims and runs chunks of one generation until none is left. The number of a chunk is how many
-/// remained at the claim, less one.
-fn work(generation: u64) {
+/// Claims and runs chunks of one generation, from the front or the back, until none is left.
+fn work(generation: u64, front: bool) {
     loop {
-        let state = CREW.state.load(Acquire);
-        let left = state as u32;
-        if state >> 32 != generation || left == 0 {
+        let bits = CREW.state.load(Acquire);
+        let state = State::of(bits);
+        let Some((next, chunk)) = state.claim(front) else { return };
+        if state.generation != generation {
             return;
         }
-        if CREW.state.compare_exchange_weak(state, state - 1, AcqRel, Relaxed).is_err() {
+        if CREW.state.compare_exchange_weak(bits, next.bits(), AcqRel, Relaxed).is_err() {
             continue;
         }
         // The claim keeps the job alive: its owner waits until `done` counts this chunk.
@@ -328,7 +379,7 @@ fn work(generation: u64) {
         let run = AssertUnwindSafe(|| {
             // SAFETY: `job` was stored from such a reference before the state that we acquired, and
             // its owner is still waiting.
-            unsafe { (*job)(left as usize - 1) }
+            unsafe { (*job)(chunk) }
         });
         if let Err(panic) = catch_unwind(run)
             && let Ok(mut slot) = CREW.panic.lock()
