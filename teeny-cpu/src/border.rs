@@ -10,7 +10,8 @@
 //! of one source element become part of the rows. Knows only the size of elements.
 
 use crate::Cpu;
-use crate::copy::{contiguous, copy_bytes, copy_each};
+use crate::bytes::{copy_bytes, copy_each};
+use crate::copy::contiguous;
 use crate::cost::Cost;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
@@ -75,8 +76,8 @@ pub(crate) fn pad(
 
 /// Bytes of short rows that are filled before they are copied into: they stay in L1.
 const BAND_BYTES: usize = 4 << 10;
-/// Bytes below which the copied part of such rows is short: what lies between two rows takes longer
-/// to begin than to be written twice.
+/// Rows with fewer copied bytes are short: to fill their borders one by one takes longer than to fill
+/// the whole band and copy into it.
 const SHORT_BYTES: usize = 128;
 /// Bytes that are written at once between rows that are not short.
 const VECTOR: usize = 32;

@@ -15,6 +15,7 @@
 
 pub mod blas;
 mod border;
+mod bytes;
 mod conv;
 mod copy;
 mod cost;

@@ -112,7 +112,7 @@ impl Patience {
 struct Crew {
     /// Held by the thread whose job is published.
     busy: AtomicBool,
-    /// What is not yet claimed, as [`State::bits`]. A claim exchanges exactly the value seen, so a
+    /// The chunks that are not yet claimed, as [`State::bits`]. A claim exchanges exactly the value seen, so a
     /// worker that was suspended at the end of a job cannot claim from the next one.
     state: AtomicU64,
     /// Chunks finished.
@@ -133,7 +133,7 @@ struct Crew {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// The number of a job and the chunks that nobody has claimed, `first .. end`.
+/// The number of a job and its chunks that no thread has claimed, `first .. end`.
 #[derive(Clone, Copy)]
 struct State {
     generation: u64,

@@ -10,6 +10,7 @@
 //! gathered into scratch memory. Kernels therefore only exist in contiguous form. Knows nothing of
 //! the values.
 
+use crate::bytes::copy_bytes;
 use crate::storage::View;
 use teeny_core::DType;
 
@@ -350,7 +351,7 @@ impl Walk {
             // `out` has `len` elements.
             unsafe {
                 match step {
-                    1 => copy_row(from, to, count),
+                    1 => copy_bytes(from.cast(), to.cast(), count * size_of::<T>()),
                     0 => {
                         let value = *from;
                         for j in 0..count {
@@ -376,39 +377,5 @@ impl Walk {
                 index[axis - 1] += 1;
             }
         }
-    }
-}
-
-/// Copies `n` elements. A short row takes less time than a call of the C library's function.
-///
-/// # Safety
-/// Both have `n` elements and do not overlap.
-#[inline(always)]
-unsafe fn copy_row<T: Copy>(from: *const T, to: *mut T, n: usize) {
-    let bytes = n * size_of::<T>();
-    // Two words that may overlap.
-    macro_rules! words {
-        ($word:ty) => {{
-            let (from, to, last) = (from.cast::<u8>(), to.cast::<u8>(), bytes - size_of::<$word>());
-            // SAFETY: both are inside the row.
-            unsafe {
-                let (a, b) = (
-                    from.cast::<$word>().read_unaligned(),
-                    from.add(last).cast::<$word>().read_unaligned(),
-                );
-                to.cast::<$word>().write_unaligned(a);
-                to.add(last).cast::<$word>().write_unaligned(b);
-            }
-        }};
-    }
-    match bytes {
-        0 => {}
-        1 => words!(u8),
-        2..4 => words!(u16),
-        4..8 => words!(u32),
-        8..16 => words!(u64),
-        16..=32 => words!(u128),
-        // SAFETY: by contract.
-        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, n) },
     }
 }

@@ -5,21 +5,6 @@ mod common;
 use common::*;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, map};
 
-/// Numbers that look random.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
-
 /// How an operand covers the shape.
 #[derive(Clone, Copy, Debug)]
 enum Cover {

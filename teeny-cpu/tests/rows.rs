@@ -7,20 +7,7 @@ use std::sync::Arc;
 use teeny_core::{DType, Op, ReduceOp, Result, Tensor};
 use teeny_cpu::Cpu;
 
-/// Numbers that look random.
-struct Draw(u64);
-
 impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-
     /// Up to four axes of at most `most` elements in all.
     fn shape(&mut self, most: usize) -> Vec<usize> {
         let mut left = most;

@@ -2,8 +2,8 @@
 //!
 //! A kernel is built for each call of a composite method, and each of its nodes is looked up, so the
 //! standard library's hash, which withstands chosen keys, took longer than a small kernel runs. Here
-//! a word costs a rotation, an exclusive or and a multiplication; whoever finds a hash compares the
-//! nodes too.
+//! each word of a node takes a rotation, an exclusive or and a multiplication. A caller that finds a
+//! hash compares the nodes too, so equal hashes of different nodes are no error.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

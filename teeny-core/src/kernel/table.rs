@@ -14,12 +14,12 @@ const KINDS: usize = 3;
 
 type Cell = OnceLock<Arc<Kernel>>;
 
-/// What a table builds for one operand, two or three.
+/// Builds the expression of a kernel of one operand.
 pub type Unary = for<'b> fn(Expr<'b>) -> Expr<'b>;
-/// See [`Unary`].
+/// As [`Unary`], of two operands.
 pub type Binary = for<'b> fn(Expr<'b>, Expr<'b>) -> Expr<'b>;
 
-/// See [`Unary`].
+/// As [`Unary`], of three operands.
 pub type Ternary = for<'b> fn(Expr<'b>, Expr<'b>, Expr<'b>) -> Expr<'b>;
 
 fn get(

@@ -11,7 +11,6 @@
 
 use super::loops::Loop;
 use super::step::{Format, Place, Step};
-use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 /// Vectors of the accumulator.
@@ -29,8 +28,8 @@ pub(super) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
 const BUFFER: usize = VECTORS * VECTOR;
 
-/// What an instruction does with the accumulator and its operand in memory. `Back` operations have
-/// the operand on their left side.
+/// The operation of an instruction, on the accumulator and an operand in memory. `Back` operations
+/// have the operand on their left side.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Code {
     Load,
@@ -179,7 +178,6 @@ pub(super) struct Machine<'a> {
     /// The first elements and pitches of the operands in all buffers but the first.
     widened: [(*mut u8, isize); MAX_BUFFERS - 1],
     num_widened: usize,
-    of: PhantomData<&'a mut Memory>,
 }
 
 fn is_same(a: Place, b: Place) -> bool {
@@ -223,7 +221,6 @@ impl<'a> Machine<'a> {
             size: if steps[0].wide { 8 } else { 4 },
             widened: [(std::ptr::null_mut(), 0); MAX_BUFFERS - 1],
             num_widened: 0,
-            of: PhantomData,
         };
         let mut before = None;
         for (k, step) in steps.iter().enumerate() {

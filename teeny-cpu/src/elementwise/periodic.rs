@@ -68,7 +68,7 @@ pub(super) fn expand(cpu: &Cpu, shape: &Shape, views: &mut [View]) -> Result<Opt
         let buffer = cpu.scratch(all)?;
         let to = buffer.ptr();
         // SAFETY: the buffer has a period and a tile; the walk was made of this view, whose first
-        // elements are a period. What is copied lies before where it goes.
+        // elements are a period. Each copy reads elements that are already written, before its destination.
         unsafe {
             walk.gather(i, view.ptr, view.dtype, 0, period, to);
             let mut done = first;

@@ -15,10 +15,7 @@ use teeny_core::Norm;
 unsafe fn load_f64<D: Lanes<f64>>(x: Option<&[f64]>, i: usize, count: usize, missing: f64) -> D {
     let Some(x) = x else { return D::splat(missing) };
     // SAFETY: the caller's.
-    unsafe {
-        let p = x.as_ptr().add(i);
-        if count == D::LANES { D::load(p) } else { D::load_part(p, count) }
-    }
+    unsafe { D::load_up_to(x.as_ptr().add(i), count) }
 }
 
 impl Row<'_, f64> {
@@ -95,8 +92,7 @@ impl Work for Row<'_, f64> {
                 } else {
                     h.mul(w).add(b)
                 };
-                let to = self.y.as_mut_ptr().add(i);
-                if count == lanes { y.store(to) } else { y.store_part(to, count) }
+                y.store_up_to(self.y.as_mut_ptr().add(i), count);
             }
             i += count;
         }

@@ -156,14 +156,6 @@ impl Lanes {
     }
 }
 
-/// # Safety
-/// `n` values are readable.
-#[inline(always)]
-unsafe fn load<V: F32s>(p: *const f32, n: usize) -> V {
-    // SAFETY: the caller's.
-    unsafe { if n == V::LANES { V::load(p) } else { V::load_part(p, n) } }
-}
-
 impl Columns {
     /// The largest element of each column; a NaN is ignored, as every sum of exponentials has it.
     #[inline(always)]
@@ -172,8 +164,8 @@ impl Columns {
         for i in 0..self.n {
             for (j, best) in best.iter_mut().enumerate() {
                 // SAFETY: these lanes are columns of row i.
-                let x: V = unsafe {
-                    load(
+                let x = unsafe {
+                    V::load_up_to(
                         self.x.wrapping_add(i * self.step + at + j * V::LANES),
                         lanes.of::<V, FULL>(j),
                     )
@@ -207,14 +199,15 @@ impl Columns {
                     let (offset, n) = (i * self.step + at + j * V::LANES, lanes.of::<V, FULL>(j));
                     // SAFETY: these lanes are columns of row i, which belong to this task in y.
                     unsafe {
-                        let x: V = load(x.wrapping_add(offset), n);
-                        let g = if T::READS_G { load(self.g.wrapping_add(offset), n) } else { x };
+                        let x = V::load_up_to(x.wrapping_add(offset), n);
+                        let g = match T::READS_G {
+                            true => V::load_up_to(self.g.wrapping_add(offset), n),
+                            false => x,
+                        };
                         let v = term.term(x, g, j);
                         *part = part.add(v);
-                        match WRITE {
-                            true if n == V::LANES => v.store(self.y.wrapping_add(offset)),
-                            true => v.store_part(self.y.wrapping_add(offset), n),
-                            false => {}
+                        if WRITE {
+                            v.store_up_to(self.y.wrapping_add(offset), n);
                         }
                     }
                 }

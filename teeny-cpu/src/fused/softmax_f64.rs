@@ -235,16 +235,6 @@ pub(super) struct ColumnsF64 {
     pub width: usize,
 }
 
-/// The vector at `p`, or its first `n` lanes.
-///
-/// # Safety
-/// `n` values are readable.
-#[inline(always)]
-unsafe fn load<D: F64s>(p: *const f64, n: usize) -> D {
-    // SAFETY: the caller's.
-    unsafe { if n == D::LANES { D::load(p) } else { D::load_part(p, n) } }
-}
-
 impl ColumnsF64 {
     /// How many lanes of vector `j` of the group at `at` are columns.
     #[inline(always)]
@@ -260,7 +250,7 @@ impl ColumnsF64 {
             for (j, best) in best.iter_mut().enumerate() {
                 let from = self.x.wrapping_add(i * self.step + at + j * D::LANES);
                 // SAFETY: these lanes are columns of row i.
-                let x: D = unsafe { load(from, self.lanes::<D, FULL>(at, j)) };
+                let x = unsafe { D::load_up_to(from, self.lanes::<D, FULL>(at, j)) };
                 *best = x.max(*best);
             }
         }
@@ -285,15 +275,16 @@ impl ColumnsF64 {
                 let n = self.lanes::<D, FULL>(at, j);
                 // SAFETY: these lanes are columns of row i, which belong to this task in y.
                 unsafe {
-                    let from: D = load(x.wrapping_add(offset), n);
+                    let from = D::load_up_to(x.wrapping_add(offset), n);
                     let reads_g = matches!(OP, PRODUCT | CENTRED | PLAIN | LESS_EXP);
-                    let g = if reads_g { load(self.g.wrapping_add(offset), n) } else { from };
+                    let g = match reads_g {
+                        true => D::load_up_to(self.g.wrapping_add(offset), n),
+                        false => from,
+                    };
                     let v = term::<D, OP>(from, g, a[j], b[j]);
                     *sum = sum.add(v);
-                    match WRITE {
-                        true if n == D::LANES => v.store(self.y.wrapping_add(offset)),
-                        true => v.store_part(self.y.wrapping_add(offset), n),
-                        false => {}
+                    if WRITE {
+                        v.store_up_to(self.y.wrapping_add(offset), n);
                     }
                 }
             }

@@ -5,7 +5,7 @@
 
 use super::{AllInside, THREAD, checked, integers, offset};
 use crate::Cpu;
-use crate::copy::{LONG_COPY, copy_by, copy_long};
+use crate::bytes::{LONG_COPY, copy_by, copy_long};
 use crate::cost::Cost;
 use crate::simd::{Level, prefetch};
 use crate::storage::{Shared, View};

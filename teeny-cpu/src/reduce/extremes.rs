@@ -4,7 +4,6 @@
 //! ignore a NaN on one side; here the elements are also added, and a sum that is NaN tells that one
 //! may be among them, or infinities of both signs.
 
-use super::sums::load;
 use super::table::Few;
 use crate::simd::{F32s, F64s, Level, Work};
 
@@ -101,17 +100,16 @@ impl FewExtremes {
                 let (x, to) = (x.wrapping_add(at), self.to.wrapping_add(block * n + at));
                 // SAFETY: these columns are part of the rows and of the results.
                 unsafe {
-                    let mut best = load::<V>(x, n - at);
+                    let mut best = V::load_up_to(x, n - at);
                     let mut sum = best;
                     for row in 1..rows {
-                        let x = load::<V>(x.wrapping_offset(row as isize * step), n - at);
+                        let x = V::load_up_to(x.wrapping_offset(row as isize * step), n - at);
                         best = if SMALLEST { x.min(best) } else { x.max(best) };
                         sum = sum.add(x);
                     }
                     sums = sums.add(sum);
                     // An extreme of zero is +0.
-                    let best = best.add(V::splat(0.0));
-                    if n - at >= V::LANES { best.store(to) } else { best.store_part(to, n - at) }
+                    best.add(V::splat(0.0)).store_up_to(to, n - at);
                 }
             }
         }

@@ -4,7 +4,6 @@
 //! Here eight rows are multiplied while the accumulators are registers, in the same order, and few
 //! rows need none. A product of two f32 is exact in f64: rounded it is their product in f32.
 
-use super::sums::load;
 use super::table::Few;
 use crate::simd::{F32s, Lanes, Level, Work};
 use std::ops::Range;
@@ -36,26 +35,6 @@ struct MultiplyRows {
     rows: usize,
 }
 
-/// The vector of f64 at `p`, or its first `n` lanes.
-///
-/// # Safety
-/// `n` values are readable.
-#[inline(always)]
-unsafe fn load_doubles<D: Lanes<f64>>(p: *const f64, n: usize) -> D {
-    // SAFETY: the caller's.
-    unsafe { if n >= D::LANES { D::load(p) } else { D::load_part(p, n) } }
-}
-
-/// Writes the vector of f64 at `p`, or its first `n` lanes.
-///
-/// # Safety
-/// `n` values are writable.
-#[inline(always)]
-unsafe fn store_doubles<D: Lanes<f64>>(x: D, p: *mut f64, n: usize) {
-    // SAFETY: the caller's.
-    unsafe { if n >= D::LANES { x.store(p) } else { x.store_part(p, n) } }
-}
-
 impl Work for MultiplyRows {
     type Out = ();
     #[inline(always)]
@@ -70,14 +49,14 @@ impl Work for MultiplyRows {
                 let (left, behind) = (n - at, (n - at).saturating_sub(half));
                 // SAFETY: these columns are part of the rows and of the accumulators.
                 unsafe {
-                    let mut low: V::F64s = load_doubles(low_at, left);
-                    let mut high: V::F64s = load_doubles(high_at, behind);
+                    let mut low: V::F64s = Lanes::load_up_to(low_at, left);
+                    let mut high: V::F64s = Lanes::load_up_to(high_at, behind);
                     for row in 0..count as isize {
-                        let (a, b) = load::<V>(x.wrapping_offset(row * step), left).widen();
+                        let (a, b) = V::load_up_to(x.wrapping_offset(row * step), left).widen();
                         (low, high) = (low.mul(a), high.mul(b));
                     }
-                    store_doubles(low, low_at, left);
-                    store_doubles(high, high_at, behind);
+                    low.store_up_to(low_at, left);
+                    high.store_up_to(high_at, behind);
                 }
             }
         }
@@ -117,7 +96,7 @@ impl Work for FewRows {
                 let row = |i: usize| {
                     let x = x.wrapping_offset(i as isize * step).wrapping_add(at);
                     // SAFETY: these columns are part of the rows.
-                    unsafe { load::<V>(x, left) }
+                    unsafe { V::load_up_to(x, left) }
                 };
                 let product = match rows {
                     1 => row(0),
@@ -132,9 +111,7 @@ impl Work for FewRows {
                     }
                 };
                 // SAFETY: these are results.
-                unsafe {
-                    if left >= V::LANES { product.store(to) } else { product.store_part(to, left) }
-                }
+                unsafe { product.store_up_to(to, left) }
             }
         }
     }
@@ -173,12 +150,12 @@ impl Work for FewDoubles {
                 let (x, to) = (x.wrapping_add(at), self.to.wrapping_add(block * n + at));
                 // SAFETY: these columns are part of the rows and of the results.
                 unsafe {
-                    let mut product: V::F64s = load_doubles(x, n - at);
+                    let mut product: V::F64s = Lanes::load_up_to(x, n - at);
                     for row in 1..rows as isize {
                         let x = x.wrapping_offset(row * step);
-                        product = product.mul(load_doubles(x, n - at));
+                        product = product.mul(Lanes::load_up_to(x, n - at));
                     }
-                    store_doubles(product, to, n - at);
+                    product.store_up_to(to, n - at);
                 }
             }
         }

@@ -15,7 +15,7 @@ const SHORT: usize = 24;
 
 /// `x`, or its square.
 #[inline(always)]
-fn powers<V: F32s, const SQUARES: bool>(x: V) -> V {
+fn powers<T, V: Lanes<T>, const SQUARES: bool>(x: V) -> V {
     if SQUARES { x.mul(x) } else { x }
 }
 
@@ -26,24 +26,24 @@ fn sum_short<V: F32s, const SQUARES: bool>(xs: &[f32]) -> f32 {
     let (mut i, n, mut sums) = (0, xs.len(), [V::splat(0.0); VECTORS]);
     if n <= V::LANES {
         // SAFETY: there are n elements.
-        return powers::<V, SQUARES>(unsafe { V::load_part(xs.as_ptr(), n) }).total();
+        return powers::<f32, V, SQUARES>(unsafe { V::load_part(xs.as_ptr(), n) }).total();
     }
     // SAFETY: loads end at n.
     unsafe {
         while i + VECTORS * V::LANES <= n {
             for (j, sum) in sums.iter_mut().enumerate() {
                 let x = V::load(xs.as_ptr().add(i + j * V::LANES));
-                *sum = sum.add(powers::<V, SQUARES>(x));
+                *sum = sum.add(powers::<f32, V, SQUARES>(x));
             }
             i += VECTORS * V::LANES;
         }
         while i + V::LANES <= n {
-            sums[1] = sums[1].add(powers::<V, SQUARES>(V::load(xs.as_ptr().add(i))));
+            sums[1] = sums[1].add(powers::<f32, V, SQUARES>(V::load(xs.as_ptr().add(i))));
             i += V::LANES;
         }
         if i < n {
             let x = V::load_part(xs.as_ptr().add(i), n - i);
-            sums[0] = sums[0].add(powers::<V, SQUARES>(x));
+            sums[0] = sums[0].add(powers::<f32, V, SQUARES>(x));
         }
     }
     sums[0].add(sums[1]).add(sums[2].add(sums[3])).total()
@@ -69,13 +69,13 @@ pub(super) fn sum_f32<V: F32s, const SQUARES: bool>(xs: &[f32]) -> f64 {
                 for (j, sum) in terms.iter_mut().enumerate() {
                     // SAFETY: a group is VECTORS vectors.
                     let x = unsafe { V::load(group.as_ptr().add(j * V::LANES)) };
-                    *sum = sum.add(powers::<V, SQUARES>(x));
+                    *sum = sum.add(powers::<f32, V, SQUARES>(x));
                 }
             }
             for (j, rest) in groups.remainder().chunks(V::LANES).enumerate() {
                 // SAFETY: reads the rest, at most a vector.
                 let x = unsafe { V::load_part(rest.as_ptr(), rest.len()) };
-                terms[j] = terms[j].add(powers::<V, SQUARES>(x));
+                terms[j] = terms[j].add(powers::<f32, V, SQUARES>(x));
             }
             for_pairs(&mut sums, &terms, |sum, terms| *sum = sum.add(terms));
         }
@@ -106,15 +106,14 @@ pub(super) fn sum_doubles<D: F64s, const SQUARES: bool>(xs: &[f64]) -> f64 {
         while i + VECTORS * D::LANES <= n {
             for (j, sum) in sums.iter_mut().enumerate() {
                 let x = D::load(xs.as_ptr().add(i + j * D::LANES));
-                *sum = sum.add(if SQUARES { x.mul(x) } else { x });
+                *sum = sum.add(powers::<f64, D, SQUARES>(x));
             }
             i += VECTORS * D::LANES;
         }
         while i < n {
-            let count = D::LANES.min(n - i);
-            let x = D::load_part(xs.as_ptr().add(i), count);
-            sums[1] = sums[1].add(if SQUARES { x.mul(x) } else { x });
-            i += count;
+            let x = D::load_up_to(xs.as_ptr().add(i), n - i);
+            sums[1] = sums[1].add(powers::<f64, D, SQUARES>(x));
+            i += D::LANES;
         }
     }
     sums[0].add(sums[1]).add(sums[2].add(sums[3])).total()
@@ -170,19 +169,19 @@ impl<const SQUARES: bool> Work for FewDoubles<SQUARES> {
             // Eight rows at a time, which are read in order for as long as the row of results.
             for first in (0..rows).step_by(TREE) {
                 for at in (0..n).step_by(lanes) {
-                    let (count, to) = ((n - at).min(lanes), to.wrapping_add(at));
+                    let (left, to) = (n - at, to.wrapping_add(at));
                     // SAFETY: these columns are part of the rows and of the results.
                     unsafe {
-                        let load = |p: *const f64| -> V::F64s {
-                            if count == lanes { Lanes::load(p) } else { Lanes::load_part(p, count) }
+                        let mut sum: V::F64s = match first {
+                            0 => Lanes::splat(0.0),
+                            _ => Lanes::load_up_to(to, left),
                         };
-                        let mut sum =
-                            if first == 0 { <V::F64s as Lanes<f64>>::splat(0.0) } else { load(to) };
                         for row in first..rows.min(first + TREE) {
-                            let x = load(x.wrapping_offset(row as isize * step).wrapping_add(at));
-                            sum = sum.add(if SQUARES { x.mul(x) } else { x });
+                            let x = x.wrapping_offset(row as isize * step).wrapping_add(at);
+                            let x = <V::F64s as Lanes<f64>>::load_up_to(x, left);
+                            sum = sum.add(powers::<f64, V::F64s, SQUARES>(x));
                         }
-                        if count == lanes { sum.store(to) } else { sum.store_part(to, count) }
+                        sum.store_up_to(to, left);
                     }
                 }
             }
@@ -217,7 +216,7 @@ impl<const SQUARES: bool> Work for FewRows<SQUARES> {
         let (mut check, zero, n) = (V::splat(0.0), V::splat(0.0), n * blocks);
         for at in (0..n).step_by(V::LANES) {
             // SAFETY: these are results.
-            let sum: V = unsafe { load(self.to.add(at), n - at) };
+            let sum = unsafe { V::load_up_to(self.to.add(at), n - at) };
             check = check.add(sum.mul(zero));
         }
         !check.total().is_nan()
@@ -269,16 +268,6 @@ impl<const SQUARES: bool> Work for SumRows<'_, SQUARES> {
     }
 }
 
-/// The vector at `x`, or its first `n` lanes.
-///
-/// # Safety
-/// `n` values are readable.
-#[inline(always)]
-pub(super) unsafe fn load<V: F32s>(x: *const f32, n: usize) -> V {
-    // SAFETY: the caller's.
-    unsafe { if n >= V::LANES { V::load(x) } else { V::load_part(x, n) } }
-}
-
 impl<const SQUARES: bool> SumRows<'_, SQUARES> {
     /// Rows of a few vectors: each is added to registers.
     #[inline(always)]
@@ -297,7 +286,7 @@ impl<const SQUARES: bool> SumRows<'_, SQUARES> {
                         let x = x.offset(row * step);
                         for (j, acc) in acc.iter_mut().enumerate() {
                             let x = V::load(x.add(j * V::LANES));
-                            *acc = acc.add(powers::<V, SQUARES>(x));
+                            *acc = acc.add(powers::<f32, V, SQUARES>(x));
                         }
                     }
                     for (j, acc) in acc.into_iter().enumerate() {
@@ -307,8 +296,8 @@ impl<const SQUARES: bool> SumRows<'_, SQUARES> {
                     for at in (0..n).step_by(V::LANES) {
                         let (mut acc, x) = (V::splat(0.0), x.add(at));
                         for row in 0..rows {
-                            let x = load(x.offset(row * step), n - at);
-                            acc = acc.add(powers::<V, SQUARES>(x));
+                            let x = V::load_up_to(x.offset(row * step), n - at);
+                            acc = acc.add(powers::<f32, V, SQUARES>(x));
                         }
                         acc.store(lanes.as_mut_ptr().add(at));
                     }
@@ -355,7 +344,7 @@ unsafe fn tree<V: F32s, const SQUARES: bool>(
         let (x, n) = (x.wrapping_add(j * V::LANES), to.len());
         // SAFETY: by contract; a part where a vector would reach beyond the row.
         unsafe {
-            let row = |i: isize| powers::<V, SQUARES>(load(x.offset(i * step), n));
+            let row = |i: isize| powers::<f32, V, SQUARES>(V::load_up_to(x.offset(i * step), n));
             let sum = if count == TREE {
                 let low = row(0).add(row(1)).add(row(2).add(row(3)));
                 low.add(row(4).add(row(5)).add(row(6).add(row(7))))
@@ -363,12 +352,8 @@ unsafe fn tree<V: F32s, const SQUARES: bool>(
                 (1..count as isize).fold(row(0), |sum, i| sum.add(row(i)))
             };
             // Zero even where all rows are -0.
-            let sum = sum.add(if fresh { V::splat(0.0) } else { load(to.as_ptr(), n) });
-            if n == V::LANES {
-                sum.store(to.as_mut_ptr());
-            } else {
-                sum.store_part(to.as_mut_ptr(), n);
-            }
+            let before = if fresh { V::splat(0.0) } else { V::load_up_to(to.as_ptr(), n) };
+            sum.add(before).store_up_to(to.as_mut_ptr(), n);
         }
     }
 }

@@ -207,6 +207,25 @@ pub trait Lanes<T>: Copy {
     /// # Safety
     /// `n` values must be writable.
     unsafe fn store_part(self, p: *mut T, n: usize);
+    /// Reads the next `LANES` of the `n` values at `p`, or all if they are fewer; the other lanes are
+    /// 0.
+    ///
+    /// # Safety
+    /// They must be readable.
+    #[inline(always)]
+    unsafe fn load_up_to(p: *const T, n: usize) -> Self {
+        // SAFETY: by contract.
+        unsafe { if n >= Self::LANES { Self::load(p) } else { Self::load_part(p, n) } }
+    }
+    /// Writes all lanes, or the first `n` if there are no more places at `p`.
+    ///
+    /// # Safety
+    /// They must be writable.
+    #[inline(always)]
+    unsafe fn store_up_to(self, p: *mut T, n: usize) {
+        // SAFETY: by contract.
+        unsafe { if n >= Self::LANES { self.store(p) } else { self.store_part(p, n) } }
+    }
     /// `self + o`
     fn add(self, o: Self) -> Self;
     /// `self * o`

@@ -10,6 +10,23 @@ use std::sync::Arc;
 use teeny_core::{DType, Reference, Scalar, Tensor};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 
+/// Numbers that look random, the same ones for the same seed.
+pub struct Draw(pub u64);
+
+impl Draw {
+    /// A number less than `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+
+    /// One of `all`.
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
 /// A device per instruction level that this machine has.
 pub fn devices() -> Vec<Arc<Cpu>> {
     Level::available()
