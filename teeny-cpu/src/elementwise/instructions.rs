@@ -128,15 +128,13 @@ pub(super) struct Instruction {
 /// One number in every lane. Written and read by vectors only.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(super) struct Number([u8; VECTOR]);
+pub(super) struct Number([u64; VECTOR / 8]);
 
 impl Number {
     fn of(bytes: [u8; 8], size: usize) -> Number {
-        let mut lanes = [0; VECTOR];
-        for lane in lanes.chunks_exact_mut(size) {
-            lane.copy_from_slice(&bytes[..size]);
-        }
-        Number(lanes)
+        let [a, b, c, d, ..] = bytes;
+        let bytes = if size == 8 { bytes } else { [a, b, c, d, a, b, c, d] };
+        Number([u64::from_ne_bytes(bytes); VECTOR / 8])
     }
 }
 
@@ -334,7 +332,10 @@ impl<'a> Machine<'a> {
                     && self.add(Code::Operand, Some(c))
             }
         };
-        let aligned = matches!(step.to, Place::Rows(p, ..) if (p as usize).is_multiple_of(64));
+        // Every row must be aligned.
+        let aligned = matches!(step.to, Place::Rows(p, pitch, Format::Own)
+            if (p as usize).is_multiple_of(VECTOR)
+                && pitch.unsigned_abs().wrapping_mul(self.size).is_multiple_of(VECTOR));
         let store = if step.stream && aligned { Code::Stream } else { Code::Store };
         let narrow = match step.to {
             Place::Rows(_, _, Format::Bf16) => Code::NarrowBf16,
