@@ -19,9 +19,6 @@ pub type Unary = for<'b> fn(Expr<'b>) -> Expr<'b>;
 /// As [`Unary`], of two operands.
 pub type Binary = for<'b> fn(Expr<'b>, Expr<'b>) -> Expr<'b>;
 
-/// As [`Unary`], of three operands.
-pub type Ternary = for<'b> fn(Expr<'b>, Expr<'b>, Expr<'b>) -> Expr<'b>;
-
 fn get(
     cell: &'static Cell,
     build: impl FnOnce() -> Result<Kernel>,
@@ -58,25 +55,27 @@ impl UnaryTable {
     }
 }
 
-/// The kernels of one function of an operand and two numbers of its type, parameters 0 and 1.
-pub struct NumbersTable([Cell; TYPES]);
+/// Builds the expression of a kernel whose operands' types follow from one.
+pub type OfType = for<'b> fn(&'b Builder, DType) -> Expr<'b>;
 
-impl NumbersTable {
+/// The kernels of one function whose operands' types follow from one type, per type.
+pub struct TypeTable([Cell; TYPES]);
+
+impl TypeTable {
     /// An empty table, for a `static`.
     #[allow(clippy::new_without_default)]
-    pub const fn new() -> NumbersTable {
-        NumbersTable([const { Cell::new() }; TYPES])
+    pub const fn new() -> TypeTable {
+        TypeTable([const { Cell::new() }; TYPES])
     }
 
-    /// The kernel for an operand of type `dtype`.
+    /// The kernel for `dtype`.
     ///
     /// # Errors
     /// If the function does not accept the type.
-    pub fn get(&'static self, dtype: DType, build: Ternary) -> Result<&'static Arc<Kernel>> {
+    pub fn get(&'static self, dtype: DType, build: OfType) -> Result<&'static Arc<Kernel>> {
         get(&self.0[dtype as usize], || {
             let builder = Builder::new();
-            let (x, low, high) = (builder.input(dtype), builder.param(dtype), builder.param(dtype));
-            builder.finish(&[build(x, low, high)])
+            builder.finish(&[build(&builder, dtype)])
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::ops::ops;
-use crate::kernel::table::{Binary, BinaryTable, NumbersTable, UnaryTable};
+use crate::kernel::table::{Binary, BinaryTable, TypeTable, UnaryTable};
 use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
@@ -332,8 +332,12 @@ impl Tensor {
         if [low, high].iter().any(|number| dtype.promote_scalar(number.kind()) != dtype) {
             return self.maximum(low)?.minimum(high);
         }
-        static TABLE: NumbersTable = NumbersTable::new();
-        run_one(TABLE.get(dtype, |x, low, high| x.clamp(low, high))?, &[self], &[low, high])
+        static TABLE: TypeTable = TypeTable::new();
+        let kernel = TABLE.get(dtype, |b, dtype| {
+            let (x, low, high) = (b.input(dtype), b.param(dtype), b.param(dtype));
+            x.clamp(low, high)
+        })?;
+        run_one(kernel, &[self], &[low, high])
     }
 
     /// `self + weight * (end - self)`: weight 0 gives exactly self, 1 exactly `end`. Equivalent:
@@ -349,8 +353,37 @@ impl Tensor {
             Either::Tensor(weight) => {
                 crate::tensor::map([self, end, weight], |[a, b, w]| a.lerp(b, w))
             }
-            Either::Number(number) => crate::tensor::map([self, end], |[a, b]| a.lerp(b, number)),
+            Either::Number(number) => match (self.dtype(), end.dtype(), number.to_f64()) {
+                (DType::F32, DType::F32, weight) => {
+                    // As the kernel computes it: in f32, which subtracts exactly rounded.
+                    let weight = weight as f32;
+                    self.lerp_by(end, f64::from(weight), f64::from(weight - 1.0))
+                }
+                (DType::F64, DType::F64, weight) => self.lerp_by(end, weight, weight - 1.0),
+                _ => crate::tensor::map([self, end], |[a, b]| a.lerp(b, number)),
+            },
         }
+    }
+
+    /// [`Tensor::lerp`] by a number of the tensors' type, and that number less 1: by kernels that are
+    /// built once.
+    fn lerp_by(&self, end: &Tensor, weight: f64, less_one: f64) -> Result<Tensor> {
+        static NEAR: TypeTable = TypeTable::new();
+        static FAR: TypeTable = TypeTable::new();
+        let (kernel, weight) = if weight.abs() < 0.5 {
+            let near = NEAR.get(self.dtype(), |b, dtype| {
+                let (start, end, weight) = (b.input(dtype), b.input(dtype), b.param(dtype));
+                start + weight * (end - start)
+            })?;
+            (near, weight)
+        } else {
+            let far = FAR.get(self.dtype(), |b, dtype| {
+                let (start, end, less_one) = (b.input(dtype), b.input(dtype), b.param(dtype));
+                end + less_one * (end - start)
+            })?;
+            (far, less_one)
+        };
+        run_one(kernel, &[self, end], &[Scalar::Float(weight)])
     }
 
     /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are
@@ -363,6 +396,15 @@ impl Tensor {
             ("b", b.operand().tensor()),
         ]);
         match (a.operand(), b.operand()) {
+            (Either::Tensor(a), Either::Tensor(b))
+                if self.dtype() == DType::Bool && a.dtype() == b.dtype() =>
+            {
+                static TABLE: TypeTable = TypeTable::new();
+                let kernel = TABLE.get(a.dtype(), |b, dtype| {
+                    b.input(DType::Bool).where_cond(b.input(dtype), b.input(dtype))
+                })?;
+                run_one(kernel, &[self, a, b], &[])
+            }
             (Either::Tensor(a), Either::Tensor(b)) => {
                 crate::tensor::map([self, a, b], |[c, a, b]| c.where_cond(a, b))
             }
@@ -389,6 +431,14 @@ impl Tensor {
         let _op = enter("masked_fill").on([("x", Some(self)), ("mask", Some(mask))]);
         let value = value.into();
         let dtype = self.dtype();
+        if mask.dtype() == DType::Bool && dtype.promote_scalar(value.kind()) == dtype {
+            static TABLE: TypeTable = TypeTable::new();
+            let kernel = TABLE.get(dtype, |b, dtype| {
+                let (x, mask) = (b.input(dtype), b.input(DType::Bool));
+                mask.not().where_cond(x, b.param(dtype))
+            })?;
+            return run_one(kernel, &[self, mask], &[value]);
+        }
         crate::tensor::map([self, mask], |[x, m]| {
             m.not_truth().where_cond(x, x.like(value)).cast(dtype)
         })
