@@ -33,6 +33,10 @@ pub(crate) enum Location {
 /// The locations of a kernel's nodes.
 #[derive(Default)]
 pub(crate) struct Plan {
+    /// The kernel that this plan is of.
+    hash: u64,
+    nodes: Vec<OpNode>,
+    outputs: Vec<Id>,
     pub(super) locations: Vec<Location>,
     /// How many slots and blocks there are.
     pub(super) slots: usize,
@@ -53,22 +57,41 @@ pub(crate) struct Plan {
     pub(super) groups: Vec<u32>,
 }
 
+/// Plans that each thread keeps.
+const KEPT: usize = 16;
+
 thread_local! {
-static PLAN: Cell<Option<Box<Plan>>> = const { Cell::new(None) };}
+    /// The plans of kernels that ran before, each in the place of its kernel's hash.
+    static PLANS: [Cell<Option<Box<Plan>>>; KEPT] = const { [const { Cell::new(None) }; KEPT] };
+}
 
 impl Plan {
     /// Calls `f` with the plan of `kernel`; `to_memory` if outputs are written; otherwise the
     /// first output is only evaluated.
     pub(crate) fn with<R>(kernel: &Kernel, to_memory: bool, f: impl FnOnce(&Plan) -> R) -> R {
-        let mut plan = PLAN.take().unwrap_or_default();
-        plan.make(kernel, to_memory);
+        let place = kernel.content_hash() as usize % KEPT;
+        let mut plan = PLANS.with(|plans| plans[place].take()).unwrap_or_default();
+        if !plan.is_of(kernel, to_memory) {
+            plan.make(kernel, to_memory);
+        }
         let result = f(&plan);
-        PLAN.set(Some(plan));
+        PLANS.with(|plans| plans[place].set(Some(plan)));
         result
+    }
+
+    fn is_of(&self, kernel: &Kernel, to_memory: bool) -> bool {
+        (self.hash, self.to_memory) == (kernel.content_hash(), to_memory)
+            && self.nodes == kernel.nodes()
+            && self.outputs == kernel.outputs()
     }
 
     fn make(&mut self, kernel: &Kernel, to_memory: bool) {
         let nodes = kernel.nodes();
+        // A panic below leaves a plan of no kernel.
+        self.outputs.clear();
+        self.nodes.clear();
+        self.nodes.extend_from_slice(nodes);
+        self.hash = kernel.content_hash();
         self.locations.clear();
         self.free.clear();
         self.last_reader.clear();
@@ -159,6 +182,7 @@ impl Plan {
                 }
             }
         }
+        self.outputs.extend_from_slice(kernel.outputs());
     }
 
     /// Numbers the groups: neighbours that have a loop over vectors of one type. Every other node has
