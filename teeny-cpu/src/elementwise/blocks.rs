@@ -32,7 +32,7 @@ use teeny_core::{bf16, f16};
 pub(crate) const BLOCK: usize = 512;
 
 /// Elements of a row from which a single loop over each row costs no more than `registers`.
-const MIN_LOOP: usize = 256;
+const MIN_LOOP: usize = 128;
 
 /// Runs `steps`, which are all of one type, over `rows` rows of `n` elements. With `prefetch`, rows
 /// are prefetched one block early, the block behind the last one too, where the next call probably
@@ -114,6 +114,12 @@ impl<T: Real> Work for Blocks<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        if let [step] = self.steps
+            && self.block == self.n
+            && step.has_own_numbers()
+        {
+            return step.run::<T, V>(0, self.rows, 0, self.n);
+        }
         let (mut row, mut at) = (0, 0);
         let share = self.block.min(self.n).div_ceil(self.steps.len()).next_multiple_of(16);
         while row < self.rows {
@@ -131,7 +137,7 @@ impl<T: Real> Work for Blocks<'_, T> {
                     }
                     line += 64 / size_of::<T>();
                 }
-                step.run::<T, V>(row, at, n);
+                step.run::<T, V>(row, 1, at, n);
             }
             (row, at) = (next_row, next);
         }
@@ -146,20 +152,56 @@ impl Converted {
     const NEW: Converted = Converted(MaybeUninit::uninit());
 }
 
-impl Step {
-    /// Runs the loop over the n elements of row `row` from `at` on; at most a block of them if a
-    /// place has 16-bit elements.
+/// An operand in memory: its element or elements of a row, and the distance to those of the next.
+#[derive(Clone, Copy)]
+struct Source<T> {
+    first: *const T,
+    pitch: isize,
+    is_number: bool,
+}
+
+impl<T: Real> Source<T> {
+    /// The operand of row `row`.
+    ///
+    /// # Safety
+    /// There is a number in this row.
     #[inline(always)]
-    fn run<T: Real, V: F32s>(&self, row: usize, at: usize, n: usize) {
+    unsafe fn row(self, row: usize) -> Operand<T> {
+        let p = self.first.wrapping_offset(row as isize * self.pitch);
+        match self.is_number {
+            // SAFETY: the caller's.
+            true => Operand::Splat(unsafe { *p }),
+            false => Operand::Slice(p),
+        }
+    }
+}
+
+impl Step {
+    /// Whether numbers of rows are of the type that the group computes.
+    fn has_own_numbers(&self) -> bool {
+        let own = |place: &Place| !matches!(place, Place::Column(_, _, Format::Bf16 | Format::F16));
+        self.from.iter().all(own)
+    }
+
+    /// Runs the loop over the n elements of each of `rows` rows, the first of which is `row`, from
+    /// `at` on; over at most a block of one row if a place has 16-bit elements.
+    #[inline(always)]
+    fn run<T: Real, V: F32s>(&self, row: usize, rows: usize, at: usize, n: usize) {
         let here = |p: *mut u8, pitch: isize, size: usize| {
             p.wrapping_offset((row as isize * pitch + at as isize) * size as isize)
         };
         let mut converted = [Converted::NEW; 4];
-        let mut operands = [Operand::Splat(T::default()); 4];
+        let mut numbers = [T::default(); 4];
+        let numbers = numbers.as_mut_ptr();
+        let number =
+            |i| Source { first: numbers.wrapping_add(i).cast_const(), pitch: 0, is_number: true };
+        let mut operands = [number(0), number(1), number(2), number(3)];
         for i in 0..self.body.operands() {
-            operands[i] = match self.from[i] {
+            let source = &mut operands[i];
+            match self.from[i] {
                 Place::Rows(p, pitch, Format::Own) => {
-                    Operand::Slice(here(p, pitch, size_of::<T>()).cast_const().cast())
+                    let first = here(p, pitch, size_of::<T>()).cast_const().cast();
+                    *source = Source { first, pitch, is_number: false };
                 }
                 Place::Rows(p, pitch, format) => {
                     let to = converted[i].0.as_mut_ptr().cast::<f32>();
@@ -172,35 +214,43 @@ impl Step {
                             _ => convert::widen::<V, f16>(from, to, n),
                         }
                     }
-                    Operand::Slice(to.cast_const().cast())
+                    let first = to.cast_const().cast();
+                    *source = Source { first, pitch: 0, is_number: false };
                 }
-                Place::Block(p) => Operand::Slice(p.cast_const().cast()),
-                Place::Splat(bytes) => Operand::Splat(T::from_bytes(bytes)),
-                // SAFETY: there is a number for each row.
-                Place::Column(p, pitch, Format::Own) => Operand::Splat(unsafe {
-                    *p.wrapping_offset(row as isize * pitch * size_of::<T>() as isize).cast::<T>()
-                }),
+                Place::Block(p) => {
+                    let first = p.cast_const().cast();
+                    *source = Source { first, pitch: 0, is_number: false };
+                }
+                // SAFETY: there are four numbers.
+                Place::Splat(bytes) => unsafe { *numbers.add(i) = T::from_bytes(bytes) },
+                Place::Column(p, pitch, Format::Own) => {
+                    (source.first, source.pitch) =
+                        (p.cast::<T>().wrapping_offset(row as isize * pitch), pitch);
+                }
                 Place::Column(p, pitch, format) => {
-                    // SAFETY: as above.
+                    // SAFETY: there is a number for each row.
                     let bits = unsafe { *p.cast::<u16>().wrapping_offset(row as isize * pitch) };
                     let number = match format {
                         Format::Bf16 => bf16::from_bits(bits).to_f32_const(),
                         _ => f16::from_bits(bits).to_f32_const(),
                     };
-                    Operand::Splat(T::from_bytes(number.to_bytes()))
+                    // SAFETY: there are four numbers.
+                    unsafe { *numbers.add(i) = T::from_bytes(number.to_bytes()) };
                 }
-            };
+            }
         }
         let mut result = Converted::NEW;
-        let (y, half): (*mut T, _) = match self.to {
-            Place::Rows(y, pitch, Format::Own) => (here(y, pitch, size_of::<T>()).cast(), None),
-            Place::Rows(y, pitch, format) => {
-                (result.0.as_mut_ptr().cast(), Some((here(y, pitch, 2).cast::<u16>(), format)))
+        let (y, pitch, half): (*mut T, _, _) = match self.to {
+            Place::Rows(y, pitch, Format::Own) => {
+                (here(y, pitch, size_of::<T>()).cast(), pitch, None)
             }
-            Place::Block(y) => (y.cast(), None),
+            Place::Rows(y, pitch, format) => {
+                (result.0.as_mut_ptr().cast(), 0, Some((here(y, pitch, 2).cast::<u16>(), format)))
+            }
+            Place::Block(y) => (y.cast(), 0, None),
             Place::Splat(_) | Place::Column(..) => return,
         };
-        self.compute::<T, V>(operands, y, n);
+        self.compute::<T, V>(operands, (y, pitch), rows, n);
         // SAFETY: as above.
         unsafe {
             match half {
@@ -213,45 +263,64 @@ impl Step {
         }
     }
 
-    /// The loop over operands in memory.
+    /// The loop over operands in memory, for each row.
     #[inline(always)]
-    fn compute<T: Real, V: F32s>(&self, [a, b, c, d]: [Operand<T>; 4], y: *mut T, n: usize) {
+    fn compute<T: Real, V: F32s>(
+        &self,
+        [a, b, c, d]: [Source<T>; 4],
+        (y, pitch): (*mut T, isize),
+        rows: usize,
+        n: usize,
+    ) {
         let stream = self.stream;
         macro_rules! loop_of {
             ($f:ty, $loop:expr) => {
                 if <$f>::LONG { V::call($loop) } else { $loop.run::<V>() }
             };
         }
+        // SAFETY, of all rows: `run` was promised n values at each place, a number for each row, and
+        // results that overlap no operand.
         macro_rules! one {
             ($f:ty) => {
-                match a {
-                    Operand::Slice(x) => {
-                        // SAFETY: `run` was promised n values at each place, and results that
-                        // overlap no operand.
-                        let work = unsafe { Map1::<$f, T>::new(x, y, n, stream) };
-                        loop_of!($f, work)
-                    }
-                    // A number of this row.
-                    Operand::Splat(x) => {
-                        // SAFETY: as above; one element of each.
-                        let work = unsafe { Map1::<$f, T>::new(&x, y, 1.min(n), false) };
-                        loop_of!($f, work);
-                        // SAFETY: as above; copies of the first result.
-                        (1..n).for_each(|i| unsafe { *y.add(i) = *y });
+                for row in 0..rows {
+                    let y = y.wrapping_offset(row as isize * pitch);
+                    // SAFETY: as above.
+                    match unsafe { a.row(row) } {
+                        Operand::Slice(x) => {
+                            // SAFETY: as above.
+                            let work = unsafe { Map1::<$f, T>::new(x, y, n, stream) };
+                            loop_of!($f, work)
+                        }
+                        // A number of this row.
+                        Operand::Splat(x) => {
+                            // SAFETY: as above; one element of each.
+                            let work = unsafe { Map1::<$f, T>::new(&x, y, 1.min(n), false) };
+                            loop_of!($f, work);
+                            // SAFETY: as above; copies of the first result.
+                            (1..n).for_each(|i| unsafe { *y.add(i) = *y });
+                        }
                     }
                 }
             };
         }
         macro_rules! two {
-            ($f:ty) => {{
-                // SAFETY: as for one operand.
-                let work = unsafe { Map2::<$f, T>::new(a, b, y, n, stream) };
-                loop_of!($f, work)
-            }};
+            ($f:ty) => {
+                for row in 0..rows {
+                    let y = y.wrapping_offset(row as isize * pitch);
+                    // SAFETY: as above.
+                    let work = unsafe { Map2::<$f, T>::new(a.row(row), b.row(row), y, n, stream) };
+                    loop_of!($f, work)
+                }
+            };
         }
         macro_rules! four {
             ($f:ty) => {
-                select_by::<V, T, $f>([a, b, c, d], y, n)
+                for row in 0..rows {
+                    let y = y.wrapping_offset(row as isize * pitch);
+                    // SAFETY: as above.
+                    let from = unsafe { [a, b, c, d].map(|x| x.row(row)) };
+                    select_by::<V, T, $f>(from, y, n)
+                }
             };
         }
         match self.body {

@@ -267,9 +267,6 @@ impl Program<'_> {
         unsafe {
             let piece = match scratch.transposed[i] {
                 Some(row) => Piece::Slice(row),
-                None if self.periods[i] > 0 => {
-                    Piece::Slice(ptr.wrapping_add(start % self.periods[i] * dtype.size()))
-                }
                 None => self.walk.piece(i, ptr, dtype.size(), start, len),
             };
             if dtype.is_half() {

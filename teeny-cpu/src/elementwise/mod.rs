@@ -196,14 +196,16 @@ fn run_planned(
         threads::for_each_range(n, chunk, |part| unsafe { rows.run(part, out.get()) });
         return Ok(outputs);
     }
-    let periods = periodic::expand(cpu, shape, &mut list[..inputs.len()])?;
+    let repeated = periodic::expand(cpu, shape, &mut list[..inputs.len()])?;
+    let chunk = range_len(n, cost_of(kernel));
+    let (shape, chunk) = match &repeated {
+        // Ranges of whole rows.
+        Some((shape, _)) => (shape, chunk.next_multiple_of(shape[1])),
+        None => (shape, chunk),
+    };
     Plan::with(kernel, true, |plan| {
         let views = &list[..inputs.len()];
-        let mut program = Program::new(cpu.level, kernel, plan, shape, views, params);
-        if let Some(periods) = &periods {
-            program.repeat(periods.lengths);
-        }
-        let chunk = range_len(n, cost_of(kernel));
+        let program = Program::new(cpu.level, kernel, plan, shape, views, params);
         let stream = n * 4 >= MIN_STREAMED_BYTES;
         let outs = pointers;
         if n >= MIN_SLAB_ELEMENTS

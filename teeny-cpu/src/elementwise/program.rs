@@ -65,8 +65,6 @@ pub(crate) struct Program<'a> {
     pub(super) params: &'a [Scalar],
     pub(super) walk: Walk,
     pub(super) slot_bytes: usize,
-    /// The period of each input that repeats itself; 0 for the others.
-    pub(super) periods: [usize; MAX_OPERANDS],
     /// The longest tile: that of a slot, longer if none is used.
     tile: usize,
     /// Whether tiles are whole rows of inputs, read where they are.
@@ -105,7 +103,6 @@ impl<'a> Program<'a> {
             params,
             walk,
             slot_bytes,
-            periods: [0; MAX_OPERANDS],
             tile: TILE,
             rows_in_place: false,
             prefetch,
@@ -120,13 +117,6 @@ impl<'a> Program<'a> {
             program.tile = 16 * TILE;
         }
         program
-    }
-
-    /// Reads each input by its period, 0 for none: its view has a period and a tile of elements.
-    pub(super) fn repeat(&mut self, periods: [usize; MAX_OPERANDS]) {
-        self.periods = periods;
-        self.tile = TILE;
-        self.rows_in_place = false;
     }
 
     /// Calls `f` with memory for tiles and `slab_bytes` bytes for slabs. `f` is a trait object so

@@ -26,9 +26,6 @@ use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use std::marker::PhantomData;
 use teeny_core::{bf16, f16};
 
-/// Bytes ahead of the accumulator that are prefetched.
-const AHEAD: usize = 2048;
-
 /// Runs `steps` over `rows` rows of `n` elements as `blocks::run` does. False if one of them is not
 /// cheap, or there are too many.
 ///
@@ -101,13 +98,6 @@ impl<T: Real> Work for Rows<'_, T> {
                 machine.columns().for_each(|column| spread::<T, V>(column, row, 0));
                 let (mut at, row) = (0, row as isize);
                 while at + VECTORS * lanes <= n {
-                    for stream in prefetched {
-                        let row = stream.first.wrapping_offset(row * stream.pitch);
-                        let first = row.wrapping_add(at * size_of::<T>() + AHEAD);
-                        for line in 0..VECTORS * lanes * size_of::<T>() / 64 {
-                            prefetch(first.wrapping_add(64 * line).cast());
-                        }
-                    }
                     execute::<T, V, VECTORS, false>(code, row, at, lanes);
                     at += VECTORS * lanes;
                 }
@@ -277,7 +267,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 Code::Store | Code::Stream if (DOWN || N == 1) && count < T::Vector::<V>::LANES => {
                     each!(|J| acc[J].store_part(at!(p, step, J), count));
                 }
-                // The first element is at a 64-byte boundary, and so is each of these.
+                // The first element of each row is at a 64-byte boundary, and so is each of these.
                 Code::Stream if N == VECTORS && !DOWN => each!(|J| acc[J].stream(at!(p, step, J))),
                 Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
                 Code::Add => two!(Add),
