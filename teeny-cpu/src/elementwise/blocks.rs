@@ -32,7 +32,7 @@ use teeny_core::{bf16, f16};
 pub(crate) const BLOCK: usize = 512;
 
 /// Elements of a row from which a single loop over each row costs no more than `registers`.
-const MIN_LOOP: usize = 128;
+const MIN_LOOP: usize = 32;
 
 /// Runs `steps`, which are all of one type, over `rows` rows of `n` elements. With `prefetch`, rows
 /// are prefetched one block early, the block behind the last one too, where the next call probably
