@@ -31,6 +31,13 @@ pub(crate) struct Span {
     pub from: usize,
 }
 
+/// The elements of one axis that a window sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub first: usize,
+    pub count: usize,
+}
+
 impl Geometry {
     /// The geometry of windows of sizes `kernel` over `input`, of which there are `output`, as
     /// core's `validate` counts them: it has checked that stride and dilation are not 0, and that
@@ -67,6 +74,23 @@ impl Geometry {
     /// The distance in the input between neighbouring pixels along the last axis.
     pub(crate) fn step(&self) -> usize {
         self.window.stride.last().copied().unwrap_or(1)
+    }
+
+    /// The distance of the elements of a window along `axis`, and those that each window sees.
+    pub(crate) fn ranges(&self, axis: usize) -> (usize, Vec<Range>) {
+        let (size, kernel) = (self.input[axis], self.kernel[axis]);
+        let (step, padding) = (self.window.dilation[axis], self.window.padding[axis]);
+        let range = |pixel: usize| {
+            let from = (pixel * self.window.stride[axis]) as isize - padding as isize;
+            let before = ((-from).max(0) as usize).div_ceil(step);
+            if before >= kernel {
+                return Range { first: 0, count: 0 };
+            }
+            let first = (from + (before * step) as isize) as usize;
+            let inside = size.saturating_sub(first).div_ceil(step);
+            Range { first: first.min(size), count: inside.min(kernel - before) }
+        };
+        (step, (0..self.output[axis]).map(range).collect())
     }
 
     /// The number of output rows that the pixels `first .. end` are in: the spans of each tap.

@@ -3,19 +3,22 @@
 //!
 //! The naive form goes over all pixels, and over the taps of the window of each. Here taps are the
 //! outer loop and spans of pixels (`window`) the inner one, so that elements are read in order.
-//! Windows of 2 x 2 that do not overlap have a loop of their rows, which is vectorised.
+//! Windows of 2 x 2 that do not overlap have a loop of their rows, which is vectorised. The lanes
+//! of floats are small planes where that is faster (`groups`).
+
+mod groups;
+mod plan;
 
 use crate::conv::with_float;
 use crate::cost::Cost;
-use crate::float::Float;
 use crate::fused::Packed;
-use crate::scratch::Array;
 use crate::simd::{F32s, Level, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
-use crate::typed::{slice, slice_mut, with_compute};
+use crate::typed::{slice, with_compute};
 use crate::window::{Geometry, Span};
 use crate::{Cpu, copy};
+use plan::Groups;
 use std::sync::Arc;
 use teeny_core::definition::lowest;
 use teeny_core::storage::StorageRef;
@@ -46,9 +49,6 @@ fn plane_cost<T>(plane: usize, pixels: usize, taps: usize) -> Cost {
 /// the elements that wide vectors leave over.
 const LONG_SPAN: usize = 32;
 
-/// Pixels of a row up to which starting a span takes longer than its elements.
-const SHORT_SPAN: usize = 16;
-
 /// The level at which spans of a row are computed.
 fn level_for(cpu: &Cpu, geometry: &Geometry) -> Level {
     let row = geometry.output.last().copied().unwrap_or(1);
@@ -69,6 +69,24 @@ pub(crate) fn max_pool(
     let (geometry, planes) = plan(x, size, window, shape);
     let (plane, pixels, step) = (geometry.plane(), geometry.pixels(), geometry.step());
     let at = Shared(positions.ptr().cast::<i32>());
+    if x.dtype().is_float() {
+        let mut done = false;
+        with_float!(x.dtype(), T => {
+            if let Some(groups) = Groups::new::<T>(cpu, &geometry, planes) {
+                let nothing = lowest(x.dtype()).to_f64() as T;
+                // SAFETY: the copy has these elements, and the outputs a place for each window.
+                unsafe {
+                    let input = slice::<T>(input.ptr(), x.numel());
+                    groups.maxima(cpu, input, nothing, Shared(values.ptr().cast()), at)?;
+                }
+                done = true;
+            }
+        });
+        if done {
+            let values = copy::cast_to_storage(cpu, values, planes * pixels, x.dtype())?;
+            return Ok((Arc::new(values), Arc::new(positions)));
+        }
+    }
     let is_2x2 =
         x.dtype().compute() == DType::F32 && *size == [2, 2] && *window == Window::new(2).stride(2);
     if is_2x2 {
@@ -106,7 +124,10 @@ pub(crate) fn max_pool(
         for_each_plane(planes, plane_cost::<T>(plane, pixels, geometry.taps()), |p| {
             // SAFETY: as above.
             let (best, at) = unsafe {
-                (std::slice::from_raw_parts_mut(to.get().add(p * pixels), pixels), std::slice::from_raw_parts_mut(at.get().add(p * pixels), pixels))
+                (
+                    std::slice::from_raw_parts_mut(to.get().add(p * pixels), pixels),
+                    std::slice::from_raw_parts_mut(at.get().add(p * pixels), pixels),
+                )
             };
             // The result of a window that sees only padding.
             best.fill(nothing);
@@ -201,46 +222,6 @@ impl<T: Copy + std::ops::AddAssign> Work for Sums<'_, T> {
     }
 }
 
-/// The elements of each window of a plane, for planes of short rows.
-struct Elements {
-    at: Array<u32>,
-    /// Where the elements of each window end in `at`.
-    ends: Array<u32>,
-}
-
-impl Elements {
-    /// As `spans`, which are those of all pixels: windows have their elements in the order of taps.
-    fn new(cpu: &Cpu, geometry: &Geometry, spans: &[Span]) -> Result<Elements> {
-        let (pixels, taps) = (geometry.pixels(), geometry.taps());
-        let (rows, step) = (geometry.rows(0, pixels), geometry.step());
-        let width = pixels / rows.max(1);
-        let mut at = Array::filled(cpu, pixels * taps, 0u32)?;
-        let mut ends = Array::filled(cpu, pixels, 0u32)?;
-        let mut n = 0;
-        for (pixel, end) in ends.iter_mut().enumerate() {
-            let (row, x) = (pixel / width, pixel % width);
-            for span in spans.iter().skip(row).step_by(rows) {
-                if (span.before..span.before + span.inside).contains(&x) {
-                    at[n] = (span.from + (x - span.before) * step) as u32;
-                    n += 1;
-                }
-            }
-            *end = n as u32;
-        }
-        Ok(Elements { at, ends })
-    }
-
-    /// The sum of each window of a plane.
-    fn sums<T: Float>(&self, input: &[T], sums: &mut [T]) {
-        let mut first = 0;
-        for (sum, &end) in sums.iter_mut().zip(self.ends.iter()) {
-            let window = &self.at[first..end as usize];
-            *sum = window.iter().fold(T::ZERO, |sum, &at| sum + input[at as usize]);
-            first = end as usize;
-        }
-    }
-}
-
 /// A row of maxima over 2 x 2 elements that do not overlap, the most frequent windows.
 struct Pairs2x2<'a> {
     upper: &'a [f32],
@@ -328,32 +309,31 @@ pub(crate) fn avg_pool(
     let input = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let (geometry, planes) = plan(x, size, window, shape);
-    let spans = geometry.all_spans(cpu, 0, geometry.pixels())?;
-    let level = level_for(cpu, &geometry);
-    let short = geometry.output.last().is_some_and(|&row| row < SHORT_SPAN)
-        && planes >= 4
-        && geometry.plane().max(geometry.pixels() * geometry.taps()) <= u32::MAX as usize;
-    let elements = if short { Some(Elements::new(cpu, &geometry, &spans)?) } else { None };
     let (plane, pixels, step) = (geometry.plane(), geometry.pixels(), geometry.step());
     with_float!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the output is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
-        let to = Shared(out.ptr());
-        for_each_plane(planes, plane_cost::<T>(plane, pixels, geometry.taps()), |p| {
-            // SAFETY: as above.
-            let sums = unsafe { slice_mut::<T>(to.get().add(p * pixels * size_of::<T>()), pixels) };
-            let input = &input[p * plane..(p + 1) * plane];
-            if let Some(elements) = &elements {
-                elements.sums(input, sums);
-            } else {
+        let to = Shared(out.ptr().cast::<T>());
+        let count = geometry.taps() as T;
+        if let Some(groups) = Groups::new::<T>(cpu, &geometry, planes) {
+            // SAFETY: the output has a place for each window.
+            unsafe { groups.means(cpu, input, count, to)? };
+        } else {
+            let spans = geometry.all_spans(cpu, 0, pixels)?;
+            let level = level_for(cpu, &geometry);
+            for_each_plane(planes, plane_cost::<T>(plane, pixels, geometry.taps()), |p| {
+                // SAFETY: as above.
+                let sums = unsafe {
+                    std::slice::from_raw_parts_mut(to.get().add(p * pixels), pixels)
+                };
                 sums.fill(0.0);
+                let input = &input[p * plane..(p + 1) * plane];
                 level.run(Sums { spans: &spans, step, input, sums });
-            }
-            let count = geometry.taps() as T;
-            for sum in sums {
-                *sum /= count;
-            }
-        });
+                for sum in sums {
+                    *sum /= count;
+                }
+            });
+        }
     });
     Ok(Arc::new(copy::cast_to_storage(cpu, out, planes * pixels, x.dtype())?))
 }
