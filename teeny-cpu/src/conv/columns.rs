@@ -395,7 +395,7 @@ unsafe fn zeros<T: Float, V: Lanes<T>>(to: *mut T, n: usize) {
 }
 
 /// Every `step`-th of `from`, `n` elements. Vectors of a step of two, the usual one, are the even
-/// lanes of two.
+/// lanes of two, and those of a step of four the even lanes of such vectors.
 ///
 /// # Safety
 /// `from` has them, and `to` too.
@@ -418,6 +418,28 @@ pub(super) unsafe fn gather<T: Float, V: Lanes<T>>(from: &[T], step: usize, to: 
             let more = count.saturating_sub(V::LANES);
             let b = V::load_part(from.wrapping_add(2 * j + V::LANES), more);
             a.even(b).store_part(to.add(j), rest);
+            j += rest;
+        }
+        while step == 4 && j < n && (V::NATIVE && n - j > 2 || j + V::LANES <= n) {
+            let rest = (n - j).min(V::LANES);
+            let (first, count) = (from.wrapping_add(4 * j), 4 * rest - 3);
+            let mut parts = [V::splat(T::ZERO); 4];
+            let mut i = 0;
+            while i < 4 {
+                let at = first.wrapping_add(i * V::LANES);
+                parts[i] = match 4 * (j + V::LANES) <= len {
+                    true => V::load(at),
+                    false => V::load_part(at, count.saturating_sub(i * V::LANES).min(V::LANES)),
+                };
+                i += 1;
+            }
+            let [a, b, c, d] = parts;
+            let v = a.even(b).even(c.even(d));
+            if rest == V::LANES {
+                v.store(to.add(j))
+            } else {
+                v.store_part(to.add(j), rest)
+            }
             j += rest;
         }
         while j < n {
