@@ -8,7 +8,9 @@ use crate::composite::Application;
 use crate::derivative::{Operand, Step, operand_grads};
 use std::sync::Arc;
 use teeny_core::kernel::{Id, MAX_OUTPUTS};
-use teeny_core::{Arithmetic, Builder, DType, Expr, FloatFunction, Kernel, OpCode, OpNode, Result};
+use teeny_core::{
+    Arithmetic, Builder, DType, Expr, FloatFunction, Kernel, OpCode, OpNode, Result, SignFunction,
+};
 
 /// A tensor that a backward kernel can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,29 +258,36 @@ impl<'b, 'k> Sweep<'b, 'k> {
     /// The gradients of the operands from those of the outputs: `None` where every path has a zero
     /// derivative.
     fn gradients(&self, g: &[Expr<'b>]) -> Vec<Option<Expr<'b>>> {
-        let mut adjoint: Vec<Option<Expr<'b>>> = vec![None; self.nodes.len()];
+        let mut adjoint: Vec<Option<Masked<'b>>> = vec![None; self.nodes.len()];
         for (o, &id) in self.outputs.iter().enumerate() {
             if self.reach[id as usize] != 0 {
-                add(&mut adjoint[id as usize], g[o]);
+                self.add(&mut adjoint[id as usize], g[o].into());
             }
         }
         let mut grads = vec![None; self.inputs];
         for id in (0..self.nodes.len()).rev() {
-            let Some(g) = adjoint[id] else { continue };
+            let Some(masked) = adjoint[id] else { continue };
             let node = &self.nodes[id];
             if let OpCode::Input(i) = node.op {
-                grads[i as usize] = Some(g);
+                grads[i as usize] = Some(self.whole(masked));
                 continue;
             }
+            let application = Application::at(self.nodes, id);
+            if node.op == OpCode::Where && application.is_none() {
+                self.choice(node, masked, &mut adjoint);
+                continue;
+            }
+            let Masked { g, mask } = match application.is_none() && self.keeps_mask(node) {
+                true => masked,
+                false => self.whole(masked).into(),
+            };
             if self.logistic(id, g, &mut adjoint) {
                 continue;
             }
-            if let Some(application) = Application::at(self.nodes, id) {
+            if let Some(application) = application {
                 if self.reach[application.x] != 0 {
-                    add(
-                        &mut adjoint[application.x],
-                        g * application.derivative(self.values[application.x]),
-                    );
+                    let g = g * application.derivative(self.values[application.x]);
+                    self.add(&mut adjoint[application.x], g.into());
                 }
                 continue;
             }
@@ -294,28 +303,92 @@ impl<'b, 'k> Sweep<'b, 'k> {
             };
             for (i, g) in operand_grads(node.op, &step).into_iter().enumerate() {
                 if let Some(g) = g.filter(|_| i < node.op.arity() && self.reach[at(i)] != 0) {
-                    add(&mut adjoint[at(i)], g);
+                    self.add(&mut adjoint[at(i)], Masked { g, mask });
                 }
             }
         }
         grads
     }
 
+    /// Hands the gradient of a choice to both sides, masked by the condition.
+    fn choice(&self, node: &OpNode, masked: Masked<'b>, adjoint: &mut [Option<Masked<'b>>]) {
+        let [condition, a, b] = node.src;
+        let (g, only) = match masked.mask {
+            Some((same, side)) if same == condition => (masked.g, Some(side)),
+            _ => (self.whole(masked), None),
+        };
+        for (side, x) in [(true, a as usize), (false, b as usize)] {
+            if only != Some(!side) && self.reach[x] != 0 {
+                self.add(&mut adjoint[x], Masked { g, mask: Some((condition, side)) });
+            }
+        }
+    }
+
+    /// Whether the gradient of an operand of `node` is 0 where that of its result is, whatever the
+    /// values: then a mask may be applied later. Otherwise it is applied before, since 0 times an
+    /// infinity is NaN.
+    fn keeps_mask(&self, node: &OpNode) -> bool {
+        let is_number = |&id: &Id| kind(self.nodes[id as usize].op) != Operand::Value;
+        match node.op {
+            OpCode::Sign(SignFunction::Neg) | OpCode::Cast => true,
+            OpCode::Arithmetic(Arithmetic::Add | Arithmetic::Sub) => true,
+            OpCode::Arithmetic(Arithmetic::Mul) => node.sources().iter().any(is_number),
+            _ => false,
+        }
+    }
+
+    /// The gradient with its zeros.
+    fn whole(&self, Masked { g, mask }: Masked<'b>) -> Expr<'b> {
+        let Some((condition, side)) = mask else { return g };
+        let (a, b) = if side { (g, g.like(0)) } else { (g.like(0), g) };
+        self.values[condition as usize].where_cond(a, b)
+    }
+
+    /// Adds a gradient. Those of both sides of a choice become one choice.
+    fn add(&self, sum: &mut Option<Masked<'b>>, term: Masked<'b>) {
+        let Some(before) = *sum else {
+            *sum = Some(term);
+            return;
+        };
+        *sum = Some(match (before.mask, term.mask) {
+            (Some(one), Some(other)) if one == other => {
+                Masked { g: before.g + term.g, mask: before.mask }
+            }
+            (Some((condition, side)), Some((other, _))) if condition == other => {
+                let (a, b) = if side { (before.g, term.g) } else { (term.g, before.g) };
+                self.values[condition as usize].where_cond(a, b).into()
+            }
+            _ => (self.whole(before) + self.whole(term)).into(),
+        });
+    }
+
     /// Differentiates a [`Quotient`] in one step; true if node `id` is one.
-    fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut [Option<Expr<'b>>]) -> bool {
+    fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut [Option<Masked<'b>>]) -> bool {
         let Some(Quotient { top, bottom, z }) = Quotient::at(self.nodes, id) else { return false };
         let s = if top.is_some() { self.values[bottom].recip() } else { self.results[id] };
         if self.reach[z] != 0 {
             let partial = g * s * (1.0 - s);
-            add(
-                &mut adjoint[z],
-                -(if let Some(a) = top { partial * self.values[a] } else { partial }),
-            );
+            let to_z = -(if let Some(a) = top { partial * self.values[a] } else { partial });
+            self.add(&mut adjoint[z], to_z.into());
         }
         if let Some(a) = top.filter(|&a| self.reach[a] != 0) {
-            add(&mut adjoint[a], g * s);
+            self.add(&mut adjoint[a], (g * s).into());
         }
         true
+    }
+}
+
+/// A gradient that is zero except where a condition, the value of a node, is true, or false.
+#[derive(Clone, Copy)]
+struct Masked<'b> {
+    g: Expr<'b>,
+    /// The condition and the side on which the gradient is `g`; None: everywhere.
+    mask: Option<(Id, bool)>,
+}
+
+impl<'b> From<Expr<'b>> for Masked<'b> {
+    fn from(g: Expr<'b>) -> Masked<'b> {
+        Masked { g, mask: None }
     }
 }
 
@@ -362,4 +435,32 @@ pub(crate) fn add<'b>(sum: &mut Option<Expr<'b>>, g: Expr<'b>) {
         Some(before) => before + g,
         None => g,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operations of the only kernel of the derivative of `f` by its first operand.
+    fn operations(f: impl for<'b> Fn([Expr<'b>; 2]) -> Expr<'b>) -> Vec<OpCode> {
+        let kernel = Kernel::build([DType::F32; 2], [], |inputs, []| [f(inputs)]).unwrap();
+        let derivative = derive(&kernel, 1, true).unwrap();
+        let [part] = &derivative.parts[..] else { panic!("{derivative:?}") };
+        part.kernel.nodes().iter().map(|node| node.op).filter(|op| op.arity() > 0).collect()
+    }
+
+    #[test]
+    fn a_choice_is_differentiated_by_one_choice() {
+        let chosen = |ops: &[OpCode]| ops.iter().filter(|&&op| op == OpCode::Where).count();
+        let leaky = operations(|[x, y]| x.leaky_relu(0.1) + y);
+        assert_eq!((leaky.len(), chosen(&leaky)), (3, 1), "{leaky:?}");
+        let both = operations(|[x, y]| x.gt(0.0).where_cond(x * 2.0 + y, y - x));
+        assert_eq!((both.len(), chosen(&both)), (4, 1), "{both:?}");
+        let clamped = operations(|[x, y]| x.hardtanh() + y);
+        assert_eq!((clamped.len(), chosen(&clamped)), (4, 2), "{clamped:?}");
+        // A slope that may be infinite at the other side is not multiplied by the gradient there.
+        let root = operations(|[x, y]| x.gt(0.0).where_cond(x.sqrt(), y));
+        assert_eq!(chosen(&root), 1, "{root:?}");
+        assert!(matches!(root.last(), Some(OpCode::Arithmetic(_))), "{root:?}");
+    }
 }

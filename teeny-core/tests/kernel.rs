@@ -353,3 +353,47 @@ fn equal_or_less_becomes_one_comparison() {
         assert!(other.nodes().iter().filter(|node| node.op.arity() > 0).count() > 1);
     }
 }
+
+#[test]
+fn a_bound_that_does_not_matter_is_left_out_of_a_comparison() {
+    type Build = for<'b> fn(Expr<'b>) -> Expr<'b>;
+    let cases: [(Build, usize); 6] = [
+        (|x| x.like(6).le(x.maximum(0)), 1),
+        (|x| x.minimum(1).le(-1), 1),
+        (|x| x.eq(-1).or(x.lt(-1)), 1),
+        (|x| x.maximum(0).eq(6).or(x.like(6).lt(x.maximum(0))), 1),
+        // The bound decides.
+        (|x| x.like(0).le(x.maximum(0)), 2),
+        (|x| x.minimum(1).le(2), 2),
+    ];
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32] {
+        for (i, (build, operations)) in cases.iter().enumerate() {
+            let kernel = unary(dtype, build);
+            let found = kernel.nodes().iter().filter(|node| node.op.arity() > 0).count();
+            assert_eq!(found, *operations, "{i}: {kernel:?}");
+            for value in [f64::NAN, f64::NEG_INFINITY, -2.0, -1.0, -0.0, 0.0, 1.0, 2.0, 6.0, 7.0] {
+                let x = Scalar::Float(value).cast(dtype.compute());
+                let v = x.to_f64();
+                let want = match i {
+                    0 | 3 => v >= 6.0,
+                    1 | 2 => v <= -1.0,
+                    _ => !v.is_nan(),
+                };
+                assert_eq!(kernel.eval(&[x], &[])[0], Scalar::Bool(want), "{i}: {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn inputs_come_before_operations() {
+    let builder = Builder::new();
+    let x = builder.input(DType::F32);
+    let doubled = x * 2.0;
+    let y = builder.input(DType::F32);
+    let kernel = builder.finish(&[doubled + y]).expect("a legal program");
+    let is_input = |node: &OpNode| matches!(node.op, OpCode::Input(_));
+    assert!(kernel.nodes()[..2].iter().all(is_input), "{kernel:?}");
+    let values = [Scalar::Float(3.0), Scalar::Float(1.0)];
+    assert_eq!(kernel.eval(&values, &[])[0], Scalar::Float(7.0));
+}

@@ -138,7 +138,7 @@ impl Builder {
         kernel.outputs.iter().map(|&o| map[o as usize]).collect()
     }
 
-    /// The finished program: only nodes that an output needs, in order.
+    /// The finished program: only nodes that an output needs, the inputs first, in order.
     ///
     /// # Errors
     /// The first mistake made while building: an operation on a type it does not accept, too many
@@ -214,7 +214,13 @@ impl Builder {
         }
         let mut renumbered = vec![0 as Id; state.nodes.len()];
         let mut nodes = Vec::new();
-        for (id, node) in state.nodes.iter().enumerate().filter(|(id, _)| needed[*id]) {
+        let all = || state.nodes.iter().enumerate().filter(|(id, _)| needed[*id]);
+        let is_input = |node: &OpNode| matches!(node.op, OpCode::Input(_));
+        // Inputs first: an engine that loads one between two operations cannot keep the values of
+        // both in registers.
+        let inputs_first =
+            all().filter(|(_, n)| is_input(n)).chain(all().filter(|(_, n)| !is_input(n)));
+        for (id, node) in inputs_first {
             let mut node = *node;
             for i in 0..node.op.arity() {
                 node.src[i] = renumbered[node.src[i] as usize];

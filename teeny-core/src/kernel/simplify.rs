@@ -122,7 +122,29 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
             && less.op == OpCode::Compare(Comparison::Lt)
             && (less.src[..2] == [p, q] || less.src[..2] == [q, p])
         {
-            return Simplified::Node(OpNode { op: OpCode::Compare(Comparison::Le), ..*less });
+            return simplify(nodes, OpNode { op: OpCode::Compare(Comparison::Le), ..*less });
+        }
+    }
+    // `c <= max(x, k)` is `c <= x` where k is below c, and `min(x, k) <= c` is `x <= c` where it is
+    // above; false for NaN either way. The derivative of a clamp compares its steps. Not `<`, of
+    // which the rule above makes `<=`.
+    if node.op == OpCode::Compare(Comparison::Le) {
+        let number = |id: Id| {
+            let exact = inner(id).dtype.is_float() || inner(id).dtype.size() <= 4;
+            constant(id).filter(|_| exact).map(|k| k.to_f64())
+        };
+        let bounded = |id: Id, op: Arithmetic| {
+            let [x, k, _] = inner(id).src;
+            (inner(id).op == OpCode::Arithmetic(op)).then(|| Some((x, number(k)?))).flatten()
+        };
+        if let (Some(c), Some((x, k))) = (number(a), bounded(b, Max))
+            && k < c
+        {
+            node.src[1] = x;
+        } else if let (Some((x, k)), Some(c)) = (bounded(a, Min), number(b))
+            && c < k
+        {
+            node.src[0] = x;
         }
     }
     Simplified::Node(node)
