@@ -194,3 +194,25 @@ fn expm1_of_a_logarithm_and_other_long_programs() {
     };
     gradcheck(f, &[x], &Check::default()).unwrap();
 }
+
+#[test]
+fn a_zero_among_the_factors_of_a_product() {
+    // Rows behind the axis of 1, of a few and of many elements; one zero, two, and none.
+    for shape in [[3, 2, 20], [4, 3, 2], [2, 5, 1], [1, 2, 3]] {
+        let n: usize = shape.iter().product();
+        let values: Vec<f64> = (0..n).map(|i| ((i * 7) % 5) as f64 - 2.0).collect();
+        let x = leaf(&values);
+        for axis in 0..3 {
+            let inner: usize = shape[axis + 1..].iter().product();
+            let want: Vec<f64> = (0..n)
+                .map(|i| {
+                    let own = i / inner % shape[axis];
+                    let others = (0..shape[axis]).filter(|&j| j != own);
+                    others.map(|j| values[i - own * inner + j * inner]).product()
+                })
+                .collect();
+            let got = slope(&x, |x| x.reshape(shape)?.prod(axis as isize));
+            close(&got, &want, 1e-12);
+        }
+    }
+}

@@ -37,29 +37,44 @@ pub(crate) fn reduce(
     })
 }
 
+/// Elements behind an axis from which it is scanned where it is: copies that reverse it move rows
+/// of a cache line at least.
+const LONG_ROW: usize = 16;
+
 /// `g` times the product of all other elements along `axes`: products of what comes before and
 /// after, so zeros need no special case, and the result can be differentiated again.
 pub(crate) fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    if let &[axis] = axes {
+        let inner: usize = x.shape()[axis + 1..].iter().product();
+        if inner == 1 || inner >= LONG_ROW {
+            return prod_grad_along(x, g, axis);
+        }
+    }
     let kept: Vec<usize> = (0..x.ndim()).filter(|a| !axes.contains(a)).collect();
     let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
-    let rows = x.permute(&order)?; // (kept.., axes..)
-    let moved = *rows.shape();
+    let moved = *x.permute(&order)?.shape(); // (kept.., axes..)
     let mut flat = moved[..kept.len()].to_vec();
     flat.push(moved[kept.len()..].iter().product());
-    let rows = rows.reshape(flat)?; // (kept.., n)
-    let others = before(&rows)?.mul(&before(&rows.flip(-1)?)?.flip(-1)?)?;
+    let rows = |x: &Tensor| x.permute(&order)?.reshape(flat.clone()); // (kept.., n)
     let mut back = vec![0; order.len()];
     order.iter().enumerate().for_each(|(place, &axis)| back[axis] = place);
-    others.reshape(moved)?.permute(back)?.mul(g)
+    prod_grad_along(&rows(x)?, &rows(g)?, kept.len())?.reshape(moved)?.permute(back)
 }
 
-/// The product of all elements before each along the last axis; 1 for the first.
-fn before(x: &Tensor) -> Result<Tensor> {
-    let n = x.size(-1)?;
-    if n == 0 {
+/// [`prod_grad`] along one axis.
+fn prod_grad_along(x: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
+    let after = before(&x.flip(axis)?, axis)?.flip(axis)?;
+    map([&before(x, axis)?, &after, g], |[before, after, g]| before * after * g)
+}
+
+/// The product of all elements before each along an axis; 1 for the first.
+fn before(x: &Tensor, axis: usize) -> Result<Tensor> {
+    if x.shape()[axis] == 0 {
         return Ok(x.clone());
     }
-    x.ones_like()?.slice_assign(-1, 1.., &x.slice(-1, ..n - 1)?.cumprod(-1)?)
+    let mut widths = vec![(0, 0); x.ndim() - axis];
+    widths[0] = (1, -1);
+    x.pad(&widths, 1)?.cumprod(axis as isize)
 }
 
 /// True if reducing the kernel adds floats up: then its gradient is the kernel's, repeated.
