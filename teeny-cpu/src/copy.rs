@@ -7,6 +7,7 @@
 
 use crate::bytes::{copy_bytes, copy_each};
 use crate::cost::Cost;
+use crate::reverse::Reverse;
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
@@ -245,7 +246,7 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     let to = Shared(to);
     if !transposed {
         // SAFETY: passed on.
-        return unsafe { copy_rows(axes, from, to, element) };
+        return unsafe { copy_rows(level, axes, from, to, element) };
     }
     axes[..inner].rotate_left(near + 1); // near becomes the last but one
     let (last, before, outer) = (axes[inner], axes[inner - 1], &axes[..inner - 1]);
@@ -308,7 +309,13 @@ fn start(outer: &[Axis], mut i: usize) -> (isize, isize) {
 ///
 /// # Safety
 /// As `copy_view`; `axes` are those of both sides, merged, not empty.
-unsafe fn copy_rows<T: Copy>(axes: &[Axis], from: Shared<T>, to: Shared<T>, element: Cost) {
+unsafe fn copy_rows<T: Copy>(
+    level: Level,
+    axes: &[Axis],
+    from: Shared<T>,
+    to: Shared<T>,
+    element: Cost,
+) {
     let most = (PIECE_BYTES / size_of::<T>()).max(1);
     let last = axes[axes.len() - 1];
     let one = Axis { size: 1, from: 0, to: 0 };
@@ -334,10 +341,14 @@ unsafe fn copy_rows<T: Copy>(axes: &[Axis], from: Shared<T>, to: Shared<T>, elem
             unsafe {
                 let mut a = from.get().offset(a + row * before.from + column * last.from);
                 let mut b = to.get().offset(b + row * before.to + column * last.to);
+                let steps = [before.from, before.to];
                 if (last.from, last.to) == (1, 1) {
-                    let size = size_of::<T>();
-                    let steps = [before.from, before.to].map(|step| step * size as isize);
-                    copy_each(a.cast(), b.cast(), steps, height, len * size);
+                    let steps = steps.map(|step| step * size_of::<T>() as isize);
+                    copy_each(a.cast(), b.cast(), steps, height, len * size_of::<T>());
+                    continue;
+                }
+                if (last.from, last.to) == (-1, 1) {
+                    level.run(Reverse { from: a, to: b, steps, height, len });
                     continue;
                 }
                 for _ in 0..height {
@@ -357,14 +368,9 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
         match (step, to_step) {
             (1, 1) => copy_bytes(from.cast(), to.cast(), n * size_of::<T>()),
             (0, 1) => std::slice::from_raw_parts_mut(to, n).fill(*from),
-            // Known steps are vectorised.
-            (-1, 1) => (0..n).for_each(|i| *to.add(i) = *from.sub(i)),
+            // A known step is vectorised.
             (2, 1) => (0..n).for_each(|i| *to.add(i) = *from.add(2 * i)),
-            _ => {
-                for i in 0..n as isize {
-                    *to.offset(i * to_step) = *from.offset(i * step);
-                }
-            }
+            _ => (0..n as isize).for_each(|i| *to.offset(i * to_step) = *from.offset(i * step)),
         }
     }
 }

@@ -36,6 +36,7 @@ mod pooling;
 mod processor;
 mod random;
 mod reduce;
+mod reverse;
 mod scan;
 mod scratch;
 mod simd;
