@@ -7,7 +7,9 @@
 //! operations take longer than the conversions: `blocks` runs them.
 
 use super::loops::Loop;
-use super::loops::float::{Add, Div, Max, Min, Mul, Recip, Rsqrt, Sqrt, Square, Sub};
+use super::loops::float::{
+    Add, Ceil, Div, Floor, Max, Min, Mul, Recip, Round, Rsqrt, Sqrt, Square, Sub, Trunc,
+};
 use super::step::{Format, Place, Step};
 use crate::simd::loops::{Binary, Operand, Real, Unary};
 use crate::simd::{F32s, Half, Level, Work};
@@ -116,6 +118,10 @@ fn single(level: Level, body: Loop, format: Format, x: *const u16, y: *mut u16, 
         Loop::Sqrt => run!(Sqrt),
         Loop::Recip => run!(Recip),
         Loop::Rsqrt => run!(Rsqrt),
+        Loop::Floor => run!(Floor),
+        Loop::Ceil => run!(Ceil),
+        Loop::Round => run!(Round),
+        Loop::Trunc => run!(Trunc),
         _ => return false,
     }
     true

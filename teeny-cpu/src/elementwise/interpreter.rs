@@ -385,7 +385,7 @@ impl Program<'_> {
                 op if source.is_float() => {
                     floats::by_calls(op, source == DType::F64, arg(0), to, n)
                 }
-                op => int::unary(level, op, source, arg(0), to, n),
+                op => int::unary(level, op, source, int::Rows::one(arg(0), to, n)),
             }
         }
     }

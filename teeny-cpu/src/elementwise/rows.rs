@@ -370,22 +370,21 @@ impl<'a> RowLoop<'a> {
             pitch: [a.pitch, b.pitch],
             by_number: b.is_number,
         };
+        let single = int::Rows { x: a.first, y, n, rows, pitch: a.pitch };
         // SAFETY: by contract; the loops' types are those of the operands.
         unsafe {
             match self.op {
                 OpCode::Arithmetic(op) => return int::arithmetic(level, op, source, tile),
                 OpCode::Bitwise(op) => return int::bitwise(level, op, source, tile),
                 OpCode::Compare(op) => return int::compare(level, op, source, tile),
-                _ => {}
+                OpCode::Cast => return cast::stored(level, source, result, single),
+                OpCode::Where => {}
+                op => return int::unary(level, op, source, single),
             }
             for row in 0..rows {
-                let [a, b, c] = from.map(|operand| operand.at_row(row).first);
+                let from = from.map(|operand| operand.at_row(row).first);
                 let y = y.wrapping_add(row * n * result.size());
-                match self.op {
-                    OpCode::Cast => cast::stored(level, source, result, a, y, n),
-                    OpCode::Where => select::select(level, result.size(), [a, b, c], y, n),
-                    op => int::unary(level, op, source, a, y, n),
-                }
+                select::select(level, result.size(), from, y, n);
             }
         }
     }

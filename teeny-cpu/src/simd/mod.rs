@@ -160,7 +160,7 @@ fn detect() -> Level {
 pub trait Work {
     /// The type of the loop's result.
     type Out;
-    /// Whether the loop is compiled for AVX-512 too. Plain loops of integers and bools are not: with
+    /// Whether the loop is compiled for AVX-512 too. Most plain loops of integers and bools are not: with
     /// AVX2 they are as fast as the memory that they read.
     const FOR_AVX512: bool = true;
     /// The loop.

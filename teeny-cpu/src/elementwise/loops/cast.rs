@@ -1,10 +1,10 @@
 //! Conversions between compute dtypes, and between the 16-bit floats and f32. The naive form is
 //! `y[i] = x[i] as T`, vectorised by the compiler; the rules are those of `Scalar::cast`.
 
-use super::int::{by_each, by_each_512};
+use super::int::{Rows, by_row, by_row_512};
 use crate::elementwise::half_pairs::convert::Convert;
 use crate::simd::Level;
-use crate::typed::{slice, slice_mut, with_bits, with_compute, with_int, with_long, with_wrapping};
+use crate::typed::{with_bits, with_compute, with_int, with_long, with_type, with_wrapping};
 use teeny_core::DType;
 
 /// Converts `n` values from the compute dtype of `from` to that of `to`, with the rounding that a
@@ -22,7 +22,7 @@ pub(crate) unsafe fn cast(
 ) {
     if !from.is_half() && !to.is_half() || from == to {
         // SAFETY: by contract.
-        return unsafe { plain(level, from, to, x, y, n) };
+        return unsafe { plain(level, from, to, Rows::one(x, y, n)) };
     }
     let (mut wide, mut bits) = ([0.0f32; PIECE], [0u16; PIECE]);
     let mut at = 0;
@@ -41,10 +41,10 @@ pub(crate) unsafe fn cast(
                     by_level(level, to, wide, bits, count, false);
                     by_level(level, to, bits, y, count, true);
                 } else {
-                    plain(level, DType::F32, to, wide, y, count);
+                    plain(level, DType::F32, to, Rows::one(wide, y, count));
                 }
             } else {
-                odd(level, from, x, wide, count);
+                odd(level, from, Rows::one(x, wide, count));
                 by_level(level, to, wide, bits, count, false);
                 by_level(level, to, bits, y, count, true);
             }
@@ -53,62 +53,83 @@ pub(crate) unsafe fn cast(
     }
 }
 
-/// Converts to f32 so that a second rounding, to a 16-bit type, gives what one rounding would:
-/// inexact values are truncated and their last bit set ("round to odd", Boldo and Melquiond 2008).
-unsafe fn odd(level: Level, from: DType, x: *const u8, y: *mut u8, n: usize) {
-    let to_odd = |x: f64| {
-        let nearest = x as f32;
-        let (bits, back) = (nearest.to_bits(), f64::from(nearest));
-        let bits = if back.abs() > x.abs() { bits - 1 } else { bits };
-        f32::from_bits(if back == x { bits } else { bits | 1 })
-    };
-    // SAFETY: by contract of `cast`.
+/// `x` as f32, such that a second rounding, to a 16-bit type, gives what one rounding would: an inexact
+/// value is truncated and its last bit set ("round to odd", Boldo and Melquiond 2008).
+#[inline(always)]
+fn to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let (bits, back) = (nearest.to_bits(), f64::from(nearest));
+    let bits = if back.abs() > x.abs() { bits - 1 } else { bits };
+    f32::from_bits(if back == x { bits } else { bits | 1 })
+}
+
+/// As [`to_odd`], of integers alone. Beyond 2^24 the 16-bit types have multiples of 2^17 only, so that
+/// the last 8 bits tell no more than whether there is a rest: one bit, and f32 has the integer.
+#[inline(always)]
+fn int_to_odd(x: i32) -> f32 {
+    let rest = (x & 0xff) + 0xff;
+    let odd = x & !0xff | rest >> 1 & 0x80;
+    let is_exact = x.wrapping_add(1 << 24) as u32 <= 1 << 25;
+    (if is_exact { x } else { odd }) as f32
+}
+
+/// [`to_odd`] of rows of values.
+///
+/// # Safety
+/// By contract of [`Rows`], for values of `from` and f32.
+unsafe fn odd(level: Level, from: DType, rows: Rows) {
+    // SAFETY: by contract.
     unsafe {
         match from {
-            DType::F64 => by_each(level, slice::<f64>(x, n), slice_mut(y, n), to_odd),
-            DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
-                with_int!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| to_odd(x as f64)))
+            DType::F64 => by_row_512(level, rows, to_odd),
+            DType::I32 => by_row_512(level, rows, int_to_odd),
+            DType::U32 => by_row(level, rows, |x: u32| to_odd(f64::from(x))),
+            DType::I64 | DType::U64 => {
+                with_long!(from, S => by_row_512(level, rows, |x: S| to_odd(x as f64)))
             }
             // Exact.
-            _ => plain(level, from, DType::F32, x, y, n),
+            _ => plain(level, from, DType::F32, rows),
         }
     }
 }
 
-/// As [`cast`] of values as they are stored: 16-bit floats take 16 bits. Not for casts between types
-/// that are computed in f32.
+/// As [`cast`] of rows of values as they are stored: 16-bit floats take 16 bits. Not for casts between
+/// types that are computed in f32.
 ///
 /// # Safety
-/// `x` has `n` elements of `from`, `y` takes as many of `to`, and they do not overlap.
-pub(crate) unsafe fn stored(
-    level: Level,
-    from: DType,
-    to: DType,
-    x: *const u8,
-    y: *mut u8,
-    n: usize,
-) {
+/// By contract of [`Rows`], for elements of `from` and `to`.
+pub(crate) unsafe fn stored(level: Level, from: DType, to: DType, rows: Rows) {
     if !from.is_half() && !to.is_half() {
         // SAFETY: by contract.
-        return unsafe { plain(level, from, to, x, y, n) };
+        return unsafe { plain(level, from, to, rows) };
     }
     let mut wide = [0.0f32; PIECE];
     let wide = wide.as_mut_ptr().cast::<u8>();
-    let mut at = 0;
-    while at < n {
-        let count = PIECE.min(n - at);
-        // SAFETY: by contract; the array has a piece.
-        unsafe {
-            let (x, y) = (x.add(at * from.size()), y.add(at * to.size()));
-            if from.is_half() {
-                by_level(level, from, x, wide, count, true);
-                plain(level, DType::F32, to, wide, y, count);
-            } else {
-                odd(level, from, x, wide, count);
-                by_level(level, to, wide, y, count, false);
+    let Rows { x, y, n, rows, pitch } = rows;
+    // As many short rows as make a piece, or parts of a long row.
+    let group = (PIECE / n.max(1)).max(1);
+    for row in (0..rows).step_by(group) {
+        let group = group.min(rows - row);
+        for at in (0..n).step_by(PIECE) {
+            let len = PIECE.min(n - at);
+            let first = |row: usize| {
+                x.wrapping_offset((row as isize * pitch + at as isize) * from.size() as isize)
+            };
+            let y = y.wrapping_add((row * n + at) * to.size());
+            // SAFETY: by contract; the array has a piece.
+            unsafe {
+                if from.is_half() {
+                    for i in 0..group {
+                        let to = wide.wrapping_add(4 * i * len);
+                        by_level(level, from, first(row + i), to, len, true);
+                    }
+                    plain(level, DType::F32, to, Rows::one(wide, y, group * len));
+                } else {
+                    odd(level, from, Rows { x: first(row), y: wide, n: len, rows: group, pitch });
+                    by_level(level, to, wide, y, group * len, false);
+                }
             }
         }
-        at += count;
     }
 }
 
@@ -167,36 +188,42 @@ to_int! { f32, 24: i8 i16 i32 i64 u8 u16 u32 u64 }
 to_int! { f64, 53: i8 i16 i32 i64 u8 u16 u32 u64 }
 
 #[allow(clippy::unnecessary_cast)]
-unsafe fn plain(level: Level, from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
-    // Only AVX-512 converts vectors of 64-bit integers, and has masks for what saturates.
-    // SAFETY: by contract of `cast`.
+unsafe fn plain(level: Level, from: DType, to: DType, rows: Rows) {
+    // Only AVX-512 converts vectors of 64-bit integers, has masks for what saturates, and narrows a
+    // vector by one instruction.
+    // SAFETY: by contract of `stored`.
     unsafe {
         match (to, from) {
             (DType::Bool, _) => {
-                with_wrapping!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S)))
+                with_wrapping!(from, S => by_row_512(level, rows, |x: S| u8::from(x != 0 as S)))
             }
             // Through f64, as core defines it; only 64-bit integers are rounded there.
             (DType::F16 | DType::BF16 | DType::F32, DType::U64 | DType::I64) => {
-                with_long!(from, S => by_each_512(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
+                with_long!(from, S => by_row_512(level, rows, |x: S| x as f64 as f32))
             }
             (DType::F16 | DType::BF16 | DType::F32, _) => {
-                with_compute!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f32))
+                with_compute!(from, S => by_row(level, rows, |x: S| x as f32))
             }
             (DType::F64, DType::U64 | DType::I64) => {
-                with_long!(from, S => by_each_512(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
+                with_long!(from, S => by_row_512(level, rows, |x: S| x as f64))
             }
             (DType::F64, _) => {
-                with_compute!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
+                with_compute!(from, S => by_row(level, rows, |x: S| x as f64))
             }
             // Integers keep their low bits, signed or not; floats saturate at the limits.
             (_, DType::F16 | DType::BF16 | DType::F32) => {
-                with_int!(to, T => by_each_512(level, slice::<f32>(x, n), slice_mut(y, n), |x| x.saturated::<T>()))
+                with_int!(to, T => by_row_512(level, rows, |x: f32| x.saturated::<T>()))
             }
             (_, DType::F64) => {
-                with_int!(to, T => by_each_512(level, slice::<f64>(x, n), slice_mut(y, n), |x| x.saturated::<T>()))
+                with_int!(to, T => by_row_512(level, rows, |x: f64| x.saturated::<T>()))
+            }
+            _ if to.size() < from.size() && from.size() >= 4 => {
+                with_type!(from, S => with_type!(to, T => by_row_512(level, rows, |x: S| x as T);
+                    U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32; _ => unreachable!("a smaller integer"));
+                    U32 | I32 => u32, U64 | I64 => u64; _ => unreachable!("an integer of 32 or 64 bits"))
             }
             _ => {
-                with_int!(from, S => with_bits!(to, T => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as T)))
+                with_int!(from, S => with_bits!(to, T => by_row(level, rows, |x: S| x as T)))
             }
         }
     }
@@ -229,4 +256,32 @@ pub(crate) unsafe fn to_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
 pub(crate) unsafe fn from_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: passed on.
     unsafe { by_level(Level::best(), half, x, y, n, false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{int_to_odd, to_odd};
+    use teeny_core::{bf16, f16};
+
+    #[test]
+    fn integers_are_rounded_once() {
+        let mut x = 1u32;
+        let drawn = (0..20_000).map(|i| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // Of any size, often next to the middle between two numbers.
+            let number = (x as i32) >> (i % 31);
+            if i % 3 == 0 { number & !0xffff | (x & 1) as i32 } else { number }
+        });
+        let limits = (0..32).flat_map(|bit| {
+            let power = 1i32.wrapping_shl(bit);
+            [-1, 0, 1].map(|by: i32| power.wrapping_add(by))
+        });
+        for x in drawn.chain(limits) {
+            for x in [x, x.wrapping_neg()] {
+                let (one, other) = (int_to_odd(x), to_odd(f64::from(x)));
+                assert_eq!(bf16::from_f32(one).to_bits(), bf16::from_f32(other).to_bits(), "{x}");
+                assert_eq!(f16::from_f32(one).to_bits(), f16::from_f32(other).to_bits(), "{x}");
+            }
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::unexpected;
 use crate::simd::{F32s, Level, Work, for_pairs};
 use crate::typed::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use teeny_core::DType;
 use teeny_core::kernel::{Arithmetic, Bitwise, Comparison, OpCode, SignFunction};
 
@@ -48,75 +49,139 @@ unsafe fn pairs<T: Copy, U>(tile: Tile, f: impl Fn(T, T) -> U) {
     }
 }
 
-/// [`each`], compiled for each level except AVX-512.
-pub(crate) fn by_each<T: Copy, U>(level: Level, x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
-    level.run(Each::<T, U, _, false>(x, y, f))
+/// The operand and the result of a unary node over rows: `n` elements in each, the distance from a row
+/// of the operand to its next in elements. The rows of the result follow one another.
+///
+/// Its maker promises that the operand is readable and the result writable there, aligned, and that
+/// they do not overlap.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub x: *const u8,
+    pub y: *mut u8,
+    pub n: usize,
+    pub rows: usize,
+    pub pitch: isize,
 }
 
-/// [`each`], compiled for each level.
-pub(super) fn by_each_512<T: Copy, U>(level: Level, x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
-    level.run(Each::<T, U, _, true>(x, y, f))
+impl Rows {
+    /// One row.
+    pub(crate) fn one(x: *const u8, y: *mut u8, n: usize) -> Rows {
+        Rows { x, y, n, rows: 1, pitch: 0 }
+    }
 }
 
-/// See [`by_each`].
-struct Each<'a, T, U, F, const AVX512: bool>(&'a [T], &'a mut [U], F);
+/// `y[i] = f(x[i])` in each row, compiled for each level except AVX-512.
+///
+/// # Safety
+/// By contract of [`Rows`], for values of `T` and results of `U`.
+pub(super) unsafe fn by_row<T: Copy, U: Copy>(level: Level, rows: Rows, f: impl Fn(T) -> U) {
+    level.run(EachRow::<T, U, _, false>(rows, f, PhantomData))
+}
 
-impl<T: Copy, U, F: Fn(T) -> U, const AVX512: bool> Work for Each<'_, T, U, F, AVX512> {
+/// As [`by_row`], compiled for each level.
+///
+/// # Safety
+/// As [`by_row`].
+pub(super) unsafe fn by_row_512<T: Copy, U: Copy>(level: Level, rows: Rows, f: impl Fn(T) -> U) {
+    level.run(EachRow::<T, U, _, true>(rows, f, PhantomData))
+}
+
+/// Elements of a row from which the rest behind whole vectors costs nothing.
+const LONG_ROW: usize = 256;
+
+/// See [`by_row`].
+struct EachRow<T, U, F, const AVX512: bool>(Rows, F, PhantomData<(T, U)>);
+
+impl<T: Copy, U: Copy, F: Fn(T) -> U, const AVX512: bool> Work for EachRow<T, U, F, AVX512> {
     type Out = ();
     const FOR_AVX512: bool = AVX512;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        each(self.0, self.1, self.2)
+        let EachRow(Rows { x, y, n, rows, pitch }, f, _) = self;
+        let is_byte = size_of::<T>() == 1 && size_of::<U>() == 1;
+        for row in 0..rows {
+            let x = x.cast::<T>().wrapping_offset(row as isize * pitch);
+            let y = y.cast::<U>().wrapping_add(row * n);
+            // SAFETY: by contract of the rows, which the maker was promised for these types.
+            unsafe {
+                // AVX-512 narrows a vector by one instruction: long rows need no pieces.
+                let is_plain = V::LANES == 16 && n >= LONG_ROW;
+                match n {
+                    64.. if is_byte && !is_plain => pieces::<64, T, U>(x, y, n, &f),
+                    32.. if !is_byte && !is_plain => pieces::<32, T, U>(x, y, n, &f),
+                    _ => each(slice::<T>(x.cast(), n), slice_mut::<U>(y.cast(), n), &f),
+                }
+            }
+        }
     }
 }
 
-/// [`pairs`], compiled for each level except AVX-512.
+/// `y[i] = f(x[i])` by pieces of `P <= n` elements, the last of which may overlap the one before: no
+/// loop over numbers for the rest, and the compiler sees all of a piece when it narrows vectors.
+///
+/// # Safety
+/// `x` is readable and `y` writable for `n` values; they do not overlap.
+#[inline(always)]
+unsafe fn pieces<const P: usize, T: Copy, U: Copy>(
+    x: *const T,
+    y: *mut U,
+    n: usize,
+    f: &impl Fn(T) -> U,
+) {
+    let mut at = 0;
+    while at < n {
+        let here = at.min(n - P);
+        let mut results = [const { MaybeUninit::<U>::uninit() }; P];
+        // SAFETY: a piece is inside the `n` values.
+        unsafe {
+            let values = x.add(here).cast::<[T; P]>().read();
+            let mut i = 0;
+            while i < P {
+                results[i].write(f(values[i]));
+                i += 1;
+            }
+            y.add(here).cast::<[MaybeUninit<U>; P]>().write(results);
+        }
+        at += P;
+    }
+}
+
+/// [`pairs`], compiled for each level; for AVX-512 only if the constant says so.
 ///
 /// # Safety
 /// As [`pairs`].
-unsafe fn by_pairs<T: Copy>(level: Level, tile: Tile, f: impl Fn(T, T) -> T) {
-    struct Pairs<T, F>(Tile, F, PhantomData<T>);
-    impl<T: Copy, F: Fn(T, T) -> T> Work for Pairs<T, F> {
+unsafe fn by_pairs<T: Copy, const AVX512: bool>(level: Level, tile: Tile, f: impl Fn(T, T) -> T) {
+    struct Pairs<T, F, const AVX512: bool>(Tile, F, PhantomData<T>);
+    impl<T: Copy, F: Fn(T, T) -> T, const AVX512: bool> Work for Pairs<T, F, AVX512> {
         type Out = ();
-        const FOR_AVX512: bool = false;
+        const FOR_AVX512: bool = AVX512;
         #[inline(always)]
         fn run<V: F32s>(self) {
             // SAFETY: by contract of `by_pairs`.
             unsafe { pairs::<T, T>(self.0, self.1) }
         }
     }
-    level.run(Pairs(tile, f, PhantomData))
+    level.run(Pairs::<T, _, AVX512>(tile, f, PhantomData))
 }
 
-/// A unary node of integers or bools over a tile.
+/// A unary node of integers or bools over rows.
 ///
 /// # Safety
-/// `x` and `y` have `n` values of type `dtype` and do not overlap.
-pub(crate) unsafe fn unary(
-    level: Level,
-    op: OpCode,
-    dtype: DType,
-    x: *const u8,
-    y: *mut u8,
-    n: usize,
-) {
+/// By contract of [`Rows`], for values of type `dtype`.
+pub(crate) unsafe fn unary(level: Level, op: OpCode, dtype: DType, rows: Rows) {
     // SAFETY: by contract.
     unsafe {
         match op {
-            OpCode::Not if dtype == DType::Bool => {
-                by_each(level, slice::<u8>(x, n), slice_mut(y, n), |x| x ^ 1)
-            }
-            OpCode::Not => {
-                with_bits!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::not(x)))
-            }
+            OpCode::Not if dtype == DType::Bool => by_row(level, rows, |x: u8| x ^ 1),
+            OpCode::Not => with_bits!(dtype, T => by_row(level, rows, <T as Int>::not)),
             OpCode::Sign(SignFunction::Neg) => {
-                with_bits!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::neg(x)))
+                with_bits!(dtype, T => by_row(level, rows, <T as Int>::neg))
             }
             OpCode::Sign(SignFunction::Abs) => {
-                with_int!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::abs(x)))
+                with_int!(dtype, T => by_row(level, rows, <T as Int>::abs))
             }
             OpCode::Sign(SignFunction::Sign) => {
-                with_int!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::sign(x)))
+                with_int!(dtype, T => by_row(level, rows, <T as Int>::sign))
             }
             op => unexpected(op, "one integer"),
         }
@@ -162,13 +227,13 @@ pub(crate) unsafe fn arithmetic(level: Level, op: Arithmetic, dtype: DType, tile
                 with_int!(dtype, T => level.run(Extreme::<T>(op, tile, PhantomData)))
             }
             Pow => {
-                with_int!(dtype, T => by_pairs::<T>(level, tile, Int::pow))
+                with_int!(dtype, T => by_pairs::<T, false>(level, tile, Int::pow))
             }
             Rem => {
-                with_int!(dtype, T => by_pairs::<T>(level, tile, Int::rem))
+                with_int!(dtype, T => by_pairs::<T, false>(level, tile, Int::rem))
             }
             FloorDiv => {
-                with_int!(dtype, T => by_pairs::<T>(level, tile, Int::floor_div))
+                with_int!(dtype, T => by_pairs::<T, false>(level, tile, Int::floor_div))
             }
             Div => unexpected(op, "integers"),
         }
@@ -186,8 +251,9 @@ pub(crate) unsafe fn bitwise(level: Level, op: Bitwise, dtype: DType, tile: Tile
             Bitwise::And | Bitwise::Or | Bitwise::Xor | Bitwise::Shl => {
                 wrapping(level, op.into(), dtype, tile)
             }
+            // Only AVX-512 shifts 16 bits by different distances, and 64 bits with their sign.
             Bitwise::Shr => {
-                with_int!(dtype, T => by_pairs::<T>(level, tile, Int::shr))
+                with_int!(dtype, T => by_pairs::<T, true>(level, tile, Int::shr))
             }
         }
     }

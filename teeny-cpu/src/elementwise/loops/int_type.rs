@@ -61,9 +61,13 @@ macro_rules! int {
                 power
             }
             #[inline(always)]
-            fn rem(self, o: Self) -> Self { if o == 0 { 0 } else { ($rem)(self, o) } }
+            fn rem(self, o: Self) -> Self { ($rem)(self, o) }
             #[inline(always)]
-            fn floor_div(self, o: Self) -> Self { if o == 0 { 0 } else { ($div)(self, o) } }
+            fn floor_div(self, o: Self) -> Self {
+                // A choice, not a branch: it leaves loops over vectors.
+                let q = ($div)(self, o);
+                if o == 0 { 0 } else { q }
+            }
             #[inline(always)]
             fn and(self, o: Self) -> Self { self & o }
             #[inline(always)]
@@ -100,7 +104,7 @@ macro_rules! int {
 /// The quotient rounded down, and the remainder, by a division of floats, for which there are vectors.
 /// Exact: a quotient that is not whole differs from a whole number by 1 / |b| at least, more than
 /// a rounding error of `$float`: |a| / |b| times 2^-24 with |a| <= 2^16, or 2^-53 with |a| <= 2^31.
-/// `$b` is neither 0 nor, for 32 bits, -1.
+/// `$b` is neither 0 nor, for 32 bits, -1; of a division by 1 instead of 0 the remainder is right.
 macro_rules! divided {
     ($float:ty, $a:expr, $b:expr) => {{
         let (a, b) = ($a as i32, $b as i32);
@@ -119,19 +123,26 @@ macro_rules! ints {
             $($t, $tu, $signed, $abs, $sign,
                 |a: $t, b: $t| divided!(f32, a, if b == 0 { 1 } else { b }).1 as $t,
                 |a: $t, b: $t| divided!(f32, a, if b == 0 { 1 } else { b }).0 as $t;)*
-            i32, u32, true, i32::wrapping_abs, i32::signum,
+            i32, u32, true, i32::wrapping_abs, |a: i32| a.clamp(-1, 1),
                 |a: i32, b: i32| divided!(f64, a, if b == 0 || b == -1 { 1 } else { b }).1,
                 |a: i32, b: i32| {
                     let q = divided!(f64, a, if b == 0 || b == -1 { 1 } else { b }).0;
                     if b == -1 { a.wrapping_neg() } else { q }
                 };
-            $($s, $v, true, <$s>::wrapping_abs, <$s>::signum,
-                |a: $s, b: $s| { let r = a.wrapping_rem(b); if r != 0 && (r < 0) != (b < 0) { r + b } else { r } },
+            $($s, $v, true, <$s>::wrapping_abs, |a: $s| a.clamp(-1, 1),
                 |a: $s, b: $s| {
+                    let b = if b == 0 { 1 } else { b };
+                    let r = a.wrapping_rem(b);
+                    if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+                },
+                |a: $s, b: $s| {
+                    let b = if b == 0 { 1 } else { b };
                     let (q, r) = (a.wrapping_div(b), a.wrapping_rem(b));
                     if r != 0 && (r < 0) != (b < 0) { q - 1 } else { q }
                 };)*
-            $($u, $u, false, |a: $u| a, |a: $u| (a != 0) as $u, |a: $u, b: $u| a % b, |a: $u, b: $u| a / b;)*
+            $($u, $u, false, |a: $u| a, |a: $u| (a != 0) as $u,
+                |a: $u, b: $u| a % if b == 0 { 1 } else { b },
+                |a: $u, b: $u| a / if b == 0 { 1 } else { b };)*
         }
     };
 }
@@ -141,8 +152,8 @@ mod impls {
     use super::Int;
     ints! {
         small {
-            i8, u8, true, i8::wrapping_abs, i8::signum;
-            i16, u16, true, i16::wrapping_abs, i16::signum;
+            i8, u8, true, i8::wrapping_abs, |a: i8| a.clamp(-1, 1);
+            i16, u16, true, i16::wrapping_abs, |a: i16| a.clamp(-1, 1);
             u8, u8, false, |a: u8| a, |a: u8| (a != 0) as u8;
             u16, u16, false, |a: u16| a, |a: u16| (a != 0) as u16;
         }
