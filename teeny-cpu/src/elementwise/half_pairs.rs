@@ -299,6 +299,66 @@ pub(super) mod convert {
         }
     }
 
+    /// The first `n <= LANES` elements at `p`; the other lanes are 0.
+    ///
+    /// # Safety
+    /// They are readable.
+    #[inline(always)]
+    pub(in crate::elementwise) unsafe fn load<V: F32s, H: Half>(p: *const u16, n: usize) -> V {
+        // SAFETY: by contract; a part goes through an array of the widest vector.
+        unsafe {
+            if n == V::LANES {
+                return V::load_half::<H>(p);
+            }
+            let mut part = [0u16; 16];
+            copy_part(p, part.as_mut_ptr(), n);
+            V::load_half::<H>(part.as_ptr())
+        }
+    }
+
+    /// Rounds the first `n <= LANES` lanes and writes them at `p`.
+    ///
+    /// # Safety
+    /// `n` elements are writable.
+    #[inline(always)]
+    pub(in crate::elementwise) unsafe fn store<V: F32s, H: Half>(x: V, p: *mut u16, n: usize) {
+        // SAFETY: as above.
+        unsafe {
+            if n == V::LANES {
+                return x.store_half::<H>(p);
+            }
+            let mut part = [0u16; 16];
+            x.store_half::<H>(part.as_mut_ptr());
+            copy_part(part.as_ptr(), p, n);
+        }
+    }
+
+    /// Copies `n < 16` elements by two moves, which may overlap.
+    ///
+    /// # Safety
+    /// They are readable and writable, and do not overlap.
+    #[inline(never)]
+    unsafe fn copy_part(from: *const u16, to: *mut u16, n: usize) {
+        macro_rules! by {
+            ($size:literal) => {{
+                let last = n - $size;
+                let ends = [from, from.add(last)].map(|p| p.cast::<[u16; $size]>().read());
+                to.cast::<[u16; $size]>().write(ends[0]);
+                to.add(last).cast::<[u16; $size]>().write(ends[1]);
+            }};
+        }
+        // SAFETY: by contract.
+        unsafe {
+            match n {
+                8.. => by!(8),
+                4.. => by!(4),
+                2.. => by!(2),
+                1 => to.write(*from),
+                _ => {}
+            }
+        }
+    }
+
     /// `to[i] = from[i]`, rounded.
     ///
     /// # Safety

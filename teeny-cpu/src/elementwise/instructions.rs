@@ -1,11 +1,11 @@
 //! The instructions of an accumulator machine (`registers`), made of the steps of a group.
 //!
 //! A value that only the next step reads stays in the accumulator; every other one has memory. 16-bit
-//! operands are widened into buffers of eight vectors, each once however often it is read, and results
-//! are rounded from one:
+//! operands are widened into the accumulator if one step begins with them, otherwise into buffers of
+//! eight vectors, each once however often it is read. Results are rounded from the accumulator:
 //!
 //! ```text
-//!   widen x ─► buffer 1 ─ load buffer 1 ─ mul 0.1 ─ choose by buffer 1 ─ store buffer 0 ─► narrow y
+//!   widen x ─► buffer 0 ─ load buffer 0 ─ mul 0.1 ─ choose by buffer 0 ─ store y in 16 bits
 //! ```
 //! Knows no vector.
 
@@ -21,8 +21,8 @@ const MAX_INSTRUCTIONS: usize = 48;
 /// row has one for each of as many rows as there are vectors.
 const MAX_NUMBERS: usize = 28;
 const MAX_COLUMNS: usize = MAX_NUMBERS / VECTORS;
-/// The most buffers: of 16-bit results, and of one operand each.
-pub(super) const MAX_BUFFERS: usize = 6;
+/// The most buffers, of one 16-bit operand each.
+pub(super) const MAX_BUFFERS: usize = 5;
 /// Bytes of the widest vector, and from a vector to the next in buffers and among numbers.
 pub(super) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
@@ -68,9 +68,11 @@ pub(super) enum Code {
     /// The elements of 16 bits at the operand, as f32 in the next one; without the accumulator.
     WidenBf16,
     WidenF16,
-    /// The f32 in the next operand, rounded to elements of 16 bits.
-    NarrowBf16,
-    NarrowF16,
+    /// As `Load` and `Store` of elements of 16 bits.
+    LoadBf16,
+    LoadF16,
+    StoreBf16,
+    StoreF16,
 }
 
 /// Whether a loop is an instruction.
@@ -173,8 +175,8 @@ pub(super) struct Machine<'a> {
     columns: [Option<Column>; MAX_COLUMNS],
     pub size: usize,
     buffers: *mut u8,
-    /// The first elements and pitches of the operands in all buffers but the first.
-    widened: [(*mut u8, isize); MAX_BUFFERS - 1],
+    /// The first elements and pitches of the operands in the buffers.
+    widened: [(*mut u8, isize); MAX_BUFFERS],
     num_widened: usize,
 }
 
@@ -217,12 +219,12 @@ impl<'a> Machine<'a> {
             num_numbers: 0,
             columns: [None; MAX_COLUMNS],
             size: if steps[0].wide { 8 } else { 4 },
-            widened: [(std::ptr::null_mut(), 0); MAX_BUFFERS - 1],
+            widened: [(std::ptr::null_mut(), 0); MAX_BUFFERS],
             num_widened: 0,
         };
         let mut before = None;
         for (k, step) in steps.iter().enumerate() {
-            if !machine.step(step, before, is_kept(steps, k)) {
+            if !machine.step(steps, step, before, is_kept(steps, k)) {
                 return None;
             }
             before = Some(step.to);
@@ -255,11 +257,11 @@ impl<'a> Machine<'a> {
         };
         let known = &self.widened[..self.num_widened];
         if let Some(k) = known.iter().position(|&same| same == (p, pitch)) {
-            return Some(self.buffer(k + 1));
+            return Some(self.buffer(k));
         }
         *self.widened.get_mut(self.num_widened)? = (p, pitch);
-        self.num_widened += 1;
         let to = self.buffer(self.num_widened);
+        self.num_widened += 1;
         (self.add(code, Some(place)) && self.add(Code::Operand, Some(to))).then_some(to)
     }
 
@@ -310,21 +312,35 @@ impl<'a> Machine<'a> {
     }
 
     /// The instructions of a step; `before` is the place of the value in the accumulator.
-    fn step(&mut self, step: &Step, before: Option<Place>, is_kept: bool) -> bool {
+    fn step(&mut self, steps: &[Step], step: &Step, before: Option<Place>, is_kept: bool) -> bool {
         let Some((code, back)) = code_of(step.body) else { return false };
         let holds = |place| before.is_some_and(|before| is_same(before, place));
+        let operands = step.body.operands();
         let mut from = step.from;
-        for place in from.iter_mut().take(step.body.operands()).filter(|&&mut place| !holds(place))
-        {
+        // The only reader of an operand of 16 bits may load it.
+        let loads = operands <= 2 && !from[..operands].iter().any(|&place| holds(place));
+        let load = match from[0] {
+            Place::Rows(_, _, format) if format != Format::Own && loads => {
+                let all = steps.iter().flat_map(|step| &step.from[..step.body.operands()]);
+                match (all.filter(|&&place| is_same(place, from[0])).count(), format) {
+                    (1, Format::Bf16) => Code::LoadBf16,
+                    (1, _) => Code::LoadF16,
+                    _ => Code::Load,
+                }
+            }
+            _ => Code::Load,
+        };
+        let first = usize::from(load != Code::Load);
+        for place in from[..operands].iter_mut().skip(first).filter(|&&mut place| !holds(place)) {
             let Some(read) = self.operand(*place) else { return false };
             *place = read;
         }
         let [a, b, c, d] = from;
-        let made = match step.body.operands() {
-            1 => (holds(a) || self.add(Code::Load, Some(a))) && self.add(code, None),
+        let made = match operands {
+            1 => (holds(a) || self.add(load, Some(a))) && self.add(code, None),
             2 if holds(a) => self.add(code, Some(b)),
             2 if holds(b) => self.add(back, Some(a)),
-            2 => self.add(Code::Load, Some(a)) && self.add(code, Some(b)),
+            2 => self.add(load, Some(a)) && self.add(code, Some(b)),
             _ => {
                 (holds(d) || self.add(Code::Load, Some(d)))
                     && self.add(code, Some(a))
@@ -337,14 +353,11 @@ impl<'a> Machine<'a> {
             if (p as usize).is_multiple_of(VECTOR)
                 && pitch.unsigned_abs().wrapping_mul(self.size).is_multiple_of(VECTOR));
         let store = if step.stream && aligned { Code::Stream } else { Code::Store };
-        let narrow = match step.to {
-            Place::Rows(_, _, Format::Bf16) => Code::NarrowBf16,
-            Place::Rows(_, _, Format::F16) => Code::NarrowF16,
-            _ => return made && (!is_kept || self.add(store, Some(step.to))),
+        let (store, is_kept) = match step.to {
+            Place::Rows(_, _, Format::Bf16) => (Code::StoreBf16, true),
+            Place::Rows(_, _, Format::F16) => (Code::StoreF16, true),
+            _ => (store, is_kept),
         };
-        let buffer = Some(self.buffer(0));
-        made && self.add(Code::Store, buffer)
-            && self.add(narrow, Some(step.to))
-            && self.add(Code::Operand, buffer)
+        made && (!is_kept || self.add(store, Some(step.to)))
     }
 }

@@ -234,27 +234,35 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 }
             }};
         }
-        // 16-bit elements at p and f32 in a buffer, one way or the other.
-        macro_rules! convert {
-            ($convert:ident, $half:ty) => {{
+        // From one vector of 16-bit elements to the next.
+        let half_step = if DOWN { step } else { bytes / 2 };
+        macro_rules! half {
+            ($j:expr) => {
+                p.wrapping_add(half_step.wrapping_mul($j)).cast::<u16>()
+            };
+        }
+        // Elements of a vector.
+        let len = if DOWN || N == 1 { count } else { V::LANES };
+        macro_rules! load_half {
+            ($half:ty) => {
+                each!(|J| acc[J] = T::from_f32s::<V>(convert::load::<V, $half>(half!(J), len)))
+            };
+        }
+        macro_rules! store_half {
+            ($half:ty) => {
+                each!(|J| convert::store::<V, $half>(T::to_f32s::<V>(acc[J]), half!(J), len))
+            };
+        }
+        // 16-bit elements at p as f32 in a buffer.
+        macro_rules! widen {
+            ($half:ty) => {{
                 let Some(buffer) = rest.next() else { return };
-                let (runs, n) = match N {
-                    1 => (1, count),
-                    _ if DOWN => (N, count),
-                    _ => (1, N * V::LANES),
-                };
-                for j in 0..runs {
-                    let half = p.wrapping_add(step.wrapping_mul(j));
-                    let buffer = buffer.first.wrapping_add(VECTOR * j).cast::<f32>();
-                    convert!(@ $convert, $half, half, buffer, n)
-                }
+                let next = if DOWN { VECTOR } else { bytes };
+                each!(|J| {
+                    let to = buffer.first.wrapping_add(next * J).cast::<f32>();
+                    convert::load::<V, $half>(half!(J), len).store(to);
+                })
             }};
-            (@ widen, $half:ty, $p:expr, $buffer:expr, $n:expr) => {
-                convert::widen::<V, $half>($p.cast(), $buffer, $n)
-            };
-            (@ narrow, $half:ty, $p:expr, $buffer:expr, $n:expr) => {
-                convert::narrow::<V, $half>($buffer, $p.cast(), $n)
-            };
         }
         // SAFETY: by contract; a part of a vector is read and written as such.
         unsafe {
@@ -297,10 +305,14 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 Code::SelectEq => choose!(Eq),
                 Code::SelectNe => choose!(Ne),
                 Code::Operand => {}
-                Code::WidenBf16 => convert!(widen, bf16),
-                Code::WidenF16 => convert!(widen, f16),
-                Code::NarrowBf16 => convert!(narrow, bf16),
-                Code::NarrowF16 => convert!(narrow, f16),
+                // Only groups of f32 have elements of 16 bits.
+                _ if size_of::<T>() != size_of::<f32>() => {}
+                Code::LoadBf16 => load_half!(bf16),
+                Code::LoadF16 => load_half!(f16),
+                Code::WidenBf16 => widen!(bf16),
+                Code::WidenF16 => widen!(f16),
+                Code::StoreBf16 => store_half!(bf16),
+                Code::StoreF16 => store_half!(f16),
             }
         }
     }

@@ -46,6 +46,10 @@ pub(crate) trait Real: Copy + Default + PartialEq + std::fmt::Debug + 'static {
     fn from_bytes(bytes: [u8; 8]) -> Self;
     /// The bytes, then zeros.
     fn to_bytes(self) -> [u8; 8];
+    /// A vector from one of f32: its lower half, if this type has fewer lanes.
+    fn from_f32s<V: F32s>(x: V) -> Self::Vector<V>;
+    /// The reverse of `from_f32s`, rounded.
+    fn to_f32s<V: F32s>(x: Self::Vector<V>) -> V;
     /// `F` of a vector.
     fn unary<F: Unary, V: F32s>(x: Self::Vector<V>) -> Self::Vector<V>;
     /// `F` of two vectors.
@@ -55,7 +59,8 @@ pub(crate) trait Real: Copy + Default + PartialEq + std::fmt::Debug + 'static {
 }
 
 macro_rules! real {
-    ($($T:ty, $bytes:literal, $eval:ident, |$V:ident| $vector:ty;)*) => {$(
+    ($($T:ty, $bytes:literal, $eval:ident, |$V:ident| $vector:ty,
+        |$x:ident| $from:expr, $to:expr;)*) => {$(
         impl Real for $T {
             type Vector<$V: F32s> = $vector;
             #[inline(always)]
@@ -69,6 +74,14 @@ macro_rules! real {
                 let mut bytes = [0; 8];
                 bytes[..$bytes].copy_from_slice(&self.to_ne_bytes());
                 bytes
+            }
+            #[inline(always)]
+            fn from_f32s<$V: F32s>($x: $V) -> $vector {
+                $from
+            }
+            #[inline(always)]
+            fn to_f32s<$V: F32s>($x: $vector) -> $V {
+                $to
             }
             #[inline(always)]
             fn unary<F: Unary, $V: F32s>(x: $vector) -> $vector {
@@ -86,7 +99,10 @@ macro_rules! real {
     )*};
 }
 
-real! { f32, 4, eval, |V| V; f64, 8, eval64, |V| V::F64s; }
+real! {
+    f32, 4, eval, |V| V, |x| x, x;
+    f64, 8, eval64, |V| V::F64s, |x| x.widen().0, V::narrow(x, x);
+}
 
 /// An operand of a loop: as many values as the output, or one for all of them.
 #[derive(Clone, Copy)]
