@@ -5,6 +5,7 @@ use super::int::{Rows, by_row, by_row_512};
 use crate::elementwise::half_pairs::convert::Convert;
 use crate::simd::Level;
 use crate::typed::{with_bits, with_compute, with_int, with_long, with_type, with_wrapping};
+use std::mem::MaybeUninit;
 use teeny_core::DType;
 
 /// Converts `n` values from the compute dtype of `from` to that of `to`, with the rounding that a
@@ -73,6 +74,54 @@ fn int_to_odd(x: i32) -> f32 {
     (if is_exact { x } else { odd }) as f32
 }
 
+/// [`to_odd`] of an integer, which f64 rounds if it has 64 bits.
+#[inline(always)]
+fn long_to_odd<S: As<f64>>(x: S) -> f32 {
+    to_odd(x.cast())
+}
+
+/// The bits of the nearest bf16.
+#[inline(always)]
+fn int_to_bf16(x: i32) -> u16 {
+    let bits = int_to_odd(x).to_bits();
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// `x as f32`, through f64.
+#[inline(always)]
+fn long_to_f32<S: As<f64>>(x: S) -> f32 {
+    x.cast() as f32
+}
+
+/// Whether `x` is not zero.
+#[inline(always)]
+fn to_bool<S: Default + PartialEq>(x: S) -> u8 {
+    u8::from(x != S::default())
+}
+
+/// `self as T`, as functions that are always inlined. A closure may be compiled once, for the baseline,
+/// and be called for each number.
+trait As<T>: Copy {
+    fn cast(self) -> T;
+}
+
+macro_rules! conversions {
+    ($($T:ty)*: $S:tt) => {
+        $(conversions!(@ $T: $S);)*
+    };
+    (@ $T:ty: [$($S:ty)*]) => {$(
+        impl As<$T> for $S {
+            #[inline(always)]
+            fn cast(self) -> $T {
+                self as $T
+            }
+        }
+    )*};
+}
+
+conversions! { u8 u16 u32 u64: [i8 i16 i32 i64 u8 u16 u32 u64] }
+conversions! { f32 f64: [i8 i16 i32 i64 u8 u16 u32 u64 f32 f64] }
+
 /// [`to_odd`] of rows of values.
 ///
 /// # Safety
@@ -83,9 +132,9 @@ unsafe fn odd(level: Level, from: DType, rows: Rows) {
         match from {
             DType::F64 => by_row_512(level, rows, to_odd),
             DType::I32 => by_row_512(level, rows, int_to_odd),
-            DType::U32 => by_row(level, rows, |x: u32| to_odd(f64::from(x))),
+            DType::U32 => by_row(level, rows, long_to_odd::<u32>),
             DType::I64 | DType::U64 => {
-                with_long!(from, S => by_row_512(level, rows, |x: S| to_odd(x as f64)))
+                with_long!(from, S => by_row_512(level, rows, long_to_odd::<S>))
             }
             // Exact.
             _ => plain(level, from, DType::F32, rows),
@@ -103,7 +152,11 @@ pub(crate) unsafe fn stored(level: Level, from: DType, to: DType, rows: Rows) {
         // SAFETY: by contract.
         return unsafe { plain(level, from, to, rows) };
     }
-    let mut wide = [0.0f32; PIECE];
+    if (from, to) == (DType::I32, DType::BF16) {
+        // SAFETY: by contract.
+        return unsafe { by_row_512(level, rows, int_to_bf16) };
+    }
+    let mut wide = MaybeUninit::<Wide>::uninit();
     let wide = wide.as_mut_ptr().cast::<u8>();
     let Rows { x, y, n, rows, pitch } = rows;
     // As many short rows as make a piece, or parts of a long row.
@@ -195,35 +248,35 @@ unsafe fn plain(level: Level, from: DType, to: DType, rows: Rows) {
     unsafe {
         match (to, from) {
             (DType::Bool, _) => {
-                with_wrapping!(from, S => by_row_512(level, rows, |x: S| u8::from(x != 0 as S)))
+                with_wrapping!(from, S => by_row_512(level, rows, to_bool::<S>))
             }
             // Through f64, as core defines it; only 64-bit integers are rounded there.
             (DType::F16 | DType::BF16 | DType::F32, DType::U64 | DType::I64) => {
-                with_long!(from, S => by_row_512(level, rows, |x: S| x as f64 as f32))
+                with_long!(from, S => by_row_512(level, rows, long_to_f32::<S>))
             }
             (DType::F16 | DType::BF16 | DType::F32, _) => {
-                with_compute!(from, S => by_row(level, rows, |x: S| x as f32))
+                with_compute!(from, S => by_row(level, rows, <S as As<f32>>::cast))
             }
             (DType::F64, DType::U64 | DType::I64) => {
-                with_long!(from, S => by_row_512(level, rows, |x: S| x as f64))
+                with_long!(from, S => by_row_512(level, rows, <S as As<f64>>::cast))
             }
             (DType::F64, _) => {
-                with_compute!(from, S => by_row(level, rows, |x: S| x as f64))
+                with_compute!(from, S => by_row(level, rows, <S as As<f64>>::cast))
             }
             // Integers keep their low bits, signed or not; floats saturate at the limits.
             (_, DType::F16 | DType::BF16 | DType::F32) => {
-                with_int!(to, T => by_row_512(level, rows, |x: f32| x.saturated::<T>()))
+                with_int!(to, T => by_row_512(level, rows, f32::saturated::<T>))
             }
             (_, DType::F64) => {
-                with_int!(to, T => by_row_512(level, rows, |x: f64| x.saturated::<T>()))
+                with_int!(to, T => by_row_512(level, rows, f64::saturated::<T>))
             }
             _ if to.size() < from.size() && from.size() >= 4 => {
-                with_type!(from, S => with_type!(to, T => by_row_512(level, rows, |x: S| x as T);
+                with_type!(from, S => with_type!(to, T => by_row_512(level, rows, <S as As<T>>::cast);
                     U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32; _ => unreachable!("a smaller integer"));
                     U32 | I32 => u32, U64 | I64 => u64; _ => unreachable!("an integer of 32 or 64 bits"))
             }
             _ => {
-                with_int!(from, S => with_bits!(to, T => by_row(level, rows, |x: S| x as T)))
+                with_int!(from, S => with_bits!(to, T => by_row(level, rows, <S as As<T>>::cast)))
             }
         }
     }
@@ -231,6 +284,10 @@ unsafe fn plain(level: Level, from: DType, to: DType, rows: Rows) {
 
 /// Elements that are rounded at a time.
 const PIECE: usize = 512;
+
+/// Memory for a piece, whose vectors are whole cache lines. Read only where it has been written.
+#[repr(align(64))]
+struct Wide(#[allow(dead_code)] [f32; PIECE]);
 
 /// Converts to f32 if `widen`, otherwise from f32.
 ///
@@ -260,7 +317,7 @@ pub(crate) unsafe fn from_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{int_to_odd, to_odd};
+    use super::{int_to_bf16, int_to_odd, to_odd};
     use teeny_core::{bf16, f16};
 
     #[test]
@@ -280,6 +337,7 @@ mod tests {
             for x in [x, x.wrapping_neg()] {
                 let (one, other) = (int_to_odd(x), to_odd(f64::from(x)));
                 assert_eq!(bf16::from_f32(one).to_bits(), bf16::from_f32(other).to_bits(), "{x}");
+                assert_eq!(int_to_bf16(x), bf16::from_f32(other).to_bits(), "{x}");
                 assert_eq!(f16::from_f32(one).to_bits(), f16::from_f32(other).to_bits(), "{x}");
             }
         }

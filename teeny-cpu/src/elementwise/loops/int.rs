@@ -70,11 +70,12 @@ impl Rows {
     }
 }
 
-/// `y[i] = f(x[i])` in each row, compiled for each level except AVX-512.
+/// `y[i] = f(x[i])` in each row, compiled for each level except AVX-512. `f` is a function that is always
+/// inlined, no closure; no reference to it, either, is passed on: a call by reference is not inlined.
 ///
 /// # Safety
 /// By contract of [`Rows`], for values of `T` and results of `U`.
-pub(super) unsafe fn by_row<T: Copy, U: Copy>(level: Level, rows: Rows, f: impl Fn(T) -> U) {
+pub(super) unsafe fn by_row<T: Copy, U: Copy>(level: Level, rows: Rows, f: impl Fn(T) -> U + Copy) {
     level.run(EachRow::<T, U, _, false>(rows, f, PhantomData))
 }
 
@@ -82,7 +83,11 @@ pub(super) unsafe fn by_row<T: Copy, U: Copy>(level: Level, rows: Rows, f: impl 
 ///
 /// # Safety
 /// As [`by_row`].
-pub(super) unsafe fn by_row_512<T: Copy, U: Copy>(level: Level, rows: Rows, f: impl Fn(T) -> U) {
+pub(super) unsafe fn by_row_512<T: Copy, U: Copy>(
+    level: Level,
+    rows: Rows,
+    f: impl Fn(T) -> U + Copy,
+) {
     level.run(EachRow::<T, U, _, true>(rows, f, PhantomData))
 }
 
@@ -92,7 +97,7 @@ const LONG_ROW: usize = 256;
 /// See [`by_row`].
 struct EachRow<T, U, F, const AVX512: bool>(Rows, F, PhantomData<(T, U)>);
 
-impl<T: Copy, U: Copy, F: Fn(T) -> U, const AVX512: bool> Work for EachRow<T, U, F, AVX512> {
+impl<T: Copy, U: Copy, F: Fn(T) -> U + Copy, const AVX512: bool> Work for EachRow<T, U, F, AVX512> {
     type Out = ();
     const FOR_AVX512: bool = AVX512;
     #[inline(always)]
@@ -107,9 +112,9 @@ impl<T: Copy, U: Copy, F: Fn(T) -> U, const AVX512: bool> Work for EachRow<T, U,
                 // AVX-512 narrows a vector by one instruction: long rows need no pieces.
                 let is_plain = V::LANES == 16 && n >= LONG_ROW;
                 match n {
-                    64.. if is_byte && !is_plain => pieces::<64, T, U>(x, y, n, &f),
-                    32.. if !is_byte && !is_plain => pieces::<32, T, U>(x, y, n, &f),
-                    _ => each(slice::<T>(x.cast(), n), slice_mut::<U>(y.cast(), n), &f),
+                    64.. if is_byte && !is_plain => pieces::<64, T, U>(x, y, n, f),
+                    32.. if !is_byte && !is_plain => pieces::<32, T, U>(x, y, n, f),
+                    _ => each(slice::<T>(x.cast(), n), slice_mut::<U>(y.cast(), n), f),
                 }
             }
         }
@@ -126,7 +131,7 @@ unsafe fn pieces<const P: usize, T: Copy, U: Copy>(
     x: *const T,
     y: *mut U,
     n: usize,
-    f: &impl Fn(T) -> U,
+    f: impl Fn(T) -> U,
 ) {
     let mut at = 0;
     while at < n {
@@ -164,6 +169,11 @@ unsafe fn by_pairs<T: Copy, const AVX512: bool>(level: Level, tile: Tile, f: imp
     level.run(Pairs::<T, _, AVX512>(tile, f, PhantomData))
 }
 
+#[inline(always)]
+fn not_bool(x: u8) -> u8 {
+    x ^ 1
+}
+
 /// A unary node of integers or bools over rows.
 ///
 /// # Safety
@@ -172,7 +182,7 @@ pub(crate) unsafe fn unary(level: Level, op: OpCode, dtype: DType, rows: Rows) {
     // SAFETY: by contract.
     unsafe {
         match op {
-            OpCode::Not if dtype == DType::Bool => by_row(level, rows, |x: u8| x ^ 1),
+            OpCode::Not if dtype == DType::Bool => by_row(level, rows, not_bool),
             OpCode::Not => with_bits!(dtype, T => by_row(level, rows, <T as Int>::not)),
             OpCode::Sign(SignFunction::Neg) => {
                 with_bits!(dtype, T => by_row(level, rows, <T as Int>::neg))
@@ -282,8 +292,8 @@ pub(crate) unsafe fn compare(level: Level, op: Comparison, dtype: DType, tile: T
     }
 }
 
-/// Makes a loop over the rows of a tile, compiled for each level except AVX-512, with one body for each of
-/// its few operations.
+/// Makes a loop over the rows of a tile, compiled for AVX-512 only if it narrows vectors, with one body for
+/// each of its few operations.
 macro_rules! pair_loops {
     ($($(#[$doc:meta])* $name:ident<T: $bound:path> -> $y:ty { $($class:ident($op:path) => $f:expr),* })*) => {$(
         $(#[$doc])*
@@ -291,7 +301,8 @@ macro_rules! pair_loops {
 
         impl<T: Copy + $bound> Work for $name<T> {
             type Out = ();
-            const FOR_AVX512: bool = false;
+            // Results that are smaller than the operands: as for conversions.
+            const FOR_AVX512: bool = size_of::<$y>() < size_of::<T>() && size_of::<T>() >= 4;
             #[inline(always)]
             fn run<V: F32s>(self) {
                 match self.0 {
