@@ -1,14 +1,14 @@
 //! Rows copied in reverse: the last axis of a flip.
 //!
-//! The naive form is `to[i] = from[-i]`, of which the compiler's loop leaves much of a short row to a
-//! loop over elements. Here pieces of one vector are reversed in registers. Knows no view: `copy`
+//! The naive form is `to[i] = from[-i]`, of which the compiler's loop leaves much of a short row to
+//! a loop over elements. Here pieces of one vector are reversed in registers. Knows no view: `copy`
 //! finds the rows.
 
 use crate::simd::{F32s, Work};
 
-/// Copies `height` rows of `len` elements in reverse; `from` is the last element of the first row in
-/// memory. Steps are those from a row to the next, in elements. Its maker promises the elements, and
-/// that both sides do not overlap.
+/// Copies `height` rows of `len` elements in reverse; `from` is the last element of the first row
+/// in memory. Steps are those from a row to the next, in elements. Its maker promises the elements,
+/// and that both sides do not overlap.
 pub(crate) struct Reverse<T> {
     pub from: *const T,
     pub to: *mut T,

@@ -3,8 +3,8 @@
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
-//! inside a `Work` are vectorised at the same level, so integers need no vectors of their own. Loops
-//! of integers are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
+//! inside a `Work` are vectorised at the same level, so integers need no vectors of their own.
+//! Loops of integers are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
 //! compiled in every user's build. Independent of tensors. Next: `vecmath` for the functions.
 
 #[cfg(target_arch = "x86_64")]
@@ -160,8 +160,8 @@ fn detect() -> Level {
 pub trait Work {
     /// The type of the loop's result.
     type Out;
-    /// Whether the loop is compiled for AVX-512 too. Most plain loops of integers and bools are not: with
-    /// AVX2 they are as fast as the memory that they read.
+    /// Whether the loop is compiled for AVX-512 too. Most plain loops of integers and bools are
+    /// not: with AVX2 they are as fast as the memory that they read.
     const FOR_AVX512: bool = true;
     /// The loop.
     fn run<V: F32s>(self) -> Self::Out;

@@ -54,8 +54,8 @@ pub(crate) unsafe fn cast(
     }
 }
 
-/// `x` as f32, such that a second rounding, to a 16-bit type, gives what one rounding would: an inexact
-/// value is truncated and its last bit set ("round to odd", Boldo and Melquiond 2008).
+/// `x` as f32, such that a second rounding, to a 16-bit type, gives what one rounding would: an
+/// inexact value is truncated and its last bit set ("round to odd", Boldo and Melquiond 2008).
 #[inline(always)]
 fn to_odd(x: f64) -> f32 {
     let nearest = x as f32;
@@ -64,8 +64,9 @@ fn to_odd(x: f64) -> f32 {
     f32::from_bits(if back == x { bits } else { bits | 1 })
 }
 
-/// As [`to_odd`], of integers alone. Beyond 2^24 the 16-bit types have multiples of 2^17 only, so that
-/// the last 8 bits tell no more than whether there is a rest: one bit, and f32 has the integer.
+/// As [`to_odd`], of integers alone. Beyond 2^24 the 16-bit types have multiples of 2^17 only, so
+/// that the last 8 bits tell no more than whether there is a rest: one bit, and f32 has the
+/// integer.
 #[inline(always)]
 fn int_to_odd(x: i32) -> f32 {
     let rest = (x & 0xff) + 0xff;
@@ -99,8 +100,8 @@ fn to_bool<S: Default + PartialEq>(x: S) -> u8 {
     u8::from(x != S::default())
 }
 
-/// `self as T`, as functions that are always inlined. A closure may be compiled once, for the baseline,
-/// and be called for each number.
+/// `self as T`, as functions that are always inlined. A closure may be compiled once, for the
+/// baseline, and be called for each number.
 trait As<T>: Copy {
     fn cast(self) -> T;
 }
@@ -142,8 +143,8 @@ unsafe fn odd(level: Level, from: DType, rows: Rows) {
     }
 }
 
-/// As [`cast`] of rows of values as they are stored: 16-bit floats take 16 bits. Not for casts between
-/// types that are computed in f32.
+/// As [`cast`] of rows of values as they are stored: 16-bit floats take 16 bits. Not for casts
+/// between types that are computed in f32.
 ///
 /// # Safety
 /// By contract of [`Rows`], for elements of `from` and `to`.

@@ -49,8 +49,8 @@ unsafe fn pairs<T: Copy, U>(tile: Tile, f: impl Fn(T, T) -> U) {
     }
 }
 
-/// The operand and the result of a unary node over rows: `n` elements in each, the distance from a row
-/// of the operand to its next in elements. The rows of the result follow one another.
+/// The operand and the result of a unary node over rows: `n` elements in each, the distance from a
+/// row of the operand to its next in elements. The rows of the result follow one another.
 ///
 /// Its maker promises that the operand is readable and the result writable there, aligned, and that
 /// they do not overlap.
@@ -70,8 +70,9 @@ impl Rows {
     }
 }
 
-/// `y[i] = f(x[i])` in each row, compiled for each level except AVX-512. `f` is a function that is always
-/// inlined, no closure; no reference to it, either, is passed on: a call by reference is not inlined.
+/// `y[i] = f(x[i])` in each row, compiled for each level except AVX-512. `f` is a function that is
+/// always inlined, no closure; no reference to it, either, is passed on: a call by reference is not
+/// inlined.
 ///
 /// # Safety
 /// By contract of [`Rows`], for values of `T` and results of `U`.
@@ -121,8 +122,8 @@ impl<T: Copy, U: Copy, F: Fn(T) -> U + Copy, const AVX512: bool> Work for EachRo
     }
 }
 
-/// `y[i] = f(x[i])` by pieces of `P <= n` elements, the last of which may overlap the one before: no
-/// loop over numbers for the rest, and the compiler sees all of a piece when it narrows vectors.
+/// `y[i] = f(x[i])` by pieces of `P <= n` elements, the last of which may overlap the one before:
+/// no loop over numbers for the rest, and the compiler sees all of a piece when it narrows vectors.
 ///
 /// # Safety
 /// `x` is readable and `y` writable for `n` values; they do not overlap.
@@ -202,8 +203,8 @@ pub(crate) unsafe fn unary(level: Level, op: OpCode, dtype: DType, rows: Rows) {
 /// a row of an operand to its next, in elements. The rows of the result follow one another. With
 /// `by_number`, each row of `b` is one number, at any alignment.
 ///
-/// Its maker promises that operands are readable and the result writable there, aligned, and that the
-/// result overlaps no operand.
+/// Its maker promises that operands are readable and the result writable there, aligned, and that
+/// the result overlaps no operand.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
     pub a: *const u8,
@@ -292,8 +293,8 @@ pub(crate) unsafe fn compare(level: Level, op: Comparison, dtype: DType, tile: T
     }
 }
 
-/// Makes a loop over the rows of a tile, compiled for AVX-512 only if it narrows vectors, with one body for
-/// each of its few operations.
+/// Makes a loop over the rows of a tile, compiled for AVX-512 only if it narrows vectors, with one
+/// body for each of its few operations.
 macro_rules! pair_loops {
     ($($(#[$doc:meta])* $name:ident<T: $bound:path> -> $y:ty { $($class:ident($op:path) => $f:expr),* })*) => {$(
         $(#[$doc])*

@@ -101,15 +101,16 @@ macro_rules! int {
     )*};
 }
 
-/// The quotient rounded down, and the remainder, by a division of floats, for which there are vectors.
-/// Exact: a quotient that is not whole differs from a whole number by 1 / |b| at least, more than
-/// a rounding error of `$float`: |a| / |b| times 2^-24 with |a| <= 2^16, or 2^-53 with |a| <= 2^31.
-/// `$b` is neither 0 nor, for 32 bits, -1; of a division by 1 instead of 0 the remainder is right.
+/// The quotient rounded down, and the remainder, by a division of floats, for which there are
+/// vectors. Exact: a quotient that is not whole differs from a whole number by 1 / |b| at least,
+/// more than a rounding error of `$float`: |a| / |b| times 2^-24 with |a| <= 2^16, or 2^-53 with
+/// |a| <= 2^31. `$b` is neither 0 nor, for 32 bits, -1; of a division by 1 instead of 0 the
+/// remainder is right.
 macro_rules! divided {
     ($float:ty, $a:expr, $b:expr) => {{
         let (a, b) = ($a as i32, $b as i32);
-        // SAFETY: b is not 0, so that the quotient is finite and no larger than |a|; that is 2^31 only
-        // if a is the least i32 and b is -1, which it is not.
+        // SAFETY: b is not 0, so that the quotient is finite and no larger than |a|; that is 2^31
+        // only if a is the least i32 and b is -1, which it is not.
         let q = unsafe { (a as $float / b as $float).to_int_unchecked::<i32>() };
         let r = a.wrapping_sub(q.wrapping_mul(b));
         let above = r != 0 && (r < 0) != (b < 0);
