@@ -6,15 +6,8 @@ use common::*;
 use teeny_core::{DType, DeviceRef, Reference, Result, Shape, Tensor, Window};
 use teeny_cpu::Cpu;
 
-struct Random(u64);
-
-impl Random {
-    /// A number below `n`.
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n
-    }
-
+impl Draw {
+    /// A number from `from` to `to`.
     fn from(&mut self, from: usize, to: usize) -> usize {
         from + self.below(to - from + 1)
     }
@@ -22,7 +15,7 @@ impl Random {
     /// Few different numbers, so that many are equal; in some tensors also NaN and infinities.
     fn tensor(&mut self, shape: &[usize], dtype: DType) -> Tensor {
         let special = self.below(3) == 0;
-        let element = |random: &mut Random| match random.below(if special { 24 } else { 20 }) {
+        let element = |random: &mut Draw| match random.below(if special { 24 } else { 20 }) {
             20 => f32::NAN,
             21 => f32::NEG_INFINITY,
             22 => f32::INFINITY,
@@ -43,7 +36,7 @@ struct Case {
 }
 
 /// One to three axes of windows that may overlap, be apart and reach beyond the input.
-fn draw(random: &mut Random) -> Case {
+fn draw(random: &mut Draw) -> Case {
     let spatial = [1, 2, 2, 2, 3][random.below(5)];
     let planes = [1, 3, 7, 16, 17, 33, 50][random.below(7)];
     let most = [40, 14, 5][spatial - 1];
@@ -79,7 +72,7 @@ fn is_near(a: f64, b: f64, tolerance: f64) -> bool {
 
 #[test]
 fn maxima_positions_and_means_are_those_of_the_definition() -> Result<()> {
-    let mut random = Random(11);
+    let mut random = Draw(11);
     let devices = devices();
     for number in 0..400 {
         let case = draw(&mut random);
@@ -110,7 +103,7 @@ fn maxima_positions_and_means_are_those_of_the_definition() -> Result<()> {
 
 #[test]
 fn results_have_the_same_bits_on_any_number_of_threads() -> Result<()> {
-    let (device, mut random): (DeviceRef, _) = (Cpu::new(), Random(13));
+    let (device, mut random): (DeviceRef, _) = (Cpu::new(), Draw(13));
     let large = Case {
         x: vec![40, 150, 90],
         kernel: vec![5, 3],
