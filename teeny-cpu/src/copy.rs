@@ -160,10 +160,11 @@ pub(crate) fn copy_into(
     if Arc::get_mut(&mut dst).is_none() {
         let shared = downcast::<CpuStorage>(&dst)?;
         let len = teeny_core::Storage::len(shared);
-        let copy = cpu.alloc(len, from.dtype)?;
-        // SAFETY: both have `len` elements.
-        unsafe { std::ptr::copy_nonoverlapping(shared.ptr(), copy.ptr(), len * from.dtype.size()) };
-        dst = Arc::new(copy);
+        let mut strides = [0; 8];
+        strides[0] = 1;
+        let shape = Shape::new(&[len])?;
+        let whole = View { ptr: shared.ptr(), shape, strides, dtype: from.dtype };
+        dst = Arc::new(contiguous(cpu, &whole)?);
     }
     // `src` holds its own storage, so a storage with one owner is another one: no overlap.
     let Some(storage) =
