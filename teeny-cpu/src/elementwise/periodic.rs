@@ -18,10 +18,8 @@ use teeny_core::{Result, Shape};
 
 /// Elements below which nothing is gained.
 const MIN_ELEMENTS: usize = 2 << 10;
-/// Elements of a row from which loops over each row are as fast, if an operand has to be gathered for
-/// a period, and if it has not.
+/// Elements of a row from which loops over each row are as fast.
 const LONG_ROW: usize = 128;
-const LONG_PERIOD: usize = 512;
 /// The longest period, in elements: it stays in L2. Scratch memory is a row for each such operand.
 const MAX_PERIOD: usize = 16 << 10;
 /// How often an operand is repeated at least: gathering it takes several times as long as reading.
@@ -46,8 +44,7 @@ struct Rows {
 /// The rows of `walk` over `n` elements: none if its own rows are as fast, or if not all operands
 /// are rows then.
 fn rows(walk: &Walk, n: usize, operands: usize) -> Option<Rows> {
-    let own = walk.row();
-    if n < MIN_ELEMENTS || walk.rows() == 1 || own >= LONG_PERIOD {
+    if walk.rows() == 1 || walk.row() >= LONG_ROW {
         return None;
     }
     let (mut periods, mut longest) = ([0; MAX_OPERANDS], 0);
@@ -69,8 +66,7 @@ fn rows(walk: &Walk, n: usize, operands: usize) -> Option<Rows> {
     let most = wished.min(MAX_ROW / longest).min(repeats / 2).max(1);
     let even = LINE >> longest.trailing_zeros().min(LINE.ilog2());
     let count = if most >= even { most - most % even } else { most };
-    let gains = own < LONG_ROW || longest == own && count > 1;
-    gains.then_some(Rows { periods, row: longest * count })
+    Some(Rows { periods, row: longest * count })
 }
 
 /// Gathers the operands that repeat themselves and makes the views rows of the returned shape, which
@@ -154,17 +150,13 @@ mod tests {
         assert_eq!(period(&images, &[image, &[0, 0, 0, 0]]), None);
         let three: [&[isize]; 3] = [&[0, 0, 0, 0], image, &[0, 0, 0, 1]];
         assert_eq!(period(&images, &three), Some((vec![0, 0, 7], 144 * 7)));
-        // Rows of some hundred elements: four together; as they are, if they are few or gathered.
-        let matrix: &[isize] = &[256, 1];
-        assert_eq!(period(&[64, 256], &[matrix, &[0, 1]]), Some((vec![0, 256], 1024)));
-        assert_eq!(period(&[20, 256], &[matrix, &[0, 1]]), Some((vec![0, 256], 512)));
-        assert_eq!(period(&[10, 512], &[&[512, 1], &[0, 1]]), None);
-        assert_eq!(period(&[64, 1024], &[&[1024, 1], &[0, 1]]), None);
-        assert_eq!(period(&[64, 3, 256], &[&[768, 256, 1], &[0, 1, 0]]), None);
-        // Nothing repeats; a few elements; a period that is nearly all; a slice.
+        // Some rows together: more if they are many.
+        assert_eq!(period(&[900, 64], &[&[64, 1], &[0, 1]]), Some((vec![0, 64], 1024)));
+        assert_eq!(period(&[40, 64], &[&[64, 1], &[0, 1]]), Some((vec![0, 64], 512)));
+        // Nothing repeats; long rows; a period that is nearly all; a slice.
         assert_eq!(period(&images, &[image, image]), None);
         assert_eq!(period(&[1, 96, 7, 7], &[image, &[0, 1, 0, 0]]), None);
-        assert_eq!(period(&[9, 9, 7], &[&[63, 7, 1], &[0, 0, 1]]), None);
+        assert_eq!(period(&[64, 256], &[&[256, 1], &[0, 1]]), None);
         assert_eq!(period(&[2, 96, 7, 7], &[image, &[0, 1, 0, 0]]), None);
         assert_eq!(period(&images, &[&[96 * 64, 64, 8, 1], &[0, 1, 0, 0]]), None);
     }
