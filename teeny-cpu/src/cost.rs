@@ -21,8 +21,9 @@ const CALL: u64 = 8_000;
 /// The shortest range, in nanoseconds: claiming one takes 0.1 us, and a worker that spins begins
 /// 0.2 to 0.5 us after the call.
 const RANGE: u64 = 1_000;
-/// The time from which a loop is shared, in nanoseconds.
-const SHARED: u64 = 2 * RANGE;
+/// The time from which a loop is shared, in nanoseconds: a worker that sleeps takes longer to wake
+/// than a shorter loop.
+const SHARED: u64 = 4 * RANGE;
 
 /// The estimated cost of one item of a loop. Memory and computation overlap: the longer counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,16 +117,16 @@ mod tests {
             // what one thread does alone
             ("add", add, 0, 1),
             ("add", add, 1, 1),
-            ("add", add, 16_000, 16_000),
-            ("exp", exp, 4_000, 4_000),
-            ("pow", pow, 249, 249),
-            ("cast of bytes", bytes, 49_000, 49_000),
+            ("add", add, 33_000, 33_000),
+            ("exp", exp, 9_000, 9_000),
+            ("pow", pow, 499, 499),
+            ("cast of bytes", bytes, 99_000, 99_000),
             // what is shared: ranges of a microsecond, whatever the number of items
-            ("add", add, 17_000, 8_334),
+            ("add", add, 34_000, 8_334),
             ("add", add, 1 << 24, 8_334),
-            ("exp", exp, 5_000, 2_500),
-            ("pow", pow, 250, 125),
-            ("cast of bytes", bytes, 50_000, 25_000),
+            ("exp", exp, 10_000, 2_500),
+            ("pow", pow, 500, 125),
+            ("cast of bytes", bytes, 100_000, 25_000),
             // rows, long and short
             ("rows of 10 sums", Cost::bytes(4).arithmetic(1).times(10), 1 << 20, 2_500),
             ("rows of 1 M sums", Cost::bytes(4).arithmetic(1).times(1 << 20), 8, 1),
