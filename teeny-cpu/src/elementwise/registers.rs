@@ -27,7 +27,7 @@ use std::marker::PhantomData;
 use teeny_core::{bf16, f16};
 
 /// Runs `steps` over `rows` rows of `n` elements as `blocks::run` does. False if one of them is not
-/// cheap, or there are too many.
+/// cheap, or there are too many; and on the baseline, whose loops would take as long to compile.
 ///
 /// # Safety
 /// As `blocks::run`.
@@ -38,15 +38,17 @@ pub(super) unsafe fn run(
     n: usize,
     prefetched: &[Stream],
 ) -> bool {
+    if level == Level::Portable {
+        return false;
+    }
     let mut memory = Memory::new();
     let Some(machine) = Machine::new(steps, &mut memory) else { return false };
     let machine = &machine;
     if machine.size == 8 {
-        level.run(Rows::<f64> { machine, prefetched, rows, n, of: PhantomData });
+        level.run(Rows::<f64> { machine, prefetched, rows, n, of: PhantomData })
     } else {
-        level.run(Rows::<f32> { machine, prefetched, rows, n, of: PhantomData });
+        level.run(Rows::<f32> { machine, prefetched, rows, n, of: PhantomData })
     }
-    true
 }
 
 /// [`run`] compiled for a level.
@@ -59,16 +61,19 @@ struct Rows<'a, T> {
 }
 
 impl<T: Real> Work for Rows<'_, T> {
-    type Out = ();
+    type Out = bool;
     #[inline(always)]
-    fn run<V: F32s>(self) {
+    fn run<V: F32s>(self) -> bool {
+        if !V::NATIVE {
+            return false;
+        }
         let Rows { machine, prefetched, rows, n, .. } = self;
         let (code, lanes) = (machine.code(), T::Vector::<V>::LANES);
         let streams = code.iter().any(|this| this.code == Code::Stream);
         // Parts of vectors cost as much as whole ones. Results of long rows may bypass the caches.
         let most = if streams { VECTORS } else { 2 * VECTORS } * lanes;
         let mut row = 0;
-        if V::NATIVE && n < most {
+        if n < most {
             while row + VECTORS <= rows {
                 // SAFETY: `run` was promised a number in each row for each column, and `n` elements
                 // in each row; a block has memory for eight vectors.
@@ -107,6 +112,7 @@ impl<T: Real> Work for Rows<'_, T> {
                 }
             }
         }
+        true
     }
 }
 
@@ -145,13 +151,14 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
 ) {
     let bytes = T::Vector::<V>::LANES * size_of::<T>();
     let mut acc = [T::Vector::<V>::splat(T::default()); VECTORS];
-    // Numbers of vectors as literals, so that the accumulator stays in registers.
+    // Numbers of vectors as literals, so that the accumulator stays in registers. Conditions are
+    // constants, so that what is not needed for N and DOWN is not compiled.
     macro_rules! each {
         (|$j:ident| $body:expr) => {
             each!(@ $j $body, 0 1 2 3 4 5 6 7)
         };
         (@ $j:ident $body:expr, $($index:literal)*) => {{
-            $(if $index < N {
+            $(if const { $index < N } {
                 const $j: usize = $index;
                 $body
             })*
@@ -172,7 +179,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         }
         macro_rules! load {
             ($p:expr, $step:expr, $j:expr) => {
-                if DOWN || N == 1 {
+                if const { DOWN || N == 1 } {
                     T::Vector::<V>::load_part(at!($p, $step, $j), count)
                 } else {
                     T::Vector::<V>::load(at!($p, $step, $j))
@@ -186,31 +193,34 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         }
         // A number is loaded once. Vectors of one row are a literal apart.
         macro_rules! operand {
-            (|$x:ident| $body:expr) => {
-                match N > 1 && !DOWN {
-                    true if step == 0 => {
-                        let $x = T::Vector::<V>::load(p.cast());
-                        each!(|J| acc[J] = $body(acc[J]))
-                    }
-                    true => each!(|J| {
-                        let $x = T::Vector::<V>::load(at!(p, bytes, J));
-                        acc[J] = $body(acc[J]);
-                    }),
-                    false => each!(|J| {
-                        let $x = load!(p, step, J);
-                        acc[J] = $body(acc[J]);
-                    }),
+            (|$x:ident, $acc:ident| $body:expr) => {
+                if const { DOWN || N == 1 } {
+                    each!(|J| {
+                        let ($x, $acc) = (load!(p, step, J), acc[J]);
+                        acc[J] = $body;
+                    })
+                } else if step == 0 {
+                    let $x = T::Vector::<V>::load(p.cast());
+                    each!(|J| {
+                        let $acc = acc[J];
+                        acc[J] = $body;
+                    })
+                } else {
+                    each!(|J| {
+                        let ($x, $acc) = (T::Vector::<V>::load(at!(p, bytes, J)), acc[J]);
+                        acc[J] = $body;
+                    })
                 }
             };
         }
         macro_rules! two {
             ($f:ty) => {
-                operand!(|x| |acc| T::binary::<$f, V>(acc, x))
+                operand!(|x, y| T::binary::<$f, V>(y, x))
             };
         }
         macro_rules! back {
             ($f:ty) => {
-                operand!(|x| |acc| T::binary::<$f, V>(x, acc))
+                operand!(|x, y| T::binary::<$f, V>(x, y))
             };
         }
         macro_rules! choose {
@@ -218,7 +228,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
                 let (v, a) = (place(v), place(a));
                 // A number is compared with what is chosen, as in most activations.
-                if N > 1 && !DOWN && step == 0 && v == a && v.1 != 0 {
+                if const { N > 1 && !DOWN } && step == 0 && v == a && v.1 != 0 {
                     let k = T::Vector::<V>::load(p.cast());
                     each!(|J| {
                         let x = T::Vector::<V>::load(at!(v.0, bytes, J));
@@ -245,12 +255,16 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         let len = if DOWN || N == 1 { count } else { V::LANES };
         macro_rules! load_half {
             ($half:ty) => {
-                each!(|J| acc[J] = T::from_f32s::<V>(convert::load::<V, $half>(half!(J), len)))
+                if const { size_of::<T>() == 4 } {
+                    each!(|J| acc[J] = T::from_f32s::<V>(convert::load::<V, $half>(half!(J), len)))
+                }
             };
         }
         macro_rules! store_half {
             ($half:ty) => {
-                each!(|J| convert::store::<V, $half>(T::to_f32s::<V>(acc[J]), half!(J), len))
+                if const { size_of::<T>() == 4 } {
+                    each!(|J| convert::store::<V, $half>(T::to_f32s::<V>(acc[J]), half!(J), len))
+                }
             };
         }
         // 16-bit elements at p as f32 in a buffer.
@@ -258,10 +272,12 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
             ($half:ty) => {{
                 let Some(buffer) = rest.next() else { return };
                 let next = if DOWN { VECTOR } else { bytes };
-                each!(|J| {
-                    let to = buffer.first.wrapping_add(next * J).cast::<f32>();
-                    convert::load::<V, $half>(half!(J), len).store(to);
-                })
+                if const { size_of::<T>() == 4 } {
+                    each!(|J| {
+                        let to = buffer.first.wrapping_add(next * J).cast::<f32>();
+                        convert::load::<V, $half>(half!(J), len).store(to);
+                    })
+                }
             }};
         }
         // SAFETY: by contract; a part of a vector is read and written as such.
