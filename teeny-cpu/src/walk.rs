@@ -10,7 +10,7 @@
 //! gathered into scratch memory. Kernels therefore only exist in contiguous form. Knows nothing of
 //! the values.
 
-use crate::bytes::copy_bytes;
+use crate::bytes::copy_each;
 use crate::storage::View;
 use teeny_core::DType;
 
@@ -343,38 +343,72 @@ impl Walk {
         let (base, out) = (base.cast::<T>(), out.cast::<T>());
         let (last, strides) = (self.ndim - 1, &self.strides[i]);
         let (row, step) = (self.sizes[last], strides[last]);
+        let pitch = if last > 0 { strides[last - 1] } else { 0 };
         let mut done = 0;
         while done < len {
-            let count = (row - index[last]).min(len - done);
             let (from, to) = (base.wrapping_offset(offset), out.wrapping_add(done));
+            // Whole rows up to the end of the axis before, or a part of one.
+            let is_whole = last > 0 && index[last] == 0 && len - done >= row;
+            let (rows, count) = match is_whole {
+                true => (((len - done) / row).min(self.sizes[last - 1] - index[last - 1]), row),
+                false => (1, (row - index[last]).min(len - done)),
+            };
             // SAFETY: the index stays inside the sizes, for which `View::of` has checked the view;
             // `out` has `len` elements.
-            unsafe {
-                match step {
-                    1 => copy_bytes(from.cast(), to.cast(), count * size_of::<T>()),
-                    0 => {
-                        let value = *from;
-                        for j in 0..count {
-                            *to.add(j) = value;
-                        }
-                    }
-                    _ => {
-                        for j in 0..count {
-                            *to.add(j) = *from.offset(j as isize * step);
-                        }
-                    }
-                }
-            }
-            done += count;
-            index[last] += count;
-            offset += count as isize * step;
-            for axis in (1..self.ndim).rev() {
+            unsafe { gather_rows(from, [pitch, step], to, [rows, count]) };
+            done += rows * count;
+            let (axis, by) = if is_whole { (last - 1, rows) } else { (last, count) };
+            index[axis] += by;
+            offset += by as isize * strides[axis];
+            for axis in (1..=axis).rev() {
                 if index[axis] < self.sizes[axis] {
                     break;
                 }
                 offset += strides[axis - 1] - self.sizes[axis] as isize * strides[axis];
                 index[axis] = 0;
                 index[axis - 1] += 1;
+            }
+        }
+    }
+}
+
+/// Copies `rows` rows of `n` elements, each row and each element `pitch` and `step` elements from the
+/// one before, to consecutive ones.
+///
+/// # Safety
+/// All are readable, and as many elements writable at `to`.
+unsafe fn gather_rows<T: Copy>(
+    from: *const T,
+    [pitch, step]: [isize; 2],
+    to: *mut T,
+    [rows, n]: [usize; 2],
+) {
+    let size = size_of::<T>();
+    // SAFETY: by contract.
+    unsafe {
+        match step {
+            1 => {
+                let steps = [pitch * size as isize, (n * size) as isize];
+                copy_each(from.cast(), to.cast(), steps, rows, n * size);
+            }
+            0 => {
+                for r in 0..rows {
+                    let value = *from.offset(r as isize * pitch);
+                    (0..n).for_each(|j| *to.add(r * n + j) = value);
+                }
+            }
+            // The longer loop inside.
+            _ if n < rows => {
+                for j in 0..n {
+                    let from = from.offset(j as isize * step);
+                    (0..rows).for_each(|r| *to.add(r * n + j) = *from.offset(r as isize * pitch));
+                }
+            }
+            _ => {
+                for r in 0..rows {
+                    let from = from.offset(r as isize * pitch);
+                    (0..n).for_each(|j| *to.add(r * n + j) = *from.offset(j as isize * step));
+                }
             }
         }
     }
