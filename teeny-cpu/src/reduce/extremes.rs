@@ -73,6 +73,9 @@ pub(super) unsafe fn largest_few(
     level.run(FewExtremes { to: results.cast(), x: x.cast(), few, smallest: flip != 0 })
 }
 
+/// Rows that are compared at once: memory is read in order for as long as a row of the group.
+const GROUP: usize = 8;
+
 /// The extremes of few rows of f32.
 struct FewExtremes {
     to: *mut f32,
@@ -95,21 +98,25 @@ impl FewExtremes {
         let Few { n, rows, step, blocks, apart } = self.few;
         let mut sums = V::splat(0.0);
         for block in 0..blocks {
-            let x = self.x.wrapping_offset(block as isize * apart);
-            for at in (0..n).step_by(V::LANES) {
-                let (x, to) = (x.wrapping_add(at), self.to.wrapping_add(block * n + at));
-                // SAFETY: these columns are part of the rows and of the results.
-                unsafe {
-                    let mut best = V::load_up_to(x, n - at);
-                    let mut sum = best;
-                    for row in 1..rows {
-                        let x = V::load_up_to(x.wrapping_offset(row as isize * step), n - at);
-                        best = if SMALLEST { x.min(best) } else { x.max(best) };
-                        sum = sum.add(x);
+            let (x, to) = (self.x.wrapping_offset(block as isize * apart), block * n);
+            for first in (0..rows).step_by(GROUP) {
+                for at in (0..n).step_by(V::LANES) {
+                    let (x, to) = (x.wrapping_add(at), self.to.wrapping_add(to + at));
+                    let row = |row: usize| x.wrapping_offset(row as isize * step);
+                    // SAFETY: these columns are part of the rows and of the results.
+                    unsafe {
+                        let before = if first == 0 { row(0) } else { to.cast_const() };
+                        let mut best = V::load_up_to(before, n - at);
+                        let mut sum = V::splat(0.0);
+                        for i in first..rows.min(first + GROUP) {
+                            let x = V::load_up_to(row(i), n - at);
+                            best = if SMALLEST { x.min(best) } else { x.max(best) };
+                            sum = sum.add(x);
+                        }
+                        sums = sums.add(sum);
+                        // An extreme of zero is +0.
+                        best.add(V::splat(0.0)).store_up_to(to, n - at);
                     }
-                    sums = sums.add(sum);
-                    // An extreme of zero is +0.
-                    best.add(V::splat(0.0)).store_up_to(to, n - at);
                 }
             }
         }

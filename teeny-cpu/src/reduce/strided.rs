@@ -14,7 +14,7 @@
 //! result, and 32 KiB for each task.
 
 use super::axes::{Arranged, Form, is_narrow, rows_as_one};
-use super::table::{FEW, Few, Rows, Runs, Table};
+use super::table::{Few, Rows, Runs, Table};
 use super::{BLOCK, COLUMN_BLOCK, MIN_PARALLEL_ELEMENTS, PACKED_WIDTH, ROWS};
 use crate::scratch::Array;
 use crate::storage::Shared;
@@ -343,7 +343,8 @@ impl Strided<'_> {
         let columns = |t: usize| t % groups * group..((t % groups + 1) * group).min(width);
         if blocks == 1 {
             let pieces = !self.dtype.is_half() || length * group <= PIECE;
-            let few = joined == 1 && reduced.list().len() <= 1 && length <= FEW && pieces;
+            let few =
+                joined == 1 && reduced.list().len() <= 1 && length <= self.table.max_few && pieces;
             let least = MIN_PARALLEL_ELEMENTS / (length * group);
             return try_for_each_range(outers * groups, least, |tasks| {
                 let (mut memory, mut accs) =
