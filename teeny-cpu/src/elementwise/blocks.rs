@@ -318,7 +318,7 @@ impl Step {
                 for row in 0..rows {
                     let y = y.wrapping_offset(row as isize * pitch);
                     // SAFETY: as above.
-                    let from = unsafe { [a, b, c, d].map(|x| x.row(row)) };
+                    let from = unsafe { [a.row(row), b.row(row), c.row(row), d.row(row)] };
                     select_by::<V, T, $f>(from, y, n)
                 }
             };

@@ -75,6 +75,15 @@ pub(super) enum Code {
     StoreF16,
 }
 
+impl Code {
+    /// Whether it combines the accumulator with its operand.
+    fn has_two_operands(self) -> bool {
+        use Code::{Add, Div, DivBack, Max, MaxBack, Min, MinBack, Mul, Sub, SubBack};
+        let all = [Add, Sub, SubBack, Mul, Div, DivBack, Max, MaxBack, Min, MinBack];
+        all.contains(&self)
+    }
+}
+
 /// Whether a loop is an instruction.
 pub(super) fn is_cheap(body: Loop) -> bool {
     code_of(body).is_some()
@@ -125,6 +134,8 @@ pub(super) struct Instruction {
     pub moves: usize,
     /// Bytes to the next vector if vectors are of consecutive rows.
     pub down: isize,
+    /// Whether the operand is one number in each row, at `first` in the first.
+    pub is_column: bool,
 }
 
 /// One number in every lane. Written and read by vectors only.
@@ -271,8 +282,15 @@ impl<'a> Machine<'a> {
             return false;
         }
         let size = self.size;
-        let mut added =
-            Instruction { code, first: std::ptr::null_mut(), row: 0, step: 0, moves: 0, down: 0 };
+        let mut added = Instruction {
+            code,
+            first: std::ptr::null_mut(),
+            row: 0,
+            step: 0,
+            moves: 0,
+            down: 0,
+            is_column: false,
+        };
         match place {
             None => {}
             Some(Place::Rows(first, pitch, format)) => {
@@ -288,6 +306,11 @@ impl<'a> Machine<'a> {
                 // SAFETY: in the memory of numbers, which this borrows.
                 unsafe { to.write(Number::of(bytes, size)) };
                 added.first = to.cast();
+            }
+            Some(Place::Column(first, pitch, Format::Own)) if code.has_two_operands() => {
+                let row = pitch * size as isize;
+                let first = first.cast_mut();
+                added = Instruction { first, row, down: row, is_column: true, ..added };
             }
             Some(Place::Column(first, pitch, format)) => {
                 let row = pitch * if format == Format::Own { size as isize } else { 2 };

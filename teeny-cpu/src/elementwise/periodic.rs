@@ -3,7 +3,7 @@
 //!
 //! The naive form starts its loops again for each row over which such an operand is contiguous or
 //! one number, and rows of small images have a few elements. Here some periods are gathered once, to
-//! about as many elements as a tile has, and all operands are rows of that length:
+//! some hundred elements, and all operands are rows of that length:
 //!
 //! ```text
 //!   x        0 1 2 3 4 5 6 7 8 9 ..        (2, 3, 2) packed

@@ -186,6 +186,11 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 }
             };
         }
+        macro_rules! number {
+            ($p:expr) => {
+                T::Vector::<V>::splat(*$p)
+            };
+        }
         macro_rules! one {
             ($f:ty) => {
                 each!(|J| acc[J] = T::unary::<$f, V>(acc[J]))
@@ -195,12 +200,22 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         macro_rules! operand {
             (|$x:ident, $acc:ident| $body:expr) => {
                 if const { DOWN || N == 1 } {
-                    each!(|J| {
-                        let ($x, $acc) = (load!(p, step, J), acc[J]);
-                        acc[J] = $body;
-                    })
+                    if this.is_column {
+                        each!(|J| {
+                            let ($x, $acc) = (number!(at!(p, step, J)), acc[J]);
+                            acc[J] = $body;
+                        })
+                    } else {
+                        each!(|J| {
+                            let ($x, $acc) = (load!(p, step, J), acc[J]);
+                            acc[J] = $body;
+                        })
+                    }
                 } else if step == 0 {
-                    let $x = T::Vector::<V>::load(p.cast());
+                    let $x = match this.is_column {
+                        true => number!(p.cast::<T>()),
+                        false => T::Vector::<V>::load(p.cast()),
+                    };
                     each!(|J| {
                         let $acc = acc[J];
                         acc[J] = $body;
