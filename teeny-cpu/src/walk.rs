@@ -23,6 +23,9 @@ const LONG_ROW: usize = 128;
 const MIN_ROW: usize = 24;
 /// The same for operations that `elementwise::registers` runs.
 const MIN_CHEAP_ROW: usize = 4;
+/// Elements of neighbouring rows from which few loops are started again for the next ones in less time
+/// than those are gathered.
+const MIN_NEIGHBOURS: usize = 256;
 /// Loops over a tile from which it pays to gather rows four times as long.
 const MANY_LOOPS: usize = 6;
 
@@ -198,6 +201,7 @@ impl Walk {
     pub(crate) fn has_even_rows(&self, cheap: impl FnOnce() -> bool) -> bool {
         let least = if self.short == LONG_ROW { MIN_ROW } else { LONG_ROW };
         self.ndim > 1
+            && (self.ndim == 2 || self.neighbours() >= MIN_NEIGHBOURS)
             && (self.row() >= least || self.row() >= MIN_CHEAP_ROW && cheap())
             && (0..self.operands).all(|i| matches!(self.strides[i][self.ndim - 1], 0 | 1))
     }
