@@ -114,19 +114,19 @@ impl<T: Real> Work for Blocks<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        if let [step] = self.steps
-            && self.block == self.n
-            && step.has_own_numbers()
-        {
-            return step.run::<T, V>(0, self.rows, 0, self.n);
-        }
         let (mut row, mut at) = (0, 0);
+        // A single loop goes over all rows by itself. One call for both, as its loops are compiled
+        // where they are called.
+        let rows = match self.steps {
+            [step] if self.block == self.n && step.has_own_numbers() => self.rows,
+            _ => 1,
+        };
         let share = self.block.min(self.n).div_ceil(self.steps.len()).next_multiple_of(16);
         while row < self.rows {
             let n = self.block.min(self.n - at);
             // The next block is prefetched while this one is computed, some cache lines before each
             // loop.
-            let (next_row, next) = if at + n < self.n { (row, at + n) } else { (row + 1, 0) };
+            let (next_row, next) = if at + n < self.n { (row, at + n) } else { (row + rows, 0) };
             let (mut line, end) = (next, next + n);
             for step in self.steps {
                 let until = (line + share).min(end);
@@ -137,7 +137,7 @@ impl<T: Real> Work for Blocks<'_, T> {
                     }
                     line += 64 / size_of::<T>();
                 }
-                step.run::<T, V>(row, 1, at, n);
+                step.run::<T, V>(row, rows, at, n);
             }
             (row, at) = (next_row, next);
         }
@@ -161,17 +161,22 @@ struct Source<T> {
 }
 
 impl<T: Real> Source<T> {
+    /// The first element of row `row`.
+    #[inline(always)]
+    fn at(self, row: usize) -> *const T {
+        self.first.wrapping_offset(row as isize * self.pitch)
+    }
+
     /// The operand of row `row`.
     ///
     /// # Safety
     /// There is a number in this row.
     #[inline(always)]
     unsafe fn row(self, row: usize) -> Operand<T> {
-        let p = self.first.wrapping_offset(row as isize * self.pitch);
         match self.is_number {
             // SAFETY: the caller's.
-            true => Operand::Splat(unsafe { *p }),
-            false => Operand::Slice(p),
+            true => Operand::Splat(unsafe { *self.at(row) }),
+            false => Operand::Slice(self.at(row)),
         }
     }
 }
@@ -284,22 +289,13 @@ impl Step {
             ($f:ty) => {
                 for row in 0..rows {
                     let y = y.wrapping_offset(row as isize * pitch);
+                    // Of a number of this row one element, and copies of the result.
+                    let len = if a.is_number { n.min(1) } else { n };
                     // SAFETY: as above.
-                    match unsafe { a.row(row) } {
-                        Operand::Slice(x) => {
-                            // SAFETY: as above.
-                            let work = unsafe { Map1::<$f, T>::new(x, y, n, stream) };
-                            loop_of!($f, work)
-                        }
-                        // A number of this row.
-                        Operand::Splat(x) => {
-                            // SAFETY: as above; one element of each.
-                            let work = unsafe { Map1::<$f, T>::new(&x, y, 1.min(n), false) };
-                            loop_of!($f, work);
-                            // SAFETY: as above; copies of the first result.
-                            (1..n).for_each(|i| unsafe { *y.add(i) = *y });
-                        }
-                    }
+                    let work = unsafe { Map1::<$f, T>::new(a.at(row), y, len, stream) };
+                    loop_of!($f, work);
+                    // SAFETY: as above.
+                    (len..n).for_each(|i| unsafe { *y.add(i) = *y });
                 }
             };
         }
