@@ -342,13 +342,13 @@ impl Strided<'_> {
         let blocks = length.div_ceil(rows_per_block);
         let columns = |t: usize| t % groups * group..((t % groups + 1) * group).min(width);
         if blocks == 1 {
-            let pieces = !self.dtype.is_half() || length * group <= PIECE;
-            let few =
-                joined == 1 && reduced.list().len() <= 1 && length <= self.table.max_few && pieces;
+            let most = if self.dtype.is_half() { PIECE / group } else { usize::MAX };
+            let is_one = joined == 1 && reduced.list().len() <= 1;
+            let few = is_one && length <= most.min(self.table.max_few);
             let least = MIN_PARALLEL_ELEMENTS / (length * group);
             return try_for_each_range(outers * groups, least, |tasks| {
-                let (mut memory, mut accs) =
-                    (self.memory(false)?, self.accumulators(joined * group)?);
+                let mut memory = self.memory(false)?;
+                let mut accs = self.accumulators(joined * group)?;
                 let accs = accs.as_mut_ptr().cast::<u8>();
                 // The first task left, and whether blocks of a few rows go together.
                 let (mut next, mut together) = (tasks.start, groups == 1);
@@ -391,11 +391,9 @@ impl Strided<'_> {
             Ok(())
         })?;
         for outer in 0..outers {
-            let to = self.result(outer * width);
+            let (to, accs) = (self.result(outer * width), place(outer, 0, 0));
             // SAFETY: all accumulators of these columns, after all tasks.
-            unsafe {
-                (self.table.finish)(self.flip, place(outer, 0, 0), blocks * joined, width, to)
-            };
+            unsafe { (self.table.finish)(self.flip, accs, blocks * joined, width, to) };
         }
         Ok(())
     }
