@@ -2,7 +2,7 @@
 //!
 //! Knows no operation: products, convolutions, norms and scratch memory are generic over it.
 
-use crate::simd::{F32s, Lanes};
+use crate::simd::{F32s, Lanes, Level, Work};
 
 /// A float type that can be multiplied. Public only because `blas::BlasFloat` builds on it; this
 /// module is private.
@@ -44,4 +44,17 @@ impl Float for f64 {
     fn from_f64(x: f64) -> f64 {
         x
     }
+}
+
+/// Lanes of a vector of `level`.
+pub(crate) fn lanes<T: Float>(level: Level) -> usize {
+    struct Count<T>(std::marker::PhantomData<T>);
+    impl<T: Float> Work for Count<T> {
+        type Out = usize;
+        #[inline(always)]
+        fn run<V: F32s>(self) -> usize {
+            <T::Vector<V> as Lanes<T>>::LANES
+        }
+    }
+    level.run(Count::<T>(std::marker::PhantomData))
 }

@@ -337,7 +337,6 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 Code::SelectNe => choose!(Ne),
                 Code::Operand => {}
                 // Only groups of f32 have elements of 16 bits.
-                _ if size_of::<T>() != size_of::<f32>() => {}
                 Code::LoadBf16 => load_half!(bf16),
                 Code::LoadF16 => load_half!(f16),
                 Code::WidenBf16 => widen!(bf16),

@@ -4,8 +4,7 @@
 //! next band, whose elements are transposed again. Next: `groups`, which runs the passes.
 
 use crate::Cpu;
-use crate::float::Float;
-use crate::simd::{F32s, Lanes, Work};
+use crate::float::{Float, lanes};
 use crate::window::{Geometry, Range};
 
 /// Most bytes of the buffers of a band: a quarter of a second-level cache.
@@ -61,7 +60,7 @@ impl Band {
     }
 }
 
-/// What the choice between groups and spans depends on.
+/// The sizes from which the cost of groups and of spans is estimated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) planes: usize,
@@ -124,7 +123,7 @@ impl Groups {
         let (last, others) = passes.split_last()?;
         let row = plane / last.input;
         let pixels_of_row = last.inner;
-        let lanes = lanes::<T>(cpu);
+        let lanes = lanes::<T>(cpu.level);
         // Vectors of the buffers for these rows of the first axis, before and after.
         let buffers = |rows: usize, results: usize| {
             let mut sizes = [rows * row, 0, 0, 0];
@@ -181,19 +180,6 @@ impl Groups {
     }
 }
 
-/// Lanes of a vector at the device's level.
-fn lanes<T: Float>(cpu: &Cpu) -> usize {
-    struct Count<T>(std::marker::PhantomData<T>);
-    impl<T: Float> Work for Count<T> {
-        type Out = usize;
-        #[inline(always)]
-        fn run<V: F32s>(self) -> usize {
-            <T::Vector<V> as Lanes<T>>::LANES
-        }
-    }
-    cpu.level.run(Count::<T>(std::marker::PhantomData))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +198,7 @@ mod tests {
     #[test]
     fn planes_are_lanes_where_there_are_enough() {
         let cpu = Cpu::new();
-        if lanes::<f32>(&cpu) != 16 {
+        if lanes::<f32>(cpu.level) != 16 {
             return;
         }
         for (planes, n, k, stride, want) in [

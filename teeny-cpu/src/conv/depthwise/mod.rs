@@ -17,11 +17,10 @@ mod cells;
 mod kernels;
 
 use super::columns::Correlation;
-use super::direct::lanes;
 use super::grid::Grid;
 use super::select::{self, Bands};
 use crate::Cpu;
-use crate::float::Float;
+use crate::float::{Float, lanes};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::Shared;
 use crate::threads::try_for_each_chunk;
@@ -40,7 +39,7 @@ pub(super) fn convolve<T: Float>(
     parts: &[Correlation<'_, T>],
     skips: bool,
 ) -> Result<bool> {
-    let lanes = lanes::<T>(cpu);
+    let lanes = lanes::<T>(cpu.level);
     let grids: Vec<&Grid> = parts.iter().map(|part| part.grid).collect();
     let (Some(cells), Some(c)) = (Cells::new(&grids, lanes), parts.first()) else {
         return Ok(false);
@@ -132,7 +131,7 @@ pub(super) fn weight_grad<T: Float>(
     g: &[T],
     to: &mut [T],
 ) -> Result<bool> {
-    let lanes = lanes::<T>(cpu);
+    let lanes = lanes::<T>(cpu.level);
     let Some(cells) = Cells::new(&[c.grid], lanes) else { return Ok(false) };
     let (channels, [plane, size], [height, width]) = (c.groups, cells.planes(), cells.size);
     let (taps, part) = (c.rows(), &cells.parts[0]);

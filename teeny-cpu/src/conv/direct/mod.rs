@@ -25,26 +25,13 @@ use super::columns::{Correlation, spread};
 use super::grid::Grid;
 use super::select;
 use crate::Cpu;
-use crate::float::Float;
+use crate::float::{Float, lanes};
 use crate::scratch::{Array, with_scratch};
-use crate::simd::{F32s, Lanes, Work};
+use crate::simd::{F32s, Work};
 use crate::threads::try_for_each_chunk;
 use kernels::{Correlate, Distances};
 use lattice::{Fill, Lattice};
 use teeny_core::Result;
-
-/// Lanes of a vector at the device's level.
-pub(super) fn lanes<T: Float>(cpu: &Cpu) -> usize {
-    struct Count<T>(std::marker::PhantomData<T>);
-    impl<T: Float> Work for Count<T> {
-        type Out = usize;
-        #[inline(always)]
-        fn run<V: F32s>(self) -> usize {
-            <T::Vector<V> as Lanes<T>>::LANES
-        }
-    }
-    cpu.level.run(Count::<T>(std::marker::PhantomData))
-}
 
 /// Fills the lattices of all channels and outer taps for the outer place `outer`.
 fn fill<T: Float>(
@@ -157,7 +144,7 @@ impl<T: Float> Correlation<'_, T> {
         let (grid, m, k) = (self.grid, self.out_channels, self.rows());
         let ([height, width], outer) = lattice.results();
         let (inputs, results) = (self.in_channels * grid.plane(), m * grid.size());
-        let flat = lattice.is_flat(rows, lanes::<T>(cpu));
+        let flat = lattice.is_flat(rows, lanes::<T>(cpu.level));
         // What is computed is the result itself, or rows that are copied to it.
         let direct = !flat && grid.is_dense();
         let row_step = grid.row_step();

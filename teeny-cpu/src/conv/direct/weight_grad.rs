@@ -7,11 +7,11 @@
 
 use super::kernels::{Slopes, Totals};
 use super::lattice::Lattice;
-use super::{distances, fill, lanes};
+use super::{distances, fill};
 use crate::Cpu;
 use crate::conv::columns::Correlation;
 use crate::conv::select;
-use crate::float::Float;
+use crate::float::{Float, lanes};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::Shared;
 use crate::threads::try_for_each_chunk;
@@ -32,7 +32,7 @@ pub(in crate::conv) fn by_lattices<T: Float>(
 ) -> Result<()> {
     let lattice = &Lattice::new(c.grid);
     let ([height, _], _) = lattice.results();
-    run(cpu, c, lattice, g, to, lattice.is_flat(height, lanes::<T>(cpu)))?;
+    run(cpu, c, lattice, g, to, lattice.is_flat(height, lanes::<T>(cpu.level)))?;
     // An infinity between two rows is in the sums of taps that do not see it.
     if to.iter().any(|&x| x * T::ZERO != T::ZERO) {
         run(cpu, c, lattice, g, to, false)?;
@@ -92,7 +92,7 @@ fn block_sums<T: Float>(
 ) -> Result<()> {
     let ([height, width], outer) = lattice.results();
     let (m, n, pixels) = (c.out_channels, c.out_channels * c.rows(), height * width);
-    let lanes = lanes::<T>(cpu);
+    let lanes = lanes::<T>(cpu.level);
     // Rows that are added up at a time, and those of a lattice.
     let virtuals = c.in_channels * lattice.taps()[0];
     let line = if flat { lattice.pitch } else { width.next_multiple_of(lanes) };
