@@ -38,7 +38,7 @@ const FUNCTIONS: [Row; 12] = rows! {
     "cos" Cos f64::cos, 2 2;
     "tan" Tan f64::tan, 3 3;
     "atan" Atan f64::atan, 2 2;
-    "tanh" Tanh f64::tanh, 2 3;
+    "tanh" Tanh f64::tanh, 2 2;
     "erf" Erf erf_f64, 2 2;
 };
 

@@ -59,17 +59,22 @@ impl Tolerance {
     }
 }
 
-/// The distance between neighbouring numbers of `dtype` around `value`.
-fn unit(value: f64, dtype: DType) -> f64 {
-    let (digits, lowest) = match dtype {
+/// Digits after the point of a float type, and the exponent of its smallest normal number.
+pub(super) fn format(dtype: DType) -> (i32, i32) {
+    match dtype {
         DType::F16 => (10, -14),
         DType::BF16 => (7, -126),
         DType::F32 => (23, -126),
         _ => (52, -1022),
-    };
-    let exponent =
-        if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
-    2f64.powi(exponent - digits)
+    }
+}
+
+/// The distance between neighbouring numbers of `dtype` around `value`.
+pub(super) fn unit(value: f64, dtype: DType) -> f64 {
+    let (digits, lowest) = format(dtype);
+    let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    // In two factors: `powi` divides by the positive power, which may overflow.
+    2f64.powi(exponent.max(lowest)) * 2f64.powi(-digits)
 }
 
 /// Permitted deviations of a device.

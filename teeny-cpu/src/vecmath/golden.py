@@ -39,7 +39,10 @@ FUNCTIONS = [
     ("erf", erf, -5, 5),
 ]
 
+# Where an earlier formula was 3 ulp off.
+HARD = {"tanh": [0.21270167263945017, 0.22275877001036348, 0.11257094507737915, 0.19382562633707]}
+
 random.seed(1)
 for name, f, low, high in FUNCTIONS:
-    for x in spread(low, high, 100):
+    for x in [*spread(low, high, 100), *HARD.get(name, [])]:
         print(name, bits(x), bits(f(mpf(x))))

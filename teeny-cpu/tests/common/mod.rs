@@ -79,7 +79,9 @@ pub fn ulps(got: f64, want: f64, dtype: DType) -> f64 {
         return f64::INFINITY;
     }
     let exponent = want.abs().max(got.abs()).max(f64::MIN_POSITIVE).log2().floor() as i32;
-    (got - want).abs() / 2f64.powi((exponent - bits + 1).max(least))
+    // In two steps: `powi` divides by the positive power, which may overflow.
+    let place = (exponent - bits + 1).max(least);
+    (got - want).abs() / 2f64.powi(place / 2) / 2f64.powi(place - place / 2)
 }
 
 /// Panics unless both are equal, or floats within `bound` units in the last place.

@@ -52,7 +52,8 @@ const UNARY: &[(&str, Unary, Domain, Tolerance)] = &[
     row("atan", |x| x.atan(), Domain::Any, ulps(2.0)),
     row("sinh", |x| x.sinh(), Domain::Any, ulps(8.0)),
     row("cosh", |x| x.cosh(), Domain::Any, ulps(8.0)),
-    row("tanh", |x| x.tanh(), Domain::Any, ulps(2.0)),
+    // The oracle's tanh of f64, the C library's, is itself off by up to 2.
+    row("tanh", |x| x.tanh(), Domain::Any, ulps(4.0)),
     row("erf", |x| x.erf(), Domain::Any, ulps(8.0)),
     row("floor", |x| x.floor(), Domain::Any, BITS),
     row("ceil", |x| x.ceil(), Domain::Any, BITS),

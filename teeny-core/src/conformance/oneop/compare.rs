@@ -1,5 +1,6 @@
 //! When a result agrees with the oracle's.
 
+use crate::conformance::tolerance::{format, unit};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
@@ -52,24 +53,6 @@ impl Default for Rules {
     }
 }
 
-/// Digits after the point, the exponent of the smallest normal number and the largest number.
-fn format(dtype: DType) -> (i32, i32, f64) {
-    match dtype {
-        DType::F16 => (10, -14, 65504.0),
-        DType::BF16 => (7, -126, 3.3895313892515355e38),
-        DType::F32 => (23, -126, f32::MAX as f64),
-        _ => (52, -1022, f64::MAX),
-    }
-}
-
-/// The distance between neighbouring numbers of `dtype` around `value`.
-fn unit(value: f64, dtype: DType) -> f64 {
-    let (digits, lowest, _) = format(dtype);
-    let exponent =
-        if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
-    2f64.powi(exponent - digits)
-}
-
 /// The unit roundoff of `dtype` in those of the type that it is computed in.
 pub fn coarseness(dtype: DType) -> f64 {
     2f64.powi(format(dtype.compute()).0 - format(dtype).0)
@@ -95,12 +78,11 @@ impl Tolerance {
         if rules.loses_zero_signs && want.is_infinite() && got.is_infinite() {
             return true; // 1 / -0 or 1 / 0
         }
-        let (_, lowest, largest) = format(dtype);
+        let (_, lowest) = format(dtype);
         if rules.flushes_subnormals && want.abs().max(got.abs()) <= 2f64.powi(lowest) {
             return true;
         }
         let computed = dtype.compute();
-        let (digits, computed_lowest, _) = format(computed);
         let rounding = if dtype == computed { 0.0 } else { unit(want, dtype) };
         let allowed = match self {
             Tolerance::Bits | Tolerance::Equal => return false,
@@ -110,9 +92,9 @@ impl Tolerance {
             Tolerance::Scaled(factor) => {
                 let scale = scale.filter(|s| s.is_finite()).unwrap_or(0.0).max(want.abs());
                 let scale = if scale.is_finite() { scale } else { 0.0 };
-                let floor = 2f64.powi(computed_lowest - digits);
+                let roundoff = 2f64.powi(-1 - format(computed).0);
                 let steps = if rules.rounds_each_step { coarseness(dtype) } else { 1.0 };
-                factor * steps * rules.factor * (scale * 2f64.powi(-1 - digits) + floor)
+                factor * steps * rules.factor * (scale * roundoff + unit(0.0, computed))
                     + unit(want, dtype)
             }
         };
@@ -122,7 +104,7 @@ impl Tolerance {
             let finite = if want.is_infinite() { got } else { want };
             let infinite = if want.is_infinite() { want } else { got };
             let near = finite.signum() == infinite.signum()
-                && finite.abs() + allowed + unit(largest, dtype) >= largest;
+                && finite.abs() + allowed + unit(largest(dtype), dtype) >= largest(dtype);
             return near && finite.is_finite() || overflows(scale, dtype);
         }
         (want - got).abs() <= allowed
@@ -149,8 +131,41 @@ impl Tolerance {
     }
 }
 
+/// The largest finite number of a float type.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.3895313892515355e38,
+        DType::F32 => f32::MAX as f64,
+        _ => f64::MAX,
+    }
+}
+
 /// True if terms of this size may overflow on the way to a result that does not.
 fn overflows(scale: Option<f64>, dtype: DType) -> bool {
-    let (_, _, largest) = format(dtype.compute());
-    scale.is_some_and(|s| s.is_finite() && s >= largest / 4.0)
+    scale.is_some_and(|s| s.is_finite() && s >= largest(dtype.compute()) / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neighbouring numbers are one unit apart down to the smallest, also where the unit itself is
+    /// subnormal.
+    #[test]
+    fn one_unit_is_the_distance_of_neighbours_at_every_exponent() {
+        for exponent in -1074..=1023 {
+            let low = if exponent < -1022 {
+                f64::from_bits(1 << (exponent + 1074))
+            } else {
+                f64::from_bits(((exponent + 1023) as u64) << 52)
+            };
+            let high = f64::from_bits(low.to_bits() + 1);
+            let agrees = |ulps| {
+                let tolerance = Tolerance::Ulps(ulps, 0.0);
+                tolerance.float(low, high, DType::F64, None, Rules::default())
+            };
+            assert!(agrees(1.0) && !agrees(0.4), "{low:e}");
+        }
+    }
 }
