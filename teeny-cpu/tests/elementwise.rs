@@ -479,7 +479,7 @@ fn broadcast_rows_and_columns_of_any_length_agree_with_the_oracle() {
     for device in devices() {
         for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
             for (rows, columns) in
-                [(5, 23), (7, 24), (3, 127), (2, 130), (3, 515), (70, 9), (2, 4100)]
+                [(5, 23), (7, 24), (3, 127), (2, 130), (5, 512), (3, 515), (70, 9), (2, 4100)]
             {
                 let make = |shape: (usize, usize), offset: f64, on: &DeviceRef| {
                     let n = shape.0 * shape.1;
@@ -494,6 +494,8 @@ fn broadcast_rows_and_columns_of_any_length_agree_with_the_oracle() {
                         x.add(&row)?.mul(&column)?,
                         row.mul(&column)?,
                         column.expand((rows, columns))?.sqrt()?,
+                        row.expand((rows, columns))?.sin()?,
+                        make((rows, columns + 3), 0.2, on).slice(1, 2..columns + 2)?.sin()?,
                         map([&x, &row, &column], |[x, r, c]| (x * c - r).maximum(c * 0.5))?,
                         map([&x, &column], |[x, c]| x.gt(c).where_cond(x, c * 0.5))?,
                     ];

@@ -118,7 +118,7 @@ impl<T: Real> Work for Blocks<'_, T> {
         // A single loop goes over all rows by itself. One call for both, as its loops are compiled
         // where they are called.
         let rows = match self.steps {
-            [step] if self.block == self.n && step.has_own_numbers() => self.rows,
+            [step] if step.is_in_place() => self.rows,
             _ => 1,
         };
         let share = self.block.min(self.n).div_ceil(self.steps.len()).next_multiple_of(16);
@@ -182,10 +182,14 @@ impl<T: Real> Source<T> {
 }
 
 impl Step {
-    /// Whether numbers of rows are of the type that the group computes.
-    fn has_own_numbers(&self) -> bool {
-        let own = |place: &Place| !matches!(place, Place::Column(_, _, Format::Bf16 | Format::F16));
-        self.from.iter().all(own)
+    /// Whether the loop reads and writes rows where they are, without a block in between.
+    fn is_in_place(&self) -> bool {
+        let own = |place: &Place| match place {
+            Place::Rows(_, _, format) | Place::Column(_, _, format) => *format == Format::Own,
+            Place::Splat(_) => true,
+            Place::Block(_) => false,
+        };
+        self.from.iter().chain([&self.to]).all(own)
     }
 
     /// Runs the loop over the n elements of each of `rows` rows, the first of which is `row`, from
