@@ -9,7 +9,7 @@ pub struct Dice {
 }
 
 /// Sizes around vector widths, tiles and blocks: up to 80, then the neighbours of these.
-const EDGES: [usize; 5] = [128, 256, 1024, 4096, 65536];
+const EDGES: [usize; 8] = [128, 256, 512, 1024, 2048, 4096, 16384, 65536];
 
 impl Dice {
     /// The stream of case `number` under `seed`.
@@ -75,7 +75,7 @@ impl Dice {
             1..60 => self.between(1, 17),
             60..84 => self.between(1, 80),
             class => {
-                let edge = EDGES[[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4][class - 84]];
+                let edge = EDGES[[0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 7][class - 84]];
                 edge - 1 + self.below(3)
             }
         };
