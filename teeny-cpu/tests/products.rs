@@ -84,6 +84,44 @@ fn large_products_are_right_in_every_tile() {
     }
 }
 
+/// A vector meets the rows of a large matrix one by one, those of a small one four by four: sizes
+/// on both sides of that, and rows that end within a vector.
+#[test]
+fn a_vector_times_matrices_of_any_size() {
+    let oracle = Reference::new();
+    for device in devices() {
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+            for (n, k) in [(37, 130), (260, 1027), (513, 517), (900, 301), (131, 4099)] {
+                let make = |shape: (usize, usize)| {
+                    Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
+                };
+                let (x, rows) = (make((1, k)), make((n, k)));
+                let (x64, rows64) = (x.to(&oracle).unwrap(), rows.to(&oracle).unwrap());
+                let (x64, rows64) =
+                    (x64.cast(DType::F64).unwrap(), rows64.cast(DType::F64).unwrap());
+                let want = x64.matmul(&rows64.t().unwrap()).unwrap().to_scalars().unwrap();
+                let got = x.matmul(&rows.t().unwrap()).unwrap().to_scalars().unwrap();
+                let turned = rows.matmul(&x.t().unwrap()).unwrap().to_scalars().unwrap();
+                let relative = match dtype {
+                    DType::BF16 => 1.0 / 256.0,
+                    DType::F16 => 1.0 / 2048.0,
+                    _ => 0.0,
+                };
+                // Sums of k products of about 1.
+                let unit = if dtype == DType::F64 { 4e-16 } else { 1e-7 };
+                for (values, side) in [(got, "left"), (turned, "right")] {
+                    for (got, want) in values.iter().zip(&want) {
+                        let (got, want) = (got.to_f64(), want.to_f64());
+                        let bound = want.abs() * relative + unit * k as f64;
+                        let what = format!("{dtype} ({n}, {k}) {side} at {device:?}");
+                        assert!((got - want).abs() <= bound, "{what}: {got} is not {want}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Decoding with a model of 16-bit weights: rows are converted block by block, so sizes
 /// around a block and leading axes of 1 matter.
 #[test]

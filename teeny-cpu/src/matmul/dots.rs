@@ -10,6 +10,7 @@
 //!
 //! 1. A register tile of up to 4 rows of a by 4 of b: each vector that is loaded is used 4 times.
 //!    One row keeps eight vectors of partial sums instead, which hides the latency of an addition.
+//!    A large b is read one row at a time.
 //! 2. The lanes of four sums are added up together.
 //! 3. Long rows are taken in parts that stay in L1, and so are sums: rounding errors grow with the
 //!    parts and not with k.
@@ -136,6 +137,12 @@ const SHARED_BYTES: usize = 4 << 10;
 /// narrowest vectors adds up 256 products.
 const SINGLE_BYTES: usize = 32 << 10;
 
+/// Bytes of b from which it probably comes from memory. A single row of a then meets one row of b
+/// after the other, at 1.1 to 1.7 times the speed of four together: the processor prefetches one
+/// stream better than four that end soon, after a page if they are converted and after four else.
+const FAR_BYTES: usize = 512 << 10;
+const PAGE_BYTES: usize = 4 << 10;
+
 /// Rows of the next register tile, of `rest` rows: so that no row is left alone. Of sixteen
 /// registers, three by four sums and an operand fill most.
 #[inline(always)]
@@ -165,11 +172,12 @@ impl<T: Float, E> Dots<T, E> {
     fn run_on<V: Lanes<T>, S: Source<T, V, Element = E>>(mut self) {
         let [m, n, all] = self.mnk;
         let bytes = if m.min(n) == 1 { SINGLE_BYTES } else { SHARED_BYTES };
+        let in_order = self.is_in_order();
         let mut from = 0;
         while from < all {
             let k = (all - from).min(bytes / size_of::<T>());
             let mut j = 0;
-            while j + 4 <= n {
+            while j + 4 <= n && !in_order {
                 let mut i = 0;
                 while i < m {
                     // SAFETY: rows i.. and j.. exist, and so do elements from..from + k.
@@ -211,6 +219,14 @@ impl<T: Float, E> Dots<T, E> {
             self.beta = T::ONE;
             from += k;
         }
+    }
+
+    /// Whether the rows of b are read one after the other.
+    #[inline(always)]
+    fn is_in_order(&self) -> bool {
+        let ([m, n, k], size) = (self.mnk, size_of::<E>());
+        let short = if size == size_of::<T>() { 4 * PAGE_BYTES } else { PAGE_BYTES };
+        m == 1 && k < short / size && n.saturating_mul(k) >= FAR_BYTES / size
     }
 
     #[inline(always)]
