@@ -73,7 +73,9 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
                     let size = if format == Format::Own { own } else { 2 };
                     let stream =
                         Stream { first: p.cast_const(), pitch: pitch * size as isize, size };
-                    if count < MAX_PREFETCHED && !streams.contains(&stream) {
+                    // A row that is read again and again is in a cache.
+                    let is_new = (pitch != 0 || rows == 1) && !streams.contains(&stream);
+                    if is_new && count < MAX_PREFETCHED {
                         streams[count] = stream;
                         count += 1;
                     }
