@@ -119,6 +119,9 @@ impl Device for Autograd {
     fn stats(&self) -> Stats {
         self.inner_device().stats()
     }
+    fn flush(&self) {
+        self.inner_device().flush();
+    }
     fn clear_cache(&self) {
         self.inner_device().clear_cache();
     }

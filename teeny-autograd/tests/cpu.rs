@@ -6,7 +6,7 @@ use common::cases::all;
 use common::{close, device, vec};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::{DType, Device, ErrorKind, Tensor, conformance};
+use teeny_core::{DType, Device, ErrorKind, Lazy, Tensor, conformance};
 use teeny_cpu::{Cpu, CpuOptions};
 
 fn cpu() -> Arc<Autograd> {
@@ -33,6 +33,25 @@ fn gradients_over_the_cpu_equal_those_over_the_oracle() {
                 .unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(expected.len(), got.len(), "{}", case.name);
             expected.iter().zip(&got).for_each(|(a, b)| close(a, b, 1e-9));
+        }
+    }
+}
+
+/// Recorded first and run at the read, every gradient has the bits of an eager device.
+#[test]
+fn gradients_over_a_recording_device_are_those_of_the_eager_one() {
+    let (eager, lazy) = (cpu(), Autograd::new(Lazy::new(Cpu::new())));
+    for case in all() {
+        for dtype in [DType::F32, DType::F64] {
+            let run = |device| {
+                let gradients = case.gradients(device, dtype, false);
+                gradients.unwrap_or_else(|e| panic!("{}: {e}", case.name))
+            };
+            let (want, got) = (run(&eager), run(&lazy));
+            let bits = |all: &[Vec<f64>]| -> Vec<Vec<u64>> {
+                all.iter().map(|g| g.iter().map(|v| v.to_bits()).collect()).collect()
+            };
+            assert_eq!(bits(&got), bits(&want), "{} {dtype}", case.name);
         }
     }
 }

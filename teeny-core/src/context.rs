@@ -222,6 +222,19 @@ pub fn resume(context: OpContext) -> Resumed {
     }
 }
 
+/// [`resume`] for an operation that was recorded and runs now for the first time, or for none.
+pub(crate) fn resume_as(context: Option<OpContext>) -> Resumed {
+    Resumed { previous: with_current(|current| current.op.replace(context)) }
+}
+
+/// Gives the newest error these operands, unless it has some.
+#[cold]
+pub(crate) fn failed_on<'t, X: Described + 't>(
+    operands: impl Iterator<Item = (&'static str, &'t X)>,
+) {
+    fill(operands.map(|(name, x)| described(name, x)));
+}
+
 /// Restores the operation that was in progress before [`resume`].
 #[must_use = "the operation ends when the guard is dropped"]
 pub struct Resumed {

@@ -112,6 +112,10 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
 
     // ---- provided ----
 
+    /// Ends a list of operations that belong together, such as a training step: a device that
+    /// collects work may begin it when the next operation arrives. Waits for nothing.
+    fn flush(&self) {}
+
     /// The memory counters.
     fn stats(&self) -> Stats {
         Stats::default()

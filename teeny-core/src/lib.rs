@@ -28,6 +28,7 @@ mod error;
 pub mod file;
 pub mod kernel;
 mod layout;
+mod lazy;
 pub mod linalg;
 pub mod memory;
 mod messages;
@@ -52,6 +53,7 @@ pub use kernel::{
     Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, SignFunction,
 };
 pub use layout::Layout;
+pub use lazy::{Lazy, LazyOptions, LazyStats};
 pub use op::{
     Attention, AttentionInputs, Cost, LinalgOp, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
     TensorSpec, Triangle, Window,

@@ -3,8 +3,8 @@
 #![cfg(feature = "conformance")]
 
 use std::time::{Duration, Instant};
-use teeny_core::Reference;
 use teeny_core::conformance::{self, Cell, Suite};
+use teeny_core::{Lazy, Reference};
 
 #[test]
 fn the_oracle_agrees_with_itself_in_every_case() {
@@ -43,4 +43,12 @@ fn a_sample_touches_every_family_and_ends_in_time() {
 #[test]
 fn ten_thousand_random_graphs_agree_with_themselves() {
     conformance::fuzz(&Reference::new(), 10_000, 1).unwrap();
+}
+
+/// Positions outside an axis are found when a result is read.
+#[test]
+fn the_recording_device_agrees_with_what_it_records_for() {
+    let report = Suite::new(&Lazy::new(Reference::new())).trusts_indices().run();
+    assert!(report.passed() && report.cases() > 10_000, "{report}");
+    conformance::fuzz(&Lazy::new(Reference::new()), 10_000, 2).unwrap();
 }

@@ -6,9 +6,9 @@
 mod broken;
 
 use broken::{Broken, Fault};
-use teeny_core::Reference;
 use teeny_core::conformance::oneop::{Rules, Site, check, generate, names};
 use teeny_core::device::DeviceRef;
+use teeny_core::{Lazy, Reference};
 
 struct Only(DeviceRef);
 
@@ -31,6 +31,11 @@ fn first_finding(device: DeviceRef, cases: u64, only: Option<&str>) -> Option<St
 #[test]
 fn the_oracle_agrees_with_itself() {
     assert_eq!(first_finding(Reference::new(), 3_000, None), None);
+}
+
+#[test]
+fn the_recording_device_agrees_with_what_it_records_for() {
+    assert_eq!(first_finding(Lazy::new(Reference::new()), 3_000, None), None);
 }
 
 #[test]

@@ -199,6 +199,9 @@ impl Device for Forward {
     fn stats(&self) -> Stats {
         self.inner.stats()
     }
+    fn flush(&self) {
+        self.inner.flush();
+    }
     fn clear_cache(&self) {
         self.inner.clear_cache();
     }

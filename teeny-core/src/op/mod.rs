@@ -24,6 +24,7 @@ mod cost;
 mod kinds;
 mod linalg;
 mod outputs;
+mod recorded;
 mod window;
 
 pub use attention::{Attention, AttentionInputs};
@@ -36,6 +37,7 @@ pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};
 pub(crate) use outputs::taken;
 pub use outputs::{Outputs, TensorSpec, TensorSpecs};
+pub(crate) use recorded::Recorded;
 pub use window::Window;
 
 use crate::dtype::DType;

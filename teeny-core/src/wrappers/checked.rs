@@ -321,7 +321,7 @@ impl Device for Checked {
         }
         Ok(x.storage().clone())
     }
-    pass_through!(inner: inner, stats, clear_cache, synchronize, download, unwrap);
+    pass_through!(inner: inner, flush, stats, clear_cache, synchronize, download, unwrap);
 }
 
 impl fmt::Debug for Checked {

@@ -535,6 +535,10 @@ impl Device for Compare {
     fn stats(&self) -> Stats {
         self.first.stats()
     }
+    fn flush(&self) {
+        self.first.flush();
+        self.second.flush();
+    }
     fn clear_cache(&self) {
         self.first.clear_cache();
         self.second.clear_cache();

@@ -159,7 +159,7 @@ impl Device for Faulty {
         self.request(Request::Synchronize, "synchronize")?;
         self.inner.synchronize()
     }
-    pass_through!(inner: inner, stats, clear_cache, wrap, unwrap);
+    pass_through!(inner: inner, flush, stats, clear_cache, wrap, unwrap);
 }
 
 impl fmt::Debug for Faulty {

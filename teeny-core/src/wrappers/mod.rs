@@ -56,6 +56,11 @@ macro_rules! pass_through {
             self.$inner.stats()
         }
     };
+    (@ $inner:ident flush) => {
+        fn flush(&self) {
+            self.$inner.flush();
+        }
+    };
     (@ $inner:ident clear_cache) => {
         fn clear_cache(&self) {
             self.$inner.clear_cache();

@@ -246,7 +246,7 @@ impl Device for Trace {
         let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
         self.span("download", &[x], cost, || self.inner.download(&unwrap(x, &self.inner)?))
     }
-    pass_through!(inner: inner, stats, clear_cache, synchronize, wrap, unwrap);
+    pass_through!(inner: inner, flush, stats, clear_cache, synchronize, wrap, unwrap);
 }
 
 impl Span {

@@ -235,8 +235,12 @@ fn step_where<O: Optimizer + ?Sized>(
         entries.into_iter().for_each(|(i, entry)| optimizer.states_mut().restore(i, entry));
         return Err(error);
     }
+    let device = params.first().map(|(_, param)| param.value().device().clone());
     params.into_iter().zip(next).for_each(|((_, param), value)| param.put(value));
     optimizer.states_mut().taken += 1;
+    if let Some(device) = device {
+        device.flush(); // a step ends
+    }
     Ok(())
 }
 

@@ -1,0 +1,270 @@
+//! [`Lazy`]: the device that records.
+
+use super::run::run;
+use super::stream::{Node, Operand, Stream};
+use super::value::LazyStorage;
+use crate::context;
+use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::{Op, Outputs, Recorded, taken};
+use crate::storage::{StorageRef, downcast};
+use crate::tensor::Tensor;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// When [`Lazy`] runs what it recorded without being asked for a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LazyOptions {
+    /// Operations that are recorded at most before they run.
+    pub max_nodes: usize,
+    /// Bytes of results that are recorded at most before they run.
+    pub max_bytes: usize,
+    /// Each operation runs when it is recorded, so that it fails at its own line.
+    pub immediate: bool,
+}
+
+impl Default for LazyOptions {
+    /// 4,096 operations, 1 GiB of results; not immediate.
+    fn default() -> LazyOptions {
+        LazyOptions { max_nodes: 4096, max_bytes: 1 << 30, immediate: false }
+    }
+}
+
+/// What [`Lazy`] has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LazyStats {
+    /// Operations that were recorded.
+    pub recorded: u64,
+    /// Those that ran on the device below.
+    pub executed: u64,
+    /// Those that never ran because nobody held their results.
+    pub dropped: u64,
+    /// Lists that ran because a result was read, or given to the device below.
+    pub reads: u64,
+    /// Lists that ran at the first operation after [`Device::flush`].
+    pub boundaries: u64,
+    /// Lists that ran because of [`LazyOptions::max_nodes`], `max_bytes` or `immediate`.
+    pub limits: u64,
+    /// Lists that ran because of [`Device::synchronize`].
+    pub synchronizations: u64,
+}
+
+/// Why a list runs.
+#[derive(Clone, Copy)]
+enum Reason {
+    Read,
+    Boundary,
+    Limit,
+    Synchronize,
+}
+
+/// A device that records operations and runs them on the device that it wraps when a result is
+/// needed.
+///
+/// An operation is checked when it is recorded: shapes and types fail at their own line. It runs, in
+/// recorded order with all others, at the first of these:
+///
+/// - a result is read (`to_vec`, `item`, printing) or given to the device below (`to`);
+/// - [`Device::synchronize`] is called;
+/// - the first operation after [`Device::flush`], which an optimizer calls at the end of a step;
+/// - a limit of [`LazyOptions`] is reached.
+///
+/// A result that no tensor holds by then, and that no other needed result is computed from, is never
+/// computed and never fails. What only the device finds out, such as an index out of range or that
+/// there is no memory, is the error of the read, and names the recorded operation and its line; each
+/// later read of the result, and of those computed from it, gives the same error. Other results are
+/// computed.
+///
+/// Results are those of the wrapped device, to the bit. Autograd goes outside and other wrappers
+/// inside: `Autograd::new(Lazy::new(Trace::new(device)))`.
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, Lazy, Reference, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let lazy = Lazy::new(Reference::new());
+/// let x = Tensor::ones((2, 3), DType::F32, &lazy)?; // (2, 3)
+/// let y = x.add(1.0)?.exp()?; // (2, 3)
+/// x.log()?; // nobody holds the result
+/// assert_eq!(lazy.counters().executed, 0);
+/// let sum: f32 = y.sum_all()?.item()?;
+/// assert!((sum - 6.0 * 2f32.exp()).abs() < 1e-4);
+/// assert_eq!(lazy.counters().dropped, 1);
+/// # Ok(()) }
+/// ```
+pub struct Lazy {
+    inner: DeviceRef,
+    options: LazyOptions,
+    /// What was recorded. Locked for moments only.
+    recording: Mutex<Recording>,
+    /// Held while a list runs: the next one waits, as it may read the results.
+    running: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Recording {
+    stream: Stream,
+    stats: LazyStats,
+    /// The first failure since the last `synchronize`.
+    failure: Option<Error>,
+}
+
+impl Lazy {
+    /// A device that records for `inner`, by the default [`LazyOptions`].
+    pub fn new(inner: impl ToDevice) -> Arc<Lazy> {
+        Lazy::with_options(inner, LazyOptions::default())
+    }
+
+    /// A device that records for `inner`.
+    pub fn with_options(inner: impl ToDevice, options: LazyOptions) -> Arc<Lazy> {
+        Arc::new(Lazy {
+            inner: inner.to_device(),
+            options,
+            recording: Mutex::default(),
+            running: Mutex::default(),
+        })
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> LazyStats {
+        self.recording().stats
+    }
+
+    fn recording(&self) -> MutexGuard<'_, Recording> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs what was recorded and is needed. Failures are kept in the values, and the first one for
+    /// `synchronize`.
+    fn run_list(&self, reason: Reason) {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = {
+            let mut recording = self.recording();
+            if recording.stream.is_empty() {
+                return;
+            }
+            let (nodes, dropped) = recording.stream.take();
+            let stats = &mut recording.stats;
+            stats.executed += nodes.len() as u64;
+            stats.dropped += dropped as u64;
+            *match reason {
+                Reason::Read => &mut stats.reads,
+                Reason::Boundary => &mut stats.boundaries,
+                Reason::Limit => &mut stats.limits,
+                Reason::Synchronize => &mut stats.synchronizations,
+            } += 1;
+            nodes
+        };
+        if let Some(error) = run(nodes, &self.inner, context::current()) {
+            self.recording().failure.get_or_insert(error);
+        }
+    }
+
+    /// Appends a node; whether a limit is reached.
+    fn record(&self, node: Node, bytes: usize) -> bool {
+        let mut recording = self.recording();
+        recording.stats.recorded += 1;
+        let stream = &mut recording.stream;
+        stream.push(node, bytes);
+        let LazyOptions { max_nodes, max_bytes, immediate } = self.options;
+        immediate || stream.len() >= max_nodes || stream.bytes() >= max_bytes
+    }
+
+    /// The tensor of the device below behind `x`, computed if need be.
+    fn ready(&self, x: &Tensor) -> Result<Tensor> {
+        let Operand { value, layout, dtype } = Operand::of(x)?;
+        if value.is_pending() {
+            self.run_list(Reason::Read);
+        }
+        Tensor::from_parts(value.storage()?, layout, dtype, self.inner.clone())
+    }
+}
+
+impl Device for Lazy {
+    fn info(&self) -> DeviceInfo {
+        let DeviceInfo { name, description } = self.inner.info();
+        DeviceInfo { name: format!("lazy({name})"), description }
+    }
+
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        Ok(Arc::new(LazyStorage::ready(self.inner.upload(bytes, dtype)?)))
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.inner.download(&self.ready(x)?)
+    }
+
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        // Written over an element at a time, nothing is saved: memory is reused when the list runs.
+        let Some(recorded) = Recorded::of(op) else { return Ok(None) };
+        let (name, specs) = (op.name(), op.outputs()?);
+        let operands = op.operands().iter().map(|x| Operand::of(x)).collect::<Result<Vec<_>>>()?;
+        let destination = match op {
+            Op::CopyInto { dst, .. } => {
+                let dst = dst.take().ok_or_else(taken)?;
+                Some(downcast::<LazyStorage>(&dst)?.value().clone())
+            }
+            _ => None,
+        };
+        if self.recording().stream.ends {
+            self.run_list(Reason::Boundary);
+        }
+        let mut bytes = 0usize;
+        let storages: Vec<LazyStorage> = specs
+            .iter()
+            .map(|&(shape, dtype)| {
+                bytes = bytes.saturating_add(shape.numel().saturating_mul(dtype.size()));
+                LazyStorage::pending(shape.numel(), dtype)
+            })
+            .collect();
+        let outputs: Vec<_> = storages.iter().map(|storage| storage.value().clone()).collect();
+        let context = context::current();
+        let node = Node { op: recorded, name, operands, destination, outputs, context };
+        if self.record(node, bytes) {
+            self.run_list(Reason::Limit);
+            if self.options.immediate {
+                storages.iter().try_for_each(|storage| storage.value().storage().map(drop))?;
+            }
+        }
+        Ok(Some(storages.into_iter().map(|storage| Arc::new(storage) as StorageRef).collect()))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.run_list(Reason::Synchronize);
+        let failure = self.recording().failure.take();
+        self.inner.synchronize()?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn flush(&self) {
+        let mut recording = self.recording();
+        recording.stream.ends = !recording.stream.is_empty();
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn clear_cache(&self) {
+        self.inner.clear_cache();
+    }
+
+    fn inner(&self) -> Option<&DeviceRef> {
+        Some(&self.inner)
+    }
+
+    fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
+        Ok(Arc::new(LazyStorage::ready(x.storage().clone())))
+    }
+
+    fn unwrap(&self, x: &Tensor) -> Result<Tensor> {
+        self.ready(x)
+    }
+}
+
+impl fmt::Debug for Lazy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lazy").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

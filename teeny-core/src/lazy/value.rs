@@ -1,0 +1,144 @@
+//! Values: results of recorded operations, before and after they are computed.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::storage::{Storage, StorageRef};
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One result of an operation, or an input of all: elements of one type.
+pub(super) struct Value {
+    len: usize,
+    dtype: DType,
+    /// Whether a tensor can read it.
+    held: AtomicBool,
+    /// Whether a node of the list that is about to run reads it.
+    read: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// The elements of a value.
+#[derive(Clone)]
+pub(super) enum State {
+    /// Nothing was computed yet.
+    Pending,
+    /// The storage of the device below.
+    Ready(StorageRef),
+    /// The operation failed, or one whose result it reads.
+    Failed(Error),
+}
+
+impl Value {
+    /// A value that a tensor will hold.
+    fn new(len: usize, dtype: DType, state: State) -> Arc<Value> {
+        let held = AtomicBool::new(true);
+        Arc::new(Value { len, dtype, held, read: AtomicBool::new(false), state: Mutex::new(state) })
+    }
+
+    /// Whether it must be computed: a tensor holds it, or a needed node reads it.
+    pub(super) fn is_needed(&self) -> bool {
+        self.held.load(Ordering::Acquire) || self.read.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a needed node reads it.
+    pub(super) fn mark_read(&self) {
+        self.read.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(*self.state(), State::Pending)
+    }
+
+    /// The storage of the device below.
+    ///
+    /// # Errors
+    /// That of the operation that should have computed it.
+    pub(super) fn storage(&self) -> Result<StorageRef> {
+        self.state().clone().into_storage()
+    }
+
+    /// The storage of a value that nothing else refers to, otherwise another handle of it.
+    ///
+    /// # Errors
+    /// As [`Value::storage`].
+    pub(super) fn take(self: Arc<Value>) -> Result<StorageRef> {
+        match Arc::try_unwrap(self) {
+            Ok(value) => {
+                value.state.into_inner().unwrap_or_else(PoisonError::into_inner).into_storage()
+            }
+            Err(shared) => shared.storage(),
+        }
+    }
+
+    /// Stores what was computed; a storage of other elements than the op promised is a failure.
+    pub(super) fn set(&self, result: Result<StorageRef>) {
+        *self.state() = match result {
+            Ok(storage) if (storage.len(), storage.dtype()) == (self.len, self.dtype) => {
+                State::Ready(storage)
+            }
+            Ok(storage) => State::Failed(Error::internal(format!(
+                "the device returned {} elements of {}, not {} of {}",
+                storage.len(),
+                storage.dtype(),
+                self.len,
+                self.dtype
+            ))),
+            Err(error) => State::Failed(error),
+        };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn into_storage(self) -> Result<StorageRef> {
+        match self {
+            State::Ready(storage) => Ok(storage),
+            State::Failed(error) => Err(error),
+            State::Pending => Err(Error::internal("a recorded operation did not run")),
+        }
+    }
+}
+
+/// What tensors of [`super::Lazy`] hold: a value, for as long as one of them can read it.
+pub(super) struct LazyStorage(Arc<Value>);
+
+impl LazyStorage {
+    /// Storage whose elements are computed later.
+    pub(super) fn pending(len: usize, dtype: DType) -> LazyStorage {
+        LazyStorage(Value::new(len, dtype, State::Pending))
+    }
+
+    /// Storage of the device below.
+    pub(super) fn ready(storage: StorageRef) -> LazyStorage {
+        LazyStorage(Value::new(storage.len(), storage.dtype(), State::Ready(storage)))
+    }
+
+    pub(super) fn value(&self) -> &Arc<Value> {
+        &self.0
+    }
+}
+
+impl Drop for LazyStorage {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Release);
+    }
+}
+
+impl Storage for LazyStorage {
+    fn len(&self) -> usize {
+        self.0.len
+    }
+    fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

@@ -1,0 +1,317 @@
+//! What an [`Op`] holds beside its operands, owned: an op that runs later than it was asked for.
+
+use super::attention::Attention;
+use super::kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
+use super::linalg::LinalgOp;
+use super::window::Window;
+use super::{AttentionInputs, Op};
+use crate::dtype::DType;
+use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::random::{Distribution, Key};
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::storage::StorageRef;
+use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// The variant of an [`Op`] and its attributes, without operands and without the storage that it
+/// owns.
+pub(crate) enum Recorded {
+    Elementwise {
+        kernel: Arc<Kernel>,
+        params: Box<[Scalar]>,
+        shape: Shape,
+    },
+    ReduceKernel {
+        kernel: Arc<Kernel>,
+        params: Box<[Scalar]>,
+        shape: Shape,
+        op: ReduceOp,
+        axes: Box<[usize]>,
+    },
+    Reduce {
+        op: ReduceOp,
+        axes: Box<[usize]>,
+    },
+    Scan {
+        op: ScanOp,
+        axis: usize,
+    },
+    CumMax {
+        axis: usize,
+        largest: bool,
+    },
+    Matmul,
+    Gather {
+        axis: usize,
+    },
+    Scatter {
+        mode: ScatterMode,
+        axis: usize,
+    },
+    CopyInto {
+        view: Layout,
+    },
+    Sort {
+        axis: usize,
+        descending: bool,
+    },
+    Random {
+        distribution: Distribution,
+        shape: Shape,
+        dtype: DType,
+        key: Key,
+    },
+    Contiguous,
+    TopK {
+        axis: usize,
+        k: usize,
+        largest: bool,
+    },
+    Cat {
+        axis: usize,
+    },
+    Pad {
+        widths: Box<[(usize, usize)]>,
+        value: Scalar,
+    },
+    Tri {
+        diagonal: i32,
+        upper: bool,
+    },
+    Positions {
+        sizes: Box<[usize]>,
+    },
+    Softmax {
+        axis: usize,
+    },
+    LogSoftmax {
+        axis: usize,
+    },
+    SoftmaxGrad {
+        axis: usize,
+    },
+    LogSoftmaxGrad {
+        axis: usize,
+    },
+    CrossEntropy {
+        ignore_index: Option<i64>,
+    },
+    CrossEntropyGrad {
+        ignore_index: Option<i64>,
+    },
+    /// Whether there are a weight and a bias.
+    Norm {
+        norm: Norm,
+        weight: bool,
+        bias: bool,
+        eps: f64,
+    },
+    NormGrad {
+        norm: Norm,
+        weight: bool,
+        eps: f64,
+    },
+    Conv {
+        window: Box<Window>,
+    },
+    ConvInputGrad {
+        window: Box<Window>,
+        x_shape: Shape,
+    },
+    ConvWeightGrad {
+        window: Box<Window>,
+        weight_shape: Shape,
+    },
+    MaxPool {
+        kernel_size: Box<[usize]>,
+        window: Box<Window>,
+    },
+    MaxPoolGrad {
+        x_shape: Shape,
+        spatial: usize,
+    },
+    AvgPool {
+        kernel_size: Box<[usize]>,
+        window: Box<Window>,
+    },
+    /// Whether there is a mask.
+    Attention {
+        options: Attention,
+        mask: bool,
+    },
+    AttentionGrad {
+        options: Attention,
+        mask: bool,
+        needs: [bool; 3],
+    },
+    Linalg {
+        op: LinalgOp,
+    },
+}
+
+impl Recorded {
+    /// The attributes of `op`. None for [`Op::ElementwiseInPlace`], which overwrites what the caller
+    /// holds.
+    pub(crate) fn of(op: &Op<'_>) -> Option<Recorded> {
+        Some(match *op {
+            Op::ElementwiseInPlace { .. } => return None,
+            Op::Elementwise { kernel, params, shape, .. } => Recorded::Elementwise {
+                kernel: kernel.clone(),
+                params: params.into(),
+                shape: *shape,
+            },
+            Op::ReduceKernel { kernel, params, shape, op, axes, .. } => Recorded::ReduceKernel {
+                kernel: kernel.clone(),
+                params: params.into(),
+                shape: *shape,
+                op,
+                axes: axes.into(),
+            },
+            Op::Reduce { op, axes, .. } => Recorded::Reduce { op, axes: axes.into() },
+            Op::Scan { op, axis, .. } => Recorded::Scan { op, axis },
+            Op::CumMax { axis, largest, .. } => Recorded::CumMax { axis, largest },
+            Op::Matmul { .. } => Recorded::Matmul,
+            Op::Gather { axis, .. } => Recorded::Gather { axis },
+            Op::Scatter { mode, axis, .. } => Recorded::Scatter { mode, axis },
+            Op::CopyInto { view, .. } => Recorded::CopyInto { view: *view },
+            Op::Sort { axis, descending, .. } => Recorded::Sort { axis, descending },
+            Op::Random { distribution, shape, dtype, key } => {
+                Recorded::Random { distribution, shape: *shape, dtype, key }
+            }
+            Op::Contiguous { .. } => Recorded::Contiguous,
+            Op::TopK { axis, k, largest, .. } => Recorded::TopK { axis, k, largest },
+            Op::Cat { axis, .. } => Recorded::Cat { axis },
+            Op::Pad { widths, value, .. } => Recorded::Pad { widths: widths.into(), value },
+            Op::Tri { diagonal, upper, .. } => Recorded::Tri { diagonal, upper },
+            Op::Positions { sizes, .. } => Recorded::Positions { sizes: sizes.into() },
+            Op::Softmax { axis, .. } => Recorded::Softmax { axis },
+            Op::LogSoftmax { axis, .. } => Recorded::LogSoftmax { axis },
+            Op::SoftmaxGrad { axis, .. } => Recorded::SoftmaxGrad { axis },
+            Op::LogSoftmaxGrad { axis, .. } => Recorded::LogSoftmaxGrad { axis },
+            Op::CrossEntropy { ignore_index, .. } => Recorded::CrossEntropy { ignore_index },
+            Op::CrossEntropyGrad { ignore_index, .. } => {
+                Recorded::CrossEntropyGrad { ignore_index }
+            }
+            Op::Norm { norm, weight, bias, eps, .. } => {
+                Recorded::Norm { norm, weight: weight.is_some(), bias: bias.is_some(), eps }
+            }
+            Op::NormGrad { norm, weight, eps, .. } => {
+                Recorded::NormGrad { norm, weight: weight.is_some(), eps }
+            }
+            Op::Conv { window, .. } => Recorded::Conv { window: Box::new(window.clone()) },
+            Op::ConvInputGrad { window, x_shape, .. } => {
+                Recorded::ConvInputGrad { window: Box::new(window.clone()), x_shape: *x_shape }
+            }
+            Op::ConvWeightGrad { window, weight_shape, .. } => Recorded::ConvWeightGrad {
+                window: Box::new(window.clone()),
+                weight_shape: *weight_shape,
+            },
+            Op::MaxPool { kernel_size, window, .. } => Recorded::MaxPool {
+                kernel_size: kernel_size.into(),
+                window: Box::new(window.clone()),
+            },
+            Op::MaxPoolGrad { x_shape, spatial, .. } => {
+                Recorded::MaxPoolGrad { x_shape: *x_shape, spatial }
+            }
+            Op::AvgPool { kernel_size, window, .. } => Recorded::AvgPool {
+                kernel_size: kernel_size.into(),
+                window: Box::new(window.clone()),
+            },
+            Op::Attention { ref inputs } => {
+                Recorded::Attention { options: inputs.options, mask: inputs.mask.is_some() }
+            }
+            Op::AttentionGrad { ref inputs, needs, .. } => {
+                let (options, mask) = (inputs.options, inputs.mask.is_some());
+                Recorded::AttentionGrad { options, mask, needs }
+            }
+            Op::Linalg { op, .. } => Recorded::Linalg { op },
+        })
+    }
+
+    /// The op on `operands`, which are as many as it was recorded with, in the order of
+    /// [`Op::operands`]. `dst` is the destination of [`Op::CopyInto`].
+    pub(crate) fn op<'a>(&'a self, operands: &'a [&'a Tensor], dst: Option<StorageRef>) -> Op<'a> {
+        let t = |i: usize| operands[i];
+        let last = operands.len().saturating_sub(1);
+        let attention = |options, mask: bool| AttentionInputs {
+            q: t(0),
+            k: t(1),
+            v: t(2),
+            mask: mask.then(|| t(3)),
+            options,
+        };
+        match *self {
+            Recorded::Elementwise { ref kernel, ref params, ref shape } => {
+                Op::Elementwise { kernel, inputs: operands, params, shape }
+            }
+            Recorded::ReduceKernel { ref kernel, ref params, ref shape, op, ref axes } => {
+                Op::ReduceKernel { kernel, inputs: operands, params, shape, op, axes }
+            }
+            Recorded::Reduce { op, ref axes } => Op::Reduce { op, x: t(0), axes },
+            Recorded::Scan { op, axis } => Op::Scan { op, x: t(0), axis },
+            Recorded::CumMax { axis, largest } => Op::CumMax { x: t(0), axis, largest },
+            Recorded::Matmul => Op::Matmul { lhs: t(0), rhs: t(1) },
+            Recorded::Gather { axis } => Op::Gather { x: t(0), axis, index: t(1) },
+            Recorded::Scatter { mode, axis } => {
+                Op::Scatter { mode, x: t(0), axis, index: t(1), src: t(2) }
+            }
+            Recorded::CopyInto { ref view } => Op::CopyInto { dst, view, src: t(0) },
+            Recorded::Sort { axis, descending } => Op::Sort { x: t(0), axis, descending },
+            Recorded::Random { distribution, ref shape, dtype, key } => {
+                Op::Random { distribution, shape, dtype, key }
+            }
+            Recorded::Contiguous => Op::Contiguous { x: t(0) },
+            Recorded::TopK { axis, k, largest } => Op::TopK { x: t(0), axis, k, largest },
+            Recorded::Cat { axis } => Op::Cat { tensors: operands, axis },
+            Recorded::Pad { ref widths, value } => Op::Pad { x: t(0), widths, value },
+            Recorded::Tri { diagonal, upper } => Op::Tri { x: t(0), diagonal, upper },
+            Recorded::Positions { ref sizes } => Op::Positions { indices: operands, sizes },
+            Recorded::Softmax { axis } => Op::Softmax { x: t(0), axis },
+            Recorded::LogSoftmax { axis } => Op::LogSoftmax { x: t(0), axis },
+            Recorded::SoftmaxGrad { axis } => Op::SoftmaxGrad { y: t(0), g: t(1), axis },
+            Recorded::LogSoftmaxGrad { axis } => Op::LogSoftmaxGrad { y: t(0), g: t(1), axis },
+            Recorded::CrossEntropy { ignore_index } => {
+                Op::CrossEntropy { x: t(0), targets: t(1), ignore_index }
+            }
+            Recorded::CrossEntropyGrad { ignore_index } => {
+                Op::CrossEntropyGrad { x: t(0), targets: t(1), ignore_index, g: t(2) }
+            }
+            Recorded::Norm { norm, weight, bias, eps } => {
+                let (weight, bias) = (weight.then(|| t(1)), bias.then(|| t(last)));
+                Op::Norm { norm, x: t(0), weight, bias, eps }
+            }
+            Recorded::NormGrad { norm, weight, eps } => {
+                Op::NormGrad { norm, x: t(0), weight: weight.then(|| t(1)), g: t(last), eps }
+            }
+            Recorded::Conv { ref window } => Op::Conv { x: t(0), weight: t(1), window },
+            Recorded::ConvInputGrad { ref window, ref x_shape } => {
+                Op::ConvInputGrad { g: t(0), weight: t(1), window, x_shape }
+            }
+            Recorded::ConvWeightGrad { ref window, ref weight_shape } => {
+                Op::ConvWeightGrad { g: t(0), x: t(1), window, weight_shape }
+            }
+            Recorded::MaxPool { ref kernel_size, ref window } => {
+                Op::MaxPool { x: t(0), kernel_size, window }
+            }
+            Recorded::MaxPoolGrad { ref x_shape, spatial } => {
+                Op::MaxPoolGrad { g: t(0), positions: t(1), x_shape, spatial }
+            }
+            Recorded::AvgPool { ref kernel_size, ref window } => {
+                Op::AvgPool { x: t(0), kernel_size, window }
+            }
+            Recorded::Attention { options, mask } => {
+                Op::Attention { inputs: attention(options, mask) }
+            }
+            Recorded::AttentionGrad { options, mask, needs } => Op::AttentionGrad {
+                inputs: attention(options, mask),
+                y: t(last - 2),
+                lse: t(last - 1),
+                g: t(last),
+                needs,
+            },
+            Recorded::Linalg { op } => Op::Linalg { op, inputs: operands },
+        }
+    }
+}
