@@ -933,7 +933,7 @@ fn every_error_has_help_where_it_is_made() {
     let files = [
         "messages.rs",
         "shape.rs",
-        "layout.rs",
+        "layout/mod.rs",
         "device.rs",
         "random.rs",
         "memory.rs",

@@ -107,9 +107,8 @@ fn what_nobody_holds_is_not_computed() {
     let left: Vec<f32> = y.to_vec().unwrap();
     assert_eq!(left, [-1f32, -2.0, -3.0, -4.0].map(|v| -(-v).exp()));
     let names = ran(&trace);
-    assert!(names.contains(&"exp") && names.contains(&"neg"), "{names:?}");
-    assert!(!names.contains(&"log") && !names.contains(&"sqrt"), "{names:?}");
-    assert_eq!((lazy.counters().executed, lazy.counters().dropped), (2, 2));
+    assert_eq!(names, ["kernel", "download"]);
+    assert_eq!((lazy.counters().executed, lazy.counters().dropped), (1, 2));
 }
 
 /// Both readers of a value read one result; a list that ran is not run again.
@@ -201,7 +200,7 @@ fn results_that_do_not_need_a_failed_operation_are_computed() {
     let lazy = Lazy::new(faulty.clone());
     let x = ones(&lazy);
     faulty.fail(Request::Execute, 1, ErrorKind::OutOfMemory, Lasting::Once);
-    let (a, b, c) = (x.neg().unwrap(), x.exp().unwrap(), x.square().unwrap());
+    let (a, b, c) = (x.neg().unwrap(), x.matmul(&x).unwrap(), x.square().unwrap());
     let d = b.neg().unwrap();
     assert_eq!(a.to_vec::<f32>().unwrap(), [-1.0, -2.0, -3.0, -4.0]);
     assert_eq!(c.to_vec::<f32>().unwrap(), [1.0, 4.0, 9.0, 16.0]);

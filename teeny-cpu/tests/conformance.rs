@@ -2,7 +2,7 @@
 //! implementations of float products.
 
 mod common;
-use teeny_core::{Attention, DType, Lazy, Result, Tensor, Window, conformance};
+use teeny_core::{Attention, DType, Lazy, LazyOptions, Result, Tensor, Window, conformance};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 
 #[test]
@@ -75,12 +75,16 @@ fn long_rows_and_columns_by_the_gemm_crate_are_as_accurate_as_matrices() {
     }
 }
 
-/// The suite and random graphs on the recording device over the engine.
+/// The suite and random graphs on the recording device over the engine, with sums as eager ones
+/// and in other orders.
 #[test]
 fn the_suite_passes_on_a_recording_device() {
-    let device = Lazy::new(Cpu::new());
-    // Positions outside an axis are found when a result is read.
-    let report = conformance::Suite::new(&device).trusts_indices().run();
-    assert!(report.passed(), "{report}");
-    conformance::fuzz(&device, 10_000, 20).unwrap_or_else(|failure| panic!("{failure}"));
+    for reassociate in [false, true] {
+        let options = LazyOptions { reassociate, ..LazyOptions::default() };
+        let device = Lazy::with_options(Cpu::new(), options);
+        // Positions outside an axis are found when a result is read.
+        let report = conformance::Suite::new(&device).trusts_indices().run();
+        assert!(report.passed(), "{report}");
+        conformance::fuzz(&device, 10_000, 20).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }

@@ -1,13 +1,14 @@
 //! [`Lazy`]: the device that records.
 
-use super::run::run;
-use super::stream::{Node, Operand, Stream};
-use super::value::LazyStorage;
+use super::cache::{Cache, Found};
+use super::list::{List, Request, View};
+use super::run::Run;
+use super::value::{LazyStorage, Value};
 use crate::context;
 use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{Op, Outputs, Recorded, taken};
+use crate::op::{Numbers, Op, Outputs, Recorded, taken};
 use crate::storage::{StorageRef, downcast};
 use crate::tensor::Tensor;
 use std::fmt;
@@ -22,12 +23,15 @@ pub struct LazyOptions {
     pub max_bytes: usize,
     /// Each operation runs when it is recorded, so that it fails at its own line.
     pub immediate: bool,
+    /// Sums and products of floats may be computed in another order than eagerly, so that what is
+    /// summed need not be stored first. Their last bits are others then.
+    pub reassociate: bool,
 }
 
 impl Default for LazyOptions {
-    /// 4,096 operations, 1 GiB of results; not immediate.
+    /// 4,096 operations, 1 GiB of results; not immediate; sums have the bits of eager ones.
     fn default() -> LazyOptions {
-        LazyOptions { max_nodes: 4096, max_bytes: 1 << 30, immediate: false }
+        LazyOptions { max_nodes: 4096, max_bytes: 1 << 30, immediate: false, reassociate: false }
     }
 }
 
@@ -36,10 +40,18 @@ impl Default for LazyOptions {
 pub struct LazyStats {
     /// Operations that were recorded.
     pub recorded: u64,
-    /// Those that ran on the device below.
+    /// Operations of the device below that ran for them.
     pub executed: u64,
-    /// Those that never ran because nobody held their results.
+    /// Recorded operations that never ran because nobody held their results.
     pub dropped: u64,
+    /// Fused operations that failed, so that the recorded ones ran instead.
+    pub unfused: u64,
+    /// Plans that were made, for lists that no plan was kept for.
+    pub plans: u64,
+    /// Lists that found their plan.
+    pub hits: u64,
+    /// Fused kernels that were built.
+    pub kernels: u64,
     /// Lists that ran because a result was read, or given to the device below.
     pub reads: u64,
     /// Lists that ran at the first operation after [`Device::flush`].
@@ -98,13 +110,14 @@ pub struct Lazy {
     options: LazyOptions,
     /// What was recorded. Locked for moments only.
     recording: Mutex<Recording>,
-    /// Held while a list runs: the next one waits, as it may read the results.
-    running: Mutex<()>,
+    /// The plans of earlier lists. Locked while a list runs: the next one waits, as it may read the
+    /// results.
+    running: Mutex<Cache>,
 }
 
 #[derive(Default)]
 struct Recording {
-    stream: Stream,
+    list: List,
     stats: LazyStats,
     /// The first failure since the last `synchronize`.
     failure: Option<Error>,
@@ -138,42 +151,59 @@ impl Lazy {
     /// Runs what was recorded and is needed. Failures are kept in the values, and the first one for
     /// `synchronize`.
     fn run_list(&self, reason: Reason) {
-        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let nodes = {
+        let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let (list, held) = {
             let mut recording = self.recording();
-            if recording.stream.is_empty() {
+            if recording.list.is_empty() {
                 return;
             }
-            let (nodes, dropped) = recording.stream.take();
-            let stats = &mut recording.stats;
-            stats.executed += nodes.len() as u64;
-            stats.dropped += dropped as u64;
-            *match reason {
-                Reason::Read => &mut stats.reads,
-                Reason::Boundary => &mut stats.boundaries,
-                Reason::Limit => &mut stats.limits,
-                Reason::Synchronize => &mut stats.synchronizations,
-            } += 1;
-            nodes
+            let list = recording.list.take();
+            // No operation can be recorded meanwhile: what is not held now never will be.
+            let held = list.held();
+            (list, held)
         };
-        if let Some(error) = run(nodes, &self.inner, context::current()) {
-            self.recording().failure.get_or_insert(error);
+        let List { nodes, occasions, slots, params, hash, .. } = list;
+        let Found { plan, is_new, kernels } =
+            cache.find(hash, &nodes, held, self.options.reassociate);
+        let run = Run {
+            plan: &plan,
+            nodes: &nodes,
+            occasions: &occasions,
+            params: &params,
+            device: &self.inner,
+            reader: context::current(),
+        };
+        let ran = run.run(&mut slots.into_iter().map(Some).collect::<Vec<_>>());
+        let Recording { stats, failure, .. } = &mut *self.recording();
+        stats.executed += ran.executed;
+        stats.unfused += ran.failed;
+        stats.dropped += plan.dropped as u64;
+        stats.kernels += kernels as u64;
+        *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;
+        *match reason {
+            Reason::Read => &mut stats.reads,
+            Reason::Boundary => &mut stats.boundaries,
+            Reason::Limit => &mut stats.limits,
+            Reason::Synchronize => &mut stats.synchronizations,
+        } += 1;
+        if let Some(error) = ran.error {
+            failure.get_or_insert(error);
         }
     }
 
-    /// Appends a node; whether a limit is reached.
-    fn record(&self, node: Node, bytes: usize) -> bool {
+    /// Appends an operation; whether a limit is reached.
+    fn record(&self, request: Request<'_>) -> bool {
         let mut recording = self.recording();
         recording.stats.recorded += 1;
-        let stream = &mut recording.stream;
-        stream.push(node, bytes);
-        let LazyOptions { max_nodes, max_bytes, immediate } = self.options;
-        immediate || stream.len() >= max_nodes || stream.bytes() >= max_bytes
+        let list = &mut recording.list;
+        list.push(request);
+        let LazyOptions { max_nodes, max_bytes, immediate, .. } = self.options;
+        immediate || list.len() >= max_nodes || list.bytes() >= max_bytes
     }
 
     /// The tensor of the device below behind `x`, computed if need be.
     fn ready(&self, x: &Tensor) -> Result<Tensor> {
-        let Operand { value, layout, dtype } = Operand::of(x)?;
+        let View { value, layout, dtype } = view(x)?;
         if value.is_pending() {
             self.run_list(Reason::Read);
         }
@@ -199,7 +229,7 @@ impl Device for Lazy {
         // Written over an element at a time, nothing is saved: memory is reused when the list runs.
         let Some(recorded) = Recorded::of(op) else { return Ok(None) };
         let (name, specs) = (op.name(), op.outputs()?);
-        let operands = op.operands().iter().map(|x| Operand::of(x)).collect::<Result<Vec<_>>>()?;
+        let operands = op.operands().iter().map(|x| view(x)).collect::<Result<Vec<_>>>()?;
         let destination = match op {
             Op::CopyInto { dst, .. } => {
                 let dst = dst.take().ok_or_else(taken)?;
@@ -207,7 +237,7 @@ impl Device for Lazy {
             }
             _ => None,
         };
-        if self.recording().stream.ends {
+        if self.recording().list.ends {
             self.run_list(Reason::Boundary);
         }
         let mut bytes = 0usize;
@@ -218,10 +248,12 @@ impl Device for Lazy {
                 LazyStorage::pending(shape.numel(), dtype)
             })
             .collect();
-        let outputs: Vec<_> = storages.iter().map(|storage| storage.value().clone()).collect();
+        let outputs = storages.iter().map(|storage| storage.value().clone()).collect();
         let context = context::current();
-        let node = Node { op: recorded, name, operands, destination, outputs, context };
-        if self.record(node, bytes) {
+        let numbers = Numbers::of(op);
+        let op = recorded;
+        let request = Request { op, numbers, operands, destination, outputs, name, context, bytes };
+        if self.record(request) {
             self.run_list(Reason::Limit);
             if self.options.immediate {
                 storages.iter().try_for_each(|storage| storage.value().storage().map(drop))?;
@@ -239,7 +271,7 @@ impl Device for Lazy {
 
     fn flush(&self) {
         let mut recording = self.recording();
-        recording.stream.ends = !recording.stream.is_empty();
+        recording.list.ends = !recording.list.is_empty();
     }
 
     fn stats(&self) -> Stats {
@@ -247,6 +279,7 @@ impl Device for Lazy {
     }
 
     fn clear_cache(&self) {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.inner.clear_cache();
     }
 
@@ -267,4 +300,10 @@ impl fmt::Debug for Lazy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lazy").field("inner", &self.inner).finish_non_exhaustive()
     }
+}
+
+/// The view that `x`, a tensor of a recording device, is.
+fn view(x: &Tensor) -> Result<View> {
+    let value: Arc<Value> = downcast::<LazyStorage>(x.storage())?.value().clone();
+    Ok(View { value, layout: *x.layout(), dtype: x.dtype() })
 }

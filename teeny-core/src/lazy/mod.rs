@@ -7,14 +7,23 @@
 //!   y.to_vec()?   ─► what somebody still holds, in recorded order ─► device        then y is read
 //! ```
 //!
-//! `device` is the [`Device`](crate::Device) itself; it appends nodes to the list of `stream`, whose
-//! operands and outputs are the values of `value`. `run` executes a list. A tensor holds a
-//! `LazyStorage`, nodes hold only the value inside: so a value that no tensor holds any more and that
-//! no needed node reads is never computed.
+//! `device` is the [`Device`](crate::Device) itself; it appends nodes to the `list`, whose slots are
+//! the values of `value`. A tensor holds a `LazyStorage`, the list only the value inside: so a value
+//! that no tensor holds any more and that no needed node reads is never computed.
+//!
+//! A list runs by a plan. The `cache` has the one that was made for a list of the same nodes, or one
+//! is made (`plan`): the list as a `graph`, whose nodes are fused into groups (`fuse`, `cost`), each of
+//! which becomes one kernel (`program`). `run` executes a plan.
 
+mod cache;
+mod cost;
 mod device;
+mod fuse;
+mod graph;
+mod list;
+mod plan;
+mod program;
 mod run;
-mod stream;
 mod value;
 
 pub use device::{Lazy, LazyOptions, LazyStats};

@@ -1,70 +1,168 @@
-//! Running a list of recorded operations on the device below.
+//! Running a plan on the device below.
 
-use super::stream::Node;
+use super::list::{Node, Occasion, Operand};
+use super::plan::{Call, Item, Plan};
+use super::value::Value;
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
-use crate::op::Outputs;
+use crate::op::{Numbers, Outputs, Recorded};
+use crate::scalar::Scalar;
+use crate::storage::StorageRef;
 use crate::tensor::Tensor;
+use std::sync::Arc;
 
-/// Runs `nodes` in their order on `device`, for `reader`, the operation in progress. A node that
-/// fails gives its error to its results, and so do those that read them; the others run. The first
-/// error is returned too.
-pub(super) fn run(
-    nodes: Vec<Node>,
-    device: &DeviceRef,
-    reader: Option<OpContext>,
-) -> Option<Error> {
-    let mut first = None;
-    for node in nodes {
-        let (name, outputs) = (node.name, node.outputs.clone());
-        match run_node(node, device, reader) {
-            Ok(storages) if storages.len() == outputs.len() => {
-                for (value, storage) in outputs.iter().zip(storages) {
-                    value.set(Ok(storage));
-                }
-            }
-            result => {
-                let error = match result {
-                    Err(error) => error,
-                    Ok(storages) => Error::internal(format!(
-                        "the device {} returned {} outputs of {name}, not {}",
-                        device.info().name,
-                        storages.len(),
-                        outputs.len()
-                    )),
-                };
-                outputs.iter().for_each(|value| value.set(Err(error.clone())));
-                first.get_or_insert(error);
-            }
-        }
-    }
-    first
+/// A plan that runs for a list.
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) nodes: &'a [Node],
+    pub(super) occasions: &'a [Occasion],
+    pub(super) params: &'a [Scalar],
+    pub(super) device: &'a DeviceRef,
+    /// The operation for which it runs.
+    pub(super) reader: Option<OpContext>,
 }
 
-/// Runs one node; its destination is given up to the device.
-fn run_node(node: Node, device: &DeviceRef, reader: Option<OpContext>) -> Result<Outputs> {
-    let Node { op, operands, destination, context, .. } = node;
-    let mut tensors = Vec::with_capacity(operands.len());
-    for operand in operands {
-        let storage = operand.value.take()?;
-        tensors.push(Tensor::from_parts(storage, operand.layout, operand.dtype, device.clone())?);
-    }
-    let destination = destination.map(|value| value.take()).transpose()?;
-    let tensors: Vec<&Tensor> = tensors.iter().collect();
-    // Errors and watchers see the operation that was recorded.
-    let _context = context::resume_as(context);
-    let mut op = op.op(&tensors, destination);
-    op.run(device).map_err(|error| {
-        context::failed_on(op.named_operands());
-        match (reader, context) {
-            (Some(by), Some(of)) if by.location != of.location => error.note(format!(
-                "it was recorded, and run by {} at {}:{}",
-                by.op,
-                by.location.file(),
-                by.location.line()
-            )),
-            _ => error,
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Ran {
+    /// Operations of the device below.
+    pub(super) executed: u64,
+    /// Fused ones among them that failed, so that their nodes ran one by one.
+    pub(super) failed: u64,
+    /// The first error of a node.
+    pub(super) error: Option<Error>,
+}
+
+/// The values of a list by slot; None once nothing reads them any more.
+type Slots = [Option<Arc<Value>>];
+
+impl Run<'_> {
+    /// Runs all items. A node that fails gives its error to its results, and so do those that read
+    /// them; the others run. A fused operation that fails runs node by node: so the error is that of
+    /// the node, and results that do not need it are computed.
+    pub(super) fn run(&self, slots: &mut Slots) -> Ran {
+        let mut ran = Ran::default();
+        for item in &self.plan.items {
+            ran.executed += 1;
+            let done = item.kernel.as_ref().is_some_and(|call| {
+                let done = self.call(call, item, slots);
+                ran.failed += u64::from(!done);
+                done
+            });
+            if !done {
+                for &id in &item.nodes {
+                    self.node(id, &item.last, slots, &mut ran);
+                }
+            }
+            for &slot in &item.last {
+                slots[slot as usize] = None;
+            }
         }
-    })
+        ran
+    }
+
+    /// Runs a fused operation; whether it succeeded.
+    fn call(&self, call: &Call, item: &Item, slots: &mut Slots) -> bool {
+        let Some(&root) = item.nodes.last() else { return false };
+        let numbers = |&place: &u32| self.params[place as usize];
+        let params: Vec<Scalar> = call.params.iter().map(numbers).collect();
+        let numbers = Numbers { params: &params, key: None };
+        let result = self.execute(root, &call.op, &call.operands, numbers, None, slots);
+        let Ok(storages) = result else { return false };
+        if storages.len() != call.outputs.len() {
+            return false;
+        }
+        for (&slot, storage) in call.outputs.iter().zip(storages) {
+            set(slots, slot, Ok(storage));
+        }
+        true
+    }
+
+    /// Runs a node as it was recorded. A destination that ends with it is given to the device.
+    fn node(&self, id: u32, last: &[u32], slots: &mut Slots, ran: &mut Ran) {
+        let Node { op, operands, params, destination, outputs } = &self.nodes[id as usize];
+        let params = &self.params[params.start as usize..params.end as usize];
+        let numbers = Numbers { params, key: self.occasions[id as usize].key };
+        let destination = destination.map(|slot| (slot, last.contains(&slot)));
+        let result = self.execute(id, op, operands, numbers, destination, slots);
+        let result = result.and_then(|storages| match storages.len() == outputs.len() {
+            true => Ok(storages),
+            false => Err(Error::internal(format!(
+                "the device {} returned {} outputs of {}, not {}",
+                self.device.info().name,
+                storages.len(),
+                self.occasions[id as usize].name,
+                outputs.len()
+            ))),
+        });
+        match result {
+            Ok(storages) => {
+                for (slot, storage) in outputs.clone().zip(storages) {
+                    set(slots, slot, Ok(storage));
+                }
+            }
+            Err(error) => {
+                outputs.clone().for_each(|slot| set(slots, slot, Err(error.clone())));
+                ran.error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Executes an operation below, as the operation and line of node `id`. The destination is
+    /// a slot, and whether it is let go of.
+    fn execute(
+        &self,
+        id: u32,
+        op: &Recorded,
+        operands: &[Operand],
+        numbers: Numbers<'_>,
+        destination: Option<(u32, bool)>,
+        slots: &mut Slots,
+    ) -> Result<Outputs> {
+        let tensors = operands
+            .iter()
+            .map(|Operand { slot, layout, dtype }| {
+                let storage = storage(slots, *slot)?;
+                Tensor::from_parts(storage, *layout, *dtype, self.device.clone())
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let tensors: Vec<&Tensor> = tensors.iter().collect();
+        let destination = destination.map(|(slot, ends)| match ends {
+            true => slots[slot as usize].take().map_or_else(missing, Value::take),
+            false => storage(slots, slot),
+        });
+        let destination = destination.transpose()?;
+        let context = self.occasions[id as usize].context;
+        // Errors and watchers see the operation that was recorded.
+        let _context = context::resume_as(context);
+        let mut op = op.op(&tensors, numbers, destination);
+        op.run(self.device).map_err(|error| {
+            context::failed_on(op.named_operands());
+            match (self.reader, context) {
+                (Some(by), Some(of)) if by.location != of.location => error.note(format!(
+                    "it was recorded, and run by {} at {}:{}",
+                    by.op,
+                    by.location.file(),
+                    by.location.line()
+                )),
+                _ => error,
+            }
+        })
+    }
+}
+
+fn storage(slots: &Slots, slot: u32) -> Result<StorageRef> {
+    slots[slot as usize].as_ref().map_or_else(missing, |value| value.storage())
+}
+
+fn set(slots: &Slots, slot: u32, result: Result<StorageRef>) {
+    if let Some(value) = &slots[slot as usize] {
+        value.set(result);
+    }
+}
+
+#[cold]
+fn missing() -> Result<StorageRef> {
+    Err(Error::internal("a value was let go of before the last operation that reads it"))
 }

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::storage::{Storage, StorageRef};
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One result of an operation, or an input of all: elements of one type.
@@ -13,8 +13,9 @@ pub(super) struct Value {
     dtype: DType,
     /// Whether a tensor can read it.
     held: AtomicBool,
-    /// Whether a node of the list that is about to run reads it.
-    read: AtomicBool,
+    /// The list that met it last, and its slot there.
+    list: AtomicU64,
+    slot: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -33,17 +34,26 @@ impl Value {
     /// A value that a tensor will hold.
     fn new(len: usize, dtype: DType, state: State) -> Arc<Value> {
         let held = AtomicBool::new(true);
-        Arc::new(Value { len, dtype, held, read: AtomicBool::new(false), state: Mutex::new(state) })
+        let (list, slot) = (AtomicU64::new(0), AtomicU32::new(0));
+        Arc::new(Value { len, dtype, held, list, slot, state: Mutex::new(state) })
     }
 
-    /// Whether it must be computed: a tensor holds it, or a needed node reads it.
-    pub(super) fn is_needed(&self) -> bool {
-        self.held.load(Ordering::Acquire) || self.read.load(Ordering::Relaxed)
+    /// Whether a tensor can read it.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
     }
 
-    /// Notes that a needed node reads it.
-    pub(super) fn mark_read(&self) {
-        self.read.store(true, Ordering::Relaxed);
+    /// Its slot in the list with this number, which is not 0.
+    pub(super) fn slot(&self, list: u64) -> Option<u32> {
+        // Both are written and read under the lock of the list.
+        let met = self.list.load(Ordering::Relaxed) == list;
+        met.then(|| self.slot.load(Ordering::Relaxed))
+    }
+
+    /// Notes its slot in the list with this number.
+    pub(super) fn set_slot(&self, list: u64, slot: u32) {
+        self.list.store(list, Ordering::Relaxed);
+        self.slot.store(slot, Ordering::Relaxed);
     }
 
     pub(super) fn is_pending(&self) -> bool {

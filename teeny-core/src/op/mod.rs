@@ -37,7 +37,7 @@ pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};
 pub(crate) use outputs::taken;
 pub use outputs::{Outputs, TensorSpec, TensorSpecs};
-pub(crate) use recorded::Recorded;
+pub(crate) use recorded::{Numbers, Recorded};
 pub use window::Window;
 
 use crate::dtype::DType;

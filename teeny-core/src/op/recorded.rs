@@ -15,17 +15,16 @@ use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
-/// The variant of an [`Op`] and its attributes, without operands and without the storage that it
-/// owns.
+/// The variant of an [`Op`] and its attributes, without operands, without the storage that it owns
+/// and without its [`Numbers`]. Two that are equal do the same work.
+#[derive(Clone, PartialEq)]
 pub(crate) enum Recorded {
     Elementwise {
         kernel: Arc<Kernel>,
-        params: Box<[Scalar]>,
         shape: Shape,
     },
     ReduceKernel {
         kernel: Arc<Kernel>,
-        params: Box<[Scalar]>,
         shape: Shape,
         op: ReduceOp,
         axes: Box<[usize]>,
@@ -61,7 +60,6 @@ pub(crate) enum Recorded {
         distribution: Distribution,
         shape: Shape,
         dtype: DType,
-        key: Key,
     },
     Contiguous,
     TopK {
@@ -151,20 +149,49 @@ pub(crate) enum Recorded {
     },
 }
 
+/// The numbers of an op that may be others when the same work is done again.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Numbers<'a> {
+    /// Those of a kernel's run-time parameters.
+    pub(crate) params: &'a [Scalar],
+    /// That of a draw.
+    pub(crate) key: Option<Key>,
+}
+
+impl<'a> Numbers<'a> {
+    /// Those of `op`.
+    pub(crate) fn of(op: &Op<'a>) -> Numbers<'a> {
+        match *op {
+            Op::Elementwise { params, .. } | Op::ReduceKernel { params, .. } => {
+                Numbers { params, key: None }
+            }
+            Op::Random { key, .. } => Numbers { params: &[], key: Some(key) },
+            _ => Numbers::default(),
+        }
+    }
+}
+
 impl Recorded {
+    /// The scalar program that it runs.
+    pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
+        match self {
+            Recorded::Elementwise { kernel, .. } | Recorded::ReduceKernel { kernel, .. } => {
+                Some(kernel)
+            }
+            _ => None,
+        }
+    }
+
     /// The attributes of `op`. None for [`Op::ElementwiseInPlace`], which overwrites what the caller
     /// holds.
     pub(crate) fn of(op: &Op<'_>) -> Option<Recorded> {
         Some(match *op {
             Op::ElementwiseInPlace { .. } => return None,
-            Op::Elementwise { kernel, params, shape, .. } => Recorded::Elementwise {
+            Op::Elementwise { kernel, shape, .. } => {
+                Recorded::Elementwise { kernel: kernel.clone(), shape: *shape }
+            }
+            Op::ReduceKernel { kernel, shape, op, axes, .. } => Recorded::ReduceKernel {
                 kernel: kernel.clone(),
-                params: params.into(),
-                shape: *shape,
-            },
-            Op::ReduceKernel { kernel, params, shape, op, axes, .. } => Recorded::ReduceKernel {
-                kernel: kernel.clone(),
-                params: params.into(),
                 shape: *shape,
                 op,
                 axes: axes.into(),
@@ -177,8 +204,8 @@ impl Recorded {
             Op::Scatter { mode, axis, .. } => Recorded::Scatter { mode, axis },
             Op::CopyInto { view, .. } => Recorded::CopyInto { view: *view },
             Op::Sort { axis, descending, .. } => Recorded::Sort { axis, descending },
-            Op::Random { distribution, shape, dtype, key } => {
-                Recorded::Random { distribution, shape: *shape, dtype, key }
+            Op::Random { distribution, shape, dtype, .. } => {
+                Recorded::Random { distribution, shape: *shape, dtype }
             }
             Op::Contiguous { .. } => Recorded::Contiguous,
             Op::TopK { axis, k, largest, .. } => Recorded::TopK { axis, k, largest },
@@ -232,7 +259,13 @@ impl Recorded {
 
     /// The op on `operands`, which are as many as it was recorded with, in the order of
     /// [`Op::operands`]. `dst` is the destination of [`Op::CopyInto`].
-    pub(crate) fn op<'a>(&'a self, operands: &'a [&'a Tensor], dst: Option<StorageRef>) -> Op<'a> {
+    pub(crate) fn op<'a>(
+        &'a self,
+        operands: &'a [&'a Tensor],
+        numbers: Numbers<'a>,
+        dst: Option<StorageRef>,
+    ) -> Op<'a> {
+        let Numbers { params, key } = numbers;
         let t = |i: usize| operands[i];
         let last = operands.len().saturating_sub(1);
         let attention = |options, mask: bool| AttentionInputs {
@@ -243,10 +276,10 @@ impl Recorded {
             options,
         };
         match *self {
-            Recorded::Elementwise { ref kernel, ref params, ref shape } => {
+            Recorded::Elementwise { ref kernel, ref shape } => {
                 Op::Elementwise { kernel, inputs: operands, params, shape }
             }
-            Recorded::ReduceKernel { ref kernel, ref params, ref shape, op, ref axes } => {
+            Recorded::ReduceKernel { ref kernel, ref shape, op, ref axes } => {
                 Op::ReduceKernel { kernel, inputs: operands, params, shape, op, axes }
             }
             Recorded::Reduce { op, ref axes } => Op::Reduce { op, x: t(0), axes },
@@ -259,7 +292,8 @@ impl Recorded {
             }
             Recorded::CopyInto { ref view } => Op::CopyInto { dst, view, src: t(0) },
             Recorded::Sort { axis, descending } => Op::Sort { x: t(0), axis, descending },
-            Recorded::Random { distribution, ref shape, dtype, key } => {
+            Recorded::Random { distribution, ref shape, dtype } => {
+                let key = key.unwrap_or(Key { seed: 0, draw: 0 });
                 Op::Random { distribution, shape, dtype, key }
             }
             Recorded::Contiguous => Op::Contiguous { x: t(0) },

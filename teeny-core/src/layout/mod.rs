@@ -11,6 +11,8 @@
 //! Every view operation of a tensor is a function from layout to layout in this file; none of them
 //! uses a storage or a device. Offsets compose: a view of a view keeps the offset of the first.
 
+mod through;
+
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NDIM, MAX_NUMEL, Shape};

@@ -1,0 +1,82 @@
+//! The plans that are kept, found by the nodes they were made for.
+
+use super::list::Node;
+use super::plan::Plan;
+use crate::kernel::Kernel;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Plans that are kept, and fused kernels.
+const PLANS: usize = 256;
+const KERNELS: usize = 4096;
+
+/// The plans used last, and their kernels.
+#[derive(Default)]
+pub(super) struct Cache {
+    plans: HashMap<u64, (Arc<Plan>, u64)>,
+    /// One copy of each fused kernel, by content: engines keep what they prepare for it.
+    kernels: HashSet<Arc<Kernel>>,
+    /// Requests so far.
+    clock: u64,
+}
+
+/// A plan and what it took to find it.
+pub(super) struct Found {
+    pub(super) plan: Arc<Plan>,
+    pub(super) is_new: bool,
+    /// Kernels that no plan had before.
+    pub(super) kernels: usize,
+}
+
+impl Cache {
+    /// The plan of `nodes`, whose hash is `hash`, with these slots held, by one value of
+    /// [`crate::LazyOptions::reassociate`].
+    pub(super) fn find(
+        &mut self,
+        hash: u64,
+        nodes: &[Node],
+        held: Vec<bool>,
+        reassociate: bool,
+    ) -> Found {
+        self.clock += 1;
+        let held_word = |word: u64, (i, _): (usize, &bool)| {
+            (word.rotate_left(5) ^ i as u64).wrapping_mul(0x517c_c1b7_2722_0a95)
+        };
+        let key = held.iter().enumerate().filter(|(_, held)| **held).fold(hash, held_word);
+        if let Some((plan, used)) = self.plans.get_mut(&key)
+            && plan.serves(nodes, &held)
+        {
+            *used = self.clock;
+            return Found { plan: plan.clone(), is_new: false, kernels: 0 };
+        }
+        if self.kernels.len() > KERNELS {
+            self.kernels.clear();
+        }
+        let before = self.kernels.len();
+        let mut intern = |kernel: Kernel| {
+            let kernel = Arc::new(kernel);
+            match self.kernels.get(&kernel) {
+                Some(known) => known.clone(),
+                None => {
+                    self.kernels.insert(kernel.clone());
+                    kernel
+                }
+            }
+        };
+        let plan = Arc::new(Plan::new(nodes.to_vec(), held, reassociate, &mut intern));
+        if self.plans.len() >= PLANS
+            && let Some(oldest) = self.plans.iter().min_by_key(|(_, (_, used))| *used)
+        {
+            let oldest = *oldest.0;
+            self.plans.remove(&oldest);
+        }
+        self.plans.insert(key, (plan.clone(), self.clock));
+        Found { plan, is_new: true, kernels: self.kernels.len() - before }
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.plans.clear();
+        self.kernels.clear();
+    }
+}

@@ -1,0 +1,222 @@
+//! The list of recorded operations that have not run yet.
+//!
+//! Values are numbered in the order in which the list meets them: each value it only reads (a leaf)
+//! and each output of a node has a slot. So two lists of the same work are equal node by node,
+//! whatever their data: that is what plans are found by.
+
+use super::value::Value;
+use crate::context::OpContext;
+use crate::dtype::DType;
+use crate::layout::Layout;
+use crate::op::{Numbers, Recorded};
+use crate::random::Key;
+use crate::scalar::Scalar;
+use std::hash::{Hash, Hasher};
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A view of the value in a slot.
+#[derive(Clone, PartialEq)]
+pub(super) struct Operand {
+    pub(super) slot: u32,
+    pub(super) layout: Layout,
+    pub(super) dtype: DType,
+}
+
+/// A view of a value, before the value has a slot.
+pub(super) struct View {
+    pub(super) value: Arc<Value>,
+    pub(super) layout: Layout,
+    pub(super) dtype: DType,
+}
+
+/// An operation that is about to be recorded.
+pub(super) struct Request<'a> {
+    pub(super) op: Recorded,
+    pub(super) numbers: Numbers<'a>,
+    pub(super) operands: Vec<View>,
+    pub(super) destination: Option<Arc<Value>>,
+    pub(super) outputs: Vec<Arc<Value>>,
+    pub(super) name: &'static str,
+    pub(super) context: Option<OpContext>,
+    /// Those of the outputs.
+    pub(super) bytes: usize,
+}
+
+/// A recorded operation without its numbers and the line that recorded it: what it does.
+#[derive(Clone, PartialEq)]
+pub(super) struct Node {
+    pub(super) op: Recorded,
+    pub(super) operands: Vec<Operand>,
+    /// Where the numbers of its kernel are in the list. Those of the kernel of the node before it are
+    /// the same ones if they are equal.
+    pub(super) params: Range<u32>,
+    /// The destination of a copy, which the operation may write in place if nothing else refers to
+    /// it by then.
+    pub(super) destination: Option<u32>,
+    /// The slots of its outputs.
+    pub(super) outputs: Range<u32>,
+}
+
+/// What belongs to a node of one list alone.
+#[derive(Clone, Copy)]
+pub(super) struct Occasion {
+    pub(super) name: &'static str,
+    /// The user's operation and line.
+    pub(super) context: Option<OpContext>,
+    /// That of a draw.
+    pub(super) key: Option<Key>,
+}
+
+/// Nodes in recorded order: each reads leaves, or outputs of those before it.
+pub(super) struct List {
+    pub(super) nodes: Vec<Node>,
+    pub(super) occasions: Vec<Occasion>,
+    /// The values, by slot.
+    pub(super) slots: Vec<Arc<Value>>,
+    /// The numbers of all kernels.
+    pub(super) params: Vec<Scalar>,
+    /// A hash of the nodes.
+    pub(super) hash: u64,
+    /// This list among those of its device, from 1 on.
+    number: u64,
+    /// Bytes of all outputs.
+    bytes: usize,
+    /// Whether the next node belongs to another list: see [`crate::Device::flush`].
+    pub(super) ends: bool,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List::numbered(1)
+    }
+}
+
+impl List {
+    fn numbered(number: u64) -> List {
+        List {
+            nodes: Vec::new(),
+            occasions: Vec::new(),
+            slots: Vec::new(),
+            params: Vec::new(),
+            hash: 0,
+            number,
+            bytes: 0,
+            ends: false,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends a node.
+    pub(super) fn push(&mut self, request: Request<'_>) {
+        let Request { op, numbers, operands, destination, outputs, name, context, bytes } = request;
+        let operands: Vec<Operand> = operands
+            .into_iter()
+            .map(|View { value, layout, dtype }| Operand { slot: self.slot(value), layout, dtype })
+            .collect();
+        let destination = destination.map(|value| self.slot(value));
+        let params = self.params(&op, numbers.params);
+        let first = self.slots.len() as u32;
+        for value in outputs {
+            value.set_slot(self.number, self.slots.len() as u32);
+            self.slots.push(value);
+        }
+        let outputs = first..self.slots.len() as u32;
+        self.hash = hash(self.hash, &op, &operands);
+        self.nodes.push(Node { op, operands, params, destination, outputs });
+        self.occasions.push(Occasion { name, context, key: numbers.key });
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// The slot of a value that is read; a new one if it is a leaf that the list meets first here.
+    fn slot(&mut self, value: Arc<Value>) -> u32 {
+        if let Some(slot) = value.slot(self.number) {
+            return slot;
+        }
+        let slot = self.slots.len() as u32;
+        value.set_slot(self.number, slot);
+        self.slots.push(value);
+        slot
+    }
+
+    /// Where `params` are.
+    fn params(&mut self, op: &Recorded, params: &[Scalar]) -> Range<u32> {
+        if params.is_empty() {
+            return 0..0;
+        }
+        // One kernel again and again, as in a chain of `x + 1` or in the updates of an optimizer: the
+        // number is one number, so that the fused kernel has one parameter.
+        if let Some(Node { op: last, params: range, .. }) = self.nodes.last()
+            && let (Some(last), Some(kernel)) = (last.kernel(), op.kernel())
+            && Arc::ptr_eq(last, kernel)
+            && self.params[range.start as usize..range.end as usize] == *params
+        {
+            return range.clone();
+        }
+        let start = self.params.len() as u32;
+        self.params.extend_from_slice(params);
+        start..self.params.len() as u32
+    }
+
+    /// Of each slot: whether it is an output that a tensor holds.
+    pub(super) fn held(&self) -> Vec<bool> {
+        let mut held = vec![false; self.slots.len()];
+        for slot in self.nodes.iter().flat_map(|node| node.outputs.clone()) {
+            held[slot as usize] = self.slots[slot as usize].is_held();
+        }
+        held
+    }
+
+    /// Takes everything; the next list begins.
+    pub(super) fn take(&mut self) -> List {
+        let next = List::numbered(self.number + 1);
+        mem::replace(self, next)
+    }
+}
+
+/// The hash of a list and one node more. It need not tell apart all nodes: lists that are found by it
+/// are compared.
+fn hash(before: u64, op: &Recorded, operands: &[Operand]) -> u64 {
+    let mut hash = Mixer(before);
+    mem::discriminant(op).hash(&mut hash);
+    if let Some(kernel) = op.kernel() {
+        hash.write_u64(kernel.content_hash());
+    }
+    for Operand { slot, layout, .. } in operands {
+        hash.write_u64(u64::from(*slot) << 32 ^ layout.offset() as u64);
+        for (&size, &stride) in layout.shape().iter().zip(layout.strides()) {
+            hash.write_u64((size as u64) << 32 ^ stride as u64);
+        }
+    }
+    hash.0
+}
+
+/// A multiplicative hash of words.
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    fn write_isize(&mut self, word: isize) {
+        self.write_u64(word as u64);
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,106 @@
+//! The kernel of a group: the programs of its nodes, each with the operands that the group computes
+//! replaced by the program that computes them.
+
+use super::fuse::Group;
+use super::graph::Graph;
+use super::list::Operand;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::kernel::Kernel;
+use crate::kernel::build::{Builder, Expr};
+use crate::layout::Layout;
+
+/// A kernel with what it reads and writes.
+pub(super) struct Fused {
+    pub(super) kernel: Kernel,
+    pub(super) operands: Vec<Operand>,
+    /// Its numbers, by their places in the list.
+    pub(super) params: Vec<u32>,
+    /// The slots of its outputs.
+    pub(super) outputs: Vec<u32>,
+}
+
+/// The kernel of `group`; None if it has none, or is one node as it was recorded.
+pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
+    if group.members.len() < 2 {
+        return Ok(None);
+    }
+    let builder = Builder::new();
+    let mut inputs: Vec<(Operand, Expr<'_>)> = Vec::new();
+    let mut params: Vec<(u32, Expr<'_>)> = Vec::new();
+    // The values of the members so far: node, view, outputs.
+    let mut values: Vec<(u32, Layout, Vec<Expr<'_>>)> = Vec::new();
+    for member in group.members.iter().rev() {
+        let Some(program) = graph.program(member.node) else { return Ok(None) };
+        let node = graph.node(member.node);
+        let numbers: Vec<Expr<'_>> = node
+            .params
+            .clone()
+            .zip(program.kernel.params())
+            .map(|(place, &dtype)| {
+                if let Some((_, expr)) = params.iter().find(|(known, _)| *known == place) {
+                    return *expr;
+                }
+                let expr = builder.param(dtype);
+                params.push((place, expr));
+                expr
+            })
+            .collect();
+        for view in &member.views {
+            let mut operands = Vec::with_capacity(node.operands.len());
+            for Operand { slot, layout, dtype } in &node.operands {
+                let Some(layout) = view.through(layout) else { return Ok(None) };
+                let made = graph.maker(*slot).and_then(|(maker, output)| {
+                    let same =
+                        |(node, view, _): &&(u32, Layout, _)| *node == maker && *view == layout;
+                    values.iter().find(same).map(|(_, _, outputs)| outputs[output as usize])
+                });
+                operands.push(match made {
+                    Some(expr) => rounded(expr),
+                    None => {
+                        let operand = Operand { slot: *slot, layout, dtype: *dtype };
+                        match inputs.iter().find(|(known, _)| *known == operand) {
+                            Some((_, expr)) => *expr,
+                            None => {
+                                let expr = builder.input(*dtype);
+                                inputs.push((operand, expr));
+                                expr
+                            }
+                        }
+                    }
+                });
+            }
+            let outputs = builder.embed(program.kernel, &operands, &numbers);
+            values.push((member.node, *view, outputs));
+        }
+    }
+    let root = graph.node(group.root()).outputs.clone();
+    let mut outputs: Vec<u32> = root.clone().filter(|&slot| graph.is_needed(slot)).collect();
+    if group.reduces {
+        outputs = vec![root.start];
+    }
+    outputs.extend(&group.extra);
+    let exprs: Option<Vec<Expr<'_>>> = outputs
+        .iter()
+        .map(|&slot| {
+            let (maker, output) = graph.maker(slot)?;
+            // A value that is stored is read whole.
+            let (_, _, all) = values.iter().rev().find(|(node, _, _)| *node == maker)?;
+            Some(all[output as usize])
+        })
+        .collect();
+    let Some(exprs) = exprs else { return Ok(None) };
+    let (kernel, read) = builder.finish_pruned(&exprs)?;
+    let operands = read.into_iter().map(|i| inputs[i].0.clone()).collect();
+    let params = params.into_iter().map(|(place, _)| place).collect();
+    Ok(Some(Fused { kernel, operands, params, outputs }))
+}
+
+/// A value as it would be read from memory: 16-bit floats are computed in f32 and rounded when they
+/// are stored.
+fn rounded(expr: Expr<'_>) -> Expr<'_> {
+    match expr.dtype() {
+        dtype @ (DType::F16 | DType::BF16) => expr.cast(DType::F32).cast(dtype),
+        _ => expr,
+    }
+}
