@@ -10,7 +10,7 @@ pub mod sweep;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use teeny_core::{DeviceRef, Result};
+use teeny_core::{DeviceRef, Lazy, Result};
 
 /// The amount of work in one run of a workload. It decides the unit of the rate.
 #[derive(Clone, Copy, Debug)]
@@ -83,36 +83,99 @@ impl Bench {
         if !self.selects(name) {
             return Ok(());
         }
-        let mut run = prepare(&self.device)?;
-        let mut group = |n: usize| -> Result<f64> {
-            let start = Instant::now();
-            for _ in 0..n {
-                let result = run()?;
-                self.device.synchronize()?;
-                drop(black_box(result));
-            }
-            Ok(start.elapsed().as_secs_f64() / n as f64)
-        };
-        let mut warm = Vec::new();
+        let mut clock = Clock::new(&self.device, prepare(&self.device)?)?;
+        let (min_time, min_samples) = self.least();
         let start = Instant::now();
-        while warm.len() < 3 || start.elapsed() < Duration::from_millis(300) {
-            warm.push(group(1)?);
+        while clock.samples.len() < min_samples || start.elapsed() < min_time {
+            clock.sample()?;
         }
-        let n = ((1e-4 / median(&mut warm[1..])).ceil() as usize).clamp(1, 10_000);
-        let (min_time, min_samples) =
-            if self.quick { (Duration::from_millis(300), 5) } else { (Duration::from_secs(1), 7) };
-        let mut samples = Vec::new();
+        self.print(name, work, clock.seconds(), "");
+        Ok(())
+    }
+
+    /// [`Bench::time`], and the workload `lazy/name` on a device that records for the same one. Both
+    /// are sampled in turn; the line of the second has their ratio.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn time_recorded<T, F: FnMut() -> Result<T>>(
+        &self,
+        name: &str,
+        work: Work,
+        prepare: impl Fn(&DeviceRef) -> Result<F>,
+    ) -> Result<()> {
+        let recorded = format!("lazy/{name}");
+        if !self.selects(&recorded) {
+            return self.time(name, work, prepare);
+        }
+        let device: DeviceRef = Lazy::new(self.device.clone());
+        let mut eager = Clock::new(&self.device, prepare(&self.device)?)?;
+        let mut lazy = Clock::new(&device, prepare(&device)?)?;
+        let (min_time, min_samples) = self.least();
         let start = Instant::now();
-        while samples.len() < min_samples || start.elapsed() < min_time {
-            samples.push(group(n)?);
+        while eager.samples.len() < min_samples || start.elapsed() < 2 * min_time {
+            eager.sample()?;
+            lazy.sample()?;
         }
-        let seconds = median(&mut samples);
+        let (eager, lazy) = (eager.seconds(), lazy.seconds());
+        if self.selects(name) {
+            self.print(name, work, eager, "");
+        }
+        self.print(&recorded, work, lazy, &format!(r#","eager":{}"#, digits(eager / lazy)));
+        Ok(())
+    }
+
+    /// The least time and number of samples of a workload.
+    fn least(&self) -> (Duration, usize) {
+        if self.quick { (Duration::from_millis(300), 5) } else { (Duration::from_secs(1), 7) }
+    }
+
+    fn print(&self, name: &str, work: Work, seconds: f64, more: &str) {
         let (unit, rate) = work.rate(seconds);
         let (device, threads, ms, rate) =
             (&self.name, self.threads, digits(seconds * 1e3), digits(rate));
         print!(r#"{{"peer":"teeny","device":"{device}","threads":{threads},"name":"{name}","#);
-        println!(r#""ms":{ms},"unit":"{unit}","rate":{rate}}}"#);
+        println!(r#""ms":{ms},"unit":"{unit}","rate":{rate}{more}}}"#);
+    }
+}
+
+/// One workload on one device, and how long its runs took.
+struct Clock<'a, F> {
+    device: &'a DeviceRef,
+    run: F,
+    /// Runs of a sample.
+    group: usize,
+    samples: Vec<f64>,
+}
+
+impl<'a, T, F: FnMut() -> Result<T>> Clock<'a, F> {
+    /// Runs the work until it is warm.
+    fn new(device: &'a DeviceRef, run: F) -> Result<Clock<'a, F>> {
+        let mut clock = Clock { device, run, group: 1, samples: Vec::new() };
+        let start = Instant::now();
+        while clock.samples.len() < 3 || start.elapsed() < Duration::from_millis(300) {
+            clock.sample()?;
+        }
+        let one = median(&mut clock.samples[1..]);
+        clock.group = ((1e-4 / one).ceil() as usize).clamp(1, 10_000);
+        clock.samples.clear();
+        Ok(clock)
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        let start = Instant::now();
+        for _ in 0..self.group {
+            let result = (self.run)()?;
+            self.device.synchronize()?;
+            drop(black_box(result));
+        }
+        self.samples.push(start.elapsed().as_secs_f64() / self.group as f64);
         Ok(())
+    }
+
+    /// The median of the samples.
+    fn seconds(&mut self) -> f64 {
+        median(&mut self.samples)
     }
 }
 

@@ -35,7 +35,7 @@ impl<M: Module, O: Optimizer> Training<M, O> {
 /// If the device fails.
 pub fn training(b: &Bench) -> Result<()> {
     for (name, batch, hidden) in [("mnist_mlp/step", 64, 128), ("mnist_mlp/step512", 512, 512)] {
-        b.time(name, Work::Step, |device| {
+        b.time_recorded(name, Work::Step, |device| {
             let store = Store::new(Autograd::new(device.clone()));
             let path = store.root();
             let net = Sequential::new()
@@ -46,7 +46,7 @@ pub fn training(b: &Bench) -> Result<()> {
             Ok(move || run.step())
         })?;
     }
-    b.time("mnist_cnn/step", Work::Step, |device| {
+    b.time_recorded("mnist_cnn/step", Work::Step, |device| {
         let store = Store::new(Autograd::new(device.clone()));
         let path = store.root();
         let net = Sequential::new()
@@ -63,7 +63,7 @@ pub fn training(b: &Bench) -> Result<()> {
             on_random(net, &store, Adam::new(store.trainable(), 1e-3), &[128, 1, 28, 28])?;
         Ok(move || run.step())
     })?;
-    b.time("makemore_mlp/step", Work::Step, |device| {
+    b.time_recorded("makemore_mlp/step", Work::Step, |device| {
         let store = Store::new(Autograd::new(device.clone()));
         let path = store.root();
         let net = Sequential::new()
@@ -77,7 +77,7 @@ pub fn training(b: &Bench) -> Result<()> {
         let mut run = Training { net, optimizer: Sgd::new(store.trainable(), 0.1), x, y };
         Ok(move || run.step())
     })?;
-    b.time("gpt_char/step", Work::Tokens(768.0), |device| {
+    b.time_recorded("gpt_char/step", Work::Tokens(768.0), |device| {
         let store = Store::new(Autograd::new(device.clone()));
         let gpt = Gpt::new(&store.root(), GptConfig::new(65, 64, 4, 4, 128).with_bias(false))?;
         let mut adam = AdamW::new(store.trainable(), 1e-3).betas(0.9, 0.99).weight_decay(0.1);
@@ -89,7 +89,7 @@ pub fn training(b: &Bench) -> Result<()> {
             loss.detach()
         })
     })?;
-    b.time("lstm/step", Work::Step, |device| {
+    b.time_recorded("lstm/step", Work::Step, |device| {
         let store = Store::new(Autograd::new(device.clone()));
         let lstm = Lstm::new(&store.root(), 64, 256)?;
         let x = Tensor::randn((32, 64, 64), DType::F32, store.device())?; // (B, T, C)
@@ -117,11 +117,11 @@ pub fn gpt2(b: &Bench) -> Result<()> {
         store.set_training(false);
         Ok((gpt, integers(&[1, 128], 50257, device)?, integers(&[1, 1], 50257, device)?))
     };
-    b.time("gpt2/prefill128", Work::Tokens(128.0), |device| {
+    b.time_recorded("gpt2/prefill128", Work::Tokens(128.0), |device| {
         let (gpt, prompt, _) = make(device)?;
         Ok(move || gpt.next(&prompt, &mut gpt.caches()))
     })?;
-    b.time("gpt2/decode", Work::Tokens(1.0), |device| {
+    b.time_recorded("gpt2/decode", Work::Tokens(1.0), |device| {
         let (gpt, prompt, next) = make(device)?;
         let mut caches = gpt.caches();
         gpt.next(&prompt, &mut caches)?;
