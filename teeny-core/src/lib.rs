@@ -53,7 +53,7 @@ pub use kernel::{
     Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, SignFunction,
 };
 pub use layout::Layout;
-pub use lazy::{Lazy, LazyOptions, LazyStats};
+pub use lazy::{Capture, Lazy, LazyOptions, LazyStats};
 pub use op::{
     Attention, AttentionInputs, Cost, LinalgOp, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
     TensorSpec, Triangle, Window,

@@ -23,6 +23,15 @@ pub(crate) fn index_end(n: usize) -> Result<i32> {
     })
 }
 
+/// A number of a shape or a layout.
+#[derive(Clone, Copy)]
+pub(crate) enum Integer {
+    /// A size, an offset or a position: not negative.
+    Size(i64),
+    /// A step, of any sign.
+    Stride(i64),
+}
+
 /// The sizes of a tensor's axes, outermost first. At most [`MAX_NDIM`] axes; `()` is a scalar's
 /// shape.
 #[derive(Clone, Copy)]
@@ -133,6 +142,13 @@ impl Shape {
     pub(crate) fn shortened(mut self, axis: usize, size: usize) -> Shape {
         self.sizes[..self.ndim as usize][axis] = size;
         self
+    }
+
+    /// Replaces the sizes by `f` of them.
+    pub(crate) fn map_integers(&mut self, f: &mut dyn FnMut(Integer) -> i64) {
+        for size in &mut self.sizes[..self.ndim as usize] {
+            *size = f(Integer::Size(*size as i64)) as usize;
+        }
     }
 
     /// True if the product of the sizes that are not 0 fits, so that neither the number of elements

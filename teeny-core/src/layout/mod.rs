@@ -15,7 +15,7 @@ mod through;
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::shape::{MAX_NDIM, MAX_NUMEL, Shape};
+use crate::shape::{Integer, MAX_NDIM, MAX_NUMEL, Shape};
 use std::fmt;
 
 /// Shape, strides and offset of a view, in elements. Strides may be 0 (a broadcast axis) or
@@ -213,6 +213,16 @@ impl Layout {
 
     fn axes(&self) -> impl Iterator<Item = (usize, isize)> + '_ {
         self.shape.iter().copied().zip(self.strides().iter().copied())
+    }
+
+    /// Replaces sizes, strides and the offset by `f` of them.
+    pub(crate) fn map_integers(&mut self, f: &mut dyn FnMut(Integer) -> i64) {
+        self.shape.map_integers(f);
+        let ndim = self.ndim();
+        for stride in &mut self.strides[..ndim] {
+            *stride = f(Integer::Stride(*stride as i64)) as isize;
+        }
+        self.offset = f(Integer::Size(self.offset as i64)) as usize;
     }
 
     /// The view with its axes in the order `order`, a permutation of `0..ndim`.

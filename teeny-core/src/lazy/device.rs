@@ -1,18 +1,21 @@
 //! [`Lazy`]: the device that records.
 
 use super::cache::{Cache, Found};
-use super::list::{List, Request, View};
+use super::list::{List, Node, Occasion, Request, View};
+use super::plan::{Item, Plan};
 use super::run::Run;
-use super::value::{LazyStorage, Value};
+use super::value::{LazyStorage, Slot, Value};
 use crate::context;
 use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Numbers, Op, Outputs, Recorded, taken};
+use crate::scalar::Scalar;
 use crate::storage::{StorageRef, downcast};
 use crate::tensor::Tensor;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 /// When [`Lazy`] runs what it recorded without being asked for a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +121,21 @@ pub struct Lazy {
 #[derive(Default)]
 struct Recording {
     list: List,
+    /// The list of a captured function while it runs, on its thread.
+    captured: Option<(ThreadId, List)>,
+    /// Functions that were captured so far.
+    captures: u64,
     stats: LazyStats,
     /// The first failure since the last `synchronize`.
     failure: Option<Error>,
+}
+
+impl Recording {
+    /// The list of the captured function that the calling thread runs.
+    fn captured(&mut self) -> Option<&mut List> {
+        let (thread, list) = self.captured.as_mut()?;
+        (*thread == thread::current().id()).then_some(list)
+    }
 }
 
 impl Lazy {
@@ -166,14 +181,14 @@ impl Lazy {
         let Found { plan, is_new, kernels } =
             cache.find(hash, &nodes, held, self.options.reassociate);
         let run = Run {
-            plan: &plan,
+            items: &plan.items,
             nodes: &nodes,
             occasions: &occasions,
             params: &params,
             device: &self.inner,
             reader: context::current(),
         };
-        let ran = run.run(&mut slots.into_iter().map(Some).collect::<Vec<_>>());
+        let ran = run.run(&mut plan.slots(slots));
         let Recording { stats, failure, .. } = &mut *self.recording();
         stats.executed += ran.executed;
         stats.unfused += ran.failed;
@@ -195,15 +210,81 @@ impl Lazy {
     fn record(&self, request: Request<'_>) -> bool {
         let mut recording = self.recording();
         recording.stats.recorded += 1;
+        if let Some(list) = recording.captured() {
+            list.push(request);
+            return false;
+        }
         let list = &mut recording.list;
         list.push(request);
         let LazyOptions { max_nodes, max_bytes, immediate, .. } = self.options;
         immediate || list.len() >= max_nodes || list.bytes() >= max_bytes
     }
 
+    /// Computes `values`, if they are not.
+    pub(super) fn finish(&self, values: &[Arc<Value>]) {
+        if values.iter().any(|value| value.is_pending()) {
+            self.run_list(Reason::Read);
+        }
+    }
+
+    /// Records what the calling thread does from now on for a captured function.
+    pub(super) fn begin_capture(&self) -> Result<()> {
+        let mut recording = self.recording();
+        if recording.captured.is_some() {
+            return Err(Error::value("another captured function is being recorded")
+                .help("call the inner function itself: one capture records all of it"));
+        }
+        recording.captures += 1;
+        let number = 1 << 63 | recording.captures;
+        recording.captured = Some((thread::current().id(), List::numbered(number)));
+        Ok(())
+    }
+
+    /// What was recorded since [`Lazy::begin_capture`].
+    pub(super) fn end_capture(&self) -> List {
+        let captured = self.recording().captured.take();
+        captured.map(|(_, list)| list).unwrap_or_default()
+    }
+
+    /// The plan of a list with these slots held.
+    pub(super) fn plan(&self, list: &List, held: Vec<bool>) -> Arc<Plan> {
+        let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let reassociate = self.options.reassociate;
+        let Found { plan, is_new, kernels } = cache.find(list.hash, &list.nodes, held, reassociate);
+        let stats = &mut self.recording().stats;
+        stats.kernels += kernels as u64;
+        *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;
+        plan
+    }
+
+    /// Runs items of a captured function; their first error.
+    pub(super) fn replay(
+        &self,
+        items: &[Item],
+        nodes: &[Node],
+        occasions: &[Occasion],
+        params: &[Scalar],
+        slots: &mut [Slot],
+    ) -> Result<()> {
+        let (device, reader) = (&self.inner, context::current());
+        let ran = Run { items, nodes, occasions, params, device, reader }.run(slots);
+        let stats = &mut self.recording().stats;
+        stats.executed += ran.executed;
+        stats.unfused += ran.failed;
+        ran.error.map_or(Ok(()), Err)
+    }
+
+    /// Operations that are recorded at most.
+    pub(super) fn max_nodes(&self) -> usize {
+        self.options.max_nodes
+    }
+
     /// The tensor of the device below behind `x`, computed if need be.
     fn ready(&self, x: &Tensor) -> Result<Tensor> {
         let View { value, layout, dtype } = view(x)?;
+        if self.recording().captured().is_some() {
+            return Err(read_inside());
+        }
         if value.is_pending() {
             self.run_list(Reason::Read);
         }
@@ -237,7 +318,11 @@ impl Device for Lazy {
             }
             _ => None,
         };
-        if self.recording().list.ends {
+        let ends = {
+            let mut recording = self.recording();
+            recording.list.ends && recording.captured().is_none()
+        };
+        if ends {
             self.run_list(Reason::Boundary);
         }
         let mut bytes = 0usize;
@@ -263,6 +348,9 @@ impl Device for Lazy {
     }
 
     fn synchronize(&self) -> Result<()> {
+        if self.recording().captured().is_some() {
+            return Err(read_inside());
+        }
         self.run_list(Reason::Synchronize);
         let failure = self.recording().failure.take();
         self.inner.synchronize()?;
@@ -271,7 +359,9 @@ impl Device for Lazy {
 
     fn flush(&self) {
         let mut recording = self.recording();
-        recording.list.ends = !recording.list.is_empty();
+        if recording.captured().is_none() {
+            recording.list.ends = !recording.list.is_empty();
+        }
     }
 
     fn stats(&self) -> Stats {
@@ -303,7 +393,13 @@ impl fmt::Debug for Lazy {
 }
 
 /// The view that `x`, a tensor of a recording device, is.
-fn view(x: &Tensor) -> Result<View> {
+pub(super) fn view(x: &Tensor) -> Result<View> {
     let value: Arc<Value> = downcast::<LazyStorage>(x.storage())?.value().clone();
     Ok(View { value, layout: *x.layout(), dtype: x.dtype() })
+}
+
+#[cold]
+fn read_inside() -> Error {
+    Error::value("a captured function reads a result, which a replay would not look at")
+        .help("return the tensor from the function and read it afterwards")
 }

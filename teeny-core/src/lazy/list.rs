@@ -94,7 +94,8 @@ impl Default for List {
 }
 
 impl List {
-    fn numbered(number: u64) -> List {
+    /// An empty list with a number that no other list of its device has.
+    pub(super) fn numbered(number: u64) -> List {
         List {
             nodes: Vec::new(),
             occasions: Vec::new(),
@@ -141,7 +142,7 @@ impl List {
     }
 
     /// The slot of a value that is read; a new one if it is a leaf that the list meets first here.
-    fn slot(&mut self, value: Arc<Value>) -> u32 {
+    pub(super) fn slot(&mut self, value: Arc<Value>) -> u32 {
         if let Some(slot) = value.slot(self.number) {
             return slot;
         }

@@ -13,9 +13,12 @@
 //!
 //! A list runs by a plan. The `cache` has the one that was made for a list of the same nodes, or one
 //! is made (`plan`): the list as a `graph`, whose nodes are fused into groups (`fuse`, `cost`), each of
-//! which becomes one kernel (`program`). `run` executes a plan.
+//! which becomes one kernel (`program`). `run` executes a plan. `capture`
+//! keeps the plan of a function whose `recording`s agree and runs it without calling the function, where sizes may depend on a
+//! `symbol`.
 
 mod cache;
+mod capture;
 mod cost;
 mod device;
 mod fuse;
@@ -23,7 +26,10 @@ mod graph;
 mod list;
 mod plan;
 mod program;
+mod recording;
 mod run;
+mod symbol;
 mod value;
 
+pub use capture::Capture;
 pub use device::{Lazy, LazyOptions, LazyStats};

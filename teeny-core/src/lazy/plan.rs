@@ -4,6 +4,7 @@ use super::fuse::{Group, fuse};
 use super::graph::Graph;
 use super::list::{Node, Operand};
 use super::program::{Fused, fused};
+use super::value::{Slot, Value};
 use crate::kernel::Kernel;
 use crate::op::Recorded;
 use std::sync::Arc;
@@ -13,12 +14,15 @@ pub(super) struct Plan {
     nodes: Vec<Node>,
     /// Of each slot: whether it is an output that a tensor held.
     held: Vec<bool>,
+    /// Of each slot: whether it is an output that no tensor held.
+    temporary: Vec<bool>,
     pub(super) items: Vec<Item>,
     /// Nodes whose results nobody needs.
     pub(super) dropped: usize,
 }
 
 /// One operation for the device below.
+#[derive(Clone, PartialEq)]
 pub(super) struct Item {
     /// The nodes that it computes, in recorded order. Its place is that of the last one.
     pub(super) nodes: Vec<u32>,
@@ -29,6 +33,7 @@ pub(super) struct Item {
 }
 
 /// An operation that no node recorded.
+#[derive(Clone, PartialEq)]
 pub(super) struct Call {
     pub(super) op: Recorded,
     pub(super) operands: Vec<Operand>,
@@ -62,7 +67,20 @@ impl Plan {
         }
         lifetimes(&nodes, held.len(), &mut items);
         let dropped = (0..nodes.len() as u32).filter(|&id| !graph.is_live(id)).count();
-        Plan { nodes, held, items, dropped }
+        let mut temporary = vec![false; held.len()];
+        for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {
+            temporary[slot as usize] = !held[slot as usize];
+        }
+        Plan { nodes, held, temporary, items, dropped }
+    }
+
+    /// What a run of the plan begins with: leaves, and results that tensors hold.
+    pub(super) fn slots(&self, values: Vec<Arc<Value>>) -> Vec<Slot> {
+        let of = |(value, is_temporary): (Arc<Value>, &bool)| match is_temporary {
+            true => Slot::Empty,
+            false => Slot::Value(value),
+        };
+        values.into_iter().zip(&self.temporary).map(of).collect()
     }
 
     /// Whether it is the plan of these nodes.

@@ -1,8 +1,8 @@
 //! Running a plan on the device below.
 
 use super::list::{Node, Occasion, Operand};
-use super::plan::{Call, Item, Plan};
-use super::value::Value;
+use super::plan::{Call, Item};
+use super::value::Slot;
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use crate::op::{Numbers, Outputs, Recorded};
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
-use std::sync::Arc;
+use std::mem;
 
-/// A plan that runs for a list.
+/// The items of a plan that run for a list.
 pub(super) struct Run<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) items: &'a [Item],
     pub(super) nodes: &'a [Node],
     pub(super) occasions: &'a [Occasion],
     pub(super) params: &'a [Scalar],
@@ -34,16 +34,13 @@ pub(super) struct Ran {
     pub(super) error: Option<Error>,
 }
 
-/// The values of a list by slot; None once nothing reads them any more.
-type Slots = [Option<Arc<Value>>];
-
 impl Run<'_> {
     /// Runs all items. A node that fails gives its error to its results, and so do those that read
     /// them; the others run. A fused operation that fails runs node by node: so the error is that of
     /// the node, and results that do not need it are computed.
-    pub(super) fn run(&self, slots: &mut Slots) -> Ran {
+    pub(super) fn run(&self, slots: &mut [Slot]) -> Ran {
         let mut ran = Ran::default();
-        for item in &self.plan.items {
+        for item in self.items {
             ran.executed += 1;
             let done = item.kernel.as_ref().is_some_and(|call| {
                 let done = self.call(call, item, slots);
@@ -56,14 +53,14 @@ impl Run<'_> {
                 }
             }
             for &slot in &item.last {
-                slots[slot as usize] = None;
+                slots[slot as usize] = Slot::Empty;
             }
         }
         ran
     }
 
     /// Runs a fused operation; whether it succeeded.
-    fn call(&self, call: &Call, item: &Item, slots: &mut Slots) -> bool {
+    fn call(&self, call: &Call, item: &Item, slots: &mut [Slot]) -> bool {
         let Some(&root) = item.nodes.last() else { return false };
         let numbers = |&place: &u32| self.params[place as usize];
         let params: Vec<Scalar> = call.params.iter().map(numbers).collect();
@@ -80,7 +77,7 @@ impl Run<'_> {
     }
 
     /// Runs a node as it was recorded. A destination that ends with it is given to the device.
-    fn node(&self, id: u32, last: &[u32], slots: &mut Slots, ran: &mut Ran) {
+    fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], ran: &mut Ran) {
         let Node { op, operands, params, destination, outputs } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
         let numbers = Numbers { params, key: self.occasions[id as usize].key };
@@ -118,7 +115,7 @@ impl Run<'_> {
         operands: &[Operand],
         numbers: Numbers<'_>,
         destination: Option<(u32, bool)>,
-        slots: &mut Slots,
+        slots: &mut [Slot],
     ) -> Result<Outputs> {
         let tensors = operands
             .iter()
@@ -129,7 +126,11 @@ impl Run<'_> {
             .collect::<Result<Vec<_>>>()?;
         let tensors: Vec<&Tensor> = tensors.iter().collect();
         let destination = destination.map(|(slot, ends)| match ends {
-            true => slots[slot as usize].take().map_or_else(missing, Value::take),
+            true => match mem::replace(&mut slots[slot as usize], Slot::Empty) {
+                Slot::Value(value) => value.take(),
+                Slot::Temporary(result) => result,
+                Slot::Empty => missing(),
+            },
             false => storage(slots, slot),
         });
         let destination = destination.transpose()?;
@@ -152,13 +153,18 @@ impl Run<'_> {
     }
 }
 
-fn storage(slots: &Slots, slot: u32) -> Result<StorageRef> {
-    slots[slot as usize].as_ref().map_or_else(missing, |value| value.storage())
+fn storage(slots: &[Slot], slot: u32) -> Result<StorageRef> {
+    match &slots[slot as usize] {
+        Slot::Value(value) => value.storage(),
+        Slot::Temporary(result) => result.clone(),
+        Slot::Empty => missing(),
+    }
 }
 
-fn set(slots: &Slots, slot: u32, result: Result<StorageRef>) {
-    if let Some(value) = &slots[slot as usize] {
-        value.set(result);
+fn set(slots: &mut [Slot], slot: u32, result: Result<StorageRef>) {
+    match &mut slots[slot as usize] {
+        Slot::Value(value) => value.set(result),
+        other => *other = Slot::Temporary(result),
     }
 }
 

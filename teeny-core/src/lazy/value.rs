@@ -152,3 +152,13 @@ impl Storage for LazyStorage {
         self
     }
 }
+
+/// The elements of a list's value while it runs.
+pub(super) enum Slot {
+    /// Not computed yet, or not needed any more.
+    Empty,
+    /// A leaf, or a result that a tensor holds.
+    Value(Arc<Value>),
+    /// A result that the list alone reads.
+    Temporary(Result<StorageRef>),
+}

@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
-use crate::shape::Shape;
+use crate::shape::{Integer, Shape};
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::sync::Arc;
@@ -255,6 +255,28 @@ impl Recorded {
             }
             Op::Linalg { op, .. } => Recorded::Linalg { op },
         })
+    }
+
+    /// Replaces the sizes and positions among the attributes by `f` of them: those that follow the
+    /// shapes of operands. Axes, counts of a user and windows stay.
+    pub(crate) fn map_integers(&mut self, f: &mut dyn FnMut(Integer) -> i64) {
+        let mut size = |n: &mut usize| *n = f(Integer::Size(*n as i64)) as usize;
+        match self {
+            Recorded::Elementwise { shape, .. }
+            | Recorded::ReduceKernel { shape, .. }
+            | Recorded::Random { shape, .. }
+            | Recorded::ConvInputGrad { x_shape: shape, .. }
+            | Recorded::ConvWeightGrad { weight_shape: shape, .. }
+            | Recorded::MaxPoolGrad { x_shape: shape, .. } => shape.map_integers(f),
+            Recorded::CopyInto { view } => view.map_integers(f),
+            Recorded::Pad { widths, .. } => widths.iter_mut().for_each(|(before, behind)| {
+                size(before);
+                size(behind);
+            }),
+            Recorded::Positions { sizes } => sizes.iter_mut().for_each(size),
+            Recorded::TopK { k, .. } => size(k),
+            _ => {}
+        }
     }
 
     /// The op on `operands`, which are as many as it was recorded with, in the order of

@@ -1,0 +1,119 @@
+//! What a call of a captured function recorded, and how two calls differ.
+
+use super::list::{List, Node, Occasion};
+use super::symbol::Work;
+use super::value::Value;
+use crate::context::OpContext;
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use std::sync::Arc;
+
+/// What a call recorded.
+#[derive(Clone)]
+pub(super) struct Recording {
+    pub(super) work: Work,
+    pub(super) occasions: Vec<Occasion>,
+    pub(super) params: Vec<Scalar>,
+    /// Of each slot that is one: the leaf.
+    pub(super) leaves: Vec<(u32, Leaf)>,
+    pub(super) slots: usize,
+}
+
+#[derive(Clone)]
+pub(super) enum Leaf {
+    /// An input of the function.
+    Input(usize),
+    /// A tensor that every call reads.
+    Constant(Arc<Value>),
+}
+
+/// The leaves of a list by slot.
+pub(super) fn leaves(list: &List, inputs: &[Arc<Value>]) -> Vec<(u32, Leaf)> {
+    let mut is_leaf = vec![true; list.slots.len()];
+    for slot in list.nodes.iter().flat_map(|node| node.outputs.clone()) {
+        is_leaf[slot as usize] = false;
+    }
+    let leaf = |(slot, value): (usize, &Arc<Value>)| {
+        let input = inputs.iter().position(|input| Arc::ptr_eq(input, value));
+        let leaf = input.map_or_else(|| Leaf::Constant(value.clone()), Leaf::Input);
+        is_leaf[slot].then_some((slot as u32, leaf))
+    };
+    list.slots.iter().enumerate().filter_map(leaf).collect()
+}
+
+/// An operation and its line.
+pub(super) fn place(occasion: &Occasion) -> String {
+    match occasion.context {
+        Some(OpContext { op, location, .. }) => {
+            format!("{op} at {}:{}", location.file(), location.line())
+        }
+        None => occasion.name.to_string(),
+    }
+}
+
+impl Recording {
+    /// An error unless `later` has the same numbers and reads the same tensors.
+    pub(super) fn same_data(&self, later: &Recording) -> Result<()> {
+        for (i, (a, b)) in self.work.nodes.iter().zip(&later.work.nodes).enumerate() {
+            for (before, after) in a.params.clone().zip(b.params.clone()) {
+                let before = self.params.get(before as usize);
+                let after = later.params.get(after as usize);
+                if let (Some(before), Some(after)) = (before, after)
+                    && before != after
+                {
+                    return Err(Error::value(format!(
+                        "the number {after} of {} was {before} in the call before: a replay would \
+                         repeat it",
+                        place(&later.occasions[i])
+                    ))
+                    .help("pass it to the function as a tensor of shape ()"));
+                }
+            }
+        }
+        for (slot, leaf) in &later.leaves {
+            let Some((_, before)) = self.leaves.iter().find(|(other, _)| other == slot) else {
+                continue; // other work: see `difference`
+            };
+            let agrees = match (before, leaf) {
+                (Leaf::Input(a), Leaf::Input(b)) => a == b,
+                (Leaf::Constant(a), Leaf::Constant(b)) => Arc::ptr_eq(a, b),
+                _ => false,
+            };
+            if !agrees {
+                let reads = |node: &Node| {
+                    node.operands.iter().any(|x| x.slot == *slot) || node.destination == Some(*slot)
+                };
+                let reader = later.work.nodes.iter().position(reads);
+                let by = reader.map_or_else(String::new, |i| {
+                    format!(" that {} reads", place(&later.occasions[i]))
+                });
+                return Err(Error::value(format!(
+                    "a tensor{by} is another one than in the call before: a replay would read the \
+                     old one"
+                ))
+                .help("pass it to the function as an input, or make it once, outside"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error that names the first operation of `later` that differs from `before`, unless the work
+/// of `before` is `work`, that of `later`.
+pub(super) fn difference(before: &Recording, later: &Recording, work: &Work) -> Result<()> {
+    let old = &before.work;
+    if old == work {
+        return Ok(());
+    }
+    let first = old.nodes.iter().zip(&work.nodes).position(|(a, b)| a != b);
+    let first = first.unwrap_or(old.nodes.len().min(work.nodes.len()));
+    let occasion = later.occasions.get(first).or(before.occasions.get(first));
+    let at = occasion.map_or_else(|| "its results".into(), place);
+    Err(Error::value(format!(
+        "the captured function did other work than in the call before; the first difference is {at}"
+    ))
+    .help(
+        "make sizes and operations the same in every call, or use Capture::with_symbol for a \
+           size that changes by one integer",
+    ))
+}

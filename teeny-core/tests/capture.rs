@@ -1,0 +1,232 @@
+//! Captured functions: what a replay gives, and what it refuses.
+
+use std::sync::Arc;
+use teeny_core::wrappers::Trace;
+use teeny_core::{Capture, DType, Device, Error, Lazy, LazyOptions, Reference, Result, Tensor};
+use teeny_core::{manual_seed, random};
+
+fn traced() -> (Arc<Lazy>, Arc<Trace>) {
+    let trace = Trace::new(Reference::new());
+    (Lazy::new(trace.clone()), trace)
+}
+
+fn row(lazy: &Arc<Lazy>, start: f32, n: usize) -> Tensor {
+    let values: Vec<f32> = (0..n).map(|i| start + i as f32).collect();
+    Tensor::from_vec(values, (n,), lazy).unwrap()
+}
+
+/// The error of the second call of a function, whose first one succeeds.
+fn refused<'f>(lazy: &Arc<Lazy>, f: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>> + 'f) -> Error {
+    let mut capture = Capture::new(lazy, f).unwrap();
+    capture.run(vec![row(lazy, 1.0, 3)]).unwrap();
+    capture.run(vec![row(lazy, 2.0, 3)]).unwrap_err()
+}
+
+#[test]
+fn a_replay_has_the_results_of_a_call() {
+    let (lazy, trace) = traced();
+    let weight = row(&lazy, 0.5, 3);
+    let mut calls = 0;
+    let mut capture = Capture::new(&lazy, |x| {
+        calls += 1;
+        let y = x[0].mul(&weight)?.exp()?;
+        Ok(vec![y.sum_all()?, y.add(&x[1])?])
+    })
+    .unwrap();
+    for i in 0..6 {
+        let (x, z) = (row(&lazy, i as f32 * 0.1, 3), row(&lazy, 1.0, 3));
+        let y = x.mul(&weight).unwrap().exp().unwrap();
+        let want = [y.sum_all().unwrap(), y.add(&z).unwrap()].map(|t| t.to_vec::<f32>().unwrap());
+        trace.clear();
+        let got = capture.run(vec![x, z]).unwrap();
+        let ran: Vec<_> = trace.spans().iter().map(|span| span.op).collect();
+        assert_eq!(ran, ["kernel", "sum", "add"], "call {i}");
+        let got: Vec<Vec<f32>> = got.iter().map(|t| t.to_vec().unwrap()).collect();
+        assert_eq!(got, want, "call {i}");
+    }
+    assert!(capture.is_replaying());
+    drop(capture);
+    assert_eq!(calls, 2);
+}
+
+#[test]
+fn random_numbers_are_drawn_anew_and_are_those_of_calls() {
+    let (lazy, _) = traced();
+    let draw = |x: &[Tensor]| {
+        let noise = Tensor::rand((3,), DType::F32, x[0].device())?;
+        let unused = Tensor::rand((2,), DType::F32, x[0].device())?;
+        drop(unused);
+        Ok(vec![x[0].add(noise)?, Tensor::randn((2,), DType::F32, x[0].device())?])
+    };
+    let x = row(&lazy, 0.0, 3);
+    let read =
+        |all: Vec<Tensor>| -> Vec<Vec<f32>> { all.iter().map(|t| t.to_vec().unwrap()).collect() };
+    manual_seed(11);
+    let eager: Vec<_> = (0..5).map(|_| read(draw(&[x.clone()]).unwrap())).collect();
+    let after = random::state();
+    manual_seed(11);
+    let mut capture = Capture::new(&lazy, draw).unwrap();
+    let replayed: Vec<_> = (0..5).map(|_| read(capture.run(vec![x.clone()]).unwrap())).collect();
+    assert_eq!(replayed, eager);
+    assert_eq!(random::state(), after);
+    assert_ne!(replayed[3], replayed[4]);
+}
+
+#[test]
+fn inputs_may_be_views_and_results_are_new_every_time() {
+    let (lazy, _) = traced();
+    let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].add(1.0)?, x[0].clone()])).unwrap();
+    let table = Tensor::arange(0i32, 12, 1, &lazy).unwrap().cast(DType::F32).unwrap();
+    let table = table.reshape((4, 3)).unwrap();
+    let mut kept = Vec::new();
+    for i in 0..4 {
+        let part = table.slice(0, i..i + 1).unwrap();
+        kept.push(capture.run(vec![part]).unwrap());
+    }
+    for (i, both) in kept.iter().enumerate() {
+        let first = 3.0 * i as f32;
+        assert_eq!(both[0].to_vec::<f32>().unwrap(), [first + 1.0, first + 2.0, first + 3.0]);
+        assert_eq!(both[1].to_vec::<f32>().unwrap(), [first, first + 1.0, first + 2.0]);
+    }
+}
+
+/// A buffer that is passed by value is written in place, one that is held is not.
+#[test]
+fn an_input_is_written_in_place_only_if_nobody_holds_it() {
+    let (lazy, trace) = traced();
+    let mut capture =
+        Capture::new(&lazy, |x| Ok(vec![x[0].clone().slice_assign(0, 1..2, &x[1])?])).unwrap();
+    let mut buffer = row(&lazy, 0.0, 3);
+    for i in 0..4 {
+        let held = buffer.clone();
+        let value = Tensor::full((1,), 9.0 + i as f32, DType::F32, &lazy).unwrap();
+        buffer = capture.run(vec![buffer, value]).unwrap().remove(0);
+        assert_eq!(buffer.to_vec::<f32>().unwrap()[1], 9.0 + i as f32);
+        assert_ne!(held.to_vec::<f32>().unwrap()[1], 9.0 + i as f32);
+    }
+    let live = lazy.stats().live_bytes;
+    trace.clear();
+    for _ in 0..3 {
+        let value = Tensor::full((1,), 1.0, DType::F32, &lazy).unwrap();
+        buffer = capture.run(vec![buffer, value]).unwrap().remove(0);
+    }
+    assert_eq!(buffer.to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0]);
+    assert_eq!(lazy.stats().live_bytes, live);
+}
+
+#[test]
+fn what_a_replay_would_repeat_is_refused() {
+    let (lazy, _) = traced();
+    let mut rate = 0.02f32;
+    let error = refused(&lazy, |x| {
+        rate -= 0.01;
+        Ok(vec![x[0].mul(rate)?])
+    });
+    let text = error.to_string();
+    assert!(text.contains("of mul at") && text.contains("in the call before"), "{text}");
+    assert!(text.contains("capture.rs") && text.contains("shape ()"), "{text}");
+
+    let error = refused(&lazy, |x| {
+        let other = Tensor::new([1.0f32, 2.0, 3.0], x[0].device())?;
+        Ok(vec![x[0].add(&other)?])
+    });
+    assert!(error.to_string().contains("a tensor that add at"), "{error}");
+
+    let mut n = 1;
+    let error = refused(&lazy, |x| {
+        n += 1;
+        let mut y = x[0].clone();
+        for _ in 0..n {
+            y = y.exp()?;
+        }
+        Ok(vec![y])
+    });
+    assert!(error.to_string().contains("did other work"), "{error}");
+    assert!(error.to_string().contains("exp at"), "{error}");
+}
+
+#[test]
+fn reads_and_held_results_inside_are_refused() {
+    let (lazy, _) = traced();
+    let first = |f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>| {
+        let mut capture = Capture::new(&lazy, f).unwrap();
+        capture.run(vec![row(&lazy, 1.0, 3)]).unwrap_err().to_string()
+    };
+    let text = first(&mut |x| {
+        let sum: f32 = x[0].sum_all()?.item()?;
+        Ok(vec![x[0].mul(sum)?])
+    });
+    assert!(text.contains("item at") && text.contains("reads a result"), "{text}");
+    let mut kept = None;
+    let text = first(&mut |x| {
+        kept = Some(x[0].exp()?);
+        Ok(vec![x[0].add(1.0)?])
+    });
+    assert!(text.contains("made by exp at") && text.contains("return it"), "{text}");
+    assert!(kept.unwrap().to_vec::<f32>().is_err(), "it has no elements");
+    let text = first(&mut |x| {
+        let mut inner = Capture::new(&lazy, |x| Ok(vec![x[0].exp()?]))?;
+        inner.run(vec![x[0].clone()])
+    });
+    assert!(text.contains("another captured function"), "{text}");
+    // The device records as before.
+    assert_eq!(row(&lazy, 1.0, 2).add(1.0).unwrap().to_vec::<f32>().unwrap(), [2.0, 3.0]);
+}
+
+#[test]
+fn inputs_of_another_shape_and_other_devices_are_refused() {
+    let (lazy, _) = traced();
+    let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].exp()?])).unwrap();
+    for i in 0..3 {
+        capture.run(vec![row(&lazy, i as f32, 3)]).unwrap();
+    }
+    let text = capture.run(vec![row(&lazy, 0.0, 4)]).unwrap_err().to_string();
+    assert!(text.contains("input 0") && text.contains("(4,)") && text.contains("(3,)"), "{text}");
+    assert!(capture.run(vec![]).is_err());
+    assert!(capture.run_at(vec![row(&lazy, 0.0, 3)], 1).is_err());
+    let x = Tensor::zeros((3,), DType::F32, &Reference::new()).unwrap();
+    assert_eq!(capture.run(vec![x]).unwrap()[0].to_vec::<f32>().unwrap(), [1.0; 3]);
+    let error = Capture::new(&Reference::new(), |_| Ok(vec![])).unwrap_err();
+    assert!(error.to_string().contains("does not record"), "{error}");
+    let small = LazyOptions { max_nodes: 3, ..LazyOptions::default() };
+    let lazy = Lazy::with_options(Reference::new(), small);
+    let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].exp()?.sin()?.exp()?.sin()?])).unwrap();
+    let text = capture.run(vec![row(&lazy, 0.0, 3)]).unwrap_err().to_string();
+    assert!(text.contains("4 operations, more than 3"), "{text}");
+}
+
+/// A cache that grows by one row a call: one capture serves all lengths.
+#[test]
+fn sizes_that_follow_an_integer_are_one_capture() {
+    let (lazy, _) = traced();
+    let step = |x: &[Tensor], n: usize| {
+        // (16, 2), (1, 2)
+        let cache = x[0].clone().slice_assign(0, n..n + 1, &x[1])?;
+        let seen = cache.slice(0, 0..n + 1)?; // (n + 1, 2)
+        let scores = seen.mul(&x[1])?.sum(1)?; // (n + 1)
+        Ok(vec![cache, scores.exp()?.sum_all()?])
+    };
+    let mut calls = 0;
+    let mut capture = Capture::with_symbol(&lazy, 0..=15, |x, n| {
+        calls += 1;
+        step(x, n)
+    })
+    .unwrap();
+    let zeros = || Tensor::zeros((16, 2), DType::F32, &lazy).unwrap();
+    let (mut cache, mut eager) = (zeros(), zeros());
+    for n in 0..16 {
+        let new = row(&lazy, 0.1 * n as f32, 2).reshape((1, 2)).unwrap();
+        let want = step(&[eager, new.clone()], n).unwrap();
+        let got = capture.run_at(vec![cache, new], n).unwrap();
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "{n}");
+        }
+        cache = got[0].clone();
+        eager = want[0].clone();
+    }
+    assert!(capture.is_replaying());
+    let text = capture.run_at(vec![cache], 16).unwrap_err().to_string();
+    assert!(text.contains("the integer 16 is not in 0 to 15"), "{text}");
+    drop(capture);
+    assert!(calls <= 5, "{calls} calls");
+}
