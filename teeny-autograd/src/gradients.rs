@@ -45,6 +45,11 @@ impl fmt::Debug for Gradients {
 }
 
 impl Gradients {
+    /// No gradients; [`Gradients::set`] adds them.
+    pub fn new() -> Gradients {
+        Gradients { kept: Kept::default(), detach_points: DetachPoints::default() }
+    }
+
     /// The gradient of `x`, a leaf or a retained value.
     ///
     /// # Errors

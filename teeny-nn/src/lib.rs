@@ -100,6 +100,7 @@ pub use prelu::{PRelu, PReluOptions};
 pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;
 pub use store::{Param, Path, Store};
+pub use train::Captured;
 pub use transformer::{Gpt, GptConfig};
 
 /// The README's programs must compile and run.

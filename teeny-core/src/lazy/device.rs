@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Numbers, Op, Outputs, Recorded, taken};
 use crate::scalar::Scalar;
+use crate::shape::Shape;
 use crate::storage::{StorageRef, downcast};
 use crate::tensor::Tensor;
 use std::fmt;
@@ -274,6 +275,17 @@ impl Lazy {
         ran.error.map_or(Ok(()), Err)
     }
 
+    /// Whether two values have the same elements.
+    pub(super) fn is_equal(&self, a: &Value, b: &Value) -> Result<bool> {
+        let bytes = |value: &Value| {
+            let storage = value.storage()?;
+            let (shape, dtype) = (Shape::new(&[storage.len()])?, storage.dtype());
+            let x = Tensor::from_result(storage, shape, dtype, self.inner.clone())?;
+            self.inner.download(&x)
+        };
+        Ok(bytes(a)? == bytes(b)?)
+    }
+
     /// Operations that are recorded at most.
     pub(super) fn max_nodes(&self) -> usize {
         self.options.max_nodes
@@ -299,7 +311,12 @@ impl Device for Lazy {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
-        Ok(Arc::new(LazyStorage::ready(self.inner.upload(bytes, dtype)?)))
+        let storage = LazyStorage::ready(self.inner.upload(bytes, dtype)?);
+        if let Some(list) = self.recording().captured() {
+            let slot = list.slot(storage.value().clone());
+            list.uploads.push(slot);
+        }
+        Ok(Arc::new(storage))
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {

@@ -77,6 +77,8 @@ pub(super) struct List {
     pub(super) slots: Vec<Arc<Value>>,
     /// The numbers of all kernels.
     pub(super) params: Vec<Scalar>,
+    /// Of a captured function: the slots of what it uploaded.
+    pub(super) uploads: Vec<u32>,
     /// A hash of the nodes.
     pub(super) hash: u64,
     /// This list among those of its device, from 1 on.
@@ -101,6 +103,7 @@ impl List {
             occasions: Vec::new(),
             slots: Vec::new(),
             params: Vec::new(),
+            uploads: Vec::new(),
             hash: 0,
             number,
             bytes: 0,

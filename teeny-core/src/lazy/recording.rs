@@ -1,5 +1,6 @@
 //! What a call of a captured function recorded, and how two calls differ.
 
+use super::device::Lazy;
 use super::list::{List, Node, Occasion};
 use super::symbol::Work;
 use super::value::Value;
@@ -21,10 +22,12 @@ pub(super) struct Recording {
 
 #[derive(Clone)]
 pub(super) enum Leaf {
-    /// An input of the function.
-    Input(usize),
+    /// An input of the function: all that are this tensor.
+    Input(Vec<usize>),
     /// A tensor that every call reads.
     Constant(Arc<Value>),
+    /// What every call uploads: elements that are the same.
+    Uploaded(Arc<Value>),
 }
 
 /// The leaves of a list by slot.
@@ -34,8 +37,13 @@ pub(super) fn leaves(list: &List, inputs: &[Arc<Value>]) -> Vec<(u32, Leaf)> {
         is_leaf[slot as usize] = false;
     }
     let leaf = |(slot, value): (usize, &Arc<Value>)| {
-        let input = inputs.iter().position(|input| Arc::ptr_eq(input, value));
-        let leaf = input.map_or_else(|| Leaf::Constant(value.clone()), Leaf::Input);
+        let is_same = |&i: &usize| Arc::ptr_eq(&inputs[i], value);
+        let found: Vec<usize> = (0..inputs.len()).filter(is_same).collect();
+        let leaf = match found.is_empty() {
+            true if list.uploads.contains(&(slot as u32)) => Leaf::Uploaded(value.clone()),
+            true => Leaf::Constant(value.clone()),
+            false => Leaf::Input(found),
+        };
         is_leaf[slot].then_some((slot as u32, leaf))
     };
     list.slots.iter().enumerate().filter_map(leaf).collect()
@@ -52,8 +60,14 @@ pub(super) fn place(occasion: &Occasion) -> String {
 }
 
 impl Recording {
-    /// An error unless `later` has the same numbers and reads the same tensors.
-    pub(super) fn same_data(&self, later: &Recording) -> Result<()> {
+    /// Whether two inputs were one tensor.
+    pub(super) fn has_equal_inputs(&self) -> bool {
+        self.leaves.iter().any(|(_, leaf)| matches!(leaf, Leaf::Input(same) if same.len() > 1))
+    }
+
+    /// An error unless `later` has the same numbers and reads the same tensors. Which inputs these
+    /// are is known best by both together: two inputs may be one tensor once.
+    pub(super) fn same_data(&self, later: &mut Recording, lazy: &Lazy) -> Result<()> {
         for (i, (a, b)) in self.work.nodes.iter().zip(&later.work.nodes).enumerate() {
             for (before, after) in a.params.clone().zip(b.params.clone()) {
                 let before = self.params.get(before as usize);
@@ -70,13 +84,17 @@ impl Recording {
                 }
             }
         }
-        for (slot, leaf) in &later.leaves {
+        for (slot, leaf) in &mut later.leaves {
             let Some((_, before)) = self.leaves.iter().find(|(other, _)| other == slot) else {
                 continue; // other work: see `difference`
             };
-            let agrees = match (before, leaf) {
-                (Leaf::Input(a), Leaf::Input(b)) => a == b,
+            let agrees = match (before, &mut *leaf) {
+                (Leaf::Input(before), Leaf::Input(now)) => {
+                    now.retain(|i| before.contains(i));
+                    !now.is_empty()
+                }
                 (Leaf::Constant(a), Leaf::Constant(b)) => Arc::ptr_eq(a, b),
+                (Leaf::Uploaded(a), Leaf::Uploaded(b)) => lazy.is_equal(a, b)?,
                 _ => false,
             };
             if !agrees {
