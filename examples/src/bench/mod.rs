@@ -83,7 +83,7 @@ impl Bench {
         if !self.selects(name) {
             return Ok(());
         }
-        let mut clock = Clock::new(&self.device, prepare(&self.device)?)?;
+        let mut clock = Clock::new(self.device.clone(), prepare(&self.device)?)?;
         let (min_time, min_samples) = self.least();
         let start = Instant::now();
         while clock.samples.len() < min_samples || start.elapsed() < min_time {
@@ -93,8 +93,9 @@ impl Bench {
         Ok(())
     }
 
-    /// [`Bench::time`], and the workload `lazy/name` on a device that records for the same one. Both
-    /// are sampled in turn; the line of the second has their ratio.
+    /// [`Bench::time`], and the workloads `lazy/name` and `captured/name` on devices that record for
+    /// the same one; `prepare` is told whether the work is captured. All are sampled in turn; the
+    /// lines of the others have the ratio of the first.
     ///
     /// # Errors
     /// Those of the work.
@@ -102,26 +103,36 @@ impl Bench {
         &self,
         name: &str,
         work: Work,
-        prepare: impl Fn(&DeviceRef) -> Result<F>,
+        prepare: impl Fn(&DeviceRef, bool) -> Result<F>,
     ) -> Result<()> {
-        let recorded = format!("lazy/{name}");
-        if !self.selects(&recorded) {
-            return self.time(name, work, prepare);
+        let recorded = [("lazy", false), ("captured", true)]
+            .map(|(way, is_captured)| (format!("{way}/{name}"), is_captured))
+            .into_iter()
+            .filter(|(name, _)| self.selects(name))
+            .map(|(name, is_captured)| {
+                let device: DeviceRef = Lazy::new(self.device.clone());
+                Ok((name, Clock::new(device.clone(), prepare(&device, is_captured)?)?))
+            });
+        let mut recorded = recorded.collect::<Result<Vec<_>>>()?;
+        if recorded.is_empty() {
+            return self.time(name, work, |device| prepare(device, false));
         }
-        let device: DeviceRef = Lazy::new(self.device.clone());
-        let mut eager = Clock::new(&self.device, prepare(&self.device)?)?;
-        let mut lazy = Clock::new(&device, prepare(&device)?)?;
+        let mut eager = Clock::new(self.device.clone(), prepare(&self.device, false)?)?;
         let (min_time, min_samples) = self.least();
         let start = Instant::now();
-        while eager.samples.len() < min_samples || start.elapsed() < 2 * min_time {
+        let clocks = 1 + recorded.len() as u32;
+        while eager.samples.len() < min_samples || start.elapsed() < clocks * min_time {
             eager.sample()?;
-            lazy.sample()?;
+            recorded.iter_mut().try_for_each(|(_, clock)| clock.sample())?;
         }
-        let (eager, lazy) = (eager.seconds(), lazy.seconds());
+        let eager = eager.seconds();
         if self.selects(name) {
             self.print(name, work, eager, "");
         }
-        self.print(&recorded, work, lazy, &format!(r#","eager":{}"#, digits(eager / lazy)));
+        for (name, clock) in &mut recorded {
+            let seconds = clock.seconds();
+            self.print(name, work, seconds, &format!(r#","eager":{}"#, digits(eager / seconds)));
+        }
         Ok(())
     }
 
@@ -140,17 +151,17 @@ impl Bench {
 }
 
 /// One workload on one device, and how long its runs took.
-struct Clock<'a, F> {
-    device: &'a DeviceRef,
+struct Clock<F> {
+    device: DeviceRef,
     run: F,
     /// Runs of a sample.
     group: usize,
     samples: Vec<f64>,
 }
 
-impl<'a, T, F: FnMut() -> Result<T>> Clock<'a, F> {
+impl<T, F: FnMut() -> Result<T>> Clock<F> {
     /// Runs the work until it is warm.
-    fn new(device: &'a DeviceRef, run: F) -> Result<Clock<'a, F>> {
+    fn new(device: DeviceRef, run: F) -> Result<Clock<F>> {
         let mut clock = Clock { device, run, group: 1, samples: Vec::new() };
         let start = Instant::now();
         while clock.samples.len() < 3 || start.elapsed() < Duration::from_millis(300) {
