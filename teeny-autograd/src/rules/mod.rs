@@ -73,6 +73,8 @@ fn has_one_output(op: &Op<'_>) -> bool {
         Op::Sort { .. }
             | Op::CumMax { .. }
             | Op::TopK { .. }
+            | Op::MatmulKernel { .. }
+            | Op::ConvKernel { .. }
             | Op::MaxPool { .. }
             | Op::Attention { .. }
             | Op::AttentionGrad { .. }

@@ -42,6 +42,12 @@ impl Op<'_> {
 
     fn flops(&self) -> u64 {
         let numel = |x: &Tensor| x.numel() as u64;
+        // elements of the first output
+        let results = || {
+            let specs = self.outputs().ok();
+            specs.and_then(|specs| specs.first().map(|(shape, _)| shape.numel())).unwrap_or(0)
+                as u64
+        };
         // every element of `g` meets a filter: all of the weight but its first axis
         let filters =
             |g: u64, weight: &[usize]| 2 * g * weight[1..].iter().product::<usize>() as u64;
@@ -62,28 +68,22 @@ impl Op<'_> {
             Op::Reduce { x, .. } | Op::Scan { x, .. } | Op::CumMax { x, .. } => numel(x),
             Op::Scatter { src, .. } => numel(src),
             Op::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
+            Op::MatmulKernel { lhs, rhs, kernel, .. } => {
+                Op::Matmul { lhs, rhs }.flops() + arithmetic(kernel) * results()
+            }
             Op::Softmax { x, .. } | Op::LogSoftmax { x, .. } => SOFTMAX * numel(x),
             Op::CrossEntropy { x, .. } | Op::CrossEntropyGrad { x, .. } => SOFTMAX * numel(x),
             Op::SoftmaxGrad { y, .. } | Op::LogSoftmaxGrad { y, .. } => SOFTMAX * numel(y),
             Op::Norm { x, .. } => NORM * numel(x),
             Op::NormGrad { x, .. } => NORM_GRAD * numel(x),
-            Op::Conv { weight, .. } => {
-                let places = self
-                    .outputs()
-                    .ok()
-                    .and_then(|specs| specs.first().copied())
-                    .map_or(0, |(shape, _)| shape.numel());
-                filters(places as u64, weight.shape())
+            Op::Conv { weight, .. } => filters(results(), weight.shape()),
+            Op::ConvKernel { weight, kernel, .. } => {
+                filters(results(), weight.shape()) + arithmetic(kernel) * results()
             }
             Op::ConvInputGrad { g, weight, .. } => filters(numel(g), weight.shape()),
             Op::ConvWeightGrad { g, weight_shape, .. } => filters(numel(g), weight_shape),
             Op::MaxPool { kernel_size, .. } | Op::AvgPool { kernel_size, .. } => {
-                let places = self
-                    .outputs()
-                    .ok()
-                    .and_then(|specs| specs.first().copied())
-                    .map_or(0, |(shape, _)| shape.numel());
-                (places * kernel_size.iter().product::<usize>()) as u64
+                results() * kernel_size.iter().product::<usize>() as u64
             }
             Op::MaxPoolGrad { g, .. } => numel(g),
             Op::Linalg { op, inputs } => op.flops(inputs),

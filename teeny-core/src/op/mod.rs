@@ -223,6 +223,21 @@ pub enum Op<'a> {
         /// At least one axis, ascending.
         axes: &'a [usize],
     },
+    /// [`Op::Matmul`] and [`Op::Elementwise`] at every index of the product, which is the kernel's
+    /// first input. Each output has the product's shape. A product of 16-bit floats is rounded to
+    /// its dtype before the kernel reads it.
+    MatmulKernel {
+        /// `(.., m, k)`.
+        lhs: &'a Tensor,
+        /// `(.., k, n)`.
+        rhs: &'a Tensor,
+        /// The scalar program; its first input has the dtype of the product.
+        kernel: &'a Arc<Kernel>,
+        /// The kernel's further inputs, each of the product's shape.
+        others: &'a [&'a Tensor],
+        /// Values of its run-time parameters.
+        params: &'a [Scalar],
+    },
     /// A row-major copy.
     Contiguous {
         /// The operand.
@@ -363,6 +378,21 @@ pub enum Op<'a> {
         /// Stride, padding, dilation, groups.
         window: &'a Window,
     },
+    /// [`Op::Conv`] and [`Op::Elementwise`] at every index of its output, as [`Op::MatmulKernel`].
+    ConvKernel {
+        /// (N, C_in, ..).
+        x: &'a Tensor,
+        /// (C_out, C_in / groups, ..).
+        weight: &'a Tensor,
+        /// Stride, padding, dilation, groups.
+        window: &'a Window,
+        /// The scalar program; its first input has the dtype of the convolution.
+        kernel: &'a Arc<Kernel>,
+        /// The kernel's further inputs, each of the convolution's shape.
+        others: &'a [&'a Tensor],
+        /// Values of its run-time parameters.
+        params: &'a [Scalar],
+    },
     /// The gradient of [`Op::Conv`] for `x`; also the transposed convolution of `g`.
     ConvInputGrad {
         /// The gradient of the output (N, C_out, ..).
@@ -461,8 +491,9 @@ pub enum Operands<'a> {
     },
 }
 
-/// The most operands of an op that does not hold a list: q, k, v, mask, y, logsumexp, g.
-const MAX_FIXED: usize = 7;
+/// The most operands of an op that does not hold all of them as one list: both of a product and the
+/// other inputs of its kernel.
+const MAX_FIXED: usize = 1 + MAX_INPUTS;
 
 impl<'a> Operands<'a> {
     fn fixed(tensors: &[Option<&'a Tensor>]) -> Operands<'a> {
@@ -474,6 +505,15 @@ impl<'a> Operands<'a> {
             len += 1;
         }
         Operands::Fixed { tensors: all, len }
+    }
+
+    /// The operands of a product and the other inputs of its kernel. More than a kernel has are no
+    /// valid op, and those beyond are left out.
+    fn of_product(a: &'a Tensor, b: &'a Tensor, others: &[&'a Tensor]) -> Operands<'a> {
+        let (mut tensors, len) = ([b; MAX_FIXED], 2 + others.len().min(MAX_FIXED - 2));
+        tensors[0] = a;
+        tensors[2..len].copy_from_slice(&others[..len - 2]);
+        Operands::Fixed { tensors, len }
     }
 }
 
@@ -506,6 +546,8 @@ impl<'a> Op<'a> {
             Op::Scatter { .. } => "scatter",
             Op::CopyInto { .. } => "copy_into",
             Op::Sort { .. } => "sort",
+            Op::MatmulKernel { .. } => "matmul_kernel",
+            Op::ConvKernel { .. } => "conv_kernel",
             Op::Contiguous { .. } => "contiguous",
             Op::TopK { .. } => "topk",
             Op::Cat { .. } => "cat",
@@ -547,6 +589,8 @@ impl<'a> Op<'a> {
             | Op::Random { .. } => true,
             Op::ElementwiseInPlace { .. }
             | Op::ReduceKernel { .. }
+            | Op::MatmulKernel { .. }
+            | Op::ConvKernel { .. }
             | Op::CumMax { .. }
             | Op::Contiguous { .. }
             | Op::TopK { .. }
@@ -603,6 +647,8 @@ impl<'a> Op<'a> {
             | Op::AvgPool { x, .. } => Operands::fixed(&[Some(x)]),
             Op::CopyInto { src, .. } => Operands::fixed(&[Some(src)]),
             Op::Matmul { lhs, rhs } => Operands::fixed(&[Some(lhs), Some(rhs)]),
+            Op::MatmulKernel { lhs, rhs, others, .. } => Operands::of_product(lhs, rhs, others),
+            Op::ConvKernel { x, weight, others, .. } => Operands::of_product(x, weight, others),
             Op::Gather { x, index, .. } => Operands::fixed(&[Some(x), Some(index)]),
             Op::Scatter { x, index, src, .. } => {
                 Operands::fixed(&[Some(x), Some(index), Some(src)])
@@ -653,6 +699,14 @@ impl<'a> Op<'a> {
             | Op::AvgPool { .. } => &["x"],
             Op::CopyInto { .. } => &["src"],
             Op::Matmul { .. } => &["lhs", "rhs"],
+            Op::MatmulKernel { .. } => &[
+                "lhs", "rhs", "input 1", "input 2", "input 3", "input 4", "input 5", "input 6",
+                "input 7",
+            ],
+            Op::ConvKernel { .. } => &[
+                "x", "weight", "input 1", "input 2", "input 3", "input 4", "input 5", "input 6",
+                "input 7",
+            ],
             Op::Gather { .. } => &["x", "index"],
             Op::Scatter { .. } => &["x", "index", "src"],
             Op::SoftmaxGrad { .. } | Op::LogSoftmaxGrad { .. } => &["y", "g"],
@@ -713,6 +767,13 @@ impl<'a> Op<'a> {
             Op::Scan { op, axis, .. } => Op::Scan { op, x: t(0), axis },
             Op::CumMax { axis, largest, .. } => Op::CumMax { x: t(0), axis, largest },
             Op::Matmul { .. } => Op::Matmul { lhs: t(0), rhs: t(1) },
+            Op::MatmulKernel { kernel, params, .. } => {
+                Op::MatmulKernel { lhs: t(0), rhs: t(1), kernel, others: &operands[2..], params }
+            }
+            Op::ConvKernel { window, kernel, params, .. } => {
+                let (x, weight, others) = (t(0), t(1), &operands[2..]);
+                Op::ConvKernel { x, weight, window, kernel, others, params }
+            }
             Op::Gather { axis, .. } => Op::Gather { x: t(0), axis, index: t(1) },
             Op::Scatter { mode, axis, .. } => {
                 Op::Scatter { mode, x: t(0), axis, index: t(1), src: t(2) }

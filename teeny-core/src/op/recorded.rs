@@ -42,6 +42,9 @@ pub(crate) enum Recorded {
         largest: bool,
     },
     Matmul,
+    MatmulKernel {
+        kernel: Arc<Kernel>,
+    },
     Gather {
         axis: usize,
     },
@@ -114,6 +117,10 @@ pub(crate) enum Recorded {
     Conv {
         window: Box<Window>,
     },
+    ConvKernel {
+        window: Box<Window>,
+        kernel: Arc<Kernel>,
+    },
     ConvInputGrad {
         window: Box<Window>,
         x_shape: Shape,
@@ -162,9 +169,10 @@ impl<'a> Numbers<'a> {
     /// Those of `op`.
     pub(crate) fn of(op: &Op<'a>) -> Numbers<'a> {
         match *op {
-            Op::Elementwise { params, .. } | Op::ReduceKernel { params, .. } => {
-                Numbers { params, key: None }
-            }
+            Op::Elementwise { params, .. }
+            | Op::ReduceKernel { params, .. }
+            | Op::MatmulKernel { params, .. }
+            | Op::ConvKernel { params, .. } => Numbers { params, key: None },
             Op::Random { key, .. } => Numbers { params: &[], key: Some(key) },
             _ => Numbers::default(),
         }
@@ -175,9 +183,10 @@ impl Recorded {
     /// The scalar program that it runs.
     pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
         match self {
-            Recorded::Elementwise { kernel, .. } | Recorded::ReduceKernel { kernel, .. } => {
-                Some(kernel)
-            }
+            Recorded::Elementwise { kernel, .. }
+            | Recorded::ReduceKernel { kernel, .. }
+            | Recorded::MatmulKernel { kernel }
+            | Recorded::ConvKernel { kernel, .. } => Some(kernel),
             _ => None,
         }
     }
@@ -200,6 +209,7 @@ impl Recorded {
             Op::Scan { op, axis, .. } => Recorded::Scan { op, axis },
             Op::CumMax { axis, largest, .. } => Recorded::CumMax { axis, largest },
             Op::Matmul { .. } => Recorded::Matmul,
+            Op::MatmulKernel { kernel, .. } => Recorded::MatmulKernel { kernel: kernel.clone() },
             Op::Gather { axis, .. } => Recorded::Gather { axis },
             Op::Scatter { mode, axis, .. } => Recorded::Scatter { mode, axis },
             Op::CopyInto { view, .. } => Recorded::CopyInto { view: *view },
@@ -228,6 +238,9 @@ impl Recorded {
                 Recorded::NormGrad { norm, weight: weight.is_some(), eps }
             }
             Op::Conv { window, .. } => Recorded::Conv { window: Box::new(window.clone()) },
+            Op::ConvKernel { window, kernel, .. } => {
+                Recorded::ConvKernel { window: Box::new(window.clone()), kernel: kernel.clone() }
+            }
             Op::ConvInputGrad { window, x_shape, .. } => {
                 Recorded::ConvInputGrad { window: Box::new(window.clone()), x_shape: *x_shape }
             }
@@ -308,6 +321,9 @@ impl Recorded {
             Recorded::Scan { op, axis } => Op::Scan { op, x: t(0), axis },
             Recorded::CumMax { axis, largest } => Op::CumMax { x: t(0), axis, largest },
             Recorded::Matmul => Op::Matmul { lhs: t(0), rhs: t(1) },
+            Recorded::MatmulKernel { ref kernel } => {
+                Op::MatmulKernel { lhs: t(0), rhs: t(1), kernel, others: &operands[2..], params }
+            }
             Recorded::Gather { axis } => Op::Gather { x: t(0), axis, index: t(1) },
             Recorded::Scatter { mode, axis } => {
                 Op::Scatter { mode, x: t(0), axis, index: t(1), src: t(2) }
@@ -342,6 +358,10 @@ impl Recorded {
                 Op::NormGrad { norm, x: t(0), weight: weight.then(|| t(1)), g: t(last), eps }
             }
             Recorded::Conv { ref window } => Op::Conv { x: t(0), weight: t(1), window },
+            Recorded::ConvKernel { ref window, ref kernel } => {
+                let (x, weight, others) = (t(0), t(1), &operands[2..]);
+                Op::ConvKernel { x, weight, window, kernel, others, params }
+            }
             Recorded::ConvInputGrad { ref window, ref x_shape } => {
                 Op::ConvInputGrad { g: t(0), weight: t(1), window, x_shape }
             }

@@ -1,12 +1,12 @@
 //! The requirements of kernels, reductions, scans and random tensors. `elementwise` is on the path
 //! of every small operation: its errors are made in separate cold functions.
 
-use super::{axis_of, positions, spec};
+use super::{axis_of, of_kernel, positions, spec};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::messages::{counts, nothing_to_compare, wrong_input};
-use crate::op::{ReduceOp, ScanOp, TensorSpec};
+use crate::op::{ReduceOp, ScanOp, TensorSpec, TensorSpecs};
 use crate::random::{self, Distribution};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -35,6 +35,31 @@ pub fn elementwise(
         }
     }
     Ok(())
+}
+
+/// [`Op::MatmulKernel`](crate::Op::MatmulKernel) and [`Op::ConvKernel`](crate::Op::ConvKernel), whose
+/// product has this shape and dtype.
+///
+/// # Errors
+/// If the kernel has no input, the numbers of inputs or parameters are not the kernel's, or an input
+/// has another type or shape.
+pub fn product_kernel(
+    product: TensorSpec,
+    kernel: &Kernel,
+    others: &[&Tensor],
+    params: &[Scalar],
+) -> Result<TensorSpecs> {
+    let types = kernel.inputs();
+    if others.len() + 1 != types.len() || params.len() != kernel.params().len() {
+        return Err(counts(kernel, others.len() + 1, params.len()));
+    }
+    let specs = std::iter::once(product).chain(others.iter().map(|x| spec(x)));
+    for (i, own) in specs.enumerate() {
+        if own.1 != types[i] || own.0 != product.0 {
+            return Err(wrong_input(i, own, types[i], &product.0));
+        }
+    }
+    Ok(of_kernel(kernel, &product.0))
 }
 
 /// [`Op::ElementwiseInPlace`](crate::Op::ElementwiseInPlace), for a storage of `len` elements

@@ -24,7 +24,9 @@ mod nn;
 mod window;
 
 pub use crate::op::{conv_shape, pool_shape};
-pub use elementwise::{elementwise, elementwise_in_place, random, reduce, reduce_kernel, scan};
+pub use elementwise::{
+    elementwise, elementwise_in_place, product_kernel, random, reduce, reduce_kernel, scan,
+};
 pub use index::{cat, copy_into, flat_positions, gather, pad, scatter, sort, topk, tri};
 pub use linalg::{linalg, matmul};
 pub use nn::{
@@ -35,6 +37,7 @@ pub use window::{avg_pool, conv, conv_input_grad, conv_weight_grad, max_pool, ma
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::kernel::Kernel;
 use crate::messages::{converts, not_float};
 use crate::op::{Op, TensorSpec, TensorSpecs, taken};
 use crate::shape::{Shape, index_end, no_axis};
@@ -52,10 +55,7 @@ impl Op<'_> {
         Ok(match *self {
             Op::Elementwise { kernel, inputs, params, shape } => {
                 elementwise(kernel, inputs, params, shape)?;
-                match kernel.outputs().len() {
-                    1 => (*shape, kernel.output_dtype(0)).into(),
-                    n => (0..n).map(|i| (*shape, kernel.output_dtype(i))).collect(),
-                }
+                of_kernel(kernel, shape)
             }
             Op::ElementwiseInPlace { kernel, ref storage, input_index, other, params, shape } => {
                 let own = (storage.len(), storage.dtype());
@@ -71,6 +71,12 @@ impl Op<'_> {
                 random(distribution, shape, dtype)?.into()
             }
             Op::Matmul { lhs, rhs } => matmul(lhs, rhs)?.into(),
+            Op::MatmulKernel { lhs, rhs, kernel, others, params } => {
+                product_kernel(matmul(lhs, rhs)?, kernel, others, params)?
+            }
+            Op::ConvKernel { x, weight, window, kernel, others, params } => {
+                product_kernel(conv(x, weight, window)?, kernel, others, params)?
+            }
             Op::Gather { x, axis, index } => gather(x, axis, index)?.into(),
             Op::Scatter { mode, x, axis, index, src } => scatter(mode, x, axis, index, src)?.into(),
             Op::CopyInto { ref dst, view, src } => {
@@ -142,6 +148,15 @@ pub fn upload(bytes: &[u8], dtype: DType) -> Result<TensorSpec> {
             .help("Tensor::from_bytes takes every byte but 0 as true"));
     }
     Ok((Shape::new(&[bytes.len() / size])?, dtype))
+}
+
+/// The outputs of `kernel` at every index of `shape`.
+#[inline(always)]
+fn of_kernel(kernel: &Kernel, shape: &Shape) -> TensorSpecs {
+    match kernel.outputs().len() {
+        1 => (*shape, kernel.output_dtype(0)).into(),
+        n => (0..n).map(|i| (*shape, kernel.output_dtype(i))).collect(),
+    }
 }
 
 #[inline(always)]

@@ -146,6 +146,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::Reduce { .. }
         | Op::Scan { .. }
         | Op::Matmul { .. }
+        | Op::MatmulKernel { .. }
         | Op::Positions { .. }
         | Op::Softmax { .. }
         | Op::LogSoftmax { .. }
@@ -156,6 +157,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::Norm { .. }
         | Op::NormGrad { .. }
         | Op::Conv { .. }
+        | Op::ConvKernel { .. }
         | Op::ConvInputGrad { .. }
         | Op::ConvWeightGrad { .. }
         | Op::MaxPoolGrad { .. }

@@ -623,6 +623,29 @@ fn positions() -> Vec<Fault> {
 
 fn fused() -> Vec<Fault> {
     vec![
+        fault!("the first operand of a product's kernel is reversed", "matmul_kernel", F32,
+            Op::MatmulKernel { lhs, rhs, kernel, others, params } => |m, _call| {
+                let first = others[0].flip(-1).ok()?;
+                let others = [&[&first], &others[1..]].concat();
+                m.instead(Op::MatmulKernel { lhs, rhs, kernel, others: &others, params })
+        }),
+        fault!("a product's kernel takes the product for both operands", "matmul_kernel", BF16,
+            Op::MatmulKernel { lhs, rhs, kernel, params, .. } if kernel.inputs().len() == 2 => |m, _call| {
+                let mut product = Op::Matmul { lhs, rhs };
+                let (shape, dtype) = product.outputs().ok()?[0];
+                let y = m.tensor(m.run(&mut product).ok()?.into_first()?, shape, dtype);
+                m.instead(Op::Elementwise { kernel, inputs: &[&y, &y], params, shape: &shape })
+        }),
+        fault!("the outputs of a product's kernel are exchanged", "matmul_kernel", I32,
+            Op::MatmulKernel { kernel, .. } if kernel.outputs().len() == 2 => |m, call| {
+                Some(m.run(call).map(swapped))
+        }),
+        fault!("every channel of a convolution gets the first bias", "conv_kernel", F32,
+            Op::ConvKernel { x, weight, window, kernel, others, params } => |m, _call| {
+                let first = others[0].slice(1, ..1).and_then(|b| b.expand(others[0].shape())).ok()?;
+                let others = [&[&first], &others[1..]].concat();
+                m.instead(Op::ConvKernel { x, weight, window, kernel, others: &others, params })
+        }),
         fault!("topk takes the elements from the other end", "topk", F32, Op::TopK { x, axis, k, largest } => |m, _call| {
             m.instead(Op::TopK { x, axis, k, largest: !largest })
         }),

@@ -63,6 +63,15 @@ pub fn valid(device: &DeviceRef, mut visit: impl FnMut(Sample<'_>)) -> Result<()
     let (a, b) = (floats(&[2, 4, 3], device)?, floats(&[2, 3, 5], device)?);
     let op = named!(Matmul { lhs: &a, rhs: &b });
     sample(op, "matmul", &["lhs", "rhs"], &[(&[2, 4, 5], F32)]);
+    let bias = floats(&[5], device)?.expand((2, 4, 5))?; // (2, 4, 5)
+    let (lhs, rhs, others) = (&a, &b, &[&bias]);
+    let op = named!(MatmulKernel { lhs, rhs, kernel: &two, others, params: &[] });
+    sample(
+        op,
+        "matmul_kernel",
+        &["lhs", "rhs", "input 1"],
+        &[(&[2, 4, 5], F32), (&[2, 4, 5], F32)],
+    );
     let op = named!(Gather { x: &y, axis: 0, index: &index });
     sample(op, "gather", &["x", "index"], &[(&[1, 3], F32)]);
     let src = floats(&[1, 3], device)?; // (1, 3)
@@ -153,6 +162,17 @@ pub fn valid(device: &DeviceRef, mut visit: impl FnMut(Sample<'_>)) -> Result<()
     let window = Window { groups: 2, ..Window::new(2).stride(2).padding(1) };
     let op = named!(Conv { x: &image, weight: &weight, window: &window });
     sample(op, "conv", &["x", "weight"], &[(&[1, 4, 3, 3], F32)]);
+    let bias = floats(&[4, 1, 1], device)?.expand((1, 4, 3, 3))?; // (N, C_out, h', w')
+    let (x, weight_ref, window_ref, others) = (&image, &weight, &window, &[&bias]);
+    let op = named!(ConvKernel {
+        x,
+        weight: weight_ref,
+        window: window_ref,
+        kernel: &add,
+        others,
+        params: &[],
+    });
+    sample(op, "conv_kernel", &["x", "weight", "input 1"], &[(&[1, 4, 3, 3], F32)]);
     let (x_shape, weight_shape) = (*image.shape(), *weight.shape());
     let op = named!(ConvInputGrad { g: &g, weight: &weight, window: &window, x_shape: &x_shape });
     sample(op, "conv_input_grad", &["g", "weight"], &[(&[1, 2, 5, 5], F32)]);
@@ -257,7 +277,26 @@ pub fn invalid(device: &DeviceRef, mut visit: impl FnMut(&'static str, Op<'_>)) 
         [(&x, &y), (&x, &vector), (&vector, &vector), (&scalar, &scalar), (&bools, &bools.t()?)]
     {
         visit(named!(Matmul { lhs, rhs }));
+        let kernel = &kernel(|[a]| [a.exp()])?;
+        visit(named!(MatmulKernel { lhs, rhs, kernel, others: &[], params: &[] }));
     }
+    let square = floats(&[3, 3], device)?; // (3, 3)
+    let doubles = x.cast(DType::F64)?; // (2, 3)
+    for (others, params) in [
+        (&[][..], &[][..]),
+        (&[&x, &y], &[]),
+        (&[&vector], &[]),
+        (&[&square], &[]),
+        (&[&doubles], &[]),
+        (&[&x], &[1.0.into()]),
+        (&[&x; 20], &[]),
+    ] {
+        let (lhs, rhs, kernel) = (&x, &square, &add);
+        visit(named!(MatmulKernel { lhs, rhs, kernel, others, params }));
+    }
+    let (lhs, rhs) = (&doubles, &square.cast(DType::F64)?);
+    let others = &[&x];
+    visit(named!(MatmulKernel { lhs, rhs, kernel: &add, others, params: &[] }));
     for (axis, index) in [(2, &ints), (most, &ints), (0, &x), (0, &bools), (0, &targets)] {
         visit(named!(Gather { x: &x, axis, index }));
         let mode = ScatterMode::Set;
@@ -387,10 +426,17 @@ pub fn invalid(device: &DeviceRef, mut visit: impl FnMut(&'static str, Op<'_>)) 
     for window in &windows {
         let (x_shape, weight_shape) = (image.shape(), weight.shape());
         visit(named!(Conv { x: &image, weight: &weight, window }));
+        let (x, weight_ref, kernel, others) = (&image, &weight, &add, &[&g]);
+        let params = &[];
+        visit(named!(ConvKernel { x, weight: weight_ref, window, kernel, others, params }));
         visit(named!(ConvInputGrad { g: &g, weight: &weight, window, x_shape }));
         visit(named!(ConvWeightGrad { g: &g, x: &image, window, weight_shape }));
         visit(named!(MaxPool { x: &image, kernel_size: &[2, 2], window }));
         visit(named!(AvgPool { x: &image, kernel_size: &[2, 2], window }));
+    }
+    for others in [&[][..], &[&x], &[&g, &g], &[&g.cast(DType::F64)?]] {
+        let (x, weight, window, kernel, params) = (&image, &weight, &plain, &add, &[]);
+        visit(named!(ConvKernel { x, weight, window, kernel, others, params }));
     }
     for groups in [0, 3, most] {
         let window = &Window { groups, ..plain.clone() };

@@ -7,6 +7,7 @@ mod index;
 #[cfg(feature = "linalg")]
 mod matrices;
 mod memory;
+mod product_kernels;
 mod products;
 mod reductions;
 
@@ -56,6 +57,7 @@ pub fn each(sink: Sink<'_>) {
     products::each(sink);
     index::each(sink);
     fused::each(sink);
+    product_kernels::each(sink);
     attention::each(sink);
     #[cfg(feature = "linalg")]
     matrices::each(sink);

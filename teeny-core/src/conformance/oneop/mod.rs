@@ -22,6 +22,7 @@ mod fused;
 mod index;
 mod memory;
 mod operand;
+mod product_kernels;
 mod products;
 pub mod program;
 mod reductions;
@@ -161,10 +162,11 @@ struct Family {
 
 /// Every group of operations.
 fn families() -> impl Iterator<Item = &'static Family> {
-    let all: [&'static [Family]; 8] = [
+    let all: [&'static [Family]; 9] = [
         elementwise::FAMILIES,
         reductions::FAMILIES,
         products::FAMILIES,
+        product_kernels::FAMILIES,
         index::FAMILIES,
         memory::FAMILIES,
         windows::FAMILIES,

@@ -13,7 +13,7 @@ pub const FAMILIES: &[Family] = &[Family { name: "matmul", weight: 10, generate:
 
 /// Sizes of batch, m, k and n whose product is at most `work`: vectors and skinny matrices are
 /// frequent.
-fn sizes(dice: &mut Dice, work: usize) -> [usize; 4] {
+pub fn sizes(dice: &mut Dice, work: usize) -> [usize; 4] {
     let mut sizes = [1; 4];
     let mut rest = work;
     for place in dice.order(4) {

@@ -58,14 +58,14 @@ fn kernel(dice: &mut Dice, spatial: &[usize], window: &Window) -> Vec<usize> {
 }
 
 /// The operands' shapes of a convolution, and its window; at most about `work` multiplications.
-struct Geometry {
-    x: Shape,
-    weight: Shape,
-    out: Shape,
-    window: Window,
+pub struct Geometry {
+    pub x: Shape,
+    pub weight: Shape,
+    pub out: Shape,
+    pub window: Window,
 }
 
-fn geometry(dice: &mut Dice, work: usize) -> Result<Geometry> {
+pub fn geometry(dice: &mut Dice, work: usize) -> Result<Geometry> {
     loop {
         let ndim = dice.pick(&[1, 2, 2, 2, 3]);
         let mut window = window(dice, ndim);
@@ -89,13 +89,13 @@ fn geometry(dice: &mut Dice, work: usize) -> Result<Geometry> {
     }
 }
 
-fn float(dice: &mut Dice) -> DType {
+pub fn float(dice: &mut Dice) -> DType {
     if dice.one_in(2) { DType::F32 } else { dice.pick(&FLOATS) }
 }
 
 /// Further roundings of windows that Winograd's transforms apply to: they add and subtract
 /// neighbours before they multiply.
-fn transforms(kernel: &[usize]) -> f64 {
+pub fn transforms(kernel: &[usize]) -> f64 {
     if kernel.iter().all(|&k| k == 3) { 300.0 } else { 0.0 }
 }
 
