@@ -93,6 +93,8 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
     let _operation = cpu.pool.guard().and_then(|_| match op {
         Op::Elementwise { kernel, .. } => cpu.begin_kernel("elementwise", kernel),
         Op::ReduceKernel { kernel, op, .. } => cpu.begin_kernel(op.name(), kernel),
+        Op::MatmulKernel { kernel, .. } => cpu.begin_kernel("matmul_kernel", kernel),
+        Op::ConvKernel { kernel, .. } => cpu.begin_kernel("conv_kernel", kernel),
         _ => cpu.begin(op.name()),
     });
     match *op {
@@ -106,6 +108,9 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::Scan { op, x, axis } => returned(scan::scan(cpu, op, x, axis)),
         Op::CumMax { x, axis, largest } => returned(cum_max::cum_max(cpu, x, axis, largest)),
         Op::Matmul { lhs, rhs } => returned(matmul::matmul(cpu, lhs, rhs)),
+        Op::MatmulKernel { lhs, rhs, kernel, others, params } => {
+            matmul::matmul_kernel(cpu, [lhs, rhs], kernel, others, params, &shape())
+        }
         Op::Gather { x, axis, index } => returned(index::gather(cpu, x, axis, index)),
         Op::Scatter { mode, x, axis, index, src } => {
             returned(index::scatter(cpu, mode, x, axis, index, src))
@@ -151,6 +156,9 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(norm::gradient(cpu, kind, x, weight, g, eps))
         }
         Op::Conv { x, weight, window } => returned(conv::conv(cpu, x, weight, window, &shape())),
+        Op::ConvKernel { x, weight, window, kernel, others, params } => {
+            conv::conv_kernel(cpu, [x, weight], window, kernel, others, params, &shape())
+        }
         Op::ConvInputGrad { g, weight, window, x_shape } => {
             returned(conv::input_grad(cpu, g, weight, window, x_shape))
         }

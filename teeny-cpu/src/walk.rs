@@ -213,6 +213,11 @@ impl Walk {
         (outer > 0).then(|| self.sizes[outer..self.ndim].iter().product())
     }
 
+    /// Whether there are rows and columns and no other axes.
+    pub(crate) fn has_two_axes(&self) -> bool {
+        self.ndim == 2
+    }
+
     /// Whether operand `i` is row-major without gaps.
     pub(crate) fn is_packed(&self, i: usize) -> bool {
         self.packed[i]

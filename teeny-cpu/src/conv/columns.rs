@@ -15,6 +15,7 @@
 use super::grid::{Grid, Panel, Span};
 use super::select::{self, Sizes, Split};
 use crate::Cpu;
+use crate::elementwise::Epilogue;
 use crate::float::Float;
 use crate::matmul::{Matrix, Tile};
 use crate::scratch::{LINE, with_scratch};
@@ -48,6 +49,8 @@ pub(super) struct Correlation<'a, T> {
     pub all_taps: bool,
     /// (images, groups · out_channels, size)
     pub y: Shared<T>,
+    /// What is computed of each part of `y`, whose results lie in the order of the grid then.
+    pub epilogue: Option<&'a Epilogue<'a>>,
 }
 
 /// Blocks of rows of columns.
@@ -118,23 +121,33 @@ impl<T: Float> Correlation<'_, T> {
         ]
     }
 
-    /// Computes all results by columns.
-    pub(super) fn by_columns(&self, cpu: &Cpu) -> Result<()> {
+    /// Computes all results by columns. Whether the epilogue, if there is one, has run.
+    pub(super) fn by_columns(&self, cpu: &Cpu) -> Result<bool> {
         let (results, rows) = (self.images * self.grid.pixels(), self.rows());
         let width = select::panel_width::<T>(cpu);
         let split = select::split_columns([self.out_channels, results, rows], self.groups, width);
         if split.rows < self.out_channels {
-            return self.by_shared_columns(cpu, split.rows);
+            self.by_shared_columns(cpu, split.rows)?;
+            return Ok(false);
         }
         let Split { columns, parallel, .. } = split;
         let along = results.div_ceil(columns);
         let task = |task: usize| {
             let (group, first) = (task / along, task % along * columns);
-            // SAFETY: results which no other task writes.
-            unsafe { self.part(cpu, group, [first, (first + columns).min(results)]) }
+            let end = (first + columns).min(results);
+            // SAFETY: results which no other task writes, and these are computed then.
+            unsafe {
+                self.part(cpu, group, [first, end])?;
+                self.finish_part(group, [first, end])
+            }
         };
         let tasks = self.groups * along;
-        if parallel { try_for_each_chunk(tasks, task) } else { (0..tasks).try_for_each(task) }
+        if parallel {
+            try_for_each_chunk(tasks, task)?;
+        } else {
+            (0..tasks).try_for_each(task)?;
+        }
+        Ok(true)
     }
 
     /// Computes all results by columns, of which there are few: all of them are copied, and then

@@ -3,6 +3,7 @@
 //! ```text
 //!   grid      which elements of the input a result reads: convolution and input gradient alike
 //!   select    the algorithm for a grid and its tasks: pure functions of sizes
+//!   algorithms the chosen algorithm, and a kernel over what it has computed
 //!   columns   a matrix product with columns        weight_grad  the same for the filters' gradient
 //!   depthwise/ one channel per group                direct/   few output channels per group
 //!   winograd/ 3 x 3 filters of stride 1 in f32, with enough channels and results
@@ -13,6 +14,7 @@
 //! be accurate, columns take over: for bands of pixels, and for the whole image if a weight is
 //! infinite or NaN.
 
+mod algorithms;
 mod columns;
 mod depthwise;
 mod direct;
@@ -23,6 +25,7 @@ mod select;
 mod weight_grad;
 mod winograd;
 
+use crate::elementwise::{Epilogue, with_epilogue};
 use crate::float::Float;
 use crate::fused::Packed;
 use crate::matmul::{Matrix, batched, has_microkernel};
@@ -30,14 +33,15 @@ use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
+use algorithms::{filter_grad, strided};
 use columns::Correlation;
 use finite::are_finite;
 use grid::Grid;
-use select::{Algorithm, Tiles, select, select_filter_grad};
+use select::Tiles;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Result, Shape, Tensor, Window};
+use teeny_core::{DType, Kernel, Outputs, Result, Scalar, Shape, Tensor, Window};
 use winograd::Winograd;
 use winograd::evenness::{Finite, Moderate};
 
@@ -149,42 +153,9 @@ impl<'a> Conv<'a> {
             taps_first: false,
             all_taps: false,
             y,
+            epilogue: None,
         }
     }
-}
-
-impl<T: Float> Correlation<'_, T> {
-    /// Whether columns are multiplied by the filters of one tap after the other as fast as by those
-    /// of all taps.
-    fn is_fast_tap_by_tap(&self) -> bool {
-        self.in_channels >= 64 && select(&self.sizes()) == Algorithm::Columns
-    }
-
-    /// Computes all results.
-    fn run(&self, cpu: &Cpu) -> Result<()> {
-        match select(&self.sizes()) {
-            Algorithm::Matmul => {
-                let (m, k, groups) = (self.out_channels, self.rows(), self.groups);
-                // SAFETY: an image's inputs and results of a group, and the group's filters, which
-                // were sliced to these sizes.
-                unsafe {
-                    batched(cpu, [self.images, m, k], groups, [T::ZERO, T::ONE], |group| {
-                        let w = Matrix::row_major(&self.weight[group * m * k..][..m * k], k);
-                        let y = strided(self.y.get().cast_const(), groups, group, m);
-                        (y, strided(self.x.as_ptr(), groups, group, k), w.t())
-                    })
-                }
-            }
-            Algorithm::Lattices if self.has_small_lattice() => self.by_lattices(cpu),
-            Algorithm::Lattices | Algorithm::Columns => self.by_columns(cpu),
-        }
-    }
-}
-
-/// The elements of one group, `n` of each image, as a matrix with a row for each image.
-fn strided<T>(ptr: *const T, groups: usize, group: usize, n: usize) -> Matrix<T> {
-    let ptr = ptr.wrapping_add(group * n);
-    Matrix { ptr, row_stride: (groups * n) as isize, col_stride: 1 }
 }
 
 /// The result of `n` elements in the dtype of the operands.
@@ -201,12 +172,50 @@ pub(crate) fn conv(
     shape: &Shape,
 ) -> Result<StorageRef> {
     let (dtype, n) = (x.dtype(), shape.numel());
-    let conv = Conv::new(x.shape(), weight.shape(), shape, window);
-    let (xs, ws) = operands(cpu, x, weight)?;
     if n == 0 || x.numel() == 0 || weight.numel() == 0 {
         // Sums of nothing but padding, or of no channels.
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
+    let out = cpu.alloc(n, dtype.compute())?;
+    compute(cpu, [x, weight], window, shape, Shared(out.ptr()), None)?;
+    finish(cpu, out, n, dtype)
+}
+
+/// The convolution, and `kernel` over each part of it while it is in a cache: planes of few channels,
+/// panels of columns, bands of Winograd's tiles. Of other algorithms (depthwise, images of one pixel,
+/// few results) it is computed as a whole, and then the kernel in its place. `None` for what is left
+/// to the definition: 16-bit floats, which are rounded as a whole, no elements, and what
+/// [`with_epilogue`] declines.
+pub(crate) fn conv_kernel(
+    cpu: &Cpu,
+    [x, weight]: [&Tensor; 2],
+    window: &Window,
+    kernel: &Kernel,
+    others: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<Option<Outputs>> {
+    if x.dtype().is_half() || shape.numel() == 0 || x.numel() == 0 || weight.numel() == 0 {
+        return Ok(None);
+    }
+    with_epilogue(cpu, (kernel, params), (shape, 2), others, |out, epilogue| {
+        compute(cpu, [x, weight], window, shape, out, Some(epilogue))
+    })
+}
+
+/// Computes the convolution of operands that have elements to `out`, in its compute dtype, which has
+/// its elements and no other user, and the kernel of an epilogue over it.
+fn compute(
+    cpu: &Cpu,
+    [x, weight]: [&Tensor; 2],
+    window: &Window,
+    shape: &Shape,
+    out: Shared<u8>,
+    epilogue: Option<&Epilogue<'_>>,
+) -> Result<()> {
+    let (dtype, n) = (x.dtype(), shape.numel());
+    let conv = Conv::new(x.shape(), weight.shape(), shape, window);
+    let (xs, ws) = operands(cpu, x, weight)?;
     let grid = &Grid::forward(conv.input, conv.kernel, conv.output, window, true);
     // Padding times an infinity or NaN is NaN.
     let mut skips = true;
@@ -224,9 +233,11 @@ pub(crate) fn conv(
         &all
     };
     if grid.taps.is_empty() {
-        return Ok(Arc::new(cpu.zeros(n, dtype)?));
+        // SAFETY: by contract; zero bytes are zeros.
+        unsafe { out.get().write_bytes(0, n * dtype.compute().size()) };
+        // SAFETY: all results are there, and no task runs.
+        return epilogue.map_or(Ok(()), |epilogue| unsafe { epilogue.run_all() });
     }
-    let out = cpu.alloc(n, dtype.compute())?;
     if let Some(winograd) = conv.winograd(cpu, dtype)
         && conv.tiles().are_faster()
     {
@@ -234,10 +245,10 @@ pub(crate) fn conv(
         let (xs, ws) =
             unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
         if cpu.level.run(Moderate(ws)) {
-            let y = Shared(out.ptr().cast::<f32>());
+            let y = Shared(out.get().cast::<f32>());
             let filters = winograd.filters(cpu, ws)?;
             let lazy = OnceLock::new();
-            winograd.forward(cpu, xs, &filters, y, |i, pixels| {
+            return winograd.forward(cpu, xs, &filters, y, epilogue, |i, pixels| {
                 let ordered = || {
                     if grid.has_all_taps() {
                         Ok(None)
@@ -246,21 +257,21 @@ pub(crate) fn conv(
                     }
                 };
                 uneven(cpu, &conv, grid, xs, ws, y, &lazy, ordered, false, i, pixels)
-            })?;
-            return finish(cpu, out, n, dtype);
+            });
         }
     }
     with_float!(dtype, T => {
         // SAFETY: the copies hold these many elements of the computed type.
         let (xs, ws) = unsafe { (slice::<T>(xs.ptr(), x.numel()), slice::<T>(ws.ptr(), weight.numel())) };
-        let y = Shared(out.ptr().cast::<T>());
+        let y = Shared(out.get().cast::<T>());
         let some = if grid.has_all_taps() { None } else { Some(filters::selected(cpu, ws, grid)?) };
         let c = conv.correlation(grid, xs, some.as_deref().unwrap_or(ws), y);
-        if !(conv.is_depthwise() && depthwise::convolve(cpu, &[c], skips)?) {
-            c.run(cpu)?;
+        if conv.is_depthwise() && depthwise::convolve(cpu, &[c], skips)? {
+            // SAFETY: all results are there, and no task runs.
+            return epilogue.map_or(Ok(()), |epilogue| unsafe { epilogue.run_all() });
         }
-    });
-    finish(cpu, out, n, dtype)
+        Correlation { epilogue, ..c }.run(cpu)
+    })
 }
 
 /// The pixels of an image and group for which Winograd's filtering is not accurate. `ordered`
@@ -352,7 +363,7 @@ pub(crate) fn input_grad(
             let y = Shared(out.ptr().cast::<f32>());
             let filters = winograd.rotated_filters(cpu, ws)?;
             let lazy = OnceLock::new();
-            winograd.forward(cpu, gs, &filters, y, |i, pixels| {
+            winograd.forward(cpu, gs, &filters, y, None, |i, pixels| {
                 let ordered = || {
                     let all = filters::transposed(cpu, ws, conv.groups, conv.out_channels, row)?;
                     if grid.has_all_taps() {
@@ -487,25 +498,4 @@ pub(crate) fn weight_grad(
         }
     });
     finish(cpu, out, n, dtype)
-}
-
-/// The gradient of the filters of `c` for the taps of its grid.
-fn filter_grad<T: Float>(cpu: &Cpu, c: &Correlation<'_, T>, g: &[T], to: &mut [T]) -> Result<()> {
-    match select_filter_grad(&c.sizes()) {
-        Algorithm::Matmul => {
-            let (m, k, groups) = (c.out_channels, c.rows(), c.groups);
-            let to = Shared(to.as_mut_ptr());
-            // SAFETY: an image's inputs and gradients of a group, and the group's filters.
-            unsafe {
-                batched(cpu, [m, k, c.images], groups, [T::ZERO, T::ONE], |group| {
-                    let ptr = to.get().wrapping_add(group * m * k).cast_const();
-                    let to = Matrix { ptr, row_stride: k as isize, col_stride: 1 };
-                    let x = strided(c.x.as_ptr(), groups, group, k);
-                    (to, strided(g.as_ptr(), groups, group, m).t(), x)
-                })
-            }
-        }
-        Algorithm::Lattices if c.has_small_lattice() => direct::weight_grad(cpu, c, g, to),
-        Algorithm::Lattices | Algorithm::Columns => weight_grad::by_columns(cpu, c, g, to),
-    }
 }

@@ -188,8 +188,10 @@ impl Program<'_> {
         };
         let dtype = nodes[id].dtype;
         let wide = dtype == DType::F64;
+        // Of slices in memory, only outputs may have gaps between their rows.
+        let pitch = self.output_pitch.unwrap_or(row) as isize;
         let place = |value: Value| match value {
-            Value::Slice(p) => Place::Rows(p.cast_mut(), row as isize, Format::Own),
+            Value::Slice(p) => Place::Rows(p.cast_mut(), pitch, Format::Own),
             Value::Rows(p, pitch, dtype) => Place::Rows(p.cast_mut(), pitch, Format::of(dtype)),
             Value::Column(p, pitch, dtype) => Place::Column(p, pitch, Format::of(dtype)),
             Value::Block(p) => Place::Block(p),
@@ -224,7 +226,7 @@ impl Program<'_> {
         }
         let to_place = match (self.plan.locations[id], to) {
             (Location::Output(_), Value::Slice(p)) => {
-                Place::Rows(p.cast_mut(), row as isize, Format::of(dtype))
+                Place::Rows(p.cast_mut(), pitch, Format::of(dtype))
             }
             _ => place(to),
         };

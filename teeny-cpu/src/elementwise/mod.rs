@@ -13,6 +13,7 @@
 
 mod blocks;
 mod direct;
+mod epilogue;
 mod half_pairs;
 mod instructions;
 mod interpreter;
@@ -32,6 +33,7 @@ use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::TransposedInputs;
 use crate::{Cpu, simd, threads};
 use direct::{contiguous_f32, run_direct};
+pub(crate) use epilogue::{Epilogue, with_epilogue};
 use loops::FloatLoop;
 use plan::Plan;
 use program::Program;

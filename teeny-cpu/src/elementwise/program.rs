@@ -71,6 +71,9 @@ pub(crate) struct Program<'a> {
     pub(super) rows_in_place: bool,
     /// Whether the next block's memory is prefetched.
     pub(super) prefetch: bool,
+    /// Elements from a row of the outputs to the next, if there are gaps between them; `rows_in_place`
+    /// then.
+    pub(super) output_pitch: Option<usize>,
 }
 
 impl<'a> Program<'a> {
@@ -106,6 +109,7 @@ impl<'a> Program<'a> {
             tile: TILE,
             rows_in_place: false,
             prefetch,
+            output_pitch: None,
         };
         if plan.is_blocks_only(kernel.nodes())
             && (0..views.len()).all(|i| program.walk.is_direct(i))
@@ -117,6 +121,19 @@ impl<'a> Program<'a> {
             program.tile = 16 * TILE;
         }
         program
+    }
+
+    /// Makes the rows of the outputs lie `pitch` elements apart. All elements are one tile then.
+    ///
+    /// # Panics
+    /// If there are more axes than rows and columns, or values are kept for whole tiles.
+    pub(super) fn write_rows(&mut self, pitch: usize) {
+        let direct = (0..self.views.len()).all(|i| self.walk.is_direct(i));
+        let blocks = self.plan.is_blocks_only(self.kernel.nodes())
+            && self.plan.computes_in_outputs(self.kernel.outputs());
+        assert!(direct && blocks && self.walk.has_two_axes(), "rows that are read in place");
+        self.rows_in_place = true;
+        self.output_pitch = Some(pitch);
     }
 
     /// Calls `f` with memory for tiles and `slab_bytes` bytes for slabs. `f` is a trait object so

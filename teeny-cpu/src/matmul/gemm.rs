@@ -24,17 +24,19 @@ use super::matrix::Matrix;
 use super::microkernel::Product;
 use super::pack::pack_rhs;
 use super::select::{
-    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Strides, packs_rhs, panel_columns, select_kernel,
-    tile_size,
+    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Strides, band_rows, packs_rhs, panel_columns,
+    select_kernel, tile_size,
 };
 use super::tile::Tile;
 use crate::Cpu;
 use crate::device::FloatMatmul;
+use crate::elementwise::Epilogue;
 use crate::float::Float;
 use crate::scratch::with_scratch;
 use crate::simd::{F32s, Lanes, Level, Work};
 use crate::threads::try_for_each_chunk;
 use crate::transpose::transpose;
+use std::ops::Range;
 use teeny_core::Result;
 
 impl<T: Float> Tile<T> {
@@ -71,6 +73,39 @@ impl<T: Float> Tile<T> {
                 MatmulKernel::PackedLhs => return self.run_packed_lhs(cpu),
                 MatmulKernel::PackedRhs { k_block } => return self.run_packed_rhs(cpu, k_block),
             }
+        }
+        Ok(())
+    }
+
+    /// Computes the tile on this thread, and calls `after` for rows of it as soon as they are computed:
+    /// some at a time if that takes no longer, otherwise all.
+    ///
+    /// # Safety
+    /// As `run`.
+    ///
+    /// # Errors
+    /// As `run`, and those of `after`.
+    unsafe fn run_by_bands(
+        self,
+        cpu: &Cpu,
+        after: impl Fn(Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let ([m, n, k], level) = (self.mnk, cpu.level);
+        let band = match select_kernel(&self.problem(), level, cpu.float_matmul) {
+            MatmulKernel::InPlace { k_block } if k <= k_block => band_rows(n, size_of::<T>()),
+            _ => m,
+        };
+        if band >= m {
+            // SAFETY: by contract.
+            unsafe { self.run(cpu)? };
+            return after(0..m);
+        }
+        for i in (0..m).step_by(band) {
+            let rows = i..m.min(i + band);
+            let (lhs, c, mnk) = (self.lhs.at(i, 0), self.c.at(i, 0), [rows.len(), n, k]);
+            // SAFETY: by contract. The elements of a row do not depend on the other rows.
+            unsafe { Tile { mnk, lhs, c, ..self }.run_in_place(level, k) };
+            after(rows)?;
         }
         Ok(())
     }
@@ -243,10 +278,29 @@ impl<T: Float> Product<T> {
 /// As [`Tile::run`].
 pub(crate) unsafe fn batched<T: Float>(
     cpu: &Cpu,
+    mnk: [usize; 3],
+    batch: usize,
+    factors: [T; 2],
+    at: impl Fn(usize) -> (Matrix<T>, Matrix<T>, Matrix<T>) + Sync,
+) -> Result<()> {
+    // SAFETY: by contract.
+    unsafe { batched_then(cpu, mnk, batch, factors, at, None) }
+}
+
+/// [`batched`], and the kernel of an epilogue over each tile as soon as it is computed.
+///
+/// # Safety
+/// As [`batched`]. With an epilogue, the results are the rows of its product one after another.
+///
+/// # Errors
+/// As [`batched`] and [`Epilogue::run`].
+pub(super) unsafe fn batched_then<T: Float>(
+    cpu: &Cpu,
     [m, n, k]: [usize; 3],
     batch: usize,
     [beta, alpha]: [T; 2],
     at: impl Fn(usize) -> (Matrix<T>, Matrix<T>, Matrix<T>) + Sync,
+    epilogue: Option<&Epilogue<'_>>,
 ) -> Result<()> {
     if m * n * batch == 0 {
         return Ok(());
@@ -264,8 +318,16 @@ pub(crate) unsafe fn batched<T: Float>(
             alpha,
             rhs_numel: n * k,
         };
-        // SAFETY: tiles of one result do not overlap.
-        unsafe { tile.run(cpu) }
+        let first = b * m + i;
+        // SAFETY: tiles of one result do not overlap, and no other task touches this one.
+        unsafe {
+            match epilogue {
+                None => tile.run(cpu),
+                Some(epilogue) => tile.run_by_bands(cpu, |rows| {
+                    epilogue.run(first + rows.start..first + rows.end, j..j + tn)
+                }),
+            }
+        }
     })
 }
 

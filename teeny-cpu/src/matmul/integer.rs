@@ -13,7 +13,7 @@ use crate::threads::for_each_range;
 /// Computes all products of `request`.
 pub(super) fn run<T: Int + Default>(request: &Request<'_>) {
     let [m, n, k] = request.mnk;
-    let out = Shared(request.out.ptr().cast::<T>());
+    let out = Shared(request.out.get().cast::<T>());
     for_each_range(request.batch * m, MIN_PARALLEL_MULS / 4 / (n * k).max(1), |rows| {
         for row in rows {
             let a = Request::matrix::<T>(request.a, row / m).at(row % m, 0);

@@ -30,22 +30,32 @@ pub(crate) use select::has_microkernel;
 pub(crate) use tile::Tile;
 
 use crate::device::FloatMatmul;
+use crate::elementwise::{Epilogue, with_epilogue};
 use crate::float::Float;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::with_bits;
 use crate::{Cpu, copy};
+use gemm::batched_then;
+
+use select::{Strides, packs_rhs, runs_by_tiles, tile_size};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Layout, Result, Tensor};
+use teeny_core::{DType, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
+
+/// The matrices of a product, as large batches of rows as possible: both views, m, n and k, and the
+/// number of products.
+fn operands(lhs: &Tensor, rhs: &Tensor) -> Result<([View; 2], [usize; 3], usize)> {
+    let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
+    merge_batch_into_rows(&mut a, &mut b);
+    let axes = a.shape.ndim();
+    let mnk = [a.shape[axes - 2], b.shape[axes - 1], a.shape[axes - 1]];
+    Ok(([a, b], mnk, a.shape[..axes - 2].iter().product()))
+}
 
 /// The product.
 pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
     let dtype = lhs.dtype();
-    let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
-    merge_batch_into_rows(&mut a, &mut b);
-    let axes = a.shape.ndim();
-    let (m, k, n) = (a.shape[axes - 2], a.shape[axes - 1], b.shape[axes - 1]);
-    let batch: usize = a.shape[..axes - 2].iter().product();
+    let ([mut a, mut b], [m, n, k], batch) = operands(lhs, rhs)?;
     if dtype.is_half() && cpu.float_matmul == FloatMatmul::Own {
         return Ok(Arc::new(half::matmul(cpu, [&a, &b], [m, n, k], batch)?));
     }
@@ -61,7 +71,8 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
         }
     }
     let out = cpu.alloc(batch * m * n, dtype.compute())?;
-    let request = Request { cpu, a: &a, b: &b, mnk: [m, n, k], batch, out: &out };
+    let to = Shared(out.ptr());
+    let request = Request { cpu, a: &a, b: &b, mnk: [m, n, k], batch, out: to, epilogue: None };
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 => request.run_float::<f32>()?,
         DType::F64 => request.run_float::<f64>()?,
@@ -79,6 +90,36 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     }
     drop(converted);
     Ok(Arc::new(copy::cast_to_storage(cpu, out, batch * m * n, dtype)?))
+}
+
+/// The product, and `kernel` over each of its tiles while it is in a cache. `None` for what is left to
+/// the definition, the product and then the kernel: products of integers, whose rows are shared by
+/// threads, and of 16-bit floats, for which it takes as long; no elements or terms; products of many
+/// small tiles; and what [`with_epilogue`] declines.
+pub(crate) fn matmul_kernel(
+    cpu: &Cpu,
+    [lhs, rhs]: [&Tensor; 2],
+    kernel: &Kernel,
+    others: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<Option<Outputs>> {
+    let dtype = lhs.dtype();
+    if !matches!(dtype, DType::F32 | DType::F64) {
+        return Ok(None);
+    }
+    let ([a, b], mnk, batch) = operands(lhs, rhs)?;
+    let ([m, n, k], axes) = (mnk, b.shape.ndim());
+    let rhs = Strides { row: b.strides[axes - 2], col: b.strides[axes - 1] };
+    let packed = batch == 1 && packs_rhs([n, k], rhs, dtype.size());
+    if shape.numel() * k == 0 || !runs_by_tiles([m, n], batch, tile_size(mnk, batch, packed)) {
+        return Ok(None);
+    }
+    let rows = (shape, shape.ndim() - 1);
+    with_epilogue(cpu, (kernel, params), rows, others, |out, epilogue| {
+        let request = Request { cpu, a: &a, b: &b, mnk, batch, out, epilogue: Some(epilogue) };
+        if dtype == DType::F64 { request.run_float::<f64>() } else { request.run_float::<f32>() }
+    })
 }
 
 /// Left matrices that follow one another in memory and meet the same right matrix become one: its
@@ -108,7 +149,10 @@ struct Request<'a> {
     b: &'a View,
     mnk: [usize; 3],
     batch: usize,
-    out: &'a CpuStorage,
+    /// All elements of the results.
+    out: Shared<u8>,
+    /// What is computed of each tile of the results.
+    epilogue: Option<&'a Epilogue<'a>>,
 }
 
 impl Request<'_> {
@@ -126,15 +170,17 @@ impl Request<'_> {
 
     fn run_float<T: Float>(&self) -> Result<()> {
         let [m, n, _] = self.mnk;
-        let out = Shared(self.out.ptr().cast::<T>());
+        let out = Shared(self.out.get().cast::<T>());
         // SAFETY: `View::of` has checked the operands; the results are consecutive (m, n) blocks of
-        // the new storage.
+        // the storage, and so are the rows of the epilogue.
         unsafe {
-            batched(self.cpu, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
+            let at = |i: usize| {
                 let ptr = out.get().add(i * m * n).cast_const();
                 let c = Matrix { ptr, row_stride: n as isize, col_stride: 1 };
                 (c, Self::matrix(self.a, i), Self::matrix(self.b, i))
-            })
+            };
+            let factors = [T::ZERO, T::ONE];
+            batched_then(self.cpu, self.mnk, self.batch, factors, at, self.epilogue)
         }
     }
 }

@@ -202,6 +202,25 @@ pub(super) fn tile_size([m, n, k]: [usize; 3], batch: usize, packed: bool) -> (u
     (tm, tn)
 }
 
+/// Bytes of the rows of a tile over which a kernel runs at a time: they stay in a second-level cache
+/// beside the right operand.
+const BAND_BYTES: usize = 192 << 10;
+/// Elements of a rectangle, and of its rows unless they follow one another, from which starting a
+/// kernel on it takes less time than the cache saves.
+const MIN_RECTANGLE: usize = 32 << 10;
+const MIN_RECTANGLE_ROW: usize = 256;
+
+/// Rows of a tile of `n` columns over which a kernel runs at a time: whole register tiles.
+pub(super) fn band_rows(n: usize, element: usize) -> usize {
+    (BAND_BYTES / (n * element).max(1) / 12 * 12).max(24)
+}
+
+/// Whether a kernel runs over the tiles of a product of `m` by `n`, instead of over all of it.
+pub(super) fn runs_by_tiles([m, n]: [usize; 2], batch: usize, (tm, tn): (usize, usize)) -> bool {
+    let single = batch == 1 && (tm, tn) == (m, n);
+    single || tm * tn >= MIN_RECTANGLE && (tn == n || tn >= MIN_RECTANGLE_ROW)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +355,21 @@ mod tests {
         }
         let nothing = problem(8, 8, 0);
         assert_eq!(select_kernel(&nothing, Level::Avx2, FloatMatmul::GemmCrate), Scale);
+    }
+
+    #[test]
+    fn a_kernel_runs_over_a_whole_product_or_large_tiles() {
+        for (mn, batch, tiles, want) in [
+            ([64, 64], 1, (64, 64), true),
+            ([64, 64], 8, (64, 64), false),
+            ([64, 128], 1, (20, 64), false),
+            ([512, 512], 1, (512, 64), false),
+            ([2048, 1024], 1, (512, 256), true),
+            ([8192, 128], 1, (512, 128), true),
+        ] {
+            assert_eq!(runs_by_tiles(mn, batch, tiles), want, "{mn:?} {batch} {tiles:?}");
+        }
+        assert_eq!([band_rows(512, 4), band_rows(256, 8), band_rows(1 << 20, 4)], [96, 96, 24]);
     }
 
     #[test]

@@ -82,14 +82,16 @@ impl<T: Float> Correlation<'_, T> {
         lattice.cells(rows) <= 8 * (lattice.plane() + rows * width) + 1024
     }
 
-    /// Computes all results from lattices: of long lines part by part.
-    pub(super) fn by_lattices(&self, cpu: &Cpu) -> Result<()> {
+    /// Computes all results from lattices: of long lines part by part. Whether the epilogue, if there
+    /// is one, has run.
+    pub(super) fn by_lattices(&self, cpu: &Cpu) -> Result<bool> {
         let lattice = Lattice::new(self.grid);
         let ([height, width], _) = lattice.results();
         let line = self.in_channels * lattice.cells(1);
         let parts = if height == 1 { select::parts_of_line(width, line) } else { 1 };
         if parts == 1 {
-            return self.all_planes(cpu, &lattice);
+            self.all_planes(cpu, &lattice)?;
+            return Ok(true);
         }
         let grids: Vec<Grid> = (0..parts)
             .map(|i| {
@@ -98,9 +100,10 @@ impl<T: Float> Correlation<'_, T> {
             })
             .collect();
         try_for_each_chunk(parts, |i| {
-            let part = Correlation { grid: &grids[i], ..*self };
+            let part = Correlation { grid: &grids[i], epilogue: None, ..*self };
             part.all_planes(cpu, &Lattice::new(&grids[i]))
-        })
+        })?;
+        Ok(false)
     }
 
     fn all_planes(&self, cpu: &Cpu, lattice: &Lattice) -> Result<()> {
@@ -189,8 +192,13 @@ impl<T: Float> Correlation<'_, T> {
                     let size = [m, rows, width];
                     cpu.level.run(Rows { product, size, strides, every, to });
                 }
+                let (image, group) = (plane / self.groups, plane % self.groups);
+                let first = image * grid.pixels() + (outer * height + top) * width;
+                // SAFETY: rows of all channels that this task has just computed.
+                unsafe { self.finish_part(group, [first, first + rows * width])? };
             }
-        })
+            Ok(())
+        })?
     }
 }
 

@@ -4,6 +4,7 @@ use super::tiles::{pixel_tiles, point_tiles};
 use super::transforms::{Interpolate, Transform};
 use super::{MARGIN, OUT, POINTS, Winograd, evenness, padded};
 use crate::Cpu;
+use crate::elementwise::Epilogue;
 use crate::matmul::{Matrix, Product};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::{CpuStorage, Shared};
@@ -35,13 +36,14 @@ impl Winograd {
 
     /// The convolution of x (images, in_channels, input) with `filters` (36, in_channels,
     /// out_channels) of each group. `direct` computes the pixels of an image and group for which
-    /// this algorithm would not be accurate.
+    /// this algorithm would not be accurate. The kernel of an epilogue runs over the bands of a task.
     pub(in crate::conv) fn forward(
         &self,
         cpu: &Cpu,
         x: &[f32],
         filters: &CpuStorage,
         y: Shared<f32>,
+        epilogue: Option<&Epilogue<'_>>,
         direct: impl Fn(usize, Range<usize>) -> Result<()> + Sync,
     ) -> Result<()> {
         let ([tiles_across, bands], each) = (self.tiles(), self.bands());
@@ -132,6 +134,18 @@ impl Winograd {
             for band in (first..end).filter(|band| uneven[band - first]) {
                 let rows = band % bands * OUT..(band % bands * OUT + OUT).min(self.output[0]);
                 direct(band / bands, rows.start * self.output[1]..rows.end * self.output[1])?;
+            }
+            let Some(epilogue) = epilogue else { return Ok(()) };
+            let mut band = first;
+            while band < end {
+                // The task's bands of one image follow one another.
+                let (plane, top) = (band / bands * self.out_channels, band % bands);
+                let count = (bands - top).min(end - band);
+                let rows = top * OUT..((top + count) * OUT).min(self.output[0]);
+                let pixels = rows.start * self.output[1]..rows.end * self.output[1];
+                // SAFETY: bands that this task has just computed.
+                unsafe { epilogue.run(plane..plane + self.out_channels, pixels)? };
+                band += count;
             }
             Ok(())
         })
