@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use teeny_core::wrappers::{Span, Trace};
-use teeny_core::{DType, Lazy, LazyOptions, Reference, Result, Tensor, manual_seed};
+use teeny_core::{DType, Lazy, LazyOptions, Reference, Result, Tensor, Window, manual_seed};
 
 struct Lab {
     lazy: Arc<Lazy>,
@@ -205,4 +205,56 @@ fn equal_work_finds_its_plan() {
     y.to_vec::<f32>().unwrap();
     let counters = lab.lazy.counters();
     assert_eq!((counters.plans, counters.kernels), (2, 1));
+}
+
+#[test]
+fn what_follows_a_product_is_part_of_it() {
+    let lab = Lab::new();
+    let linear = |[x, w, b]: [Tensor; 3]| x.matmul(&w)?.add(&b)?.gelu();
+    let spans = lab.run([&[4, 6], &[6, 5], &[5]], linear);
+    assert_eq!(spans.iter().map(|span| span.op).collect::<Vec<_>>(), ["matmul_kernel"]);
+    // Read by two operations of one kernel, and in a batch.
+    assert_eq!(
+        lab.count([&[3, 4, 6], &[3, 6, 5]], |[x, w]| {
+            let y = x.matmul(&w)?;
+            y.mul(y.neg()?.exp()?)
+        }),
+        1
+    );
+    let conv =
+        |[x, w, b]: [Tensor; 3]| x.conv(&w, &Window::new(2))?.add(b.reshape((4, 1, 1))?)?.relu();
+    let spans = lab.run([&[2, 3, 8, 8], &[4, 3, 3, 3], &[4]], conv);
+    assert_eq!(spans.iter().map(|span| span.op).collect::<Vec<_>>(), ["conv_kernel"]);
+    // A part of it is not all of its elements.
+    assert_eq!(lab.count([&[4, 6], &[6, 4]], |[x, w]| x.matmul(&w)?.slice(0, 1..3)?.exp()), 2);
+}
+
+#[test]
+fn a_held_product_is_one_more_output() {
+    let lab = Lab::new();
+    let (x, w) = (lab.input(&[3, 5]), lab.input(&[5, 4]));
+    lab.trace.clear();
+    let product = x.matmul(&w).unwrap();
+    let y = product.add(1.0).unwrap();
+    let got = y.to_vec::<f32>().unwrap();
+    let product: Vec<f32> = product.to_vec().unwrap();
+    assert!(product.iter().zip(&got).all(|(m, y)| m + 1.0 == *y));
+    let names: Vec<_> = lab.trace.spans().iter().map(|span| span.op).collect();
+    assert_eq!(names, ["matmul_kernel", "download", "download"]);
+}
+
+/// The sum is computed again by two kernels; only one of them could have the product.
+#[test]
+fn a_product_that_two_kernels_read_is_stored() {
+    let lab = Lab::new();
+    let run = |[x, w]: [Tensor; 2]| {
+        let y = x.matmul(&w)?;
+        let p = y.add(1.0)?;
+        let (a, b) = (y.mul(&p)?, p.neg()?);
+        drop((y, p));
+        let (a, b) = (a.cumsum(0)?, b.cumsum(1)?);
+        a.add(&b)
+    };
+    assert_eq!(lab.count([&[4, 6], &[6, 4]], run), 6);
+    assert_eq!(lab.lazy.counters().unfused, 0);
 }

@@ -352,9 +352,11 @@ impl Device for Lazy {
             .collect();
         let outputs = storages.iter().map(|storage| storage.value().clone()).collect();
         let context = context::current();
+        let shape = specs.first().map_or(Shape::SCALAR, |(shape, _)| *shape);
         let numbers = Numbers::of(op);
         let op = recorded;
-        let request = Request { op, numbers, operands, destination, outputs, name, context, bytes };
+        let request =
+            Request { op, numbers, operands, destination, outputs, name, context, bytes, shape };
         if self.record(request) {
             self.run_list(Reason::Limit);
             if self.options.immediate {

@@ -25,6 +25,8 @@ pub(super) struct Group {
     pub(super) reduces: bool,
     /// Whether the root must read its operand from memory: a sum whose last bits would be others.
     is_closed: bool,
+    /// A matrix product or a convolution, at whose elements the kernel runs.
+    pub(super) product: Option<u32>,
     /// Last node first.
     pub(super) members: Vec<Member>,
     /// Slots of members other than the root that are stored too.
@@ -63,8 +65,10 @@ pub(super) fn fuse(graph: &Graph<'_>) -> Vec<Group> {
     let mut places: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
     for id in (0..graph.nodes.len() as u32).rev().filter(|&id| graph.is_live(id)) {
         let program = graph.program(id);
-        let taken =
-            program.as_ref().and_then(|program| take(graph, &mut groups, &places, id, program));
+        let taken = match &program {
+            Some(program) => take(graph, &mut groups, &places, id, program),
+            None => take_product(graph, &mut groups, &places, id),
+        };
         places[id as usize] = taken.unwrap_or_else(|| {
             groups.push(alone(graph, id, program));
             vec![groups.len() - 1]
@@ -81,6 +85,7 @@ fn alone(graph: &Graph<'_>, id: u32, program: Option<Program<'_>>) -> Group {
         shape: program.as_ref().map(|program| program.shape),
         reduces: program.as_ref().is_some_and(|program| program.reduces),
         is_closed: graph.is_closed(id),
+        product: None,
         members: vec![Member { node: id, views }],
         extra: Vec::new(),
         inputs: distinct(graph.node(id).operands.iter().cloned()),
@@ -159,6 +164,46 @@ fn take(
         group.inputs = inputs;
     }
     Some(targets)
+}
+
+/// Takes node `id`, a product, into the group of all its readers, which runs at its elements; None
+/// if it runs alone.
+fn take_product(
+    graph: &Graph<'_>,
+    groups: &mut [Group],
+    places: &[Vec<usize>],
+    id: u32,
+) -> Option<Vec<usize>> {
+    let (shape, _) = graph.product(id)?;
+    let (node, readers) = (graph.node(id), graph.readers(id));
+    let &[number] = places[readers.first()?.0 as usize].as_slice() else { return None };
+    let group = &mut groups[number];
+    let whole = Layout::contiguous(shape);
+    let is_inside = |&(reader, operand): &(u32, u32)| {
+        let operand = graph.node(reader).operands.get(operand as usize);
+        // In this group alone: another one would find no product.
+        let is_only = places[reader as usize] == [number];
+        group.member(reader).zip(operand).is_some_and(|(member, operand)| {
+            is_only && member.views.iter().all(|view| view.through(&operand.layout) == Some(whole))
+        })
+    };
+    if group.shape != Some(shape)
+        || group.reduces
+        || group.product.is_some()
+        || !readers.iter().all(is_inside)
+        || node.operands.iter().any(|x| graph.is_written_between(x.slot, id, group.root()))
+    {
+        return None;
+    }
+    let held = graph.held[node.outputs.start as usize];
+    let outputs = graph.node(group.root()).outputs.len() + group.extra.len() + usize::from(held);
+    if outputs > MAX_OUTPUTS {
+        return None;
+    }
+    group.product = Some(id);
+    group.members.push(Member { node: id, views: vec![whole] });
+    group.extra.extend(held.then_some(node.outputs.start));
+    Some(vec![number])
 }
 
 /// What `group` changes to if it takes node `id`; None if it cannot.

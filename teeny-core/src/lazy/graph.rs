@@ -130,6 +130,15 @@ impl<'a> Graph<'a> {
     }
 }
 
+impl Graph<'_> {
+    /// The shape and type of node `id`, if it is a product at whose elements a kernel can run.
+    pub(super) fn product(&self, id: u32) -> Option<(Shape, DType)> {
+        let node = self.node(id);
+        let is_product = matches!(node.op, Recorded::Matmul | Recorded::Conv { .. });
+        is_product.then_some((node.shape, node.operands.first()?.dtype))
+    }
+}
+
 /// See [`Graph::program`].
 pub(super) struct Program<'a> {
     pub(super) kernel: &'a Arc<Kernel>,

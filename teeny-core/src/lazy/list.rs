@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::op::{Numbers, Recorded};
 use crate::random::Key;
 use crate::scalar::Scalar;
+use crate::shape::Shape;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ops::Range;
@@ -42,6 +43,8 @@ pub(super) struct Request<'a> {
     pub(super) context: Option<OpContext>,
     /// Those of the outputs.
     pub(super) bytes: usize,
+    /// That of the first output.
+    pub(super) shape: Shape,
 }
 
 /// A recorded operation without its numbers and the line that recorded it: what it does.
@@ -57,6 +60,8 @@ pub(super) struct Node {
     pub(super) destination: Option<u32>,
     /// The slots of its outputs.
     pub(super) outputs: Range<u32>,
+    /// The shape of the first one.
+    pub(super) shape: Shape,
 }
 
 /// What belongs to a node of one list alone.
@@ -125,7 +130,8 @@ impl List {
 
     /// Appends a node.
     pub(super) fn push(&mut self, request: Request<'_>) {
-        let Request { op, numbers, operands, destination, outputs, name, context, bytes } = request;
+        let Request { op, numbers, operands, destination, outputs, name, context, bytes, shape } =
+            request;
         let operands: Vec<Operand> = operands
             .into_iter()
             .map(|View { value, layout, dtype }| Operand { slot: self.slot(value), layout, dtype })
@@ -139,7 +145,7 @@ impl List {
         }
         let outputs = first..self.slots.len() as u32;
         self.hash = hash(self.hash, &op, &operands);
-        self.nodes.push(Node { op, operands, params, destination, outputs });
+        self.nodes.push(Node { op, operands, params, destination, outputs, shape });
         self.occasions.push(Occasion { name, context, key: numbers.key });
         self.bytes = self.bytes.saturating_add(bytes);
     }

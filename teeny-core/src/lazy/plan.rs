@@ -97,6 +97,22 @@ fn call(
 ) -> Option<Call> {
     let Fused { kernel, operands, params, outputs } = fused(graph, group).ok()??;
     let (root, shape) = (graph.node(group.root()), group.shape?);
+    if let Some(id) = group.product {
+        // Its first input is the product: the operands of that come before the others.
+        let product = graph.node(id);
+        let (first, others) = operands.split_first()?;
+        if first.slot != product.outputs.start {
+            return None;
+        }
+        let kernel = intern(kernel);
+        let op = match &product.op {
+            Recorded::Matmul => Recorded::MatmulKernel { kernel },
+            Recorded::Conv { window } => Recorded::ConvKernel { window: window.clone(), kernel },
+            _ => return None,
+        };
+        let operands = product.operands.iter().chain(others).cloned().collect();
+        return Some(Call { op, operands, params, outputs });
+    }
     let op = match &root.op {
         Recorded::ReduceKernel { op, axes, .. } | Recorded::Reduce { op, axes } => {
             if kernel.inputs().is_empty() {

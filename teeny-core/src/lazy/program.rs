@@ -30,7 +30,17 @@ pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
     let mut params: Vec<(u32, Expr<'_>)> = Vec::new();
     // The values of the members so far: node, view, outputs.
     let mut values: Vec<(u32, Layout, Vec<Expr<'_>>)> = Vec::new();
-    for member in group.members.iter().rev() {
+    // The product that the kernel begins with is its first input.
+    if let Some(id) = group.product
+        && let Some((shape, dtype)) = graph.product(id)
+    {
+        let (slot, layout) = (graph.node(id).outputs.start, Layout::contiguous(shape));
+        let expr = builder.input(dtype);
+        inputs.push((Operand { slot, layout, dtype }, expr));
+        values.push((id, layout, vec![expr]));
+    }
+    let programs = group.members.iter().rev().filter(|member| Some(member.node) != group.product);
+    for member in programs {
         let Some(program) = graph.program(member.node) else { return Ok(None) };
         let node = graph.node(member.node);
         let numbers: Vec<Expr<'_>> = node

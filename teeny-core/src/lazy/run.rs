@@ -78,7 +78,7 @@ impl Run<'_> {
 
     /// Runs a node as it was recorded. A destination that ends with it is given to the device.
     fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], ran: &mut Ran) {
-        let Node { op, operands, params, destination, outputs } = &self.nodes[id as usize];
+        let Node { op, operands, params, destination, outputs, .. } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
         let numbers = Numbers { params, key: self.occasions[id as usize].key };
         let destination = destination.map(|slot| (slot, last.contains(&slot)));

@@ -88,8 +88,9 @@ fn integers(work: &Work) -> Vec<i64> {
 /// Replaces all sizes, strides and offsets by `f` of them, in one order.
 fn visit(work: &mut Work, f: &mut dyn FnMut(Integer) -> i64) {
     let Work { items, nodes, inputs, outputs } = work;
-    for Node { op, operands, .. } in nodes {
+    for Node { op, operands, shape, .. } in nodes {
         op.map_integers(f);
+        shape.map_integers(f);
         operands.iter_mut().for_each(|x| x.layout.map_integers(f));
     }
     for Call { op, operands, .. } in items.iter_mut().filter_map(|item| item.kernel.as_mut()) {
