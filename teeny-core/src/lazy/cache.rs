@@ -1,6 +1,6 @@
 //! The plans that are kept, found by the nodes they were made for.
 
-use super::list::Node;
+use super::list::List;
 use super::plan::Plan;
 use crate::kernel::Kernel;
 use std::collections::{HashMap, HashSet};
@@ -29,15 +29,10 @@ pub(super) struct Found {
 }
 
 impl Cache {
-    /// The plan of `nodes`, whose hash is `hash`, with these slots held, by one value of
+    /// The plan of `list` with these slots held, by one value of
     /// [`crate::LazyOptions::reassociate`].
-    pub(super) fn find(
-        &mut self,
-        hash: u64,
-        nodes: &[Node],
-        held: Vec<bool>,
-        reassociate: bool,
-    ) -> Found {
+    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, reassociate: bool) -> Found {
+        let (nodes, hash) = (&list.nodes, list.hash);
         self.clock += 1;
         let held_word = |word: u64, (i, _): (usize, &bool)| {
             (word.rotate_left(5) ^ i as u64).wrapping_mul(0x517c_c1b7_2722_0a95)
@@ -63,7 +58,8 @@ impl Cache {
                 }
             }
         };
-        let plan = Arc::new(Plan::new(nodes.to_vec(), held, reassociate, &mut intern));
+        let plan =
+            Arc::new(Plan::new(nodes.clone(), held, &list.sizes(), reassociate, &mut intern));
         if self.plans.len() >= PLANS
             && let Some(oldest) = self.plans.iter().min_by_key(|(_, (_, used))| *used)
         {

@@ -56,6 +56,10 @@ pub struct LazyStats {
     pub hits: u64,
     /// Fused kernels that were built.
     pub kernels: u64,
+    /// Bytes of all results of the list that ran last, as eager operations store them.
+    pub recorded_bytes: u64,
+    /// The most bytes of results of that list that were alive at once, by its plan.
+    pub peak_bytes: u64,
     /// Lists that ran because a result was read, or given to the device below.
     pub reads: u64,
     /// Lists that ran at the first operation after [`Device::flush`].
@@ -178,9 +182,9 @@ impl Lazy {
             let held = list.held();
             (list, held)
         };
-        let List { nodes, occasions, slots, params, hash, .. } = list;
-        let Found { plan, is_new, kernels } =
-            cache.find(hash, &nodes, held, self.options.reassociate);
+        let Found { plan, is_new, kernels } = cache.find(&list, held, self.options.reassociate);
+        let recorded_bytes = list.bytes();
+        let List { nodes, occasions, slots, params, .. } = list;
         let run = Run {
             items: &plan.items,
             nodes: &nodes,
@@ -194,6 +198,7 @@ impl Lazy {
         stats.executed += ran.executed;
         stats.unfused += ran.failed;
         stats.dropped += plan.dropped as u64;
+        (stats.recorded_bytes, stats.peak_bytes) = (recorded_bytes as u64, plan.peak as u64);
         stats.kernels += kernels as u64;
         *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;
         *match reason {
@@ -251,7 +256,7 @@ impl Lazy {
     pub(super) fn plan(&self, list: &List, held: Vec<bool>) -> Arc<Plan> {
         let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let reassociate = self.options.reassociate;
-        let Found { plan, is_new, kernels } = cache.find(list.hash, &list.nodes, held, reassociate);
+        let Found { plan, is_new, kernels } = cache.find(list, held, reassociate);
         let stats = &mut self.recording().stats;
         stats.kernels += kernels as u64;
         *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;

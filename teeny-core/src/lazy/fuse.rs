@@ -222,6 +222,9 @@ fn change(
     let node = graph.node(id);
     let mut views: Vec<Layout> = Vec::new();
     for &(reader, operand) in readers {
+        if Some(reader) == group.product {
+            return None; // a product reads its operands from memory
+        }
         let Some(member) = group.member(reader) else { continue };
         let operand = graph.node(reader).operands.get(operand as usize)?;
         for view in &member.views {

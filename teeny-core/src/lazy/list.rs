@@ -180,6 +180,11 @@ impl List {
         start..self.params.len() as u32
     }
 
+    /// Of each slot: the bytes of the value.
+    pub(super) fn sizes(&self) -> Vec<usize> {
+        self.slots.iter().map(|value| value.bytes()).collect()
+    }
+
     /// Of each slot: whether it is an output that a tensor holds.
     pub(super) fn held(&self) -> Vec<bool> {
         let mut held = vec![false; self.slots.len()];

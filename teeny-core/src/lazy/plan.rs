@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) items: Vec<Item>,
     /// Nodes whose results nobody needs.
     pub(super) dropped: usize,
+    /// The most bytes of results that are alive at once.
+    pub(super) peak: usize,
 }
 
 /// One operation for the device below.
@@ -43,10 +45,11 @@ pub(super) struct Call {
 }
 
 impl Plan {
-    /// The plan of `nodes`; [`crate::LazyOptions::reassociate`]; `intern` returns the one copy that is kept of a kernel.
+    /// The plan of `nodes`, whose values have these bytes; [`crate::LazyOptions::reassociate`]; `intern` returns the one copy that is kept of a kernel.
     pub(super) fn new(
         nodes: Vec<Node>,
         held: Vec<bool>,
+        sizes: &[usize],
         reassociate: bool,
         intern: &mut dyn FnMut(Kernel) -> Arc<Kernel>,
     ) -> Plan {
@@ -71,7 +74,8 @@ impl Plan {
         for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {
             temporary[slot as usize] = !held[slot as usize];
         }
-        Plan { nodes, held, temporary, items, dropped }
+        let peak = peak(&items, &nodes, &held, sizes);
+        Plan { nodes, held, temporary, items, dropped, peak }
     }
 
     /// What a run of the plan begins with: leaves, and results that tensors hold.
@@ -86,6 +90,21 @@ impl Plan {
     /// Whether it is the plan of these nodes.
     pub(super) fn serves(&self, nodes: &[Node], held: &[bool]) -> bool {
         self.held == held && self.nodes == nodes
+    }
+}
+
+impl Item {
+    /// The slots of what it stores.
+    pub(super) fn outputs(&self, nodes: &[Node]) -> Vec<u32> {
+        match &self.kernel {
+            Some(call) => call.outputs.clone(),
+            None => self.nodes.iter().flat_map(|&id| nodes[id as usize].outputs.clone()).collect(),
+        }
+    }
+
+    /// Whether `slot` is a result of one of its nodes.
+    fn computes(&self, slot: u32, nodes: &[Node]) -> bool {
+        self.nodes.iter().any(|&id| nodes[id as usize].outputs.contains(&slot))
     }
 }
 
@@ -142,6 +161,137 @@ fn lifetimes(nodes: &[Node], slots: usize, items: &mut [Item]) {
             if !std::mem::replace(&mut ends[slot as usize], true) {
                 item.last.push(slot);
             }
+        }
+    }
+}
+
+/// The most bytes of results that are alive while `items` run, those of one item together. Leaves are
+/// alive before, and what is held is alive afterwards.
+fn peak(items: &[Item], nodes: &[Node], held: &[bool], sizes: &[usize]) -> usize {
+    let results: Vec<bool> = {
+        let mut results = vec![false; held.len()];
+        let all = nodes.iter().flat_map(|node| node.outputs.clone());
+        all.for_each(|slot| results[slot as usize] = true);
+        results
+    };
+    let (mut live, mut most) = (0usize, 0);
+    for item in items {
+        live += item.outputs(nodes).iter().map(|&slot| sizes[slot as usize]).sum::<usize>();
+        most = most.max(live);
+        let made = item.outputs(nodes);
+        let ends = |slot: &&u32| {
+            let slot = **slot as usize;
+            results[slot] && !held[slot]
+        };
+        for &slot in item.last.iter().filter(ends) {
+            // What a fused operation computes in between is never stored.
+            let is_stored = made.contains(&slot) || !item.computes(slot, nodes);
+            live -= if is_stored { sizes[slot as usize] } else { 0 };
+        }
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::lazy::Lazy;
+    use crate::reference::Reference;
+    use crate::tensor::Tensor;
+
+    /// A linear congruential generator.
+    struct Dice(u64);
+    impl Dice {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((self.0 >> 33) % n as u64) as usize
+        }
+    }
+
+    /// Some operation on square matrices.
+    fn step(dice: &mut Dice, all: &[Tensor]) -> Tensor {
+        let x = all[dice.below(all.len())].clone();
+        let y = &all[dice.below(all.len())];
+        match dice.below(12) {
+            0 => x.matmul(y),
+            1 => x.sum(1).and_then(|s| s.unsqueeze(1)?.add(y)),
+            2 => x.max(0).and_then(|s| s.mul(y)),
+            3 => x.t().and_then(|t| t.contiguous()),
+            4 => x.slice_assign(0, 1..2, &y.slice(0, 0..1).unwrap()),
+            5 => x.cumsum(1),
+            6 => x.flip(0).and_then(|f| f.exp()),
+            7 => x.add(2.0),
+            8 => x.mul(y),
+            9 => x.t().and_then(|t| t.sub(y)),
+            10 => x.abs().and_then(|a| a.sqrt()),
+            _ => x.gt(y).and_then(|c| c.where_cond(&x, y)),
+        }
+        .unwrap()
+    }
+
+    /// Items compute what they read before they read it, nothing is read after its end, all that is
+    /// held is computed, and each needed node is in an item.
+    #[test]
+    fn random_plans_are_valid_orders() {
+        let mut dice = Dice(3);
+        for case in 0..10_000 {
+            let lazy = Lazy::new(Reference::new());
+            let leaves: Vec<Tensor> =
+                (0..2).map(|_| Tensor::ones((3, 3), DType::F32, &lazy).unwrap()).collect();
+            lazy.begin_capture().unwrap();
+            let mut all = leaves;
+            for _ in 0..1 + dice.below(20) {
+                let new = step(&mut dice, &all);
+                all.push(new);
+                if dice.below(2) == 0 {
+                    let i = dice.below(all.len());
+                    drop(all.swap_remove(i));
+                }
+                if all.is_empty() {
+                    all.push(Tensor::ones((3, 3), DType::F32, &lazy).unwrap());
+                }
+            }
+            let list = lazy.end_capture();
+            let held = list.held();
+            let mut intern = |kernel: Kernel| Arc::new(kernel);
+            let reassociate = case % 2 == 0;
+            let nodes = list.nodes.clone();
+            let plan = Plan::new(nodes, held.clone(), &list.sizes(), reassociate, &mut intern);
+            check(&plan, &held, case);
+        }
+    }
+
+    fn check(plan: &Plan, held: &[bool], case: usize) {
+        let nodes = &plan.nodes;
+        let mut is_result = vec![false; held.len()];
+        for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {
+            is_result[slot as usize] = true;
+        }
+        // Of each slot: whether it is there. Leaves are.
+        let mut is_there: Vec<bool> = is_result.iter().map(|result| !result).collect();
+        let mut computed = vec![false; held.len()];
+        for item in &plan.items {
+            let (operands, destination) = match &item.kernel {
+                Some(call) => (&call.operands, None),
+                None => {
+                    let node = &nodes[item.nodes[0] as usize];
+                    (&node.operands, node.destination)
+                }
+            };
+            for slot in operands.iter().map(|x| x.slot).chain(destination) {
+                assert!(is_there[slot as usize], "case {case}: slot {slot} is read too early");
+            }
+            for slot in item.outputs(nodes) {
+                is_there[slot as usize] = true;
+                computed[slot as usize] = true;
+            }
+            for &slot in &item.last {
+                is_there[slot as usize] = false;
+            }
+        }
+        for (slot, held) in held.iter().enumerate() {
+            assert!(!held || computed[slot], "case {case}: held slot {slot} is not computed");
         }
     }
 }

@@ -38,6 +38,11 @@ impl Value {
         Arc::new(Value { len, dtype, held, list, slot, state: Mutex::new(state) })
     }
 
+    /// The size of its elements.
+    pub(super) fn bytes(&self) -> usize {
+        self.len.saturating_mul(self.dtype.size())
+    }
+
     /// Whether a tensor can read it.
     pub(super) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
