@@ -62,7 +62,7 @@ fn random_numbers_are_drawn_anew_and_are_those_of_calls() {
     let read =
         |all: Vec<Tensor>| -> Vec<Vec<f32>> { all.iter().map(|t| t.to_vec().unwrap()).collect() };
     manual_seed(11);
-    let eager: Vec<_> = (0..5).map(|_| read(draw(&[x.clone()]).unwrap())).collect();
+    let eager: Vec<_> = (0..5).map(|_| read(draw(std::slice::from_ref(&x)).unwrap())).collect();
     let after = random::state();
     manual_seed(11);
     let mut capture = Capture::new(&lazy, draw).unwrap();
