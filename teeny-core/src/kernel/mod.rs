@@ -11,7 +11,8 @@
 //!                    %1 = input 1      %3 = mul %2 const 0.7071
 //! ```
 //!
-//! The table in `ops` lists the operations, [`OpCode`] is one of them. [`build`] makes kernels
+//! The table in `ops` lists the operations, [`OpCode`] is one of them; `group` has the laws that
+//! they obey. [`build`] makes kernels
 //! (hash-consing, types, promotion), [`simplify`](self) shrinks them while they are built, [`eval`]
 //! defines each operation, [`table`] keeps the kernels of single operations.
 
@@ -20,6 +21,7 @@ pub mod eval;
 // methods beside the operators: `a.div(b)` inside `map`, as on tensors
 #[allow(clippy::should_implement_trait)]
 pub mod functions;
+mod group;
 mod hash;
 pub mod op_code;
 pub(crate) mod ops;

@@ -128,7 +128,8 @@ const fn concat<const N: usize>(lists: &[&[OpCode]]) -> [OpCode; N] {
 ops!(op_codes);
 
 impl OpCode {
-    /// True if exchanging the operands changes no bit of the result.
+    /// True if exchanging the operands changes no bit of the result, whatever their type; see also
+    /// [`OpCode::is_commutative_for`].
     pub const fn is_commutative(self) -> bool {
         use Arithmetic::*;
         use Bitwise::*;
