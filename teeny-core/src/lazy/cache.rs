@@ -58,8 +58,7 @@ impl Cache {
                 }
             }
         };
-        let plan =
-            Arc::new(Plan::new(nodes.clone(), held, &list.sizes(), reassociate, &mut intern));
+        let plan = Arc::new(Plan::new(nodes.clone(), &list.slots, held, reassociate, &mut intern));
         if self.plans.len() >= PLANS
             && let Some(oldest) = self.plans.iter().min_by_key(|(_, (_, used))| *used)
         {

@@ -318,7 +318,8 @@ fn recording(
     let plan = lazy.plan(&list, held);
     let shapes = below.iter().map(|x| (*x.shape(), x.dtype())).collect();
     drop((inputs, below, values));
-    let List { nodes, occasions, slots, params, .. } = list;
+    let List { occasions, slots, params, .. } = list;
+    let nodes = plan.nodes.clone();
     let count = slots.len();
     let mut slots = plan.slots(slots);
     lazy.replay(&plan.items, &nodes, &occasions, &params, &mut slots)?;

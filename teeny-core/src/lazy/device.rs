@@ -184,10 +184,10 @@ impl Lazy {
         };
         let Found { plan, is_new, kernels } = cache.find(&list, held, self.options.reassociate);
         let recorded_bytes = list.bytes();
-        let List { nodes, occasions, slots, params, .. } = list;
+        let List { occasions, slots, params, .. } = list;
         let run = Run {
             items: &plan.items,
-            nodes: &nodes,
+            nodes: &plan.nodes,
             occasions: &occasions,
             params: &params,
             device: &self.inner,

@@ -180,11 +180,6 @@ impl List {
         start..self.params.len() as u32
     }
 
-    /// Of each slot: the bytes of the value.
-    pub(super) fn sizes(&self) -> Vec<usize> {
-        self.slots.iter().map(|value| value.bytes()).collect()
-    }
-
     /// Of each slot: whether it is an output that a tensor holds.
     pub(super) fn held(&self) -> Vec<bool> {
         let mut held = vec![false; self.slots.len()];
@@ -203,7 +198,7 @@ impl List {
 
 /// The hash of a list and one node more. It need not tell apart all nodes: lists that are found by it
 /// are compared.
-fn hash(before: u64, op: &Recorded, operands: &[Operand]) -> u64 {
+pub(super) fn hash(before: u64, op: &Recorded, operands: &[Operand]) -> u64 {
     let mut hash = Mixer(before);
     mem::discriminant(op).hash(&mut hash);
     if let Some(kernel) = op.kernel() {

@@ -12,9 +12,10 @@
 //! that no tensor holds any more and that no needed node reads is never computed.
 //!
 //! A list runs by a plan. The `cache` has the one that was made for a list of the same nodes, or one
-//! is made (`plan`): the list as a `graph`, whose nodes are fused into groups (`fuse`, `cost`), each of
-//! which becomes one kernel (`program`). `run` executes a plan. `capture`
-//! keeps the plan of a function whose `recording`s agree and runs it without calling the function, where sizes may depend on a
+//! is made (`plan`): `rules` rewrite a copy of the list, a `graph`, so that equal nodes are one and
+//! copies of whole values vanish. The nodes that remain are fused into groups (`fuse`, `cost`), each of which becomes
+//! one kernel (`program`). `run` executes a plan. `capture` keeps the plan of a function whose
+//! `recording`s agree and runs it without calling the function, where sizes may depend on a
 //! `symbol`.
 
 mod cache;
@@ -27,6 +28,7 @@ mod list;
 mod plan;
 mod program;
 mod recording;
+mod rules;
 mod run;
 mod symbol;
 mod value;

@@ -4,6 +4,7 @@ use super::fuse::{Group, fuse};
 use super::graph::Graph;
 use super::list::{Node, Operand};
 use super::program::{Fused, fused};
+use super::rules::{Rewritten, rewrite};
 use super::value::{Slot, Value};
 use crate::kernel::Kernel;
 use crate::op::Recorded;
@@ -11,7 +12,10 @@ use std::sync::Arc;
 
 /// What runs for all lists of the same nodes whose results are held alike.
 pub(super) struct Plan {
-    nodes: Vec<Node>,
+    /// The nodes that it is found by.
+    recorded: Vec<Node>,
+    /// The nodes that run: as many, rewritten.
+    pub(super) nodes: Vec<Node>,
     /// Of each slot: whether it is an output that a tensor held.
     held: Vec<bool>,
     /// Of each slot: whether it is an output that no tensor held.
@@ -30,8 +34,24 @@ pub(super) struct Item {
     pub(super) nodes: Vec<u32>,
     /// The operation; None for one node as it was recorded.
     pub(super) kernel: Option<Call>,
+    /// Pairs of slots: the storage that it computes for the first is also that of the second.
+    pub(super) shares: Vec<(u32, u32)>,
     /// The slots that nothing reads after it.
     pub(super) last: Vec<u32>,
+}
+
+impl Item {
+    fn new(nodes: Vec<u32>, kernel: Option<Call>) -> Item {
+        Item { nodes, kernel, shares: Vec::new(), last: Vec::new() }
+    }
+
+    /// Whether it stores `slot`, an output of node `maker`.
+    fn stores(&self, maker: u32, slot: u32) -> bool {
+        match &self.kernel {
+            Some(call) => call.outputs.contains(&slot),
+            None => self.nodes.contains(&maker),
+        }
+    }
 }
 
 /// An operation that no node recorded.
@@ -45,37 +65,42 @@ pub(super) struct Call {
 }
 
 impl Plan {
-    /// The plan of `nodes`, whose values have these bytes; [`crate::LazyOptions::reassociate`]; `intern` returns the one copy that is kept of a kernel.
+    /// The plan of the nodes `recorded`, with these values in their slots; `intern` returns the one
+    /// copy that is kept of a kernel.
     pub(super) fn new(
-        nodes: Vec<Node>,
+        recorded: Vec<Node>,
+        values: &[Arc<Value>],
         held: Vec<bool>,
-        sizes: &[usize],
         reassociate: bool,
         intern: &mut dyn FnMut(Kernel) -> Arc<Kernel>,
     ) -> Plan {
-        let graph = Graph::new(&nodes, &held, reassociate);
+        let len = |slot: u32| values[slot as usize].len();
+        let Rewritten { nodes, held: stored, shares, dropped } =
+            rewrite(&recorded, &held, &len, reassociate);
+        let graph = Graph::new(&nodes, &stored, reassociate);
         let mut items = Vec::new();
         for group in fuse(&graph) {
             let mut members: Vec<u32> = group.members.iter().map(|member| member.node).collect();
             members.reverse();
             match call(&graph, &group, intern) {
-                None if members.len() > 1 => {
-                    // Without a kernel its nodes run one by one.
-                    let alone =
-                        |&id: &u32| Item { nodes: vec![id], kernel: None, last: Vec::new() };
-                    items.extend(members.iter().map(alone));
-                }
-                kernel => items.push(Item { nodes: members, kernel, last: Vec::new() }),
+                // Without a kernel its nodes run one by one.
+                None => items.extend(members.iter().map(|&id| Item::new(vec![id], None))),
+                kernel => items.push(Item::new(members, kernel)),
+            }
+        }
+        for (from, to) in shares {
+            let Some((maker, _)) = graph.maker(from) else { continue };
+            if let Some(item) = items.iter_mut().find(|item| item.stores(maker, from)) {
+                item.shares.push((from, to));
             }
         }
         lifetimes(&nodes, held.len(), &mut items);
-        let dropped = (0..nodes.len() as u32).filter(|&id| !graph.is_live(id)).count();
         let mut temporary = vec![false; held.len()];
         for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {
             temporary[slot as usize] = !held[slot as usize];
         }
-        let peak = peak(&items, &nodes, &held, sizes);
-        Plan { nodes, held, temporary, items, dropped, peak }
+        let peak = peak(&items, &nodes, &held, values);
+        Plan { recorded, nodes, held, temporary, items, dropped, peak }
     }
 
     /// What a run of the plan begins with: leaves, and results that tensors hold.
@@ -89,7 +114,7 @@ impl Plan {
 
     /// Whether it is the plan of these nodes.
     pub(super) fn serves(&self, nodes: &[Node], held: &[bool]) -> bool {
-        self.held == held && self.nodes == nodes
+        self.held == held && self.recorded == nodes
     }
 }
 
@@ -167,7 +192,7 @@ fn lifetimes(nodes: &[Node], slots: usize, items: &mut [Item]) {
 
 /// The most bytes of results that are alive while `items` run, those of one item together. Leaves are
 /// alive before, and what is held is alive afterwards.
-fn peak(items: &[Item], nodes: &[Node], held: &[bool], sizes: &[usize]) -> usize {
+fn peak(items: &[Item], nodes: &[Node], held: &[bool], values: &[Arc<Value>]) -> usize {
     let results: Vec<bool> = {
         let mut results = vec![false; held.len()];
         let all = nodes.iter().flat_map(|node| node.outputs.clone());
@@ -176,7 +201,8 @@ fn peak(items: &[Item], nodes: &[Node], held: &[bool], sizes: &[usize]) -> usize
     };
     let (mut live, mut most) = (0usize, 0);
     for item in items {
-        live += item.outputs(nodes).iter().map(|&slot| sizes[slot as usize]).sum::<usize>();
+        live +=
+            item.outputs(nodes).iter().map(|&slot| values[slot as usize].bytes()).sum::<usize>();
         most = most.max(live);
         let made = item.outputs(nodes);
         let ends = |slot: &&u32| {
@@ -186,7 +212,7 @@ fn peak(items: &[Item], nodes: &[Node], held: &[bool], sizes: &[usize]) -> usize
         for &slot in item.last.iter().filter(ends) {
             // What a fused operation computes in between is never stored.
             let is_stored = made.contains(&slot) || !item.computes(slot, nodes);
-            live -= if is_stored { sizes[slot as usize] } else { 0 };
+            live -= if is_stored { values[slot as usize].bytes() } else { 0 };
         }
     }
     most
@@ -257,7 +283,7 @@ mod tests {
             let mut intern = |kernel: Kernel| Arc::new(kernel);
             let reassociate = case % 2 == 0;
             let nodes = list.nodes.clone();
-            let plan = Plan::new(nodes, held.clone(), &list.sizes(), reassociate, &mut intern);
+            let plan = Plan::new(nodes, &list.slots, held.clone(), reassociate, &mut intern);
             check(&plan, &held, case);
         }
     }

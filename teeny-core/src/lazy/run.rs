@@ -52,6 +52,10 @@ impl Run<'_> {
                     self.node(id, &item.last, slots, &mut ran);
                 }
             }
+            for &(from, to) in &item.shares {
+                let result = storage(slots, from);
+                set(slots, to, result);
+            }
             for &slot in &item.last {
                 slots[slot as usize] = Slot::Empty;
             }

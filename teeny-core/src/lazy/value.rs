@@ -48,6 +48,11 @@ impl Value {
         self.held.load(Ordering::Acquire)
     }
 
+    /// The number of its elements.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Its slot in the list with this number, which is not 0.
     pub(super) fn slot(&self, list: u64) -> Option<u32> {
         // Both are written and read under the lock of the list.

@@ -7,7 +7,7 @@
 //! mod       Op: its variants, names and operands     kinds      ReduceOp, ScanOp, ScatterMode, Norm
 //! outputs   shapes and dtypes, storages              linalg     solvers and decompositions
 //! window    strides, padding, dilation; conv_shape   attention  options and operands of attention
-//! cost      bytes, floating-point operations
+//! cost      bytes, floating-point operations         group      what an op does with elements
 //! ```
 //!
 //! This folder is data. `Op::outputs` is implemented in `validate`, `Op::run` in `dispatch`: both
@@ -21,6 +21,7 @@
 mod attention;
 mod conv_shape;
 mod cost;
+mod group;
 mod kinds;
 mod linalg;
 mod outputs;
@@ -31,6 +32,7 @@ pub use attention::{Attention, AttentionInputs};
 pub use conv_shape::{conv_shape, pool_shape};
 pub(crate) use conv_shape::{pool_misfit, zero_window};
 pub use cost::Cost;
+pub(crate) use group::OpGroup;
 pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
 #[cfg(feature = "linalg")]
 pub(crate) use linalg::matrix_parts;

@@ -1,0 +1,296 @@
+//! The rules between recorded operations: results are those of eager execution, to the bit, and
+//! operations that run below are counted by a `Trace`.
+
+use std::sync::{Arc, OnceLock};
+use teeny_core::random::{Key, philox};
+use teeny_core::wrappers::Trace;
+use teeny_core::{DType, Device, DeviceRef, Lazy, Reference, Result, Tensor, ToDevice};
+
+struct Lab {
+    lazy: Arc<Lazy>,
+    trace: Arc<Trace>,
+}
+
+/// The device of all eager results.
+fn reference() -> &'static DeviceRef {
+    static DEVICE: OnceLock<DeviceRef> = OnceLock::new();
+    DEVICE.get_or_init(|| Reference::new().to_device())
+}
+
+/// A function of tensors with several results.
+type Function<'f> = &'f dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
+
+impl Lab {
+    fn new() -> Lab {
+        let trace = Trace::new(Reference::new());
+        Lab { lazy: Lazy::new(trace.clone()), trace }
+    }
+
+    /// The results of `f` and the names of the operations that ran for them.
+    fn run(&self, inputs: &[Tensor], f: Function<'_>) -> (Vec<Tensor>, Vec<&'static str>) {
+        let inputs: Vec<Tensor> = inputs.iter().map(|x| x.to(&self.lazy).unwrap()).collect();
+        self.trace.clear();
+        let outputs = f(&inputs).unwrap();
+        assert!(self.trace.spans().is_empty(), "recording runs nothing");
+        // All results are held when the first one is read.
+        let below = outputs.iter().map(|y| y.to(&reference()).unwrap()).collect();
+        let names = self.trace.spans().into_iter().map(|span| span.op);
+        (below, names.filter(|name| *name != "download").collect())
+    }
+}
+
+/// The operations that run for `f` of tensors of these shapes and of many special numbers. Results
+/// have the bits of eager ones.
+fn ran(dtype: DType, shapes: &[&[usize]], f: Function<'_>) -> Vec<&'static str> {
+    let lab = Lab::new();
+    let mut names = Vec::new();
+    for round in 0..20 {
+        let inputs: Vec<Tensor> = shapes
+            .iter()
+            .zip(0..)
+            .map(|(shape, i)| numbers(dtype, shape, 10 * round + i))
+            .collect();
+        let (got, now) = lab.run(&inputs, f);
+        let want = f(&inputs).unwrap();
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()));
+            assert_eq!(bits(got), bits(want), "{got} {want}");
+        }
+        names = now;
+    }
+    names
+}
+
+/// The elements with all their bits, where NaN is one value.
+fn bits(x: &Tensor) -> Vec<u64> {
+    let all = x.cast(DType::F64).unwrap().to_vec::<f64>().unwrap();
+    all.into_iter().map(|v| if v.is_nan() { f64::NAN } else { v }.to_bits()).collect()
+}
+
+/// Random numbers, among them NaN, zeros of both signs and infinities.
+fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
+    let special = [f64::NAN, 0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.0];
+    let n = shape.iter().product::<usize>() as u64;
+    let value = |i: u64| {
+        let word = philox(Key { seed, draw: 0 }, i)[0];
+        match special.get(word as usize % 20) {
+            Some(value) => *value,
+            None => (f64::from(word) / f64::from(u32::MAX) - 0.5) * 8.0,
+        }
+    };
+    let values: Vec<f64> = (0..n).map(value).collect();
+    Tensor::new(values, reference()).unwrap().cast(dtype).unwrap().reshape(shape).unwrap()
+}
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+#[test]
+fn equal_operations_run_once() {
+    let s: &[usize] = &[4, 6];
+    // Products cannot be fused, so each that runs is counted.
+    let twice: Function<'_> = &|t| Ok(vec![t[0].matmul(&t[1])?.add(&t[0].matmul(&t[1])?)?]);
+    assert_eq!(ran(DType::F32, &[&[4, 4], &[4, 4]], twice), ["matmul", "add"]);
+    // Equal operands are found first.
+    let deep: Function<'_> = &|t| {
+        let f = || t[0].exp()?.matmul(&t[1].neg()?)?.sum(1);
+        Ok(vec![f()?.mul(&f()?)?])
+    };
+    let names = ran(DType::F64, &[s, &[6, 3]], deep);
+    assert_eq!(names.iter().filter(|name| **name == "matmul").count(), 1, "{names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "sum").count(), 1, "{names:?}");
+    // Several results of one operation.
+    let sorts: Function<'_> = &|t| {
+        let ((a, i), (b, j)) = (t[0].sort(1, false)?, t[0].sort(1, false)?);
+        Ok(vec![a.mul(&b)?, i.add(&j)?])
+    };
+    let names = ran(DType::F32, &[s], sorts);
+    assert_eq!(names.iter().filter(|name| **name == "sort").count(), 1, "{names:?}");
+}
+
+#[test]
+fn other_operands_axes_or_numbers_are_other_operations() {
+    let s: &[usize] = &[4, 4];
+    let count = |f| ran(DType::F32, &[s, s], f).iter().filter(|name| **name == "matmul").count();
+    assert_eq!(count(&|t| Ok(vec![t[0].matmul(&t[1])?.add(&t[1].matmul(&t[0])?)?])), 2);
+    assert_eq!(count(&|t| Ok(vec![t[0].matmul(&t[1])?.add(&t[0].matmul(&t[1].t()?)?)?])), 2);
+    let number: Function<'_> = &|t| {
+        let f = |k: f64| t[0].add(k)?.sum(1);
+        Ok(vec![f(1.0)?, f(2.0)?])
+    };
+    let names = ran(DType::F32, &[s], number);
+    assert_eq!(names.iter().filter(|name| **name == "sum").count(), 2, "{names:?}");
+    let axes: Function<'_> = &|t| Ok(vec![t[0].sum(0)?, t[0].sum(1)?]);
+    assert_eq!(ran(DType::F32, &[s], axes), ["sum", "sum"]);
+}
+
+#[test]
+fn equal_results_that_are_held_share_their_elements() {
+    let held: Function<'_> = &|t| {
+        let f = || t[0].matmul(&t[0]);
+        Ok(vec![f()?, f()?, f()?.exp()?, f()?])
+    };
+    assert_eq!(ran(DType::F32, &[&[3, 3]], held), ["matmul", "exp"]);
+    // One of them is then written to; the other keeps its elements.
+    let lab = Lab::new();
+    let x = Tensor::new([1.0f32, 2.0, 3.0], &lab.lazy).unwrap();
+    let (a, b) = (x.exp().unwrap().sum(0).unwrap(), x.exp().unwrap().sum(0).unwrap());
+    let (a, b) = (a.unsqueeze(0).unwrap(), b.unsqueeze(0).unwrap());
+    lab.lazy.synchronize().unwrap();
+    let before = b.to_vec::<f32>().unwrap();
+    let a = a.assign(0..1, Tensor::new([7.0f32], &lab.lazy).unwrap()).unwrap();
+    assert_eq!(a.to_vec::<f32>().unwrap(), [7.0]);
+    assert_eq!(b.to_vec::<f32>().unwrap(), before);
+}
+
+#[test]
+fn values_that_are_written_to_stay_apart() {
+    let writes: Function<'_> = &|t| {
+        let (a, b) = (t[0].exp()?, t[0].exp()?);
+        let c = a.assign(0..1, t[0].slice(0, 1..2)?)?;
+        Ok(vec![c, b.add(1.0)?])
+    };
+    ran(DType::F32, &[&[4, 3]], writes);
+    let copies: Function<'_> = &|t| {
+        let old = t[0].copy()?;
+        let new = t[0].neg()?.copy()?.assign(1..3, &old.slice(0, 0..2)?)?;
+        Ok(vec![new.add(&old)?, old])
+    };
+    ran(DType::F32, &[&[4, 3]], copies);
+}
+
+#[test]
+fn random_draws_are_never_one() {
+    let lab = Lab::new();
+    let draw = || Tensor::rand((64,), DType::F32, &lab.lazy).unwrap();
+    let (a, b) = (draw(), draw());
+    assert_ne!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
+}
+
+/// Numbers are no part of a plan, so equal numbers of two operations are not looked at.
+#[test]
+fn a_plan_with_shared_results_serves_other_numbers() {
+    let lab = Lab::new();
+    for k in 0..3 {
+        let x = numbers(DType::F64, &[5], 1);
+        let y = x.to(&lab.lazy).unwrap();
+        let f = |x: &Tensor, k: f64| x.add(k)?.cumsum(0);
+        let (a, b) = (f(&y, 1.0).unwrap(), f(&y, 1.0 + f64::from(k)).unwrap());
+        assert_eq!(bits(&a.to(&reference()).unwrap()), bits(&f(&x, 1.0).unwrap()));
+        let want = f(&x, 1.0 + f64::from(k)).unwrap();
+        assert_eq!(bits(&b.to(&reference()).unwrap()), bits(&want));
+    }
+}
+
+/// A result far behind the last reader of an equal one is computed again, as by checkpoints.
+#[test]
+fn what_is_computed_again_much_later_is_not_kept() {
+    let chain: Function<'_> = &|t| {
+        let mut y = t[0].matmul(&t[0])?;
+        for _ in 0..60 {
+            y = y.cumsum(0)?;
+        }
+        Ok(vec![y.add(&t[0].matmul(&t[0])?)?])
+    };
+    let names = ran(DType::I32, &[&[3, 3]], chain);
+    assert_eq!(names.iter().filter(|name| **name == "matmul").count(), 2);
+}
+
+#[test]
+fn a_copy_of_a_row_major_value_is_the_value() {
+    let s: &[usize] = &[4, 6];
+    let made: Function<'_> = &|t| Ok(vec![t[0].matmul(&t[0])?.copy()?.sum(1)?]);
+    assert_eq!(ran(DType::F64, &[&[4, 4]], made), ["matmul", "sum"]);
+    let leaf: Function<'_> = &|t| Ok(vec![t[0].copy()?.sum(1)?]);
+    assert_eq!(ran(DType::F32, &[s], leaf), ["sum"]);
+    // A copy that is held has the storage of the value, if that is a result too.
+    let held: Function<'_> = &|t| {
+        let y = t[0].matmul(&t[0])?;
+        Ok(vec![y.copy()?, y.copy()?.reshape(16)?, y])
+    };
+    assert_eq!(ran(DType::F32, &[&[4, 4]], held), ["matmul"]);
+    let copy: Function<'_> = &|t| Ok(vec![t[0].copy()?]);
+    assert_eq!(ran(DType::F32, &[s], copy), ["contiguous"]);
+    // Other orders and parts are copied.
+    let other: Function<'_> = &|t| {
+        let y = t[0].matmul(&t[0])?;
+        Ok(vec![y.t()?.copy()?, y.slice(0, 1..3)?.copy()?, y.flip(0)?.copy()?])
+    };
+    assert_eq!(
+        ran(DType::F32, &[&[4, 4]], other),
+        ["matmul", "contiguous", "contiguous", "contiguous"]
+    );
+}
+
+#[test]
+fn a_reduction_over_axes_of_one_element_is_no_reduction() {
+    let reductions: [Function<'_>; 4] = [
+        &|t| Ok(vec![t[0].matmul(&t[1])?.unsqueeze(1)?.sum(1)?.neg()?]),
+        &|t| Ok(vec![t[0].matmul(&t[1])?.unsqueeze(1)?.prod(1)?.neg()?]),
+        &|t| Ok(vec![t[0].matmul(&t[1])?.unsqueeze(0)?.max(0)?.neg()?]),
+        &|t| Ok(vec![t[0].matmul(&t[1])?.unsqueeze(2)?.min(2)?.neg()?]),
+    ];
+    for (i, f) in reductions.into_iter().enumerate() {
+        for dtype in [DType::I64, DType::F32, DType::F64] {
+            assert_eq!(
+                ran(dtype, &[&[3, 3], &[3, 3]], f),
+                ["matmul", if dtype == DType::I64 || i == 1 { "neg" } else { "kernel" }],
+                "{dtype}"
+            );
+        }
+        ran(DType::F16, &[&[3, 3], &[3, 3]], f);
+        ran(DType::U8, &[&[3, 3], &[3, 3]], f);
+    }
+    // Of numbers as they are, with the zeros of both signs; transposed; of several axes.
+    for dtype in DType::ALL {
+        let max: Function<'_> = &|t| Ok(vec![t[0].max(0)?, t[0].t()?.min(1)?, t[0].max([0, 1])?]);
+        ran(dtype, &[&[1, 7]], max);
+        let sum: Function<'_> = &|t| Ok(vec![t[0].sum(0)?, t[0].t()?.prod(1)?, t[0].mean(0)?]);
+        ran(dtype, &[&[1, 7]], sum);
+    }
+    let any: Function<'_> = &|t| Ok(vec![t[0].any(0)?, t[0].all(0)?]);
+    ran(DType::Bool, &[&[1, 7]], any);
+    // A position is not the element.
+    let arg: Function<'_> = &|t| Ok(vec![t[0].argmax(0)?, t[0].argmin(0)?]);
+    ran(DType::I32, &[&[1, 7]], arg);
+}
+
+#[test]
+fn slices_of_one_value_joined_in_order_are_one_slice() {
+    let s: &[usize] = &[4, 6];
+    let cat = |parts: &[Tensor], axis| Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis);
+    for axis in [0usize, 1] {
+        let whole: Function<'_> = &|t| {
+            let y = t[0].cumsum(0)?;
+            Ok(vec![cat(&y.chunk(axis as isize, 2)?, axis as isize)?, y])
+        };
+        for dtype in FLOATS {
+            assert_eq!(ran(dtype, &[s], whole), ["cumsum"], "{dtype}");
+        }
+    }
+    let part: Function<'_> = &|t| {
+        let x = [t[0].slice(1, 1..2)?, t[0].slice(1, 2..5)?];
+        Ok(vec![cat(&x, 1)?.exp()?])
+    };
+    assert_eq!(ran(DType::F32, &[s], part), ["exp"]);
+    let rows: Function<'_> = &|t| {
+        let y = t[0].t()?;
+        let rows = (0..6).map(|i| y.slice(0, i..i + 1)).collect::<Result<Vec<_>>>()?;
+        Ok(vec![cat(&rows, 0)?.add(1.0)?])
+    };
+    assert_eq!(ran(DType::F32, &[s], rows), ["add"]);
+    let back: Function<'_> = &|t| {
+        let rows = [t[0].slice(0, 2..3)?, t[0].slice(0, 1..2)?, t[0].slice(0, 0..1)?];
+        Ok(vec![cat(&rows, 0)?.exp()?])
+    };
+    assert_eq!(ran(DType::F32, &[s], back), ["exp"]);
+    // With a gap, in another order, of two values.
+    let others: [Function<'_>; 4] = [
+        &|t| Ok(vec![cat(&[t[0].slice(0, 0..1)?, t[0].slice(0, 2..4)?], 0)?]),
+        &|t| Ok(vec![cat(&[t[0].slice(0, 2..4)?, t[0].slice(0, 0..2)?], 0)?]),
+        &|t| Ok(vec![cat(&[t[0].slice(0, 0..2)?, t[1].slice(0, 2..4)?], 0)?]),
+        &|t| Ok(vec![cat(&[t[0].slice(0, 0..2)?, t[0].slice(0, 2..4)?.flip(1)?], 0)?]),
+    ];
+    for f in others {
+        assert_eq!(ran(DType::F32, &[s, s], f), ["cat"]);
+    }
+}
