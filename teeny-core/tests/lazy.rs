@@ -45,7 +45,7 @@ fn a_hundred_operations_run_nothing_until_a_result_is_read() {
         want = want.mul(0.5).unwrap().matmul(&reference).unwrap();
     }
     assert_eq!(y.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap());
-    assert_eq!(ran(&trace).iter().filter(|op| **op == "matmul").count(), 50);
+    assert_eq!(ran(&trace).iter().filter(|op| op.starts_with("matmul")).count(), 50);
     y.to_vec::<f32>().unwrap();
     assert!(!ran(&trace).iter().any(|op| *op != "download"), "a second read runs nothing");
 }

@@ -312,6 +312,10 @@ mod tests {
                 is_there[slot as usize] = true;
                 computed[slot as usize] = true;
             }
+            for &(from, to) in &item.shares {
+                assert!(is_there[from as usize], "case {case}: slot {from} is not there to share");
+                (is_there[to as usize], computed[to as usize]) = (true, true);
+            }
             for &slot in &item.last {
                 is_there[slot as usize] = false;
             }
