@@ -4,7 +4,9 @@
 use std::sync::{Arc, OnceLock};
 use teeny_core::random::{Key, philox};
 use teeny_core::wrappers::Trace;
-use teeny_core::{DType, Device, DeviceRef, Lazy, Reference, Result, Tensor, ToDevice};
+use teeny_core::{
+    DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, Tensor, ToDevice,
+};
 
 struct Lab {
     lazy: Arc<Lazy>,
@@ -21,9 +23,10 @@ fn reference() -> &'static DeviceRef {
 type Function<'f> = &'f dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
 
 impl Lab {
-    fn new() -> Lab {
+    fn new(reassociate: bool) -> Lab {
         let trace = Trace::new(Reference::new());
-        Lab { lazy: Lazy::new(trace.clone()), trace }
+        let options = LazyOptions { reassociate, ..LazyOptions::default() };
+        Lab { lazy: Lazy::with_options(trace.clone(), options), trace }
     }
 
     /// The results of `f` and the names of the operations that ran for them.
@@ -50,7 +53,7 @@ impl Lab {
 /// The operations that run for `f` of tensors of these shapes and of many special numbers. Results
 /// have the bits of eager ones.
 fn ran(dtype: DType, shapes: &[&[usize]], f: Function<'_>) -> Vec<&'static str> {
-    let lab = Lab::new();
+    let lab = Lab::new(false);
     let mut names = Vec::new();
     for round in 0..20 {
         let inputs: Vec<Tensor> = shapes
@@ -139,7 +142,7 @@ fn equal_results_that_are_held_share_their_elements() {
     };
     assert_eq!(ran(DType::F32, &[&[3, 3]], held), ["matmul", "kernel"]);
     // One of them is then written to; the other keeps its elements.
-    let lab = Lab::new();
+    let lab = Lab::new(false);
     let x = Tensor::new([1.0f32, 2.0, 3.0], &lab.lazy).unwrap();
     let (a, b) = (x.exp().unwrap().sum(0).unwrap(), x.exp().unwrap().sum(0).unwrap());
     let (a, b) = (a.unsqueeze(0).unwrap(), b.unsqueeze(0).unwrap());
@@ -168,7 +171,7 @@ fn values_that_are_written_to_stay_apart() {
 
 #[test]
 fn random_draws_are_never_one() {
-    let lab = Lab::new();
+    let lab = Lab::new(false);
     let draw = || Tensor::rand((64,), DType::F32, &lab.lazy).unwrap();
     let (a, b) = (draw(), draw());
     assert_ne!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
@@ -177,7 +180,7 @@ fn random_draws_are_never_one() {
 /// Numbers are no part of a plan, so equal numbers of two operations are not looked at.
 #[test]
 fn a_plan_with_shared_results_serves_other_numbers() {
-    let lab = Lab::new();
+    let lab = Lab::new(false);
     for k in 0..3 {
         let x = numbers(DType::F64, &[5], 1);
         let y = x.to(&lab.lazy).unwrap();
@@ -297,4 +300,113 @@ fn slices_of_one_value_joined_in_order_are_one_slice() {
     for f in others {
         assert_eq!(ran(DType::F32, &[s, s], f), ["cat"]);
     }
+}
+
+fn softmax(x: &Tensor, axis: isize) -> Result<Tensor> {
+    let e = x.sub(&x.max_keepdim(axis)?)?.exp()?;
+    e.div(&e.sum_keepdim(axis)?)
+}
+
+fn log_softmax(x: &Tensor, axis: isize) -> Result<Tensor> {
+    let shifted = x.sub(&x.max_keepdim(axis)?)?;
+    shifted.sub(&shifted.exp()?.sum_keepdim(axis)?.log()?)
+}
+
+#[test]
+fn a_softmax_that_is_written_out_runs_as_one_where_sums_may_be_reordered() {
+    let (any_order, exact) = (Lab::new(true), Lab::new(false));
+    for shape in [&[4usize, 6][..], &[2, 3, 5], &[7], &[1, 6]] {
+        for axis in 0..shape.len() as isize {
+            if shape[axis as usize] == 1 {
+                continue;
+            }
+            for dtype in [DType::F32, DType::F64] {
+                let x = numbers(dtype, shape, 3);
+                let fs: [(Function<'_>, Function<'_>, &str); 2] = [
+                    (
+                        &|t| Ok(vec![softmax(&t[0], axis)?]),
+                        &|t| Ok(vec![t[0].softmax(axis)?]),
+                        "softmax",
+                    ),
+                    (
+                        &|t| Ok(vec![log_softmax(&t[0], axis)?]),
+                        &|t| Ok(vec![t[0].log_softmax(axis)?]),
+                        "log_softmax",
+                    ),
+                ];
+                for (by_hand, fused, name) in fs {
+                    let (got, names) = any_order.run(std::slice::from_ref(&x), by_hand);
+                    assert_eq!(names, [name], "{shape:?} {axis} {dtype}");
+                    let want = fused(std::slice::from_ref(&x)).unwrap();
+                    assert_eq!(bits(&got[0]), bits(&want[0]));
+                    let (got, names) = exact.run(std::slice::from_ref(&x), by_hand);
+                    assert!(names.len() > 1 && !names.contains(&name), "{names:?}");
+                    let want = by_hand(std::slice::from_ref(&x)).unwrap();
+                    assert_eq!(bits(&got[0]), bits(&want[0]));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_softmax_in_front_of_and_behind_other_operations_is_found() {
+    let lab = Lab::new(true);
+    let x = [numbers(DType::F32, &[4, 6], 5), numbers(DType::F32, &[6, 6], 6)];
+    let f: Function<'_> = &|t| Ok(vec![softmax(&t[0].matmul(&t[1])?, 1)?.matmul(&t[1])?]);
+    let (_, names) = lab.run(&x, f);
+    assert_eq!(names, ["matmul", "softmax", "matmul"]);
+    let f: Function<'_> = &|t| Ok(vec![softmax(&t[0].mul(0.5)?, 1)?.add(1.0)?]);
+    let (_, names) = lab.run(&x, f);
+    assert_eq!(names, ["mul", "softmax", "add"]);
+    // The whole in one kernel, as `map` makes it.
+    let f: Function<'_> = &|t| {
+        let max = t[0].max_keepdim(1)?;
+        let e = teeny_core::map([&t[0], &max], |[x, m]| (x - m).exp())?;
+        Ok(vec![e.div(&e.sum_keepdim(1)?)?])
+    };
+    assert_eq!(lab.run(&x, f).1, ["softmax"]);
+}
+
+#[test]
+fn what_only_resembles_a_softmax_stays() {
+    let lab = Lab::new(true);
+    let x = [numbers(DType::F32, &[6, 6], 5), numbers(DType::F32, &[6, 6], 6)];
+    let others: [Function<'_>; 6] = [
+        // A value between is held.
+        &|t| {
+            let e = t[0].sub(&t[0].max_keepdim(1)?)?.exp()?;
+            Ok(vec![e.div(&e.sum_keepdim(1)?)?, e])
+        },
+        // Another axis, another value, another operation.
+        &|t| {
+            let e = t[0].sub(&t[0].max_keepdim(0)?)?.exp()?;
+            Ok(vec![e.div(&e.sum_keepdim(1)?)?])
+        },
+        &|t| {
+            let e = t[0].sub(&t[1].max_keepdim(1)?)?.exp()?;
+            Ok(vec![e.div(&e.sum_keepdim(1)?)?])
+        },
+        &|t| {
+            let e = t[0].sub(&t[0].min_keepdim(1)?)?.exp()?;
+            Ok(vec![e.div(&e.sum_keepdim(1)?)?])
+        },
+        &|t| {
+            let e = t[0].sub(&t[0].max_keepdim(1)?)?.exp()?;
+            Ok(vec![e.mul(&e.sum_keepdim(1)?)?])
+        },
+        // The sums of rows divide columns.
+        &|t| {
+            let e = t[0].sub(&t[0].max_keepdim(1)?)?.exp()?;
+            Ok(vec![e.div(&e.sum(1)?)?])
+        },
+    ];
+    for (i, f) in others.into_iter().enumerate() {
+        let names = lab.run(&x, f).1;
+        assert!(!names.contains(&"softmax"), "{i}: {names:?}");
+    }
+    // Half precision rounds between the operations.
+    let half = [x[0].cast(DType::F16).unwrap()];
+    let f: Function<'_> = &|t| Ok(vec![softmax(&t[0], 1)?]);
+    assert!(!lab.run(&half, f).1.contains(&"softmax"));
 }

@@ -2,6 +2,7 @@
 
 use super::list::List;
 use super::plan::Plan;
+use super::rules::Rules;
 use crate::kernel::Kernel;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,9 +30,8 @@ pub(super) struct Found {
 }
 
 impl Cache {
-    /// The plan of `list` with these slots held, by one value of
-    /// [`crate::LazyOptions::reassociate`].
-    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, reassociate: bool) -> Found {
+    /// The plan of `list` with these slots held, always by the same rules.
+    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, rules: Rules<'_>) -> Found {
         let (nodes, hash) = (&list.nodes, list.hash);
         self.clock += 1;
         let held_word = |word: u64, (i, _): (usize, &bool)| {
@@ -58,7 +58,7 @@ impl Cache {
                 }
             }
         };
-        let plan = Arc::new(Plan::new(nodes.clone(), &list.slots, held, reassociate, &mut intern));
+        let plan = Arc::new(Plan::new(nodes.clone(), &list.slots, held, rules, &mut intern));
         if self.plans.len() >= PLANS
             && let Some(oldest) = self.plans.iter().min_by_key(|(_, (_, used))| *used)
         {

@@ -2,20 +2,24 @@
 
 use super::cache::{Cache, Found};
 use super::list::{List, Node, Occasion, Request, View};
+use super::pattern::Pattern;
 use super::plan::{Item, Plan};
+use super::rules::Rules;
 use super::run::Run;
 use super::value::{LazyStorage, Slot, Value};
 use crate::context;
+use crate::definition;
 use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Numbers, Op, Outputs, Recorded, taken};
+use crate::reference::Reference;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::{StorageRef, downcast};
 use crate::tensor::Tensor;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 /// When [`Lazy`] runs what it recorded without being asked for a result.
@@ -28,7 +32,8 @@ pub struct LazyOptions {
     /// Each operation runs when it is recorded, so that it fails at its own line.
     pub immediate: bool,
     /// Sums and products of floats may be computed in another order than eagerly, so that what is
-    /// summed need not be stored first. Their last bits are others then.
+    /// summed need not be stored first, and a softmax or log-softmax that is written out runs as
+    /// the fused operation. Their last bits are others then.
     pub reassociate: bool,
 }
 
@@ -182,7 +187,7 @@ impl Lazy {
             let held = list.held();
             (list, held)
         };
-        let Found { plan, is_new, kernels } = cache.find(&list, held, self.options.reassociate);
+        let Found { plan, is_new, kernels } = cache.find(&list, held, self.rules());
         let recorded_bytes = list.bytes();
         let List { occasions, slots, params, .. } = list;
         let run = Run {
@@ -210,6 +215,12 @@ impl Lazy {
         if let Some(error) = ran.error {
             failure.get_or_insert(error);
         }
+    }
+
+    /// What plans may change.
+    fn rules(&self) -> Rules<'static> {
+        let reassociate = self.options.reassociate;
+        Rules { reassociate, patterns: if reassociate { patterns() } else { &[] } }
     }
 
     /// Appends an operation; whether a limit is reached.
@@ -255,8 +266,7 @@ impl Lazy {
     /// The plan of a list with these slots held.
     pub(super) fn plan(&self, list: &List, held: Vec<bool>) -> Arc<Plan> {
         let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let reassociate = self.options.reassociate;
-        let Found { plan, is_new, kernels } = cache.find(list, held, reassociate);
+        let Found { plan, is_new, kernels } = cache.find(list, held, self.rules());
         let stats = &mut self.recording().stats;
         stats.kernels += kernels as u64;
         *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;
@@ -420,6 +430,28 @@ impl fmt::Debug for Lazy {
 pub(super) fn view(x: &Tensor) -> Result<View> {
     let value: Arc<Value> = downcast::<LazyStorage>(x.storage())?.value().clone();
     Ok(View { value, layout: *x.layout(), dtype: x.dtype() })
+}
+
+/// The definitions that are found where a program writes them out.
+fn patterns() -> &'static [Pattern] {
+    static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
+    PATTERNS.get_or_init(|| {
+        let softmax = pattern(|x| Op::Softmax { x, axis: 1 }, |axis| Recorded::Softmax { axis });
+        let log_softmax =
+            pattern(|x| Op::LogSoftmax { x, axis: 1 }, |axis| Recorded::LogSoftmax { axis });
+        [softmax, log_softmax].into_iter().filter_map(|pattern| pattern.ok().flatten()).collect()
+    })
+}
+
+/// The recording of the definition of `op`, whose axis is 1.
+fn pattern(op: fn(&Tensor) -> Op<'_>, defined: fn(usize) -> Recorded) -> Result<Option<Pattern>> {
+    let lazy = Lazy::new(Reference::new());
+    let x = Tensor::zeros((2, 3), DType::F32, &lazy)?; // (2, 3)
+    lazy.synchronize()?;
+    lazy.begin_capture()?;
+    let result = definition::run(&mut op(&x), x.device());
+    let list = lazy.end_capture();
+    result.map(|_| Pattern::new(&list.nodes, *x.shape(), defined))
 }
 
 #[cold]

@@ -13,7 +13,8 @@
 //!
 //! A list runs by a plan. The `cache` has the one that was made for a list of the same nodes, or one
 //! is made (`plan`): `rules` rewrite a copy of the list, a `graph`, so that equal nodes are one and
-//! copies of whole values vanish. The nodes that remain are fused into groups (`fuse`, `cost`), each of which becomes
+//! copies of whole values vanish. A `pattern`, compared by `terms`, finds definitions that are
+//! written out. The nodes that remain are fused into groups (`fuse`, `cost`), each of which becomes
 //! one kernel (`program`). `run` executes a plan. `capture` keeps the plan of a function whose
 //! `recording`s agree and runs it without calling the function, where sizes may depend on a
 //! `symbol`.
@@ -25,12 +26,14 @@ mod device;
 mod fuse;
 mod graph;
 mod list;
+mod pattern;
 mod plan;
 mod program;
 mod recording;
 mod rules;
 mod run;
 mod symbol;
+mod terms;
 mod value;
 
 pub use capture::Capture;

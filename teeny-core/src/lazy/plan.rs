@@ -4,7 +4,7 @@ use super::fuse::{Group, fuse};
 use super::graph::Graph;
 use super::list::{Node, Operand};
 use super::program::{Fused, fused};
-use super::rules::{Rewritten, rewrite};
+use super::rules::{Rewritten, Rules, rewrite};
 use super::value::{Slot, Value};
 use crate::kernel::Kernel;
 use crate::op::Recorded;
@@ -71,13 +71,13 @@ impl Plan {
         recorded: Vec<Node>,
         values: &[Arc<Value>],
         held: Vec<bool>,
-        reassociate: bool,
+        rules: Rules<'_>,
         intern: &mut dyn FnMut(Kernel) -> Arc<Kernel>,
     ) -> Plan {
         let len = |slot: u32| values[slot as usize].len();
         let Rewritten { nodes, held: stored, shares, dropped } =
-            rewrite(&recorded, &held, &len, reassociate);
-        let graph = Graph::new(&nodes, &stored, reassociate);
+            rewrite(&recorded, &held, &len, rules);
+        let graph = Graph::new(&nodes, &stored, rules.reassociate);
         let mut items = Vec::new();
         for group in fuse(&graph) {
             let mut members: Vec<u32> = group.members.iter().map(|member| member.node).collect();
@@ -281,9 +281,9 @@ mod tests {
             let list = lazy.end_capture();
             let held = list.held();
             let mut intern = |kernel: Kernel| Arc::new(kernel);
-            let reassociate = case % 2 == 0;
+            let rules = Rules { reassociate: case % 2 == 0, patterns: &[] };
             let nodes = list.nodes.clone();
-            let plan = Plan::new(nodes, &list.slots, held.clone(), reassociate, &mut intern);
+            let plan = Plan::new(nodes, &list.slots, held.clone(), rules, &mut intern);
             check(&plan, &held, case);
         }
     }

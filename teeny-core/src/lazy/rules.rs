@@ -6,10 +6,11 @@
 //! the rules work on a copy with the same nodes and slots, in which a node that is not needed any
 //! more has no readers.
 //!
-//! All rules keep every bit.
+//! All rules but those of `pattern` keep every bit.
 
 use super::graph::Graph;
 use super::list::{Node, Operand, hash};
+use super::pattern::Pattern;
 use crate::kernel::table::UnaryTable;
 use crate::layout::Layout;
 use crate::op::{OpGroup, Recorded, ReduceOp};
@@ -18,6 +19,15 @@ use std::collections::HashMap;
 /// How many nodes longer than its readers need a result may be kept for an equal node that follows.
 /// Without a limit a step would keep what it computes again to save memory, as with checkpoints.
 const KEPT: u32 = 32;
+
+/// What rewriting may do.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    /// [`crate::LazyOptions::reassociate`].
+    pub(super) reassociate: bool,
+    /// Definitions that are found where they are written out.
+    pub(super) patterns: &'a [Pattern],
+}
 
 /// The nodes of a list after all rules.
 pub(super) struct Rewritten {
@@ -35,9 +45,9 @@ pub(super) fn rewrite(
     nodes: &[Node],
     held: &[bool],
     len: &dyn Fn(u32) -> usize,
-    reassociate: bool,
+    rules: Rules<'_>,
 ) -> Rewritten {
-    let graph = Graph::new(nodes, held, reassociate);
+    let graph = Graph::new(nodes, held, rules.reassociate);
     let mut state = State::new(&graph);
     let mut out = nodes.to_vec();
     // Nodes by the hash of what they compute.
@@ -73,8 +83,25 @@ pub(super) fn rewrite(
         }
     }
     let State { stored, shares, .. } = state;
+    for (id, op, x) in matches(&out, &stored, rules) {
+        let node = &mut out[id as usize];
+        (node.op, node.operands, node.params) = (op, vec![x], 0..0);
+    }
     let dropped = (0..nodes.len() as u32).filter(|&id| !graph.is_live(id)).count();
     Rewritten { nodes: out, held: stored, shares, dropped }
+}
+
+/// The nodes that are the results of a pattern: what they compute at once, and of which operand.
+fn matches(nodes: &[Node], held: &[bool], rules: Rules<'_>) -> Vec<(u32, Recorded, Operand)> {
+    if !rules.reassociate || rules.patterns.is_empty() {
+        return Vec::new();
+    }
+    let graph = Graph::new(nodes, held, rules.reassociate);
+    let find = |id| {
+        let found = rules.patterns.iter().find_map(|pattern| pattern.find(&graph, id));
+        found.map(|(op, x)| (id, op, x))
+    };
+    (0..nodes.len() as u32).filter(|&id| graph.is_live(id)).filter_map(find).collect()
 }
 
 /// Which values are equal so far.
