@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use teeny_core::random::{Key, philox};
 use teeny_core::wrappers::Trace;
 use teeny_core::{
-    DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, Tensor, ToDevice,
+    Capture, DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, Tensor, ToDevice,
 };
 
 struct Lab {
@@ -409,4 +409,109 @@ fn what_only_resembles_a_softmax_stays() {
     let half = [x[0].cast(DType::F16).unwrap()];
     let f: Function<'_> = &|t| Ok(vec![softmax(&t[0], 1)?]);
     assert!(!lab.run(&half, f).1.contains(&"softmax"));
+}
+
+/// Numbers by the position in a sequence.
+struct Dice {
+    seed: u64,
+    at: u64,
+}
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.at += 1;
+        philox(Key { seed: self.seed, draw: 1 }, self.at)[0] as usize % n
+    }
+}
+
+/// A random program of what the rules look for: equal operations, copies, reductions over one
+/// element, joined slices, assignments; some of its values are results.
+fn program(seed: u64, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut dice = Dice { seed, at: 0 };
+    let mut values = x.to_vec(); // (4, 4) each
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        let a = values[dice.below(values.len())].clone();
+        let b = values[dice.below(values.len())].clone();
+        let axis = dice.below(2) as isize;
+        let y = match dice.below(12) {
+            0 => a.add(&b)?,
+            1 => a.matmul(&b)?,
+            2 => a.cumsum(axis)?,
+            3 => a.copy()?,
+            4 => a.t()?.copy()?,
+            5 => a.unsqueeze(axis)?.sum(axis)?,
+            6 => a.unsqueeze(2)?.max(2)?,
+            7 => {
+                let parts = a.chunk(axis, 2)?;
+                Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)?
+            }
+            8 => {
+                let parts = a.chunk(axis, 4)?;
+                Tensor::cat(&[&parts[1], &parts[0], &parts[2], &parts[3]], axis)?
+            }
+            9 => a.copy()?.assign(1..3, b.slice(0, 0..2)?)?,
+            10 => a.t()?,
+            _ => a.sub(a.max_keepdim(axis)?)?.abs()?.neg()?,
+        };
+        if dice.below(3) == 0 {
+            held.push(y.clone());
+        }
+        values.push(y);
+        if dice.below(3) == 0 {
+            values.remove(dice.below(values.len()));
+        }
+    }
+    held.extend(values.pop());
+    Ok(held)
+}
+
+#[test]
+fn random_programs_have_the_bits_of_eager_ones() {
+    let lab = Lab::new(false);
+    for seed in 0..2000 {
+        let dtype = [DType::F32, DType::F64, DType::I32, DType::BF16][seed as usize % 4];
+        let x = [numbers(dtype, &[4, 4], seed), numbers(dtype, &[4, 4], seed + 1)];
+        let (got, _) = lab.run(&x, &|t| program(seed, t));
+        let want = program(seed, &x).unwrap();
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()));
+            assert_eq!(bits(got), bits(want), "program {seed}, result {i}");
+        }
+    }
+    assert_eq!(lab.lazy.counters().unfused, 0);
+}
+
+#[test]
+fn replays_of_a_captured_function_share_results_too() {
+    let lab = Lab::new(false);
+    let f = |t: &[Tensor]| -> Result<Vec<Tensor>> {
+        let y = || t[0].matmul(&t[0]);
+        Ok(vec![y()?, y()?.copy()?, y()?.unsqueeze(0)?.sum(0)?.neg()?, y()?.t()?])
+    };
+    let mut capture = Capture::new(&lab.lazy, f).unwrap();
+    for seed in 0..5 {
+        let x = numbers(DType::F64, &[3, 3], seed);
+        let below = x.to(&lab.lazy).unwrap();
+        lab.trace.clear();
+        let got = capture.run(vec![below]).unwrap();
+        let names: Vec<_> = lab.trace.spans().iter().map(|span| span.op).collect();
+        assert_eq!(names.iter().filter(|name| **name == "matmul").count(), 1, "{names:?}");
+        for (got, want) in got.iter().zip(f(&[x]).unwrap()) {
+            assert_eq!(bits(&got.to(reference()).unwrap()), bits(&want));
+        }
+    }
+    assert!(capture.is_replaying());
+}
+
+#[test]
+fn results_that_share_a_failed_operation_have_its_error() {
+    let lab = Lab::new(false);
+    let x = numbers(DType::F32, &[3, 3], 1).to(&lab.lazy).unwrap();
+    let index = Tensor::new([[7i32], [0], [0]], &lab.lazy).unwrap();
+    let (a, b) = (x.gather(1, &index).unwrap(), x.gather(1, &index).unwrap());
+    let fine = x.neg().unwrap();
+    let errors = [&a, &b].map(|y| y.to_vec::<f32>().unwrap_err().to_string());
+    assert!(errors.iter().all(|error| error.contains('7')), "{errors:?}");
+    fine.to_vec::<f32>().unwrap();
 }
