@@ -496,7 +496,7 @@ fn replays_of_a_captured_function_share_results_too() {
         lab.trace.clear();
         let got = capture.run(vec![below]).unwrap();
         let names: Vec<_> = lab.trace.spans().iter().map(|span| span.op).collect();
-        assert_eq!(names.iter().filter(|name| **name == "matmul").count(), 1, "{names:?}");
+        assert_eq!(names.iter().filter(|name| name.starts_with("matmul")).count(), 1, "{names:?}");
         for (got, want) in got.iter().zip(f(&[x]).unwrap()) {
             assert_eq!(bits(&got.to(reference()).unwrap()), bits(&want));
         }
