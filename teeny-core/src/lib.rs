@@ -33,6 +33,7 @@ pub mod linalg;
 pub mod memory;
 mod messages;
 pub mod op;
+pub mod picture;
 pub mod random;
 mod reference;
 pub mod registry;

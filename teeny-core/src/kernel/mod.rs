@@ -18,6 +18,7 @@
 
 pub mod build;
 pub mod eval;
+mod expression;
 // methods beside the operators: `a.div(b)` inside `map`, as on tensors
 #[allow(clippy::should_implement_trait)]
 pub mod functions;

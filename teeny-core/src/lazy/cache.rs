@@ -19,6 +19,8 @@ pub(super) struct Cache {
     kernels: HashSet<Arc<Kernel>>,
     /// Requests so far.
     clock: u64,
+    /// Plans so far.
+    made: u64,
 }
 
 /// A plan and what it took to find it.
@@ -58,7 +60,10 @@ impl Cache {
                 }
             }
         };
-        let plan = Arc::new(Plan::new(nodes.clone(), &list.slots, held, rules, &mut intern));
+        let mut plan = Plan::new(nodes.clone(), &list.slots, held, rules, &mut intern);
+        self.made += 1;
+        plan.number = self.made;
+        let plan = Arc::new(plan);
         if self.plans.len() >= PLANS
             && let Some(oldest) = self.plans.iter().min_by_key(|(_, (_, used))| *used)
         {

@@ -1,11 +1,14 @@
 //! [`Lazy`]: the device that records.
 
 use super::cache::{Cache, Found};
+use super::describe::Listed;
 use super::list::{List, Node, Occasion, Request, View};
 use super::pattern::Pattern;
 use super::plan::{Item, Plan};
+use super::report::{Log, Reason, Report};
 use super::rules::Rules;
 use super::run::Run;
+use super::show::Drawing;
 use super::value::{LazyStorage, Slot, Value};
 use crate::context;
 use crate::definition;
@@ -73,15 +76,8 @@ pub struct LazyStats {
     pub limits: u64,
     /// Lists that ran because of [`Device::synchronize`].
     pub synchronizations: u64,
-}
-
-/// Why a list runs.
-#[derive(Clone, Copy)]
-enum Reason {
-    Read,
-    Boundary,
-    Limit,
-    Synchronize,
+    /// Lists of which a text was made: none unless `TEENY_DEBUG` or [`Lazy::log_to`] asks for it.
+    pub reports: u64,
 }
 
 /// A device that records operations and runs them on the device that it wraps when a result is
@@ -119,13 +115,16 @@ enum Reason {
 /// # Ok(()) }
 /// ```
 pub struct Lazy {
-    inner: DeviceRef,
-    options: LazyOptions,
+    pub(super) inner: DeviceRef,
+    pub(super) options: LazyOptions,
     /// What was recorded. Locked for moments only.
     recording: Mutex<Recording>,
     /// The plans of earlier lists. Locked while a list runs: the next one waits, as it may read the
     /// results.
     running: Mutex<Cache>,
+    /// Where reports go, if not where `TEENY_DEBUG` sends them.
+    pub(super) log: OnceLock<Log>,
+    pub(super) drawing: Mutex<Drawing>,
 }
 
 #[derive(Default)]
@@ -161,12 +160,20 @@ impl Lazy {
             options,
             recording: Mutex::default(),
             running: Mutex::default(),
+            log: OnceLock::new(),
+            drawing: Mutex::default(),
         })
     }
 
     /// What it has done so far.
     pub fn counters(&self) -> LazyStats {
         self.recording().stats
+    }
+
+    /// What is recorded and has not run, with whether each slot is held.
+    pub(super) fn recorded<T>(&self, look: impl FnOnce(&List, Vec<bool>) -> T) -> T {
+        let list = &self.recording().list;
+        look(list, list.held())
     }
 
     fn recording(&self) -> MutexGuard<'_, Recording> {
@@ -189,17 +196,29 @@ impl Lazy {
         };
         let Found { plan, is_new, kernels } = cache.find(&list, held, self.rules());
         let recorded_bytes = list.bytes();
-        let List { occasions, slots, params, .. } = list;
+        let List { nodes, occasions, slots, params, .. } = list;
+        let (device, reader) = (&self.inner, context::current());
+        let listed =
+            Listed { nodes: &nodes, occasions: &occasions, slots: &slots, params: &params, device };
+        self.drawing.lock().unwrap_or_else(PoisonError::into_inner).draw(listed, &plan);
+        let report =
+            Log::of(&self.log).map(|log| Report::new(log, listed, &plan, is_new, reason, reader));
         let run = Run {
             items: &plan.items,
             nodes: &plan.nodes,
             occasions: &occasions,
             params: &params,
-            device: &self.inner,
-            reader: context::current(),
+            device,
+            reader,
+            is_timed: report.as_ref().is_some_and(Report::is_timed),
         };
         let ran = run.run(&mut plan.slots(slots));
+        let reports = u64::from(report.is_some());
+        if let Some(report) = report {
+            report.finish(&ran.times);
+        }
         let Recording { stats, failure, .. } = &mut *self.recording();
+        stats.reports += reports;
         stats.executed += ran.executed;
         stats.unfused += ran.failed;
         stats.dropped += plan.dropped as u64;
@@ -218,7 +237,7 @@ impl Lazy {
     }
 
     /// What plans may change.
-    fn rules(&self) -> Rules<'static> {
+    pub(super) fn rules(&self) -> Rules<'static> {
         let reassociate = self.options.reassociate;
         Rules { reassociate, patterns: if reassociate { patterns() } else { &[] } }
     }
@@ -283,7 +302,8 @@ impl Lazy {
         slots: &mut [Slot],
     ) -> Result<()> {
         let (device, reader) = (&self.inner, context::current());
-        let ran = Run { items, nodes, occasions, params, device, reader }.run(slots);
+        let ran =
+            Run { items, nodes, occasions, params, device, reader, is_timed: false }.run(slots);
         let stats = &mut self.recording().stats;
         stats.executed += ran.executed;
         stats.unfused += ran.failed;

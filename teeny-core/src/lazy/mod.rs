@@ -18,20 +18,27 @@
 //! one kernel (`program`). `run` executes a plan. `capture` keeps the plan of a function whose
 //! `recording`s agree and runs it without calling the function, where sizes may depend on a
 //! `symbol`.
+//!
+//! `inspect` has the methods that show a list: as text (`report`) or as a picture (`show`), both by
+//! what `describe` says about its nodes.
 
 mod cache;
 mod capture;
 mod cost;
+mod describe;
 mod device;
 mod fuse;
 mod graph;
+mod inspect;
 mod list;
 mod pattern;
 mod plan;
 mod program;
 mod recording;
+mod report;
 mod rules;
 mod run;
+mod show;
 mod symbol;
 mod terms;
 mod value;

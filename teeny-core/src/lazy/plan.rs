@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) dropped: usize,
     /// The most bytes of results that are alive at once.
     pub(super) peak: usize,
+    /// This plan among those of its device, from 1 on; 0 until it is kept.
+    pub(super) number: u64,
 }
 
 /// One operation for the device below.
@@ -100,7 +102,7 @@ impl Plan {
             temporary[slot as usize] = !held[slot as usize];
         }
         let peak = peak(&items, &nodes, &held, values);
-        Plan { recorded, nodes, held, temporary, items, dropped, peak }
+        Plan { recorded, nodes, held, temporary, items, dropped, peak, number: 0 }
     }
 
     /// What a run of the plan begins with: leaves, and results that tensors hold.
@@ -110,6 +112,11 @@ impl Plan {
             false => Slot::Value(value),
         };
         values.into_iter().zip(&self.temporary).map(of).collect()
+    }
+
+    /// Whether `slot` is an output that a tensor held.
+    pub(super) fn is_held(&self, slot: u32) -> bool {
+        self.held[slot as usize]
     }
 
     /// Whether it is the plan of these nodes.

@@ -11,6 +11,7 @@ use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::mem;
+use std::time::{Duration, Instant};
 
 /// The items of a plan that run for a list.
 pub(super) struct Run<'a> {
@@ -21,6 +22,8 @@ pub(super) struct Run<'a> {
     pub(super) device: &'a DeviceRef,
     /// The operation for which it runs.
     pub(super) reader: Option<OpContext>,
+    /// Whether to wait for each item and take its time.
+    pub(super) is_timed: bool,
 }
 
 /// What came of it.
@@ -32,6 +35,8 @@ pub(super) struct Ran {
     pub(super) failed: u64,
     /// The first error of a node.
     pub(super) error: Option<Error>,
+    /// Of each item, if they are timed.
+    pub(super) times: Vec<Duration>,
 }
 
 impl Run<'_> {
@@ -42,6 +47,7 @@ impl Run<'_> {
         let mut ran = Ran::default();
         for item in self.items {
             ran.executed += 1;
+            let start = self.is_timed.then(Instant::now);
             let done = item.kernel.as_ref().is_some_and(|call| {
                 let done = self.call(call, item, slots);
                 ran.failed += u64::from(!done);
@@ -51,6 +57,10 @@ impl Run<'_> {
                 for &id in &item.nodes {
                     self.node(id, &item.last, slots, &mut ran);
                 }
+            }
+            if let Some(start) = start {
+                ran.error = ran.error.take().or(self.device.synchronize().err());
+                ran.times.push(start.elapsed());
             }
             for &(from, to) in &item.shares {
                 let result = storage(slots, from);

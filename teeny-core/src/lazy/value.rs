@@ -66,6 +66,16 @@ impl Value {
         self.slot.store(slot, Ordering::Relaxed);
     }
 
+    /// How many elements there are, and their type.
+    pub(super) fn elements(&self) -> (usize, DType) {
+        (self.len, self.dtype)
+    }
+
+    /// The elements as they are now.
+    pub(super) fn look(&self) -> State {
+        self.state().clone()
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         matches!(*self.state(), State::Pending)
     }

@@ -1,0 +1,137 @@
+//! Pictures of graphs: boxes with text, groups of them and edges, as Graphviz DOT or as SVG.
+//!
+//! ```text
+//! Picture { nodes, groups, edges } ─► dot    text for Graphviz, one cluster for each group
+//!                                  └► svg    drawn here: `layers` places boxes from top to bottom
+//! ```
+//!
+//! A [`Picture`] does not know what its boxes stand for. [`Lazy::graph`](crate::Lazy::graph) makes
+//! one of recorded operations, `teeny_autograd::graph` of a graph of gradients.
+
+mod dot;
+mod layers;
+mod node;
+mod svg;
+
+pub(crate) use node::number;
+pub use node::{Kind, Node, bytes_text, source_line};
+
+use crate::error::{Error, Result};
+use crate::file::replace;
+use std::path::Path;
+
+/// The number of a node of a [`Picture`], from 0 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
+
+/// The number of a group of a [`Picture`], from 0 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId(pub usize);
+
+/// An arrow from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The node that is read.
+    pub from: NodeId,
+    /// The node that reads it.
+    pub to: NodeId,
+    /// Text about the edge. DOT shows it, SVG shows it below the mouse pointer.
+    pub label: String,
+}
+
+/// A graph to be drawn: boxes with text, groups of boxes, and edges.
+///
+/// # Example
+/// ```
+/// use teeny_core::picture::{Kind, Node, Picture};
+/// let mut picture = Picture::new("y = exp(2 x)");
+/// let kernel = picture.group("exp(2.0 * x0)");
+/// let x = picture.node(Node::new("x").kind(Kind::Input).line("(2, 3) f32"));
+/// let mul = picture.node(Node::new("mul").in_group(kernel));
+/// let exp = picture.node(Node::new("exp").in_group(kernel).kind(Kind::Output));
+/// picture.edge(x, mul, "");
+/// picture.edge(mul, exp, "");
+/// assert!(picture.dot().starts_with("digraph"));
+/// assert!(picture.svg().starts_with("<svg"));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    title: String,
+    nodes: Vec<Node>,
+    groups: Vec<String>,
+    edges: Vec<Edge>,
+}
+
+impl Picture {
+    /// An empty picture.
+    pub fn new(title: impl Into<String>) -> Picture {
+        Picture { title: title.into(), ..Picture::default() }
+    }
+
+    /// Adds a box.
+    pub fn node(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(self.nodes.len() - 1)
+    }
+
+    /// Adds a group, a frame around the nodes that name it by [`Node::in_group`].
+    pub fn group(&mut self, label: impl Into<String>) -> GroupId {
+        self.groups.push(label.into());
+        GroupId(self.groups.len() - 1)
+    }
+
+    /// Adds an edge. A second edge between two nodes only adds its label to the first one. An edge
+    /// from or to a node that the picture does not have is not drawn.
+    pub fn edge(&mut self, from: NodeId, to: NodeId, label: impl Into<String>) {
+        if from.0.max(to.0) >= self.nodes.len() {
+            return;
+        }
+        let label = label.into();
+        match self.edges.iter_mut().rev().find(|edge| (edge.from, edge.to) == (from, to)) {
+            None => self.edges.push(Edge { from, to, label }),
+            Some(edge) if label.is_empty() || edge.label == label => {}
+            Some(edge) if edge.label.is_empty() => edge.label = label,
+            Some(edge) => edge.label = format!("{}, {label}", edge.label),
+        }
+    }
+
+    /// The title.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// The nodes by number.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The labels of the groups by number.
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    /// The edges in the order in which they were added.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// Writes the picture to `path`: DOT if it ends in `.dot` or `.gv`, SVG if it ends in `.svg`.
+    ///
+    /// # Errors
+    /// If the path ends in none of these, or the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let text = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("svg") => self.svg(),
+            Some("dot" | "gv") => self.dot(),
+            _ => {
+                let error =
+                    Error::value(format!("{} is no picture that can be made", path.display()));
+                return Err(error.help("the name ends in .svg or .dot"));
+            }
+        };
+        replace(path, |writer| {
+            writer.write_all(text.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")))
+        })
+    }
+}
