@@ -103,7 +103,7 @@ pub(crate) fn run_until(
                 kept.insert((node.id, output as u8), KeptGrad::of_leaf(node.clone(), g.clone())?);
             }
         }
-        let Kind::Op(backward) = &node.kind else { continue };
+        let Kind::Op { backward, .. } = &node.kind else { continue };
         // An error in a rule names the operation the user called, and a nested graph records it
         // under that name.
         let _op = node.context.map(context::resume);

@@ -100,6 +100,6 @@ pub fn checkpoint(
     if !dtype.is_float() {
         return Ok(y);
     }
-    let storage = operands.store(value, all, backward);
+    let storage = operands.store("checkpoint", value, all, backward);
     Tensor::from_result(storage, shape, dtype, device)
 }

@@ -57,7 +57,7 @@ pub(crate) fn elementwise(
         }
         let (params, shape, edges) = (params.to_vec(), *shape, operands.edges());
         let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &shape));
-        return Ok(Outputs::one(operands.store(y, edges, backward)));
+        return Ok(Outputs::one(operands.store(name(kernel), y, edges, backward)));
     }
     let results = outputs
         .into_iter()
@@ -78,7 +78,7 @@ pub(crate) fn elementwise(
     let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
     let node = differentiable.then(|| {
         let (edges, mask) = (operands.edges(), operands.mask);
-        Arc::new(Node::op(backward, values, edges, mask, context::current()))
+        Arc::new(Node::op(name(kernel), backward, values, edges, mask, context::current()))
     });
     let store = |(o, y): (usize, Tensor)| {
         let mut detach_points = operands.detach_points.clone();
@@ -92,6 +92,11 @@ pub(crate) fn elementwise(
         Tracked::storage(y, handle, detach_points)
     };
     Ok(results.into_iter().enumerate().map(store).collect())
+}
+
+/// The name of the operation that a kernel is.
+fn name(kernel: &Kernel) -> &'static str {
+    kernel.single().map_or("kernel", |node| node.op.name())
 }
 
 impl Derivative {

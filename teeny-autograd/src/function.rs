@@ -142,7 +142,7 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
         });
         {
             let edges = operands.edges();
-            operands.store(value, edges, backward)
+            operands.store("function", value, edges, backward)
         }
     };
     Tensor::from_result(storage, shape, dtype, device)

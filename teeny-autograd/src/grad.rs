@@ -284,7 +284,7 @@ fn own_value(x: &Tensor) -> Result<Tensor> {
     let operands = Operands::of(&outer)?;
     let storage = if operands.recording {
         let Rule { backward, edges, .. } = Rule::new(&operands, |g| Ok([Some(g.clone())]));
-        operands.store(inner, edges, backward)
+        operands.store("retain_grad", inner, edges, backward)
     } else {
         Tracked::storage(inner, None, operands.detach_points)
     };

@@ -67,6 +67,7 @@ mod function;
 mod functional;
 mod grad;
 mod gradients;
+mod graph;
 mod hook_list;
 mod hooks;
 mod mode;
@@ -87,6 +88,7 @@ pub use functional::{
 };
 pub use grad::Grad;
 pub use gradients::Gradients;
+pub use graph::graph;
 pub use hooks::Hook;
 pub use mode::{enable_grad, is_grad_enabled, no_grad};
 

@@ -24,7 +24,11 @@ pub(crate) enum Kind {
         name: Option<Arc<str>>,
     },
     /// A recorded operation.
-    Op(Backward),
+    Op {
+        /// The operation of the device, for pictures: the user's operation may consist of several.
+        name: &'static str,
+        backward: Backward,
+    },
 }
 
 /// The shape and type of one output as it was produced: row-major, alone in its storage.
@@ -103,13 +107,14 @@ impl Node {
     }
 
     pub fn op(
+        name: &'static str,
         backward: Backward,
         values: Values,
         edges: Vec<Option<Edge>>,
         mask: Mask,
         context: Option<OpContext>,
     ) -> Node {
-        Node::new(Kind::Op(backward), values, edges, mask, context)
+        Node::new(Kind::Op { name, backward }, values, edges, mask, context)
     }
 
     fn new(
@@ -144,7 +149,7 @@ impl Node {
         match &self.kind {
             Kind::Leaf { name: Some(name) } => format!("`{name}`"),
             Kind::Leaf { name: None } => format!("the leaf {} made{place}", self.values[0].shape),
-            Kind::Op(_) => format!(
+            Kind::Op { .. } => format!(
                 "the {} {}{place}",
                 self.context.map_or("result", |c| c.op),
                 self.values[0].shape

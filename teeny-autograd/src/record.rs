@@ -180,10 +180,16 @@ impl<'t> Operands<'t> {
         })
     }
 
-    /// The storage of a recorded result, the only one of its operation.
-    pub fn store(self, value: Tensor, edges: Vec<Option<Edge>>, backward: Backward) -> StorageRef {
+    /// The storage of the recorded result of operation `name`, the only one.
+    pub fn store(
+        self,
+        name: &'static str,
+        value: Tensor,
+        edges: Vec<Option<Edge>>,
+        backward: Backward,
+    ) -> StorageRef {
         let values = Values::One([Value { shape: *value.shape(), dtype: value.dtype() }]);
-        let node = Arc::new(Node::op(backward, values, edges, self.mask, context::current()));
+        let node = Arc::new(Node::op(name, backward, values, edges, self.mask, context::current()));
         Tracked::storage(value, Some(Handle { node, output: 0 }), self.detach_points)
     }
 
@@ -205,8 +211,8 @@ impl<'t> Operands<'t> {
         Tracked::storage(value, None, self.stopped().detach_points)
     }
 
-    /// The storages of the recorded results of an operation with this rule.
-    pub fn record(self, values: Vec<Tensor>, rule: Rule) -> Outputs {
+    /// The storages of the recorded results of operation `name` with this rule.
+    pub fn record(self, name: &'static str, values: Vec<Tensor>, rule: Rule) -> Outputs {
         let Rule { backward, edges, detached } = rule;
         let is_detached = |output: usize| detached.is_some_and(|(other, _)| other == output);
         let of = |y: &Tensor| Value { shape: *y.shape(), dtype: y.dtype() };
@@ -216,7 +222,7 @@ impl<'t> Operands<'t> {
             1 => Values::One([of(&values[0])]),
             _ => Values::Many(values.iter().map(of).collect()),
         };
-        let node = Arc::new(Node::op(backward, kept, edges, self.mask, context::current()));
+        let node = Arc::new(Node::op(name, backward, kept, edges, self.mask, context::current()));
         let store = |(output, y): (usize, Tensor)| {
             let mut detach_points = self.detach_points.clone();
             if let Some((_, op)) = detached.filter(|_| is_detached(output)) {

@@ -64,6 +64,7 @@ pub(crate) fn copy_into(
         Ok(vec![d_dst, d_src])
     });
     let node = Node::op(
+        "copy_into",
         backward,
         Values::One([Value { shape: base, dtype }]),
         all,

@@ -33,7 +33,7 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
         let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
         return assign::copy_into(recorder, dst, view, src).map(|storage| Some(storage.into()));
     }
-    let outer = op.operands();
+    let (name, outer) = (op.name(), op.operands());
     let operands = Operands::of(&outer)?;
     if !keeps_whole(op, &operands)? {
         return Ok(None);
@@ -50,7 +50,7 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
         };
         drop(inner);
         return Ok(Some(Outputs::one(match rule {
-            Some(Rule { backward, edges, .. }) => operands.store(y, edges, backward),
+            Some(Rule { backward, edges, .. }) => operands.store(name, y, edges, backward),
             None => operands.detached(y),
         })));
     }
@@ -61,7 +61,7 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
     let rule = rule(recorder, &op.with_operands(&inner), &operands, &values)?;
     drop(inner);
     Ok(Some(match rule {
-        Some(rule) => operands.record(values, rule),
+        Some(rule) => operands.record(name, values, rule),
         None => operands.stopped().untracked(values),
     }))
 }
