@@ -8,6 +8,7 @@ pub mod bench;
 pub mod digits;
 #[cfg(feature = "download")]
 mod download;
+mod graph;
 #[cfg(feature = "download")]
 mod http;
 pub mod locate;

@@ -5,18 +5,19 @@
 //! list them.
 
 use lexopt::{Parser, ValueExt};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
 use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
-use teeny_core::{DeviceRef, Error, Result, manual_seed};
+use teeny_core::{DeviceRef, Error, Lazy, LazyOptions, Result, manual_seed};
 use teeny_nn::device::{Choice, choose};
 
 /// The result of parsing an option.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
 
 /// The common options in the order of the help text: the name without dashes, and its help lines.
-pub(crate) const HELP: [(&str, &str); 12] = [
+pub(crate) const HELP: [(&str, &str); 14] = [
     (
         "device",
         "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that
@@ -49,6 +50,16 @@ pub(crate) const HELP: [(&str, &str); 12] = [
         "  --compare NAME   run every operation on this device too, and stop at the first
                    difference\n",
     ),
+    (
+        "lazy",
+        "  --lazy           record operations, fuse them and run a step at once;
+                   --lazy=immediate runs each when it is recorded, for errors at their line\n",
+    ),
+    (
+        "graph",
+        "  --graph FILE     draw the operations behind the first loss, or with --lazy those of the
+                   whole second step in fused kernels (FILE.svg, or FILE.dot for Graphviz)\n",
+    ),
 ];
 
 /// The values of the common options, defaults filled in.
@@ -78,7 +89,11 @@ pub struct Common {
     pub check: bool,
     /// The device to compare with.
     pub compare: Option<String>,
-    /// The wrappers for `trace` and `compare`, once [`Common::device`] has made them.
+    /// Whether operations are recorded, and when they run.
+    pub lazy: Option<LazyOptions>,
+    /// The file for the picture of a training step.
+    pub graph: Option<PathBuf>,
+    /// The wrappers for `trace`, `compare` and `lazy`, once [`Common::device`] has made them.
     wrappers: OnceLock<Wrappers>,
 }
 
@@ -87,6 +102,7 @@ pub struct Common {
 struct Wrappers {
     trace: Option<Arc<Trace>>,
     compare: Option<Arc<Compare>>,
+    lazy: Option<Arc<Lazy>>,
 }
 
 impl Default for Common {
@@ -104,6 +120,8 @@ impl Default for Common {
             trace: None,
             check: false,
             compare: None,
+            lazy: None,
+            graph: None,
             wrappers: OnceLock::new(),
         }
     }
@@ -128,6 +146,8 @@ impl Common {
             "trace" => self.trace = Some(parser.value()?.into()),
             "check" => self.check = true,
             "compare" => self.compare = Some(parser.value()?.string()?),
+            "lazy" => self.lazy = Some(lazy_options(parser.optional_value())?),
+            "graph" => self.graph = Some(parser.value()?.parse_with(picture)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -148,7 +168,7 @@ impl Common {
     }
 
     /// Prints which engine [`Common::engine`] chose and wraps it: in the devices of `--compare`,
-    /// `--check` and `--trace`, then in `Autograd`.
+    /// `--check`, `--trace` and `--lazy`, then in `Autograd`.
     ///
     /// # Errors
     /// As [`Common::engine`].
@@ -156,7 +176,7 @@ impl Common {
         let choice = self.engine()?;
         println!("device  {}", choice.note);
         let mut device = choice.device;
-        let mut wrappers = Wrappers { trace: None, compare: None };
+        let mut wrappers = Wrappers { trace: None, compare: None, lazy: None };
         if let Some(name) = &self.compare {
             let other = choose(name)?;
             println!("compare {}", other.note);
@@ -172,8 +192,18 @@ impl Common {
             device = trace.clone();
             wrappers.trace = Some(trace);
         }
+        if let Some(options) = self.lazy {
+            let lazy = Lazy::with_options(device, options);
+            device = lazy.clone();
+            wrappers.lazy = Some(lazy);
+        }
         self.wrappers.get_or_init(|| wrappers);
         Ok(Autograd::new(device))
+    }
+
+    /// The device of `--lazy`, once [`Common::device`] has made it.
+    pub(crate) fn lazy_device(&self) -> Option<&Arc<Lazy>> {
+        self.wrappers.get()?.lazy.as_ref()
     }
 
     /// Prints and writes the reports of `--compare` and `--trace`.
@@ -181,7 +211,7 @@ impl Common {
     /// # Errors
     /// If the trace cannot be written.
     pub(crate) fn finish(&self) -> Result<()> {
-        let Some(Wrappers { trace, compare }) = self.wrappers.get() else { return Ok(()) };
+        let Some(Wrappers { trace, compare, .. }) = self.wrappers.get() else { return Ok(()) };
         if let Some(compare) = compare {
             println!(
                 "compared {} operations; {} were skipped",
@@ -195,6 +225,23 @@ impl Common {
         }
         Ok(())
     }
+}
+
+/// The value of `--lazy`.
+fn lazy_options(value: Option<OsString>) -> Parsed<LazyOptions> {
+    let immediate = match value.as_ref().map(|value| value.to_str()) {
+        None => false,
+        Some(Some("immediate")) => true,
+        Some(_) => return Err("--lazy takes no value, or =immediate".into()),
+    };
+    Ok(LazyOptions { immediate, ..LazyOptions::default() })
+}
+
+/// The name of a file that a picture can be written to.
+fn picture(text: &str) -> std::result::Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let known = path.extension().is_some_and(|end| end == "svg" || end == "dot" || end == "gv");
+    known.then_some(path).ok_or_else(|| "the name of the picture ends in .svg or .dot".into())
 }
 
 /// Parses a count of at least 1; for `parse_with`.

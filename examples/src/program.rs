@@ -212,8 +212,9 @@ mod tests {
         );
         for (name, line) in HELP {
             assert!(line.starts_with(&format!("  --{name} ")) && line.ends_with('\n'), "{line}");
+            let value = if name == "graph" { "1.svg" } else { "1" };
             assert!(
-                Common::default().take(name, &mut Parser::from_args(["1"])).is_ok(),
+                Common::default().take(name, &mut Parser::from_args([value])).is_ok(),
                 "{name} is in the help but not known"
             );
         }

@@ -1,6 +1,7 @@
 //! Everything in a training program besides the training: loading and saving, resuming, the log,
 //! the plot, the progress bar, the clock.
 
+use crate::graph::Drawing;
 use crate::options::Parsed;
 use crate::{Bar, Common};
 use lexopt::{Parser, ValueExt};
@@ -13,7 +14,8 @@ use teeny_nn::train::{Log, Losses, Plot};
 use teeny_nn::{Schedule, Store};
 
 /// A training run. It counts steps and epochs, and does what the common options ask for: `--resume`
-/// when it starts and at each report, `--log` while it runs, `--save` and `--plot` when it is over.
+/// when it starts and at each report, `--log` while it runs, `--graph` after the first steps, `--save` and `--plot` when it is
+/// over.
 ///
 /// # Example
 /// ```
@@ -54,6 +56,7 @@ pub struct Run<'a> {
     accuracies: Vec<(f64, f64)>,
     validation_losses: Vec<(f64, f64)>,
     bar: Bar,
+    drawing: Drawing,
     started: Instant,
     /// Time since the start that was spent on evaluation and reports.
     paused: Duration,
@@ -113,6 +116,7 @@ impl<'a> Run<'a> {
             validation_losses: Vec::new(),
             bar: Bar::new(steps.saturating_sub(position.step), "items"),
             position,
+            drawing: Drawing::new(),
             started: Instant::now(),
             paused: Duration::ZERO,
             reported: Report::default(),
@@ -170,6 +174,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If a loss read now is NaN or infinite, the device fails, or the log cannot be written.
     pub fn push(&mut self, loss: &Tensor, items: usize) -> Result<()> {
+        self.drawing.end_step(self.common, &self.store, loss)?;
         let known = self.losses.values().len();
         self.losses.push(loss)?;
         self.log_from(known)?;
@@ -291,6 +296,7 @@ impl<'a> Run<'a> {
     pub fn finish(&mut self, title: &str, loss: &str) -> Result<()> {
         let points = self.losses()?.curve();
         self.bar.clear();
+        self.drawing.end_run(self.common)?;
         self.common.save(&self.store)?;
         if points.is_empty() {
             return Ok(()); // a plot of an earlier run stays

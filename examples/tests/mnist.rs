@@ -278,6 +278,34 @@ fn epochs_and_steps_together_are_an_error() {
 }
 
 #[test]
+fn a_training_step_is_drawn_and_recorded_ones_give_the_same_losses() {
+    let folder = Folder::new("graph");
+    let run = |name: &str, more: &[&str]| {
+        let (picture, log) = (folder.at(name), folder.at(&format!("{name}.csv")));
+        let options = ["--data", "builtin", "--steps", "3", "--graph", &picture, "--log", &log];
+        let text = succeed(mnist(&[&options[..], more].concat()));
+        assert!(text.contains(&format!("drawn   {picture}")), "{text}");
+        [picture, log].map(|path| std::fs::read_to_string(path).unwrap())
+    };
+    let [eager, losses] = run("eager.svg", &[]);
+    assert_eq!(eager.matches("class=\"node\"").count(), 12, "{eager}");
+    assert!(eager.contains(">fc1.weight</text>") && eager.contains(">loss = div</text>"));
+
+    let [lazy, recorded] = run("lazy.svg", &["--lazy"]);
+    assert_eq!(recorded, losses);
+    assert!(lazy.contains("frames: one kernel each") && lazy.contains(">fc1.weight</text>"));
+    assert!(lazy.contains("new fc1.weight = x0 - (x1 * 0.4)</text>"), "{lazy}");
+    let [dot, immediate] = run("one.dot", &["--lazy=immediate"]);
+    assert_eq!(immediate, losses);
+    assert!(dot.starts_with("digraph \"8 recorded operations"), "{dot}");
+
+    let text = refuse(mnist(&["--data", "builtin", "--steps", "1", "--lazy", "--graph", "a.svg"]));
+    assert!(text.contains("the step to be drawn did not run"), "{text}");
+    assert!(refuse(mnist(&["--graph", "a.png"])).contains("ends in .svg or .dot"));
+    assert!(refuse(mnist(&["--lazy=later"])).contains("--lazy takes no value, or =immediate"));
+}
+
+#[test]
 fn mistakes_on_the_command_line_are_explained() {
     let text = refuse(mnist(&["--epoch", "3"]));
     assert!(text.contains("invalid option '--epoch'") && text.contains("--epochs N"), "{text}");

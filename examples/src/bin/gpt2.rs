@@ -28,7 +28,7 @@ const PROGRAM: Program = Program {
   --size SIZE      124m, or tiny, which has no published weights [124m]
   --verify         generate again without the cache, and compare
 ",
-    without: &["data", "resume", "plot", "log", "save"],
+    without: &["data", "resume", "plot", "log", "save", "graph"],
 };
 
 struct Options {

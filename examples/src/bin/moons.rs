@@ -25,7 +25,7 @@ const PROGRAM: Program = Program {
   --points N       points [100]
   --runs N         trainings, with seeds from --seed upwards [1]
 ",
-    without: &["data", "load", "save", "resume", "log"],
+    without: &["data", "load", "save", "resume", "log", "graph"],
 };
 
 /// The seed of the points, which are the same in every run.

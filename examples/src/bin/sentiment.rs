@@ -25,7 +25,7 @@ const PROGRAM: Program = Program {
   --hidden N       neurons of the hidden layer [32]
   --lr X           learning rate [0.02]
 ",
-    without: &["data", "load", "save", "resume", "log"],
+    without: &["data", "load", "save", "resume", "log", "graph"],
 };
 
 struct Options {

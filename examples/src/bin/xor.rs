@@ -19,7 +19,7 @@ const PROGRAM: Program = Program {
   --lr X           learning rate [0.05]
   --runs N         trainings, with seeds from --seed upwards [1]
 ",
-    without: &["data", "load", "save", "resume", "log"],
+    without: &["data", "load", "save", "resume", "log", "graph"],
 };
 
 struct Options {
