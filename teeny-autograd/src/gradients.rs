@@ -26,7 +26,7 @@ use teeny_core::{Error, Layout, Result, Tensor};
 /// assert_eq!(grads.get(&x)?.to_vec::<f64>()?, [14.0]);
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Gradients {
     pub(crate) kept: Kept,
     /// The detach points of the loss.
@@ -47,7 +47,7 @@ impl fmt::Debug for Gradients {
 impl Gradients {
     /// No gradients; [`Gradients::set`] adds them.
     pub fn new() -> Gradients {
-        Gradients { kept: Kept::default(), detach_points: DetachPoints::default() }
+        Gradients::default()
     }
 
     /// The gradient of `x`, a leaf or a retained value.

@@ -4,7 +4,7 @@ mod common;
 
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::conformance::{Suite, fuzz};
-use teeny_core::{DType, Device, DeviceRef, Lazy, Tensor, random};
+use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor, random};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::{Captured, Gpt, GptConfig, Linear, Module, Store};
@@ -26,13 +26,15 @@ fn random_graphs_agree_with_the_oracle() {
     fuzz(&Lazy::new(gpu), graphs, 22).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+type Model = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
 /// Launches, submissions and the loss of the tenth step of training: eager, recorded or captured.
 fn tenth_step(gpu: &Wgpu, device: &DeviceRef, captured: bool, gpt: bool) -> (u64, u64, f32) {
     random::with_seed(7, || {
         let store = Store::new(Autograd::new(device.clone()));
         let on = store.device();
-        let (shape, classes) = if gpt { (vec![2, 16], 13) } else { (vec![32, 20], 5) };
-        let model: Box<dyn Fn(&Tensor) -> teeny_core::Result<Tensor>> = if gpt {
+        let (shape, classes): (&[usize], _) = if gpt { (&[2, 16], 13) } else { (&[32, 20], 5) };
+        let model: Model = if gpt {
             let gpt = Gpt::new(&store.root(), GptConfig::new(13, 16, 2, 2, 24))?;
             Box::new(move |x| gpt.logits(x)?.at(1, -1))
         } else {
@@ -40,7 +42,7 @@ fn tenth_step(gpu: &Wgpu, device: &DeviceRef, captured: bool, gpt: bool) -> (u64
             let fc2 = Linear::new(&store.at("fc2"), 32, 5)?;
             Box::new(move |x| fc2.forward(&fc1.forward(x)?.gelu()?))
         };
-        let x = Tensor::randn(shape.as_slice(), DType::F32, on)?;
+        let x = Tensor::randn(shape, DType::F32, on)?;
         let x = if gpt { x.abs()?.mul(5.0)?.cast(DType::I32)?.rem(13)? } else { x };
         let targets = Tensor::arange(0i32, shape[0] as i32, 1, on)?.rem(classes)?;
         let mut adam = AdamW::new(store.trainable(), 0.01).check_finite(0);
