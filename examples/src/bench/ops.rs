@@ -3,7 +3,7 @@
 
 use super::{Bench, Work};
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::{Attention, DType, DeviceRef, Result, Shape, Tensor, Window, map};
+use teeny_core::{Attention, Capture, DType, DeviceRef, Error, Result, Shape, Tensor, Window, map};
 
 /// Elements of the long tensors: 2^24.
 const LONG: usize = 1 << 24;
@@ -57,6 +57,34 @@ fn product(
         let (x, y) = (normal(x, device)?, normal(y, device)?);
         Ok(move || f(&x, &y))
     })
+}
+
+/// Ten operations in a row, each a method: eager, recorded and captured.
+///
+/// # Errors
+/// If the device fails.
+pub fn chains(b: &Bench) -> Result<()> {
+    let chain = |t: &[Tensor]| -> Result<Tensor> {
+        let [x, a, c] = t else { return Err(Error::internal("a chain has three operands")) };
+        let y = x.mul(a)?.add(c)?.abs()?.mul(0.5)?.sub(a)?;
+        y.maximum(c)?.mul(x)?.add(1.0)?.neg()?.minimum(a)
+    };
+    for (name, n) in [("chain10/1K", 1 << 10), ("chain10/16K", 1 << 14), ("chain10/1M", 1 << 20)] {
+        let bytes = Work::Bytes(16.0 * n as f64);
+        b.time_recorded(name, bytes, |device, is_captured| {
+            let operands =
+                vec![normal(&[n], device)?, normal(&[n], device)?, normal(&[n], device)?];
+            let mut captured = None;
+            if is_captured {
+                captured = Some(Capture::new(device, move |t| Ok(vec![chain(t)?]))?);
+            }
+            Ok(move || match &mut captured {
+                Some(capture) => capture.run(operands.clone()),
+                None => Ok(vec![chain(&operands)?]),
+            })
+        })?;
+    }
+    Ok(())
 }
 
 /// `add/..`, `copy/..`, unary functions, and chains that a device may fuse.

@@ -127,6 +127,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     };
     ops::products(&bench)?;
     ops::elementwise(&bench)?;
+    ops::chains(&bench)?;
     ops::rows(&bench)?;
     ops::windows(&bench)?;
     models::training(&bench)?;
