@@ -7,24 +7,20 @@ use teeny_autograd::{Grad, graph};
 use teeny_core::{Error, Lazy, Result, Tensor};
 use teeny_nn::Store;
 
-/// The step that is drawn with `--lazy`, counted from 0: the first one makes the weights as well.
-const STEP: u64 = 1;
-
 /// Draws one step of a training run, if `--graph` asks for it.
 ///
-/// With `--lazy` it is the second step as it runs: forward pass, backward pass and the updates, with
-/// a frame around operations that are one kernel. Without, it is the recorded operations behind the
-/// first loss with the gradients of the leaves.
+/// With `--lazy` it is the largest list of the second step as it runs: forward pass, backward pass
+/// and, unless something is read before them, the updates, with a frame around operations that are
+/// one kernel. Without, it is the recorded operations behind the first loss with the gradients of the
+/// leaves.
 pub(crate) struct Drawing {
     step: u64,
-    /// Parameters before the step that is drawn.
-    before: Vec<(String, Tensor)>,
     is_done: bool,
 }
 
 impl Drawing {
     pub(crate) fn new() -> Drawing {
-        Drawing { step: 0, before: Vec::new(), is_done: false }
+        Drawing { step: 0, is_done: false }
     }
 
     /// Ends a step with this loss, before anything else is recorded.
@@ -39,29 +35,28 @@ impl Drawing {
         };
         self.step += 1;
         match self.step {
-            STEP => self.before = parameters(store),
-            step if step == STEP + 1 => {
-                let after = parameters(store);
-                let after = after.iter().map(|(name, x)| (format!("new {name}"), x.clone()));
-                let loss = [("loss".to_string(), loss.clone())];
-                let before = std::mem::take(&mut self.before);
-                let all: Vec<(String, Tensor)> =
-                    before.into_iter().chain(after).chain(loss).collect();
-                let named: Vec<(&str, &Tensor)> =
-                    all.iter().map(|(name, x)| (name.as_str(), x)).collect();
-                lazy.draw_next(&named)?;
+            1 => {
+                // What is recorded belongs to the first step, which makes the weights as well.
+                store.device().synchronize()?;
+                draw(lazy, "", parameters(store))
             }
-            _ => self.finish(common)?,
+            2 => {
+                draw(lazy, "new ", parameters(store))?;
+                draw(lazy, "", vec![("loss".into(), loss.clone())])
+            }
+            _ => self.finish(common),
         }
-        Ok(())
     }
 
-    /// Writes the picture if its step has run.
+    /// Writes the picture of the second step, once it has run.
     ///
     /// # Errors
     /// As [`Drawing::end_step`].
     pub(crate) fn finish(&mut self, common: &Common) -> Result<()> {
         let (Some(path), Some(lazy)) = (&common.graph, lists(common)) else { return Ok(()) };
+        if self.is_done || self.step < 2 {
+            return Ok(());
+        }
         if let Some(picture) = lazy.take_drawing()? {
             self.is_done = true;
             picture.save(path)?;
@@ -82,6 +77,14 @@ impl Drawing {
         }
         Ok(())
     }
+}
+
+/// Has the lists that run drawn with these tensors by name.
+fn draw(lazy: &Lazy, prefix: &str, tensors: Vec<(String, Tensor)>) -> Result<()> {
+    let names: Vec<String> = tensors.iter().map(|(name, _)| format!("{prefix}{name}")).collect();
+    let named: Vec<(&str, &Tensor)> =
+        names.iter().zip(&tensors).map(|(name, (_, x))| (name.as_str(), x)).collect();
+    lazy.draw_lists(&named)
 }
 
 /// The device whose lists are steps: not one that runs each operation when it is recorded.

@@ -210,6 +210,8 @@ impl<'a> Run<'a> {
     /// Those of `evaluation`; if a loss is NaN or infinite, or the log cannot be written.
     pub fn evaluate<T>(&mut self, evaluation: impl FnOnce() -> Result<T>) -> Result<T> {
         self.losses()?;
+        // The lists of an evaluation are no training step.
+        self.drawing.finish(self.common)?;
         let start = Instant::now();
         self.store.set_training(false);
         let result = evaluation();

@@ -248,16 +248,17 @@ fn a_graph_has_every_operation_and_its_edges() {
 }
 
 #[test]
-fn a_drawing_is_of_the_list_that_runs() {
+fn a_drawing_is_of_the_largest_list_that_runs() {
     let lazy = Lazy::new(Reference::new());
     let (bias, loss) = example(&lazy).unwrap();
-    lazy.draw_next(&[("loss", &loss)]).unwrap();
-    assert!(lazy.take_drawing().unwrap().is_none());
-    let expected = lazy.graph(&[("loss", &loss)]).unwrap();
+    lazy.draw_lists(&[("bias", &bias)]).unwrap();
+    lazy.draw_lists(&[("loss", &loss)]).unwrap();
+    let expected = lazy.graph(&[("bias", &bias), ("loss", &loss)]).unwrap();
     loss.item::<f32>().unwrap();
+    bias.sum_all().unwrap().item::<f32>().unwrap();
     assert_eq!(lazy.take_drawing().unwrap().unwrap().dot(), expected.dot());
     bias.exp().unwrap().item::<f32>().unwrap_err();
-    assert!(lazy.take_drawing().unwrap().is_none(), "one list alone");
+    assert!(lazy.take_drawing().unwrap().is_none(), "taking it ends it");
     let other = Lazy::new(Reference::new());
     let error = other.graph(&[("bias", &bias)]).unwrap_err().to_string();
     assert!(error.contains("a tensor of lazy(reference) is not on this device"), "{error}");

@@ -97,6 +97,9 @@ pub struct LazyStats {
 /// later read of the result, and of those computed from it, gives the same error. Other results are
 /// computed.
 ///
+/// With `TEENY_DEBUG=1` each list that runs is a line on stderr; see [`Lazy::log_to`]. [`Lazy::graph`]
+/// draws what is recorded.
+///
 /// Results are those of the wrapped device, to the bit. Autograd goes outside and other wrappers
 /// inside: `Autograd::new(Lazy::new(Trace::new(device)))`.
 ///

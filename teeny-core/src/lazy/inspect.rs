@@ -5,7 +5,7 @@ use super::device::{Lazy, view};
 use super::list::{List, View};
 use super::plan::Plan;
 use super::report::{Log, schedule};
-use super::show::{Named, picture};
+use super::show::{Drawing, Named, picture};
 use crate::error::{Error, Result};
 use crate::picture::Picture;
 use crate::tensor::Tensor;
@@ -53,25 +53,28 @@ impl Lazy {
         let _ = self.log.set(Log { level, sink: Box::new(sink) });
     }
 
-    /// Makes a picture of the next list that runs, with `tensors` shown by name, for
-    /// [`Lazy::take_drawing`]. Unlike [`Lazy::graph`] it shows a training step as it runs: without
-    /// the tensors that are dropped between the last operation of the step and the first of the
-    /// next.
+    /// Draws each list that runs from now on and keeps the picture of the largest, for
+    /// [`Lazy::take_drawing`]; those of `tensors` that it has are shown by name. A second call adds
+    /// names. Unlike [`Lazy::graph`] this shows a training step as it runs: without the tensors that
+    /// are dropped between the last operation of the step and the first of the next.
     ///
     /// # Errors
     /// If a tensor is on another device.
-    pub fn draw_next(&self, tensors: &[(&str, &Tensor)]) -> Result<()> {
+    pub fn draw_lists(&self, tensors: &[(&str, &Tensor)]) -> Result<()> {
         let names = self.named(tensors)?;
-        self.drawing.lock().unwrap_or_else(PoisonError::into_inner).asked = Some(names);
+        let mut drawing = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+        drawing.asked.get_or_insert_default().extend(names);
         Ok(())
     }
 
-    /// The picture that [`Lazy::draw_next`] asked for; None until the list has run.
+    /// Ends [`Lazy::draw_lists`]; the picture of the largest list that ran since, if any did.
     ///
     /// # Errors
     /// If the device below failed to read an input.
     pub fn take_drawing(&self) -> Result<Option<Picture>> {
-        self.drawing.lock().unwrap_or_else(PoisonError::into_inner).made.take().transpose()
+        let mut drawing = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Drawing { largest, .. } = std::mem::take(&mut *drawing);
+        largest.map(|(_, picture)| picture).transpose()
     }
 
     fn named(&self, tensors: &[(&str, &Tensor)]) -> Result<Vec<Named>> {

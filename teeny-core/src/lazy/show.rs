@@ -12,25 +12,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A tensor by name: the value that it is a view of, and that view.
+#[derive(Clone)]
 pub(super) struct Named {
     pub(super) name: String,
     pub(super) value: Arc<Value>,
     pub(super) layout: Layout,
 }
 
-/// The picture that [`super::Lazy::draw_next`] asked for: names until the list runs, then the
-/// picture.
+/// What [`super::Lazy::draw_lists`] asked for: names while lists are drawn, and the picture of the
+/// largest one, with the number of its nodes.
 #[derive(Default)]
 pub(super) struct Drawing {
     pub(super) asked: Option<Vec<Named>>,
-    pub(super) made: Option<Result<Picture>>,
+    pub(super) largest: Option<(usize, Result<Picture>)>,
 }
 
 impl Drawing {
-    /// Draws `list` if that was asked for.
+    /// Draws `list` if that was asked for and no larger one was drawn.
     pub(super) fn draw(&mut self, list: Listed<'_>, plan: &Plan) {
-        if let Some(names) = self.asked.take() {
-            self.made = Some(picture(list, plan, &names));
+        let Some(names) = &self.asked else { return };
+        let before = self.largest.as_ref().map_or(0, |(nodes, _)| *nodes);
+        if list.nodes.len() > before {
+            let in_list =
+                |named: &&Named| list.slots.iter().any(|value| Arc::ptr_eq(value, &named.value));
+            let names: Vec<Named> = names.iter().filter(in_list).cloned().collect();
+            self.largest = Some((list.nodes.len(), picture(list, plan, &names)));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Placing boxes in layers: every edge goes down, with few crossings and straight lines.
 //!
-//! 1. The layer of a box is the length of the longest path to it. A box that reads nothing is moved
-//!    down to the layer above its first reader.
+//! 1. The layer of a box is the length of the longest path to it. Boxes that nothing reads move down
+//!    from a layer that is too wide. A box that reads nothing moves down to the layer above its
+//!    first reader.
 //! 2. An edge across several layers gets a *bend* in each of them. Edges from one source share them.
 //! 3. Layers are sorted by the mean position of neighbours (barycentres), downwards and upwards in
 //!    turn; the order with the fewest crossings is kept.
@@ -16,6 +17,9 @@ use std::collections::HashMap;
 /// Sweeps that sort the layers, and those that move boxes.
 const SORTS: usize = 24;
 const MOVES: usize = 40;
+
+/// The width of a layer from which boxes that nothing reads move down.
+const MAX_WIDTH: f64 = 2600.0;
 
 /// Distances in pixels: between boxes, between a line and its neighbour, between layers.
 const BOX_GAP: f64 = 22.0;
@@ -158,6 +162,7 @@ fn layers(vertices: &[Vertex], links: &[Link]) -> Vec<usize> {
             }
         }
     }
+    narrow(vertices, links, &readers, &mut layer);
     for &v in order.iter().rev() {
         if is_source[v] && vertices[v].pin == Pin::Free {
             let first = readers[v].iter().map(|&reader| layer[reader]).min();
@@ -168,6 +173,29 @@ fn layers(vertices: &[Vertex], links: &[Link]) -> Vec<usize> {
     let pinned = (0..n).filter(|&v| vertices[v].pin == Pin::Bottom);
     pinned.for_each(|v| layer[v] = last);
     layer
+}
+
+/// Moves vertices that nothing reads down from layers that are too wide with those that they read.
+fn narrow(vertices: &[Vertex], links: &[Link], readers: &[Vec<usize>], layer: &mut [usize]) {
+    // Of each vertex: its width and those of vertices that it alone reads, which end up beside it.
+    let mut widths: Vec<f64> = vertices.iter().map(|v| v.width + BOX_GAP).collect();
+    for link in links.iter().filter(|link| readers[link.from].len() == 1) {
+        widths[link.to] += vertices[link.from].width + BOX_GAP;
+    }
+    let mut at = 0;
+    while layer.contains(&at) {
+        let (ends, others): (Vec<usize>, Vec<usize>) = (0..vertices.len())
+            .filter(|&v| layer[v] == at)
+            .partition(|&v| at > 0 && readers[v].is_empty() && vertices[v].pin == Pin::Free);
+        let mut width: f64 = others.iter().map(|&v| vertices[v].width).sum();
+        for (i, v) in ends.into_iter().enumerate() {
+            width += widths[v];
+            if width > MAX_WIDTH && i > 0 {
+                layer[v] += 1;
+            }
+        }
+        at += 1;
+    }
 }
 
 /// The bends of each link, which become cells, and the neighbours of all cells.
