@@ -17,7 +17,7 @@ impl Kernel {
     /// let y = x.mul(c).exp();
     /// assert_eq!(builder.finish(&[y])?.expression(), "exp(x0 * p0)");
     /// let z = y.add(x).mul(y);
-    /// assert_eq!(builder.finish(&[z])?.expression(), "t0 = exp(x0 * p0); (t0 + x0) * t0");
+    /// assert_eq!(builder.finish(&[z])?.expression(), "t0 = exp(x0 * p0); t0 * (x0 + t0)");
     /// # Ok(()) }
     /// ```
     pub fn expression(&self) -> String {
