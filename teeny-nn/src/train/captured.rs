@@ -18,13 +18,15 @@ use teeny_core::{Capture, Error, Result, Tensor};
 /// use teeny_autograd::Autograd;
 /// use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor};
 /// use teeny_cpu::Cpu;
-/// use teeny_nn::{Captured, Linear, Module, Store, loss::mse, optim::{Optimizer, Sgd}};
+/// use teeny_nn::{Captured, Linear, Module, Store, optim::{Optimizer, Sgd}};
 /// # fn main() -> Result<()> {
 /// let device: DeviceRef = Autograd::new(Lazy::new(Cpu::new()));
 /// let store = Store::new(&device);
 /// let model = Linear::new(&store.root(), 4, 1)?;
 /// let mut sgd = Sgd::new(store.trainable(), 0.1);
-/// let mut step = Captured::new(&store, |x| mse(&model.forward(&x[0])?, &x[1]))?;
+/// let mut step = Captured::new(&store, |x| {
+///     model.forward(&x[0])?.sub(&x[1])?.square()?.mean_all()
+/// })?;
 /// let mut last = f32::INFINITY;
 /// for _ in 0..20 {
 ///     let (x, y) = (
