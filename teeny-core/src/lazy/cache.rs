@@ -1,10 +1,11 @@
 //! The plans that are kept, found by the nodes they were made for.
 
-use super::list::List;
+use super::list::{List, Mixer};
 use super::plan::Plan;
 use super::rules::Rules;
 use crate::kernel::Kernel;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 /// Plans that are kept, and fused kernels.
@@ -17,9 +18,9 @@ pub(super) struct Cache {
     plans: HashMap<u64, (Arc<Plan>, u64)>,
     /// One copy of each fused kernel, by content: engines keep what they prepare for it.
     kernels: HashSet<Arc<Kernel>>,
-    /// Requests so far.
+    /// How often a plan was looked up.
     clock: u64,
-    /// Plans so far.
+    /// How many plans were made.
     made: u64,
 }
 
@@ -36,10 +37,12 @@ impl Cache {
     pub(super) fn find(&mut self, list: &List, held: Vec<bool>, rules: Rules<'_>) -> Found {
         let (nodes, hash) = (&list.nodes, list.hash);
         self.clock += 1;
-        let held_word = |word: u64, (i, _): (usize, &bool)| {
-            (word.rotate_left(5) ^ i as u64).wrapping_mul(0x517c_c1b7_2722_0a95)
-        };
-        let key = held.iter().enumerate().filter(|(_, held)| **held).fold(hash, held_word);
+        let mut key = Mixer(hash);
+        held.iter()
+            .enumerate()
+            .filter(|(_, held)| **held)
+            .for_each(|(i, _)| key.write_u64(i as u64));
+        let key = key.finish();
         if let Some((plan, used)) = self.plans.get_mut(&key)
             && plan.serves(nodes, &held)
         {

@@ -4,7 +4,7 @@ use super::device::{Lazy, view};
 use super::list::List;
 use super::recording::{Leaf, Recording, difference, leaves, place};
 use super::symbol::{Integers, Output, Work};
-use super::value::{LazyStorage, Slot};
+use super::value::{LazyStorage, Slot, Value};
 use crate::context::enter;
 use crate::device::{DeviceRef, ToDevice};
 use crate::error::{Error, Result};
@@ -242,6 +242,11 @@ fn lazy(device: &DeviceRef) -> Result<&Lazy> {
         .ok_or_else(|| Error::internal("a capture on a device that does not record"))
 }
 
+/// The values that tensors of the recording device view.
+fn values(tensors: &[Tensor]) -> Result<Vec<Arc<Value>>> {
+    tensors.iter().map(|x| Ok(view(x)?.value)).collect()
+}
+
 /// Calls the function and runs what it records: its results, and the recording.
 #[track_caller]
 fn record(
@@ -255,9 +260,7 @@ fn record(
     let before = enter(op);
     let inputs = inputs.into_iter().map(whole).collect::<Result<Vec<_>>>()?;
     let below = inputs.iter().map(|x| x.to(device)).collect::<Result<Vec<_>>>()?;
-    let values = below.iter().map(|x| Ok(view(x)?.value)).collect::<Result<Vec<_>>>()?;
-    lazy.finish(&values);
-    drop(values);
+    lazy.finish(&values(&below)?);
     lazy.begin_capture()?;
     drop(before);
     let end = End(lazy);
@@ -313,7 +316,7 @@ fn recording(
             .help("return it from the function, or let go of it"));
         }
     }
-    let values = below.iter().map(|x| Ok(view(x)?.value)).collect::<Result<Vec<_>>>()?;
+    let values = values(&below)?;
     let leaves = leaves(&list, &values);
     let plan = lazy.plan(&list, held);
     let shapes = below.iter().map(|x| (*x.shape(), x.dtype())).collect();
@@ -389,7 +392,7 @@ impl Replay {
             }
             below.push(whole(x)?.to(device)?);
         }
-        let values = below.iter().map(|x| Ok(view(x)?.value)).collect::<Result<Vec<_>>>()?;
+        let values = values(&below)?;
         lazy.finish(&values);
         drop(below); // an input that nobody else holds may be written in place
         let Recording { params, leaves, slots, .. } = &self.base;

@@ -197,7 +197,7 @@ impl Lazy {
             let held = list.held();
             (list, held)
         };
-        let Found { plan, is_new, kernels } = cache.find(&list, held, self.rules());
+        let Found { plan, is_new, .. } = self.find(&mut cache, &list, held);
         let recorded_bytes = list.bytes();
         let List { nodes, occasions, slots, params, .. } = list;
         let (device, reader) = (&self.inner, context::current());
@@ -226,8 +226,6 @@ impl Lazy {
         stats.unfused += ran.failed;
         stats.dropped += plan.dropped as u64;
         (stats.recorded_bytes, stats.peak_bytes) = (recorded_bytes as u64, plan.peak as u64);
-        stats.kernels += kernels as u64;
-        *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;
         *match reason {
             Reason::Read => &mut stats.reads,
             Reason::Boundary => &mut stats.boundaries,
@@ -288,11 +286,16 @@ impl Lazy {
     /// The plan of a list with these slots held.
     pub(super) fn plan(&self, list: &List, held: Vec<bool>) -> Arc<Plan> {
         let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Found { plan, is_new, kernels } = cache.find(list, held, self.rules());
+        self.find(&mut cache, list, held).plan
+    }
+
+    /// [`Cache::find`], counted.
+    fn find(&self, cache: &mut Cache, list: &List, held: Vec<bool>) -> Found {
+        let found = cache.find(list, held, self.rules());
         let stats = &mut self.recording().stats;
-        stats.kernels += kernels as u64;
-        *if is_new { &mut stats.plans } else { &mut stats.hits } += 1;
-        plan
+        stats.kernels += found.kernels as u64;
+        *if found.is_new { &mut stats.plans } else { &mut stats.hits } += 1;
+        found
     }
 
     /// Runs items of a captured function; their first error.

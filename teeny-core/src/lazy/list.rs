@@ -214,7 +214,7 @@ pub(super) fn hash(before: u64, op: &Recorded, operands: &[Operand]) -> u64 {
 }
 
 /// A multiplicative hash of words.
-struct Mixer(u64);
+pub(super) struct Mixer(pub(super) u64);
 
 impl Hasher for Mixer {
     fn write(&mut self, bytes: &[u8]) {

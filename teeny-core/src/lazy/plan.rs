@@ -101,7 +101,7 @@ impl Plan {
         for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {
             temporary[slot as usize] = !held[slot as usize];
         }
-        let peak = peak(&items, &nodes, &held, values);
+        let peak = peak(&items, &nodes, &temporary, values);
         Plan { recorded, nodes, held, temporary, items, dropped, peak, number: 0 }
     }
 
@@ -199,27 +199,17 @@ fn lifetimes(nodes: &[Node], slots: usize, items: &mut [Item]) {
 
 /// The most bytes of results that are alive while `items` run, those of one item together. Leaves are
 /// alive before, and what is held is alive afterwards.
-fn peak(items: &[Item], nodes: &[Node], held: &[bool], values: &[Arc<Value>]) -> usize {
-    let results: Vec<bool> = {
-        let mut results = vec![false; held.len()];
-        let all = nodes.iter().flat_map(|node| node.outputs.clone());
-        all.for_each(|slot| results[slot as usize] = true);
-        results
-    };
+fn peak(items: &[Item], nodes: &[Node], temporary: &[bool], values: &[Arc<Value>]) -> usize {
+    let bytes = |slot: u32| values[slot as usize].bytes();
     let (mut live, mut most) = (0usize, 0);
     for item in items {
-        live +=
-            item.outputs(nodes).iter().map(|&slot| values[slot as usize].bytes()).sum::<usize>();
-        most = most.max(live);
         let made = item.outputs(nodes);
-        let ends = |slot: &&u32| {
-            let slot = **slot as usize;
-            results[slot] && !held[slot]
-        };
-        for &slot in item.last.iter().filter(ends) {
+        live += made.iter().map(|&slot| bytes(slot)).sum::<usize>();
+        most = most.max(live);
+        for &slot in item.last.iter().filter(|&&slot| temporary[slot as usize]) {
             // What a fused operation computes in between is never stored.
             let is_stored = made.contains(&slot) || !item.computes(slot, nodes);
-            live -= if is_stored { values[slot as usize].bytes() } else { 0 };
+            live -= if is_stored { bytes(slot) } else { 0 };
         }
     }
     most
