@@ -6,6 +6,7 @@
 
 pub mod models;
 pub mod ops;
+pub mod overhead;
 pub mod sweep;
 
 use std::hint::black_box;
@@ -80,10 +81,24 @@ impl Bench {
         work: Work,
         prepare: impl FnOnce(&DeviceRef) -> Result<F>,
     ) -> Result<()> {
+        self.time_on(&self.device, name, work, prepare)
+    }
+
+    /// [`Bench::time`] on another device.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn time_on<T, F: FnMut() -> Result<T>>(
+        &self,
+        device: &DeviceRef,
+        name: &str,
+        work: Work,
+        prepare: impl FnOnce(&DeviceRef) -> Result<F>,
+    ) -> Result<()> {
         if !self.selects(name) {
             return Ok(());
         }
-        let mut clock = Clock::new(self.device.clone(), prepare(&self.device)?)?;
+        let mut clock = Clock::new(device.clone(), prepare(device)?)?;
         let (min_time, min_samples) = self.least();
         let start = Instant::now();
         while clock.samples.len() < min_samples || start.elapsed() < min_time {

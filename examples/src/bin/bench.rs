@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use examples::bench::sweep::Sweep;
-use examples::bench::{Bench, models, ops};
+use examples::bench::{Bench, models, ops, overhead};
 use examples::{Common, Parsed, Program};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
@@ -128,6 +128,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     ops::products(&bench)?;
     ops::elementwise(&bench)?;
     ops::chains(&bench)?;
+    overhead::recording(&bench)?;
     ops::rows(&bench)?;
     ops::windows(&bench)?;
     models::training(&bench)?;
