@@ -1,16 +1,17 @@
 //! Capture: a function that is recorded twice and replayed from then on.
 
-use super::device::{Lazy, view};
+use super::device::Lazy;
 use super::list::List;
 use super::recording::{Leaf, Recording, difference, leaves, place};
 use super::symbol::{Integers, Output, Work};
-use super::value::{LazyStorage, Slot, Value};
+use super::value::{LazyStorage, Slot, Value, value};
 use crate::context::enter;
-use crate::device::{DeviceRef, ToDevice};
+use crate::device::{DeviceRef, ToDevice, same};
 use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::random;
 use crate::tensor::Tensor;
+use std::borrow::Cow;
 use std::fmt;
 use std::mem;
 use std::ops::RangeInclusive;
@@ -244,7 +245,7 @@ fn lazy(device: &DeviceRef) -> Result<&Lazy> {
 
 /// The values that tensors of the recording device view.
 fn values(tensors: &[Tensor]) -> Result<Vec<Arc<Value>>> {
-    tensors.iter().map(|x| Ok(view(x)?.value)).collect()
+    tensors.iter().map(|x| Ok(value(x)?.clone())).collect()
 }
 
 /// Calls the function and runs what it records: its results, and the recording.
@@ -300,7 +301,7 @@ fn recording(
     }
     let mut outputs = Vec::new();
     for (y, outer) in &kept {
-        let slot = list.slot(view(y)?.value);
+        let slot = list.slot(value(y)?);
         let (layout, dtype) = (*y.layout(), y.dtype());
         outputs.push(Output { slot, layout, dtype, device: outer.clone() });
     }
@@ -324,7 +325,7 @@ fn recording(
     let List { occasions, slots, params, .. } = list;
     let nodes = plan.nodes.clone();
     let count = slots.len();
-    let mut slots = plan.slots(slots);
+    let mut slots = plan.slots(slots.into_iter());
     lazy.replay(&plan.items, &nodes, &occasions, &params, &mut slots)?;
     let lifted = kept.iter().map(|(y, outer)| y.to(outer)).collect::<Result<Vec<_>>>()?;
     let mut items = plan.items.clone();
@@ -361,6 +362,11 @@ fn whole(x: Tensor) -> Result<Tensor> {
     Op::Contiguous { x: &x }.tensor(x.device())
 }
 
+/// `x` on `device`.
+fn on(x: Tensor, device: &DeviceRef) -> Result<Tensor> {
+    if same(x.device(), device) { Ok(x) } else { x.to(device) }
+}
+
 impl Replay {
     fn run(&self, device: &DeviceRef, inputs: Vec<Tensor>, at: usize) -> Result<Vec<Tensor>> {
         let lazy = lazy(device)?;
@@ -390,15 +396,17 @@ impl Replay {
                 ))
                 .help("capture the function again for other shapes, or use Capture::with_symbol"));
             }
-            below.push(whole(x)?.to(device)?);
+            below.push(on(whole(x)?, device)?);
         }
         let values = values(&below)?;
         lazy.finish(&values);
         drop(below); // an input that nobody else holds may be written in place
         let Recording { params, leaves, slots, .. } = &self.base;
-        let mut occasions = self.base.occasions.clone();
-        let keys = occasions.iter_mut().filter_map(|occasion| occasion.key.as_mut());
-        keys.for_each(|key| *key = random::next_key());
+        let mut occasions = Cow::Borrowed(self.base.occasions.as_slice());
+        if occasions.iter().any(|occasion| occasion.key.is_some()) {
+            let keys = occasions.to_mut().iter_mut().filter_map(|occasion| occasion.key.as_mut());
+            keys.for_each(|key| *key = random::next_key());
+        }
         let mut slots: Vec<Slot> = (0..*slots).map(|_| Slot::Empty).collect();
         for (slot, leaf) in leaves {
             slots[*slot as usize] = Slot::Value(match leaf {
@@ -418,6 +426,11 @@ impl Replay {
             });
         }
         drop(values);
+        for slot in &mut slots {
+            if let Slot::Value(value) = mem::replace(slot, Slot::Empty) {
+                *slot = Slot::Temporary(value.take());
+            }
+        }
         lazy.replay(&work.items, &work.nodes, &occasions, params, &mut slots)?;
         work.outputs
             .iter()
@@ -428,7 +441,7 @@ impl Replay {
                     Slot::Empty => return Err(Error::internal("a result was not computed")),
                 };
                 let storage = Arc::new(LazyStorage::ready(storage));
-                Tensor::from_parts(storage, *layout, *dtype, device.clone())?.to(outer)
+                on(Tensor::from_parts(storage, *layout, *dtype, device.clone())?, outer)
             })
             .collect()
     }

@@ -2,14 +2,14 @@
 
 use super::cache::{Cache, Found};
 use super::describe::Listed;
-use super::list::{List, Node, Occasion, Request, View};
+use super::list::{List, Node, Occasion, Request};
 use super::pattern::Pattern;
 use super::plan::{Item, Plan};
 use super::report::{Log, Reason, Report};
 use super::rules::Rules;
 use super::run::Run;
 use super::show::Drawing;
-use super::value::{LazyStorage, Slot, Value};
+use super::value::{LazyStorage, Slot, Value, value};
 use crate::context;
 use crate::definition;
 use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
@@ -22,6 +22,7 @@ use crate::shape::Shape;
 use crate::storage::{StorageRef, downcast};
 use crate::tensor::Tensor;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -133,6 +134,8 @@ pub struct Lazy {
 #[derive(Default)]
 struct Recording {
     list: List,
+    /// An empty list, whose memory the next one takes.
+    spare: List,
     /// The list of a captured function while it runs, on its thread.
     captured: Option<(ThreadId, List)>,
     /// Functions that were captured so far.
@@ -187,40 +190,43 @@ impl Lazy {
     /// `synchronize`.
     fn run_list(&self, reason: Reason) {
         let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let (list, held) = {
+        let (mut list, held) = {
             let mut recording = self.recording();
             if recording.list.is_empty() {
                 return;
             }
-            let list = recording.list.take();
+            let spare = mem::take(&mut recording.spare);
+            let list = recording.list.take(spare);
             // No operation can be recorded meanwhile: what is not held now never will be.
             let held = list.held();
             (list, held)
         };
         let Found { plan, is_new, .. } = self.find(&mut cache, &list, held);
         let recorded_bytes = list.bytes();
-        let List { nodes, occasions, slots, params, .. } = list;
+        let List { nodes, occasions, slots, params, .. } = &mut list;
         let (device, reader) = (&self.inner, context::current());
-        let listed =
-            Listed { nodes: &nodes, occasions: &occasions, slots: &slots, params: &params, device };
+        let listed = Listed { nodes, occasions, slots, params, device };
         self.drawing.lock().unwrap_or_else(PoisonError::into_inner).draw(listed, &plan);
         let report =
             Log::of(&self.log).map(|log| Report::new(log, listed, &plan, is_new, reason, reader));
         let run = Run {
             items: &plan.items,
             nodes: &plan.nodes,
-            occasions: &occasions,
-            params: &params,
+            occasions,
+            params,
             device,
             reader,
             is_timed: report.as_ref().is_some_and(Report::is_timed),
         };
-        let ran = run.run(&mut plan.slots(slots));
+        let ran = run.run(&mut plan.slots(slots.drain(..)));
         let reports = u64::from(report.is_some());
         if let Some(report) = report {
             report.finish(&ran.times);
         }
-        let Recording { stats, failure, .. } = &mut *self.recording();
+        let spare = list.cleared();
+        let recording = &mut *self.recording();
+        recording.spare = spare;
+        let Recording { stats, failure, .. } = recording;
         stats.reports += reports;
         stats.executed += ran.executed;
         stats.unfused += ran.failed;
@@ -243,18 +249,23 @@ impl Lazy {
         Rules { reassociate, patterns: if reassociate { patterns() } else { &[] } }
     }
 
-    /// Appends an operation; whether a limit is reached.
-    fn record(&self, request: Request<'_>) -> bool {
+    /// Appends an operation: its outputs, and whether a limit is reached.
+    fn record(&self, request: Request<'_>) -> Result<(Outputs, bool)> {
         let mut recording = self.recording();
+        if recording.list.ends && recording.captured().is_none() {
+            drop(recording);
+            self.run_list(Reason::Boundary);
+            recording = self.recording();
+        }
         recording.stats.recorded += 1;
         if let Some(list) = recording.captured() {
-            list.push(request);
-            return false;
+            return Ok((list.push(request)?, false));
         }
         let list = &mut recording.list;
-        list.push(request);
+        let outputs = list.push(request)?;
         let LazyOptions { max_nodes, max_bytes, immediate, .. } = self.options;
-        immediate || list.len() >= max_nodes || list.bytes() >= max_bytes
+        let is_full = immediate || list.len() >= max_nodes || list.bytes() >= max_bytes;
+        Ok((outputs, is_full))
     }
 
     /// Computes `values`, if they are not.
@@ -334,14 +345,14 @@ impl Lazy {
 
     /// The tensor of the device below behind `x`, computed if need be.
     fn ready(&self, x: &Tensor) -> Result<Tensor> {
-        let View { value, layout, dtype } = view(x)?;
+        let value = value(x)?;
         if self.recording().captured().is_some() {
             return Err(read_inside());
         }
         if value.is_pending() {
             self.run_list(Reason::Read);
         }
-        Tensor::from_parts(value.storage()?, layout, dtype, self.inner.clone())
+        Tensor::from_parts(value.storage()?, *x.layout(), x.dtype(), self.inner.clone())
     }
 }
 
@@ -354,7 +365,7 @@ impl Device for Lazy {
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         let storage = LazyStorage::ready(self.inner.upload(bytes, dtype)?);
         if let Some(list) = self.recording().captured() {
-            let slot = list.slot(storage.value().clone());
+            let slot = list.slot(storage.value());
             list.uploads.push(slot);
         }
         Ok(Arc::new(storage))
@@ -368,7 +379,6 @@ impl Device for Lazy {
         // Written over an element at a time, nothing is saved: memory is reused when the list runs.
         let Some(recorded) = Recorded::of(op) else { return Ok(None) };
         let (name, specs) = (op.name(), op.outputs()?);
-        let operands = op.operands().iter().map(|x| view(x)).collect::<Result<Vec<_>>>()?;
         let destination = match op {
             Op::CopyInto { dst, .. } => {
                 let dst = dst.take().ok_or_else(taken)?;
@@ -376,35 +386,25 @@ impl Device for Lazy {
             }
             _ => None,
         };
-        let ends = {
-            let mut recording = self.recording();
-            recording.list.ends && recording.captured().is_none()
+        let request = Request {
+            op: recorded,
+            numbers: Numbers::of(op),
+            operands: &op.operands(),
+            destination,
+            outputs: &specs,
+            name,
+            context: context::current(),
         };
-        if ends {
-            self.run_list(Reason::Boundary);
-        }
-        let mut bytes = 0usize;
-        let storages: Vec<LazyStorage> = specs
-            .iter()
-            .map(|&(shape, dtype)| {
-                bytes = bytes.saturating_add(shape.numel().saturating_mul(dtype.size()));
-                LazyStorage::pending(shape.numel(), dtype)
-            })
-            .collect();
-        let outputs = storages.iter().map(|storage| storage.value().clone()).collect();
-        let context = context::current();
-        let shape = specs.first().map_or(Shape::SCALAR, |(shape, _)| *shape);
-        let numbers = Numbers::of(op);
-        let op = recorded;
-        let request =
-            Request { op, numbers, operands, destination, outputs, name, context, bytes, shape };
-        if self.record(request) {
+        let (outputs, is_full) = self.record(request)?;
+        if is_full {
             self.run_list(Reason::Limit);
             if self.options.immediate {
-                storages.iter().try_for_each(|storage| storage.value().storage().map(drop))?;
+                for storage in outputs.iter() {
+                    downcast::<LazyStorage>(storage)?.value().storage()?;
+                }
             }
         }
-        Ok(Some(storages.into_iter().map(|storage| Arc::new(storage) as StorageRef).collect()))
+        Ok(Some(outputs))
     }
 
     fn synchronize(&self) -> Result<()> {
@@ -450,12 +450,6 @@ impl fmt::Debug for Lazy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lazy").field("inner", &self.inner).finish_non_exhaustive()
     }
-}
-
-/// The view that `x`, a tensor of a recording device, is.
-pub(super) fn view(x: &Tensor) -> Result<View> {
-    let value: Arc<Value> = downcast::<LazyStorage>(x.storage())?.value().clone();
-    Ok(View { value, layout: *x.layout(), dtype: x.dtype() })
 }
 
 /// The definitions that are found where a program writes them out.

@@ -1,11 +1,12 @@
 //! Looking at what [`Lazy`] recorded and runs.
 
 use super::describe::Listed;
-use super::device::{Lazy, view};
-use super::list::{List, View};
+use super::device::Lazy;
+use super::list::List;
 use super::plan::Plan;
 use super::report::{Log, schedule};
 use super::show::{Drawing, Named, picture};
+use super::value::value;
 use crate::error::{Error, Result};
 use crate::picture::Picture;
 use crate::tensor::Tensor;
@@ -79,8 +80,9 @@ impl Lazy {
 
     fn named(&self, tensors: &[(&str, &Tensor)]) -> Result<Vec<Named>> {
         let named = |&(name, x): &(&str, &Tensor)| {
-            let View { value, layout, .. } = view(&self.below(x)?)?;
-            Ok(Named { name: name.to_string(), value, layout })
+            let x = self.below(x)?;
+            let value = value(&x)?.clone();
+            Ok(Named { name: name.to_string(), value, layout: *x.layout() })
         };
         tensors.iter().map(named).collect()
     }

@@ -4,14 +4,17 @@
 //! and each output of a node has a slot. So two lists of the same work are equal node by node,
 //! whatever their data: that is what plans are found by.
 
-use super::value::Value;
+use super::value::{LazyStorage, Value, value};
 use crate::context::OpContext;
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::layout::Layout;
-use crate::op::{Numbers, Recorded};
+use crate::op::{Numbers, Outputs, Recorded, TensorSpecs};
 use crate::random::Key;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
+use crate::storage::StorageRef;
+use crate::tensor::Tensor;
 use std::hash::{Hash, Hasher};
 use std::mem;
 use std::ops::Range;
@@ -25,26 +28,15 @@ pub(super) struct Operand {
     pub(super) dtype: DType,
 }
 
-/// A view of a value, before the value has a slot.
-pub(super) struct View {
-    pub(super) value: Arc<Value>,
-    pub(super) layout: Layout,
-    pub(super) dtype: DType,
-}
-
 /// An operation that is about to be recorded.
 pub(super) struct Request<'a> {
     pub(super) op: Recorded,
     pub(super) numbers: Numbers<'a>,
-    pub(super) operands: Vec<View>,
+    pub(super) operands: &'a [&'a Tensor],
     pub(super) destination: Option<Arc<Value>>,
-    pub(super) outputs: Vec<Arc<Value>>,
+    pub(super) outputs: &'a TensorSpecs,
     pub(super) name: &'static str,
     pub(super) context: Option<OpContext>,
-    /// Those of the outputs.
-    pub(super) bytes: usize,
-    /// That of the first output.
-    pub(super) shape: Shape,
 }
 
 /// A recorded operation without its numbers and the line that recorded it: what it does.
@@ -128,36 +120,45 @@ impl List {
         self.bytes
     }
 
-    /// Appends a node.
-    pub(super) fn push(&mut self, request: Request<'_>) {
-        let Request { op, numbers, operands, destination, outputs, name, context, bytes, shape } =
-            request;
-        let operands: Vec<Operand> = operands
-            .into_iter()
-            .map(|View { value, layout, dtype }| Operand { slot: self.slot(value), layout, dtype })
-            .collect();
-        let destination = destination.map(|value| self.slot(value));
+    /// Appends a node; its outputs, which have no elements until the list runs.
+    ///
+    /// # Errors
+    /// If an operand is a tensor of another device.
+    pub(super) fn push(&mut self, request: Request<'_>) -> Result<Outputs> {
+        let Request { op, numbers, operands, destination, outputs, name, context } = request;
+        let mut views = Vec::with_capacity(operands.len());
+        for x in operands {
+            let slot = self.slot(value(x)?);
+            views.push(Operand { slot, layout: *x.layout(), dtype: x.dtype() });
+        }
+        let destination = destination.map(|value| self.slot(&value));
         let params = self.params(&op, numbers.params);
         let first = self.slots.len() as u32;
-        for value in outputs {
+        let mut storages = Outputs::new();
+        for &(shape, dtype) in outputs.iter() {
+            let storage = LazyStorage::pending(shape.numel(), dtype);
+            let value = storage.value();
+            self.bytes = self.bytes.saturating_add(value.bytes());
             value.set_slot(self.number, self.slots.len() as u32);
-            self.slots.push(value);
+            self.slots.push(value.clone());
+            storages.push(Arc::new(storage) as StorageRef);
         }
-        let outputs = first..self.slots.len() as u32;
-        self.hash = hash(self.hash, &op, &operands);
-        self.nodes.push(Node { op, operands, params, destination, outputs, shape });
+        let range = first..self.slots.len() as u32;
+        let shape = outputs.first().map_or(Shape::SCALAR, |(shape, _)| *shape);
+        self.hash = hash(self.hash, &op, &views);
+        self.nodes.push(Node { op, operands: views, params, destination, outputs: range, shape });
         self.occasions.push(Occasion { name, context, key: numbers.key });
-        self.bytes = self.bytes.saturating_add(bytes);
+        Ok(storages)
     }
 
     /// The slot of a value that is read; a new one if it is a leaf that the list meets first here.
-    pub(super) fn slot(&mut self, value: Arc<Value>) -> u32 {
+    pub(super) fn slot(&mut self, value: &Arc<Value>) -> u32 {
         if let Some(slot) = value.slot(self.number) {
             return slot;
         }
         let slot = self.slots.len() as u32;
         value.set_slot(self.number, slot);
-        self.slots.push(value);
+        self.slots.push(value.clone());
         slot
     }
 
@@ -189,10 +190,20 @@ impl List {
         held
     }
 
-    /// Takes everything; the next list begins.
-    pub(super) fn take(&mut self) -> List {
-        let next = List::numbered(self.number + 1);
+    /// Takes everything; the next list begins in the memory of `spare`, an empty list.
+    pub(super) fn take(&mut self, spare: List) -> List {
+        let next = List { number: self.number + 1, ..spare };
         mem::replace(self, next)
+    }
+
+    /// An empty list in the memory of this one.
+    pub(super) fn cleared(self) -> List {
+        let List { mut nodes, mut occasions, mut slots, mut params, .. } = self;
+        nodes.clear();
+        occasions.clear();
+        slots.clear();
+        params.clear();
+        List { nodes, occasions, slots, params, ..List::default() }
     }
 }
 

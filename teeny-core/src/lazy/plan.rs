@@ -106,12 +106,12 @@ impl Plan {
     }
 
     /// What a run of the plan begins with: leaves, and results that tensors hold.
-    pub(super) fn slots(&self, values: Vec<Arc<Value>>) -> Vec<Slot> {
+    pub(super) fn slots(&self, values: impl Iterator<Item = Arc<Value>>) -> Vec<Slot> {
         let of = |(value, is_temporary): (Arc<Value>, &bool)| match is_temporary {
             true => Slot::Empty,
             false => Slot::Value(value),
         };
-        values.into_iter().zip(&self.temporary).map(of).collect()
+        values.zip(&self.temporary).map(of).collect()
     }
 
     /// Whether `slot` is an output that a tensor held.

@@ -39,23 +39,30 @@ pub(super) struct Ran {
     pub(super) times: Vec<Duration>,
 }
 
+/// Room for what an operation reads, used again by the next one.
+#[derive(Default)]
+struct Room {
+    tensors: Vec<Tensor>,
+    params: Vec<Scalar>,
+}
+
 impl Run<'_> {
     /// Runs all items. A node that fails gives its error to its results, and so do those that read
     /// them; the others run. A fused operation that fails runs node by node: so the error is that of
     /// the node, and results that do not need it are computed.
     pub(super) fn run(&self, slots: &mut [Slot]) -> Ran {
-        let mut ran = Ran::default();
+        let (mut ran, mut room) = (Ran::default(), Room::default());
         for item in self.items {
             ran.executed += 1;
             let start = self.is_timed.then(Instant::now);
             let done = item.kernel.as_ref().is_some_and(|call| {
-                let done = self.call(call, item, slots);
+                let done = self.call(call, item, slots, &mut room);
                 ran.failed += u64::from(!done);
                 done
             });
             if !done {
                 for &id in &item.nodes {
-                    self.node(id, &item.last, slots, &mut ran);
+                    self.node(id, &item.last, slots, &mut room, &mut ran);
                 }
             }
             if let Some(start) = start {
@@ -74,29 +81,29 @@ impl Run<'_> {
     }
 
     /// Runs a fused operation; whether it succeeded.
-    fn call(&self, call: &Call, item: &Item, slots: &mut [Slot]) -> bool {
+    fn call(&self, call: &Call, item: &Item, slots: &mut [Slot], room: &mut Room) -> bool {
         let Some(&root) = item.nodes.last() else { return false };
-        let numbers = |&place: &u32| self.params[place as usize];
-        let params: Vec<Scalar> = call.params.iter().map(numbers).collect();
-        let numbers = Numbers { params: &params, key: None };
-        let result = self.execute(root, &call.op, &call.operands, numbers, None, slots);
+        let Room { tensors, params } = room;
+        params.clear();
+        params.extend(call.params.iter().map(|&place| self.params[place as usize]));
+        let numbers = Numbers { params, key: None };
+        let result = self.execute(root, &call.op, &call.operands, numbers, None, slots, tensors);
         let Ok(storages) = result else { return false };
         if storages.len() != call.outputs.len() {
             return false;
         }
-        for (&slot, storage) in call.outputs.iter().zip(storages) {
-            set(slots, slot, Ok(storage));
-        }
+        set_all(slots, call.outputs.iter().copied(), storages);
         true
     }
 
     /// Runs a node as it was recorded. A destination that ends with it is given to the device.
-    fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], ran: &mut Ran) {
+    fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], room: &mut Room, ran: &mut Ran) {
         let Node { op, operands, params, destination, outputs, .. } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
         let numbers = Numbers { params, key: self.occasions[id as usize].key };
         let destination = destination.map(|slot| (slot, last.contains(&slot)));
-        let result = self.execute(id, op, operands, numbers, destination, slots);
+        let tensors = &mut room.tensors;
+        let result = self.execute(id, op, operands, numbers, destination, slots, tensors);
         let result = result.and_then(|storages| match storages.len() == outputs.len() {
             true => Ok(storages),
             false => Err(Error::internal(format!(
@@ -108,11 +115,7 @@ impl Run<'_> {
             ))),
         });
         match result {
-            Ok(storages) => {
-                for (slot, storage) in outputs.clone().zip(storages) {
-                    set(slots, slot, Ok(storage));
-                }
-            }
+            Ok(storages) => set_all(slots, outputs.clone(), storages),
             Err(error) => {
                 outputs.clone().for_each(|slot| set(slots, slot, Err(error.clone())));
                 ran.error.get_or_insert(error);
@@ -122,6 +125,7 @@ impl Run<'_> {
 
     /// Executes an operation below, as the operation and line of node `id`. The destination is
     /// a slot, and whether it is let go of.
+    #[allow(clippy::too_many_arguments)]
     fn execute(
         &self,
         id: u32,
@@ -130,15 +134,13 @@ impl Run<'_> {
         numbers: Numbers<'_>,
         destination: Option<(u32, bool)>,
         slots: &mut [Slot],
+        tensors: &mut Vec<Tensor>,
     ) -> Result<Outputs> {
-        let tensors = operands
-            .iter()
-            .map(|Operand { slot, layout, dtype }| {
-                let storage = storage(slots, *slot)?;
-                Tensor::from_parts(storage, *layout, *dtype, self.device.clone())
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let tensors: Vec<&Tensor> = tensors.iter().collect();
+        tensors.clear(); // those of the operation before
+        for Operand { slot, layout, dtype } in operands {
+            let storage = storage(slots, *slot)?;
+            Tensor::push_parts(tensors, storage, layout, *dtype, self.device)?;
+        }
         let destination = destination.map(|(slot, ends)| match ends {
             true => match mem::replace(&mut slots[slot as usize], Slot::Empty) {
                 Slot::Value(value) => value.take(),
@@ -148,22 +150,36 @@ impl Run<'_> {
             false => storage(slots, slot),
         });
         let destination = destination.transpose()?;
-        let context = self.occasions[id as usize].context;
+        let context = &self.occasions[id as usize].context;
         // Errors and watchers see the operation that was recorded.
-        let _context = context::resume_as(context);
-        let mut op = op.op(&tensors, numbers, destination);
-        op.run(self.device).map_err(|error| {
-            context::failed_on(op.named_operands());
-            match (self.reader, context) {
-                (Some(by), Some(of)) if by.location != of.location => error.note(format!(
-                    "it was recorded, and run by {} at {}:{}",
-                    by.op,
-                    by.location.file(),
-                    by.location.line()
-                )),
-                _ => error,
-            }
+        let _context = context::resume_as(*context);
+        with_references(tensors, |tensors| {
+            let mut op = op.op(tensors, numbers, destination);
+            op.run(self.device).map_err(|error| {
+                context::failed_on(op.named_operands());
+                match (self.reader, context) {
+                    (Some(by), Some(of)) if by.location != of.location => error.note(format!(
+                        "it was recorded, and run by {} at {}:{}",
+                        by.op,
+                        by.location.file(),
+                        by.location.line()
+                    )),
+                    _ => error,
+                }
+            })
         })
+    }
+}
+
+/// Calls `f` with references to `tensors`; a few of them are not allocated.
+fn with_references<R>(tensors: &[Tensor], f: impl FnOnce(&[&Tensor]) -> R) -> R {
+    const FEW: usize = 8;
+    match tensors.first() {
+        Some(first) if tensors.len() <= FEW => {
+            let all: [&Tensor; FEW] = std::array::from_fn(|i| tensors.get(i).unwrap_or(first));
+            f(&all[..tensors.len()])
+        }
+        _ => f(&tensors.iter().collect::<Vec<_>>()),
     }
 }
 
@@ -179,6 +195,20 @@ fn set(slots: &mut [Slot], slot: u32, result: Result<StorageRef>) {
     match &mut slots[slot as usize] {
         Slot::Value(value) => value.set(result),
         other => *other = Slot::Temporary(result),
+    }
+}
+
+/// Stores as many results as there are slots.
+fn set_all(slots: &mut [Slot], mut of: impl Iterator<Item = u32>, storages: Outputs) {
+    if storages.len() == 1 {
+        // nearly every operation
+        if let (Some(slot), Some(storage)) = (of.next(), storages.into_first()) {
+            set(slots, slot, Ok(storage));
+        }
+        return;
+    }
+    for (slot, storage) in of.zip(storages) {
+        set(slots, slot, Ok(storage));
     }
 }
 

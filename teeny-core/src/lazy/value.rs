@@ -2,7 +2,8 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::storage::{Storage, StorageRef};
+use crate::storage::{Storage, StorageRef, downcast};
+use crate::tensor::Tensor;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -171,6 +172,14 @@ impl Storage for LazyStorage {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+}
+
+/// The value behind `x`, a tensor of a recording device.
+///
+/// # Errors
+/// If it is a tensor of another device.
+pub(super) fn value(x: &Tensor) -> Result<&Arc<Value>> {
+    Ok(downcast::<LazyStorage>(x.storage())?.value())
 }
 
 /// The elements of a list's value while it runs.

@@ -103,6 +103,26 @@ impl Tensor {
         Ok(Tensor { storage, layout, dtype, device })
     }
 
+    /// Appends [`Tensor::from_parts`] to `list`, where it is made: for lists of operands that are made
+    /// again and again, moving it takes longer than the rest.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_parts`].
+    #[inline(always)]
+    pub(crate) fn push_parts(
+        list: &mut Vec<Tensor>,
+        storage: StorageRef,
+        layout: &Layout,
+        dtype: DType,
+        device: &DeviceRef,
+    ) -> Result<()> {
+        if storage.dtype() != dtype || !layout.fits(storage.len()) {
+            return Err(misfit("from_parts", None, &storage, layout, dtype));
+        }
+        list.push(Tensor { storage, layout: *layout, dtype, device: device.clone() });
+        Ok(())
+    }
+
     /// The result of a device method: new storage that holds `shape` row-major, no more and no
     /// less.
     ///
