@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use teeny_core::wrappers::Trace;
-use teeny_core::{Capture, DType, Device, Error, Lazy, LazyOptions, Reference, Result, Tensor};
+use teeny_core::{
+    Attention, Capture, DType, Device, Error, Lazy, LazyOptions, Reference, Result, Tensor,
+};
 use teeny_core::{manual_seed, random};
 
 fn traced() -> (Arc<Lazy>, Arc<Trace>) {
@@ -231,6 +233,36 @@ fn sizes_that_follow_an_integer_are_one_capture() {
     assert!(text.contains("the integer 16 is not in 0 to 15"), "{text}");
     drop(capture);
     assert!(calls <= 5, "{calls} calls");
+}
+
+/// The offset of causal attention and the diagonal of a triangle are integers as sizes are.
+#[test]
+fn attributes_that_follow_an_integer_are_one_capture() {
+    let (lazy, _) = traced();
+    let step = |x: &[Tensor], n: usize| {
+        // (8, 2): the keys up to position n + 1 are seen, and query i sees those up to n + i
+        let keys = x[0].slice(0, 0..n as isize + 2)?; // (n + 2, 2)
+        let queries = x[0].slice(0, n as isize..n as isize + 2)?; // (2, 2)
+        let y = queries.attention(&keys, &keys, None, &Attention::causal(n))?; // (2, 2)
+        Ok(vec![y, x[0].tril(n as i32 - 5)?])
+    };
+    let mut calls = 0;
+    let mut capture = Capture::with_symbol(&lazy, 0..=6, |x, n| {
+        calls += 1;
+        step(x, n)
+    })
+    .unwrap();
+    let x = Tensor::arange(0i32, 16, 1, &lazy).unwrap().cast(DType::F32).unwrap();
+    let x = x.mul(0.1).unwrap().reshape((8, 2)).unwrap();
+    for n in 0..7 {
+        let want = step(std::slice::from_ref(&x), n).unwrap();
+        let got = capture.run_at(vec![x.clone()], n).unwrap();
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "{n}");
+        }
+    }
+    drop(capture);
+    assert_eq!(calls, 3);
 }
 
 /// Elements that the function uploads are part of what is replayed, if they are the same.

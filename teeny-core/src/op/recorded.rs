@@ -271,7 +271,7 @@ impl Recorded {
     }
 
     /// Replaces the sizes and positions among the attributes by `f` of them: those that follow the
-    /// shapes of operands. Axes, counts of a user and windows stay.
+    /// shapes of operands, among them the offset of causal attention. Axes and windows stay.
     pub(crate) fn map_integers(&mut self, f: &mut dyn FnMut(Integer) -> i64) {
         let mut size = |n: &mut usize| *n = f(Integer::Size(*n as i64)) as usize;
         match self {
@@ -288,6 +288,13 @@ impl Recorded {
             }),
             Recorded::Positions { sizes } => sizes.iter_mut().for_each(size),
             Recorded::TopK { k, .. } => size(k),
+            Recorded::Attention { options, .. } | Recorded::AttentionGrad { options, .. } => {
+                options.causal.iter_mut().for_each(size); // the keys before the first query
+            }
+            Recorded::Tri { diagonal, .. } => {
+                let new = f(Integer::Stride(i64::from(*diagonal)));
+                *diagonal = new.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+            }
             _ => {}
         }
     }
