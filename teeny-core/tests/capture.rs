@@ -282,6 +282,38 @@ fn uploads_of_equal_elements_are_constants() {
     assert!(capture.is_replaying());
 }
 
+/// A constant that was recorded before the function ran, and that nothing has read.
+#[test]
+fn constants_that_did_not_run_yet_run_before_the_function() {
+    let (lazy, _) = traced();
+    let weight = row(&lazy, 1.0, 3).mul(2.0).unwrap();
+    let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].mul(&weight)?])).unwrap();
+    for i in 0..4 {
+        let i = i as f32;
+        let y = capture.run(vec![row(&lazy, i, 3)]).unwrap();
+        assert_eq!(y[0].to_vec::<f32>().unwrap(), [2.0 * i, 4.0 * (i + 1.0), 6.0 * (i + 2.0)]);
+    }
+    assert!(capture.is_replaying());
+    // A function that fails does not make a tensor fail that it read.
+    let other = row(&lazy, 1.0, 3).mul(3.0).unwrap();
+    let mut failing = Capture::new(&lazy, |x| x[0].mul(&other)?.reshape((7,)).map(|y| vec![y]));
+    assert!(failing.as_mut().unwrap().run(vec![row(&lazy, 1.0, 3)]).is_err());
+    assert_eq!(other.to_vec::<f32>().unwrap(), [3.0, 6.0, 9.0]);
+}
+
+/// The list of a call that is recorded is drawn as other lists are.
+#[test]
+fn a_recorded_call_is_drawn() {
+    let (lazy, _) = traced();
+    let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].add(1.0)?.exp()?])).unwrap();
+    let x = row(&lazy, 1.0, 3);
+    lazy.draw_lists(&[("the input", &x)]).unwrap();
+    capture.run(vec![x]).unwrap();
+    let picture = lazy.take_drawing().unwrap().expect("a picture").dot();
+    assert!(picture.contains("2 recorded") || picture.contains("2 operations"), "{picture}");
+    assert!(picture.contains("the input"), "{picture}");
+}
+
 /// One tensor as two inputs: which of them an operation reads is not known from such calls.
 #[test]
 fn inputs_that_were_one_tensor_stay_one() {

@@ -1,5 +1,6 @@
 //! Capture: a function that is recorded twice and replayed from then on.
 
+use super::describe::Listed;
 use super::device::Lazy;
 use super::list::List;
 use super::recording::{Leaf, Recording, difference, leaves, place};
@@ -15,7 +16,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::mem;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 type Function<'f> = Box<dyn FnMut(&[Tensor], usize) -> Result<Vec<Tensor>> + 'f>;
 
@@ -268,11 +269,17 @@ fn record(
     let result = function(&inputs, at);
     let list = end.list();
     let _op = enter(op);
-    let slots = list.slots.clone();
+    // Inputs are not among them: one that nobody else holds may be written in place.
+    let made: Vec<Arc<Value>> = list
+        .nodes
+        .iter()
+        .flat_map(|node| node.outputs.clone())
+        .map(|slot| list.slots[slot as usize].clone())
+        .collect();
     let recorded = result.and_then(|results| recording(lazy, device, list, results, inputs, below));
     if let Err(error) = &recorded {
         // What the function left behind has no elements.
-        slots.iter().filter(|value| value.is_pending()).for_each(|v| v.set(Err(error.clone())));
+        made.iter().filter(|value| value.is_pending()).for_each(|v| v.set(Err(error.clone())));
     }
     recorded
 }
@@ -319,7 +326,11 @@ fn recording(
     }
     let values = values(&below)?;
     let leaves = leaves(&list, &values);
+    lazy.finish(&leaves.iter().filter_map(|(_, leaf)| leaf.constant()).collect::<Vec<_>>());
     let plan = lazy.plan(&list, held);
+    let List { nodes, occasions, slots, params, .. } = &list;
+    let listed = Listed { nodes, occasions, slots, params, device: &lazy.inner };
+    lazy.drawing.lock().unwrap_or_else(PoisonError::into_inner).draw(listed, &plan);
     let shapes = below.iter().map(|x| (*x.shape(), x.dtype())).collect();
     drop((inputs, below, values));
     let List { occasions, slots, params, .. } = list;

@@ -30,6 +30,16 @@ pub(super) enum Leaf {
     Uploaded(Arc<Value>),
 }
 
+impl Leaf {
+    /// The tensor that every call reads, which may be recorded outside of the function.
+    pub(super) fn constant(&self) -> Option<Arc<Value>> {
+        match self {
+            Leaf::Constant(value) => Some(value.clone()),
+            Leaf::Input(_) | Leaf::Uploaded(_) => None,
+        }
+    }
+}
+
 /// The leaves of a list by slot.
 pub(super) fn leaves(list: &List, inputs: &[Arc<Value>]) -> Vec<(u32, Leaf)> {
     let mut is_leaf = vec![true; list.slots.len()];
