@@ -41,7 +41,7 @@
 //! | [`norm`] | batch, instance, group, layer and RMS normalisation |
 //! | [`recurrent`] | RNN, GRU, LSTM: layers and cells |
 //! | [`attention`] | multi-head attention, rotary embedding, key-value cache |
-//! | [`transformer`] | encoder and decoder layers, GPT |
+//! | [`transformer`] | encoder and decoder layers, GPT, its captured decoder |
 //! | [`init`] | initial weights |
 //! | [`loss`] | cross-entropy, squared error and other losses |
 //! | [`optim`] | SGD, Adam, AdamW, Muon and other optimizers, gradient clipping, averages |
@@ -101,7 +101,7 @@ pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;
 pub use store::{Param, Path, Store};
 pub use train::Captured;
-pub use transformer::{Gpt, GptConfig};
+pub use transformer::{Decoder, Gpt, GptConfig};
 
 /// The README's programs must compile and run.
 #[cfg(doctest)]

@@ -88,6 +88,16 @@ impl KvCache {
         self.lost = mark.len > 0 && self.rows.is_none();
     }
 
+    /// Keeps the first `len` positions of keys and values (B, n_kv_head, capacity, hs).
+    pub(crate) fn put(&mut self, rows: [Tensor; 2], len: usize) {
+        *self = KvCache { capacity: self.capacity, len, rows: Some(rows), lost: false };
+    }
+
+    /// The keys and values, (B, n_kv_head, capacity, hs), if there are any.
+    pub(crate) fn into_rows(self) -> Option<[Tensor; 2]> {
+        self.rows
+    }
+
     /// Appends `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv); returns all kept keys and
     /// values, views of (B, n_kv_head, len, hs) and (.., hv). Drop them before the next append, or
     /// that one copies.

@@ -18,7 +18,7 @@ use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::{LayerNorm, LayerNormOptions};
-use crate::store::Path;
+use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
@@ -171,6 +171,11 @@ impl Gpt {
     /// Sizes and options.
     pub fn config(&self) -> &GptConfig {
         &self.config
+    }
+
+    /// The token embedding (V, E).
+    pub(crate) fn embedding(&self) -> &Param {
+        &self.wte.weight
     }
 
     /// The logits of every next token: tokens (B, T) of integers → (B, T, V).

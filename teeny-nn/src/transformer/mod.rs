@@ -1,7 +1,10 @@
-//! Transformers: PyTorch's encoder and decoder layers, and [`Gpt`], the decoder of GPT-2.
+//! Transformers: PyTorch's encoder and decoder layers, and [`Gpt`], the decoder of GPT-2, which
+//! [`Decoder`] generates with.
 
+mod decoder;
 mod gpt;
 
+pub use decoder::Decoder;
 pub use gpt::{Gpt, GptConfig};
 
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};

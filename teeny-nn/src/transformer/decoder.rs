@@ -1,0 +1,291 @@
+//! [`Decoder`]: generating with a [`Gpt`] whose step for one token is recorded and replayed.
+//!
+//! ```text
+//! next(prompt (B, T))   Gpt::next                                       position 0 → T
+//! next(token (B, 1))    ┌ token, keys, values ─ Capture ─ logits, keys, values ┐   T → T + 1, ..
+//!                       └───────────────── written in place ◄──────────────────┘
+//! ```
+//!
+//! The position is the symbol of the capture ([`Capture::with_symbol`]): sizes and offsets follow it,
+//! so one recording serves the whole context. Keys and values are given up by each call and
+//! returned by it, so that a new row is written in place.
+
+use super::gpt::Gpt;
+use crate::attention::KvCache;
+use crate::store::{Param, Store};
+use std::fmt;
+use std::mem;
+use teeny_autograd::no_grad;
+use teeny_core::context::enter;
+use teeny_core::{Capture, DType, Error, Result, Tensor};
+
+/// Generates with a [`Gpt`] one token at a time, and from the fourth or fifth token on without
+/// running the model: what it did is replayed ([`Capture`]). Logits are those of [`Gpt::next`] to
+/// the bit, untracked.
+///
+/// The model's device must record: `Autograd::new(Lazy::new(device))`. If the weights, the training
+/// mode, the batch size or the dtype of the tokens change, the step is recorded again. Until then
+/// the decoder keeps the weights that it recorded alive.
+///
+/// # Example
+/// ```
+/// use teeny_autograd::Autograd;
+/// use teeny_core::{DeviceRef, Lazy, Result, Tensor};
+/// use teeny_cpu::Cpu;
+/// use teeny_nn::{Decoder, Gpt, GptConfig, Store};
+/// # fn main() -> Result<()> {
+/// let device: DeviceRef = Autograd::new(Lazy::new(Cpu::new()));
+/// let store = Store::new(&device);
+/// let gpt = Gpt::new(&store.root(), GptConfig::new(65, 32, 2, 4, 16))?;
+/// store.set_training(false);
+/// let mut decoder = Decoder::new(&gpt)?;
+/// let prompt = Tensor::new([[1i32, 2, 3]], &device)?; // (B, T)
+/// let mut logits = decoder.next(&prompt)?; // (B, V)
+/// for _ in 0..8 {
+///     let token = logits.argmax(-1)?.unsqueeze(1)?; // (B, 1)
+///     logits = decoder.next(&token)?; // (B, V)
+/// }
+/// assert!(decoder.position() == 11 && decoder.is_replaying());
+/// # Ok(()) }
+/// ```
+pub struct Decoder<'m> {
+    gpt: &'m Gpt,
+    store: Store,
+    /// Keys and values of each layer, (B, n_head, context, hs). None before the first token, and
+    /// after a call that failed.
+    rows: Vec<Tensor>,
+    position: usize,
+    captures: Option<Captures<'m>>,
+}
+
+/// What was recorded, and for what.
+struct Captures<'m> {
+    /// Token (B, 1), keys and values → logits (B, V), keys and values.
+    step: Capture<'m>,
+    /// The last tokens of a longer text (B, context) → logits (B, V).
+    window: Capture<'m>,
+    recorded: Recorded,
+}
+
+/// What a recording depends on beside its inputs.
+struct Recorded {
+    weights: Vec<Tensor>,
+    training: bool,
+    batch: usize,
+    dtype: DType,
+}
+
+impl<'m> Decoder<'m> {
+    /// A decoder at position 0.
+    ///
+    /// # Errors
+    /// If the device of the model does not record.
+    #[track_caller]
+    pub fn new(gpt: &'m Gpt) -> Result<Decoder<'m>> {
+        let _op = enter("Decoder::new");
+        let weight = gpt.embedding();
+        let missing = || Error::internal("the store of a model ended before the model");
+        let store = weight.store().ok_or_else(missing)?;
+        // The first call records; this one tells early whether the device can.
+        Capture::new(weight.value().device(), |_| Ok(Vec::new()))?;
+        Ok(Decoder { gpt, store, rows: Vec::new(), position: 0, captures: None })
+    }
+
+    /// The number of tokens so far: the position of the next one.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Whether the next single token is replayed: the model is not run for it.
+    pub fn is_replaying(&self) -> bool {
+        self.captures.as_ref().is_some_and(|captures| captures.step.is_replaying())
+    }
+
+    /// Forgets all tokens, for another text. What was recorded stays.
+    pub fn reset(&mut self) {
+        self.rows.clear();
+        self.position = 0;
+    }
+
+    /// The logits of the next token: `tokens` (B, T) continue those of earlier calls → (B, V),
+    /// untracked. The first call, and calls of several tokens (a prompt), run the model.
+    ///
+    /// # Errors
+    /// As [`Gpt::next`]: among others, if the context is full. Nothing has changed then. If the
+    /// device fails (no memory, a token outside of the vocabulary), keys and values are lost: later
+    /// calls are errors until [`Decoder::reset`].
+    #[track_caller]
+    pub fn next(&mut self, tokens: &Tensor) -> Result<Tensor> {
+        let _op = enter("decoder");
+        let &[batch, count] = &tokens.shape()[..] else {
+            return Err(Error::shape(format!("tokens are (B, T), not {}", tokens.shape()))
+                .help("tokens.unsqueeze(0)? is a batch of one"));
+        };
+        self.check(batch, count)?;
+        if count != 1 || self.rows.is_empty() {
+            return self.run_model(tokens, count);
+        }
+        self.record_for(tokens)?;
+        let mut inputs = vec![tokens.clone()];
+        inputs.append(&mut self.rows);
+        let position = self.position;
+        let mut results = self.recorded()?.step.run_at(inputs, position)?;
+        if results.len() < 2 {
+            return Err(Error::internal("a captured step returned too few tensors"));
+        }
+        self.rows = results.split_off(1);
+        self.position += 1;
+        Ok(results.remove(0))
+    }
+
+    /// Appends `count` tokens to `tokens` (B, T) → (B, T + count), from position 0; `pick` chooses
+    /// each from the logits (B, V), as tokens (B). The tokens are those of [`Gpt::generate`]; where
+    /// they are more than the context, the step for a whole window is recorded and replayed.
+    ///
+    /// # Errors
+    /// As [`Decoder::next`], and those of `pick`.
+    #[track_caller]
+    pub fn generate(
+        &mut self,
+        tokens: &Tensor,
+        count: usize,
+        mut pick: impl FnMut(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let _op = enter("generate");
+        let context = self.gpt.config().context;
+        self.reset();
+        let (mut all, mut new) = (vec![tokens.clone()], tokens.clone());
+        let start = tokens.size(1)?;
+        let mut window: Option<Tensor> = None;
+        for generated in 0..count {
+            let logits = if start + generated <= context {
+                self.next(&new)?
+            } else {
+                // Sizes stay the same from window to window, so that its operations are known.
+                let last = match window.take() {
+                    Some(window) => Tensor::cat(&[&window.slice(1, 1..)?, &new], 1)?,
+                    None => {
+                        let all = Tensor::cat(&all.iter().collect::<Vec<_>>(), 1)?;
+                        all.slice(1, -(context as isize)..)?.contiguous()?
+                    }
+                }; // (B, context)
+                let last = &*window.insert(last);
+                self.record_for(last)?;
+                let mut results = self.recorded()?.window.run(vec![last.clone()])?;
+                results.pop().ok_or_else(|| Error::internal("a captured window has no logits"))?
+            }; // (B, V)
+            new = pick(&logits)?.cast(tokens.dtype())?.unsqueeze(1)?; // (B, 1)
+            all.push(new.clone());
+        }
+        Tensor::cat(&all.iter().collect::<Vec<_>>(), 1)
+    }
+
+    /// An error if `count` more tokens of `batch` sequences cannot continue those before.
+    fn check(&self, batch: usize, count: usize) -> Result<()> {
+        let Decoder { rows, position, .. } = self;
+        if *position > 0 && rows.is_empty() {
+            return Err(Error::value(format!(
+                "keys and values of {position} tokens were lost when an earlier call failed"
+            ))
+            .help("decoder.reset(), then pass all tokens again"));
+        }
+        let context = self.gpt.config().context;
+        if position.saturating_add(count) > context {
+            return Err(Error::value(format!(
+                "{count} more tokens do not fit: {position} of the context of {context} are used"
+            ))
+            .help(
+                "decoder.reset(), then pass the last ones, fewer than the context; \
+                 Decoder::generate moves the window at each token",
+            ));
+        }
+        match rows.first() {
+            Some(keys) if keys.shape()[0] != batch => Err(Error::shape(format!(
+                "{batch} sequences do not continue the {} before",
+                keys.shape()[0]
+            ))
+            .help("decoder.reset() for other sequences")),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Gpt::next`].
+    fn run_model(&mut self, tokens: &Tensor, count: usize) -> Result<Tensor> {
+        let mut caches = caches(self.gpt, mem::take(&mut self.rows), self.position);
+        let logits = no_grad(|| self.gpt.next(tokens, &mut caches));
+        self.rows = rows(caches);
+        let logits = logits?;
+        self.position += count;
+        Ok(logits)
+    }
+
+    /// Begins to record for these tokens, unless that was done.
+    fn record_for(&mut self, tokens: &Tensor) -> Result<()> {
+        let (params, training) = (self.store.all(), self.store.is_training());
+        let serves = |captures: &Captures<'_>| captures.recorded.serves(&params, training, tokens);
+        if !self.captures.as_ref().is_some_and(serves) {
+            let weights = params.iter().map(Param::value).collect();
+            let (batch, dtype) = (tokens.shape()[0], tokens.dtype());
+            let recorded = Recorded { weights, training, batch, dtype };
+            self.captures = Some(Captures::new(self.gpt, recorded)?);
+        }
+        Ok(())
+    }
+
+    /// The captures of [`Decoder::record_for`].
+    fn recorded(&mut self) -> Result<&mut Captures<'m>> {
+        self.captures.as_mut().ok_or_else(|| Error::internal("a decoder without captures"))
+    }
+}
+
+impl<'m> Captures<'m> {
+    fn new(gpt: &'m Gpt, recorded: Recorded) -> Result<Captures<'m>> {
+        let device = gpt.embedding().value().device().clone();
+        let positions = 0..=gpt.config().context;
+        let step = Capture::with_symbol(&device, positions, move |inputs, position| {
+            let mut caches = caches(gpt, inputs[1..].to_vec(), position);
+            let logits = no_grad(|| gpt.next(&inputs[0], &mut caches))?; // (B, V)
+            Ok([logits].into_iter().chain(rows(caches)).collect())
+        })?;
+        let window = Capture::new(&device, move |inputs| {
+            Ok(vec![no_grad(|| gpt.next(&inputs[0], &mut gpt.caches()))?])
+        })?;
+        Ok(Captures { step, window, recorded })
+    }
+}
+
+impl Recorded {
+    /// Whether the recording is that of these weights, this mode and such tokens.
+    fn serves(&self, params: &[Param], training: bool, tokens: &Tensor) -> bool {
+        let same = |(param, weight): (&Param, &Tensor)| param.value().same_storage(weight);
+        (self.training, self.batch, self.dtype) == (training, tokens.shape()[0], tokens.dtype())
+            && self.weights.len() == params.len()
+            && params.iter().zip(&self.weights).all(same)
+    }
+}
+
+/// Caches of these keys and values, which hold `position` tokens; empty ones of none.
+fn caches(gpt: &Gpt, rows: Vec<Tensor>, position: usize) -> Vec<KvCache> {
+    let mut caches = gpt.caches();
+    let mut rows = rows.into_iter();
+    for cache in &mut caches {
+        if let (Some(keys), Some(values)) = (rows.next(), rows.next()) {
+            cache.put([keys, values], position);
+        }
+    }
+    caches
+}
+
+/// The keys and values of all caches.
+fn rows(caches: Vec<KvCache>) -> Vec<Tensor> {
+    caches.into_iter().filter_map(KvCache::into_rows).flatten().collect()
+}
+
+impl fmt::Debug for Decoder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("position", &self.position)
+            .field("replays", &self.is_replaying())
+            .finish_non_exhaustive()
+    }
+}
