@@ -1,5 +1,6 @@
 //! The library of the example programs: help and exit codes ([`Program`]), the options that all of
-//! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), data
+//! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps that
+//! may be replayed ([`Step`]), data
 //! ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
 #![forbid(unsafe_code)]
 
@@ -15,9 +16,11 @@ pub mod locate;
 pub mod makemore;
 pub mod options;
 mod program;
+mod step;
 pub mod training;
 
 pub use bar::Bar;
 pub use options::{Common, Parsed};
 pub use program::Program;
+pub use step::Step;
 pub use training::Run;

@@ -17,7 +17,7 @@ use teeny_nn::device::{Choice, choose};
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
 
 /// The common options in the order of the help text: the name without dashes, and its help lines.
-pub(crate) const HELP: [(&str, &str); 14] = [
+pub(crate) const HELP: [(&str, &str); 15] = [
     (
         "device",
         "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that
@@ -56,9 +56,15 @@ pub(crate) const HELP: [(&str, &str); 14] = [
                    --lazy=immediate runs each when it is recorded, for errors at their line\n",
     ),
     (
+        "captured",
+        "  --captured       as --lazy, but record two steps and replay them from the third on, on new
+                   data, without running the model; generated tokens are replayed alike\n",
+    ),
+    (
         "graph",
         "  --graph FILE     draw the operations behind the first loss, or with --lazy those of the
-                   whole second step in fused kernels (FILE.svg, or FILE.dot for Graphviz)\n",
+                   whole second step in fused kernels, with --captured without the
+                   updates (FILE.svg, or FILE.dot for Graphviz)\n",
     ),
 ];
 
@@ -91,6 +97,8 @@ pub struct Common {
     pub compare: Option<String>,
     /// Whether operations are recorded, and when they run.
     pub lazy: Option<LazyOptions>,
+    /// Whether steps are replayed; see [`crate::Step`].
+    pub captured: bool,
     /// The file for the picture of a training step.
     pub graph: Option<PathBuf>,
     /// The wrappers for `trace`, `compare` and `lazy`, once [`Common::device`] has made them.
@@ -121,6 +129,7 @@ impl Default for Common {
             check: false,
             compare: None,
             lazy: None,
+            captured: false,
             graph: None,
             wrappers: OnceLock::new(),
         }
@@ -147,6 +156,10 @@ impl Common {
             "check" => self.check = true,
             "compare" => self.compare = Some(parser.value()?.string()?),
             "lazy" => self.lazy = Some(lazy_options(parser.optional_value())?),
+            "captured" => {
+                self.captured = true;
+                self.lazy.get_or_insert_default();
+            }
             "graph" => self.graph = Some(parser.value()?.parse_with(picture)?),
             _ => return Ok(false),
         }

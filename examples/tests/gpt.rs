@@ -108,6 +108,37 @@ fn a_resumed_run_equals_the_unbroken_one() {
     );
 }
 
+/// Losses, weights and the generated text, more of it than the context holds.
+#[test]
+fn captured_steps_and_tokens_are_those_of_an_eager_run() {
+    let folder = Folder::new("gpt-captured");
+    let run = |name: &str, more: &[&str]| {
+        let (weights, log) =
+            (folder.at(&format!("{name}.safetensors")), folder.at(&format!("{name}.csv")));
+        let size =
+            ["--layers", "2", "--width", "16", "--batch", "2", "--context", "16", "--sample", "50"];
+        let training = ["--steps", "8", "--eval-every", "4", "--dropout", "0.1"];
+        let files = ["--save", &weights, "--log", &log];
+        let text = succeed(gpt_char(
+            &[&["--device", "cpu", "--data", "builtin"][..], &size, &training, &files, more]
+                .concat(),
+        ));
+        let lines: Vec<String> = text
+            .lines()
+            .filter(|line| !line.contains("tokens/s") && !line.starts_with("saved "))
+            .map(str::to_string)
+            .collect();
+        ([weights, log].map(|path| std::fs::read(path).unwrap()), lines)
+    };
+    let eager = run("eager", &[]);
+    assert!(eager.1.iter().any(|line| line.starts_with("step     8  loss ")), "{:?}", eager.1);
+    for more in ["--lazy", "--captured"] {
+        let other = run("other", &[more]);
+        assert_eq!(other.1, eager.1, "{more}");
+        assert!(other.0 == eager.0, "{more}: weights or log differ");
+    }
+}
+
 #[test]
 fn text_that_is_too_short_and_unknown_characters_are_named() {
     let folder = Folder::new("gpt-errors");
@@ -135,6 +166,9 @@ fn cached_and_uncached_tokens_are_the_same_in_the_program() {
             "{text}"
         );
     }
+    let captured =
+        ["--device", "cpu", "--size", "tiny", "--tokens", "64", "--captured", "--verify"];
+    assert!(succeed(gpt2(&captured)).contains("the same 64 tokens without the cache"));
     let text = refuse(gpt2(&["--size", "tiny", "--tokens", "250"]));
     assert!(
         text.contains("16 tokens of prompt and 250 to generate do not fit the context of 256"),

@@ -454,3 +454,22 @@ fn the_losses_on_the_gpu_are_those_on_the_cpu() {
         }
     }
 }
+
+/// Architectures of all kinds: a constant of all pairs, statistics of batches, recurrence, dropout.
+#[test]
+fn captured_steps_have_the_losses_of_eager_ones() {
+    let folder = Folder::new("makemore-captured");
+    for arch in ["bigram", "mlp_bn", "gru", "transformer"] {
+        let losses = |more: &[&str]| {
+            let log = folder.at("log.csv");
+            let options = ["--device", "cpu", "--data", "builtin", "--arch", arch, "--steps", "6"];
+            succeed(makemore(&[&options[..], &["--samples", "1", "--log", &log], more].concat()));
+            std::fs::read_to_string(log).unwrap()
+        };
+        let eager = losses(&[]);
+        assert_eq!(eager.lines().count(), 7, "{eager}");
+        for more in ["--lazy", "--captured"] {
+            assert_eq!(losses(&[more]), eager, "{arch} {more}");
+        }
+    }
+}

@@ -299,10 +299,59 @@ fn a_training_step_is_drawn_and_recorded_ones_give_the_same_losses() {
     assert_eq!(immediate, losses);
     assert!(dot.starts_with("digraph \"8 recorded operations"), "{dot}");
 
+    let [captured, replayed] = run("captured.svg", &["--captured"]);
+    assert_eq!(replayed, losses);
+    assert!(
+        captured.contains("frames: one kernel each") && captured.contains(">fc1.weight</text>")
+    );
+    assert!(captured.contains("at examples/src/bin/mnist.rs:"), "{captured}");
+
     let text = refuse(mnist(&["--data", "builtin", "--steps", "1", "--lazy", "--graph", "a.svg"]));
     assert!(text.contains("the step to be drawn did not run"), "{text}");
     assert!(refuse(mnist(&["--graph", "a.png"])).contains("ends in .svg or .dot"));
     assert!(refuse(mnist(&["--lazy=later"])).contains("--lazy takes no value, or =immediate"));
+}
+
+/// An epoch of 23 batches ends with a short one, which is recorded by itself.
+#[test]
+fn captured_steps_print_and_log_the_losses_of_eager_ones() {
+    let folder = Folder::new("captured");
+    for arch in ["mlp", "small-bn"] {
+        let run = |name: &str, more: &[&str]| {
+            let (weights, log) =
+                (folder.at(&format!("{name}.safetensors")), folder.at(&format!("{name}.csv")));
+            let options = ["--data", "builtin", "--arch", arch, "--epochs", "4", "--batch", "64"];
+            let files = ["--save", &weights, "--log", &log];
+            let text = succeed(mnist(&[&options[..], &files, more].concat()));
+            let files = [weights, log].map(|path| std::fs::read(path).unwrap());
+            let epochs: Vec<String> = text
+                .lines()
+                .filter(|line| line.starts_with("epoch ") || line.starts_with("first loss"))
+                .map(|line| line.split(" %").next().unwrap().to_string())
+                .collect();
+            (files, epochs)
+        };
+        let eager = run("eager", &[]);
+        assert_eq!(eager.1.len(), 5, "{:?}", eager.1);
+        for more in [&["--lazy"][..], &["--captured"], &["--captured", "--check"]] {
+            let other = run("other", more);
+            assert_eq!(other.1, eager.1, "{arch} {more:?}");
+            assert!(other.0 == eager.0, "{arch} {more:?}: weights or log differ");
+        }
+    }
+    let trace = folder.at("trace.json");
+    let text = succeed(mnist(&[
+        "--data",
+        "builtin",
+        "--steps",
+        "6",
+        "--captured",
+        "--compare",
+        "reference",
+        "--trace",
+        &trace,
+    ]));
+    assert!(text.contains("operations; 0 were skipped") && text.contains("GFLOP/s"), "{text}");
 }
 
 #[test]

@@ -6,10 +6,10 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run};
+use examples::{Common, Parsed, Program, Run, Step};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_autograd::{Grad, no_grad};
+use teeny_autograd::no_grad;
 use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Distribution, Result, Tensor, permutation};
 use teeny_nn::attention::AttentionOptions;
@@ -103,7 +103,12 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let bert = Bert::new(&store, options, words.len())?;
     common.load(&store)?;
     println!("model   {} parameters", store.count());
-    let loss = CrossEntropy::new().with_ignore_index(IGNORE_INDEX);
+    let cross_entropy = CrossEntropy::new().with_ignore_index(IGNORE_INDEX);
+    let loss = |x: &[Tensor]| {
+        let logits = bert.forward(&x[0], &x[1])?; // (B, T, V)
+        cross_entropy.loss(&logits.flatten(0, 1)?, &x[2].flatten(0, 1)?) // ()
+    };
+    let mut replayed = Step::new(common, &store, loss);
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
     let mut adam = AdamW::new(store.trainable(), options.lr).weight_decay(0.01);
     let mut run =
@@ -116,9 +121,8 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             Key { seed: common.seed, draw: 2 + 4 * step },
             &device,
         )?;
-        let logits = bert.forward(&batch.tokens, &batch.real)?; // (B, T, V)
-        let loss = loss.loss(&logits.flatten(0, 1)?, &batch.targets.flatten(0, 1)?)?; // ()
-        let mut grads = loss.backward()?;
+        // ()
+        let (loss, mut grads) = replayed.run(vec![batch.tokens, batch.real, batch.targets])?;
         clip_grad_norm(&mut grads, &store.trainable(), 1.0)?;
         adam.set_lr(run.lr());
         adam.step(&grads)?;

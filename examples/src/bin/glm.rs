@@ -9,7 +9,7 @@
 
 use examples::digits::Accuracy;
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, locate};
+use examples::{Common, Parsed, Program, Run, Step, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use teeny_autograd::Grad;
@@ -168,14 +168,16 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
     let mut run = Run::start(common, &store, &mut sgd, steps)?
         .schedule(Schedule::cosine(options.lr, 0.0, steps))
         .items("images");
+    let mut step = Step::new(common, &store, |x| cross_entropy(&model.forward(&x[0])?, &x[1]));
     let evaluate = || Accuracy::of(&model, &data.test, device);
     while let Some(batches) = run.next_epoch(&loader) {
         for batch in batches {
             let (x, targets) = batch?; // (B, 784), (B)
-            let loss = cross_entropy(&model.forward(&x)?, &targets)?; // ()
+            let images = targets.numel();
+            let (loss, gradients) = step.run(vec![x, targets])?; // ()
             sgd.set_lr(run.lr());
-            sgd.step(&loss.backward()?)?;
-            run.push(&loss, targets.numel())?;
+            sgd.step(&gradients)?;
+            run.push(&loss, images)?;
         }
         let accuracy = run.evaluate(evaluate)?;
         run.record_accuracy(accuracy.percent());

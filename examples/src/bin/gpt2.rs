@@ -13,7 +13,7 @@ use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
 use teeny_nn::state::{Archive, Mapping};
 use teeny_nn::text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
-use teeny_nn::{Gpt, GptConfig, Store};
+use teeny_nn::{Decoder, Gpt, GptConfig, Store};
 
 const PROGRAM: Program = Program {
     about: "Continues a text with GPT-2.",
@@ -118,9 +118,22 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let choose = |logits: &Tensor, i: usize| {
         Ok(options.sampler.tokens(logits, Key { seed: common.seed, draw: i as u64 })?[0])
     };
-    no_grad(|| generate(options, &gpt, &store, tokenizer.as_ref(), &prompt, &choose))
+    no_grad(|| {
+        let (mut caches, mut decoder);
+        // the logits (1, V) of the next token
+        let next: Next<'_> = if common.captured {
+            decoder = Decoder::new(&gpt)?;
+            &mut |tokens| decoder.next(tokens)
+        } else {
+            caches = gpt.caches();
+            &mut |tokens| gpt.next(tokens, &mut caches)
+        };
+        generate(options, &gpt, next, &store, tokenizer.as_ref(), &prompt, &choose)
+    })
 }
 
+/// Continues the text with tokens (1, T): the logits (1, V) of the next one.
+type Next<'a> = &'a mut dyn FnMut(&Tensor) -> Result<Tensor>;
 /// Samples token number `i` of the continuation from the logits (1, V).
 type Choose<'a> = &'a dyn Fn(&Tensor, usize) -> Result<u32>;
 
@@ -128,6 +141,7 @@ type Choose<'a> = &'a dyn Fn(&Tensor, usize) -> Result<u32>;
 fn generate(
     options: &Options,
     gpt: &Gpt,
+    next: Next<'_>,
     store: &Store,
     tokenizer: &dyn Tokenizer,
     prompt: &[u32],
@@ -141,9 +155,8 @@ fn generate(
             store.device(),
         )
     };
-    let mut caches = gpt.caches();
     let start = Instant::now();
-    let mut logits = gpt.next(&row(prompt)?, &mut caches)?; // (1, V)
+    let mut logits = next(&row(prompt)?)?; // (1, V)
     let mut generated = Vec::with_capacity(options.tokens);
     let (mut read, mut decoded) = (0.0, 0.0);
     let mut stream = DecodeStream::new(tokenizer);
@@ -160,7 +173,7 @@ fn generate(
             print!("<{token}>");
         }
         let before = Instant::now();
-        logits = gpt.next(&row(&[token])?, &mut caches)?; // (1, V)
+        logits = next(&row(&[token])?)?; // (1, V)
         store.device().synchronize()?;
         decoded += before.elapsed().as_secs_f64();
     }

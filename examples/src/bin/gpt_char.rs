@@ -4,17 +4,17 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, locate};
+use examples::{Common, Parsed, Program, Run, Step, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_autograd::{Grad, no_grad};
+use teeny_autograd::no_grad;
 use teeny_core::random::Key;
 use teeny_core::{Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer, ParamGroup, clip_grad_norm};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
-use teeny_nn::{Gpt, GptConfig, Schedule, Store};
+use teeny_nn::{Decoder, Gpt, GptConfig, Schedule, Store};
 
 const PROGRAM: Program = Program {
     about: "Trains a GPT on the characters of a text, then generates text.",
@@ -137,13 +137,13 @@ fn train(
         .schedule(Schedule::warmup_cosine(lr, lr / 10.0, 100, end))
         .items("tokens");
     let (batch, context) = (options.batch, options.model.context);
+    let mut replayed = Step::new(common, &model.store, |x| model.loss(&x[0], &x[1]));
     let mut last = None;
     while let Some(step) = run.next_step() {
         adam.set_lr(run.lr());
         // (B, T) both
         let (x, y) = training.batch(batch, context, Key { seed: common.seed, draw: step })?;
-        let loss = model.loss(&x, &y)?; // ()
-        let mut grads = loss.backward()?;
+        let (loss, mut grads) = replayed.run(vec![x, y])?; // ()
         clip_grad_norm(&mut grads, &params, 1.0)?;
         adam.step(&grads)?;
         run.push(&loss, batch * context)?;
@@ -211,7 +211,11 @@ impl Model {
             draw += 1;
             options.sampler.draw(logits, Key { seed: common.seed, draw })
         };
-        let tokens = no_grad(|| self.gpt.generate(&prompt, options.sample, pick))?;
+        let tokens = if common.captured {
+            Decoder::new(&self.gpt)?.generate(&prompt, options.sample, pick)?
+        } else {
+            no_grad(|| self.gpt.generate(&prompt, options.sample, pick))?
+        };
         let tokens: Vec<u32> =
             tokens.to_vec::<i32>()?.into_iter().map(|token| token as u32).collect();
         println!("{}", tokenizer.decode(&tokens)?);

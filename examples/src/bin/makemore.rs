@@ -5,10 +5,9 @@
 use examples::makemore::bigrams::Bigrams;
 use examples::makemore::{Arch, Examples, Model, sample};
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, locate};
+use examples::{Common, Parsed, Program, Run, Step, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_autograd::Grad;
 use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
 use teeny_nn::data::names::Names;
@@ -210,9 +209,9 @@ impl Task<'_> {
             .schedule(self.arch.schedule(options.lr, steps))
             .items("examples");
         let part = (steps / 10).max(1);
+        let mut replayed = Step::new(common, self.store, |x| self.loss(x));
         while let Some(step) = run.next_step() {
-            let loss = self.loss()?; // ()
-            let grads = loss.backward()?;
+            let (loss, grads) = replayed.run(self.draw()?)?; // ()
             optimizer.set_lr(run.lr());
             optimizer.step(&grads)?;
             run.push(&loss, self.batch)?;
@@ -231,12 +230,20 @@ impl Task<'_> {
         run.finish("Names", "cross-entropy of a batch")
     }
 
-    /// The loss of a batch; for the bigram network the loss of all pairs.
-    fn loss(&self) -> Result<Tensor> {
+    /// A batch; none for the bigram network.
+    fn draw(&self) -> Result<Vec<Tensor>> {
         if self.arch == Arch::Bigram {
-            return self.pairs.loss_of(&self.store.get("logits.weight")?.value());
+            return Ok(Vec::new());
         }
         let (x, y) = self.examples.draw(self.batch)?;
-        self.model.loss(&x, &y, Reduction::Mean)
+        Ok(vec![x, y])
+    }
+
+    /// The loss of a batch; for the bigram network the loss of all pairs.
+    fn loss(&self, batch: &[Tensor]) -> Result<Tensor> {
+        match batch {
+            [x, y] => self.model.loss(x, y, Reduction::Mean),
+            _ => self.pairs.loss_of(&self.store.get("logits.weight")?.value()),
+        }
     }
 }

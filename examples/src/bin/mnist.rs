@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use examples::digits::{Accuracy, Options};
-use examples::{Common, Program, Run, locate};
+use examples::{Common, Program, Run, Step, locate};
 use std::process::ExitCode;
 use teeny_nn::prelude::*;
 
@@ -47,14 +47,16 @@ fn train(options: &Options, common: &Common) -> Result<()> {
     let loader = DataLoader::new(data.train.on(&device), batch)?.shuffle(common.seed);
     let steps = options.steps(&loader);
     let mut run = Run::start(common, &store, &mut optimizer, steps)?.items("images");
+    let mut step = Step::new(common, &store, |x| cross_entropy(&model.forward(&x[0])?, &x[1]));
     let evaluate = || Accuracy::of(&model, &data.test, &device);
     let mut accuracy = None;
     while let Some(batches) = run.next_epoch(&loader) {
         for batch in batches {
             let (x, targets) = batch?; // (B, 784), (B)
-            let loss = cross_entropy(&model.forward(&x)?, &targets)?; // ()
-            optimizer.step(&loss.backward()?)?;
-            run.push(&loss, targets.numel())?;
+            let images = targets.numel();
+            let (loss, gradients) = step.run(vec![x, targets])?; // ()
+            optimizer.step(&gradients)?;
+            run.push(&loss, images)?;
         }
         let tested = accuracy.insert(run.evaluate(evaluate)?);
         run.report_epoch(&optimizer, tested.percent())?;

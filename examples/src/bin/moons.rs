@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
-use examples::{Common, Parsed, Program};
+use examples::{Common, Parsed, Program, Step};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use teeny_autograd::{Grad, no_grad};
+use teeny_autograd::no_grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor, manual_seed};
 use teeny_nn::data::generated;
 use teeny_nn::loss::{Reduction, hinge};
@@ -58,7 +58,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
     let mut all = Vec::new();
     for seed in common.seed..common.seed + options.runs as u64 {
-        let trained = train(options, seed, &device)?;
+        let trained = train(options, seed, common, &device)?;
         let Trained { accuracy, loss, time, .. } = &trained;
         println!(
             "seed {seed}: accuracy {accuracy:.1} %, loss {loss:.6}, {} steps in {:.1} ms",
@@ -92,7 +92,7 @@ struct Trained {
     time: Duration,
 }
 
-fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
+fn train(options: &Options, seed: u64, common: &Common, device: &DeviceRef) -> Result<Trained> {
     manual_seed(seed);
     let moons = generated::moons(options.points, 0.1, DATA_SEED);
     let x = moons.x(DType::F32, device)?; // (N, 2)
@@ -120,15 +120,18 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     let mut sgd =
         Sgd::new(store.trainable(), 0.15).momentum(0.9).nesterov(true).weight_decay(2.0 * ALPHA);
     let mut losses = Losses::new().every(options.steps);
+    let loss = |x: &[Tensor]| hinge(&model.forward(&x[0])?, &x[1], Reduction::Mean);
+    let mut replayed = Step::new(common, &store, loss);
     let start = Instant::now();
     for step in 0..options.steps {
-        let loss = hinge(&model.forward(&x)?, &y, Reduction::Mean)?; // ()
+        let (loss, gradients) = replayed.run(vec![x.clone(), y.clone()])?; // ()
         sgd.set_lr(0.15 - 0.05 * step as f64 / options.steps as f64);
-        sgd.step(&loss.backward()?)?;
+        sgd.step(&gradients)?;
         losses.push(&loss)?;
     }
     losses.read()?;
     let time = start.elapsed();
+    drop(replayed); // it borrows the model
     no_grad(|| {
         let scores = model.forward(&x)?; // (N, 1)
         let penalty = store

@@ -15,7 +15,7 @@ const PROGRAM: Program = Program {
     about: "Fits lines, polynomials and random features, in closed form and by gradient descent.",
     options: "  --draws N        random problems that the double descent is averaged over [20]
 ",
-    without: &["data", "load", "save", "resume", "log", "graph"],
+    without: &["data", "load", "save", "resume", "log", "graph", "captured"],
 };
 
 /// Sizes of three houses in square feet, and their prices in dollars.

@@ -6,11 +6,11 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program};
+use examples::{Common, Parsed, Program, Step};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_autograd::{Grad, no_grad};
-use teeny_core::{DType, DeviceRef, Result};
+use teeny_autograd::no_grad;
+use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::generated::Samples;
 use teeny_nn::data::sentiment::{BagOfWords, Review, negated, separable};
 use teeny_nn::loss::{Reduction, bce_with_logits};
@@ -72,7 +72,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             training.features
         );
         for (name, hidden) in [("linear", None), ("hidden", Some(options.hidden))] {
-            let (accuracy, losses) = train(options, hidden, &training, &test, &device)?;
+            let (accuracy, losses) = train(options, hidden, &training, &test, common, &device)?;
             println!("  {set} {name}: test accuracy {accuracy:.1} %");
             curves.push((format!("{set}, {name}"), losses.curve()));
         }
@@ -98,6 +98,7 @@ fn train(
     hidden: Option<usize>,
     training: &Samples,
     test: &Samples,
+    common: &Common,
     device: &DeviceRef,
 ) -> Result<(f64, Losses)> {
     let store = Store::new(device);
@@ -113,9 +114,11 @@ fn train(
     let (x, y) = (training.x(DType::F32, device)?, training.y(DType::F32, device)?.unsqueeze(1)?);
     let mut adam = Adam::new(store.trainable(), options.lr);
     let mut losses = Losses::new();
+    let loss = |x: &[Tensor]| bce_with_logits(&model.forward(&x[0])?, &x[1], Reduction::Mean);
+    let mut step = Step::new(common, &store, loss);
     for _ in 0..options.steps {
-        let loss = bce_with_logits(&model.forward(&x)?, &y, Reduction::Mean)?; // ()
-        adam.step(&loss.backward()?)?;
+        let (loss, gradients) = step.run(vec![x.clone(), y.clone()])?; // ()
+        adam.step(&gradients)?;
         losses.push(&loss)?;
     }
     losses.read()?;

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program};
+use examples::{Common, Parsed, Program, Step};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_autograd::{Grad, no_grad};
+use teeny_autograd::no_grad;
 use teeny_core::{DeviceRef, Result, Tensor, manual_seed};
 use teeny_nn::loss::{Reduction, bce_with_logits};
 use teeny_nn::optim::{Adam, Optimizer};
@@ -48,7 +48,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
     let mut solved = 0;
     for seed in common.seed..common.seed + options.runs as u64 {
-        let (answers, losses) = train(options, seed, &device)?;
+        let (answers, losses) = train(options, seed, common, &device)?;
         let right = answers.iter().zip(TARGETS).filter(|(p, t)| (**p > 0.5) == (*t > 0.5)).count();
         println!(
             "seed {seed}: {right}/4 right, loss {:.4} → {:.4}",
@@ -72,7 +72,12 @@ const INPUTS: [[f32; 2]; 4] = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]];
 const TARGETS: [f32; 4] = [0.0, 1.0, 1.0, 0.0];
 
 /// Trains, and returns the probability of 1 for each of the four inputs, and the losses.
-fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<(Vec<f32>, Losses)> {
+fn train(
+    options: &Options,
+    seed: u64,
+    common: &Common,
+    device: &DeviceRef,
+) -> Result<(Vec<f32>, Losses)> {
     manual_seed(seed);
     let x = Tensor::new(INPUTS, device)?; // (4, 2)
     let y = Tensor::new(TARGETS, device)?.unsqueeze(1)?; // (4, 1)
@@ -83,9 +88,11 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<(Vec<f32>, 
         .then(Linear::new(&store.at("fc2"), options.hidden, 1)?); // (4, 1)
     let mut adam = Adam::new(store.trainable(), options.lr);
     let mut losses = Losses::new();
+    let loss = |x: &[Tensor]| bce_with_logits(&model.forward(&x[0])?, &x[1], Reduction::Mean);
+    let mut step = Step::new(common, &store, loss);
     for _ in 0..options.steps {
-        let loss = bce_with_logits(&model.forward(&x)?, &y, Reduction::Mean)?; // ()
-        adam.step(&loss.backward()?)?;
+        let (loss, gradients) = step.run(vec![x.clone(), y.clone()])?; // ()
+        adam.step(&gradients)?;
         losses.push(&loss)?;
     }
     losses.read()?;

@@ -1,0 +1,107 @@
+//! `--captured`: training steps that are recorded and replayed.
+
+use crate::Common;
+use teeny_autograd::{Grad, Gradients};
+use teeny_core::{DType, Result, Shape, Tensor};
+use teeny_nn::{Captured, Store};
+
+/// Loss and gradients of a batch. They are computed, or with `--captured` replayed from the third
+/// batch of the same shapes on.
+///
+/// The optimizer runs outside. With a loader whose last batch is short there are two shapes, each
+/// with a recording of its own.
+///
+/// # Example
+/// ```
+/// use examples::{Common, Step};
+/// use teeny_nn::prelude::*;
+/// # fn main() -> Result<()> {
+/// # let common = Common::default();
+/// let store = Store::new(&common.device()?);
+/// let model = Linear::new(&store.root(), 2, 1)?;
+/// let mut sgd = Sgd::new(store.trainable(), 0.1);
+/// let mut step = Step::new(&common, &store, |x| model.forward(&x[0])?.square()?.mean_all());
+/// for _ in 0..5 {
+///     let x = Tensor::randn((8, 2), DType::F32, store.device())?; // (8, 2)
+///     let (loss, gradients) = step.run(vec![x])?; // ()
+///     sgd.step(&gradients)?;
+///     println!("{loss}");
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Step<'m, F> {
+    store: &'m Store,
+    loss: F,
+    is_captured: bool,
+    /// The recordings by the shapes of their inputs.
+    recordings: Vec<(Vec<(Shape, DType)>, Captured<'m>)>,
+}
+
+impl<'m, F: Fn(&[Tensor]) -> Result<Tensor> + Clone + 'm> Step<'m, F> {
+    /// Steps whose loss is `loss` of the inputs and of the parameters in `store`.
+    pub fn new(common: &Common, store: &'m Store, loss: F) -> Step<'m, F> {
+        Step { store, loss, is_captured: common.captured, recordings: Vec::new() }
+    }
+
+    /// The loss () of these inputs, and the gradients of the parameters.
+    ///
+    /// # Errors
+    /// Those of the loss and of its derivative; with `--captured` those of [`Captured::run`].
+    #[track_caller]
+    pub fn run(&mut self, inputs: Vec<Tensor>) -> Result<(Tensor, Gradients)> {
+        if !self.is_captured {
+            let loss = (self.loss)(&inputs)?;
+            let gradients = loss.backward()?;
+            return Ok((loss, gradients));
+        }
+        let shapes: Vec<_> = inputs.iter().map(|x| (*x.shape(), x.dtype())).collect();
+        let known = self.recordings.iter().position(|(known, _)| *known == shapes);
+        let i = match known {
+            Some(i) => i,
+            None => {
+                self.recordings.push((shapes, Captured::new(self.store, self.loss.clone())?));
+                self.recordings.len() - 1
+            }
+        };
+        self.recordings[i].1.run(inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Common;
+    use lexopt::{Arg, Parser};
+    use std::cell::Cell;
+
+    #[test]
+    fn captured_steps_run_the_loss_for_each_shape_until_it_is_replayed() {
+        for (captured, calls) in [(true, 4), (false, 12)] {
+            let mut common = Common::default();
+            let captured = captured.then_some("--captured");
+            let mut parser = Parser::from_args(captured.into_iter().chain(["--device=cpu"]));
+            while let Some(Arg::Long(name)) = parser.next().unwrap() {
+                let name = name.to_string();
+                assert!(common.take(&name, &mut parser).unwrap());
+            }
+            let store = Store::new(common.device().unwrap());
+            let start = teeny_nn::Init::Uniform { low: 1.0, high: 2.0 };
+            let w = store.root().param("w", (2,), start).unwrap();
+            let count = Cell::new(0);
+            let mut step = Step::new(&common, &store, |x| {
+                count.set(count.get() + 1);
+                x[0].mul(w.value())?.sum_all()
+            });
+            for i in 0..12 {
+                let n = if i % 3 == 2 { 1 } else { 4 };
+                let x = Tensor::full((n, 2), i as f32, DType::F32, store.device()).unwrap();
+                let (loss, gradients) = step.run(vec![x]).unwrap();
+                let want = (n * i) as f32;
+                assert_eq!(gradients.get(&w.value()).unwrap().to_vec::<f32>().unwrap(), [want; 2]);
+                let sum: f32 = w.value().to_vec::<f32>().unwrap().iter().sum();
+                assert!((loss.item::<f32>().unwrap() - want * sum).abs() < 1e-3 * want.max(1.0));
+            }
+            assert_eq!(count.get(), calls, "{captured:?}");
+        }
+    }
+}
