@@ -22,6 +22,8 @@ pub enum Work {
     Bytes(f64),
     /// Operations.
     Ops(f64),
+    /// Elements, of which one takes nanoseconds.
+    Elements(f64),
     /// One training step.
     Step,
     /// Tokens.
@@ -34,6 +36,7 @@ impl Work {
             Work::Flops(n) => ("GFLOP/s", n / seconds / 1e9),
             Work::Bytes(n) => ("GB/s", n / seconds / 1e9),
             Work::Ops(n) => ("Mop/s", n / seconds / 1e6),
+            Work::Elements(n) => ("ns/element", seconds * 1e9 / n),
             Work::Step => ("steps/s", 1.0 / seconds),
             Work::Tokens(n) => ("tokens/s", n / seconds),
         }

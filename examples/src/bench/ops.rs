@@ -2,8 +2,11 @@
 //! and the overhead of a call.
 
 use super::{Bench, Work};
+use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::{Attention, Capture, DType, DeviceRef, Error, Result, Shape, Tensor, Window, map};
+use teeny_core::{
+    Attention, Capture, DType, DeviceRef, Error, Kernel, Result, Shape, Tensor, Window, map,
+};
 
 /// Elements of the long tensors: 2^24.
 const LONG: usize = 1 << 24;
@@ -82,6 +85,37 @@ pub fn chains(b: &Bench) -> Result<()> {
                 Some(capture) => capture.run(operands.clone()),
                 None => Ok(vec![chain(&operands)?]),
             })
+        })?;
+    }
+    Ok(())
+}
+
+/// `fused/..`: a kernel of ten operations on three inputs, and one of an Adam update: 14 nodes, four
+/// inputs, three results.
+///
+/// # Errors
+/// If the device fails.
+pub fn fused(b: &Bench) -> Result<()> {
+    let ten = Arc::new(Kernel::build([DType::F32; 3], [], |[x, a, c], []| {
+        let y = ((x * a + c).abs() * 0.5 - a).maximum(c);
+        [(-(y * x + 1.0)).minimum(a)]
+    })?);
+    let adam = Arc::new(Kernel::build([DType::F32; 4], [], |[w, g, m, v], []| {
+        let m = m * 0.9 + g * 0.1;
+        let v = v * 0.999 + g * g * 0.001;
+        [w * 0.9999 - m * 0.001 / (v.sqrt() * 1.1 + 1e-8), m, v]
+    })?);
+    let rows = [
+        ("fused/1K", &ten, 1 << 10),
+        ("fused/16K", &ten, 1 << 14),
+        ("fused/1M", &ten, 1 << 20),
+        ("fused/adam16K", &adam, 1 << 14),
+    ];
+    for (name, kernel, n) in rows {
+        b.time(name, Work::Elements(n as f64), |device| {
+            let inputs = kernel.inputs().iter().map(|_| normal(&[n], device)?.abs());
+            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            Ok(move || kernel.run(&inputs.iter().collect::<Vec<_>>(), &[]))
         })?;
     }
     Ok(())

@@ -127,6 +127,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     };
     ops::products(&bench)?;
     ops::elementwise(&bench)?;
+    ops::fused(&bench)?;
     ops::chains(&bench)?;
     overhead::recording(&bench)?;
     ops::rows(&bench)?;
