@@ -197,9 +197,12 @@ pub(super) fn results(
             "the device {name} returned {len} outputs of a kernel of {wanted}"
         )));
     }
-    let tensor =
-        |(i, storage)| Tensor::from_result(storage, shape, kernel.output_dtype(i), device.clone());
-    outputs.into_iter().enumerate().map(tensor).collect()
+    // One move of each tensor: `collect` into a result takes four.
+    let mut tensors = Vec::with_capacity(outputs.len());
+    for (i, storage) in outputs.into_iter().enumerate() {
+        tensors.push(Tensor::from_result(storage, shape, kernel.output_dtype(i), device.clone())?);
+    }
+    Ok(tensors)
 }
 
 /// The error of a device that returned no storage.
