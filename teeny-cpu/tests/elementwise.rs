@@ -565,3 +565,80 @@ fn powers_with_frequent_exponents_have_the_values_of_pow() {
         }
     }
 }
+
+/// A program of operations that take no longer than moving their operands, drawn at random: of two
+/// inputs, an input that is one number, and two parameters.
+fn cheap_program(draw: &mut Draw) -> Arc<Kernel> {
+    let builder = Builder::new();
+    let mut values: Vec<_> = (0..3).map(|_| builder.input(DType::F32)).collect();
+    values.extend((0..2).map(|_| builder.param(DType::F32)));
+    let leaves = values.len();
+    for _ in 0..1 + draw.below(20) {
+        // The last values are read more often than others, so that they are read at once.
+        let mut operand = || match draw.below(3) {
+            0 => values[draw.below(values.len())],
+            1 => values[values.len() - 1 - draw.below(3)],
+            _ => values[values.len() - 1],
+        };
+        let (a, b, c) = (operand(), operand(), operand());
+        values.push(match draw.below(14) {
+            0 => a + b,
+            1 => a - b,
+            2 => b - a,
+            3 => a * b,
+            4 => a / b,
+            5 => a.maximum(b),
+            6 => a.minimum(b),
+            7 => -a,
+            8 => a.abs(),
+            9 => a.abs().sqrt(),
+            10 => a.floor() * 0.25,
+            11 => a.lt(b).where_cond(c, a),
+            12 => a.eq(c).where_cond(b + 1.0, 2.0),
+            _ => a.square() - 0.5,
+        });
+    }
+    let count = 1 + draw.below(3);
+    let outputs: Vec<_> = (0..count).map(|i| values[(values.len() - 1 - i).max(leaves)]).collect();
+    Arc::new(builder.finish(&outputs).unwrap())
+}
+
+#[test]
+fn kernels_of_contiguous_operands_have_the_bits_of_strided_ones() {
+    let bits = |outputs: Vec<Tensor>| -> Vec<Vec<u32>> {
+        let bits = |y: Tensor| {
+            let y = y.to_vec::<f32>().unwrap().into_iter();
+            y.map(|y| if y.is_nan() { 1 } else { y.to_bits() }).collect()
+        };
+        outputs.into_iter().map(bits).collect()
+    };
+    let reference = Reference::new();
+    let mut draw = Draw(7);
+    for case in 0..120 {
+        let kernel = cheap_program(&mut draw);
+        let sizes = [1, 3, 16, 31, 100, 127, 128, 129, 255, 256, 700, 4096];
+        let n = if case % 10 == 0 { 150_000 } else { draw.one_of(&sizes) };
+        let numbers: Vec<f32> = (0..2 * n).map(|_| draw.below(4001) as f32 / 500.0 - 4.0).collect();
+        let number = [draw.below(9) as f32 - 4.0];
+        for round in 0..2 {
+            let params = [Scalar::from(draw.below(9) as f64 / 4.0 - 1.0), Scalar::from(round)];
+            let run = |device: &DeviceRef, is_strided: bool| {
+                let two = Tensor::from_slice(&numbers, (n, 2), device).unwrap();
+                let inputs = [0, 1].map(|i| {
+                    let column = two.slice(1, i..i + 1).unwrap().squeeze(1).unwrap();
+                    if is_strided { column } else { column.copy().unwrap() }
+                });
+                let one = Tensor::from_slice(&number, 1, device).unwrap().expand([n]).unwrap();
+                bits(kernel.run(&[&inputs[0], &inputs[1], &one], &params).unwrap())
+            };
+            let want = run(&(reference.clone() as DeviceRef), false);
+            for device in devices() {
+                let device: DeviceRef = device;
+                for is_strided in [false, true] {
+                    let same = run(&device, is_strided) == want;
+                    assert!(same, "strided {is_strided} {n} {params:?} {device:?}\n{kernel:?}");
+                }
+            }
+        }
+    }
+}

@@ -26,7 +26,7 @@ pub(super) const MAX_BUFFERS: usize = 5;
 /// Bytes of the widest vector, and from a vector to the next in buffers and among numbers.
 pub(super) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
-const BUFFER: usize = VECTORS * VECTOR;
+pub(super) const BUFFER: usize = VECTORS * VECTOR;
 
 /// The operation of an instruction, on the accumulator and an operand in memory. `Back` operations
 /// have the operand on their left side.
@@ -91,7 +91,7 @@ pub(super) fn is_cheap(body: Loop) -> bool {
 
 /// The code of `body` with its first operand in the accumulator, and with its last one; a choice
 /// always has the last one there.
-fn code_of(body: Loop) -> Option<(Code, Code)> {
+pub(super) fn code_of(body: Loop) -> Option<(Code, Code)> {
     let one = |code| Some((code, code));
     match body {
         Loop::Add => one(Code::Add),
@@ -138,13 +138,31 @@ pub(super) struct Instruction {
     pub is_column: bool,
 }
 
+impl Instruction {
+    /// An instruction whose operand is one number, in every lane at `first`, or that has none.
+    pub(super) fn of_number(code: Code, first: *mut u8) -> Instruction {
+        Instruction { code, first, row: 0, step: 0, moves: 0, down: 0, is_column: false }
+    }
+
+    /// An instruction over the elements of `size` bytes of one row.
+    pub(super) fn of_row(code: Code, first: *mut u8, size: usize) -> Instruction {
+        Instruction { step: size, moves: usize::MAX, ..Instruction::of_number(code, first) }
+    }
+
+    /// An instruction over a block of vectors.
+    pub(super) fn of_block(code: Code, first: *mut u8) -> Instruction {
+        let own = Instruction::of_number(code, first);
+        Instruction { moves: usize::MAX, down: VECTOR as isize, ..own }
+    }
+}
+
 /// One number in every lane. Written and read by vectors only.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(super) struct Number([u64; VECTOR / 8]);
 
 impl Number {
-    fn of(bytes: [u8; 8], size: usize) -> Number {
+    pub(super) fn of(bytes: [u8; 8], size: usize) -> Number {
         let [a, b, c, d, ..] = bytes;
         let bytes = if size == 8 { bytes } else { [a, b, c, d, a, b, c, d] };
         Number([u64::from_ne_bytes(bytes); VECTOR / 8])
@@ -250,8 +268,8 @@ impl<'a> Machine<'a> {
     }
 
     /// The columns, which must be spread before the instructions run.
-    pub(super) fn columns(&self) -> impl Iterator<Item = &Column> + Clone {
-        self.columns.iter().flatten()
+    pub(super) fn columns(&self) -> &[Option<Column>] {
+        &self.columns
     }
 
     /// Buffer `k`.
@@ -282,24 +300,16 @@ impl<'a> Machine<'a> {
             return false;
         }
         let size = self.size;
-        let mut added = Instruction {
-            code,
-            first: std::ptr::null_mut(),
-            row: 0,
-            step: 0,
-            moves: 0,
-            down: 0,
-            is_column: false,
-        };
+        let mut added = Instruction::of_number(code, std::ptr::null_mut());
         match place {
             None => {}
             Some(Place::Rows(first, pitch, format)) => {
                 let step = if format == Format::Own { size } else { 2 };
                 let row = pitch * step as isize;
-                added = Instruction { first, row, step, moves: usize::MAX, down: row, ..added };
+                added = Instruction { row, down: row, ..Instruction::of_row(code, first, step) };
             }
             Some(Place::Block(first)) => {
-                added = Instruction { first, moves: usize::MAX, down: VECTOR as isize, ..added };
+                added = Instruction::of_block(code, first);
             }
             Some(Place::Splat(bytes)) => {
                 let Some(to) = self.numbers(1) else { return false };

@@ -4,6 +4,7 @@
 //! kernel is planned (`plan`) and runs tile by tile (`program`, `interpreter`).
 //!
 //! ```text
+//!   kernel of cheap f32 operations, contiguous ─► prepared ─► registers
 //!   kernel of one operation that is not of float vectors ─► rows ─► loops
 //!   kernel ─► plan: locations and groups ─► program: kernel and views ─► interpreter ─► loops
 //!               └─ patterns: gelu, silu ..     └─ periodic: broadcasts     ├─ blocks: float nodes
@@ -21,6 +22,7 @@ pub(crate) mod loops;
 mod patterns;
 mod periodic;
 pub(crate) mod plan;
+mod prepared;
 pub(crate) mod program;
 mod registers;
 mod rows;
@@ -38,6 +40,7 @@ use loops::FloatLoop;
 use plan::Plan;
 use program::Program;
 use rows::RowLoop;
+use std::sync::Arc;
 use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
@@ -57,7 +60,11 @@ pub(crate) fn range_len(n: usize, cost: Cost) -> usize {
     if !cost.is_shared(n) {
         return n.max(1);
     }
-    n.div_ceil(4 * threads::threads()).max(cost.range(n)).next_multiple_of(program::TILE / 4)
+    let threads = threads::threads();
+    if threads == 1 {
+        return n;
+    }
+    n.div_ceil(4 * threads).max(cost.range(n)).next_multiple_of(program::TILE / 4)
 }
 
 /// The cost of an element of this kernel, as its nodes and the memory of its operands take it.
@@ -147,7 +154,7 @@ pub(crate) fn in_place(
 /// as converting it takes a twentieth of a small operation.
 pub(crate) fn elementwise(
     cpu: &Cpu,
-    kernel: &Kernel,
+    kernel: &Arc<Kernel>,
     inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,
@@ -159,8 +166,11 @@ pub(crate) fn elementwise(
         // SAFETY: the inputs have the shape of the result, which is new.
         unsafe { run_direct(cpu.level, kernel, params, n, |i| contiguous_f32(inputs[i]), out)? };
         if let Some(result) = result {
-            return Ok(Some(Outputs::one(std::sync::Arc::new(result))));
+            return Ok(Some(Outputs::one(Arc::new(result))));
         }
+    }
+    if let Some(outputs) = prepared::run(cpu, kernel, inputs, params, n)? {
+        return Ok(Some(outputs));
     }
     run_planned(cpu, kernel, inputs, params, shape).map(Some)
 }
@@ -180,7 +190,7 @@ fn run_planned(
     for (i, pointer) in pointers.iter_mut().enumerate().take(kernel.outputs().len()) {
         let storage = cpu.alloc(n, kernel.output_dtype(i))?;
         *pointer = Shared(storage.ptr());
-        outputs.push(std::sync::Arc::new(storage));
+        outputs.push(Arc::new(storage));
     }
     if n == 0 {
         return Ok(outputs);

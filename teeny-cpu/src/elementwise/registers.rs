@@ -43,17 +43,28 @@ pub(super) unsafe fn run(
     }
     let mut memory = Memory::new();
     let Some(machine) = Machine::new(steps, &mut memory) else { return false };
-    let machine = &machine;
+    let (code, columns) = (machine.code(), machine.columns());
     if machine.size == 8 {
-        level.run(Rows::<f64> { machine, prefetched, rows, n, of: PhantomData })
+        level.run(Rows::<f64> { code, columns, prefetched, rows, n, of: PhantomData })
     } else {
-        level.run(Rows::<f32> { machine, prefetched, rows, n, of: PhantomData })
+        level.run(Rows::<f32> { code, columns, prefetched, rows, n, of: PhantomData })
     }
+}
+
+/// Runs instructions on f32 over one row of `n` elements. Not on the baseline.
+///
+/// # Safety
+/// The memory of all instructions has these elements; results overlap no operand of another place.
+pub(super) unsafe fn run_row(level: Level, code: &[Instruction], n: usize) {
+    let rows = Rows::<f32> { code, columns: &[], prefetched: &[], rows: 1, n, of: PhantomData };
+    let done = level.run(rows);
+    assert!(done, "instructions on the baseline");
 }
 
 /// [`run`] compiled for a level.
 struct Rows<'a, T> {
-    machine: &'a Machine<'a>,
+    code: &'a [Instruction],
+    columns: &'a [Option<Column>],
     prefetched: &'a [Stream],
     rows: usize,
     n: usize,
@@ -67,8 +78,8 @@ impl<T: Real> Work for Rows<'_, T> {
         if !V::NATIVE {
             return false;
         }
-        let Rows { machine, prefetched, rows, n, .. } = self;
-        let (code, lanes) = (machine.code(), T::Vector::<V>::LANES);
+        let Rows { code, columns, prefetched, rows, n, .. } = self;
+        let lanes = T::Vector::<V>::LANES;
         let streams = code.iter().any(|this| this.code == Code::Stream);
         // Parts of vectors cost as much as whole ones. Results of long rows may bypass the caches.
         let most = if streams { VECTORS } else { 2 * VECTORS } * lanes;
@@ -78,7 +89,7 @@ impl<T: Real> Work for Rows<'_, T> {
                 // SAFETY: `run` was promised a number in each row for each column, and `n` elements
                 // in each row; a block has memory for eight vectors.
                 unsafe {
-                    for column in machine.columns() {
+                    for column in columns.iter().flatten() {
                         (0..VECTORS).for_each(|j| spread::<T, V>(column, row + j, j));
                     }
                     for stream in prefetched {
@@ -100,7 +111,7 @@ impl<T: Real> Work for Rows<'_, T> {
         for row in row..rows {
             // SAFETY: as above.
             unsafe {
-                machine.columns().for_each(|column| spread::<T, V>(column, row, 0));
+                columns.iter().flatten().for_each(|column| spread::<T, V>(column, row, 0));
                 let (mut at, row) = (0, row as isize);
                 while at + VECTORS * lanes <= n {
                     execute::<T, V, VECTORS, false>(code, row, at, lanes);
