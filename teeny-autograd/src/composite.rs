@@ -4,6 +4,7 @@
 //! ```text
 //! sinh' = cosh    cosh' = sinh    asin' = 1 / sqrt(1 - x²)    acos' = -asin'
 //! hardswish' = 0, x / 3 + 1 / 2, 1    max(log x, -100)' = 1 / max(x, 1e-12)    gelu' = Φ + x φ
+//! silu' = s (1 + x (1 - s))
 //! ```
 //!
 //! A function is recognised by its nodes: those that [`Expr`]'s method makes of one input. A
@@ -24,8 +25,10 @@ enum Composite {
     Asin,
     Acos,
     Hardswish,
-    /// Here to be one loop of an engine.
+    /// These three are here to be one loop of an engine.
     Gelu,
+    GeluTanh,
+    Silu,
     /// The logarithm in binary cross-entropy, whose derivative is not 0 below its least value: a
     /// saturated wrong output still gets a gradient, as in PyTorch.
     BoundedLog,
@@ -33,9 +36,9 @@ enum Composite {
 }
 
 impl Composite {
-    const ALL: [Composite; 8] = {
+    const ALL: [Composite; 10] = {
         use Composite::*;
-        [Sinh, Cosh, Asin, Acos, Hardswish, Gelu, BoundedLog, BoundedLog1p]
+        [Sinh, Cosh, Asin, Acos, Hardswish, Gelu, GeluTanh, Silu, BoundedLog, BoundedLog1p]
     };
 
     fn of(self, x: Expr<'_>) -> Expr<'_> {
@@ -46,6 +49,8 @@ impl Composite {
             Composite::Acos => x.acos(),
             Composite::Hardswish => x.hardswish(),
             Composite::Gelu => x.gelu(),
+            Composite::GeluTanh => x.gelu_tanh(),
+            Composite::Silu => x.silu(),
             Composite::BoundedLog => x.log().maximum(-100.0),
             Composite::BoundedLog1p => x.log1p().maximum(-100.0),
         }
@@ -64,6 +69,8 @@ impl Composite {
                 x.lt(3.0).where_cond(x.gt(-3.0).where_cond(x / 3.0 + 0.5, 0.0), 1.0)
             }
             Composite::Gelu => x.gelu_derivative(),
+            Composite::GeluTanh => x.gelu_tanh_derivative(),
+            Composite::Silu => x.silu_derivative(),
             Composite::BoundedLog => x.maximum(1e-12).recip(),
             Composite::BoundedLog1p => (x + 1.0).maximum(1e-12).recip(),
         }
@@ -159,7 +166,10 @@ mod tests {
     fn a_composite_is_recognised_wherever_it_stands() {
         for c in Composite::ALL {
             assert_eq!(recognised(|_, x| vec![c.of(x)]), 1);
-            assert_eq!(recognised(|_, x| vec![c.of(-x)]), 1);
+            assert_eq!(recognised(|_, x| vec![c.of(x.floor())]), 1);
+            // The two negations of a silu cancel. `Quotient` differentiates what is left.
+            let count = usize::from(!matches!(c, Composite::Silu));
+            assert_eq!(recognised(|_, x| vec![c.of(-x)]), count);
             assert_eq!(recognised(|_, x| vec![c.of(x.exp() + 1.0) * 2.0 - x]), 1);
             // with some of its steps already there
             assert_eq!(

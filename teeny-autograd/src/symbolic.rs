@@ -281,14 +281,14 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 true => masked,
                 false => self.whole(masked).into(),
             };
-            if self.logistic(id, g, &mut adjoint) {
-                continue;
-            }
             if let Some(application) = application {
                 if self.reach[application.x] != 0 {
                     let g = g * application.derivative(self.values[application.x]);
                     self.add(&mut adjoint[application.x], g.into());
                 }
+                continue;
+            }
+            if self.logistic(id, g, &mut adjoint) {
                 continue;
             }
             let at = |i: usize| {
@@ -398,7 +398,7 @@ pub(crate) fn kind(op: OpCode) -> Operand {
     if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }
 }
 
-/// `1 / (exp(z) + 1)` or `a / (exp(z) + 1)` (sigmoid, silu), differentiated as one step:
+/// `1 / (exp(z) + 1)` (sigmoid) or `a / (exp(z) + 1)`, differentiated as one step:
 /// `-s (1 - s)` with `s = 1 / (exp(z) + 1)` is right where `exp(z)` overflows, the chain of single
 /// rules gives `0 * inf` there.
 pub(crate) struct Quotient {

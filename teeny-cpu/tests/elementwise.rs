@@ -432,6 +432,19 @@ fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
             ),
             ("sigmoid", x.sigmoid().unwrap(), sigmoid(&x).recip().unwrap()),
             ("silu", x.silu().unwrap(), x.div(sigmoid(&x)).unwrap()),
+            ("silu'", teeny_core::map([&x], |[x]| x.silu_derivative()).unwrap(), {
+                let s = sigmoid(&x).recip().unwrap();
+                let inner = s.neg().unwrap().add(1.0).unwrap().mul(&x).unwrap().add(1.0);
+                s.mul(inner.unwrap()).unwrap()
+            }),
+            ("gelu_tanh'", teeny_core::map([&x], |[x]| x.gelu_tanh_derivative()).unwrap(), {
+                let t = inner(&x).tanh().unwrap();
+                let flat = t.mul(&t).unwrap().neg().unwrap().add(1.0).unwrap();
+                let square = x.mul(&x).unwrap();
+                let slope = square.mul(3.0 * 0.044715 * root).unwrap().add(root).unwrap();
+                let share = half(&t.add(1.0).unwrap());
+                share.add(half(&x).mul(flat).unwrap().mul(slope).unwrap()).unwrap()
+            }),
             (
                 "inside",
                 teeny_core::map([&x], |[x]| ((x + 0.5).gelu_tanh() * 1.5).sigmoid()).unwrap(),

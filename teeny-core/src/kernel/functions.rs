@@ -249,10 +249,27 @@ impl<'b> Expr<'b> {
         x * 0.5 * (inner.tanh() + 1.0)
     }
 
+    /// The derivative of [`Expr::gelu_tanh`], `(1 + t)/2 + x/2 (1 - t²) u'` with `t = tanh(u)` and
+    /// `u = sqrt(2/pi) (x + 0.044715 x^3)`.
+    pub fn gelu_tanh_derivative(self) -> Expr<'b> {
+        let x = self.to_float();
+        let scale = consts::FRAC_2_SQRT_PI * consts::FRAC_1_SQRT_2;
+        let t = ((x + x * x * x * 0.044715) * scale).tanh();
+        let slope = x * x * (3.0 * 0.044715 * scale) + scale;
+        (t + 1.0) * 0.5 + x * 0.5 * (1.0 - t * t) * slope
+    }
+
     /// `x sigmoid(x)`, also called swish.
     pub fn silu(self) -> Expr<'b> {
         let x = self.to_float();
         x / ((-x).exp() + 1.0)
+    }
+
+    /// The derivative of [`Expr::silu`], `s (x (1 - s) + 1)` with `s = sigmoid(x)`.
+    pub fn silu_derivative(self) -> Expr<'b> {
+        let x = self.to_float();
+        let s = x.sigmoid();
+        s * (x * (1.0 - s) + 1.0)
     }
 
     /// `log(1 + exp(x))`, as `max(x, 0) + log1p(exp(-|x|))`, which never overflows.

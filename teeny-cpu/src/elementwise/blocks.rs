@@ -372,8 +372,10 @@ impl Step {
             Loop::Gelu => one!(Gelu),
             Loop::GeluGrad => one!(GeluGrad),
             Loop::GeluTanh => one!(GeluTanh),
+            Loop::GeluTanhGrad => one!(GeluTanhGrad),
             Loop::Sigmoid => one!(Sigmoid),
             Loop::Silu => one!(Silu),
+            Loop::SiluGrad => one!(SiluGrad),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Peephole fusion: functions that are several nodes of a kernel and one loop here: gelu, its
-//! derivative and tanh form, sigmoid and silu.
+//! Peephole fusion: functions that are several nodes of a kernel and one loop here: gelu, its tanh
+//! form and silu with their derivatives, and sigmoid.
 //!
 //! ```text
 //!   neg ─► exp ─► add 1 ─► recip     four loops over a tile     becomes     sigmoid: one loop
@@ -25,7 +25,7 @@ struct Pattern {
 type Definition = fn(Expr<'_>) -> Expr<'_>;
 
 /// The most nodes of a pattern.
-const MAX_NODES: usize = 16;
+const MAX_NODES: usize = 24;
 
 fn patterns() -> &'static [Pattern] {
     static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
@@ -38,12 +38,14 @@ fn patterns() -> &'static [Pattern] {
             count_readers(&kernel, &mut readers);
             (kernel.nodes().len() <= MAX_NODES).then_some(Pattern { function, kernel, readers })
         };
-        let all: [(Loop, Definition); 5] = [
+        let all: [(Loop, Definition); 7] = [
             (Loop::Gelu, |x| x.gelu()),
             (Loop::GeluGrad, |x| x.gelu_derivative()),
             (Loop::GeluTanh, |x| x.gelu_tanh()),
             (Loop::Sigmoid, |x| x.sigmoid()),
             (Loop::Silu, |x| x.silu()),
+            (Loop::GeluTanhGrad, |x| x.gelu_tanh_derivative()),
+            (Loop::SiluGrad, |x| x.silu_derivative()),
         ];
         let of = |dtype| all.into_iter().map(move |pattern| (dtype, pattern));
         of(DType::F32).chain(of(DType::F64)).filter_map(compile).collect()
@@ -169,6 +171,8 @@ mod tests {
         assert_eq!(found(|x| vec![x.gelu()]), [Loop::Gelu]);
         assert_eq!(found(|x| vec![x * x.gelu_derivative()]), [Loop::GeluGrad]);
         assert_eq!(found(|x| vec![(x + 1.5).gelu_tanh() * 0.25]), [Loop::GeluTanh]);
+        assert_eq!(found(|x| vec![x * x.gelu_tanh_derivative()]), [Loop::GeluTanhGrad]);
+        assert_eq!(found(|x| vec![(x * 2.0).silu_derivative() * x]), [Loop::SiluGrad]);
         assert_eq!(found(|x| vec![(x + 1.0).sigmoid() * x.silu()]), [Loop::Silu, Loop::Sigmoid]);
         assert_eq!(found(|x| vec![x.sigmoid().gelu()]), [Loop::Gelu, Loop::Sigmoid]);
         // a part that is read by another node too

@@ -114,10 +114,25 @@ composed! {
         let inner = x.add(x.mul(x).mul(x).mul(V::splat(0.044715))).mul(V::splat((FRAC_2_SQRT_PI * FRAC_1_SQRT_2) as _));
         x.mul(V::splat(0.5)).mul(tanh(inner).add(V::splat(1.0)))
     };
+    /// `(t + 1) / 2 + x / 2 (1 - t²) (3 · 0.044715 x² + 1) √(2/π)` with the tanh above for `t`
+    GeluTanhGrad |x| {
+        const SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+        let square = x.mul(x);
+        let t = tanh(x.add(square.mul(x).mul(V::splat(0.044715))).mul(V::splat(SCALE as _)));
+        let slope = square.mul(V::splat((3.0 * 0.044715 * SCALE) as _)).add(V::splat(SCALE as _));
+        let flat = V::splat(1.0).sub(t.mul(t));
+        let share = t.add(V::splat(1.0)).mul(V::splat(0.5));
+        share.add(x.mul(V::splat(0.5)).mul(flat).mul(slope))
+    };
     /// `1 / (exp(-x) + 1)`
     Sigmoid |x| V::splat(1.0).div(exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
     /// `x / (exp(-x) + 1)`
     Silu |x| x.div(exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
+    /// `s (x (1 - s) + 1)` with the sigmoid for `s`
+    SiluGrad |x| {
+        let s = V::splat(1.0).div(exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
+        s.mul(x.mul(V::splat(1.0).sub(s)).add(V::splat(1.0)))
+    };
 }
 
 macro_rules! binary {

@@ -60,8 +60,10 @@ pub(crate) enum Loop {
     Gelu,
     GeluGrad,
     GeluTanh,
+    GeluTanhGrad,
     Sigmoid,
     Silu,
+    SiluGrad,
 }
 
 impl Loop {
@@ -164,8 +166,10 @@ impl Loop {
             | Loop::Gelu
             | Loop::GeluGrad
             | Loop::GeluTanh
+            | Loop::GeluTanhGrad
             | Loop::Sigmoid
-            | Loop::Silu => 1,
+            | Loop::Silu
+            | Loop::SiluGrad => 1,
         }
     }
 }
