@@ -2,8 +2,8 @@
 mod common;
 
 use common::{device, values, vec};
-use teeny_autograd::{Grad, checkpoint};
-use teeny_core::{DType, Device, Tensor};
+use teeny_autograd::{Autograd, Grad, checkpoint};
+use teeny_core::{DType, Device, Lazy, Reference, Tensor};
 
 /// Long enough to overflow any stack that spends a frame per node.
 const DEEP: usize = 1_000_000;
@@ -17,6 +17,16 @@ fn a_chain_of_a_million_nodes_goes_backward() {
     let x = Tensor::new(1.0f32, &device()).unwrap().requires_grad().unwrap();
     let grads = chain(&x, DEEP).into_backward().unwrap();
     assert_eq!(grads.get(&x).unwrap().item::<f32>().unwrap(), 1.0);
+}
+
+#[test]
+fn a_recorded_chain_of_a_million_nodes_goes_backward() {
+    let lazy = Lazy::new(Reference::new());
+    let x = Tensor::new(1.0f32, &Autograd::new(lazy.clone())).unwrap().requires_grad().unwrap();
+    let grads = chain(&x, DEEP).into_backward().unwrap();
+    assert_eq!(grads.get(&x).unwrap().item::<f32>().unwrap(), 1.0);
+    let counters = lazy.counters();
+    assert!(counters.recorded >= 2 * DEEP as u64 - 1 && counters.plans < 10, "{counters:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use teeny_cpu::Cpu;
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Adagrad, Adam, AdamW, Lamb, Lars, Muon, Optimizer, RmsProp, Sgd};
 use teeny_nn::{
-    Activation, BatchNorm, Dropout, LayerNorm, Linear, Lstm, Module, Param, Sequential, Store,
+    Activation, BatchNorm, Captured, Dropout, LayerNorm, Linear, Lstm, Module, Param, Sequential,
+    Store,
 };
 
 type Make = fn(Vec<Param>) -> Result<Box<dyn Optimizer>>;
@@ -125,5 +126,50 @@ fn a_planned_step_needs_less_memory_than_its_results() {
         assert!(peak <= 0.6 * all, "{peak} of {all} bytes");
         let measured = (device.stats().peak_bytes - before) as f64;
         assert!(measured <= 1.25 * peak, "{measured} bytes, {peak} planned");
+    }
+}
+
+/// As `teeny-cpu/tests/memory.rs` has it for eager steps: once warm, a hundred recorded or captured
+/// steps take their memory from the pool. A second thread asks for its scratch memory when it first
+/// takes part, so a few rounds may pass before that.
+#[test]
+fn a_hundred_recorded_steps_ask_the_system_for_nothing() {
+    for is_captured in [false, true] {
+        let cpu = Cpu::new();
+        let device: DeviceRef = Autograd::new(Lazy::new(cpu.clone()));
+        let store = Store::new(&device);
+        let model = Sequential::new()
+            .then(Linear::new(&store.at("fc1"), 20, 64).unwrap())
+            .then(Activation::Gelu)
+            .then(Linear::new(&store.at("fc2"), 64, 5).unwrap());
+        let mut adam = AdamW::new(store.trainable(), 0.01);
+        let x = Tensor::randn((32, 20), DType::F32, &device).unwrap();
+        let targets = Tensor::arange(0i64, 32, 1, &device).unwrap().rem(5).unwrap();
+        let loss = |x: &[Tensor]| cross_entropy(&model.forward(&x[0])?, &x[1]);
+        let mut captured = Captured::new(&store, loss).unwrap();
+        let mut step = || {
+            let inputs = vec![x.clone(), targets.clone()];
+            let (loss, gradients) = if is_captured {
+                captured.run(inputs).unwrap()
+            } else {
+                let loss = loss(&inputs).unwrap();
+                let gradients = loss.backward().unwrap();
+                (loss, gradients)
+            };
+            adam.step(&gradients).unwrap();
+            drop((loss, gradients));
+            device.synchronize().unwrap();
+        };
+        (0..5).for_each(|_| step());
+        let quiet = (0..20).any(|_| {
+            let warm = cpu.pool_stats();
+            (0..100).for_each(|_| step());
+            let after = cpu.pool_stats();
+            let (requests, hits) = (after.requests - warm.requests, after.hits - warm.hits);
+            assert!(hits as f64 > 0.99 * requests as f64 && requests > 500, "{warm:?} {after:?}");
+            assert_eq!(after.live_bytes, warm.live_bytes, "nothing leaks");
+            after.os_allocations == warm.os_allocations
+        });
+        assert!(quiet, "captured {is_captured}: {:?}", cpu.pool_stats());
     }
 }
