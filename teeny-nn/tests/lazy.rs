@@ -97,6 +97,22 @@ fn a_step_of_training_is_one_list() {
     assert_eq!((after.reads, after.limits), (before.reads, before.limits));
 }
 
+/// The most scratch memory that a product of the network below takes: what is alive at its peak
+/// beside its operands and its result.
+fn scratch_of_products() -> u64 {
+    let scratch = |[m, k, n]: [usize; 3]| {
+        let cpu: DeviceRef = Cpu::new();
+        let a = Tensor::randn((m, k), DType::F32, &cpu).unwrap();
+        let b = Tensor::randn((k, n), DType::F32, &cpu).unwrap();
+        let before = cpu.stats().live_bytes + (4 * m * n) as u64;
+        cpu.clear_cache();
+        a.matmul(&b).unwrap();
+        cpu.stats().peak_bytes - before
+    };
+    // forward and the gradient of the input, the gradient of the weight
+    [[128, 64, 64], [64, 128, 64]].map(scratch).into_iter().max().unwrap()
+}
+
 /// The plan of a step of a network of 20 layers keeps at most 0.6 of what eager operations store
 /// alive at once, and the device allocates what is planned, but for size classes and the scratch
 /// memory of products.
@@ -125,7 +141,8 @@ fn a_planned_step_needs_less_memory_than_its_results() {
         let (peak, all) = (counters.peak_bytes as f64, counters.recorded_bytes as f64);
         assert!(peak <= 0.6 * all, "{peak} of {all} bytes");
         let measured = (device.stats().peak_bytes - before) as f64;
-        assert!(measured <= 1.25 * peak, "{measured} bytes, {peak} planned");
+        let allowed = 1.15 * peak + scratch_of_products() as f64;
+        assert!(measured <= allowed, "{measured} bytes, {peak} planned, {allowed} allowed");
     }
 }
 
