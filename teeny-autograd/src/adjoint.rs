@@ -10,8 +10,12 @@
 //!
 //! This one function stands for the backward rules of all view operations and all their
 //! compositions. It uses `Tensor` operations only.
+//!
+//! Where a value is used through several views that are parts of it, as after a split, [`Parts`]
+//! waits for all of them: if together they are the value, its gradient is theirs joined, in one pass.
 
-use teeny_core::{Layout, Result, Shape, Tensor};
+use std::result::Result as StdResult;
+use teeny_core::{Error, Layout, Result, Shape, Tensor};
 
 /// The gradient of a row-major value of shape `base`, from the gradient `g` of its view through
 /// `view` (whose shape `g` has).
@@ -68,6 +72,139 @@ pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<T
     let seen = |x: &Tensor| x.as_strided(part.shape(), part.strides(), part.offset());
     let sum = seen(&flat)?.add(&own)?;
     flat.assign_view(seen, &sum)?.reshape(base)
+}
+
+/// Gradients of parts of a value of `base`, in the order of arrival, none of which has been written
+/// yet. A part is the elements `first..first + len` of each of `rows` rows of `size` elements.
+pub(crate) struct Parts {
+    base: Shape,
+    rows: usize,
+    size: usize,
+    numel: usize,
+    list: Vec<Part>,
+}
+
+struct Part {
+    first: usize,
+    len: usize,
+    view: Layout,
+    g: Tensor,
+}
+
+impl Parts {
+    /// The gradient `g` of the view `view` of a value of shape `base`; `g` again if the view is no
+    /// part of it.
+    pub(crate) fn new(view: &Layout, base: &Shape, g: Tensor) -> StdResult<Parts, Tensor> {
+        let Some((rows, size, first, len)) = part_of(view, base.numel()) else { return Err(g) };
+        if g.shape() != view.shape() {
+            return Err(g); // an error that is made where it is used
+        }
+        let list = vec![Part { first, len, view: *view, g }];
+        Ok(Parts { base: *base, rows, size, numel: rows * len, list })
+    }
+
+    /// Adds another part; `g` again if it cannot be one.
+    pub(crate) fn push(&mut self, view: &Layout, g: Tensor) -> StdResult<(), Tensor> {
+        let Parts { base, rows, size, numel, list } = self;
+        let mut other = Parts::new(view, base, g)?;
+        let fits =
+            (other.rows, other.size) == (*rows, *size) && *numel + other.numel <= base.numel();
+        match other.list.pop() {
+            Some(part) if fits && part.g.dtype() == list[0].g.dtype() => {
+                *numel += other.numel;
+                list.push(part);
+                Ok(())
+            }
+            Some(part) => Err(part.g),
+            None => Ok(()),
+        }
+    }
+
+    /// The gradient of the value: the parts joined if they are all of it, otherwise written into
+    /// zeros one after another.
+    pub(crate) fn whole(self) -> Result<Tensor> {
+        let mut order: Vec<&Part> = self.list.iter().collect();
+        order.sort_by_key(|part| part.first);
+        let mut end = 0;
+        let joins = order.iter().all(|part| {
+            let follows = part.first == end;
+            end += part.len;
+            follows
+        });
+        if joins && end == self.size {
+            return self.joined(&order);
+        }
+        let mut list = self.list.into_iter();
+        let Some(Part { view, g, .. }) = list.next() else { return Err(no_parts()) };
+        let first = adjoint(&view, &self.base, &g)?;
+        list.try_fold(first, |sum, part| add_adjoint(sum, &part.view, &part.g))
+    }
+
+    fn joined(&self, order: &[&Part]) -> Result<Tensor> {
+        let ordered = |part: &&Part| {
+            let (view, g) = seen_once(&part.view, &part.g)?;
+            Ok(outermost_first(view, &g)?.1)
+        };
+        let parts = order.iter().map(ordered).collect::<Result<Vec<Tensor>>>()?;
+        // The axes before this one count the rows.
+        let (mut axis, mut rows) = (0, 1);
+        let sizes = parts[0].shape();
+        while rows < self.rows && axis < sizes.ndim() {
+            rows *= sizes[axis];
+            axis += 1;
+        }
+        let alike = |part: &Tensor| {
+            let shape = part.shape();
+            shape.ndim() == sizes.ndim()
+                && axis < shape.ndim()
+                && (0..shape.ndim()).all(|a| a == axis || shape[a] == sizes[a])
+        };
+        if rows == self.rows && parts.iter().all(alike) {
+            return Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?
+                .reshape(self.base);
+        }
+        let as_rows = |(part, g): (&&Part, &Tensor)| g.reshape((self.rows, part.len));
+        let parts = order.iter().zip(&parts).map(as_rows).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&parts.iter().collect::<Vec<_>>(), 1)?.reshape(self.base)
+    }
+}
+
+#[cold]
+fn no_parts() -> Error {
+    Error::internal("a gradient of no parts")
+}
+
+/// Rows, their size, and the first element and number of elements in each row that `view` of a
+/// row-major value of `numel` elements has, each once and in whatever order. None if it has all, or
+/// others.
+fn part_of(view: &Layout, numel: usize) -> Option<(usize, usize, usize, usize)> {
+    if view.numel() == 0 {
+        return None;
+    }
+    let mut axes: Vec<(usize, isize)> =
+        view.shape().iter().copied().zip(view.strides().iter().copied()).collect();
+    axes.retain(|&(size, _)| size != 1);
+    axes.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride));
+    // Axes that are one behind the other in memory are one axis.
+    let mut joined: Vec<(usize, isize)> = Vec::with_capacity(axes.len());
+    for (size, stride) in axes {
+        match joined.last_mut() {
+            Some(last) if last.1 == stride.checked_mul(size as isize)? => {
+                *last = (last.0 * size, stride);
+            }
+            _ => joined.push((size, stride)),
+        }
+    }
+    let (rows, size, len) = match joined[..] {
+        [] => (1, numel, 1),
+        [(len, 1)] => (1, numel, len),
+        [(rows, size)] => (rows, usize::try_from(size).ok()?, 1),
+        [(rows, size), (len, 1)] => (rows, usize::try_from(size).ok()?, len),
+        _ => return None,
+    };
+    let first = view.offset();
+    let is_part = rows.checked_mul(size)? == numel && first.checked_add(len)? <= size && len < size;
+    is_part.then_some((rows, size, first, len))
 }
 
 /// True if the view is the whole value in its own order.

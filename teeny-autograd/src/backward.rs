@@ -1,7 +1,7 @@
 //! The backward pass: pending gradients by node id, the largest first. Without recursion, so deep
 //! graphs do not overflow the stack.
 
-use crate::adjoint::{add_adjoint, adjoint};
+use crate::adjoint::{Parts, add_adjoint, adjoint};
 use crate::detach_points::{DetachPoint, DetachPoints, Reason};
 use crate::node::{Handle, Kind, Node};
 use crate::storage::try_tracked;
@@ -62,7 +62,22 @@ impl KeptGrad {
 
 struct Pending {
     node: Arc<Node>,
-    g: Vec<Option<Tensor>>,
+    sums: Vec<Option<Sum>>,
+}
+
+/// The gradient of a value so far.
+enum Sum {
+    Whole(Tensor),
+    Parts(Parts),
+}
+
+impl Sum {
+    fn whole(self) -> Result<Tensor> {
+        match self {
+            Sum::Whole(g) => Ok(g),
+            Sum::Parts(parts) => parts.whole(),
+        }
+    }
 }
 
 /// Propagates `g`, the gradient of `root`, to the leaves.
@@ -86,7 +101,12 @@ pub(crate) fn run_until(
     let mut kept = Kept::new();
     let mut pending = BTreeMap::new();
     accumulate(&mut pending, root, None, g)?;
-    while let Some((_, Pending { node, mut g })) = pending.pop_last() {
+    while let Some((_, Pending { node, sums })) = pending.pop_last() {
+        let mut g = {
+            let _op = node.context.map(context::resume);
+            let whole = |sum: Option<Sum>| sum.map(Sum::whole).transpose();
+            sums.into_iter().map(whole).collect::<Result<Vec<_>>>()?
+        };
         for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
             if let Some(g) = g[stop.output as usize].take() {
                 kept.insert(stop.key(), KeptGrad::new(node.clone(), g));
@@ -145,11 +165,29 @@ fn accumulate(
     g: Tensor,
 ) -> Result<()> {
     let value = to.value();
+    let none = || (0..to.node.values.len()).map(|_| None).collect();
     let slot = pending
         .entry(to.node.id)
-        .or_insert_with(|| Pending { g: vec![None; to.node.values.len()], node: to.node.clone() });
-    let sum = &mut slot.g[to.output as usize];
-    let g = match (sum.take(), view) {
+        .or_insert_with(|| Pending { sums: none(), node: to.node.clone() });
+    let sum = &mut slot.sums[to.output as usize];
+    let (before, g) = match (sum.take(), view) {
+        (None, Some(view)) if g.dtype() == value.dtype => match Parts::new(view, &value.shape, g) {
+            Ok(parts) => {
+                *sum = Some(Sum::Parts(parts));
+                return Ok(());
+            }
+            Err(g) => (None, g),
+        },
+        (Some(Sum::Parts(mut parts)), Some(view)) => match parts.push(view, g) {
+            Ok(()) => {
+                *sum = Some(Sum::Parts(parts));
+                return Ok(());
+            }
+            Err(g) => (Some(parts.whole()?), g),
+        },
+        (before, _) => (before.map(Sum::whole).transpose()?, g),
+    };
+    let g = match (before, view) {
         (None, None) => g,
         (None, Some(view)) => adjoint(view, &value.shape, &g)?,
         (Some(before), None) => before.add(&g)?,
@@ -165,6 +203,6 @@ fn accumulate(
         );
         return Err(Error::internal(what));
     }
-    *sum = Some(g);
+    *sum = Some(Sum::Whole(g));
     Ok(())
 }

@@ -2,7 +2,8 @@
 mod common;
 
 use common::{close, device, values, vec};
-use teeny_autograd::{Check, Grad, gradcheck};
+use teeny_autograd::{Autograd, Check, Grad, gradcheck};
+use teeny_core::wrappers::Trace;
 use teeny_core::{DType, Reference, Result, Tensor};
 
 /// Small pseudo-random numbers (Knuth's MMIX generator): every chain is the same in every run.
@@ -134,4 +135,94 @@ fn cat_gives_each_tracked_part_its_place() {
     let grads = y.mul(&w).unwrap().sum_all().unwrap().backward().unwrap();
     close(&vec(grads.get(&a).unwrap()), &[0.0, 1.0, 4.0, 5.0], 1e-12);
     close(&vec(grads.get(&b).unwrap()), &[3.0, 7.0], 1e-12);
+}
+
+/// A part of `x` along an axis, and other axes for it: heads split off and moved in front.
+fn part(x: &Tensor, axis: isize, range: std::ops::Range<isize>, way: usize) -> Result<Tensor> {
+    let part = x.slice(axis, range)?;
+    let last = part.size(-1)?;
+    match way {
+        0 if last % 2 == 0 => part.unflatten(-1, &[2, last / 2])?.transpose(0, -2),
+        1 => part.transpose(0, -1),
+        2 => part.unsqueeze(1),
+        _ => Ok(part),
+    }
+}
+
+/// The gradient of a value that is used by parts is the weight of each element in all of them,
+/// whether the parts are all of it, leave some out, overlap, or are followed by the value itself.
+#[test]
+fn gradients_of_parts_are_those_of_their_elements() {
+    let mut joined = 0;
+    for seed in 0..400 {
+        let mut dice = Dice(seed * 6007 + 5);
+        let trace = Trace::new(Reference::new());
+        let d = Autograd::new(trace.clone());
+        let shape: Vec<usize> = (0..1 + dice.roll(3)).map(|_| 1 + dice.roll(6)).collect();
+        let x = values(shape.as_slice(), &d).requires_grad().unwrap();
+        let numel = x.numel();
+        let positions = Tensor::arange(0i64, numel as i64, 1, &d).unwrap();
+        let positions = positions.reshape(shape.as_slice()).unwrap();
+        let axis = dice.roll(shape.len());
+        // Cuts, sometimes moved so that parts overlap or leave some out.
+        let mut cuts = vec![0];
+        while cuts[cuts.len() - 1] < shape[axis] {
+            let next = cuts[cuts.len() - 1] + 1 + dice.roll(3);
+            cuts.push(next.min(shape[axis]));
+        }
+        let mut ranges: Vec<(usize, usize)> = cuts.windows(2).map(|w| (w[0], w[1])).collect();
+        let whole = dice.roll(4) > 0;
+        if !whole {
+            match dice.roll(3) {
+                0 => ranges[0].1 = shape[axis],
+                1 if ranges.len() > 1 => drop(ranges.pop()),
+                _ => ranges.push((0, 1)),
+            }
+        }
+        for i in (1..ranges.len()).rev() {
+            ranges.swap(i, dice.roll(i + 1));
+        }
+        let mut want = vec![0.0; numel];
+        let mut loss = Tensor::zeros((), DType::F64, &d).unwrap();
+        let way = dice.roll(4);
+        let mut used = |seen: Tensor, at: Tensor, scale: f64| {
+            let at = at.to_vec::<i64>().unwrap();
+            let weights: Vec<f64> = (0..at.len()).map(|i| scale * (1 + i % 7) as f64).collect();
+            at.iter().zip(&weights).for_each(|(&p, w)| want[p as usize] += w);
+            let weights = Tensor::from_vec(weights, *seen.shape(), &d).unwrap();
+            loss = loss.add(&seen.mul(&weights).unwrap().sum_all().unwrap()).unwrap();
+        };
+        for (i, &(start, end)) in ranges.iter().enumerate() {
+            let of =
+                |x: &Tensor| part(x, axis as isize, start as isize..end as isize, way).unwrap();
+            used(of(&x), of(&positions), (i + 1) as f64);
+        }
+        if dice.roll(5) == 0 {
+            used(x.clone(), positions.clone(), 0.5);
+        }
+        trace.clear();
+        let got = vec(loss.into_backward().unwrap().get(&x).unwrap());
+        assert_eq!(got, want, "seed {seed}: {shape:?} axis {axis} {ranges:?}");
+        joined += usize::from(trace.spans().iter().any(|span| span.op == "cat"));
+    }
+    assert!(joined > 100, "{joined} were joined");
+}
+
+#[test]
+fn the_gradient_of_a_split_is_one_pass() {
+    let trace = Trace::new(Reference::new());
+    let d = Autograd::new(trace.clone());
+    // (B, T, 3 C) → three of (B, heads, T, C / heads), as attention takes them
+    let x = values((2, 5, 24), &d).requires_grad().unwrap();
+    let head = |i: isize| {
+        let part = x.slice(2, 8 * i..8 * i + 8).unwrap(); // (B, T, C)
+        part.unflatten(2, &[2, 4]).unwrap().transpose(1, 2).unwrap() // (B, heads, T, C / heads)
+    };
+    let y = head(0).mul(head(1)).unwrap().mul(head(2)).unwrap().sum_all().unwrap();
+    trace.clear();
+    let gradients = y.into_backward().unwrap();
+    let ops: Vec<String> = trace.spans().iter().map(|span| span.op.to_string()).collect();
+    assert_eq!(ops.iter().filter(|op| *op == "cat").count(), 1, "{ops:?}");
+    assert!(!ops.iter().any(|op| op == "copy_into" || op == "add"), "{ops:?}");
+    assert_eq!(gradients.get(&x).unwrap().shape(), x.shape());
 }
