@@ -58,7 +58,7 @@ fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
         x.shape(),
         targets.shape()
     ))
-    .help(match x.ndim() > 1 && x.numel() == n * classes {
+    .help(match x.ndim() > 1 && n.checked_mul(classes) == Some(x.numel()) {
         true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
         false => "one target per row: classes on the last axis of x, all other axes \
                 joined by x.reshape((-1, classes))?"

@@ -116,7 +116,9 @@ impl Faulty {
             state.counts[counted as usize] += 1;
         }
         let Some(fault) = state.fault else { return Ok(()) };
-        let number = state.counts[fault.request as usize] - 1;
+        let Some(number) = state.counts[fault.request as usize].checked_sub(1) else {
+            return Ok(()); // none of its kind yet
+        };
         let due = match fault.lasting {
             Lasting::Once => number == fault.number,
             Lasting::Forever => number >= fault.number,

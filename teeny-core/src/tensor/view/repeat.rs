@@ -38,8 +38,9 @@ impl Tensor {
             let mut joined = *x.shape();
             let mut stretched = *x.shape();
             for axis in (0..counts.ndim()).rev().filter(|&axis| counts[axis] != 1) {
-                joined = joined.resized(axis, joined[axis] * counts[axis])?;
                 stretched = stretched.with_axis(axis, counts[axis])?;
+                // its product is that of `stretched`
+                joined = joined.resized(axis, joined[axis] * counts[axis])?;
                 x = x.unsqueeze(axis as isize)?;
             }
             return x.expand(stretched)?.reshape(joined);
