@@ -14,7 +14,6 @@
 //! Where a value is used through several views that are parts of it, as after a split, [`Parts`]
 //! waits for all of them: if together they are the value, its gradient is theirs joined, in one pass.
 
-use std::result::Result as StdResult;
 use teeny_core::{Error, Layout, Result, Shape, Tensor};
 
 /// The gradient of a row-major value of shape `base`, from the gradient `g` of its view through
@@ -92,32 +91,27 @@ struct Part {
 }
 
 impl Parts {
-    /// The gradient `g` of the view `view` of a value of shape `base`; `g` again if the view is no
-    /// part of it.
-    pub(crate) fn new(view: &Layout, base: &Shape, g: Tensor) -> StdResult<Parts, Tensor> {
-        let Some((rows, size, first, len)) = part_of(view, base.numel()) else { return Err(g) };
+    /// The gradient `g` of the view `view` of a value of shape `base`, if the view is a part of it.
+    pub(crate) fn new(view: &Layout, base: &Shape, g: &Tensor) -> Option<Parts> {
+        let (rows, size, first, len) = part_of(view, base.numel())?;
         if g.shape() != view.shape() {
-            return Err(g); // an error that is made where it is used
+            return None; // an error that is made where it is used
         }
-        let list = vec![Part { first, len, view: *view, g }];
-        Ok(Parts { base: *base, rows, size, numel: rows * len, list })
+        let list = vec![Part { first, len, view: *view, g: g.clone() }];
+        Some(Parts { base: *base, rows, size, numel: rows * len, list })
     }
 
-    /// Adds another part; `g` again if it cannot be one.
-    pub(crate) fn push(&mut self, view: &Layout, g: Tensor) -> StdResult<(), Tensor> {
-        let Parts { base, rows, size, numel, list } = self;
-        let mut other = Parts::new(view, base, g)?;
-        let fits =
-            (other.rows, other.size) == (*rows, *size) && *numel + other.numel <= base.numel();
-        match other.list.pop() {
-            Some(part) if fits && part.g.dtype() == list[0].g.dtype() => {
-                *numel += other.numel;
-                list.push(part);
-                Ok(())
-            }
-            Some(part) => Err(part.g),
-            None => Ok(()),
+    /// Adds another part; whether it can be one.
+    pub(crate) fn push(&mut self, view: &Layout, g: &Tensor) -> bool {
+        let Some(mut other) = Parts::new(view, &self.base, g) else { return false };
+        let fits = (other.rows, other.size) == (self.rows, self.size)
+            && self.numel + other.numel <= self.base.numel()
+            && self.list.first().is_some_and(|part| part.g.dtype() == g.dtype());
+        if fits {
+            self.numel += other.numel;
+            self.list.append(&mut other.list);
         }
+        fits
     }
 
     /// The gradient of the value: the parts joined if they are all of it, otherwise written into

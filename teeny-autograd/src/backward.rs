@@ -170,22 +170,22 @@ fn accumulate(
         .entry(to.node.id)
         .or_insert_with(|| Pending { sums: none(), node: to.node.clone() });
     let sum = &mut slot.sums[to.output as usize];
-    let (before, g) = match (sum.take(), view) {
-        (None, Some(view)) if g.dtype() == value.dtype => match Parts::new(view, &value.shape, g) {
-            Ok(parts) => {
+    let before = match (sum.take(), view) {
+        (None, Some(view)) if g.dtype() == value.dtype => {
+            if let Some(parts) = Parts::new(view, &value.shape, &g) {
                 *sum = Some(Sum::Parts(parts));
                 return Ok(());
             }
-            Err(g) => (None, g),
-        },
-        (Some(Sum::Parts(mut parts)), Some(view)) => match parts.push(view, g) {
-            Ok(()) => {
+            None
+        }
+        (Some(Sum::Parts(mut parts)), Some(view)) => {
+            if parts.push(view, &g) {
                 *sum = Some(Sum::Parts(parts));
                 return Ok(());
             }
-            Err(g) => (Some(parts.whole()?), g),
-        },
-        (before, _) => (before.map(Sum::whole).transpose()?, g),
+            Some(parts.whole()?)
+        }
+        (before, _) => before.map(Sum::whole).transpose()?,
     };
     let g = match (before, view) {
         (None, None) => g,

@@ -142,7 +142,7 @@ fn part(x: &Tensor, axis: isize, range: std::ops::Range<isize>, way: usize) -> R
     let part = x.slice(axis, range)?;
     let last = part.size(-1)?;
     match way {
-        0 if last % 2 == 0 => part.unflatten(-1, &[2, last / 2])?.transpose(0, -2),
+        0 if last % 2 == 0 => part.unflatten(-1, [2, last / 2])?.transpose(0, -2),
         1 => part.transpose(0, -1),
         2 => part.unsqueeze(1),
         _ => Ok(part),
@@ -190,7 +190,7 @@ fn gradients_of_parts_are_those_of_their_elements() {
             let weights: Vec<f64> = (0..at.len()).map(|i| scale * (1 + i % 7) as f64).collect();
             at.iter().zip(&weights).for_each(|(&p, w)| want[p as usize] += w);
             let weights = Tensor::from_vec(weights, *seen.shape(), &d).unwrap();
-            loss = loss.add(&seen.mul(&weights).unwrap().sum_all().unwrap()).unwrap();
+            loss = loss.add(seen.mul(&weights).unwrap().sum_all().unwrap()).unwrap();
         };
         for (i, &(start, end)) in ranges.iter().enumerate() {
             let of =
@@ -216,7 +216,7 @@ fn the_gradient_of_a_split_is_one_pass() {
     let x = values((2, 5, 24), &d).requires_grad().unwrap();
     let head = |i: isize| {
         let part = x.slice(2, 8 * i..8 * i + 8).unwrap(); // (B, T, C)
-        part.unflatten(2, &[2, 4]).unwrap().transpose(1, 2).unwrap() // (B, heads, T, C / heads)
+        part.unflatten(2, [2, 4]).unwrap().transpose(1, 2).unwrap() // (B, heads, T, C / heads)
     };
     let y = head(0).mul(head(1)).unwrap().mul(head(2)).unwrap().sum_all().unwrap();
     trace.clear();
