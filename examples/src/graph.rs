@@ -11,8 +11,8 @@ use teeny_nn::Store;
 ///
 /// With `--lazy` it is the largest list of the second step as it runs: forward pass, backward pass
 /// and, unless something is read before them, the updates, with a frame around operations that are
-/// one kernel. Without, it is the recorded operations behind the first loss with the gradients of the
-/// leaves.
+/// one kernel. Without, it is the recorded operations behind the first loss with the gradients of
+/// the leaves.
 pub(crate) struct Drawing {
     step: u64,
     is_done: bool,
@@ -36,7 +36,7 @@ impl Drawing {
         self.step += 1;
         match self.step {
             1 => {
-                // What is recorded belongs to the first step, which makes the weights as well.
+                // The first list also makes the weights: it runs before the drawing begins.
                 store.device().synchronize()?;
                 draw(lazy, "", parameters(store))
             }

@@ -1,7 +1,6 @@
 //! The library of the example programs: help and exit codes ([`Program`]), the options that all of
-//! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps that
-//! may be replayed ([`Step`]), data
-//! ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
+//! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps
+//! that may be replayed ([`Step`]), data ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
 #![forbid(unsafe_code)]
 
 mod bar;

@@ -8,8 +8,8 @@ use teeny_nn::{Captured, Store};
 /// Loss and gradients of a batch. They are computed, or with `--captured` replayed from the third
 /// batch of the same shapes on.
 ///
-/// The optimizer runs outside. With a loader whose last batch is short there are two shapes, each
-/// with a recording of its own.
+/// The optimizer runs outside. Each shape of a batch is recorded separately: a loader whose last
+/// batch is short has two.
 ///
 /// # Example
 /// ```

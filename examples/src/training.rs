@@ -14,8 +14,8 @@ use teeny_nn::train::{Log, Losses, Plot};
 use teeny_nn::{Schedule, Store};
 
 /// A training run. It counts steps and epochs, and does what the common options ask for: `--resume`
-/// when it starts and at each report, `--log` while it runs, `--graph` after the first steps, `--save` and `--plot` when it is
-/// over.
+/// when it starts and at each report, `--log` while it runs, `--graph` after the first steps,
+/// `--save` and `--plot` when it is over.
 ///
 /// # Example
 /// ```

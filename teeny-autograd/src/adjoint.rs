@@ -12,7 +12,8 @@
 //! compositions. It uses `Tensor` operations only.
 //!
 //! Where a value is used through several views that are parts of it, as after a split, [`Parts`]
-//! waits for all of them: if together they are the value, its gradient is theirs joined, in one pass.
+//! waits for all of them. If together they are the value, one cat of their gradients is its
+//! gradient.
 
 use teeny_core::{Error, Layout, Result, Shape, Tensor};
 

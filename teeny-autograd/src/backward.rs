@@ -65,7 +65,7 @@ struct Pending {
     sums: Vec<Option<Sum>>,
 }
 
-/// The gradient of a value so far.
+/// The gradients of a value that have arrived: their sum, or those of its parts.
 enum Sum {
     Whole(Tensor),
     Parts(Parts),

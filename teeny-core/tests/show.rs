@@ -58,7 +58,8 @@ fn read_dot(text: &str) -> Dot {
     dot
 }
 
-/// The names of the tags of an XML text with the text inside `title`; fails if tags are not balanced.
+/// The names of the tags of an XML text with the text inside `title`; fails if tags are not
+/// balanced.
 fn read_xml(text: &str) -> Vec<String> {
     let (mut open, mut tags) = (Vec::new(), Vec::new());
     let mut rest = text;

@@ -90,8 +90,8 @@ pub fn chains(b: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// `fused/..`: a kernel of ten operations on three inputs, and one of an Adam update: 14 nodes, four
-/// inputs, three results.
+/// `fused/..`: a kernel of ten operations on three inputs, and one of an Adam update: 14 nodes,
+/// four inputs, three results.
 ///
 /// # Errors
 /// If the device fails.

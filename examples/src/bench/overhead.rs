@@ -1,11 +1,10 @@
 //! What recording and replaying cost by themselves: on a device that computes nothing.
 
 use super::{Bench, Work};
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
-    Capture, DType, Device, DeviceInfo, DeviceRef, Lazy, Op, Outputs, Result, Storage, StorageRef,
-    Tensor,
+    Capture, DType, Device, DeviceInfo, DeviceRef, Lazy, Op, Outputs, Reference, Result,
+    StorageRef, Tensor,
 };
 
 /// Requests of `lazy/record`, and operations of `lazy/replay500`.
@@ -18,7 +17,7 @@ const ITEMS: usize = 500;
 /// # Errors
 /// None that is known.
 pub fn recording(b: &Bench) -> Result<()> {
-    let lazy: DeviceRef = Lazy::new(Arc::new(Nothing) as DeviceRef);
+    let lazy: DeviceRef = Lazy::new(Arc::new(Nothing(Reference::new())) as DeviceRef);
     b.time_on(&lazy, "lazy/record", Work::Ops(REQUESTS as f64), |device| {
         let x = Tensor::zeros((1024,), DType::F32, device)?;
         Ok(move || (0..REQUESTS).try_for_each(|_| x.add(&x).map(drop)))
@@ -37,34 +36,10 @@ pub fn recording(b: &Bench) -> Result<()> {
     })
 }
 
-/// A device that computes nothing; what is read from it is zero.
+/// A device that computes nothing: storages are those of the naive one, and the result of an
+/// operation is its first operand.
 #[derive(Debug)]
-struct Nothing;
-
-/// Elements that are not there.
-struct NoElements {
-    len: usize,
-    dtype: DType,
-}
-
-fn storage(len: usize, dtype: DType) -> StorageRef {
-    Arc::new(NoElements { len, dtype })
-}
-
-impl Storage for NoElements {
-    fn len(&self) -> usize {
-        self.len
-    }
-    fn dtype(&self) -> DType {
-        self.dtype
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-}
+struct Nothing(Arc<Reference>);
 
 impl Device for Nothing {
     fn info(&self) -> DeviceInfo {
@@ -72,20 +47,19 @@ impl Device for Nothing {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
-        Ok(storage(bytes.len() / dtype.size(), dtype))
+        self.0.upload(bytes, dtype)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
-        Ok(vec![0; x.numel() * x.dtype().size()])
+        self.0.download(x)
     }
 
     /// The first operand: all that is timed has one output of its shape.
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
-        if let Some(x) = op.operands().first() {
-            return Ok(Some(x.storage().clone().into()));
+        match op.operands().first() {
+            Some(x) => Ok(Some(x.storage().clone().into())),
+            None => self.0.execute(op),
         }
-        let outputs = op.outputs()?;
-        Ok(Some(outputs.iter().map(|&(shape, dtype)| storage(shape.numel(), dtype)).collect()))
     }
 
     fn synchronize(&self) -> Result<()> {

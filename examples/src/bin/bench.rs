@@ -25,7 +25,10 @@ const PROGRAM: Program = Program {
   --dtype NAMES    types of random operations, comma-separated, or all [f32]
   --turns          time a case again for each line `again` of standard input
 ",
-    without: &["data", "load", "save", "resume", "plot", "log", "trace", "check", "compare", "graph", "lazy", "captured"],
+    without: &[
+        "data", "load", "save", "resume", "plot", "log", "trace", "check", "compare", "graph", "lazy",
+        "captured",
+    ],
 };
 
 struct Options {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 impl Kernel {
     /// The program as an expression: inputs are `x0`, `x1`, …, run-time parameters `p0`, `p1`, ….
-    /// A value that is read more than once has a name of its own.
+    /// A value that is read more than once gets a name.
     ///
     /// # Example
     /// ```

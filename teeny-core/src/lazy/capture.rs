@@ -269,7 +269,7 @@ fn record(
     let result = function(&inputs, at);
     let list = end.list();
     let _op = enter(op);
-    // Inputs are not among them: one that nobody else holds may be written in place.
+    // Not the inputs: an operation may write in place to one that nobody else holds.
     let made: Vec<Arc<Value>> = list
         .nodes
         .iter()

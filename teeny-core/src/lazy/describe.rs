@@ -1,4 +1,4 @@
-//! What the nodes of a list and the items of its plan are, in words and numbers.
+//! Describes the nodes of a list and the items of its plan: names, shapes, bytes, FLOPs, lines.
 
 use super::list::{Node, Occasion, Operand};
 use super::plan::Item;
@@ -51,7 +51,7 @@ impl<'a> Listed<'a> {
         self.facts(id, op, operands, params, *destination)
     }
 
-    /// What an item of a plan for this list is.
+    /// Describes an item of a plan for this list.
     ///
     /// # Errors
     /// As [`Listed::node`].

@@ -98,8 +98,8 @@ pub struct LazyStats {
 /// later read of the result, and of those computed from it, gives the same error. Other results are
 /// computed.
 ///
-/// With `TEENY_DEBUG=1` each list that runs is a line on stderr; see [`Lazy::log_to`]. [`Lazy::graph`]
-/// draws what is recorded.
+/// With `TEENY_DEBUG=1` each list that runs is a line on stderr; see [`Lazy::log_to`].
+/// [`Lazy::graph`] draws what is recorded.
 ///
 /// Results are those of the wrapped device, to the bit. Autograd goes outside and other wrappers
 /// inside: `Autograd::new(Lazy::new(Trace::new(device)))`.
@@ -176,7 +176,7 @@ impl Lazy {
         self.recording().stats
     }
 
-    /// What is recorded and has not run, with whether each slot is held.
+    /// Calls `look` with the list that has not run yet, and whether each of its slots is held.
     pub(super) fn recorded<T>(&self, look: impl FnOnce(&List, Vec<bool>) -> T) -> T {
         let list = &self.recording().list;
         look(list, list.held())

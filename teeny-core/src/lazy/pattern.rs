@@ -95,7 +95,7 @@ impl Pattern {
     }
 }
 
-/// What the terms of a pattern are in a list.
+/// Of each term of a pattern, the term of a list that it matches, and the axis.
 #[derive(Clone)]
 struct Bound {
     terms: Vec<Option<u32>>,

@@ -36,7 +36,7 @@ pub(super) struct Rewritten {
     pub(super) held: Vec<bool>,
     /// Pairs of slots: the first is stored, and its storage is also that of the second.
     pub(super) shares: Vec<(u32, u32)>,
-    /// Nodes whose results nobody needed before.
+    /// The number of recorded nodes whose results nobody needs.
     pub(super) dropped: usize,
 }
 
@@ -104,7 +104,7 @@ fn matches(nodes: &[Node], held: &[bool], rules: Rules<'_>) -> Vec<(u32, Recorde
     (0..nodes.len() as u32).filter(|&id| graph.is_live(id)).filter_map(find).collect()
 }
 
-/// Which values are equal so far.
+/// The values that are known to be equal.
 struct State<'g, 'a> {
     graph: &'g Graph<'a>,
     /// Of each slot: the slot that is read instead.

@@ -94,7 +94,7 @@ struct Drawn<'a> {
     plan: &'a Plan,
     names: &'a [Named],
     picture: Picture,
-    /// The box of each node so far, the last one of those that several kernels compute.
+    /// The box that each node was drawn in; of a node that several kernels compute, the last one.
     made: HashMap<u32, NodeId>,
     /// The box of each leaf, by slot.
     leaves: HashMap<u32, NodeId>,

@@ -103,8 +103,8 @@ impl Tensor {
         Ok(Tensor { storage, layout, dtype, device })
     }
 
-    /// Appends [`Tensor::from_parts`] to `list`, where it is made: for lists of operands that are made
-    /// again and again, moving it takes longer than the rest.
+    /// Appends [`Tensor::from_parts`] to `list`. It is made in place: in lists of operands that are
+    /// made again and again, moving it takes longer than the rest.
     ///
     /// # Errors
     /// As [`Tensor::from_parts`].

@@ -6,8 +6,8 @@
 //!                       └───────────────── written in place ◄──────────────────┘
 //! ```
 //!
-//! The position is the symbol of the capture ([`Capture::with_symbol`]): sizes and offsets follow it,
-//! so one recording serves the whole context. Keys and values are given up by each call and
+//! The position is the symbol of the capture ([`Capture::with_symbol`]): sizes and offsets follow
+//! it, so one recording serves the whole context. Keys and values are given up by each call and
 //! returned by it, so that a new row is written in place.
 
 use super::gpt::Gpt;
