@@ -2,8 +2,9 @@
 
     python3 table.py results.jsonl > table.md
     python3 table.py --sweep cases.jsonl
+    python3 table.py --roofline roofline.jsonl
 
-The second form is for the lines of `torch_sweep.py`: how many random cases are ahead, the median,
+The third form is for the lines of `bench --roofline`. The second form is for the lines of `torch_sweep.py`: how many random cases are ahead, the median,
 the slowest twenty, and the same by operation.
 
 A line is {"peer": .., "device": "cpu", "threads": .., "name": .., "ms": .., "unit": ..,
@@ -153,9 +154,23 @@ def sweep(paths):
         )
 
 
+def roofline(paths):
+    """Prints what a device reaches in each operation beside what its peaks allow."""
+    print("| operation | ms | GFLOP/s | GB/s | FLOP/byte | possible GFLOP/s | bound | share, % |")
+    print("|---|---|---|---|---|---|---|---|")
+    for path in paths:
+        for row in (json.loads(line) for line in open(path) if line.startswith("{")):
+            cells = [digits(row[key]) for key in ("ms", "gflops", "gbs")]
+            cells += [digits(row[k]) if k in row else "" for k in ("intensity", "possible_gflops")]
+            cells += [row.get("bound", ""), f"{100 * row['share']:.0f}" if "share" in row else ""]
+            print("|", row["name"].removeprefix("roofline/"), "|", " | ".join(cells), "|")
+
+
 def main():
     if sys.argv[1:2] == ["--sweep"]:
         return sweep(sys.argv[2:])
+    if sys.argv[1:2] == ["--roofline"]:
+        return roofline(sys.argv[2:])
     lines = defaultdict(list)
     order = []
     for path in sys.argv[1:]:

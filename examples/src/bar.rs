@@ -1,5 +1,6 @@
 //! A progress bar on a terminal; no output elsewhere.
 
+use crate::Common;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 use teeny_nn::train::Progress;
@@ -16,11 +17,14 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar of `steps` steps that process items called `unit`: tokens, images.
-    pub fn new(steps: u64, unit: &'static str) -> Bar {
+    /// A bar of `steps` steps that process items called `unit`: tokens, images. One rank shows it.
+    pub fn new(common: &Common, steps: u64, unit: &'static str) -> Bar {
         let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a fixed template");
         Bar {
-            bar: ProgressBar::new(steps).with_style(style),
+            bar: match common.is_first() {
+                true => ProgressBar::new(steps).with_style(style),
+                false => ProgressBar::hidden(),
+            },
             progress: Progress::new(steps).items(unit),
             updated: Instant::now(),
         }

@@ -1,7 +1,9 @@
 //! Networks for images of digits, how each of them is trained by default, and the options that
 //! change that.
 
+use crate::Ranks;
 use crate::options::{Parsed, at_least_one, positive};
+use crate::ranks::Distributed;
 use crate::training::Length;
 use lexopt::{Parser, ValueExt};
 use std::fmt;
@@ -49,6 +51,8 @@ struct Recipe {
 pub struct Options {
     /// The network.
     pub arch: Arch,
+    /// The ranks that train together.
+    pub ranks: Distributed,
     length: Length,
     batch: Option<usize>,
     lr: Option<f64>,
@@ -64,7 +68,7 @@ impl Options {
             "arch" => self.arch = parser.value()?.parse_with(Arch::named)?,
             "batch" => self.batch = Some(parser.value()?.parse_with(at_least_one)?),
             "lr" => self.lr = Some(parser.value()?.parse_with(positive)?),
-            _ => return self.length.take(name, parser),
+            _ => return Ok(self.length.take(name, parser)? || self.ranks.take(name, parser)?),
         }
         Ok(true)
     }
@@ -232,19 +236,26 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Evaluates `model` on `images`.
+    /// Evaluates `model` on `images`, each rank on a part of them.
     ///
     /// # Errors
-    /// If the model or the device fails.
-    pub fn of(model: &impl Module, images: &Images, device: &DeviceRef) -> Result<Accuracy> {
-        no_grad(|| {
-            let loader = DataLoader::new(images.on(device), 1000)?;
-            let correct = loader.epoch(0).try_fold(0, |correct, batch| {
-                let (x, targets) = batch?; // (1000, 784), (1000)
+    /// If the model, the device or a rank fails.
+    pub fn of(
+        model: &impl Module,
+        images: &Images,
+        device: &DeviceRef,
+        ranks: &Ranks,
+    ) -> Result<Accuracy> {
+        let correct = no_grad(|| {
+            let (part, parts) = ranks.part();
+            let loader = DataLoader::new(images.on(device), 1000)?.shard(part, parts)?;
+            loader.epoch(0).try_fold(0, |correct, batch| {
+                let (x, targets) = batch?; // (1000 / ranks, 784), (1000 / ranks)
                 Ok(correct + train::accuracy(&model.forward(&x)?, &targets)?)
-            })?;
-            Ok(Accuracy { correct, total: images.len() })
-        })
+            })
+        })?;
+        let correct = ranks.sum(&[correct as f64])?[0] as usize;
+        Ok(Accuracy { correct, total: images.len() })
     }
 
     /// The share of correct answers in percent.

@@ -1,6 +1,6 @@
 //! The library of the example programs: help and exit codes ([`Program`]), the options that all of
 //! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps
-//! that may be replayed ([`Step`]), data ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
+//! that may be replayed or run on several ranks ([`Step`], [`Update`], [`Ranks`]), data ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
 #![forbid(unsafe_code)]
 
 mod bar;
@@ -15,11 +15,15 @@ pub mod locate;
 pub mod makemore;
 pub mod options;
 mod program;
+pub mod ranks;
 mod step;
 pub mod training;
+mod update;
 
 pub use bar::Bar;
 pub use options::{Common, Parsed};
 pub use program::Program;
+pub use ranks::Ranks;
 pub use step::Step;
 pub use training::Run;
+pub use update::Update;

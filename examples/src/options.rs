@@ -4,14 +4,18 @@
 //! [`crate::Program`]. Common options that it declares as unused are errors, and its help does not
 //! list them.
 
+use crate::ranks::{Distributed, Ranks};
 use lexopt::{Parser, ValueExt};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
-use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
+use teeny_core::wrappers::{Checked, Checks, Compare, Trace, save_events};
 use teeny_core::{DeviceRef, Error, Lazy, LazyOptions, Result, manual_seed};
 use teeny_nn::device::{Choice, choose};
+#[cfg(feature = "mpi")]
+use teeny_nn::{Store, distributed::DataParallel};
 
 /// The result of parsing an option.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
@@ -103,6 +107,11 @@ pub struct Common {
     pub graph: Option<PathBuf>,
     /// The wrappers for `trace`, `compare` and `lazy`, once [`Common::device`] has made them.
     wrappers: OnceLock<Wrappers>,
+    /// The ranks, once [`Common::join`] has joined them.
+    ranks: OnceLock<Ranks>,
+    /// The training by several ranks, for the report of `--trace`.
+    #[cfg(feature = "mpi")]
+    data_parallel: OnceLock<Arc<DataParallel>>,
 }
 
 /// The device wrappers that report when the program ends.
@@ -132,6 +141,9 @@ impl Default for Common {
             captured: false,
             graph: None,
             wrappers: OnceLock::new(),
+            ranks: OnceLock::new(),
+            #[cfg(feature = "mpi")]
+            data_parallel: OnceLock::new(),
         }
     }
 }
@@ -166,13 +178,47 @@ impl Common {
         Ok(true)
     }
 
+    /// Joins the ranks that `options` ask for. Call it before [`Common::device`].
+    ///
+    /// # Errors
+    /// If MPI cannot be initialized, or the ranks have other options.
+    pub fn join(&self, options: &Distributed) -> Result<&Ranks> {
+        let ranks = Ranks::join(options)?;
+        let ranks = self.ranks.get_or_init(|| ranks);
+        if ranks.size() > 1 && self.graph.is_some() {
+            return Err(Error::value("--graph draws the step of one rank")
+                .help("leave --distributed out, or --graph"));
+        }
+        Ok(ranks)
+    }
+
+    /// The ranks that run the program together.
+    pub fn ranks(&self) -> &Ranks {
+        self.ranks.get_or_init(Ranks::alone)
+    }
+
+    /// Whether this is the rank that prints and writes files.
+    pub fn is_first(&self) -> bool {
+        self.ranks().rank() == 0
+    }
+
+    /// Prints a line on one rank.
+    pub fn print(&self, line: impl Display) {
+        if self.is_first() {
+            println!("{line}");
+        }
+    }
+
     /// Seeds the random numbers, sets the number of threads and chooses the engine. Call it once,
     /// before any tensor is made.
     ///
     /// # Errors
     /// If there is no such device or it does not work, or the threads cannot be started.
     pub fn engine(&self) -> Result<Choice> {
-        if let Some(n) = self.threads {
+        // all ranks ask, also those that do not need the answer
+        let share = self.ranks().threads()?;
+        let threads = self.threads.or(share);
+        if let Some(n) = threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
             pool.map_err(|e| Error::value(format!("--threads {n}: {e}")))?;
         }
@@ -187,12 +233,18 @@ impl Common {
     /// As [`Common::engine`].
     pub fn device(&self) -> Result<DeviceRef> {
         let choice = self.engine()?;
-        println!("device  {}", choice.note);
+        self.print(format_args!("device  {}", choice.note));
+        let ranks = self.ranks();
+        if ranks.size() > 1 {
+            let threads = ranks.gather(rayon::current_num_threads().to_string())?;
+            let threads = threads.join(", ");
+            self.print(format_args!("ranks   {}, with {threads} threads", ranks.size()));
+        }
         let mut device = choice.device;
         let mut wrappers = Wrappers { trace: None, compare: None, lazy: None };
         if let Some(name) = &self.compare {
             let other = choose(name)?;
-            println!("compare {}", other.note);
+            self.print(format_args!("compare {}", other.note));
             let compare = Compare::new(device, other.device);
             device = compare.clone();
             wrappers.compare = Some(compare);
@@ -201,6 +253,8 @@ impl Common {
             device = Checked::with(device, Checks { inputs: true, ..Checks::default() });
         }
         if self.trace.is_some() {
+            // the clocks of all ranks start together
+            ranks.require_same("the start of --trace", &true)?;
             let trace = Trace::new(device);
             device = trace.clone();
             wrappers.trace = Some(trace);
@@ -219,24 +273,101 @@ impl Common {
         self.wrappers.get()?.lazy.as_ref()
     }
 
-    /// Prints and writes the reports of `--compare` and `--trace`.
+    /// Training of the parameters in `store` by all ranks; `--trace` reports on it.
     ///
     /// # Errors
-    /// If the trace cannot be written.
-    pub(crate) fn finish(&self) -> Result<()> {
+    /// If the ranks have other parameters, or one fails.
+    #[cfg(feature = "mpi")]
+    pub fn data_parallel(&self, store: &Store) -> Result<Arc<DataParallel>> {
+        let data = Arc::new(DataParallel::new(store, self.ranks().data())?);
+        // a program has one model that it trains
+        Ok(self.data_parallel.get_or_init(|| data).clone())
+    }
+
+    /// Copies the buffers of rank 0 to the ranks with other parts of the data.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub(crate) fn broadcast_buffers(&self) -> Result<()> {
+        #[cfg(feature = "mpi")]
+        if let Some(data) = self.data_parallel.get() {
+            return data.broadcast_buffers();
+        }
+        Ok(())
+    }
+
+    /// Seeds each rank with another part of the data differently, after the random numbers of a
+    /// checkpoint were restored.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub(crate) fn separate_random(&self) -> Result<()> {
+        #[cfg(feature = "mpi")]
+        if let Some(data) = self.data_parallel.get() {
+            return data.separate_random();
+        }
+        Ok(())
+    }
+
+    /// Prints and writes the reports of `--compare` and `--trace`; after an error only what needs
+    /// no other rank.
+    ///
+    /// # Errors
+    /// If the trace cannot be written, or a rank fails.
+    pub(crate) fn finish(&self, failed: bool) -> Result<()> {
         let Some(Wrappers { trace, compare, .. }) = self.wrappers.get() else { return Ok(()) };
         if let Some(compare) = compare {
-            println!(
+            self.print(format_args!(
                 "compared {} operations; {} were skipped",
                 compare.compared(),
                 compare.skipped()
-            );
+            ));
         }
         if let (Some(trace), Some(path)) = (trace, &self.trace) {
-            trace.save(path)?;
-            println!("{}traced  {}", trace.summary(), path.display());
+            let events = self.events(trace).join("\n");
+            let all = if failed { vec![events] } else { self.ranks().gather(events)? };
+            if self.is_first() {
+                save_events(path, all.iter().flat_map(|events| events.lines()))?;
+                #[cfg(feature = "mpi")]
+                if let Some(data) = self.data_parallel.get() {
+                    println!("{}", data.traffic_table());
+                }
+                println!("{}traced  {}", trace.summary(), path.display());
+            }
         }
         Ok(())
+    }
+
+    /// The lines of this rank in the trace file: its name, its operations, and the exchanges of
+    /// gradients as a thread of their own.
+    fn events(&self, trace: &Trace) -> Vec<String> {
+        let process = self.ranks().rank() as u64 + 1;
+        let mut events = trace.events(process);
+        if self.ranks().size() > 1 {
+            events.push(format!(
+                "{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": {process}, \
+                 \"args\": {{\"name\": \"rank {}\"}}}}",
+                process - 1
+            ));
+        }
+        #[cfg(feature = "mpi")]
+        if let Some(data) = self.data_parallel.get() {
+            let began = trace.began();
+            for span in data.spans() {
+                let name = &span.name;
+                let micros = |time: std::time::Duration| time.as_nanos() as f64 / 1e3;
+                events.push(format!(
+                    "{{\"name\": {name:?}, \"cat\": \"communication\", \"ph\": \"X\", \
+                     \"pid\": {process}, \"tid\": 0, \"ts\": {}, \"dur\": {}, \
+                     \"args\": {{\"bytes\": {}, \"waited us\": {}}}}}",
+                    micros(span.start.saturating_duration_since(began)),
+                    micros(span.end - span.start),
+                    span.bytes,
+                    micros(span.start.saturating_duration_since(span.ready))
+                ));
+            }
+        }
+        events
     }
 }
 

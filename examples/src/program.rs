@@ -117,12 +117,18 @@ impl Program {
             }
         };
         let result = run(&options, &common);
+        let ranks = common.ranks();
+        if let Err(error) = &result {
+            ranks.abort(error);
+        }
         // a trace is useful after an error, too
-        let finished = common.finish();
-        match result.and(finished) {
+        let finished = common.finish(result.is_err());
+        let ended = ranks.finish();
+        match result.and(finished).and(ended) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("error: {error}");
+                let rank = format!("rank {}: ", ranks.rank());
+                eprintln!("{}error: {error}", if ranks.size() > 1 { &rank } else { "" });
                 ExitCode::FAILURE
             }
         }

@@ -1,8 +1,12 @@
 //! `--captured`: training steps that are recorded and replayed.
 
 use crate::Common;
+#[cfg(feature = "mpi")]
+use std::sync::Arc;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::{DType, Result, Shape, Tensor};
+#[cfg(feature = "mpi")]
+use teeny_nn::distributed::DataParallel;
 use teeny_nn::{Captured, Store};
 
 /// Loss and gradients of a batch. They are computed, or with `--captured` replayed from the third
@@ -20,7 +24,7 @@ use teeny_nn::{Captured, Store};
 /// let store = Store::new(&common.device()?);
 /// let model = Linear::new(&store.root(), 2, 1)?;
 /// let mut sgd = Sgd::new(store.trainable(), 0.1);
-/// let mut step = Step::new(&common, &store, |x| model.forward(&x[0])?.square()?.mean_all());
+/// let mut step = Step::new(&common, &store, |x| model.forward(&x[0])?.square()?.mean_all())?;
 /// for _ in 0..5 {
 ///     let x = Tensor::randn((8, 2), DType::F32, store.device())?; // (8, 2)
 ///     let (loss, gradients) = step.run(vec![x])?; // ()
@@ -35,20 +39,59 @@ pub struct Step<'m, F> {
     is_captured: bool,
     /// The recordings by the shapes of their inputs.
     recordings: Vec<(Vec<(Shape, DType)>, Captured<'m>)>,
+    #[cfg(feature = "mpi")]
+    data: Option<Arc<DataParallel>>,
 }
 
 impl<'m, F: Fn(&[Tensor]) -> Result<Tensor> + Clone + 'm> Step<'m, F> {
-    /// Steps whose loss is `loss` of the inputs and of the parameters in `store`.
-    pub fn new(common: &Common, store: &'m Store, loss: F) -> Step<'m, F> {
-        Step { store, loss, is_captured: common.captured, recordings: Vec::new() }
-    }
-
-    /// The loss () of these inputs, and the gradients of the parameters.
+    /// Steps whose loss is `loss` of the inputs and of the parameters in `store`. On several ranks
+    /// `loss` is the mean over the items of a rank, which are the first axis of its first input.
     ///
     /// # Errors
-    /// Those of the loss and of its derivative; with `--captured` those of [`Captured::run`].
+    /// If the ranks have other parameters, or one fails.
+    pub fn new(common: &Common, store: &'m Store, loss: F) -> Result<Step<'m, F>> {
+        Ok(Step {
+            store,
+            loss,
+            is_captured: common.captured,
+            recordings: Vec::new(),
+            #[cfg(feature = "mpi")]
+            data: match common.ranks().part() {
+                (_, 1) => None,
+                _ => Some(common.data_parallel(store)?),
+            },
+        })
+    }
+
+    /// The loss () of these inputs, and the gradients of the parameters; on several ranks those of
+    /// the inputs of all.
+    ///
+    /// # Errors
+    /// Those of the loss and of its derivative; with `--captured` those of [`Captured::run`]; if a
+    /// rank fails.
     #[track_caller]
     pub fn run(&mut self, inputs: Vec<Tensor>) -> Result<(Tensor, Gradients)> {
+        #[cfg(feature = "mpi")]
+        if let Some(data) = self.data.clone() {
+            let items = inputs.first().map_or(1, |x| x.size(0).unwrap_or(1));
+            let share = data.share(items);
+            if !self.is_captured {
+                return data.backward_of(&(self.loss)(&inputs)?, share);
+            }
+            let (mut loss, mut gradients) = self.local(inputs)?;
+            let weight = share.weight()?;
+            if weight != 1.0 {
+                loss = loss.mul(weight)?;
+                gradients = gradients.map(|g| g.mul(weight))?;
+            }
+            loss = data.average(&loss, &mut gradients)?;
+            return Ok((loss, gradients));
+        }
+        self.local(inputs)
+    }
+
+    /// Loss and gradients of this rank.
+    fn local(&mut self, inputs: Vec<Tensor>) -> Result<(Tensor, Gradients)> {
         if !self.is_captured {
             let loss = (self.loss)(&inputs)?;
             let gradients = loss.backward()?;
@@ -91,7 +134,8 @@ mod tests {
             let mut step = Step::new(&common, &store, |x| {
                 count.set(count.get() + 1);
                 x[0].mul(w.value())?.sum_all()
-            });
+            })
+            .unwrap();
             for i in 0..12 {
                 let n = if i % 3 == 2 { 1 } else { 4 };
                 let x = Tensor::full((n, 2), i as f32, DType::F32, store.device()).unwrap();

@@ -6,16 +6,15 @@ use crate::options::Parsed;
 use crate::{Bar, Common};
 use lexopt::{Parser, ValueExt};
 use std::time::{Duration, Instant};
-use teeny_core::{Result, Tensor};
+use teeny_core::{Result, Tensor, file::replace};
 use teeny_nn::data::{DataLoader, Dataset};
-use teeny_nn::optim::Optimizer;
-use teeny_nn::state::{Checkpoint, Position, Random};
+use teeny_nn::state::{Archive, Checkpoint, Position, Random, State, Stateful, write};
 use teeny_nn::train::{Log, Losses, Plot};
 use teeny_nn::{Schedule, Store};
 
 /// A training run. It counts steps and epochs, and does what the common options ask for: `--resume`
 /// when it starts and at each report, `--log` while it runs, `--graph` after the first steps,
-/// `--save` and `--plot` when it is over.
+/// `--save` and `--plot` when it is over. Of several ranks, rank 0 prints and writes files.
 ///
 /// # Example
 /// ```
@@ -81,20 +80,24 @@ impl<'a> Run<'a> {
     pub fn start(
         common: &'a Common,
         store: &Store,
-        optimizer: &mut impl Optimizer,
+        optimizer: &mut impl Stateful,
         steps: u64,
     ) -> Result<Run<'a>> {
         let (mut store, mut position) = (store.clone(), Position::default());
+        let resumes = common.resume.as_ref().is_some_and(|path| path.exists());
+        common.ranks().require_same("whether the file of --resume exists", &resumes)?;
         if let Some(path) = common.resume.as_ref().filter(|path| path.exists()) {
             let checkpoint = Checkpoint::load(path, store.device())?;
-            checkpoint.restore("model", &mut store)?;
-            checkpoint.restore("optimizer", optimizer)?;
+            common.ranks().set_state(&mut store, checkpoint.part("model")?)?;
+            common.ranks().set_state(optimizer, checkpoint.part("optimizer")?)?;
             checkpoint.restore("random", &mut Random)?;
             checkpoint.restore("position", &mut position)?;
-            println!("resumed {}", path.display());
+            common.separate_random()?;
+            common.print(format_args!("resumed {}", path.display()));
         }
+        common.ranks().require_same("the step of --resume", &position.step)?;
         let columns = ["step", "loss", "lr"];
-        let log = match &common.log {
+        let log = match common.log.as_ref().filter(|_| common.is_first()) {
             // a run that is over leaves its log as it is
             Some(path) if position.step < steps => Some(match &common.resume {
                 // removes lines that a killed run logged after its last checkpoint
@@ -107,14 +110,14 @@ impl<'a> Run<'a> {
             common,
             store,
             steps,
-            schedule: Schedule::constant(optimizer.lr()),
+            schedule: Schedule::constant(optimizer.state()?.get("lr")?),
             batches: None,
             epoch: 0,
             losses: Losses::new().from_step(position.step),
             log,
             accuracies: Vec::new(),
             validation_losses: Vec::new(),
-            bar: Bar::new(steps.saturating_sub(position.step), "items"),
+            bar: Bar::new(common, steps.saturating_sub(position.step), "items"),
             position,
             drawing: Drawing::new(),
             started: Instant::now(),
@@ -132,7 +135,7 @@ impl<'a> Run<'a> {
 
     /// The run with a progress bar that counts `items` per second: `images`, `tokens`.
     pub fn items(mut self, items: &'static str) -> Run<'a> {
-        self.bar = Bar::new(self.steps.saturating_sub(self.position.step), items);
+        self.bar = Bar::new(self.common, self.steps.saturating_sub(self.position.step), items);
         self
     }
 
@@ -210,6 +213,7 @@ impl<'a> Run<'a> {
     /// Those of `evaluation`; if a loss is NaN or infinite, or the log cannot be written.
     pub fn evaluate<T>(&mut self, evaluation: impl FnOnce() -> Result<T>) -> Result<T> {
         self.losses()?;
+        self.common.broadcast_buffers()?;
         // The lists of an evaluation are no training step.
         self.drawing.finish(self.common)?;
         let start = Instant::now();
@@ -235,18 +239,22 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If a loss is NaN or infinite, or the checkpoint cannot be written; the previous checkpoint
     /// is then untouched.
-    pub fn report(&mut self, optimizer: &impl Optimizer, line: &str) -> Result<()> {
+    pub fn report(&mut self, optimizer: &impl Stateful, line: &str) -> Result<()> {
         let losses = self.losses()?.values().len();
         self.reported = Report { losses, seconds: self.seconds() };
         let start = Instant::now();
-        self.bar.suspend(|| println!("{line}"));
+        self.bar.suspend(|| self.common.print(line));
         if let Some(path) = &self.common.resume {
-            Checkpoint::new()
-                .put("model", &self.store)?
-                .put("optimizer", optimizer)?
+            let ranks = self.common.ranks();
+            let mut checkpoint = Checkpoint::new();
+            checkpoint
+                .put("model", &ranks.state(&self.store)?)?
+                .put("optimizer", &ranks.state(optimizer)?)?
                 .put("random", &Random)?
-                .put("position", &self.position)?
-                .save(path)?;
+                .put("position", &self.position)?;
+            if self.common.is_first() {
+                checkpoint.save(path)?;
+            }
         }
         self.paused += start.elapsed();
         Ok(())
@@ -257,7 +265,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// As [`Run::report`].
-    pub fn report_epoch(&mut self, optimizer: &impl Optimizer, percent: f64) -> Result<()> {
+    pub fn report_epoch(&mut self, optimizer: &impl Stateful, percent: f64) -> Result<()> {
         self.record_accuracy(percent);
         let reported = self.reported;
         let losses = self.losses()?;
@@ -325,8 +333,17 @@ impl Common {
     /// If they are not those of `store`, or the file cannot be read.
     pub fn load(&self, store: &Store) -> Result<()> {
         let Some(path) = &self.load else { return Ok(()) };
-        store.load(path)?;
-        println!("loaded  {}", path.display());
+        if self.ranks().is_split() {
+            let file = Archive::open(path)?;
+            let mut state = State::default();
+            for name in file.entries().keys() {
+                state.tensors.insert(name.clone(), file.tensor(name, store.device())?);
+            }
+            self.ranks().set_state(&mut store.clone(), &state)?;
+        } else {
+            store.load(path)?;
+        }
+        self.print(format_args!("loaded  {}", path.display()));
         Ok(())
     }
 
@@ -336,7 +353,16 @@ impl Common {
     /// If it cannot be written.
     fn save(&self, store: &Store) -> Result<()> {
         let Some(path) = &self.save else { return Ok(()) };
-        store.save(path)?;
+        let whole = self.ranks().state(store)?;
+        if !self.is_first() {
+            return Ok(());
+        }
+        if self.ranks().is_split() {
+            let tensors: Vec<(String, Tensor)> = whole.tensors.into_iter().collect();
+            replace(path, |writer| write(writer, &tensors, &whole.values))?;
+        } else {
+            store.save(path)?;
+        }
         println!("saved   {}", path.display());
         Ok(())
     }
@@ -354,7 +380,7 @@ impl Common {
     }
 
     fn draw(&self, plot: impl FnOnce() -> Plot) -> Result<()> {
-        let Some(path) = &self.plot else { return Ok(()) };
+        let Some(path) = self.plot.as_ref().filter(|_| self.is_first()) else { return Ok(()) };
         plot().save(path)?;
         println!("plotted {}", path.display());
         Ok(())

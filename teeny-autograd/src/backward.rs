@@ -5,7 +5,7 @@ use crate::adjoint::{Parts, add_adjoint, adjoint};
 use crate::detach_points::{DetachPoint, DetachPoints, Reason};
 use crate::node::{Handle, Kind, Node};
 use crate::storage::try_tracked;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use teeny_core::{Error, Layout, Result, Tensor, context};
@@ -80,6 +80,9 @@ impl Sum {
     }
 }
 
+/// Called with the id of a leaf and its gradient.
+pub(crate) type Each<'a> = dyn FnMut(u64, &Tensor) -> Result<()> + 'a;
+
 /// Propagates `g`, the gradient of `root`, to the leaves.
 ///
 /// `root` is taken by value: where the caller held the last handle, each node is dropped, with what
@@ -90,6 +93,53 @@ pub(crate) fn run(root: Handle, g: Tensor, detach_points: &mut DetachPoints) -> 
     run_until(root, g, &[], detach_points)
 }
 
+/// [`run`] that calls `each` with the gradient of a leaf as soon as it is complete.
+pub(crate) fn run_each(
+    root: Handle,
+    g: Tensor,
+    detach_points: &mut DetachPoints,
+    each: &mut Each<'_>,
+) -> Result<Kept> {
+    let mut last_uses = last_uses(&root.node);
+    let mut pass = Pass::new(&[], detach_points);
+    pass.add(root, None, g)?;
+    while let Some((id, pending)) = pass.pending.pop_last() {
+        if let Some((leaf, g)) = pass.visit(pending)? {
+            each(leaf, &g)?;
+        }
+        for leaf in last_uses.remove(&id).unwrap_or_default() {
+            let Some(pending) = pass.pending.remove(&leaf) else { continue };
+            if let Some((leaf, g)) = pass.visit(pending)? {
+                each(leaf, &g)?;
+            }
+        }
+    }
+    Ok(pass.kept)
+}
+
+/// The leaves behind `root` by the node after which their gradients are complete: nodes run by
+/// falling ids, so it is that of the lowest id that uses a leaf.
+fn last_uses(root: &Arc<Node>) -> HashMap<u64, Vec<u64>> {
+    let (mut uses, mut seen) = (HashMap::new(), HashSet::new());
+    let mut waiting = vec![root];
+    while let Some(node) = waiting.pop() {
+        for from in node.edges.iter().flatten().map(|edge| &edge.from.node) {
+            if from.is_leaf() {
+                let lowest = uses.entry(from.id).or_insert(node.id);
+                *lowest = node.id.min(*lowest);
+            } else if seen.insert(from.id) {
+                waiting.push(from);
+            }
+        }
+    }
+    let mut leaves: HashMap<u64, Vec<u64>> = HashMap::new();
+    for (leaf, node) in uses {
+        leaves.entry(node).or_default().push(leaf);
+    }
+    leaves.values_mut().for_each(|leaves| leaves.sort_unstable());
+    leaves
+}
+
 /// [`run`] that stops at the values in `stops` and keeps their gradients. Their hooks run in the
 /// pass that continues from them.
 pub(crate) fn run_until(
@@ -98,32 +148,60 @@ pub(crate) fn run_until(
     stops: &[Handle],
     detach_points: &mut DetachPoints,
 ) -> Result<Kept> {
-    let mut kept = Kept::new();
-    let mut pending = BTreeMap::new();
-    accumulate(&mut pending, root, None, g)?;
-    while let Some((_, Pending { node, sums })) = pending.pop_last() {
+    let mut pass = Pass::new(stops, detach_points);
+    pass.add(root, None, g)?;
+    while let Some((_, pending)) = pass.pending.pop_last() {
+        pass.visit(pending)?;
+    }
+    Ok(pass.kept)
+}
+
+/// The state of a backward pass.
+struct Pass<'a> {
+    stops: &'a [Handle],
+    detach_points: &'a mut DetachPoints,
+    /// Gradients of nodes that were not visited yet, by id.
+    pending: BTreeMap<u64, Pending>,
+    kept: Kept,
+}
+
+impl<'a> Pass<'a> {
+    fn new(stops: &'a [Handle], detach_points: &'a mut DetachPoints) -> Pass<'a> {
+        Pass { stops, detach_points, pending: BTreeMap::new(), kept: Kept::new() }
+    }
+
+    fn add(&mut self, to: Handle, view: Option<&Layout>, g: Tensor) -> Result<()> {
+        accumulate(&mut self.pending, to, view, g)
+    }
+
+    /// Passes the gradients of one node on to its inputs. Those of a leaf are kept, and the first
+    /// is returned with its id.
+    fn visit(&mut self, Pending { node, sums }: Pending) -> Result<Option<(u64, Tensor)>> {
         let mut g = {
             let _op = node.context.map(context::resume);
             let whole = |sum: Option<Sum>| sum.map(Sum::whole).transpose();
             sums.into_iter().map(whole).collect::<Result<Vec<_>>>()?
         };
-        for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
+        for stop in self.stops.iter().filter(|stop| stop.node.id == node.id) {
             if let Some(g) = g[stop.output as usize].take() {
-                kept.insert(stop.key(), KeptGrad::new(node.clone(), g));
+                self.kept.insert(stop.key(), KeptGrad::new(node.clone(), g));
             }
         }
         if g.iter().all(Option::is_none) {
-            continue;
+            return Ok(None);
         }
         if let Some(first) = g[0].take() {
             g[0] = Some(node.hooks.apply(first)?);
         }
         if node.is_leaf() || node.retain.load(Ordering::Relaxed) {
             for (output, g) in g.iter().enumerate().filter_map(|(o, g)| Some((o, g.as_ref()?))) {
-                kept.insert((node.id, output as u8), KeptGrad::of_leaf(node.clone(), g.clone())?);
+                let kept = KeptGrad::of_leaf(node.clone(), g.clone())?;
+                self.kept.insert((node.id, output as u8), kept);
             }
         }
-        let Kind::Op { backward, .. } = &node.kind else { continue };
+        let Kind::Op { backward, .. } = &node.kind else {
+            return Ok(g.swap_remove(0).map(|g| (node.id, g)));
+        };
         // An error in a rule names the operation the user called, and a nested graph records it
         // under that name.
         let _op = node.context.map(context::resume);
@@ -141,7 +219,7 @@ pub(crate) fn run_until(
             let Some(g) = g else {
                 let (op, location) =
                     node.context.map_or(("an operation", None), |c| (c.op, Some(c.location)));
-                detach_points.push(DetachPoint {
+                self.detach_points.push(DetachPoint {
                     op,
                     location,
                     mask: edge.from.node.mask,
@@ -149,10 +227,10 @@ pub(crate) fn run_until(
                 });
                 continue;
             };
-            accumulate(&mut pending, edge.from.clone(), edge.view.as_deref(), g)?;
+            self.add(edge.from.clone(), edge.view.as_deref(), g)?;
         }
+        Ok(None)
     }
-    Ok(kept)
 }
 
 /// Adds `g` to the pending gradient of a value; `g` is the gradient of the value, or of its view

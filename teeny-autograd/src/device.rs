@@ -12,10 +12,11 @@ use crate::rules;
 use crate::storage::{Tracked, tracked, unwrap};
 use crate::symbolic::Derivative;
 use std::fmt;
+use std::future::ready;
 use std::sync::{Arc, LazyLock};
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Op, Outputs, Result, Shape, Stats, StorageRef, Tensor,
-    ToDevice,
+    DType, Device, DeviceInfo, DeviceRef, Op, Outputs, Reading, Result, Shape, Stats, StorageRef,
+    Tensor, ToDevice, Waiting,
 };
 
 /// A device that records operations on tensors that require gradients. Everything is computed by
@@ -89,6 +90,8 @@ fn plain(value: Tensor) -> StorageRef {
     Tracked::storage(value, None, Default::default())
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Autograd {
     fn info(&self) -> DeviceInfo {
         let DeviceInfo { name, description } = self.inner_device().info();
@@ -103,6 +106,12 @@ impl Device for Autograd {
         note_leaving(x)?;
         self.inner_device().download(&unwrap(x)?)
     }
+    fn download_async(&self, x: &Tensor) -> Reading {
+        match note_leaving(x).and_then(|()| unwrap(x)) {
+            Ok(x) => self.inner_device().download_async(&x),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         match *op {
             Op::Elementwise { kernel, inputs, params, shape } => {
@@ -116,11 +125,20 @@ impl Device for Autograd {
     fn synchronize(&self) -> Result<()> {
         self.inner_device().synchronize()
     }
+    fn synchronize_async(&self) -> Waiting {
+        self.inner_device().synchronize_async()
+    }
+    fn ready_async(&self) -> Waiting {
+        self.inner_device().ready_async()
+    }
     fn stats(&self) -> Stats {
         self.inner_device().stats()
     }
     fn flush(&self) {
         self.inner_device().flush();
+    }
+    fn joins_launches(&self) -> bool {
+        self.inner_device().joins_launches()
     }
     fn clear_cache(&self) {
         self.inner_device().clear_cache();

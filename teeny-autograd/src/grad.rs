@@ -1,6 +1,6 @@
 //! [`Grad`]: what autograd adds to `Tensor`.
 
-use crate::backward;
+use crate::backward::{self, Kept};
 use crate::detach_points::{DetachPoint, DetachPoints};
 use crate::device::{Autograd, from_inner};
 use crate::dual::{Dual, try_dual};
@@ -98,6 +98,23 @@ pub trait Grad: Sized {
     #[track_caller]
     fn backward_with(&self, g: &Tensor) -> Result<Gradients>;
 
+    /// The number of this leaf in [`Grad::backward_each`]: no other leaf of the process has it.
+    /// `None` if the tensor is no leaf, or a view of one.
+    fn leaf_id(&self) -> Option<u64>;
+
+    /// [`Grad::backward_with`] that calls `each` with the [`Grad::leaf_id`] and the gradient of a
+    /// leaf as soon as that gradient is complete, while the pass goes on: those of the last layers
+    /// come first. Without `g` it is [`Grad::backward`].
+    ///
+    /// # Errors
+    /// As [`Grad::backward_with`]; the first error of `each`.
+    #[track_caller]
+    fn backward_each(
+        &self,
+        g: Option<&Tensor>,
+        each: &mut dyn FnMut(u64, &Tensor) -> Result<()>,
+    ) -> Result<Gradients>;
+
     /// [`Grad::backward`] that takes the loss: what each operation saved is freed as soon as its
     /// rule has run, unless the graph has another owner.
     ///
@@ -193,40 +210,91 @@ impl Grad for Tensor {
         self.clone().into_backward_with(g)
     }
 
+    fn leaf_id(&self) -> Option<u64> {
+        let handle = try_tracked(self)?.handle.as_ref()?;
+        let whole = *self.layout() == Layout::contiguous(handle.value().shape);
+        (whole && handle.node.is_leaf()).then_some(handle.node.id)
+    }
+
+    #[track_caller]
+    fn backward_each(
+        &self,
+        g: Option<&Tensor>,
+        each: &mut dyn FnMut(u64, &Tensor) -> Result<()>,
+    ) -> Result<Gradients> {
+        let _op = enter("backward");
+        let start = start(self, g)?;
+        start.run(|root, g, points| backward::run_each(root, g, points, each))
+    }
+
     #[track_caller]
     fn into_backward(self) -> Result<Gradients> {
         let _op = enter("backward");
-        let (handle, detach_points, view) = history_of(&self)?;
-        if self.numel() != 1 {
-            let error = Error::gradient(format!(
-                "the tensor {} is not a scalar, so its gradient needs a direction",
-                self.shape()
-            ));
-            return Err(
-                error.help("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?")
-            );
-        }
-        let g = unwrap(&self)?.ones_like()?;
-        run_backward(self, handle, detach_points, view, g)
+        let start = start(&self, None)?;
+        // This may be the last handle of the loss: dropping it lets the backward pass free memory.
+        drop(self);
+        start.run(backward::run)
     }
 
     #[track_caller]
     fn into_backward_with(self, g: &Tensor) -> Result<Gradients> {
         let _op = enter("backward_with");
-        let (handle, detach_points, view) = history_of(&self)?;
-        if g.shape() != self.shape() || g.dtype() != self.dtype() {
+        let start = start(&self, Some(g))?;
+        drop(self);
+        start.run(backward::run)
+    }
+}
+
+/// Where a backward pass starts.
+struct Start {
+    root: Handle,
+    detach_points: DetachPoints,
+    /// The gradient of the root.
+    g: Tensor,
+}
+
+/// A backward pass from `x`, whose gradient is `g`, or 1 for a scalar.
+fn start(x: &Tensor, g: Option<&Tensor>) -> Result<Start> {
+    let (root, detach_points, view) = history_of(x)?;
+    let inner = unwrap(x)?;
+    let g = match g {
+        None if x.numel() != 1 => {
+            let error = Error::gradient(format!(
+                "the tensor {} is not a scalar, so its gradient needs a direction",
+                x.shape()
+            ));
+            return Err(
+                error.help("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?")
+            );
+        }
+        None => inner.ones_like()?,
+        Some(g) if g.shape() != x.shape() || g.dtype() != x.dtype() => {
             let what = format!(
                 "the gradient given is {} {}, the tensor {} {}",
                 g.dtype(),
                 g.shape(),
-                self.dtype(),
-                self.shape()
+                x.dtype(),
+                x.shape()
             );
             return Err(Error::gradient(what).help("they need one shape and one type"));
         }
-        let inner = tracked(&self)?.inner.device().clone();
-        let g = g.to(&inner)?;
-        run_backward(self, handle, detach_points, view, g)
+        Some(g) => g.to(inner.device())?,
+    };
+    let g = match view {
+        Some(view) => crate::adjoint::adjoint(&view, &root.value().shape, &g)?,
+        None => g,
+    };
+    Ok(Start { root, detach_points, g })
+}
+
+impl Start {
+    fn run(
+        self,
+        pass: impl FnOnce(Handle, Tensor, &mut DetachPoints) -> Result<Kept>,
+    ) -> Result<Gradients> {
+        let Start { root, mut detach_points, g } = self;
+        let kept = pass(root, g, &mut detach_points)?;
+        Ok(Gradients { kept, detach_points })
     }
 }
 
@@ -323,21 +391,4 @@ fn history_of(x: &Tensor) -> Result<(Handle, DetachPoints, Option<Layout>)> {
     };
     let view = (*x.layout() != Layout::contiguous(handle.value().shape)).then(|| *x.layout());
     Ok((handle, storage.detach_points.clone(), view))
-}
-
-fn run_backward(
-    x: Tensor,
-    handle: Handle,
-    mut detach_points: DetachPoints,
-    view: Option<Layout>,
-    g: Tensor,
-) -> Result<Gradients> {
-    // This may be the last handle of the loss: dropping it lets the backward pass free memory.
-    drop(x);
-    let g = match view {
-        Some(view) => crate::adjoint::adjoint(&view, &handle.value().shape, &g)?,
-        None => g,
-    };
-    let kept = backward::run(handle, g, &mut detach_points)?;
-    Ok(Gradients { kept, detach_points })
 }

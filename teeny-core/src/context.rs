@@ -7,6 +7,7 @@
 use crate::dtype::DType;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
@@ -225,6 +226,17 @@ pub fn resume(context: OpContext) -> Resumed {
 /// [`resume`] for an operation that was recorded and runs now for the first time, or for none.
 pub(crate) fn resume_as(context: Option<OpContext>) -> Resumed {
     Resumed { previous: with_current(|current| current.op.replace(context)) }
+}
+
+/// `future`, polled within the operation that is in progress at this call: its late errors carry the
+/// name and the line of that operation.
+pub fn continued<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
+    let context = current();
+    let mut future = Box::pin(future);
+    poll_fn(move |waker| {
+        let _op = resume_as(context.or_else(current));
+        future.as_mut().poll(waker)
+    })
 }
 
 /// Gives the newest error these operands, unless it has some.

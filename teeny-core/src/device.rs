@@ -16,10 +16,19 @@ use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::any::Any;
 use std::fmt;
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// A shared device, as tensors hold it.
 pub type DeviceRef = Arc<dyn Device>;
+
+/// A read that [`Device::download_async`] has started. It owns what it needs: neither the tensor
+/// nor the device must outlive the call.
+pub type Reading = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
+
+/// A wait that [`Device::synchronize_async`] or [`Device::ready_async`] has started.
+pub type Waiting = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// The name and description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,9 +121,35 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
 
     // ---- provided ----
 
+    /// [`Device::download`] as a future. The call itself submits the copy, so that the bytes are
+    /// those of this moment and later operations overlap the read; only the wait is awaited.
+    /// Provided: a device that computes synchronously downloads at once.
+    fn download_async(&self, x: &Tensor) -> Reading {
+        Box::pin(ready(self.download(x)))
+    }
+
+    /// [`Device::synchronize`] as a future, for work that is submitted before this call.
+    fn synchronize_async(&self) -> Waiting {
+        Box::pin(ready(self.synchronize()))
+    }
+
+    /// Back-pressure: resolves when few enough batches wait for the device that another step should
+    /// be submitted. A program that awaits it once a step keeps the memory of waiting batches
+    /// bounded, also in a browser, where no operation can wait. Unlike
+    /// [`Device::synchronize_async`] it leaves the device some batches to work on.
+    fn ready_async(&self) -> Waiting {
+        Box::pin(ready(Ok(())))
+    }
+
     /// Ends a list of operations that belong together, such as a training step: a device that
     /// collects work may begin it when the next operation arrives. Waits for nothing.
     fn flush(&self) {}
+
+    /// Whether many small kernels run better as one [`Op::ElementwiseMany`] here. Where they do not,
+    /// an optimizer updates one parameter after another and frees each gradient on the way.
+    fn joins_launches(&self) -> bool {
+        false
+    }
 
     /// The memory counters.
     fn stats(&self) -> Stats {

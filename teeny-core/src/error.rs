@@ -38,6 +38,9 @@ pub enum ErrorKind {
     Format,
     /// A gradient that does not exist, or a graph that cannot be differentiated.
     Gradient,
+    /// A call that waits, on a device that can only be awaited: a GPU in a browser. The help names
+    /// the call that returns a future.
+    WouldBlock,
     /// A device broke its contract. Always a bug in the device.
     Internal,
 }

@@ -73,6 +73,10 @@ fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
         return Err(Error::io("this is no file name")
             .help("a path ends with the name of a file: \"folder/x.npy\""));
     };
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) {
+        return Err(Error::io("a browser has no files")
+            .help("convert to bytes, which the page can offer as a download"));
+    }
     for _ in 0..MOST_NAMES {
         let mut temporary = name.to_os_string();
         temporary.push(format!(

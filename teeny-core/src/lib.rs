@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod context;
@@ -44,7 +45,7 @@ mod tensor;
 pub mod validate;
 pub mod wrappers;
 
-pub use device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
+pub use device::{Device, DeviceInfo, DeviceRef, Reading, Stats, ToDevice, Waiting};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

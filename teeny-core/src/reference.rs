@@ -292,6 +292,11 @@ impl Device for Reference {
         Ok(())
     }
 
+    /// Joined kernels are tested here like those of a GPU, which runs them as one.
+    fn joins_launches(&self) -> bool {
+        true
+    }
+
     fn stats(&self) -> Stats {
         let allocations = self.memory.allocations.load(Ordering::Relaxed);
         Stats {

@@ -2,6 +2,11 @@
 //! repetition.
 #![cfg(feature = "conformance")]
 
+#[path = "support/awaited.rs"]
+mod awaited;
+
+use awaited::Awaited;
+use std::cell::Cell as Counter;
 use std::time::{Duration, Instant};
 use teeny_core::conformance::{self, Cell, Suite};
 use teeny_core::{Lazy, Reference};
@@ -38,6 +43,24 @@ fn a_sample_touches_every_family_and_ends_in_time() {
         all.run(),
     );
     assert_eq!(sample.cases(), all.cases(), "with time enough a sample is the whole");
+}
+
+#[test]
+fn a_device_that_can_only_be_awaited_is_held_against_the_oracle() {
+    let pauses = Counter::new(0);
+    let pause = || async { pauses.set(pauses.get() + 1) };
+    let device = Awaited::in_browser();
+    let suite = Suite::new(&device).only("matmul");
+    let report = awaited::run(suite.run_async(pause));
+    let waited = Suite::new(&Reference::new()).only("matmul").run();
+    assert!(report.passed(), "{report}");
+    assert_eq!((report.cases(), report.rows().len()), (waited.cases(), waited.rows().len()));
+    assert!(pauses.get() >= report.cases(), "{} pauses", pauses.get());
+    // a result that cannot be read is a failure
+    device.fail();
+    let report = awaited::run(suite.run_async(|| async {}));
+    assert_eq!(report.failures().len(), 1, "{report}");
+    assert!(report.failures()[0].contains("the device was lost"), "{report}");
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //! sources: every public operation that can fail is among the misuses, and every error has a help
 //! line where it is made.
 
+#[path = "support/awaited.rs"]
+mod awaited;
+
 use std::fs;
 use std::panic::Location;
 use teeny_core::random::{Key, next_key};
@@ -463,6 +466,12 @@ fn arrangements(m: &mut Misuses, o: &Operands) {
     m.of("item", K::DType, x.item::<i32>());
     m.of("item", K::Shape, x.item::<f32>());
     m.of("to", K::OutOfMemory, o.huge.to(&o.far));
+    m.of("to_vec_async", K::DType, awaited::run(x.to_vec_async::<i32>()));
+    m.of("to_bytes_async", K::OutOfMemory, awaited::run(o.huge.to_bytes_async()));
+    m.of("to_scalars_async", K::OutOfMemory, awaited::run(o.huge.to_scalars_async()));
+    m.of("item_async", K::DType, awaited::run(x.item_async::<i32>()));
+    m.of("item_async", K::Shape, awaited::run(x.item_async::<f32>()));
+    m.of("to_async", K::OutOfMemory, awaited::run(o.huge.to_async(&o.far)));
 }
 
 fn products(m: &mut Misuses, o: &Operands) {
@@ -742,6 +751,11 @@ fn foundations(m: &mut Misuses, o: &Operands) {
     m.of("Kernel::run", K::Value, kernel.run(&[&o.x], &[]));
     m.of("Kernel::run", K::DType, kernel.run(&[&o.x, &o.i], &[]));
     m.of("Kernel::run", K::Shape, kernel.run(&[&o.x, &o.y], &[]));
+    let right: (&[&Tensor], &[Scalar]) = (&[&o.x, &o.x], &[]);
+    m.of("Kernel::run_many", K::Value, kernel.run_many(&[right, (&[&o.x], &[])]));
+    m.of("Kernel::run_many", K::Value, kernel.run_many(&[right, (&[], &[])]));
+    m.of("Kernel::run_many", K::DType, kernel.run_many(&[right, (&[&o.x, &o.i], &[])]));
+    m.of("Kernel::run_many", K::Shape, kernel.run_many(&[right, (&[&o.x, &o.y], &[])]));
 }
 
 fn misuses() -> Vec<Misuse> {

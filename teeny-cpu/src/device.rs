@@ -29,7 +29,7 @@ pub struct CpuOptions {
     /// fail with an out-of-memory error. Not counted are what the host gets (`to_vec`) and a few
     /// hundred bytes for each tensor. None: the machine decides.
     ///
-    /// The `gemm` crate multiplies on other processors than x86, at [`Level::Portable`], and
+    /// The `gemm` crate multiplies at [`Level::Portable`], except in WebAssembly with simd128, and
     /// operands without runs. It allocates a few MiB for each thread and aborts the process if that
     /// fails. The device therefore counts and allocates the same number of bytes first, releases
     /// them, and fails with an error if it gets none. gemm still aborts if another thread takes the

@@ -6,7 +6,8 @@ use crate::device::Cpu;
 use crate::fused::{Row, attention, cross_entropy, norm, softmax};
 use crate::storage::View;
 use crate::{
-    border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan, sort,
+    Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan,
+    sort,
 };
 use std::sync::Arc;
 use teeny_core::{
@@ -16,7 +17,12 @@ use teeny_core::{
 
 impl Device for Cpu {
     fn info(&self) -> DeviceInfo {
-        let description = format!("{} with {:?} kernels", std::env::consts::ARCH, self.level);
+        let kernels = match self.level {
+            // the compiler decides which instructions a module for WebAssembly has
+            Level::Portable if cfg!(target_feature = "simd128") => "Simd128".to_string(),
+            level => format!("{level:?}"),
+        };
+        let description = format!("{} with {kernels} kernels", std::env::consts::ARCH);
         DeviceInfo { name: "cpu".to_string(), description }
     }
 

@@ -8,6 +8,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 /// The size from which blocks are mapped, with huge pages.
+#[cfg(unix)]
 const MAPPED: usize = 2 << 20;
 
 fn layout(size: usize) -> Option<Layout> {

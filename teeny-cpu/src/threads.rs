@@ -17,8 +17,8 @@
 //!
 //! The time that an idle worker spins follows the pauses between jobs ([`Patience`]): a worker that
 //! waited in vain halves it, and a job that came within it, or soon after it, sets it to four times
-//! the pause. With one processor, and in the child of a fork, everything runs on the
-//! calling thread.
+//! the pause. With one processor, in the child of a fork, and in WebAssembly without
+//! threads, everything runs on the calling thread.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -47,8 +47,15 @@ const GENERATION: u64 = u32::MAX as u64;
 /// The most claims of a job.
 const MOST: usize = u16::MAX as usize;
 
+/// Whether there are no threads: WebAssembly has them only with atomic instructions, and a clock
+/// only in some environments. Everything runs on the calling thread then.
+const SINGLE: bool = cfg!(all(target_family = "wasm", not(target_feature = "atomics")));
+
 /// How many threads a job started here may use.
 pub(crate) fn threads() -> usize {
+    if SINGLE {
+        return 1;
+    }
     static STARTED: AtomicU8 = AtomicU8::new(0);
     match STARTED.load(Relaxed) {
         1 => rayon::current_num_threads(),
@@ -66,9 +73,6 @@ pub(crate) fn threads() -> usize {
 /// asked for their number.
 #[cold]
 fn start() -> bool {
-    if cfg!(target_family = "wasm") {
-        return true;
-    }
     match rayon::ThreadPoolBuilder::new().build_global() {
         Ok(()) => true,
         // Without a source they had been started before.
@@ -237,7 +241,7 @@ pub(crate) fn try_for_each_range(
 }
 
 fn try_each_chunk(chunks: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
-    if chunks < 2 {
+    if chunks < 2 || SINGLE {
         return (0..chunks).try_for_each(f);
     }
     let (failed, first) = (AtomicBool::new(false), Mutex::new(None::<Error>));
@@ -253,6 +257,9 @@ fn try_each_chunk(chunks: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Re
 }
 
 fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
+    if SINGLE {
+        return (0..chunks).for_each(f);
+    }
     if chunks > MOST {
         // Several at a time.
         let len = chunks.div_ceil(MOST);

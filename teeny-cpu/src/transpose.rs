@@ -3,12 +3,15 @@
 //! The naive form, `to[r * to_stride + c] = from[c * from_stride + r]`, touches one side by single
 //! elements of different cache lines. Blocks of 16 x 16 (or 8 x 8) elements of 32 bits go through
 //! registers instead, so that both sides are touched by whole cache lines. Elements of other sizes,
-//! and those at the portable level, go through registers of 16 bytes, in blocks that stay in L1. A
+//! and those at the portable level of x86, go through registers of 16 bytes, in blocks that stay in L1. A
 //! few source rows are interleaved element by element: a block would be mostly empty.
 //!
 //! ```text
 //!   from: `columns` rows of contiguous elements        to: `rows` rows of contiguous elements
 //! ```
+
+#[cfg(target_feature = "simd128")]
+mod wasm;
 
 use crate::simd::Level;
 
@@ -58,6 +61,11 @@ pub(crate) unsafe fn transpose<T: Copy>(
         }
         #[cfg(target_arch = "x86_64")]
         return registers::blocks(from, from_stride, to, to_stride, (rows, columns));
+        #[cfg(target_feature = "simd128")]
+        if size_of::<T>() == 4 {
+            wasm::blocks(from.cast(), from_stride, to.cast(), to_stride, (rows, columns));
+            return;
+        }
         #[cfg(not(target_arch = "x86_64"))]
         {
             let _ = (level, stream);

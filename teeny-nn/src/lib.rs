@@ -50,6 +50,7 @@
 //! | [`text`] | tokenizers and sampling |
 //! | [`train`] | losses by step, metrics, logs, plots, early stopping |
 //! | [`state`] | checkpoints, safetensors, `.npz`, `.pt` |
+//! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
 //! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its
@@ -63,6 +64,8 @@ pub mod attention;
 pub mod conv;
 pub mod data;
 pub mod device;
+#[cfg(feature = "distributed")]
+pub mod distributed;
 mod dropout;
 mod embedding;
 pub mod init;

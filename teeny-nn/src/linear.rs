@@ -97,10 +97,9 @@ impl Linear {
     }
 }
 
-impl Module for Linear {
-    #[track_caller]
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _op = enter("linear");
+impl Linear {
+    /// `x @ weightᵀ`, without the bias.
+    pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
         let weight = self.weight.value(); // (out, in)
         if x.shape().last() != weight.shape().last() {
             let text = format!(
@@ -114,7 +113,15 @@ impl Module for Linear {
                 "x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs",
             ));
         }
-        let y = x.matmul(&weight.t()?)?; // (.., out)
+        x.matmul(&weight.t()?) // (.., out)
+    }
+}
+
+impl Module for Linear {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _op = enter("linear");
+        let y = self.product(x)?; // (.., out)
         match &self.bias {
             Some(bias) => y.add(bias.value()),
             None => Ok(y),

@@ -51,13 +51,14 @@ pub use crate::loss::{
 pub use crate::module::{Activation, Flatten, Module, Sequential};
 pub use crate::norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
 pub use crate::optim::{
-    Adam, AdamW, Ema, Optimizer, ParamGroup, RmsProp, Sgd, clip_grad_norm, clip_grad_value,
+    Adam, AdamW, Ema, Optimizer, ParamGroup, RmsProp, Sgd, clip_grad_norm, clip_grad_norm_async,
+    clip_grad_value,
 };
 pub use crate::pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPool2dOptions};
 pub use crate::recurrent::{Gru, Lstm, Rnn};
 pub use crate::schedule::{Plateau, Schedule};
 pub use crate::state::{Checkpoint, Position, Random, Stateful};
 pub use crate::store::{Param, Path, Store};
-pub use crate::train::{EarlyStopping, Losses, accuracy};
+pub use crate::train::{EarlyStopping, Losses, accuracy, accuracy_async};
 pub use teeny_autograd::{Autograd, Grad, Gradients, no_grad};
 pub use teeny_core::{DType, DeviceRef, Error, Result, Tensor, ToDevice, manual_seed};

@@ -256,6 +256,26 @@ impl Store {
             .collect()
     }
 
+    /// A trainable parameter that is a tensor which exists, for an optimizer of parts of parameters.
+    /// The caller keeps names apart.
+    #[cfg(feature = "distributed")]
+    pub(crate) fn adopt(&self, name: &str, value: Tensor) -> Param {
+        let param = self.new_param(name.to_string(), value, true);
+        self.params().push(param.clone());
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
+        param
+    }
+
+    fn new_param(&self, name: String, value: Tensor, trainable: bool) -> Param {
+        Param(Arc::new(ParamInner {
+            name,
+            value: RwLock::new(value),
+            trainable: AtomicBool::new(trainable),
+            claimed: AtomicBool::new(false),
+            store: Arc::downgrade(&self.0),
+        }))
+    }
+
     fn params(&self) -> MutexGuard<'_, Vec<Param>> {
         // after a panic in another thread the list is still whole: threads only push to it
         self.0.params.lock().unwrap_or_else(PoisonError::into_inner)
@@ -403,13 +423,7 @@ impl Path {
         let value = if trainable { track::leaf(&value, &name)? } else { value };
         let mut params = self.store.params();
         taken(&params)?; // by another thread, while the values were made
-        let param = Param(Arc::new(ParamInner {
-            name: name.clone(),
-            value: RwLock::new(value),
-            trainable: AtomicBool::new(trainable),
-            claimed: AtomicBool::new(false),
-            store: Arc::downgrade(&self.store.0),
-        }));
+        let param = self.store.new_param(name, value, trainable);
         params.push(param.clone());
         drop(params);
         self.store.0.changes.fetch_add(1, Ordering::Relaxed);

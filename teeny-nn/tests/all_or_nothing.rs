@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_autograd::{Autograd, Grad, Gradients};
 use teeny_core::wrappers::{Faulty, Lasting, Request};
-use teeny_core::{DType, DeviceRef, ErrorKind, Result, Tensor, ToDevice, random};
+use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, random};
 use teeny_nn::attention::KvCache;
 use teeny_nn::norm::{GroupNorm, InstanceNorm, InstanceNormOptions};
 use teeny_nn::optim::{
@@ -28,8 +28,17 @@ use teeny_nn::{
 
 /// A device that fails chosen requests, and an autograd device over it.
 fn faulty() -> (Arc<Faulty>, DeviceRef) {
-    let faulty = Faulty::new(device());
+    faulty_over(&device())
+}
+
+fn faulty_over(device: &DeviceRef) -> (Arc<Faulty>, DeviceRef) {
+    let faulty = Faulty::new(device);
     (faulty.clone(), Autograd::new(faulty))
+}
+
+/// The device of the tests, and one on which parameters are updated together.
+fn devices() -> [DeviceRef; 2] {
+    [device(), Reference::new()]
 }
 
 /// Fails every request of `act` in turn. `state` is the whole observable state of the object.
@@ -40,10 +49,21 @@ fn all_or_nothing<T, R>(
     state: impl Fn(&T) -> Vec<u8>,
     act: impl Fn(&mut T) -> Result<R>,
 ) {
+    all_or_nothing_on(&device(), what, make, state, act);
+}
+
+#[track_caller]
+fn all_or_nothing_on<T, R>(
+    device: &DeviceRef,
+    what: &str,
+    make: impl Fn(&DeviceRef) -> T,
+    state: impl Fn(&T) -> Vec<u8>,
+    act: impl Fn(&mut T) -> Result<R>,
+) {
     // every run draws the same random numbers
     let act = |object: &mut T| random::with_seed(5, || act(object).map(|_| ()));
     let fresh = || {
-        let (faulty, device) = faulty();
+        let (faulty, device) = faulty_over(device);
         let object = random::with_seed(3, || make(&device));
         (faulty, object)
     };
@@ -151,34 +171,41 @@ impl Training {
 fn a_step_of_every_optimizer() {
     for dtype in [DType::F32, DType::BF16] {
         for (which, name) in optimizers(&[]).into_iter().map(|(name, _)| name).enumerate() {
-            all_or_nothing(
-                &format!("{name} {dtype}"),
-                |d| Training::new(d, dtype, which),
-                Training::state,
-                Training::step,
-            );
+            for device in devices() {
+                all_or_nothing_on(
+                    &device,
+                    &format!("{name} {dtype} on {}", device.info().name),
+                    |d| Training::new(d, dtype, which),
+                    Training::state,
+                    Training::step,
+                );
+            }
         }
     }
 }
 
 #[test]
 fn gradients_of_before_a_failed_step_are_still_those_of_the_parameters() {
-    let (faulty, device) = faulty();
-    let mut training = Training::new(&device, DType::F32, 2);
-    let gradients = training.loss().unwrap().backward().unwrap();
-    let before = training.state();
-    let mut k = 0;
-    loop {
-        faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
-        let result = training.optimizer.step(&gradients);
-        faulty.heal();
-        if result.is_ok() {
-            break;
+    // Two gradients are negated, and two parameters are updated: each, or both by one request.
+    for (device, requests) in devices().iter().zip([4, 3]) {
+        let (faulty, device) = faulty_over(device);
+        let mut training = Training::new(&device, DType::F32, 2);
+        let gradients = training.loss().unwrap().backward().unwrap();
+        let before = training.state();
+        let mut k = 0;
+        loop {
+            faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
+            let result = training.optimizer.step(&gradients);
+            faulty.heal();
+            if result.is_ok() {
+                break;
+            }
+            assert!(training.state() == before);
+            k += 1;
         }
-        assert!(training.state() == before);
-        k += 1;
+        assert_eq!(k, requests);
+        assert!(training.state() != before);
     }
-    assert!(k > 3 && training.state() != before);
 }
 
 #[test]

@@ -114,9 +114,12 @@ fn norms_and_embedding_agree_with_pytorch_in_result_gradients_buffers_and_use() 
         }
         for (name, after) in case["after"].as_object().unwrap() {
             let buffer = store.get(name).unwrap().value();
+            // the counter has 64 bits in files only: GPUs may lack wider integers
+            let in_file = after["dtype"].as_str().unwrap();
+            let dtype = if name.ends_with("num_batches_tracked") { "i32" } else { in_file };
             assert_eq!(
                 (buffer.dtype().name(), &buffer.shape()[..]),
-                (after["dtype"].as_str().unwrap(), &sizes(&after["shape"])[..]),
+                (dtype, &sizes(&after["shape"])[..]),
                 "{name}: {case}"
             );
             assert_close(&values(&buffer), &numbers(&after["data"]), 1e-12, &case);

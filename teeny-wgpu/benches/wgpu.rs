@@ -16,7 +16,7 @@ use teeny_core::{DType, Device, Result, Tensor, Window};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::{Activation, Linear, Module, Sequential, Store};
-use teeny_wgpu::{AdapterKind, MatmulKernels, Options, Wgpu};
+use teeny_wgpu::{AdapterKind, CooperativeMatrices, MatmulKernels, Options, Wgpu};
 
 /// Runs `f` until its work is done on the GPU.
 fn row(
@@ -216,6 +216,32 @@ fn all(c: &mut Criterion) {
         gflops(fast),
         slow / fast
     );
+    cooperative(n);
+}
+
+/// f16 products with and without cooperative matrices, where this adapter has them.
+fn cooperative(n: usize) {
+    let open = |cooperative_matrices| {
+        Wgpu::with_options(&Options { cooperative_matrices, ..Options::default() })
+            .expect("another device")
+    };
+    let (with, without) = (open(CooperativeMatrices::Always), open(CooperativeMatrices::Never));
+    if with.capabilities().cooperative_matrices.is_empty() {
+        return;
+    }
+    for n in [n / 4, n] {
+        let time = |gpu: &Arc<Wgpu>| {
+            let a = Tensor::ones((n, n), DType::F16, gpu).expect("a tensor that fits");
+            median(gpu, || a.matmul(&a))
+        };
+        let (other, matrices) = (time(&without), time(&with));
+        println!(
+            "matmul {n} in f16: {:.2} ms, on cooperative matrices {:.2} ms, ratio {:.2}",
+            other * 1e3,
+            matrices * 1e3,
+            other / matrices
+        );
+    }
 }
 
 criterion_group! {

@@ -2,10 +2,15 @@
 //! [`ops`] that dispatches its shaders.
 
 use crate::device::Wgpu;
+use crate::device::mapping::Submitted;
+use crate::ops::cross_entropy::cross_entropy;
+use crate::ops::epilogue::After;
 use crate::ops::softmax::{SoftmaxKind, softmax};
 use crate::ops::{self, attention, conv, copy, pooling};
+use std::future::ready;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Op, Outputs, Result, Stats, StorageRef, Tensor, validate,
+    DType, Device, DeviceInfo, Error, Op, Outputs, Reading, Result, Stats, StorageRef, Tensor,
+    Waiting, validate,
 };
 
 impl Device for Wgpu {
@@ -22,6 +27,13 @@ impl Device for Wgpu {
         ops::transfer::download(self, x)
     }
 
+    fn download_async(&self, x: &Tensor) -> Reading {
+        match self.shared() {
+            Ok(gpu) => ops::transfer::download_async(gpu, x),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         if matches!(op, Op::ElementwiseInPlace { .. }) {
             return Ok(None); // new storage from the pool is no slower
@@ -35,9 +47,44 @@ impl Device for Wgpu {
     }
 
     fn synchronize(&self) -> Result<()> {
+        self.require_wait("await the work: device.synchronize_async().await")?;
         self.stream.wait().map_err(|e| self.caused(e))?;
         self.check()?;
         self.check_index_errors()
+    }
+
+    fn synchronize_async(&self) -> Waiting {
+        let started = self.shared().and_then(|gpu| {
+            let records = gpu.begin_index_check()?;
+            Ok((Submitted::all(&gpu), records, gpu))
+        });
+        Box::pin(async move {
+            let (submitted, records, gpu) = started?;
+            submitted.done(&gpu).await.map_err(|e| gpu.caused(e))?;
+            gpu.check()?;
+            match records {
+                Some((read, launches)) => {
+                    let records = read.finish(&gpu).await?;
+                    gpu.index_errors.check(&gpu.queue, &records, launches)
+                }
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn ready_async(&self) -> Waiting {
+        let waiting = self.shared().map(|gpu| (gpu.awaited(), gpu));
+        Box::pin(async move {
+            let (submitted, gpu) = waiting?;
+            if let Some(submitted) = submitted {
+                submitted.done(&gpu).await.map_err(|e| gpu.caused(e))?;
+            }
+            gpu.check()
+        })
+    }
+
+    fn joins_launches(&self) -> bool {
+        true
     }
 
     fn stats(&self) -> Stats {
@@ -55,12 +102,24 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::Elementwise { kernel, inputs, params, shape } => {
             ops::elementwise::elementwise(gpu, kernel, inputs, params, shape)?
         }
+        Op::ElementwiseMany { kernel, inputs, params, shapes } => {
+            return ops::elementwise::many::elementwise_many(gpu, kernel, inputs, params, shapes);
+        }
         Op::Reduce { op, x, axes } => ops::reduce::reduce(gpu, op, x, axes)?.into(),
         Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
             ops::reduce::reduce_kernel(gpu, kernel, inputs, params, shape, op, axes)?.into()
         }
         Op::Scan { op, x, axis } => ops::scan::scan(gpu, op, x, axis)?.into(),
         Op::Matmul { lhs, rhs } => ops::matmul::matmul(gpu, lhs, rhs)?.into(),
+        Op::MatmulKernel { lhs, rhs, kernel, others, params } => {
+            let shape = &validate::matmul(lhs, rhs)?.0;
+            ops::matmul::matmul_kernel(gpu, lhs, rhs, &After { kernel, others, params, shape })?
+        }
+        Op::ConvKernel { x, weight, window, kernel, others, params } => {
+            let shape = &validate::conv(x, weight, window)?.0;
+            let after = After { kernel, others, params, shape };
+            return conv::conv_kernel(gpu, x, weight, window, &after);
+        }
         Op::Gather { x, axis, index } => ops::gather::gather(gpu, x, axis, index)?.into(),
         Op::Scatter { mode, x, axis, index, src } => {
             ops::scatter::scatter(gpu, mode, x, axis, index, src)?.into()
@@ -101,6 +160,20 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::MaxPool { x, kernel_size, window } => {
             return Ok(pooling::max_pool(gpu, x, kernel_size, window)?.map(Outputs::from));
         }
+        Op::AvgPool { x, kernel_size, window } => {
+            return Ok(pooling::avg_pool(gpu, x, kernel_size, window)?.map(Outputs::one));
+        }
+        Op::CrossEntropy { x, targets, ignore_index } => {
+            let losses = cross_entropy(gpu, x, targets, ignore_index, None)?;
+            return Ok(losses.map(Outputs::one));
+        }
+        Op::CrossEntropyGrad { x, targets, ignore_index, g } => {
+            let grad = cross_entropy(gpu, x, targets, ignore_index, Some(g))?;
+            return Ok(grad.map(Outputs::one));
+        }
+        Op::Cat { tensors, axis } => {
+            return Ok(ops::cat::cat(gpu, tensors, axis)?.map(Outputs::one));
+        }
         Op::Attention { ref inputs } => {
             return Ok(attention::attention(gpu, inputs)?.map(Outputs::from));
         }
@@ -108,8 +181,7 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             let grads = attention::attention_grad(gpu, inputs, y, lse, g, needs)?;
             return Ok(grads.map(|grads| grads.into_iter().flatten().collect()));
         }
-        // Cross-entropy, average pooling, joining and linear algebra are what core makes of the ops
-        // above.
+        // Padding, selection and linear algebra are what core makes of the ops above.
         _ => return Ok(None),
     }))
 }

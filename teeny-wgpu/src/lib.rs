@@ -65,6 +65,14 @@
 //! [`Wgpu::profile`] give the table to programs. `tracing` has the spans `dispatch` (op, family,
 //! groups, bytes), `batch` and `compile`.
 //!
+//! # Browsers
+//! A browser's program awaits the GPU instead of waiting for it: [`Wgpu::new_async`], then
+//! `to_vec_async` and the other asynchronous forms of [`teeny_core::Tensor`]. A read is begun by its
+//! call, so operations that follow overlap it. [`teeny_core::Device::ready_async`], awaited once a
+//! step, bounds the batches that wait, which a submission does elsewhere. Calls that wait are
+//! errors of kind [`teeny_core::ErrorKind::WouldBlock`], whose help names the form to await.
+//! [`Shaders::Checked`] returns the error of a wrong index with the next read there.
+//!
 //! # Types
 //! Written by the conformance run: `+` agrees with the oracle, `-` is
 //! [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
@@ -73,7 +81,8 @@
 //!
 //! That is an adapter with all types. 64-bit ones need 64-bit arithmetic (not a browser; f64 needs
 //! the integers too); elsewhere every operation on them is refused with a line of help. 16-bit
-//! floats are stored packed and computed in f32 everywhere.
+//! floats are stored packed and computed in f32 everywhere; matrix units multiply f16 themselves
+//! and add in f32.
 //!
 //! # Bounds
 //! Tensors larger than one binding (WebGPU guarantees 128 MiB) are covered window by window in
@@ -98,10 +107,11 @@
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds
 //! them; where a driver divides or takes roots less exactly than IEEE 754 (WGSL allows 2.5 units),
-//! its error is added. The functions are the same on every GPU: the driver's are not used.
+//! its error is added. The functions are the same on every GPU: the driver's are not used. Matrix
+//! products on cooperative matrices (tensor cores) have the bound of [`CooperativeMatrices`].
 //!
 #![doc = include_str!("../PRECISION.md")]
-#![deny(unsafe_code)] // one gate in `pipeline` allows it
+#![deny(unsafe_code)] // `device::gate` allows it
 
 mod codegen;
 mod device;
@@ -112,8 +122,10 @@ mod ops;
 #[cfg(test)]
 mod shader_tests;
 
-pub use device::adapter::Capabilities;
-pub use device::options::{AdapterKind, Choice, MatmulKernels, Options, Shaders};
+pub use device::adapter::{Capabilities, CooperativeMatrix};
+pub use device::options::{
+    AdapterKind, Choice, CooperativeMatrices, MatmulKernels, Options, Shaders,
+};
 pub use device::profile::{Family, Profile};
 pub use device::{Counters, Wgpu};
 

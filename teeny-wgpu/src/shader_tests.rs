@@ -2,15 +2,21 @@
 //! HLSL: plain unit tests, no adapter needed.
 
 use crate::codegen::elementwise::{self, Access};
-use crate::ops::matmul::select::{Fetch, MatmulKernel, Tile};
+use crate::codegen::elementwise_many;
+use crate::codegen::epilogue::Epilogue;
+use crate::ops::attention::plan::{
+    Kind as AttentionKind, Plan as AttentionPlan, Tile as AttentionTile,
+};
+use crate::ops::matmul::select::{Cooperative, Fetch, MatmulKernel, Staging, Tile};
 use crate::ops::norm::Operands;
 use crate::ops::radix_sort::Step;
 use crate::ops::random::Kind;
+use crate::ops::row_quads::RowQuads;
 use crate::ops::scan::Pass;
 use crate::ops::softmax::SoftmaxKind;
 use crate::ops::{
-    attention, conv, copy, gather, matmul, norm, pooling, radix_sort, random, reduce, scan,
-    scatter, softmax, sort,
+    attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, radix_sort, random,
+    reduce, scan, scatter, softmax, sort, transpose,
 };
 use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
 
@@ -18,15 +24,34 @@ use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, S
 fn accept(label: &str, source: &str, types: &[DType]) {
     let module = naga::front::wgsl::parse_str(source)
         .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(source)));
-    let capabilities = naga::valid::Capabilities::FLOAT64 | naga::valid::Capabilities::SHADER_INT64;
+    let capabilities = naga::valid::Capabilities::FLOAT64
+        | naga::valid::Capabilities::SHADER_INT64
+        | naga::valid::Capabilities::SHADER_FLOAT16
+        | naga::valid::Capabilities::COOPERATIVE_MATRIX
+        | naga::valid::Capabilities::SUBGROUP;
     let mut validator =
         naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
+    validator
+        .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
+        .subgroup_operations(naga::valid::SubgroupOperationSet::all());
     let info = validator
         .validate(&module)
         .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(source)));
     let spirv = naga::back::spv::Options { lang_version: (1, 3), ..Default::default() };
     naga::back::spv::write_vec(&module, &info, &spirv, None)
         .unwrap_or_else(|e| panic!("{label} to SPIR-V: {e}"));
+    // Shader model 6 has no cooperative matrices.
+    if !source.contains("enable wgpu_cooperative_matrix;") {
+        translate_to_hlsl(label, &module, &info);
+    }
+    if !types.contains(&DType::F64) {
+        let msl = naga::back::msl::Options { lang_version: (2, 4), ..Default::default() };
+        naga::back::msl::write_string(&module, &info, &msl, &Default::default())
+            .unwrap_or_else(|e| panic!("{label} to MSL: {e}"));
+    }
+}
+
+fn translate_to_hlsl(label: &str, module: &naga::Module, info: &naga::valid::ModuleInfo) {
     let hlsl = naga::back::hlsl::Options {
         shader_model: naga::back::hlsl::ShaderModel::V6_0,
         ..Default::default()
@@ -34,13 +59,8 @@ fn accept(label: &str, source: &str, types: &[DType]) {
     let stage = naga::back::hlsl::PipelineOptions::default();
     let mut text = String::new();
     naga::back::hlsl::Writer::new(&mut text, &hlsl, &stage)
-        .write(&module, &info, None)
+        .write(module, info, None)
         .unwrap_or_else(|e| panic!("{label} to HLSL: {e}"));
-    if !types.contains(&DType::F64) {
-        let msl = naga::back::msl::Options { lang_version: (2, 4), ..Default::default() };
-        naga::back::msl::write_string(&module, &info, &msl, &Default::default())
-            .unwrap_or_else(|e| panic!("{label} to MSL: {e}"));
-    }
 }
 
 /// A kernel of `op` on operands of type `dtype`.
@@ -98,8 +118,12 @@ fn reductions_scans_sorts_and_positions() {
             for (team, kept, reduced) in
                 [(reduce::shader::THREADS, 0, 1), (1, 2, 0), (reduce::shader::TEAM, 3, 2)]
             {
-                let plan = reduce::shader::Plan { op, kept, reduced, team };
-                accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
+                let vectors = reduced == 1 && dtype.size() <= 4 && !op.is_arg();
+                for quads in [false, true].into_iter().take(1 + vectors as usize) {
+                    let plan = reduce::shader::Plan { op, kept, reduced, team, quads };
+                    let text = plan.wgsl(&identity).unwrap();
+                    accept(&format!("{op:?} {dtype} {quads}"), &text, &[dtype]);
+                }
             }
         }
         accept(&format!("sort {dtype}"), &sort::block_wgsl(2, dtype, true).unwrap(), &[dtype]);
@@ -162,6 +186,9 @@ fn copies_random_numbers_and_softmax() {
     for (unit, words) in [(DType::U8, 1), (DType::U16, 1), (DType::U32, 1), (DType::U32, 2)] {
         accept("copy", &copy::wgsl(2, unit, words).unwrap(), &[]);
     }
+    for size in [1, 2, 4, 8] {
+        accept("transpose", &transpose::wgsl(2, size).unwrap(), &[]);
+    }
     for dtype in DType::ALL {
         let kinds: &[Kind] = match dtype {
             t if t.is_float() => &[Kind::Uniform, Kind::Normal],
@@ -181,6 +208,77 @@ fn copies_random_numbers_and_softmax() {
         ] {
             accept(&format!("{kind:?} {dtype}"), &softmax::wgsl(2, dtype, kind).unwrap(), &[dtype]);
         }
+        if dtype == DType::F64 {
+            continue;
+        }
+        for (log, subgroups) in [(false, false), (true, false), (false, true)] {
+            let rows = RowQuads { threads: 64, quads: 2, subgroups };
+            let text = softmax::quads_wgsl(2, dtype, log, rows).unwrap();
+            accept(&format!("quads {log} {subgroups} {dtype}"), &text, &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn kernels_behind_products() {
+    for dtype in [DType::I8, DType::I32, DType::BF16, DType::F32, DType::F64] {
+        let kernel = Kernel::build([dtype, dtype, DType::Bool], [dtype], |[y, b, c], [p]| {
+            let sum = y + b * p;
+            [c.where_cond(sum, y), sum.lt(b)]
+        });
+        let kernel = kernel.unwrap();
+        for axes in [0, 2] {
+            let after = Some(Epilogue { kernel: &kernel, axes });
+            let tiled =
+                MatmulKernel::Tiled { tile: Tile::Small, lhs: Fetch::AlongK, rhs: Fetch::Across };
+            for product in [tiled, MatmulKernel::GemvAlongK, MatmulKernel::Naive] {
+                let text = matmul::wgsl(product, 2, dtype, after, false).unwrap();
+                accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
+            }
+            if dtype.is_float() {
+                for product in [conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)] {
+                    let text = conv::wgsl(conv::Kind::Forward, product, 2, dtype, after).unwrap();
+                    accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_of_many_tensors() {
+    let kernel =
+        Kernel::build([DType::F16, DType::F32, DType::U8], [DType::F32], |[a, b, c], [p]| {
+            let sum = a.cast(DType::F32) * p + b;
+            [sum, sum.cast(DType::F16), c.cast(DType::F32) - b]
+        });
+    let kernel = kernel.unwrap();
+    for inputs in [
+        vec![vec![0, 1, 2], vec![3; 3], vec![4, 5, 4]],
+        vec![vec![0], vec![1], vec![2]],
+        vec![vec![0; 20], (1..21).collect(), vec![21; 20]],
+    ] {
+        let plan = elementwise_many::Plan { inputs, written: vec![DType::F32, DType::F16] };
+        accept(&format!("{plan:?}"), &plan.wgsl(&kernel).unwrap(), &[]);
+    }
+}
+
+#[test]
+fn every_cross_entropy_and_cat() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for index in [DType::U8, DType::I32, DType::U64, DType::I64] {
+            for flags in 0..8 {
+                let [gradient, ignores, workgroup_rows] = [1, 2, 4].map(|bit| flags & bit != 0);
+                let plan = cross_entropy::Plan { dtype, index, gradient, ignores, workgroup_rows };
+                accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype, index]);
+            }
+        }
+    }
+    for unit in [DType::U8, DType::U16, DType::U32] {
+        for (tensors, axes, axis) in [(1, 1, 0), (2, 3, 1), (7, 2, 1), (3, 8, 4)] {
+            let plan = cat::Plan { tensors, axes, axis, unit };
+            accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[unit]);
+        }
     }
 }
 
@@ -196,6 +294,14 @@ fn every_normalisation() {
                     &norm::wgsl(2, dtype, norm, operands).unwrap(),
                     &[dtype],
                 );
+                if g || dtype == DType::F64 {
+                    continue;
+                }
+                for subgroups in [false, true] {
+                    let rows = RowQuads { threads: 256, quads: 4, subgroups };
+                    let text = norm::quads_wgsl(2, dtype, norm, operands, rows).unwrap();
+                    accept(&format!("{norm:?} quads {given} {subgroups} {dtype}"), &text, &[dtype]);
+                }
             }
         }
     }
@@ -203,10 +309,18 @@ fn every_normalisation() {
 
 #[test]
 fn every_attention() {
+    accept("combine", &attention::plan::combine_wgsl().unwrap(), &[]);
     for dtype in [DType::F16, DType::F32] {
-        for kind in [attention::Kind::Forward, attention::Kind::Queries, attention::Kind::Keys] {
-            let plan = attention::Plan { kind, dtype, axes: 4, column_groups: 2 };
-            accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype]);
+        for kind in [AttentionKind::Forward, AttentionKind::Queries, AttentionKind::Keys] {
+            for tile in [AttentionTile::Tall, AttentionTile::Wide, AttentionTile::Few] {
+                for (column_quads, quads, packed) in
+                    [(8, false, false), (16, true, true), (64, true, false)]
+                {
+                    let plan =
+                        AttentionPlan { kind, dtype, axes: 4, tile, column_quads, quads, packed };
+                    accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype]);
+                }
+            }
         }
     }
 }
@@ -229,11 +343,35 @@ fn every_kernel_of_a_product() {
             ]);
         }
         for kernel in kernels {
-            accept(
-                &format!("{kernel:?} {dtype}"),
-                &matmul::wgsl(kernel, 2, dtype).unwrap(),
-                &[dtype],
-            );
+            let is_tiled = matches!(kernel, MatmulKernel::Tiled { .. });
+            for packed in [false, is_tiled && dtype.size() < 4] {
+                accept(
+                    &format!("{kernel:?} {dtype} {packed}"),
+                    &matmul::wgsl(kernel, 2, dtype, None, packed).unwrap(),
+                    &[dtype],
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_of_a_product_on_cooperative_matrices() {
+    for dtype in [DType::F16, DType::F32] {
+        let bias = Kernel::build([dtype, dtype], [], |[y, b], []| [(y + b).relu()]).unwrap();
+        for (size, subgroup_threads) in
+            [(8, (8, 8)), (8, (4, 64)), (16, (32, 32)), (16, (32, 64)), (16, (128, 128))]
+        {
+            for bits in 0..16 {
+                let staging =
+                    |at: u32| Staging { along: bits >> at & 1 == 1, quads: bits >> at & 2 == 2 };
+                let kernel =
+                    Cooperative { size, subgroup_threads, lhs: staging(0), rhs: staging(2) };
+                let after = (bits == 0).then_some(Epilogue { kernel: &bias, axes: 2 });
+                let kernel = MatmulKernel::Cooperative(kernel);
+                let text = matmul::wgsl(kernel, 2, dtype, after, false).unwrap();
+                accept(&format!("{kernel:?} {dtype}"), &text, &[dtype]);
+            }
         }
     }
 }
@@ -254,7 +392,7 @@ fn every_convolution_and_pooling() {
                 for kernel in kernels {
                     accept(
                         &format!("{kind:?} {kernel:?} {ndim} {dtype}"),
-                        &conv::wgsl(kind, kernel, ndim, dtype).unwrap(),
+                        &conv::wgsl(kind, kernel, ndim, dtype, None).unwrap(),
                         &[dtype],
                     );
                 }
@@ -263,5 +401,8 @@ fn every_convolution_and_pooling() {
     }
     for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
         accept(&format!("max_pool {dtype}"), &pooling::wgsl(2, 2, dtype).unwrap(), &[dtype]);
+    }
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        accept(&format!("avg_pool {dtype}"), &pooling::avg_wgsl(2, 2, dtype).unwrap(), &[dtype]);
     }
 }

@@ -27,16 +27,15 @@ fn to_vec_async_gives_what_to_vec_gives() {
     let x = Tensor::from_slice(&(0..3000).map(|i| i as f32).collect::<Vec<_>>(), (30, 100), &gpu)
         .unwrap();
     let y = x.t().unwrap().mul(2.0).unwrap();
+    let row = x.slice(0, 1..2).unwrap();
     let (a, b) = pollster::block_on(async {
-        (
-            gpu.to_vec_async::<f32>(&y).await,
-            gpu.to_vec_async::<f32>(&x.slice(0, 1..2).unwrap()).await,
-        )
+        (y.to_vec_async::<f32>().await, row.to_vec_async::<f32>().await)
     });
     assert_eq!(a.unwrap(), y.to_vec::<f32>().unwrap());
     assert_eq!(b.unwrap(), (100..200).map(|i| i as f32).collect::<Vec<_>>());
-    let error = pollster::block_on(gpu.to_vec_async::<i32>(&x)).unwrap_err();
+    let error = pollster::block_on(x.to_vec_async::<i32>()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DType, "{error}");
+    assert!(error.to_string().starts_with("to_vec_async at teeny-wgpu/tests"), "{error}");
 }
 
 #[test]

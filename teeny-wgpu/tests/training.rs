@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::{Device, DeviceRef, Result, Tensor, random};
+use teeny_core::{DType, Device, DeviceRef, Result, Tensor, random};
 use teeny_cpu::Cpu;
 use teeny_nn::data::{DataLoader, digits};
 use teeny_nn::loss::cross_entropy;
@@ -112,5 +112,24 @@ fn the_losses_of_three_epochs_are_those_of_the_cpu() {
     let (on_gpu, on_cpu) = (run(&(gpu as Arc<dyn Device>)), run(&(Cpu::new() as DeviceRef)));
     for (step, (a, b)) in on_gpu.iter().zip(&on_cpu).enumerate() {
         assert!((a - b).abs() <= 1e-4 * b.abs().max(1.0), "step {step}: {a} and {b}");
+    }
+}
+
+/// The check multiplies gradients by 0, which a driver may take for 0 whatever the gradients are.
+#[test]
+fn a_gradient_that_is_not_finite_is_an_error_of_the_step() {
+    let Some(gpu) = common::gpu() else { return };
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let store = Store::new(&(Autograd::new(gpu.clone()) as DeviceRef));
+        Linear::new(&store.at("fc"), 3, 2).unwrap();
+        let before = store.get("fc.weight").unwrap().value().to_vec::<f32>().unwrap();
+        let mut sgd = Sgd::new(store.trainable(), 0.1);
+        let error = sgd.step_by(&mut |param| {
+            let value = if param.name() == "fc.bias" { value } else { 1.0 };
+            Tensor::full(*param.value().shape(), value, DType::F32, &gpu)
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("the gradient of \"fc.bias\" has NaN or infinite"), "{error}");
+        assert_eq!(store.get("fc.weight").unwrap().value().to_vec::<f32>().unwrap(), before);
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! A workload is a closure that does the work once and returns its result. The clock repeats it
 //! until there are enough samples for a median, and prints a line of JSON. `sweep` draws workloads
-//! at random instead.
+//! at random instead; `roofline` compares operations with the device's peaks.
 
 pub mod models;
 pub mod ops;
 pub mod overhead;
+pub mod roofline;
 pub mod sweep;
 
 use std::hint::black_box;

@@ -18,7 +18,7 @@ const SQUARE: [usize; 2] = [4096, 4096];
 /// The name of a function of one tensor, and the function.
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
 
-fn normal(shape: &[usize], device: &DeviceRef) -> Result<Tensor> {
+pub(super) fn normal(shape: &[usize], device: &DeviceRef) -> Result<Tensor> {
     Tensor::randn(shape, DType::F32, device)
 }
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use examples::bench::sweep::Sweep;
-use examples::bench::{Bench, models, ops, overhead};
+use examples::bench::{Bench, models, ops, overhead, roofline};
 use examples::{Common, Parsed, Program};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ const PROGRAM: Program = Program {
   --grad           with the gradients of the operands; of models, a training step
   --dtype NAMES    types of random operations, comma-separated, or all [f32]
   --turns          time a case again for each line `again` of standard input
+  --roofline       operations beside the peaks of the device, which are measured: GFLOP/s, GB/s,
+                   FLOP per byte, the GFLOP/s that the peaks allow, and the share reached
 ",
     without: &[
         "data", "load", "save", "resume", "plot", "log", "trace", "check", "compare", "graph", "lazy",
@@ -36,6 +38,7 @@ struct Options {
     quick: bool,
     matmul: FloatMatmul,
     sweep: bool,
+    roofline: bool,
     models: bool,
     cases: usize,
     grad: bool,
@@ -50,6 +53,7 @@ impl Default for Options {
             quick: false,
             matmul: FloatMatmul::default(),
             sweep: false,
+            roofline: false,
             models: false,
             cases: 100,
             grad: false,
@@ -68,6 +72,7 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
         "only" => options.only.extend(parser.value()?.string()?.split(',').map(str::to_string)),
         "quick" => options.quick = true,
         "sweep" => options.sweep = true,
+        "roofline" => options.roofline = true,
         "models" => options.models = true,
         "cases" => options.cases = parser.value()?.parse()?,
         "grad" => options.grad = true,
@@ -128,6 +133,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         only: options.only.clone(),
         quick: options.quick,
     };
+    if options.roofline {
+        return roofline::run(&bench);
+    }
     ops::products(&bench)?;
     ops::elementwise(&bench)?;
     ops::fused(&bench)?;

@@ -108,7 +108,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let logits = bert.forward(&x[0], &x[1])?; // (B, T, V)
         cross_entropy.loss(&logits.flatten(0, 1)?, &x[2].flatten(0, 1)?) // ()
     };
-    let mut replayed = Step::new(common, &store, loss);
+    let mut replayed = Step::new(common, &store, loss)?;
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
     let mut adam = AdamW::new(store.trainable(), options.lr).weight_decay(0.01);
     let mut run =

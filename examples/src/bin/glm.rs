@@ -168,8 +168,8 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
     let mut run = Run::start(common, &store, &mut sgd, steps)?
         .schedule(Schedule::cosine(options.lr, 0.0, steps))
         .items("images");
-    let mut step = Step::new(common, &store, |x| cross_entropy(&model.forward(&x[0])?, &x[1]));
-    let evaluate = || Accuracy::of(&model, &data.test, device);
+    let mut step = Step::new(common, &store, |x| cross_entropy(&model.forward(&x[0])?, &x[1]))?;
+    let evaluate = || Accuracy::of(&model, &data.test, device, common.ranks());
     while let Some(batches) = run.next_epoch(&loader) {
         for batch in batches {
             let (x, targets) = batch?; // (B, 784), (B)

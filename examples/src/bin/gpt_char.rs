@@ -4,15 +4,17 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, Step, locate};
+use examples::ranks::Distributed;
+use examples::{Common, Parsed, Program, Ranks, Run, Update, locate};
 use lexopt::{Parser, ValueExt};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::random::Key;
 use teeny_core::{Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{AdamW, Optimizer, ParamGroup, clip_grad_norm};
+use teeny_nn::optim::{AdamW, ParamGroup};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::{Decoder, Gpt, GptConfig, Schedule, Store};
 
@@ -35,6 +37,11 @@ const PROGRAM: Program = Program {
   --prompt TEXT    text to continue [a line feed]
   --data PATH      text file, or folder with tinyshakespeare.txt; `builtin` for a few scenes
                    [TEENY_DATA, else ../shared/datasets, else a download, else builtin]
+  --distributed    train on the ranks that mpirun starts, each on a part of every batch
+  --zero           each rank keeps a part of the optimizer's state
+  --tensor-parallel N
+                   N ranks share a model: each has a part of the heads and of the perceptrons
+  --rank-timeout X seconds after which a rank without a sign of life has failed [60]
 ",
     without: &[],
 };
@@ -50,6 +57,8 @@ struct Options {
     sample: usize,
     sampler: Sampler,
     prompt: String,
+    ranks: Distributed,
+    zero: bool,
 }
 
 fn main() -> ExitCode {
@@ -65,6 +74,8 @@ fn main() -> ExitCode {
         sample: 500,
         sampler: Sampler::new().temperature(0.8),
         prompt: "\n".into(),
+        ranks: Distributed::default(),
+        zero: false,
     };
     PROGRAM.main(options, option, run)
 }
@@ -89,32 +100,51 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
             options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?)
         }
         "prompt" => options.prompt = parser.value()?.string()?,
-        _ => return Ok(false),
+        "zero" => options.zero = true,
+        "tensor-parallel" => {
+            options.ranks.tensor_parallel = Some(parser.value()?.parse_with(at_least_one)?)
+        }
+        _ => return options.ranks.take(name, parser),
     }
     Ok(true)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
+    let ranks = common.join(&options.ranks)?;
     let device = common.device()?;
     let (text, note) = locate::text(common.data.as_deref(), "tinyshakespeare.txt")?;
-    println!("data    {note}");
+    common.print(format_args!("data    {note}"));
     let tokenizer = CharTokenizer::of(&text)?;
     let (training, validation) = Corpus::new(&tokenizer.encode(&text)?, &device)?.split(0.9)?;
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    ranks.require_same("the hash of the text", &format_args!("{:x}", hasher.finish()))?;
 
     let store = Store::new(&device);
-    let gpt = Gpt::new(&store.root(), options.model.with_vocab(tokenizer.vocab_size()))?;
+    let config = options.model.with_vocab(tokenizer.vocab_size());
+    let gpt = build(&store, config, ranks)?;
     common.load(&store)?;
     let positions = options.model.context * options.model.n_embd;
-    println!(
+    common.print(format_args!(
         "model   {} parameters and {positions} for positions, {} characters, batches of {}",
         store.count() - positions,
         tokenizer.vocab_size(),
         options.batch
-    );
+    ));
 
     let model = Model { store, gpt };
     train(&model, options, common, &training, &validation)?;
     model.generate(options, common, &tokenizer)
+}
+
+/// The network, or this rank's part of it.
+fn build(store: &Store, config: GptConfig, ranks: &Ranks) -> Result<Gpt> {
+    #[cfg(feature = "mpi")]
+    if let Some(parallel) = ranks.model() {
+        return Gpt::tensor_parallel(&store.root(), config, parallel);
+    }
+    let _ = ranks;
+    Gpt::new(&store.root(), config)
 }
 
 /// Trains `model` on `training` and reports the loss on `validation`.
@@ -126,43 +156,45 @@ fn train(
     validation: &Corpus,
 ) -> Result<()> {
     let (lr, end) = (options.lr, options.decay_steps.unwrap_or(options.steps));
-    let params = model.store.trainable();
-    // weight decay for matrices, none for the vectors of the norms
-    let is_vector = |p: &teeny_nn::Param| p.value().ndim() < 2;
-    let mut adam = AdamW::new(params.clone(), lr)
-        .betas(0.9, 0.99)
-        .weight_decay(0.1)
-        .group(is_vector, ParamGroup::new().weight_decay(0.0));
-    let mut run = Run::start(common, &model.store, &mut adam, options.steps)?
+    let adam = |params| {
+        // weight decay for matrices, none for the vectors of the norms
+        let is_vector = |p: &teeny_nn::Param| p.value().ndim() < 2;
+        AdamW::new(params, lr)
+            .betas(0.9, 0.99)
+            .weight_decay(0.1)
+            .group(is_vector, ParamGroup::new().weight_decay(0.0))
+    };
+    let loss = |x: &[Tensor]| model.loss(&x[0], &x[1]);
+    let mut update = Update::new(common, options.zero, &model.store, adam, loss)?;
+    let mut run = Run::start(common, &model.store, &mut update, options.steps)?
         .schedule(Schedule::warmup_cosine(lr, lr / 10.0, 100, end))
         .items("tokens");
     let (batch, context) = (options.batch, options.model.context);
-    let mut replayed = Step::new(common, &model.store, |x| model.loss(&x[0], &x[1]));
+    let ranks = common.ranks();
+    let (part, parts) = ranks.part();
+    let training = training.shard(part, parts)?;
     let mut last = None;
     while let Some(step) = run.next_step() {
-        adam.set_lr(run.lr());
         // (B, T) both
         let (x, y) = training.batch(batch, context, Key { seed: common.seed, draw: step })?;
-        let (loss, mut grads) = replayed.run(vec![x, y])?; // ()
-        clip_grad_norm(&mut grads, &params, 1.0)?;
-        adam.step(&grads)?;
+        let loss = update.step(vec![x, y], run.lr())?; // ()
         run.push(&loss, batch * context)?;
         if run.is_due(options.eval_every) {
-            let val = *last.insert(run.evaluate(|| model.evaluate(options, validation))?);
+            let val = *last.insert(run.evaluate(|| model.evaluate(options, ranks, validation))?);
             run.record_validation_loss(val);
             let loss = run.losses()?.mean(options.eval_every as usize);
             let line = format!("step {:5}  loss {loss:.4}  val loss {val:.4}", step + 1);
-            run.report(&adam, &line)?;
+            run.report(&update, &line)?;
         }
     }
     let seconds = run.seconds();
     if let ([(0, first), ..], Some(val)) = (run.losses()?.values(), last) {
         let tokens = (options.steps as usize * batch * context) as f64;
-        println!(
+        common.print(format_args!(
             "first loss {first:.4}, val loss {val:.4} after {seconds:.1} s of training, \
              {:.0} tokens/s",
             tokens / seconds
-        );
+        ));
     }
     run.finish("A GPT on characters", "training loss")
 }
@@ -179,19 +211,26 @@ impl Model {
         cross_entropy(&logits.flatten(0, 1)?, &y.flatten(0, 1)?) // ()
     }
 
-    /// The mean loss of some batches of `validation`, the same batches in each evaluation.
-    fn evaluate(&self, options: &Options, validation: &Corpus) -> Result<f64> {
+    /// The mean loss of some batches of `validation`, the same batches in each evaluation, each of
+    /// them on one rank.
+    fn evaluate(&self, options: &Options, ranks: &Ranks, validation: &Corpus) -> Result<f64> {
         let (batch, context) = (options.batch, options.model.context);
+        let (part, parts) = ranks.part();
         let losses = no_grad(|| {
-            (0..options.eval_batches)
+            (part as u64..options.eval_batches)
+                .step_by(parts)
                 .map(|i| {
                     let (x, y) = validation.batch(batch, context, Key { seed: 0, draw: i })?;
                     self.loss(&x, &y)
                 })
                 .collect::<Result<Vec<_>>>()
         })?;
-        let losses = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?; // (eval_batches)
-        losses.mean_all()?.item::<f32>().map(f64::from)
+        let mut sum = 0.0;
+        if !losses.is_empty() {
+            let losses = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?; // (eval_batches)
+            sum = f64::from(losses.sum_all()?.item::<f32>()?);
+        }
+        Ok(ranks.sum(&[sum])?[0] / options.eval_batches as f64)
     }
 
     /// Generates text after the prompt and prints both.
@@ -218,7 +257,7 @@ impl Model {
         };
         let tokens: Vec<u32> =
             tokens.to_vec::<i32>()?.into_iter().map(|token| token as u32).collect();
-        println!("{}", tokenizer.decode(&tokens)?);
+        common.print(tokenizer.decode(&tokens)?);
         Ok(())
     }
 }

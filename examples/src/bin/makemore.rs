@@ -209,7 +209,7 @@ impl Task<'_> {
             .schedule(self.arch.schedule(options.lr, steps))
             .items("examples");
         let part = (steps / 10).max(1);
-        let mut replayed = Step::new(common, self.store, |x| self.loss(x));
+        let mut replayed = Step::new(common, self.store, |x| self.loss(x))?;
         while let Some(step) = run.next_step() {
             let (loss, grads) = replayed.run(self.draw()?)?; // ()
             optimizer.set_lr(run.lr());

@@ -121,7 +121,7 @@ fn train(options: &Options, seed: u64, common: &Common, device: &DeviceRef) -> R
         Sgd::new(store.trainable(), 0.15).momentum(0.9).nesterov(true).weight_decay(2.0 * ALPHA);
     let mut losses = Losses::new().every(options.steps);
     let loss = |x: &[Tensor]| hinge(&model.forward(&x[0])?, &x[1], Reduction::Mean);
-    let mut replayed = Step::new(common, &store, loss);
+    let mut replayed = Step::new(common, &store, loss)?;
     let start = Instant::now();
     for step in 0..options.steps {
         let (loss, gradients) = replayed.run(vec![x.clone(), y.clone()])?; // ()

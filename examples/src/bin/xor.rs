@@ -89,7 +89,7 @@ fn train(
     let mut adam = Adam::new(store.trainable(), options.lr);
     let mut losses = Losses::new();
     let loss = |x: &[Tensor]| bce_with_logits(&model.forward(&x[0])?, &x[1], Reduction::Mean);
-    let mut step = Step::new(common, &store, loss);
+    let mut step = Step::new(common, &store, loss)?;
     for _ in 0..options.steps {
         let (loss, gradients) = step.run(vec![x.clone(), y.clone()])?; // ()
         adam.step(&gradients)?;

@@ -34,12 +34,13 @@ use crate::rules::attention::recorded_grad;
 use crate::storage::own;
 use operands::Operands;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Error, Op, Outputs, ReduceOp, Result, Stats, StorageRef,
-    Tensor, ToDevice,
+    DType, Device, DeviceInfo, DeviceRef, Error, Op, Outputs, Reading, ReduceOp, Result, Stats,
+    StorageRef, Tensor, ToDevice, Waiting,
 };
 
 /// A device for forward-mode differentiation: tensors with a tangent give results with a tangent,
@@ -147,6 +148,8 @@ impl fmt::Debug for Forward {
     }
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Forward {
     fn info(&self) -> DeviceInfo {
         let DeviceInfo { name, description } = self.inner.info();
@@ -157,6 +160,12 @@ impl Device for Forward {
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&value(x)?)
+    }
+    fn download_async(&self, x: &Tensor) -> Reading {
+        match value(x) {
+            Ok(x) => self.inner.download_async(&x),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         match *op {
@@ -196,11 +205,20 @@ impl Device for Forward {
     fn synchronize(&self) -> Result<()> {
         self.inner.synchronize()
     }
+    fn synchronize_async(&self) -> Waiting {
+        self.inner.synchronize_async()
+    }
+    fn ready_async(&self) -> Waiting {
+        self.inner.ready_async()
+    }
     fn stats(&self) -> Stats {
         self.inner.stats()
     }
     fn flush(&self) {
         self.inner.flush();
+    }
+    fn joins_launches(&self) -> bool {
+        self.inner.joins_launches()
     }
     fn clear_cache(&self) {
         self.inner.clear_cache();

@@ -73,6 +73,7 @@ fn has_one_output(op: &Op<'_>) -> bool {
         Op::Sort { .. }
             | Op::CumMax { .. }
             | Op::TopK { .. }
+            | Op::ElementwiseMany { .. }
             | Op::MatmulKernel { .. }
             | Op::ConvKernel { .. }
             | Op::MaxPool { .. }

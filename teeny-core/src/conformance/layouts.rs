@@ -100,6 +100,7 @@ pub struct Input {
     shape: Shape,
     dtype: DType,
     arrangement: Arrangement,
+    flushed: bool,
 }
 
 impl Input {
@@ -112,7 +113,7 @@ impl Input {
         seed: u64,
     ) -> Input {
         let shape = shape.shape().expect("the suite's shapes are legal");
-        Input { values: Values::Drawn(domain, seed), shape, dtype, arrangement }
+        Input { values: Values::Drawn(domain, seed), shape, dtype, arrangement, flushed: false }
     }
 
     /// `shape` with the given values.
@@ -128,7 +129,13 @@ impl Input {
             shape,
             dtype,
             arrangement,
+            flushed: false,
         }
+    }
+
+    /// The input with zeros in place of subnormal numbers.
+    pub fn flushed(&self) -> Input {
+        Input { flushed: true, ..self.clone() }
     }
 
     /// The tensor on `device`.
@@ -141,8 +148,23 @@ impl Input {
                 &Values::Drawn(domain, seed) => sample(domain, self.dtype, i, seed),
                 Values::Given(values) => values[i],
             };
+            if self.flushed {
+                storage[place] = flushed(storage[place], self.dtype);
+            }
         }
         Tensor::from_scalars(&storage, len, self.dtype, device)?.with_layout(layout)
+    }
+}
+
+/// A zero of the same sign for a subnormal number of the type that `dtype` is computed in.
+fn flushed(value: Scalar, dtype: DType) -> Scalar {
+    let normal = match dtype.compute() {
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => f32::MIN_POSITIVE as f64,
+    };
+    match value {
+        Scalar::Float(x) if x.abs() < normal => Scalar::Float(0f64.copysign(x)),
+        _ => value,
     }
 }
 
@@ -206,7 +228,7 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
             Scalar::UInt((words[0] % 9) as u64)
         }
         Domain::Small | Domain::Angle => Scalar::Int((words[0] % 9) as i64 - 4),
-        Domain::Positive if dtype.is_float() => Scalar::Float(0.5 + unit),
+        Domain::Positive if dtype.is_float() => Scalar::Float(0.573 + 0.927 * unit),
         Domain::Positive => Scalar::Int((words[0] % 3) as i64 + 1),
         Domain::Below(n) => Scalar::UInt((words[0] as usize % n.max(1)) as u64),
     };

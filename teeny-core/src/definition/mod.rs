@@ -14,6 +14,7 @@ use crate::linalg;
 use crate::op::{Norm, Op, Outputs};
 use crate::scalar::Scalar;
 pub use crate::scalar::lowest;
+use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::index::flat_positions;
 use crate::tensor::linalg::triangle;
@@ -57,6 +58,9 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
             let y = Op::Elementwise { kernel, inputs, params, shape }.tensor(device)?;
             **storage = y.storage().clone();
             Outputs::new()
+        }
+        Op::ElementwiseMany { kernel, inputs, params, shapes } => {
+            many(kernel, inputs, params, shapes, device)?
         }
         Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
             let mapped = Op::Elementwise { kernel, inputs, params, shape }.tensor(device)?;
@@ -117,6 +121,25 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
             .collect::<Result<Outputs>>()?,
         Op::Linalg { op, inputs } => linalg::on_host(device, op, inputs)?,
     })
+}
+
+/// [`Op::ElementwiseMany`]: the kernel of each shape, one after another.
+fn many(
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shapes: &[Shape],
+    device: &DeviceRef,
+) -> Result<Outputs> {
+    let (own, numbers) = (kernel.inputs().len(), kernel.params().len());
+    let mut outputs = Outputs::new();
+    for (k, shape) in shapes.iter().enumerate() {
+        let inputs = &inputs[k * own..(k + 1) * own];
+        let params = &params[k * numbers..(k + 1) * numbers];
+        let of_shape = Op::Elementwise { kernel, inputs, params, shape }.run(device)?;
+        of_shape.into_iter().for_each(|storage| outputs.push(storage));
+    }
+    Ok(outputs)
 }
 
 /// `kernel` at every index of `product`, which is its first input.

@@ -161,7 +161,7 @@ impl<'b> Expr<'b> {
         let x = self.to_float();
         let h = (x.abs() * 0.5).expm1();
         let e = h + 1.0;
-        let magnitude = h * 0.5 * (h + 2.0) * ((e * e).recip() + 1.0);
+        let magnitude = h * ((h + 2.0) * 0.5) * ((e * e).recip() + 1.0);
         x.lt(0.0).where_cond(-magnitude, magnitude)
     }
 

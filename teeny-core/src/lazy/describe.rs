@@ -137,6 +137,9 @@ fn program(op: &Recorded, params: &[Scalar], name: &str) -> String {
         Recorded::ReduceKernel { kernel, op, axes, .. } => {
             format!("{} over {axes:?} of {}", op.name(), clipped(kernel, params))
         }
+        Recorded::ElementwiseMany { kernel, shapes } => {
+            format!("{} times {}", shapes.len(), clipped(kernel, &[]))
+        }
         Recorded::MatmulKernel { kernel } => format!("matmul, then {}", clipped(kernel, params)),
         Recorded::ConvKernel { kernel, .. } => format!("conv, then {}", clipped(kernel, params)),
         Recorded::Reduce { axes, .. } => format!("{name} over {axes:?}"),

@@ -12,7 +12,7 @@ use super::show::Drawing;
 use super::value::{LazyStorage, Slot, Value, value};
 use crate::context;
 use crate::definition;
-use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, Reading, Stats, ToDevice, Waiting};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Numbers, Op, Outputs, Recorded, taken};
@@ -22,6 +22,7 @@ use crate::shape::Shape;
 use crate::storage::{StorageRef, downcast};
 use crate::tensor::Tensor;
 use std::fmt;
+use std::future::ready;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -356,6 +357,8 @@ impl Lazy {
     }
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Lazy {
     fn info(&self) -> DeviceInfo {
         let DeviceInfo { name, description } = self.inner.info();
@@ -373,6 +376,13 @@ impl Device for Lazy {
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&self.ready(x)?)
+    }
+
+    fn download_async(&self, x: &Tensor) -> Reading {
+        match self.ready(x) {
+            Ok(x) => self.inner.download_async(&x),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
     }
 
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
@@ -417,11 +427,33 @@ impl Device for Lazy {
         failure.map_or(Ok(()), Err)
     }
 
+    fn synchronize_async(&self) -> Waiting {
+        if self.recording().captured().is_some() {
+            return Box::pin(ready(Err(read_inside())));
+        }
+        self.run_list(Reason::Synchronize);
+        let failure = self.recording().failure.take();
+        let waiting = self.inner.synchronize_async();
+        Box::pin(async {
+            waiting.await?;
+            failure.map_or(Ok(()), Err)
+        })
+    }
+
+    /// The list that is being recorded is not submitted.
+    fn ready_async(&self) -> Waiting {
+        self.inner.ready_async()
+    }
+
     fn flush(&self) {
         let mut recording = self.recording();
         if recording.captured().is_none() {
             recording.list.ends = !recording.list.is_empty();
         }
+    }
+
+    fn joins_launches(&self) -> bool {
+        self.inner.joins_launches()
     }
 
     fn stats(&self) -> Stats {

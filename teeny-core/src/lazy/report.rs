@@ -5,12 +5,13 @@
 
 use super::describe::{Facts, Listed};
 use super::plan::Plan;
+use crate::clock::Instant;
 use crate::context::OpContext;
 use crate::op::TensorSpec;
 use crate::picture::bytes_text;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Why a list runs.
 #[derive(Clone, Copy)]

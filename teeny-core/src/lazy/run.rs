@@ -3,6 +3,7 @@
 use super::list::{Node, Occasion, Operand};
 use super::plan::{Call, Item};
 use super::value::Slot;
+use crate::clock::Instant;
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The items of a plan that run for a list.
 pub(super) struct Run<'a> {

@@ -62,6 +62,9 @@ impl Op<'_> {
             | Op::ElementwiseInPlace { kernel, shape, .. } => {
                 arithmetic(kernel) * shape.numel() as u64
             }
+            Op::ElementwiseMany { kernel, shapes, .. } => {
+                arithmetic(kernel) * shapes.iter().map(|shape| shape.numel() as u64).sum::<u64>()
+            }
             Op::ReduceKernel { kernel, shape, .. } => {
                 (arithmetic(kernel) + 1) * shape.numel() as u64
             }

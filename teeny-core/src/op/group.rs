@@ -52,7 +52,8 @@ impl Recorded {
             | Recorded::TopK { .. }
             | Recorded::Positions { .. } => OpGroup::Index,
             Recorded::Random { .. } => OpGroup::Random,
-            Recorded::Softmax { .. }
+            Recorded::ElementwiseMany { .. }
+            | Recorded::Softmax { .. }
             | Recorded::LogSoftmax { .. }
             | Recorded::SoftmaxGrad { .. }
             | Recorded::LogSoftmaxGrad { .. }

@@ -209,6 +209,19 @@ pub enum Op<'a> {
         /// The shape of both.
         shape: &'a Shape,
     },
+    /// [`Op::Elementwise`] of one kernel for each of `shapes`: many small tensors in one request,
+    /// such as the updates of an optimizer. Inputs, parameters and outputs of the shapes follow each
+    /// other; each output has a separate storage.
+    ElementwiseMany {
+        /// The scalar program.
+        kernel: &'a Arc<Kernel>,
+        /// For each shape the inputs of the kernel, each of that shape.
+        inputs: &'a [&'a Tensor],
+        /// For each shape the values of the kernel's run-time parameters.
+        params: &'a [Scalar],
+        /// The shapes of the outputs.
+        shapes: &'a [Shape],
+    },
     /// [`Op::Elementwise`] of one output and [`Op::Reduce`] of it, without storing the elements in
     /// between.
     ReduceKernel {
@@ -537,6 +550,7 @@ impl<'a> Op<'a> {
             Op::Elementwise { kernel, .. } | Op::ElementwiseInPlace { kernel, .. } => {
                 kernel.single().map_or("kernel", |node| node.op.name())
             }
+            Op::ElementwiseMany { .. } => "elementwise_many",
             Op::ReduceKernel { .. } => "reduce_kernel",
             Op::Reduce { op, .. } => op.name(),
             Op::Scan { op, .. } => op.name(),
@@ -590,6 +604,7 @@ impl<'a> Op<'a> {
             | Op::Sort { .. }
             | Op::Random { .. } => true,
             Op::ElementwiseInPlace { .. }
+            | Op::ElementwiseMany { .. }
             | Op::ReduceKernel { .. }
             | Op::MatmulKernel { .. }
             | Op::ConvKernel { .. }
@@ -629,6 +644,7 @@ impl<'a> Op<'a> {
         };
         match *self {
             Op::Elementwise { inputs, .. }
+            | Op::ElementwiseMany { inputs, .. }
             | Op::ReduceKernel { inputs, .. }
             | Op::Linalg { inputs, .. } => Operands::List(inputs),
             Op::Cat { tensors, .. } => Operands::List(tensors),
@@ -683,6 +699,7 @@ impl<'a> Op<'a> {
         match self {
             Op::Elementwise { .. } | Op::ReduceKernel { .. } => &INPUTS,
             Op::Random { .. } => &[],
+            Op::ElementwiseMany { .. } => &["input"],
             Op::ElementwiseInPlace { .. } => &["other"],
             Op::Cat { .. } => &["tensor"],
             Op::Positions { .. } => &["index"],
@@ -761,6 +778,9 @@ impl<'a> Op<'a> {
             } => {
                 let other = other.map(|_| t(0));
                 Op::ElementwiseInPlace { kernel, storage, input_index, other, params, shape }
+            }
+            Op::ElementwiseMany { kernel, params, shapes, .. } => {
+                Op::ElementwiseMany { kernel, inputs: operands, params, shapes }
             }
             Op::ReduceKernel { kernel, params, shape, op, axes, .. } => {
                 Op::ReduceKernel { kernel, inputs: operands, params, shape, op, axes }

@@ -23,6 +23,10 @@ pub(crate) enum Recorded {
         kernel: Arc<Kernel>,
         shape: Shape,
     },
+    ElementwiseMany {
+        kernel: Arc<Kernel>,
+        shapes: Box<[Shape]>,
+    },
     ReduceKernel {
         kernel: Arc<Kernel>,
         shape: Shape,
@@ -170,6 +174,7 @@ impl<'a> Numbers<'a> {
     pub(crate) fn of(op: &Op<'a>) -> Numbers<'a> {
         match *op {
             Op::Elementwise { params, .. }
+            | Op::ElementwiseMany { params, .. }
             | Op::ReduceKernel { params, .. }
             | Op::MatmulKernel { params, .. }
             | Op::ConvKernel { params, .. } => Numbers { params, key: None },
@@ -184,6 +189,7 @@ impl Recorded {
     pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
         match self {
             Recorded::Elementwise { kernel, .. }
+            | Recorded::ElementwiseMany { kernel, .. }
             | Recorded::ReduceKernel { kernel, .. }
             | Recorded::MatmulKernel { kernel }
             | Recorded::ConvKernel { kernel, .. } => Some(kernel),
@@ -198,6 +204,9 @@ impl Recorded {
             Op::ElementwiseInPlace { .. } => return None,
             Op::Elementwise { kernel, shape, .. } => {
                 Recorded::Elementwise { kernel: kernel.clone(), shape: *shape }
+            }
+            Op::ElementwiseMany { kernel, shapes, .. } => {
+                Recorded::ElementwiseMany { kernel: kernel.clone(), shapes: shapes.into() }
             }
             Op::ReduceKernel { kernel, shape, op, axes, .. } => Recorded::ReduceKernel {
                 kernel: kernel.clone(),
@@ -281,6 +290,9 @@ impl Recorded {
             | Recorded::ConvInputGrad { x_shape: shape, .. }
             | Recorded::ConvWeightGrad { weight_shape: shape, .. }
             | Recorded::MaxPoolGrad { x_shape: shape, .. } => shape.map_integers(f),
+            Recorded::ElementwiseMany { shapes, .. } => {
+                shapes.iter_mut().for_each(|shape| shape.map_integers(f));
+            }
             Recorded::CopyInto { view } => view.map_integers(f),
             Recorded::Pad { widths, .. } => widths.iter_mut().for_each(|(before, behind)| {
                 size(before);
@@ -320,6 +332,9 @@ impl Recorded {
         match *self {
             Recorded::Elementwise { ref kernel, ref shape } => {
                 Op::Elementwise { kernel, inputs: operands, params, shape }
+            }
+            Recorded::ElementwiseMany { ref kernel, ref shapes } => {
+                Op::ElementwiseMany { kernel, inputs: operands, params, shapes }
             }
             Recorded::ReduceKernel { ref kernel, ref shape, op, ref axes } => {
                 Op::ReduceKernel { kernel, inputs: operands, params, shape, op, axes }

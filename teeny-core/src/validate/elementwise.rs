@@ -37,6 +37,44 @@ pub fn elementwise(
     Ok(())
 }
 
+/// [`Op::ElementwiseMany`](crate::Op::ElementwiseMany): the outputs of each shape, in order.
+///
+/// # Errors
+/// If the numbers of inputs or parameters are not the kernel's times that of the shapes, or an input
+/// has another type than the kernel's or another shape than its own.
+pub fn elementwise_many(
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shapes: &[Shape],
+) -> Result<TensorSpecs> {
+    let (own, numbers) = (kernel.inputs().len(), kernel.params().len());
+    if own.checked_mul(shapes.len()) != Some(inputs.len())
+        || numbers.checked_mul(shapes.len()) != Some(params.len())
+    {
+        return Err(Error::value(format!(
+            "{} inputs and {} parameters for {} shapes of a kernel of {own} inputs and {numbers} \
+             parameters",
+            inputs.len(),
+            params.len(),
+            shapes.len()
+        ))
+        .help("those of the shapes follow each other: all of the first, then all of the second"));
+    }
+    for (k, shape) in shapes.iter().enumerate() {
+        let (inputs, params) =
+            (&inputs[k * own..(k + 1) * own], &params[k * numbers..(k + 1) * numbers]);
+        elementwise(kernel, inputs, params, shape)
+            .map_err(|error| error.note(format!("shape {k} of {}", shapes.len())))?;
+    }
+    let outputs = 0..kernel.outputs().len();
+    let of = |shape: &Shape| {
+        let shape = *shape;
+        outputs.clone().map(move |i| (shape, kernel.output_dtype(i)))
+    };
+    Ok(shapes.iter().flat_map(of).collect())
+}
+
 /// [`Op::MatmulKernel`](crate::Op::MatmulKernel) and [`Op::ConvKernel`](crate::Op::ConvKernel), whose
 /// product has this shape and dtype.
 ///

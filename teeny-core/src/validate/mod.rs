@@ -25,7 +25,8 @@ mod window;
 
 pub use crate::op::{conv_shape, pool_shape};
 pub use elementwise::{
-    elementwise, elementwise_in_place, product_kernel, random, reduce, reduce_kernel, scan,
+    elementwise, elementwise_in_place, elementwise_many, product_kernel, random, reduce,
+    reduce_kernel, scan,
 };
 pub use index::{cat, copy_into, flat_positions, gather, pad, scatter, sort, topk, tri};
 pub use linalg::{linalg, matmul};
@@ -61,6 +62,9 @@ impl Op<'_> {
                 let own = (storage.len(), storage.dtype());
                 elementwise_in_place(kernel, own, input_index, other, params, shape)?;
                 TensorSpecs::default()
+            }
+            Op::ElementwiseMany { kernel, inputs, params, shapes } => {
+                elementwise_many(kernel, inputs, params, shapes)?
             }
             Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
                 reduce_kernel(kernel, inputs, params, shape, op, axes)?.into()

@@ -294,6 +294,8 @@ fn number(value: f64) -> String {
     }
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Checked {
     fn info(&self) -> DeviceInfo {
         let DeviceInfo { name, description } = self.inner.info();
@@ -321,7 +323,10 @@ impl Device for Checked {
         }
         Ok(x.storage().clone())
     }
-    pass_through!(inner: inner, flush, stats, clear_cache, synchronize, download, unwrap);
+    pass_through!(
+        inner: inner, flush, joins_launches, stats, clear_cache, synchronize, synchronize_async,
+        ready_async, download, download_async, unwrap
+    );
 }
 
 impl fmt::Debug for Checked {

@@ -1,7 +1,7 @@
 //! Runs every operation on two devices; the first whose results differ by more than rounding fails.
 
 use super::{backward, only_moves, pass_through};
-use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, Reading, Stats, ToDevice, Waiting};
 use crate::dtype::DType;
 use crate::element::decode;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +16,7 @@ use crate::tensor::{Tensor, map};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -459,6 +460,8 @@ impl Results {
     }
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Compare {
     fn info(&self) -> DeviceInfo {
         let (first, second) = (self.first.info(), self.second.info());
@@ -522,6 +525,18 @@ impl Device for Compare {
         self.first.synchronize()?;
         self.second.synchronize()
     }
+    fn download_async(&self, x: &Tensor) -> Reading {
+        match self.unwrap(x) {
+            Ok(x) => self.first.download_async(&x),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+    fn synchronize_async(&self) -> Waiting {
+        both(self.first.synchronize_async(), self.second.synchronize_async())
+    }
+    fn ready_async(&self) -> Waiting {
+        both(self.first.ready_async(), self.second.ready_async())
+    }
     fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
         let second = self.copy(&self.read_first(x.storage())?, x.dtype())?;
         Ok(Both::storage(x.storage().clone(), second))
@@ -543,7 +558,15 @@ impl Device for Compare {
         self.first.clear_cache();
         self.second.clear_cache();
     }
-    pass_through!(first: inner);
+    pass_through!(first: inner, joins_launches);
+}
+
+/// Two waits that have been started, as one.
+fn both(first: Waiting, second: Waiting) -> Waiting {
+    Box::pin(async {
+        first.await?;
+        second.await
+    })
 }
 
 impl fmt::Debug for Compare {

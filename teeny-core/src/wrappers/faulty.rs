@@ -1,13 +1,14 @@
 //! A device that fails on demand: the k-th request returns an error, to test error handling.
 
 use super::{pass_on, pass_through, unwrap};
-use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, Reading, ToDevice, Waiting};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, Outputs};
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::fmt;
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which requests a [`Faulty`] device counts.
@@ -137,6 +138,8 @@ impl Faulty {
     }
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Faulty {
     fn info(&self) -> DeviceInfo {
         let DeviceInfo { name, description } = self.inner.info();
@@ -157,11 +160,24 @@ impl Device for Faulty {
         self.request(Request::Download, "download")?;
         self.inner.download(&unwrap(x, &self.inner)?)
     }
+    fn download_async(&self, x: &Tensor) -> Reading {
+        let requested = self.request(Request::Download, "download");
+        match requested.and_then(|()| unwrap(x, &self.inner)) {
+            Ok(x) => self.inner.download_async(&x),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
+    fn synchronize_async(&self) -> Waiting {
+        match self.request(Request::Synchronize, "synchronize") {
+            Ok(()) => self.inner.synchronize_async(),
+            Err(error) => Box::pin(ready(Err(error))),
+        }
+    }
     fn synchronize(&self) -> Result<()> {
         self.request(Request::Synchronize, "synchronize")?;
         self.inner.synchronize()
     }
-    pass_through!(inner: inner, flush, stats, clear_cache, wrap, unwrap);
+    pass_through!(inner: inner, flush, joins_launches, stats, clear_cache, ready_async, wrap, unwrap);
 }
 
 impl fmt::Debug for Faulty {

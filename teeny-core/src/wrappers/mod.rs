@@ -24,7 +24,7 @@ mod trace;
 pub use checked::{Checked, Checks};
 pub use compare::{Compare, Tolerance};
 pub use faulty::{Faulty, Lasting, Request};
-pub use trace::{Span, Trace};
+pub use trace::{Span, Trace, save_events};
 
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
@@ -61,6 +61,11 @@ macro_rules! pass_through {
             self.$inner.flush();
         }
     };
+    (@ $inner:ident joins_launches) => {
+        fn joins_launches(&self) -> bool {
+            self.$inner.joins_launches()
+        }
+    };
     (@ $inner:ident clear_cache) => {
         fn clear_cache(&self) {
             self.$inner.clear_cache();
@@ -69,6 +74,24 @@ macro_rules! pass_through {
     (@ $inner:ident synchronize) => {
         fn synchronize(&self) -> $crate::error::Result<()> {
             self.$inner.synchronize()
+        }
+    };
+    (@ $inner:ident synchronize_async) => {
+        fn synchronize_async(&self) -> $crate::device::Waiting {
+            self.$inner.synchronize_async()
+        }
+    };
+    (@ $inner:ident ready_async) => {
+        fn ready_async(&self) -> $crate::device::Waiting {
+            self.$inner.ready_async()
+        }
+    };
+    (@ $inner:ident download_async) => {
+        fn download_async(&self, x: &$crate::tensor::Tensor) -> $crate::device::Reading {
+            match $crate::wrappers::unwrap(x, &self.$inner) {
+                Ok(x) => self.$inner.download_async(&x),
+                Err(error) => Box::pin(std::future::ready(Err(error))),
+            }
         }
     };
     (@ $inner:ident upload) => {
@@ -142,6 +165,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
         Op::Elementwise { .. }
         | Op::ElementwiseInPlace { .. }
+        | Op::ElementwiseMany { .. }
         | Op::ReduceKernel { .. }
         | Op::Reduce { .. }
         | Op::Scan { .. }

@@ -623,6 +623,11 @@ fn positions() -> Vec<Fault> {
 
 fn fused() -> Vec<Fault> {
     vec![
+        fault!("all tensors of one kernel get the parameters of the first", "elementwise_many", F32,
+            Op::ElementwiseMany { kernel, inputs, params, shapes } if shapes.len() > 2 => |m, _call| {
+                let params = vec![params[0]; params.len()];
+                m.instead(Op::ElementwiseMany { kernel, inputs, params: &params, shapes })
+        }),
         fault!("the first operand of a product's kernel is reversed", "matmul_kernel", F32,
             Op::MatmulKernel { lhs, rhs, kernel, others, params } => |m, _call| {
                 let first = others[0].flip(-1).ok()?;

@@ -2,8 +2,9 @@
 //! by operation, and a file for a viewer.
 
 use super::{pass_on, pass_through, place, unwrap};
+use crate::clock::Instant;
 use crate::context::{self, OpContext};
-use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, Reading, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::file::replace;
@@ -12,10 +13,11 @@ use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
+use std::future::ready;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Spans that are kept one by one, some 50 MB of them; later operations are still counted in the
 /// table.
@@ -155,28 +157,28 @@ impl Trace {
         text
     }
 
+    /// When the trace began: the time from which [`Span::start`] counts.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The operations as events of a trace file, each a line with a JSON object; `process` is the
+    /// number of the process that they are of.
+    pub fn events(&self, process: u64) -> Vec<String> {
+        let event = |span: &Span| {
+            let mut line = String::new();
+            span.event(process, &mut line);
+            line
+        };
+        self.spans().iter().map(event).collect()
+    }
+
     /// Writes the operations as a trace for <https://ui.perfetto.dev> or `chrome://tracing`.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let spans = self.spans();
-        replace(path.as_ref(), |writer| {
-            let mut line = String::new();
-            let mut put = |text: &str| {
-                writer
-                    .write_all(text.as_bytes())
-                    .map_err(|e| Error::io(format!("cannot write: {e}")))
-            };
-            put("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n")?;
-            for (i, span) in spans.iter().enumerate() {
-                line.clear();
-                span.event(&mut line);
-                line.push_str(if i + 1 < spans.len() { ",\n" } else { "\n" });
-                put(&line)?;
-            }
-            put("]}\n")
-        })
+        save_events(path, self.events(1).iter().map(String::as_str))
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -226,6 +228,8 @@ impl Trace {
     }
 }
 
+// A method that is not passed on would act on this wrapper alone.
+#[deny(clippy::missing_trait_methods)]
 impl Device for Trace {
     fn info(&self) -> DeviceInfo {
         let DeviceInfo { name, description } = self.inner.info();
@@ -246,20 +250,53 @@ impl Device for Trace {
         let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
         self.span("download", &[x], cost, || self.inner.download(&unwrap(x, &self.inner)?))
     }
-    pass_through!(inner: inner, flush, stats, clear_cache, synchronize, wrap, unwrap);
+    /// The span is that of starting the read, unless the trace waits.
+    fn download_async(&self, x: &Tensor) -> Reading {
+        let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
+        let started = self.span("download", &[x], cost, || {
+            unwrap(x, &self.inner).map(|x| self.inner.download_async(&x))
+        });
+        started.unwrap_or_else(|error| Box::pin(ready(Err(error))))
+    }
+    pass_through!(
+        inner: inner, flush, joins_launches, stats, clear_cache, synchronize, synchronize_async,
+        ready_async, wrap, unwrap
+    );
+}
+
+/// Writes events, such as those of [`Trace::events`] of several processes, as a trace file.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn save_events<'a>(
+    path: impl AsRef<Path>,
+    events: impl Iterator<Item = &'a str>,
+) -> Result<()> {
+    let mut events = events.peekable();
+    replace(path.as_ref(), |writer| {
+        let mut put = |text: &str| {
+            writer.write_all(text.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")))
+        };
+        put("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n")?;
+        while let Some(event) = events.next() {
+            put(event)?;
+            put(if events.peek().is_some() { ",\n" } else { "\n" })?;
+        }
+        put("]}\n")
+    })
 }
 
 impl Span {
     /// One complete event of the trace format:
     /// <https://perfetto.dev/docs/getting-started/other-formats>.
-    fn event(&self, text: &mut String) {
+    fn event(&self, process: u64, text: &mut String) {
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
         let Span { op, called, shapes, bytes, flops, start, time, thread } = self;
         let category = if called.is_some_and(|c| c.later) { "backward" } else { "forward" };
         let called = place(*called);
         let _ = write!(
             text,
-            "{{\"name\": {}, \"cat\": \"{category}\", \"ph\": \"X\", \"pid\": 1, \"tid\": {thread}, \"ts\": {}, \"dur\": {}, \
+            "{{\"name\": {}, \"cat\": \"{category}\", \"ph\": \"X\", \"pid\": {process}, \"tid\": {thread}, \"ts\": {}, \"dur\": {}, \
              \"args\": {{\"called\": {}, \"shapes\": {}, \"bytes\": {bytes}, \"flops\": {flops}}}}}",
             quoted(op),
             micros(*start),

@@ -120,6 +120,18 @@ pub fn valid(device: &DeviceRef, mut visit: impl FnMut(Sample<'_>)) -> Result<()
         shape: &shape,
     });
     sample(op, "exp", &[], &[]);
+    let op = named!(ElementwiseMany {
+        kernel: &two,
+        inputs: &[&x, &y, &vector, &vector],
+        params: &[],
+        shapes: &[shape, vector_shape],
+    });
+    sample(
+        op,
+        "elementwise_many",
+        &["input", "input", "input", "input"],
+        &[(&[2, 3], F32), (&[2, 3], F32), (&[3], F32), (&[3], F32)],
+    );
     let op = named!(ReduceKernel {
         kernel: &add,
         inputs: &pair,
@@ -280,6 +292,17 @@ pub fn invalid(device: &DeviceRef, mut visit: impl FnMut(&'static str, Op<'_>)) 
         let kernel = &kernel(|[a]| [a.exp()])?;
         visit(named!(MatmulKernel { lhs, rhs, kernel, others: &[], params: &[] }));
     }
+    let shapes = [*x.shape(), *vector.shape()];
+    for inputs in [
+        &[&x, &x, &vector][..],
+        &[&x, &vector, &x, &vector],
+        &[&x, &ints, &vector, &vector],
+        &[&x, &x],
+    ] {
+        visit(named!(ElementwiseMany { kernel: &add, inputs, params: &[], shapes: &shapes }));
+    }
+    let (inputs, shapes) = (&[&x, &x], &[*x.shape()]);
+    visit(named!(ElementwiseMany { kernel: &add, inputs, params: &[1.0.into()], shapes }));
     let square = floats(&[3, 3], device)?; // (3, 3)
     let doubles = x.cast(DType::F64)?; // (2, 3)
     for (others, params) in [

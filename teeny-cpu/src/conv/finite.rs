@@ -29,7 +29,7 @@ pub(super) fn are_finite<T: Float>(cpu: &Cpu, x: &[T]) -> bool {
                     let mut k = 0;
                     while k < 4 {
                         let x = <T::Vector<V> as Lanes<T>>::load(x.add(i + k * lanes));
-                        sums[k] = x.fma(zero, sums[k]);
+                        sums[k] = x.mul_add(zero, sums[k]);
                         k += 1;
                     }
                     i += 4 * lanes;
@@ -37,7 +37,7 @@ pub(super) fn are_finite<T: Float>(cpu: &Cpu, x: &[T]) -> bool {
                 while i < n {
                     let count = if n - i < lanes { n - i } else { lanes };
                     let x = <T::Vector<V> as Lanes<T>>::load_part(x.add(i), count);
-                    sums[0] = x.fma(zero, sums[0]);
+                    sums[0] = x.mul_add(zero, sums[0]);
                     i += lanes;
                 }
             }

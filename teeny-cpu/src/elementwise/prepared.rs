@@ -105,7 +105,7 @@ pub(super) fn run(
     params: &[Scalar],
     n: usize,
 ) -> Result<Option<Outputs>> {
-    if cpu.level == Level::Portable || kernel.single().is_some() {
+    if !cpu.level.is_native() || kernel.single().is_some() {
         return Ok(None);
     }
     let mut numbers = [const { MaybeUninit::<Number>::uninit() }; MAX_NUMBERS];

@@ -38,7 +38,7 @@ pub(super) unsafe fn run(
     n: usize,
     prefetched: &[Stream],
 ) -> bool {
-    if level == Level::Portable {
+    if !level.is_native() {
         return false;
     }
     let mut memory = Memory::new();

@@ -283,7 +283,7 @@ lanes! {
     ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
     /// `x / sum`, rounded as a division, by the inverse of the sum and a correction by the
     /// remainder (Markstein 1990): a third of a division's time.
-    Share |sum, inverse; x, _b| if V::NATIVE {
+    Share |sum, inverse; x, _b| if V::FUSED {
         let y = x.mul(inverse);
         y.xor_sign(V::splat(-0.0)).fma(sum, x).fma(inverse, y)
     } else {

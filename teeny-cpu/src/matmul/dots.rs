@@ -321,7 +321,7 @@ impl<T: Float, E> Dots<T, E> {
                     let x = V::load(a[r].add(p));
                     let mut c = 0;
                     while c < 4 {
-                        sums[r][c] = x.fma(columns[c], sums[r][c]);
+                        sums[r][c] = x.mul_add(columns[c], sums[r][c]);
                         c += 1;
                     }
                     r += 1;
@@ -340,7 +340,7 @@ impl<T: Float, E> Dots<T, E> {
                     let x = V::load_part(a[r].add(p), k - p);
                     let mut c = 0;
                     while c < 4 {
-                        sums[r][c] = x.fma(columns[c], sums[r][c]);
+                        sums[r][c] = x.mul_add(columns[c], sums[r][c]);
                         c += 1;
                     }
                     r += 1;
@@ -400,7 +400,7 @@ unsafe fn sums<T: Float, V: Lanes<T>, X: Source<T, V>, Y: Source<T, V>, const N:
                 let at = i + part * V::LANES;
                 let x = X::load(x.add(at));
                 for (n, y) in ys.iter().enumerate() {
-                    sums[n * each + part] = x.fma(Y::load(y.add(at)), sums[n * each + part]);
+                    sums[n * each + part] = x.mul_add(Y::load(y.add(at)), sums[n * each + part]);
                 }
             }
             i += width;
@@ -408,14 +408,14 @@ unsafe fn sums<T: Float, V: Lanes<T>, X: Source<T, V>, Y: Source<T, V>, const N:
         while i + V::LANES <= k {
             let x = X::load(x.add(i));
             for (n, y) in ys.iter().enumerate() {
-                sums[n * each] = x.fma(Y::load(y.add(i)), sums[n * each]);
+                sums[n * each] = x.mul_add(Y::load(y.add(i)), sums[n * each]);
             }
             i += V::LANES;
         }
         if i < k {
             let x = X::load_part(x.add(i), k - i);
             for (n, y) in ys.iter().enumerate() {
-                sums[n * each + 1] = x.fma(Y::load_part(y.add(i), k - i), sums[n * each + 1]);
+                sums[n * each + 1] = x.mul_add(Y::load_part(y.add(i), k - i), sums[n * each + 1]);
             }
         }
     }

@@ -14,7 +14,7 @@
 //! at 128³; tiles claimed by our threads run at nine tenths of two cores. gemm packs both sides of
 //! every tile, which a small or middle-sized product never earns back, and a transposed rhs element
 //! by element, which takes longer than multiplying by it. It computes what the kernels of this
-//! crate do not: processors other than x86, operands whose rows and columns both have gaps, and all
+//! crate do not: baselines without vectors, operands whose rows and columns both have gaps, and all
 //! products of floats if [`FloatMatmul::GemmCrate`](crate::FloatMatmul) is set.
 
 use super::dots::Dots;

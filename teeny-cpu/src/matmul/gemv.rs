@@ -131,7 +131,7 @@ impl<T: Float> Gemv<T> {
             }
             for (k, factor) in factors.iter().enumerate() {
                 let b = b.offset(k as isize * self.b_row_stride);
-                sum = factor.fma(if PART { V::load_part(b, part) } else { V::load(b) }, sum);
+                sum = factor.mul_add(if PART { V::load_part(b, part) } else { V::load(b) }, sum);
             }
             if PART { sum.store_part(c, part) } else { sum.store(c) }
         }

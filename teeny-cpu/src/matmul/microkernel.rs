@@ -9,7 +9,8 @@
 //! The steps from there:
 //!
 //! 1. p becomes the innermost loop around a register tile of 6 rows by 4 vectors of c (6 by 2 where
-//!    there are sixteen registers): each value that is loaded is used 6 or 64 times.
+//!    there are sixteen registers, 4 by 2 where products need one of them): each value that is
+//!    loaded is used 6 or 64 times.
 //! 2. Column panels as wide as a register tile are the outermost loop, so that their part of b
 //!    stays in a cache while all rows of a go by.
 //! 3. Column panels that are not whole vectors load and store the last vector in part.
@@ -69,7 +70,7 @@ impl<T: Float> Product<T> {
         // is not touched.
         unsafe {
             // The last eight rows are four and four: two rows would wait for every cache line of b.
-            while V::NATIVE && i + 6 <= m && m - i != 8 {
+            while const { V::NATIVE && V::FUSED } && i + 6 <= m && m - i != 8 {
                 self.register_tile::<V, 6, NV, PART>(i, j, part);
                 i += 6;
             }
@@ -136,7 +137,7 @@ impl<T: Float> Product<T> {
                     let x = V::splat(*a[r].offset(a_offset));
                     let mut v = 0;
                     while v < NV {
-                        sums[r][v] = x.fma(row[v], sums[r][v]);
+                        sums[r][v] = x.mul_add(row[v], sums[r][v]);
                         v += 1;
                     }
                     r += 1;

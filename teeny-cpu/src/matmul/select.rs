@@ -160,7 +160,7 @@ pub(super) fn max_dots(k: usize) -> usize {
 
 /// Whether the microkernel is fast at this level: at a level without vectors `gemm` is faster.
 pub(crate) fn has_microkernel(level: Level) -> bool {
-    level > Level::Portable
+    level.is_native()
 }
 
 fn is_small_rhs(numel: usize, element: usize) -> bool {

@@ -1,5 +1,5 @@
 //! Vectors of f32 and f64 at three instruction levels, and the one place
-//! where a level is chosen.
+//! where a level is chosen. WebAssembly has one level, which is chosen when it is compiled.
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
@@ -17,19 +17,29 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod bf16_pairs;
 pub(crate) mod loops;
-#[cfg(any(test, not(target_arch = "x86_64")))]
+#[cfg(any(test, not(any(target_arch = "x86_64", target_feature = "simd128"))))]
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
+#[cfg(target_feature = "simd128")]
+mod wasm;
 
 use std::sync::OnceLock;
 use teeny_core::{bf16, f16};
 
+/// The vector of [`Level::Portable`].
+#[cfg(not(any(target_arch = "x86_64", target_feature = "simd128")))]
+use portable::V as Baseline;
+#[cfg(target_arch = "x86_64")]
+use sse2::V as Baseline;
+#[cfg(target_feature = "simd128")]
+use wasm::V as Baseline;
+
 /// The instruction set that kernels run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The baseline of the target: SSE2 on x86-64, elsewhere what the compiler makes of arrays
-    /// (NEON on aarch64).
+    /// The baseline of the target: SSE2 on x86-64, simd128 in WebAssembly if it is compiled with
+    /// `-C target-feature=+simd128`, elsewhere what the compiler makes of arrays (NEON on aarch64).
     Portable,
     /// AVX2, FMA and F16C: eight f32 at once.
     Avx2,
@@ -73,11 +83,14 @@ impl Level {
             // SAFETY: as above; AVX-512 is only detected together with AVX2 and FMA.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => unsafe { avx2::enter(work) },
-            #[cfg(target_arch = "x86_64")]
-            _ => work.run::<sse2::V>(),
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => work.run::<portable::V>(),
+            _ => work.run::<Baseline>(),
         }
+    }
+
+    /// Whether loops are written for this level's vectors ([`Lanes::NATIVE`]).
+    #[inline]
+    pub(crate) fn is_native(self) -> bool {
+        self > Level::Portable || <Baseline as Lanes<f32>>::NATIVE
     }
 
     /// Runs `work` on vectors of pairs of bf16, if this level and the machine have instructions for
@@ -172,6 +185,7 @@ pub trait Work {
 /// `load_part` move pairs; all other operations are those of f32.
 pub(crate) trait PairWork {
     /// The loop.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     fn run<V: Lanes<f32>>(self);
 }
 
@@ -181,9 +195,11 @@ pub(crate) trait PairWork {
 pub trait Lanes<T>: Copy {
     /// Number of lanes.
     const LANES: usize;
-    /// Whether loops are unrolled by hand for it, and stream. Not on the baseline: few machines run
-    /// it, and the loops would take longer to compile.
+    /// Whether loops are unrolled by hand for it, and stream. Not on SSE2 and arrays: few machines
+    /// run those, and the loops would take longer to compile.
     const NATIVE: bool;
+    /// Whether `fma` is one instruction with one rounding.
+    const FUSED: bool = Self::NATIVE;
 
     /// All lanes `x`.
     fn splat(x: T) -> Self;
@@ -233,6 +249,11 @@ pub trait Lanes<T>: Copy {
     /// `self * a + b` with one rounding (two on the baseline; those of f32 both in f64: within
     /// 0.5000001 ulp).
     fn fma(self, a: Self, b: Self) -> Self;
+    /// `self * a + b` in sums of products, with one rounding or two: the fastest way.
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        self.fma(a, b)
+    }
     /// The sum of all lanes, halves first.
     fn total(self) -> T;
     /// The lanes 0, 2, 4, … of `self` and, behind them, those of `next`.

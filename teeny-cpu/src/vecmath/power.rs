@@ -190,7 +190,7 @@ macro_rules! division {
             fn eval64<D: F64s>(a: D, b: D) -> D {
                 let ($r, $q, wrong) = divided(a, b, LIMIT64);
                 // Without a fused product the remainder is rounded.
-                let fused = <D as Lanes<f64>>::NATIVE;
+                let fused = <D as Lanes<f64>>::FUSED;
                 let wrong = if fused { wrong } else { D::splat(1.0) };
                 double::patched(D::splat(0.0).lt(wrong), a, b, $value, $of)
             }
@@ -220,7 +220,7 @@ impl Binary for Pow {
     fn eval64<D: F64s>(a: D, b: D) -> D {
         let one = D::splat(1.0);
         // Without fused products the logarithm has no second part.
-        let (y, wrong) = if <D as Lanes<f64>>::NATIVE { power64(a, b) } else { (a, one) };
+        let (y, wrong) = if <D as Lanes<f64>>::FUSED { power64(a, b) } else { (a, one) };
         double::patched(D::splat(0.0).lt(wrong), a, b, y, f64::powf)
     }
 }

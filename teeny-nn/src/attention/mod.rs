@@ -11,6 +11,7 @@
 //! sees. The computation is `Tensor::attention`.
 
 mod cache;
+mod ranks;
 mod rope;
 
 pub use cache::KvCache;
@@ -22,6 +23,7 @@ use crate::init::Init;
 use crate::linear::Linear;
 use crate::module::Module;
 use crate::store::Path;
+use ranks::Ranks;
 use teeny_core::context::enter;
 use teeny_core::{Attention, DType, Error, Result, Tensor};
 
@@ -175,13 +177,15 @@ impl MultiheadAttentionOptions {
 /// arXiv:2305.13245.
 #[derive(Clone, Debug)]
 pub struct MultiheadAttention {
-    /// (E + 2 KV, E).
+    /// (E + 2 KV, E); the rows of this rank if the heads are split over ranks.
     pub qkv: Linear,
-    /// (E, E).
+    /// (E, E); the columns of this rank if the heads are split over ranks.
     pub out: Linear,
+    /// The heads of this rank.
     n_head: usize,
     n_kv_head: usize,
     dropout: Dropout,
+    ranks: Ranks,
 }
 
 impl MultiheadAttention {
@@ -243,12 +247,24 @@ impl MultiheadAttention {
         options: MultiheadAttentionOptions,
     ) -> Result<MultiheadAttention> {
         let _op = enter("MultiheadAttention::from_linear");
+        MultiheadAttention::assemble(path, (qkv, out), n_head, options, Ranks::default())
+    }
+
+    /// `n_head` and `options` are those of all ranks together.
+    fn assemble(
+        path: &Path,
+        (qkv, out): (Linear, Linear),
+        n_head: usize,
+        options: MultiheadAttentionOptions,
+        ranks: Ranks,
+    ) -> Result<MultiheadAttention> {
         let n_kv_head = options.n_kv_head.unwrap_or(n_head);
         let (weight, out_weight) = (qkv.weight.value(), out.weight.value());
         let n_embd = weight.shape()[1];
         check_heads(n_embd, n_head, n_kv_head)?;
-        let rows = rows(n_embd, n_head, n_kv_head);
-        if weight.shape()[0] != rows || out_weight.shape()[..] != [n_embd, n_embd] {
+        let rows = rows(n_embd, n_head, n_kv_head) / ranks.size();
+        let columns = n_embd / ranks.size();
+        if weight.shape()[0] != rows || out_weight.shape()[..] != [n_embd, columns] {
             let text = format!(
                 "{} is {}, {} is {}",
                 qkv.weight.name(),
@@ -257,11 +273,12 @@ impl MultiheadAttention {
                 out_weight.shape()
             );
             return Err(Error::shape(text).help(format!(
-                "{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {n_embd})"
+                "{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {columns})"
             )));
         }
         let dropout = Dropout::new(path, options.dropout)?;
-        Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout })
+        let (n_head, n_kv_head) = (n_head / ranks.size(), n_kv_head / ranks.size());
+        Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout, ranks })
     }
 
     /// The width E.
@@ -269,14 +286,20 @@ impl MultiheadAttention {
         self.qkv.weight.value().shape()[1]
     }
 
-    /// The number of query heads.
+    /// The number of query heads, of all ranks together.
     pub fn n_head(&self) -> usize {
-        self.n_head
+        self.n_head * self.ranks.size()
     }
 
-    /// The number of key heads.
+    /// The number of key heads, of all ranks together.
     pub fn n_kv_head(&self) -> usize {
-        self.n_kv_head
+        self.n_kv_head * self.ranks.size()
+    }
+
+    /// The widths of this rank's queries, E, and of its keys, KV.
+    fn widths(&self) -> (usize, usize) {
+        let head_size = self.n_embd() / self.n_head();
+        (self.n_head * head_size, self.n_kv_head * head_size)
     }
 
     /// Self-attention: queries, keys and values of `x` (B, T, E), with the keys and values of the
@@ -296,9 +319,9 @@ impl MultiheadAttention {
             return self.attend_with(&x.unsqueeze(0)?, options)?.squeeze(0);
         }
         self.check(x, "x")?;
-        let kv = self.n_kv_head * (self.n_embd() / self.n_head);
-        let projected = self.qkv.forward(x)?; // (B, T, E + 2 KV)
-        let parts = projected.split_sizes(-1, &[self.n_embd(), kv, kv])?;
+        let (q, kv) = self.widths();
+        let projected = self.qkv.forward(&self.ranks.input(x)?)?; // (B, T, E + 2 KV)
+        let parts = projected.split_sizes(-1, &[q, kv, kv])?;
         self.attend_heads(&parts[0], &parts[1], &parts[2], options)
     }
 
@@ -323,7 +346,7 @@ impl MultiheadAttention {
         }
         self.check(x, "x")?;
         self.check(context, "context")?;
-        let n_embd = self.n_embd() as isize;
+        let queries = self.widths().0 as isize;
         let project = |x: &Tensor, from: isize, to: Option<isize>| -> Result<Tensor> {
             let (weight, bias) =
                 (self.qkv.weight.value(), self.qkv.bias.as_ref().map(|bias| bias.value()));
@@ -331,14 +354,14 @@ impl MultiheadAttention {
                 Some(to) => t.slice(0, from..to),
                 None => t.slice(0, from..),
             };
-            let y = x.matmul(&rows(&weight)?.t()?)?;
+            let y = self.ranks.input(x)?.matmul(&rows(&weight)?.t()?)?;
             match bias {
                 Some(bias) => y.add(&rows(&bias)?),
                 None => Ok(y),
             }
         };
-        let q = project(x, 0, Some(n_embd))?; // (B, T, E)
-        let kv = project(context, n_embd, None)?.chunk(-1, 2)?; // (B, S, KV) twice
+        let q = project(x, 0, Some(queries))?; // (B, T, E)
+        let kv = project(context, queries, None)?.chunk(-1, 2)?; // (B, S, KV) twice
         self.attend_heads(&q, &kv[0], &kv[1], options)
     }
 
@@ -370,6 +393,7 @@ impl MultiheadAttention {
             (k, v) = cache.append(&k, &v)?; // (B, n_kv_head, S, hs)
         }
         let mask = combined_mask(options.mask, options.key_mask)?;
+        let mask = mask.map(|mask| self.ranks.mask(mask, self.n_head)).transpose()?;
         let attention = Attention {
             scale: options.scale,
             causal: options.causal.then_some(past),
@@ -384,7 +408,7 @@ impl MultiheadAttention {
             self.scored(&q, &k.unsqueeze(2)?, &v.unsqueeze(2)?, mask.as_ref(), &attention)?
                 .flatten(1, 2)?
         };
-        self.out.forward(&y.transpose(1, 2)?.flatten(2, 3)?) // (B, T, E)
+        self.ranks.output(&self.out, &y.transpose(1, 2)?.flatten(2, 3)?) // (B, T, E)
     }
 
     fn scored(
@@ -397,7 +421,7 @@ impl MultiheadAttention {
     ) -> Result<Tensor> {
         if self.dropout.drops() {
             let weights = q.attention_weights(k, mask, options)?; // (B, n_head, T, S)
-            self.dropout.forward(&weights)?.matmul(v)
+            self.ranks.dropout(&self.dropout, &weights)?.matmul(v)
         } else {
             q.attention(k, v, mask, options)
         }
@@ -415,8 +439,8 @@ impl Module for MultiheadAttention {
         format!(
             "MultiheadAttention({}, {} heads over {})",
             self.n_embd(),
-            self.n_head,
-            self.n_kv_head
+            self.n_head(),
+            self.n_kv_head()
         )
     }
 }

@@ -6,7 +6,7 @@
 //!               └── y ──┘            token of y is the target of the tokens of x before it
 //! ```
 
-use super::loader::Dataset;
+use super::loader::{Dataset, Shard};
 use teeny_core::context::enter;
 use teeny_core::random::Key;
 use teeny_core::{DType, Distribution, Error, Result, Tensor, ToDevice};
@@ -33,6 +33,8 @@ pub const BUILTIN: &str = include_str!("../../data/shakespeare.txt");
 pub struct Corpus {
     /// (N) of `I32`.
     tokens: Tensor,
+    /// The part of each batch.
+    shard: Shard,
 }
 
 impl Corpus {
@@ -51,7 +53,19 @@ impl Corpus {
                 .map_err(|_| wrong(token).help("tokens are numbers of a vocabulary, from 0 on"))
         };
         let values: Vec<i32> = tokens.iter().map(fit).collect::<Result<_>>()?;
-        Ok(Corpus { tokens: Tensor::from_vec(values, (tokens.len(),), &device)? }) // (N)
+        let tokens = Tensor::from_vec(values, (tokens.len(),), &device)?; // (N)
+        Ok(Corpus { tokens, shard: Shard::WHOLE })
+    }
+
+    /// A corpus that makes only part `rank` of each [`Corpus::batch`], for one of `ranks` ranks that
+    /// train together; together they make the batch of one rank.
+    ///
+    /// # Errors
+    /// If there is no such rank.
+    #[track_caller]
+    pub fn shard(&self, rank: usize, ranks: usize) -> Result<Corpus> {
+        let _op = enter("corpus.shard");
+        Ok(Corpus { tokens: self.tokens.clone(), shard: Shard::new(rank, ranks)? })
     }
 
     /// The tokens, (N) of `I32`.
@@ -82,8 +96,8 @@ impl Corpus {
         }
         let n = (self.len() as f64 * fraction) as usize;
         Ok((
-            Corpus { tokens: self.tokens.slice(0, ..n as isize)? },
-            Corpus { tokens: self.tokens.slice(0, n as isize..)? },
+            Corpus { tokens: self.tokens.slice(0, ..n as isize)?, shard: self.shard },
+            Corpus { tokens: self.tokens.slice(0, n as isize..)?, shard: self.shard },
         ))
     }
 
@@ -93,12 +107,19 @@ impl Corpus {
     /// step.
     ///
     /// # Errors
-    /// If the corpus is too short for one example, which takes `context + 1` tokens.
+    /// If the corpus is too short for one example, which takes `context + 1` tokens; if this part of
+    /// a batch ([`Corpus::shard`]) has no examples.
     #[track_caller]
     pub fn batch(&self, batch: usize, context: usize, key: Key) -> Result<(Tensor, Tensor)> {
         let _op = enter("corpus.batch");
         let positions = self.starts(context)?;
         let device = self.tokens.device();
+        let part = self.shard.of(batch);
+        if part.is_empty() && batch > 0 {
+            let text = format!("a batch of {batch} examples has none for this rank");
+            return Err(Error::value(text)
+                .help("larger batches, or fewer ranks: every rank needs an example"));
+        }
         // (B, 1)
         let starts = Tensor::random(
             Distribution::Integer { low: 0, high: positions as i64 },
@@ -107,7 +128,7 @@ impl Corpus {
             key,
             device,
         )?;
-        self.examples_at(&starts, context)
+        self.examples_at(&starts.slice(0, part.start as isize..part.end as isize)?, context)
     }
 
     /// Consecutive examples of `context` tokens, for a [`super::DataLoader`]: in an epoch every

@@ -4,6 +4,7 @@
 //! repeated and resumed in any epoch.
 
 use super::mnist::Images;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use teeny_core::context::enter;
@@ -45,6 +46,35 @@ pub struct DataLoader<D> {
     batch: usize,
     seed: Option<u64>,
     drop_last: bool,
+    shard: Shard,
+}
+
+/// The part of each batch that one of several ranks gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    rank: usize,
+    ranks: usize,
+}
+
+impl Shard {
+    /// All of a batch.
+    pub const WHOLE: Shard = Shard { rank: 0, ranks: 1 };
+
+    /// Part `rank` of `ranks`.
+    pub fn new(rank: usize, ranks: usize) -> Result<Shard> {
+        if rank >= ranks {
+            return Err(Error::index(format!("no rank {rank}; there are {ranks}"))
+                .help("ranks count from 0: shard(comm.rank(), comm.size())"));
+        }
+        Ok(Shard { rank, ranks })
+    }
+
+    /// The items of this part, of `n`; parts differ by one item at most.
+    pub fn of(self, n: usize) -> Range<usize> {
+        // n * rank / ranks without overflow
+        let bound = |rank: usize| (n as u128 * rank as u128 / self.ranks as u128) as usize;
+        bound(self.rank)..bound(self.rank + 1)
+    }
 }
 
 impl<D: Dataset> DataLoader<D> {
@@ -62,7 +92,7 @@ impl<D: Dataset> DataLoader<D> {
             ))
             .help("a batch of 32 or 64 items is usual"));
         }
-        Ok(DataLoader { dataset, batch, seed: None, drop_last: false })
+        Ok(DataLoader { dataset, batch, seed: None, drop_last: false, shard: Shard::WHOLE })
     }
 
     /// Shuffles each epoch, with an order drawn from `seed`.
@@ -77,6 +107,29 @@ impl<D: Dataset> DataLoader<D> {
         self
     }
 
+    /// Makes only part `rank` of each batch, for one of `ranks` ranks that train together: together
+    /// they see every item once per epoch. `batch` remains the number of items of all ranks; the
+    /// parts of a batch differ by one item at most.
+    ///
+    /// A last batch with fewer items than ranks is joined to the one before it, so that no rank is
+    /// without items.
+    ///
+    /// Equivalent: `torch.utils.data.DistributedSampler`, which repeats items instead.
+    ///
+    /// # Errors
+    /// If there is no such rank, or a batch or the data set has fewer items than there are ranks.
+    #[track_caller]
+    pub fn shard(mut self, rank: usize, ranks: usize) -> Result<DataLoader<D>> {
+        let _op = enter("DataLoader::shard");
+        self.shard = Shard::new(rank, ranks)?;
+        let items = self.batch.min(self.dataset.len());
+        if items < ranks {
+            return Err(Error::value(format!("batches of {items} items for {ranks} ranks"))
+                .help("larger batches, or fewer ranks: every rank needs an item"));
+        }
+        Ok(self)
+    }
+
     /// The data set.
     pub fn dataset(&self) -> &D {
         &self.dataset
@@ -84,8 +137,9 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The number of batches in an epoch.
     pub fn batches(&self) -> usize {
-        let n = self.dataset.len();
-        if self.drop_last { n / self.batch } else { n.div_ceil(self.batch) }
+        let (full, rest) = (self.dataset.len() / self.batch, self.dataset.len() % self.batch);
+        let joined = full > 0 && rest < self.shard.ranks;
+        if self.drop_last || rest == 0 || joined { full } else { full + 1 }
     }
 
     /// The batches of epoch number `epoch`, made one at a time.
@@ -104,16 +158,19 @@ impl<D: Dataset> DataLoader<D> {
         (batch.min(self.batches())..self.batches()).map(move |i| self.make(&order, i))
     }
 
-    /// Batch number `i` of `order`.
+    /// This rank's part of batch number `i` of `order`.
     fn make(&self, order: &[usize], i: usize) -> Result<D::Batch> {
         let from = i * self.batch; // below the number of items
-        self.dataset.batch(&order[from..from.saturating_add(self.batch).min(order.len())])
+        let is_last = !self.drop_last && i + 1 == self.batches();
+        let to = if is_last { order.len() } else { from.saturating_add(self.batch) };
+        let items = &order[from..to.min(order.len())];
+        self.dataset.batch(&items[self.shard.of(items.len())])
     }
 
     /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make in
     /// advance: for data sets whose batches take time (decoding, augmentation). The batches and
-    /// their order are the same; each thread is at most two batches ahead. With 0 threads the
-    /// calling thread makes them. When `body` returns, the threads end.
+    /// their order are the same; each thread is at most two batches ahead. With 0 threads, and in a
+    /// browser, the calling thread makes them. When `body` returns, the threads end.
     ///
     /// A [`Dataset::batch`] that draws random numbers should use a key made of the items' indices:
     /// numbers from the generator of the process would depend on the order of the threads.
@@ -148,7 +205,7 @@ impl<D: Dataset> DataLoader<D> {
         D: Sync,
         D::Batch: Send,
     {
-        if threads == 0 {
+        if threads == 0 || cfg!(all(target_family = "wasm", target_os = "unknown")) {
             return body(&mut self.epoch_from(epoch, batch));
         }
         let order = self.order(epoch);
@@ -168,6 +225,18 @@ impl<D: Dataset> DataLoader<D> {
                 .collect();
             body(&mut (0..).map_while(|i: usize| made[i % threads].recv().ok()))
         })
+    }
+
+    /// A number that depends on the order of the items in all epochs: ranks that train together
+    /// compare it before they start.
+    pub fn order_hash(&self) -> u64 {
+        // FNV-1a of the first two epochs and the sizes
+        let sizes = [self.dataset.len(), self.batch, usize::from(self.drop_last)];
+        let orders = (0..2).flat_map(|epoch| self.order(epoch));
+        sizes
+            .into_iter()
+            .chain(orders)
+            .fold(0xcbf2_9ce4_8422_2325, |hash, n| (hash ^ n as u64).wrapping_mul(0x0100_0000_01b3))
     }
 
     /// The order of items in epoch number `epoch`.
@@ -312,6 +381,36 @@ mod tests {
         for (i, batch) in all.iter().enumerate() {
             assert_eq!(batch.as_ref().ok(), (i != 7).then_some(&i));
         }
+    }
+
+    #[test]
+    fn ranks_see_every_item_once_in_batches_of_the_whole() {
+        for ranks in 1..=7 {
+            for n in [7, 20, 50, 99, 100, 101, 103] {
+                for batch in [7, 8, 10, 33, 200] {
+                    let whole = DataLoader::new(Numbers(n), batch).unwrap().shuffle(5);
+                    let loaders: Vec<_> = (0..ranks)
+                        .map(|rank| {
+                            let loader = DataLoader::new(Numbers(n), batch).unwrap().shuffle(5);
+                            loader.shard(rank, ranks).unwrap()
+                        })
+                        .collect();
+                    let parts: Vec<_> = loaders.iter().map(|loader| epoch(loader, 3)).collect();
+                    assert!(parts.iter().all(|part| part.len() == loaders[0].batches()));
+                    let mut all = Vec::new();
+                    for i in 0..loaders[0].batches() {
+                        let sizes = parts.iter().map(|part| part[i].len());
+                        let (least, most) = (sizes.clone().min().unwrap(), sizes.max().unwrap());
+                        assert!(least >= 1 && most - least <= 1, "{ranks} {n} {batch}");
+                        all.extend(parts.iter().flat_map(|part| part[i].clone()));
+                    }
+                    assert_eq!(all, whole.order(3), "{ranks} ranks, {n} items, batches of {batch}");
+                }
+            }
+        }
+        let error = DataLoader::new(Numbers(3), 8).unwrap().shard(0, 4).err().unwrap();
+        assert!(error.message().contains("batches of 3 items for 4 ranks"), "{error}");
+        assert!(DataLoader::new(Numbers(30), 8).unwrap().shard(4, 4).is_err());
     }
 
     #[test]

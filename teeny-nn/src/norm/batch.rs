@@ -1,11 +1,16 @@
 //! Batch normalisation.
 
+use super::ranks::Ranks;
 use super::running::Running;
 use super::standardise::standardise;
 use super::{Affine, channel_axis, check_options, per_channel, require_several};
+#[cfg(feature = "distributed")]
+use crate::distributed::Communicator;
 use crate::module::Module;
 use crate::options::options;
 use crate::store::{Path, Store};
+#[cfg(feature = "distributed")]
+use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
 
@@ -48,7 +53,7 @@ options! {
 /// let norm = BatchNorm::new(&store.at("bn"), 8)?;
 /// let x = Tensor::randn((4, 8, 5, 5), DType::F32, store.device())?; // (4, 8, 5, 5)
 /// let y = norm.forward(&x)?; // (4, 8, 5, 5), each channel with mean 0 and variance 1
-/// assert_eq!(store.get("bn.num_batches_tracked")?.value().item::<i64>()?, 1);
+/// assert_eq!(store.get("bn.num_batches_tracked")?.value().item::<i32>()?, 1);
 /// # let _ = y; Ok(()) }
 /// ```
 /// Source: Ioffe & Szegedy 2015, arXiv:1502.03167. Equivalent: `torch.nn.BatchNorm1d`,
@@ -60,6 +65,7 @@ pub struct BatchNorm {
     running: Option<Running>,
     options: BatchNormOptions,
     store: Store,
+    ranks: Ranks,
 }
 
 impl BatchNorm {
@@ -91,8 +97,40 @@ impl BatchNorm {
             } else {
                 None
             };
-            Ok(BatchNorm { channels, affine, running, options, store: path.store().clone() })
+            let store = path.store().clone();
+            Ok(BatchNorm { channels, affine, running, options, store, ranks: Ranks::default() })
         })
+    }
+
+    /// This layer with the statistics of all ranks' batches in training, instead of those of its
+    /// own batch: for batches that are small on each rank.
+    ///
+    /// Outputs, gradients and running statistics are then those of the joint batch. Batches may
+    /// have different sizes, also 0. The gradient of x is that of the sum of the ranks' losses; the
+    /// gradients of `weight` and `bias` are those of the rank's own batch, for the program to sum
+    /// or average as all others. All ranks call the layer in the same order, in the forward and in
+    /// the backward pass: two messages of a few numbers per channel in the former, one in the
+    /// latter. Outside training nothing is sent. There is no second derivative.
+    ///
+    /// # Example
+    /// ```
+    /// use std::sync::Arc;
+    /// use teeny_core::{Reference, Tensor};
+    /// use teeny_nn::distributed::{Communicator, Threads};
+    /// use teeny_nn::{BatchNorm, Module, Store};
+    /// let y = Threads::run(2, |comm| {
+    ///     let store = Store::new(&Reference::new());
+    ///     let x = Tensor::new([[comm.rank() as f32]], store.device())?; // (1, 1)
+    ///     let norm = BatchNorm::new(&store.at("bn"), 1)?.synchronised(Arc::new(comm));
+    ///     norm.forward(&x)?.to_vec::<f32>()
+    /// }).unwrap();
+    /// assert!((y[0][0] + 1.0).abs() < 1e-4 && (y[1][0] - 1.0).abs() < 1e-4);
+    /// ```
+    /// Equivalent: `torch.nn.SyncBatchNorm`.
+    #[cfg(feature = "distributed")]
+    pub fn synchronised(mut self, comm: Arc<dyn Communicator>) -> BatchNorm {
+        self.ranks = Ranks::new(comm);
+        self
     }
 
     /// By the running statistics: `x scale + shift`, with scale and shift computed per channel.
@@ -124,15 +162,22 @@ impl Module for BatchNorm {
         if let Some(running) = self.running.as_ref().filter(|_| !training) {
             return self.by_running(x, running, &shape);
         }
-        let count = x.numel() / self.channels.max(1);
-        if training {
-            require_several(count, x)?;
+        // of one rank outside training, as in PyTorch
+        let ranks = if training { self.ranks.clone() } else { Ranks::default() };
+        if training && !ranks.are_several() {
+            require_several(x.numel() / self.channels.max(1), x)?;
         }
         let axes = (0..x.ndim()).filter(|&a| a != axis).collect();
         let affine = self.affine.as_ref().map(|a| a.values(&shape)).transpose()?;
-        let (y, (mean, var)) = standardise(x, affine, axes, self.options.eps)?;
+        let (y, statistics) = standardise(x, affine, axes, self.options.eps, ranks)?;
+        if training {
+            require_several(statistics.count, x)?; // of all ranks
+        }
         if let Some(running) = &self.running {
-            running.update(&mean.reshape(self.channels)?, &var.reshape(self.channels)?, count)?;
+            let of_channels = |t: &Tensor| t.reshape(self.channels);
+            let (mean, variance) =
+                (of_channels(&statistics.mean)?, of_channels(&statistics.variance)?);
+            running.update(&mean, &variance, statistics.count)?;
         }
         Ok(y)
     }

@@ -1,5 +1,6 @@
 //! Group normalisation.
 
+use super::ranks::Ranks;
 use super::standardise::standardise;
 use super::{Affine, channel_axis, check_options};
 use crate::module::Module;
@@ -79,7 +80,8 @@ impl Module for GroupNorm {
         // (1, G, C/G, 1) both
         let affine = self.affine.as_ref().map(|a| a.values(&[1, groups, width, 1])).transpose()?;
         let grouped = x.reshape([x.shape()[0], groups, width, space])?; // (N, G, C/G, HW)
-        let (y, _) = standardise(&grouped, affine, vec![2, 3], self.eps)?; // (N, G, C/G, HW)
+        // (N, G, C/G, HW)
+        let (y, _) = standardise(&grouped, affine, vec![2, 3], self.eps, Ranks::default())?;
         y.reshape(*x.shape())
     }
 

@@ -1,5 +1,6 @@
 //! Instance normalisation.
 
+use super::ranks::Ranks;
 use super::running::Running;
 use super::standardise::standardise;
 use super::{Affine, channel_axis, check_options, per_channel, require_several};
@@ -102,10 +103,12 @@ impl Module for InstanceNorm {
         let axes: Vec<usize> = (1..x.ndim()).filter(|&a| a != axis).collect();
         let count = axes.iter().map(|&a| x.shape()[a]).product();
         require_several(count, x)?;
-        let (y, (mean, var)) = standardise(x, affine, axes, self.options.eps)?;
+        let (y, statistics) = standardise(x, affine, axes, self.options.eps, Ranks::default())?;
         if let Some(running) = &self.running {
             let over_items = |s: &Tensor| s.mean(0)?.reshape(self.channels); // (C)
-            running.update(&over_items(&mean)?, &over_items(&var)?, count)?;
+            let (mean, variance) =
+                (over_items(&statistics.mean)?, over_items(&statistics.variance)?);
+            running.update(&mean, &variance, count)?;
         }
         Ok(y)
     }

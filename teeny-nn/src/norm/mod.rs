@@ -16,6 +16,7 @@ mod batch;
 mod group;
 mod instance;
 mod layer;
+mod ranks;
 mod running;
 mod standardise;
 

@@ -1,6 +1,7 @@
 //! Running statistics: averages of the batches' means and variances, for use outside training.
 
 use crate::init::Init;
+use crate::state::COUNTER;
 use crate::store::{Param, Path, set_all};
 use crate::track;
 use teeny_core::{DType, Result, Tensor, map_n};
@@ -20,7 +21,7 @@ impl Running {
         Ok(Running {
             mean: path.buffer("running_mean", channels, Init::ZEROS)?, // (C)
             var: path.buffer("running_var", channels, Init::ONES)?,    // (C)
-            batches: path.buffer_as("num_batches_tracked", (), Init::ZEROS, DType::I64)?, // ()
+            batches: path.buffer_as(COUNTER, (), Init::ZEROS, DType::I32)?, // ()
             momentum,
         })
     }

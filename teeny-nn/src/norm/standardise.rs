@@ -9,26 +9,38 @@
 //! d_bias = Σ g      d_weight = Σ g h      d_x = r (g w - (Σ g w + h Σ g w h) / n)
 //! ```
 //!
+//! Over several ranks n, the means and both sums of `d_x` are those of all ranks' batches; `d_bias`
+//! and `d_weight` are those of the rank's own batch, and the gradient of a loss that is the sum of
+//! the ranks' losses is their sum.
+//!
 //! Source: Ioffe & Szegedy 2015, arXiv:1502.03167, section 3.
 
+use super::ranks::Ranks;
 use std::sync::{Arc, OnceLock};
-use teeny_autograd::{Function, Saved, apply};
+use teeny_autograd::{Autograd, Function, Saved, apply};
 use teeny_core::{DType, Error, Result, Shape, Tensor, map, map_sum};
 
 /// Mean and biased variance, with size 1 on the averaged axes, on the device inside autograd.
-pub(super) type Statistics = (Tensor, Tensor);
+#[derive(Clone)]
+pub(super) struct Statistics {
+    pub mean: Tensor,
+    pub variance: Tensor,
+    /// The number of elements in each mean.
+    pub count: usize,
+}
 
-/// Standardises over `axes`; `affine` is weight and bias, both with as many axes as x and
-/// broadcasting against it.
+/// Standardises over `axes` and `ranks`; `affine` is weight and bias, both with as many axes as x
+/// and broadcasting against it.
 #[track_caller]
 pub(super) fn standardise(
     x: &Tensor,
     affine: Option<(Tensor, Tensor)>,
     axes: Vec<usize>,
     eps: f64,
+    ranks: Ranks,
 ) -> Result<(Tensor, Statistics)> {
     let statistics = Arc::new(OnceLock::new());
-    let function = Standardise { axes, eps, statistics: statistics.clone() };
+    let function = Standardise { axes, eps, ranks, statistics: statistics.clone() };
     let y = match &affine {
         Some((weight, bias)) => apply(function, &[x, weight, bias])?,
         None => apply(function, &[x])?,
@@ -43,6 +55,7 @@ pub(super) fn standardise(
 struct Standardise {
     axes: Vec<usize>,
     eps: f64,
+    ranks: Ranks,
     statistics: Arc<OnceLock<Statistics>>,
 }
 
@@ -68,11 +81,16 @@ impl Function for Standardise {
             return Err(Error::dtype(format!("needs floats, not {dtype}"))
                 .help("x.cast(DType::F32)? converts"));
         }
+        if self.ranks.are_several() && inputs[0].device().downcast_ref::<Autograd>().is_some() {
+            return Err(Error::gradient("statistics of several ranks have no second derivative")
+                .help("a norm without `synchronised`, or one Autograd around the device"));
+        }
         let x = inputs[0].cast(dtype.compute())?; // 16-bit statistics would be too inexact
-        let mean = x.mean_keepdim(&self.axes[..])?; // for example (1, C, 1, 1)
+        // for example (1, C, 1, 1)
+        let (mean, count) = self.ranks.mean(&x, &self.axes, count(x.shape(), &self.axes))?;
         let squares = map_sum([&x, &mean], &self.axes[..], |[x, m]| (x - m).square())?;
-        // as the mean
-        let variance = squares.div(count(x.shape(), &self.axes) as f64)?.reshape(*mean.shape())?;
+        let [squares] = self.ranks.sum([squares])?;
+        let variance = squares.div(count as f64)?.reshape(*mean.shape())?; // as the mean
         let eps = self.eps;
         let scale = map([&variance], |[v]| (v + eps).rsqrt())?; // as the mean
         let y = match inputs {
@@ -85,7 +103,7 @@ impl Function for Standardise {
             saved.save_for_backward(kept);
         }
         // set once: the function is called once
-        let _ = self.statistics.set((mean, variance));
+        let _ = self.statistics.set(Statistics { mean, variance, count });
         Ok(y)
     }
 
@@ -93,7 +111,8 @@ impl Function for Standardise {
         let [x, mean, scale, affine @ ..] = saved.tensors() else {
             return Err(Error::internal("norm saves at least three tensors"));
         };
-        let n = count(x.shape(), &self.axes) as f64;
+        let statistics = self.statistics.get();
+        let n = statistics.map_or(count(x.shape(), &self.axes), |s| s.count) as f64;
         let weight = affine.first();
         // first over the axes that both the statistics and the parameters reduce; the sums over the
         // other axes are then small
@@ -106,10 +125,10 @@ impl Function for Standardise {
         let product = map_sum([g, x, mean, scale], &both[..], |[g, x, m, r]| g * (x - m) * r)?
             .reshape(kept)?;
         let scaled = |t: &Tensor| weight.map_or(Ok(t.clone()), |w| t.mul(w)); // kept
-        let (sum_h, product_h) = (
+        let [sum_h, product_h] = self.ranks.sum([
             sum_axes(&scaled(&sum)?, self.axes.iter().copied())?,
             sum_axes(&scaled(&product)?, self.axes.iter().copied())?,
-        );
+        ])?;
         let back = |dtype: DType| match weight {
             Some(w) => map([g, x, mean, scale, w, &sum_h, &product_h], |[g, x, m, r, w, s, p]| {
                 (r * (g * w - (s + (x - m) * r * p) * (1.0 / n))).cast(dtype)

@@ -1,6 +1,6 @@
 //! Adagrad.
 
-use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
+use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -53,22 +53,23 @@ impl Adagrad {
 }
 
 impl Optimizer for Adagrad {
-    states_methods!();
+    states_methods!(elementwise);
 
     fn state_names(&self) -> &'static [&'static str] {
         &["sum"]
     }
+}
 
-    fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+impl Adagrad {
+    fn plan(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Update> {
         let types = (value.dtype(), gradient.dtype());
         let kernel = self.states.kernel(value, gradient, 0, || program(types))?;
-        let ([sum], steps) = self.states.state(i, value)?;
+        let (state, steps) = self.states.tensors(i, value, 1)?;
         let lr = self.states.lr_of(i) / (1.0 + steps as f64 * self.lr_decay);
         let initial = if steps == 0 { self.initial_accumulator_value } else { 0.0 };
-        let numbers = [self.states.weight_decay_of(i), initial, self.eps, lr].map(Scalar::Float);
-        let [value, sum] = outputs(kernel.run(&[value, gradient, &sum], &numbers)?)?;
-        self.states.set_state(i, [sum]);
-        Ok(value)
+        let params = [self.states.weight_decay_of(i), initial, self.eps, lr].map(Scalar::Float);
+        let inputs = [value, gradient].into_iter().chain(&state).cloned().collect();
+        Ok(Update { kernel, inputs, params: params.into() })
     }
 }
 

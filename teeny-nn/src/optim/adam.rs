@@ -1,8 +1,6 @@
 //! Adam and AdamW: one update program, which differs in where weight decay enters.
 
-use super::{
-    Optimizer, ParamGroup, ParamStates, common_options, param_states::outputs, states_methods,
-};
+use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -117,14 +115,16 @@ macro_rules! adam {
         }
 
         impl Optimizer for $name {
-            states_methods!();
+            states_methods!(elementwise);
 
             fn state_names(&self) -> &'static [&'static str] {
                 self.rule.state_names()
             }
+        }
 
-            fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-                self.rule.update(&mut self.states, i, value, gradient)
+        impl $name {
+            fn plan(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Update> {
+                self.rule.plan(&mut self.states, i, value, gradient)
             }
         }
     };
@@ -141,40 +141,28 @@ impl Rule {
         if self.amsgrad { &["mean", "square", "largest"] } else { &["mean", "square"] }
     }
 
-    fn update(
+    fn plan(
         self,
         states: &mut ParamStates,
         i: usize,
         value: &Tensor,
         gradient: &Tensor,
-    ) -> Result<Tensor> {
+    ) -> Result<Update> {
         let (lr, weight_decay) = (states.lr_of(i), states.weight_decay_of(i));
         let types = (value.dtype(), gradient.dtype());
         let kernel = states.kernel(value, gradient, 0, || self.program(types))?;
-        let numbers = |steps: u64| {
-            let t = steps as f64 + 1.0;
-            let step = lr / (1.0 - self.beta1.powf(t));
-            let root = (1.0 - self.beta2.powf(t)).sqrt();
-            let decay = match self.decay {
-                Decay::Gradient => weight_decay,
-                Decay::Parameter => 1.0 - lr * weight_decay,
-            };
-            [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step]
-                .map(Scalar::Float)
+        let (state, steps) = states.tensors(i, value, self.state_names().len())?;
+        let t = steps as f64 + 1.0;
+        let step = lr / (1.0 - self.beta1.powf(t));
+        let root = (1.0 - self.beta2.powf(t)).sqrt();
+        let decay = match self.decay {
+            Decay::Gradient => weight_decay,
+            Decay::Parameter => 1.0 - lr * weight_decay,
         };
-        if self.amsgrad {
-            let ([mean, square, largest], steps) = states.state(i, value)?;
-            let [value, mean, square, largest] = outputs(
-                kernel.run(&[value, gradient, &mean, &square, &largest], &numbers(steps))?,
-            )?;
-            states.set_state(i, [mean, square, largest]);
-            return Ok(value);
-        }
-        let ([mean, square], steps) = states.state(i, value)?;
-        let [value, mean, square] =
-            outputs(kernel.run(&[value, gradient, &mean, &square], &numbers(steps))?)?;
-        states.set_state(i, [mean, square]);
-        Ok(value)
+        let params = [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step]
+            .map(Scalar::Float);
+        let inputs = [value, gradient].into_iter().chain(&state).cloned().collect();
+        Ok(Update { kernel, inputs, params: params.into() })
     }
 
     /// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2,

@@ -1,9 +1,10 @@
 //! Gradient clipping, between the backward pass and the step.
 
 use crate::store::Param;
+use std::sync::Arc;
 use teeny_autograd::Gradients;
-use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::context::{continued, enter};
+use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tensor};
 
 /// Scales the gradients of `params` so that their total norm is at most `max_norm`; returns the
 /// norm before that.
@@ -32,20 +33,80 @@ use teeny_core::{Error, Result, Tensor};
 #[track_caller]
 pub fn clip_grad_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
     let _op = enter("clip_grad_norm");
+    clip_by(gradients, params, max_norm, |_, squares| Ok(squares))
+}
+
+/// [`clip_grad_norm`] as a future.
+///
+/// # Errors
+/// As [`clip_grad_norm`].
+#[track_caller]
+pub fn clip_grad_norm_async<'a>(
+    gradients: &'a mut Gradients,
+    params: &[Param],
+    max_norm: f64,
+) -> impl Future<Output = Result<f64>> + use<'a> {
+    let _op = enter("clip_grad_norm_async");
+    let params: Vec<Param> = params.iter().filter(|p| p.is_trainable()).cloned().collect();
+    let reading = squares(gradients, &params, max_norm).and_then(|squares| read_async(&squares));
+    continued(async move { clip_to(gradients, &params, max_norm, reading?.await?) })
+}
+
+/// [`clip_grad_norm`] by other squared norms of the parameters: `combine` receives those of the
+/// gradients that this rank has.
+pub(crate) fn clip_by(
+    gradients: &mut Gradients,
+    params: &[Param],
+    max_norm: f64,
+    combine: impl FnOnce(&[Param], Vec<f64>) -> Result<Vec<f64>>,
+) -> Result<f64> {
+    let params: Vec<Param> = params.iter().filter(|p| p.is_trainable()).cloned().collect();
+    let squares = squares(gradients, &params, max_norm)?;
+    if params.is_empty() {
+        return Ok(0.0);
+    }
+    let squares = combine(&params, read(&squares)?)?;
+    clip_to(gradients, &params, max_norm, squares)
+}
+
+/// An error unless gradients can be clipped to `max_norm`.
+pub(crate) fn require_norm(max_norm: f64) -> Result<()> {
     if max_norm.is_nan() || max_norm <= 0.0 {
         return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}"))
             .help("a number above 0, often 1.0"));
     }
-    let params: Vec<&Param> = params.iter().filter(|p| p.is_trainable()).collect();
-    if params.is_empty() {
-        return Ok(0.0);
+    Ok(())
+}
+
+/// The squared norms of the gradients of `params`, each (1).
+fn squares(gradients: &Gradients, params: &[Param], max_norm: f64) -> Result<Vec<Tensor>> {
+    require_norm(max_norm)?;
+    let of = |param: &Param| gradients.get(&param.value()).cloned();
+    let all = params.iter().map(of).collect::<Result<Vec<_>>>()?;
+    sums_of(&all, |g| g.square())
+}
+
+/// Scales gradients with these squared norms; returns the norm.
+fn clip_to(
+    gradients: &mut Gradients,
+    params: &[Param],
+    max_norm: f64,
+    squares: Vec<f64>,
+) -> Result<f64> {
+    let (norm, factor) = norm_and_factor(params, &squares, max_norm)?;
+    if factor < 1.0 {
+        scale(gradients, params, factor)?;
     }
-    let mut squares = Vec::with_capacity(params.len());
-    for param in &params {
-        let g = gradients.get(&param.value())?;
-        squares.push(g.cast(g.dtype().compute())?.square()?.sum_all()?.reshape((1,))?); // (1)
-    }
-    let squares: Vec<f64> = read(&squares)?;
+    Ok(norm)
+}
+
+/// The norm of the gradients whose squared norms by parameter are `squares`, and the factor that
+/// clips them to `max_norm`.
+pub(crate) fn norm_and_factor(
+    params: &[Param],
+    squares: &[f64],
+    max_norm: f64,
+) -> Result<(f64, f64)> {
     let norm = squares.iter().sum::<f64>().sqrt();
     if !norm.is_finite() {
         let first =
@@ -57,11 +118,7 @@ pub fn clip_grad_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64
             "is the learning rate too high, or the loss not finite? require_finite stops at it",
         ));
     }
-    let factor = max_norm / (norm + 1e-6);
-    if factor < 1.0 {
-        replace(gradients, params, |g| g.mul(factor))?;
-    }
-    Ok(norm)
+    Ok((norm, max_norm / (norm + 1e-6)))
 }
 
 /// Clamps every element of the gradients of `params` to `-limit..=limit`. Frozen parameters are
@@ -81,6 +138,35 @@ pub fn clip_grad_value(gradients: &mut Gradients, params: &[Param], limit: f64) 
     replace(gradients, params.iter().filter(|p| p.is_trainable()), |g| g.clamp(-limit, limit))
 }
 
+/// Multiplies the gradients of `params` by `factor`: all of them, or none after an error.
+fn scale(gradients: &mut Gradients, params: &[Param], factor: f64) -> Result<()> {
+    let mut new = gradients.clone(); // handles, not elements
+    let values: Vec<Tensor> = params.iter().map(|param| param.value()).collect();
+    let all =
+        values.iter().map(|value| gradients.get(value).cloned()).collect::<Result<Vec<_>>>()?;
+    let mut rest: Vec<usize> = (0..all.len()).collect();
+    // Gradients of one type are scaled together.
+    while let Some(dtype) = rest.first().map(|&i| all[i].dtype()) {
+        let (together, others): (Vec<usize>, Vec<usize>) =
+            rest.into_iter().partition(|&i| all[i].dtype() == dtype);
+        rest = others;
+        // the program of `mul` by a number
+        let compute = dtype.compute();
+        let kernel = Kernel::build([dtype], [compute], |[g], [factor]| {
+            [(g.cast(compute) * factor).cast(dtype)]
+        })?;
+        let factor = [Scalar::Float(factor)];
+        let inputs: Vec<[&Tensor; 1]> = together.iter().map(|&i| [&all[i]]).collect();
+        let launches: Vec<_> = inputs.iter().map(|g| (&g[..], &factor[..])).collect();
+        for (&i, outputs) in together.iter().zip(Arc::new(kernel).run_many(&launches)?) {
+            let [g] = super::outputs(outputs)?;
+            new.set(&values[i], g)?;
+        }
+    }
+    *gradients = new;
+    Ok(())
+}
+
 /// Replaces the gradients of `params` by `f(gradient)`: all of them, or none after an error.
 fn replace<'a>(
     gradients: &mut Gradients,
@@ -97,14 +183,58 @@ fn replace<'a>(
     Ok(())
 }
 
+/// The sum of `f` of the elements of each tensor (1), in the dtype that they are computed in: one
+/// pass over each.
+pub(super) fn sums_of(
+    tensors: &[Tensor],
+    f: impl for<'b> Fn(Expr<'b>) -> Expr<'b>,
+) -> Result<Vec<Tensor>> {
+    let mut kernels: Vec<(DType, Arc<Kernel>)> = Vec::new();
+    let mut sum = |x: &Tensor| {
+        let dtype = x.dtype();
+        let kernel = match kernels.iter().find(|(own, _)| *own == dtype) {
+            Some((_, kernel)) => kernel.clone(),
+            None => {
+                let kernel = Kernel::build([dtype], [], |[x], []| [f(x.cast(dtype.compute()))])?;
+                kernels.push((dtype, Arc::new(kernel)));
+                kernels[kernels.len() - 1].1.clone()
+            }
+        };
+        let x = if x.ndim() == 0 { x.reshape((1,))? } else { x.clone() };
+        let axes: Vec<usize> = (0..x.ndim()).collect();
+        let (kernel, inputs, shape, axes) = (&kernel, &[&x][..], x.shape(), &axes[..]);
+        let op = Op::ReduceKernel { kernel, inputs, params: &[], shape, op: ReduceOp::Sum, axes };
+        op.tensor(x.device())?.reshape((1,))
+    };
+    tensors.iter().map(&mut sum).collect()
+}
+
 /// The values of tensors (1), in one transfer if their dtypes agree.
 pub(super) fn read(tensors: &[Tensor]) -> Result<Vec<f64>> {
-    let dtype = tensors[0].dtype();
-    let parts = if tensors.iter().all(|t| t.dtype() == dtype) {
-        vec![Tensor::cat(&tensors.iter().collect::<Vec<_>>(), 0)?]
-    } else {
-        tensors.to_vec()
-    };
-    let parts = parts.iter().map(Tensor::to_scalars).collect::<Result<Vec<_>>>()?;
+    let parts = joined(tensors)?.iter().map(Tensor::to_scalars).collect::<Result<Vec<_>>>()?;
     Ok(parts.concat().into_iter().map(|s| s.to_f64()).collect())
+}
+
+/// [`read`], begun.
+pub(super) fn read_async(
+    tensors: &[Tensor],
+) -> Result<impl Future<Output = Result<Vec<f64>>> + use<>> {
+    let reads: Vec<_> = joined(tensors)?.iter().map(Tensor::to_scalars_async).collect();
+    Ok(async {
+        let mut values = Vec::new();
+        for reading in reads {
+            values.extend(reading.await?.into_iter().map(|s| s.to_f64()));
+        }
+        Ok(values)
+    })
+}
+
+/// Tensors (1) as one, or as they are if their dtypes differ.
+fn joined(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    match tensors {
+        [first, ..] if tensors.iter().all(|t| t.dtype() == first.dtype()) => {
+            Ok(vec![Tensor::cat(&tensors.iter().collect::<Vec<_>>(), 0)?])
+        }
+        _ => Ok(tensors.to_vec()),
+    }
 }

@@ -27,11 +27,13 @@ mod sgd;
 
 pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
-pub use clip::{clip_grad_norm, clip_grad_value};
+#[cfg(feature = "distributed")]
+pub(crate) use clip::{clip_by, norm_and_factor, require_norm};
+pub use clip::{clip_grad_norm, clip_grad_norm_async, clip_grad_value};
 pub use ema::Ema;
 pub use lamb::{Lamb, Lars};
 pub use muon::{Muon, newton_schulz};
-pub use param_states::{ParamGroup, ParamStates};
+pub use param_states::{ParamGroup, ParamStates, Update};
 pub use rmsprop::RmsProp;
 pub use scale::LossScale;
 pub use sgd::Sgd;
@@ -39,9 +41,10 @@ pub use sgd::Sgd;
 use crate::state::{State, Stateful};
 use crate::store::Param;
 use param_states::{ParamEntry, outputs};
+use std::sync::Arc;
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{Error, ErrorKind, Result, Tensor};
 
 /// An update rule: a parameter and its gradient become the next parameter. The state is in a
 /// [`ParamStates`], which [`Stateful`] saves.
@@ -99,6 +102,31 @@ pub trait Optimizer {
     /// # Errors
     /// If the device fails.
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor>;
+
+    /// The update of parameter `i` as one kernel, if it is one. Where [`Device::joins_launches`] says
+    /// so, a step runs the kernels of all parameters together ([`Kernel::run_many`]) instead of
+    /// [`Optimizer::update`]. Its first output is the next value, the others are the new state. None
+    /// unless an optimizer says so.
+    ///
+    /// [`Device::joins_launches`]: teeny_core::Device::joins_launches
+    /// [`Kernel::run_many`]: teeny_core::Kernel::run_many
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn kernel_update(
+        &mut self,
+        _i: usize,
+        _value: &Tensor,
+        _gradient: &Tensor,
+    ) -> Result<Option<Update>> {
+        Ok(None)
+    }
+
+    /// Whether an element of a parameter is updated from that element of the gradient and of the
+    /// state alone, so that rows can be updated apart; false unless an optimizer says so.
+    fn is_elementwise(&self) -> bool {
+        false
+    }
 
     /// The parameters, in a fixed order.
     fn params(&self) -> &[Param] {
@@ -217,24 +245,15 @@ fn step_where<O: Optimizer + ?Sized>(
     if states.finite_every > 0 && states.taken.is_multiple_of(states.finite_every) {
         require_finite(&params, &gradients)?;
     }
-    let mut entries: Vec<(usize, ParamEntry)> = Vec::with_capacity(params.len());
-    let mut next = Vec::with_capacity(params.len());
-    let updated = params.iter().zip(gradients).try_for_each(|((i, _), g)| -> Result<()> {
-        entries.push((*i, optimizer.states().entry(*i)));
-        let value = optimizer.states().value(*i)?;
-        // gradients of 16-bit parameters stay f32: unscaled ones may be too small for 16 bits
-        let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
-        let g = if optimizer.states().maximize { g.neg()? } else { g };
-        // the gradient of a transposed weight is a transposed view: a copy is faster than an update
-        // with strided reads
-        let value = optimizer.update(*i, &value, &g.contiguous()?)?;
-        next.push(optimizer.states_mut().prepare(*i, value)?);
-        Ok(())
-    });
-    if let Err(error) = updated {
-        entries.into_iter().for_each(|(i, entry)| optimizer.states_mut().restore(i, entry));
-        return Err(error);
-    }
+    let entries: Vec<(usize, ParamEntry)> =
+        params.iter().map(|(i, _)| (*i, optimizer.states().entry(*i))).collect();
+    let next = match updated(optimizer, &params, gradients) {
+        Ok(next) => next,
+        Err(error) => {
+            entries.into_iter().for_each(|(i, entry)| optimizer.states_mut().restore(i, entry));
+            return Err(error);
+        }
+    };
     let device = params.first().map(|(_, param)| param.value().device().clone());
     params.into_iter().zip(next).for_each(|((_, param), value)| param.put(value));
     optimizer.states_mut().taken += 1;
@@ -244,12 +263,60 @@ fn step_where<O: Optimizer + ?Sized>(
     Ok(())
 }
 
+/// The next values of `params` by these gradients. Updates that are kernels run together.
+fn updated<O: Optimizer + ?Sized>(
+    optimizer: &mut O,
+    params: &[(usize, Param)],
+    gradients: Vec<Tensor>,
+) -> Result<Vec<Tensor>> {
+    let mut values: Vec<Option<Tensor>> = Vec::with_capacity(params.len());
+    let mut updates = Vec::with_capacity(params.len());
+    for (place, ((i, _), g)) in params.iter().zip(gradients).enumerate() {
+        let value = optimizer.states().value(*i)?;
+        // gradients of 16-bit parameters stay f32: unscaled ones may be too small for 16 bits
+        let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
+        let g = if optimizer.states().maximize { g.neg()? } else { g };
+        // the gradient of a transposed weight is a transposed view: a copy is faster than an update
+        // with strided reads
+        let g = g.contiguous()?;
+        let joins = value.device().joins_launches();
+        let update = if joins { optimizer.kernel_update(*i, &value, &g)? } else { None };
+        values.push(match update {
+            Some(update) => {
+                updates.push((place, update));
+                None
+            }
+            None => Some(optimizer.update(*i, &value, &g)?),
+        });
+    }
+    // Parameters of another type have another kernel.
+    while let Some(kernel) = updates.first().map(|(_, update)| update.kernel.clone()) {
+        let (together, others): (Vec<_>, Vec<_>) =
+            updates.into_iter().partition(|(_, update)| Arc::ptr_eq(&update.kernel, &kernel));
+        updates = others;
+        let all = Update::run(together.iter().map(|(_, update)| update))?;
+        for ((place, _), outputs) in together.iter().zip(all) {
+            values[*place] = Some(optimizer.states_mut().set_outputs(params[*place].0, outputs)?);
+        }
+    }
+    let values = params.iter().zip(values).map(|((i, param), value)| {
+        let value = value.ok_or_else(|| {
+            Error::internal(format!("parameter {:?} has no next value", param.name()))
+        })?;
+        optimizer.states_mut().prepare(*i, value)
+    });
+    values.collect()
+}
+
 /// An error that names the first parameter whose gradient has a NaN or an infinity.
 fn require_finite(params: &[(usize, Param)], gradients: &[Tensor]) -> Result<()> {
     // 0 g is 0 where g is finite, and NaN elsewhere
-    let zeros = |g: &Tensor| g.cast(g.dtype().compute())?.mul(0.0)?.sum_all()?.reshape((1,)); // (1)
-    let zeros = gradients.iter().map(zeros).collect::<Result<Vec<_>>>()?;
-    match clip::read(&zeros)?.iter().position(|zero| *zero != 0.0) {
+    let zeros = match clip::read(&clip::sums_of(gradients, |g| g * 0.0)?) {
+        // a browser's program checks its losses, which it awaits
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+        zeros => zeros?,
+    };
+    match zeros.iter().position(|zero| *zero != 0.0) {
         None => Ok(()),
         Some(first) => {
             let name = params[first].1.name();
@@ -279,8 +346,21 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
         (**self).state_names()
     }
 
+    fn is_elementwise(&self) -> bool {
+        (**self).is_elementwise()
+    }
+
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         (**self).update(i, value, gradient)
+    }
+
+    fn kernel_update(
+        &mut self,
+        i: usize,
+        value: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Option<Update>> {
+        (**self).kernel_update(i, value, gradient)
     }
 }
 
@@ -335,7 +415,8 @@ macro_rules! common_options {
         /// Sets the number of steps between two checks of the gradients for NaN and infinities: 1
         /// checks every step, 0 none; the default is 100.
         ///
-        /// A check is one more pass over the gradients and waits for the device. NaN in a gradient
+        /// A check is one more pass over the gradients and waits for the device; a GPU in a browser,
+        /// where nothing can wait, is not checked. NaN in a gradient
         /// is nearly always NaN in the next loss too, which [`crate::train::Losses`] reports.
         pub fn check_finite(mut self, every: u64) -> Self {
             self.states.set_finite_every(every);
@@ -353,8 +434,32 @@ macro_rules! common_options {
     };
 }
 
-/// The methods of [`Optimizer`] that return the field `states`.
+/// The methods of [`Optimizer`] that return the field `states`. `elementwise` sets
+/// [`Optimizer::is_elementwise`], and takes the update from the method `plan`, which returns it as
+/// one kernel.
 macro_rules! states_methods {
+    (elementwise) => {
+        states_methods!();
+
+        fn is_elementwise(&self) -> bool {
+            true
+        }
+
+        fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+            let update = self.plan(i, value, gradient)?;
+            let outputs = Update::run([&update])?.pop().unwrap_or_default();
+            self.states.set_outputs(i, outputs)
+        }
+
+        fn kernel_update(
+            &mut self,
+            i: usize,
+            value: &Tensor,
+            gradient: &Tensor,
+        ) -> Result<Option<Update>> {
+            self.plan(i, value, gradient).map(Some)
+        }
+    };
     () => {
         fn states(&self) -> &ParamStates {
             &self.states

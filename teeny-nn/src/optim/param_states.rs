@@ -13,7 +13,37 @@ use crate::state::{KeyMismatch, State};
 use crate::store::Param;
 use crate::track;
 use std::sync::Arc;
-use teeny_core::{DType, Error, Kernel, Result, Tensor};
+use teeny_core::{DType, Error, Kernel, Result, Scalar, Tensor};
+
+/// The update of one parameter as one kernel: its first output is the next value, the others are the
+/// new state.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The scalar program; the same for all parameters of one type.
+    pub kernel: Arc<Kernel>,
+    /// Its inputs: the value, the gradient and the state.
+    pub inputs: Vec<Tensor>,
+    /// Values of its run-time parameters.
+    pub params: Vec<Scalar>,
+}
+
+impl Update {
+    /// The outputs of updates that have one kernel.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::run_many`].
+    pub(super) fn run<'a>(
+        updates: impl IntoIterator<Item = &'a Update>,
+    ) -> Result<Vec<Vec<Tensor>>> {
+        let updates: Vec<&Update> = updates.into_iter().collect();
+        let inputs: Vec<Vec<&Tensor>> = updates.iter().map(|u| u.inputs.iter().collect()).collect();
+        let launches = updates.iter().zip(&inputs).map(|(u, inputs)| (&inputs[..], &u.params[..]));
+        match updates.first() {
+            Some(first) => first.kernel.run_many(&launches.collect::<Vec<_>>()),
+            None => Ok(Vec::new()),
+        }
+    }
+}
 
 /// Options that some parameters of an optimizer have in place of the optimizer's own.
 ///
@@ -194,6 +224,41 @@ impl ParamStates {
         let state = &mut self.entries[i].state;
         let steps = state.as_ref().map_or(0, |s| s.steps) + 1;
         *state = Some(ParamState { tensors: tensors.into(), steps });
+    }
+
+    /// The state tensors of parameter `i`, whose value is `value`, as many as it has: `count` zeros
+    /// before the first step. Also the number of its steps.
+    pub(super) fn tensors(
+        &self,
+        i: usize,
+        value: &Tensor,
+        count: usize,
+    ) -> Result<(Vec<Tensor>, u64)> {
+        match &self.entries[i].state {
+            Some(state) if state.tensors.len() == count => Ok((state.tensors.clone(), state.steps)),
+            Some(state) => Err(Error::internal(format!(
+                "the state has {} tensors instead of {count}",
+                state.tensors.len()
+            ))),
+            None if count == 0 => Ok((Vec::new(), 0)),
+            None => {
+                let zero = Tensor::zeros(*value.shape(), value.dtype().compute(), value)?;
+                Ok((vec![zero; count], 0))
+            }
+        }
+    }
+
+    /// Takes the outputs of an [`Update`] of parameter `i`: the others are its state, the first is
+    /// its next value. Counts one more step.
+    pub(super) fn set_outputs(&mut self, i: usize, mut outputs: Vec<Tensor>) -> Result<Tensor> {
+        if outputs.is_empty() {
+            return Err(Error::internal("an update without a value"));
+        }
+        let tensors = outputs.split_off(1);
+        let state = &mut self.entries[i].state;
+        let steps = state.as_ref().map_or(0, |s| s.steps) + 1;
+        *state = Some(ParamState { tensors, steps });
+        Ok(outputs.remove(0))
     }
 
     /// The update program for these types and this variant of the optimizer; built once, then

@@ -1,6 +1,6 @@
 //! RMSprop.
 
-use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
+use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -65,7 +65,7 @@ impl RmsProp {
 }
 
 impl Optimizer for RmsProp {
-    states_methods!();
+    states_methods!(elementwise);
 
     fn state_names(&self) -> &'static [&'static str] {
         match (self.centered, self.momentum != 0.0) {
@@ -75,8 +75,10 @@ impl Optimizer for RmsProp {
             (true, true) => &["square", "mean", "velocity"],
         }
     }
+}
 
-    fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+impl RmsProp {
+    fn plan(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Update> {
         let (centered, moves, types) =
             (self.centered, self.momentum != 0.0, (value.dtype(), gradient.dtype()));
         let kernel = self.states.kernel(value, gradient, 0, || program(types, centered, moves))?;
@@ -90,33 +92,10 @@ impl Optimizer for RmsProp {
         if moves {
             numbers.push(self.momentum);
         }
-        let numbers: Vec<Scalar> = numbers.into_iter().map(Scalar::Float).collect();
-        let run = |state: &[Tensor]| {
-            kernel.run(
-                &[&[value, gradient], &state.iter().collect::<Vec<_>>()[..]].concat(),
-                &numbers,
-            )
-        };
-        match self.state_names().len() {
-            1 => {
-                let (state, _) = self.states.state::<1>(i, value)?;
-                let [value, square] = outputs(run(&state)?)?;
-                self.states.set_state(i, [square]);
-                Ok(value)
-            }
-            2 => {
-                let (state, _) = self.states.state::<2>(i, value)?;
-                let [value, square, other] = outputs(run(&state)?)?;
-                self.states.set_state(i, [square, other]);
-                Ok(value)
-            }
-            _ => {
-                let (state, _) = self.states.state::<3>(i, value)?;
-                let [value, square, mean, velocity] = outputs(run(&state)?)?;
-                self.states.set_state(i, [square, mean, velocity]);
-                Ok(value)
-            }
-        }
+        let (state, _) = self.states.tensors(i, value, self.state_names().len())?;
+        let inputs = [value, gradient].into_iter().chain(&state).cloned().collect();
+        let params = numbers.into_iter().map(Scalar::Float).collect();
+        Ok(Update { kernel, inputs, params })
     }
 }
 

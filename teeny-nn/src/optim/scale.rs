@@ -5,7 +5,7 @@ use crate::state::{State, Stateful};
 use crate::store::Param;
 use std::collections::HashMap;
 use teeny_autograd::Gradients;
-use teeny_core::context::enter;
+use teeny_core::context::{continued, enter};
 use teeny_core::{Error, Result, Tensor};
 
 /// A factor of the loss, and so of every gradient, that keeps small gradients in the range of
@@ -82,6 +82,37 @@ impl LossScale {
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut dyn Optimizer, gradients: &Gradients) -> Result<bool> {
         let _op = enter("loss_scale");
+        let (unscaled, finite) = self.unscaled(optimizer, gradients)?;
+        self.conclude(optimizer, unscaled, &finite.to_vec()?)
+    }
+
+    /// [`LossScale::step`] as a future.
+    ///
+    /// # Errors
+    /// As [`LossScale::step`].
+    #[track_caller]
+    pub fn step_async<'a>(
+        &'a mut self,
+        optimizer: &'a mut dyn Optimizer,
+        gradients: &Gradients,
+    ) -> impl Future<Output = Result<bool>> + use<'a> {
+        let _op = enter("loss_scale");
+        let reading = self
+            .unscaled(optimizer, gradients)
+            .map(|(unscaled, finite)| (unscaled, finite.to_vec_async()));
+        continued(async move {
+            let (unscaled, finite) = reading?;
+            self.conclude(optimizer, unscaled, &finite.await?)
+        })
+    }
+
+    /// The gradients divided by the factor, by parameter, and whether they are finite
+    /// (parameters).
+    fn unscaled(
+        &self,
+        optimizer: &mut dyn Optimizer,
+        gradients: &Gradients,
+    ) -> Result<(HashMap<String, Tensor>, Tensor)> {
         optimizer.states_mut().check()?;
         let mut unscaled = HashMap::new();
         let mut finite = Vec::new();
@@ -105,7 +136,17 @@ impl LossScale {
         if finite.is_empty() {
             return Err(no_gradient_at_all());
         }
-        if Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?.to_vec::<bool>()?.contains(&false) {
+        Ok((unscaled, Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?))
+    }
+
+    /// A step with these gradients, or a smaller factor if one of them is not `finite`.
+    fn conclude(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        unscaled: HashMap<String, Tensor>,
+        finite: &[bool],
+    ) -> Result<bool> {
+        if finite.contains(&false) {
             let factor = self.factor / 2.0;
             if factor < 2f64.powi(-24) {
                 let text = format!(

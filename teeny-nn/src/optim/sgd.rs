@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
+use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 
@@ -56,13 +56,15 @@ impl Sgd {
 }
 
 impl Optimizer for Sgd {
-    states_methods!();
+    states_methods!(elementwise);
 
     fn state_names(&self) -> &'static [&'static str] {
         if self.momentum == 0.0 { &[] } else { &["velocity"] }
     }
+}
 
-    fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+impl Sgd {
+    fn plan(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Update> {
         let (moves, nesterov) = (self.momentum != 0.0, self.nesterov);
         let (lr, decay) = (self.states.lr_of(i), self.states.weight_decay_of(i));
         let decays = decay != 0.0;
@@ -83,22 +85,19 @@ impl Optimizer for Sgd {
         if decays {
             numbers.push(Scalar::Float(decay));
         }
-        if !moves {
-            let [value] = outputs(kernel.run(&[value, gradient], &numbers)?)?;
-            self.states.set_state(i, []);
-            return Ok(value);
+        let mut inputs = vec![value.clone(), gradient.clone()];
+        if moves {
+            let (state, steps) = self.states.tensors(i, value, 1)?;
+            inputs.extend(state);
+            // the first step has no direction yet: 0 v + 1 g is exactly g
+            let (keep, take) =
+                if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
+            numbers.extend([keep, take].map(Scalar::Float));
         }
-        let ([velocity], steps) = self.states.state(i, value)?;
-        // the first step has no direction yet: 0 v + 1 g is exactly g
-        let (keep, take) =
-            if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
-        numbers.extend([keep, take].map(Scalar::Float));
         if nesterov {
             numbers.push(Scalar::Float(self.momentum));
         }
-        let [value, velocity] = outputs(kernel.run(&[value, gradient, &velocity], &numbers)?)?;
-        self.states.set_state(i, [velocity]);
-        Ok(value)
+        Ok(Update { kernel, inputs, params: numbers })
     }
 }
 

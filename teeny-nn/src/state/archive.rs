@@ -7,7 +7,8 @@
 //! ```
 //!
 //! [`Archive::open`] reads the header, [`Archive::tensor`] the bytes of one tensor. The header must
-//! describe all of the data, each byte once, before any of it is used.
+//! describe all of the data, each byte once, before any of it is used. [`Archive::from_bytes`] and
+//! [`write_async`] are the forms for programs without files.
 //!
 //! Source: <https://github.com/huggingface/safetensors>, with the same limit of the header (100
 //! MB). The crate `safetensors` and its dependencies would add a third to the crates of a build;
@@ -19,8 +20,8 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use teeny_core::{DType, Error, Result, Tensor, ToDevice};
+use std::path::Path;
+use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice};
 
 /// The limit of the reference implementation: a file with a longer header is damaged.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
@@ -36,14 +37,21 @@ pub struct Entry {
     end: u64,
 }
 
-/// An open safetensors file.
+/// An open safetensors file, or its bytes.
 #[derive(Debug)]
 pub struct Archive {
-    path: PathBuf,
-    file: File,
+    label: String,
+    source: Source,
     entries: BTreeMap<String, Entry>,
     metadata: BTreeMap<String, String>,
     data_start: u64,
+}
+
+/// Where the bytes of tensors are.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Bytes(Vec<u8>),
 }
 
 impl Archive {
@@ -59,42 +67,54 @@ impl Archive {
         file_kind::require_file(&path).map_err(|e| e.named(&name))?;
         let file = File::open(&path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        // for a file of another kind, whose first bytes are no length
-        let other = |error: Error| match (&file)
-            .rewind()
-            .ok()
-            .and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"))
-        {
-            Some(recognised) => recognised.named(&name),
-            None => error.named(&name),
-        };
-        if length < 8 {
-            return Err(other(
-                Error::format(format!("{length} bytes are too few for a safetensors file"))
-                    .help("the file is truncated; save or download it again"),
-            ));
-        }
         let mut size = [0; 8];
-        (&file).read_exact(&mut size).map_err(io)?;
-        let size = u64::from_le_bytes(size);
-        if size > MOST_HEADER_BYTES.min(length - 8) {
-            let text = format!(
-                "its first 8 bytes announce a header of {size} bytes, but {} follow",
-                length - 8
-            );
-            return Err(other(
-                Error::format(text).help("the file is truncated, or not in the safetensors format"),
-            ));
+        if length >= 8 {
+            (&file).read_exact(&mut size).map_err(io)?;
         }
-        let mut header = vec![0; size as usize];
-        (&file).read_exact(&mut header).map_err(io)?;
-        let data_start = 8 + size;
-        let (entries, metadata) = parse(&header)
-            .and_then(|(entries, metadata)| {
-                covers(&entries, length - data_start).map(|()| (entries, metadata))
-            })
-            .map_err(|e| e.named(&name))?;
-        Ok(Archive { path, file, entries, metadata, data_start })
+        let header = header_size(size, length).and_then(|size| {
+            let mut header = vec![0; size as usize];
+            (&file).read_exact(&mut header).map_err(|e| Error::io(e.to_string()))?;
+            checked_header(&header, length)
+        });
+        let (entries, metadata, data_start) = header.map_err(|error| {
+            // for a file of another kind, whose first bytes are no length
+            let first = (&file).rewind().ok().filter(|()| error.kind() == ErrorKind::Format);
+            first
+                .and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"))
+                .unwrap_or(error)
+                .named(&name)
+        })?;
+        Ok(Archive { label: name, source: Source::File(file), entries, metadata, data_start })
+    }
+
+    /// The archive whose file has these bytes, for programs without files, such as those in a
+    /// browser.
+    ///
+    /// # Errors
+    /// As [`Archive::open`].
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{Reference, Tensor};
+    /// use teeny_nn::state::{Archive, write};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let device = Reference::new();
+    /// let tensors = [("x".to_string(), Tensor::new([1.0f32, 2.0], &device)?)];
+    /// let mut bytes = Vec::new();
+    /// write(&mut bytes, &tensors, &Default::default())?;
+    /// assert_eq!(Archive::from_bytes(bytes)?.tensor("x", &device)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok(()) }
+    /// ```
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Archive> {
+        let (bytes, label) = (bytes.into(), "load bytes".to_string());
+        let length = bytes.len() as u64;
+        let size = bytes.first_chunk().copied().unwrap_or_default();
+        let header = header_size(size, length)
+            .and_then(|size| checked_header(&bytes[8..8 + size as usize], length));
+        let (entries, metadata, data_start) = header.map_err(|error| {
+            file_kind::other_kind(&bytes, "a safetensors file").unwrap_or(error).named(&label)
+        })?;
+        Ok(Archive { label, source: Source::Bytes(bytes), entries, metadata, data_start })
     }
 
     /// The tensors of the file, by name.
@@ -122,13 +142,30 @@ impl Archive {
     /// ```
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
         let entry = self.entry(name)?;
-        let mut bytes = vec![0; (entry.end - entry.begin) as usize];
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(self.data_start + entry.begin))
-            .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
-        Tensor::from_bytes(&bytes, entry.shape.as_slice(), entry.dtype, &device.to_device())
-            .map_err(|e| e.named(self.label()))
+        let (begin, end) = (self.data_start + entry.begin, self.data_start + entry.end);
+        let make = |bytes: &[u8]| {
+            Tensor::from_bytes(bytes, entry.shape.as_slice(), entry.dtype, &device.to_device())
+                .map_err(|e| e.named(self.label()))
+        };
+        match &self.source {
+            Source::Bytes(bytes) => make(&bytes[begin as usize..end as usize]),
+            Source::File(file) => {
+                let (mut file, mut bytes) = (file, vec![0; (end - begin) as usize]);
+                file.seek(SeekFrom::Start(begin))
+                    .and_then(|_| file.read_exact(&mut bytes))
+                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
+                make(&bytes)
+            }
+        }
+    }
+
+    /// [`Archive::tensor`], a counter of 64 bits as one of 32.
+    pub(crate) fn tensor_on_device(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+        if self.entry(name)?.dtype != DType::I64 || !is_counter(name) {
+            return self.tensor(name, device);
+        }
+        // on the host: the device may lack integers of 64 bits
+        self.tensor(name, Reference::new())?.cast(DType::I32)?.to(device)
     }
 
     /// The entry called `name`.
@@ -143,9 +180,9 @@ impl Archive {
         })
     }
 
-    /// The name of this file in errors: `load "mlp.safetensors"`.
+    /// The name of this file in errors: `load "mlp.safetensors"`, or `load bytes`.
     pub fn label(&self) -> String {
-        label(&self.path)
+        self.label.clone()
     }
 }
 
@@ -153,18 +190,110 @@ fn label(path: &Path) -> String {
     format!("load {:?}", path.display().to_string())
 }
 
-/// Writes named tensors and metadata in the safetensors format.
+/// The size of the header of a file of `length` bytes, which begins with `size`.
+fn header_size(size: [u8; 8], length: u64) -> Result<u64> {
+    if length < 8 {
+        return Err(Error::format(format!("{length} bytes are too few for a safetensors file"))
+            .help("the file is truncated; save or download it again"));
+    }
+    let size = u64::from_le_bytes(size);
+    if size > MOST_HEADER_BYTES.min(length - 8) {
+        let text = format!(
+            "its first 8 bytes announce a header of {size} bytes, but {} follow",
+            length - 8
+        );
+        return Err(
+            Error::format(text).help("the file is truncated, or not in the safetensors format")
+        );
+    }
+    Ok(size)
+}
+
+/// Entries, metadata and the start of the data, for a file of `length` bytes.
+fn checked_header(header: &[u8], length: u64) -> Result<(Entries, Metadata, u64)> {
+    let data_start = 8 + header.len() as u64;
+    let (entries, metadata) = parse(header)?;
+    covers(&entries, length - data_start)?;
+    Ok((entries, metadata, data_start))
+}
+
+/// Writes named tensors and metadata in the safetensors format. A counter of batches is written
+/// with 64 bits, as PyTorch has it.
 ///
 /// # Errors
 /// If a name is taken twice, a tensor cannot be downloaded, or `writer` fails.
 pub fn write(
     writer: &mut dyn Write,
     tensors: &[(String, Tensor)],
-    metadata: &BTreeMap<String, String>,
+    metadata: &Metadata,
 ) -> Result<()> {
+    let (header, order) = header(tensors, metadata)?;
+    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
+    writer.write_all(&header).map_err(io)?;
+    for (name, tensor) in order {
+        writer.write_all(&stored(name, tensor, tensor.to_bytes()?)).map_err(io)?;
+    }
+    writer.flush().map_err(io)
+}
+
+/// The bytes that [`write()`] writes, as a future. The call submits the reads, so the bytes are those
+/// of this moment.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_async(
+    tensors: &[(String, Tensor)],
+    metadata: &Metadata,
+) -> impl Future<Output = Result<Vec<u8>>> + use<> {
+    let begun = header(tensors, metadata).map(|(header, order)| {
+        let reading = |(name, tensor): &&(String, Tensor)| {
+            (name.clone(), tensor.clone(), tensor.to_bytes_async())
+        };
+        (header, order.iter().map(reading).collect::<Vec<_>>())
+    });
+    async {
+        let (mut bytes, reads) = begun?;
+        for (name, tensor, reading) in reads {
+            bytes.extend(stored(&name, &tensor, reading.await?));
+        }
+        Ok(bytes)
+    }
+}
+
+/// The name of the counter of a batch norm, 64 bits wide in files. On the device it has 32: GPUs, and
+/// WebGPU always, may lack wider integers.
+pub(crate) const COUNTER: &str = "num_batches_tracked";
+
+/// True for the counter of a batch norm.
+pub(super) fn is_counter(name: &str) -> bool {
+    name.rsplit(['.', '/']).next() == Some(COUNTER)
+}
+
+/// The dtype of a tensor in a file.
+fn stored_dtype(name: &str, tensor: &Tensor) -> DType {
+    let is_narrow = tensor.dtype() == DType::I32 && is_counter(name);
+    if is_narrow { DType::I64 } else { tensor.dtype() }
+}
+
+/// The bytes of a tensor in a file.
+fn stored(name: &str, tensor: &Tensor, bytes: Vec<u8>) -> Vec<u8> {
+    if stored_dtype(name, tensor) == tensor.dtype() {
+        return bytes;
+    }
+    let (numbers, _) = bytes.as_chunks::<4>();
+    numbers.iter().flat_map(|n| i64::from(i32::from_le_bytes(*n)).to_le_bytes()).collect()
+}
+
+/// The beginning of a file, and its tensors in the order of their data.
+fn header<'t>(
+    tensors: &'t [(String, Tensor)],
+    metadata: &Metadata,
+) -> Result<(Vec<u8>, Vec<&'t Named>)> {
     // the largest dtypes first, as in the reference implementation, so that every tensor begins at
     // a multiple of its element size
-    let of_size = |size| tensors.iter().filter(move |(_, tensor)| tensor.dtype().size() == size);
+    let of_size = |size| {
+        tensors.iter().filter(move |(name, tensor)| stored_dtype(name, tensor).size() == size)
+    };
     let order: Vec<&(String, Tensor)> = [8, 4, 2, 1].into_iter().flat_map(of_size).collect();
     let mut header = Map::new();
     if !metadata.is_empty() {
@@ -172,9 +301,10 @@ pub fn write(
     }
     let mut offset = 0;
     for (name, tensor) in &order {
-        let end = offset + tensor.numel() * tensor.dtype().size();
+        let dtype = stored_dtype(name, tensor);
+        let end = offset + tensor.numel() * dtype.size();
         let entry = json!({
-            "dtype": tensor.dtype().name().to_uppercase(),
+            "dtype": dtype.name().to_uppercase(),
             "shape": &tensor.shape()[..],
             "data_offsets": [offset, end],
         });
@@ -187,18 +317,14 @@ pub fn write(
     while !header.len().is_multiple_of(8) {
         header.push(' ');
     }
-    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
-    writer
-        .write_all(&(header.len() as u64).to_le_bytes())
-        .and_then(|()| writer.write_all(header.as_bytes()))
-        .map_err(io)?;
-    for (_, tensor) in order {
-        writer.write_all(&tensor.to_bytes()?).map_err(io)?;
-    }
-    writer.flush().map_err(io)
+    let size = (header.len() as u64).to_le_bytes();
+    Ok(([size.as_slice(), header.as_bytes()].concat(), order))
 }
 
-type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
+type Named = (String, Tensor);
+type Entries = BTreeMap<String, Entry>;
+type Metadata = BTreeMap<String, String>;
+type Header = (Entries, Metadata);
 
 fn parse(header: &[u8]) -> Result<Header> {
     let Ok(Value::Object(fields)) = serde_json::from_slice(header) else {

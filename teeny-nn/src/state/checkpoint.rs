@@ -10,7 +10,7 @@
 //!
 //! A part is anything [`Stateful`]. The program chooses the parts of a run and their names.
 
-use super::{Archive, State, Stateful, write};
+use super::{Archive, State, Stateful, write, write_async};
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor, ToDevice};
@@ -122,6 +122,32 @@ impl Checkpoint {
     /// # Errors
     /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (tensors, metadata) = self.content();
+        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
+    }
+
+    /// The bytes of the file that [`Checkpoint::save`] writes.
+    ///
+    /// # Errors
+    /// If a tensor cannot be read.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let (tensors, metadata) = self.content();
+        let mut bytes = Vec::new();
+        write(&mut bytes, &tensors, &metadata)?;
+        Ok(bytes)
+    }
+
+    /// [`Checkpoint::to_bytes`] as a future.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::to_bytes`].
+    pub fn to_bytes_async(&self) -> impl Future<Output = Result<Vec<u8>>> + use<> {
+        let (tensors, metadata) = self.content();
+        write_async(&tensors, &metadata)
+    }
+
+    /// The tensors and the metadata of the file.
+    fn content(&self) -> (Vec<(String, Tensor)>, BTreeMap<String, String>) {
         let mut tensors: Vec<(String, Tensor)> = Vec::new();
         let mut metadata = BTreeMap::from([("format".to_string(), FORMAT.to_string())]);
         for (part, state) in &self.parts {
@@ -137,7 +163,7 @@ impl Checkpoint {
                     .map(|(name, tensor)| (format!("{part}/{name}"), tensor.clone())),
             );
         }
-        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
+        (tensors, metadata)
     }
 
     /// Reads the checkpoint at `path` with its tensors on `device` (on the inner device of an
@@ -146,7 +172,18 @@ impl Checkpoint {
     /// # Errors
     /// If the file cannot be read, is damaged, or is no checkpoint.
     pub fn load(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Checkpoint> {
-        let archive = Archive::open(path)?;
+        Checkpoint::read(&Archive::open(path)?, device)
+    }
+
+    /// [`Checkpoint::load`] of a file with these bytes.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`].
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>, device: impl ToDevice) -> Result<Checkpoint> {
+        Checkpoint::read(&Archive::from_bytes(bytes)?, device)
+    }
+
+    fn read(archive: &Archive, device: impl ToDevice) -> Result<Checkpoint> {
         let label = archive.label();
         if archive.metadata().get("format").is_none_or(|format| format != FORMAT) {
             let error =
@@ -172,7 +209,7 @@ impl Checkpoint {
             checkpoint
                 .part_mut(part)
                 .tensors
-                .insert(key.to_string(), archive.tensor(name, device)?);
+                .insert(key.to_string(), archive.tensor_on_device(name, device)?);
         }
         Ok(checkpoint)
     }

@@ -1,9 +1,10 @@
 //! Loading tensors with the names and layout of another library.
 
+use super::archive::is_counter;
 use super::{Archive, KeyMismatch, State};
 use crate::store::{Store, set_all};
 use std::collections::BTreeMap;
-use teeny_core::{DeviceRef, Error, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Error, Reference, Result, Tensor};
 
 /// A source of named tensors: a safetensors file, or a [`State`] read from another format.
 pub trait TensorSource {
@@ -30,7 +31,7 @@ impl TensorSource for Archive {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.tensor(name, device)
+        self.tensor_on_device(name, device)
     }
 }
 
@@ -44,10 +45,13 @@ impl TensorSource for State {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.tensors
-            .get(name)
-            .ok_or_else(|| Error::value(format!("no tensor {name:?}")))?
-            .to(device)
+        let tensor =
+            self.tensors.get(name).ok_or_else(|| Error::value(format!("no tensor {name:?}")))?;
+        if tensor.dtype() == DType::I64 && is_counter(name) {
+            // on the host: the device may lack integers of 64 bits
+            return tensor.to(&Reference::new())?.cast(DType::I32)?.to(device);
+        }
+        tensor.to(device)
     }
 }
 
@@ -123,6 +127,18 @@ impl Mapping {
                 kept.then(|| name.strip_prefix("transformer.").unwrap_or(name).to_string())
             })
             .transpose(move |name| conv1d.iter().any(|end| name.ends_with(end)))
+    }
+
+    /// The model's name of the file's tensor `name`.
+    #[cfg(feature = "distributed")]
+    pub(crate) fn renamed(&self, name: &str) -> Option<String> {
+        (self.rename)(name)
+    }
+
+    /// Whether the file's matrix `name` is transposed.
+    #[cfg(feature = "distributed")]
+    pub(crate) fn transposes(&self, name: &str) -> bool {
+        (self.transpose)(name)
     }
 }
 

@@ -22,7 +22,8 @@ pub mod pt;
 mod stateful;
 mod zip;
 
-pub use archive::{Archive, Entry, write};
+pub(crate) use archive::COUNTER;
+pub use archive::{Archive, Entry, write, write_async};
 pub use checkpoint::Checkpoint;
 pub(crate) use key_mismatch::KeyMismatch;
 pub use mapping::{LoadReport, Mapping, TensorSource};
@@ -41,9 +42,43 @@ impl Store {
     /// If the file cannot be written, for example on a full disk; the old file at `path` is then
     /// unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let tensors: Vec<(String, Tensor)> =
-            self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect();
+        let tensors = self.named_tensors();
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
+    }
+
+    /// The bytes of the file that [`Store::save`] writes.
+    ///
+    /// # Errors
+    /// If a parameter cannot be read.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_nn::{Linear, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let [a, b] = [Store::new(&device("cpu")?), Store::new(&device("cpu")?)];
+    /// Linear::new(&a.at("fc1"), 4, 3)?;
+    /// Linear::new(&b.at("fc1"), 4, 3)?;
+    /// b.load_bytes(a.to_bytes()?)?;
+    /// assert_eq!(a.to_bytes()?, b.to_bytes()?);
+    /// # Ok(()) }
+    /// ```
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, &self.named_tensors(), &BTreeMap::new())?;
+        Ok(bytes)
+    }
+
+    /// [`Store::to_bytes`] as a future. The parameters are those of the call; training may go on
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::to_bytes`].
+    pub fn to_bytes_async(&self) -> impl Future<Output = Result<Vec<u8>>> + use<> {
+        write_async(&self.named_tensors(), &BTreeMap::new())
+    }
+
+    fn named_tensors(&self) -> Vec<(String, Tensor)> {
+        self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect()
     }
 
     /// Replaces every parameter and buffer by the tensor of its name in the safetensors file
@@ -54,6 +89,14 @@ impl Store {
     /// error lists all of them. Nothing has changed then.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
         self.load_from(&Archive::open(path)?, &Mapping::new()).map(|_| ())
+    }
+
+    /// [`Store::load`] of a file with these bytes.
+    ///
+    /// # Errors
+    /// As [`Store::load`].
+    pub fn load_bytes(&self, bytes: impl Into<Vec<u8>>) -> Result<()> {
+        self.load_from(&Archive::from_bytes(bytes)?, &Mapping::new()).map(|_| ())
     }
 }
 

@@ -10,7 +10,7 @@
 //! arXiv:2407.01082; repetition penalty: Keskar et al. 2019, arXiv:1909.05858.
 
 use crate::track;
-use teeny_core::context::enter;
+use teeny_core::context::{continued, enter};
 use teeny_core::random::Key;
 use teeny_core::{DType, Distribution, Error, Expr, Result, Tensor, map};
 
@@ -145,7 +145,23 @@ impl Sampler {
     #[track_caller]
     pub fn tokens(&self, logits: &Tensor, key: Key) -> Result<Vec<u32>> {
         let _op = enter("sample");
-        read(&self.draw(logits, key)?)
+        checked(&self.draw(logits, key)?.reshape(-1)?.to_vec()?)
+    }
+
+    /// [`Sampler::tokens`] as a future.
+    ///
+    /// # Errors
+    /// As [`Sampler::tokens`].
+    #[track_caller]
+    pub fn tokens_async(
+        &self,
+        logits: &Tensor,
+        key: Key,
+    ) -> impl Future<Output = Result<Vec<u32>>> + Send + use<> {
+        let _op = enter("sample");
+        let tokens = self.draw(logits, key).and_then(|tokens| tokens.reshape(-1)); // (rows)
+        let reading = tokens.map(|tokens| tokens.to_vec_async());
+        continued(async { checked(&reading?.await?) })
     }
 
     /// The logits, detached and in their compute dtype, if all options are in range.
@@ -287,9 +303,8 @@ fn mark_invalid(x: &Tensor, tokens: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// `tokens` on the host; an error if one is -1.
-fn read(tokens: &Tensor) -> Result<Vec<u32>> {
-    let tokens: Vec<i32> = tokens.reshape(-1)?.to_vec()?;
+/// The tokens that were read; an error if one is -1.
+fn checked(tokens: &[i32]) -> Result<Vec<u32>> {
     let token = |(row, &token): (usize, &i32)| {
         u32::try_from(token).map_err(|_| {
             Error::value(format!(

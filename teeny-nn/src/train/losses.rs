@@ -3,7 +3,7 @@
 
 use super::require_finite;
 use teeny_autograd::Grad;
-use teeny_core::context::enter;
+use teeny_core::context::{continued, enter};
 use teeny_core::{Result, Tensor};
 
 /// The default number of losses per read.
@@ -98,6 +98,72 @@ impl Losses {
         Ok(&self.values[known..])
     }
 
+    /// [`Losses::push`] as a future, which waits where that reads. Dropped before its end, it has
+    /// added the loss and read nothing.
+    ///
+    /// # Errors
+    /// As [`Losses::push`].
+    #[track_caller]
+    pub fn push_async<'a>(
+        &'a mut self,
+        loss: &Tensor,
+    ) -> impl Future<Output = Result<&'a [(u64, f64)]>> + use<'a> {
+        let _op = enter("losses.push_async");
+        let added = loss.detach().and_then(|loss| loss.reshape(())).map(|loss| {
+            self.unread.push(loss); // ()
+            self.unread.len() >= self.every
+        });
+        let reading = added.as_ref().is_ok_and(|full| *full).then(|| self.fetch_async());
+        continued(async move {
+            added?;
+            let known = self.values.len();
+            if let Some(reading) = reading {
+                let read = reading.await.inspect_err(|_| drop(self.unread.pop()))?;
+                self.keep(read)?;
+            }
+            Ok(&self.values[known..])
+        })
+    }
+
+    /// [`Losses::read`] as a future. The losses are those of the call.
+    ///
+    /// # Errors
+    /// As [`Losses::push`].
+    ///
+    /// # Example
+    /// ```
+    /// # use teeny_core::{Reference, Result, Tensor};
+    /// # use teeny_nn::train::Losses;
+    /// # async fn train() -> Result<()> {
+    /// # let device = Reference::new();
+    /// let mut losses = Losses::new();
+    /// for step in 0..100 {
+    ///     losses.push_async(&Tensor::new(0.5f32, &device)?).await?; // reads every 50th time
+    /// }
+    /// losses.read_async().await?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn read_async(&mut self) -> impl Future<Output = Result<&[(u64, f64)]>> {
+        let _op = enter("losses.read_async");
+        let reading = (!self.unread.is_empty()).then(|| self.fetch_async());
+        continued(async move {
+            let known = self.values.len();
+            if let Some(reading) = reading {
+                let read = reading.await?;
+                self.keep(read)?;
+            }
+            Ok(&self.values[known..])
+        })
+    }
+
+    /// [`Losses::fetch`], begun.
+    fn fetch_async(&self) -> impl Future<Output = Result<Vec<f64>>> + use<> {
+        let losses = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0); // (unread)
+        let reading = losses.map(|losses| losses.to_scalars_async());
+        async { Ok(reading?.await?.into_iter().map(|loss| loss.to_f64()).collect()) }
+    }
+
     /// The losses that are still on the device.
     fn fetch(&self) -> Result<Vec<f64>> {
         // (unread)
@@ -147,6 +213,17 @@ mod tests {
     use teeny_autograd::Autograd;
     use teeny_core::{DType, Reference};
 
+    /// Runs a future whose reads are ready at once.
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        loop {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return value;
+            }
+        }
+    }
+
     #[test]
     fn losses_are_read_several_at_a_time_and_keep_their_steps() {
         let device = Autograd::new(Reference::new());
@@ -161,6 +238,27 @@ mod tests {
         assert_eq!(losses.values()[0], (10, 0.0));
         assert_eq!((losses.last(), losses.mean(2), losses.mean(100)), (12.0, 11.0, 6.0));
         assert_eq!(losses.curve()[6], (16.0, 12.0));
+    }
+
+    #[test]
+    fn losses_that_are_awaited_are_those_that_are_waited_for() {
+        let device = Autograd::new(Reference::new());
+        let w = Tensor::new(2.0f64, &device).unwrap().requires_grad().unwrap();
+        let mut losses = Losses::new().every(3).from_step(10);
+        let sizes: Vec<usize> = (0..7)
+            .map(|i| run(losses.push_async(&w.mul(i as f64).unwrap())).unwrap().len())
+            .collect();
+        assert_eq!(sizes, [0, 0, 3, 0, 0, 3, 0]);
+        assert_eq!(run(losses.read_async()).unwrap(), [(16, 12.0)]);
+        assert!(run(losses.read_async()).unwrap().is_empty());
+        drop(losses.push_async(&w)); // never polled: added, not read
+        assert_eq!(run(losses.read_async()).unwrap(), [(17, 2.0)]);
+        losses.push(&w.div(0.0).unwrap()).unwrap();
+        let error = run(losses.read_async()).unwrap_err().to_string();
+        assert!(error.starts_with("training: loss is inf at step 18"), "{error}");
+        let pair = Tensor::zeros((2,), DType::F32, &device).unwrap(); // (2)
+        let error = run(losses.push_async(&pair)).unwrap_err().to_string();
+        assert!(error.starts_with("losses.push_async at "), "{error}");
     }
 
     #[test]

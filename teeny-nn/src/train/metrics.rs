@@ -1,8 +1,8 @@
 //! Weighted means, metrics of classifiers and language models, and a check for finite losses.
 
 use std::fmt;
-use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Tensor};
+use teeny_core::context::{continued, enter};
+use teeny_core::{DType, Error, Result, Scalar, Tensor};
 
 /// A weighted mean, for example of the losses of batches of unequal size.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +27,17 @@ impl Mean {
     pub fn value(&self) -> f64 {
         self.sum / self.weight
     }
+
+    /// The mean over the values of all ranks.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    #[cfg(feature = "distributed")]
+    #[track_caller]
+    pub fn all_reduce(&self, comm: &dyn crate::distributed::Communicator) -> Result<Mean> {
+        let sums = comm.sum_numbers(&[self.sum, self.weight])?;
+        Ok(Mean { sum: sums[0], weight: sums[1] })
+    }
 }
 
 /// The number of correct predictions: rows of `logits` whose largest element is at the target.
@@ -38,6 +49,25 @@ impl Mean {
 #[track_caller]
 pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     let _op = enter("accuracy");
+    Ok(sum(&hits(logits, targets)?.to_vec()?))
+}
+
+/// [`accuracy`] as a future.
+///
+/// # Errors
+/// As [`accuracy`].
+#[track_caller]
+pub fn accuracy_async(
+    logits: &Tensor,
+    targets: &Tensor,
+) -> impl Future<Output = Result<usize>> + Send + use<> {
+    let _op = enter("accuracy_async");
+    let reading = hits(logits, targets).map(|hits| hits.to_vec_async());
+    continued(async { Ok(sum(&reading?.await?)) })
+}
+
+/// The parts of [`accuracy`].
+fn hits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     require_fit(logits, targets)?;
     count(&logits.argmax(-1)?.eq(targets)?)
 }
@@ -52,6 +82,26 @@ pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
 #[track_caller]
 pub fn top_k_accuracy(logits: &Tensor, targets: &Tensor, k: usize) -> Result<usize> {
     let _op = enter("top_k_accuracy");
+    Ok(sum(&top_k_hits(logits, targets, k)?.to_vec()?))
+}
+
+/// [`top_k_accuracy`] as a future.
+///
+/// # Errors
+/// As [`top_k_accuracy`].
+#[track_caller]
+pub fn top_k_accuracy_async(
+    logits: &Tensor,
+    targets: &Tensor,
+    k: usize,
+) -> impl Future<Output = Result<usize>> + Send + use<> {
+    let _op = enter("top_k_accuracy_async");
+    let reading = top_k_hits(logits, targets, k).map(|hits| hits.to_vec_async());
+    continued(async { Ok(sum(&reading?.await?)) })
+}
+
+/// The parts of [`top_k_accuracy`].
+fn top_k_hits(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
     require_fit(logits, targets)?;
     if k == 0 || k > logits.shape()[1] {
         let classes = logits.shape()[1];
@@ -66,9 +116,24 @@ pub fn perplexity(loss: f64) -> f64 {
     loss.exp()
 }
 
-/// The number of true elements of a mask.
-fn count(mask: &Tensor) -> Result<usize> {
-    Ok(mask.sum_all()?.cast(DType::I64)?.item::<i64>()? as usize) // ()
+/// Elements of a mask that are counted at a time: f32, which every device has, counts them exactly.
+const PART: usize = 1 << 24;
+
+/// The numbers of true elements of the parts of a mask, (parts) of `F32`; [`sum`] adds them.
+fn count(mask: &Tensor) -> Result<Tensor> {
+    let mask = mask.reshape(-1)?; // (n)
+    let n = mask.numel();
+    let count = |at: usize| {
+        let part = mask.slice(0, at as isize..(at + PART).min(n) as isize)?; // (PART) or less
+        part.cast(DType::F32)?.sum_all()?.reshape((1,)) // (1)
+    };
+    let parts = (0..n.max(1)).step_by(PART).map(count).collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0) // (parts)
+}
+
+/// The number that [`count`] has counted.
+fn sum(parts: &[f32]) -> usize {
+    parts.iter().map(|n| *n as usize).sum()
 }
 
 fn require_fit(logits: &Tensor, targets: &Tensor) -> Result<()> {
@@ -116,6 +181,31 @@ impl Confusion {
     #[track_caller]
     pub fn add(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");
+        let predictions = self.predictions(logits, targets)?; // (N)
+        self.tally(&predictions.to_vec()?, &targets.to_scalars()?)
+    }
+
+    /// [`Confusion::add`] as a future.
+    ///
+    /// # Errors
+    /// As [`Confusion::add`].
+    #[track_caller]
+    pub fn add_async<'a>(
+        &'a mut self,
+        logits: &Tensor,
+        targets: &Tensor,
+    ) -> impl Future<Output = Result<()>> + use<'a> {
+        let _op = enter("confusion");
+        let predictions = self.predictions(logits, targets);
+        let reading = predictions.map(|p| (p.to_vec_async(), targets.to_scalars_async()));
+        continued(async move {
+            let (predictions, targets) = reading?;
+            self.tally(&predictions.await?, &targets.await?)
+        })
+    }
+
+    /// The predictions (N), of `I32`.
+    fn predictions(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         require_fit(logits, targets)?;
         if logits.shape()[1] != self.classes {
             return Err(Error::shape(format!(
@@ -125,8 +215,12 @@ impl Confusion {
                 self.classes
             )));
         }
-        let (predictions, targets) =
-            (logits.argmax(-1)?.to_vec::<i32>()?, targets.cast(DType::I64)?.to_vec::<i64>()?);
+        logits.argmax(-1)
+    }
+
+    /// Counts the items of a batch.
+    fn tally(&mut self, predictions: &[i32], targets: &[Scalar]) -> Result<()> {
+        let targets: Vec<i64> = targets.iter().map(|t| t.to_i64_wrapping()).collect();
         if let Some(i) = targets.iter().position(|t| *t < 0 || *t >= self.classes as i64) {
             return Err(Error::index(format!(
                 "targets[{i}] is {}, but there are {} classes",
@@ -134,9 +228,21 @@ impl Confusion {
             )));
         }
         for (target, prediction) in targets.iter().zip(predictions) {
-            self.counts[*target as usize * self.classes + prediction as usize] += 1;
+            self.counts[*target as usize * self.classes + *prediction as usize] += 1;
         }
         Ok(())
+    }
+
+    /// The matrix of the items of all ranks.
+    ///
+    /// # Errors
+    /// If a rank fails, or has another number of classes.
+    #[cfg(feature = "distributed")]
+    #[track_caller]
+    pub fn all_reduce(&self, comm: &dyn crate::distributed::Communicator) -> Result<Confusion> {
+        let counts: Vec<f64> = self.counts.iter().map(|&n| n as f64).collect(); // exact to 2^53
+        let counts = comm.sum_numbers(&counts)?.into_iter().map(|n| n as u64).collect();
+        Ok(Confusion { classes: self.classes, counts })
     }
 
     /// The number of items of class `target` with this prediction.

@@ -22,7 +22,10 @@ mod ticks;
 pub use captured::Captured;
 pub use log::{Field, Log};
 pub use losses::Losses;
-pub use metrics::{Confusion, Mean, accuracy, perplexity, require_finite, top_k_accuracy};
+pub use metrics::{
+    Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite, top_k_accuracy,
+    top_k_accuracy_async,
+};
 pub use plot::Plot;
 pub use progress::Progress;
 pub use stopping::EarlyStopping;

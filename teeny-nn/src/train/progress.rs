@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use teeny_core::clock::Instant;
 
 /// Speeds are averages over this last period, so that a slow start does not count for long.
 const WINDOW: Duration = Duration::from_secs(10);

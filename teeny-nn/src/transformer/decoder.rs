@@ -79,10 +79,16 @@ impl<'m> Decoder<'m> {
     /// A decoder at position 0.
     ///
     /// # Errors
-    /// If the device of the model does not record.
+    /// If the device of the model does not record, or several ranks share the model.
     #[track_caller]
     pub fn new(gpt: &'m Gpt) -> Result<Decoder<'m>> {
         let _op = enter("Decoder::new");
+        if gpt.ranks() > 1 {
+            let text = format!("the model is shared by {} ranks", gpt.ranks());
+            return Err(Error::value(text)
+                .note("a recorded step would wait for messages of other ranks")
+                .help("gpt.generate runs each step"));
+        }
         let weight = gpt.embedding();
         let missing = || Error::internal("the store of a model ended before the model");
         let store = weight.store().ok_or_else(missing)?;

@@ -23,7 +23,7 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 /// The standard deviation of the initial weights, as in GPT-2.
-const STD: f64 = 0.02;
+pub(super) const STD: f64 = 0.02;
 
 /// Sizes and options of a [`Gpt`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,6 +129,8 @@ pub struct Gpt {
     ln_f: LayerNorm,
     /// (V, E), unless the head is the embedding.
     head: Option<Linear>,
+    /// The number of ranks that share the model.
+    pub(super) ranks: usize,
 }
 
 impl Gpt {
@@ -138,39 +140,39 @@ impl Gpt {
     /// If `n_head` does not divide `n_embd`, `dropout` is outside `0..=1`, or names are taken.
     #[track_caller]
     pub fn new(path: &Path, config: GptConfig) -> Result<Gpt> {
-        path.build("Gpt::new", || {
-            let init = Init::Normal { mean: 0.0, std: STD };
-            let embedding = |name: &str, count: usize| {
-                let options = EmbeddingOptions::new().with_init(init);
-                Embedding::with_options(&path.at(name), count, config.n_embd, options)
-            };
-            let (wte, wpe) = (embedding("wte", config.vocab)?, embedding("wpe", config.context)?);
-            let blocks = (0..config.n_layer)
-                .map(|i| Block::new(&path.at("h").at(i), &config))
-                .collect::<Result<_>>()?;
-            let ln_f = norm(&path.at("ln_f"), &config)?;
-            let head = if config.tied {
-                None
-            } else {
-                let options = LinearOptions::new().with_weight_init(init).with_bias(false);
-                let path = path.at("lm_head");
-                Some(Linear::with_options(&path, config.n_embd, config.vocab, options)?)
-            };
-            Ok(Gpt {
-                config,
-                wte,
-                wpe,
-                dropout: Dropout::new(path, config.dropout)?,
-                blocks,
-                ln_f,
-                head,
-            })
-        })
+        path.build("Gpt::new", || Gpt::assemble(path, config, &Plain))
+    }
+
+    pub(super) fn assemble(path: &Path, config: GptConfig, layers: &dyn Layers) -> Result<Gpt> {
+        let init = Init::Normal { mean: 0.0, std: STD };
+        let embedding = |name: &str, count: usize| {
+            let options = EmbeddingOptions::new().with_init(init);
+            Embedding::with_options(&path.at(name), count, config.n_embd, options)
+        };
+        let (wte, wpe) = (embedding("wte", config.vocab)?, embedding("wpe", config.context)?);
+        let blocks = (0..config.n_layer)
+            .map(|i| Block::new(&path.at("h").at(i), &config, layers))
+            .collect::<Result<_>>()?;
+        let ln_f = norm(&path.at("ln_f"), &config)?;
+        let head = if config.tied {
+            None
+        } else {
+            let options = LinearOptions::new().with_weight_init(init).with_bias(false);
+            let path = path.at("lm_head");
+            Some(Linear::with_options(&path, config.n_embd, config.vocab, options)?)
+        };
+        let dropout = Dropout::new(path, config.dropout)?;
+        Ok(Gpt { config, wte, wpe, dropout, blocks, ln_f, head, ranks: 1 })
     }
 
     /// Sizes and options.
     pub fn config(&self) -> &GptConfig {
         &self.config
+    }
+
+    /// The number of ranks that share the model.
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks
     }
 
     /// The token embedding (V, E).
@@ -285,42 +287,81 @@ impl Gpt {
     }
 }
 
+/// Makes the layers of a block that ranks can share, in the order of their random draws.
+pub(super) trait Layers {
+    /// The attention at `path`, with `c_attn` and `c_proj`.
+    fn attention(&self, path: &Path, config: &GptConfig) -> Result<MultiheadAttention>;
+
+    /// `c_fc` and `c_proj` at `path`.
+    fn perceptron(&self, path: &Path, config: &GptConfig) -> Result<[Box<dyn Module>; 2]>;
+}
+
+/// Layers of one rank.
+struct Plain;
+
+impl Layers for Plain {
+    fn attention(&self, path: &Path, config: &GptConfig) -> Result<MultiheadAttention> {
+        let n = config.n_embd;
+        let (qkv, out) = (
+            linear(&path.at("c_attn"), n, n.saturating_mul(3), config, STD)?,
+            linear(&path.at("c_proj"), n, n, config, residual_std(config))?,
+        );
+        let options = attention_options(config);
+        MultiheadAttention::from_linear(path, qkv, out, config.n_head, options)
+    }
+
+    fn perceptron(&self, path: &Path, config: &GptConfig) -> Result<[Box<dyn Module>; 2]> {
+        let (n, hidden) = (config.n_embd, config.n_embd.saturating_mul(4));
+        Ok([
+            Box::new(linear(&path.at("c_fc"), n, hidden, config, STD)?),
+            Box::new(linear(&path.at("c_proj"), hidden, n, config, residual_std(config))?),
+        ])
+    }
+}
+
+fn linear(
+    path: &Path,
+    inputs: usize,
+    outputs: usize,
+    config: &GptConfig,
+    std: f64,
+) -> Result<Linear> {
+    Linear::with_options(path, inputs, outputs, linear_options(config, std))
+}
+
+pub(super) fn linear_options(config: &GptConfig, std: f64) -> LinearOptions {
+    LinearOptions::new()
+        .with_weight_init(Init::Normal { mean: 0.0, std })
+        .with_bias_init(Init::ZEROS)
+        .with_bias(config.bias)
+}
+
+pub(super) fn attention_options(config: &GptConfig) -> MultiheadAttentionOptions {
+    MultiheadAttentionOptions::new().with_dropout(config.dropout)
+}
+
+/// The standard deviation of the last layer of a residual branch: the variances of the two branches
+/// of each block add up.
+pub(super) fn residual_std(config: &GptConfig) -> f64 {
+    STD / (2.0 * config.n_layer as f64).sqrt()
+}
+
 /// One block: attention and a perceptron, each with a norm before it and a residual connection.
 struct Block {
     ln_1: LayerNorm,
     attn: MultiheadAttention,
     ln_2: LayerNorm,
-    c_fc: Linear,
-    c_proj: Linear,
+    c_fc: Box<dyn Module>,
+    c_proj: Box<dyn Module>,
     dropout: Dropout,
 }
 
 impl Block {
-    fn new(path: &Path, config: &GptConfig) -> Result<Block> {
-        let n = config.n_embd;
-        let linear = |path: &Path, inputs, outputs, std| {
-            let options = LinearOptions::new()
-                .with_weight_init(Init::Normal { mean: 0.0, std })
-                .with_bias_init(Init::ZEROS)
-                .with_bias(config.bias);
-            Linear::with_options(path, inputs, outputs, options)
-        };
-        // the variances of two residual branches per block add up
-        let residual = STD / (2.0 * config.n_layer as f64).sqrt();
+    fn new(path: &Path, config: &GptConfig, layers: &dyn Layers) -> Result<Block> {
         let ln_1 = norm(&path.at("ln_1"), config)?;
-        let at = path.at("attn");
-        let (qkv, out) = (
-            linear(&at.at("c_attn"), n, n.saturating_mul(3), STD)?,
-            linear(&at.at("c_proj"), n, n, residual)?,
-        );
-        let options = MultiheadAttentionOptions::new().with_dropout(config.dropout);
-        let attn = MultiheadAttention::from_linear(path, qkv, out, config.n_head, options)?;
+        let attn = layers.attention(&path.at("attn"), config)?;
         let ln_2 = norm(&path.at("ln_2"), config)?;
-        let (mlp, hidden) = (path.at("mlp"), n.saturating_mul(4));
-        let (c_fc, c_proj) = (
-            linear(&mlp.at("c_fc"), n, hidden, STD)?,
-            linear(&mlp.at("c_proj"), hidden, n, residual)?,
-        );
+        let [c_fc, c_proj] = layers.perceptron(&path.at("mlp"), config)?;
         Ok(Block { ln_1, attn, ln_2, c_fc, c_proj, dropout: Dropout::new(path, config.dropout)? })
     }
 

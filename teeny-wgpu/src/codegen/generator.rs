@@ -10,18 +10,20 @@ use crate::device::params::Params;
 use std::fmt::Write;
 use teeny_core::{Arithmetic, DType, Kernel, OpCode, Result, Scalar};
 
-/// The constants of a kernel that WGSL has no literal for, and zeros that something is divided by:
-/// Mesa's software driver folds `x / 0.0` to 0.
+/// The constants of a kernel that WGSL has no literal for, and zeros in products and quotients:
+/// Mesa's software driver folds `x / 0.0` and `x * 0.0` to 0, also where x is infinite or NaN.
 fn odd_constants(kernel: &Kernel) -> impl Iterator<Item = (usize, Scalar, DType)> + '_ {
-    let divides = |id: usize| {
+    use Arithmetic::{Div, Mul};
+    let folds = |id: usize| {
         kernel.nodes().iter().any(|node| {
-            node.op == OpCode::Arithmetic(Arithmetic::Div) && usize::from(node.src[1]) == id
+            matches!(node.op, OpCode::Arithmetic(Mul | Div))
+                && node.src[..2].iter().any(|&src| usize::from(src) == id)
         })
     };
     kernel.nodes().iter().enumerate().filter_map(move |(id, node)| match node.op {
         OpCode::Const(value)
             if expressions::literal(value, node.dtype).is_none()
-                || value.to_f64() == 0.0 && divides(id) =>
+                || value.to_f64() == 0.0 && folds(id) =>
         {
             Some((id, value, node.dtype))
         }

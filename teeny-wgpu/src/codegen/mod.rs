@@ -6,6 +6,8 @@
 //! params        the parameters of a shader as one struct on both sides
 //! types         how element types are stored and computed in WGSL
 //! elementwise   a Kernel with the loads and stores for the layout of its operands
+//! elementwise_many  the same for many small tensors in one launch
+//! epilogue      what a product does with a result: stores it, or runs a Kernel on it
 //! generator     a Kernel as the WGSL function `compute`; expressions: one per operation and type
 //! prelude       the functions of shaders/prelude that a text names
 //! ```
@@ -13,6 +15,8 @@
 //! Depends on no tensor and no launch; of `device` it uses the words of parameters.
 
 pub(crate) mod elementwise;
+pub(crate) mod elementwise_many;
+pub(crate) mod epilogue;
 pub(crate) mod expressions;
 pub(crate) mod generator;
 pub(crate) mod params;

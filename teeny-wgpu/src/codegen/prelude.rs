@@ -87,7 +87,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|w| !w.is_empty())
 }
 
-/// `source` with the items of the prelude that it needs before it.
+/// `source` with the items of the prelude that it needs before it, and its `enable` directives
+/// before those, as WGSL asks.
 pub(crate) fn complete(source: &str) -> String {
     let library = &*LIBRARY;
     let mut needed: HashSet<&str> = HashSet::new();
@@ -99,16 +100,25 @@ pub(crate) fn complete(source: &str) -> String {
         }
     }
     let mut text = String::new();
+    let (directives, source): (Vec<&str>, Vec<&str>) =
+        source.split_inclusive('\n').partition(|line| line.starts_with("enable "));
+    directives.into_iter().for_each(|line| text.push_str(line));
     for name in library.order.iter().filter(|n| needed.contains(**n)) {
         text.push_str(&library.items[name].text);
     }
-    text.push_str(source);
+    source.into_iter().for_each(|line| text.push_str(line));
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::complete;
+
+    #[test]
+    fn directives_stay_before_the_prelude() {
+        let text = complete("enable f16;\nfn main() { let y = tanh_f32(1.0); }");
+        assert!(text.starts_with("enable f16;\n") && text.contains("fn tanh_f32"), "{text}");
+    }
 
     #[test]
     fn a_shader_gets_what_it_names_and_no_more() {

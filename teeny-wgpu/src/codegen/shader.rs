@@ -85,6 +85,17 @@ impl Shader {
             .function(&format!("fn load_{name}(i: u32) -> {ty} {{ return {value}; }}\n"))
     }
 
+    /// An input of floats that are read in groups of four: its words' type and
+    /// `load_<name>_quad(i)`, elements `4 i` to `4 i + 3`.
+    pub fn input_quads(self, name: &str, dtype: DType) -> Shader {
+        let (load, values) = types::load_quad(dtype, name, "i", "four");
+        let ty = types::value(types::accumulation(dtype));
+        let values = values.map(|value| types::accumulated(dtype, &value)).join(", ");
+        self.text(&format!("{name}_word"), types::quad(dtype)).function(&format!(
+            "fn load_{name}_quad(i: u32) -> vec4<{ty}> {{ {load} return vec4<{ty}>({values}); }}\n"
+        ))
+    }
+
     /// A function beside the others.
     pub fn function(mut self, text: &str) -> Shader {
         self.accessors.push_str(text);
@@ -151,10 +162,53 @@ impl Shader {
         }
     }
 
+    /// [`Shader::workgroup_reduce`] with subgroup operations: `across` combines the values of a
+    /// subgroup, `combine` those of two subgroups. The text declares `subgroup`, `subgroup_lane` and
+    /// `subgroup_count`.
+    pub fn subgroup_reduce(
+        mut self,
+        name: &str,
+        across: &str,
+        combine: &str,
+        reused: bool,
+    ) -> Shader {
+        let text = shader!("workgroup_reduce_subgroups")
+            .text("name", name)
+            .text("value", "f32")
+            .text("across", across)
+            .text("combine", combine)
+            .flag("reused", reused)
+            .template
+            .render();
+        match text {
+            Ok(text) => self.text(name, text),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                self
+            }
+        }
+    }
+
+    /// The function `store_<name>(i, v)`: elements `4 i` to `4 i + 3` of the result `name`, which is
+    /// declared as an array of `types::quad(dtype)`.
+    pub fn store_quads(self, name: &str, dtype: DType) -> Shader {
+        let store = types::store_quad(dtype, name, "i", ["v.x", "v.y", "v.z", "v.w"]);
+        self.text(&format!("{name}_word"), types::quad(dtype))
+            .function(&format!("fn store_{name}(i: u32, v: vec4<f32>) {{ {store} }}\n"))
+    }
+
     /// The functions of another template beside the others.
     pub fn include(mut self, other: Shader) -> Shader {
         self.append(other.template.render());
         self
+    }
+
+    /// The text of a template that is a part of others, without the prelude.
+    ///
+    /// # Errors
+    /// As [`Shader::render`].
+    pub fn text_of(self) -> Result<String> {
+        self.template.render()
     }
 
     fn append(&mut self, text: Result<String>) {

@@ -328,23 +328,7 @@ mod tests {
 
     #[test]
     fn holes_conditions_and_loops_are_filled() {
-        let source = "\
-// A comment.
-const N = {{n}}u; // {{not a hole}}
-#if wide
-let x: {{type}};
-#else
-let y;
-#endif
-#if !wide
-let z;
-#endif
-#for i in 0..n / 2
-#for j in reversed 0..2
-s{{i}}_{{j}} = {{names[j]}}[{{(i + 1) * 3 % 4}}];
-#endfor
-#endfor
-";
+        let source = include_str!("template_sample.wgsl");
         let names = Value::List(vec!["a".to_string(), "b".to_string()]);
         let text = render(
             source,

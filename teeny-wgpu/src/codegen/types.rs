@@ -2,8 +2,10 @@
 //! expressions that read and write single elements and groups of four.
 //!
 //! Two threads cannot write into one 32-bit word. An elementwise thread therefore writes four
-//! neighbouring elements, which are whole words of every type. Other kernels write one element at a
-//! time in the accumulation type, and a second launch casts the result to the storage type.
+//! neighbouring elements, which are whole words of every type; so do softmax and normalisation of
+//! rows in registers, and tiled products whose rows are whole groups of four. Other kernels write
+//! one element at a time in the accumulation type, and a second launch casts the result to the
+//! storage type.
 
 use teeny_core::DType;
 
@@ -127,6 +129,11 @@ pub(crate) fn bits(dtype: DType, v: &str) -> String {
         DType::I32 | DType::F32 => format!("bitcast<u32>({v})"),
         DType::U64 | DType::I64 | DType::F64 => v.to_string(),
     }
+}
+
+/// The value `v` as it would be read after it was stored in `dtype`.
+pub(crate) fn stored(dtype: DType, v: &str) -> String {
+    if dtype.size() < 4 { unpacked(dtype, &bits(dtype, v)) } else { v.to_string() }
 }
 
 /// The statement that writes four values to `array`, declared as `array<quad(dtype)>`, from element

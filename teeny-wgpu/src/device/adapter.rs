@@ -4,13 +4,63 @@
 //! [`Options`] says which one is wanted; its features and limits are read once into
 //! [`Capabilities`], which all other modules read. Tensors do not appear here.
 
-use crate::device::options::{AdapterKind, Choice, Options};
+use crate::device::gate::experimental_features;
+use crate::device::mapping::CAN_WAIT;
+use crate::device::options::{AdapterKind, Choice, CooperativeMatrices, Options};
 use std::fmt;
 use teeny_core::{DType, Error, Result};
 
 /// The largest binding that is used: 32-bit numbers address all bytes of it, and all of its
 /// elements as `I32` positions.
 const LARGEST_BINDING: u64 = 1 << 31;
+
+/// The features of kernels that use cooperative matrices.
+const COOPERATIVE: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+    .union(wgpu::Features::SHADER_F16)
+    .union(wgpu::Features::SUBGROUP);
+
+/// The most buffers that a kernel binds: enough for the gradients of a small model.
+const MOST_BUFFERS: u32 = 32;
+
+/// A type of matrices that the threads of a subgroup multiply together: `size` rows and columns of
+/// `input` elements, products added to `size` x `size` sums of the type `accumulator`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CooperativeMatrix {
+    /// Rows and columns: 8 or 16.
+    pub size: u32,
+    /// The type of both operands.
+    pub input: DType,
+    /// The type of the sums.
+    pub accumulator: DType,
+}
+
+impl CooperativeMatrix {
+    /// Those of an adapter with `features` whose matrices are square, as kernels need them, and
+    /// whose elements are floats, as WGSL needs them.
+    fn of(adapter: &wgpu::Adapter, features: wgpu::Features) -> Vec<CooperativeMatrix> {
+        if !features.contains(COOPERATIVE) {
+            return Vec::new();
+        }
+        let float = |ty| match ty {
+            wgpu::CooperativeScalarType::F16 => Some(DType::F16),
+            wgpu::CooperativeScalarType::F32 => Some(DType::F32),
+            _ => None,
+        };
+        let mut found: Vec<CooperativeMatrix> = Vec::new();
+        for p in adapter.cooperative_matrix_properties() {
+            let square = p.m_size == p.n_size && p.n_size == p.k_size;
+            if let (true, Some(input), Some(accumulator)) =
+                (square, float(p.ab_type), float(p.cr_type))
+            {
+                let matrix = CooperativeMatrix { size: p.m_size, input, accumulator };
+                if !p.saturating_accumulation && !found.contains(&matrix) {
+                    found.push(matrix);
+                }
+            }
+        }
+        found
+    }
+}
 
 /// The chosen adapter: its name, its features and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +77,16 @@ pub struct Capabilities {
     pub int64: bool,
     /// 64-bit floats in shaders.
     pub float64: bool,
-    /// Arithmetic in 16-bit floats. Kernels do not need it: halves are stored packed and computed
-    /// in f32.
+    /// Arithmetic in 16-bit floats. Only products on cooperative matrices need it: elsewhere halves
+    /// are stored packed and computed in f32.
     pub float16: bool,
     /// Operations across the threads of a subgroup.
     pub subgroups: bool,
+    /// The types of matrices that subgroups multiply (tensor cores); none without the feature, or
+    /// if [`Options::cooperative_matrices`] does not ask for it.
+    pub cooperative_matrices: Vec<CooperativeMatrix>,
+    /// The fewest and the most threads of a subgroup.
+    pub subgroup_threads: (u32, u32),
     /// The largest buffer, in bytes.
     pub max_buffer: u64,
     /// The largest part of a buffer that a kernel sees at once, in bytes.
@@ -40,6 +95,9 @@ pub struct Capabilities {
     pub binding_alignment: u64,
     /// The alignment of parameters, in bytes.
     pub uniform_alignment: u64,
+    /// Buffers that a kernel binds, at most 32. Kernels of a fixed number bind at most 8, which
+    /// every adapter has.
+    pub max_storage_buffers: u32,
     /// Bytes of memory shared by a workgroup.
     pub workgroup_memory: u32,
     /// Threads of a workgroup.
@@ -64,10 +122,13 @@ impl Capabilities {
             float64: features.contains(wgpu::Features::SHADER_F64),
             float16: features.contains(wgpu::Features::SHADER_F16),
             subgroups: features.contains(wgpu::Features::SUBGROUP),
+            cooperative_matrices: CooperativeMatrix::of(adapter, features),
+            subgroup_threads: (info.subgroup_min_size, info.subgroup_max_size),
             max_buffer: limits.max_buffer_size,
             max_binding: limits.max_storage_buffer_binding_size.min(LARGEST_BINDING) / 256 * 256,
             binding_alignment: limits.min_storage_buffer_offset_alignment as u64,
             uniform_alignment: limits.min_uniform_buffer_offset_alignment as u64,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage.min(MOST_BUFFERS),
             workgroup_memory: limits.max_compute_workgroup_storage_size,
             workgroup_threads: limits.max_compute_invocations_per_workgroup,
             max_workgroups: limits.max_compute_workgroups_per_dimension,
@@ -179,10 +240,20 @@ pub(crate) async fn open_from(
         return Err(no_adapter(&choice, &names));
     };
 
-    let optional = wgpu::Features::SHADER_INT64
+    let mut optional = wgpu::Features::SHADER_INT64
         | wgpu::Features::SHADER_F64
         | wgpu::Features::SHADER_F16
         | wgpu::Features::SUBGROUP;
+    let wanted = match options.cooperative_matrices {
+        CooperativeMatrices::Auto => {
+            AdapterKind::of(adapter.get_info().device_type) != AdapterKind::Cpu
+        }
+        CooperativeMatrices::Always => true,
+        CooperativeMatrices::Never => false,
+    };
+    if wanted && !CooperativeMatrix::of(adapter, adapter.features()).is_empty() {
+        optional |= COOPERATIVE;
+    }
     let features =
         if options.portable { wgpu::Features::empty() } else { adapter.features() & optional };
     let clock = if timed {
@@ -202,7 +273,11 @@ pub(crate) async fn open_from(
         label: Some("teeny"),
         required_features: features | clock,
         required_limits: limits,
-        experimental_features: wgpu::ExperimentalFeatures::disabled(),
+        experimental_features: if features.contains(COOPERATIVE) {
+            experimental_features()
+        } else {
+            wgpu::ExperimentalFeatures::disabled()
+        },
         memory_hints: wgpu::MemoryHints::Performance,
         trace: wgpu::Trace::Off,
     };
@@ -222,7 +297,12 @@ fn no_adapter(choice: &Choice, names: &[String]) -> Error {
         Choice::Kind(kind) => Error::device(format!("there is no {kind} GPU adapter")),
     };
     let error = names.iter().fold(error, |e, name| e.note(name.clone()));
-    if names.is_empty() {
+    if !CAN_WAIT {
+        error.help(
+            "this browser has no WebGPU, or blocks this GPU: update it, enable WebGPU in its \
+             settings, or use the CPU device",
+        )
+    } else if names.is_empty() {
         error.help("install a Vulkan driver; Debian's mesa-vulkan-drivers has a software one")
     } else {
         error

@@ -6,6 +6,7 @@
 
 use crate::device::limits::MAX_COUNT;
 use crate::device::lock::lock;
+use crate::device::mapping::CAN_WAIT;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use teeny_core::{DType, Error, ErrorKind, Result};
@@ -125,7 +126,7 @@ pub(crate) fn scoped<T>(
     body: impl FnOnce() -> T,
 ) -> std::result::Result<T, wgpu::Error> {
     // In a browser no thread may wait; errors arrive at the device's sticky error instead.
-    if cfg!(target_arch = "wasm32") {
+    if !CAN_WAIT {
         return Ok(body());
     }
     let scope = device.push_error_scope(filter);

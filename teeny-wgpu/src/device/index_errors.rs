@@ -110,7 +110,8 @@ impl IndexErrors {
 
     fn first_error(&self, words: &[u32], launches: u64) -> Result<()> {
         let mut log = lock(&self.log);
-        let clean = std::mem::replace(&mut log.clean, launches);
+        let clean = log.clean;
+        log.clean = clean.max(launches); // reads may end in another order than they began
         let first = launches.saturating_sub(RECORDS).max(clean);
         let found = (first..launches).find(|number| words[record_at(*number)] != u32::MAX);
         let launch = found.and_then(|number| {

@@ -4,7 +4,7 @@
 //! ```text
 //! options adapter          which GPU, and its capabilities
 //! launch params limits     a launch as data, its parameters as words
-//! pipeline                 WGSL to pipelines, cached by key
+//! pipeline gate            WGSL to pipelines, cached by key; unchecked shaders
 //! pool storage             buffers by size class, within a budget
 //! stream profile           one open pass, submitted in batches; how long each launch took
 //! error index_errors       errors that wgpu, and shaders, report late
@@ -15,6 +15,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod error;
+pub(crate) mod gate;
 pub(crate) mod index_errors;
 pub(crate) mod launch;
 pub(crate) mod limits;
@@ -25,7 +26,7 @@ pub(crate) mod params;
 pub(crate) mod pipeline;
 pub(crate) mod pool;
 pub(crate) mod profile;
-mod readback;
+pub(crate) mod readback;
 pub(crate) mod storage;
 pub(crate) mod stream;
 
@@ -33,18 +34,21 @@ use adapter::Capabilities;
 use error::Sticky;
 use index_errors::IndexErrors;
 use launch::{Binding, Launch};
-use limits::{MAX_BINDINGS, MAX_COUNT};
-use options::{AdapterKind, MatmulKernels, Options, Shaders};
+use limits::MAX_COUNT;
+use lock::lock;
+use mapping::{CAN_WAIT, Submitted};
+use options::{AdapterKind, CooperativeMatrices, MatmulKernels, Options, Shaders};
 use pipeline::Pipelines;
 use pool::{FirstUse, Pool};
 use profile::{Described, Profile, Record};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use storage::Memory;
-use stream::Stream;
+use stream::{IN_FLIGHT, Stream};
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Error, Result, Shape, StorageRef, Tensor};
+use teeny_core::{DType, Error, ErrorKind, Result, Shape, StorageRef, Tensor};
 
 /// A GPU, through wgpu: Vulkan, Metal, DirectX 12 or a browser's WebGPU.
 ///
@@ -58,6 +62,8 @@ use teeny_core::{DType, Error, Result, Shape, StorageRef, Tensor};
 /// # Ok(()) }
 /// ```
 pub struct Wgpu {
+    /// This device, for futures, which outlive the call that makes them.
+    this: Weak<Wgpu>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) capabilities: Capabilities,
@@ -66,9 +72,15 @@ pub struct Wgpu {
     pub(crate) stream: Stream,
     pub(crate) shaders: Shaders,
     pub(crate) matmul_kernels: MatmulKernels,
+    pub(crate) cooperative_matrices: CooperativeMatrices,
+    /// Kernels on cooperative matrices that were compared with a known product, and whether they
+    /// computed it.
+    pub(crate) compared: Mutex<HashMap<(DType, u32), bool>>,
     pub(crate) index_errors: IndexErrors,
     /// The most elements that a reduction counts in one launch.
     pub(crate) max_count: usize,
+    /// What [`Device::ready_async`](teeny_core::Device::ready_async) waits for.
+    pub(crate) unready: Mutex<VecDeque<(u64, Submitted<()>)>>,
     pipelines: Pipelines,
     debug: u8,
     /// Whether launches are measured.
@@ -98,8 +110,14 @@ impl Wgpu {
     /// The GPU that `options` describe.
     ///
     /// # Errors
-    /// As [`Wgpu::new`]. The error lists the adapters there are.
+    /// As [`Wgpu::new`]. The error lists the adapters there are. In a browser, always: use
+    /// [`Wgpu::new_async`].
     pub fn with_options(options: &Options) -> Result<Arc<Wgpu>> {
+        if !CAN_WAIT {
+            let text = "a browser does not let a program wait for an adapter";
+            return Err(Error::new(ErrorKind::WouldBlock, text)
+                .help("open the GPU with Wgpu::new_async(&options).await"));
+        }
         pollster::block_on(Wgpu::new_async(options))
     }
 
@@ -114,13 +132,19 @@ impl Wgpu {
     }
 
     /// The engine on a device of wgpu; `debug` is the level of `TEENY_DEBUG`.
-    pub(crate) fn over(
+    pub(crate) fn over(opened: adapter::Opened, options: &Options, debug: u8) -> Arc<Wgpu> {
+        Arc::new_cyclic(|this| Wgpu::build(this.clone(), opened, options, debug))
+    }
+
+    /// The content of [`Wgpu::over`].
+    pub(crate) fn build(
+        this: Weak<Wgpu>,
         adapter::Opened { device, queue, capabilities }: adapter::Opened,
         options: &Options,
         debug: u8,
-    ) -> Arc<Wgpu> {
+    ) -> Wgpu {
         let sticky = Sticky::watch(&device);
-        let profiled = options.profile || debug >= 1;
+        let profiled = CAN_WAIT && (options.profile || debug >= 1);
         let budget =
             options.memory_budget.or((capabilities.kind == AdapterKind::Cpu).then_some(4 << 30));
         let pool = Arc::new(Pool::new(device.clone(), &capabilities, budget, options.cache_bytes));
@@ -133,7 +157,8 @@ impl Wgpu {
             ring,
             profiled.then_some(debug),
         );
-        Arc::new(Wgpu {
+        Wgpu {
+            this,
             device,
             queue,
             capabilities,
@@ -142,23 +167,54 @@ impl Wgpu {
             stream,
             shaders: options.shaders,
             matmul_kernels: options.matmul_kernels,
+            cooperative_matrices: options.cooperative_matrices,
+            compared: Mutex::default(),
             index_errors: IndexErrors::default(),
             max_count: MAX_COUNT,
+            unready: Mutex::default(),
             pipelines,
             debug,
             profiled,
-        })
+        }
     }
 
     /// The capabilities of each adapter of this machine, fast kinds first: the order of
-    /// [`crate::Choice::Index`].
+    /// [`crate::Choice::Index`]. Empty in a browser: use [`Wgpu::adapters_async`].
     pub fn adapters() -> Vec<Capabilities> {
-        pollster::block_on(adapter::list())
+        if CAN_WAIT { pollster::block_on(adapter::list()) } else { Vec::new() }
+    }
+
+    /// [`Wgpu::adapters`] for programs that may not block.
+    pub async fn adapters_async() -> Vec<Capabilities> {
+        adapter::list().await
     }
 
     /// The adapter's name, features and limits.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// What must be done before more work should be submitted: the batches up to an earlier call of
+    /// this function, if as many as may wait follow them.
+    pub(crate) fn awaited(&self) -> Option<Submitted<()>> {
+        let (submissions, last) = self.stream.submitted();
+        let mut unready = lock(&self.unready);
+        if last.is_some() && unready.back().is_none_or(|(number, _)| *number < submissions) {
+            unready.push_back((submissions, Submitted::until(self, last)));
+        }
+        let mut awaited = None;
+        while unready.front().is_some_and(|(number, _)| number + IN_FLIGHT as u64 <= submissions) {
+            awaited = unready.pop_front().map(|(_, submitted)| submitted);
+        }
+        awaited
+    }
+
+    /// This device, for a future.
+    ///
+    /// # Errors
+    /// If it is being dropped.
+    pub(crate) fn shared(&self) -> Result<Arc<Wgpu>> {
+        self.this.upgrade().ok_or_else(|| Error::internal("the device is being dropped"))
     }
 
     /// The numbers of compilations, launches and submissions.
@@ -259,7 +315,7 @@ impl Wgpu {
             return Err(Error::unsupported(message)
                 .help("split the tensor along an axis, or use the CPU device"));
         }
-        Ok(Binding { buffer: memory.buffer(), offset: 0, bytes })
+        Ok(Binding { buffer: memory.buffer(), offset: memory.start(), bytes })
     }
 
     /// The binding of the whole storage of a tensor; the shader applies strides and offset.
@@ -324,9 +380,10 @@ impl Wgpu {
         self.check()?;
         launch.params.check()?;
         let bindings = launch.inputs.len() + launch.outputs.len();
-        if bindings > MAX_BINDINGS {
+        let limit = self.capabilities.max_storage_buffers;
+        if bindings > limit as usize {
             return Err(Error::internal(format!(
-                "{} binds {bindings} buffers; {MAX_BINDINGS} are portable",
+                "{} binds {bindings} buffers; this GPU binds {limit}",
                 launch.program.key.family
             )));
         }

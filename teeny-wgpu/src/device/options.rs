@@ -112,6 +112,40 @@ pub enum MatmulKernels {
     Naive,
 }
 
+/// Whether matrix products of floats run on the matrix units of the GPU (tensor cores), which
+/// WGSL calls cooperative matrices.
+///
+/// They multiply small matrices of `f16` and add the products in `f32`, as the other kernels do;
+/// [`crate::Capabilities::cooperative_matrices`] lists the types of an adapter. Operands of the
+/// type `f32` are multiplied as such only where the adapter lists that type: nothing is rounded to
+/// `f16` first. `bf16` and the other types use the other kernels.
+///
+/// # Precision
+/// A product of two 16-bit floats is exact in `f32`. Matrix units may truncate the terms of a step
+/// to the exponent of the largest instead of rounding each sum to nearest, so a sum of k products
+/// differs from the exact one by at most `k 2^-22 Σ|a b|`; the bound of the other kernels is
+/// `k 2^-24 Σ|a b|`. An `f16` result is rounded once, at the end. Steps of 8 or 16 along k are
+/// added in their order, the products within one in the hardware's order, so the same product gives
+/// the same bits on the same GPU. (Fasi, Higham, Mikaitis, Pranesh: Numerical behavior of NVIDIA
+/// tensor cores, 2021.)
+///
+/// # Drivers
+/// Each kernel is compared with a known product at its first use on a device. If the driver does
+/// not compile it or its result differs, the other kernels are used and a warning is traced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CooperativeMatrices {
+    /// Never; the feature is not even requested from the driver. The default, because no GPU has
+    /// run the kernels yet, only a software adapter, and the comparison cannot catch a driver that
+    /// crashes.
+    #[default]
+    Never,
+    /// On a GPU, where both sides of the result and k are at least 32. Software adapters compute
+    /// them more slowly than the other kernels.
+    Auto,
+    /// Wherever the adapter has the types, for all sizes: for tests and measurements.
+    Always,
+}
+
 /// How to make a [`crate::Wgpu`].
 ///
 /// # Example
@@ -134,13 +168,16 @@ pub struct Options {
     /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
     pub shaders: Shaders,
     /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down;
-    /// `TEENY_DEBUG=1` does the same and prints each.
+    /// `TEENY_DEBUG=1` does the same and prints each. Not in a browser, where the program cannot
+    /// wait for the times.
     pub profile: bool,
     /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing
     /// a browser's kernels natively.
     pub portable: bool,
     /// Which kernels compute matrix products.
     pub matmul_kernels: MatmulKernels,
+    /// Whether matrix products use cooperative matrices.
+    pub cooperative_matrices: CooperativeMatrices,
     /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for
     /// testing the behaviour of smaller GPUs.
     pub max_binding: Option<u64>,
@@ -160,6 +197,7 @@ impl Default for Options {
             profile: false,
             portable: false,
             matmul_kernels: MatmulKernels::Auto,
+            cooperative_matrices: CooperativeMatrices::Never,
             max_binding: None,
             max_workgroups: None,
         }

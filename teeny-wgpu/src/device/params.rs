@@ -27,7 +27,6 @@ impl Params {
     }
 
     /// The number of words.
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.words.len()
     }

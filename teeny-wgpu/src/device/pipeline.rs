@@ -1,11 +1,11 @@
-//! From WGSL to pipelines, each compiled once: the cache by program key, the layouts, and the one
-//! gate through which unchecked shaders pass.
+//! From WGSL to pipelines, each compiled once: the cache by program key, and the layouts.
 //!
 //! A [`Key`] names everything a shader's text depends on, and nothing else: sizes and strides are
 //! parameters. So the number of compilations is the number of different programs, which
 //! [`crate::Counters::compiles`] shows.
 
 use crate::device::error::scoped;
+use crate::device::gate::trusted;
 use crate::device::launch::{Key, Program};
 use crate::device::limits::PARAM_BYTES;
 use crate::device::lock::lock;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use teeny_core::clock::Instant;
 use teeny_core::{Error, Result};
 
 /// A compiled program with the layout of its storage buffers.
@@ -158,25 +158,6 @@ impl Pipelines {
                 .note(numbered(label, source))
         })
     }
-}
-
-/// The one gate for shaders without run-time checks.
-#[allow(unsafe_code)]
-fn trusted(
-    device: &wgpu::Device,
-    descriptor: wgpu::ShaderModuleDescriptor<'_>,
-) -> wgpu::ShaderModule {
-    let checks = wgpu::ShaderRuntimeChecks {
-        bounds_checks: false,
-        force_loop_bounding: false,
-        int_div_checks: false,
-        ..wgpu::ShaderRuntimeChecks::checked()
-    };
-    // SAFETY: the text comes from this crate only. Its kernels compare every index with the sizes
-    // that core has checked against the storage before they read or write, its loops count to such
-    // sizes, and its divisions go through functions of the prelude that test for zero. The same
-    // texts pass the conformance suite with all checks on.
-    unsafe { device.create_shader_module_trusted(descriptor, checks) }
 }
 
 /// The text with a number before each line.

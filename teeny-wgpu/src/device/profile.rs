@@ -7,11 +7,10 @@
 //! says where time goes, not how long the program takes without one.
 
 use crate::device::launch::{Binding, Launch};
-use crate::device::mapping;
+use crate::device::mapping::{self, Signal};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
-use std::sync::mpsc;
 use std::time::Duration;
 use teeny_core::context::{self, OpContext};
 use teeny_core::{DType, Error, Result, Shape, Tensor};
@@ -290,10 +289,11 @@ impl Profiler {
                     Error::device(format!("reading the GPU's timestamps failed: {e}"))
                 };
                 let slice = readable.slice(..waiting.len() as u64 * 16);
-                let (sender, receiver) = mpsc::channel();
-                slice.map_async(wgpu::MapMode::Read, move |result| _ = sender.send(result));
+                let signal = Signal::new();
+                let raised = signal.clone();
+                slice.map_async(wgpu::MapMode::Read, move |result| raised.raise(result));
                 device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| failed(&e))?;
-                mapping::answer(&receiver, device, || false)?.map_err(|e| failed(&e))?;
+                mapping::answer(&signal, device, || false)?.map_err(|e| failed(&e))?;
                 let view = slice.get_mapped_range().map_err(|e| failed(&e))?;
                 let number = |bytes: &[u8]| {
                     bytes.iter().rev().fold(0u64, |n, &byte| n << 8 | u64::from(byte))

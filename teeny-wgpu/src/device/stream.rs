@@ -20,13 +20,14 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::Duration;
+use teeny_core::clock::Instant;
 use teeny_core::{Error, Result};
 
 /// Dispatches after which a batch is submitted.
 const BATCH: u32 = 64;
 /// Batches that may wait for the GPU at a time.
-const IN_FLIGHT: usize = 4;
+pub(crate) const IN_FLIGHT: usize = 4;
 /// Bytes of uploads after which the queue starts them: until then they wait in the driver's memory.
 pub(crate) const UPLOADS: u64 = 64 << 20;
 
@@ -36,6 +37,7 @@ struct Open {
     dispatches: u32,
     ring: Ring,
     submitted: VecDeque<wgpu::SubmissionIndex>,
+    last: Option<wgpu::SubmissionIndex>,
     profiler: Option<Profiler>,
 }
 
@@ -67,6 +69,7 @@ impl Stream {
             dispatches: 0,
             ring,
             submitted: VecDeque::new(),
+            last: None,
             profiler,
         };
         let [dispatches, submissions, uploads] = [0; 3].map(AtomicU64::new);
@@ -191,7 +194,7 @@ impl Stream {
             return;
         }
         let _span = tracing::debug_span!("batch", commands = open.dispatches).entered();
-        let start = Instant::now();
+        let start = open.profiler.is_some().then(Instant::now);
         let commands = encoder.map(|mut encoder| {
             open.ring.write(&self.queue);
             if let Some(profiler) = &open.profiler {
@@ -203,6 +206,7 @@ impl Stream {
         open.dispatches = 0;
         self.pool.submit();
         self.submissions.fetch_add(1, Ordering::Relaxed);
+        open.last = Some(index.clone());
         open.submitted.push_back(index);
         if open.submitted.len() > IN_FLIGHT
             && let Some(oldest) = open.submitted.pop_front()
@@ -217,10 +221,34 @@ impl Stream {
             if profiler.one_by_one() {
                 let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
             }
-            if let Err(error) = profiler.collect(&self.device, start.elapsed()) {
+            if let Err(error) = profiler
+                .collect(&self.device, start.map_or(Duration::ZERO, |start| start.elapsed()))
+            {
                 eprintln!("wgpu {error}");
             }
         }
+    }
+
+    /// Submits the recorded commands and returns the last submission, if there was one.
+    pub fn submit_all(&self) -> Option<wgpu::SubmissionIndex> {
+        let mut open = lock(&self.open);
+        self.submit(&mut open);
+        open.last.clone()
+    }
+
+    /// The number of submissions and the last one.
+    pub fn submitted(&self) -> (u64, Option<wgpu::SubmissionIndex>) {
+        let open = lock(&self.open);
+        (self.submissions.load(Ordering::Relaxed), open.last.clone())
+    }
+
+    /// Waits for a submission.
+    ///
+    /// # Errors
+    /// If the GPU does not answer.
+    pub fn wait_for(&self, submission_index: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        let done = self.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
+        done.map(|_| ()).map_err(|e| Error::device(format!("waiting for the GPU failed: {e}")))
     }
 
     /// Submits and waits until the GPU is done with everything.
@@ -229,8 +257,7 @@ impl Stream {
     /// If the GPU does not answer.
     pub fn wait(&self) -> Result<()> {
         self.flush();
-        let done = self.device.poll(wgpu::PollType::wait_indefinitely());
-        done.map(|_| ()).map_err(|e| Error::device(format!("waiting for the GPU failed: {e}")))
+        self.wait_for(None)
     }
 
     /// The buffer pipelines use for parameters must have this layout.

@@ -24,12 +24,18 @@ pub(crate) fn bind_window<'a>(
     let memory = downcast::<Memory>(storage)?;
     let buffer = memory.buffer();
     if memory.bound() <= limit {
-        return Ok(Some((Binding { buffer, offset: 0, bytes: memory.bound() }, offset)));
+        return Ok(Some((
+            Binding { buffer, offset: memory.start(), bytes: memory.bound() },
+            offset,
+        )));
     }
     let from =
         (((offset + low) as u64) * size as u64) / WINDOW_ALIGNMENT as u64 * WINDOW_ALIGNMENT as u64;
-    let to = (((offset + high + 1) as u64) * size as u64).next_multiple_of(32).min(buffer.size());
+    let to = (((offset + high + 1) as u64) * size as u64).next_multiple_of(32).min(memory.bound());
     Ok((to - from <= limit).then(|| {
-        (Binding { buffer, offset: from, bytes: to - from }, offset - (from / size as u64) as isize)
+        (
+            Binding { buffer, offset: memory.start() + from, bytes: to - from },
+            offset - (from / size as u64) as isize,
+        )
     }))
 }

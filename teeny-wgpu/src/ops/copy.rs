@@ -12,6 +12,7 @@ use crate::device::storage::Memory;
 use crate::ops::binding::bind_window;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::elementwise::direct::contiguous_directly;
+use crate::ops::transpose::{pays, transposed};
 use std::sync::Arc;
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Error, Layout, Result, StorageRef, Tensor};
@@ -48,6 +49,11 @@ pub(crate) fn wgsl(axes: usize, unit: DType, words: usize) -> Result<String> {
 
 /// A row-major copy of `x`, its bits untouched.
 pub(crate) fn contiguous(gpu: &Wgpu, x: &Tensor) -> Result<StorageRef> {
+    if pays(gpu)
+        && let Some(copy) = transposed(gpu, x)?
+    {
+        return Ok(copy);
+    }
     match contiguous_directly(gpu, x)? {
         Some(copy) => Ok(copy),
         None => contiguous_halves(gpu, x),
@@ -131,7 +137,8 @@ pub(crate) fn copy_into(
     src: &Tensor,
 ) -> Result<StorageRef> {
     let dtype = src.dtype();
-    if Arc::get_mut(&mut dst).is_none() {
+    // Neighbours in a shared buffer may be what is read.
+    if Arc::get_mut(&mut dst).is_none() || downcast::<Memory>(&dst)?.is_shared() {
         dst = duplicate(gpu, &dst, dtype)?;
     }
     if src.numel() > 0 {
@@ -147,7 +154,7 @@ fn duplicate(gpu: &Wgpu, storage: &StorageRef, dtype: DType) -> Result<StorageRe
     if !storage.is_empty() {
         gpu.stream.copy(
             downcast::<Memory>(storage)?.buffer(),
-            0,
+            downcast::<Memory>(storage)?.start(),
             downcast::<Memory>(&copy)?.buffer(),
             0,
             bytes,
@@ -165,9 +172,9 @@ pub(crate) fn write_view(gpu: &Wgpu, dst: &StorageRef, view: &Layout, src: &Tens
     if bytes >= COPY_ENGINE && aligned && view.is_contiguous() && src.is_contiguous() {
         gpu.stream.copy(
             downcast::<Memory>(src.storage())?.buffer(),
-            start,
+            downcast::<Memory>(src.storage())?.start() + start,
             downcast::<Memory>(dst)?.buffer(),
-            end,
+            downcast::<Memory>(dst)?.start() + end,
             bytes,
         );
         return Ok(());

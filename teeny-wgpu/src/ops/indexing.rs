@@ -7,6 +7,7 @@ use crate::codegen::types;
 use crate::device::Wgpu;
 use crate::device::index_errors::coordinates;
 use crate::device::launch::Binding;
+use crate::device::mapping::CAN_WAIT;
 use crate::device::options::Shaders;
 use crate::ops::transfer::download;
 use teeny_core::{DType, Error, Layout, Result, Shape, Tensor};
@@ -88,12 +89,12 @@ pub(crate) fn strides_without(layout: &Layout, axis: usize) -> Strides {
 }
 
 /// With checked shaders: waits, and names the first element of `index` outside the axis of
-/// `shape`.
+/// `shape`. In a browser, where that cannot wait, the next read returns the error.
 ///
 /// # Errors
 /// That error.
 pub(crate) fn check_indices(gpu: &Wgpu, index: &Tensor, axis: usize, shape: &Shape) -> Result<()> {
-    if gpu.shaders == Shaders::Trusted {
+    if gpu.shaders == Shaders::Trusted || !CAN_WAIT {
         return Ok(());
     }
     let Err(error) = gpu.check_index_errors() else { return Ok(()) };

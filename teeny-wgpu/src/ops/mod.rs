@@ -4,21 +4,27 @@
 //! ```text
 //! transfer                                    upload, download
 //! elementwise/ copy                           kernels at every index; row-major copies, copy_into
+//! transpose                                   row-major copies of permuted views
 //! reduce/ scan sort gather scatter/ random    one family each
 //! matmul/ conv/ pooling                       products, convolutions, windows
-//! softmax norm attention                      fused operations along rows
+//! softmax cross_entropy norm attention        fused operations along rows
+//! cat                                         tensors one after another
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
 //!                                             a binding, results below 32 bits
-//! radix_sort window                           steps that operations share
+//! epilogue                                    kernels behind products
+//! radix_sort window row_quads                 steps that operations share
 //! ```
 
 pub(crate) mod accumulation;
 pub(crate) mod attention;
 pub(crate) mod binding;
+pub(crate) mod cat;
 pub(crate) mod coalesce;
 pub(crate) mod conv;
 pub(crate) mod copy;
+pub(crate) mod cross_entropy;
 pub(crate) mod elementwise;
+pub(crate) mod epilogue;
 pub(crate) mod gather;
 pub(crate) mod indexing;
 pub(crate) mod matmul;
@@ -28,9 +34,11 @@ pub(crate) mod pooling;
 pub(crate) mod radix_sort;
 pub(crate) mod random;
 pub(crate) mod reduce;
+pub(crate) mod row_quads;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod softmax;
 pub(crate) mod sort;
 pub(crate) mod transfer;
+pub(crate) mod transpose;
 pub(crate) mod window;

@@ -1,5 +1,6 @@
 //! Normalisation along the last axis and its gradient for the input: one workgroup per row, one
-//! launch. See `shaders/norm.wgsl` and `norm_grad.wgsl`; both include `norm_row.wgsl`.
+//! launch. See `shaders/norm_quads.wgsl` for rows of neighbours, and `norm.wgsl` and
+//! `norm_grad.wgsl`, which include `norm_row.wgsl`.
 
 use crate::codegen::params::{Number, Sizes, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -10,6 +11,7 @@ use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::copy::{can_compact, compact};
 use crate::ops::pieces::by_halves;
+use crate::ops::row_quads::{RowQuads, has_row_quads};
 use teeny_core::{DType, Layout, Norm, Result, Scalar, StorageRef, Tensor};
 
 const THREADS: usize = 64;
@@ -90,6 +92,37 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, norm: Norm, operands: Operands) ->
         .render()
 }
 
+/// The shader for rows of neighbours that a workgroup holds.
+///
+/// # Errors
+/// As [`crate::codegen::shader::Shader::render`].
+pub(crate) fn quads_wgsl(
+    axes: usize,
+    dtype: DType,
+    norm: Norm,
+    operands: Operands,
+    rows: RowQuads,
+) -> Result<String> {
+    let Operands { weight, bias, .. } = operands;
+    let mut shader = shader!("norm_quads")
+        .params(&NormParams::declaration(axes, accumulation(dtype)))
+        .input_quads("x", dtype)
+        .store_quads("y", dtype)
+        .addresses("row", "", axes, &[("x", Start::Offset)])
+        .flag("layer", norm == Norm::Layer)
+        .flag("has_weight", weight)
+        .flag("has_bias", bias)
+        .number("weight_binding", 1)
+        .number("bias_binding", 1 + weight as usize)
+        .number("y_binding", 1 + weight as usize + bias as usize);
+    for (name, given) in [("weight", weight), ("bias", bias)] {
+        if given {
+            shader = shader.input_quads(name, dtype);
+        }
+    }
+    rows.fill(shader, &["sum"]).render()
+}
+
 /// The normalised `x`, or with `g` the gradient for `x`.
 pub(crate) fn norm(
     gpu: &Wgpu,
@@ -123,7 +156,13 @@ pub(crate) fn norm(
         let [weight, bias] = [weight, bias].map(|x| x.map(|x| compact(gpu, x)).transpose());
         return norm(gpu, kind, x, g, weight?.as_ref(), bias?.as_ref(), eps);
     }
-    let out = gpu.allocate(x.numel(), accumulation(dtype))?;
+    let all_quads = has_row_quads(x) && vectors.iter().all(|v| has_row_quads(v));
+    let quads = match all_quads && g.is_none() {
+        true => RowQuads::of(length, gpu.capabilities.subgroups),
+        false => None,
+    };
+    let written = if quads.is_some() { dtype } else { accumulation(dtype) };
+    let out = gpu.allocate(x.numel(), written)?;
     let others: Vec<usize> = (0..axis).collect();
     let empty = Layout::contiguous(*x.shape());
     let layouts = [x.layout(), g.map_or(&empty, |g| g.layout())];
@@ -155,13 +194,25 @@ pub(crate) fn norm(
         .collect::<Result<Vec<_>>>()?;
     gpu.dispatch(&Launch {
         program: Program {
-            key: Key::new("norm", [axes as u32, dtype as u32, kind as u32, operands.bits()]),
-            wgsl: &|| wgsl(axes, dtype, kind, operands),
+            key: Key::new(
+                "norm",
+                [
+                    axes as u32,
+                    dtype as u32,
+                    kind as u32,
+                    operands.bits(),
+                    quads.map_or(0, RowQuads::code),
+                ],
+            ),
+            wgsl: &|| match quads {
+                Some(rows) => quads_wgsl(axes, dtype, kind, operands, rows),
+                None => wgsl(axes, dtype, kind, operands),
+            },
         },
         inputs: &bindings,
         outputs: &[gpu.bind(&out)?],
         params: &params.words(),
         grid: gpu.dispatch_grid(rows as u64)?,
     })?;
-    cast_to_storage(gpu, out, dtype, x)
+    if quads.is_some() { Ok(out) } else { cast_to_storage(gpu, out, dtype, x) }
 }

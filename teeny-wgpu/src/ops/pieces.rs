@@ -39,7 +39,7 @@ pub(crate) fn concat(
         if start.is_multiple_of(4) {
             gpu.stream.copy(
                 downcast::<Memory>(piece)?.buffer(),
-                0,
+                downcast::<Memory>(piece)?.start(),
                 downcast::<Memory>(&out)?.buffer(),
                 start,
                 bytes.next_multiple_of(4),

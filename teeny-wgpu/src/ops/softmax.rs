@@ -1,5 +1,5 @@
 //! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
-//! See `shaders/softmax.wgsl` and `softmax_grad.wgsl`.
+//! See `shaders/softmax_quads.wgsl` (rows of neighbours), `softmax.wgsl` and `softmax_grad.wgsl`.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -9,6 +9,7 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::pieces::by_halves;
+use crate::ops::row_quads::{RowQuads, has_row_quads};
 use teeny_core::{DType, Layout, Result, StorageRef, Tensor};
 
 const THREADS: usize = 64;
@@ -90,6 +91,20 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, kind: SoftmaxKind) -> Result<Strin
         .render()
 }
 
+/// The shader for rows of neighbours that a workgroup holds.
+///
+/// # Errors
+/// As [`crate::codegen::shader::Shader::render`].
+pub(crate) fn quads_wgsl(axes: usize, dtype: DType, log: bool, rows: RowQuads) -> Result<String> {
+    let shader = shader!("softmax_quads")
+        .params(&SoftmaxParams::declaration(axes))
+        .input_quads("x", dtype)
+        .store_quads("y", dtype)
+        .addresses("row", "", axes, &[("x", Start::Offset), ("y", Start::Zero)])
+        .flag("log", log);
+    rows.fill(shader, &["max", "sum"]).render()
+}
+
 /// Softmax along `axis` of the input, or its gradient from result and gradient of the result.
 pub(crate) fn softmax(
     gpu: &Wgpu,
@@ -112,7 +127,17 @@ pub(crate) fn softmax(
         })?;
         return Ok(y);
     }
-    let out = gpu.allocate(x.numel(), types::accumulation(dtype))?;
+    let log = kind == SoftmaxKind::LogSoftmax;
+    let quads = match kind {
+        SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax
+            if axis == x.ndim() - 1 && has_row_quads(x) =>
+        {
+            RowQuads::of(x.shape()[axis], gpu.capabilities.subgroups)
+        }
+        _ => None,
+    };
+    let written = if quads.is_some() { dtype } else { types::accumulation(dtype) };
+    let out = gpu.allocate(x.numel(), written)?;
     let target = Layout::contiguous(*x.shape());
     let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
     let layouts: Vec<&Layout> = inputs.iter().map(|x| x.layout()).chain([&target]).collect();
@@ -148,13 +173,19 @@ pub(crate) fn softmax(
     let bindings = inputs.iter().map(|x| gpu.bind_tensor(x)).collect::<Result<Vec<_>>>()?;
     gpu.dispatch(&Launch {
         program: Program {
-            key: Key::new("softmax", [axes as u32, dtype as u32, kind as u32]),
-            wgsl: &|| wgsl(axes, dtype, kind),
+            key: Key::new(
+                "softmax",
+                [axes as u32, dtype as u32, kind as u32, quads.map_or(0, RowQuads::code)],
+            ),
+            wgsl: &|| match quads {
+                Some(rows) => quads_wgsl(axes, dtype, log, rows),
+                None => wgsl(axes, dtype, kind),
+            },
         },
         inputs: &bindings,
         outputs: &[gpu.bind(&out)?],
         params: &params,
         grid: gpu.dispatch_grid(rows as u64)?,
     })?;
-    cast_to_storage(gpu, out, dtype, x)
+    if quads.is_some() { Ok(out) } else { cast_to_storage(gpu, out, dtype, x) }
 }

@@ -1,9 +1,13 @@
 // The gradients of attention, with the weights computed again from the logsumexp of each query:
 //     w = exp(score - lse)          slope = w (g v' - sum(g y)) scale
-//     queries   dq += slope k                   own 16 queries, past the keys
-//     keys      dk += slope' q, dv += w' g      own 16 keys, past the queries
-// Each result is summed by one thread in a fixed order. `stats` are the logsumexp and sum(g y) of
-// every query.
+//     queries   dq += slope k                   own queries, past the keys
+//     keys      dk += slope' q, dv += w' g      own keys, past the queries
+// Two kernels instead of one with atomic additions: the scores are computed twice, and each result
+// is summed by one thread in a fixed order. `stats` are the logsumexp and sum(g y) of every query.
+//
+// Arithmetic intensity, heads of 64 columns, tall: queries 64 x 32 x 192 products per tile for 224
+// rows of 256 bytes, 14 flops a byte of cache; keys 64 x 32 x 256 for 288 rows, 14. Registers: 32
+// accumulators for queries, 64 for keys, 32 scores. Expected 30 to 45 % of the f32 peak.
 {{params}}
 @group(0) @binding(0) var<storage, read> q: array<{{q_word}}>;
 @group(0) @binding(1) var<storage, read> k: array<{{k_word}}>;
@@ -11,16 +15,11 @@
 @group(0) @binding(3) var<storage, read> g: array<{{g_word}}>;
 @group(0) @binding(4) var<storage, read> mask: array<u32>; // bytes or numbers: see mask_kind
 @group(0) @binding(5) var<storage, read> stats: array<f32>;
-#if keys
-@group(0) @binding(6) var<storage, read_write> dk: array<f32>;
-@group(0) @binding(7) var<storage, read_write> dv: array<f32>;
-#else
-@group(0) @binding(6) var<storage, read_write> dq: array<f32>;
-#endif
+#for n in 0..results
+@group(0) @binding({{6 + n}}) var<storage, read_write> {{result_names[n]}}: array<{{result_word}}>;
+#endfor
 
 {{accessors}}
-
-var<workgroup> slopes: array<f32, ROWS * WEIGHT_PITCH>;
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -31,73 +30,124 @@ fn main(
     let unit = group.y * groups.x + group.x;
     let batch = unit / params.tiles;
     if batch >= params.batches { return; }
-    let own0 = (unit % params.tiles) * ROWS;
-    i = thread / ROWS;
-    j = thread % ROWS;
+    let own0 = (unit % params.tiles) * OWN_ROWS;
+    i = thread / LANES;
+    j = thread % LANES;
+    let lane = j % COLUMN_LANES;
+    let part = j / COLUMN_LANES;
     base = batch_addresses(batch);
+    let queries = params.batches * params.queries;
+    let mine = vec4<u32>(own0 + i) + vec4<u32>(0u, OWN, 2u * OWN, 3u * OWN);
     // The rows of the other side that any own row meets.
     let offset = i32(params.offset);
     let window = i32(params.window);
 #if keys
-    let low = u32(max(i32(own0) - offset, 0)) / ROWS * ROWS;
-    let high = min(u32(max(i32(own0 + ROWS - 1u) - offset + window, 0)), params.queries);
+    let low = u32(max(i32(own0) - offset, 0)) / OTHER_ROWS * OTHER_ROWS;
+    let high = min(u32(max(i32(own0 + OWN_ROWS - 1u) - offset + window, 0)), params.queries);
 #else
-    let low = u32(max(i32(own0) + offset - window + 1, 0)) / ROWS * ROWS;
-    let high = min(u32(max(i32(own0 + ROWS) + offset, 0)), params.keys);
+    let low = u32(max(i32(own0) + offset - window + 1, 0)) / OTHER_ROWS * OTHER_ROWS;
+    let high = min(u32(max(i32(own0 + OWN_ROWS) + offset, 0)), params.keys);
+    var lse = vec4<f32>();
+    var along = vec4<f32>();
+#for p in 0..4
+    if own0 + i + {{p}}u * OWN < params.queries {
+        let at = batch * params.queries + own0 + i + {{p}}u * OWN;
+        lse[{{p}}] = stats[at];
+        along[{{p}}] = stats[queries + at];
+    }
+#endfor
 #endif
 #for n in 0..results
-#for c in 0..column_groups
 #for p in 0..4
-    var {{result_names[n]}}{{c}}_{{p}} = 0.0f;
+#for c in 0..column_groups
+    var {{result_names[n]}}{{p}}_{{c}} = vec4<f32>();
 #endfor
 #endfor
 #endfor
-    for (var other0 = low; other0 < high; other0 += ROWS) {
+    for (var other0 = low; other0 < high; other0 += OTHER_ROWS) {
 #if keys
-        let t = other0 + j;
-        let score = masked(dot_k_q(thread, own0, other0), t, own0 + i);
-        let d = dot_v_g(thread, own0, other0);
+        let products = dot_k_q(thread, own0, other0);
+        let slopes = dot_v_g(thread, own0, other0);
 #else
-        let t = own0 + i;
-        let score = masked(dot_q_k(thread, own0, other0), t, other0 + j);
-        let d = dot_g_v(thread, own0, other0);
+        let products = dot_q_k(thread, own0, other0);
+        let slopes = dot_g_v(thread, own0, other0);
 #endif
-        var weight = 0.0f;
-        var slope = 0.0f;
-        if score.seen {
-            let at = batch * params.queries + t;
-            weight = exp_f32(score.value - stats[at]);
-            slope = weight * (d - stats[params.batches * params.queries + at]) * params.scale;
-        }
-        workgroupBarrier();
-        weights[i * WEIGHT_PITCH + j] = weight;
-        slopes[i * WEIGHT_PITCH + j] = slope;
-        workgroupBarrier();
+#for k in 0..4
+        let o{{k}} = other0 + j + {{k}}u * LANES;
+#if keys
+        let m{{k}} = masked(products.s{{k}}, vec4<u32>(o{{k}}), mine);
+        let at{{k}} = batch * params.queries + min(o{{k}}, params.queries - 1u);
+        let lse{{k}} = vec4<f32>(stats[at{{k}}]);
+        let along{{k}} = vec4<f32>(stats[queries + at{{k}}]);
+#else
+        let m{{k}} = masked(products.s{{k}}, mine, vec4<u32>(o{{k}}));
+        let lse{{k}} = lse;
+        let along{{k}} = along;
+#endif
+        let weight{{k}} = select(vec4<f32>(), exp4_f32(m{{k}}.value - lse{{k}}), m{{k}}.seen);
+        let slope{{k}} = select(vec4<f32>(),
+            weight{{k}} * (slopes.s{{k}} - along{{k}}) * params.scale, m{{k}}.seen);
+#endfor
+        let rows = min(OTHER_ROWS, high - other0);
 #for n in 0..results
+        workgroupBarrier();
+#for k in 0..4
+        weights[(j + {{k}}u * LANES) * OWN_PITCH + i] = {{result_weights[n]}}{{k}};
+#endfor
+        for (var r0 = 0u; r0 < rows; r0 += STEP) {
+            workgroupBarrier();
+            fetch_{{result_others[n]}}(thread, other0 + r0);
+            workgroupBarrier();
+            for (var s = 0u; s < PART_STEP; s += 1u) {
+                let r = part * PART_STEP + s;
+                let w = weights[(r0 + r) * OWN_PITCH + i];
 #for c in 0..column_groups
-        workgroupBarrier();
-        fetch_other_{{result_others[n]}}(thread, other0, {{c}}u * WIDTH);
-        workgroupBarrier();
-        for (var r = 0u; r < ROWS; r += 1u) {
-            let w = {{result_weights[n]}}[i * WEIGHT_PITCH + r];
+                let v{{c}} = pool[r * WIDE + lane + {{c}}u * COLUMN_LANES];
+#endfor
 #for p in 0..4
-            {{result_names[n]}}{{c}}_{{p}} += w * other_tile[r * PITCH + j + {{p}}u * ROWS];
+#for c in 0..column_groups
+                {{result_names[n]}}{{p}}_{{c}} += w[{{p}}] * v{{c}};
 #endfor
+#endfor
+            }
         }
-#endfor
 #endfor
     }
 #for n in 0..results
-    if own0 + i < params.{{result_rows[n]}} {
-        let start = (batch * params.{{result_rows[n]}} + own0 + i) * params.{{result_columns[n]}};
+#if parts
 #for c in 0..column_groups
+    workgroupBarrier();
 #for p in 0..4
-        if j + {{c * width + p * rows}}u < params.{{result_columns[n]}} {
-            let column = j + {{c * width + p * rows}}u;
-            {{result_names[n]}}[start + column] = {{result_names[n]}}{{c}}_{{p}};
-        }
+    weights[{{p}}u * THREADS + thread] = {{result_names[n]}}{{p}}_{{c}};
 #endfor
+    workgroupBarrier();
+    for (var t = 1u; t < PARTS; t += 1u) {
+        let other = i * LANES + (part + t) % PARTS * COLUMN_LANES + lane;
+#for p in 0..4
+        {{result_names[n]}}{{p}}_{{c}} += weights[{{p}}u * THREADS + other];
 #endfor
     }
+#endfor
+#endif
+#for p in 0..4
+    if part == 0u && own0 + i + {{p}}u * OWN < params.{{result_rows[n]}} {
+        let start = (batch * params.{{result_rows[n]}} + own0 + i + {{p}}u * OWN)
+            * params.{{result_columns[n]}};
+#for c in 0..column_groups
+        let c{{c}} = 4u * (lane + {{c}}u * COLUMN_LANES);
+#if packed
+        if c{{c}} < params.{{result_columns[n]}} {
+            store_{{result_names[n]}}((start + c{{c}}) >> 2u, {{result_names[n]}}{{p}}_{{c}});
+        }
+#else
+#for l in 0..4
+        if c{{c}} + {{l}}u < params.{{result_columns[n]}} {
+            {{result_names[n]}}[start + c{{c}} + {{l}}u] = {{result_names[n]}}{{p}}_{{c}}[{{l}}];
+        }
+#endfor
+#endif
+#endfor
+    }
+#endfor
 #endfor
 }

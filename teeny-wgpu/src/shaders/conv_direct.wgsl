@@ -4,7 +4,7 @@
 {{params}}
 @group(0) @binding(0) var<storage, read> lhs: array<{{lhs_word}}>;
 @group(0) @binding(1) var<storage, read> rhs: array<{{rhs_word}}>;
-@group(0) @binding(2) var<storage, read_write> out: array<Value>;
+{{results}}
 
 alias Value = {{value}};
 const THREADS = {{threads}}u;
@@ -28,5 +28,5 @@ fn main(
         let k = inner_of(number);
         sum += left_at(row, k) * right_at(k, column);
     }
-    out[row_part(channel_group, row) + column_part(n % params.n)] = sum;
+    store(row_part(channel_group, row) + column_part(n % params.n), sum);
 }

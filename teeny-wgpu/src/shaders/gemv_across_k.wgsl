@@ -6,7 +6,7 @@
 {{params}}
 @group(0) @binding(0) var<storage, read> lhs: array<{{lhs_word}}>;
 @group(0) @binding(1) var<storage, read> rhs: array<{{rhs_word}}>;
-@group(0) @binding(2) var<storage, read_write> out: array<Value>;
+{{results}}
 
 alias Value = {{value}};
 const THREADS = {{threads}}u;
@@ -42,6 +42,6 @@ fn main(
     workgroupBarrier();
     if thread < COLUMNS && column < params.n {
         for (var i = 1u; i < SLICES; i++) { sum += parts[thread + i * COLUMNS]; }
-        out[line * params.n + column] = sum;
+        store(line * params.n + column, sum);
     }
 }

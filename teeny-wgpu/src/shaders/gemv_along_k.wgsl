@@ -5,7 +5,7 @@
 {{params}}
 @group(0) @binding(0) var<storage, read> lhs: array<{{lhs_word}}>;
 @group(0) @binding(1) var<storage, read> rhs: array<{{rhs_word}}>;
-@group(0) @binding(2) var<storage, read_write> out: array<Value>;
+{{results}}
 
 alias Value = {{value}};
 const THREADS = {{threads}}u;
@@ -35,5 +35,5 @@ fn main(
         sum += load_lhs(x + k * params.lhs_k_stride) * load_rhs(y + k * params.rhs_k_stride);
     }
     sum = workgroup_sum(thread, sum);
-    if thread == 0u { out[unit] = sum; }
+    if thread == 0u { store(unit, sum); }
 }

@@ -4,7 +4,7 @@
 {{params}}
 @group(0) @binding(0) var<storage, read> lhs: array<{{lhs_word}}>;
 @group(0) @binding(1) var<storage, read> rhs: array<{{rhs_word}}>;
-@group(0) @binding(2) var<storage, read_write> out: array<Value>;
+{{results}}
 
 alias Value = {{value}};
 const THREADS = {{threads}}u;
@@ -28,5 +28,5 @@ fn main(
     for (var k = 0u; k < params.k; k += 1u) {
         sum += load_lhs(x + k * params.lhs_k_stride) * load_rhs(y + k * params.rhs_k_stride);
     }
-    out[n] = sum;
+    store(n, sum);
 }

@@ -34,13 +34,15 @@ impl Format {
     /// The error of `got` for the exact value `want`. Infinity stands for any disagreement about
     /// NaN.
     ///
-    /// An overflow is measured as if the next power of two were a number. A subnormal result may be
-    /// flushed to zero.
+    /// An overflow is measured as if the next power of two were a number. Subnormal results and
+    /// intermediate results may be flushed to zero.
     fn distance(self, got: f64, want: f64, floor: f64) -> f64 {
         if got.is_nan() || want.is_nan() {
             return if got.is_nan() && want.is_nan() { 0.0 } else { f64::INFINITY };
         }
-        if got == want || (got == 0.0 && self.is_subnormal(want)) {
+        // a half of the argument may be flushed, or a subnormal argument be returned
+        let flushed = (got - want).abs() < 2f64.powi(self.lowest + 1);
+        if got == want || flushed {
             return 0.0;
         }
         // Near the largest numbers everything by a half, so that the next power of two is one of

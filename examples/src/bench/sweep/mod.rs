@@ -214,6 +214,7 @@ mod tests {
         "cbrt",
         "conv_kernel",
         "index outside",
+        "elementwise_many",
         "matmul_kernel",
         "new storage",
         "upload, download",

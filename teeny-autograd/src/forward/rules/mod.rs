@@ -31,6 +31,7 @@ pub(super) fn runs_as_definition(op: &Op<'_>) -> bool {
         | Op::CrossEntropyGrad { .. }
         | Op::NormGrad { .. }
         | Op::Attention { .. }
+        | Op::ElementwiseMany { .. }
         | Op::ElementwiseInPlace { .. } => true,
         Op::Elementwise { .. }
         | Op::Reduce { .. }

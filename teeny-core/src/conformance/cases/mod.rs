@@ -4,6 +4,7 @@ mod attention;
 pub(super) mod elementwise;
 mod fused;
 mod index;
+mod many;
 #[cfg(feature = "linalg")]
 mod matrices;
 mod memory;
@@ -58,6 +59,7 @@ pub fn each(sink: Sink<'_>) {
     index::each(sink);
     fused::each(sink);
     product_kernels::each(sink);
+    many::each(sink);
     attention::each(sink);
     #[cfg(feature = "linalg")]
     matrices::each(sink);

@@ -30,9 +30,9 @@ fn index_dtype(dice: &mut Dice, size: usize) -> DType {
         DType::U8,
         DType::I8,
     ];
-    let most = [usize::MAX, 1 << 31, 1 << 32, usize::MAX, 1 << 15, 1 << 16, 1 << 8, 1 << 7];
-    let fits: Vec<DType> =
-        all.into_iter().zip(most).filter(|&(_, most)| size <= most).map(|(t, _)| t).collect();
+    let most = [u64::MAX, 1 << 31, 1 << 32, u64::MAX, 1 << 15, 1 << 16, 1 << 8, 1 << 7];
+    let fits = all.into_iter().zip(most).filter(|&(_, most)| size as u64 <= most);
+    let fits: Vec<DType> = fits.map(|(dtype, _)| dtype).collect();
     dice.pick(&fits)
 }
 

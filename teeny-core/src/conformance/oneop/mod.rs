@@ -20,6 +20,7 @@ mod dice;
 mod elementwise;
 mod fused;
 mod index;
+mod many;
 mod memory;
 mod operand;
 mod product_kernels;
@@ -162,11 +163,12 @@ struct Family {
 
 /// Every group of operations.
 fn families() -> impl Iterator<Item = &'static Family> {
-    let all: [&'static [Family]; 9] = [
+    let all: [&'static [Family]; 10] = [
         elementwise::FAMILIES,
         reductions::FAMILIES,
         products::FAMILIES,
         product_kernels::FAMILIES,
+        many::FAMILIES,
         index::FAMILIES,
         memory::FAMILIES,
         windows::FAMILIES,

@@ -245,4 +245,55 @@ impl Kernel {
         let (outputs, shape, device) = run(self, inputs, params)?;
         results(self, outputs, shape, &device)
     }
+
+    /// [`Kernel::run`] for each of `launches`, the inputs and parameters of one: the outputs of each.
+    /// One launch where [`Device::joins_launches`](crate::Device::joins_launches) says so, which is
+    /// faster for many small tensors.
+    ///
+    /// # Errors
+    /// As [`Kernel::run`].
+    ///
+    /// # Example
+    /// ```
+    /// # use std::sync::Arc; use teeny_core::{DType, Kernel, Reference, Result, Scalar, Tensor};
+    /// # fn main() -> Result<()> {
+    /// # let device = Reference::new();
+    /// let step = Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g * lr])?;
+    /// let weight = Tensor::ones((2, 3), DType::F32, &device)?; // (2, 3)
+    /// let bias = Tensor::ones(3, DType::F32, &device)?; // (3)
+    /// let lr = [Scalar::Float(0.5)];
+    /// let new =
+    ///     Arc::new(step).run_many(&[(&[&weight, &weight], &lr), (&[&bias, &bias], &lr)])?;
+    /// assert_eq!(new[1][0].to_vec::<f32>()?, [0.5; 3]);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run_many(
+        self: &Arc<Kernel>,
+        launches: &[(&[&Tensor], &[Scalar])],
+    ) -> Result<Vec<Vec<Tensor>>> {
+        let inputs: Vec<&Tensor> = launches.iter().flat_map(|l| l.0).copied().collect();
+        let _op = enter("Kernel::run_many").on_all("inputs", &inputs);
+        let counted = |(inputs, params): &(&[&Tensor], &[Scalar])| {
+            inputs.len() == self.inputs().len() && params.len() == self.params().len()
+        };
+        let first = launches.first().and_then(|(inputs, _)| inputs.first());
+        let joins = |(inputs, _): &(&[&Tensor], &[Scalar])| {
+            first.is_some_and(|first| alike(inputs) && same(&first.device, &inputs[0].device))
+        };
+        let Some(first) = first.filter(|first| {
+            let pays = launches.len() > 1 && first.device.joins_launches();
+            pays && launches.iter().all(counted) && launches.iter().all(joins)
+        }) else {
+            return launches.iter().map(|(inputs, params)| self.run(inputs, params)).collect();
+        };
+        let params: Vec<Scalar> = launches.iter().flat_map(|l| l.1).copied().collect();
+        let shapes: Vec<Shape> = launches.iter().map(|l| *l.0[0].shape()).collect();
+        let (inputs, params, shapes) = (&inputs[..], &params[..], &shapes[..]);
+        let all = Op::ElementwiseMany { kernel: self, inputs, params, shapes }
+            .tensor_list(&first.device)?;
+        let mut all = all.into_iter();
+        let own = self.outputs().len();
+        Ok(launches.iter().map(|_| all.by_ref().take(own).collect()).collect())
+    }
 }

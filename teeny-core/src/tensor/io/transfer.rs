@@ -1,8 +1,11 @@
 //! Copies of the elements to host memory and to other devices. A device that wraps the tensor's, or
 //! that it wraps, shares the storage instead.
+//!
+//! Each copy has a form that waits and one that is awaited. The second starts the copy when it is
+//! called: operations that follow overlap it, and what they write is not read.
 
-use crate::context::enter;
-use crate::device::{ToDevice, same};
+use crate::context::{continued, enter};
+use crate::device::{DeviceRef, ToDevice, same};
 use crate::element::{Element, decode};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
@@ -36,19 +39,8 @@ impl Tensor {
     pub fn item<T: Element>(&self) -> Result<T> {
         let _op = enter("item").on([("x", Some(self))]);
         self.require::<T>()?;
-        if self.numel() != 1 {
-            return Err(Error::shape(format!(
-                "a tensor of shape {} has {} elements, not one",
-                self.shape(),
-                self.numel()
-            ))
-            .help(format!(
-                "x.to_vec::<{}>()? reads all of them, x.at(0, 0)? takes a part",
-                self.dtype()
-            )));
-        }
-        let values = T::from_bytes(&self.device().download(self)?)?;
-        values.first().copied().ok_or_else(|| Error::internal("the device returned no element"))
+        self.require_one()?;
+        first(&T::from_bytes(&self.device().download(self)?)?)
     }
 
     /// The elements in row-major order, whatever their type.
@@ -65,21 +57,121 @@ impl Tensor {
     pub fn to(&self, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("to").on([("x", Some(self))]);
         let device = device.to_device();
+        match self.shared_with(&device)? {
+            Some(x) => Ok(x),
+            None => {
+                let storage = device.upload(&self.device().download(self)?, self.dtype())?;
+                Tensor::from_result(storage, *self.shape(), self.dtype(), device)
+            }
+        }
+    }
+
+    /// [`Tensor::to_vec`] as a future. Waiting blocks no thread in a browser, where the form that
+    /// waits is an error on a GPU.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    ///
+    /// # Example
+    /// ```
+    /// # use teeny_core::{Reference, Result, Tensor};
+    /// # async fn f() -> Result<()> {
+    /// let x = Tensor::new([1.0f32, 2.0], &Reference::new())?; // (2)
+    /// let before = x.to_vec_async::<f32>(); // the copy is submitted here
+    /// let y = x.exp()?; // (2), overlaps the read
+    /// assert_eq!(before.await?, [1.0, 2.0]);
+    /// # let _ = y; Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn to_vec_async<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
+        let _op = enter("to_vec_async").on([("x", Some(self))]);
+        let reading = self.require::<T>().map(|()| self.device().download_async(self));
+        continued(async { T::from_bytes(&reading?.await?) })
+    }
+
+    /// [`Tensor::to_bytes`] as a future.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_bytes`].
+    #[track_caller]
+    pub fn to_bytes_async(&self) -> impl Future<Output = Result<Vec<u8>>> + Send + use<> {
+        let _op = enter("to_bytes_async").on([("x", Some(self))]);
+        continued(self.device().download_async(self))
+    }
+
+    /// [`Tensor::item`] as a future.
+    ///
+    /// # Errors
+    /// As [`Tensor::item`].
+    #[track_caller]
+    pub fn item_async<T: Element>(&self) -> impl Future<Output = Result<T>> + Send + use<T> {
+        let _op = enter("item_async").on([("x", Some(self))]);
+        let checked = self.require::<T>().and_then(|()| self.require_one());
+        let reading = checked.map(|()| self.device().download_async(self));
+        continued(async { first(&T::from_bytes(&reading?.await?)?) })
+    }
+
+    /// [`Tensor::to_scalars`] as a future.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_scalars`].
+    #[track_caller]
+    pub fn to_scalars_async(&self) -> impl Future<Output = Result<Vec<Scalar>>> + Send + use<> {
+        let _op = enter("to_scalars_async").on([("x", Some(self))]);
+        let (reading, dtype) = (self.device().download_async(self), self.dtype());
+        continued(async move { decode(&reading.await?, dtype) })
+    }
+
+    /// [`Tensor::to`] as a future.
+    ///
+    /// # Errors
+    /// As [`Tensor::to`].
+    #[track_caller]
+    pub fn to_async<D: ToDevice + ?Sized>(
+        &self,
+        device: &D,
+    ) -> impl Future<Output = Result<Tensor>> + Send + use<D> {
+        let _op = enter("to_async").on([("x", Some(self))]);
+        let device = device.to_device();
+        let shared = self.shared_with(&device);
+        let reading = matches!(shared, Ok(None)).then(|| self.device().download_async(self));
+        let (shape, dtype) = (*self.shape(), self.dtype());
+        continued(async move {
+            match (shared?, reading) {
+                (None, Some(reading)) => {
+                    let storage = device.upload(&reading.await?, dtype)?;
+                    Tensor::from_result(storage, shape, dtype, device)
+                }
+                (shared, _) => shared.ok_or_else(|| Error::internal("neither shared nor read")),
+            }
+        })
+    }
+
+    /// This tensor on `device`, if their storage is the same.
+    fn shared_with(&self, device: &DeviceRef) -> Result<Option<Tensor>> {
         let mut inner = self.clone();
         loop {
-            if same(inner.device(), &device) {
-                return Ok(inner);
+            if same(inner.device(), device) {
+                return Ok(Some(inner));
             }
-            if wraps(&device, inner.device()) {
-                return Ok(lift(&inner, &device)?.into_owned());
+            if wraps(device, inner.device()) {
+                return Ok(Some(lift(&inner, device)?.into_owned()));
             }
             if inner.device().inner().is_none() {
-                break;
+                return Ok(None);
             }
             inner = inner.device().unwrap(&inner)?;
         }
-        let storage = device.upload(&self.device().download(self)?, self.dtype())?;
-        Tensor::from_result(storage, *self.shape(), self.dtype(), device)
+    }
+
+    fn require_one(&self) -> Result<()> {
+        if self.numel() == 1 {
+            return Ok(());
+        }
+        let (shape, numel) = (self.shape(), self.numel());
+        Err(Error::shape(format!("a tensor of shape {shape} has {numel} elements, not one")).help(
+            format!("x.to_vec::<{}>()? reads all of them, x.at(0, 0)? takes a part", self.dtype()),
+        ))
     }
 
     fn require<T: Element>(&self) -> Result<()> {
@@ -91,7 +183,12 @@ impl Tensor {
     }
 }
 
-fn wraps(outer: &crate::device::DeviceRef, inner: &crate::device::DeviceRef) -> bool {
+/// The element of a tensor of one element.
+fn first<T: Element>(values: &[T]) -> Result<T> {
+    values.first().copied().ok_or_else(|| Error::internal("the device returned no element"))
+}
+
+fn wraps(outer: &DeviceRef, inner: &DeviceRef) -> bool {
     let mut device = outer.inner();
     while let Some(d) = device {
         if same(d, inner) {

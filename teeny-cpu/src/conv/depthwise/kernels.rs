@@ -90,7 +90,7 @@ impl<T: Float> Correlate<'_, T> {
                 let x = x.add(*self.distances.as_ptr().add(t));
                 let mut p = 0;
                 while p < P {
-                    sums[p] = w.fma(V::load(x.add(p * step)), sums[p]);
+                    sums[p] = w.mul_add(V::load(x.add(p * step)), sums[p]);
                     p += 1;
                 }
                 t += 1;
@@ -167,7 +167,7 @@ impl<T: Float> Slopes<'_, T> {
                     let slope = V::load(g);
                     let mut t = 0;
                     while t < N {
-                        sums[t] = slope.fma(V::load(x.add(distances[t])), sums[t]);
+                        sums[t] = slope.mul_add(V::load(x.add(distances[t])), sums[t]);
                         t += 1;
                     }
                     x = x.wrapping_add(self.x_strides[1]);

@@ -174,7 +174,7 @@ impl<T: Float> Correlate<'_, T> {
                         let w = V::splat(*w.add(r * k + i));
                         let mut v = 0;
                         while v < NV {
-                            sums[r][v] = w.fma(xs[v], sums[r][v]);
+                            sums[r][v] = w.mul_add(xs[v], sums[r][v]);
                             v += 1;
                         }
                         r += 1;
@@ -315,7 +315,7 @@ impl<T: Float> Slopes<'_, T> {
                         let x = V::load(x.add(distances[t] + j));
                         let mut r = 0;
                         while r < M {
-                            sums[r][t] = gs[r].fma(x, sums[r][t]);
+                            sums[r][t] = gs[r].mul_add(x, sums[r][t]);
                             r += 1;
                         }
                         t += 1;
@@ -335,7 +335,7 @@ impl<T: Float> Slopes<'_, T> {
                         let x = V::load_part(x.add(distances[t] + j), rest);
                         let mut r = 0;
                         while r < M {
-                            sums[r][t] = gs[r].fma(x, sums[r][t]);
+                            sums[r][t] = gs[r].mul_add(x, sums[r][t]);
                             r += 1;
                         }
                         t += 1;

@@ -27,15 +27,15 @@ impl Transform1d<IN, IN> for Evaluate {
     fn apply<V: F32s>(d: [V; IN]) -> [V; IN] {
         let (a2, b2, product, sum) =
             (V::splat(-A2), V::splat(-B2), V::splat(A2 * B2), V::splat(-(A2 + B2)));
-        let (even_a, odd_a) = (d[2].fma(b2, d[4]), d[1].fma(b2, d[3]).mul(V::splat(A1)));
-        let (even_b, odd_b) = (d[2].fma(a2, d[4]), d[1].fma(a2, d[3]).mul(V::splat(B1)));
+        let (even_a, odd_a) = (d[2].mul_add(b2, d[4]), d[1].mul_add(b2, d[3]).mul(V::splat(A1)));
+        let (even_b, odd_b) = (d[2].mul_add(a2, d[4]), d[1].mul_add(a2, d[3]).mul(V::splat(B1)));
         [
-            d[0].fma(product, d[2].fma(sum, d[4])),
+            d[0].mul_add(product, d[2].mul_add(sum, d[4])),
             even_a.add(odd_a),
             even_a.sub(odd_a),
             even_b.add(odd_b),
             even_b.sub(odd_b),
-            d[1].fma(product, d[3].fma(sum, d[5])),
+            d[1].mul_add(product, d[3].mul_add(sum, d[5])),
         ]
     }
 }
@@ -51,7 +51,7 @@ impl Transform1d<IN, OUT> for Interpolate {
             m[0].add(sum_a).add(sum_b),
             difference_a.mul(V::splat(A1)).add(difference_b.mul(V::splat(B1))),
             sum_a.mul(V::splat(A2)).add(sum_b.mul(V::splat(B2))),
-            difference_b.fma(V::splat(B1 * B2), difference_a.fma(V::splat(A1 * A2), m[5])),
+            difference_b.mul_add(V::splat(B1 * B2), difference_a.mul_add(V::splat(A1 * A2), m[5])),
         ]
     }
 }
@@ -62,9 +62,9 @@ impl Transform1d<OUT, IN> for Distribute {
     #[inline(always)]
     fn apply<V: F32s>(g: [V; OUT]) -> [V; IN] {
         let (even_a, odd_a) =
-            (g[2].fma(V::splat(A2), g[0]), g[3].fma(V::splat(A2), g[1]).mul(V::splat(A1)));
+            (g[2].mul_add(V::splat(A2), g[0]), g[3].mul_add(V::splat(A2), g[1]).mul(V::splat(A1)));
         let (even_b, odd_b) =
-            (g[2].fma(V::splat(B2), g[0]), g[3].fma(V::splat(B2), g[1]).mul(V::splat(B1)));
+            (g[2].mul_add(V::splat(B2), g[0]), g[3].mul_add(V::splat(B2), g[1]).mul(V::splat(B1)));
         [g[0], even_a.add(odd_a), even_a.sub(odd_a), even_b.add(odd_b), even_b.sub(odd_b), g[3]]
     }
 }
@@ -80,9 +80,9 @@ impl Transform1d<3, IN> for TransformFilter {
     #[inline(always)]
     fn apply<V: F32s>(w: [V; 3]) -> [V; IN] {
         let (even_a, odd_a) =
-            (w[2].fma(V::splat(A2), w[0]).mul(V::splat(AT_A)), w[1].mul(V::splat(A1 * AT_A)));
+            (w[2].mul_add(V::splat(A2), w[0]).mul(V::splat(AT_A)), w[1].mul(V::splat(A1 * AT_A)));
         let (even_b, odd_b) =
-            (w[2].fma(V::splat(B2), w[0]).mul(V::splat(AT_B)), w[1].mul(V::splat(B1 * AT_B)));
+            (w[2].mul_add(V::splat(B2), w[0]).mul(V::splat(AT_B)), w[1].mul(V::splat(B1 * AT_B)));
         [
             w[0].mul(V::splat(AT_0)),
             even_a.add(odd_a),
@@ -104,9 +104,9 @@ impl Transform1d<IN, 3> for Collect {
         let (difference_a, difference_b) =
             (u[1].sub(u[2]).mul(V::splat(AT_A * A1)), u[3].sub(u[4]).mul(V::splat(AT_B * B1)));
         [
-            u[0].fma(V::splat(AT_0), sum_a.add(sum_b)),
+            u[0].mul_add(V::splat(AT_0), sum_a.add(sum_b)),
             difference_a.add(difference_b),
-            sum_b.fma(V::splat(B2), sum_a.fma(V::splat(A2), u[5])),
+            sum_b.mul_add(V::splat(B2), sum_a.mul_add(V::splat(A2), u[5])),
         ]
     }
 }

@@ -126,7 +126,7 @@ impl<H: Half> RowsOf<H> {
                     let x = V::splat(*self.0.a.add(r * self.0.a_row_stride + p));
                     let mut v = 0;
                     while v < NV {
-                        sums[r][v] = x.fma(row[v], sums[r][v]);
+                        sums[r][v] = x.mul_add(row[v], sums[r][v]);
                         v += 1;
                     }
                     r += 1;

@@ -22,11 +22,12 @@ use crate::ops::accumulation::cast_to_storage;
 pub(crate) use crate::ops::conv::shader::{ConvKernel, Kind, wgsl};
 use crate::ops::conv::shader::{ConvParams, DIRECT_THREADS};
 use crate::ops::copy::{can_compact, compact};
+use crate::ops::epilogue::After;
 use crate::ops::matmul::select::{SLICE, Tile};
 use crate::ops::matmul::target_workgroups;
 use crate::ops::reduce::reduce;
 use crate::ops::window::countable;
-use teeny_core::{DType, ReduceOp, Result, Shape, StorageRef, Tensor, Window, validate};
+use teeny_core::{DType, Outputs, ReduceOp, Result, Shape, StorageRef, Tensor, Window, validate};
 
 /// The sizes of one convolution.
 struct ConvSizes<'a> {
@@ -92,6 +93,36 @@ pub(crate) fn conv(
     launch_conv(gpu, &sizes, weight, x)
 }
 
+/// The outputs of a kernel behind the convolution of `x` by `weight`, or nothing if some tensor is
+/// larger than a binding.
+pub(crate) fn conv_kernel(
+    gpu: &Wgpu,
+    x: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    after: &After<'_>,
+) -> Result<Option<Outputs>> {
+    let dtype = x.dtype();
+    gpu.require(dtype, "convolution")?;
+    let sizes = ConvSizes {
+        kind: Kind::Forward,
+        dtype,
+        x: x.shape(),
+        weight: weight.shape(),
+        y: after.shape,
+        window,
+    };
+    if after.fits(gpu)
+        && let Some((kernel, 1)) = select(gpu, &sizes, weight, x)
+    {
+        let storages = after.allocate(gpu)?;
+        launch(gpu, &sizes, (weight, x), (kernel, 1), Some(after), &storages)?;
+        return after.finish(gpu, storages, x).map(Some);
+    }
+    let Some(product) = launch_conv(gpu, &sizes, weight, x)? else { return Ok(None) };
+    after.apart(gpu, product, dtype, x).map(Some)
+}
+
 /// Its gradient for `x`.
 pub(crate) fn conv_input_grad(
     gpu: &Wgpu,
@@ -139,14 +170,37 @@ fn launch_conv(
     let dtype = sizes.dtype;
     gpu.require(dtype, "convolution")?;
     let (count, accumulator) = (sizes.result().numel(), accumulation(dtype));
-    let (rows, columns, k) = sizes.product();
     if count == 0 {
         return Ok(Some(gpu.allocate(0, dtype)?));
     }
     if can_compact(gpu, &[left, right]) {
         return launch_conv(gpu, sizes, &compact(gpu, left)?, &compact(gpu, right)?);
     }
-    if k == 0
+    let Some((kernel, splits)) = select(gpu, sizes, left, right) else { return Ok(None) };
+    let out = gpu.allocate(splits * count, accumulator)?;
+    let result = std::slice::from_ref(&out);
+    launch(gpu, sizes, (left, right), (kernel, splits), None, result)?;
+    let sum = if splits == 1 {
+        out
+    } else {
+        let slices = gpu.tensor(out, Shape::new(&[splits, count])?, accumulator, left)?;
+        reduce(gpu, ReduceOp::Sum, &slices, &[0])?
+    };
+    Ok(Some(cast_to_storage(gpu, sum, dtype, left)?))
+}
+
+/// The kernel and the number of slices of k; nothing if there is no element, or some tensor is larger
+/// than a binding.
+fn select(
+    gpu: &Wgpu,
+    sizes: &ConvSizes<'_>,
+    left: &Tensor,
+    right: &Tensor,
+) -> Option<(ConvKernel, usize)> {
+    let (count, accumulator) = (sizes.result().numel(), accumulation(sizes.dtype));
+    let (rows, columns, k) = sizes.product();
+    if count == 0
+        || k == 0
         || left.numel() == 0
         || right.numel() == 0
         || gpu.exceeds_binding(left)
@@ -154,7 +208,7 @@ fn launch_conv(
         || gpu.len_exceeds_binding(count, accumulator)
         || !sizes.are_countable(k)
     {
-        return Ok(None);
+        return None;
     }
     let (groups, busy) = (sizes.window.groups, target_workgroups(gpu));
     let tiles = |tile: Tile| (rows.div_ceil(tile.rows()), columns.div_ceil(tile.columns()));
@@ -169,14 +223,32 @@ fn launch_conv(
         }
         () => ConvKernel::Tiled(Tile::Small),
     };
-    let ((down, across), splits) = match kernel {
-        ConvKernel::Direct => ((0, 0), 1),
+    let splits = match kernel {
+        ConvKernel::Direct => 1,
         ConvKernel::Tiled(tile) => {
             let (down, across) = tiles(tile);
-            ((down, across), (busy / (groups * down * across)).min(k / SLICE).clamp(1, 64))
+            (busy / (groups * down * across)).min(k / SLICE).clamp(1, 64)
         }
     };
-    let out = gpu.allocate(splits * count, accumulator)?;
+    Some((kernel, splits))
+}
+
+/// One launch into `outputs`: the convolution, or the results of the kernel behind it.
+fn launch(
+    gpu: &Wgpu,
+    sizes: &ConvSizes<'_>,
+    (left, right): (&Tensor, &Tensor),
+    (kernel, splits): (ConvKernel, usize),
+    after: Option<&After<'_>>,
+    outputs: &[StorageRef],
+) -> Result<()> {
+    let (dtype, groups) = (sizes.dtype, sizes.window.groups);
+    let (rows, columns, k) = sizes.product();
+    let count = sizes.result().numel();
+    let (down, across) = match kernel {
+        ConvKernel::Direct => (0, 0),
+        ConvKernel::Tiled(tile) => (rows.div_ceil(tile.rows()), columns.div_ceil(tile.columns())),
+    };
     let (x, y, window) = (&sizes.x[2..], &sizes.y[2..], sizes.window);
     let params = ConvParams {
         m: rows,
@@ -209,21 +281,21 @@ fn launch_conv(
         ConvKernel::Direct => count.div_ceil(DIRECT_THREADS),
         ConvKernel::Tiled(_) => splits * groups * down * across,
     };
+    let epilogue = after.map(After::epilogue);
+    let mut variant = vec![kind as u32, ndim as u32, dtype as u32, variant];
+    let mut inputs = vec![gpu.bind_tensor(left)?, gpu.bind_tensor(right)?];
+    let mut words = params.words();
+    if let (Some(after), Some(epilogue)) = (after, &epilogue) {
+        variant.push(epilogue.axes as u32);
+        inputs.extend(after.inputs(gpu)?);
+        after.push(&mut words);
+    }
+    let key = Key { family: "conv", kernel: after.map(|a| a.kernel.clone()), variant };
     gpu.dispatch(&Launch {
-        program: Program {
-            key: Key::new("conv", [kind as u32, ndim as u32, dtype as u32, variant]),
-            wgsl: &|| wgsl(kind, kernel, ndim, dtype),
-        },
-        inputs: &[gpu.bind_tensor(left)?, gpu.bind_tensor(right)?],
-        outputs: &[gpu.bind(&out)?],
-        params: &params.words(),
+        program: Program { key, wgsl: &|| wgsl(kind, kernel, ndim, dtype, epilogue) },
+        inputs: &inputs,
+        outputs: &outputs.iter().map(|out| gpu.bind(out)).collect::<Result<Vec<_>>>()?,
+        params: &words,
         grid: gpu.dispatch_grid(workgroups as u64)?,
-    })?;
-    let sum = if splits == 1 {
-        out
-    } else {
-        let slices = gpu.tensor(out, Shape::new(&[splits, count])?, accumulator, left)?;
-        reduce(gpu, ReduceOp::Sum, &slices, &[0])?
-    };
-    Ok(Some(cast_to_storage(gpu, sum, dtype, left)?))
+    })
 }

@@ -1,10 +1,11 @@
 //! The shaders of convolutions.
 
+use crate::codegen::epilogue::{Epilogue, results};
 use crate::codegen::params::{Sizes, Strides, shader_params};
 use crate::codegen::shader::{Shader, shader};
 use crate::codegen::types::{accumulation, accumulator, word, zero};
 use crate::ops::matmul::select::Tile;
-use crate::ops::matmul::tiled;
+use crate::ops::matmul::{Results, tiled};
 use teeny_core::{DType, Result};
 
 /// Threads of a workgroup where each computes one result.
@@ -79,21 +80,36 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> Shader {
 ///
 /// # Errors
 /// As [`Shader::render`].
-pub(crate) fn wgsl(kind: Kind, kernel: ConvKernel, ndim: usize, dtype: DType) -> Result<String> {
-    let params = ConvParams::declaration(ndim);
+pub(crate) fn wgsl(
+    kind: Kind,
+    kernel: ConvKernel,
+    ndim: usize,
+    dtype: DType,
+    after: Option<Epilogue<'_>>,
+) -> Result<String> {
+    let mut params = ConvParams::declaration(ndim);
     let operands = operands(kind, ndim, dtype);
     match kernel {
         ConvKernel::Tiled(tile) => {
             let words = [word(dtype); 2];
-            tiled(tile, dtype, &params, words, [false, true], |shader| {
-                shader
-                    .input("lhs", dtype)
-                    .input("rhs", dtype)
-                    .include(operands)
-                    .include(shader!("conv_tile"))
-            })
+            tiled(
+                tile,
+                dtype,
+                Results { after, packed: false },
+                &mut params,
+                words,
+                [false, true],
+                |shader| {
+                    shader
+                        .flag("double", false)
+                        .input("lhs", dtype)
+                        .input("rhs", dtype)
+                        .include(operands)
+                        .include(shader!("conv_tile"))
+                },
+            )
         }
-        ConvKernel::Direct => shader!("conv_direct")
+        ConvKernel::Direct => results(shader!("conv_direct"), dtype, after, &mut params)?
             .params(&params)
             .input("lhs", dtype)
             .input("rhs", dtype)

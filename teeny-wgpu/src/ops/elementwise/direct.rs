@@ -245,11 +245,11 @@ fn share_binding(
     let stride = numel.next_multiple_of(32);
     let both = gpu.allocate(2 * stride, dtype)?;
     for (k, (v, source)) in [i, j].into_iter().zip(&packed).enumerate() {
-        let from = downcast::<Memory>(source)?.buffer();
+        let from = downcast::<Memory>(source)?;
         let bytes = ((numel * size) as u64).next_multiple_of(4);
         gpu.stream.copy(
-            from,
-            0,
+            from.buffer(),
+            from.start(),
             downcast::<Memory>(&both)?.buffer(),
             (k * stride * size) as u64,
             bytes,

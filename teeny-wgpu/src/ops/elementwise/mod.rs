@@ -1,6 +1,7 @@
 //! Elementwise kernels on tensors of any size.
 
 pub(crate) mod direct;
+pub(crate) mod many;
 
 use crate::device::Wgpu;
 use crate::ops::copy::{compact_all, contiguous};

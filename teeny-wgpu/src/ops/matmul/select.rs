@@ -1,6 +1,7 @@
 //! The choice of the kernel for a matrix product, by sizes and strides alone.
 
 use crate::codegen::types::accumulation;
+use crate::device::adapter::Capabilities;
 use teeny_core::{DType, Layout, Tensor};
 
 /// Threads of a workgroup of the tiled kernel, and of the gemv kernel that reads across k.
@@ -69,11 +70,62 @@ pub(crate) enum Fetch {
     Quads,
 }
 
+/// How an operand of the kernel on cooperative matrices is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Staging {
+    /// Along k, as its elements are neighbours in memory, or across k.
+    pub along: bool,
+    /// Four neighbours at a time, which begin at multiples of four elements.
+    pub quads: bool,
+}
+
+/// The kernel on cooperative matrices of `size` x `size` elements: 4 x 4 of them for each of four
+/// subgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cooperative {
+    pub size: usize,
+    /// The fewest and the most threads of a subgroup.
+    pub subgroup_threads: (usize, usize),
+    pub lhs: Staging,
+    pub rhs: Staging,
+}
+
+impl Cooperative {
+    /// Steps of k in workgroup memory at a time.
+    pub const DEPTH: usize = 32;
+    /// Both sides of the result, and k, from which on this kernel is the fastest: smaller ones
+    /// would fill less than a quarter of a tile, or of a step.
+    const SMALLEST: usize = 32;
+
+    /// Rows and columns of results of a workgroup.
+    pub const fn tile(&self) -> usize {
+        8 * self.size
+    }
+
+    /// Threads of a workgroup: at least four subgroups.
+    pub const fn threads(&self) -> usize {
+        4 * self.subgroup_threads.1
+    }
+
+    /// Groups of four elements of each operand that a thread fetches.
+    pub const fn groups(&self) -> usize {
+        self.tile() * Cooperative::DEPTH / 4 / self.threads()
+    }
+
+    /// Bytes of workgroup memory, for elements of `element` bytes.
+    const fn bytes(&self, element: usize) -> usize {
+        let pad = 16 / element; // as matmul_cooperative.wgsl
+        2 * self.tile() * (Cooperative::DEPTH + pad) * element + 5 * self.size * self.size * 4
+    }
+}
+
 /// A kernel that computes products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatmulKernel {
     /// One workgroup per tile of results.
     Tiled { tile: Tile, lhs: Fetch, rhs: Fetch },
+    /// One workgroup per tile of results, by cooperative matrices.
+    Cooperative(Cooperative),
     /// One workgroup per result, threads along k.
     GemvAlongK,
     /// One workgroup per 32 neighbouring results, threads across and along k.
@@ -88,9 +140,24 @@ impl MatmulKernel {
             MatmulKernel::Tiled { tile, lhs, rhs } => {
                 tile as u32 | (lhs as u32) << 2 | (rhs as u32) << 4
             }
+            MatmulKernel::Cooperative(Cooperative { size, subgroup_threads, lhs, rhs }) => {
+                let (fewest, most) = subgroup_threads;
+                [fewest == most, size == 16, lhs.along, lhs.quads, rhs.along, rhs.quads]
+                    .into_iter()
+                    .fold(2 * most as u32 + 1, |code, bit| code << 1 | u32::from(bit))
+            }
             MatmulKernel::GemvAlongK => 64,
             MatmulKernel::GemvAcrossK => 65,
             MatmulKernel::Naive => 66,
+        }
+    }
+
+    /// The rows and columns of results of a workgroup, if those are tiles.
+    pub(crate) fn tile(self) -> Option<(usize, usize)> {
+        match self {
+            MatmulKernel::Tiled { tile, .. } => Some((tile.rows(), tile.columns())),
+            MatmulKernel::Cooperative(kernel) => Some((kernel.tile(), kernel.tile())),
+            MatmulKernel::GemvAlongK | MatmulKernel::GemvAcrossK | MatmulKernel::Naive => None,
         }
     }
 }
@@ -116,6 +183,21 @@ impl Operand<'_> {
             () if self.along.unsigned_abs() < self.across.unsigned_abs() => Fetch::AlongK,
             () => Fetch::Across,
         }
+    }
+
+    /// How the kernel on cooperative matrices reads it; `k` and `size` are its sizes.
+    fn staging(&self, k: usize, size: usize) -> Staging {
+        let whole = |v: isize| v % 4 == 0;
+        let along = self.along.unsigned_abs() <= self.across.unsigned_abs();
+        let (step, other, length) =
+            if along { (self.along, self.across, k) } else { (self.across, self.along, size) };
+        let batch = &self.layout.strides()[..self.layout.ndim() - 2];
+        let quads = step == 1
+            && whole(other)
+            && length.is_multiple_of(4)
+            && self.layout.offset().is_multiple_of(4)
+            && batch.iter().all(|&s| whole(s));
+        Staging { along, quads }
     }
 }
 
@@ -149,8 +231,36 @@ impl<'a> Product<'a> {
     }
 
     /// Tiles of a matrix: down, across.
-    pub fn tiles(&self, tile: Tile) -> (usize, usize) {
-        (self.m.div_ceil(tile.rows()), self.n.div_ceil(tile.columns()))
+    pub fn tiles(&self, (rows, columns): (usize, usize)) -> (usize, usize) {
+        (self.m.div_ceil(rows), self.n.div_ceil(columns))
+    }
+
+    /// The kernel on cooperative matrices, where it is used: the GPU has those that multiply
+    /// elements of this type and add in its accumulation type, a workgroup fits, and no size is
+    /// small, unless `all_sizes`.
+    pub fn cooperative(&self, gpu: &Capabilities, all_sizes: bool) -> Option<Cooperative> {
+        let sums = accumulation(self.dtype);
+        let suits = self.m.min(self.n).min(self.k) >= Cooperative::SMALLEST;
+        let (fewest, most) = gpu.subgroup_threads;
+        let (lhs, rhs) = (self.lhs.staging(self.k, self.m), self.rhs.staging(self.k, self.n));
+        let kernel = |size: u32| Cooperative {
+            size: size as usize,
+            subgroup_threads: (fewest as usize, most as usize),
+            lhs,
+            rhs,
+        };
+        let fits = |kernel: &Cooperative| {
+            let groups = kernel.tile() * Cooperative::DEPTH / 4;
+            kernel.threads() <= gpu.workgroup_threads as usize
+                && groups.is_multiple_of(kernel.threads())
+                && kernel.bytes(self.dtype.size()) <= gpu.workgroup_memory as usize
+        };
+        gpu.cooperative_matrices
+            .iter()
+            .filter(|c| c.input == self.dtype && c.accumulator == sums && (suits || all_sizes))
+            .map(|c| kernel(c.size))
+            .filter(fits)
+            .max_by_key(|kernel| kernel.size)
     }
 
     pub fn tiled(&self, tile: Tile) -> MatmulKernel {
@@ -165,7 +275,7 @@ impl<'a> Product<'a> {
     pub fn select_kernel(&self, busy: usize) -> MatmulKernel {
         let size = accumulation(self.dtype).size();
         if self.m >= SKINNY && self.n >= SKINNY {
-            let (down, across) = self.tiles(Tile::Large);
+            let (down, across) = self.tiles((Tile::Large.rows(), Tile::Large.columns()));
             let large =
                 size == 4 && self.m > 64 && self.n > 64 && self.batch * down * across >= busy;
             return self.tiled(if large {
@@ -189,10 +299,30 @@ impl<'a> Product<'a> {
         }
     }
 
+    /// Whether `kernel` writes its results, of less than 32 bits, in their type: rows are whole
+    /// groups of four, and a thread of the tiled kernel has groups of four neighbours.
+    pub fn packs(&self, kernel: MatmulKernel, splits: usize) -> bool {
+        matches!(kernel, MatmulKernel::Tiled { .. })
+            && splits == 1
+            && accumulation(self.dtype) != self.dtype
+            && self.dtype != DType::Bool
+            && self.n.is_multiple_of(4)
+    }
+
     /// Slices of k: more than one where there are few tiles and long sums.
     pub fn splits(&self, kernel: MatmulKernel, busy: usize) -> usize {
-        let MatmulKernel::Tiled { tile, .. } = kernel else { return 1 };
+        let Some(tile) = kernel.tile() else { return 1 };
         let (down, across) = self.tiles(tile);
         (busy / (self.batch * down * across)).min(self.k / SLICE).clamp(1, 64)
+    }
+
+    /// The length of each of `splits` slices of k: whole steps, so that groups of four stay whole.
+    pub fn split_length(&self, kernel: MatmulKernel, splits: usize) -> usize {
+        match kernel {
+            MatmulKernel::Cooperative(_) => {
+                self.k.div_ceil(splits).next_multiple_of(Cooperative::DEPTH)
+            }
+            _ => self.k.div_ceil(splits),
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! The shaders of matrix products.
 
+use crate::codegen::epilogue::{Epilogue, packed_results, results};
 use crate::codegen::params::{Declaration, Sizes, View, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};
 use crate::codegen::types::{self, accumulator};
 use crate::ops::matmul::select::{
-    Fetch, GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS, TILED_THREADS, Tile,
+    Cooperative, Fetch, GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS, Staging, TILED_THREADS, Tile,
 };
-use teeny_core::{DType, Result};
+use teeny_core::{DType, Error, Result};
 
 shader_params! {
     /// Parameters of the kernels of products.
@@ -32,21 +33,30 @@ shader_params! {
 }
 
 /// The shader for operands of type `dtype`, of matrices that are counted along `axes` joint axes.
+/// `packed` is for [`Product::packs`](crate::ops::matmul::select::Product::packs).
 ///
 /// # Errors
 /// As [`Shader::render`].
-pub(crate) fn wgsl(kernel: MatmulKernel, axes: usize, dtype: DType) -> Result<String> {
+pub(crate) fn wgsl(
+    kernel: MatmulKernel,
+    axes: usize,
+    dtype: DType,
+    after: Option<Epilogue<'_>>,
+    packed: bool,
+) -> Result<String> {
     let value = accumulator(dtype);
     let views = [("lhs", Start::Offset), ("rhs", Start::Offset)];
-    let params = MatmulParams::declaration(axes);
-    let by_elements = |shader: Shader, threads: usize| {
-        shader
+    let mut params = MatmulParams::declaration(axes);
+    let by_elements = |shader: Shader, threads: usize, mut params: Declaration| {
+        let shader = results(shader, dtype, after, &mut params)?;
+        let shader = shader
             .params(&params)
             .input("lhs", dtype)
             .input("rhs", dtype)
             .addresses("matrix", "", axes, &views)
             .text("value", value)
-            .number("threads", threads)
+            .number("threads", threads);
+        Ok::<_, Error>(shader)
     };
     match kernel {
         MatmulKernel::Tiled { tile, lhs, rhs } => {
@@ -60,18 +70,64 @@ pub(crate) fn wgsl(kernel: MatmulKernel, axes: usize, dtype: DType) -> Result<St
                 loads.push_str(&load);
                 word
             });
-            tiled(tile, dtype, &params, words, across, |shader| {
-                shader.function(&loads).addresses("matrix", "", axes, &views).include(operands)
+            tiled(tile, dtype, Results { after, packed }, &mut params, words, across, |shader| {
+                shader
+                    .flag("double", types::accumulation(dtype).size() == 4)
+                    .function(&loads)
+                    .addresses("matrix", "", axes, &views)
+                    .include(operands)
             })
         }
-        MatmulKernel::GemvAlongK => by_elements(shader!("gemv_along_k"), NAIVE_THREADS)
+        MatmulKernel::Cooperative(kernel) => {
+            let element = if dtype == DType::F16 { "f16" } else { "f32" };
+            let operand = |name: &str, staging, count, stride| {
+                operand(name, staging).text("count", count).text("stride", stride)
+            };
+            let word = |staging: Staging| match staging.quads {
+                true => format!("vec4<{element}>"),
+                false => element.to_string(),
+            };
+            let (fewest, most) = kernel.subgroup_threads;
+            let shader = results(shader!("matmul_cooperative"), dtype, after, &mut params)?
+                .params(&params)
+                .addresses("matrix", "", axes, &views)
+                .include(operand("lhs", kernel.lhs, "m", "lhs_row_stride"))
+                .include(operand("rhs", kernel.rhs, "n", "rhs_column_stride"))
+                .text("lhs_word", word(kernel.lhs))
+                .text("rhs_word", word(kernel.rhs))
+                .text("element", element)
+                .number("threads", kernel.threads())
+                .number("size", kernel.size)
+                .number("tile", kernel.tile())
+                .number("tile_k", Cooperative::DEPTH)
+                .number("pad", 16 / dtype.size())
+                .number("groups", kernel.groups())
+                .number("subgroup_threads", most)
+                .flag("fixed", fewest == most)
+                .flag("half", dtype == DType::F16)
+                .flag("lhs_along", kernel.lhs.along)
+                .flag("rhs_along", kernel.rhs.along);
+            shader.render()
+        }
+        MatmulKernel::GemvAlongK => by_elements(shader!("gemv_along_k"), NAIVE_THREADS, params)?
             .workgroup_reduce("workgroup_sum", value, NAIVE_THREADS, "add", false)
             .render(),
-        MatmulKernel::GemvAcrossK => by_elements(shader!("gemv_across_k"), TILED_THREADS)
+        MatmulKernel::GemvAcrossK => by_elements(shader!("gemv_across_k"), TILED_THREADS, params)?
             .number("columns", GEMV_COLUMNS)
             .render(),
-        MatmulKernel::Naive => by_elements(shader!("matmul_naive"), NAIVE_THREADS).render(),
+        MatmulKernel::Naive => {
+            by_elements(shader!("matmul_naive"), NAIVE_THREADS, params)?.render()
+        }
     }
+}
+
+/// The functions that read an operand of the kernel on cooperative matrices.
+fn operand(name: &str, staging: Staging) -> Shader {
+    shader!("matmul_cooperative_operand")
+        .text("name", name)
+        .text("pitch", format!("{}_PITCH", name.to_uppercase()))
+        .flag("along", staging.along)
+        .flag("quads", staging.quads)
 }
 
 /// The type of an operand's words, and the function that loads an element or a group of four.
@@ -88,6 +144,15 @@ fn load(name: &str, fetch: Fetch, dtype: DType) -> (&'static str, String) {
     (types::word(dtype), format!("fn load_{name}(i: u32) -> Value {{ return {load}; }}\n"))
 }
 
+/// How the tiled shader writes its results.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Results<'a> {
+    /// A kernel on each result.
+    pub after: Option<Epilogue<'a>>,
+    /// Whether it writes groups of four results in the type of the product.
+    pub packed: bool,
+}
+
 /// The tiled shader with the functions that `operands` adds; see `matmul_tiled.wgsl`. `words` are
 /// the types of the words of both operands; `across` says of which of them neighbouring threads
 /// fetch neighbours across k.
@@ -97,12 +162,18 @@ fn load(name: &str, fetch: Fetch, dtype: DType) -> (&'static str, String) {
 pub(crate) fn tiled(
     tile: Tile,
     dtype: DType,
-    params: &Declaration,
+    ends: Results<'_>,
+    params: &mut Declaration,
     words: [&str; 2],
     across: [bool; 2],
     operands: impl FnOnce(Shader) -> Shader,
 ) -> Result<String> {
-    let shader = shader!("matmul_tiled")
+    let Results { after, packed } = ends;
+    let shader = match packed {
+        true => packed_results(shader!("matmul_tiled"), dtype)?,
+        false => results(shader!("matmul_tiled"), dtype, after, params)?,
+    };
+    let shader = shader
         .params(params)
         .text("lhs_word", words[0])
         .text("rhs_word", words[1])
@@ -113,6 +184,8 @@ pub(crate) fn tiled(
         .number("tile_k", tile.depth())
         .number("thread_tile", tile.thread_tile())
         .flag("left_partial", tile.rows() / 4 * tile.depth() < TILED_THREADS)
+        .flag("epilogue", after.is_some())
+        .flag("packed", packed)
         .flag("left_across", across[0])
         .flag("right_across", across[1]);
     operands(shader).render()

@@ -67,11 +67,20 @@ impl Reduction<'_> {
             _ => THREADS,
         };
         let chunks = if op.is_arg() { 1 } else { chunks_of(count, elements, team) };
-        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team };
+        let whole = |v: usize| {
+            layouts[v].offset().is_multiple_of(4)
+                && inputs[used[v]].dtype().size() <= 4
+                && reduced.strides[v][..] == [1]
+                && kept.strides[v].iter().all(|s| s % 4 == 0)
+        };
+        let quads =
+            team > 1 && !op.is_arg() && elements.is_multiple_of(4) && (0..layouts.len()).all(whole);
+        let steps = if quads { elements / 4 } else { elements };
+        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team, quads };
         let mut words = ReduceParams {
             results: count,
-            elements,
-            length: elements.div_ceil(chunks),
+            elements: steps,
+            length: steps.div_ceil(chunks),
             chunks,
             kept_sizes: (&kept.sizes).into(),
             reduced_sizes: (&reduced.sizes).into(),
@@ -136,10 +145,11 @@ impl Reduction<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Wgpu;
+    use crate::device::adapter::open;
     use crate::device::limits::MAX_COUNT;
+    use crate::{Options, Wgpu};
     use std::sync::Arc;
-    use teeny_core::{DType, DeviceRef, Reference, Tensor};
+    use teeny_core::{DType, DeviceRef, Reference, Tensor, random};
 
     #[test]
     fn chunks_cover_every_element_and_stay_few() {
@@ -166,8 +176,13 @@ mod tests {
 
     #[test]
     fn more_elements_than_a_launch_counts_are_reduced_in_parts() -> Result<()> {
-        let Ok(mut gpu) = Wgpu::new() else { return Ok(()) };
-        Arc::get_mut(&mut gpu).unwrap().max_count = 1000;
+        let options = Options::default();
+        let Ok(opened) = pollster::block_on(open(&options, false)) else { return Ok(()) };
+        let gpu = Arc::new_cyclic(|this| {
+            let mut gpu = Wgpu::build(this.clone(), opened, &options, 0);
+            gpu.max_count = 1000;
+            gpu
+        });
         let (device, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
         type Op = fn(&Tensor) -> Result<Tensor>;
         let ops: [(&str, Op); 8] = [
@@ -188,6 +203,39 @@ mod tests {
                     op(&x.expand((5, 3500))?)?.to_scalars()
                 };
                 assert!(run(&device)? == run(&oracle)?, "{name} of {dtype}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn rows_of_vectors_are_reduced_like_other_rows() -> Result<()> {
+        let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+        let (device, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
+        for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {
+            for (rows, length) in [(130, 256), (3, 1024), (1, 20_000), (2, 4 * 513)] {
+                // Whole rows, and rows that begin at elements that are no multiples of four.
+                for start in [0, 4, 1] {
+                    let run = |device: &DeviceRef| {
+                        let n = rows * length;
+                        let x =
+                            random::with_seed(3, || Tensor::randint(0, 3, n, DType::I32, device))?;
+                        let x = x.cast(dtype)?;
+                        let x = x.reshape((rows, length))?.slice(1, start..)?;
+                        let y = [
+                            x.max(1)?,
+                            x.min(1)?,
+                            x.slice(1, ..20)?.sum(1)?.cast(dtype)?,
+                            x.eq(2)?.any(1)?.cast(dtype)?,
+                            x.le(2)?.all(1)?.cast(dtype)?,
+                            x.add(1)?.max(1)?,
+                        ];
+                        let y: Vec<&Tensor> = y.iter().collect();
+                        let sums = x.cast(DType::F32)?.sum(1)?.to_scalars()?;
+                        Ok::<_, Error>((Tensor::cat(&y, 0)?.to_scalars()?, sums))
+                    };
+                    assert!(run(&device)? == run(&oracle)?, "{rows} {length} {start} {dtype}");
+                }
             }
         }
         Ok(())

@@ -39,11 +39,14 @@ pub(crate) struct Plan {
     pub reduced: usize,
     /// Threads that share a result: [`THREADS`], [`TEAM`] or 1.
     pub team: usize,
+    /// Elements are read, and counted, by fours.
+    pub quads: bool,
 }
 
 impl Plan {
     pub fn variant(self) -> Vec<u32> {
-        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.team as u32]
+        let quads = self.quads as u32;
+        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.team as u32, quads]
     }
 
     /// The shader.
@@ -65,7 +68,17 @@ impl Plan {
         let mut accessors = String::new();
         for (&i, name) in inputs.iter().zip(&names) {
             let input = kernel.inputs()[i];
-            let (ty, load) = (types::value(input), types::load(input, name, "i"));
+            let ty = types::value(input);
+            if self.quads {
+                let (load, values) = types::load_quad(input, name, "i", "four");
+                let values = values.join(", ");
+                let _ = writeln!(
+                    accessors,
+                    "fn quad_{name}(i: u32) -> vec4<{ty}> {{ {load} return vec4<{ty}>({values}); }}"
+                );
+                continue;
+            }
+            let load = types::load(input, name, "i");
             let _ = writeln!(accessors, "fn load_{name}(i: u32) -> {ty} {{ return {load}; }}");
         }
         // The kernel's output as it would be stored.
@@ -81,7 +94,9 @@ impl Plan {
             names.iter().map(|name| (name.as_str(), start)).collect()
         };
         let (neutral, combined) = combine(self.op, dtype);
-        let words = inputs.iter().map(|&i| types::word(kernel.inputs()[i]).to_string());
+        let word = if self.quads { types::quad } else { types::word };
+        let words = inputs.iter().map(|&i| word(kernel.inputs()[i]).to_string());
+        let lane = |l: usize| (0..inputs.len()).map(|i| format!("v{i}[{l}]")).collect::<Vec<_>>();
         let shader = shader!("reduce")
             .params(&params)
             .text("compute", compute.text)
@@ -99,6 +114,10 @@ impl Plan {
             .list("names", names.iter().cloned())
             .number("threads", THREADS)
             .number("team", self.team)
+            .list("lanes", (0..types::LANES).map(|l| lane(l).join(", ")))
+            .flag("quads", self.quads)
+            // Blocks of 64 elements.
+            .number("block", if self.quads { 16 } else { 64 })
             .flag("arg", self.op.is_arg())
             .flag("float", accumulation(dtype).is_float())
             .flag("shared", self.team > 1)

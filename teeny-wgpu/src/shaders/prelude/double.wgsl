@@ -22,8 +22,9 @@ fn min_f64(a: f64, b: f64) -> f64 {
     return select(b, a, a < b);
 }
 fn sign_f64(x: f64) -> f64 {
-    if is_nan_f64(x) { return x; }
-    return select(select(x, -1.0lf, x < 0.0lf), 1.0lf, x > 0.0lf);
+    // by bits: x may be subnormal
+    if is_nan_f64(x) || (bitcast<u64>(x) & 0x7ffffffffffffffflu) == 0lu { return x; }
+    return select(1.0lf, -1.0lf, bitcast<i64>(x) < 0li);
 }
 fn sub_self_f64(x: f64) -> f64 {
     if is_finite_f64(x) { return 0.0lf; }

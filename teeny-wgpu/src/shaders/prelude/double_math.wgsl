@@ -3,9 +3,10 @@
 // errors are listed in PRECISION.md and held by `tests/precision`; about assumptions see
 // `float.wgsl`.
 
+// Chosen, not joined from two masked words, as `copysign_f32` is.
 fn copysign_f64(magnitude: f64, sign: f64) -> f64 {
     let bits = bitcast<u64>(magnitude) & 0x7ffffffffffffffflu;
-    return bitcast<f64>(bits | (bitcast<u64>(sign) & 0x8000000000000000lu));
+    return bitcast<f64>(select(bits, bits + 0x8000000000000000lu, bitcast<i64>(sign) < 0li));
 }
 // 2^n x in two steps, so that neither factor overflows for n in -2044..=2046.
 fn scale_f64(x: f64, n: i32) -> f64 {
@@ -115,16 +116,19 @@ fn tanh_f64(x: f64) -> f64 {
     }
     return copysign_f64(1.0lf - 2.0lf / (exp_f64(2.0lf * a) + 1.0lf), x);
 }
-// As `cbrt_f32`, with four steps and subnormal numbers scaled by 2^54.
+// As `cbrt_f32`, with four steps.
 fn cbrt_f64(x: f64) -> f64 {
-    if x == 0.0lf || !is_finite_f64(x) { return x; }
-    let small = abs(x) < 2.2250738585072014e-308lf;
-    let a = select(abs(x), abs(x) * 18014398509481984.0lf, small);
+    let bits = bitcast<u64>(x) & 0x7ffffffffffffffflu;
+    if bits == 0lu || !is_finite_f64(x) { return x; }
+    // The bits of a subnormal number are its multiple of 2^-1074.
+    let small = bits < 0x10000000000000lu;
+    let multiple = f64(u32(bits >> 32u)) * 4294967296.0lf + f64(u32(bits & 0xfffffffflu));
+    let a = select(abs(x), multiple, small);
     var t = bitcast<f64>(bitcast<u64>(a) / 3lu + 0x2a9f789300000000lu);
     for (var i = 0; i < 4; i++) {
         t = t - (t - a / (t * t)) / 3.0lf;
     }
-    return copysign_f64(select(t, t * 3.814697265625e-06lf, small), x);
+    return copysign_f64(select(t, t * 1.7031839360032603e-108lf, small), x);
 }
 // The series 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*...*(2n+1)) below 2, the continued
 // fraction of erfc above (Abramowitz & Stegun 7.1.6, 7.1.14).

@@ -72,13 +72,14 @@ fn pow_f64(a: f64, b: f64) -> f64 {
     let whole = floor(b) == b;
     let odd = whole && abs(b) < 9007199254740992.0lf && floor(b * 0.5lf) * 2.0lf != b;
     let negative = (bitcast<u64>(a) >> 63u) == 1lu;
+    let rises = bitcast<i64>(b) >= 0li; // by bits: b may be subnormal
     if !is_finite_f64(b) {
         if x == 1.0lf { return 1.0lf; }
-        return select(0.0lf, inf_f64(), (x > 1.0lf) == (b > 0.0lf));
+        return select(0.0lf, inf_f64(), (x > 1.0lf) == rises);
     }
     var y: f64;
     if (bitcast<u64>(x)) == 0lu || !is_finite_f64(x) {
-        y = select(0.0lf, inf_f64(), (bitcast<u64>(x) != 0lu) == (b > 0.0lf));
+        y = select(0.0lf, inf_f64(), (bitcast<u64>(x) != 0lu) == rises);
     } else {
         if negative && !whole { return nan_f64(); }
         // Beyond 1e25 every power but that of 1 overflows or vanishes.
@@ -136,7 +137,8 @@ fn rem_f64(a: f64, b: f64) -> f64 {
     let r = fmod_f64(a, b);
     if is_nan_f64(r) { return r; }
     if (bitcast<u64>(r) & 0x7ffffffffffffffflu) == 0lu { return copysign_f64(0.0lf, b); }
-    if (r < 0.0lf) != (b < 0.0lf) { return r + b; }
+    // signs by their bits: a comparison may take a subnormal r for zero
+    if ((bitcast<u64>(r) ^ bitcast<u64>(b)) >> 63u) == 1lu { return r + b; }
     return r;
 }
 fn floor_div_f64(a: f64, b: f64) -> f64 {

@@ -14,14 +14,22 @@ fn max_f32(a: f32, b: f32) -> f32 {
     if is_nan_f32(b) { return b; }
     return select(b, a, a > b);
 }
+fn is_nan4_f32(x: vec4<f32>) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+// max_f32 of each.
+fn max4_f32(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return select(select(b, a, a > b), a, is_nan4_f32(a));
+}
 fn min_f32(a: f32, b: f32) -> f32 {
     if is_nan_f32(a) { return a; }
     if is_nan_f32(b) { return b; }
     return select(b, a, a < b);
 }
 fn sign_f32(x: f32) -> f32 {
-    if is_nan_f32(x) { return x; }
-    return select(select(x, -1.0f, x < 0.0f), 1.0f, x > 0.0f);
+    // by bits: x may be subnormal
+    if is_nan_f32(x) || (bitcast<u32>(x) & 0x7fffffffu) == 0u { return x; }
+    return select(1.0f, -1.0f, bitcast<i32>(x) < 0);
 }
 // x - x: a compiler may take it for 0, which it is not for infinities and NaN.
 fn sub_self_f32(x: f32) -> f32 {
@@ -55,6 +63,22 @@ fn exp_f32(x: f32) -> f32 {
     if x < -104.0f { return 0.0f; }
     let o = octave_f32(x);
     return scale_f32(expm1_core_f32(o.y) + 1.0f, i32(o.x));
+}
+// exp_f32 of each, without branches: for weights, of which most are of numbers that differ little.
+fn exp4_f32(x: vec4<f32>) -> vec4<f32> {
+    let within = clamp(x, vec4<f32>(-104.0f), vec4<f32>(89.0f));
+    let n = round(within * 1.44269504f);
+    let r = (within - n * 0.693145751953125f) - n * 1.4286068e-6f;
+    var p = r * 1.381435e-3f + 8.368851e-3f;
+    p = p * r + 4.16684e-2f;
+    p = p * r + 1.666652e-1f;
+    p = p * r + 4.9999994e-1f;
+    let e = ((r * r) * p + r) + 1.0f;
+    let a = vec4<i32>(n) / 2;
+    let b = vec4<i32>(n) - a;
+    let y = e * bitcast<vec4<f32>>(vec4<u32>(a + 127) << vec4<u32>(23u))
+        * bitcast<vec4<f32>>(vec4<u32>(b + 127) << vec4<u32>(23u));
+    return select(y, x, is_nan4_f32(x));
 }
 fn exp2_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }
@@ -146,16 +170,18 @@ fn tanh_f32(x: f32) -> f32 {
     return copysign_f32(1.0f - 2.0f / (exp_f32(2.0f * min(a, 10.0f)) + 1.0f), x);
 }
 // A third of the exponent by integer division of the bits, 3% off at most, then three steps of
-// Newton's method on t^3 = a: each squares the error. Subnormal numbers are scaled by 2^24 first.
+// Newton's method on t^3 = a: each squares the error. The bits of a subnormal number are its
+// multiple of 2^-149.
 fn cbrt_f32(x: f32) -> f32 {
-    if x == 0.0f || !is_finite_f32(x) { return x; }
-    let small = abs(x) < 1.17549435e-38f;
-    let a = select(abs(x), abs(x) * 16777216.0f, small);
+    let bits = bitcast<u32>(x) & 0x7fffffffu;
+    if bits == 0u || !is_finite_f32(x) { return x; }
+    let small = bits < 0x800000u;
+    let a = select(abs(x), f32(bits * 2u), small);
     var t = bitcast<f32>(bitcast<u32>(a) / 3u + 709958130u);
     t = t - (t - a / (t * t)) * 0.333333333f;
     t = t - (t - a / (t * t)) * 0.333333333f;
     t = t - (t - a / (t * t)) * 0.333333333f;
-    return copysign_f32(select(t, t * 0.00390625f, small), x);
+    return copysign_f32(select(t, t * 8.8817841970012523e-16f, small), x);
 }
 fn erf_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }

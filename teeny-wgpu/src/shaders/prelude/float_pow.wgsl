@@ -74,14 +74,15 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     let whole = floor(b) == b;
     let odd = whole && abs(b) < 16777216.0f && floor(b * 0.5f) * 2.0f != b;
     let negative = (bitcast<u32>(a) >> 31u) == 1u;
+    let rises = bitcast<i32>(b) >= 0; // by bits: b may be subnormal
     var y: f32;
     if !is_finite_f32(b) {
         if x == 1.0f { return 1.0f; }
-        y = select(0.0f, inf_f32(), (x > 1.0f) == (b > 0.0f));
+        y = select(0.0f, inf_f32(), (x > 1.0f) == rises);
         return y;
     }
     if (bitcast<u32>(x)) == 0u || !is_finite_f32(x) {
-        y = select(0.0f, inf_f32(), (bitcast<u32>(x) != 0u) == (b > 0.0f));
+        y = select(0.0f, inf_f32(), (bitcast<u32>(x) != 0u) == rises);
     } else {
         if negative && !whole { return nan_f32(); }
         y = pow_core_f32(x, clamp(b, -3.0e38f, 3.0e38f));
@@ -137,7 +138,8 @@ fn rem_f32(a: f32, b: f32) -> f32 {
     let r = fmod_f32(a, b);
     if is_nan_f32(r) { return r; }
     if (bitcast<u32>(r) & 0x7fffffffu) == 0u { return copysign_f32(0.0f, b); }
-    if (r < 0.0f) != (b < 0.0f) { return r + b; }
+    // signs by their bits: a comparison may take a subnormal r for zero
+    if ((bitcast<u32>(r) ^ bitcast<u32>(b)) >> 31u) == 1u { return r + b; }
     return r;
 }
 fn floor_div_f32(a: f32, b: f32) -> f32 {

@@ -1,0 +1,326 @@
+//! `--distributed`: the processes that train together, started by `mpirun` or `srun`.
+//!
+//! Without the feature `mpi`, and without the option, there is one rank.
+
+use crate::options::{Parsed, positive};
+use lexopt::{Parser, ValueExt};
+use std::fmt::Display;
+#[cfg(feature = "mpi")]
+use std::sync::Arc;
+#[cfg(feature = "mpi")]
+use teeny_autograd::Gradients;
+use teeny_core::{Error, Result};
+use teeny_nn::state::{State, Stateful};
+#[cfg(feature = "mpi")]
+use teeny_nn::{
+    Param,
+    distributed::{Alone, Communicator, Mpi, MpiOptions, TensorParallel, threads_per_rank},
+    optim::clip_grad_norm,
+};
+
+/// The options of a program that can run on several ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Distributed {
+    /// Whether to join the other ranks.
+    pub distributed: bool,
+    /// The number of ranks that share a model, for a program that can divide it.
+    pub tensor_parallel: Option<usize>,
+    /// Seconds without a sign of life after which a rank has failed.
+    pub timeout: Option<f64>,
+}
+
+impl Distributed {
+    /// Takes the value of option `name` from `parser`; false if it is not one of these options.
+    ///
+    /// # Errors
+    /// If the value is missing or invalid, or the program was built without MPI.
+    pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
+        match name {
+            "distributed" if cfg!(feature = "mpi") => self.distributed = true,
+            "distributed" => {
+                let text = "this program was built without MPI\n  help: \
+                    mpirun -n 2 cargo run --release --features mpi --bin .. -- --distributed";
+                return Err(text.into());
+            }
+            "rank-timeout" => self.timeout = Some(parser.value()?.parse_with(positive)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The ranks that run a program together.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    /// All ranks.
+    #[cfg(feature = "mpi")]
+    comm: Arc<dyn Communicator>,
+    /// Those that have the same part of the model and other parts of the data.
+    #[cfg(feature = "mpi")]
+    data: Arc<dyn Communicator>,
+    /// Those that share a model.
+    #[cfg(feature = "mpi")]
+    model: Option<TensorParallel>,
+    #[cfg(feature = "mpi")]
+    mpi: Option<Mpi>,
+}
+
+impl Ranks {
+    /// One rank.
+    pub fn alone() -> Ranks {
+        Ranks {
+            #[cfg(feature = "mpi")]
+            comm: Arc::new(Alone),
+            #[cfg(feature = "mpi")]
+            data: Arc::new(Alone),
+            #[cfg(feature = "mpi")]
+            model: None,
+            #[cfg(feature = "mpi")]
+            mpi: None,
+        }
+    }
+
+    /// The ranks that `options` ask for.
+    ///
+    /// # Errors
+    /// If MPI cannot be initialized, or the ranks cannot share models as `options` say.
+    pub fn join(options: &Distributed) -> Result<Ranks> {
+        #[cfg(feature = "mpi")]
+        if options.distributed {
+            let mut with = MpiOptions::new();
+            if let Some(seconds) = options.timeout {
+                let timeout = std::time::Duration::try_from_secs_f64(seconds);
+                with = with.with_timeout(timeout.map_err(|e| Error::value(e.to_string()))?);
+            }
+            let mpi = Mpi::with_options(with)?;
+            let comm: Arc<dyn Communicator> = Arc::new(mpi.clone());
+            comm.require_same("the command line", &command_line(std::env::args().skip(1)))?;
+            let (data, model) = match options.tensor_parallel {
+                None => (comm.clone(), None),
+                Some(n) => {
+                    if !comm.size().is_multiple_of(n) {
+                        let text = format!("{} ranks cannot share models by {n}", comm.size());
+                        return Err(Error::value(text)
+                            .help("--tensor-parallel divides the number of ranks"));
+                    }
+                    // neighbours share a model: they send the most, and are often on one machine
+                    let model = comm.split(comm.rank() / n)?;
+                    (comm.split(comm.rank() % n)?, Some(TensorParallel::new(model)?))
+                }
+            };
+            return Ok(Ranks { comm, data, model, mpi: Some(mpi) });
+        }
+        if options.tensor_parallel.is_some() {
+            return Err(Error::value("--tensor-parallel divides a model among ranks")
+                .help("start with mpirun and --distributed"));
+        }
+        Ok(Ranks::alone())
+    }
+
+    /// The number of this rank, from 0.
+    pub fn rank(&self) -> usize {
+        #[cfg(feature = "mpi")]
+        return self.comm.rank();
+        #[cfg(not(feature = "mpi"))]
+        0
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> usize {
+        #[cfg(feature = "mpi")]
+        return self.comm.size();
+        #[cfg(not(feature = "mpi"))]
+        1
+    }
+
+    /// Which part of each batch this rank has: its number, and the number of parts.
+    pub fn part(&self) -> (usize, usize) {
+        #[cfg(feature = "mpi")]
+        return (self.data.rank(), self.data.size());
+        #[cfg(not(feature = "mpi"))]
+        (0, 1)
+    }
+
+    /// Whether several ranks share a model.
+    pub fn is_split(&self) -> bool {
+        #[cfg(feature = "mpi")]
+        return self.model.is_some();
+        #[cfg(not(feature = "mpi"))]
+        false
+    }
+
+    /// The ranks with other parts of the data.
+    #[cfg(feature = "mpi")]
+    pub fn data(&self) -> &Arc<dyn Communicator> {
+        &self.data
+    }
+
+    /// The ranks that share this one's model.
+    #[cfg(feature = "mpi")]
+    pub fn model(&self) -> Option<&TensorParallel> {
+        self.model.as_ref()
+    }
+
+    /// [`TensorParallel::clip_grad_norm`].
+    ///
+    /// # Errors
+    /// As it; if no ranks share a model.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn clip_grad_norm(
+        &self,
+        gradients: &mut Gradients,
+        params: &[Param],
+        max_norm: f64,
+    ) -> Result<f64> {
+        match &self.model {
+            Some(model) => model.clip_grad_norm(gradients, params, max_norm),
+            None => clip_grad_norm(gradients, params, max_norm),
+        }
+    }
+
+    /// The state of `part` of the whole model, for a file. On several ranks all take part.
+    ///
+    /// # Errors
+    /// Those of the state; if a rank fails.
+    pub(crate) fn state(&self, part: &dyn Stateful) -> Result<State> {
+        #[cfg(feature = "mpi")]
+        if let Some(model) = &self.model {
+            return model.gather(part);
+        }
+        part.state()
+    }
+
+    /// Sets `part` to its part of the state of a whole model.
+    ///
+    /// # Errors
+    /// If it is not the state of such a part.
+    pub(crate) fn set_state(&self, part: &mut dyn Stateful, state: &State) -> Result<()> {
+        #[cfg(feature = "mpi")]
+        if let Some(model) = &self.model {
+            return part.set_state(&model.scatter(state)?);
+        }
+        part.set_state(state)
+    }
+
+    /// The number of threads of this rank: its share of the machine; `None` for one rank, which
+    /// uses all.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub(crate) fn threads(&self) -> Result<Option<usize>> {
+        #[cfg(feature = "mpi")]
+        if self.size() > 1 {
+            return threads_per_rank(&*self.comm).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// The sum of each number over all parts of the data.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn sum(&self, numbers: &[f64]) -> Result<Vec<f64>> {
+        #[cfg(feature = "mpi")]
+        return self.data.sum_numbers(numbers);
+        #[cfg(not(feature = "mpi"))]
+        Ok(numbers.to_vec())
+    }
+
+    /// An error unless `value` is the same on all ranks.
+    ///
+    /// # Errors
+    /// The error names `what`, the rank that differs and both values.
+    pub fn require_same(&self, what: &str, value: &dyn Display) -> Result<()> {
+        #[cfg(feature = "mpi")]
+        return self.comm.require_same(what, value);
+        #[cfg(not(feature = "mpi"))]
+        {
+            let _ = (what, value);
+            Ok(())
+        }
+    }
+
+    /// The text of every rank, by rank.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub(crate) fn gather(&self, text: String) -> Result<Vec<String>> {
+        #[cfg(feature = "mpi")]
+        {
+            let all = self.comm.gather_bytes(text.into_bytes())?;
+            Ok(all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+        }
+        #[cfg(not(feature = "mpi"))]
+        Ok(vec![text])
+    }
+
+    /// Tells the other ranks why this one cannot go on.
+    pub(crate) fn abort(&self, error: &Error) {
+        #[cfg(feature = "mpi")]
+        self.comm.abort(error);
+        #[cfg(not(feature = "mpi"))]
+        let _ = error;
+    }
+
+    /// Waits for the other ranks to end.
+    ///
+    /// # Errors
+    /// If one of them fails.
+    pub(crate) fn finish(&self) -> Result<()> {
+        #[cfg(feature = "mpi")]
+        if let Some(mpi) = &self.mpi {
+            return mpi.clone().finish();
+        }
+        Ok(())
+    }
+}
+
+/// The options that all ranks must have in common: those of a machine are left out, the number of
+/// threads and the place of the data.
+#[cfg(feature = "mpi")]
+fn command_line(mut args: impl Iterator<Item = String>) -> String {
+    let mut common = Vec::new();
+    while let Some(arg) = args.next() {
+        if arg == "--threads" || arg == "--data" {
+            args.next();
+        } else if !arg.starts_with("--threads=") && !arg.starts_with("--data=") {
+            common.push(arg);
+        }
+    }
+    common.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lexopt::Arg;
+
+    #[cfg(feature = "mpi")]
+    #[test]
+    fn threads_and_the_place_of_data_may_differ() {
+        let line = |text: &str| command_line(text.split(' ').map(String::from));
+        assert_eq!(line("--distributed --threads 3 --lr 0.1"), "--distributed --lr 0.1");
+        assert_eq!(line("--data x --seed=2 --threads=4"), "--seed=2");
+        assert_ne!(line("--lr 0.1"), line("--lr 0.2"));
+    }
+
+    #[test]
+    fn one_rank_is_the_default_and_ranks_need_mpi() {
+        let mut options = Distributed::default();
+        let ranks = Ranks::join(&options).unwrap();
+        assert_eq!((ranks.rank(), ranks.size(), ranks.threads().unwrap()), (0, 1, None));
+        assert_eq!(ranks.sum(&[0.5, 2.0]).unwrap(), [0.5, 2.0]);
+        ranks.require_same("a number", &3).unwrap();
+        let mut parser = Parser::from_args(["--rank-timeout=2.5", "--distributed"]);
+        let mut errors = Vec::new();
+        while let Some(Arg::Long(name)) = parser.next().unwrap() {
+            let name = name.to_string();
+            errors.extend(options.take(&name, &mut parser).err());
+        }
+        assert_eq!(options.timeout, Some(2.5));
+        assert_eq!(options.distributed, cfg!(feature = "mpi"));
+        for error in errors {
+            assert!(error.to_string().contains("built without MPI"), "{error}");
+        }
+    }
+}

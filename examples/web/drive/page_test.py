@@ -1,0 +1,426 @@
+"""Checks of the page in headless Chromium: page_test.py SITE SCREENS [NAME..].
+
+Each function whose name begins with `test_` starts a browser, uses the page as a reader would, and
+raises if something is not as it should be. Screenshots go to the folder SCREENS.
+"""
+import gzip
+import math
+import os
+import pathlib
+import sys
+import threading
+import time
+import traceback
+
+from browser import Browser
+
+SITE, SCREENS, *ONLY = sys.argv[1:]
+GOAL = 0.9  # of the test images
+MOST_BYTES = 1_500_000  # of the page, gzipped
+MOST_GAP = 100  # milliseconds in which the page's own thread must answer
+TRAINING_LIMIT = 420  # seconds; WebGPU is emulated by the processor here
+
+# each of the GPU's devices, so that one can be lost; WebGPU is not there before the first message
+RECORD_DEVICES = '''
+    self.devices = [];
+    self.addEventListener('message', () => {
+      const request = GPUAdapter.prototype.requestDevice;
+      GPUAdapter.prototype.requestDevice = async function (...options) {
+        const device = await request.apply(this, options);
+        self.devices.push(device);
+        return device;
+      };
+    }, { once: true });
+'''
+CIRCLE = [(0.5 + 0.2 * math.sin(a / 16 * math.tau), 0.5 - 0.3 * math.cos(a / 16 * math.tau))
+          for a in range(17)]
+BAR = [(0.5, 0.2 + 0.06 * i) for i in range(11)]
+SEVEN = [(0.3 + 0.05 * i, 0.22) for i in range(9)] + [(0.7 - 0.025 * i, 0.22 + 0.06 * i)
+                                                      for i in range(1, 11)]
+
+
+def value(browser, name):
+    return browser.evaluate(f'window.teenyPage?.{name}')
+
+
+def ready(browser, seconds=120):
+    browser.until('document.documentElement?.dataset.state', lambda s: s in ('ready', 'running'),
+                  seconds)
+
+
+def opened(browser, path='/index.html'):
+    browser.open(path)
+    ready(browser)
+
+
+def choose_engine(browser, engine):
+    browser.until(f'''!document.querySelector('#engine [value="{engine}"]').disabled''')
+    browser.evaluate(f'''(() => {{
+        const select = document.querySelector('#engine');
+        select.value = '{engine}';
+        select.dispatchEvent(new Event('change'));
+    }})()''')
+    ready(browser)
+
+
+def require(holds, text):
+    if not holds:
+        raise AssertionError(text)
+
+
+def quiet(browser):
+    require(not browser.problems, f'errors in the console: {browser.problems}')
+
+
+class Machine(threading.Thread):
+    """Measures how long this machine keeps a thread waiting that sleeps 10 ms at a time."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.longest = 0  # milliseconds beyond the sleep
+        self.start()
+
+    def run(self):
+        last = time.monotonic()
+        while True:
+            time.sleep(0.01)
+            now = time.monotonic()
+            self.longest = max(self.longest, (now - last) * 1000 - 10)
+            last = now
+
+
+def answers(browser, what, machine):
+    """The page's thread has answered all the time, if the machine let it."""
+    gap = value(browser, 'longestGap')
+    print(f'    {what}: the longest pause of the page was {gap:.0f} ms, '
+          f'of an idle thread {machine.longest:.0f} ms')
+    require(gap <= MOST_GAP + machine.longest, f'the page did not answer for {gap:.0f} ms')
+
+
+def trained(browser):
+    """Trains to the goal; the seconds it took."""
+    start = time.time()
+    browser.click('#run')
+    browser.until('window.teenyPage.accuracy', lambda a: (a or 0) >= GOAL, TRAINING_LIMIT)
+    return time.time() - start
+
+
+def drawn(browser, strokes, digit):
+    browser.click('#clear')
+    browser.draw('#pad', strokes)
+    browser.until('window.teenyPage.prediction', lambda p: p == digit, 60)
+
+
+def coloured(browser, selector):
+    """The share of a canvas that is not transparent."""
+    return browser.evaluate(f'''(() => {{
+        const canvas = document.querySelector('{selector}');
+        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        let count = 0;
+        for (let i = 3; i < data.length; i += 4) count += data[i] > 0;
+        return 4 * count / data.length;
+    }})()''')
+
+
+def shot(browser, name):
+    browser.shot(f'{SCREENS}/{name}.png')
+
+
+def test_the_page_is_small():
+    sizes = {path: len(gzip.compress(path.read_bytes(), 9))
+             for path in pathlib.Path(SITE).rglob('*') if path.is_file()}
+    total = sum(sizes.values())
+    print(f'    {total} bytes gzipped in {len(sizes)} files')
+    require(total < MOST_BYTES, f'{total} bytes gzipped')
+
+
+def test_the_cpu_engine_trains_and_recognises_drawn_digits():
+    machine = Machine()
+    with Browser(SITE) as browser:
+        opened(browser)
+        print('    ready in', browser.evaluate('document.querySelector("#ready-time").textContent'))
+        browser.click('#names-run')
+        print(f'    {GOAL:.0%} after {trained(browser):.1f} s')
+        for strokes, digit in [([CIRCLE], 0), ([BAR], 1), ([SEVEN], 7)]:
+            drawn(browser, strokes, digit)
+        browser.until('document.querySelectorAll("#names-list li").length', lambda n: n == 12)
+        browser.until('window.teenyPage.epoch', lambda n: n >= 40)
+        require(coloured(browser, '#layer') > 0.5, 'there are no pictures of the first layer')
+        for plot in ('#loss-plot', '#accuracy-plot'):
+            require(coloured(browser, plot) > 0.01, f'{plot} is empty')
+        label = browser.evaluate('document.querySelector("#accuracy-plot").ariaLabel')
+        require('% at step' in label, label)
+        browser.click('#run')
+        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        browser.click('#names-run')
+        answers(browser, 'CPU', machine)
+        browser.evaluate('scrollTo(0, 0)')
+        shot(browser, 'desktop-light')
+        browser.emulate(scheme='dark')
+        time.sleep(0.5)
+        shot(browser, 'desktop-dark')
+        quiet(browser)
+
+
+def test_the_convolutional_network_trains_on_the_cpu_engine():
+    machine = Machine()
+    with Browser(SITE) as browser:
+        opened(browser)
+        browser.evaluate('''(() => {
+            const select = document.querySelector('#arch');
+            select.value = 'cnn';
+            select.dispatchEvent(new Event('change'));
+        })()''')
+        browser.until('document.querySelector("#lr").value', lambda v: v == '0.01')
+        print(f'    {GOAL:.0%} after {trained(browser):.1f} s')
+        answers(browser, 'CNN', machine)
+        quiet(browser)
+
+
+def test_webgpu_trains_and_a_lost_gpu_goes_on_from_its_checkpoint():
+    machine = Machine()
+    with Browser(SITE, in_worker=RECORD_DEVICES) as browser:
+        opened(browser)
+        choose_engine(browser, 'webgpu')
+        note = browser.evaluate('document.querySelector("#engine-note").textContent')
+        print('    engine:', note)
+        print(f'    {GOAL:.0%} after {trained(browser):.1f} s')
+        drawn(browser, [CIRCLE], 0)
+        browser.click('#names-run')
+        browser.until('document.querySelectorAll("#names-list li").length', lambda n: n == 12)
+        answers(browser, 'WebGPU', machine)
+        shot(browser, 'webgpu')
+        browser.until('window.teenyPage.checkpoint?.epoch', lambda n: n)
+        # lost in the middle of training
+        lost = browser.evaluate('self.devices.map(device => device.destroy()).length',
+                                browser.workers[-1])
+        require(lost == 1, f'{lost} devices of the GPU are known')
+        browser.until('document.querySelector("#alert").hidden', lambda hidden: not hidden, 60)
+        text = browser.evaluate('document.querySelector("#alert").innerText')
+        require('lost' in text and 'Go on with WebGPU from epoch' in text, text)
+        browser.evaluate('scrollTo(0, 0)')
+        shot(browser, 'webgpu-lost')
+        epoch = value(browser, 'checkpoint.epoch')
+        browser.click('#alert-actions button')
+        ready(browser)
+        require(value(browser, 'epoch') == epoch, 'the epoch is not that of the checkpoint')
+        require(value(browser, 'accuracy') > 0.8, 'the accuracy is not that of the checkpoint')
+        browser.click('#run')
+        browser.until('window.teenyPage.epoch', lambda n: n > epoch, TRAINING_LIMIT)
+        quiet(browser)
+
+
+def test_a_refused_gpu_has_a_reason_and_the_cpu_trains():
+    with Browser(SITE, flags=[]) as browser:
+        opened(browser)
+        reason = browser.until('document.querySelector("#webgpu-reason")?.textContent')
+        print('   ', reason)
+        require('not available' in reason, reason)
+        require(browser.evaluate('document.querySelector(`#engine [value="webgpu"]`).disabled'),
+                'WebGPU can be chosen')
+        # opened all the same, as by an adapter that vanishes after the page has asked
+        browser.evaluate('''(() => {
+            const select = document.querySelector('#engine');
+            select.querySelector('[value="webgpu"]').disabled = false;
+            select.value = 'webgpu';
+            select.dispatchEvent(new Event('change'));
+        })()''')
+        browser.until('document.querySelector("#alert").hidden', lambda hidden: not hidden, 60)
+        text = browser.evaluate('document.querySelector("#alert").innerText')
+        require('cannot be opened' in text and 'Go on with the CPU' in text, text)
+        shot(browser, 'refused')
+        browser.click('#alert-actions button:last-child')
+        ready(browser)
+        trained(browser)
+        quiet(browser)
+
+
+def test_checkpoints_are_saved_loaded_and_damaged_ones_refused():
+    with Browser(SITE) as browser:
+        browser.call('Browser.setDownloadBehavior', behavior='allow', downloadPath=browser.folder)
+        opened(browser)
+        trained(browser)
+        browser.click('#run')
+        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        browser.click('#save')
+        browser.until('document.querySelector("#checkpoint-status").textContent',
+                      lambda text: text.startswith('Saved'))
+        epoch, step = value(browser, 'checkpoint.epoch'), value(browser, 'checkpoint.step')
+        end = time.time() + 20
+        while not (files := list(pathlib.Path(browser.folder).glob('*.safetensors'))):
+            require(time.time() < end, 'no file was saved')
+            time.sleep(0.1)
+        saved, good = files[0], files[0].read_bytes()
+        print(f'    {saved.name}, {len(good)} bytes')
+
+        browser.click('#reset')
+        browser.until('window.teenyPage.step', lambda step: step == 0)
+        damaged = pathlib.Path(browser.folder) / 'damaged.safetensors'
+        for what, data in [('truncated', good[:len(good) // 2]), ('empty', b''),
+                           ('header', good[:8] + b'x' * 40 + good[48:]),
+                           ('text', b'no checkpoint at all')]:
+            damaged.write_bytes(data)
+            browser.choose_file('#load', str(damaged))
+            text = browser.until('document.querySelector("#alert").innerText',
+                                 lambda text: 'not loaded' in text, 20)
+            print(f'    {what}: {text.splitlines()[1]}')
+            require(value(browser, 'step') == 0, 'a damaged file has changed the run')
+            browser.evaluate('document.querySelector("#alert-text").textContent = ""')
+            browser.click('#alert-actions button')
+        browser.choose_file('#load', str(saved))
+        browser.until('window.teenyPage.step', lambda n: n == step)
+        require(value(browser, 'epoch') == epoch and value(browser, 'accuracy') > 0.8,
+                'the run is not that of the file')
+        browser.click('#run')
+        browser.until('window.teenyPage.epoch', lambda n: n > epoch)
+        quiet(browser)
+
+
+def test_a_page_that_is_closed_while_training_goes_on_from_its_checkpoint():
+    with Browser(SITE) as browser:
+        opened(browser)
+        trained(browser)
+        browser.until('window.teenyPage.checkpoint?.epoch')
+        time.sleep(3)  # a checkpoint is kept every two seconds, perhaps at this moment
+        browser.open()  # the training goes on until the page is gone
+        browser.until('document.querySelector("#alert")?.innerText ?? ""',
+                      lambda text: 'last visit' in text)
+        ready(browser)
+        browser.evaluate('scrollTo(0, 0)')
+        shot(browser, 'last-visit')
+        browser.click('#alert-actions button')
+        epoch = browser.until('window.teenyPage.epoch')
+        ready(browser)
+        require(browser.until('window.teenyPage.accuracy') > 0.8, 'the checkpoint is not that good')
+        print(f'    goes on from epoch {epoch}')
+        quiet(browser)
+
+
+def test_the_keyboard_alone_is_enough():
+    with Browser(SITE) as browser:
+        opened(browser)
+        browser.evaluate('document.body.focus()')
+        seen = []
+        for _ in range(30):
+            browser.press('Tab')
+            focused = browser.evaluate('document.activeElement.id')
+            if focused in seen:
+                break
+            seen.append(focused)
+        wanted = ['engine', 'arch', 'lr', 'run', 'reset', 'clear', 'previous', 'next', 'names-run',
+                  'save', 'load', 'doctor-run']
+        require([i for i in seen if i in wanted] == wanted, f'Tab goes through {seen}')
+
+        def go_to(wanted):
+            for _ in range(30):
+                if browser.evaluate('document.activeElement.id') == wanted:
+                    return
+                browser.press('Tab')
+            raise AssertionError(f'Tab does not reach {wanted}')
+        go_to('run')
+        outline = browser.evaluate('getComputedStyle(document.activeElement).outlineStyle')
+        require(outline != 'none', 'the focus cannot be seen')
+        browser.press(' ')
+        browser.until('window.teenyPage.accuracy', lambda a: (a or 0) >= GOAL)
+        go_to('next')
+        browser.press('Enter')
+        text = browser.until('document.querySelector("#pad-note").textContent',
+                             lambda text: text.startswith('Test image 1'))
+        digit = int(text[-1])
+        browser.until('window.teenyPage.prediction', lambda p: p == digit, 30)
+        go_to('run')
+        browser.press('Enter')
+        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        quiet(browser)
+
+
+def test_a_phone_shows_the_page_without_scrolling_sideways():
+    with Browser(SITE) as browser:
+        browser.emulate(360, 740, touch=True)
+        opened(browser)
+        trained(browser)
+        browser.click('#next')
+        browser.until('window.teenyPage.prediction', lambda p: p is not None)
+        browser.click('#names-run')
+        browser.until('document.querySelectorAll("#names-list li").length', lambda n: n == 12)
+        browser.click('#names-run')
+        browser.click('#run')
+        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        for width in (360, 320):
+            browser.emulate(width, 740, touch=True)
+            time.sleep(0.3)
+            wide = browser.evaluate('document.documentElement.scrollWidth')
+            require(wide <= width, f'{wide} pixels on a screen of {width}')
+            small = browser.evaluate('''[...document.querySelectorAll('button, select, input')]
+                .filter(e => e.getBoundingClientRect().height < 32).map(e => e.id)''')
+            require(not small, f'too small for a finger: {small}')
+        browser.emulate(360, 740, touch=True)
+        browser.evaluate('scrollTo(0, 0)')
+        time.sleep(0.5)
+        shot(browser, 'phone-light')
+        browser.emulate(360, 740, scheme='dark', touch=True)
+        time.sleep(0.5)
+        shot(browser, 'phone-dark')
+        # a finger draws
+        x, y = browser.middle('#pad')
+        browser.click('#clear')
+        x, y = browser.middle('#pad')
+        point = {'x': x, 'y': y - 80}
+        browser.call('Input.dispatchTouchEvent', type='touchStart', touchPoints=[point])
+        for i in range(1, 9):
+            point = {'x': x, 'y': y - 80 + 20 * i}
+            browser.call('Input.dispatchTouchEvent', type='touchMove', touchPoints=[point])
+        browser.call('Input.dispatchTouchEvent', type='touchEnd', touchPoints=[])
+        browser.until('window.teenyPage.prediction', lambda p: p == 1, 20)
+        quiet(browser)
+
+
+def examined(browser, engine):
+    choose_engine(browser, engine)
+    browser.click('#doctor-run')
+    status = 'document.querySelector("#doctor-status").textContent'
+    browser.until(status, lambda text: text == 'Done', 300)
+    text = browser.evaluate('document.querySelector("#report").textContent')
+    print('\n'.join('    ' + line for line in text.splitlines()))
+    require('result   everything agrees' in text, 'the doctor has found something')
+    cases = int(text.split('suite    ')[1].split()[0])
+    require(cases >= 20, f'{cases} cases are too few')
+
+
+def test_the_doctor_finds_both_engines_healthy():
+    machine = Machine()
+    with Browser(SITE) as browser:
+        opened(browser)
+        browser.call('Browser.grantPermissions', permissions=['clipboardReadWrite'])
+        examined(browser, 'cpu')
+        browser.click('#doctor-copy')
+        browser.until('document.querySelector("#doctor-status").textContent',
+                      lambda text: text.startswith(('Copied', 'Selected')))
+        examined(browser, 'webgpu')
+        answers(browser, 'doctor', machine)
+        shot(browser, 'doctor')
+        quiet(browser)
+
+
+def main():
+    os.makedirs(SCREENS, exist_ok=True)
+    tests = [(name, test) for name, test in globals().items() if name.startswith('test_')]
+    failed = []
+    for name, test in tests:
+        if ONLY and not any(part in name for part in ONLY):
+            continue
+        start = time.time()
+        print(name, flush=True)
+        try:
+            test()
+        except Exception:
+            failed.append(name)
+            traceback.print_exc(file=sys.stdout)
+            print(f'FAILED ({time.time() - start:.1f} s)', flush=True)
+        else:
+            print(f'ok ({time.time() - start:.1f} s)', flush=True)
+    print('FAILED: ' + ', '.join(failed) if failed else 'all checks of the page passed')
+    sys.exit(bool(failed))
+
+
+main()

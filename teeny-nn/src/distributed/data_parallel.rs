@@ -1,0 +1,465 @@
+//! [`DataParallel`]: every rank has the whole model and a part of each batch.
+
+use super::Communicator;
+use super::buckets::{BUCKET, Buckets, Division, Reducer};
+use super::collective::{Collective, Pending};
+use super::kind::{Kind, Purpose};
+use super::traffic::{Span, Traffic};
+use crate::store::{Param, Store, set_all};
+use crate::track;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use teeny_autograd::{Grad, Gradients};
+use teeny_core::context::enter;
+use teeny_core::random::{self, Key};
+use teeny_core::{DType, Error, Result, Tensor};
+
+/// Data-parallel training: every rank computes the loss of its part of a batch, and the gradients
+/// are averaged over the ranks while the backward pass goes on.
+///
+/// The loss is a mean over items. If every rank has as many items, the averaged gradients are those
+/// of one rank with the joint batch; [`DataParallel::backward_of`] is for parts of unequal size.
+/// The order of summation is that of the ranks, so equal numbers of ranks give equal bits.
+///
+/// With [`crate::distributed::Alone`] nothing is sent: a program has one code path.
+///
+/// # Example
+/// ```
+/// use teeny_nn::distributed::{Communicator, DataParallel, Threads};
+/// use teeny_nn::prelude::*;
+/// let weights = Threads::run(2, |comm| {
+///     let store = Store::new(Autograd::new(device("cpu")?));
+///     let model = Linear::new(&store.root(), 4, 1)?;
+///     let data = DataParallel::new(&store, comm.clone())?; // rank 0's parameters on every rank
+///     let mut sgd = Sgd::new(store.trainable(), 0.1);
+///     for step in 0..10 {
+///         let x = Tensor::full((8, 4), comm.rank() as f32, DType::F32, store.device())?; // (8, 4)
+///         let loss = model.forward(&x)?.sub(1.0)?.square()?.mean_all()?; // ()
+///         let (_mean, gradients) = data.backward(&loss)?;
+///         sgd.step(&gradients)?;
+///     }
+///     store.get("weight")?.value().to_vec::<f32>()
+/// })
+/// .unwrap();
+/// assert_eq!(weights[0], weights[1]);
+/// ```
+/// Source: Li et al. 2020, arXiv:2006.15704. Equivalent:
+/// `torch.nn.parallel.DistributedDataParallel`.
+#[derive(Debug)]
+pub struct DataParallel {
+    comm: Arc<dyn Communicator>,
+    store: Store,
+    bucket: usize,
+    check_finite: bool,
+    plan: Mutex<Plan>,
+    traffic: Arc<Mutex<Traffic>>,
+}
+
+#[derive(Debug)]
+struct Plan {
+    /// [`Store::changes`] when the buckets were made.
+    changes: u64,
+    buckets: Arc<Buckets>,
+}
+
+impl DataParallel {
+    /// Training of the parameters in `store` by the ranks of `comm`. The parameters and buffers of
+    /// rank 0 are copied to the others, and from here on each rank draws other random numbers
+    /// ([`DataParallel::separate_random`]).
+    ///
+    /// # Errors
+    /// If the ranks have other versions of this crate, parameters of other names, shapes or dtypes,
+    /// or other seeds: the error names the first difference and the rank. If a rank fails.
+    #[track_caller]
+    pub fn new(store: &Store, comm: impl IntoCommunicator) -> Result<DataParallel> {
+        let _op = enter("DataParallel::new");
+        let comm = comm.into_communicator();
+        require_same_model(store, &*comm)?;
+        broadcast(&store.all(), &*comm)?;
+        let buckets = Buckets::new(store.trainable(), Division::Whole, BUCKET, comm.size());
+        let plan = Plan { changes: store.changes(), buckets: Arc::new(buckets) };
+        let data = DataParallel {
+            comm,
+            store: store.clone(),
+            bucket: BUCKET,
+            check_finite: true,
+            plan: Mutex::new(plan),
+            traffic: Arc::default(),
+        };
+        data.separate_random()?;
+        Ok(data)
+    }
+
+    /// Sets the size of the buckets in bytes; 1 MiB. Larger ones take fewer messages, smaller ones
+    /// begin earlier.
+    pub fn bucket_bytes(mut self, bytes: usize) -> DataParallel {
+        self.bucket = bytes;
+        self.plan().changes = u64::MAX; // the next pass makes them
+        self
+    }
+
+    /// Sets whether NaN and infinities in gradients are errors that name the rank, the default. A
+    /// [`crate::optim::LossScale`] needs to see them: every rank then skips the same steps.
+    pub fn check_finite(mut self, check: bool) -> DataParallel {
+        self.check_finite = check;
+        self
+    }
+
+    /// The ranks.
+    pub fn comm(&self) -> &Arc<dyn Communicator> {
+        &self.comm
+    }
+
+    /// The parameters.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Whether this is the rank that prints and saves: rank 0.
+    pub fn is_first(&self) -> bool {
+        self.comm.rank() == 0
+    }
+
+    /// Copies the buffers of rank 0, such as the running statistics of a
+    /// [`crate::norm::BatchNorm`], to the other ranks: each rank computes them from its items
+    /// otherwise. Call it before an evaluation or a checkpoint.
+    ///
+    /// Equivalent: `broadcast_buffers` of `torch.nn.parallel.DistributedDataParallel`, which copies
+    /// them before each forward pass.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    #[track_caller]
+    pub fn broadcast_buffers(&self) -> Result<()> {
+        let _op = enter("broadcast_buffers");
+        let buffers: Vec<Param> =
+            self.store.all().into_iter().filter(|param| !param.is_trainable()).collect();
+        broadcast(&buffers, &*self.comm)
+    }
+
+    /// Seeds each rank differently, so that their dropout differs: rank 0 keeps its seed, the
+    /// others derive one from it. Ranks that have different seeds already keep them.
+    /// [`DataParallel::new`] calls it; call it again after a checkpoint has restored the generator.
+    ///
+    /// # Errors
+    /// If the ranks have other seeds, or a rank fails.
+    #[track_caller]
+    pub fn separate_random(&self) -> Result<()> {
+        let _op = enter("separate_random");
+        let Key { seed, draw } = random::state();
+        let seeds = self.comm.gather_bytes(seed.to_le_bytes().to_vec())?;
+        let seeds: Vec<u64> = seeds
+            .iter()
+            .filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)))
+            .collect();
+        // the multiplier of Knuth's MMIX generator, which is odd: seeds of ranks differ
+        let own = |rank: usize| {
+            seeds[0].wrapping_add((rank as u64).wrapping_mul(6_364_136_223_846_793_005))
+        };
+        if (0..seeds.len()).all(|rank| seeds[rank] == own(rank)) {
+            return Ok(());
+        }
+        if let Some(rank) = seeds.iter().position(|seed| *seed != seeds[0]) {
+            let text = format!("rank 0 has seed {}, but rank {rank} has {}", seeds[0], seeds[rank]);
+            return Err(Error::value(text).help("manual_seed with the same number on every rank"));
+        }
+        random::set_state(Key { seed: own(self.comm.rank()), draw });
+        Ok(())
+    }
+
+    /// The mean loss () of all ranks, and the gradients of it: `loss` is that of this rank's items,
+    /// of which every rank has as many.
+    ///
+    /// # Errors
+    /// As [`Grad::backward`]; if a gradient of a rank is not finite, or there is one on some ranks
+    /// only: the error names parameter and rank. If a rank fails.
+    #[track_caller]
+    pub fn backward(&self, loss: &Tensor) -> Result<(Tensor, Gradients)> {
+        let _op = enter("DataParallel::backward");
+        self.run(loss, 1.0)
+    }
+
+    /// [`DataParallel::backward`] where the ranks have unequal numbers of items; `share` is that of
+    /// this rank.
+    ///
+    /// # Errors
+    /// As [`DataParallel::backward`]; if a rank has no items.
+    #[track_caller]
+    pub fn backward_of(&self, loss: &Tensor, share: Share) -> Result<(Tensor, Gradients)> {
+        let _op = enter("DataParallel::backward");
+        self.run(loss, share.weight()?)
+    }
+
+    /// Tells the other ranks that this one's next loss is the mean over `items` items. Call it
+    /// before the forward pass, during which their numbers arrive.
+    pub fn share(&self, items: usize) -> Share {
+        let note = (items as u64).to_le_bytes().to_vec();
+        let collective = Collective::note(Purpose::Items, note, self.comm.size());
+        Share { items, counts: self.comm.start(collective) }
+    }
+
+    fn run(&self, loss: &Tensor, weight: f64) -> Result<(Tensor, Gradients)> {
+        let plan = self.buckets();
+        let mut reducer = Reducer::new(&plan, &*self.comm);
+        let mut gradients = backward_each(&plan, loss, weight, &mut reducer)?;
+        let loss = self.finish(&plan, reducer, loss, weight, &mut gradients)?;
+        Ok((loss, gradients))
+    }
+
+    /// Averages `gradients` over the ranks in place, after several backward passes were accumulated
+    /// or a step was replayed; returns the mean of the ranks' losses.
+    ///
+    /// # Errors
+    /// As [`DataParallel::backward`]. The gradients have not changed then.
+    #[track_caller]
+    pub fn average(&self, loss: &Tensor, gradients: &mut Gradients) -> Result<Tensor> {
+        let _op = enter("DataParallel::average");
+        let plan = self.buckets();
+        let mut reducer = Reducer::new(&plan, &*self.comm);
+        reducer.add_all(gradients)?;
+        self.finish(&plan, reducer, loss, 1.0, gradients)
+    }
+
+    /// Waits for an exchange, and puts its results into `gradients`.
+    fn finish(
+        &self,
+        plan: &Buckets,
+        reducer: Reducer<'_>,
+        loss: &Tensor,
+        weight: f64,
+        gradients: &mut Gradients,
+    ) -> Result<Tensor> {
+        let own = number(loss)? * weight;
+        let reduced = reducer.finish(own, self.check_finite, &mut self.traffic())?;
+        let mean = mean_loss(&reduced.losses, self.check_finite)?;
+        let mut averaged = gradients.clone();
+        for (bucket, flat) in reduced.buckets.iter().enumerate() {
+            for (i, g) in plan.unpack(bucket, flat, self.comm.rank())? {
+                if reduced.present[i] {
+                    averaged.set(&plan.params[i].value(), g)?;
+                }
+            }
+        }
+        *gradients = averaged;
+        scalar(mean, loss)
+    }
+
+    /// Bytes and milliseconds of communication per step by bucket of gradients, and the share of it
+    /// that was hidden behind the backward pass; with [`Zero`](super::Zero) those of the parameters' values, too.
+    pub fn traffic_table(&self) -> String {
+        self.traffic().table()
+    }
+
+    /// The exchanges of buckets, at most 65,536.
+    pub fn spans(&self) -> Vec<Span> {
+        self.traffic().spans().to_vec()
+    }
+
+    pub(super) fn traffic(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bucket(&self) -> usize {
+        self.bucket
+    }
+
+    pub(super) fn checks_finite(&self) -> bool {
+        self.check_finite
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The buckets of the present parameters: they are made again after one was added or frozen.
+    fn buckets(&self) -> Arc<Buckets> {
+        let mut plan = self.plan();
+        let changes = self.store.changes();
+        if plan.changes != changes {
+            let params = self.store.trainable();
+            let new = Buckets::new(params, Division::Whole, self.bucket, self.comm.size());
+            *plan = Plan { changes, buckets: Arc::new(new) };
+        }
+        plan.buckets.clone()
+    }
+}
+
+/// The part of a step's items that a rank has; from [`DataParallel::share`].
+#[derive(Debug)]
+pub struct Share {
+    items: usize,
+    counts: Pending,
+}
+
+impl Share {
+    /// The weight of this rank's loss in the mean over all items: 1 if every rank has as many.
+    ///
+    /// # Errors
+    /// If a rank has no items, or fails.
+    pub fn weight(self) -> Result<f64> {
+        let counts = self.counts.wait()?.notes;
+        let count = |bytes: &Vec<u8>| bytes.as_slice().try_into().map_or(0, u64::from_le_bytes);
+        if let Some(rank) = counts.iter().position(|bytes| count(bytes) == 0) {
+            return Err(Error::value(format!("rank {rank} has no items in this step"))
+                .help("DataLoader::shard gives every rank some"));
+        }
+        let all: u64 = counts.iter().map(count).fold(0, u64::saturating_add);
+        let mean = all as f64 / counts.len() as f64;
+        Ok(self.items as f64 / mean)
+    }
+}
+
+/// A communicator, or something that holds one.
+pub trait IntoCommunicator {
+    /// The communicator.
+    fn into_communicator(self) -> Arc<dyn Communicator>;
+}
+
+impl<C: Communicator + 'static> IntoCommunicator for C {
+    fn into_communicator(self) -> Arc<dyn Communicator> {
+        Arc::new(self)
+    }
+}
+
+impl IntoCommunicator for Arc<dyn Communicator> {
+    fn into_communicator(self) -> Arc<dyn Communicator> {
+        self
+    }
+}
+
+impl IntoCommunicator for &Arc<dyn Communicator> {
+    fn into_communicator(self) -> Arc<dyn Communicator> {
+        self.clone()
+    }
+}
+
+/// A backward pass from `loss` times `weight` that passes each gradient to `reducer` when it is complete.
+pub(super) fn backward_each(
+    plan: &Buckets,
+    loss: &Tensor,
+    weight: f64,
+    reducer: &mut Reducer<'_>,
+) -> Result<Gradients> {
+    if plan.params.is_empty() {
+        return Err(Error::value("the store has no trainable parameters")
+            .help("make DataParallel after the last layer"));
+    }
+    let ids: HashMap<u64, usize> = plan
+        .params
+        .iter()
+        .enumerate()
+        .filter_map(|(i, param)| Some((param.value().leaf_id()?, i)))
+        .collect();
+    let g = match weight {
+        1.0 => None,
+        weight => Some(Tensor::full(*loss.shape(), weight, loss.dtype(), loss.device())?),
+    };
+    loss.backward_each(g.as_ref(), &mut |leaf, g| match ids.get(&leaf) {
+        Some(&i) => reducer.add(i, g),
+        None => Ok(()),
+    })
+}
+
+/// The value of a loss, which has one element.
+pub(super) fn number(loss: &Tensor) -> Result<f64> {
+    let values = track::detached(loss)?.to_scalars()?;
+    match values[..] {
+        [value] => Ok(value.to_f64()),
+        _ => Err(Error::shape(format!("a loss has one element, not {}", loss.shape()))
+            .help("loss.mean_all()?")),
+    }
+}
+
+/// The mean of the ranks' losses.
+pub(super) fn mean_loss(losses: &[f64], check: bool) -> Result<f64> {
+    match losses.iter().position(|loss| !loss.is_finite()) {
+        Some(rank) if check => Err(Error::value(format!(
+            "the loss is {} on rank {rank}; no parameter has changed",
+            losses[rank]
+        ))
+        .help("the usual causes are too high a learning rate and NaN in the data of that rank")),
+        _ => Ok(losses.iter().sum::<f64>() / losses.len() as f64),
+    }
+}
+
+/// `value` as a tensor () like the loss.
+pub(super) fn scalar(value: f64, loss: &Tensor) -> Result<Tensor> {
+    Tensor::full((), value, loss.dtype(), loss.device())
+}
+
+/// An error unless all ranks have the same model and version.
+fn require_same_model(store: &Store, comm: &dyn Communicator) -> Result<()> {
+    let mut lines = vec![format!("teeny-nn {}", env!("CARGO_PKG_VERSION"))];
+    lines.extend(store.all().iter().map(|param| {
+        let value = param.value();
+        let kind = if param.is_trainable() { "parameter" } else { "buffer" };
+        format!("{kind} {:?} {} {}", param.name(), value.dtype(), value.shape())
+    }));
+    let text = lines.join("\n");
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    let hash = hasher.finish().to_le_bytes().to_vec();
+    let hashes = comm.gather_bytes(hash)?;
+    if hashes.iter().all(|hash| *hash == hashes[0]) {
+        return Ok(());
+    }
+    let texts = comm.gather_bytes(text.into_bytes())?;
+    let lines = |rank: usize| String::from_utf8_lossy(&texts[rank]).into_owned();
+    let first = lines(0);
+    for rank in 1..texts.len() {
+        let theirs = lines(rank);
+        let (mut a, mut b) = (first.lines(), theirs.lines());
+        loop {
+            let (a, b) = (a.next(), b.next());
+            if a.is_none() && b.is_none() {
+                break;
+            }
+            if a != b {
+                let text = |line: Option<&str>| line.unwrap_or("nothing more").to_string();
+                return Err(Error::value(format!(
+                    "rank 0 has {}, but rank {rank} has {}",
+                    text(a),
+                    text(b)
+                ))
+                .help("start every rank with the same program and options"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies the values of rank 0 to the other ranks.
+fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let mut by_dtype: Vec<(DType, Vec<&Param>)> = Vec::new();
+    for param in params {
+        let dtype = param.value().dtype();
+        match by_dtype.iter_mut().find(|(known, _)| *known == dtype) {
+            Some((_, list)) => list.push(param),
+            None => by_dtype.push((dtype, vec![param])),
+        }
+    }
+    let mut new = Vec::with_capacity(params.len());
+    for (_, list) in by_dtype {
+        let flat = list
+            .iter()
+            .map(|param| track::detached(&param.value())?.reshape(-1))
+            .collect::<Result<Vec<_>>>()?;
+        let flat = Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)?;
+        let kind = Kind::Broadcast { root: 0 };
+        let sent = comm.start(Collective::of(kind, &flat, vec![flat.numel()])?);
+        let flat = sent.wait()?.into_tensor()?;
+        let mut start = 0;
+        for param in list {
+            let shape = *param.value().shape();
+            let part = flat.slice(0, start as isize..(start + shape.numel()) as isize)?;
+            // a copy: a view would keep all of them in memory
+            new.push((param, part.reshape(shape)?.copy()?));
+            start += shape.numel();
+        }
+    }
+    set_all(new.iter().map(|(param, value)| (*param, value)))
+}

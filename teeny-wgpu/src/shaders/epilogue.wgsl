@@ -1,0 +1,23 @@
+// The end of a product: a kernel at each result while that is in a register, instead of
+//     out[place] = v          and, in another launch,          y[i] = compute(out[i], x1[i], ..)
+// which writes the product to memory and reads it again: 8 bytes a result less. `place` is the
+// number of the result in row-major order; the other inputs are read through any strides, by its
+// coordinates. A product of less than 32 bits is rounded to its type first, as if it were stored.
+//
+// Arithmetic intensity: that of the product, whose traffic for results becomes that of the other
+// inputs and the outputs. Registers: the coordinates and those of the kernel. No workgroup memory.
+{{bindings}}
+{{compute}}
+fn store(place: u32, product: {{value}}) {
+#if strided
+    var rest = place;
+#for axis in reversed 1..axes
+    let c{{axis}} = rest % params.after_sizes_{{axis}};
+    rest = rest / params.after_sizes_{{axis}};
+#endfor
+    let c0 = rest;
+#endif
+{{loads}}
+    let y = compute({{arguments}});
+{{stores}}
+}
