@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use serde_json::Value;
 use teeny_autograd::{Grad, no_grad};
-use teeny_core::{DType, Result, Tensor, manual_seed};
+use teeny_core::{DType, Result, Tensor, random};
 use teeny_nn::attention::{
     AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions, RopePairing,
 };
@@ -180,23 +180,24 @@ fn rope_turns_pairs_as_complex_numbers_do() {
 
 #[test]
 fn scores_under_rope_depend_on_the_distance_only() {
-    manual_seed(1);
-    let device = device();
-    let rope = Rope::new(16, 64, &device).unwrap();
-    let (q, k) = (
-        Tensor::randn((1, 16), DType::F32, &device).unwrap(),
-        Tensor::randn((1, 16), DType::F32, &device).unwrap(),
-    );
-    let score = |i, j| {
-        rope.apply(&q, i)
-            .unwrap()
-            .matmul(&rope.apply(&k, j).unwrap().t().unwrap())
-            .unwrap()
-            .to_vec::<f32>()
-            .unwrap()[0]
-    };
-    assert!((score(3, 1) - score(50, 48)).abs() < 1e-4);
-    assert!((score(3, 1) - score(50, 40)).abs() > 1e-3);
+    random::with_seed(1, || {
+        let device = device();
+        let rope = Rope::new(16, 64, &device).unwrap();
+        let (q, k) = (
+            Tensor::randn((1, 16), DType::F32, &device).unwrap(),
+            Tensor::randn((1, 16), DType::F32, &device).unwrap(),
+        );
+        let score = |i, j| {
+            rope.apply(&q, i)
+                .unwrap()
+                .matmul(&rope.apply(&k, j).unwrap().t().unwrap())
+                .unwrap()
+                .to_vec::<f32>()
+                .unwrap()[0]
+        };
+        assert!((score(3, 1) - score(50, 48)).abs() < 1e-4);
+        assert!((score(3, 1) - score(50, 40)).abs() > 1e-3);
+    });
 }
 
 /// The logits, the loss and every gradient of a model with PyTorch's weights.
@@ -249,90 +250,106 @@ fn close(a: &Tensor, b: &Tensor, tolerance: f64) {
 
 #[test]
 fn a_cached_sequence_is_the_sequence() {
-    manual_seed(2);
-    let store = Store::new(autograd());
-    let layer = MultiheadAttention::with_options(
-        &store.root(),
-        16,
-        4,
-        MultiheadAttentionOptions::new().with_n_kv_head(2).with_bias(true),
-    )
-    .unwrap();
-    let rope = Rope::new(4, 32, store.device()).unwrap();
-    let x = Tensor::randn((2, 9, 16), DType::F32, store.device()).unwrap();
-    for window in [None, Some(3)] {
-        let options = || {
-            let options = AttentionOptions::causal().with_rope(&rope);
-            window.map_or(options, |window| {
-                AttentionOptions::causal().with_rope(&rope).with_window(window)
+    random::with_seed(2, || {
+        let store = Store::new(autograd());
+        let layer = MultiheadAttention::with_options(
+            &store.root(),
+            16,
+            4,
+            MultiheadAttentionOptions::new().with_n_kv_head(2).with_bias(true),
+        )
+        .unwrap();
+        let rope = Rope::new(4, 32, store.device()).unwrap();
+        let x = Tensor::randn((2, 9, 16), DType::F32, store.device()).unwrap();
+        for window in [None, Some(3)] {
+            let options = || {
+                let options = AttentionOptions::causal().with_rope(&rope);
+                window.map_or(options, |window| {
+                    AttentionOptions::causal().with_rope(&rope).with_window(window)
+                })
+            };
+            let whole = layer.attend(&x, options()).unwrap();
+            // in pieces of 4, 1, 1 and 3
+            let mut cache = KvCache::new(9);
+            let pieces = no_grad(|| {
+                [0..4, 4..5, 5..6, 6..9].map(|range| {
+                    layer
+                        .attend(&x.slice(1, range).unwrap(), options().with_cache(&mut cache))
+                        .unwrap()
+                })
+            });
+            close(&Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 1).unwrap(), &whole, 1e-5);
+            assert_eq!((cache.len(), cache.capacity()), (9, 9));
+            // another continuation of the same prefix
+            cache.truncate(5);
+            let again = no_grad(|| {
+                layer.attend(&x.slice(1, 5..9).unwrap(), options().with_cache(&mut cache))
             })
-        };
-        let whole = layer.attend(&x, options()).unwrap();
-        // in pieces of 4, 1, 1 and 3
-        let mut cache = KvCache::new(9);
-        let pieces = no_grad(|| {
-            [0..4, 4..5, 5..6, 6..9].map(|range| {
-                layer.attend(&x.slice(1, range).unwrap(), options().with_cache(&mut cache)).unwrap()
-            })
-        });
-        close(&Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 1).unwrap(), &whole, 1e-5);
-        assert_eq!((cache.len(), cache.capacity()), (9, 9));
-        // another continuation of the same prefix
-        cache.truncate(5);
-        let again =
-            no_grad(|| layer.attend(&x.slice(1, 5..9).unwrap(), options().with_cache(&mut cache)))
-                .unwrap();
-        close(&again, &whole.slice(1, 5..9).unwrap(), 1e-5);
-        let error = layer.attend(&x, options().with_cache(&mut cache)).unwrap_err().to_string();
-        assert!(error.contains("9 more positions do not fit: 9 of 9 are used"), "{error}");
-    }
+            .unwrap();
+            close(&again, &whole.slice(1, 5..9).unwrap(), 1e-5);
+            let error = layer.attend(&x, options().with_cache(&mut cache)).unwrap_err().to_string();
+            assert!(error.contains("9 more positions do not fit: 9 of 9 are used"), "{error}");
+        }
+    });
 }
 
 #[test]
 fn padding_changes_nothing_for_real_tokens() {
-    manual_seed(3);
-    let store = Store::new(device());
-    let layer = TransformerEncoderLayer::new(
-        &store.root(),
-        TransformerConfig::new(16, 4, 32).with_dropout(0.0),
-    )
-    .unwrap();
-    let short = Tensor::randn((1, 5, 16), DType::F32, store.device()).unwrap();
-    let junk = Tensor::full((1, 3, 16), 1e3, DType::F32, store.device()).unwrap();
-    let long = Tensor::cat(&[&short, &junk], 1).unwrap();
-    // (1, 8)
-    let real =
-        Tensor::arange(0i32, 8, 1, store.device()).unwrap().lt(5).unwrap().unsqueeze(0).unwrap();
-    let y = layer.attend(&long, AttentionOptions::default().with_key_mask(&real)).unwrap();
-    close(
-        &y.slice(1, 0..5).unwrap(),
-        &layer.attend(&short, AttentionOptions::default()).unwrap(),
-        1e-6,
-    );
+    random::with_seed(3, || {
+        let store = Store::new(device());
+        let layer = TransformerEncoderLayer::new(
+            &store.root(),
+            TransformerConfig::new(16, 4, 32).with_dropout(0.0),
+        )
+        .unwrap();
+        let short = Tensor::randn((1, 5, 16), DType::F32, store.device()).unwrap();
+        let junk = Tensor::full((1, 3, 16), 1e3, DType::F32, store.device()).unwrap();
+        let long = Tensor::cat(&[&short, &junk], 1).unwrap();
+        // (1, 8)
+        let real = Tensor::arange(0i32, 8, 1, store.device())
+            .unwrap()
+            .lt(5)
+            .unwrap()
+            .unsqueeze(0)
+            .unwrap();
+        let y = layer.attend(&long, AttentionOptions::default().with_key_mask(&real)).unwrap();
+        close(
+            &y.slice(1, 0..5).unwrap(),
+            &layer.attend(&short, AttentionOptions::default()).unwrap(),
+            1e-6,
+        );
+    });
 }
 
 #[test]
 fn dropped_weights_keep_their_mean() {
-    manual_seed(4);
-    let store = Store::new(device());
-    let layer = MultiheadAttention::new(&store.root(), 8, 2).unwrap();
-    let dropping = {
-        let options = MultiheadAttentionOptions::new().with_dropout(0.5);
-        let (qkv, out) = (layer.qkv.clone(), layer.out.clone());
-        MultiheadAttention::from_linear(&store.root(), qkv, out, 2, options).unwrap()
-    };
-    let x = Tensor::randn((1, 6, 8), DType::F32, store.device()).unwrap();
-    let plain = layer.attend(&x, AttentionOptions::causal()).unwrap();
-    let mean = (0..2000)
-        .map(|_| dropping.attend(&x, AttentionOptions::causal()).unwrap())
-        .reduce(|a, b| a.add(&b).unwrap())
-        .unwrap()
-        .div(2000.0)
-        .unwrap();
-    assert_ne!(values(&dropping.attend(&x, AttentionOptions::causal()).unwrap()), values(&plain));
-    close(&mean, &plain, 0.1);
-    store.set_training(false);
-    assert_eq!(values(&dropping.attend(&x, AttentionOptions::causal()).unwrap()), values(&plain));
+    random::with_seed(4, || {
+        let store = Store::new(device());
+        let layer = MultiheadAttention::new(&store.root(), 8, 2).unwrap();
+        let dropping = {
+            let options = MultiheadAttentionOptions::new().with_dropout(0.5);
+            let (qkv, out) = (layer.qkv.clone(), layer.out.clone());
+            MultiheadAttention::from_linear(&store.root(), qkv, out, 2, options).unwrap()
+        };
+        let x = Tensor::randn((1, 6, 8), DType::F32, store.device()).unwrap();
+        let plain = layer.attend(&x, AttentionOptions::causal()).unwrap();
+        let mean = (0..2000)
+            .map(|_| dropping.attend(&x, AttentionOptions::causal()).unwrap())
+            .reduce(|a, b| a.add(&b).unwrap())
+            .unwrap()
+            .div(2000.0)
+            .unwrap();
+        assert_ne!(
+            values(&dropping.attend(&x, AttentionOptions::causal()).unwrap()),
+            values(&plain)
+        );
+        close(&mean, &plain, 0.1);
+        store.set_training(false);
+        assert_eq!(
+            values(&dropping.attend(&x, AttentionOptions::causal()).unwrap()),
+            values(&plain)
+        );
+    });
 }
 
 #[test]
@@ -398,26 +415,27 @@ fn attention_says_what_does_not_fit() {
 
 #[test]
 fn cached_and_uncached_tokens_are_the_same() {
-    manual_seed(5);
-    let store = Store::new(autograd());
-    let gpt = Gpt::new(&store.root(), GptConfig::new(50, 48, 3, 4, 32)).unwrap();
-    let prompt = Tensor::randint(0, 50, (2, 7), DType::I32, store.device()).unwrap();
-    let greedy = |logits: &Tensor| logits.argmax(-1);
-    no_grad(|| {
-        // 7 + 60 tokens: more than the context
-        let cached = gpt.generate(&prompt, 60, greedy).unwrap();
-        let mut all = prompt.clone();
-        for _ in 0..60 {
-            let seen = all.slice(1, -(all.shape()[1].min(48) as isize)..).unwrap();
-            let new = greedy(&gpt.logits(&seen).unwrap().at(1, -1).unwrap())
-                .unwrap()
-                .cast(DType::I32)
-                .unwrap()
-                .unsqueeze(1)
-                .unwrap();
-            all = Tensor::cat(&[&all, &new], 1).unwrap();
-        }
-        assert_eq!(cached.to_vec::<i32>().unwrap(), all.to_vec::<i32>().unwrap());
+    random::with_seed(5, || {
+        let store = Store::new(autograd());
+        let gpt = Gpt::new(&store.root(), GptConfig::new(50, 48, 3, 4, 32)).unwrap();
+        let prompt = Tensor::randint(0, 50, (2, 7), DType::I32, store.device()).unwrap();
+        let greedy = |logits: &Tensor| logits.argmax(-1);
+        no_grad(|| {
+            // 7 + 60 tokens: more than the context
+            let cached = gpt.generate(&prompt, 60, greedy).unwrap();
+            let mut all = prompt.clone();
+            for _ in 0..60 {
+                let seen = all.slice(1, -(all.shape()[1].min(48) as isize)..).unwrap();
+                let new = greedy(&gpt.logits(&seen).unwrap().at(1, -1).unwrap())
+                    .unwrap()
+                    .cast(DType::I32)
+                    .unwrap()
+                    .unsqueeze(1)
+                    .unwrap();
+                all = Tensor::cat(&[&all, &new], 1).unwrap();
+            }
+            assert_eq!(cached.to_vec::<i32>().unwrap(), all.to_vec::<i32>().unwrap());
+        });
     });
 }
 

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
-use teeny_core::{DType, Tensor, manual_seed, random};
+use teeny_core::{DType, Tensor, random};
 use teeny_nn::conv::Conv2dOptions;
 use teeny_nn::data::{Dataset, digits};
 use teeny_nn::init::{Nonlinearity, calculate_gain};
@@ -83,68 +83,69 @@ fn linear_and_conv2d_forward_and_backward() {
 
 #[test]
 fn initialisers_have_the_bounds_and_moments_they_promise() {
-    manual_seed(1);
-    let device = device();
-    for case in golden()["bounds"].as_array().unwrap() {
-        let shape = sizes(&case["shape"]);
-        let draw = |init: Init| {
-            let shape = teeny_core::IntoShape::shape(&shape).unwrap();
-            // small weights are drawn several times, to have enough numbers for statistics
-            let times = 20_000usize.div_ceil(shape.numel());
-            (0..times)
-                .flat_map(|_| values(&init.tensor(shape, DType::F64, &device).unwrap()))
-                .collect::<Vec<f64>>()
-        };
-        let uniform = |init: Init, bound: f64| {
-            let draws = draw(init);
-            let largest = draws.iter().fold(0f64, |m, v| m.max(v.abs()));
-            assert!(
-                largest <= bound && largest > 0.995 * bound,
-                "{init:?} reaches {largest}, bound {bound}: {case}"
+    random::with_seed(1, || {
+        let device = device();
+        for case in golden()["bounds"].as_array().unwrap() {
+            let shape = sizes(&case["shape"]);
+            let draw = |init: Init| {
+                let shape = teeny_core::IntoShape::shape(&shape).unwrap();
+                // small weights are drawn several times, to have enough numbers for statistics
+                let times = 20_000usize.div_ceil(shape.numel());
+                (0..times)
+                    .flat_map(|_| values(&init.tensor(shape, DType::F64, &device).unwrap()))
+                    .collect::<Vec<f64>>()
+            };
+            let uniform = |init: Init, bound: f64| {
+                let draws = draw(init);
+                let largest = draws.iter().fold(0f64, |m, v| m.max(v.abs()));
+                assert!(
+                    largest <= bound && largest > 0.995 * bound,
+                    "{init:?} reaches {largest}, bound {bound}: {case}"
+                );
+            };
+            let normal = |init: Init, std: f64| {
+                let draws = draw(init);
+                let n = draws.len() as f64;
+                let mean = draws.iter().sum::<f64>() / n;
+                let found = (draws.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
+                // five standard errors
+                assert!(
+                    (found / std - 1.0).abs() < 5.0 / (2.0 * n).sqrt(),
+                    "{init:?} has deviation {found}, wanted {std}: {case}"
+                );
+                assert!(mean.abs() < 5.0 * std / n.sqrt(), "{init:?} has mean {mean}");
+            };
+            let of = |name: &str| number(&case[name]);
+            uniform(
+                Init::KaimingUniform { gain: calculate_gain(Nonlinearity::Relu) },
+                of("kaiming_uniform_relu"),
             );
-        };
-        let normal = |init: Init, std: f64| {
-            let draws = draw(init);
-            let n = draws.len() as f64;
-            let mean = draws.iter().sum::<f64>() / n;
-            let found = (draws.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
-            // five standard errors
-            assert!(
-                (found / std - 1.0).abs() < 5.0 / (2.0 * n).sqrt(),
-                "{init:?} has deviation {found}, wanted {std}: {case}"
+            uniform(Init::TORCH, of("kaiming_uniform_sqrt5"));
+            uniform(Init::torch_bias(case["fan_in"].as_u64().unwrap() as usize), of("bias"));
+            uniform(Init::XavierUniform { gain: 1.0 }, of("xavier_uniform"));
+            normal(
+                Init::KaimingNormal { gain: calculate_gain(Nonlinearity::Relu) },
+                of("kaiming_normal_relu_std"),
             );
-            assert!(mean.abs() < 5.0 * std / n.sqrt(), "{init:?} has mean {mean}");
-        };
-        let of = |name: &str| number(&case[name]);
-        uniform(
-            Init::KaimingUniform { gain: calculate_gain(Nonlinearity::Relu) },
-            of("kaiming_uniform_relu"),
+            normal(Init::XavierNormal { gain: 1.0 }, of("xavier_normal_std"));
+            normal(Init::GPT2, 0.02);
+            normal(Init::scaled_residual(24), 0.02 / 24f64.sqrt());
+        }
+        let gains = golden()["gains"].clone();
+        for (name, after) in [
+            ("linear", Nonlinearity::Linear),
+            ("tanh", Nonlinearity::Tanh),
+            ("relu", Nonlinearity::Relu),
+            ("selu", Nonlinearity::Selu),
+        ] {
+            assert_eq!(calculate_gain(after), number(&gains[name]), "{name}");
+        }
+        assert!(
+            Init::KaimingNormal { gain: 1.0 }
+                .tensor(teeny_core::Shape::new(&[3]).unwrap(), DType::F32, &device)
+                .is_err()
         );
-        uniform(Init::TORCH, of("kaiming_uniform_sqrt5"));
-        uniform(Init::torch_bias(case["fan_in"].as_u64().unwrap() as usize), of("bias"));
-        uniform(Init::XavierUniform { gain: 1.0 }, of("xavier_uniform"));
-        normal(
-            Init::KaimingNormal { gain: calculate_gain(Nonlinearity::Relu) },
-            of("kaiming_normal_relu_std"),
-        );
-        normal(Init::XavierNormal { gain: 1.0 }, of("xavier_normal_std"));
-        normal(Init::GPT2, 0.02);
-        normal(Init::scaled_residual(24), 0.02 / 24f64.sqrt());
-    }
-    let gains = golden()["gains"].clone();
-    for (name, after) in [
-        ("linear", Nonlinearity::Linear),
-        ("tanh", Nonlinearity::Tanh),
-        ("relu", Nonlinearity::Relu),
-        ("selu", Nonlinearity::Selu),
-    ] {
-        assert_eq!(calculate_gain(after), number(&gains[name]), "{name}");
-    }
-    assert!(
-        Init::KaimingNormal { gain: 1.0 }
-            .tensor(teeny_core::Shape::new(&[3]).unwrap(), DType::F32, &device)
-            .is_err()
-    );
+    });
 }
 
 /// Initial weights with standard deviation 1 make wrong predictions with high confidence, those with
