@@ -7,7 +7,7 @@ use crate::codegen::epilogue::Epilogue;
 use crate::ops::attention::plan::{
     Kind as AttentionKind, Plan as AttentionPlan, Tile as AttentionTile,
 };
-use crate::ops::matmul::select::{Cooperative, Fetch, MatmulKernel, Staging, Tile};
+use crate::ops::matmul::select::{AlongK, Cooperative, Fetch, MatmulKernel, Staging, Tile};
 use crate::ops::norm::Operands;
 use crate::ops::radix_sort::Step;
 use crate::ops::random::Kind;
@@ -231,7 +231,8 @@ fn kernels_behind_products() {
             let after = Some(Epilogue { kernel: &kernel, axes });
             let tiled =
                 MatmulKernel::Tiled { tile: Tile::Small, lhs: Fetch::AlongK, rhs: Fetch::Across };
-            for product in [tiled, MatmulKernel::GemvAlongK, MatmulKernel::Naive] {
+            let along = AlongK { teams: true, quads: dtype.size() <= 4, down: true };
+            for product in [tiled, MatmulKernel::GemvAlongK(along), MatmulKernel::Naive] {
                 let text = matmul::wgsl(product, 2, dtype, after, false).unwrap();
                 accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
             }
@@ -331,10 +332,15 @@ fn every_kernel_of_a_product() {
         let tiled = |tile, lhs, rhs| MatmulKernel::Tiled { tile, lhs, rhs };
         let mut kernels = vec![
             tiled(Tile::Small, Fetch::AlongK, Fetch::Across),
-            MatmulKernel::GemvAlongK,
             MatmulKernel::GemvAcrossK,
             MatmulKernel::Naive,
         ];
+        for bits in 0..8 {
+            let [teams, quads, down] = [1, 2, 4].map(|bit| bits & bit != 0);
+            if !quads || dtype.size() <= 4 {
+                kernels.push(MatmulKernel::GemvAlongK(AlongK { teams, quads, down }));
+            }
+        }
         if dtype.size() <= 4 {
             kernels.extend([
                 tiled(Tile::Large, Fetch::AlongK, Fetch::Quads),

@@ -5,7 +5,7 @@
 //! | `Tiled`, large | 128 x 128 results, 8 x 8 a thread | enough tiles to keep every core busy |
 //! | `Tiled`, small | 64 x 64 results, 4 x 4 a thread | other matrices, 64-bit types |
 //! | `Tiled`, flat | 32 x 128 results, 4 x 4 a thread | few rows |
-//! | `GemvAlongK` | one result, threads along k | skinny, the larger matrix contiguous along k |
+//! | `GemvAlongK` | one result, or a group for each team of 8 threads, threads along k | skinny, the larger matrix contiguous along k |
 //! | `GemvAcrossK` | 32 neighbouring results | skinny, rhs contiguous across k |
 //! | `Cooperative` | 128 x 128 or 64 x 64 results | see [`crate::CooperativeMatrices`] |
 //! | `Naive` | 64 results, a thread each | short sums; [`crate::MatmulKernels::Naive`] |
@@ -190,7 +190,7 @@ fn launch(
         MatmulKernel::Tiled { .. } | MatmulKernel::Cooperative(_) => {
             splits * p.batch * tiles_down * tiles_across
         }
-        MatmulKernel::GemvAlongK => count,
+        MatmulKernel::GemvAlongK(kernel) => p.along_k_workgroups(kernel),
         MatmulKernel::GemvAcrossK => p.batch * p.m * p.n.div_ceil(GEMV_COLUMNS),
         MatmulKernel::Naive => count.div_ceil(NAIVE_THREADS),
     };
@@ -272,7 +272,7 @@ fn matmul_blocks(gpu: &Wgpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::matmul::select::{Cooperative, Fetch, Tile};
+    use crate::ops::matmul::select::{AlongK, Cooperative, Fetch, Tile};
     use crate::{Capabilities, CooperativeMatrix, Options};
     use teeny_core::{Reference, random};
 
@@ -321,8 +321,13 @@ mod tests {
                     &[Tile::Small]
                 };
                 let fetches = [Fetch::AlongK, Fetch::Across];
+                let along =
+                    |teams, down| MatmulKernel::GemvAlongK(AlongK { teams, quads: false, down });
                 let mut kernels = vec![
-                    (MatmulKernel::GemvAlongK, 1),
+                    (along(false, false), 1),
+                    (along(false, true), 1),
+                    (along(true, false), 1),
+                    (along(true, true), 1),
                     (MatmulKernel::GemvAcrossK, 1),
                     (MatmulKernel::Naive, 1),
                 ];
@@ -369,7 +374,11 @@ mod tests {
             MatmulKernel::Tiled { tile: Tile::Small, lhs: Fetch::Quads, rhs: Fetch::AlongK }
         );
         assert_eq!(kernel(&zeros((1, 768))?, &zeros((768, 768))?), MatmulKernel::GemvAcrossK);
-        assert_eq!(kernel(&zeros((1, 768))?, &zeros((768, 768))?.t()?), MatmulKernel::GemvAlongK);
+        for (m, n, teams) in [(1, 768, false), (1, 4096, true), (4096, 1, true), (4096, 4, true)] {
+            let kernel = kernel(&zeros((m, 768))?, &zeros((n, 768))?.t()?);
+            let expected = AlongK { teams, quads: true, down: m > n };
+            assert_eq!(kernel, MatmulKernel::GemvAlongK(expected));
+        }
         assert_eq!(kernel(&zeros((1, 8))?, &zeros((8, 768))?), MatmulKernel::Naive);
         assert_eq!(
             Product::of(&zeros((64, 8192))?, &zeros((8192, 64))?).splits(

@@ -119,6 +119,36 @@ impl Cooperative {
     }
 }
 
+/// The gemv kernel that reads along k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AlongK {
+    /// [`AlongK::TEAM`] threads compute [`AlongK::GROUP`] results, rather than a workgroup one.
+    pub teams: bool,
+    /// Four neighbours at a time, which begin at multiples of four elements.
+    pub quads: bool,
+    /// The results of a group are neighbours in a column, rather than in a row.
+    pub down: bool,
+}
+
+impl AlongK {
+    /// Threads of a team.
+    const TEAM: usize = 8;
+    /// Results of a team.
+    const GROUP: usize = 4;
+    /// So many results have teams.
+    const MANY: usize = 2048;
+
+    /// Threads that share results.
+    pub const fn team(self) -> usize {
+        if self.teams { AlongK::TEAM } else { NAIVE_THREADS }
+    }
+
+    /// The results that threads share.
+    pub const fn group(self) -> usize {
+        if self.teams { AlongK::GROUP } else { 1 }
+    }
+}
+
 /// A kernel that computes products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatmulKernel {
@@ -126,8 +156,8 @@ pub(crate) enum MatmulKernel {
     Tiled { tile: Tile, lhs: Fetch, rhs: Fetch },
     /// One workgroup per tile of results, by cooperative matrices.
     Cooperative(Cooperative),
-    /// One workgroup per result, threads along k.
-    GemvAlongK,
+    /// A workgroup or a team per group of results, threads along k.
+    GemvAlongK(AlongK),
     /// One workgroup per 32 neighbouring results, threads across and along k.
     GemvAcrossK,
     /// One thread per result.
@@ -146,9 +176,11 @@ impl MatmulKernel {
                     .into_iter()
                     .fold(2 * most as u32 + 1, |code, bit| code << 1 | u32::from(bit))
             }
-            MatmulKernel::GemvAlongK => 64,
-            MatmulKernel::GemvAcrossK => 65,
-            MatmulKernel::Naive => 66,
+            MatmulKernel::GemvAlongK(AlongK { teams, quads, down }) => {
+                64 | u32::from(teams) | u32::from(quads) << 1 | u32::from(down) << 2
+            }
+            MatmulKernel::GemvAcrossK => 72,
+            MatmulKernel::Naive => 73,
         }
     }
 
@@ -157,7 +189,7 @@ impl MatmulKernel {
         match self {
             MatmulKernel::Tiled { tile, .. } => Some((tile.rows(), tile.columns())),
             MatmulKernel::Cooperative(kernel) => Some((kernel.tile(), kernel.tile())),
-            MatmulKernel::GemvAlongK | MatmulKernel::GemvAcrossK | MatmulKernel::Naive => None,
+            MatmulKernel::GemvAlongK(_) | MatmulKernel::GemvAcrossK | MatmulKernel::Naive => None,
         }
     }
 }
@@ -183,6 +215,16 @@ impl Operand<'_> {
             () if self.along.unsigned_abs() < self.across.unsigned_abs() => Fetch::AlongK,
             () => Fetch::Across,
         }
+    }
+
+    /// Whether groups of four along k begin at multiples of four elements; `size` is its other size.
+    fn quads_along(&self, size: usize) -> bool {
+        let whole = |v: isize| v % 4 == 0;
+        let batch = &self.layout.strides()[..self.layout.ndim() - 2];
+        self.along == 1
+            && (size == 1 || whole(self.across))
+            && self.layout.offset().is_multiple_of(4)
+            && batch.iter().all(|&s| whole(s))
     }
 
     /// How the kernel on cooperative matrices reads it; `k` and `size` are its sizes.
@@ -292,11 +334,28 @@ impl<'a> Product<'a> {
         // Neighbouring threads should read neighbouring elements of the larger matrix.
         let larger = if self.m >= self.n { &self.lhs } else { &self.rhs };
         match larger.along.unsigned_abs() <= larger.across.unsigned_abs() {
-            true => MatmulKernel::GemvAlongK,
+            true => MatmulKernel::GemvAlongK(self.along_k()),
             false if self.n >= GEMV_COLUMNS => MatmulKernel::GemvAcrossK,
-            false if self.m * self.n < 1024 => MatmulKernel::GemvAlongK,
+            false if self.m * self.n < 1024 => MatmulKernel::GemvAlongK(self.along_k()),
             false => MatmulKernel::Naive,
         }
+    }
+
+    /// The gemv kernel that reads along k, for these operands.
+    fn along_k(&self) -> AlongK {
+        let quads = self.dtype.size() <= 4
+            && self.k.is_multiple_of(4)
+            && self.lhs.quads_along(self.m)
+            && self.rhs.quads_along(self.n);
+        let teams = self.batch * self.m * self.n >= AlongK::MANY;
+        AlongK { teams, quads, down: self.m >= self.n }
+    }
+
+    /// Workgroups of the gemv kernel that reads along k.
+    pub fn along_k_workgroups(&self, kernel: AlongK) -> usize {
+        let (length, lines) = if kernel.down { (self.m, self.n) } else { (self.n, self.m) };
+        let units = self.batch * lines * length.div_ceil(kernel.group());
+        units.div_ceil(NAIVE_THREADS / kernel.team())
     }
 
     /// Whether `kernel` writes its results, of less than 32 bits, in their type: rows are whole

@@ -109,9 +109,37 @@ pub(crate) fn wgsl(
                 .flag("rhs_along", kernel.rhs.along);
             shader.render()
         }
-        MatmulKernel::GemvAlongK => by_elements(shader!("gemv_along_k"), NAIVE_THREADS, params)?
-            .workgroup_reduce("workgroup_sum", value, NAIVE_THREADS, "add", false)
-            .render(),
+        MatmulKernel::GemvAlongK(kernel) => {
+            let shader = results(shader!("gemv_along_k"), dtype, after, &mut params)?
+                .params(&params)
+                .addresses("matrix", "", axes, &views)
+                .text("value", value)
+                .number("threads", NAIVE_THREADS)
+                .number("team", kernel.team())
+                .number("group", kernel.group())
+                .number("lanes", if kernel.quads { types::LANES } else { 1 })
+                .flag("whole", !kernel.teams)
+                .flag("quads", kernel.quads)
+                .flag("down", kernel.down);
+            let shader = match kernel.quads {
+                true => shader.input_quads("lhs", dtype).input_quads("rhs", dtype),
+                false => shader.input("lhs", dtype).input("rhs", dtype),
+            };
+            let (left, right) = (("lhs", "lhs_k_stride"), ("rhs", "rhs_k_stride"));
+            let (long, short) = if kernel.down { (left, right) } else { (right, left) };
+            let shader = shader.text("long_name", long.0).text("short_name", short.0);
+            let shader = match kernel.quads {
+                true => shader,
+                false => shader.text("long_stride", long.1).text("short_stride", short.1),
+            };
+            match kernel.teams {
+                true => shader.text("workgroup_sum", ""),
+                false => {
+                    shader.workgroup_reduce("workgroup_sum", value, NAIVE_THREADS, "add", false)
+                }
+            }
+            .render()
+        }
         MatmulKernel::GemvAcrossK => by_elements(shader!("gemv_across_k"), TILED_THREADS, params)?
             .number("columns", GEMV_COLUMNS)
             .render(),

@@ -15,12 +15,15 @@ use teeny_core::{Error, Layout, ReduceOp, Result, Shape, StorageRef};
 /// workgroup, others [`TEAM`] threads.
 const TEAM_ROWS: (usize, usize) = (64, 512);
 
+/// So many rows of vectors have [`TEAM`] threads each, whatever their length.
+const MANY_ROWS: usize = 2048;
+
 /// The most partial results of chunks.
 const PARTIAL: usize = 1 << 22;
 
 /// The chunks of each of `count` results from `elements` elements that `team` threads share.
 fn chunks_of(count: usize, elements: usize, team: usize) -> usize {
-    if count.saturating_mul(team) >= 1 << 16 {
+    if team == TEAM || count.saturating_mul(team) >= 1 << 16 {
         return 1;
     }
     let length = if team > 1 { 64 * team } else { 256 };
@@ -61,20 +64,22 @@ impl Reduction<'_> {
                 .unwrap_or(usize::MAX)
         };
         let by_rows = inner(&reduced) <= inner(&kept) || count < 32;
-        let team = match elements {
-            _ if !by_rows || elements < TEAM_ROWS.0 => 1,
-            _ if elements <= TEAM_ROWS.1 && count >= THREADS => TEAM,
-            _ => THREADS,
-        };
-        let chunks = if op.is_arg() { 1 } else { chunks_of(count, elements, team) };
         let whole = |v: usize| {
             layouts[v].offset().is_multiple_of(4)
                 && inputs[used[v]].dtype().size() <= 4
                 && reduced.strides[v][..] == [1]
                 && kept.strides[v].iter().all(|s| s % 4 == 0)
         };
-        let quads =
-            team > 1 && !op.is_arg() && elements.is_multiple_of(4) && (0..layouts.len()).all(whole);
+        let vectors = elements.is_multiple_of(4) && (0..layouts.len()).all(whole);
+        let team = match elements {
+            _ if !by_rows || elements < TEAM_ROWS.0 => 1,
+            _ if elements <= TEAM_ROWS.1 && count >= THREADS => TEAM,
+            // Teams that read 128 bytes at a time keep a device busy, and wait for fewer threads.
+            _ if vectors && count >= MANY_ROWS => TEAM,
+            _ => THREADS,
+        };
+        let chunks = if op.is_arg() { 1 } else { chunks_of(count, elements, team) };
+        let quads = team > 1 && vectors;
         let steps = if quads { elements / 4 } else { elements };
         let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team, quads };
         let mut words = ReduceParams {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a workgroup   per result (and chunk), whose threads combine their parts   long rows, everything
-//! 16 threads    per result, eight results in a workgroup                    rows of some hundred
+//! 8 threads     per result, sixteen results in a workgroup        thousands of rows, or of some hundred
 //! a thread      per result (and chunk)                                      columns, short rows
 //! ```
 //!
