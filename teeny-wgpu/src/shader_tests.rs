@@ -7,7 +7,9 @@ use crate::codegen::epilogue::Epilogue;
 use crate::ops::attention::plan::{
     Kind as AttentionKind, Plan as AttentionPlan, Tile as AttentionTile,
 };
-use crate::ops::matmul::select::{AlongK, Cooperative, Fetch, MatmulKernel, Staging, Tile};
+use crate::ops::matmul::select::{
+    AlongK, Cooperative, Fetch, MatmulKernel, Staging, Subgroups, Tile,
+};
 use crate::ops::norm::Operands;
 use crate::ops::radix_sort::Step;
 use crate::ops::random::Kind;
@@ -335,6 +337,16 @@ fn every_kernel_of_a_product() {
             MatmulKernel::GemvAcrossK,
             MatmulKernel::Naive,
         ];
+        let stagings = [(true, true), (true, false), (false, true), (false, false)]
+            .map(|(along, quads)| Staging { along, quads });
+        for (lhs, rhs) in stagings.into_iter().flat_map(|l| stagings.map(|r| (l, r))) {
+            let columns = if rhs.quads && !rhs.along { 4 } else { 2 };
+            let k_whole = lhs.along && lhs.quads || rhs.along && rhs.quads;
+            if matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
+                let kernel = Subgroups { rows: 16, columns, k_whole, lhs, rhs };
+                kernels.push(MatmulKernel::Subgroups(kernel));
+            }
+        }
         for bits in 0..8 {
             let [teams, quads, down] = [1, 2, 4].map(|bit| bits & bit != 0);
             if !quads || dtype.size() <= 4 {

@@ -5,6 +5,7 @@
 //! | `Tiled`, large | 128 x 128 results, 8 x 8 a thread | enough tiles to keep every core busy |
 //! | `Tiled`, small | 64 x 64 results, 4 x 4 a thread | other matrices, 64-bit types |
 //! | `Tiled`, flat | 32 x 128 results, 4 x 4 a thread | few rows |
+//! | `Subgroups` | up to 32 x 32 results, by a subgroup of 8 | software adapters, 32-bit types |
 //! | `GemvAlongK` | one result, or a group for each team of 8 threads, threads along k | skinny, the larger matrix contiguous along k |
 //! | `GemvAcrossK` | 32 neighbouring results | skinny, rhs contiguous across k |
 //! | `Cooperative` | 128 x 128 or 64 x 64 results | see [`crate::CooperativeMatrices`] |
@@ -97,7 +98,10 @@ fn select_kernel(gpu: &Wgpu, product: &Product<'_>) -> Result<MatmulKernel> {
             return Ok(MatmulKernel::Cooperative(kernel));
         }
     }
-    Ok(product.select_kernel(target_workgroups(gpu)))
+    Ok(match product.subgroups(&gpu.capabilities) {
+        Some(kernel) => MatmulKernel::Subgroups(kernel),
+        None => product.select_kernel(target_workgroups(gpu)),
+    })
 }
 
 /// The outputs of a kernel behind the product of `lhs` and `rhs`.
@@ -187,7 +191,7 @@ fn launch(
     };
     let axes = joint.sizes.len();
     let workgroups = match kernel {
-        MatmulKernel::Tiled { .. } | MatmulKernel::Cooperative(_) => {
+        MatmulKernel::Tiled { .. } | MatmulKernel::Cooperative(_) | MatmulKernel::Subgroups(_) => {
             splits * p.batch * tiles_down * tiles_across
         }
         MatmulKernel::GemvAlongK(kernel) => p.along_k_workgroups(kernel),
@@ -272,7 +276,7 @@ fn matmul_blocks(gpu: &Wgpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::matmul::select::{AlongK, Cooperative, Fetch, Tile};
+    use crate::ops::matmul::select::{AlongK, Cooperative, Fetch, Subgroups, Tile};
     use crate::{Capabilities, CooperativeMatrix, Options};
     use teeny_core::{Reference, random};
 
@@ -353,6 +357,67 @@ mod tests {
                     assert!(
                         product.to_scalars()? == want,
                         "{kernel:?} in {splits}: ({m}, {k}) @ ({k}, {n}) {dtype}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sizes around the tiles, operands along and across k, in groups of four and not.
+    #[test]
+    fn tiles_of_subgroups_make_the_same_product() -> Result<()> {
+        let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+        let device = gpu.clone() as teeny_core::DeviceRef;
+        let oracle = Reference::new() as teeny_core::DeviceRef;
+        let sizes = [
+            (1, 3, 9),
+            (5, 8, 16),
+            (33, 7, 17),
+            (4, 12, 8),
+            (40, 66, 68),
+            (17, 1, 40),
+            (64, 20, 4),
+        ];
+        for (case, (m, k, n)) in sizes.into_iter().enumerate() {
+            for layout in 0..16 {
+                let [lhs_across, rhs_along, lhs_part, rhs_part] =
+                    [1, 2, 4, 8].map(|bit| layout & bit != 0);
+                let dtype = if layout % 3 == 0 { DType::I32 } else { DType::F32 };
+                if !Subgroups::suits(&gpu.capabilities, dtype) {
+                    return Ok(());
+                }
+                // A batch of matrices; a part of a wider one does not begin at groups of four.
+                let operand =
+                    |rows: usize, columns: usize, part, device: &teeny_core::DeviceRef| {
+                        let wide = (2, rows, columns + usize::from(part));
+                        let x = Tensor::randint(-4, 5, wide, DType::I32, device)?.cast(dtype)?;
+                        x.slice(2, usize::from(part)..)
+                    };
+                let both = |device: &teeny_core::DeviceRef| {
+                    random::with_seed((16 * case + layout) as u64, || {
+                        let a = match lhs_across {
+                            true => operand(k, m, lhs_part, device)?.t()?,
+                            false => operand(m, k, lhs_part, device)?,
+                        };
+                        let b = match rhs_along {
+                            true => operand(n, k, rhs_part, device)?.t()?,
+                            false => operand(k, n, rhs_part, device)?,
+                        };
+                        Ok::<_, Error>((a, b))
+                    })
+                };
+                let (a, b) = both(&oracle)?;
+                let want = a.matmul(&b)?.to_scalars()?;
+                let (a, b) = both(&device)?;
+                let best = Product::of(&a, &b).by_subgroups();
+                for rows in [8, 16, 32] {
+                    let kernel = MatmulKernel::Subgroups(Subgroups { rows, ..best });
+                    let product = multiply(&gpu, &a, &b, kernel, 1)?;
+                    let product = gpu.tensor(product, Shape::new(&[2, m, n])?, dtype, &a)?;
+                    assert!(
+                        product.to_scalars()? == want,
+                        "{kernel:?}: ({m}, {k}) @ ({k}, {n}) {dtype}, layout {layout}"
                     );
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::codegen::types::accumulation;
 use crate::device::adapter::Capabilities;
+use crate::device::options::AdapterKind;
 use teeny_core::{DType, Layout, Tensor};
 
 /// Threads of a workgroup of the tiled kernel, and of the gemv kernel that reads across k.
@@ -70,7 +71,7 @@ pub(crate) enum Fetch {
     Quads,
 }
 
-/// How an operand of the kernel on cooperative matrices is read.
+/// How an operand is read by the kernel on cooperative matrices, and by that of subgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Staging {
     /// Along k, as its elements are neighbours in memory, or across k.
@@ -119,6 +120,30 @@ impl Cooperative {
     }
 }
 
+/// The kernel whose tiles are computed by subgroups, without workgroup memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subgroups {
+    /// Rows of results: 8, 16 or 32.
+    pub rows: usize,
+    /// Columns of results of each of 8 threads: 2, or 4.
+    pub columns: usize,
+    /// k is a multiple of four.
+    pub k_whole: bool,
+    pub lhs: Staging,
+    pub rhs: Staging,
+}
+
+impl Subgroups {
+    /// Whether this kernel multiplies elements of type `dtype` on a GPU: it is software, and its
+    /// subgroups have 8 threads.
+    pub fn suits(gpu: &Capabilities, dtype: DType) -> bool {
+        gpu.kind == AdapterKind::Cpu
+            && gpu.subgroups
+            && gpu.subgroup_threads == (8, 8)
+            && matches!(dtype, DType::F32 | DType::I32 | DType::U32)
+    }
+}
+
 /// The gemv kernel that reads along k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlongK {
@@ -156,6 +181,8 @@ pub(crate) enum MatmulKernel {
     Tiled { tile: Tile, lhs: Fetch, rhs: Fetch },
     /// One workgroup per tile of results, by cooperative matrices.
     Cooperative(Cooperative),
+    /// One subgroup of 8 threads per tile of results.
+    Subgroups(Subgroups),
     /// A workgroup or a team per group of results, threads along k.
     GemvAlongK(AlongK),
     /// One workgroup per 32 neighbouring results, threads across and along k.
@@ -181,6 +208,11 @@ impl MatmulKernel {
             }
             MatmulKernel::GemvAcrossK => 72,
             MatmulKernel::Naive => 73,
+            MatmulKernel::Subgroups(Subgroups { rows, columns, k_whole, lhs, rhs }) => {
+                [k_whole, lhs.along, lhs.quads, rhs.along, rhs.quads]
+                    .into_iter()
+                    .fold((rows + columns) as u32, |code, bit| code << 1 | u32::from(bit))
+            }
         }
     }
 
@@ -189,6 +221,7 @@ impl MatmulKernel {
         match self {
             MatmulKernel::Tiled { tile, .. } => Some((tile.rows(), tile.columns())),
             MatmulKernel::Cooperative(kernel) => Some((kernel.tile(), kernel.tile())),
+            MatmulKernel::Subgroups(kernel) => Some((kernel.rows, 8 * kernel.columns)),
             MatmulKernel::GemvAlongK(_) | MatmulKernel::GemvAcrossK | MatmulKernel::Naive => None,
         }
     }
@@ -227,7 +260,7 @@ impl Operand<'_> {
             && batch.iter().all(|&s| whole(s))
     }
 
-    /// How the kernel on cooperative matrices reads it; `k` and `size` are its sizes.
+    /// How the kernels on cooperative matrices and of subgroups read it; `k` and `size` are its sizes.
     fn staging(&self, k: usize, size: usize) -> Staging {
         let whole = |v: isize| v % 4 == 0;
         let along = self.along.unsigned_abs() <= self.across.unsigned_abs();
@@ -303,6 +336,27 @@ impl<'a> Product<'a> {
             .map(|c| kernel(c.size))
             .filter(fits)
             .max_by_key(|kernel| kernel.size)
+    }
+
+    /// The kernel whose tiles are computed by subgroups, where it is used. A matrix times a vector
+    /// has a better one.
+    pub fn subgroups(&self, gpu: &Capabilities) -> Option<Subgroups> {
+        let suits = Subgroups::suits(gpu, self.dtype)
+            && self.n >= 8
+            && (self.m > 1 || self.rhs.along.unsigned_abs() > self.rhs.across.unsigned_abs());
+        suits.then(|| self.by_subgroups())
+    }
+
+    /// [`Product::subgroups`] for these sizes and operands.
+    pub fn by_subgroups(&self) -> Subgroups {
+        let rhs = self.rhs.staging(self.k, self.n);
+        Subgroups {
+            rows: self.m.next_power_of_two().clamp(8, 32),
+            columns: if self.n <= 16 && (rhs.along || !rhs.quads) { 2 } else { 4 },
+            k_whole: self.k.is_multiple_of(4),
+            lhs: self.lhs.staging(self.k, self.m),
+            rhs,
+        }
     }
 
     pub fn tiled(&self, tile: Tile) -> MatmulKernel {

@@ -109,6 +109,45 @@ pub(crate) fn wgsl(
                 .flag("rhs_along", kernel.rhs.along);
             shader.render()
         }
+        MatmulKernel::Subgroups(kernel) => {
+            let operand =
+                |name: &str, staging: Staging, size, [count, stride, k_stride]: [&str; 3]| {
+                    let operand = shader!("matmul_subgroups_operand")
+                        .text("name", name)
+                        .text("k_stride", k_stride)
+                        .flag("along", staging.along)
+                        .flag("quads", staging.quads);
+                    let operand = match staging.along {
+                        true => operand,
+                        false => operand
+                            .number("size", size)
+                            .text("count", count)
+                            .flag("k_whole", kernel.k_whole),
+                    };
+                    match staging.along || staging.quads {
+                        true => operand,
+                        false => operand.text("stride", stride),
+                    }
+                };
+            let read = |shader: Shader, name, staging: Staging| match staging.quads {
+                true => shader.input_quads(name, dtype),
+                false => shader.input(name, dtype),
+            };
+            let shader = results(shader!("matmul_subgroups"), dtype, after, &mut params)?;
+            let shader = read(shader.params(&params), "lhs", kernel.lhs);
+            let left = ["m", "lhs_row_stride", "lhs_k_stride"];
+            let right = ["n", "rhs_column_stride", "rhs_k_stride"];
+            read(shader, "rhs", kernel.rhs)
+                .addresses("matrix", "", axes, &views)
+                .include(operand("lhs", kernel.lhs, types::LANES, left))
+                .include(operand("rhs", kernel.rhs, kernel.columns, right))
+                .text("value", value)
+                .number("rows", kernel.rows)
+                .number("columns", kernel.columns)
+                .flag("lhs_along", kernel.lhs.along)
+                .flag("rhs_along", kernel.rhs.along)
+                .render()
+        }
         MatmulKernel::GemvAlongK(kernel) => {
             let shader = results(shader!("gemv_along_k"), dtype, after, &mut params)?
                 .params(&params)
