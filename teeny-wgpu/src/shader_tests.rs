@@ -93,10 +93,10 @@ fn every_cast_and_every_access() {
         for to in DType::ALL {
             let kernel =
                 Kernel::build([from], [to], |[x], [p]| [x.cast(to), x.cast(to).eq(p)]).unwrap();
-            for access in [Access::Scalar, Access::Quad, Access::Strided] {
+            for access in Access::ALL {
                 let plan = elementwise::Plan {
                     outputs: 3,
-                    axes: if access == Access::Strided { 3 } else { 0 },
+                    axes: if access.has_strides() { 3 } else { 0 },
                     inputs: vec![(access, 0)],
                 };
                 accept(
@@ -190,6 +190,7 @@ fn copies_random_numbers_and_softmax() {
     }
     for size in [1, 2, 4, 8] {
         accept("transpose", &transpose::wgsl(2, size).unwrap(), &[]);
+        accept("transpose in registers", &transpose::registers_wgsl(2).unwrap(), &[]);
     }
     for dtype in DType::ALL {
         let kinds: &[Kind] = match dtype {

@@ -1,10 +1,15 @@
 //! Elementwise shaders: a [`Kernel`] with the loads and stores for the layout of its operands.
 //!
-//! | access  | when                                 | the shader reads                        |
-//! |---------|--------------------------------------|-----------------------------------------|
-//! | scalar  | all strides 0                        | one element                             |
-//! | quad    | row-major, begins at a multiple of 4 | four elements at once, as a vector      |
-//! | strided | otherwise                            | by index arithmetic over the joint axes |
+//! | access     | when                                        | the shader reads                   |
+//! |------------|---------------------------------------------|------------------------------------|
+//! | scalar     | all strides 0                               | one element                        |
+//! | quad       | row-major, begins at a multiple of 4        | four elements at once, as a vector |
+//! | row quad   | rows are: a row for all rows, a wider array | the same, found by coordinates     |
+//! | row scalar | one element for a row: a column             | one element, found by coordinates  |
+//! | strided    | otherwise                                   | four elements, found one by one    |
+//!
+//! Coordinates are those of the joint axes. Rows of the result are whole groups of four for the two
+//! accesses that are named after them.
 
 use crate::codegen::generator::Generator;
 use crate::codegen::params::Declaration;
@@ -22,6 +27,20 @@ pub(crate) enum Access {
     Scalar = 0,
     Quad = 1,
     Strided = 2,
+    RowQuad = 3,
+    RowScalar = 4,
+}
+
+impl Access {
+    /// All of them.
+    #[cfg(test)]
+    pub const ALL: [Access; 5] =
+        [Access::Scalar, Access::Quad, Access::Strided, Access::RowQuad, Access::RowScalar];
+
+    /// Whether the place of an element follows from its coordinates.
+    pub fn has_strides(self) -> bool {
+        matches!(self, Access::Strided | Access::RowQuad | Access::RowScalar)
+    }
 }
 
 /// Everything that the text of a shader depends on, apart from the kernel.
@@ -29,7 +48,7 @@ pub(crate) enum Access {
 pub(crate) struct Plan {
     /// The outputs that are computed, as a bit set.
     pub outputs: u32,
-    /// The joint axes, if any input is strided.
+    /// The joint axes, if any input is found by coordinates.
     pub axes: usize,
     /// Of the inputs that these outputs need: access, and the binding that holds it.
     pub inputs: Vec<(Access, usize)>,
@@ -56,7 +75,7 @@ impl Plan {
         (1..self.axes).for_each(|axis| params.member(&format!("sizes_{axis}"), "u32"));
         for (k, (access, _)) in self.inputs.iter().enumerate() {
             params.member(&format!("offset_{k}"), "u32");
-            if *access == Access::Strided {
+            if access.has_strides() {
                 (0..self.axes)
                     .for_each(|axis| params.member(&format!("strides_{k}_{axis}"), "u32"));
             }
@@ -77,8 +96,8 @@ impl Plan {
             let owner = self.inputs.iter().position(|i| i.1 == binding).unwrap_or_default();
             let dtype = kernel.inputs()[compute.inputs[owner]];
             let ty = match self.inputs[owner].0 {
-                Access::Quad => types::quad(dtype),
-                Access::Scalar | Access::Strided => types::word(dtype),
+                Access::Quad | Access::RowQuad => types::quad(dtype),
+                Access::Scalar | Access::Strided | Access::RowScalar => types::word(dtype),
             };
             let _ = writeln!(
                 bindings,
@@ -112,8 +131,22 @@ impl Plan {
             .list("arguments", arguments)
             .number("threads", THREADS)
             .number("axes", self.axes)
+            .number("lanes", self.coordinates())
             .flag("strided", self.axes > 0)
             .render()
+    }
+
+    /// The lanes whose coordinates are computed.
+    fn coordinates(&self) -> usize {
+        let each = self.inputs.iter().any(|i| i.0 == Access::Strided);
+        if each { LANES } else { 1 }
+    }
+
+    /// The address of the element of `lane` in input number `k`.
+    fn address(&self, k: usize, lane: usize) -> String {
+        (0..self.axes).fold(format!("params.offset_{k}"), |sum, axis| {
+            format!("{sum} + c{axis}_{lane} * params.strides_{k}_{axis}")
+        })
     }
 
     /// The loads of all inputs, and the names of their values, per lane.
@@ -125,26 +158,32 @@ impl Plan {
             let offset = format!("params.offset_{k}");
             let names: [String; LANES] = std::array::from_fn(|lane| format!("a{input}_{lane}"));
             match access {
-                Access::Scalar => {
+                Access::Scalar | Access::RowScalar => {
                     let load = types::load(dtype, &array, &format!("o{input}"));
-                    let _ = writeln!(text, "    let o{input} = {offset};");
+                    let address = match access {
+                        Access::RowScalar => self.address(k, 0),
+                        _ => offset,
+                    };
+                    let _ = writeln!(text, "    let o{input} = {address};");
                     let _ = writeln!(text, "    let a{input} = {load};");
                     values.push(std::array::from_fn(|_| format!("a{input}")));
                     continue;
                 }
-                Access::Quad => {
+                Access::Quad | Access::RowQuad => {
                     let (load, lanes) =
                         types::load_quad(dtype, &array, &format!("q{input}"), &format!("w{input}"));
-                    let _ = writeln!(text, "    let q{input} = i0 / 4u + {offset};\n    {load}");
+                    let group = match access {
+                        Access::RowQuad => format!("({}) / 4u", self.address(k, 0)),
+                        _ => format!("i0 / 4u + {offset}"),
+                    };
+                    let _ = writeln!(text, "    let q{input} = {group};\n    {load}");
                     for (name, lane) in names.iter().zip(&lanes) {
                         let _ = writeln!(text, "    let {name} = {lane};");
                     }
                 }
                 Access::Strided => {
                     for (lane, name) in names.iter().enumerate() {
-                        let address = (0..self.axes).fold(offset.clone(), |sum, axis| {
-                            format!("{sum} + c{axis}_{lane} * params.strides_{k}_{axis}")
-                        });
+                        let address = self.address(k, lane);
                         let load = types::load(dtype, &array, &format!("p{input}_{lane}"));
                         let _ = writeln!(text, "    let p{input}_{lane} = {address};");
                         let _ = writeln!(text, "    let {name} = {load};");

@@ -12,7 +12,7 @@ use crate::device::storage::Memory;
 use crate::ops::binding::bind_window;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::elementwise::direct::contiguous_directly;
-use crate::ops::transpose::{pays, transposed};
+use crate::ops::transpose::{Through, transposed};
 use std::sync::Arc;
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Error, Layout, Result, StorageRef, Tensor};
@@ -49,9 +49,7 @@ pub(crate) fn wgsl(axes: usize, unit: DType, words: usize) -> Result<String> {
 
 /// A row-major copy of `x`, its bits untouched.
 pub(crate) fn contiguous(gpu: &Wgpu, x: &Tensor) -> Result<StorageRef> {
-    if pays(gpu)
-        && let Some(copy) = transposed(gpu, x)?
-    {
+    if let Some(copy) = transposed(gpu, x, Through::fastest(gpu))? {
         return Ok(copy);
     }
     match contiguous_directly(gpu, x)? {

@@ -1,5 +1,5 @@
-//! Row-major copies of transposed and permuted views through workgroup memory: see
-//! `shaders/transpose.wgsl`.
+//! Row-major copies of transposed and permuted views: through workgroup memory on GPUs, in registers
+//! on adapters that are software. See `shaders/transpose.wgsl` and `transpose_registers.wgsl`.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -61,15 +61,40 @@ pub(crate) fn wgsl(axes: usize, size: usize) -> Result<String> {
         .render()
 }
 
-/// True where [`transposed`] is faster than a thread per four elements. A software adapter has no
-/// lines of memory that many threads share: there it takes 1 to 3 times as long (llvmpipe).
-pub(crate) fn pays(gpu: &Wgpu) -> bool {
-    gpu.capabilities.kind != AdapterKind::Cpu
+/// The shader that transposes blocks of 4 x 4 elements in registers.
+///
+/// # Errors
+/// As [`crate::codegen::shader::Shader::render`].
+pub(crate) fn registers_wgsl(axes: usize) -> Result<String> {
+    shader!("transpose_registers")
+        .params(&TransposeParams::declaration(axes))
+        .addresses("matrix", "", axes, &[("src", Start::Offset), ("dst", Start::Zero)])
+        .number("threads", TILE * TILE / 16)
+        .number("tile", TILE)
+        .render()
 }
 
-/// A row-major copy of `x` through workgroup memory, or nothing where its last axis is the one of
-/// its neighbours in memory, or it is too small to profit.
-pub(crate) fn transposed(gpu: &Wgpu, x: &Tensor) -> Result<Option<StorageRef>> {
+/// Where a matrix is transposed. Software adapters take 1 to 3 times as long through workgroup
+/// memory as with a thread per four elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    WorkgroupMemory,
+    Registers,
+}
+
+impl Through {
+    /// The faster way on `gpu`.
+    pub fn fastest(gpu: &Wgpu) -> Through {
+        match gpu.capabilities.kind {
+            AdapterKind::Cpu => Through::Registers,
+            _ => Through::WorkgroupMemory,
+        }
+    }
+}
+
+/// A row-major copy of `x`, or nothing where its last axis is the one of its neighbours in memory, it
+/// is too small to profit, or registers do not hold its elements in blocks of 4 x 4.
+pub(crate) fn transposed(gpu: &Wgpu, x: &Tensor, through: Through) -> Result<Option<StorageRef>> {
     let size = x.dtype().size();
     if x.numel() < SMALL || gpu.exceeds_binding(x) || gpu.len_exceeds_binding(x.numel(), x.dtype())
     {
@@ -84,12 +109,18 @@ pub(crate) fn transposed(gpu: &Wgpu, x: &Tensor) -> Result<Option<StorageRef>> {
     if rows < SHORT || columns < SHORT || !packed || strides[last].unsigned_abs() == 0 {
         return Ok(None);
     }
-    let out = gpu.allocate(x.numel(), x.dtype())?;
     let target = Layout::contiguous(Shape::new(sizes)?);
     let others: Vec<usize> = (0..last).filter(|&a| a != inner).collect();
     let source = Layout::strided(*target.shape(), strides, x.layout().offset(), x.storage().len())?;
     let batch = Coalesced::over(target.shape(), &[&source, &target], &others)?.padded();
     let axes = batch.sizes.len();
+    let whole = size == 4
+        && [rows, columns, x.layout().offset()].iter().all(|n| n.is_multiple_of(4))
+        && (batch.strides[0].iter().chain([&strides[last]])).all(|s| s % 4 == 0);
+    if through == Through::Registers && !whole {
+        return Ok(None);
+    }
+    let out = gpu.allocate(x.numel(), x.dtype())?;
     let matrices = x.numel() / (rows * columns);
     let params = TransposeParams {
         matrices,
@@ -104,8 +135,11 @@ pub(crate) fn transposed(gpu: &Wgpu, x: &Tensor) -> Result<Option<StorageRef>> {
     let workgroups = matrices * rows.div_ceil(TILE) * columns.div_ceil(TILE);
     gpu.dispatch(&Launch {
         program: Program {
-            key: Key::new("transpose", [axes as u32, size as u32]),
-            wgsl: &|| wgsl(axes, size),
+            key: Key::new("transpose", [axes as u32, size as u32, through as u32]),
+            wgsl: &|| match through {
+                Through::WorkgroupMemory => wgsl(axes, size),
+                Through::Registers => registers_wgsl(axes),
+            },
         },
         inputs: &[gpu.bind_tensor(x)?],
         outputs: &[gpu.bind(&out)?],
@@ -145,11 +179,18 @@ mod tests {
                     view(&x)
                 };
                 let x = run(&device)?;
-                let copy = transposed(&gpu, &x)?;
-                assert_eq!(copy.is_some(), name != "sliced" || dtype.size() >= 2, "{name} {dtype}");
-                let Some(copy) = copy else { continue };
-                let copy = gpu.tensor(copy, *x.shape(), dtype, &x)?;
-                assert!(copy.to_scalars()? == run(&oracle)?.to_scalars()?, "{name} of {dtype}");
+                for through in [Through::WorkgroupMemory, Through::Registers] {
+                    let copy = transposed(&gpu, &x, through)?;
+                    let expected = match through {
+                        Through::WorkgroupMemory => name != "sliced" || dtype.size() >= 2,
+                        Through::Registers => name != "sliced" && dtype.size() == 4,
+                    };
+                    assert_eq!(copy.is_some(), expected, "{name} {dtype} {through:?}");
+                    let Some(copy) = copy else { continue };
+                    let copy = gpu.tensor(copy, *x.shape(), dtype, &x)?;
+                    let expected = run(&oracle)?.to_scalars()?;
+                    assert!(copy.to_scalars()? == expected, "{name} of {dtype} {through:?}");
+                }
             }
         }
         Ok(())
@@ -160,9 +201,10 @@ mod tests {
         let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
         let device = gpu.clone() as DeviceRef;
         let x = Tensor::zeros((4, 64, 64), DType::F32, &device)?;
-        assert!(transposed(&gpu, &x.permute([1, 0, 2])?)?.is_none());
-        assert!(transposed(&gpu, &x.slice(0, 0..1)?)?.is_none());
-        assert!(transposed(&gpu, &x.slice(2, 0..1)?.expand((4, 64, 64))?)?.is_none());
+        let through = Through::fastest(&gpu);
+        assert!(transposed(&gpu, &x.permute([1, 0, 2])?, through)?.is_none());
+        assert!(transposed(&gpu, &x.slice(0, 0..1)?, through)?.is_none());
+        assert!(transposed(&gpu, &x.slice(2, 0..1)?.expand((4, 64, 64))?, through)?.is_none());
         Ok(())
     }
 }

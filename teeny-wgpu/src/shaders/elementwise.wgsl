@@ -22,8 +22,8 @@ fn main(
     let i{{lane}} = min(i0 + {{lane}}u, params.end - 1u);
 #endfor
 #if strided
-    // Coordinates, for inputs that are read by index arithmetic.
-#for lane in 0..4
+    // Coordinates, for inputs that are found by them.
+#for lane in 0..lanes
     var r{{lane}} = i{{lane}};
 #for axis in reversed 1..axes
     let c{{axis}}_{{lane}} = r{{lane}} % params.sizes_{{axis}};

@@ -164,6 +164,9 @@ fn compute_range(
         let access = match () {
             () if joint.is_scalar(v) => Access::Scalar,
             () if joint.is_linear(v) && offset % 4 == 0 && !shared => Access::Quad,
+            () if !joint.has_whole_rows() => Access::Strided,
+            () if joint.strides[v].last() == Some(&0) => Access::RowScalar,
+            () if joint.is_row_quads(v) && offset % 4 == 0 && !shared => Access::RowQuad,
             () => Access::Strided,
         };
         if bindings[v] == parts.len() {
@@ -172,7 +175,7 @@ fn compute_range(
         plan.inputs.push((access, bindings[v]));
         offsets.push(offset);
     }
-    if plan.inputs.iter().any(|i| i.0 == Access::Strided) {
+    if plan.inputs.iter().any(|i| i.0.has_strides()) {
         plan.axes = joint.sizes.len();
     }
     let mut written = Vec::with_capacity(targets.len());
@@ -199,7 +202,7 @@ fn compute_range(
     }
     for (v, &(access, _)) in plan.inputs.iter().enumerate() {
         words.int(if access == Access::Quad { offsets[v] / 4 } else { offsets[v] });
-        if access == Access::Strided {
+        if access.has_strides() {
             joint.strides[v].iter().for_each(|&stride| words.int(stride));
         }
     }
