@@ -5,7 +5,7 @@ use crate::codegen::elementwise::{self, Access};
 use crate::codegen::elementwise_many;
 use crate::codegen::epilogue::Epilogue;
 use crate::ops::attention::plan::{
-    Kind as AttentionKind, Plan as AttentionPlan, Tile as AttentionTile,
+    Kind as AttentionKind, Mask as AttentionMask, Plan as AttentionPlan, Tile as AttentionTile,
 };
 use crate::ops::matmul::select::{
     AlongK, Cooperative, Fetch, MatmulKernel, Staging, Subgroups, Tile,
@@ -320,11 +320,38 @@ fn every_attention() {
                 for (column_quads, quads, packed) in
                     [(8, false, false), (16, true, true), (64, true, false)]
                 {
-                    let plan =
-                        AttentionPlan { kind, dtype, axes: 4, tile, column_quads, quads, packed };
+                    let plan = AttentionPlan {
+                        kind,
+                        dtype,
+                        axes: 4,
+                        tile,
+                        column_quads,
+                        quads,
+                        packed,
+                        mask: AttentionMask::None,
+                    };
                     accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype]);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn every_attention_by_subgroups() {
+    for mask in [AttentionMask::None, AttentionMask::Bool, AttentionMask::Added] {
+        for column_quads in [8, 16] {
+            let plan = AttentionPlan {
+                kind: AttentionKind::Forward,
+                dtype: DType::F32,
+                axes: 4,
+                tile: AttentionTile::Subgroup,
+                column_quads,
+                quads: true,
+                packed: true,
+                mask,
+            };
+            accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[DType::F32]);
         }
     }
 }

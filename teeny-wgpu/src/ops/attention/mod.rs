@@ -18,9 +18,10 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::device::options::AdapterKind;
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
+use crate::ops::matmul::select::Subgroups;
 use crate::ops::matmul::target_workgroups;
 use plan::combine_wgsl;
-use plan::{AttentionParams, COMBINE_THREADS, CombineParams, Kind, MatrixView, Plan, Tile};
+use plan::{AttentionParams, COMBINE_THREADS, CombineParams, Kind, Mask, MatrixView, Plan, Tile};
 use teeny_core::{AttentionInputs, DType, Layout, Result, StorageRef, Tensor};
 
 /// The widest rows.
@@ -28,14 +29,6 @@ const MAX_COLUMNS: usize = 256;
 /// Farther than every key: limits of the band end here, so that sums of them and positions stay
 /// signed numbers.
 const FAR: usize = i32::MAX as usize / 4;
-
-/// The limit of the scores besides the band.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mask {
-    None = 0,
-    Bool = 1,
-    Added = 2,
-}
 
 /// Fewer queries than this leave most of the smallest tile empty. A GPU, whose time is that of
 /// reading the keys, does not notice; a software adapter multiplies zeros.
@@ -69,6 +62,15 @@ fn is_quads(x: &Tensor) -> bool {
         && x.shape()[columns].is_multiple_of(4)
         && x.layout().offset().is_multiple_of(4)
         && (0..axes - 1).all(whole)
+}
+
+/// True if the kernel whose tiles are computed by subgroups takes these operands.
+fn by_subgroups(gpu: &Wgpu, kind: Kind, inputs: &AttentionInputs<'_>) -> bool {
+    let [.., hv] = inputs.sizes();
+    kind == Kind::Forward
+        && Subgroups::suits(&gpu.capabilities, inputs.q.dtype())
+        && hv <= 64
+        && [inputs.q, inputs.k, inputs.v].into_iter().all(is_quads)
 }
 
 /// Workgroups that share the keys of a tile: more than one where there are few tiles and many keys.
@@ -108,7 +110,10 @@ impl<'a> Step<'a> {
             Kind::Keys => hs.max(hv),
         };
         let own = if kind == Kind::Keys { keys } else { queries };
-        let tile = Tile::select(kind, own, columns);
+        let tile = match by_subgroups(gpu, kind, inputs) {
+            true => Tile::Subgroup,
+            false => Tile::select(kind, own, columns),
+        };
         let tiles = inputs.q.numel() / (queries * hs) * own.div_ceil(tile.own_rows());
         let splits = if kind == Kind::Forward { splits_of(gpu, tiles, tile, keys) } else { 1 };
         let whole = match kind {
@@ -200,6 +205,7 @@ impl<'a> Step<'a> {
             column_quads: columns.div_ceil(4).next_power_of_two().max(8),
             quads: operands[..4].iter().flatten().all(|x| is_quads(x)),
             packed,
+            mask: if tile == Tile::Subgroup { mask } else { Mask::None },
         };
         // Without a mask the queries are bound in its place and not read.
         let bound = [operands[0], operands[1], operands[2], operands[3], inputs.mask.or(Some(q))];

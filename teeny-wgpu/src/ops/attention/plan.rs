@@ -71,6 +71,14 @@ shader_params! {
     }
 }
 
+/// The limit of the scores besides the band.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mask {
+    None = 0,
+    Bool = 1,
+    Added = 2,
+}
+
 /// The result of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -91,6 +99,8 @@ pub(crate) enum Tile {
     Wide,
     /// 8 own and 128 other rows.
     Few,
+    /// 32 own and 32 other rows, by a subgroup of 8 threads; see `attention_subgroups.wgsl`.
+    Subgroup,
 }
 
 impl Tile {
@@ -110,7 +120,7 @@ impl Tile {
     const fn own(self) -> usize {
         match self {
             Tile::Tall => 16,
-            Tile::Wide => 8,
+            Tile::Wide | Tile::Subgroup => 8,
             Tile::Few => 2,
         }
     }
@@ -118,7 +128,7 @@ impl Tile {
     /// Groups of four other rows.
     const fn lanes(self) -> usize {
         match self {
-            Tile::Tall => 8,
+            Tile::Tall | Tile::Subgroup => 8,
             Tile::Wide => 16,
             Tile::Few => 32,
         }
@@ -135,7 +145,7 @@ impl Tile {
     /// Groups of four elements of the rows for results in workgroup memory at a time.
     const fn row_quads(self) -> usize {
         match self {
-            Tile::Tall | Tile::Wide => 256,
+            Tile::Tall | Tile::Wide | Tile::Subgroup => 256,
             Tile::Few => 512,
         }
     }
@@ -156,11 +166,13 @@ pub(crate) struct Plan {
     pub quads: bool,
     /// Results are written in their storage type, four neighbours at once.
     pub packed: bool,
+    /// The mask, where the text depends on it: in the kernel by subgroups.
+    pub mask: Mask,
 }
 
 impl Plan {
     pub(super) fn variant(self) -> Vec<u32> {
-        let flags = self.quads as u32 | (self.packed as u32) << 1;
+        let flags = self.quads as u32 | (self.packed as u32) << 1 | (self.mask as u32) << 2;
         let Plan { kind, dtype, axes, tile, column_quads, .. } = self;
         vec![kind as u32, dtype as u32, axes as u32, tile as u32, column_quads as u32, flags]
     }
@@ -192,6 +204,9 @@ impl Plan {
     /// As [`Shader::render`].
     pub fn wgsl(self) -> Result<String> {
         let (template, operands): (Shader, &[&str]) = match self.kind {
+            Kind::Forward if self.tile == Tile::Subgroup => {
+                (shader!("attention_subgroups"), &["q", "k", "v"])
+            }
             Kind::Forward => (shader!("attention"), &["q", "k", "v"]),
             Kind::Queries | Kind::Keys => (shader!("attention_grad"), &["q", "k", "v", "g"]),
         };
@@ -210,10 +225,21 @@ impl Plan {
         let allows = types::load(DType::Bool, "mask", "p");
         let views: Vec<(&str, Start)> =
             operands.iter().chain(&["mask"]).map(|name| (*name, Start::Offset)).collect();
-        let mut shader = shader
+        let shader = shader
             .addresses("batch", "", self.axes, &views)
             .function(&format!("fn mask_allows(p: u32) -> bool {{ return {allows}; }}\n"))
-            .function(&format!("fn mask_value(p: u32) -> f32 {{ return {added}; }}\n"))
+            .function(&format!("fn mask_value(p: u32) -> f32 {{ return {added}; }}\n"));
+        if self.tile == Tile::Subgroup {
+            return shader
+                .store_quads("y", self.dtype)
+                .number("keys", self.tile.other_rows())
+                .number("step", 4)
+                .number("columns", 4 * self.column_quads)
+                .flag("masks", self.mask != Mask::None)
+                .flag("added", self.mask == Mask::Added)
+                .render();
+        }
+        let mut shader = shader
             .include(self.tiles())
             .number("column_groups", self.column_groups())
             .flag("packed", self.packed)
