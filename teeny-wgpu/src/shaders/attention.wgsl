@@ -143,8 +143,8 @@ fn main(
     }
 #endfor
     if part == 0u && lane < 4u && own0 + i + lane * OWN < params.queries {
-        var value = -inf_f32();
-        if sum[lane] != 0.0f { value = top[lane] + log_f32(sum[lane]); }
+        // NOTE: `!=` is false for NaN.
+        let value = select(top[lane] + log_f32(sum[lane]), -inf_f32(), sum[lane] == 0.0f);
         lse[split * rows + batch * params.queries + own0 + i + lane * OWN] = value;
     }
 }

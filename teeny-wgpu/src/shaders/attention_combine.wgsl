@@ -38,8 +38,7 @@ fn main(
     }
     y[n] = select(value / sum, 0.0f, sum == 0.0f);
     if n % params.columns == 0u {
-        var joined = -inf_f32();
-        if sum != 0.0f { joined = peak + log_f32(sum); }
-        lse[row] = joined;
+        // NOTE: `!=` is false for NaN.
+        lse[row] = select(peak + log_f32(sum), -inf_f32(), sum == 0.0f);
     }
 }

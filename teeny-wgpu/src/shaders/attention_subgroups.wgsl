@@ -14,7 +14,7 @@
 //  4. Tiles of keys that no query of the subgroup sees are never visited.
 // 8 threads a workgroup, 4 x columns + 128 accumulators, most of them on the stack; no workgroup
 // memory, no barrier. Expected: 70 to 90 % of the f32 peak of a software adapter, less the half
-// tiles at the end of a causal band.
+// tiles at the end of a causal band. A score of +inf makes the row NaN.
 {{params}}
 @group(0) @binding(0) var<storage, read> q: array<{{q_word}}>;
 @group(0) @binding(1) var<storage, read> k: array<{{k_word}}>;
@@ -143,7 +143,7 @@ fn main(
                     y{{4 * g + 2}}[{{p}}], y{{4 * g + 3}}[{{p}}]));
         }
 #endfor
-        // NOTE: `!=` would be false for NaN.
+        // NOTE: `!=` is false for NaN.
         lse[row] = select(top[{{p}}] + log_f32(sum[{{p}}]), -inf_f32(), sum[{{p}}] == 0.0f);
     }
 #endfor

@@ -169,8 +169,7 @@ fn tiles_of_subgroups_give_the_attention_of_the_definition() -> Result<()> {
     Ok(())
 }
 
-/// NaN reaches the queries that see it; scores of infinities and large ones are those of the
-/// definition.
+/// NaN reaches the queries that see it; scores of -inf and large ones are those of the definition.
 #[test]
 fn special_numbers_pass_through_tiles_of_subgroups() -> Result<()> {
     let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
@@ -192,6 +191,29 @@ fn special_numbers_pass_through_tiles_of_subgroups() -> Result<()> {
                 let q = column.where_cond(&q.mul(0.0)?.add(1.0)?, &q)?;
                 Ok(([q, k, operand(Rows::Packed, 70, 8, device)?], None))
             })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_nan_reaches_the_logsumexp_in_every_tile() -> Result<()> {
+    let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
+    let device = gpu.clone() as DeviceRef;
+    let [q, k, v] = operands([3, 300, 16, 16], DType::F32, &device)?;
+    let row = Tensor::arange(0i32, 3, 1, &device)?.eq(1)?.unsqueeze(1)?;
+    let q = row.expand((2, 3, 16))?.where_cond(&q.mul(f64::NAN)?, &q)?;
+    let options = Attention::full();
+    let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: None, options };
+    for tile in [Tile::Tall, Tile::Wide, Tile::Few] {
+        for splits in [1, 3] {
+            let packed = splits == 1;
+            let step =
+                Step { tile, splits, packed, ..Step::new(&gpu, Kind::Forward, &inputs, None) };
+            let (_, lse) = step.forward()?;
+            let lse = gpu.tensor(lse, Shape::new(&[2, 3])?, DType::F32, &q)?.to_vec::<f32>()?;
+            let nan: Vec<bool> = lse.iter().map(|x| x.is_nan()).collect();
+            assert_eq!(nan, [false, true, false, false, true, false], "{tile:?} in {splits}");
         }
     }
     Ok(())
