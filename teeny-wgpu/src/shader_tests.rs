@@ -369,9 +369,8 @@ fn every_kernel_of_a_product() {
             .map(|(along, quads)| Staging { along, quads });
         for (lhs, rhs) in stagings.into_iter().flat_map(|l| stagings.map(|r| (l, r))) {
             let columns = if rhs.quads && !rhs.along { 4 } else { 2 };
-            let k_whole = lhs.along && lhs.quads || rhs.along && rhs.quads;
             if matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
-                let kernel = Subgroups { rows: 16, columns, k_whole, lhs, rhs };
+                let kernel = Subgroups { rows: 16, columns, lhs, rhs };
                 kernels.push(MatmulKernel::Subgroups(kernel));
             }
         }

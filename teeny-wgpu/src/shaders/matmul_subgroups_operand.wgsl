@@ -16,11 +16,7 @@ fn {{name}}_along_k(start: u32, k: u32) -> Quad {
 #else
 // {{size}} neighbours from number `first` on, at one k; the last ones repeat the last one.
 fn {{name}}_across_k(start: u32, first: u32, k: u32) -> vec{{size}}<Value> {
-#if k_whole
-    let at = start + k * params.{{k_stride}};
-#else
     let at = start + min(k, params.k - 1u) * params.{{k_stride}};
-#endif
 #if quads
     let v = load_{{name}}_quad((at + min(first, params.{{count}} - 4u)) >> 2u);
 #else
@@ -29,10 +25,6 @@ fn {{name}}_across_k(start: u32, first: u32, k: u32) -> vec{{size}}<Value> {
     v[{{i}}] = load_{{name}}(at + min(first + {{i}}u, params.{{count}} - 1u) * params.{{stride}});
 #endfor
 #endif
-#if k_whole
-    return v;
-#else
     return select(vec{{size}}<Value>(), v, k < params.k);
-#endif
 }
 #endif

@@ -127,8 +127,6 @@ pub(crate) struct Subgroups {
     pub rows: usize,
     /// Columns of results of each of 8 threads: 2, or 4.
     pub columns: usize,
-    /// k is a multiple of four.
-    pub k_whole: bool,
     pub lhs: Staging,
     pub rhs: Staging,
 }
@@ -212,8 +210,8 @@ impl MatmulKernel {
             }
             MatmulKernel::GemvAcrossK => 72,
             MatmulKernel::Naive => 73,
-            MatmulKernel::Subgroups(Subgroups { rows, columns, k_whole, lhs, rhs }) => {
-                [k_whole, lhs.along, lhs.quads, rhs.along, rhs.quads]
+            MatmulKernel::Subgroups(Subgroups { rows, columns, lhs, rhs }) => {
+                [lhs.along, lhs.quads, rhs.along, rhs.quads]
                     .into_iter()
                     .fold((rows + columns) as u32, |code, bit| code << 1 | u32::from(bit))
             }
@@ -359,7 +357,6 @@ impl<'a> Product<'a> {
         Subgroups {
             rows: self.m.next_power_of_two().clamp(8, most),
             columns: if self.n <= 16 && (rhs.along || !rhs.quads) { 2 } else { 4 },
-            k_whole: self.k.is_multiple_of(4),
             lhs: self.lhs.staging(self.k, self.m),
             rhs,
         }

@@ -119,10 +119,7 @@ pub(crate) fn wgsl(
                         .flag("quads", staging.quads);
                     let operand = match staging.along {
                         true => operand,
-                        false => operand
-                            .number("size", size)
-                            .text("count", count)
-                            .flag("k_whole", kernel.k_whole),
+                        false => operand.number("size", size).text("count", count),
                     };
                     match staging.along || staging.quads {
                         true => operand,
