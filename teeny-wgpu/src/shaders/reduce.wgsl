@@ -11,8 +11,8 @@
 //     rows have one thread a result, so that neighbours read neighbouring elements.
 //  4. Rows of neighbours that begin at multiples of four are read as vectors and counted by fours:
 //     one address for four elements, and no division.
-//  5. A whole block is read without a test for each element, and mostly without a loop. The elements
-//     of a thread come in their order, so that a position is replaced by a better value only.
+//  5. The elements of a thread come in their order, so that a position is replaced by a better value
+//     only.
 // 4 bytes an element, one addition: bound by bandwidth; one accumulator and a block in registers, 8
 // bytes of workgroup memory a thread. Expected: 80 to 90 % of the bandwidth for rows of vectors, 40
 // to 60 % for others.
@@ -129,23 +129,13 @@ fn main(
     let high = min(low + params.length, params.elements);
     var acc = neutral();
     var r = low + thread % TEAM;
-    // Whole blocks, without a test for each element, then the rest.
-    while r + {{block - 1}}u * TEAM < high {
+    while r < high {
         var block = element(r, base);
-#for k in 1..unrolled
-        block = followed(block, element(r + {{k}}u * TEAM, base));
-#endfor
-        for (var k = {{unrolled}}u; k < {{block}}u; k += {{unrolled}}u) {
-#for k in 0..unrolled
-            block = followed(block, element(r + (k + {{k}}u) * TEAM, base));
-#endfor
+        r += TEAM;
+        for (var k = 1; k < {{block}} && r < high; k++) {
+            block = followed(block, element(r, base));
+            r += TEAM;
         }
-        acc = combine(acc, block);
-        r += {{block}}u * TEAM;
-    }
-    if r < high {
-        var block = element(r, base);
-        for (r += TEAM; r < high; r += TEAM) { block = followed(block, element(r, base)); }
         acc = combine(acc, block);
     }
 #if workgroup_team

@@ -14,9 +14,6 @@ pub(crate) const THREADS: usize = 128;
 /// Threads that share a row of some hundred elements.
 pub(crate) const TEAM: usize = 8;
 
-/// Steps of a block without a loop.
-const UNROLLED: usize = 8;
-
 shader_params! {
     /// Parameters of `reduce.wgsl`; then for each input its view along the kept axes and its
     /// strides along the reduced ones, and the kernel's scalars.
@@ -121,7 +118,6 @@ impl Plan {
             .flag("quads", self.quads)
             // Blocks of 64 elements.
             .number("block", if self.quads { 16 } else { 64 })
-            .number("unrolled", UNROLLED)
             .flag("arg", self.op.is_arg())
             .flag("float", accumulation(dtype).is_float())
             .flag("shared", self.team > 1)
