@@ -34,7 +34,13 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     // A unit is a group of results of one line of the result: a column, or a row.
-    let unit = (workgroup.y * workgroups.x + workgroup.x) * (THREADS / TEAM) + thread / TEAM;
+    // NOTE: with barriers behind a return, it must be seen to be the same for the whole workgroup.
+    let number = workgroup.y * workgroups.x + workgroup.x;
+#if whole
+    let unit = number;
+#else
+    let unit = number * (THREADS / TEAM) + thread / TEAM;
+#endif
 #if down
     let length = params.m;
     let lines = params.n;
