@@ -28,7 +28,7 @@ fn mpirun(ranks: usize, name: &str, fault: &str, options: &[&str]) -> Output {
         .expect("mpirun starts: on Debian it is in the package openmpi-bin")
 }
 
-/// What the ranks of the test `name` print; all of them pass.
+/// Runs the test `name` on `ranks` ranks, which must pass; returns what they print.
 fn passes(ranks: usize, name: &str) -> String {
     let output = mpirun(ranks, name, "nothing", &[]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

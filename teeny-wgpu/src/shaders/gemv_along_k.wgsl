@@ -3,7 +3,7 @@
 // Naive: sum = 0; for k in 0..K { sum += lhs[row, k] * rhs[k, column]; }
 // From there:
 //  1. Neighbouring threads have neighbouring k; their sums are added in workgroup memory. Few results
-//     have a whole workgroup each, many have teams of 8, which wait for nobody else.
+//     have a whole workgroup each, many have teams of 8 threads: fewer sums to add.
 //  2. Operands whose k are whole groups of four are read as vectors: 128 bytes a team at a time.
 //  3. A team of 8 computes GROUP neighbours along the longer side of the result, which share what it
 //     reads of the smaller operand.

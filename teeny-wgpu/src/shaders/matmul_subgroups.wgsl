@@ -40,7 +40,7 @@ fn main(
     let row0 = unit % tiles % params.tiles_down * ROWS;
     let column0 = unit % tiles / params.tiles_down * 8u * COLUMNS;
     let base = matrix_addresses(matrix);
-    // What lies beyond the last row or column repeats it; its results are not stored.
+    // Indices beyond the last row or column read the last one; their results are not stored.
 #for j in 0..rows / 8
 #if lhs_along
     // Four k of row 8 j + lane.

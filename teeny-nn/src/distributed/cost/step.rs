@@ -8,7 +8,7 @@
 //!
 //! Two things take time, the processor and the network; both do one thing after another, in the
 //! order in which it was started. A collective operation starts when its data are ready and the
-//! network is free. What the processor needs from the network it waits for.
+//! network is free. The processor waits for results that it needs from the network.
 
 use super::cluster::Cluster;
 use super::workload::Workload;

@@ -238,15 +238,16 @@ pub(crate) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    pub fn fetch(&self, size: usize, dtype: DType) -> Fetch {
-        let whole = |v: isize| v % 4 == 0;
+    /// Whether each matrix begins at a multiple of four elements.
+    fn is_aligned(&self) -> bool {
         let batch = &self.layout.strides()[..self.layout.ndim() - 2];
-        let quads = self.across == 1
-            && whole(self.along)
-            && size.is_multiple_of(4)
-            && self.layout.offset().is_multiple_of(4);
+        self.layout.offset().is_multiple_of(4) && batch.iter().all(|&s| s % 4 == 0)
+    }
+
+    pub fn fetch(&self, size: usize, dtype: DType) -> Fetch {
+        let quads = self.across == 1 && self.along % 4 == 0 && size.is_multiple_of(4);
         match () {
-            () if quads && dtype.size() <= 4 && batch.iter().all(|&s| whole(s)) => Fetch::Quads,
+            () if quads && dtype.size() <= 4 && self.is_aligned() => Fetch::Quads,
             () if self.along.unsigned_abs() < self.across.unsigned_abs() => Fetch::AlongK,
             () => Fetch::Across,
         }
@@ -254,26 +255,15 @@ impl Operand<'_> {
 
     /// Whether groups of four along k begin at multiples of four elements; `size` is its other size.
     fn quads_along(&self, size: usize) -> bool {
-        let whole = |v: isize| v % 4 == 0;
-        let batch = &self.layout.strides()[..self.layout.ndim() - 2];
-        self.along == 1
-            && (size == 1 || whole(self.across))
-            && self.layout.offset().is_multiple_of(4)
-            && batch.iter().all(|&s| whole(s))
+        self.along == 1 && (size == 1 || self.across % 4 == 0) && self.is_aligned()
     }
 
     /// How the kernels on cooperative matrices and of subgroups read it; `k` and `size` are its sizes.
     fn staging(&self, k: usize, size: usize) -> Staging {
-        let whole = |v: isize| v % 4 == 0;
         let along = self.along.unsigned_abs() <= self.across.unsigned_abs();
         let (step, other, length) =
             if along { (self.along, self.across, k) } else { (self.across, self.along, size) };
-        let batch = &self.layout.strides()[..self.layout.ndim() - 2];
-        let quads = step == 1
-            && whole(other)
-            && length.is_multiple_of(4)
-            && self.layout.offset().is_multiple_of(4)
-            && batch.iter().all(|&s| whole(s));
+        let quads = step == 1 && other % 4 == 0 && length.is_multiple_of(4) && self.is_aligned();
         Staging { along, quads }
     }
 }

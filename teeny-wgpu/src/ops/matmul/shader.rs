@@ -126,15 +126,11 @@ pub(crate) fn wgsl(
                         false => operand.text("stride", stride),
                     }
                 };
-            let read = |shader: Shader, name, staging: Staging| match staging.quads {
-                true => shader.input_quads(name, dtype),
-                false => shader.input(name, dtype),
-            };
             let shader = results(shader!("matmul_subgroups"), dtype, after, &mut params)?;
-            let shader = read(shader.params(&params), "lhs", kernel.lhs);
+            let shader = input(shader.params(&params), "lhs", dtype, kernel.lhs.quads);
             let left = ["m", "lhs_row_stride", "lhs_k_stride"];
             let right = ["n", "rhs_column_stride", "rhs_k_stride"];
-            read(shader, "rhs", kernel.rhs)
+            input(shader, "rhs", dtype, kernel.rhs.quads)
                 .addresses("matrix", "", axes, &views)
                 .include(operand("lhs", kernel.lhs, types::LANES, left))
                 .include(operand("rhs", kernel.rhs, kernel.columns, right))
@@ -157,10 +153,8 @@ pub(crate) fn wgsl(
                 .flag("whole", !kernel.teams)
                 .flag("quads", kernel.quads)
                 .flag("down", kernel.down);
-            let shader = match kernel.quads {
-                true => shader.input_quads("lhs", dtype).input_quads("rhs", dtype),
-                false => shader.input("lhs", dtype).input("rhs", dtype),
-            };
+            let shader = input(shader, "lhs", dtype, kernel.quads);
+            let shader = input(shader, "rhs", dtype, kernel.quads);
             let (left, right) = (("lhs", "lhs_k_stride"), ("rhs", "rhs_k_stride"));
             let (long, short) = if kernel.down { (left, right) } else { (right, left) };
             let shader = shader.text("long_name", long.0).text("short_name", short.0);
@@ -182,6 +176,14 @@ pub(crate) fn wgsl(
         MatmulKernel::Naive => {
             by_elements(shader!("matmul_naive"), NAIVE_THREADS, params)?.render()
         }
+    }
+}
+
+/// An input that is read in groups of four if `quads`, else by elements.
+fn input(shader: Shader, name: &str, dtype: DType, quads: bool) -> Shader {
+    match quads {
+        true => shader.input_quads(name, dtype),
+        false => shader.input(name, dtype),
     }
 }
 
