@@ -30,10 +30,10 @@ pub struct CpuOptions {
     /// hundred bytes for each tensor. None: the machine decides.
     ///
     /// The `gemm` crate multiplies at [`Level::Portable`], except in WebAssembly with simd128, and
-    /// operands without runs. It allocates a few MiB for each thread and aborts the process if that
-    /// fails. The device therefore counts and allocates the same number of bytes first, releases
-    /// them, and fails with an error if it gets none. gemm still aborts if another thread takes the
-    /// memory in between.
+    /// operands without runs. At the first such product of a thread it allocates a buffer of the
+    /// size of a second-level cache, which is not counted, and aborts the process if that fails.
+    /// The device therefore allocates the same number of bytes first, releases them, and fails with
+    /// an error if it gets none. gemm still aborts if other code takes the memory in between.
     pub memory_limit: Option<usize>,
     /// The most bytes kept for reuse. 1 GiB by default.
     pub cache_bytes: usize,

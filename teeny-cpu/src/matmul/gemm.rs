@@ -22,7 +22,7 @@ use super::gemm_crate;
 use super::gemv::Gemv;
 use super::matrix::Matrix;
 use super::microkernel::Product;
-use super::pack::pack_rhs;
+use super::pack::pack_rows;
 use super::select::{
     K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Strides, band_rows, packs_rhs, panel_columns,
     select_kernel, tile_size,
@@ -197,7 +197,7 @@ impl<T: Float> Tile<T> {
                     let depth = k_block.min(k - from);
                     // SAFETY: by contract; the panel has `depth` rows of `width` columns.
                     unsafe {
-                        pack_rhs(level, self.rhs.at(from, j), [depth, columns], panel, width);
+                        pack_rows(level, self.rhs.at(from, j), [depth, columns], panel, width);
                         Product {
                             mnk: [m, columns, depth],
                             a: self.lhs.at(0, from),
@@ -249,7 +249,7 @@ impl<T: Float> Product<T> {
     /// As [`Product::run`].
     ///
     /// # Errors
-    /// If the `gemm` crate is to compute it and there is no memory to pack operands into.
+    /// If the `gemm` crate is to compute it and there is no memory to copy operands to.
     #[inline]
     pub(crate) unsafe fn run_on(self, cpu: &Cpu) -> Result<()> {
         match cpu.float_matmul {

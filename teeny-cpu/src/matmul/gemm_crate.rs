@@ -2,36 +2,63 @@
 //!
 //! gemm adds up all of k in one chain. Here it multiplies [`MAX_CHAIN`] columns of lhs at a time,
 //! so that rounding errors grow with the number of such parts and not with k.
+//!
+//! gemm aborts the process where it finds no memory to pack an operand into, so it never packs one
+//! of these products: operands that it would pack are copied to scratch memory first, which fails
+//! with an error. [`multiply`] states the layouts that gemm does not pack. What is left is the
+//! buffer that gemm allocates once for each thread, see [`allocate_thread_buffer`].
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
+use super::pack::pack_rows;
 use super::tile::Tile;
 use crate::Cpu;
 use crate::FloatMatmul;
 use crate::float::Float;
-use crate::pool::Buffer;
-use crate::scratch::with_scratch;
+use crate::scratch::{LINE, with_scratch};
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 use teeny_core::{Result, memory};
 
 /// Bytes of the buffer that gemm keeps for each thread: the size of the L2 cache, at most this on
 /// usual processors.
 const THREAD_BUFFER: usize = 4 << 20;
 
-/// Checks that there is memory for gemm to pack operands of this size: gemm aborts the process if
-/// its allocation fails. The device counts the same number of bytes until the returned block is
-/// dropped. The allocator provides them once and takes them back; another thread could take them
-/// before gemm does.
+/// Rows and columns of a part of a tile that gemm multiplies at a time.
+const BLOCK: usize = 512;
+
+/// Rows of rhs from which gemm packs it, in register tiles: the most that gemm accepts, and more
+/// than [`BLOCK`] rows.
+const NEVER_PACK: usize = 256;
+
+/// Lets gemm allocate its buffer of the calling thread, at the thread's first product. Threads do
+/// this one after another, so that none takes the memory that another has just found.
 ///
 /// # Errors
-/// If there is no such memory.
-fn reserve_packing<T: Float>(cpu: &Cpu, [m, n, k]: [usize; 3]) -> Result<Buffer> {
-    // Both operands packed, in whole tiles of registers.
-    const TILE: usize = 128;
-    let bytes = (m + n + 2 * TILE).saturating_mul(k.min(MAX_CHAIN)).saturating_mul(size_of::<T>());
-    let counted = cpu.scratch(bytes)?;
-    drop(memory::reserved::<u8>(bytes.saturating_add(THREAD_BUFFER))?);
-    Ok(counted)
+/// If there is no memory for the buffer.
+fn allocate_thread_buffer() -> Result<()> {
+    thread_local! { static ALLOCATED: Cell<bool> = const { Cell::new(false) } }
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    if ALLOCATED.get() {
+        return Ok(());
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Dropped at once: gemm allocates the same next.
+    drop(memory::reserved::<u8>(THREAD_BUFFER)?);
+    // The least product that needs the buffer: no vector, and k > 2.
+    let [m, n, k] = [LANES_F32, 2, 3];
+    let (lhs, rhs, mut c) = ([0f32; LANES_F32 * 3], [0f32; 6], [0f32; LANES_F32 * 2]);
+    let by_column = |ptr, rows: usize| Matrix { ptr, row_stride: 1, col_stride: rows as isize };
+    let (lhs, rhs) = (by_column(lhs.as_ptr(), m), by_column(rhs.as_ptr(), k));
+    let c = by_column(c.as_mut_ptr().cast_const(), m);
+    // SAFETY: the arrays have m * k, k * n and m * n elements.
+    unsafe { call([m, n, k], lhs, rhs, c, [0.0, 1.0]) };
+    ALLOCATED.set(true);
+    Ok(())
 }
+
+/// Elements of f32 in the widest vector of gemm.
+const LANES_F32: usize = LINE / size_of::<f32>();
 
 /// Computes a tile, `k > 0`.
 ///
@@ -39,19 +66,20 @@ fn reserve_packing<T: Float>(cpu: &Cpu, [m, n, k]: [usize; 3]) -> Result<Buffer>
 /// As [`Tile::run`].
 ///
 /// # Errors
-/// If there is no memory for gemm to pack operands into.
+/// If there is no memory for gemm's buffer or the copies of operands.
 pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
     let Tile { mnk: [m, n, k], lhs, rhs, c, beta, alpha, .. } = tile;
-    let _counted = reserve_packing::<T>(cpu, tile.mnk)?;
     if m == 0 || n == 0 {
         return Ok(());
     }
+    gemm::set_rhs_packing_threshold(NEVER_PACK);
+    allocate_thread_buffer()?;
     let is_vector = (m == 1 || n == 1) && k > MAX_CHAIN;
     if is_vector && cpu.float_matmul == FloatMatmul::GemmCrate {
         // SAFETY: by contract.
         return unsafe { vector(cpu, tile) };
     }
-    // SAFETY: by contract; blocks of k are parts of both operands.
+    // SAFETY: by contract; blocks of k are parts of both operands, and those of m and n of c.
     unsafe {
         if m == 1 && k > MAX_CHAIN {
             row([n, k], c, [beta, alpha], lhs, rhs);
@@ -62,24 +90,118 @@ pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
             return Ok(());
         }
         for from in (0..k).step_by(MAX_CHAIN) {
-            let beta = if from == 0 { beta } else { T::ONE };
-            call([m, n, MAX_CHAIN.min(k - from)], lhs.at(0, from), rhs.at(from, 0), c, beta, alpha);
+            for i in (0..m).step_by(BLOCK) {
+                for j in (0..n).step_by(BLOCK) {
+                    let part = Tile {
+                        mnk: [BLOCK.min(m - i), BLOCK.min(n - j), MAX_CHAIN.min(k - from)],
+                        lhs: lhs.at(i, from),
+                        rhs: rhs.at(from, j),
+                        c: c.at(i, j),
+                        beta: if from == 0 { beta } else { T::ONE },
+                        ..tile
+                    };
+                    multiply(cpu, part)?;
+                }
+            }
         }
     }
     Ok(())
 }
 
-/// One call of gemm: `c = beta c + alpha lhs @ rhs`.
+/// Part of a tile: `c = beta c + alpha lhs @ rhs`, at most [`BLOCK`] rows and columns and
+/// [`MAX_CHAIN`] terms.
+///
+/// gemm packs neither operand if the elements of a column of lhs follow one another in memory, and
+/// their number is a multiple of a vector, and the elements of a column of rhs follow one another.
+/// Operands of another layout are copied, lhs with rows of zeros at the end; the result goes to
+/// scratch memory then, and what belongs to c is added to it. A single column that gemm reads by
+/// vectors as it is needs no copy either.
 ///
 /// # Safety
 /// As [`Tile::run`].
+///
+/// # Errors
+/// If there is no scratch memory.
+unsafe fn multiply<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
+    // As gemm does: the elements of a column of c are the nearest.
+    let [m, n, _] = tile.mnk;
+    let by_row = tile.c.col_stride.abs() < tile.c.row_stride.abs();
+    let tile = if m == 1 || n > 1 && by_row { tile.transposed() } else { tile };
+    let Tile { mnk: [m, n, k], lhs, rhs, mut c, beta, alpha, .. } = tile;
+    if n == 1 {
+        // Not read, and gemm does not transpose the product.
+        c.col_stride = c.row_stride;
+        let by_columns = lhs.row_stride == 1 && c.row_stride == 1;
+        if by_columns || lhs.col_stride == 1 && rhs.row_stride == 1 {
+            // SAFETY: by contract.
+            unsafe { call([m, n, k], lhs, rhs, c, [beta, alpha]) };
+            return Ok(());
+        }
+    }
+    let rows = m.next_multiple_of(LINE / size_of::<T>());
+    let copies_lhs = lhs.row_stride != 1 || rows != m;
+    let copies_rhs = rhs.row_stride != 1;
+    let sizes = [
+        if copies_lhs { rows * k } else { 0 },
+        if copies_rhs { n * k } else { 0 },
+        if rows != m { rows * n } else { 0 },
+    ];
+    with_scratch(cpu, sizes, |[lhs_copy, rhs_copy, product]: [&mut [T]; 3]| {
+        let by_column = |ptr, rows: usize| Matrix { ptr, row_stride: 1, col_stride: rows as isize };
+        let (mut a, mut b) = (lhs, rhs);
+        // SAFETY: by contract; the copies have k columns of `rows` and n columns of k elements,
+        // the product n columns of `rows`.
+        unsafe {
+            if copies_lhs {
+                pack_rows(cpu.level, lhs.t(), [k, m], lhs_copy.as_mut_ptr(), rows);
+                for column in lhs_copy.chunks_exact_mut(rows) {
+                    column[m..].fill(T::ZERO);
+                }
+                a = by_column(lhs_copy.as_ptr(), rows);
+            }
+            if copies_rhs {
+                pack_rows(cpu.level, rhs.t(), [n, k], rhs_copy.as_mut_ptr(), k);
+                b = by_column(rhs_copy.as_ptr(), k);
+            }
+            if rows == m {
+                call([m, n, k], a, b, c, [beta, alpha]);
+                return;
+            }
+            let result = by_column(product.as_mut_ptr().cast_const(), rows);
+            call([rows, n, k], a, b, result, [T::ZERO, alpha]);
+            add(c, beta, result, [m, n]);
+        }
+    })
+}
+
+/// `c = beta c + sums`, both of `m` by `n`; with `beta` zero, c is not read.
+///
+/// # Safety
+/// `c` is writable and `sums` is readable over (m, n), and they do not overlap.
+unsafe fn add<T: Float>(c: Matrix<T>, beta: T, sums: Matrix<T>, [m, n]: [usize; 2]) {
+    for j in 0..n {
+        for i in 0..m {
+            let to = c.at(i, j).ptr.cast_mut();
+            // SAFETY: by contract.
+            unsafe {
+                let sum = *sums.at(i, j).ptr;
+                *to = if beta == T::ZERO { sum } else { *to * beta + sum };
+            }
+        }
+    }
+}
+
+/// One call of gemm: `c = beta c + alpha lhs @ rhs`.
+///
+/// # Safety
+/// `lhs` and `rhs` are readable and `c` is writable over (m, k), (k, n) and (m, n), and `c`
+/// overlaps neither operand.
 unsafe fn call<T: Float>(
     [m, n, k]: [usize; 3],
     lhs: Matrix<T>,
     rhs: Matrix<T>,
     c: Matrix<T>,
-    beta: T,
-    alpha: T,
+    [beta, alpha]: [T; 2],
 ) {
     // SAFETY: by contract.
     unsafe {
@@ -116,29 +238,26 @@ unsafe fn call<T: Float>(
 /// # Errors
 /// If there is no scratch memory.
 unsafe fn vector<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
-    let Tile { mnk: [m, n, k], lhs, rhs, c, beta, alpha, .. } = tile;
+    let Tile { mnk: [m, n, k], lhs, rhs, c, .. } = tile;
     with_scratch(cpu, [m * n], |[part]: [&mut [T]; 1]| {
-        let ptr = part.as_mut_ptr();
+        let ptr = part.as_mut_ptr().cast_const();
         // m or n is 1, so rows follow one another.
-        let sums = Matrix { ptr: ptr.cast_const(), row_stride: n as isize, col_stride: 1 };
+        let sums = Matrix { ptr, row_stride: n as isize, col_stride: 1 };
         for from in (0..k).step_by(MAX_CHAIN) {
-            let size = [m, n, MAX_CHAIN.min(k - from)];
             let (lhs, rhs) = (lhs.at(0, from), rhs.at(from, 0));
+            let part = Tile { mnk: [m, n, MAX_CHAIN.min(k - from)], lhs, rhs, ..tile };
             // SAFETY: by contract; `part` has m * n elements.
             unsafe {
                 if from == 0 {
-                    call(size, lhs, rhs, c, beta, alpha);
+                    multiply(cpu, part)?;
                     continue;
                 }
-                call(size, lhs, rhs, sums, T::ZERO, alpha);
-                for i in 0..m {
-                    for j in 0..n {
-                        *c.at(i, j).ptr.cast_mut() += *sums.at(i, j).ptr;
-                    }
-                }
+                multiply(cpu, Tile { c: sums, beta: T::ZERO, ..part })?;
+                add(c, T::ONE, sums, [m, n]);
             }
         }
-    })
+        Ok(())
+    })?
 }
 
 /// One row whose operands have gaps, without gemm: each part of `MAX_CHAIN` terms is summed by itself.

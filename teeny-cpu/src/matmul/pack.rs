@@ -1,34 +1,40 @@
-//! Copies of parts of a right operand whose rows are contiguous: panels.
+//! Copies of parts of an operand whose rows are contiguous: panels.
 //!
-//! The naive form is `panel[p * width + j] = rhs[p][j]`. Contiguous rows are copied as they are; a
-//! transposed rhs is transposed by blocks in registers, so that both sides are touched by whole
-//! cache lines.
+//! The naive form is `panel[p * width + j] = operand[p][j]`. Contiguous rows are copied as they are;
+//! a transposed operand is transposed by blocks in registers, so that both sides are touched by
+//! whole cache lines.
 
 use super::matrix::Matrix;
 use crate::simd::Level;
 use crate::transpose::transpose;
 
-/// Writes `depth` rows and `columns` columns of `rhs` to rows of `width` elements.
+/// Writes `rows` rows and `columns` columns of `from` to rows of `width` elements.
 ///
 /// # Safety
-/// They are readable, the panel is writable for `depth` rows, and the two do not overlap. Rows or
-/// columns of `rhs` are contiguous, and `columns <= width`.
-pub(super) unsafe fn pack_rhs<T: Copy>(
+/// They are readable, the panel is writable for `rows` rows, and the two do not overlap.
+/// `columns <= width`.
+pub(super) unsafe fn pack_rows<T: Copy>(
     level: Level,
-    rhs: Matrix<T>,
-    [depth, columns]: [usize; 2],
+    from: Matrix<T>,
+    [rows, columns]: [usize; 2],
     panel: *mut T,
     width: usize,
 ) {
     // SAFETY: by contract.
     unsafe {
-        if rhs.col_stride == 1 {
-            for i in 0..depth {
-                std::ptr::copy_nonoverlapping(rhs.at(i, 0).ptr, panel.add(i * width), columns);
+        if from.col_stride == 1 {
+            for i in 0..rows {
+                std::ptr::copy_nonoverlapping(from.at(i, 0).ptr, panel.add(i * width), columns);
             }
+        } else if from.row_stride == 1 {
+            let size = (rows, columns);
+            transpose(level, from.ptr, from.col_stride, panel, width as isize, size, false);
         } else {
-            let size = (depth, columns);
-            transpose(level, rhs.ptr, rhs.col_stride, panel, width as isize, size, false);
+            for i in 0..rows {
+                for j in 0..columns {
+                    *panel.add(i * width + j) = *from.at(i, j).ptr;
+                }
+            }
         }
     }
 }
