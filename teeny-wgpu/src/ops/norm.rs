@@ -1,6 +1,6 @@
 //! Normalisation along the last axis and its gradient for the input: one workgroup per row, one
-//! launch. See `shaders/norm_quads.wgsl` for rows of neighbours, and `norm.wgsl` and
-//! `norm_grad.wgsl`, which include `norm_row.wgsl`.
+//! launch. See `shaders/norm.wgsl` and `norm_grad.wgsl`, which include `norm_row.wgsl`, and for rows
+//! of neighbours `norm_quads.wgsl` and `norm_grad_quads.wgsl`.
 
 use crate::codegen::params::{Number, Sizes, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -103,18 +103,26 @@ pub(crate) fn quads_wgsl(
     operands: Operands,
     rows: RowQuads,
 ) -> Result<String> {
-    let Operands { weight, bias, .. } = operands;
-    let mut shader = shader!("norm_quads")
+    let Operands { g, weight, bias } = operands;
+    let (x, g_view) = (("x", Start::Offset), ("g", Start::Offset));
+    let mut shader = match g {
+        false => shader!("norm_quads")
+            .addresses("row", "", axes, &[x])
+            .store_quads("y", dtype)
+            .flag("has_bias", bias)
+            .number("weight_binding", 1)
+            .number("bias_binding", 1 + weight as usize)
+            .number("y_binding", 1 + weight as usize + bias as usize),
+        true => shader!("norm_grad_quads")
+            .addresses("row", "", axes, &[x, g_view])
+            .store_quads("x_grad", dtype)
+            .input_quads("g", dtype),
+    };
+    shader = shader
         .params(&NormParams::declaration(axes, accumulation(dtype)))
         .input_quads("x", dtype)
-        .store_quads("y", dtype)
-        .addresses("row", "", axes, &[("x", Start::Offset)])
         .flag("layer", norm == Norm::Layer)
-        .flag("has_weight", weight)
-        .flag("has_bias", bias)
-        .number("weight_binding", 1)
-        .number("bias_binding", 1 + weight as usize)
-        .number("y_binding", 1 + weight as usize + bias as usize);
+        .flag("has_weight", weight);
     for (name, given) in [("weight", weight), ("bias", bias)] {
         if given {
             shader = shader.input_quads(name, dtype);
@@ -156,8 +164,8 @@ pub(crate) fn norm(
         let [weight, bias] = [weight, bias].map(|x| x.map(|x| compact(gpu, x)).transpose());
         return norm(gpu, kind, x, g, weight?.as_ref(), bias?.as_ref(), eps);
     }
-    let all_quads = has_row_quads(x) && vectors.iter().all(|v| has_row_quads(v));
-    let quads = match all_quads && g.is_none() {
+    let all_quads = [Some(x), g, weight, bias].into_iter().flatten().all(has_row_quads);
+    let quads = match all_quads {
         true => RowQuads::of(length, gpu.capabilities.subgroups),
         false => None,
     };

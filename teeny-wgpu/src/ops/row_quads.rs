@@ -38,7 +38,7 @@ impl RowQuads {
     pub fn fill(self, shader: Shader, names: &[&str]) -> Shader {
         let RowQuads { threads, quads, subgroups } = self;
         let rows = shader!("row_quads").number("threads", threads).flag("subgroups", subgroups);
-        let shader = shader.include(rows).number("quads", quads).flag("subgroups", subgroups);
+        let shader = shader.include(rows).number("quads", quads);
         names.iter().enumerate().fold(shader, |shader, (i, name)| {
             let hole = format!("workgroup_{name}");
             let combine = if *name == "max" { "max_f32" } else { "add" };
@@ -66,7 +66,7 @@ pub(crate) fn has_row_quads(x: &Tensor) -> bool {
 mod tests {
     use super::*;
     use crate::{Options, Wgpu};
-    use teeny_core::{DeviceRef, Reference, Result, random};
+    use teeny_core::{DeviceRef, Norm, Op, Reference, Result, random};
 
     #[test]
     fn a_workgroup_holds_every_row_that_it_takes() {
@@ -96,11 +96,24 @@ mod tests {
                         };
                         let (x, w) = random::with_seed(9, || Ok((draw(rows)?, draw(1)?)))?;
                         let w = w.reshape(length)?;
+                        let g = x.sub(0.5f32)?.mul(&w)?;
+                        let (softmax, logs) = (x.softmax(-1)?, x.log_softmax(-1)?);
+                        let grad = |op: Op<'_>| op.tensor(device);
+                        let norm = |norm, weight| {
+                            grad(Op::NormGrad { norm, x: &x, weight, g: &g, eps: 1e-5 })
+                        };
+                        let scale = length as f32 / 8.0;
                         let y = [
-                            x.softmax(-1)?.mul(length as f32 / 8.0)?,
-                            x.log_softmax(-1)?,
+                            grad(Op::SoftmaxGrad { y: &softmax, g: &g, axis: 1 })?.mul(scale)?,
+                            softmax.mul(scale)?,
+                            grad(Op::LogSoftmaxGrad { y: &logs, g: &g, axis: 1 })?,
+                            logs,
                             x.layer_norm(1, Some(&w), Some(&w), 1e-5)?,
                             x.rms_norm(1, Some(&w), 1e-5)?,
+                            norm(Norm::Layer, Some(&w))?,
+                            norm(Norm::Rms, Some(&w))?,
+                            norm(Norm::Layer, None)?,
+                            norm(Norm::Rms, None)?,
                         ];
                         let y: Vec<&Tensor> = y.iter().collect();
                         Tensor::cat(&y, 0)?.cast(DType::F32)?.to_vec::<f32>()

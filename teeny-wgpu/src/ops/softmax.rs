@@ -1,5 +1,6 @@
 //! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
-//! See `shaders/softmax_quads.wgsl` (rows of neighbours), `softmax.wgsl` and `softmax_grad.wgsl`.
+//! See `shaders/softmax.wgsl` and `softmax_grad.wgsl`, and for rows of neighbours
+//! `softmax_quads.wgsl` and `softmax_grad_quads.wgsl`.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -25,6 +26,16 @@ pub(crate) enum SoftmaxKind {
     SoftmaxGrad = 2,
     /// `g - exp(y) sum(g)` of y and g.
     LogSoftmaxGrad = 3,
+}
+
+impl SoftmaxKind {
+    fn is_log(self) -> bool {
+        matches!(self, SoftmaxKind::LogSoftmax | SoftmaxKind::LogSoftmaxGrad)
+    }
+
+    fn is_grad(self) -> bool {
+        matches!(self, SoftmaxKind::SoftmaxGrad | SoftmaxKind::LogSoftmaxGrad)
+    }
 }
 
 shader_params! {
@@ -63,7 +74,6 @@ shader_params! {
 /// As [`crate::codegen::shader::Shader::render`].
 pub(crate) fn wgsl(axes: usize, dtype: DType, kind: SoftmaxKind) -> Result<String> {
     let value = types::value(dtype);
-    let log = matches!(kind, SoftmaxKind::LogSoftmax | SoftmaxKind::LogSoftmaxGrad);
     let shader = match kind {
         SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax => shader!("softmax")
             .params(&SoftmaxParams::declaration(axes))
@@ -87,7 +97,7 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, kind: SoftmaxKind) -> Result<Strin
         .text("value", value)
         .text("zero", types::zero(dtype))
         .number("threads", THREADS)
-        .flag("log", log)
+        .flag("log", kind.is_log())
         .render()
 }
 
@@ -95,14 +105,32 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, kind: SoftmaxKind) -> Result<Strin
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn quads_wgsl(axes: usize, dtype: DType, log: bool, rows: RowQuads) -> Result<String> {
-    let shader = shader!("softmax_quads")
-        .params(&SoftmaxParams::declaration(axes))
-        .input_quads("x", dtype)
-        .store_quads("y", dtype)
-        .addresses("row", "", axes, &[("x", Start::Offset), ("y", Start::Zero)])
-        .flag("log", log);
-    rows.fill(shader, &["max", "sum"]).render()
+pub(crate) fn quads_wgsl(
+    axes: usize,
+    dtype: DType,
+    kind: SoftmaxKind,
+    rows: RowQuads,
+) -> Result<String> {
+    let shader = match kind {
+        SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax => shader!("softmax_quads")
+            .params(&SoftmaxParams::declaration(axes))
+            .input_quads("x", dtype)
+            .store_quads("y", dtype)
+            .addresses("row", "", axes, &[("x", Start::Offset), ("y", Start::Zero)]),
+        SoftmaxKind::SoftmaxGrad | SoftmaxKind::LogSoftmaxGrad => shader!("softmax_grad_quads")
+            .params(&SoftmaxGradParams::declaration(axes))
+            .input_quads("y", dtype)
+            .input_quads("g", dtype)
+            .store_quads("x_grad", dtype)
+            .addresses(
+                "row",
+                "",
+                axes,
+                &[("y", Start::Offset), ("g", Start::Offset), ("x_grad", Start::Zero)],
+            ),
+    };
+    let reductions: &[&str] = if kind.is_grad() { &["sum"] } else { &["max", "sum"] };
+    rows.fill(shader.flag("log", kind.is_log()), reductions).render()
 }
 
 /// Softmax along `axis` of the input, or its gradient from result and gradient of the result.
@@ -127,14 +155,9 @@ pub(crate) fn softmax(
         })?;
         return Ok(y);
     }
-    let log = kind == SoftmaxKind::LogSoftmax;
-    let quads = match kind {
-        SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax
-            if axis == x.ndim() - 1 && has_row_quads(x) =>
-        {
-            RowQuads::of(x.shape()[axis], gpu.capabilities.subgroups)
-        }
-        _ => None,
+    let quads = match axis == x.ndim() - 1 && inputs.iter().all(|x| has_row_quads(x)) {
+        true => RowQuads::of(x.shape()[axis], gpu.capabilities.subgroups),
+        false => None,
     };
     let written = if quads.is_some() { dtype } else { types::accumulation(dtype) };
     let out = gpu.allocate(x.numel(), written)?;
@@ -178,7 +201,7 @@ pub(crate) fn softmax(
                 [axes as u32, dtype as u32, kind as u32, quads.map_or(0, RowQuads::code)],
             ),
             wgsl: &|| match quads {
-                Some(rows) => quads_wgsl(axes, dtype, log, rows),
+                Some(rows) => quads_wgsl(axes, dtype, kind, rows),
                 None => wgsl(axes, dtype, kind),
             },
         },

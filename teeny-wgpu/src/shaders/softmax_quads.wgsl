@@ -16,24 +16,7 @@
 {{workgroup_max}}
 {{workgroup_sum}}
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-#if subgroups
-    @builtin(subgroup_id) own_subgroup: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-    @builtin(num_subgroups) count: u32,
-#endif
-) {
-#if subgroups
-    subgroup = own_subgroup;
-    subgroup_lane = lane;
-    subgroup_count = count;
-#endif
-    let row = group.y * groups.x + group.x;
-    if row >= params.rows { return; }
+fn compute_row(row: u32, thread: u32) {
     let length = params.length >> 2u;
     let begin = (row_addresses(row).x >> 2u) + thread;
     var top = vec4<f32>(-inf_f32());
