@@ -5,8 +5,9 @@ use crate::device::Wgpu;
 use crate::device::mapping::Submitted;
 use crate::ops::cross_entropy::cross_entropy;
 use crate::ops::epilogue::After;
+use crate::ops::pooling::{self, Pool};
 use crate::ops::softmax::{SoftmaxKind, softmax};
-use crate::ops::{self, attention, conv, copy, pooling};
+use crate::ops::{self, attention, conv, copy};
 use std::future::ready;
 use teeny_core::{
     DType, Device, DeviceInfo, Error, Op, Outputs, Reading, Result, Stats, StorageRef, Tensor,
@@ -158,10 +159,10 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             return Ok(grad.map(Outputs::one));
         }
         Op::MaxPool { x, kernel_size, window } => {
-            return Ok(pooling::max_pool(gpu, x, kernel_size, window)?.map(Outputs::from));
+            return pooling::pool(gpu, Pool::Max, x, kernel_size, window);
         }
         Op::AvgPool { x, kernel_size, window } => {
-            return Ok(pooling::avg_pool(gpu, x, kernel_size, window)?.map(Outputs::one));
+            return pooling::pool(gpu, Pool::Mean, x, kernel_size, window);
         }
         Op::CrossEntropy { x, targets, ignore_index } => {
             let losses = cross_entropy(gpu, x, targets, ignore_index, None)?;

@@ -11,6 +11,7 @@ use crate::ops::matmul::select::{
     AlongK, Cooperative, Fetch, MatmulKernel, Staging, Subgroups, Tile,
 };
 use crate::ops::norm::Operands;
+use crate::ops::pooling::Pool;
 use crate::ops::radix_sort::Step;
 use crate::ops::random::Kind;
 use crate::ops::row_quads::RowQuads;
@@ -445,9 +446,17 @@ fn every_convolution_and_pooling() {
         }
     }
     for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
-        accept(&format!("max_pool {dtype}"), &pooling::wgsl(2, 2, dtype).unwrap(), &[dtype]);
-    }
-    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
-        accept(&format!("avg_pool {dtype}"), &pooling::avg_wgsl(2, 2, dtype).unwrap(), &[dtype]);
+        for pool in [Pool::Max, Pool::Mean] {
+            if pool == Pool::Max || dtype.is_float() {
+                let text = pooling::wgsl(pool, 2, 2, dtype).unwrap();
+                accept(&format!("pool {pool:?} {dtype}"), &text, &[dtype]);
+            }
+            if matches!(dtype, DType::F16 | DType::BF16 | DType::F32) {
+                for ndim in [1, 2, 3] {
+                    let text = pooling::pairs_wgsl(pool, 2, ndim, dtype).unwrap();
+                    accept(&format!("pool pairs {pool:?} {ndim} {dtype}"), &text, &[dtype]);
+                }
+            }
+        }
     }
 }

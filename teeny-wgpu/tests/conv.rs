@@ -117,3 +117,44 @@ fn pooling_finds_values_and_positions() -> Result<()> {
     assert_eq!(position.item::<i32>()?, 1);
     Ok(())
 }
+
+#[test]
+fn pooling_of_neighbouring_windows_in_vectors() -> Result<()> {
+    let Some(gpu) = common::gpu() else { return Ok(()) };
+    let oracle = Reference::new() as DeviceRef;
+    let apart = |axes: usize| Window::new(axes).stride(2);
+    let cases = [
+        (vec![3, 5, 8], vec![2], apart(1)),
+        (vec![2, 3, 7, 12], vec![2, 2], apart(2)),
+        (vec![2, 3, 6, 4], vec![3, 2], Window { stride: vec![1, 2], ..apart(2) }),
+        (
+            vec![2, 9, 16],
+            vec![3, 2],
+            Window { padding: vec![1, 0], dilation: vec![3, 1], ..apart(2) },
+        ),
+        (vec![2, 4, 5, 8], vec![2, 3, 2], apart(3)),
+    ];
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (shape, size, window) in &cases {
+            // Small numbers, so that windows have ties; some NaN, and rows of -inf.
+            let values: Vec<f32> = (0..shape.iter().product())
+                .map(|i: usize| match (i * 7 % 23, i / 4 % 7) {
+                    (3, _) => f32::NAN,
+                    (_, 5) => f32::NEG_INFINITY,
+                    (small, _) => (small % 5) as f32 - 2.0,
+                })
+                .collect();
+            let run = |device: &DeviceRef| {
+                let x = Tensor::from_slice(&values, &shape[..], device)?.cast(dtype)?;
+                let (largest, positions) = x.max_pool_indices(size, window)?;
+                let means = x.avg_pool(size, window)?;
+                let numbers = Tensor::cat(&[&largest, &means], 0)?.cast(DType::F32)?;
+                // As text, which has no signs of NaN.
+                Ok((format!("{:?}", numbers.to_vec::<f32>()?), positions.to_vec::<i32>()?))
+            };
+            let (got, want) = (run(&(gpu.clone() as DeviceRef))?, run(&oracle)?);
+            assert_eq!(got, want, "{dtype} {shape:?} {size:?}");
+        }
+    }
+    Ok(())
+}

@@ -46,6 +46,12 @@ pub(crate) const fn quad(dtype: DType) -> &'static str {
     }
 }
 
+/// The element type of an array in memory whose entries hold two elements of a type that is
+/// computed in f32.
+pub(crate) const fn pair(dtype: DType) -> &'static str {
+    if dtype.size() == 2 { "u32" } else { "vec2<f32>" }
+}
+
 /// A zero of the computing type.
 pub(crate) const fn zero(dtype: DType) -> &'static str {
     match dtype {
@@ -155,6 +161,16 @@ pub(crate) fn store_quad(dtype: DType, array: &str, q: &str, v: [&str; LANES]) -
             .collect::<Vec<_>>()
             .join(" "),
     }
+}
+
+/// The statement that writes the vector `v` of two values to `array`, declared as
+/// `array<pair(dtype)>`, from element `2 * p` on.
+pub(crate) fn store_pair(dtype: DType, array: &str, p: &str, v: &str) -> String {
+    if dtype.size() == 4 {
+        return format!("{array}[{p}] = {v};");
+    }
+    let [low, high] = ["x", "y"].map(|lane| bits(dtype, &format!("{v}.{lane}")));
+    format!("{array}[{p}] = {low} | ({high} << 16u);")
 }
 
 /// The accumulation type of `dtype`: the one it is computed in, of which single elements can be

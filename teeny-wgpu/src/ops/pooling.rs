@@ -1,6 +1,7 @@
-//! Pooling: a thread per window looks through it once, for the largest value and its position, or
-//! for the mean. The gradients are convolutions and scatters, which the definitions in core compose
-//! of this engine's kernels.
+//! Pooling: the largest value of each window and its position, or its mean, in one look through the
+//! window. See `shaders/max_pool.wgsl` and `avg_pool.wgsl`, and for windows of two along rows of
+//! neighbours `pool_pairs.wgsl`. The gradients are convolutions and scatters, which the definitions
+//! in core compose of this engine's kernels.
 
 use crate::codegen::params::{Number, Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -10,14 +11,24 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::ops::accumulation::{cast_to_storage, lowest};
 use crate::ops::coalesce::Coalesced;
 use crate::ops::copy::{can_compact, compact};
+use crate::ops::row_quads::has_row_quads;
 use crate::ops::window::countable;
-use teeny_core::{DType, Result, Scalar, StorageRef, Tensor, Window, validate};
+use teeny_core::{DType, Outputs, Result, Scalar, Tensor, Window, validate};
 
 const THREADS: usize = 64;
 
+/// What is computed of each window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// The largest element, and its position as i32.
+    Max = 0,
+    /// The mean, of floats only.
+    Mean = 1,
+}
+
 shader_params! {
-    /// Parameters of `max_pool.wgsl`.
-    struct MaxPoolParams(axes: usize, ndim: usize, dtype: DType) {
+    /// Parameters of `max_pool.wgsl`, `avg_pool.wgsl` and `pool_pairs.wgsl`.
+    struct PoolParams(axes: usize, ndim: usize, dtype: DType) {
         windows: usize,
         windows_per_image: usize,
         x_sizes: Sizes[ndim],
@@ -31,8 +42,9 @@ shader_params! {
         /// Of the axes that count images.
         sizes: Sizes[axes],
         x: View[axes],
-        /// The value of a window of padding alone.
-        nothing: Number[dtype],
+        /// Of the largest elements, that of a window of padding alone; of means, the number of
+        /// elements of a window.
+        constant: Number[dtype],
     }
 }
 
@@ -40,91 +52,95 @@ shader_params! {
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn wgsl(axes: usize, ndim: usize, dtype: DType) -> Result<String> {
-    let lowest = match dtype {
-        DType::I8 => "-128i",
-        DType::I16 => "-32768i",
-        _ => types::lowest(dtype),
+pub(crate) fn wgsl(pool: Pool, axes: usize, ndim: usize, dtype: DType) -> Result<String> {
+    let shader = match pool {
+        Pool::Max => {
+            let lowest = match dtype {
+                DType::I8 => "-128i",
+                DType::I16 => "-32768i",
+                _ => types::lowest(dtype),
+            };
+            shader!("max_pool").text("lowest", lowest).flag("float", accumulation(dtype).is_float())
+        }
+        Pool::Mean => shader!("avg_pool").text("zero", types::zero(accumulation(dtype))),
     };
-    shader!("max_pool")
-        .params(&MaxPoolParams::declaration(axes, ndim, accumulation(dtype)))
+    shader
+        .params(&PoolParams::declaration(axes, ndim, accumulation(dtype)))
         .input("x", dtype)
         .addresses("image", "", axes, &[("x", Start::Offset)])
         .text("value", accumulator(dtype))
-        .text("lowest", lowest)
         .number("threads", THREADS)
         .number("ndim", ndim)
-        .flag("float", accumulation(dtype).is_float())
         .render()
 }
 
-shader_params! {
-    /// Parameters of `avg_pool.wgsl`.
-    struct AvgPoolParams(axes: usize, ndim: usize, dtype: DType) {
-        windows: usize,
-        windows_per_image: usize,
-        x_sizes: Sizes[ndim],
-        y_sizes: Sizes[ndim],
-        window: Sizes[ndim],
-        stride: Sizes[ndim],
-        padding: Sizes[ndim],
-        dilation: Sizes[ndim],
-        /// Strides of x along the axes of the image.
-        x_steps: Strides[ndim],
-        /// Of the axes that count images.
-        sizes: Sizes[axes],
-        x: View[axes],
-        /// The elements of a window.
-        size: Number[dtype],
-    }
-}
-
-/// The shader of means for `ndim` spatial axes and images that are counted along `axes` joint axes.
+/// The shader for windows that [`has_pairs`].
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn avg_wgsl(axes: usize, ndim: usize, dtype: DType) -> Result<String> {
-    shader!("avg_pool")
-        .params(&AvgPoolParams::declaration(axes, ndim, accumulation(dtype)))
-        .input("x", dtype)
+pub(crate) fn pairs_wgsl(pool: Pool, axes: usize, ndim: usize, dtype: DType) -> Result<String> {
+    shader!("pool_pairs")
+        .params(&PoolParams::declaration(axes, ndim, accumulation(dtype)))
+        .input_quads("x", dtype)
+        .store_pairs("y", dtype)
         .addresses("image", "", axes, &[("x", Start::Offset)])
-        .text("value", accumulator(dtype))
-        .text("zero", types::zero(accumulation(dtype)))
         .number("threads", THREADS)
-        .number("ndim", ndim)
+        .number("last", ndim - 1)
+        .flag("max", pool == Pool::Max)
         .render()
 }
 
-/// The mean of every window, or nothing if some tensor is larger than a binding, or a window sees
-/// more places than numbers of a shader reach.
-pub(crate) fn avg_pool(
+/// True if windows have two elements of a row of neighbours, two apart along it and without
+/// padding, and each row has an even number of them.
+fn has_pairs(x: &Tensor, size: &[usize], window: &Window) -> bool {
+    let last = size.len() - 1;
+    has_row_quads(x)
+        && (size[last], window.stride[last], window.dilation[last]) == (2, 2, 1)
+        && window.padding[last] == 0
+}
+
+/// The values of every window and their positions if they have some; nothing if some tensor is
+/// larger than a binding, or a window sees more places than numbers of a shader reach.
+pub(crate) fn pool(
     gpu: &Wgpu,
+    pool: Pool,
     x: &Tensor,
     size: &[usize],
     window: &Window,
-) -> Result<Option<StorageRef>> {
+) -> Result<Option<Outputs>> {
     let (dtype, ndim) = (x.dtype(), size.len());
-    gpu.require(dtype, "avg_pool")?;
+    gpu.require(dtype, "pooling")?;
+    if can_compact(gpu, &[x]) {
+        return self::pool(gpu, pool, &compact(gpu, x)?, size, window);
+    }
     let lead = x.ndim() - ndim;
     let spatial = &x.shape()[lead..];
     let shape = validate::pool_shape(x.shape(), size, window)?;
+    let (windows, counts) = (shape.numel(), &shape[lead..]);
     let reachable = (0..ndim).all(|axis| countable(spatial[axis], size[axis], window, axis));
-    if !dtype.is_float()
+    if pool == Pool::Mean && !dtype.is_float()
         || gpu.exceeds_binding(x)
-        || gpu.len_exceeds_binding(shape.numel(), accumulation(dtype))
+        || gpu.len_exceeds_binding(windows, accumulation(dtype))
         || !reachable
     {
         return Ok(None);
     }
-    let counts = &shape[lead..];
-    let y = gpu.allocate(shape.numel(), accumulation(dtype))?;
-    if shape.numel() > 0 {
+    let pairs = has_pairs(x, size, window);
+    let values = gpu.allocate(windows, if pairs { dtype } else { accumulation(dtype) })?;
+    let positions = match pool {
+        Pool::Max => Some(gpu.allocate(windows, DType::I32)?),
+        Pool::Mean => None,
+    };
+    if windows > 0 {
         let leading: Vec<usize> = (0..lead).collect();
         let joint = Coalesced::over(x.shape(), &[x.layout()], &leading)?.padded();
         let axes = joint.sizes.len();
-        let elements = size.iter().map(|&n| n as f64).product();
-        let params = AvgPoolParams {
-            windows: shape.numel(),
+        let constant = match pool {
+            Pool::Max => lowest(dtype),
+            Pool::Mean => Scalar::Float(size.iter().map(|&n| n as f64).product()),
+        };
+        let params = PoolParams {
+            windows,
             windows_per_image: counts.iter().product(),
             x_sizes: spatial.into(),
             y_sizes: counts.into(),
@@ -135,80 +151,31 @@ pub(crate) fn avg_pool(
             x_steps: x.strides()[lead..].into(),
             sizes: (&joint.sizes).into(),
             x: View::new(x.layout().offset(), &joint.strides[0]),
-            size: Number { value: Scalar::Float(elements), dtype: accumulation(dtype) },
+            constant: Number { value: constant, dtype: accumulation(dtype) },
         };
+        let mut outputs = vec![gpu.bind(&values)?];
+        if let Some(positions) = &positions {
+            outputs.push(gpu.bind(positions)?);
+        }
+        let threads = if pairs { windows / 2 } else { windows };
+        let key = [axes as u32, ndim as u32, dtype as u32, pool as u32, pairs as u32];
         gpu.dispatch(&Launch {
             program: Program {
-                key: Key::new("avg_pool", [axes as u32, ndim as u32, dtype as u32]),
-                wgsl: &|| avg_wgsl(axes, ndim, dtype),
+                key: Key::new("pool", key),
+                wgsl: &|| match pairs {
+                    true => pairs_wgsl(pool, axes, ndim, dtype),
+                    false => wgsl(pool, axes, ndim, dtype),
+                },
             },
             inputs: &[gpu.bind_tensor(x)?],
-            outputs: &[gpu.bind(&y)?],
+            outputs: &outputs,
             params: &params.words(),
-            grid: gpu.dispatch_grid(shape.numel().div_ceil(THREADS) as u64)?,
+            grid: gpu.dispatch_grid(threads.div_ceil(THREADS) as u64)?,
         })?;
     }
-    cast_to_storage(gpu, y, dtype, x).map(Some)
-}
-
-/// The largest element of every window and its position, or nothing if some tensor is larger
-/// than a binding.
-pub(crate) fn max_pool(
-    gpu: &Wgpu,
-    x: &Tensor,
-    size: &[usize],
-    window: &Window,
-) -> Result<Option<(StorageRef, StorageRef)>> {
-    let (dtype, ndim) = (x.dtype(), size.len());
-    gpu.require(dtype, "max_pool")?;
-    let lead = x.ndim() - ndim;
-    let spatial = &x.shape()[lead..];
-    let shape = validate::pool_shape(x.shape(), size, window)?;
-    let counts = &shape[lead..];
-    let (images, windows): (usize, usize) =
-        (x.shape()[..lead].iter().product(), counts.iter().product());
-    if can_compact(gpu, &[x]) {
-        return max_pool(gpu, &compact(gpu, x)?, size, window);
-    }
-    let reachable = (0..ndim).all(|axis| countable(spatial[axis], size[axis], window, axis));
-    if gpu.exceeds_binding(x)
-        || gpu.len_exceeds_binding(shape.numel(), accumulation(dtype))
-        || !reachable
-    {
-        return Ok(None);
-    }
-    let (values, positions) = (
-        gpu.allocate(images * windows, accumulation(dtype))?,
-        gpu.allocate(images * windows, DType::I32)?,
-    );
-    if images * windows > 0 {
-        let leading: Vec<usize> = (0..lead).collect();
-        let joint = Coalesced::over(x.shape(), &[x.layout()], &leading)?.padded();
-        let axes = joint.sizes.len();
-        let params = MaxPoolParams {
-            windows: images * windows,
-            windows_per_image: windows,
-            x_sizes: spatial.into(),
-            y_sizes: counts.into(),
-            window: size.into(),
-            stride: window.stride[..].into(),
-            padding: window.padding[..].into(),
-            dilation: window.dilation[..].into(),
-            x_steps: x.strides()[lead..].into(),
-            sizes: (&joint.sizes).into(),
-            x: View::new(x.layout().offset(), &joint.strides[0]),
-            nothing: Number { value: lowest(dtype), dtype: accumulation(dtype) },
-        };
-        gpu.dispatch(&Launch {
-            program: Program {
-                key: Key::new("max_pool", [axes as u32, ndim as u32, dtype as u32]),
-                wgsl: &|| wgsl(axes, ndim, dtype),
-            },
-            inputs: &[gpu.bind_tensor(x)?],
-            outputs: &[gpu.bind(&values)?, gpu.bind(&positions)?],
-            params: &params.words(),
-            grid: gpu.dispatch_grid((images * windows).div_ceil(THREADS) as u64)?,
-        })?;
-    }
-    Ok(Some((cast_to_storage(gpu, values, dtype, x)?, positions)))
+    let values = if pairs { values } else { cast_to_storage(gpu, values, dtype, x)? };
+    Ok(Some(match positions {
+        Some(positions) => (values, positions).into(),
+        None => values.into(),
+    }))
 }

@@ -45,5 +45,5 @@ fn main(
 #for axis in 0..ndim
     }
 #endfor
-    y[n] = sum / size();
+    y[n] = sum / constant();
 }

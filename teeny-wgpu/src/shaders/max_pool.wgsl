@@ -1,6 +1,6 @@
 // The largest element of every window and its position in the image, one thread per window:
 //     for k in window { h = start + k * dilation; if inside { best = max(best, x[h]) } }
-// The first largest and the first NaN win. A window of padding alone has the value `nothing` and
+// The first largest and the first NaN win. A window of padding alone has the value `constant` and
 // the position -1.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
@@ -56,7 +56,7 @@ fn main(
 #for axis in 0..ndim
     }
 #endfor
-    if position < 0 { best = nothing(); }
+    if position < 0 { best = constant(); }
     y[n] = best;
     positions[n] = position;
 }
