@@ -132,11 +132,10 @@ fn reductions_scans_sorts_and_positions() {
         accept(&format!("sort {dtype}"), &sort::block_wgsl(2, dtype, true).unwrap(), &[dtype]);
         accept(&format!("merge {dtype}"), &sort::merge_wgsl(dtype, false).unwrap(), &[dtype]);
         for index in [DType::U8, DType::I32, DType::U32, DType::I64] {
-            accept(
-                &format!("gather {dtype} {index}"),
-                &gather::wgsl(2, dtype, index).unwrap(),
-                &[dtype],
-            );
+            for pairs in [false, dtype.is_half()] {
+                let text = gather::wgsl(2, dtype, index, pairs).unwrap();
+                accept(&format!("gather {dtype} {index} {pairs}"), &text, &[dtype]);
+            }
         }
         if dtype != DType::Bool {
             for op in [ScanOp::Sum, ScanOp::Prod] {
@@ -242,7 +241,8 @@ fn kernels_behind_products() {
             }
             if dtype.is_float() {
                 for product in [conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)] {
-                    let text = conv::wgsl(conv::Kind::Forward, product, 2, dtype, after).unwrap();
+                    let text =
+                        conv::wgsl(conv::Kind::Forward, product, 2, dtype, after, false).unwrap();
                     accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
                 }
             }
@@ -272,9 +272,14 @@ fn kernels_of_many_tensors() {
 fn every_cross_entropy_and_cat() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         for index in [DType::U8, DType::I32, DType::U64, DType::I64] {
-            for flags in 0..8 {
-                let [gradient, ignores, workgroup_rows] = [1, 2, 4].map(|bit| flags & bit != 0);
-                let plan = cross_entropy::Plan { dtype, index, gradient, ignores, workgroup_rows };
+            for flags in 0..16 {
+                let [gradient, ignores, workgroup_rows, pairs] =
+                    [1, 2, 4, 8].map(|bit| flags & bit != 0);
+                if pairs && !(gradient && dtype.is_half()) {
+                    continue;
+                }
+                let plan =
+                    cross_entropy::Plan { dtype, index, gradient, ignores, workgroup_rows, pairs };
                 accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype, index]);
             }
         }
@@ -436,11 +441,14 @@ fn every_convolution_and_pooling() {
                     ]);
                 }
                 for kernel in kernels {
-                    accept(
-                        &format!("{kind:?} {kernel:?} {ndim} {dtype}"),
-                        &conv::wgsl(kind, kernel, ndim, dtype, None).unwrap(),
-                        &[dtype],
-                    );
+                    let packs = dtype.is_half() && kernel != conv::ConvKernel::Direct;
+                    for packed in [false, packs] {
+                        accept(
+                            &format!("{kind:?} {kernel:?} {ndim} {dtype} {packed}"),
+                            &conv::wgsl(kind, kernel, ndim, dtype, None, packed).unwrap(),
+                            &[dtype],
+                        );
+                    }
                 }
             }
         }

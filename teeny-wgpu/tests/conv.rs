@@ -55,7 +55,9 @@ fn convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     for (number, case) in cases().iter().enumerate() {
-        for (dtype, transposed) in [(DType::F32, false), (DType::F32, true), (DType::BF16, false)] {
+        for (dtype, transposed) in
+            [(DType::F32, false), (DType::F32, true), (DType::BF16, false), (DType::F16, false)]
+        {
             // Whole numbers: sums are exact in f32, and rounded once to 16 bits.
             let (got, expected) = (
                 results(case, dtype, transposed, &gpu)?,

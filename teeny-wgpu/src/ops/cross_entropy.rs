@@ -43,13 +43,16 @@ pub(crate) struct Plan {
     pub gradient: bool,
     pub ignores: bool,
     pub workgroup_rows: bool,
+    /// Whether a gradient of 16-bit floats is written in its type, two elements at a time.
+    pub pairs: bool,
 }
 
 impl Plan {
     fn variant(&self) -> [u32; 3] {
-        let Plan { gradient, ignores, workgroup_rows, .. } = *self;
-        let flags = u32::from(gradient) | u32::from(ignores) << 1 | u32::from(workgroup_rows) << 2;
-        [self.dtype as u32, self.index as u32, flags]
+        let Plan { dtype, index, gradient, ignores, workgroup_rows, pairs } = *self;
+        let flags = [gradient, ignores, workgroup_rows, pairs];
+        let flags = flags.iter().rev().fold(0, |bits, &flag| bits << 1 | u32::from(flag));
+        [dtype as u32, index as u32, flags]
     }
 
     /// The shader.
@@ -63,8 +66,12 @@ impl Plan {
             .input("x", self.dtype)
             .input("targets", self.index);
         if self.gradient {
-            shader = shader.input("g", self.dtype);
+            shader = shader.input("g", self.dtype).flag("pairs", self.pairs);
         }
+        shader = match self.pairs {
+            true => shader.store_pairs("result", self.dtype),
+            false => shader.text("result_word", value),
+        };
         if self.workgroup_rows {
             let max = format!("max_{value}");
             shader = shader
@@ -111,8 +118,10 @@ pub(crate) fn cross_entropy(
         gradient: g.is_some(),
         ignores: ignored.is_some(),
         workgroup_rows: classes > SHORT,
+        pairs: g.is_some() && dtype.is_half() && classes.is_multiple_of(2),
     };
-    let out = gpu.allocate(if g.is_some() { x.numel() } else { rows }, accumulation(dtype))?;
+    let written = if plan.pairs { dtype } else { accumulation(dtype) };
+    let out = gpu.allocate(if g.is_some() { x.numel() } else { rows }, written)?;
     let range = AxisRange::all(classes);
     let column = targets.unsqueeze(1)?; // (rows, 1), as the definition gathers
     let (records, error_record) = range.record(gpu, &column);
@@ -145,5 +154,5 @@ pub(crate) fn cross_entropy(
         grid: gpu.dispatch_grid(groups as u64)?,
     })?;
     check_indices(gpu, &column, 1, x.shape())?;
-    cast_to_storage(gpu, out, dtype, x).map(Some)
+    if plan.pairs { Ok(Some(out)) } else { cast_to_storage(gpu, out, dtype, x).map(Some) }
 }

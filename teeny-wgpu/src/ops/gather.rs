@@ -30,12 +30,18 @@ shader_params! {
     }
 }
 
-/// The shader that gathers elements of type `dtype` along an axis.
+/// The shader that gathers elements of type `dtype` along an axis; with `pairs`, of 16-bit floats,
+/// two a thread.
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn wgsl(axes: usize, dtype: DType, index: DType) -> Result<String> {
-    shader!("gather")
+pub(crate) fn wgsl(axes: usize, dtype: DType, index: DType, pairs: bool) -> Result<String> {
+    let shader = match pairs {
+        true => shader!("gather").store_pairs("out", dtype),
+        false => shader!("gather").text("out_word", accumulator(dtype)),
+    };
+    shader
+        .flag("pairs", pairs)
         .params(&GatherParams::declaration(axes))
         .input("x", dtype)
         .input("index", index)
@@ -70,7 +76,9 @@ fn gather_range(
     {
         return gather_pieces(gpu, x, axis, index, range);
     }
-    let out = gpu.allocate(index.numel(), accumulation(dtype))?;
+    let pairs = dtype.is_half() && index.numel().is_multiple_of(2);
+    let out = gpu.allocate(index.numel(), if pairs { dtype } else { accumulation(dtype) })?;
+    let threads = if pairs { index.numel() / 2 } else { index.numel() };
     let (records, error_record) = range.record(gpu, index);
     let params = GatherParams {
         elements: index.numel(),
@@ -86,15 +94,18 @@ fn gather_range(
     };
     gpu.dispatch(&Launch {
         program: Program {
-            key: Key::new("gather", [axes as u32, dtype as u32, index.dtype() as u32]),
-            wgsl: &|| wgsl(axes, dtype, index.dtype()),
+            key: Key::new(
+                "gather",
+                [axes as u32, dtype as u32, index.dtype() as u32, pairs.into()],
+            ),
+            wgsl: &|| wgsl(axes, dtype, index.dtype(), pairs),
         },
         inputs: &[gpu.bind_tensor(x)?, gpu.bind_tensor(index)?],
         outputs: &[gpu.bind(&out)?, records],
         params: &params.words(),
-        grid: gpu.dispatch_grid(index.numel().div_ceil(THREADS) as u64)?,
+        grid: gpu.dispatch_grid(threads.div_ceil(THREADS) as u64)?,
     })?;
-    cast_to_storage(gpu, out, dtype, x)
+    if pairs { Ok(out) } else { cast_to_storage(gpu, out, dtype, x) }
 }
 
 /// A gather that one launch does not reach: halves along another axis; of a single line, halves of

@@ -10,7 +10,8 @@
 // where they are long, so that reads are contiguous.
 //
 // Ignored rows cost 0 and have gradient 0, whatever they contain. A target outside the classes is
-// noted (axis_index.wgsl).
+// noted (axis_index.wgsl). A gradient of 16-bit floats is written in their type, two a thread, where
+// rows have an even number of classes.
 //
 // Arithmetic intensity: 4 flops for each element of 4 bytes (loss), or 8 bytes (gradient): bound by
 // memory, so the share of peak bandwidth is the measure; 80 % of it is expected from 4096 rows of
@@ -21,9 +22,9 @@
 @group(0) @binding(1) var<storage, read> targets: array<{{targets_word}}>;
 #if gradient
 @group(0) @binding(2) var<storage, read> g: array<{{g_word}}>;
-@group(0) @binding(3) var<storage, read_write> result: array<Value>;
+@group(0) @binding(3) var<storage, read_write> result: array<{{result_word}}>;
 #else
-@group(0) @binding(2) var<storage, read_write> result: array<Value>;
+@group(0) @binding(2) var<storage, read_write> result: array<{{result_word}}>;
 #endif
 
 alias Value = {{value}};
@@ -40,6 +41,24 @@ var<workgroup> parts: array<Value, THREADS>;
 const STEP = THREADS;
 #else
 const STEP = 1u;
+#endif
+
+#if gradient
+struct Row {
+    base: u32,
+    largest: Value,
+    sum: Value,
+    kept: bool,
+    position: AxisPosition,
+    scale: Value,
+}
+
+fn gradient(row: Row, c: u32) -> Value {
+    if !row.kept { return {{zero}}; } // even where the row has a NaN
+    var d = exp_{{value}}(load_x(row.base + c * params.x_class_stride) - row.largest) / row.sum;
+    if row.position.found && c == row.position.at { d -= {{one}}; }
+    return d * row.scale;
+}
 #endif
 
 @compute @workgroup_size(THREADS)
@@ -81,13 +100,17 @@ fn main(
 #if gradient
     var scale: Value = {{zero}};
     if kept { scale = load_g(params.g_offset + row * params.g_stride); }
-    for (var c = first; c < params.classes; c += STEP) {
-        var d = exp_{{value}}(load_x(base + c * params.x_class_stride) - largest) / sum;
-        if position.found && c == position.at { d -= {{one}}; }
-        d *= scale;
-        if !kept { d = {{zero}}; } // even where the row has a NaN
-        result[row * params.classes + c] = d;
+    let own = Row(base, largest, sum, kept, position, scale);
+#if pairs
+    let pairs = params.classes / 2u;
+    for (var p = first; p < pairs; p += STEP) {
+        store_result(row * pairs + p, vec2<f32>(gradient(own, 2u * p), gradient(own, 2u * p + 1u)));
     }
+#else
+    for (var c = first; c < params.classes; c += STEP) {
+        result[row * params.classes + c] = gradient(own, c);
+    }
+#endif
 #else
     if first > 0u { return; }
     var loss: Value = {{zero}};

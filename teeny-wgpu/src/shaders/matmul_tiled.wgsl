@@ -185,12 +185,15 @@ fn main(
 #else
 #if packed
     // Four neighbouring columns of a type of 8 or 16 bits are whole words.
+#for q in 0..thread_tile / 4
+    let place{{q}} = column_part(column0 + column + {{q}}u * 4u * COLUMN_GROUPS);
+#endfor
 #for i in 0..thread_tile
     if row0 + row + {{i}}u < params.m {
-        let to = row_part(matrix, row0 + row + {{i}}u) + column0 + column;
+        let to = row_part(matrix, row0 + row + {{i}}u);
 #for q in 0..thread_tile / 4
         if column0 + column + {{q}}u * 4u * COLUMN_GROUPS < params.n {
-            store_quad((to + {{q}}u * 4u * COLUMN_GROUPS) >> 2u, sum{{i}}_{{q}});
+            store_quad((to + place{{q}}) >> 2u, sum{{i}}_{{q}});
         }
 #endfor
     }

@@ -56,6 +56,19 @@ impl ConvSizes<'_> {
         }
     }
 
+    /// Whether `kernel` writes its results, of less than 32 bits, in their type: the columns of an
+    /// image, or of a weight, are whole groups of four.
+    fn packs(&self, kernel: ConvKernel, splits: usize) -> bool {
+        let columns = match self.kind {
+            Kind::Forward | Kind::InputGrad => Self::spatial(self.result()),
+            Kind::WeightGrad => self.product().1,
+        };
+        matches!(kernel, ConvKernel::Tiled(_))
+            && splits == 1
+            && accumulation(self.dtype) != self.dtype
+            && columns.is_multiple_of(4)
+    }
+
     /// True if shaders can count to k, and reach every pixel of the padded images by signed
     /// coordinates.
     fn are_countable(&self, k: usize) -> bool {
@@ -177,9 +190,13 @@ fn launch_conv(
         return launch_conv(gpu, sizes, &compact(gpu, left)?, &compact(gpu, right)?);
     }
     let Some((kernel, splits)) = select(gpu, sizes, left, right) else { return Ok(None) };
-    let out = gpu.allocate(splits * count, accumulator)?;
+    let packed = sizes.packs(kernel, splits);
+    let out = gpu.allocate(splits * count, if packed { dtype } else { accumulator })?;
     let result = std::slice::from_ref(&out);
     launch(gpu, sizes, (left, right), (kernel, splits), None, result)?;
+    if packed {
+        return Ok(Some(out));
+    }
     let sum = if splits == 1 {
         out
     } else {
@@ -282,7 +299,8 @@ fn launch(
         ConvKernel::Tiled(_) => splits * groups * down * across,
     };
     let epilogue = after.map(After::epilogue);
-    let mut variant = vec![kind as u32, ndim as u32, dtype as u32, variant];
+    let packed = after.is_none() && sizes.packs(kernel, splits);
+    let mut variant = vec![kind as u32, ndim as u32, dtype as u32, variant, packed.into()];
     let mut inputs = vec![gpu.bind_tensor(left)?, gpu.bind_tensor(right)?];
     let mut words = params.words();
     if let (Some(after), Some(epilogue)) = (after, &epilogue) {
@@ -292,7 +310,7 @@ fn launch(
     }
     let key = Key { family: "conv", kernel: after.map(|a| a.kernel.clone()), variant };
     gpu.dispatch(&Launch {
-        program: Program { key, wgsl: &|| wgsl(kind, kernel, ndim, dtype, epilogue) },
+        program: Program { key, wgsl: &|| wgsl(kind, kernel, ndim, dtype, epilogue, packed) },
         inputs: &inputs,
         outputs: &outputs.iter().map(|out| gpu.bind(out)).collect::<Result<Vec<_>>>()?,
         params: &words,

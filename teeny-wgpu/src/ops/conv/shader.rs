@@ -76,7 +76,9 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> Shader {
         .flag("weight_grad", kind == Kind::WeightGrad)
 }
 
-/// The shader over `ndim` spatial axes.
+/// The shader over `ndim` spatial axes; `packed` is for results that [`ConvSizes::packs`].
+///
+/// [`ConvSizes::packs`]: crate::ops::conv::ConvSizes::packs
 ///
 /// # Errors
 /// As [`Shader::render`].
@@ -86,6 +88,7 @@ pub(crate) fn wgsl(
     ndim: usize,
     dtype: DType,
     after: Option<Epilogue<'_>>,
+    packed: bool,
 ) -> Result<String> {
     let mut params = ConvParams::declaration(ndim);
     let operands = operands(kind, ndim, dtype);
@@ -95,7 +98,7 @@ pub(crate) fn wgsl(
             tiled(
                 tile,
                 dtype,
-                Results { after, packed: false },
+                Results { after, packed },
                 &mut params,
                 words,
                 [false, true],
