@@ -231,7 +231,8 @@ fn kernels_behind_products() {
         });
         let kernel = kernel.unwrap();
         for axes in [0, 2] {
-            let after = Some(Epilogue { kernel: &kernel, axes });
+            let after = Some(Epilogue { kernel: &kernel, axes, pairs: false });
+            let in_pairs = Some(Epilogue { kernel: &kernel, axes, pairs: true });
             let tiled =
                 MatmulKernel::Tiled { tile: Tile::Small, lhs: Fetch::AlongK, rhs: Fetch::Across };
             let along = AlongK { teams: true, quads: dtype.size() <= 4, down: true };
@@ -239,6 +240,8 @@ fn kernels_behind_products() {
                 let text = matmul::wgsl(product, 2, dtype, after, false).unwrap();
                 accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
             }
+            let text = matmul::wgsl(tiled, 2, dtype, in_pairs, false).unwrap();
+            accept(&format!("pairs of {tiled:?} {dtype} {axes}"), &text, &[dtype]);
             if dtype.is_float() {
                 for product in [conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)] {
                     let text =
@@ -418,7 +421,8 @@ fn every_kernel_of_a_product_on_cooperative_matrices() {
                     |at: u32| Staging { along: bits >> at & 1 == 1, quads: bits >> at & 2 == 2 };
                 let kernel =
                     Cooperative { size, subgroup_threads, lhs: staging(0), rhs: staging(2) };
-                let after = (bits == 0).then_some(Epilogue { kernel: &bias, axes: 2 });
+                let after =
+                    (bits == 0).then_some(Epilogue { kernel: &bias, axes: 2, pairs: false });
                 let kernel = MatmulKernel::Cooperative(kernel);
                 let text = matmul::wgsl(kernel, 2, dtype, after, false).unwrap();
                 accept(&format!("{kernel:?} {dtype}"), &text, &[dtype]);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, random};
+use teeny_core::{DType, DeviceRef, Kernel, Op, Reference, Result, Tensor, Window, random};
 use teeny_wgpu::{Options, Wgpu};
 
 /// A (batch, rows, columns) view of small numbers; `layout` says how it is stored.
@@ -127,6 +127,66 @@ fn operands_larger_than_a_binding_are_multiplied_in_blocks() -> Result<()> {
                 product(&gpu)? == product(&oracle)?,
                 "({batch}, {m}, {k}) @ ({k}, {n}) {dtype}"
             );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn kernels_behind_products_write_16_bit_floats_packed() -> Result<()> {
+    if common::gpu().is_none() {
+        return Ok(());
+    }
+    let oracle = Reference::new() as DeviceRef;
+    for portable in [false, true] {
+        let gpu = Wgpu::with_options(&Options { portable, ..Options::default() })? as DeviceRef;
+        for dtype in [DType::F16, DType::BF16] {
+            // Outputs of both widths, and an input beside the product.
+            let kernel = Kernel::build([dtype, dtype], [], |[y, b], []| {
+                let sum = y + b;
+                [sum, y.cast(DType::F32), y - b]
+            })?;
+            let kernel = std::sync::Arc::new(kernel);
+            let run = |device: &DeviceRef, op: &dyn Fn([&Tensor; 3]) -> Result<Vec<Tensor>>| {
+                random::with_seed(3, || {
+                    let numbers = |shape: &[usize]| {
+                        Tensor::randint(-3, 4, shape, DType::I32, device)?.cast(dtype)
+                    };
+                    let inputs = [numbers(&[2, 9, 64, 64])?, numbers(&[66])?, numbers(&[9])?];
+                    op([&inputs[0], &inputs[1], &inputs[2]])?
+                        .iter()
+                        .map(Tensor::to_scalars)
+                        .collect::<Result<Vec<_>>>()
+                })
+            };
+            for (m, k, n) in [(64, 40, 62), (64, 64, 60), (50, 33, 61)] {
+                let product = |[x, bias, _]: [&Tensor; 3]| {
+                    let lhs = x.slice(2, 0..m)?.slice(3, 0..k)?;
+                    let rhs = x.slice(2, 0..k)?.slice(3, 0..n)?;
+                    let bias = bias.slice(0, 0..n)?.expand((2, 9, m as usize, n as usize))?;
+                    let (kernel, others, params) = (&kernel, &[&bias][..], &[][..]);
+                    Op::MatmulKernel { lhs: &lhs, rhs: &rhs, kernel, others, params }
+                        .tensor_list(x.device())
+                };
+                let (got, want) = (run(&gpu, &product)?, run(&oracle, &product)?);
+                assert!(got == want, "({m}, {k}) @ ({k}, {n}) {dtype} {portable}");
+            }
+            for size in [16, 15, 14] {
+                let convolution = |[x, _, bias]: [&Tensor; 3]| {
+                    let weight = x.slice(2, 0..3)?.slice(3, 0..3)?.slice(0, 0..1)?;
+                    let weight = weight.expand((9, 9, 3, 3))?;
+                    let x = x.slice(2, 0..size)?.slice(3, 0..size)?;
+                    let window = Window::new(2).padding(1);
+                    let size = size as usize;
+                    let bias = bias.reshape((9, 1, 1))?.expand((2, 9, size, size))?;
+                    let (kernel, others, params) = (&kernel, &[&bias][..], &[][..]);
+                    let (weight, window) = (&weight, &window);
+                    Op::ConvKernel { x: &x, weight, window, kernel, others, params }
+                        .tensor_list(x.device())
+                };
+                let (got, want) = (run(&gpu, &convolution)?, run(&oracle, &convolution)?);
+                assert!(got == want, "images of {size} x {size} {dtype} {portable}");
+            }
         }
     }
     Ok(())

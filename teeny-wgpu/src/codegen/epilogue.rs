@@ -15,14 +15,16 @@ pub(crate) struct Epilogue<'a> {
     pub kernel: &'a Kernel,
     /// The joint axes over which its other inputs are read.
     pub axes: usize,
+    /// Whether results of two neighbouring columns are stored at once, 16-bit floats in their type.
+    pub pairs: bool,
 }
 
 /// The first binding behind those of the operands.
 const FIRST: usize = 2;
 
 /// Sets the hole `results` of the shader of a product of type `dtype`: its bindings behind the
-/// operands, and the function `store(place, product)`. Declares the parameters of the epilogue
-/// behind those of the product.
+/// operands, and the function `store(place, product)`, or `store_pair(place, products)`. Declares
+/// the parameters of the epilogue behind those of the product.
 ///
 /// # Errors
 /// If an operation does not exist on the GPU for its type.
@@ -56,7 +58,7 @@ pub(crate) fn packed_results(shader: Shader, dtype: DType) -> Result<Shader> {
 
 impl Epilogue<'_> {
     fn text(&self, dtype: DType, params: &mut Declaration) -> Result<String> {
-        let (kernel, axes) = (self.kernel, self.axes);
+        let Epilogue { kernel, axes, pairs } = *self;
         (1..axes).for_each(|axis| params.member(&format!("after_sizes_{axis}"), "u32"));
         for k in 1..kernel.inputs().len() {
             params.member(&format!("after_offset_{k}"), "u32");
@@ -74,13 +76,25 @@ impl Epilogue<'_> {
         }
         for i in 0..outputs {
             let dtype = kernel.output_dtype(i);
-            let (binding, ty) = (FIRST + kernel.inputs().len() - 1 + i, accumulator(dtype));
-            let value = types::accumulated(dtype, &format!("y.y{i}"));
+            let binding = FIRST + kernel.inputs().len() - 1 + i;
+            let packed = pairs && dtype.is_half();
+            let ty = if packed { types::pair(dtype) } else { accumulator(dtype) };
             let _ = writeln!(
                 bindings,
                 "@group(0) @binding({binding}) var<storage, read_write> result{i}: array<{ty}>;"
             );
-            let _ = writeln!(stores, "    result{i}[place] = {value};");
+            let result = format!("result{i}");
+            if packed {
+                let store = types::store_pair(dtype, &result, "place / 2u", &format!("v{i}"));
+                let pair = format!("vec2<f32>(y.y{i}, next.y{i})");
+                let _ = writeln!(stores, "    let v{i} = {pair};\n    {store}");
+                continue;
+            }
+            let value = |y: &str| types::accumulated(dtype, &format!("{y}.y{i}"));
+            let _ = writeln!(stores, "    {result}[place] = {};", value("y"));
+            if pairs {
+                let _ = writeln!(stores, "    {result}[place + 1u] = {};", value("next"));
+            }
         }
         let mut arguments = Vec::with_capacity(compute.inputs.len());
         for &k in &compute.inputs {
@@ -104,6 +118,7 @@ impl Epilogue<'_> {
             .text("stores", stores)
             .number("axes", axes)
             .flag("strided", axes > 0)
+            .flag("pairs", pairs)
             .text_of()
     }
 }

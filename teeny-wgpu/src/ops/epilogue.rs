@@ -29,14 +29,10 @@ impl After<'_> {
     /// GPU has its types.
     pub fn fits(&self, gpu: &Wgpu) -> bool {
         let kernel = self.kernel;
-        let outputs = kernel.outputs().len();
-        let results = (0..outputs).map(|i| kernel.output_dtype(i));
-        2 + self.others.len() + outputs <= MAX_BINDINGS
+        2 + self.others.len() + kernel.outputs().len() <= MAX_BINDINGS
             && kernel.nodes().iter().all(|node| gpu.capabilities.supports(node.dtype))
             && !self.others.iter().any(|x| gpu.exceeds_binding(x))
-            && !results
-                .clone()
-                .any(|t| gpu.len_exceeds_binding(self.shape.numel(), accumulation(t)))
+            && !self.dtypes().any(|t| gpu.len_exceeds_binding(self.shape.numel(), accumulation(t)))
             && kernel.params().len() + self.others.len() * 9 < 128
     }
 
@@ -45,10 +41,20 @@ impl After<'_> {
         Coalesced::new(self.shape, &layouts).padded()
     }
 
+    /// Whether a tiled product, of which `columns` follow one another in the result, stores results in
+    /// pairs: there are 16-bit floats to pack.
+    pub fn pairs(&self, columns: usize) -> bool {
+        columns.is_multiple_of(2) && self.dtypes().any(DType::is_half)
+    }
+
+    fn dtypes(&self) -> impl Iterator<Item = DType> {
+        (0..self.kernel.outputs().len()).map(|i| self.kernel.output_dtype(i))
+    }
+
     /// The part of the shader's text that is not the kernel.
-    pub fn epilogue(&self) -> epilogue::Epilogue<'_> {
+    pub fn epilogue(&self, pairs: bool) -> epilogue::Epilogue<'_> {
         let axes = if self.others.is_empty() { 0 } else { self.joint().sizes.len() };
-        epilogue::Epilogue { kernel: self.kernel, axes }
+        epilogue::Epilogue { kernel: self.kernel, axes, pairs }
     }
 
     /// Appends the parameters of the epilogue.
@@ -69,17 +75,29 @@ impl After<'_> {
         self.others.iter().map(|x| gpu.bind_tensor(x)).collect()
     }
 
-    /// Storage for the outputs, of their accumulation types.
-    pub fn allocate(&self, gpu: &Wgpu) -> Result<Vec<StorageRef>> {
-        let outputs = 0..self.kernel.outputs().len();
-        let one = |i| gpu.allocate(self.shape.numel(), accumulation(self.kernel.output_dtype(i)));
-        outputs.map(one).collect()
+    /// Storage for the outputs: 16-bit floats that are stored in pairs have their own type, others
+    /// their accumulation type.
+    pub fn allocate(&self, gpu: &Wgpu, pairs: bool) -> Result<Vec<StorageRef>> {
+        let one = |dtype| {
+            let written = if packs(dtype, pairs) { dtype } else { accumulation(dtype) };
+            gpu.allocate(self.shape.numel(), written)
+        };
+        self.dtypes().map(one).collect()
     }
 
     /// The outputs in their own types.
-    pub fn finish(&self, gpu: &Wgpu, storages: Vec<StorageRef>, like: &Tensor) -> Result<Outputs> {
-        let each = storages.into_iter().enumerate();
-        each.map(|(i, y)| cast_to_storage(gpu, y, self.kernel.output_dtype(i), like)).collect()
+    pub fn finish(
+        &self,
+        gpu: &Wgpu,
+        storages: Vec<StorageRef>,
+        pairs: bool,
+        like: &Tensor,
+    ) -> Result<Outputs> {
+        let one = |(y, dtype)| match packs(dtype, pairs) {
+            true => Ok(y),
+            false => cast_to_storage(gpu, y, dtype, like),
+        };
+        storages.into_iter().zip(self.dtypes()).map(one).collect()
     }
 
     /// The kernel in a separate launch, on a product of type `dtype` that is stored.
@@ -95,4 +113,9 @@ impl After<'_> {
             std::iter::once(&product).chain(self.others.iter().copied()).collect();
         elementwise(gpu, self.kernel, &inputs, self.params, self.shape)
     }
+}
+
+/// Whether an output of this type is written in its type.
+fn packs(dtype: DType, pairs: bool) -> bool {
+    pairs && dtype.is_half()
 }

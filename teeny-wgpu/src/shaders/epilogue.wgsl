@@ -8,7 +8,7 @@
 // inputs and the outputs. Registers: the coordinates and those of the kernel. No workgroup memory.
 {{bindings}}
 {{compute}}
-fn store(place: u32, product: {{value}}) {
+fn results_at(place: u32, product: {{value}}) -> Values {
 #if strided
     var rest = place;
 #for axis in reversed 1..axes
@@ -18,6 +18,19 @@ fn store(place: u32, product: {{value}}) {
     let c0 = rest;
 #endif
 {{loads}}
-    let y = compute({{arguments}});
+    return compute({{arguments}});
+}
+
+#if pairs
+// Two neighbours, from an even place on: 16-bit floats are written in their type.
+fn store_pair(place: u32, products: vec2<{{value}}>) {
+    let y = results_at(place, products.x);
+    let next = results_at(place + 1u, products.y);
 {{stores}}
 }
+#else
+fn store(place: u32, product: {{value}}) {
+    let y = results_at(place, product);
+{{stores}}
+}
+#endif

@@ -174,12 +174,17 @@ fn main(
     sums[{{i * thread_tile + j}}] = sum{{i}}_{{j / 4}}[{{j % 4}}];
 #endfor
 #endfor
-    for (var n = 0u; n < THREAD * THREAD; n += 1u) {
+    for (var n = 0u; n < THREAD * THREAD; n += {{epilogue_step}}u) {
         let j = n % THREAD;
         let at_row = row0 + row + n / THREAD;
         let at_column = column0 + column + j % 4u + j / 4u * 4u * COLUMN_GROUPS;
         if at_row < params.m && at_column < params.n {
-            store(begin_slice + row_part(matrix, at_row) + column_part(at_column), sums[n]);
+            let place = begin_slice + row_part(matrix, at_row) + column_part(at_column);
+#if pairs
+            store_pair(place, vec2<Value>(sums[n], sums[n + 1u]));
+#else
+            store(place, sums[n]);
+#endif
         }
     }
 #else

@@ -56,17 +56,26 @@ impl ConvSizes<'_> {
         }
     }
 
-    /// Whether `kernel` writes its results, of less than 32 bits, in their type: the columns of an
-    /// image, or of a weight, are whole groups of four.
-    fn packs(&self, kernel: ConvKernel, splits: usize) -> bool {
-        let columns = match self.kind {
+    /// Columns that follow one another in the result: those of an image, or of a weight.
+    fn neighbours(&self) -> usize {
+        match self.kind {
             Kind::Forward | Kind::InputGrad => Self::spatial(self.result()),
             Kind::WeightGrad => self.product().1,
-        };
+        }
+    }
+
+    /// Whether `kernel` writes its results, of less than 32 bits, in their type: it has groups of four
+    /// neighbours.
+    fn packs(&self, kernel: ConvKernel, splits: usize) -> bool {
         matches!(kernel, ConvKernel::Tiled(_))
             && splits == 1
             && accumulation(self.dtype) != self.dtype
-            && columns.is_multiple_of(4)
+            && self.neighbours().is_multiple_of(4)
+    }
+
+    /// Whether `kernel` stores what a kernel behind it computes in pairs.
+    fn pairs(&self, kernel: ConvKernel, after: &After<'_>) -> bool {
+        matches!(kernel, ConvKernel::Tiled(_)) && after.pairs(self.neighbours())
     }
 
     /// True if shaders can count to k, and reach every pixel of the padded images by signed
@@ -128,9 +137,10 @@ pub(crate) fn conv_kernel(
     if after.fits(gpu)
         && let Some((kernel, 1)) = select(gpu, &sizes, weight, x)
     {
-        let storages = after.allocate(gpu)?;
+        let pairs = sizes.pairs(kernel, after);
+        let storages = after.allocate(gpu, pairs)?;
         launch(gpu, &sizes, (weight, x), (kernel, 1), Some(after), &storages)?;
-        return after.finish(gpu, storages, x).map(Some);
+        return after.finish(gpu, storages, pairs, x).map(Some);
     }
     let Some(product) = launch_conv(gpu, &sizes, weight, x)? else { return Ok(None) };
     after.apart(gpu, product, dtype, x).map(Some)
@@ -298,9 +308,11 @@ fn launch(
         ConvKernel::Direct => count.div_ceil(DIRECT_THREADS),
         ConvKernel::Tiled(_) => splits * groups * down * across,
     };
-    let epilogue = after.map(After::epilogue);
+    let pairs = after.is_some_and(|after| sizes.pairs(kernel, after));
+    let epilogue = after.map(|after| after.epilogue(pairs));
     let packed = after.is_none() && sizes.packs(kernel, splits);
-    let mut variant = vec![kind as u32, ndim as u32, dtype as u32, variant, packed.into()];
+    let mut variant =
+        vec![kind as u32, ndim as u32, dtype as u32, variant, (packed || pairs).into()];
     let mut inputs = vec![gpu.bind_tensor(left)?, gpu.bind_tensor(right)?];
     let mut words = params.words();
     if let (Some(after), Some(epilogue)) = (after, &epilogue) {

@@ -124,9 +124,10 @@ pub(crate) fn matmul_kernel(
     if in_reach && after.fits(gpu) {
         let kernel = select_kernel(gpu, &product)?;
         if product.splits(kernel, busy) == 1 {
-            let storages = after.allocate(gpu)?;
+            let pairs = product.pairs(kernel, after);
+            let storages = after.allocate(gpu, pairs)?;
             launch(gpu, lhs, rhs, kernel, 1, Some(after), &storages)?;
-            return after.finish(gpu, storages, lhs);
+            return after.finish(gpu, storages, pairs, lhs);
         }
     }
     after.apart(gpu, matmul(gpu, lhs, rhs)?, product.dtype, lhs)
@@ -199,9 +200,10 @@ fn launch(
         MatmulKernel::GemvAcrossK => p.batch * p.m * p.n.div_ceil(GEMV_COLUMNS),
         MatmulKernel::Naive => count.div_ceil(NAIVE_THREADS),
     };
-    let epilogue = after.map(After::epilogue);
+    let pairs = after.is_some_and(|after| p.pairs(kernel, after));
+    let epilogue = after.map(|after| after.epilogue(pairs));
     let packed = after.is_none() && p.packs(kernel, splits);
-    let mut variant = vec![axes as u32, p.dtype as u32, kernel.code(), packed.into()];
+    let mut variant = vec![axes as u32, p.dtype as u32, kernel.code(), (packed || pairs).into()];
     let mut inputs = vec![gpu.bind_tensor(lhs)?, gpu.bind_tensor(rhs)?];
     let mut words = params.words();
     if let (Some(after), Some(epilogue)) = (after, &epilogue) {

@@ -3,6 +3,7 @@
 use crate::codegen::types::accumulation;
 use crate::device::adapter::Capabilities;
 use crate::device::options::AdapterKind;
+use crate::ops::epilogue::After;
 use teeny_core::{DType, Layout, Tensor};
 
 /// Threads of a workgroup of the tiled kernel, and of the gemv kernel that reads across k.
@@ -413,6 +414,11 @@ impl<'a> Product<'a> {
             && accumulation(self.dtype) != self.dtype
             && self.dtype != DType::Bool
             && self.n.is_multiple_of(4)
+    }
+
+    /// Whether `kernel` stores what a kernel behind it computes in pairs.
+    pub fn pairs(&self, kernel: MatmulKernel, after: &After<'_>) -> bool {
+        matches!(kernel, MatmulKernel::Tiled { .. }) && after.pairs(self.n)
     }
 
     /// Slices of k: more than one where there are few tiles and long sums.

@@ -235,6 +235,7 @@ pub(crate) fn tiled(
     operands: impl FnOnce(Shader) -> Shader,
 ) -> Result<String> {
     let Results { after, packed } = ends;
+    let pairs = after.is_some_and(|after| after.pairs);
     let shader = match packed {
         true => packed_results(shader!("matmul_tiled"), dtype)?,
         false => results(shader!("matmul_tiled"), dtype, after, params)?,
@@ -251,6 +252,8 @@ pub(crate) fn tiled(
         .number("thread_tile", tile.thread_tile())
         .flag("left_partial", tile.rows() / 4 * tile.depth() < TILED_THREADS)
         .flag("epilogue", after.is_some())
+        .flag("pairs", pairs)
+        .number("epilogue_step", 1 + pairs as usize)
         .flag("packed", packed)
         .flag("left_across", across[0])
         .flag("right_across", across[1]);
