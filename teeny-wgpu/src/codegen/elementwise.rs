@@ -3,7 +3,8 @@
 //! | access     | when                                        | the shader reads                   |
 //! |------------|---------------------------------------------|------------------------------------|
 //! | scalar     | all strides 0                               | one element                        |
-//! | quad       | row-major, begins at a multiple of 4        | four elements at once, as a vector |
+//! | whole      | row-major, as the result in its binding     | four elements at once, as a vector |
+//! | quad       | row-major, begins at a multiple of 4        | the same, an offset further on     |
 //! | row quad   | rows are: a row for all rows, a wider array | the same, found by coordinates     |
 //! | row scalar | one element for a row: a column             | one element, found by coordinates  |
 //! | strided    | otherwise                                   | four elements, found one by one    |
@@ -29,13 +30,20 @@ pub(crate) enum Access {
     Strided = 2,
     RowQuad = 3,
     RowScalar = 4,
+    Whole = 5,
 }
 
 impl Access {
     /// All of them.
     #[cfg(test)]
-    pub const ALL: [Access; 5] =
-        [Access::Scalar, Access::Quad, Access::Strided, Access::RowQuad, Access::RowScalar];
+    pub const ALL: [Access; 6] = [
+        Access::Scalar,
+        Access::Quad,
+        Access::Strided,
+        Access::RowQuad,
+        Access::RowScalar,
+        Access::Whole,
+    ];
 
     /// Whether the place of an element follows from its coordinates.
     pub fn has_strides(self) -> bool {
@@ -74,7 +82,9 @@ impl Plan {
         params.member("start", "u32");
         (1..self.axes).for_each(|axis| params.member(&format!("sizes_{axis}"), "u32"));
         for (k, (access, _)) in self.inputs.iter().enumerate() {
-            params.member(&format!("offset_{k}"), "u32");
+            if *access != Access::Whole {
+                params.member(&format!("offset_{k}"), "u32");
+            }
             if access.has_strides() {
                 (0..self.axes)
                     .for_each(|axis| params.member(&format!("strides_{k}_{axis}"), "u32"));
@@ -96,7 +106,7 @@ impl Plan {
             let owner = self.inputs.iter().position(|i| i.1 == binding).unwrap_or_default();
             let dtype = kernel.inputs()[compute.inputs[owner]];
             let ty = match self.inputs[owner].0 {
-                Access::Quad | Access::RowQuad => types::quad(dtype),
+                Access::Whole | Access::Quad | Access::RowQuad => types::quad(dtype),
                 Access::Scalar | Access::Strided | Access::RowScalar => types::word(dtype),
             };
             let _ = writeln!(
@@ -169,12 +179,13 @@ impl Plan {
                     values.push(std::array::from_fn(|_| format!("a{input}")));
                     continue;
                 }
-                Access::Quad | Access::RowQuad => {
+                Access::Whole | Access::Quad | Access::RowQuad => {
                     let (load, lanes) =
                         types::load_quad(dtype, &array, &format!("q{input}"), &format!("w{input}"));
                     let group = match access {
                         Access::RowQuad => format!("({}) / 4u", self.address(k, 0)),
-                        _ => format!("i0 / 4u + {offset}"),
+                        Access::Quad => format!("i0 / 4u + {offset}"),
+                        _ => "t".to_string(),
                     };
                     let _ = writeln!(text, "    let q{input} = {group};\n    {load}");
                     for (name, lane) in names.iter().zip(&lanes) {

@@ -26,8 +26,9 @@ fn main(
 #for lane in 0..lanes
     var r{{lane}} = i{{lane}};
 #for axis in reversed 1..axes
-    let c{{axis}}_{{lane}} = r{{lane}} % params.sizes_{{axis}};
-    r{{lane}} = r{{lane}} / params.sizes_{{axis}};
+    let d{{axis}}_{{lane}} = divide_u32(r{{lane}}, params.sizes_{{axis}});
+    let c{{axis}}_{{lane}} = d{{axis}}_{{lane}}.y;
+    r{{lane}} = d{{axis}}_{{lane}}.x;
 #endfor
     let c0_{{lane}} = r{{lane}};
 #endfor

@@ -163,6 +163,7 @@ fn compute_range(
         };
         let access = match () {
             () if joint.is_scalar(v) => Access::Scalar,
+            () if joint.is_linear(v) && offset == 0 && range.start == 0 && !shared => Access::Whole,
             () if joint.is_linear(v) && offset % 4 == 0 && !shared => Access::Quad,
             () if !joint.has_whole_rows() => Access::Strided,
             () if joint.strides[v].last() == Some(&0) => Access::RowScalar,
@@ -201,7 +202,11 @@ fn compute_range(
         joint.sizes[1..].iter().for_each(|&size| words.count(size));
     }
     for (v, &(access, _)) in plan.inputs.iter().enumerate() {
-        words.int(if access == Access::Quad { offsets[v] / 4 } else { offsets[v] });
+        match access {
+            Access::Whole => {}
+            Access::Quad => words.int(offsets[v] / 4),
+            _ => words.int(offsets[v]),
+        }
         if access.has_strides() {
             joint.strides[v].iter().for_each(|&stride| words.int(stride));
         }

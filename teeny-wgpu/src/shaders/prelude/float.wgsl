@@ -58,13 +58,12 @@ fn octave_f32(x: f32) -> vec2<f32> {
     return vec2<f32>(n, (x - n * 0.693145751953125f) - n * 1.4286068e-6f);
 }
 fn exp_f32(x: f32) -> f32 {
-    if is_nan_f32(x) { return x; }
-    if x > 88.8f { return inf_f32(); }
-    if x < -104.0f { return 0.0f; }
-    let o = octave_f32(x);
-    return scale_f32(expm1_core_f32(o.y) + 1.0f, i32(o.x));
+    // Beyond these the result is 0 or inf; without branches, which vectors of a CPU take both.
+    let o = octave_f32(clamp(x, -104.0f, 89.0f));
+    let y = scale_f32(expm1_core_f32(o.y) + 1.0f, i32(o.x));
+    return select(y, x, is_nan_f32(x));
 }
-// exp_f32 of each, without branches: for weights, of which most are of numbers that differ little.
+// exp_f32 of each.
 fn exp4_f32(x: vec4<f32>) -> vec4<f32> {
     let within = clamp(x, vec4<f32>(-104.0f), vec4<f32>(89.0f));
     let n = round(within * 1.44269504f);

@@ -21,6 +21,19 @@ fn rem_u32(a: u32, b: u32) -> u32 {
     if b == 0u { return 0u; }
     return a % b;
 }
+// Quotient and rest of numbers that a launch counts, d > 0. Vectors of a CPU divide integers one by
+// one; here twice by the reciprocal, which is too small by 2^-19 while the errors of f32 are below
+// 2^-21, so that neither quotient is too large. The first rest is at most n 2^-18 + d, the second
+// less than 2 d.
+fn divide_u32(n: u32, d: u32) -> vec2<u32> {
+    let inverse = 0.999998f / f32(d);
+    let first = u32(f32(n) * inverse);
+    var rest = n - first * d;
+    let second = u32(f32(rest) * inverse);
+    rest -= second * d;
+    let more = rest >= d;
+    return vec2<u32>(first + second + select(0u, 1u, more), select(rest, rest - d, more));
+}
 fn floor_div_i64(a: i64, b: i64) -> i64 {
     if b == 0li { return 0li; }
     if b == -1li { return 0li - a; }
