@@ -27,9 +27,12 @@ const THREAD_BUFFER: usize = 4 << 20;
 /// Rows and columns of a part of a tile that gemm multiplies at a time.
 const BLOCK: usize = 512;
 
-/// Rows of rhs from which gemm packs it, in register tiles: the most that gemm accepts, and more
-/// than [`BLOCK`] rows.
+/// Register tiles of rows above which gemm packs rhs: the most that gemm accepts. Its lowest
+/// register tile has two rows, so [`BLOCK`] rows never have more.
 const NEVER_PACK: usize = 256;
+
+/// Elements of f32 in the widest vector of gemm.
+const LANES_F32: usize = LINE / size_of::<f32>();
 
 /// Lets gemm allocate its buffer of the calling thread, at the thread's first product. Threads do
 /// this one after another, so that none takes the memory that another has just found.
@@ -56,9 +59,6 @@ fn allocate_thread_buffer() -> Result<()> {
     ALLOCATED.set(true);
     Ok(())
 }
-
-/// Elements of f32 in the widest vector of gemm.
-const LANES_F32: usize = LINE / size_of::<f32>();
 
 /// Computes a tile, `k > 0`.
 ///

@@ -1,8 +1,8 @@
 //! Copies of parts of an operand whose rows are contiguous: panels.
 //!
-//! The naive form is `panel[p * width + j] = operand[p][j]`. Contiguous rows are copied as they are;
-//! a transposed operand is transposed by blocks in registers, so that both sides are touched by
-//! whole cache lines.
+//! The naive form is `panel[p * width + j] = operand[p][j]`. Contiguous rows are copied as they
+//! are; a transposed operand is transposed by blocks in registers, so that both sides are touched
+//! by whole cache lines. One whose rows and columns both have gaps is copied element by element.
 
 use super::matrix::Matrix;
 use crate::simd::Level;

@@ -3,7 +3,7 @@
 //! | access     | when                                        | the shader reads                   |
 //! |------------|---------------------------------------------|------------------------------------|
 //! | scalar     | all strides 0                               | one element                        |
-//! | whole      | row-major, as the result in its binding     | four elements at once, as a vector |
+//! | whole      | row-major, from its binding's beginning on  | four elements at once, as a vector |
 //! | quad       | row-major, begins at a multiple of 4        | the same, an offset further on     |
 //! | row quad   | rows are: a row for all rows, a wider array | the same, found by coordinates     |
 //! | row scalar | one element for a row: a column             | one element, found by coordinates  |

@@ -197,8 +197,8 @@ impl Shader {
             .function(&format!("fn store_{name}(i: u32, v: vec4<f32>) {{ {store} }}\n"))
     }
 
-    /// The function `store_<name>(i, v)`: elements `2 i` and `2 i + 1` of the result `name`, which is
-    /// declared as an array of `types::pair(dtype)`.
+    /// The function `store_<name>(i, v)`: elements `2 i` and `2 i + 1` of the result `name`, which
+    /// is declared as an array of `types::pair(dtype)`.
     pub fn store_pairs(self, name: &str, dtype: DType) -> Shader {
         let store = types::store_pair(dtype, name, "i", "v");
         self.text(&format!("{name}_word"), types::pair(dtype))

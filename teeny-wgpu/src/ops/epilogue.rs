@@ -41,8 +41,8 @@ impl After<'_> {
         Coalesced::new(self.shape, &layouts).padded()
     }
 
-    /// Whether a tiled product, of which `columns` follow one another in the result, stores results in
-    /// pairs: there are 16-bit floats to pack.
+    /// Whether a tiled product, of which `columns` follow one another in the result, stores results
+    /// in pairs: there are 16-bit floats to pack.
     pub fn pairs(&self, columns: usize) -> bool {
         columns.is_multiple_of(2) && self.dtypes().any(DType::is_half)
     }

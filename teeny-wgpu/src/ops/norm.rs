@@ -1,6 +1,6 @@
 //! Normalisation along the last axis and its gradient for the input: one workgroup per row, one
-//! launch. See `shaders/norm.wgsl` and `norm_grad.wgsl`, which include `norm_row.wgsl`, and for rows
-//! of neighbours `norm_quads.wgsl` and `norm_grad_quads.wgsl`.
+//! launch. See `shaders/norm.wgsl` and `norm_grad.wgsl`, which include `norm_row.wgsl`, and for
+//! rows of neighbours `norm_quads.wgsl` and `norm_grad_quads.wgsl`.
 
 use crate::codegen::params::{Number, Sizes, View, shader_params};
 use crate::codegen::shader::{Start, shader};

@@ -10,8 +10,8 @@
 // where they are long, so that reads are contiguous.
 //
 // Ignored rows cost 0 and have gradient 0, whatever they contain. A target outside the classes is
-// noted (axis_index.wgsl). A gradient of 16-bit floats is written in their type, two a thread, where
-// rows have an even number of classes.
+// noted (axis_index.wgsl). A gradient of 16-bit floats is written in their type, two a thread,
+// where rows have an even number of classes.
 //
 // Arithmetic intensity: 4 flops for each element of 4 bytes (loss), or 8 bytes (gradient): bound by
 // memory, so the share of peak bandwidth is the measure; 80 % of it is expected from 4096 rows of

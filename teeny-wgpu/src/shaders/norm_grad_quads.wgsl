@@ -1,5 +1,6 @@
-// The gradient of a normalisation for its input along rows of groups of four neighbours, in one pass.
-// With u = g weight, h = (x - mean) scale (layer) or x scale (RMS), scale = 1 / sqrt(variance + eps):
+// The gradient of a normalisation for its input along rows of groups of four neighbours, in one
+// pass. With u = g weight, h = (x - mean) scale (layer) or x scale (RMS), and
+// scale = 1 / sqrt(variance + eps):
 //     layer  x_grad = scale (u - mean(u) - h mean(u h))
 //     RMS    x_grad = scale (u - h mean(u h))
 //

@@ -1,5 +1,5 @@
-// The gradient of softmax along a row of groups of four neighbours, or of its logarithm, in one pass,
-// from its result y and the gradient g of y:
+// The gradient of softmax along a row of groups of four neighbours, or of its logarithm, in one
+// pass, from its result y and the gradient g of y:
 //     softmax      x_grad = y (g - sum(g y))
 //     log-softmax  x_grad = g - exp(y) sum(g)
 //

@@ -64,8 +64,8 @@ impl ConvSizes<'_> {
         }
     }
 
-    /// Whether `kernel` writes its results, of less than 32 bits, in their type: it has groups of four
-    /// neighbours.
+    /// Whether `kernel` writes its results, of less than 32 bits, in their type: it has groups of
+    /// four neighbours.
     fn packs(&self, kernel: ConvKernel, splits: usize) -> bool {
         matches!(kernel, ConvKernel::Tiled(_))
             && splits == 1
