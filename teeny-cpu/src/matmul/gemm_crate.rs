@@ -5,8 +5,8 @@
 //!
 //! gemm aborts the process where it finds no memory to pack an operand into, so it never packs one
 //! of these products: operands that it would pack are copied to scratch memory first, which fails
-//! with an error. [`multiply`] states the layouts that gemm does not pack. What is left is the
-//! buffer that gemm allocates once for each thread, see [`allocate_thread_buffer`].
+//! with an error. [`multiply_block`] states the layouts that gemm does not pack. gemm still
+//! allocates one buffer for each thread, see [`allocate_thread_buffer`].
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
@@ -51,9 +51,8 @@ fn allocate_thread_buffer() -> Result<()> {
     // The least product that needs the buffer: no vector, and k > 2.
     let [m, n, k] = [LANES_F32, 2, 3];
     let (lhs, rhs, mut c) = ([0f32; LANES_F32 * 3], [0f32; 6], [0f32; LANES_F32 * 2]);
-    let by_column = |ptr, rows: usize| Matrix { ptr, row_stride: 1, col_stride: rows as isize };
-    let (lhs, rhs) = (by_column(lhs.as_ptr(), m), by_column(rhs.as_ptr(), k));
-    let c = by_column(c.as_mut_ptr().cast_const(), m);
+    let (lhs, rhs) = (Matrix::by_column(lhs.as_ptr(), m), Matrix::by_column(rhs.as_ptr(), k));
+    let c = Matrix::by_column(c.as_mut_ptr().cast_const(), m);
     // SAFETY: the arrays have m * k, k * n and m * n elements.
     unsafe { call([m, n, k], lhs, rhs, c, [0.0, 1.0]) };
     ALLOCATED.set(true);
@@ -79,7 +78,7 @@ pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
         // SAFETY: by contract.
         return unsafe { vector(cpu, tile) };
     }
-    // SAFETY: by contract; blocks of k are parts of both operands, and those of m and n of c.
+    // SAFETY: by contract; blocks of k are parts of both operands.
     unsafe {
         if m == 1 && k > MAX_CHAIN {
             row([n, k], c, [beta, alpha], lhs, rhs);
@@ -90,26 +89,40 @@ pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
             return Ok(());
         }
         for from in (0..k).step_by(MAX_CHAIN) {
-            for i in (0..m).step_by(BLOCK) {
-                for j in (0..n).step_by(BLOCK) {
-                    let part = Tile {
-                        mnk: [BLOCK.min(m - i), BLOCK.min(n - j), MAX_CHAIN.min(k - from)],
-                        lhs: lhs.at(i, from),
-                        rhs: rhs.at(from, j),
-                        c: c.at(i, j),
-                        beta: if from == 0 { beta } else { T::ONE },
-                        ..tile
-                    };
-                    multiply(cpu, part)?;
-                }
-            }
+            let part = Tile {
+                mnk: [m, n, MAX_CHAIN.min(k - from)],
+                lhs: lhs.at(0, from),
+                rhs: rhs.at(from, 0),
+                beta: if from == 0 { beta } else { T::ONE },
+                ..tile
+            };
+            multiply(cpu, part)?;
         }
     }
     Ok(())
 }
 
-/// Part of a tile: `c = beta c + alpha lhs @ rhs`, at most [`BLOCK`] rows and columns and
-/// [`MAX_CHAIN`] terms.
+/// `c = beta c + alpha lhs @ rhs` of at most [`MAX_CHAIN`] terms, block by block.
+///
+/// # Safety
+/// As [`Tile::run`].
+///
+/// # Errors
+/// As [`multiply_block`].
+unsafe fn multiply<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
+    let Tile { mnk: [m, n, k], lhs, rhs, c, .. } = tile;
+    for i in (0..m).step_by(BLOCK) {
+        for j in (0..n).step_by(BLOCK) {
+            let mnk = [BLOCK.min(m - i), BLOCK.min(n - j), k];
+            let block = Tile { mnk, lhs: lhs.at(i, 0), rhs: rhs.at(0, j), c: c.at(i, j), ..tile };
+            // SAFETY: by contract; blocks are parts of the operands and of c.
+            unsafe { multiply_block(cpu, block)? };
+        }
+    }
+    Ok(())
+}
+
+/// A block of at most [`BLOCK`] rows and columns and [`MAX_CHAIN`] terms.
 ///
 /// gemm packs neither operand if the elements of a column of lhs follow one another in memory, and
 /// their number is a multiple of a vector, and the elements of a column of rhs follow one another.
@@ -122,7 +135,7 @@ pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
 ///
 /// # Errors
 /// If there is no scratch memory.
-unsafe fn multiply<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
+unsafe fn multiply_block<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
     // As gemm does: the elements of a column of c are the nearest.
     let [m, n, _] = tile.mnk;
     let by_row = tile.c.col_stride.abs() < tile.c.row_stride.abs();
@@ -147,7 +160,6 @@ unsafe fn multiply<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
         if rows != m { rows * n } else { 0 },
     ];
     with_scratch(cpu, sizes, |[lhs_copy, rhs_copy, product]: [&mut [T]; 3]| {
-        let by_column = |ptr, rows: usize| Matrix { ptr, row_stride: 1, col_stride: rows as isize };
         let (mut a, mut b) = (lhs, rhs);
         // SAFETY: by contract; the copies have k columns of `rows` and n columns of k elements,
         // the product n columns of `rows`.
@@ -157,17 +169,17 @@ unsafe fn multiply<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
                 for column in lhs_copy.chunks_exact_mut(rows) {
                     column[m..].fill(T::ZERO);
                 }
-                a = by_column(lhs_copy.as_ptr(), rows);
+                a = Matrix::by_column(lhs_copy.as_ptr(), rows);
             }
             if copies_rhs {
                 pack_rows(cpu.level, rhs.t(), [n, k], rhs_copy.as_mut_ptr(), k);
-                b = by_column(rhs_copy.as_ptr(), k);
+                b = Matrix::by_column(rhs_copy.as_ptr(), k);
             }
             if rows == m {
                 call([m, n, k], a, b, c, [beta, alpha]);
                 return;
             }
-            let result = by_column(product.as_mut_ptr().cast_const(), rows);
+            let result = Matrix::by_column(product.as_mut_ptr().cast_const(), rows);
             call([rows, n, k], a, b, result, [T::ZERO, alpha]);
             add(c, beta, result, [m, n]);
         }

@@ -21,6 +21,11 @@ impl<T> Matrix<T> {
         Matrix { ptr: data.as_ptr(), row_stride: columns as isize, col_stride: 1 }
     }
 
+    /// A column-major matrix of `rows` rows from `ptr` on.
+    pub(crate) fn by_column(ptr: *const T, rows: usize) -> Matrix<T> {
+        Matrix { ptr, row_stride: 1, col_stride: rows as isize }
+    }
+
     /// The submatrix that begins at row i, column j.
     #[inline(always)]
     pub(crate) fn at(self, i: usize, j: usize) -> Matrix<T> {
