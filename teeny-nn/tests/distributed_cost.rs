@@ -131,8 +131,8 @@ fn ranks_of_a_node_share_its_links() {
     near(node.all_gather(40.0), 3.0 * (0.5 + 40.0 / 100.0));
     near(node.ring_all_reduce(40.0), 6.0 * (0.5 + 40.0 / 100.0) + 0.6);
     near(node.broadcast(40.0), (0.5 + 0.4) + (0.5 + 0.8));
-    // 3 ranks in nodes of 2: the rank that is alone sends two messages through its node's interface,
-    // the other two send one of each
+    // 3 ranks in nodes of 2: the rank that is alone sends two messages through its node's
+    // interface, the other two send one of each
     let shared: f64 = (0.5 + 20.0 / 100.0) + (1.0 + 20.0 / 10.0);
     near(cluster(3, 2).all_gather(30.0), shared.max(2.0 * (1.0 + 10.0 / 10.0)));
     // nodes of 3, distance 2: rank 0 reaches 2 within its node, rank 1 reaches 3 in the next
