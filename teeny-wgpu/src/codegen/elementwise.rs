@@ -3,8 +3,8 @@
 //! | access     | when                                        | the shader reads                   |
 //! |------------|---------------------------------------------|------------------------------------|
 //! | scalar     | all strides 0                               | one element                        |
-//! | whole      | row-major, from its binding's beginning on  | four elements at once, as a vector |
-//! | quad       | row-major, begins at a multiple of 4        | the same, an offset further on     |
+//! | whole      | row-major, from its binding's beginning on  | four elements at once: a vector    |
+//! | quad       | row-major, begins at a multiple of 4        | the same, from an offset on        |
 //! | row quad   | rows are: a row for all rows, a wider array | the same, found by coordinates     |
 //! | row scalar | one element for a row: a column             | one element, found by coordinates  |
 //! | strided    | otherwise                                   | four elements, found one by one    |

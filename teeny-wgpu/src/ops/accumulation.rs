@@ -29,7 +29,8 @@ pub(crate) fn highest(dtype: DType) -> Scalar {
     }
 }
 
-/// The elements of `storage`, of the accumulation type of `dtype`, cast to `dtype`.
+/// The elements of `storage` in the type `dtype`: the storage itself if a kernel wrote that type, a
+/// cast if it wrote the accumulation type of `dtype`.
 pub(crate) fn cast_to_storage(
     gpu: &Wgpu,
     storage: StorageRef,
@@ -38,7 +39,7 @@ pub(crate) fn cast_to_storage(
 ) -> Result<StorageRef> {
     static CASTS: [OnceLock<Arc<Kernel>>; DType::ALL.len()] =
         [const { OnceLock::new() }; DType::ALL.len()];
-    if accumulation(dtype) == dtype {
+    if storage.dtype() == dtype {
         return Ok(storage);
     }
     let kernel = match CASTS[dtype as usize].get() {

@@ -154,5 +154,5 @@ pub(crate) fn cross_entropy(
         grid: gpu.dispatch_grid(groups as u64)?,
     })?;
     check_indices(gpu, &column, 1, x.shape())?;
-    if plan.pairs { Ok(Some(out)) } else { cast_to_storage(gpu, out, dtype, x).map(Some) }
+    cast_to_storage(gpu, out, dtype, x).map(Some)
 }

@@ -78,26 +78,18 @@ impl After<'_> {
     /// Storage for the outputs: 16-bit floats that are stored in pairs have their own type, others
     /// their accumulation type.
     pub fn allocate(&self, gpu: &Wgpu, pairs: bool) -> Result<Vec<StorageRef>> {
-        let one = |dtype| {
-            let written = if packs(dtype, pairs) { dtype } else { accumulation(dtype) };
+        let one = |dtype: DType| {
+            let packed = pairs && dtype.is_half();
+            let written = if packed { dtype } else { accumulation(dtype) };
             gpu.allocate(self.shape.numel(), written)
         };
         self.dtypes().map(one).collect()
     }
 
     /// The outputs in their own types.
-    pub fn finish(
-        &self,
-        gpu: &Wgpu,
-        storages: Vec<StorageRef>,
-        pairs: bool,
-        like: &Tensor,
-    ) -> Result<Outputs> {
-        let one = |(y, dtype)| match packs(dtype, pairs) {
-            true => Ok(y),
-            false => cast_to_storage(gpu, y, dtype, like),
-        };
-        storages.into_iter().zip(self.dtypes()).map(one).collect()
+    pub fn finish(&self, gpu: &Wgpu, storages: Vec<StorageRef>, like: &Tensor) -> Result<Outputs> {
+        let each = storages.into_iter().zip(self.dtypes());
+        each.map(|(y, dtype)| cast_to_storage(gpu, y, dtype, like)).collect()
     }
 
     /// The kernel in a separate launch, on a product of type `dtype` that is stored.
@@ -113,9 +105,4 @@ impl After<'_> {
             std::iter::once(&product).chain(self.others.iter().copied()).collect();
         elementwise(gpu, self.kernel, &inputs, self.params, self.shape)
     }
-}
-
-/// Whether an output of this type is written in its type.
-fn packs(dtype: DType, pairs: bool) -> bool {
-    pairs && dtype.is_half()
 }

@@ -105,7 +105,7 @@ fn gather_range(
         params: &params.words(),
         grid: gpu.dispatch_grid(threads.div_ceil(THREADS) as u64)?,
     })?;
-    if pairs { Ok(out) } else { cast_to_storage(gpu, out, dtype, x) }
+    cast_to_storage(gpu, out, dtype, x)
 }
 
 /// A gather that one launch does not reach: halves along another axis; of a single line, halves of

@@ -105,6 +105,7 @@ pub(crate) fn quads_wgsl(
 ) -> Result<String> {
     let Operands { g, weight, bias } = operands;
     let (x, g_view) = (("x", Start::Offset), ("g", Start::Offset));
+    let layer = norm == Norm::Layer;
     let mut shader = match g {
         false => shader!("norm_quads")
             .addresses("row", "", axes, &[x])
@@ -116,19 +117,23 @@ pub(crate) fn quads_wgsl(
         true => shader!("norm_grad_quads")
             .addresses("row", "", axes, &[x, g_view])
             .store_quads("x_grad", dtype)
-            .input_quads("g", dtype),
+            .input_quads("g", dtype)
+            .flag("layer", layer),
     };
     shader = shader
         .params(&NormParams::declaration(axes, accumulation(dtype)))
         .input_quads("x", dtype)
-        .flag("layer", norm == Norm::Layer)
         .flag("has_weight", weight);
     for (name, given) in [("weight", weight), ("bias", bias)] {
         if given {
             shader = shader.input_quads(name, dtype);
         }
     }
-    rows.fill(shader, &["sum"]).render()
+    let statistics = shader!("norm_quads_statistics")
+        .number("quads", rows.quads)
+        .flag("layer", layer)
+        .text_of()?;
+    rows.fill(shader.text("statistics", statistics), &["sum"]).render()
 }
 
 /// The normalised `x`, or with `g` the gradient for `x`.
@@ -222,5 +227,5 @@ pub(crate) fn norm(
         params: &params.words(),
         grid: gpu.dispatch_grid(rows as u64)?,
     })?;
-    if quads.is_some() { Ok(out) } else { cast_to_storage(gpu, out, dtype, x) }
+    cast_to_storage(gpu, out, dtype, x)
 }

@@ -1,6 +1,6 @@
 //! Pooling: the largest value of each window and its position, or its mean, in one look through the
-//! window. See `shaders/max_pool.wgsl` and `avg_pool.wgsl`, and for windows of two along rows of
-//! neighbours `pool_pairs.wgsl`. The gradients are convolutions and scatters, which the definitions
+//! window. See `shaders/pool.wgsl`, and for windows of two along rows of neighbours
+//! `pool_pairs.wgsl`. The gradients are convolutions and scatters, which the definitions
 //! in core compose of this engine's kernels.
 
 use crate::codegen::params::{Number, Sizes, Strides, View, shader_params};
@@ -17,7 +17,7 @@ use teeny_core::{DType, Outputs, Result, Scalar, Tensor, Window, validate};
 
 const THREADS: usize = 64;
 
-/// What is computed of each window.
+/// The result that a kernel computes for each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
     /// The largest element, and its position as i32.
@@ -27,7 +27,7 @@ pub(crate) enum Pool {
 }
 
 shader_params! {
-    /// Parameters of `max_pool.wgsl`, `avg_pool.wgsl` and `pool_pairs.wgsl`.
+    /// Parameters of `pool.wgsl` and `pool_pairs.wgsl`.
     struct PoolParams(axes: usize, ndim: usize, dtype: DType) {
         windows: usize,
         windows_per_image: usize,
@@ -53,24 +53,22 @@ shader_params! {
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
 pub(crate) fn wgsl(pool: Pool, axes: usize, ndim: usize, dtype: DType) -> Result<String> {
-    let shader = match pool {
-        Pool::Max => {
-            let lowest = match dtype {
-                DType::I8 => "-128i",
-                DType::I16 => "-32768i",
-                _ => types::lowest(dtype),
-            };
-            shader!("max_pool").text("lowest", lowest).flag("float", accumulation(dtype).is_float())
-        }
-        Pool::Mean => shader!("avg_pool").text("zero", types::zero(accumulation(dtype))),
+    let lowest = match dtype {
+        DType::I8 => "-128i",
+        DType::I16 => "-32768i",
+        _ => types::lowest(dtype),
     };
-    shader
+    let first = if pool == Pool::Max { lowest } else { types::zero(accumulation(dtype)) };
+    shader!("pool")
         .params(&PoolParams::declaration(axes, ndim, accumulation(dtype)))
         .input("x", dtype)
         .addresses("image", "", axes, &[("x", Start::Offset)])
         .text("value", accumulator(dtype))
         .number("threads", THREADS)
         .number("ndim", ndim)
+        .text("first", first)
+        .flag("max", pool == Pool::Max)
+        .flag("float", accumulation(dtype).is_float())
         .render()
 }
 
@@ -173,7 +171,7 @@ pub(crate) fn pool(
             grid: gpu.dispatch_grid(threads.div_ceil(THREADS) as u64)?,
         })?;
     }
-    let values = if pairs { values } else { cast_to_storage(gpu, values, dtype, x)? };
+    let values = cast_to_storage(gpu, values, dtype, x)?;
     Ok(Some(match positions {
         Some(positions) => (values, positions).into(),
         None => values.into(),

@@ -210,5 +210,5 @@ pub(crate) fn softmax(
         params: &params,
         grid: gpu.dispatch_grid(rows as u64)?,
     })?;
-    if quads.is_some() { Ok(out) } else { cast_to_storage(gpu, out, dtype, x) }
+    cast_to_storage(gpu, out, dtype, x)
 }

@@ -6,7 +6,7 @@
 //
 // Naive: a loop over the row for each sum and one for the result, four in all, which read x and g
 // (norm_grad.wgsl, which long and strided rows take). Here both are read once, as vectors, and kept
-// in registers; mean and variance are computed again from the row, as in norm_quads.wgsl.
+// in registers; mean and variance are computed again from the row (norm_quads_statistics.wgsl).
 //
 // 3 bytes of traffic for 2 read and about 20 operations an element: bound by bandwidth. {{quads}}
 // vectors of x and as many of u in registers, 4 bytes of workgroup memory a thread. Expected: 70 to
@@ -46,29 +46,15 @@ fn compute_row(row: u32, thread: u32) {
     sum_u += u{{q}};
 #endif
 #endfor
-    var rest = 0.0f;
+{{statistics}}
     var mean_u = 0.0f;
 #if layer
-    let mean = workgroup_sum(thread, sum_of(sum4)) * inverse_length();
     mean_u = workgroup_sum(thread, sum_of(sum_u)) * inverse_length();
-    sum4 = vec4<f32>();
-#for q in 0..quads
-    if thread + {{q}}u * THREADS < length {
-        v{{q}} = v{{q}} - mean;
-        sum4 += v{{q}};
-    }
-#endfor
-    rest = workgroup_sum(thread, sum_of(sum4)) * inverse_length();
 #endif
-    var squares = vec4<f32>();
     var products = vec4<f32>();
 #for q in 0..quads
-    squares += v{{q}} * v{{q}};
     products += u{{q}} * (v{{q}} - rest);
 #endfor
-    let variance =
-        max(workgroup_sum(thread, sum_of(squares)) * inverse_length() - rest * rest, 0.0f);
-    let scale = 1.0f / sqrt(variance + eps());
     let mean_uh = workgroup_sum(thread, sum_of(products)) * scale * inverse_length();
     let to = row * length + thread;
 #for q in 0..quads

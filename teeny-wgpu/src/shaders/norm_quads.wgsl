@@ -34,25 +34,7 @@ fn compute_row(row: u32, thread: u32) {
         sum4 += v{{q}};
     }
 #endfor
-    var rest = 0.0f;
-#if layer
-    let mean = workgroup_sum(thread, sum_of(sum4)) * inverse_length();
-    sum4 = vec4<f32>();
-#for q in 0..quads
-    if thread + {{q}}u * THREADS < length {
-        v{{q}} = v{{q}} - mean;
-        sum4 += v{{q}};
-    }
-#endfor
-    rest = workgroup_sum(thread, sum_of(sum4)) * inverse_length();
-#endif
-    var squares = vec4<f32>();
-#for q in 0..quads
-    squares += v{{q}} * v{{q}};
-#endfor
-    let variance =
-        max(workgroup_sum(thread, sum_of(squares)) * inverse_length() - rest * rest, 0.0f);
-    let scale = 1.0f / sqrt(variance + eps());
+{{statistics}}
     let to = row * length + thread;
 #for q in 0..quads
     if thread + {{q}}u * THREADS < length {

@@ -1,11 +1,11 @@
 // The largest element of every window and its position in the image, or the mean of every window,
 // where windows have two elements of a row, are two apart along it, and there is no padding there.
 //
-// Naive: a thread per window reads its elements one by one (max_pool.wgsl and avg_pool.wgsl, which
-// other windows take). Here a thread has two neighbouring windows: it reads a row of both as a
-// vector of four and writes both results at once, in their storage type. As there, the first
-// largest and the first NaN win, and a window of padding alone has the value `constant` and the
-// position -1; padding counts as zeros for the mean.
+// Naive: a thread per window reads its elements one by one (pool.wgsl, which other windows take).
+// Here a thread has two neighbouring windows: it reads a row of both as a vector of four and writes
+// both results at once, in their storage type. As there, the first largest and the first NaN win,
+// and a window of padding alone has the value `constant` and the position -1; padding counts as
+// zeros for the mean.
 //
 // 4 bytes read and 1 to 3 written for 4 comparisons at 2 x 2: bound by bandwidth, 70 to 85 % of it
 // expected. Registers: a vector, two results and positions, the counters. No workgroup memory.

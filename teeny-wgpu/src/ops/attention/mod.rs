@@ -1,7 +1,7 @@
 //! Attention without the matrix of scores: a workgroup takes some rows of one side past tiles of
 //! the other. See `shaders/attention.wgsl`, `attention_grad.wgsl` and `attention_tiles.wgsl`; on
-//! software adapters, for f32 and values of up to 64 columns, `attention_subgroups.wgsl` computes the
-//! result.
+//! software adapters, for f32 and values of up to 64 columns, `attention_subgroups.wgsl` computes
+//! the result.
 //!
 //! Each result is summed in a fixed order. Heads wider than 256, f64 and tensors larger than a
 //! binding take the definition.
@@ -139,7 +139,7 @@ impl<'a> Step<'a> {
     /// A result in the type of the operands.
     fn stored(&self, storage: StorageRef) -> Result<StorageRef> {
         let q = self.inputs.q;
-        if self.packed { Ok(storage) } else { cast_to_storage(self.gpu, storage, q.dtype(), q) }
+        cast_to_storage(self.gpu, storage, q.dtype(), q)
     }
 
     /// Records the kernel.

@@ -140,7 +140,7 @@ pub(crate) fn conv_kernel(
         let pairs = sizes.pairs(kernel, after);
         let storages = after.allocate(gpu, pairs)?;
         launch(gpu, &sizes, (weight, x), (kernel, 1), Some(after), &storages)?;
-        return after.finish(gpu, storages, pairs, x).map(Some);
+        return after.finish(gpu, storages, x).map(Some);
     }
     let Some(product) = launch_conv(gpu, &sizes, weight, x)? else { return Ok(None) };
     after.apart(gpu, product, dtype, x).map(Some)
@@ -204,9 +204,6 @@ fn launch_conv(
     let out = gpu.allocate(splits * count, if packed { dtype } else { accumulator })?;
     let result = std::slice::from_ref(&out);
     launch(gpu, sizes, (left, right), (kernel, splits), None, result)?;
-    if packed {
-        return Ok(Some(out));
-    }
     let sum = if splits == 1 {
         out
     } else {

@@ -127,7 +127,7 @@ pub(crate) fn matmul_kernel(
             let pairs = product.pairs(kernel, after);
             let storages = after.allocate(gpu, pairs)?;
             launch(gpu, lhs, rhs, kernel, 1, Some(after), &storages)?;
-            return after.finish(gpu, storages, pairs, lhs);
+            return after.finish(gpu, storages, lhs);
         }
     }
     after.apart(gpu, matmul(gpu, lhs, rhs)?, product.dtype, lhs)
@@ -144,12 +144,8 @@ fn multiply(
     let p = Product::of(lhs, rhs);
     let wide = accumulation(p.dtype);
     let count = p.batch * p.m * p.n;
-    if p.packs(kernel, splits) {
-        let out = gpu.allocate(count, p.dtype)?;
-        launch(gpu, lhs, rhs, kernel, splits, None, std::slice::from_ref(&out))?;
-        return Ok(out);
-    }
-    let out = gpu.allocate(splits * count, wide)?;
+    let written = if p.packs(kernel, splits) { p.dtype } else { wide };
+    let out = gpu.allocate(splits * count, written)?;
     launch(gpu, lhs, rhs, kernel, splits, None, std::slice::from_ref(&out))?;
     if splits == 1 {
         return cast_to_storage(gpu, out, p.dtype, lhs);
