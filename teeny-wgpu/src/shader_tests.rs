@@ -4,6 +4,7 @@
 use crate::codegen::elementwise::{self, Access};
 use crate::codegen::elementwise_many;
 use crate::codegen::epilogue::Epilogue;
+use crate::codegen::types::{LANES, OCTET};
 use crate::ops::attention::plan::{
     Kind as AttentionKind, Mask as AttentionMask, Plan as AttentionPlan, Tile as AttentionTile,
 };
@@ -80,9 +81,9 @@ fn every_operation_in_every_type() {
         for op in OpCode::UNARY.into_iter().chain(OpCode::BINARY).filter(|op| op.accepts(dtype)) {
             let kernel = kernel(op, dtype);
             let inputs = (0..op.arity())
-                .map(|i| (if i == 0 { Access::Quad } else { Access::Strided }, i))
+                .map(|i| (if i == 0 { Access::Group } else { Access::Strided }, i))
                 .collect();
-            let plan = elementwise::Plan { outputs: 1, axes: 2, inputs };
+            let plan = elementwise::Plan { outputs: 1, lanes: LANES, axes: 2, inputs };
             accept(&format!("{} {dtype}", op.name()), &plan.wgsl(&kernel).unwrap(), &[dtype]);
         }
     }
@@ -94,14 +95,20 @@ fn every_cast_and_every_access() {
         for to in DType::ALL {
             let kernel =
                 Kernel::build([from], [to], |[x], [p]| [x.cast(to), x.cast(to).eq(p)]).unwrap();
-            for access in Access::ALL {
+            let octets = from.size() <= 4 && to.size() <= 4;
+            let all_lanes = if octets { &[LANES, OCTET][..] } else { &[LANES] };
+            for (access, &lanes) in Access::ALL
+                .into_iter()
+                .flat_map(|access| all_lanes.iter().map(move |l| (access, l)))
+            {
                 let plan = elementwise::Plan {
                     outputs: 3,
+                    lanes,
                     axes: if access.has_strides() { 3 } else { 0 },
                     inputs: vec![(access, 0)],
                 };
                 accept(
-                    &format!("{from} to {to} {access:?}"),
+                    &format!("{from} to {to} {access:?} by {lanes}"),
                     &plan.wgsl(&kernel).unwrap(),
                     &[from, to],
                 );

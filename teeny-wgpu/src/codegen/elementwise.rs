@@ -3,19 +3,19 @@
 //! | access     | when                                        | the shader reads                   |
 //! |------------|---------------------------------------------|------------------------------------|
 //! | scalar     | all strides 0                               | one element                        |
-//! | whole      | row-major, from its binding's beginning on  | four elements at once: a vector    |
-//! | quad       | row-major, begins at a multiple of 4        | the same, from an offset on        |
-//! | row quad   | rows are: a row for all rows, a wider array | the same, found by coordinates     |
+//! | whole      | row-major, from its binding's beginning on  | a group of elements: a vector      |
+//! | group      | row-major, begins at a whole group          | the same, from an offset on        |
+//! | row group  | rows are: a row for all rows, a wider array | the same, found by coordinates     |
 //! | row scalar | one element for a row: a column             | one element, found by coordinates  |
-//! | strided    | otherwise                                   | four elements, found one by one    |
+//! | strided    | otherwise                                   | elements one by one                |
 //!
-//! Coordinates are those of the joint axes. Rows of the result are whole groups of four for the two
-//! accesses that are named after them.
+//! A group is what a thread computes: four elements, or eight. Coordinates are those of the joint
+//! axes. Rows of the result are whole groups for the two accesses that are named after them.
 
 use crate::codegen::generator::Generator;
 use crate::codegen::params::Declaration;
 use crate::codegen::shader::shader;
-use crate::codegen::types::{self, LANES};
+use crate::codegen::types;
 use std::fmt::Write;
 use teeny_core::{Kernel, Result};
 
@@ -26,9 +26,9 @@ pub(crate) const THREADS: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Scalar = 0,
-    Quad = 1,
+    Group = 1,
     Strided = 2,
-    RowQuad = 3,
+    RowGroup = 3,
     RowScalar = 4,
     Whole = 5,
 }
@@ -38,16 +38,16 @@ impl Access {
     #[cfg(test)]
     pub const ALL: [Access; 6] = [
         Access::Scalar,
-        Access::Quad,
+        Access::Group,
         Access::Strided,
-        Access::RowQuad,
+        Access::RowGroup,
         Access::RowScalar,
         Access::Whole,
     ];
 
     /// Whether the place of an element follows from its coordinates.
     pub fn has_strides(self) -> bool {
-        matches!(self, Access::Strided | Access::RowQuad | Access::RowScalar)
+        matches!(self, Access::Strided | Access::RowGroup | Access::RowScalar)
     }
 }
 
@@ -56,6 +56,8 @@ impl Access {
 pub(crate) struct Plan {
     /// The outputs that are computed, as a bit set.
     pub outputs: u32,
+    /// The elements that a thread computes: [`types::LANES`] or [`types::OCTET`].
+    pub lanes: usize,
     /// The joint axes, if any input is found by coordinates.
     pub axes: usize,
     /// Of the inputs that these outputs need: access, and the binding that holds it.
@@ -67,7 +69,7 @@ impl Plan {
     pub fn variant(&self) -> Vec<u32> {
         let inputs =
             self.inputs.iter().map(|&(access, binding)| (binding as u32) << 8 | access as u32);
-        [self.outputs, self.axes as u32].into_iter().chain(inputs).collect()
+        [self.outputs, self.lanes as u32, self.axes as u32].into_iter().chain(inputs).collect()
     }
 
     fn bindings(&self) -> usize {
@@ -106,7 +108,7 @@ impl Plan {
             let owner = self.inputs.iter().position(|i| i.1 == binding).unwrap_or_default();
             let dtype = kernel.inputs()[compute.inputs[owner]];
             let ty = match self.inputs[owner].0 {
-                Access::Whole | Access::Quad | Access::RowQuad => types::quad(dtype),
+                Access::Whole | Access::Group | Access::RowGroup => types::group(dtype, self.lanes),
                 Access::Scalar | Access::Strided | Access::RowScalar => types::word(dtype),
             };
             let _ = writeln!(
@@ -119,18 +121,17 @@ impl Plan {
         let mut stores = String::new();
         for (k, &i) in outputs.iter().enumerate() {
             let (binding, dtype) = (self.bindings() + k, kernel.output_dtype(i));
-            let ty = types::quad(dtype);
+            let ty = types::group(dtype, self.lanes);
             let _ = writeln!(
                 bindings,
                 "@group(0) @binding({binding}) var<storage, read_write> out{i}: array<{ty}>;"
             );
-            let y: [String; LANES] = std::array::from_fn(|lane| format!("y{lane}.y{i}"));
-            let store =
-                types::store_quad(dtype, &format!("out{i}"), "t", y.each_ref().map(String::as_str));
+            let y: Vec<String> = (0..self.lanes).map(|lane| format!("y{lane}.y{i}")).collect();
+            let store = types::store_group(dtype, &format!("out{i}"), "t", &y);
             let _ = writeln!(stores, "    {store}");
         }
         let (loads, values) = self.loads(kernel, &compute.inputs);
-        let arguments = (0..LANES)
+        let arguments = (0..self.lanes)
             .map(|lane| values.iter().map(|v| v[lane].as_str()).collect::<Vec<_>>().join(", "));
         shader!("elementwise")
             .params(&params)
@@ -141,7 +142,8 @@ impl Plan {
             .list("arguments", arguments)
             .number("threads", THREADS)
             .number("axes", self.axes)
-            .number("lanes", self.coordinates())
+            .number("lanes", self.lanes)
+            .number("found", self.coordinates())
             .flag("strided", self.axes > 0)
             .render()
     }
@@ -149,7 +151,7 @@ impl Plan {
     /// The lanes whose coordinates are computed.
     fn coordinates(&self) -> usize {
         let each = self.inputs.iter().any(|i| i.0 == Access::Strided);
-        if each { LANES } else { 1 }
+        if each { self.lanes } else { 1 }
     }
 
     /// The address of the element of `lane` in input number `k`.
@@ -160,13 +162,14 @@ impl Plan {
     }
 
     /// The loads of all inputs, and the names of their values, per lane.
-    fn loads(&self, kernel: &Kernel, inputs: &[usize]) -> (String, Vec<[String; LANES]>) {
+    fn loads(&self, kernel: &Kernel, inputs: &[usize]) -> (String, Vec<Vec<String>>) {
         let mut text = String::new();
         let mut values = Vec::new();
         for (k, (&(access, binding), &input)) in self.inputs.iter().zip(inputs).enumerate() {
             let (dtype, array) = (kernel.inputs()[input], format!("in{binding}"));
             let offset = format!("params.offset_{k}");
-            let names: [String; LANES] = std::array::from_fn(|lane| format!("a{input}_{lane}"));
+            let names: Vec<String> =
+                (0..self.lanes).map(|lane| format!("a{input}_{lane}")).collect();
             match access {
                 Access::Scalar | Access::RowScalar => {
                     let load = types::load(dtype, &array, &format!("o{input}"));
@@ -176,18 +179,18 @@ impl Plan {
                     };
                     let _ = writeln!(text, "    let o{input} = {address};");
                     let _ = writeln!(text, "    let a{input} = {load};");
-                    values.push(std::array::from_fn(|_| format!("a{input}")));
+                    values.push(vec![format!("a{input}"); self.lanes]);
                     continue;
                 }
-                Access::Whole | Access::Quad | Access::RowQuad => {
-                    let (load, lanes) =
-                        types::load_quad(dtype, &array, &format!("q{input}"), &format!("w{input}"));
+                Access::Whole | Access::Group | Access::RowGroup => {
+                    let (g, word) = (format!("g{input}"), format!("w{input}"));
+                    let (load, lanes) = types::load_group(dtype, self.lanes, &array, &g, &word);
                     let group = match access {
-                        Access::RowQuad => format!("({}) / 4u", self.address(k, 0)),
-                        Access::Quad => format!("i0 / 4u + {offset}"),
+                        Access::RowGroup => format!("({}) / {}u", self.address(k, 0), self.lanes),
+                        Access::Group => format!("i0 / {}u + {offset}", self.lanes),
                         _ => "t".to_string(),
                     };
-                    let _ = writeln!(text, "    let q{input} = {group};\n    {load}");
+                    let _ = writeln!(text, "    let {g} = {group};\n    {load}");
                     for (name, lane) in names.iter().zip(&lanes) {
                         let _ = writeln!(text, "    let {name} = {lane};");
                     }

@@ -12,6 +12,10 @@ use teeny_core::DType;
 /// Elements per invocation.
 pub(crate) const LANES: usize = 4;
 
+/// Elements per invocation where [`crate::Capabilities::reads_octets`] and none has more than 32
+/// bits.
+pub(crate) const OCTET: usize = 8;
+
 /// The WGSL type in which values of `dtype` are computed.
 pub(crate) const fn value(dtype: DType) -> &'static str {
     match dtype {
@@ -44,6 +48,21 @@ pub(crate) const fn quad(dtype: DType) -> &'static str {
         DType::F32 => "vec4<f32>",
         DType::U64 | DType::I64 | DType::F64 => value(dtype),
     }
+}
+
+/// The element type of an array in memory whose entries hold eight elements, of 32 bits at most.
+pub(crate) const fn octet(dtype: DType) -> &'static str {
+    match dtype.size() {
+        1 => "vec2<u32>",
+        2 => "vec4<u32>",
+        _ => "vec4<u64>",
+    }
+}
+
+/// The element type of an array in memory whose entries hold `lanes` elements: [`quad`] or
+/// [`octet`].
+pub(crate) const fn group(dtype: DType, lanes: usize) -> &'static str {
+    if lanes == OCTET { octet(dtype) } else { quad(dtype) }
 }
 
 /// The element type of an array in memory whose entries hold two elements of a type that is
@@ -121,6 +140,37 @@ pub(crate) fn load_quad(
     }
 }
 
+/// `lanes` elements of `array`, declared as `array<group(dtype, lanes)>`, beginning at element
+/// `lanes * g`: statements, and the values.
+pub(crate) fn load_group(
+    dtype: DType,
+    lanes: usize,
+    array: &str,
+    g: &str,
+    name: &str,
+) -> (String, Vec<String>) {
+    if lanes == LANES {
+        let (statement, values) = load_quad(dtype, array, g, name);
+        return (statement, values.into());
+    }
+    let lane_of = |lane: usize| {
+        let part = |each: usize| ["x", "y", "z", "w"][lane / each];
+        match dtype.size() {
+            1 => unpacked(dtype, &format!("{name}.{} >> {}u", part(4), lane % 4 * 8)),
+            2 => unpacked(dtype, &format!("{name}.{} >> {}u", part(2), lane % 2 * 16)),
+            _ => {
+                let word = format!("u32({name}.{} >> {}u)", part(2), lane % 2 * 32);
+                if dtype == DType::U32 {
+                    word
+                } else {
+                    format!("bitcast<{}>({word})", value(dtype))
+                }
+            }
+        }
+    };
+    (format!("let {name} = {array}[{g}];"), (0..OCTET).map(lane_of).collect())
+}
+
 /// The bits of a value as the lower ones of a word.
 pub(crate) fn bits(dtype: DType, v: &str) -> String {
     match dtype {
@@ -161,6 +211,24 @@ pub(crate) fn store_quad(dtype: DType, array: &str, q: &str, v: [&str; LANES]) -
             .collect::<Vec<_>>()
             .join(" "),
     }
+}
+
+/// The statement that writes `v`, [`LANES`] or [`OCTET`] values, to `array`, declared as
+/// `array<group(dtype, v.len())>`, from element `v.len() * g` on.
+pub(crate) fn store_group(dtype: DType, array: &str, g: &str, v: &[String]) -> String {
+    if let [a, b, c, d] = v {
+        return store_quad(dtype, array, g, [a, b, c, d]);
+    }
+    let bits: Vec<String> = v.iter().map(|v| bits(dtype, v)).collect();
+    let word = |b: &[String]| match b {
+        [a, b] if dtype.size() == 4 => format!("u64({a}) | (u64({b}) << 32u)"),
+        [a, b] => format!("{a} | ({b} << 16u)"),
+        [a, b, c, d] => format!("{a} | ({b} << 8u) | ({c} << 16u) | ({d} << 24u)"),
+        _ => String::new(),
+    };
+    let each = if dtype.size() == 1 { 4 } else { 2 };
+    let words: Vec<String> = bits.chunks(each).map(word).collect();
+    format!("{array}[{g}] = {}({});", octet(dtype), words.join(", "))
 }
 
 /// The statement that writes the vector `v` of two values to `array`, declared as

@@ -135,6 +135,12 @@ impl Capabilities {
         }
     }
 
+    /// Whether threads of elementwise kernels take eight elements at a time instead of four: on
+    /// software adapters a load costs as much for 256 bits as for 32.
+    pub(crate) fn reads_octets(&self) -> bool {
+        self.kind == AdapterKind::Cpu && self.int64
+    }
+
     /// True if kernels can compute with elements of this type.
     pub fn supports(&self, dtype: DType) -> bool {
         match dtype {

@@ -90,16 +90,17 @@ impl Coalesced {
         })
     }
 
-    /// True if the last axis is whole groups of four.
-    pub fn has_whole_rows(&self) -> bool {
-        self.sizes.last().is_some_and(|n| n.is_multiple_of(4))
+    /// True if the last axis is whole groups of `lanes` elements.
+    pub fn has_whole_rows(&self, lanes: usize) -> bool {
+        self.sizes.last().is_some_and(|n| n.is_multiple_of(lanes))
     }
 
     /// True if the elements of view `v` along the last axis are neighbours, and those of other rows
-    /// begin multiples of four elements later.
-    pub fn is_row_quads(&self, v: usize) -> bool {
+    /// begin whole groups of `lanes` elements later.
+    pub fn is_row_groups(&self, v: usize, lanes: usize) -> bool {
         let strides = &self.strides[v];
-        strides.last() == Some(&1) && strides[..strides.len() - 1].iter().all(|s| s % 4 == 0)
+        let whole = |s: &isize| s % lanes as isize == 0;
+        strides.last() == Some(&1) && strides[..strides.len() - 1].iter().all(whole)
     }
 
     /// The lowest and highest address, relative to the view's offset, of the elements `start..end`
@@ -137,12 +138,13 @@ mod tests {
         assert_eq!(views.sizes, [4, 3, 10]);
         assert!(views.is_linear(0) && !views.is_linear(1));
         assert!(Coalesced::new(&shape, &[&packed.flip(0)]).strides[0] == [-30, 1]);
-        assert!(!views.has_whole_rows());
+        assert!(!views.has_whole_rows(4));
         let shape = Shape::new(&[3, 8]).unwrap();
         let wider = Layout::contiguous(Shape::new(&[3, 10]).unwrap());
         let (even, row) = (wider.slice(1, 0, 8, 1), wider.slice(0, 0, 1, 1).slice(1, 0, 8, 1));
         let views = Coalesced::new(&shape, &[&even, &row.expand(&shape).unwrap()]);
-        assert!(views.has_whole_rows() && !views.is_row_quads(0) && views.is_row_quads(1));
+        assert!(views.has_whole_rows(8) && views.is_row_groups(1, 8));
+        assert!(!views.is_row_groups(0, 4) && views.is_row_groups(0, 2));
     }
 
     #[test]

@@ -20,6 +20,10 @@ use teeny_core::{
     DType, Error, Kernel, Layout, Outputs, Result, Scalar, Shape, StorageRef, Tensor,
 };
 
+/// Elements from which groups of eight pay: below, most of the time is the launch's, and the shader
+/// of groups of four, which takes half as long to compile, does.
+pub(crate) const MANY: usize = 1 << 14;
+
 /// A view that a kernel reads, without its tensor.
 struct OwnedView {
     storage: StorageRef,
@@ -146,7 +150,6 @@ fn compute_range(
     let limit = gpu.capabilities.max_binding;
     let shared = bindings.iter().enumerate().any(|(i, &s)| i != s);
     let mut parts = Vec::with_capacity(MAX_BINDINGS);
-    let mut plan = Plan { outputs, axes: 0, inputs: Vec::with_capacity(views.len()) };
     let mut offsets = Vec::with_capacity(views.len());
     for (v, view) in views.iter().enumerate() {
         let (low, high) = joint.reach(v, range.start, range.end);
@@ -161,24 +164,34 @@ fn compute_range(
         else {
             return Ok(false);
         };
-        let access = match () {
-            () if joint.is_scalar(v) => Access::Scalar,
-            () if joint.is_linear(v) && offset == 0 && range.start == 0 && !shared => Access::Whole,
-            () if joint.is_linear(v) && offset % 4 == 0 && !shared => Access::Quad,
-            () if !joint.has_whole_rows() => Access::Strided,
-            () if joint.strides[v].last() == Some(&0) => Access::RowScalar,
-            () if joint.is_row_quads(v) && offset % 4 == 0 && !shared => Access::RowQuad,
-            () => Access::Strided,
-        };
         if bindings[v] == parts.len() {
             parts.push(part);
         }
-        plan.inputs.push((access, bindings[v]));
         offsets.push(offset);
     }
-    if plan.inputs.iter().any(|i| i.0.has_strides()) {
-        plan.axes = joint.sizes.len();
-    }
+    let access = |v: usize, lanes: usize| {
+        let begins_whole = offsets[v] % lanes as isize == 0 && !shared;
+        match () {
+            () if joint.is_scalar(v) => Access::Scalar,
+            () if joint.is_linear(v) && offsets[v] == 0 && range.start == 0 && !shared => {
+                Access::Whole
+            }
+            () if joint.is_linear(v) && begins_whole => Access::Group,
+            () if !joint.has_whole_rows(lanes) => Access::Strided,
+            () if joint.strides[v].last() == Some(&0) => Access::RowScalar,
+            () if joint.is_row_groups(v, lanes) && begins_whole => Access::RowGroup,
+            () => Access::Strided,
+        }
+    };
+    let results = targets.iter().map(|&i| kernel.output_dtype(i));
+    let octets = gpu.capabilities.reads_octets()
+        && range.len() >= MANY
+        && views.iter().map(|view| view.dtype).chain(results).all(|dtype| dtype.size() <= 4)
+        && (0..views.len()).all(|v| access(v, types::OCTET) == access(v, types::LANES));
+    let lanes = if octets { types::OCTET } else { types::LANES };
+    let inputs: Vec<_> = (0..views.len()).map(|v| (access(v, lanes), bindings[v])).collect();
+    let axes = if inputs.iter().any(|i| i.0.has_strides()) { joint.sizes.len() } else { 0 };
+    let plan = Plan { outputs, lanes, axes, inputs };
     let mut written = Vec::with_capacity(targets.len());
     for &i in targets {
         let (low, high) = (range.start as isize, range.end as isize - 1);
@@ -204,7 +217,7 @@ fn compute_range(
     for (v, &(access, _)) in plan.inputs.iter().enumerate() {
         match access {
             Access::Whole => {}
-            Access::Quad => words.int(offsets[v] / 4),
+            Access::Group => words.int(offsets[v] / lanes as isize),
             _ => words.int(offsets[v]),
         }
         if access.has_strides() {
@@ -212,7 +225,7 @@ fn compute_range(
         }
     }
     generator::push_scalars(&mut words, kernel, params);
-    let grid = gpu.dispatch_grid((range.len().div_ceil(types::LANES * THREADS)) as u64)?;
+    let grid = gpu.dispatch_grid((range.len().div_ceil(lanes * THREADS)) as u64)?;
     let key = Key { family: "elementwise", kernel: Some(kernel.clone()), variant: plan.variant() };
     gpu.dispatch(&Launch {
         program: Program { key, wgsl: &|| plan.wgsl(kernel) },

@@ -49,7 +49,8 @@ mod tests {
     use crate::device::launch::{Key, Launch, Program};
     use crate::device::limits::MAX_COUNT;
     use crate::device::params::Params;
-    use teeny_core::{DType, DeviceRef, Result, Shape, Tensor, random};
+    use crate::ops::elementwise::direct::MANY;
+    use teeny_core::{DType, DeviceRef, Reference, Result, Shape, Tensor, random};
 
     const DIVISIONS: &str = "
 @group(0) @binding(0) var<storage, read> n: array<u32>;
@@ -94,6 +95,52 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             gpu.tensor(out, Shape::new(&[pairs.len(), 2])?, DType::U32, &n)?.to_vec::<u32>()?;
         for (&(n, d), got) in pairs.iter().zip(got.chunks_exact(2)) {
             assert_eq!(got, [n / d, n % d], "{n} / {d}");
+        }
+        Ok(())
+    }
+
+    /// Views of one shape that shaders read in different ways: rows of a wider array that begin at
+    /// whole groups of eight, of four and of neither, a row for all, a column, a transposed array.
+    fn views(dtype: DType, rows: usize, columns: usize, device: &DeviceRef) -> Result<Vec<Tensor>> {
+        let small = |shape: [usize; 2]| {
+            Tensor::randint(0, 5, shape, DType::I32, device)?.cast(dtype) // exact in every type
+        };
+        let wider = small([rows, columns + 16])?; // (rows, columns + 16)
+        let parts = [0, 8, 4, 3].map(|begin| wider.slice(1, begin..begin + columns));
+        let mut all = parts.into_iter().collect::<Result<Vec<_>>>()?;
+        let longer = small([rows + 2, columns])?;
+        all.extend([longer.slice(0, 0..rows)?, longer.slice(0, 1..rows + 1)?]);
+        all.extend([small([1, columns])?, small([rows, 1])?, small([1, 1])?]);
+        all.push(small([columns, rows])?.t()?);
+        all.iter().map(|x| x.expand([rows, columns])).collect()
+    }
+
+    #[test]
+    fn groups_of_eight_give_the_results_of_the_definition() -> Result<()> {
+        let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+        let (device, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
+        let types: Vec<DType> = DType::ALL.into_iter().filter(|t| t.size() <= 4).collect();
+        for (case, &dtype) in types.iter().enumerate() {
+            // whole groups of eight, of four, and rows of neither
+            let columns = [72, 76, 71][case % 3];
+            let rows = MANY / columns + 1;
+            let seed = 40 + case as u64;
+            let [ours, theirs] = [&device, &oracle]
+                .map(|device| random::with_seed(seed, || views(dtype, rows, columns, device)));
+            let (ours, theirs) = (ours?, theirs?);
+            for (i, x) in ours.iter().enumerate() {
+                let to = types[(case + i) % types.len()];
+                let label = format!("{dtype} view {i} of {rows} x {columns}");
+                let cast = |x: &Tensor| x.cast(to)?.cast(DType::F32)?.to_vec::<f32>();
+                assert_eq!(cast(x)?, cast(&theirs[i])?, "{label} cast to {to}");
+                let other = (i + 1 + case) % ours.len();
+                let both = |x: &Tensor, y: &Tensor| x.maximum(y)?.cast(DType::F32)?.to_vec::<f32>();
+                assert_eq!(
+                    both(x, &ours[other])?,
+                    both(&theirs[i], &theirs[other])?,
+                    "{label} and view {other}"
+                );
+            }
         }
         Ok(())
     }
