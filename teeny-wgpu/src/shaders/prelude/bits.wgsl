@@ -47,27 +47,13 @@ fn f16_bits(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
     let sign = (bits >> 16u) & 0x8000u;
     let rest = bits & 0x7fffffffu;
-    if rest > 0x7f800000u {
-        return sign | 0x7e00u;
-    }
-    if rest >= 0x477ff000u {
-        return sign | 0x7c00u;
-    }
-    if rest >= 0x38800000u {
-        let even = (rest >> 13u) & 1u;
-        return sign | ((rest - 0x38000000u + 0xfffu + even) >> 13u);
-    }
-    if rest < 0x33000000u {
-        return sign;
-    }
-    // A subnormal half: the mantissa shifted into place, rounded to nearest even.
-    let shift = 126u - (rest >> 23u);
-    let mantissa = (rest & 0x7fffffu) | 0x800000u;
-    let kept = mantissa >> shift;
-    let lost = mantissa & ((1u << shift) - 1u);
-    let tie = 1u << (shift - 1u);
-    let up = u32(lost > tie || (lost == tie && (kept & 1u) == 1u));
-    return sign | (kept + up);
+    let normal = (rest - 0x38000000u + 0xfffu + ((rest >> 13u) & 1u)) >> 13u;
+    // A subnormal half is a multiple of 2^-24. Adding 1/2 to it leaves the multiple, rounded to
+    // nearest even, in the lowest bits of the sum.
+    let subnormal = bitcast<u32>(bitcast<f32>(rest) + 0.5f) - 0x3f000000u;
+    let finite = select(normal, subnormal, rest < 0x38800000u);
+    let special = select(0x7c00u, 0x7e00u, rest > 0x7f800000u);
+    return sign | select(finite, special, rest >= 0x477ff000u);
 }
 fn round_f16(x: f32) -> f32 {
     return f16_of(f16_bits(x));

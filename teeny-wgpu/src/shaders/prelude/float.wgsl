@@ -10,9 +10,7 @@
 // Cephes (S. Moshier).
 
 fn max_f32(a: f32, b: f32) -> f32 {
-    if is_nan_f32(a) { return a; }
-    if is_nan_f32(b) { return b; }
-    return select(b, a, a > b);
+    return select(b, a, (a > b) | is_nan_f32(a));
 }
 fn is_nan4_f32(x: vec4<f32>) -> vec4<bool> {
     return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
@@ -22,9 +20,7 @@ fn max4_f32(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return select(select(b, a, a > b), a, is_nan4_f32(a));
 }
 fn min_f32(a: f32, b: f32) -> f32 {
-    if is_nan_f32(a) { return a; }
-    if is_nan_f32(b) { return b; }
-    return select(b, a, a < b);
+    return select(b, a, (a < b) | is_nan_f32(a));
 }
 fn sign_f32(x: f32) -> f32 {
     // by bits: x may be subnormal
