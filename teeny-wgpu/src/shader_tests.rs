@@ -129,10 +129,10 @@ fn reductions_scans_sorts_and_positions() {
                 [(reduce::shader::THREADS, 0, 1), (1, 2, 0), (reduce::shader::TEAM, 3, 2)]
             {
                 let vectors = reduced == 1 && dtype.size() <= 4 && !op.is_arg();
-                for quads in [false, true].into_iter().take(1 + vectors as usize) {
-                    let plan = reduce::shader::Plan { op, kept, reduced, team, quads };
+                for lanes in [1, LANES, OCTET].into_iter().take(1 + 2 * vectors as usize) {
+                    let plan = reduce::shader::Plan { op, kept, reduced, team, lanes };
                     let text = plan.wgsl(&identity).unwrap();
-                    accept(&format!("{op:?} {dtype} {quads}"), &text, &[dtype]);
+                    accept(&format!("{op:?} {dtype} by {lanes}"), &text, &[dtype]);
                 }
             }
         }

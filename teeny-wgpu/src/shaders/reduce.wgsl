@@ -10,7 +10,8 @@
 //     long rows, 8 for thousands of rows and for rows of some hundred elements. Columns and short
 //     rows have one thread a result, so that neighbours read neighbouring elements.
 //  4. Rows of neighbours that begin at multiples of four are read as vectors and counted by fours:
-//     one address for four elements, and no division.
+//     one address for four elements, and no division. So are they by eights, where a load of 64-bit
+//     words costs no more.
 //  5. The elements of a thread come in their order, so that a position is replaced by a better value
 //     only.
 // 4 bytes an element, one addition: bound by bandwidth; one accumulator and a block in registers, 8
@@ -75,16 +76,21 @@ fn followed(a: State, b: State) -> State {
 fn followed(a: State, b: State) -> State { return combine(a, b); }
 #endif
 
-#if quads
-// Four neighbours, combined.
+#if groups
+// A group of neighbours, combined.
 fn element(r: u32, base: KeptAddresses) -> State {
 #for i in 0..inputs
-    let v{{i}} = quad_{{names[i]}}((base.{{names[i]}} >> 2u) + r);
+    let v{{i}} = group_{{names[i]}}(base.{{names[i]}} / {{lanes}}u + r);
 #endfor
-#for lane in 0..4
-    let lane{{lane}} = State(as_stored(compute({{lanes[lane]}}).y0), r * 4u + {{lane}}u);
+#for lane in 0..lanes
+    let lane{{lane}} = State(as_stored(compute({{operands[lane]}}).y0), r * {{lanes}}u + {{lane}}u);
 #endfor
-    return followed(followed(lane0, lane1), followed(lane2, lane3));
+    let four = followed(followed(lane0, lane1), followed(lane2, lane3));
+#if octets
+    return followed(four, followed(followed(lane4, lane5), followed(lane6, lane7)));
+#else
+    return four;
+#endif
 }
 #else
 fn element(r: u32, base: KeptAddresses) -> State {

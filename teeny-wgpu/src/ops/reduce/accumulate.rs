@@ -5,7 +5,7 @@ use super::shader::{Plan, ReduceParams, TEAM, THREADS};
 use super::{Reduction, identity};
 use crate::codegen::generator;
 use crate::codegen::params::{Field, Strides, View};
-use crate::codegen::types::accumulation;
+use crate::codegen::types::{LANES, OCTET, accumulation};
 use crate::device::launch::{Key, Launch, Program};
 use crate::ops::coalesce::Coalesced;
 use crate::ops::pieces::concat;
@@ -64,13 +64,17 @@ impl Reduction<'_> {
                 .unwrap_or(usize::MAX)
         };
         let by_rows = inner(&reduced) <= inner(&kept) || count < 32;
-        let whole = |v: usize| {
-            layouts[v].offset().is_multiple_of(4)
-                && inputs[used[v]].dtype().size() <= 4
-                && reduced.strides[v][..] == [1]
-                && kept.strides[v].iter().all(|s| s % 4 == 0)
+        // True if all rows are whole groups of `lanes` neighbours.
+        let whole = |lanes: usize| {
+            let is_whole = |v: usize| {
+                layouts[v].offset().is_multiple_of(lanes)
+                    && inputs[used[v]].dtype().size() <= 4
+                    && reduced.strides[v][..] == [1]
+                    && kept.strides[v].iter().all(|s| s % lanes as isize == 0)
+            };
+            elements.is_multiple_of(lanes) && (0..layouts.len()).all(is_whole)
         };
-        let vectors = elements.is_multiple_of(4) && (0..layouts.len()).all(whole);
+        let vectors = whole(LANES);
         let team = match elements {
             _ if !by_rows || elements < TEAM_ROWS.0 => 1,
             _ if elements <= TEAM_ROWS.1 && count >= THREADS => TEAM,
@@ -79,9 +83,13 @@ impl Reduction<'_> {
             _ => THREADS,
         };
         let chunks = if op.is_arg() { 1 } else { chunks_of(count, elements, team) };
-        let quads = team > 1 && vectors;
-        let steps = if quads { elements / 4 } else { elements };
-        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team, quads };
+        let lanes = match team > 1 && vectors {
+            false => 1,
+            true if gpu.capabilities.reads_octets() && whole(OCTET) => OCTET,
+            true => LANES,
+        };
+        let steps = elements / lanes;
+        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team, lanes };
         let mut words = ReduceParams {
             results: count,
             elements: steps,

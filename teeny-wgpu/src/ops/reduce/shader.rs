@@ -39,14 +39,14 @@ pub(crate) struct Plan {
     pub reduced: usize,
     /// Threads that share a result: [`THREADS`], [`TEAM`] or 1.
     pub team: usize,
-    /// Elements are read, and counted, by fours.
-    pub quads: bool,
+    /// Elements that are read, and counted, at once: 1, [`types::LANES`] or [`types::OCTET`].
+    pub lanes: usize,
 }
 
 impl Plan {
     pub fn variant(self) -> Vec<u32> {
-        let quads = self.quads as u32;
-        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.team as u32, quads]
+        let lanes = self.lanes as u32;
+        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.team as u32, lanes]
     }
 
     /// The shader.
@@ -69,12 +69,12 @@ impl Plan {
         for (&i, name) in inputs.iter().zip(&names) {
             let input = kernel.inputs()[i];
             let ty = types::value(input);
-            if self.quads {
-                let (load, values) = types::load_quad(input, name, "i", "four");
-                let values = values.join(", ");
+            if self.lanes > 1 {
+                let (load, values) = types::load_group(input, self.lanes, name, "i", "group");
+                let (all, values) = (format!("array<{ty}, {}>", self.lanes), values.join(", "));
                 let _ = writeln!(
                     accessors,
-                    "fn quad_{name}(i: u32) -> vec4<{ty}> {{ {load} return vec4<{ty}>({values}); }}"
+                    "fn group_{name}(i: u32) -> {all} {{ {load} return {all}({values}); }}"
                 );
                 continue;
             }
@@ -94,7 +94,10 @@ impl Plan {
             names.iter().map(|name| (name.as_str(), start)).collect()
         };
         let (neutral, combined) = combine(self.op, dtype);
-        let word = if self.quads { types::quad } else { types::word };
+        let word = |dtype: DType| match self.lanes {
+            1 => types::word(dtype),
+            lanes => types::group(dtype, lanes),
+        };
         let words = inputs.iter().map(|&i| word(kernel.inputs()[i]).to_string());
         let lane = |l: usize| (0..inputs.len()).map(|i| format!("v{i}[{l}]")).collect::<Vec<_>>();
         let shader = shader!("reduce")
@@ -114,10 +117,12 @@ impl Plan {
             .list("names", names.iter().cloned())
             .number("threads", THREADS)
             .number("team", self.team)
-            .list("lanes", (0..types::LANES).map(|l| lane(l).join(", ")))
-            .flag("quads", self.quads)
+            .list("operands", (0..self.lanes).map(|l| lane(l).join(", ")))
+            .number("lanes", self.lanes)
+            .flag("groups", self.lanes > 1)
+            .flag("octets", self.lanes == types::OCTET)
             // Blocks of 64 elements.
-            .number("block", if self.quads { 16 } else { 64 })
+            .number("block", 64 / self.lanes)
             .flag("arg", self.op.is_arg())
             .flag("float", accumulation(dtype).is_float())
             .flag("shared", self.team > 1)
