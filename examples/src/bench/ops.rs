@@ -5,7 +5,7 @@ use super::{Bench, Work};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{
-    Attention, Capture, DType, DeviceRef, Error, Kernel, Result, Shape, Tensor, Window, map,
+    Attention, Capture, DType, DeviceRef, Error, Kernel, Result, Tensor, Window, map,
 };
 
 /// Elements of the long tensors: 2^24.
@@ -67,27 +67,39 @@ fn product(
 /// # Errors
 /// If the device fails.
 pub fn chains(b: &Bench) -> Result<()> {
-    let chain = |t: &[Tensor]| -> Result<Tensor> {
+    let chain: fn(&[Tensor]) -> Result<Tensor> = |t| {
         let [x, a, c] = t else { return Err(Error::internal("a chain has three operands")) };
         let y = x.mul(a)?.add(c)?.abs()?.mul(0.5)?.sub(a)?;
         y.maximum(c)?.mul(x)?.add(1.0)?.neg()?.minimum(a)
     };
     for (name, n) in [("chain10/1K", 1 << 10), ("chain10/16K", 1 << 14), ("chain10/1M", 1 << 20)] {
-        let bytes = Work::Bytes(16.0 * n as f64);
-        b.time_recorded(name, bytes, |device, is_captured| {
-            let operands =
-                vec![normal(&[n], device)?, normal(&[n], device)?, normal(&[n], device)?];
-            let mut captured = None;
-            if is_captured {
-                captured = Some(Capture::new(device, move |t| Ok(vec![chain(t)?]))?);
-            }
-            Ok(move || match &mut captured {
-                Some(capture) => capture.run(operands.clone()),
-                None => Ok(vec![chain(&operands)?]),
-            })
-        })?;
+        let operands = |device: &DeviceRef| {
+            Ok(vec![normal(&[n], device)?, normal(&[n], device)?, normal(&[n], device)?])
+        };
+        function(b, name, Work::Bytes(16.0 * n as f64), operands, chain)?;
     }
     Ok(())
+}
+
+/// The time of a function of tensors: eager, recorded and captured.
+fn function(
+    b: &Bench,
+    name: &str,
+    work: Work,
+    operands: impl Fn(&DeviceRef) -> Result<Vec<Tensor>>,
+    f: fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<()> {
+    b.time_recorded(name, work, |device, is_captured| {
+        let operands = operands(device)?;
+        let mut captured = None;
+        if is_captured {
+            captured = Some(Capture::new(device, move |t| Ok(vec![f(t)?]))?);
+        }
+        Ok(move || match &mut captured {
+            Some(capture) => capture.run(operands.clone()),
+            None => Ok(vec![f(&operands)?]),
+        })
+    })
 }
 
 /// `fused/..`: a kernel of ten operations on three inputs, and one of an Adam update: 14 nodes,
@@ -237,13 +249,14 @@ pub fn windows(b: &Bench) -> Result<()> {
     })
 }
 
-/// A thousand operations on 16 elements, each on the result of the one before.
+/// A thousand operations on 16 elements, each on the result of the one before: eager, recorded and
+/// captured.
 ///
 /// # Errors
 /// If the device fails.
 pub fn dispatch(b: &Bench) -> Result<()> {
-    b.time("dispatch/chain1000", Work::Ops(1000.0), |device| {
-        let x = Tensor::zeros(Shape::new(&[16])?, DType::F32, device)?;
-        Ok(move || Ok((0..1000).fold(x.clone(), |x, _| x + 1.0)))
+    let operand = |device: &DeviceRef| Ok(vec![Tensor::zeros([16], DType::F32, device)?]);
+    function(b, "dispatch/chain1000", Work::Ops(1000.0), operand, |t| {
+        Ok((0..1000).fold(t[0].clone(), |x, _| x + 1.0))
     })
 }
