@@ -273,8 +273,11 @@ fn kernels_of_many_tensors() {
         vec![vec![0], vec![1], vec![2]],
         vec![vec![0; 20], (1..21).collect(), vec![21; 20]],
     ] {
-        let plan = elementwise_many::Plan { inputs, written: vec![DType::F32, DType::F16] };
-        accept(&format!("{plan:?}"), &plan.wgsl(&kernel).unwrap(), &[]);
+        for lanes in [LANES, OCTET] {
+            let (inputs, written) = (inputs.clone(), vec![DType::F32, DType::F16]);
+            let plan = elementwise_many::Plan { lanes, inputs, written };
+            accept(&format!("{plan:?}"), &plan.wgsl(&kernel).unwrap(), &[]);
+        }
     }
 }
 

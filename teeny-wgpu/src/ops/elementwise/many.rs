@@ -11,7 +11,7 @@
 use crate::codegen::elementwise::THREADS;
 use crate::codegen::elementwise_many::Plan;
 use crate::codegen::generator;
-use crate::codegen::types::LANES;
+use crate::codegen::types::{LANES, OCTET};
 use crate::device::Wgpu;
 use crate::device::launch::{Binding, Key, Launch, Program};
 use crate::device::limits::PARAM_BYTES;
@@ -176,22 +176,26 @@ impl Together<'_> {
     }
 
     fn launch(&self, batch: &Batch<'_>, buffers: &[Memory]) -> Result<()> {
+        let begins_whole = |x: &Tensor| x.layout().offset().is_multiple_of(OCTET);
+        let octets = self.gpu.capabilities.reads_octets()
+            && batch.pieces.iter().all(|(piece, _)| piece.inputs.iter().all(|x| begins_whole(x)));
+        let lanes = if octets { OCTET } else { LANES };
         let mut words = Params::new();
         let mut groups = 0;
         for (piece, starts) in &batch.pieces {
             words.count(groups);
-            words.count(piece.numel.div_ceil(LANES));
-            groups += piece.numel.div_ceil(LANES * THREADS);
+            words.count(piece.numel.div_ceil(lanes));
+            groups += piece.numel.div_ceil(lanes * THREADS);
             for x in &piece.inputs {
                 let start = downcast::<Memory>(x.storage())?.start() as usize / x.dtype().size();
-                words.count((start + x.layout().offset()) / LANES);
+                words.count((start + x.layout().offset()) / lanes);
             }
             for (start, dtype) in starts.iter().zip(self.results) {
-                words.count(*start as usize / dtype.size() / LANES);
+                words.count(*start as usize / dtype.size() / lanes);
             }
         }
         generator::push_scalars(&mut words, self.kernel, self.params);
-        let plan = Plan { inputs: batch.bindings.clone(), written: self.types.to_vec() };
+        let plan = Plan { lanes, inputs: batch.bindings.clone(), written: self.types.to_vec() };
         let whole = |memory: &'_ Memory| -> (u64, u64) { (0, memory.block_bytes()) };
         let mut inputs = Vec::with_capacity(batch.blocks.len());
         for x in &batch.tensors {
