@@ -15,11 +15,11 @@ fn {{name}}_addresses(number: u32) -> {{type}} {
     var rest = number;
 #for axis in reversed 1..axes
     {
-        let along = rest % params.{{prefix}}sizes_{{axis}};
+        let parts = divide_u32(rest, params.{{prefix}}sizes_{{axis}});
 #for v in 0..count
-        {{views[v]}} += along * params.{{views[v]}}_{{prefix}}strides_{{axis}};
+        {{views[v]}} += parts.y * params.{{views[v]}}_{{prefix}}strides_{{axis}};
 #endfor
-        rest = rest / params.{{prefix}}sizes_{{axis}};
+        rest = parts.x;
     }
 #endfor
 #if has_axes

@@ -18,8 +18,9 @@ const THREADS = {{threads}}u;
 fn element(index: u32) -> u32 {
     var rest = index;
 #for axis in reversed 1..axes
-    let c{{axis}} = rest % params.sizes_{{axis}};
-    rest = rest / params.sizes_{{axis}};
+    let d{{axis}} = divide_u32(rest, params.sizes_{{axis}});
+    let c{{axis}} = d{{axis}}.y;
+    rest = d{{axis}}.x;
 #endfor
     let c0 = rest;
     let along = c{{axis_of_cat}};

@@ -31,8 +31,9 @@ var<private> channel_group: u32;
 fn column_of(column: u32) -> Column {
     var rest = column;
 #for axis in reversed 0..ndim
-    let i{{axis}} = rest % params.{{column_sizes}}_{{axis}};
-    rest = rest / params.{{column_sizes}}_{{axis}};
+    let d{{axis}} = divide_u32(rest, params.{{column_sizes}}_{{axis}});
+    let i{{axis}} = d{{axis}}.y;
+    rest = d{{axis}}.x;
 #endfor
     var c: Column;
 #if weight_grad
@@ -57,8 +58,9 @@ fn column_of(column: u32) -> Column {
 fn inner_of(k: u32) -> Inner {
     var rest = k;
 #for axis in reversed 0..ndim
-    let i{{axis}} = rest % params.{{inner_sizes}}_{{axis}};
-    rest = rest / params.{{inner_sizes}}_{{axis}};
+    let d{{axis}} = divide_u32(rest, params.{{inner_sizes}}_{{axis}});
+    let i{{axis}} = d{{axis}}.y;
+    rest = d{{axis}}.x;
 #endfor
     var inner: Inner;
 #if forward
@@ -103,7 +105,7 @@ fn right_at(k: Inner, column: Column) -> Value {
 #if input_grad
     // A pixel meets a place only where the step between them is a whole number of strides.
     let h{{axis}} = column.at{{axis}} - k.at{{axis}};
-    let q{{axis}} = u32(max(h{{axis}}, 0)) / params.stride_{{axis}};
+    let q{{axis}} = divide_u32(u32(max(h{{axis}}, 0)), params.stride_{{axis}}).x;
     let whole{{axis}} = h{{axis}} >= 0 && q{{axis}} * params.stride_{{axis}} == u32(h{{axis}});
     if !whole{{axis}} || q{{axis}} >= params.y_sizes_{{axis}} {
         return {{zero}};
@@ -137,6 +139,7 @@ fn row_part(matrix: u32, row: u32) -> u32 {
 }
 fn column_part(column: u32) -> u32 {
     let size = image_size();
-    return column / size * (params.matrices * params.{{row_channels}} * size) + column % size;
+    let image = divide_u32(column, size);
+    return image.x * (params.matrices * params.{{row_channels}} * size) + image.y;
 }
 #endif

@@ -12,8 +12,9 @@ fn results_at(place: u32, product: {{value}}) -> Values {
 #if strided
     var rest = place;
 #for axis in reversed 1..axes
-    let c{{axis}} = rest % params.after_sizes_{{axis}};
-    rest = rest / params.after_sizes_{{axis}};
+    let d{{axis}} = divide_u32(rest, params.after_sizes_{{axis}});
+    let c{{axis}} = d{{axis}}.y;
+    rest = d{{axis}}.x;
 #endfor
     let c0 = rest;
 #endif
