@@ -19,19 +19,24 @@ fn main(
     let t = (group.y * groups.x + group.x) * THREADS + thread;
     if t >= (params.end - params.start + {{lanes - 1}}u) / {{lanes}}u { return; }
     let i0 = params.start + t * {{lanes}}u;
-#for lane in 1..lanes
-    let i{{lane}} = min(i0 + {{lane}}u, params.end - 1u);
-#endfor
 #if strided
-    // Coordinates, for inputs that are found by them.
-#for lane in 0..found
-    var r{{lane}} = i{{lane}};
+    // Coordinates, for inputs that are found by them: those of the first lane by division, those of
+    // the next ones by counting on, up to the last element of the range.
+    var rest = i0;
 #for axis in reversed 1..axes
-    let d{{axis}}_{{lane}} = divide_u32(r{{lane}}, params.sizes_{{axis}});
-    let c{{axis}}_{{lane}} = d{{axis}}_{{lane}}.y;
-    r{{lane}} = d{{axis}}_{{lane}}.x;
+    let d{{axis}} = divide_u32(rest, params.sizes_{{axis}});
+    let c{{axis}}_0 = d{{axis}}.y;
+    rest = d{{axis}}.x;
 #endfor
-    let c0_{{lane}} = r{{lane}};
+    let c0_0 = rest;
+#for lane in 1..found
+    var carry{{lane}} = i0 + {{lane}}u < params.end;
+#for axis in reversed 1..axes
+    let n{{axis}}_{{lane}} = c{{axis}}_{{lane - 1}} + u32(carry{{lane}});
+    carry{{lane}} = n{{axis}}_{{lane}} == params.sizes_{{axis}};
+    let c{{axis}}_{{lane}} = select(n{{axis}}_{{lane}}, 0u, carry{{lane}});
+#endfor
+    let c0_{{lane}} = c0_{{lane - 1}} + u32(carry{{lane}});
 #endfor
 #endif
 {{loads}}

@@ -12,6 +12,7 @@
 //! thread per result instead. The weight's gradient, a small matrix with a long k, is split along
 //! k.
 
+mod patches;
 mod shader;
 
 use crate::codegen::types::accumulation;
@@ -134,6 +135,9 @@ pub(crate) fn conv_kernel(
         y: after.shape,
         window,
     };
+    if let Some(product) = patches::conv(gpu, &sizes, weight, x)? {
+        return after.apart(gpu, product, dtype, x).map(Some);
+    }
     if after.fits(gpu)
         && let Some((kernel, 1)) = select(gpu, &sizes, weight, x)
     {
@@ -195,6 +199,9 @@ fn launch_conv(
     let (count, accumulator) = (sizes.result().numel(), accumulation(dtype));
     if count == 0 {
         return Ok(Some(gpu.allocate(0, dtype)?));
+    }
+    if let Some(result) = patches::conv(gpu, sizes, left, right)? {
+        return Ok(Some(result));
     }
     if can_compact(gpu, &[left, right]) {
         return launch_conv(gpu, sizes, &compact(gpu, left)?, &compact(gpu, right)?);
