@@ -161,6 +161,11 @@ fn reductions_scans_sorts_and_positions() {
                     &[dtype],
                 );
                 accept(
+                    &format!("lines {mode:?} {dtype}"),
+                    &scatter::shader::lines_wgsl(2, dtype, DType::I64, mode).unwrap(),
+                    &[dtype],
+                );
+                accept(
                     &format!("join {mode:?} {dtype}"),
                     &scatter::shader::runs_wgsl(1, 2, dtype, mode).unwrap(),
                     &[dtype],

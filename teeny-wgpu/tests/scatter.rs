@@ -220,3 +220,33 @@ fn an_index_outside_its_axis_is_found_after_hundreds_of_good_ones() -> Result<()
     }
     Ok(())
 }
+
+#[test]
+fn many_lines_are_scattered_each_in_its_order() -> Result<()> {
+    let types = [DType::F32, DType::BF16, DType::U8, DType::I64];
+    agree("rows", &types, |scatter, dtype, device| {
+        let x = numbers(&[70, 64, 40], 3, 1, dtype, device);
+        let index = numbers(&[70, 60, 30], 40, 2, DType::I64, device);
+        let src = numbers(&[60, 70, 30], 5, 3, dtype, device).transpose(0, 1)?; // (70, 60, 30)
+        scatter(&x, 2, &index, &src)
+    })?;
+    agree("columns", &types, |scatter, dtype, device| {
+        let x = numbers(&[5000, 45], 3, 1, dtype, device).t()?; // (45, 5000)
+        let index = numbers(&[30, 1], 45, 2, DType::I32, device).expand((30, 4500))?;
+        scatter(&x, 0, &index, &numbers(&[30, 4500], 5, 3, dtype, device))
+    })
+}
+
+#[test]
+fn an_index_outside_its_axis_is_found_among_many_lines() -> Result<()> {
+    let options = Options { shaders: Shaders::Checked, ..Options::default() };
+    let Ok(gpu) = Wgpu::with_options(&options) else { return Ok(()) };
+    let device = gpu as DeviceRef;
+    let x = numbers(&[4200, 40], 3, 1, DType::F32, &device);
+    let wrong = Tensor::arange(0i32, 4200 * 30, 1, &device)?.eq(4000 * 30 + 7)?;
+    let index = numbers(&[4200, 30], 40, 2, DType::I32, &device);
+    let index = wrong.reshape((4200, 30))?.where_cond(&index.mul(0)?.add(40)?, &index)?;
+    let error = x.scatter_add(1, &index, &x.slice(1, 0..30)?).unwrap_err();
+    assert!(error.to_string().contains("[4000, 7]"), "{error}");
+    Ok(())
+}

@@ -1,9 +1,10 @@
 //! Scatter, without atomics on values: every element of the result collects its own sources, in
-//! row-major order, so results are deterministic and all types work. Two algorithms, chosen by the
-//! sizes:
+//! row-major order, so results are deterministic and all types work. Three algorithms, chosen by
+//! the sizes:
 //!
 //! ```text
 //! directly   each element looks through all sources of its line: one launch for few sources
+//! by lines   a thread goes through the sources of a line: a copy and one launch for many lines
 //! sorted     keys      line * size + index of every source
 //!            order     a stable radix sort of the keys (radix_sort.rs)
 //!            bounds    where the sources of each place begin
@@ -17,11 +18,12 @@
 //! binding are scattered by halves of their sources, one after the other, and of their places.
 //!
 //! ```text
-//! mod          which algorithm              direct  sorted   the launches of each
-//! pieces       tensors larger than a launch reaches           shader   the text of all of them
+//! mod          which algorithm      direct  lines  sorted     the launches of each
+//! pieces       tensors larger than a launch reaches          shader   the text of all of them
 //! ```
 
 mod direct;
+mod lines;
 mod pieces;
 pub(crate) mod shader;
 mod sorted;
@@ -38,6 +40,9 @@ use teeny_core::{DType, Result, ScatterMode, StorageRef, Tensor};
 /// Sources of a line that are looked through, and work that is too little to be worth a sort.
 const FEW: usize = 24;
 const SMALL_WORK: usize = 1 << 19;
+
+/// So many lines keep a device busy, each in a thread.
+const MANY_LINES: usize = 4096;
 
 /// Writes the elements of `src` to the places of `x` that `index` names along `axis`.
 pub(crate) fn scatter(
@@ -86,6 +91,9 @@ impl Scatter<'_> {
         let sources = index.shape()[axis];
         if sources <= FEW || x.numel().saturating_mul(sources) <= SMALL_WORK {
             return self.directly();
+        }
+        if index.numel() / sources >= MANY_LINES.max(sources) {
+            return self.by_lines();
         }
         let (lines, columns) = self.lines_and_columns();
         let count = lines.iter().map(|&a| index.shape()[a]).product::<usize>();

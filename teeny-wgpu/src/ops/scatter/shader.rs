@@ -39,6 +39,29 @@ shader_params! {
 }
 
 shader_params! {
+    /// Parameters of `scatter_lines.wgsl`.
+    pub(super) struct LineParams(axes: usize) {
+        lines: usize,
+        axis_size: usize,
+        range_low: usize,
+        range_length: usize,
+        error_record: u32,
+        /// Sources of a line.
+        sources: usize,
+        sizes: Sizes[axes],
+        index_step: isize,
+        index: View[axes],
+        src_step: isize,
+        src: View[axes],
+        /// Places number the elements of index.
+        place_step: isize,
+        place_strides: Strides[axes],
+        out_step: isize,
+        out_strides: Strides[axes],
+    }
+}
+
+shader_params! {
     /// Parameters of `scatter_keys.wgsl`.
     pub(super) struct KeyParams(axes: usize) {
         keys: usize,
@@ -143,6 +166,31 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, index: DType, mode: ScatterMode) -
         .include(axis_position(4, index))
         .include(covered(axes))
         .addresses("element", "", axes, &views);
+    updating(shader, mode, dtype).render()
+}
+
+/// The shader that goes through the sources of each line, of lines that are counted along `axes`
+/// joint axes.
+///
+/// # Errors
+/// As [`Shader::render`].
+pub(crate) fn lines_wgsl(
+    axes: usize,
+    dtype: DType,
+    index: DType,
+    mode: ScatterMode,
+) -> Result<String> {
+    let views = [
+        ("index", Start::Offset),
+        ("src", Start::Offset),
+        ("place", Start::Zero),
+        ("out", Start::Zero),
+    ];
+    let shader = shader!("scatter_lines")
+        .params(&LineParams::declaration(axes))
+        .input("index", index)
+        .include(axis_position(3, index))
+        .addresses("line", "", axes, &views);
     updating(shader, mode, dtype).render()
 }
 
