@@ -21,6 +21,11 @@ fn cases() -> Vec<Case> {
         case(&[3, 4, 40], &[9, 4, 5], Window::new(1).stride(3).padding(2)),
         case(&[1, 2, 5, 6, 7], &[8, 2, 2, 3, 2], Window::new(3).stride(2).padding(1)),
         case(&[2, 100, 4, 4], &[130, 100, 1, 1], Window::new(2)),
+        case(&[2, 10, 9, 11], &[20, 10, 3, 3], Window::new(2).padding(1)),
+        case(&[1, 9, 12, 7], &[12, 9, 3, 2], Window::new(2).stride(2).padding(1)),
+        case(&[2, 16, 11, 10], &[24, 8, 3, 3], Window::new(2).stride(2).dilation(2).groups(2)),
+        case(&[1, 8, 7, 7], &[8, 8, 3, 3], Window::new(2).padding(3)),
+        case(&[1, 8, 5, 6, 7], &[8, 8, 2, 3, 2], Window::new(3).stride(2).padding(1)),
     ]
 }
 

@@ -128,70 +128,144 @@ pub(super) fn conv(
     left: &Tensor,
     right: &Tensor,
 ) -> Result<Option<StorageRef>> {
+    conv_by(gpu, sizes, left, right, BYTES)
+}
+
+/// [`conv`] with at most `bytes` of patches at a time.
+fn conv_by(
+    gpu: &Wgpu,
+    sizes: &ConvSizes<'_>,
+    left: &Tensor,
+    right: &Tensor,
+    bytes: usize,
+) -> Result<Option<StorageRef>> {
+    let (dtype, images) = (sizes.dtype, sizes.x[0]);
     let (m, _, k) = sizes.product();
-    let images = sizes.x[0];
-    if !Subgroups::suits(&gpu.capabilities, sizes.dtype)
-        || m < ROWS
-        || k == 0
-        || sizes.result().numel() == 0
-    {
+    let is_small = m < ROWS || k == 0 || sizes.result().numel() == 0;
+    if is_small || !Subgroups::suits(&gpu.capabilities, dtype) {
         return Ok(None);
     }
     let Some(patches) = Patches::of(sizes) else { return Ok(None) };
     let groups = patches.groups;
-    let weighs = sizes.kind == Kind::WeightGrad;
     let places: usize = patches.places.iter().product();
-    let (k, n) = if weighs { (places, sizes.product().1) } else { (k, places) };
-    // Elements of an image: patches, zeros and results.
-    let each = [
-        groups * k * n,
-        groups * m * n,
-        right.shape()[1] * patches.padded.iter().product::<usize>(),
-    ]
-    .into_iter()
-    .max()
-    .unwrap_or(1);
-    if gpu.len_exceeds_binding(each, sizes.dtype) {
+    // Sizes of the product of a group of an image.
+    let (k, n) = match sizes.kind {
+        Kind::Forward | Kind::InputGrad => (k, places),
+        Kind::WeightGrad => (places, sizes.product().1),
+    };
+    let padded = right.shape()[1] * patches.padded.iter().product::<usize>();
+    let largest = padded.max(groups * n * k.max(m));
+    if gpu.len_exceeds_binding(largest, dtype) {
         return Ok(None);
     }
-    let at_once = (BYTES / sizes.dtype.size() / each).clamp(1, images);
-    let weight = if weighs {
-        None
-    } else {
-        let flipped = match sizes.kind {
-            Kind::InputGrad => {
-                let outputs = left.shape()[0] / groups;
-                let split = [&[groups, outputs], &left.shape()[1..]].concat();
-                let axes: Vec<isize> = (3..split.len() as isize).collect();
-                left.reshape(&split[..])?.transpose(1, 2)?.flip(&axes[..])?
-            }
-            Kind::Forward | Kind::WeightGrad => left.clone(),
-        };
-        Some(rows(gpu, &flipped, [1, groups, m, k])?)
+    let at_once = (bytes / dtype.size() / largest).clamp(1, images);
+    let weight = match sizes.kind {
+        Kind::Forward => Some(rows(gpu, left, [1, groups, m, k])?),
+        Kind::InputGrad => Some(rows(gpu, &flipped(left, groups)?, [1, groups, m, k])?),
+        Kind::WeightGrad => None,
     };
     let mut pieces = Vec::with_capacity(images.div_ceil(at_once));
     for first in (0..images).step_by(at_once) {
         let count = at_once.min(images - first);
         let part = first as isize..(first + count) as isize;
         let read = patches.read(gpu, &right.slice(0, part.clone())?)?;
-        pieces.push(match &weight {
+        let piece = match &weight {
             Some(weight) => matmul(gpu, &weight.expand([count, groups, m, k])?, &read)?,
             None => {
                 let g = rows(gpu, &left.slice(0, part)?, [count, groups, m, k])?;
-                let each = matmul(gpu, &g, &read.transpose(2, 3)?)?;
-                let each =
-                    gpu.tensor(each, Shape::new(&[count, groups * m * n])?, sizes.dtype, left)?;
-                reduce(gpu, ReduceOp::Sum, &each, &[0])?
+                sum(gpu, matmul(gpu, &g, &read.transpose(2, 3)?)?, count, left)?
             }
-        });
+        };
+        pieces.push(piece);
     }
     if let [all] = &pieces[..] {
         return Ok(Some(all.clone()));
     }
-    let parts = concat(gpu, &pieces, sizes.dtype, right)?;
-    if !weighs {
-        return Ok(Some(parts));
+    let all = concat(gpu, &pieces, dtype, right)?;
+    match sizes.kind {
+        Kind::Forward | Kind::InputGrad => Ok(Some(all)),
+        Kind::WeightGrad => sum(gpu, all, pieces.len(), left).map(Some),
     }
-    let shape = Shape::new(&[pieces.len(), groups * m * n])?;
-    reduce(gpu, ReduceOp::Sum, &gpu.tensor(parts, shape, sizes.dtype, right)?, &[0]).map(Some)
+}
+
+/// `weight` (G C_out/G, C_in/G, kernel) as its transpose, (G, C_in/G, C_out/G, kernel backwards).
+fn flipped(weight: &Tensor, groups: usize) -> Result<Tensor> {
+    let split = [&[groups, weight.shape()[0] / groups], &weight.shape()[1..]].concat();
+    let kernel: Vec<isize> = (3..split.len() as isize).collect();
+    weight.reshape(&split[..])?.transpose(1, 2)?.flip(&kernel[..])
+}
+
+/// The sum of `count` weights, one after the other in `all`.
+fn sum(gpu: &Wgpu, all: StorageRef, count: usize, like: &Tensor) -> Result<StorageRef> {
+    let shape = Shape::new(&[count, all.len() / count])?;
+    let all = gpu.tensor(all, shape, like.dtype(), like)?;
+    reduce(gpu, ReduceOp::Sum, &all, &[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use teeny_core::{DType, DeviceRef, Error, Reference, Window, random, validate};
+
+    #[test]
+    fn batches_of_patches_give_the_convolution_of_the_definition() -> Result<()> {
+        let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+        if !Subgroups::suits(&gpu.capabilities, DType::F32) {
+            return Ok(());
+        }
+        let windows = [
+            Window::new(2).padding(1),
+            Window::new(2).stride(2).padding(1).groups(2),
+            Window::new(2).dilation(2).groups(2),
+            Window::new(2).stride(3).padding(2).dilation(2),
+        ];
+        let operands = |window: &Window, device: &DeviceRef| {
+            let draw = |shape: [usize; 4]| {
+                Tensor::randint(-3, 4, shape, DType::I32, device)?.cast(DType::F32)
+            };
+            random::with_seed(5, || {
+                let x = draw([5, 16, 9, 10])?;
+                let weight = draw([24, 16 / window.groups, 3, 3])?;
+                let y = validate::conv_shape(x.shape(), weight.shape(), window)?;
+                Ok((x, weight, draw([y[0], y[1], y[2], y[3]])?))
+            })
+        };
+        let (device, oracle) = (gpu.clone() as DeviceRef, Reference::new() as DeviceRef);
+        for window in &windows {
+            let (x, weight, g) = operands(window, &oracle)?;
+            let expected = [
+                x.conv(&weight, window)?,
+                g.conv_transpose(&weight, window, &x.shape()[2..])?,
+                g.conv_weight_grad(&x, window, weight.shape())?,
+            ];
+            let (x, weight, g) = operands(window, &device)?;
+            let kinds = [
+                (Kind::Forward, &weight, &x),
+                (Kind::InputGrad, &weight, &g),
+                (Kind::WeightGrad, &g, &x),
+            ];
+            for ((kind, left, right), expected) in kinds.into_iter().zip(&expected) {
+                // an image at a time, two, all
+                for bytes in [1, 2 << 16, BYTES] {
+                    let sizes = ConvSizes {
+                        kind,
+                        dtype: DType::F32,
+                        x: x.shape(),
+                        weight: weight.shape(),
+                        y: g.shape(),
+                        window,
+                    };
+                    let got = conv_by(&gpu, &sizes, left, right, bytes)?;
+                    let got = got.ok_or_else(|| Error::internal("not by patches"))?;
+                    let got = gpu.tensor(got, *expected.shape(), DType::F32, &x)?;
+                    assert_eq!(
+                        got.to_vec::<f32>()?,
+                        expected.to_vec::<f32>()?,
+                        "{kind:?} {window:?} {bytes}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
 }
