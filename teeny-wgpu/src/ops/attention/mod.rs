@@ -20,7 +20,6 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::device::options::AdapterKind;
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
-use crate::ops::matmul::select::Subgroups;
 use crate::ops::matmul::target_workgroups;
 use plan::combine_wgsl;
 use plan::{AttentionParams, COMBINE_THREADS, CombineParams, Kind, Mask, MatrixView, Plan, Tile};
@@ -70,7 +69,7 @@ fn is_quads(x: &Tensor) -> bool {
 fn by_subgroups(gpu: &Wgpu, kind: Kind, inputs: &AttentionInputs<'_>) -> bool {
     let [.., hv] = inputs.sizes();
     kind == Kind::Forward
-        && Subgroups::suits(&gpu.capabilities, inputs.q.dtype())
+        && gpu.capabilities.multiplies_by_subgroups(inputs.q.dtype())
         && hv <= 64
         && [inputs.q, inputs.k, inputs.v].into_iter().all(is_quads)
 }

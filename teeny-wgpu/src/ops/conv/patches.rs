@@ -14,7 +14,6 @@ use super::{ConvSizes, Kind};
 use crate::device::Wgpu;
 use crate::ops::copy::{contiguous, copy_into};
 use crate::ops::matmul::matmul;
-use crate::ops::matmul::select::Subgroups;
 use crate::ops::pieces::concat;
 use crate::ops::reduce::reduce;
 use teeny_core::{Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
@@ -142,7 +141,7 @@ fn conv_by(
     let (dtype, images) = (sizes.dtype, sizes.x[0]);
     let (m, _, k) = sizes.product();
     let is_small = m < ROWS || k == 0 || sizes.result().numel() == 0;
-    if is_small || !Subgroups::suits(&gpu.capabilities, dtype) {
+    if is_small || !gpu.capabilities.multiplies_by_subgroups(dtype) {
         return Ok(None);
     }
     let Some(patches) = Patches::of(sizes) else { return Ok(None) };
@@ -210,7 +209,7 @@ mod tests {
     #[test]
     fn batches_of_patches_give_the_convolution_of_the_definition() -> Result<()> {
         let Ok(gpu) = Wgpu::new() else { return Ok(()) };
-        if !Subgroups::suits(&gpu.capabilities, DType::F32) {
+        if !gpu.capabilities.multiplies_by_subgroups(DType::F32) {
             return Ok(());
         }
         let windows = [

@@ -383,7 +383,7 @@ mod tests {
                 let [lhs_across, rhs_along, lhs_part, rhs_part] =
                     [1, 2, 4, 8].map(|bit| layout & bit != 0);
                 let dtype = if layout % 3 == 0 { DType::I32 } else { DType::F32 };
-                if !Subgroups::suits(&gpu.capabilities, dtype) {
+                if !gpu.capabilities.multiplies_by_subgroups(dtype) {
                     return Ok(());
                 }
                 // A batch of matrices; a part of a wider one does not begin at groups of four.

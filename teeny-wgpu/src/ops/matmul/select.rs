@@ -2,7 +2,6 @@
 
 use crate::codegen::types::accumulation;
 use crate::device::adapter::Capabilities;
-use crate::device::options::AdapterKind;
 use crate::ops::epilogue::After;
 use teeny_core::{DType, Layout, Tensor};
 
@@ -136,15 +135,6 @@ impl Subgroups {
     /// Multiplications of a product for which 32 rows pay: they take 0.8 of the time of 16, but nearly
     /// a second to compile.
     const LONG: usize = 1 << 27;
-
-    /// Whether this kernel multiplies elements of type `dtype` on a GPU: it is software, and its
-    /// subgroups have 8 threads.
-    pub fn suits(gpu: &Capabilities, dtype: DType) -> bool {
-        gpu.kind == AdapterKind::Cpu
-            && gpu.subgroups
-            && gpu.subgroup_threads == (8, 8)
-            && matches!(dtype, DType::F32 | DType::I32 | DType::U32)
-    }
 }
 
 /// The gemv kernel that reads along k.
@@ -334,7 +324,7 @@ impl<'a> Product<'a> {
     /// The kernel whose tiles are computed by subgroups, where it is used. A matrix times a vector
     /// has a better one.
     pub fn subgroups(&self, gpu: &Capabilities) -> Option<Subgroups> {
-        let suits = Subgroups::suits(gpu, self.dtype)
+        let suits = gpu.multiplies_by_subgroups(self.dtype)
             && self.n >= 8
             && (self.m > 1 || self.rhs.along.unsigned_abs() > self.rhs.across.unsigned_abs());
         suits.then(|| self.by_subgroups())
