@@ -3,6 +3,7 @@
 mod common;
 
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, Window, random};
+use teeny_wgpu::{Options, Wgpu};
 
 /// One convolution: x, weight, window.
 struct Case {
@@ -59,13 +60,20 @@ fn results(
 fn convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
+    // Without subgroups f32 goes through tiles, as it does on hardware.
+    let portable = Options { portable: true, ..Options::default() };
+    let portable = Wgpu::with_options(&portable)? as DeviceRef;
     for (number, case) in cases().iter().enumerate() {
-        for (dtype, transposed) in
-            [(DType::F32, false), (DType::F32, true), (DType::BF16, false), (DType::F16, false)]
-        {
+        for (dtype, transposed, device) in [
+            (DType::F32, false, &gpu),
+            (DType::F32, false, &portable),
+            (DType::F32, true, &gpu),
+            (DType::BF16, false, &gpu),
+            (DType::F16, false, &gpu),
+        ] {
             // Whole numbers: sums are exact in f32, and rounded once to 16 bits.
             let (got, expected) = (
-                results(case, dtype, transposed, &gpu)?,
+                results(case, dtype, transposed, device)?,
                 results(case, dtype, transposed, &oracle)?,
             );
             for (name, (g, e)) in ["result", "gradient of x", "gradient of the weight"]

@@ -10,7 +10,7 @@
 //!
 //! The tile is that of `matmul`. Groups of fewer than eight rows (depthwise convolutions) get a
 //! thread per result instead. The weight's gradient, a small matrix with a long k, is split along
-//! k.
+//! k. Software adapters store patches after all, and multiply them by `matmul`: see [`patches`].
 
 mod patches;
 mod shader;
