@@ -45,8 +45,9 @@
 //! generated; a hole without a value and a value without a hole are errors. The entry point is
 //! `main`. Functions of the prelude are added where the text names them. At most 8 buffers are
 //! bound; an output is never an input too. Buffers are multiples of 32 bytes, so a kernel may
-//! always read and write whole groups of four elements. Shaders must stay inside their buffers
-//! without help: they run unchecked unless [`Shaders::Checked`] is chosen.
+//! always read and write whole groups of four elements, or of eight of at most 32 bits. Shaders
+//! must stay inside their buffers without help: they run unchecked unless [`Shaders::Checked`] is
+//! chosen.
 //!
 //! # Cost
 //! Work is recorded and submitted in batches of 64 launches; only reading and

@@ -141,19 +141,21 @@ fn conv_by(
     let (dtype, images) = (sizes.dtype, sizes.x[0]);
     let (m, _, k) = sizes.product();
     let is_small = m < ROWS || k == 0 || sizes.result().numel() == 0;
-    if is_small || !gpu.capabilities.multiplies_by_subgroups(dtype) {
+    let suits = gpu.capabilities.multiplies_by_subgroups(dtype) && sizes.are_countable(k);
+    if is_small || !suits {
         return Ok(None);
     }
     let Some(patches) = Patches::of(sizes) else { return Ok(None) };
     let groups = patches.groups;
-    let places: usize = patches.places.iter().product();
+    let places = patches.places.iter().product();
     // Sizes of the product of a group of an image.
     let (k, n) = match sizes.kind {
         Kind::Forward | Kind::InputGrad => (k, places),
         Kind::WeightGrad => (places, sizes.product().1),
     };
-    let padded = right.shape()[1] * patches.padded.iter().product::<usize>();
-    let largest = padded.max(groups * n * k.max(m));
+    let product = |sizes: &[usize]| sizes.iter().fold(1, |n: usize, &m| n.saturating_mul(m));
+    let padded = product(&patches.padded).saturating_mul(right.shape()[1]);
+    let largest = padded.max(product(&[groups, n, k.max(m)]));
     if gpu.len_exceeds_binding(largest, dtype) {
         return Ok(None);
     }
