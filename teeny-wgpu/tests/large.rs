@@ -91,7 +91,13 @@ fn gather_and_scatter() -> Result<()> {
     let matrices: &[&[usize]] = &[&[100, 200], &[12, 900], &[900, 12], &[6, 50, 70]];
     agree("gather", matrices, TYPES, |x| x.gather(0, &index(x, x.shape()[0] as i64)?))?;
     agree("gather of part", matrices, TYPES, |x| x.gather(-1, &index(x, 8)?.slice(0, 0..5)?))?;
-    agree("scatter", matrices, TYPES, |x| x.scatter_add(-1, &index(x, 8)?, x))
+    agree("scatter", matrices, TYPES, |x| x.scatter_add(-1, &index(x, 8)?, x))?;
+    // Few rows of many: halves of the rows begin where a binding may, or do not.
+    let tables: &[&[usize]] = &[&[1024, 16], &[900, 12], &[2, 2048], &[1, 20_000]];
+    agree("rows of a table", tables, TYPES, |x| {
+        let few = index(&x.slice(0, 0..x.shape()[0].min(3) as isize)?, x.shape()[0] as i64)?;
+        x.gather(0, &few)
+    })
 }
 
 #[test]

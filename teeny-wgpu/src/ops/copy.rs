@@ -8,7 +8,7 @@ use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};
 use crate::device::Wgpu;
 use crate::device::launch::{Key, Launch, Program};
-use crate::device::storage::Memory;
+use crate::device::storage::{Memory, PART_ALIGNMENT};
 use crate::ops::binding::bind_window;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::elementwise::direct::contiguous_directly;
@@ -92,7 +92,8 @@ pub(crate) fn compact_all(gpu: &Wgpu, inputs: &[&Tensor]) -> Result<Vec<Tensor>>
     inputs.iter().map(|x| compact(gpu, x)).collect()
 }
 
-/// A slice of a tensor along an axis; a copy if the tensor is larger than a binding.
+/// A slice of a tensor along an axis; of a tensor larger than a binding a copy, or a part of its
+/// buffer where the slice is row-major and begins where a binding may.
 pub(crate) fn slice_of(
     gpu: &Wgpu,
     x: &Tensor,
@@ -104,7 +105,12 @@ pub(crate) fn slice_of(
     if !gpu.exceeds_binding(x) {
         return Ok(part);
     }
-    gpu.tensor(contiguous(gpu, &part)?, *part.shape(), x.dtype(), x)
+    let start = (part.layout().offset() * x.dtype().size()) as u64;
+    let storage: StorageRef = match part.is_contiguous() && start.is_multiple_of(PART_ALIGNMENT) {
+        true => Arc::new(downcast::<Memory>(x.storage())?.part(start, part.numel())),
+        false => contiguous(gpu, &part)?,
+    };
+    gpu.tensor(storage, *part.shape(), x.dtype(), x)
 }
 
 /// A row-major copy of a view whose neighbours are far apart: both halves along the axis of its

@@ -108,8 +108,9 @@ fn gather_range(
     cast_to_storage(gpu, out, dtype, x)
 }
 
-/// A gather that one launch does not reach: halves along another axis; of a single line, halves of
-/// the indices, then halves of the axis.
+/// A gather that one launch does not reach: halves of the rows of a table, which are parts of its
+/// buffer; of other tensors halves along another axis; of a single line, halves of the indices,
+/// then halves of the axis.
 fn gather_pieces(
     gpu: &Wgpu,
     x: &Tensor,
@@ -126,6 +127,14 @@ fn gather_pieces(
         .filter(|&a| a != axis)
         .try_fold(x.clone(), |x, a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
     let length = index.shape()[axis];
+    let is_table = x.is_contiguous()
+        && length > 0
+        && x.shape()[axis] > 1
+        && x.shape()[..axis].iter().all(|&n| n == 1);
+    let results = accumulation(dtype);
+    if is_table && !gpu.exceeds_binding(index) && !gpu.len_exceeds_binding(index.numel(), results) {
+        return gather_halves(gpu, &x, axis, index, range);
+    }
     if index.numel() > length {
         let run = |parts: &[&Tensor], axis: usize| {
             Ok([gather_range(gpu, parts[1], axis, parts[0], range.for_piece())?])
@@ -133,7 +142,7 @@ fn gather_pieces(
         let [y] = by_halves(gpu, &[index, &x], axis, [dtype], length, run)?;
         return Ok(y);
     }
-    if gpu.exceeds_binding(index) || gpu.len_exceeds_binding(length, accumulation(dtype)) {
+    if gpu.exceeds_binding(index) || gpu.len_exceeds_binding(length, results) {
         let mid = split_point(length, 1, dtype);
         let halves = [(0, mid), (mid, length)].map(|(low, high)| {
             gather_range(gpu, &x, axis, &slice_of(gpu, index, axis, low, high)?, range.for_piece())
@@ -141,9 +150,21 @@ fn gather_pieces(
         let [low, high] = halves;
         return concat(gpu, &[low?, high?], dtype, &x);
     }
+    gather_halves(gpu, &x, axis, index, range)
+}
+
+/// A gather from both halves of the axis.
+fn gather_halves(
+    gpu: &Wgpu,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    range: AxisRange,
+) -> Result<StorageRef> {
+    let dtype = x.dtype();
     let [low, high] = range.halves().map(|(from, to, half)| {
-        let y = gather_range(gpu, &slice_of(gpu, &x, axis, from, to)?, axis, index, half)?;
-        Ok::<_, teeny_core::Error>((gpu.tensor(y, *index.shape(), dtype, &x)?, half))
+        let y = gather_range(gpu, &slice_of(gpu, x, axis, from, to)?, axis, index, half)?;
+        Ok::<_, teeny_core::Error>((gpu.tensor(y, *index.shape(), dtype, x)?, half))
     });
     let ((low, _), (high, half)) = (low?, high?);
     let middle = u32::try_from(half.low).map_err(|_| error::beyond(half.low))?;
