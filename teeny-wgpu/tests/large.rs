@@ -101,6 +101,19 @@ fn gather_and_scatter() -> Result<()> {
 }
 
 #[test]
+fn rows_times_a_transposed_table() -> Result<()> {
+    // The output layer of a model: one row for a token, and some.
+    let tables: &[&[usize]] = &[&[1024, 16], &[900, 12], &[2, 5000], &[1, 20_000]];
+    for rows in [1, 2] {
+        agree("logits", tables, TYPES, |x| {
+            let row = x.slice(0, 0..1)?.contiguous()?.expand((rows, x.shape()[1] as isize))?;
+            row.matmul(&x.t()?)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn softmax_of_rows_in_pieces_equals_softmax_of_rows() -> Result<()> {
     let Some(device) = small() else { return Ok(()) };
     let oracle = Reference::new() as DeviceRef;

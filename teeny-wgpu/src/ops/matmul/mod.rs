@@ -222,7 +222,8 @@ fn launch(
 }
 
 /// A product of which some operand or the result is larger than one binding: halves of a batch
-/// axis, of the rows, or, if only rhs is too large, of k, whose products are added.
+/// axis or of the rows; if only rhs is too large, halves of its columns if it is a transposed
+/// table, whose rows are parts of its buffer, or of k, whose products are added.
 fn matmul_blocks(gpu: &Wgpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
     let p = Product::of(lhs, rhs);
     let rows = lhs.ndim() - 2;
@@ -242,6 +243,17 @@ fn matmul_blocks(gpu: &Wgpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
             halves.push(matmul(gpu, &slice_of(gpu, lhs, axis, low, high)?, &right)?);
         }
         return concat(gpu, &halves, p.dtype, lhs);
+    }
+    let table = rhs.transpose(-2, -1)?; // (.., n, k)
+    let only_rhs = !gpu.exceeds_binding(lhs) && p.k <= gpu.max_count;
+    if p.batch == 1 && p.n > 1 && only_rhs && table.is_contiguous() {
+        let halves = [(0, p.n / 2), (p.n / 2, p.n)].map(|(low, high)| {
+            let columns = slice_of(gpu, &table, rows, low, high)?.transpose(-2, -1)?;
+            let shape = lhs.shape().with_size(rows + 1, high - low);
+            gpu.tensor(matmul(gpu, lhs, &columns)?, shape, p.dtype, lhs)
+        });
+        let [low, high] = halves;
+        return Ok(Tensor::cat(&[&low?, &high?], -1)?.storage().clone());
     }
     if p.k == 1 {
         return Err(Error::unsupported(format!(
