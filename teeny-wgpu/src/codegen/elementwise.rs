@@ -1,13 +1,13 @@
 //! Elementwise shaders: a [`Kernel`] with the loads and stores for the layout of its operands.
 //!
-//! | access     | when                                        | the shader reads                   |
-//! |------------|---------------------------------------------|------------------------------------|
-//! | scalar     | all strides 0                               | one element                        |
-//! | whole      | row-major, from its binding's beginning on  | a group of elements: a vector      |
-//! | group      | row-major, begins at a whole group          | the same, from an offset on        |
-//! | row group  | rows are: a row for all rows, a wider array | the same, found by coordinates     |
-//! | row scalar | one element for a row: a column             | one element, found by coordinates  |
-//! | strided    | otherwise                                   | elements one by one                |
+//! | access     | when                                        | the shader reads                  |
+//! |------------|---------------------------------------------|-----------------------------------|
+//! | scalar     | all strides 0                               | one element                       |
+//! | whole      | row-major, from its binding's beginning on  | a group of elements: a vector     |
+//! | group      | row-major, begins at a whole group          | the same, from an offset on       |
+//! | row group  | rows are: a row for all rows, a wider array | the same, found by coordinates    |
+//! | row scalar | one element for a row: a column             | one element, found by coordinates |
+//! | strided    | otherwise                                   | elements one by one               |
 //!
 //! A group is what a thread computes: four elements, or eight. Coordinates are those of the joint
 //! axes. Rows of the result are whole groups for the two accesses that are named after them.
