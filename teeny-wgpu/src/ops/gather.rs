@@ -127,10 +127,8 @@ fn gather_pieces(
         .filter(|&a| a != axis)
         .try_fold(x.clone(), |x, a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
     let length = index.shape()[axis];
-    let is_table = x.is_contiguous()
-        && length > 0
-        && x.shape()[axis] > 1
-        && x.shape()[..axis].iter().all(|&n| n == 1);
+    let is_table =
+        x.is_contiguous() && x.shape()[axis] > 1 && x.shape()[..axis].iter().all(|&n| n == 1);
     let results = accumulation(dtype);
     if is_table && !gpu.exceeds_binding(index) && !gpu.len_exceeds_binding(index.numel(), results) {
         return gather_halves(gpu, &x, axis, index, range);

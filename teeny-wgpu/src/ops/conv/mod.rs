@@ -26,9 +26,9 @@ use crate::ops::copy::{can_compact, compact};
 use crate::ops::epilogue::After;
 use crate::ops::matmul::select::{SLICE, Tile};
 use crate::ops::matmul::target_workgroups;
-use crate::ops::reduce::reduce;
+use crate::ops::reduce::sum_slices;
 use crate::ops::window::countable;
-use teeny_core::{DType, Outputs, ReduceOp, Result, Shape, StorageRef, Tensor, Window, validate};
+use teeny_core::{DType, Outputs, Result, Shape, StorageRef, Tensor, Window, validate};
 
 /// The sizes of one convolution.
 struct ConvSizes<'a> {
@@ -211,12 +211,7 @@ fn launch_conv(
     let out = gpu.allocate(splits * count, if packed { dtype } else { accumulator })?;
     let result = std::slice::from_ref(&out);
     launch(gpu, sizes, (left, right), (kernel, splits), None, result)?;
-    let sum = if splits == 1 {
-        out
-    } else {
-        let slices = gpu.tensor(out, Shape::new(&[splits, count])?, accumulator, left)?;
-        reduce(gpu, ReduceOp::Sum, &slices, &[0])?
-    };
+    let sum = if splits == 1 { out } else { sum_slices(gpu, out, splits, left)? };
     Ok(Some(cast_to_storage(gpu, sum, dtype, left)?))
 }
 

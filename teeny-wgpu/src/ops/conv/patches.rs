@@ -15,8 +15,8 @@ use crate::device::Wgpu;
 use crate::ops::copy::{contiguous, copy_into};
 use crate::ops::matmul::matmul;
 use crate::ops::pieces::concat;
-use crate::ops::reduce::reduce;
-use teeny_core::{Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
+use crate::ops::reduce::sum_slices;
+use teeny_core::{Layout, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// The bytes of patches that are stored at a time, unless one image has more.
 const BYTES: usize = 32 << 20;
@@ -24,7 +24,7 @@ const BYTES: usize = 32 << 20;
 /// The fewest rows of a product that are worth storing its patches.
 const ROWS: usize = 8;
 
-/// How patches lie in images. The vectors have a number for each spatial axis.
+/// The geometry of patches. Each vector has one entry for each spatial axis.
 struct Patches {
     groups: usize,
     /// Zeros before the first pixel.
@@ -174,7 +174,7 @@ fn conv_by(
             Some(weight) => matmul(gpu, &weight.expand([count, groups, m, k])?, &read)?,
             None => {
                 let g = rows(gpu, &left.slice(0, part)?, [count, groups, m, k])?;
-                sum(gpu, matmul(gpu, &g, &read.transpose(2, 3)?)?, count, left)?
+                sum_slices(gpu, matmul(gpu, &g, &read.transpose(2, 3)?)?, count, left)?
             }
         };
         pieces.push(piece);
@@ -185,7 +185,7 @@ fn conv_by(
     let all = concat(gpu, &pieces, dtype, right)?;
     match sizes.kind {
         Kind::Forward | Kind::InputGrad => Ok(Some(all)),
-        Kind::WeightGrad => sum(gpu, all, pieces.len(), left).map(Some),
+        Kind::WeightGrad => sum_slices(gpu, all, pieces.len(), left).map(Some),
     }
 }
 
@@ -194,13 +194,6 @@ fn flipped(weight: &Tensor, groups: usize) -> Result<Tensor> {
     let split = [&[groups, weight.shape()[0] / groups], &weight.shape()[1..]].concat();
     let kernel: Vec<isize> = (3..split.len() as isize).collect();
     weight.reshape(&split[..])?.transpose(1, 2)?.flip(&kernel[..])
-}
-
-/// The sum of `count` weights, one after the other in `all`.
-fn sum(gpu: &Wgpu, all: StorageRef, count: usize, like: &Tensor) -> Result<StorageRef> {
-    let shape = Shape::new(&[count, all.len() / count])?;
-    let all = gpu.tensor(all, shape, like.dtype(), like)?;
-    reduce(gpu, ReduceOp::Sum, &all, &[0])
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ use crate::ops::matmul::select::{GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS, Prod
 use crate::ops::matmul::shader::MatmulParams;
 pub(crate) use crate::ops::matmul::shader::{Results, tiled, wgsl};
 use crate::ops::pieces::{concat, split_point};
-use crate::ops::reduce::reduce;
-use teeny_core::{DType, Error, Outputs, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
+use crate::ops::reduce::sum_slices;
+use teeny_core::{DType, Error, Outputs, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// Workgroups that keep a GPU busy: enough for every core of a large one.
 const BUSY: usize = 128;
@@ -150,8 +150,7 @@ fn multiply(
     if splits == 1 {
         return cast_to_storage(gpu, out, p.dtype, lhs);
     }
-    let slices = gpu.tensor(out, Shape::new(&[splits, count])?, wide, lhs)?;
-    let sum = reduce(gpu, ReduceOp::Sum, &slices, &[0])?;
+    let sum = sum_slices(gpu, out, splits, lhs)?;
     cast_to_storage(gpu, sum, p.dtype, lhs)
 }
 

@@ -43,6 +43,17 @@ pub(crate) fn reduce(gpu: &Wgpu, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Re
     reduce_kernel(gpu, identity(x.dtype())?, &[x], &[], x.shape(), op, axes)
 }
 
+/// The sum of `slices` results of equal size, one after the other in `storage`.
+pub(crate) fn sum_slices(
+    gpu: &Wgpu,
+    storage: StorageRef,
+    slices: usize,
+    like: &Tensor,
+) -> Result<StorageRef> {
+    let (shape, dtype) = (Shape::new(&[slices, storage.len() / slices])?, storage.dtype());
+    reduce(gpu, ReduceOp::Sum, &gpu.tensor(storage, shape, dtype, like)?, &[0])
+}
+
 /// Runs `kernel` at every index of `shape` and reduces `axes` of its result.
 pub(crate) fn reduce_kernel(
     gpu: &Wgpu,

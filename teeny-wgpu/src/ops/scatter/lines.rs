@@ -15,9 +15,10 @@ impl Scatter<'_> {
     pub(super) fn by_lines(&self) -> Result<StorageRef> {
         let Scatter { gpu, mode, x, axis, index, src, range } = *self;
         let (dtype, accumulator) = (x.dtype(), accumulation(x.dtype()));
-        let out = match dtype == accumulator {
-            true => contiguous(gpu, x)?,
-            false => contiguous(gpu, &x.cast(accumulator)?)?,
+        let copy = x.cast(accumulator)?; // x itself if it has that type
+        let out = match dtype != accumulator && copy.is_contiguous() {
+            true => copy.storage().clone(),
+            false => contiguous(gpu, &copy)?,
         };
         let shape = index.shape();
         let (places, results) = (Layout::contiguous(*shape), Layout::contiguous(*x.shape()));
