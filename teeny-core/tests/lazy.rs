@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use teeny_core::wrappers::{Faulty, Lasting, Request, Trace};
 use teeny_core::{
-    DType, Device, DeviceRef, ErrorKind, Lazy, LazyOptions, Reference, Result, Tensor,
+    DType, Device, DeviceInfo, DeviceRef, ErrorKind, Lazy, LazyOptions, Op, Outputs, Reference,
+    Result, StorageRef, Tensor,
 };
 
 /// A recording device and the trace below it.
@@ -244,4 +245,72 @@ fn threads_share_a_recording_device() {
             });
         }
     });
+}
+
+#[test]
+fn an_assignment_after_a_boundary_reads_what_was_recorded_before() {
+    let (lazy, _) = traced();
+    for limit in [false, true] {
+        let options = LazyOptions { max_nodes: if limit { 2 } else { 100 }, ..Default::default() };
+        let lazy = if limit { Lazy::with_options(Reference::new(), options) } else { lazy.clone() };
+        let nine = Tensor::full((1,), 9.0, DType::F32, &lazy).unwrap();
+        let y = Tensor::arange(0.0f32, 4.0, 1.0, &lazy).unwrap().exp().unwrap();
+        lazy.flush();
+        let y = y.slice_assign(0, 0..1, &nine).unwrap();
+        let want = [9.0, 1f32.exp(), 2f32.exp(), 3f32.exp()];
+        assert_eq!(y.to_vec::<f32>().unwrap(), want, "limit {limit}");
+    }
+}
+
+#[test]
+fn assignments_on_two_threads_keep_their_values() {
+    let lazy = Lazy::new(Reference::new());
+    let work = |start: usize| {
+        let nine = Tensor::full((1,), 9.0, DType::F32, &lazy).unwrap();
+        for i in start..start + 5_000 {
+            let y = Tensor::full((3,), i as f32, DType::F32, &lazy).unwrap().add(1.0).unwrap();
+            let y = y.slice_assign(0, 0..1, &nine).unwrap().to_vec::<f32>().unwrap();
+            assert_eq!(y, [9.0, i as f32 + 1.0, i as f32 + 1.0]);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(0));
+        scope.spawn(|| work(10_000));
+    });
+}
+
+#[derive(Debug)]
+struct PanicsOnSort(Arc<Reference>);
+
+impl Device for PanicsOnSort {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "panics".into(), description: "panics when it sorts".into() }
+    }
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        self.0.upload(bytes, dtype)
+    }
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.0.download(x)
+    }
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        assert!(!matches!(op, Op::Sort { .. }), "no sorting today");
+        self.0.execute(op)
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.0.synchronize()
+    }
+}
+
+/// A device that panics is an error of the operation that ran there.
+#[test]
+fn a_device_that_panics_fails_one_operation() {
+    let lazy = Lazy::new(Arc::new(PanicsOnSort(Reference::new())) as DeviceRef);
+    let x = Tensor::new([2.0f32, 1.0], &lazy).unwrap();
+    let before = x.add(1.0).unwrap();
+    let sorted = x.sort(0, false).unwrap().0;
+    let after = x.mul(2.0).unwrap();
+    let error = sorted.to_vec::<f32>().unwrap_err().to_string();
+    assert!(error.contains("sort at") && error.contains("panicked: no sorting today"), "{error}");
+    assert_eq!(before.to_vec::<f32>().unwrap(), [3.0, 2.0]);
+    assert_eq!(after.to_vec::<f32>().unwrap(), [4.0, 2.0]);
 }

@@ -276,8 +276,10 @@ impl Lazy {
         }
     }
 
-    /// Records what the calling thread does from now on for a captured function.
+    /// Records what the calling thread does from now on for a captured function. What was recorded
+    /// before runs first: the function may be the last to hold it.
     pub(super) fn begin_capture(&self) -> Result<()> {
+        self.run_list(Reason::Boundary);
         let mut recording = self.recording();
         if recording.captured.is_some() {
             return Err(Error::value("another captured function is being recorded")
@@ -389,12 +391,15 @@ impl Device for Lazy {
         // Written over an element at a time, nothing is saved: memory is reused when the list runs.
         let Some(recorded) = Recorded::of(op) else { return Ok(None) };
         let (name, specs) = (op.name(), op.outputs()?);
-        let destination = match op {
-            Op::CopyInto { dst, .. } => {
-                let dst = dst.take().ok_or_else(taken)?;
-                Some(downcast::<LazyStorage>(&dst)?.value().clone())
-            }
+        // Given up once it is recorded: until then, this or another thread may run the list that
+        // computes it.
+        let given_up = match op {
+            Op::CopyInto { dst, .. } => Some(dst.take().ok_or_else(taken)?),
             _ => None,
+        };
+        let destination = match &given_up {
+            Some(dst) => Some(downcast::<LazyStorage>(dst)?.value().clone()),
+            None => None,
         };
         let request = Request {
             op: recorded,
@@ -406,6 +411,7 @@ impl Device for Lazy {
             context: context::current(),
         };
         let (outputs, is_full) = self.record(request)?;
+        drop(given_up);
         if is_full {
             self.run_list(Reason::Limit);
             if self.options.immediate {

@@ -11,7 +11,9 @@ use crate::op::{Numbers, Outputs, Recorded};
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
+use std::any::Any;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// The items of a plan that run for a list.
@@ -156,7 +158,9 @@ impl Run<'_> {
         let _context = context::resume_as(*context);
         with_references(tensors, |tensors| {
             let mut op = op.op(tensors, numbers, destination);
-            op.run(self.device).map_err(|error| {
+            // A device that panics fails at this operation: the others have nothing to do with it.
+            let result = catch_unwind(AssertUnwindSafe(|| op.run(self.device)));
+            result.unwrap_or_else(|panic| Err(panicked(self.device, &*panic))).map_err(|error| {
                 context::failed_on(op.named_operands());
                 match (self.reader, context) {
                     (Some(by), Some(of)) if by.location != of.location => error.note(format!(
@@ -170,6 +174,13 @@ impl Run<'_> {
             })
         })
     }
+}
+
+#[cold]
+fn panicked(device: &DeviceRef, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or(panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    Error::internal(format!("the device {} panicked: {text}", device.info().name))
 }
 
 /// Calls `f` with references to `tensors`; a few of them are not allocated.
