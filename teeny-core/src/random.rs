@@ -10,7 +10,9 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use half::{bf16, f16};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The key of a draw: a seed and the number of the draw under that seed.
@@ -235,31 +237,34 @@ static GLOBAL: Generator = Generator::new(0);
 
 thread_local! {
     static LOCAL: Cell<Option<Key>> = const { Cell::new(None) };
+    /// What the captured functions that this thread records have drawn, the innermost last.
+    static DRAWS: RefCell<Vec<Draws>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are
 /// reproducible by default.
 pub fn manual_seed(seed: u64) {
-    match LOCAL.get() {
-        Some(_) => LOCAL.set(Some(Key { seed, draw: 0 })),
-        None => GLOBAL.set_state(Key { seed, draw: 0 }),
-    }
+    set_state(Key { seed, draw: 0 });
 }
 
 /// The key of the next draw of this thread's scope, or of the process.
 pub fn next_key() -> Key {
-    match LOCAL.get() {
+    let key = match LOCAL.get() {
         Some(key) => {
-            LOCAL.set(Some(Key { draw: key.draw + 1, ..key }));
+            LOCAL.set(Some(Key { draw: key.draw.wrapping_add(1), ..key }));
             key
         }
         None => GLOBAL.next_key(),
-    }
+    };
+    DRAWS.with_borrow_mut(|all| all.iter_mut().for_each(|draws| draws.issue(key)));
+    key
 }
 
 /// The state of this thread's (or the process's) generator; for checkpoints.
 pub fn state() -> Key {
-    LOCAL.get().unwrap_or_else(|| GLOBAL.state())
+    let state = LOCAL.get().unwrap_or_else(|| GLOBAL.state());
+    DRAWS.with_borrow_mut(|all| all.iter_mut().for_each(|draws| draws.read(state)));
+    state
 }
 
 /// Continues from `state`.
@@ -268,19 +273,124 @@ pub fn set_state(state: Key) {
         Some(_) => LOCAL.set(Some(state)),
         None => GLOBAL.set_state(state),
     }
+    DRAWS.with_borrow_mut(|all| {
+        all.iter_mut().for_each(|draws| {
+            draws.seek(state);
+        });
+    });
 }
 
 /// Runs `body` with a separate generator on this thread: draws inside depend on `seed` alone, draws
 /// outside are not disturbed.
 pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Key>);
+    with_state(Key { seed, draw: 0 }, body)
+}
+
+/// Runs `body` with a separate generator on this thread that continues from `state`: `body` draws
+/// again what followed [`state`]. Draws outside are not disturbed.
+pub fn with_state<T>(state: Key, body: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Key>, Vec<Option<usize>>);
     impl Drop for Restore {
         fn drop(&mut self) {
             LOCAL.set(self.0);
+            DRAWS.with_borrow_mut(|all| {
+                all.iter_mut().zip(&self.1).for_each(|(draws, before)| draws.position = *before);
+            });
         }
     }
-    let _restore = Restore(LOCAL.replace(Some(Key { seed, draw: 0 })));
+    let positions =
+        DRAWS.with_borrow_mut(|all| all.iter_mut().map(|draws| draws.seek(state)).collect());
+    let _restore = Restore(LOCAL.replace(Some(state)), positions);
     body()
+}
+
+/// The keys that a captured function took from the generator, in order: the stream, whose keys
+/// are others in each call. All other keys are constants of the program.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draws {
+    /// The keys of the stream.
+    issued: Vec<Key>,
+    /// The states that the function read, with their positions in the stream.
+    states: Vec<(Key, usize)>,
+    /// The position of the generator in the stream; None while it is in a state that the program
+    /// chose.
+    position: Option<usize>,
+    /// The state that the program chose last and left; None if the generator is in the stream.
+    chosen: Option<Key>,
+}
+
+/// Where a key comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// The generator: a position in its stream.
+    Stream(usize),
+    /// The program.
+    Program(Key),
+}
+
+/// Runs `body`, and records its draws from the generator.
+pub(crate) fn record<T>(body: impl FnOnce() -> T) -> (T, Draws) {
+    struct Pop;
+    impl Drop for Pop {
+        fn drop(&mut self) {
+            DRAWS.with_borrow_mut(Vec::pop);
+        }
+    }
+    DRAWS.with_borrow_mut(|all| all.push(Draws { position: Some(0), ..Draws::default() }));
+    let pop = Pop;
+    let result = body();
+    let chosen = LOCAL.get().unwrap_or_else(|| GLOBAL.state());
+    let mut draws = DRAWS.with_borrow(|all| all.last().cloned()).unwrap_or_default();
+    drop(pop);
+    draws.chosen = draws.position.is_none().then_some(chosen);
+    (result, draws)
+}
+
+impl Draws {
+    fn issue(&mut self, key: Key) {
+        let Some(position) = &mut self.position else { return };
+        // A state that was put back issues keys of the stream again.
+        match self.issued.get_mut(*position) {
+            Some(issued) => *issued = key,
+            None => self.issued.push(key),
+        }
+        *position += 1;
+    }
+
+    fn read(&mut self, state: Key) {
+        if let Some(position) = self.position {
+            self.states.push((state, position));
+        }
+    }
+
+    /// Continues from `state`; the position before.
+    fn seek(&mut self, state: Key) -> Option<usize> {
+        let known = self.states.iter().rev().find(|(read, _)| *read == state);
+        mem::replace(&mut self.position, known.map(|(_, position)| *position))
+    }
+
+    /// The sources of `keys`.
+    pub(crate) fn sources(&self, keys: impl Iterator<Item = Option<Key>>) -> Vec<Option<Source>> {
+        let stream: HashMap<Key, usize> = self.issued.iter().copied().zip(0..).collect();
+        let source = |key| stream.get(&key).map_or(Source::Program(key), |i| Source::Stream(*i));
+        keys.map(|key| key.map(source)).collect()
+    }
+
+    /// Whether a call draws as many keys and leaves the generator at the same place.
+    pub(crate) fn is_alike(&self, other: &Draws) -> bool {
+        self.issued.len() == other.issued.len()
+            && (self.position, self.chosen) == (other.position, other.chosen)
+    }
+
+    /// Takes the keys of the stream from the generator, and leaves it as a call does.
+    pub(crate) fn renew(&self) -> Vec<Key> {
+        let keys: Vec<Key> = self.issued.iter().map(|_| next_key()).collect();
+        let put_back = self.position.and_then(|position| keys.get(position));
+        if let Some(state) = self.chosen.or(put_back.copied()) {
+            set_state(state);
+        }
+        keys
+    }
 }
 
 /// Checks that `distribution` is valid for `dtype`.

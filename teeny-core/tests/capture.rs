@@ -1,9 +1,12 @@
 //! Captured functions: what a replay gives, and what it refuses.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use teeny_core::wrappers::Trace;
 use teeny_core::{
-    Attention, Capture, DType, Device, Error, Lazy, LazyOptions, Reference, Result, Tensor,
+    Attention, Capture, DType, Device, Distribution, Error, Lazy, LazyOptions, Reference, Result,
+    Tensor,
 };
 use teeny_core::{manual_seed, random};
 
@@ -333,4 +336,151 @@ fn inputs_that_were_one_tensor_stay_one() {
         let (a, b) = (1.0 - 2.0 * i as f32, 2.0 - 2.0 * (i as f32 + 1.0));
         assert_eq!(y[0].to_vec::<f32>().unwrap(), [a, b]);
     }
+}
+
+/// The bits of results of calls, and of calls of a capture, from the same state of the generator.
+fn called_and_captured(
+    calls: usize,
+    mut f: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>> + Copy,
+) -> [(Vec<Vec<f32>>, random::Key); 2] {
+    let lazy = Lazy::new(Reference::new());
+    let input = || Tensor::full((3,), 0.5, DType::F32, &lazy).unwrap();
+    let read = |all: Vec<Tensor>| all.iter().flat_map(|t| t.to_vec::<f32>().unwrap()).collect();
+    [false, true].map(|captured| {
+        random::with_seed(11, || {
+            let mut capture = Capture::new(&lazy, f).unwrap();
+            let results = (0..calls).map(|_| {
+                let _between = Tensor::rand((3,), DType::F32, &lazy).unwrap();
+                read(match captured {
+                    true => capture.run(vec![input()]).unwrap(),
+                    false => f(&[input()]).unwrap(),
+                })
+            });
+            (results.collect(), random::state())
+        })
+    })
+}
+
+#[test]
+fn a_key_of_the_program_is_a_constant_and_takes_none_from_the_generator() {
+    let [called, captured] = called_and_captured(5, |x| {
+        let key = random::Key { seed: 7, draw: 3 };
+        let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
+        let mine = Tensor::random(uniform, (3,), DType::F32, key, x[0].device())?;
+        Ok(vec![x[0].add(mine)?])
+    });
+    assert_eq!(called, captured);
+    assert_eq!(called.0[0], called.0[4]);
+}
+
+#[test]
+fn a_key_that_is_used_twice_stays_one_key() {
+    let [called, captured] = called_and_captured(5, |x| {
+        let (key, device) = (random::next_key(), x[0].device());
+        let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
+        let draw = || Tensor::random(uniform, (3,), DType::F32, key, device);
+        Ok(vec![draw()?, Tensor::rand((2,), DType::F32, device)?, draw()?])
+    });
+    assert_eq!(called, captured);
+    assert_ne!(called.0[3], called.0[4]);
+}
+
+#[test]
+fn a_state_that_is_put_back_draws_the_same_keys_again() {
+    for forget in [false, true] {
+        let [called, captured] = called_and_captured(5, move |x| {
+            let draw = || Tensor::rand((3,), DType::F32, x[0].device());
+            let first = draw()?;
+            let state = random::state();
+            let second = draw()?;
+            random::set_state(state);
+            let again = draw()?;
+            let scoped = random::with_state(state, || Ok::<_, Error>([draw()?, draw()?]))?;
+            if forget {
+                random::set_state(state);
+            }
+            let [a, b] = scoped;
+            Ok(vec![first, second, again, a, b])
+        });
+        assert_eq!(called, captured);
+    }
+}
+
+#[test]
+fn seeds_of_the_program_draw_the_same_in_each_call() {
+    let [called, captured] = called_and_captured(5, |x| {
+        let draw = || Tensor::rand((3,), DType::F32, x[0].device());
+        let scoped = random::with_seed(3, draw)?;
+        let outside = draw()?;
+        manual_seed(4);
+        Ok(vec![scoped, outside, draw()?, draw()?])
+    });
+    assert_eq!(called, captured);
+}
+
+#[test]
+fn keys_that_a_replay_would_repeat_are_refused() {
+    let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
+    let lazy = Lazy::new(Reference::new());
+    let mut draw = 0;
+    let error = refused(&lazy, |x| {
+        draw += 1;
+        let key = random::Key { seed: 7, draw };
+        Ok(vec![Tensor::random(uniform, (3,), DType::F32, key, x[0].device())?])
+    });
+    assert!(error.to_string().contains("the key of random at"), "{error}");
+    let mut draws = 0;
+    let error = refused(&lazy, |x| {
+        draws += 1;
+        (0..draws).for_each(|_| _ = random::next_key());
+        Ok(vec![Tensor::rand((3,), DType::F32, x[0].device())?])
+    });
+    assert!(error.to_string().contains("drew another number of keys"), "{error}");
+}
+
+#[test]
+fn what_the_function_depends_on_is_recorded_again_when_it_changes() {
+    let lazy = Lazy::new(Reference::new());
+    let (mode, scale) = (Rc::new(Cell::new(1u64)), Rc::new(Cell::new(2.0)));
+    let calls = Cell::new(0);
+    let mut capture = Capture::new(&lazy, |x| {
+        calls.set(calls.get() + 1);
+        let (now, id) = (mode.clone(), Rc::as_ptr(&mode) as usize);
+        Capture::depends_on((id, "mode"), None, move || now.get());
+        let (now, id) = (scale.clone(), Rc::as_ptr(&scale) as usize);
+        let scale = Capture::number(id, DType::F32, x[0].device(), move || now.get())?.unwrap();
+        Ok(vec![if mode.get() == 1 { x[0].mul(&scale)? } else { x[0].add(&scale)? }])
+    })
+    .unwrap();
+    let mut run = || capture.run(vec![row(&lazy, 3.0, 1)]).unwrap()[0].item::<f32>().unwrap();
+    let mut seen = Vec::new();
+    for i in 0..4 {
+        scale.set(f64::from(i));
+        seen.push(run());
+    }
+    mode.set(2);
+    (0..3).for_each(|_| seen.push(run()));
+    mode.set(1);
+    seen.push(run());
+    assert_eq!(seen, [0.0, 3.0, 6.0, 9.0, 6.0, 6.0, 6.0, 9.0]);
+    drop(capture);
+    assert_eq!(calls.get(), 2 + 2 + 1);
+    assert!(!Capture::is_recording());
+}
+
+#[test]
+fn replays_that_are_checked_find_what_changed() {
+    let lazy = Lazy::new(Reference::new());
+    let step = Cell::new(0.0f64);
+    let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].mul(step.get())?])).unwrap();
+    capture.check_every(3);
+    for _ in 0..20 {
+        let y = capture.run(vec![row(&lazy, 1.0, 2)]).unwrap();
+        assert_eq!(y[0].to_vec::<f32>().unwrap(), [0.0, 0.0]);
+    }
+    step.set(2.0);
+    let error = (0..40).find_map(|_| capture.run(vec![row(&lazy, 1.0, 2)]).err()).unwrap();
+    assert!(error.to_string().contains("the number 2"), "{error}");
+    let y = capture.run(vec![row(&lazy, 1.0, 2)]).unwrap();
+    assert_eq!(y[0].to_vec::<f32>().unwrap(), [2.0, 4.0]);
 }

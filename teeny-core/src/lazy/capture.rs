@@ -3,16 +3,20 @@
 use super::describe::Listed;
 use super::device::Lazy;
 use super::list::List;
-use super::recording::{Leaf, Recording, difference, leaves, place};
+use super::reads::{self, Reads};
+use super::recording::{Recording, difference, leaves, place};
+use super::replay::{Replay, lazy, values, whole};
 use super::symbol::{Integers, Output, Work};
-use super::value::{LazyStorage, Slot, Value, value};
+use super::value::{Value, value};
 use crate::context::enter;
-use crate::device::{DeviceRef, ToDevice, same};
+use crate::device::{DeviceRef, ToDevice};
+use crate::dtype::DType;
+use crate::element::encode;
 use crate::error::{Error, Result};
-use crate::op::Op;
-use crate::random;
+use crate::random::{self, Draws, Key};
+use crate::scalar::Scalar;
+use crate::shape::Shape;
 use crate::tensor::Tensor;
-use std::borrow::Cow;
 use std::fmt;
 use std::mem;
 use std::ops::RangeInclusive;
@@ -24,12 +28,18 @@ type Function<'f> = Box<dyn FnMut(&[Tensor], usize) -> Result<Vec<Tensor>> + 'f>
 /// ([`Lazy`], also inside of wrappers such as `Autograd`).
 ///
 /// The first two calls of [`Capture::run`] call the function and record what it does. From the third
-/// on it is not called any more: the operations run as planned, on the new inputs. Only random
-/// numbers are drawn anew, in recorded order, so that they are those of a call.
+/// on it is not called any more: the operations run as planned, on the new inputs.
+///
+/// Random numbers are those of a call: a replay takes as many keys from the generator as a call and
+/// leaves it in the same state. A key that the program chose, also by [`random::with_seed`], is a
+/// constant; a key that is used twice, as by a checkpoint, stays one key. Where a library says what
+/// a function reads beside its inputs ([`Capture::depends_on`]; teeny-nn does for training mode,
+/// parameters and loss scales), a change of it has the function recorded again.
 ///
 /// A replay repeats everything else, so what differs from the first call to the second is an error
 /// that names it: a number (pass it as a tensor of shape `()`), a shape, a tensor that is not an
-/// input, a read inside, a result that is still held but not returned. Tracked tensors come out
+/// input, a read inside, a result that is still held but not returned. What changes later, such as
+/// a variable of the function's own, is found by [`Capture::check_every`]. Tracked tensors come out
 /// untracked: `backward` belongs inside the function.
 ///
 /// # Example
@@ -56,14 +66,10 @@ pub struct Capture<'f> {
     replay: Option<Replay>,
     /// Recordings that contradicted the ones before.
     retries: usize,
-}
-
-/// What runs from the third call on.
-struct Replay {
-    base: Recording,
-    /// The symbol's value there, and how the integers of the work change with it.
-    at: usize,
-    slopes: Option<Integers>,
+    /// One replay in so many is compared with a call; 0: none.
+    check_every: usize,
+    /// The replays since the function was recorded.
+    replays: u64,
 }
 
 impl<'f> Capture<'f> {
@@ -101,24 +107,74 @@ impl<'f> Capture<'f> {
         symbol: Option<RangeInclusive<usize>>,
         function: Function<'f>,
     ) -> Result<Capture<'f>> {
-        let mut recorder = device;
-        while recorder.downcast_ref::<Lazy>().is_none() {
-            let Some(inner) = recorder.inner() else {
-                return Err(Error::device(format!(
-                    "the device {} does not record operations",
-                    recorder.info().name
-                ))
-                .help("make it Lazy::new(device), or Autograd::new(Lazy::new(device))"));
-            };
-            recorder = inner.clone();
-        }
-        let (recordings, replay, retries) = (Vec::new(), None, 0);
-        Ok(Capture { device: recorder, function, symbol, recordings, replay, retries })
+        let recorder = recorder(&device)?;
+        Ok(Capture {
+            device: recorder,
+            function,
+            symbol,
+            recordings: Vec::new(),
+            replay: None,
+            retries: 0,
+            check_every: 0,
+            replays: 0,
+        })
     }
 
     /// Whether calls are replayed: the function is not called any more.
     pub fn is_replaying(&self) -> bool {
         self.replay.is_some()
+    }
+
+    /// Compares one replay in `calls`, at irregular times, with a call: then the function is called,
+    /// and if it does other work than was recorded, or reads other numbers or tensors, the call is an
+    /// error that names the difference, and the function is recorded again. For tests of functions
+    /// that depend on more than their inputs. 0, the default, compares none.
+    pub fn check_every(&mut self, calls: usize) {
+        self.check_every = calls;
+    }
+
+    /// Whether this thread records a captured function: what the function reads beside its inputs
+    /// must then be told by [`Capture::depends_on`] or [`Capture::number`].
+    pub fn is_recording() -> bool {
+        reads::is_recording()
+    }
+
+    /// Tells the captured function that this thread records, if any, that it reads something that
+    /// has a version: a mode, a parameter. A later call in which `version()` is another one records
+    /// the function anew. `id` is the address of what is read and a name, and `tensor` its value:
+    /// nothing depends on the version of a tensor that is an input of the function.
+    pub fn depends_on(
+        id: (usize, &'static str),
+        tensor: Option<&Tensor>,
+        version: impl Fn() -> u64 + 'static,
+    ) {
+        reads::note(id, tensor, version);
+    }
+
+    /// A number that changes between calls, as a tensor of shape () for the captured function that
+    /// this thread records: each replay reads `number()`. None if this thread records no function,
+    /// or `device` does not record. `id` is the address of what holds the number.
+    ///
+    /// # Errors
+    /// If `dtype` is not a float, or the device fails.
+    #[track_caller]
+    pub fn number(
+        id: usize,
+        dtype: DType,
+        device: &(impl ToDevice + ?Sized),
+        number: impl Fn() -> f64 + 'static,
+    ) -> Result<Option<Tensor>> {
+        if !reads::is_recording() {
+            return Ok(None);
+        }
+        let _op = enter("Capture::number");
+        let device = device.to_device();
+        let Ok(recorder) = recorder(&device) else { return Ok(None) };
+        let bytes = encode(&[Scalar::Float(number())], dtype)?;
+        let storage = device.upload(&bytes, dtype)?;
+        let x = Tensor::from_result(storage, Shape::SCALAR, dtype, device)?; // ()
+        reads::note_number(id, &x.to(&recorder)?, number)?;
+        Ok(Some(x))
     }
 
     /// The results of the function on `inputs`. An input whose only handle is passed may be written
@@ -164,14 +220,38 @@ impl<'f> Capture<'f> {
     /// lines, all else those of `op`.
     #[track_caller]
     fn call(&mut self, op: &'static str, inputs: Vec<Tensor>, at: usize) -> Result<Vec<Tensor>> {
+        let last = self.replay.as_ref().map(|replay| &replay.base);
+        if last.or(self.recordings.last().map(|(_, last)| last)).is_some_and(Recording::is_stale) {
+            self.replay = None;
+            self.recordings.clear();
+        }
         if let Some(replay) = &self.replay {
+            self.replays += 1;
+            if !self.is_checked() {
+                let _op = enter(op);
+                return replay.run(&self.device, inputs, at);
+            }
+            let (outputs, recording) = record(op, &self.device, &mut self.function, inputs, at)?;
             let _op = enter(op);
-            return replay.run(&self.device, inputs, at);
+            return match replay.agrees(recording, lazy(&self.device)?, at) {
+                Ok(()) => Ok(outputs),
+                Err(error) => {
+                    self.replay = None;
+                    Err(error)
+                }
+            };
         }
         let (outputs, recording) = record(op, &self.device, &mut self.function, inputs, at)?;
         let _op = enter(op);
         self.learn(at, recording)?;
         Ok(outputs)
+    }
+
+    /// Whether this replay is compared with a call.
+    fn is_checked(&self) -> bool {
+        let Ok(calls) = u64::try_from(self.check_every) else { return false };
+        let key = Key { seed: self.replays, draw: 0 };
+        calls > 0 && u64::from(random::philox(key, 0)[0]) % calls == 0
     }
 
     /// Compares a recording with those before, and replays from the next call on if they agree.
@@ -238,15 +318,16 @@ impl fmt::Debug for Capture<'_> {
     }
 }
 
-fn lazy(device: &DeviceRef) -> Result<&Lazy> {
-    device
-        .downcast_ref::<Lazy>()
-        .ok_or_else(|| Error::internal("a capture on a device that does not record"))
-}
-
-/// The values that tensors of the recording device view.
-fn values(tensors: &[Tensor]) -> Result<Vec<Arc<Value>>> {
-    tensors.iter().map(|x| Ok(value(x)?.clone())).collect()
+/// The device that records, in `device`.
+fn recorder(device: &DeviceRef) -> Result<DeviceRef> {
+    let mut recorder = device;
+    while recorder.downcast_ref::<Lazy>().is_none() {
+        recorder = recorder.inner().ok_or_else(|| {
+            Error::device(format!("the device {} does not record operations", recorder.info().name))
+                .help("make it Lazy::new(device), or Autograd::new(Lazy::new(device))")
+        })?;
+    }
+    Ok(recorder.clone())
 }
 
 /// Calls the function and runs what it records: its results, and the recording.
@@ -262,11 +343,10 @@ fn record(
     let before = enter(op);
     let inputs = inputs.into_iter().map(whole).collect::<Result<Vec<_>>>()?;
     let below = inputs.iter().map(|x| x.to(device)).collect::<Result<Vec<_>>>()?;
-    lazy.finish(&values(&below)?);
     lazy.begin_capture()?;
     drop(before);
     let end = End(lazy);
-    let result = function(&inputs, at);
+    let ((result, draws), reads) = reads::record(|| random::record(|| function(&inputs, at)));
     let list = end.list();
     let _op = enter(op);
     // Not the inputs: an operation may write in place to one that nobody else holds.
@@ -276,7 +356,9 @@ fn record(
         .flat_map(|node| node.outputs.clone())
         .map(|slot| list.slots[slot as usize].clone())
         .collect();
-    let recorded = result.and_then(|results| recording(lazy, device, list, results, inputs, below));
+    let other = (draws, reads.without(&inputs));
+    let recorded =
+        result.and_then(|results| recording(lazy, device, list, results, inputs, below, other));
     if let Err(error) = &recorded {
         // What the function left behind has no elements.
         made.iter().filter(|value| value.is_pending()).for_each(|v| v.set(Err(error.clone())));
@@ -292,6 +374,7 @@ fn recording(
     results: Vec<Tensor>,
     inputs: Vec<Tensor>,
     below: Vec<Tensor>,
+    (draws, reads): (Draws, Reads),
 ) -> Result<(Vec<Tensor>, Recording)> {
     // Tracked results let go of their graphs.
     let kept = results
@@ -325,7 +408,8 @@ fn recording(
         }
     }
     let values = values(&below)?;
-    let leaves = leaves(&list, &values);
+    let leaves = leaves(&list, &values, &reads);
+    let sources = draws.sources(list.occasions.iter().map(|occasion| occasion.key));
     lazy.finish(&leaves.iter().filter_map(|(_, leaf)| leaf.constant()).collect::<Vec<_>>());
     let plan = lazy.plan(&list, held);
     let List { nodes, occasions, slots, params, .. } = &list;
@@ -345,7 +429,8 @@ fn recording(
         item.last.retain(|slot| !outputs.iter().any(|output| output.slot == *slot));
     }
     let work = Work { items, nodes, inputs: shapes, outputs };
-    Ok((lifted, Recording { work, occasions, params, leaves, slots: count }))
+    let slots = count;
+    Ok((lifted, Recording { work, occasions, params, leaves, slots, sources, draws, reads }))
 }
 
 /// Ends a capture, also if the function panics.
@@ -362,98 +447,5 @@ impl End<'_> {
 impl Drop for End<'_> {
     fn drop(&mut self) {
         drop(self.0.end_capture());
-    }
-}
-
-/// `x` as a row-major tensor from the start of its storage, so that all calls read it alike.
-fn whole(x: Tensor) -> Result<Tensor> {
-    if x.layout().is_contiguous() && x.layout().offset() == 0 {
-        return Ok(x);
-    }
-    Op::Contiguous { x: &x }.tensor(x.device())
-}
-
-/// `x` on `device`.
-fn on(x: Tensor, device: &DeviceRef) -> Result<Tensor> {
-    if same(x.device(), device) { Ok(x) } else { x.to(device) }
-}
-
-impl Replay {
-    fn run(&self, device: &DeviceRef, inputs: Vec<Tensor>, at: usize) -> Result<Vec<Tensor>> {
-        let lazy = lazy(device)?;
-        let work = self.slopes.as_ref().map(|slopes| slopes.work(&self.base.work, self.at, at));
-        let work = match &work {
-            Some(Some(work)) => work,
-            Some(None) => {
-                return Err(Error::internal("a size of a captured function is out of range"));
-            }
-            None => &self.base.work,
-        };
-        if inputs.len() != work.inputs.len() {
-            return Err(Error::value(format!(
-                "the captured function has {} inputs, not {}",
-                work.inputs.len(),
-                inputs.len()
-            ))
-            .help("pass the inputs of the calls that were recorded"));
-        }
-        let mut below = Vec::with_capacity(inputs.len());
-        for (i, (x, &(shape, dtype))) in inputs.into_iter().zip(&work.inputs).enumerate() {
-            if *x.shape() != shape || x.dtype() != dtype {
-                return Err(Error::shape(format!(
-                    "input {i} of the captured function is {} {}, it was recorded as {dtype} {shape}",
-                    x.dtype(),
-                    x.shape()
-                ))
-                .help("capture the function again for other shapes, or use Capture::with_symbol"));
-            }
-            below.push(on(whole(x)?, device)?);
-        }
-        let values = values(&below)?;
-        lazy.finish(&values);
-        drop(below); // an input that nobody else holds may be written in place
-        let Recording { params, leaves, slots, .. } = &self.base;
-        let mut occasions = Cow::Borrowed(self.base.occasions.as_slice());
-        if occasions.iter().any(|occasion| occasion.key.is_some()) {
-            let keys = occasions.to_mut().iter_mut().filter_map(|occasion| occasion.key.as_mut());
-            keys.for_each(|key| *key = random::next_key());
-        }
-        let mut slots: Vec<Slot> = (0..*slots).map(|_| Slot::Empty).collect();
-        for (slot, leaf) in leaves {
-            slots[*slot as usize] = Slot::Value(match leaf {
-                Leaf::Input(same) => {
-                    let value = &values[same[0]];
-                    if let Some(other) = same.iter().find(|&&i| !Arc::ptr_eq(&values[i], value)) {
-                        return Err(Error::value(format!(
-                            "inputs {} and {other} of the captured function were one tensor when it \
-                             was recorded",
-                            same[0]
-                        ))
-                        .help("pass one tensor again, or capture with different ones"));
-                    }
-                    value.clone()
-                }
-                Leaf::Constant(value) | Leaf::Uploaded(value) => value.clone(),
-            });
-        }
-        drop(values);
-        for slot in &mut slots {
-            if let Slot::Value(value) = mem::replace(slot, Slot::Empty) {
-                *slot = Slot::Temporary(value.take());
-            }
-        }
-        lazy.replay(&work.items, &work.nodes, &occasions, params, &mut slots)?;
-        work.outputs
-            .iter()
-            .map(|Output { slot, layout, dtype, device: outer }| {
-                let storage = match &slots[*slot as usize] {
-                    Slot::Value(value) => value.storage()?,
-                    Slot::Temporary(result) => result.clone()?,
-                    Slot::Empty => return Err(Error::internal("a result was not computed")),
-                };
-                let storage = Arc::new(LazyStorage::ready(storage));
-                on(Tensor::from_parts(storage, *layout, *dtype, device.clone())?, outer)
-            })
-            .collect()
     }
 }

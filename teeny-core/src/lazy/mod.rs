@@ -17,7 +17,7 @@
 //! written out. The nodes that remain are fused into groups (`fuse`, `cost`), each of which becomes
 //! one kernel (`program`). `run` executes a plan. `capture` keeps the plan of a function whose
 //! `recording`s agree and runs it without calling the function, where sizes may depend on a
-//! `symbol`.
+//! `symbol`; `reads` is what the function depends on beside its inputs.
 //!
 //! `inspect` has the methods that show a list: as text (`report`) or as a picture (`show`), both by
 //! what `describe` says about its nodes.
@@ -34,7 +34,9 @@ mod list;
 mod pattern;
 mod plan;
 mod program;
+mod reads;
 mod recording;
+mod replay;
 mod report;
 mod rules;
 mod run;

@@ -2,10 +2,12 @@
 
 use super::device::Lazy;
 use super::list::{List, Node, Occasion};
+use super::reads::{Number, Reads};
 use super::symbol::Work;
 use super::value::Value;
 use crate::context::OpContext;
 use crate::error::{Error, Result};
+use crate::random::{Draws, Source};
 use crate::scalar::Scalar;
 use std::sync::Arc;
 
@@ -18,6 +20,10 @@ pub(super) struct Recording {
     /// Of each slot that is one: the leaf.
     pub(super) leaves: Vec<(u32, Leaf)>,
     pub(super) slots: usize,
+    /// Of each node: where the key of its draw comes from.
+    pub(super) sources: Vec<Option<Source>>,
+    pub(super) draws: Draws,
+    pub(super) reads: Reads,
 }
 
 #[derive(Clone)]
@@ -28,6 +34,8 @@ pub(super) enum Leaf {
     Constant(Arc<Value>),
     /// What every call uploads: elements that are the same.
     Uploaded(Arc<Value>),
+    /// A number that each call reads.
+    Number(Number),
 }
 
 impl Leaf {
@@ -35,13 +43,13 @@ impl Leaf {
     pub(super) fn constant(&self) -> Option<Arc<Value>> {
         match self {
             Leaf::Constant(value) => Some(value.clone()),
-            Leaf::Input(_) | Leaf::Uploaded(_) => None,
+            Leaf::Input(_) | Leaf::Uploaded(_) | Leaf::Number(_) => None,
         }
     }
 }
 
 /// The leaves of a list by slot.
-pub(super) fn leaves(list: &List, inputs: &[Arc<Value>]) -> Vec<(u32, Leaf)> {
+pub(super) fn leaves(list: &List, inputs: &[Arc<Value>], reads: &Reads) -> Vec<(u32, Leaf)> {
     let mut is_leaf = vec![true; list.slots.len()];
     for slot in list.nodes.iter().flat_map(|node| node.outputs.clone()) {
         is_leaf[slot as usize] = false;
@@ -49,10 +57,11 @@ pub(super) fn leaves(list: &List, inputs: &[Arc<Value>]) -> Vec<(u32, Leaf)> {
     let leaf = |(slot, value): (usize, &Arc<Value>)| {
         let is_same = |&i: &usize| Arc::ptr_eq(&inputs[i], value);
         let found: Vec<usize> = (0..inputs.len()).filter(is_same).collect();
-        let leaf = match found.is_empty() {
-            true if list.uploads.contains(&(slot as u32)) => Leaf::Uploaded(value.clone()),
-            true => Leaf::Constant(value.clone()),
-            false => Leaf::Input(found),
+        let leaf = match reads.number(value) {
+            Some(number) => Leaf::Number(number.clone()),
+            None if !found.is_empty() => Leaf::Input(found),
+            None if list.uploads.contains(&(slot as u32)) => Leaf::Uploaded(value.clone()),
+            None => Leaf::Constant(value.clone()),
         };
         is_leaf[slot].then_some((slot as u32, leaf))
     };
@@ -70,6 +79,11 @@ pub(super) fn place(occasion: &Occasion) -> String {
 }
 
 impl Recording {
+    /// Whether something changed that the function read beside its inputs.
+    pub(super) fn is_stale(&self) -> bool {
+        !self.reads.are_current()
+    }
+
     /// Whether two inputs were one tensor.
     pub(super) fn has_equal_inputs(&self) -> bool {
         self.leaves.iter().any(|(_, leaf)| matches!(leaf, Leaf::Input(same) if same.len() > 1))
@@ -94,6 +108,22 @@ impl Recording {
                 }
             }
         }
+        if !self.draws.is_alike(&later.draws) {
+            return Err(Error::value(
+                "the captured function drew another number of keys from the generator than in the \
+                 call before, or set it to another state",
+            )
+            .help("draw as often in each call, and seed the generator outside"));
+        }
+        let mut keys = self.sources.iter().zip(&later.sources);
+        if let Some(i) = keys.position(|(a, b)| a.is_some() && b.is_some() && a != b) {
+            return Err(Error::value(format!(
+                "the key of {} is another one than in the call before, and the generator did not \
+                 give it: a replay would repeat it",
+                place(&later.occasions[i])
+            ))
+            .help("draw without a key, as Tensor::rand does: each call then draws other numbers"));
+        }
         for (slot, leaf) in &mut later.leaves {
             let Some((_, before)) = self.leaves.iter().find(|(other, _)| other == slot) else {
                 continue; // other work: see `difference`
@@ -105,6 +135,7 @@ impl Recording {
                 }
                 (Leaf::Constant(a), Leaf::Constant(b)) => Arc::ptr_eq(a, b),
                 (Leaf::Uploaded(a), Leaf::Uploaded(b)) => lazy.is_equal(a, b)?,
+                (Leaf::Number(a), Leaf::Number(b)) => a.is_same(b),
                 _ => false,
             };
             if !agrees {
