@@ -4,7 +4,7 @@ use crate::backward::run_until;
 use crate::detach_points::DetachPoints;
 use crate::device::Autograd;
 use crate::grad::{Grad, untracked};
-use crate::mode::{Off, enable_grad, watch};
+use crate::mode::{Off, enable_grad, recompute, watch};
 use crate::node::{Backward, Edge};
 use crate::record::Operands;
 use crate::storage::{own, tracked, unwrap};
@@ -16,8 +16,9 @@ use teeny_core::{Error, Result, Tensor, random};
 /// recorded this time, and differentiates that.
 ///
 /// Tracked tensors that `body` captures (weights) get their gradients too. Random numbers drawn
-/// inside are drawn again the same. `body` must compute the same both times. On a device that is
-/// not an [`Autograd`] it only runs.
+/// inside are drawn again the same. `body` must compute the same both times; what it changes
+/// otherwise, such as running statistics, it must not change again: [`crate::is_recomputing`] tells. On a
+/// device that is not an [`Autograd`] it only runs.
 ///
 /// # Errors
 /// If there are no inputs, or `body` fails.
@@ -82,11 +83,8 @@ pub fn checkpoint(
             .zip(&needs)
             .map(|(x, need)| if *need { again(x)?.requires_grad() } else { again(x) })
             .collect::<Result<Vec<_>>>()?;
-        let before = random::state();
-        random::set_state(state);
-        let y = enable_grad(|| body(&leaves));
-        random::set_state(before);
-        let y = y?.retain_grad()?;
+        let y = recompute(|| random::with_state(state, || enable_grad(|| body(&leaves))))?;
+        let y = y.retain_grad()?;
         let root = tracked(&y)?
             .handle
             .clone()

@@ -90,7 +90,7 @@ pub use grad::Grad;
 pub use gradients::Gradients;
 pub use graph::graph;
 pub use hooks::Hook;
-pub use mode::{enable_grad, is_grad_enabled, no_grad};
+pub use mode::{enable_grad, is_grad_enabled, is_recomputing, no_grad};
 
 /// The program of the crate's README must compile and run.
 #[cfg(doctest)]

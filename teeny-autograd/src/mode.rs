@@ -14,6 +14,7 @@ pub(crate) struct Off {
 
 thread_local! {
     static OFF: Cell<Option<Off>> = const { Cell::new(None) };
+    static RECOMPUTING: Cell<bool> = const { Cell::new(false) };
     static WATCH: RefCell<Option<Vec<Handle>>> = const { RefCell::new(None) };
 }
 
@@ -94,4 +95,22 @@ pub fn enable_grad<T>(body: impl FnOnce() -> T) -> T {
 /// True if operations on this thread are recorded.
 pub fn is_grad_enabled() -> bool {
     off().is_none()
+}
+
+/// Whether this thread computes again what a [`checkpoint`](crate::checkpoint) did not save. A layer
+/// then leaves alone what it has changed before: running statistics, counters.
+pub fn is_recomputing() -> bool {
+    RECOMPUTING.get()
+}
+
+/// Runs `body`, which computes again what ran before.
+pub(crate) fn recompute<T>(body: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            RECOMPUTING.set(self.0);
+        }
+    }
+    let _restore = Restore(RECOMPUTING.replace(true));
+    body()
 }
