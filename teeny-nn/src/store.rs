@@ -15,8 +15,9 @@ use crate::track;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use teeny_autograd::is_recomputing;
 use teeny_core::context::enter;
-use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Shape, Tensor, ToDevice};
+use teeny_core::{Capture, DType, DeviceRef, Error, ErrorKind, Result, Shape, Tensor, ToDevice};
 
 /// A named tensor whose value training replaces. Clones are handles of the same parameter.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct Param(Arc<ParamInner>);
 struct ParamInner {
     name: String,
     value: RwLock<Tensor>,
+    /// Counts the values, for captured functions that read one.
+    version: AtomicU64,
     /// False for buffers (running statistics) and frozen parameters.
     trainable: AtomicBool,
     /// True once an optimizer was made with it.
@@ -41,12 +44,27 @@ impl Param {
 
     /// The current value. On an autograd device it is tracked while the parameter is trainable.
     pub fn value(&self) -> Tensor {
-        self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let value = self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if Capture::is_recording() {
+            let param = self.0.clone();
+            let version = move || param.version.load(Ordering::Relaxed);
+            Capture::depends_on((self.id(), "value"), Some(&value), version);
+        }
+        value
     }
 
     /// Whether optimizers change this parameter.
     pub fn is_trainable(&self) -> bool {
+        if Capture::is_recording() {
+            let param = self.0.clone();
+            let version = move || param.trainable.load(Ordering::Relaxed).into();
+            Capture::depends_on((self.id(), "trainable"), None, version);
+        }
         self.0.trainable.load(Ordering::Relaxed)
+    }
+
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
 
     /// Makes the parameter trainable, or freezes it: no gradient is then computed for it.
@@ -66,7 +84,7 @@ impl Param {
     }
 
     /// Replaces the value. `value` is detached, cast to the parameter's dtype and moved to its
-    /// device.
+    /// device. A buffer keeps its value while a checkpoint computes again what changed it before.
     ///
     /// # Errors
     /// If the shape differs: the error names the parameter and both shapes. The value has not
@@ -74,7 +92,7 @@ impl Param {
     #[track_caller]
     pub fn set(&self, value: &Tensor) -> Result<()> {
         let _op = enter("set");
-        self.put(self.prepare(value)?);
+        self.replace(self.prepare(value)?);
         Ok(())
     }
 
@@ -97,14 +115,22 @@ impl Param {
                 old.shape()
             )));
         }
-        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?;
+        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?.contiguous()?;
         if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
+    }
+
+    /// [`Param::put`], unless a checkpoint computes again what has changed this buffer before.
+    fn replace(&self, prepared: Tensor) {
+        if !(is_recomputing() && !self.is_trainable()) {
+            self.put(prepared);
+        }
     }
 
     /// Stores a result of [`Param::prepare`] or [`Param::value`]. Cannot fail, so that several
     /// parameters change together or not at all.
     pub(crate) fn put(&self, prepared: Tensor) {
         *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = prepared;
+        self.0.version.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The store of the parameter, if it still exists.
@@ -128,7 +154,7 @@ pub(crate) fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) 
     let prepared = pairs
         .map(|(param, value)| Ok((param, param.prepare(value)?)))
         .collect::<Result<Vec<_>>>()?;
-    prepared.into_iter().for_each(|(param, value)| param.put(value));
+    prepared.into_iter().for_each(|(param, value)| param.replace(value));
     Ok(())
 }
 
@@ -187,6 +213,11 @@ impl Store {
 
     /// Whether layers are in training mode (dropout drops) or in evaluation mode.
     pub fn is_training(&self) -> bool {
+        if Capture::is_recording() {
+            let store = self.0.clone();
+            let version = move || store.training.load(Ordering::Relaxed).into();
+            Capture::depends_on((self.id(), "training"), None, version);
+        }
         self.0.training.load(Ordering::Relaxed)
     }
 
@@ -270,6 +301,7 @@ impl Store {
         Param(Arc::new(ParamInner {
             name,
             value: RwLock::new(value),
+            version: AtomicU64::new(0),
             trainable: AtomicBool::new(trainable),
             claimed: AtomicBool::new(false),
             store: Arc::downgrade(&self.0),

@@ -1,17 +1,19 @@
 //! Captured training steps: the bits of eager ones.
 
-use teeny_autograd::{Autograd, Grad};
-use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor, random};
+use std::cell::RefCell;
+use std::sync::Arc;
+use teeny_autograd::{Autograd, Grad, checkpoint};
+use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor, ToDevice, random};
 use teeny_cpu::Cpu;
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
+use teeny_nn::optim::{AdamW, LossScale, Optimizer, Sgd, clip_grad_norm};
 use teeny_nn::{
     Activation, BatchNorm, Captured, Conv2d, Dropout, Flatten, Gpt, GptConfig, LayerNorm, Linear,
     Lstm, MaxPool2d, Module, Sequential, Store,
 };
 
 /// A model as the function of its input that gives logits.
-type Model = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+type Model = Box<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync>;
 /// Makes a model; the shape of a batch, and the number of classes.
 type Case = (&'static str, fn(&Store) -> Result<Model>, &'static [usize], usize);
 
@@ -122,4 +124,147 @@ fn a_batch_of_another_shape_is_refused_and_the_step_goes_on() {
     let eager: DeviceRef = Autograd::new(Cpu::new());
     let error = Captured::new(&Store::new(&eager), |x| Ok(x[0].clone())).unwrap_err();
     assert!(error.to_string().contains("does not record"), "{error}");
+}
+
+/// Losses and parameters after steps in which something changes, captured and not, must be equal.
+fn same_when_captured(run: impl Fn(&DeviceRef, bool) -> Result<Vec<f32>>) {
+    let lazy = || -> DeviceRef { Autograd::new(Lazy::new(Cpu::new())) };
+    let want = random::with_seed(3, || run(&Autograd::new(Cpu::new()).to_device(), false)).unwrap();
+    for captured in [false, true] {
+        let got = random::with_seed(3, || run(&lazy(), captured)).unwrap();
+        assert_eq!(got, want, "captured {captured}");
+    }
+}
+
+#[test]
+fn a_captured_step_follows_the_training_mode() {
+    same_when_captured(|device, captured| {
+        let store = Store::new(device);
+        let model = mlp(&store)?;
+        let mut loss_of = |x: &[Tensor]| cross_entropy(&model(&x[0])?, &x[1]);
+        let mut step = captured.then(|| Captured::new(&store, &mut loss_of)).transpose()?;
+        let mut seen = Vec::new();
+        for i in 0..12 {
+            store.set_training(!(4..6).contains(&i) && i != 9);
+            let x = Tensor::randn((8, 10), DType::F32, device)?; // (8, 10)
+            let targets = Tensor::arange(0i64, 8, 1, device)?.rem(5)?; // (8)
+            seen.push(match &mut step {
+                Some(step) => step.run(vec![x, targets])?.0.item()?,
+                None => cross_entropy(&model(&x)?, &targets)?.item()?,
+            });
+        }
+        for name in ["bn.running_mean", "bn.running_var"] {
+            seen.extend(store.get(name)?.value().to_vec::<f32>()?);
+        }
+        Ok(seen)
+    });
+}
+
+#[test]
+fn a_captured_step_reads_the_present_loss_scale() {
+    same_when_captured(|device, captured| {
+        let store = Store::new(device);
+        let model = Linear::new(&store.root(), 4, 1)?;
+        let scale = RefCell::new(LossScale::new().initial_factor(4.0).growth_interval(1));
+        let mut loss_of = |x: &[Tensor]| {
+            scale.borrow().apply(&model.forward(&x[0])?.sub(&x[1])?.square()?.mean_all()?)
+        };
+        let mut sgd = Sgd::new(store.trainable(), 0.05);
+        let mut step = captured.then(|| Captured::new(&store, &mut loss_of)).transpose()?;
+        let mut seen = Vec::new();
+        for i in 0..10 {
+            let x = Tensor::randn((8, 4), DType::F32, device)?; // (8, 4)
+            let y =
+                Tensor::full((8, 1), if i == 6 { f32::INFINITY } else { 3.0 }, DType::F32, device)?;
+            let gradients = match &mut step {
+                Some(step) => step.run(vec![x, y])?.1,
+                None => {
+                    let loss = model.forward(&x)?.sub(&y)?.square()?.mean_all()?;
+                    scale.borrow().apply(&loss)?.backward()?
+                }
+            };
+            let stepped = scale.borrow_mut().step(&mut sgd, &gradients)?;
+            assert_eq!(stepped, i != 6);
+            seen.extend(store.get("weight")?.value().to_vec::<f32>()?);
+        }
+        assert_eq!(scale.borrow().factor(), 4.0 * 2f64.powi(8));
+        Ok(seen)
+    });
+}
+
+/// A parameter that is no input of the function, and one that is frozen between calls.
+#[test]
+fn a_captured_function_follows_parameters_that_are_set_or_frozen() {
+    same_when_captured(|device, captured| {
+        let (store, other) = (Store::new(device), Store::new(device));
+        let model = Linear::new(&store.root(), 3, 2)?;
+        let teacher = Linear::new(&other.root(), 3, 2)?;
+        let loss =
+            |x: &Tensor| model.forward(x)?.sub(teacher.forward(x)?.detach()?)?.square()?.mean_all();
+        let mut step = captured.then(|| Captured::new(&store, |x| loss(&x[0]))).transpose()?;
+        let mut seen = Vec::new();
+        for i in 0..14 {
+            if i == 5 {
+                let weight = Tensor::ones((3, 2), DType::F32, device)?.t()?; // (2, 3)
+                other.get("weight")?.set(&weight)?;
+                store.get("weight")?.set(&weight)?;
+            }
+            if i == 9 || i == 11 {
+                store.get("weight")?.set_trainable(i == 11)?;
+            }
+            let x = Tensor::randn((4, 3), DType::F32, device)?; // (4, 3)
+            let (value, gradients) = match &mut step {
+                Some(step) => step.run(vec![x])?,
+                None => {
+                    let value = loss(&x)?;
+                    (value.detach()?, value.backward()?)
+                }
+            };
+            seen.push(value.item()?);
+            for param in store.all() {
+                match gradients.contains(&param.value()) {
+                    true => seen.extend(gradients.get(&param.value())?.to_vec::<f32>()?),
+                    false => seen.push(f32::INFINITY),
+                }
+            }
+        }
+        Ok(seen)
+    });
+}
+
+/// Recomputation draws the dropout of the first pass again, and does not count a batch twice.
+#[test]
+fn checkpoints_draw_the_same_and_leave_running_statistics_alone() {
+    same_when_captured(|device, captured| {
+        let store = Store::new(device);
+        let model: Arc<Model> = Arc::new(mlp(&store)?);
+        let loss_of = |x: &[Tensor], saved: bool| {
+            let body = model.clone();
+            let y = match saved {
+                true => checkpoint(move |x| body(&x[0]), &[&x[0]])?,
+                false => model(&x[0])?,
+            };
+            cross_entropy(&y, &x[1])
+        };
+        let mut step = captured.then(|| Captured::new(&store, |x| loss_of(x, true))).transpose()?;
+        let mut seen = Vec::new();
+        for i in 0..6 {
+            let x = Tensor::randn((8, 10), DType::F32, device)?; // (8, 10)
+            let targets = Tensor::arange(0i64, 8, 1, device)?.rem(5)?; // (8)
+            let (loss, gradients) = match &mut step {
+                Some(step) => step.run(vec![x, targets])?,
+                // Every other call without the checkpoint, whose numbers are the same.
+                None => {
+                    let loss = loss_of(&[x, targets], i % 2 == 0)?;
+                    (loss.detach()?, loss.backward()?)
+                }
+            };
+            seen.push(loss.item()?);
+            seen.extend(gradients.get(&store.get("fc1.weight")?.value())?.to_vec::<f32>()?);
+            seen.extend(store.get("bn.running_mean")?.value().to_vec::<f32>()?);
+        }
+        let counted: i32 = store.get("bn.num_batches_tracked")?.value().item()?;
+        assert_eq!(counted, 6);
+        Ok(seen)
+    });
 }

@@ -4,9 +4,12 @@ use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all, step_where};
 use crate::state::{State, Stateful};
 use crate::store::Param;
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use teeny_autograd::Gradients;
 use teeny_core::context::{continued, enter};
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{Capture, Error, Result, Tensor};
 
 /// A factor of the loss, and so of every gradient, that keeps small gradients in the range of
 /// `F16`. If a gradient is not finite, the factor is halved and the step is skipped; after
@@ -29,9 +32,44 @@ use teeny_core::{Error, Result, Tensor};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScale {
-    factor: f64,
+    factor: Factor,
     growth_interval: u64,
     good_steps: u64,
+}
+
+/// The factor, where replays of a captured loss read it.
+struct Factor(Arc<AtomicU64>);
+
+impl Factor {
+    fn new(factor: f64) -> Factor {
+        Factor(Arc::new(AtomicU64::new(factor.to_bits())))
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&mut self, factor: f64) {
+        self.0.store(factor.to_bits(), Ordering::Relaxed);
+    }
+}
+
+impl Clone for Factor {
+    fn clone(&self) -> Factor {
+        Factor::new(self.get())
+    }
+}
+
+impl PartialEq for Factor {
+    fn eq(&self, other: &Factor) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl fmt::Debug for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 impl Default for LossScale {
@@ -43,12 +81,12 @@ impl Default for LossScale {
 impl LossScale {
     /// PyTorch's defaults: a factor of 65,536, doubled after 2,000 successful steps.
     pub fn new() -> LossScale {
-        LossScale { factor: 65_536.0, growth_interval: 2000, good_steps: 0 }
+        LossScale { factor: Factor::new(65_536.0), growth_interval: 2000, good_steps: 0 }
     }
 
     /// Sets the initial factor; scaling by a power of 2 is exact.
     pub fn initial_factor(mut self, factor: f64) -> LossScale {
-        self.factor = factor;
+        self.factor.set(factor);
         self
     }
 
@@ -60,17 +98,24 @@ impl LossScale {
 
     /// The current factor.
     pub fn factor(&self) -> f64 {
-        self.factor
+        self.factor.get()
     }
 
-    /// The loss times the factor; its backward pass returns scaled gradients.
+    /// The loss times the factor; its backward pass returns scaled gradients. In a captured function
+    /// the factor is the present one in each replay.
     ///
     /// # Errors
     /// If the device fails.
     #[track_caller]
     pub fn apply(&self, loss: &Tensor) -> Result<Tensor> {
         // a loss in F16 would overflow by the factor itself
-        loss.cast(loss.dtype().compute())?.mul(self.factor)
+        let loss = loss.cast(loss.dtype().compute())?;
+        let (id, factor) = (Arc::as_ptr(&self.factor.0) as usize, self.factor.0.clone());
+        let now = move || f64::from_bits(factor.load(Ordering::Relaxed));
+        match Capture::number(id, loss.dtype(), loss.device(), now)? {
+            Some(factor) => loss.mul(factor),
+            None => loss.mul(self.factor.get()),
+        }
     }
 
     /// A step with the gradients of a scaled loss. Returns false if a gradient is not finite; the
@@ -123,7 +168,7 @@ impl LossScale {
             .filter(|p| p.is_trainable() && !(skip && can_skip(gradients, p)))
         {
             let g = gradient_of(gradients, param)?;
-            let g = g.cast(g.dtype().compute())?.mul(1.0 / self.factor)?;
+            let g = g.cast(g.dtype().compute())?.mul(1.0 / self.factor())?;
             // (1)
             finite.push(
                 teeny_core::map([&g], |[g]| g.is_finite())?
@@ -147,15 +192,16 @@ impl LossScale {
         finite: &[bool],
     ) -> Result<bool> {
         if finite.contains(&false) {
-            let factor = self.factor / 2.0;
+            let factor = self.factor() / 2.0;
             if factor < 2f64.powi(-24) {
                 let text = format!(
                     "gradients are not finite even where the loss is multiplied by {}",
-                    self.factor
+                    self.factor()
                 );
                 return Err(Error::value(text).help("check that the loss itself is finite"));
             }
-            (self.factor, self.good_steps) = (factor, 0);
+            self.factor.set(factor);
+            self.good_steps = 0;
             return Ok(false);
         }
         let chosen: Vec<bool> =
@@ -167,7 +213,8 @@ impl LossScale {
         })?;
         self.good_steps += 1;
         if self.good_steps == self.growth_interval {
-            (self.factor, self.good_steps) = (self.factor * 2.0, 0);
+            self.factor.set(self.factor() * 2.0);
+            self.good_steps = 0;
         }
         Ok(true)
     }
@@ -175,11 +222,13 @@ impl LossScale {
 
 impl Stateful for LossScale {
     fn state(&self) -> Result<State> {
-        Ok(State::default().with("factor", self.factor).with("good_steps", self.good_steps))
+        Ok(State::default().with("factor", self.factor()).with("good_steps", self.good_steps))
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
-        (self.factor, self.good_steps) = (state.get("factor")?, state.get("good_steps")?);
+        let (factor, good_steps) = (state.get("factor")?, state.get("good_steps")?);
+        self.factor.set(factor);
+        self.good_steps = good_steps;
         Ok(())
     }
 }

@@ -12,7 +12,6 @@
 
 use super::gpt::Gpt;
 use crate::attention::KvCache;
-use crate::store::{Param, Store};
 use std::fmt;
 use std::mem;
 use teeny_autograd::no_grad;
@@ -24,8 +23,7 @@ use teeny_core::{Capture, DType, Error, Result, Tensor};
 /// the bit, untracked.
 ///
 /// The model's device must record: `Autograd::new(Lazy::new(device))`. If the weights, the training
-/// mode, the batch size or the dtype of the tokens change, the step is recorded again. Until then
-/// the decoder keeps the weights that it recorded alive.
+/// mode, the batch size or the dtype of the tokens change, the step is recorded again.
 ///
 /// # Example
 /// ```
@@ -50,7 +48,6 @@ use teeny_core::{Capture, DType, Error, Result, Tensor};
 /// ```
 pub struct Decoder<'m> {
     gpt: &'m Gpt,
-    store: Store,
     /// Keys and values of each layer, (B, n_head, context, hs). None before the first token, and
     /// after a call that failed.
     rows: Vec<Tensor>,
@@ -64,15 +61,8 @@ struct Captures<'m> {
     step: Capture<'m>,
     /// The last tokens of a longer text (B, context) → logits (B, V).
     window: Capture<'m>,
-    recorded: Recorded,
-}
-
-/// What a recording depends on beside its inputs.
-struct Recorded {
-    weights: Vec<Tensor>,
-    training: bool,
-    batch: usize,
-    dtype: DType,
+    /// The batch size and the dtype of the tokens.
+    tokens: (usize, DType),
 }
 
 impl<'m> Decoder<'m> {
@@ -89,12 +79,9 @@ impl<'m> Decoder<'m> {
                 .note("a recorded step would wait for messages of other ranks")
                 .help("gpt.generate runs each step"));
         }
-        let weight = gpt.embedding();
-        let missing = || Error::internal("the store of a model ended before the model");
-        let store = weight.store().ok_or_else(missing)?;
         // The first call records; this one tells early whether the device can.
-        Capture::new(weight.value().device(), |_| Ok(Vec::new()))?;
-        Ok(Decoder { gpt, store, rows: Vec::new(), position: 0, captures: None })
+        Capture::new(gpt.embedding().value().device(), |_| Ok(Vec::new()))?;
+        Ok(Decoder { gpt, rows: Vec::new(), position: 0, captures: None })
     }
 
     /// The number of tokens so far: the position of the next one.
@@ -131,11 +118,10 @@ impl<'m> Decoder<'m> {
         if count != 1 || self.rows.is_empty() {
             return self.run_model(tokens, count);
         }
-        self.record_for(tokens)?;
         let mut inputs = vec![tokens.clone()];
         inputs.append(&mut self.rows);
         let position = self.position;
-        let mut results = self.recorded()?.step.run_at(inputs, position)?;
+        let mut results = self.captures_for(tokens)?.step.run_at(inputs, position)?;
         if results.len() < 2 {
             return Err(Error::internal("a captured step returned too few tensors"));
         }
@@ -176,8 +162,7 @@ impl<'m> Decoder<'m> {
                     }
                 }; // (B, context)
                 let last = &*window.insert(last);
-                self.record_for(last)?;
-                let mut results = self.recorded()?.window.run(vec![last.clone()])?;
+                let mut results = self.captures_for(last)?.window.run(vec![last.clone()])?;
                 results.pop().ok_or_else(|| Error::internal("a captured window has no logits"))?
             }; // (B, V)
             new = pick(&logits)?.cast(tokens.dtype())?.unsqueeze(1)?; // (B, 1)
@@ -225,27 +210,18 @@ impl<'m> Decoder<'m> {
         Ok(logits)
     }
 
-    /// Begins to record for these tokens, unless that was done.
-    fn record_for(&mut self, tokens: &Tensor) -> Result<()> {
-        let (params, training) = (self.store.all(), self.store.is_training());
-        let serves = |captures: &Captures<'_>| captures.recorded.serves(&params, training, tokens);
-        if !self.captures.as_ref().is_some_and(serves) {
-            let weights = params.iter().map(Param::value).collect();
-            let (batch, dtype) = (tokens.shape()[0], tokens.dtype());
-            let recorded = Recorded { weights, training, batch, dtype };
-            self.captures = Some(Captures::new(self.gpt, recorded)?);
+    /// The captures for such tokens.
+    fn captures_for(&mut self, tokens: &Tensor) -> Result<&mut Captures<'m>> {
+        let kind = (tokens.shape()[0], tokens.dtype());
+        match self.captures.take().filter(|captures| captures.tokens == kind) {
+            Some(captures) => Ok(self.captures.insert(captures)),
+            None => Ok(self.captures.insert(Captures::new(self.gpt, kind)?)),
         }
-        Ok(())
-    }
-
-    /// The captures of [`Decoder::record_for`].
-    fn recorded(&mut self) -> Result<&mut Captures<'m>> {
-        self.captures.as_mut().ok_or_else(|| Error::internal("a decoder without captures"))
     }
 }
 
 impl<'m> Captures<'m> {
-    fn new(gpt: &'m Gpt, recorded: Recorded) -> Result<Captures<'m>> {
+    fn new(gpt: &'m Gpt, tokens: (usize, DType)) -> Result<Captures<'m>> {
         let device = gpt.embedding().value().device().clone();
         let positions = 0..=gpt.config().context;
         let step = Capture::with_symbol(&device, positions, move |inputs, position| {
@@ -256,17 +232,7 @@ impl<'m> Captures<'m> {
         let window = Capture::new(&device, move |inputs| {
             Ok(vec![no_grad(|| gpt.next(&inputs[0], &mut gpt.caches()))?])
         })?;
-        Ok(Captures { step, window, recorded })
-    }
-}
-
-impl Recorded {
-    /// Whether the recording is that of these weights, this mode and such tokens.
-    fn serves(&self, params: &[Param], training: bool, tokens: &Tensor) -> bool {
-        let same = |(param, weight): (&Param, &Tensor)| param.value().same_storage(weight);
-        (self.training, self.batch, self.dtype) == (training, tokens.shape()[0], tokens.dtype())
-            && self.weights.len() == params.len()
-            && params.iter().zip(&self.weights).all(same)
+        Ok(Captures { step, window, tokens })
     }
 }
 
