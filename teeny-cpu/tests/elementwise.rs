@@ -655,3 +655,35 @@ fn kernels_of_contiguous_operands_have_the_bits_of_strided_ones() {
         }
     }
 }
+
+/// An element has one power, whether its exponent is a number of the kernel, the same in the whole
+/// operand, or beside other exponents.
+#[test]
+fn a_power_does_not_depend_on_the_exponents_beside_it() {
+    let exponents = [-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0];
+    let n = 1003;
+    for device in devices() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let bits = |x: Tensor| -> Vec<u64> {
+                let values = x.cast(DType::F64).unwrap().to_vec::<f64>().unwrap();
+                values.iter().map(|v| if v.is_nan() { 1 } else { v.to_bits() }).collect()
+            };
+            let x = Tensor::randn((n,), DType::F64, &device).unwrap().mul(3.0).unwrap();
+            let special = Tensor::new([0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY], &device);
+            let x = Tensor::cat(&[&x, &special.unwrap()], 0).unwrap().cast(dtype).unwrap();
+            let rows = Tensor::stack(&[&x; 12], 1).unwrap(); // (n + 4, 12)
+            let columns = Tensor::new(exponents, &device).unwrap().cast(dtype).unwrap(); // (12)
+            let mixed = rows.pow(&columns).unwrap(); // (n + 4, 12)
+            for (i, exponent) in exponents.into_iter().enumerate() {
+                let what = format!("{dtype} to the power of {exponent} on {device:?}");
+                let by_number = bits(x.pow(exponent).unwrap());
+                let full = Tensor::full((n + 4,), exponent, dtype, &device).unwrap();
+                assert!(bits(x.pow(&full).unwrap()) == by_number, "{what}: one exponent");
+                assert!(
+                    bits(mixed.at(1, i as isize).unwrap()) == by_number,
+                    "{what}: mixed exponents"
+                );
+            }
+        }
+    }
+}

@@ -8,11 +8,12 @@
 
 use super::loops::Loop;
 use super::loops::float::{
-    Add, Ceil, Div, Floor, Max, Min, Mul, Recip, Round, Rsqrt, Sqrt, Square, Sub, Trunc,
+    Add, Ceil, Div, Floor, Max, Min, Mul, Recip, Round, Rsqrt, Sqrt, Sub, Trunc,
 };
 use super::step::{Format, Place, Step};
 use crate::simd::loops::{Binary, Operand, Real, Unary};
 use crate::simd::{F32s, Half, Level, Work};
+use crate::vecmath::Square;
 use std::marker::PhantomData;
 use teeny_core::{bf16, f16};
 

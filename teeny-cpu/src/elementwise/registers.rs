@@ -23,6 +23,7 @@ use super::loops::select::{Eq, Le, Lt, Ne};
 use super::step::{Format, Step, Stream};
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
+use crate::vecmath::{Cube, Square};
 use std::marker::PhantomData;
 use teeny_core::{bf16, f16};
 

@@ -16,7 +16,7 @@
 pub(crate) mod double;
 mod power;
 
-pub(crate) use power::{FloorDiv, Pow, Rem};
+pub(crate) use power::{Cube, FloorDiv, Pow, PowHalf, PowMinusHalf, RecipSquare, Rem, Square};
 
 use crate::simd::loops::Unary;
 use crate::simd::{F32s, F64s};

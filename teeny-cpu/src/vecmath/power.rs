@@ -9,7 +9,7 @@
 
 use super::double::{self, LN2_HI, LN2_LO, exp_of_two, power_of_two, split};
 use super::{patched, poly64};
-use crate::simd::loops::Binary;
+use crate::simd::loops::{Binary, Unary};
 use crate::simd::{F32s, F64s, Lanes};
 use teeny_core::kernel::eval::{floor_div, remainder};
 
@@ -207,6 +207,61 @@ division! {
     FloorDiv, floor_div: |_r, q| q
 }
 
+macro_rules! powers {
+    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl Unary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>($x: V) -> V { $body }
+            #[inline(always)]
+            fn eval64<V: F64s>($x: V) -> V { $body }
+        }
+    )*};
+}
+
+// Powers with exponents that are frequent, with the special values of IEEE 754's `pow`.
+powers! {
+    /// `x²`.
+    Square |x| x.mul(x);
+    /// `x³`.
+    Cube |x| x.mul(x).mul(x);
+    /// `x^0.5`: -0 gives +0, -inf gives inf.
+    PowHalf |x| {
+        let y = x.sqrt().abs();
+        V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(f64::INFINITY as _), y)
+    };
+    /// `x^-0.5`.
+    PowMinusHalf |x| {
+        let y = V::splat(1.0).div(x.sqrt().abs());
+        V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(0.0), y)
+    };
+    /// `x^-1`.
+    PowMinusOne |x| V::splat(1.0).div(x);
+    /// `x^-2`. The quotient first: x² may overflow where 1 / x² is subnormal.
+    RecipSquare |x| { let y = V::splat(1.0).div(x); y.mul(y) };
+}
+
+/// `y`, but in lanes with a frequent exponent the value of its own loop: an element has one value,
+/// whether its exponent is one number for all elements or not.
+macro_rules! with_frequent {
+    ($V:ident, $eval:ident, $a:expr, $b:expr, $y:expr) => {{
+        let (a, b, y) = ($a, $b, $y);
+        // Twice a frequent exponent is a whole number of at most six.
+        let (twice, far) = (b.add(b), $V::splat(7.0));
+        let near = $V::select(twice.floor().eq(twice), twice.abs(), far).lt(far);
+        if $V::any(near) {
+            let pick = |y, exponent, value| $V::select(b.eq($V::splat(exponent)), value, y);
+            let y = pick(pick(y, 1.0, a), 2.0, Square::$eval(a));
+            let y = pick(pick(y, 3.0, Cube::$eval(a)), 0.5, PowHalf::$eval(a));
+            let y = pick(pick(y, -0.5, PowMinusHalf::$eval(a)), -1.0, PowMinusOne::$eval(a));
+            pick(y, -2.0, RecipSquare::$eval(a))
+        } else {
+            y
+        }
+    }};
+}
+
 /// `a^b`.
 pub(crate) struct Pow;
 
@@ -214,13 +269,14 @@ impl Binary for Pow {
     const LONG: bool = true;
     #[inline(always)]
     fn eval<V: F32s>(a: V, b: V) -> V {
-        pow(a, b)
+        with_frequent!(V, eval, a, b, pow(a, b))
     }
     #[inline(always)]
     fn eval64<D: F64s>(a: D, b: D) -> D {
         let one = D::splat(1.0);
         // Without fused products the logarithm has no second part.
         let (y, wrong) = if <D as Lanes<f64>>::FUSED { power64(a, b) } else { (a, one) };
-        double::patched(D::splat(0.0).lt(wrong), a, b, y, f64::powf)
+        let y = double::patched(D::splat(0.0).lt(wrong), a, b, y, f64::powf);
+        with_frequent!(D, eval64, a, b, y)
     }
 }

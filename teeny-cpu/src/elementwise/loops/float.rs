@@ -41,20 +41,6 @@ unary! {
 unary! {
     /// The value itself: a cast that loses nothing.
     Copy |x| x;
-    /// Powers with exponents that are frequent, with the special values of IEEE 754's `pow`.
-    Square |x| x.mul(x);
-    Cube |x| x.mul(x).mul(x);
-    PowHalf |x| {
-        // -0 gives +0, -inf gives inf.
-        let y = x.sqrt().abs();
-        V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(f64::INFINITY as _), y)
-    };
-    PowMinusHalf |x| {
-        let y = V::splat(1.0).div(x.sqrt().abs());
-        V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(0.0), y)
-    };
-    // The quotient first: x² may overflow where 1 / x² is subnormal.
-    RecipSquare |x| { let y = V::splat(1.0).div(x); y.mul(y) };
 }
 
 /// Rounding to a 16-bit type.
