@@ -5,8 +5,8 @@ mod common;
 use common::{close, device, values, vec};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
-use teeny_autograd::{Check, Grad, gradcheck};
-use teeny_core::{DType, ErrorKind, MatrixNorm, Reference, Result, Tensor, Triangle};
+use teeny_autograd::{Autograd, Check, Grad, gradcheck, hvp};
+use teeny_core::{DType, ErrorKind, Lazy, MatrixNorm, Reference, Result, Tensor, Triangle};
 use teeny_cpu::Cpu;
 
 /// One device for all tensors that meet.
@@ -284,6 +284,25 @@ fn the_gradient_of_a_singular_determinant_is_the_cofactors() {
     close(&vec(grads.get(&x).unwrap()), &[4.0, 4.0, -4.0, -2.0, -2.0, 2.0, 0.0, 0.0, 0.0], 1e-12);
     let error = x.slogdet().unwrap().1.backward().map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("singular"), "{error}");
+}
+
+/// A recording device knows only later that a matrix is singular.
+#[test]
+fn the_gradient_of_a_recorded_determinant_is_the_cofactors() {
+    for d in [device(), Autograd::new(Lazy::new(Reference::new()))] {
+        let x = Tensor::new([[[1.0f64, 2.0], [2.0, 4.0]], [[3.0, 1.0], [1.0, 2.0]]], &d).unwrap();
+        let x = x.requires_grad().unwrap(); // (2, 2, 2), the first one singular
+        let grads = x.det().unwrap().sum_all().unwrap().backward().unwrap();
+        let want = [4.0, -2.0, -2.0, 1.0, 2.0, -1.0, -1.0, 3.0];
+        close(&vec(grads.get(&x).unwrap()), &want, 1e-12);
+        // The determinant of 2 by 2 is a bilinear form: its Hessian does not depend on the matrix.
+        let direction = Tensor::new([[1.0f64, 2.0], [3.0, 5.0]], &d).unwrap(); // (2, 2)
+        for i in 0..2 {
+            let at = x.detach().unwrap().at(0, i).unwrap(); // (2, 2)
+            let (_, product) = hvp(|a: &Tensor| a.det(), &at, &direction).unwrap();
+            close(&vec(&product), &[5.0, -3.0, -2.0, 1.0], 1e-12);
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use crate::nesting::differentiated;
 use crate::record::{Operands, Rule, when};
-use teeny_core::{Error, ErrorKind, LinalgOp, Result, Tensor, Triangle, map};
+use teeny_core::{Error, LinalgOp, Result, Tensor, Triangle, map};
 
 /// The rule of `op`, with the outputs `values`.
 pub(crate) fn linalg(
@@ -118,28 +118,29 @@ pub(crate) fn part(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
     }
 }
 
-/// The matrix of cofactors, `det(a) a⁻ᵀ`. Where a matrix is singular, `det(u) det(v) u c vᵀ`, c the
-/// products of all other singular values; if that is to be differentiated again, by [`adjugate`],
-/// as equal singular values have no gradient.
+/// The matrix of cofactors: `det(u) det(v) u c vᵀ` by the singular values of `a = u s vᵀ`, c the
+/// products of all others. If it is to be differentiated again: `det(a) a⁻ᵀ`, or by [`adjugate`]
+/// where the matrix is singular, as equal singular values have no gradient. The operations are the
+/// same for all matrices: whether one is singular is known to the device alone.
 pub(crate) fn cofactors(a: &Tensor, det: &Tensor) -> Result<Tensor> {
-    match a.inv() {
-        Ok(inverse) => transposed(&inverse)?.mul(&as_matrices(det)?),
-        Err(error) if error.kind() == ErrorKind::Value && differentiated(a) => {
-            transposed(&adjugate(a)?)
-        }
-        Err(error) if error.kind() == ErrorKind::Value => {
-            let (u, s, vt) = a.svd()?;
-            let diagonal = Tensor::eye(s.shape()[s.ndim() - 1], s.dtype(), &s)?; // (n, n)
-            // row i: all singular values but the i-th
-            // (.., n)
-            let others =
-                map([&s.unsqueeze(-2)?, &diagonal], |[s, d]| d.ne(0.0).where_cond(s.like(1), s))?
-                    .prod(-1)?;
-            let sign = as_matrices(&u.det()?.mul(&vt.det()?)?)?;
-            u.mul(&others.unsqueeze(-2)?)?.matmul(&vt)?.mul(&sign)
-        }
-        Err(error) => Err(error),
+    let n = a.shape()[a.ndim() - 1];
+    let (u, s, vt) = a.svd()?; // s: (.., n)
+    let one = Tensor::eye(n, a.dtype(), a)?; // (n, n)
+    if n > 0 && differentiated(a) {
+        // The pivots of such a matrix are above the bound of `inv`.
+        let bound = 4.0 * (n * n) as f64 * f64::EPSILON;
+        let regular = s.slice(-1, n - 1..)?.gt(&s.slice(-1, ..1)?.mul(bound)?)?; // (.., 1)
+        let regular = regular.unsqueeze(-1)?; // (.., 1, 1)
+        let inverse = regular.where_cond(a, &one)?.inv()?; // (.., n, n)
+        let polynomial = adjugate(&regular.where_cond(&one, a)?)?;
+        return transposed(&regular.where_cond(&inverse.mul(&as_matrices(det)?)?, &polynomial)?);
     }
+    // row i: all singular values but the i-th
+    // (.., n)
+    let others =
+        map([&s.unsqueeze(-2)?, &one], |[s, d]| d.ne(0.0).where_cond(s.like(1), s))?.prod(-1)?;
+    let sign = as_matrices(&u.det()?.mul(&vt.det()?)?)?;
+    u.mul(&others.unsqueeze(-2)?)?.matmul(&vt)?.mul(&sign)
 }
 
 /// The transposed cofactors as a polynomial in `a`: `m ← a m - tr(a m) / k`, k = 1, .., n - 1, from
