@@ -314,3 +314,17 @@ fn a_device_that_panics_fails_one_operation() {
     assert_eq!(before.to_vec::<f32>().unwrap(), [3.0, 2.0]);
     assert_eq!(after.to_vec::<f32>().unwrap(), [4.0, 2.0]);
 }
+
+/// Plans take as long as their nodes are many: this took minutes when each held result was compared
+/// with all others.
+#[test]
+fn a_plan_of_many_held_results_is_made_at_once() {
+    let lazy = Lazy::with_options(
+        Reference::new(),
+        LazyOptions { max_nodes: 1 << 20, ..LazyOptions::default() },
+    );
+    let x = Tensor::ones((2,), DType::F32, &lazy).unwrap().exp().unwrap();
+    let held: Vec<Tensor> = (0..40_000).map(|i| x.add(f64::from(i % 20_000)).unwrap()).collect();
+    let last = held.iter().try_fold(x.clone(), |sum, y| sum.maximum(y)).unwrap();
+    assert_eq!(last.to_vec::<f32>().unwrap()[0], held[19_999].to_vec::<f32>().unwrap()[0]);
+}

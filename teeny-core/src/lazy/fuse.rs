@@ -116,14 +116,20 @@ fn take(
     }
     let node = graph.node(id);
     let held: Vec<u32> = node.outputs.clone().filter(|&slot| graph.held[slot as usize]).collect();
-    let mut targets: Vec<usize> =
-        readers.iter().flat_map(|&(reader, _)| &places[reader as usize]).copied().collect();
-    targets.sort_unstable();
-    targets.dedup();
-    let changes: Vec<Change> = targets
+    // By group: the readers in it.
+    let of_groups = readers
         .iter()
-        .map(|&group| change(graph, &groups[group], group, id, readers, program))
+        .flat_map(|reader| places[reader.0 as usize].iter().map(move |&group| (group, *reader)));
+    let mut targets: Vec<(usize, (u32, u32))> = of_groups.collect();
+    targets.sort_by_key(|(group, _)| *group);
+    let targets = || targets.chunk_by(|(one, _), (other, _)| one == other);
+    if !held.is_empty() && targets().nth(1).is_some() {
+        return None; // see below
+    }
+    let changes: Vec<Change> = targets()
+        .map(|readers| change(graph, &groups[readers[0].0], id, readers, program))
         .collect::<Option<_>>()?;
+    let targets = changes.iter().map(|change| change.group).collect();
     let elements = program.shape.numel();
     let reads: usize = changes
         .iter()
@@ -206,13 +212,13 @@ fn take_product(
     Some(vec![number])
 }
 
-/// What `group` changes to if it takes node `id`; None if it cannot.
+/// What `group` changes to if it takes node `id`, which these members of it read; None if it cannot.
+/// The number of the group is beside each reader.
 fn change(
     graph: &Graph<'_>,
     group: &Group,
-    number: usize,
     id: u32,
-    readers: &[(u32, u32)],
+    readers: &[(usize, (u32, u32))],
     program: &Program<'_>,
 ) -> Option<Change> {
     group.shape?;
@@ -221,11 +227,11 @@ fn change(
     }
     let node = graph.node(id);
     let mut views: Vec<Layout> = Vec::new();
-    for &(reader, operand) in readers {
+    for &(_, (reader, operand)) in readers {
         if Some(reader) == group.product {
             return None; // a product reads its operands from memory
         }
-        let Some(member) = group.member(reader) else { continue };
+        let member = group.member(reader)?;
         let operand = graph.node(reader).operands.get(operand as usize)?;
         for view in &member.views {
             let view = view.through(&operand.layout)?;
@@ -253,7 +259,7 @@ fn change(
     }
     let inputs = distinct(inputs.into_iter());
     let fits = inputs.len() <= MAX_INPUTS && !(group.reduces && inputs.is_empty());
-    fits.then_some(Change { group: number, views, inputs })
+    fits.then_some(Change { group: readers.first()?.0, views, inputs })
 }
 
 /// How many operations a kernel has; what it loads is none.

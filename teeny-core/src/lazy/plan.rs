@@ -8,6 +8,7 @@ use super::rules::{Rewritten, Rules, rewrite};
 use super::value::{Slot, Value};
 use crate::kernel::Kernel;
 use crate::op::Recorded;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What runs for all lists of the same nodes whose results are held alike.
@@ -46,14 +47,6 @@ impl Item {
     fn new(nodes: Vec<u32>, kernel: Option<Call>) -> Item {
         Item { nodes, kernel, shares: Vec::new(), last: Vec::new() }
     }
-
-    /// Whether it stores `slot`, an output of node `maker`.
-    fn stores(&self, maker: u32, slot: u32) -> bool {
-        match &self.kernel {
-            Some(call) => call.outputs.contains(&slot),
-            None => self.nodes.contains(&maker),
-        }
-    }
 }
 
 /// An operation that no node recorded.
@@ -90,10 +83,17 @@ impl Plan {
                 kernel => items.push(Item::new(members, kernel)),
             }
         }
+        // Of each slot that is shared: the item that stores it.
+        let mut stored_by = HashMap::new();
+        if !shares.is_empty() {
+            let outputs = |(i, item): (usize, &Item)| {
+                item.outputs(&nodes).into_iter().map(move |slot| (slot, i))
+            };
+            stored_by = items.iter().enumerate().rev().flat_map(outputs).collect();
+        }
         for (from, to) in shares {
-            let Some((maker, _)) = graph.maker(from) else { continue };
-            if let Some(item) = items.iter_mut().find(|item| item.stores(maker, from)) {
-                item.shares.push((from, to));
+            if let Some(&item) = stored_by.get(&from) {
+                items[item].shares.push((from, to));
             }
         }
         lifetimes(&nodes, held.len(), &mut items);

@@ -68,7 +68,8 @@ pub(super) fn rewrite(
             continue;
         }
         let node = &out[id as usize];
-        let equal = known.entry(hash(0, &node.op, &node.operands)).or_default();
+        let key = hash(u64::from(node.params.start), &node.op, &node.operands);
+        let equal = known.entry(key).or_default();
         let found = equal.iter_mut().find(|other| is_equal(&out[**other as usize], node));
         let Some(found) = found else {
             equal.push(id);
