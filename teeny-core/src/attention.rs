@@ -9,11 +9,15 @@
 //! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback
 //! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in
 //! memory (Dao 2023, arXiv:2307.08691) and recomputes `p` from the logsumexp in the backward pass.
+//!
+//! A masked position contributes nothing to y and to the gradients, whatever q, k, v and g have
+//! there, NaN and infinities included. `0 NaN` is NaN, so the products leave out terms of weight 0.
 
 pub use crate::op::{Attention, AttentionInputs};
 
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::kernel::build::Expr;
 use crate::scalar::Scalar;
 use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
@@ -25,6 +29,8 @@ struct Scores {
     s: Tensor,
     /// True where a query sees a key.
     seen: Tensor,
+    /// Whether limits or a mask may hide a key from a query.
+    hides: bool,
 }
 
 impl AttentionInputs<'_> {
@@ -36,8 +42,25 @@ impl AttentionInputs<'_> {
     fn scores(&self) -> Result<Scores> {
         let [queries, keys, hs, _] = self.sizes();
         let (wide, lowest) = (self.q.dtype().compute(), self.lowest());
+        let hides = self.mask.is_some()
+            || [0, queries.saturating_sub(1)]
+                .iter()
+                .any(|&i| self.options.keys(i, keys) != (0..keys));
         let scaled = self.q.cast(wide)?.mul(self.options.factor(hs))?;
-        let mut s = scaled.matmul(&self.k.cast(wide)?.t()?)?; // (.., T, S)
+        let k = self.k.cast(wide)?.t()?; // (.., hs, S)
+        let mut s = scaled.matmul(&k)?; // (.., T, S)
+        if hides {
+            // Scores of finite keys alone have gradients: those of a hidden key are 0, and its NaN
+            // would make NaN of them.
+            let finite = finite_part(&k)?;
+            let unfit = map([&k], |[k]| k.is_finite().not())?.any(-2)?.unsqueeze(-2)?; // (.., 1, S)
+            s = map([&unfit, &s, &scaled.matmul(&finite)?], |[unfit, s, finite]| {
+                let [nan, high, low] =
+                    [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(|x| s.like(x));
+                let infinite = s.gt(0).where_cond(high, s.lt(0).where_cond(low, nan));
+                unfit.where_cond(infinite, finite)
+            })?;
+        }
         let mut seen = None;
         if self.options.causal.is_some() {
             let (offset, window) = self.options.band(queries, keys);
@@ -58,17 +81,22 @@ impl AttentionInputs<'_> {
                     None => mask.clone(),
                 });
             }
-            Some(mask) => s = s.add(&mask.cast(wide)?)?,
+            Some(mask) => {
+                // -inf hides a key, whatever its score; NaN counts as seen, so it propagates to
+                // the result.
+                let mask = mask.cast(wide)?;
+                s = map([&s, &mask], |[s, mask]| {
+                    mask.le(lowest).where_cond(s.like(lowest), s + mask)
+                })?;
+            }
             None => {}
         }
-        // An additive mask may also hide keys, by -inf. NaN counts as seen, so it propagates to the
-        // result.
         let seen = match seen {
             Some(seen) => map([&s, &seen], |[s, seen]| seen.and(s.le(lowest).not()))?,
             None => map([&s], |[s]| s.le(lowest).not())?,
         };
         let s = map([&s, &seen], |[s, seen]| seen.where_cond(s, lowest))?;
-        Ok(Scores { s, seen })
+        Ok(Scores { s, seen, hides })
     }
 
     /// The softmax of the scores, 0 where a query sees nothing: (.., T, S) of the operands' type.
@@ -76,7 +104,7 @@ impl AttentionInputs<'_> {
     /// # Errors
     /// Those of the device.
     pub fn weights(&self) -> Result<Tensor> {
-        let Scores { s, seen } = self.scores()?;
+        let Scores { s, seen, .. } = self.scores()?;
         weights(&s, &seen)?.cast(self.q.dtype())
     }
 
@@ -88,9 +116,9 @@ impl AttentionInputs<'_> {
     /// Those of the device.
     pub fn composed(&self) -> Result<(Tensor, Tensor)> {
         let (dtype, lowest) = (self.q.dtype(), self.lowest());
-        let Scores { s, seen } = self.scores()?;
+        let Scores { s, seen, hides } = self.scores()?;
         let p = weights(&s, &seen)?;
-        let y = p.matmul(&self.v.cast(dtype.compute())?)?.cast(dtype)?;
+        let y = product(&p, &self.v.cast(dtype.compute())?, hides)?.cast(dtype)?;
         let sum = s.logsumexp(-1)?;
         let lse = map([&sum], |[l]| {
             l.le(lowest).where_cond(l.like(Scalar::Float(f64::NEG_INFINITY)), l)
@@ -119,7 +147,7 @@ impl AttentionInputs<'_> {
     ) -> Result<[Option<Tensor>; 3]> {
         let [.., hs, _] = self.sizes();
         let (dtype, wide) = (self.q.dtype(), self.q.dtype().compute());
-        let Scores { s, seen } = self.scores()?;
+        let Scores { s, seen, hides } = self.scores()?;
         let g = g.cast(wide)?;
         let p = match forward {
             Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| {
@@ -127,20 +155,27 @@ impl AttentionInputs<'_> {
             })?,
             None => weights(&s, &seen)?,
         };
-        let d_v = if needs[2] { Some(p.t()?.matmul(&g)?.cast(dtype)?) } else { None };
+        let d_v = if needs[2] { Some(product(&p.t()?, &g, hides)?.cast(dtype)?) } else { None };
         if !needs[0] && !needs[1] {
             return Ok([None, None, d_v]);
         }
-        let d_p = g.matmul(&self.v.cast(wide)?.t()?)?; // (.., T, S)
+        let mut d_p = g.matmul(&self.v.cast(wide)?.t()?)?; // (.., T, S)
+        if hides {
+            d_p = map([&p, &d_p], |[p, d]| p.ne(0).where_cond(d, 0))?;
+        }
         let inner = match forward {
             Some((y, _)) => g.mul(&y.cast(wide)?)?.sum_keepdim(-1)?,
             None => p.mul(&d_p)?.sum_keepdim(-1)?,
         }; // (.., T, 1)
         let scale = self.options.factor(hs);
-        let d_s = map([&p, &d_p, &inner], |[p, d, inner]| p * (d - inner) * scale)?;
-        let d_q = if needs[0] { Some(d_s.matmul(&self.k.cast(wide)?)?.cast(dtype)?) } else { None };
-        let d_k =
-            if needs[1] { Some(d_s.t()?.matmul(&self.q.cast(wide)?)?.cast(dtype)?) } else { None };
+        let d_s = map([&p, &d_p, &inner], |[p, d, inner]| {
+            p.ne(0).where_cond(p * (d - inner) * scale, 0)
+        })?;
+        let along = |weights: Tensor, x: &Tensor| -> Result<Tensor> {
+            product(&weights, &x.cast(wide)?, hides)?.cast(dtype)
+        };
+        let d_q = if needs[0] { Some(along(d_s.clone(), self.k)?) } else { None };
+        let d_k = if needs[1] { Some(along(d_s.t()?, self.q)?) } else { None };
         Ok([d_q, d_k, d_v])
     }
 }
@@ -148,4 +183,33 @@ impl AttentionInputs<'_> {
 /// The softmax of `s` where `seen`, 0 elsewhere.
 fn weights(s: &Tensor, seen: &Tensor) -> Result<Tensor> {
     map([&s.softmax(-1)?, seen], |[p, seen]| seen.where_cond(p, 0))
+}
+
+/// `x`, with 0 in place of infinities and NaN.
+fn finite_part(x: &Tensor) -> Result<Tensor> {
+    map([x], |[x]| x.is_finite().where_cond(x, 0))
+}
+
+/// -1, 0 or 1, and 0 for NaN.
+fn sign(x: Expr<'_>) -> Expr<'_> {
+    let [zero, one, minus] = [0.0, 1.0, -1.0].map(|c| x.like(c));
+    x.gt(0).where_cond(one, x.lt(0).where_cond(minus, zero))
+}
+
+/// `weights x`. Where keys may be `hidden`, terms of weight 0 are left out, whatever `x` is there.
+fn product(weights: &Tensor, x: &Tensor, hidden: bool) -> Result<Tensor> {
+    if !hidden {
+        return weights.matmul(x);
+    }
+    let y = weights.matmul(&finite_part(x)?)?;
+    // Terms that are not finite are counted: all of them, and those of +inf less those of -inf.
+    let special = map([x], |[x]| x.is_finite().where_cond(x.like(0.0), 1))?;
+    let terms = map([weights], |[w]| sign(w.abs()))?.matmul(&special)?;
+    let infinite = map([x], |[x]| x.is_inf().where_cond(sign(x), 0))?;
+    let signs = map([weights], |[w]| sign(w))?.matmul(&infinite)?;
+    map([&y, &terms, &signs], |[y, terms, signs]| {
+        let [nan, high, low] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(|c| y.like(c));
+        let infinity = signs.gt(0).where_cond(high, low);
+        terms.eq(0).where_cond(y, signs.abs().eq(terms).where_cond(infinity, nan))
+    })
 }

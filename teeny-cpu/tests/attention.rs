@@ -4,7 +4,7 @@
 mod common;
 use common::devices;
 use std::sync::Arc;
-use teeny_core::{Attention, AttentionInputs, DType, Op, Tensor};
+use teeny_core::{Attention, AttentionInputs, DType, DeviceRef, Op, Reference, Tensor};
 use teeny_cpu::Cpu;
 
 fn randn(shape: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
@@ -210,4 +210,35 @@ fn nan_reaches_the_rows_that_see_it_and_no_others() {
     let x = randn(&[70, 8], DType::F32, &device);
     let y = x.attention(&k, &x, None, &Attention::causal(0)).unwrap().to_vec::<f32>().unwrap();
     assert!(y[..66 * 8].iter().all(|v| v.is_finite()) && y[66 * 8..].iter().all(|v| v.is_nan()));
+}
+
+/// Every row but the last of y and of the gradient of q is finite.
+fn earlier_rows_are_finite(k: &Tensor, v: &Tensor, name: &str) {
+    let (t, hs) = (k.shape()[1], k.shape()[2]);
+    let q = Tensor::ones((1, t, hs), DType::F32, k).unwrap();
+    let inputs = AttentionInputs { q: &q, k, v, mask: None, options: Attention::causal(0) };
+    let [y, lse] = Op::Attention { inputs }.tensors(k.device()).unwrap();
+    let needs = [true, false, false];
+    let op = Op::AttentionGrad { inputs, y: &y, lse: &lse, g: &q, needs };
+    let [grad] = op.tensors(k.device()).unwrap();
+    for (x, what) in [(y, "y"), (grad, "gradient of q")] {
+        let x = x.to_vec::<f32>().unwrap();
+        let finite = x[..(t - 1) * hs].iter().all(|x| x.is_finite());
+        assert!(finite, "{what} on {} with {name}", k.device().info().name);
+    }
+}
+
+#[test]
+fn nan_behind_a_causal_mask_reaches_no_earlier_row() {
+    let mut all: Vec<DeviceRef> = vec![Reference::new()];
+    all.extend(devices().into_iter().map(|device| device as DeviceRef));
+    for device in all {
+        for t in [3, 64, 130] {
+            let ones = Tensor::ones((1, t, 8), DType::F32, &device).unwrap();
+            let last = Tensor::full((1, 1, 8), f32::NAN, DType::F32, &device).unwrap();
+            let last_is_nan = ones.clone().slice_assign(1, t as i64 - 1.., &last).unwrap();
+            earlier_rows_are_finite(&ones, &last_is_nan, "NaN in v");
+            earlier_rows_are_finite(&last_is_nan, &ones, "NaN in k");
+        }
+    }
 }

@@ -133,6 +133,23 @@ impl Input {
         }
     }
 
+    /// The input with `value` in place of the last `n` elements.
+    pub fn with_last(&self, n: usize, value: f64) -> Input {
+        let len = self.shape.numel();
+        let values = (0..len).map(|i| match i + n < len {
+            true => self.value(i),
+            false => Scalar::Float(value),
+        });
+        Input { values: Values::Given(values.collect()), ..self.clone() }
+    }
+
+    fn value(&self, i: usize) -> Scalar {
+        match &self.values {
+            &Values::Drawn(domain, seed) => sample(domain, self.dtype, i, seed),
+            Values::Given(values) => values[i],
+        }
+    }
+
     /// The input with zeros in place of subnormal numbers.
     pub fn flushed(&self) -> Input {
         Input { flushed: true, ..self.clone() }
@@ -144,10 +161,7 @@ impl Input {
         let unseen = if self.dtype.is_float() { Scalar::Float(321.0) } else { Scalar::Int(101) };
         let mut storage = vec![unseen; len];
         for (i, place) in layout.positions().enumerate() {
-            storage[place] = match &self.values {
-                &Values::Drawn(domain, seed) => sample(domain, self.dtype, i, seed),
-                Values::Given(values) => values[i],
-            };
+            storage[place] = self.value(i);
             if self.flushed {
                 storage[place] = flushed(storage[place], self.dtype);
             }

@@ -464,13 +464,15 @@ pub enum Op<'a> {
     },
     /// Scaled dot-product attention. Outputs: y (.., T, hv) of the operands' dtype, and the
     /// logsumexp of each query's scores (.., T) in the accumulation dtype, -inf for a query that
-    /// sees no key; its y is 0. See [`crate::attention`].
+    /// sees no key; its y is 0. A position that the causal limit, the window, `false` or -inf in the
+    /// mask hides contributes nothing, whatever k and v are there. See [`crate::attention`].
     Attention {
         /// Queries, keys, values, mask and options.
         inputs: AttentionInputs<'a>,
     },
     /// The gradients of [`Op::Attention`]'s y for q, k and v: one output for each that `needs`
-    /// requests, in this order.
+    /// requests, in this order. A hidden position contributes nothing, whatever q, k, v and g are
+    /// there.
     AttentionGrad {
         /// The operands of the forward pass.
         inputs: AttentionInputs<'a>,

@@ -26,7 +26,7 @@ mod weight_grad;
 mod winograd;
 
 use crate::elementwise::{Epilogue, with_epilogue};
-use crate::float::Float;
+use crate::float::{Float, are_finite};
 use crate::fused::Packed;
 use crate::matmul::{Matrix, batched, has_microkernel};
 use crate::scratch::Array;
@@ -35,7 +35,6 @@ use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
 use algorithms::{filter_grad, strided};
 use columns::Correlation;
-use finite::are_finite;
 use grid::Grid;
 use select::Tiles;
 use std::ops::Range;
@@ -222,7 +221,7 @@ fn compute(
     if conv.is_depthwise() || !grid.has_all_taps() {
         with_float!(dtype, T => {
             // SAFETY: the copy holds these many elements of the computed type.
-            skips = are_finite(cpu, unsafe { slice::<T>(ws.ptr(), weight.numel()) });
+            skips = are_finite(cpu.level, unsafe { slice::<T>(ws.ptr(), weight.numel()) });
         });
     }
     let all;
@@ -384,7 +383,7 @@ pub(crate) fn input_grad(
         // SAFETY: the copies hold these many elements of the computed type.
         let (gs, ws) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel())) };
         let y = Shared(out.ptr().cast::<T>());
-        if grids.iter().any(Grid::has_padding) && !are_finite(cpu, ws) {
+        if grids.iter().any(Grid::has_padding) && !are_finite(cpu.level, ws) {
             // SAFETY: the new storage has these elements and no other owner.
             unsafe { slice_mut::<T>(out.ptr(), n) }.fill(T::ZERO);
             let whole = Grid::forward(conv.input, conv.kernel, conv.output, window, false);
@@ -446,7 +445,7 @@ pub(crate) fn weight_grad(
         // Padding times an infinity or NaN is NaN.
         with_float!(dtype, T => {
             // SAFETY: the copy holds these many elements of the computed type.
-            if !are_finite(cpu, unsafe { slice::<T>(gs.ptr(), g.numel()) }) {
+            if !are_finite(cpu.level, unsafe { slice::<T>(gs.ptr(), g.numel()) }) {
                 grid = Grid::forward(conv.input, conv.kernel, conv.output, window, false);
             }
         });

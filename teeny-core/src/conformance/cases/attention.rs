@@ -83,6 +83,7 @@ pub fn each(sink: Sink<'_>) {
             Mask::None,
             Attention::causal(20).window(5),
         );
+        special(sink, dtype);
         // Queries in groups that share keys and values: stride 0 along the group.
         grouped(sink, dtype);
     }
@@ -128,6 +129,49 @@ fn case(
         format!("{t} queries {s} keys {mask:?} {options:?}"),
         |x| Ok(x.to_vec()),
     );
+}
+
+/// Numbers that are not finite, where some queries do not see them: they reach no other query.
+fn special(sink: Sink<'_>, dtype: DType) {
+    for [t, s] in [[5, 7], [2, 7], [1, 7], [70, 70]] {
+        for (which, name) in [(0, "q"), (1, "k"), (2, "v"), (3, "g")] {
+            for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                // An infinite key or query makes scores that its sign decides.
+                if which < 2 && value.is_infinite() {
+                    continue;
+                }
+                let inputs = || {
+                    let rows = |i: usize| if i == 0 || i == 3 { t } else { s };
+                    let mut inputs: Vec<Input> = (0..4)
+                        .map(|i| {
+                            let seed = 80 + i as u64;
+                            operand(&[2], rows(i), 8, dtype, Arrangement::Packed, seed)
+                        })
+                        .collect();
+                    inputs[which] = inputs[which].with_last(8, value);
+                    inputs
+                };
+                for (mask, options) in [
+                    (Mask::None, Attention::causal((s - t).saturating_sub(1))),
+                    (Mask::None, Attention::causal(s - t).window(3)),
+                    (Mask::Bool, Attention::full()),
+                    (Mask::Bias, Attention::full()),
+                ] {
+                    add(
+                        sink,
+                        dtype,
+                        inputs,
+                        mask,
+                        options.scale(0.25),
+                        format!(
+                            "{t} queries {s} keys {mask:?} {options:?}, {name} ends in {value}"
+                        ),
+                        |x| Ok(x.to_vec()),
+                    );
+                }
+            }
+        }
+    }
 }
 
 fn grouped(sink: Sink<'_>, dtype: DType) {

@@ -19,8 +19,9 @@ impl Tensor {
     /// meets k and v as (B, n_kv, 1, S, hs).
     ///
     /// `mask` broadcasts to (.., T, S): bool (true: may attend) or float (added to the scores, -inf
-    /// hides a key). It joins the limits of `options`. A query that sees no key gives zeros and
-    /// passes no gradient. An additive mask that requires a gradient gets one, at the price of the
+    /// hides a key). It joins the limits of `options`. A masked position contributes nothing to the
+    /// result and to the gradients, even if k or v is NaN or infinite there: `0 NaN` is left out. A
+    /// query that sees no key gives zeros and passes no gradient. An additive mask that requires a gradient gets one, at the price of the
     /// whole (T, S) matrix of scores in memory; without, fused devices need memory for (T + S) rows
     /// only.
     ///

@@ -3,7 +3,7 @@
 use super::operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
 use super::softmax::SoftmaxBackward;
 use super::tile::Real;
-use super::{QUERIES, WHOLE_HEADS};
+use super::{QUERIES, WHOLE_HEADS, hidden};
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;
 use crate::storage::{CpuStorage, Shared, View};
@@ -13,6 +13,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{AttentionInputs, DType, Result, Tensor};
+
+#[allow(clippy::eq_op)]
+fn is_nan<T: Real>(x: T) -> bool {
+    x != x
+}
 
 /// Ranges of `size` that cover `0..n`.
 fn tiles(n: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
@@ -130,7 +135,7 @@ impl<T: Real> Backward<'_, T> {
         unsafe {
             scores(self.q.head::<T>(head).at(queries.start, 0), self.keys.tile(head, tile), hs, s)
                 .run_on(self.cpu)?;
-            self.visible.apply(s.as_mut_ptr(), KEYS, head, &queries, first, n);
+            let hidden = self.visible.apply(s.as_mut_ptr(), KEYS, head, &queries, first, n);
             let through = self.values.as_ref().filter(|_| wanted[0] || wanted[1]);
             if let Some(values) = through {
                 scores(
@@ -142,6 +147,18 @@ impl<T: Real> Backward<'_, T> {
                 .run_on(self.cpu)?;
             }
             let lse = std::slice::from_raw_parts(of_rows(self.lse), queries.len());
+            let mut shifts = [T::ZERO; QUERIES];
+            let shifts = &mut shifts[..queries.len()];
+            shifts.copy_from_slice(lse);
+            if hidden {
+                // `exp(s - NaN)` is NaN, of hidden keys too: shifted by 0 it is NaN where s is.
+                let rows = s.chunks_mut(KEYS).zip(shifts.iter_mut());
+                for (s, shift) in rows.filter(|(_, shift)| is_nan(**shift)) {
+                    let seen = s[..n].iter_mut().filter(|s| **s != T::LOWEST);
+                    seen.for_each(|s| *s = *shift);
+                    *shift = T::NOTHING;
+                }
+            }
             let inner =
                 through.map(|_| std::slice::from_raw_parts(of_rows(self.inner), queries.len()));
             T::softmax_backward(
@@ -151,11 +168,18 @@ impl<T: Real> Backward<'_, T> {
                     ds: ds.as_mut_ptr(),
                     row: KEYS,
                     n,
-                    lse,
+                    lse: shifts,
                     inner,
                     scale: self.scale,
                 },
             );
+            if hidden && through.is_some() {
+                // `0 (g v - Σ g y)` is NaN where v is not finite.
+                for (s, ds) in s.chunks(KEYS).zip(ds.chunks_mut(KEYS)).take(queries.len()) {
+                    let pairs = s[..n].iter().zip(&mut ds[..n]);
+                    pairs.for_each(|(&s, ds)| *ds = if s == T::ZERO { T::ZERO } else { *ds });
+                }
+            }
             let tile_of = |x: &[T]| Matrix::row_major(x, KEYS);
             let [k, q, g] = &self.rows;
             let terms = [
@@ -166,7 +190,7 @@ impl<T: Real> Backward<'_, T> {
             for (i, (right, a, row, [m, k], to)) in terms.into_iter().enumerate() {
                 if let (true, Some(right), Some(sum)) = (wanted[i], right, &self.sums[i]) {
                     let (b, b_row_stride) = right.at(head, row);
-                    Product {
+                    let product = Product {
                         mnk: [m, right.columns(), k],
                         a,
                         b,
@@ -175,8 +199,8 @@ impl<T: Real> Backward<'_, T> {
                         c_row_stride: sum.width as isize,
                         beta: T::ONE,
                         alpha: T::ONE,
-                    }
-                    .run_on(self.cpu)?;
+                    };
+                    hidden::run(self.cpu, product, hidden)?;
                 }
             }
         }

@@ -9,9 +9,11 @@
 //! Time is that of reading K and V. Heads are split into parts where they are few; the parts depend
 //! on the sizes alone, so the bits do not depend on the threads.
 
+use super::hidden::add_seen;
 use super::operands::{Visible, head_offset, padded};
 use super::softmax::{OnlineSoftmax, PAD};
 use super::tile::Real;
+use crate::float::are_finite;
 use crate::matmul::Matrix;
 use crate::scratch::{Array, with_scratch};
 use crate::storage::{Shared, View};
@@ -96,7 +98,8 @@ pub(super) fn run<T: Real>(
         max.fill(T::LOWEST);
         let seen = visible.keys(&(0..queries));
         let seen = seen.start.max(first)..seen.end.min(first + size);
-        with_scratch(cpu, [queries * hs, queries * KEYS], |[scaled, s]: [&mut [T]; 2]| {
+        let scratch = [queries * hs, queries * KEYS, queries * width];
+        with_scratch(cpu, scratch, |[scaled, s, before]: [&mut [T]; 3]| {
             for (c, to) in scaled.iter_mut().enumerate() {
                 // SAFETY: q has the rows of all heads.
                 *to = unsafe { *q_from.get().add(head * queries * hs + c) } * scale;
@@ -112,7 +115,8 @@ pub(super) fn run<T: Real>(
                     for row in s.chunks_mut(KEYS) {
                         row[count..n].fill(T::LOWEST);
                     }
-                    visible.apply(s.as_mut_ptr(), KEYS, head, &(0..queries), first, count);
+                    let hidden =
+                        visible.apply(s.as_mut_ptr(), KEYS, head, &(0..queries), first, count);
                     let softmax = OnlineSoftmax {
                         s: s.as_mut_ptr(),
                         row: KEYS,
@@ -125,7 +129,14 @@ pub(super) fn run<T: Real>(
                     T::online_softmax(cpu.level, softmax);
                     let p = Matrix::row_major(s, KEYS);
                     let mnk = [queries, hv, count];
-                    T::add_product(cpu.level, v.dtype(), mnk, p, v.at(head, first), acc, width);
+                    let (values, step) = v.at(head, first);
+                    before.copy_from_slice(acc);
+                    T::add_product(cpu.level, v.dtype(), mnk, p, (values, step), acc, width);
+                    if hidden && !are_finite(cpu.level, acc) {
+                        acc.copy_from_slice(before);
+                        let values = (v.dtype(), values, step);
+                        add_seen(mnk, p, values, acc.as_mut_ptr(), width as isize);
+                    }
                 }
             }
         })

@@ -1,9 +1,9 @@
 //! The forward pass: one task per head and [`QUERIES`] queries.
 
-use super::QUERIES;
 use super::operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
 use super::softmax::{OnlineSoftmax, PAD};
 use super::tile::Real;
+use super::{QUERIES, hidden};
 use crate::Cpu;
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;
@@ -66,7 +66,7 @@ pub(super) fn run<T: Real>(
                     // whole tiles.
                     unsafe {
                         scores.run_on(cpu)?;
-                        visible.apply(s.as_mut_ptr(), KEYS, head, &rows, first, n);
+                        let hidden = visible.apply(s.as_mut_ptr(), KEYS, head, &rows, first, n);
                         let softmax = OnlineSoftmax {
                             s: s.as_mut_ptr(),
                             row: KEYS,
@@ -80,7 +80,7 @@ pub(super) fn run<T: Real>(
                         T::online_softmax(cpu.level, softmax);
                         let a = Matrix::row_major(s, KEYS);
                         let mnk = [rows.len(), hv, count];
-                        Product {
+                        let product = Product {
                             mnk,
                             a,
                             b,
@@ -89,8 +89,8 @@ pub(super) fn run<T: Real>(
                             c_row_stride: width as isize,
                             beta: if tile == first_tile { T::ZERO } else { T::ONE },
                             alpha: T::ONE,
-                        }
-                        .run_on(cpu)?;
+                        };
+                        hidden::run(cpu, product, hidden)?;
                     }
                 }
                 for (r, i) in rows.clone().enumerate() {

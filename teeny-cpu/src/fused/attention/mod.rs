@@ -21,6 +21,7 @@ mod backward;
 mod decode;
 mod finish;
 mod forward;
+mod hidden;
 mod operands;
 mod softmax;
 mod tile;

@@ -211,6 +211,7 @@ impl Visible {
 
     /// Sets the scores of a tile to the lowest number where a query does not see a key, and adds an
     /// additive mask. The tile has rows of `step`, `n` columns in use, and begins at key `start`.
+    /// Returns whether a query may not see a key.
     ///
     /// # Safety
     /// The tile is writable.
@@ -222,13 +223,13 @@ impl Visible {
         queries: &Range<usize>,
         start: usize,
         n: usize,
-    ) {
+    ) -> bool {
         let inside = |keys: Range<usize>| keys.start <= start && keys.end >= start + n;
         if self.mask.is_none()
             && inside(self.inputs.keys(queries.start, self.keys))
             && inside(self.inputs.keys(queries.end - 1, self.keys))
         {
-            return;
+            return false;
         }
         for (r, i) in queries.clone().enumerate() {
             let keys = self.inputs.keys(i, self.keys);
@@ -246,6 +247,7 @@ impl Visible {
                 unsafe { add_mask(mask, head, i, start + from, &mut row[from..to]) };
             }
         }
+        true
     }
 }
 
@@ -264,8 +266,10 @@ unsafe fn add_mask<T: Real>(mask: &View, head: usize, i: usize, j: usize, row: &
         }};
     }
     let sum = |s: T, m: f64| {
-        let sum = s + T::from_f64(m);
-        if sum < T::LOWEST { T::LOWEST } else { sum }
+        let m = T::from_f64(m);
+        let sum = s + m;
+        // A key that is hidden by -inf has no score, not even NaN.
+        if m < T::LOWEST || sum < T::LOWEST { T::LOWEST } else { sum }
     };
     match mask.dtype {
         DType::F32 => each!(f32, |s: T, m: f32| sum(s, m.into())),

@@ -24,6 +24,8 @@ use teeny_core::{DType, bf16, f16};
 pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     /// Stands for -inf in scores.
     const LOWEST: Self;
+    /// The type as data.
+    const DTYPE: DType;
     /// The logsumexp of nothing.
     const NOTHING: Self;
     /// Natural logarithm.
@@ -116,6 +118,7 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
 
 impl Real for f32 {
     const LOWEST: f32 = f32::MIN;
+    const DTYPE: DType = DType::F32;
     const NOTHING: f32 = f32::NEG_INFINITY;
     fn log(self) -> f32 {
         f64::from(self).ln() as f32
@@ -376,6 +379,7 @@ impl Work for SoftmaxBackward<'_, f32> {
 
 impl Real for f64 {
     const LOWEST: f64 = f64::MIN;
+    const DTYPE: DType = DType::F64;
     const NOTHING: f64 = f64::NEG_INFINITY;
     fn log(self) -> f64 {
         self.ln()
