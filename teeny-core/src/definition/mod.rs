@@ -287,7 +287,10 @@ fn cross_entropy_grad(
 /// deviation (or root mean square).
 fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
     let centred = match norm {
-        Norm::Layer => x.sub(&x.mean_keepdim(-1)?)?,
+        Norm::Layer => {
+            let centred = x.sub(&x.mean_keepdim(-1)?)?;
+            centred.sub(&centred.mean_keepdim(-1)?)? // the mean's rounding error
+        }
         Norm::Rms => x.clone(),
     };
     let scale = centred.square()?.mean_keepdim(-1)?.add(eps)?.rsqrt()?; // (.., 1)

@@ -246,12 +246,12 @@ struct Squared<V>(V);
 /// `b w`
 #[derive(Clone, Copy)]
 struct Weighed;
-/// `(x - mean) scale w + b`
+/// `(x - mean) scale w + b`: the mean in two parts, scale
 #[derive(Clone, Copy)]
-struct Normal<V>(V, V);
-/// `scale (b w - shift - (x - mean) scale along)`: mean, scale, shift, along
+struct Normal<V>([V; 2], V);
+/// `scale (b w - shift - (x - mean) scale along)`: the mean in two parts, scale, shift, along
 #[derive(Clone, Copy)]
-struct Gradient<V>(V, V, V, V);
+struct Gradient<V>([V; 2], V, V, V);
 
 impl<V: F32s> Lanes<V> for Plain {
     #[inline(always)]
@@ -281,14 +281,15 @@ impl<V: F32s> Lanes<V> for Weighed {
 impl<V: F32s> Lanes<V> for Normal<V> {
     #[inline(always)]
     fn eval(self, x: V, w: V, b: V) -> V {
-        x.sub(self.0).mul(self.1).mul(w).add(b)
+        let [mean, off] = self.0;
+        x.sub(mean).sub(off).mul(self.1).mul(w).add(b)
     }
 }
 impl<V: F32s> Lanes<V> for Gradient<V> {
     #[inline(always)]
     fn eval(self, x: V, w: V, b: V) -> V {
-        let Gradient(mean, scale, shift, along) = self;
-        let h = x.sub(mean).mul(scale);
+        let Gradient([mean, off], scale, shift, along) = self;
+        let h = x.sub(mean).sub(off).mul(scale);
         scale.mul(b.mul(w).sub(shift).sub(h.mul(along)))
     }
 }
@@ -453,9 +454,9 @@ impl Work for Row<'_, f32> {
     fn run<V: F32s>(self) {
         let n = self.x.len() as f64;
         let layer = self.norm == Norm::Layer;
-        let mut mean = if layer { (self.sum::<V>(Plain) / n) as f32 } else { 0.0 };
-        // The mean's rounding error is added to it, so that a row of equal numbers leaves no
-        // remainder, which a small eps would magnify.
+        let mean = if layer { (self.sum::<V>(Plain) / n) as f32 } else { 0.0 };
+        // The mean's rounding error is subtracted apart: far from zero it is as large as the
+        // deviations, and a row of equal numbers leaves no remainder.
         let [off, squares, weighed, along] = match (self.pass, layer) {
             (Pass::Gradient, _) => self.gradient_sums::<V>(V::splat(mean)),
             (Pass::Forward, true) => {
@@ -465,7 +466,6 @@ impl Work for Row<'_, f32> {
             (Pass::Forward, false) => [0.0, self.sum::<V>(Squared(V::splat(0.0))), 0.0, 0.0],
         };
         let off = if layer { off / n } else { 0.0 };
-        mean += off as f32;
         let mut variance = squares / n - off * off;
         if variance < 0.0 {
             variance = 0.0; // by rounding; NaN stays NaN
@@ -476,7 +476,7 @@ impl Work for Row<'_, f32> {
             return self.plain();
         }
         let exact = 1.0 / power.sqrt();
-        let (mean, scale) = (V::splat(mean), V::splat(exact as f32));
+        let (mean, scale) = ([V::splat(mean), V::splat(off as f32)], V::splat(exact as f32));
         match self.pass {
             Pass::Forward => self.write::<V>(Normal(mean, scale)),
             Pass::Gradient => {

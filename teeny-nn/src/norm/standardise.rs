@@ -89,27 +89,35 @@ impl Function for Standardise {
         // for example (1, C, 1, 1)
         let (mean, count) = self.ranks.mean(&x, &self.axes, count(x.shape(), &self.axes))?;
         let squares = map_sum([&x, &mean], &self.axes[..], |[x, m]| (x - m).square())?;
-        let [squares] = self.ranks.sum([squares])?;
-        let variance = squares.div(count as f64)?.reshape(*mean.shape())?; // as the mean
+        let rest = map_sum([&x, &mean], &self.axes[..], |[x, m]| x - m)?;
+        let [squares, rest] = self.ranks.sum([squares, rest])?;
+        let n = count as f64;
+        // The rounding error of the mean, as large as the deviations of values far from zero.
+        let rest = rest.div(n)?.reshape(*mean.shape())?; // as the mean
+        let variance = map([&squares.reshape(*mean.shape())?, &rest], |[squares, rest]| {
+            let variance = squares / n - rest * rest;
+            variance.lt(0).where_cond(variance.like(0), variance)
+        })?; // as the mean
         let eps = self.eps;
         let scale = map([&variance], |[v]| (v + eps).rsqrt())?; // as the mean
         let y = match inputs {
-            [_, w, b] => {
-                map([&x, &mean, &scale, w, b], |[x, m, r, w, b]| ((x - m) * r * w + b).cast(dtype))?
-            }
-            _ => map([&x, &mean, &scale], |[x, m, r]| ((x - m) * r).cast(dtype))?,
+            [_, w, b] => map([&x, &mean, &rest, &scale, w, b], |[x, m, e, r, w, b]| {
+                ((x - m - e) * r * w + b).cast(dtype)
+            })?,
+            _ => map([&x, &mean, &rest, &scale], |[x, m, e, r]| ((x - m - e) * r).cast(dtype))?,
         }; // as x
-        for kept in [inputs[0], &mean, &scale].into_iter().chain(inputs.get(1).copied()) {
+        for kept in [inputs[0], &mean, &rest, &scale].into_iter().chain(inputs.get(1).copied()) {
             saved.save_for_backward(kept);
         }
+        let mean = mean.add(&rest)?;
         // set once: the function is called once
         let _ = self.statistics.set(Statistics { mean, variance, count });
         Ok(y)
     }
 
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let [x, mean, scale, affine @ ..] = saved.tensors() else {
-            return Err(Error::internal("norm saves at least three tensors"));
+        let [x, mean, rest, scale, affine @ ..] = saved.tensors() else {
+            return Err(Error::internal("norm saves at least four tensors"));
         };
         let statistics = self.statistics.get();
         let n = statistics.map_or(count(x.shape(), &self.axes), |s| s.count) as f64;
@@ -122,20 +130,27 @@ impl Function for Standardise {
         let cast_to_compute = |x: &Tensor| x.cast(x.dtype().compute());
         let sum = cast_to_compute(g)?.sum_keepdim(&both[..])?; // kept
         // kept
-        let product = map_sum([g, x, mean, scale], &both[..], |[g, x, m, r]| g * (x - m) * r)?
-            .reshape(kept)?;
+        let product =
+            map_sum([g, x, mean, rest, scale], &both[..], |[g, x, m, e, r]| g * (x - m - e) * r)?
+                .reshape(kept)?;
         let scaled = |t: &Tensor| weight.map_or(Ok(t.clone()), |w| t.mul(w)); // kept
         let [sum_h, product_h] = self.ranks.sum([
             sum_axes(&scaled(&sum)?, self.axes.iter().copied())?,
             sum_axes(&scaled(&product)?, self.axes.iter().copied())?,
         ])?;
         let back = |dtype: DType| match weight {
-            Some(w) => map([g, x, mean, scale, w, &sum_h, &product_h], |[g, x, m, r, w, s, p]| {
-                (r * (g * w - (s + (x - m) * r * p) * (1.0 / n))).cast(dtype)
-            }),
-            None => map([g, x, mean, scale, &sum_h, &product_h], |[g, x, m, r, s, p]| {
-                (r * (g - (s + (x - m) * r * p) * (1.0 / n))).cast(dtype)
-            }),
+            Some(w) => {
+                let inputs = [g, x, mean, rest, scale, w, &sum_h, &product_h];
+                map(inputs, |[g, x, m, e, r, w, s, p]| {
+                    (r * (g * w - (s + (x - m - e) * r * p) * (1.0 / n))).cast(dtype)
+                })
+            }
+            None => {
+                let inputs = [g, x, mean, rest, scale, &sum_h, &product_h];
+                map(inputs, |[g, x, m, e, r, s, p]| {
+                    (r * (g - (s + (x - m - e) * r * p) * (1.0 / n))).cast(dtype)
+                })
+            }
         };
         let mut grads = vec![Some(back(x.dtype())?)];
         if let Some(w) = weight {

@@ -29,10 +29,9 @@ fn main(
     if row >= params.rows { return; }
     let base = row_addresses(row);
     let of_row = row_statistics(thread, base.x);
-    let mean = of_row.mean;
     let scale = of_row.scale;
     for (var r = thread; r < params.length; r += THREADS) {
-        var v = centred(base.x, r, mean) * scale;
+        var v = centred(base.x, r, of_row) * scale;
 #if has_weight
         v = v * load_weight(params.weight_offset + r * params.weight_step);
 #endif

@@ -28,14 +28,13 @@ fn main(
     if row >= params.rows { return; }
     let base = row_addresses(row);
     let of_row = row_statistics(thread, base.x);
-    let mean = of_row.mean;
     let scale = of_row.scale;
     var mean_u: Value = {{zero}};
     var mean_uh: Value = {{zero}};
     for (var r = thread; r < params.length; r += THREADS) {
         let u = gradient(base.g, r);
         mean_u += u;
-        mean_uh += u * centred(base.x, r, mean) * scale;
+        mean_uh += u * centred(base.x, r, of_row) * scale;
     }
     mean_uh = workgroup_sum(thread, mean_uh) * inverse_length();
 #if layer
@@ -45,7 +44,7 @@ fn main(
 #endif
     for (var r = thread; r < params.length; r += THREADS) {
         let u = gradient(base.g, r);
-        let h = centred(base.x, r, mean) * scale;
+        let h = centred(base.x, r, of_row) * scale;
         x_grad[row * params.length + r] = scale * (u - mean_u - h * mean_uh);
     }
 }

@@ -2,10 +2,11 @@
 // the scale 1 / sqrt(variance + eps).
 //
 // A workgroup reads the row for each sum, the second time from cache. The variance is that of the
-// differences from the mean, never a difference of sums. The rounding error of the mean is
-// subtracted from both: rows of nearly equal elements would show it otherwise.
+// differences from the mean, never a difference of sums. The rounding error of the mean, `rest`, is
+// subtracted apart: rows of nearly equal elements would show it otherwise.
 struct RowStatistics {
     mean: Value,
+    rest: Value,
     scale: Value,
 }
 
@@ -29,7 +30,6 @@ fn row_statistics(thread: u32, base: u32) -> RowStatistics {
         squares += d * d;
     }
     rest = workgroup_sum(thread, rest) * inverse_length();
-    mean += rest;
 #else
     for (var r = thread; r < params.length; r += THREADS) {
         let v = load_x(base + r * params.x_step);
@@ -37,13 +37,13 @@ fn row_statistics(thread: u32, base: u32) -> RowStatistics {
     }
 #endif
     let variance = max(workgroup_sum(thread, squares) * inverse_length() - rest * rest, {{zero}});
-    return RowStatistics(mean, Value(1) / sqrt(variance + eps()));
+    return RowStatistics(mean, rest, Value(1) / sqrt(variance + eps()));
 }
 
 // Element r of the row, minus the mean (layer).
-fn centred(base: u32, r: u32, mean: Value) -> Value {
+fn centred(base: u32, r: u32, of_row: RowStatistics) -> Value {
 #if layer
-    return load_x(base + r * params.x_step) - mean;
+    return load_x(base + r * params.x_step) - of_row.mean - of_row.rest;
 #else
     return load_x(base + r * params.x_step);
 #endif
