@@ -61,7 +61,11 @@ impl<'b> Expr<'b> {
     fn function_of_two(self, op: OpCode, rhs: Expr<'b>) -> Expr<'b> {
         let bools = self.dtype() == DType::Bool && rhs.dtype() == DType::Bool;
         match op {
-            OpCode::Arithmetic(Arithmetic::Div) => self.to_float().binary(op, rhs.to_float()),
+            OpCode::Arithmetic(Arithmetic::Div) => {
+                // Of the promoted type: f16 / i32 is f16.
+                let dtype = self.dtype().promote(rhs.dtype()).to_float();
+                self.cast(dtype).binary(op, rhs.cast(dtype))
+            }
             OpCode::Arithmetic(Arithmetic::Add | Arithmetic::Max) if bools => {
                 self.binary(Bitwise::Or, rhs)
             }

@@ -5,7 +5,7 @@ use super::collective::Collective;
 use super::data_parallel::{DataParallel, Share, backward_each, mean_loss, number, scalar};
 use super::kind::Kind;
 use super::tensor_parallel::TensorParallel;
-use crate::optim::{Optimizer, norm_and_factor, require_norm};
+use crate::optim::{Optimizer, norm_and_factor, require_norm, square_norms};
 use crate::state::{KeyMismatch, State, Stateful};
 use crate::store::{Param, Store};
 use crate::track;
@@ -246,7 +246,7 @@ impl<O: Optimizer> Zero<O> {
         let mut squares = Vec::with_capacity(gradients.rows.len());
         for g in &gradients.rows {
             squares.push(match g {
-                Some(g) => number(&g.cast(g.dtype().compute())?.square()?.sum_all()?)?,
+                Some(g) => square_norms(std::slice::from_ref(g))?[0],
                 None => 0.0,
             });
         }

@@ -47,7 +47,13 @@ fn elementwise(
             target.shape()
         )));
     }
-    reduction.apply(map([x, target], |[x, t]| f(x, t))?)
+    let dtype = x.dtype().promote(target.dtype());
+    let wide = dtype.compute();
+    if wide == dtype {
+        return reduction.apply(map([x, target], |[x, t]| f(x, t))?);
+    }
+    // 16-bit floats are computed in f32: the mean of squares may be in their range, squares not.
+    reduction.apply(map([x, target], |[x, t]| f(x.cast(wide), t.cast(wide)))?)?.cast(dtype)
 }
 
 /// Squared error `(x - t)²`. Shapes: x and target equal. Equivalent:

@@ -9,7 +9,7 @@ use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tenso
 /// Scales the gradients of `params` so that their total norm is at most `max_norm`; returns the
 /// norm before that.
 ///
-/// `norm = sqrt(Σ g²)` over all elements; each g is multiplied by `max_norm / (norm + 1e-6)` if
+/// `norm = sqrt(Σ g²)` over all elements, in f64 where squares leave the range of f32; each g is multiplied by `max_norm / (norm + 1e-6)` if
 /// that is below 1. Reading the norm waits for the device. Frozen parameters are skipped. With a
 /// [`super::LossScale`], clip to `max_norm * scale.factor()`.
 ///
@@ -48,8 +48,15 @@ pub fn clip_grad_norm_async<'a>(
 ) -> impl Future<Output = Result<f64>> + use<'a> {
     let _op = enter("clip_grad_norm_async");
     let params: Vec<Param> = params.iter().filter(|p| p.is_trainable()).cloned().collect();
-    let reading = squares(gradients, &params, max_norm).and_then(|squares| read_async(&squares));
-    continued(async move { clip_to(gradients, &params, max_norm, reading?.await?) })
+    let begun = of_params(gradients, &params, max_norm)
+        .and_then(|all| Ok((read_async(&sums_of(&all, |g| g.square())?)?, all)));
+    continued(async move {
+        let (reading, all) = begun?;
+        let mut squares = reading.await?;
+        let again = Again::of(&all, &squares)?;
+        again.set(&mut squares, read_async(&again.sums)?.await?);
+        clip_to(gradients, &params, max_norm, squares)
+    })
 }
 
 /// [`clip_grad_norm`] by other squared norms of the parameters: `combine` receives those of the
@@ -61,11 +68,11 @@ pub(crate) fn clip_by(
     combine: impl FnOnce(&[Param], Vec<f64>) -> Result<Vec<f64>>,
 ) -> Result<f64> {
     let params: Vec<Param> = params.iter().filter(|p| p.is_trainable()).cloned().collect();
-    let squares = squares(gradients, &params, max_norm)?;
+    let all = of_params(gradients, &params, max_norm)?;
     if params.is_empty() {
         return Ok(0.0);
     }
-    let squares = combine(&params, read(&squares)?)?;
+    let squares = combine(&params, square_norms(&all)?)?;
     clip_to(gradients, &params, max_norm, squares)
 }
 
@@ -78,12 +85,50 @@ pub(crate) fn require_norm(max_norm: f64) -> Result<()> {
     Ok(())
 }
 
-/// The squared norms of the gradients of `params`, each (1).
-fn squares(gradients: &Gradients, params: &[Param], max_norm: f64) -> Result<Vec<Tensor>> {
+/// The gradients of `params`.
+fn of_params(gradients: &Gradients, params: &[Param], max_norm: f64) -> Result<Vec<Tensor>> {
     require_norm(max_norm)?;
-    let of = |param: &Param| gradients.get(&param.value()).cloned();
-    let all = params.iter().map(of).collect::<Result<Vec<_>>>()?;
-    sums_of(&all, |g| g.square())
+    params.iter().map(|param| gradients.get(&param.value()).cloned()).collect()
+}
+
+/// The squared norms of tensors.
+pub(crate) fn square_norms(tensors: &[Tensor]) -> Result<Vec<f64>> {
+    let mut squares = read(&sums_of(tensors, |x| x.square())?)?;
+    let again = Again::of(tensors, &squares)?;
+    again.set(&mut squares, read(&again.sums)?);
+    Ok(squares)
+}
+
+/// Sums of squares that left the range of f32, or lost squares below it, of scaled elements.
+struct Again {
+    /// Which sums, and the factor of the elements: a power of two.
+    which: Vec<(usize, f64)>,
+    sums: Vec<Tensor>,
+}
+
+impl Again {
+    fn of(tensors: &[Tensor], squares: &[f64]) -> Result<Again> {
+        const FACTOR: f64 = (1u128 << 80) as f64;
+        let (mut which, mut sums) = (Vec::new(), Vec::new());
+        for (i, (x, &square)) in tensors.iter().zip(squares).enumerate() {
+            let factor = match square {
+                f64::INFINITY => 1.0 / FACTOR,
+                ..1e-30 => FACTOR,
+                _ => continue,
+            };
+            if x.dtype().compute() == DType::F32 {
+                which.push((i, factor));
+                sums.extend(sums_of(std::slice::from_ref(x), |x| (x * factor).square())?);
+            }
+        }
+        Ok(Again { which, sums })
+    }
+
+    fn set(&self, squares: &mut [f64], values: Vec<f64>) {
+        for (&(i, factor), value) in self.which.iter().zip(values) {
+            squares[i] = value / factor / factor;
+        }
+    }
 }
 
 /// Scales gradients with these squared norms; returns the norm.

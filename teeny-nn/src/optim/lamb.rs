@@ -72,10 +72,10 @@ impl Optimizer for Lamb {
         .map(Scalar::Float);
         let [direction, mean, square] =
             outputs(kernel.run(&[value, gradient, &mean, &square], &numbers)?)?;
-        let (own, step) = (square_sum(value)?, square_sum(&direction)?); // (), ()
+        let (own, step) = (norm(value)?, norm(&direction)?); // (), ()
         let trust = map([&own, &step], |[own, step]| {
             let both = own.gt(0.0).and(step.gt(0.0));
-            both.where_cond((own / step).sqrt(), 1.0)
+            both.where_cond(own / step, 1.0)
         })?; // ()
         let kernel = self.states.kernel(value, &direction, 1, || move_by(types.0))?;
         let [value] = outputs(
@@ -146,7 +146,7 @@ impl Optimizer for Lars {
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let types = (value.dtype(), gradient.dtype());
         let kernel = self.states.kernel(value, gradient, 0, || lars_program(types))?;
-        let (own, slope) = (square_sum(value)?, square_sum(gradient)?); // (), ()
+        let (own, slope) = (norm(value)?, norm(gradient)?); // (), ()
         let ([velocity], _) = self.states.state(i, value)?;
         let decay = self.states.weight_decay_of(i);
         let numbers =
@@ -159,9 +159,9 @@ impl Optimizer for Lars {
     }
 }
 
-/// Σ x² in the compute dtype: () on the device.
-fn square_sum(x: &Tensor) -> Result<Tensor> {
-    x.cast(x.dtype().compute())?.square()?.sum_all()
+/// √(Σ x²) in the compute dtype: () on the device.
+fn norm(x: &Tensor) -> Result<Tensor> {
+    x.cast(x.dtype().compute())?.vector_norm(2.0, ..)
 }
 
 /// Inputs w, g, m, v; parameters 1 - beta1, beta2, 1 - beta2, both corrections, eps, decay; outputs
@@ -191,7 +191,7 @@ fn lars_program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let compute = dtype.compute();
     let (w, g, v) =
         (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
-    let (own, slope) = (b.input(compute).sqrt(), b.input(gradient.compute()).cast(compute).sqrt());
+    let (own, slope) = (b.input(compute), b.input(gradient.compute()).cast(compute));
     let [coefficient, decay, eps, momentum, lr] = [0; 5].map(|_| b.param(compute));
     let both = own.gt(0.0).and(slope.gt(0.0));
     let trust = both.where_cond(own * coefficient / (slope + own * decay + eps), 1.0);

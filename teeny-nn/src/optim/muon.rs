@@ -46,7 +46,7 @@ pub fn newton_schulz(x: &Tensor, steps: usize) -> Result<Tensor> {
     let [a, b, c] = COEFFICIENTS;
     // of both products with the transpose, X Xᵀ is then the smaller
     let mut y = if rows > columns { x.t()? } else { x.clone() }; // (s, l) with s <= l
-    let norm = y.square()?.sum_all()?.sqrt()?; // ()
+    let norm = y.vector_norm(2.0, ..)?; // ()
     y = map([&y, &norm], |[y, norm]| y / norm.maximum(EPS))?;
     for _ in 0..steps {
         let gram = y.matmul(&y.t()?)?; // (s, s)
