@@ -44,6 +44,19 @@ fn to_odd(v: f64) -> f64 {
     f64::from_bits((bits ^ lost) | u64::from(lost != 0) << 32)
 }
 
+/// `s` as f64. Of an integer beyond 2^53 the last 12 bits become one that says whether there is a
+/// rest: rounding to odd, so that the next rounding, to f32 or 16 bits, is the only one.
+fn exact_or_odd(s: Scalar) -> f64 {
+    const EXACT: u64 = 1 << 53;
+    match s {
+        Scalar::Int(v) if v.unsigned_abs() > EXACT => {
+            (v & !0xfff | ((v & 0xfff) + 0xfff) >> 1 & 0x800) as f64
+        }
+        Scalar::UInt(v) if v > EXACT => (v & !0xfff | ((v & 0xfff) + 0xfff) >> 1 & 0x800) as f64,
+        s => s.to_f64(),
+    }
+}
+
 /// `$words` reinterprets a slice of `$t` as integers or floats `$word` of the same size, whose
 /// bytes may be copied; `$values` is the inverse.
 macro_rules! element {
@@ -95,13 +108,13 @@ number! {
     i16, I16, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i16, s => s.to_i64_wrapping() as i16 };
     i32, I32, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i32, s => s.to_i64_wrapping() as i32 };
     i64, I64, Scalar::Int, |s: Scalar| s.to_i64_wrapping();
-    f32, F32, |v| Scalar::Float(v as f64), |s: Scalar| s.to_f64() as f32;
+    f32, F32, |v| Scalar::Float(v as f64), |s: Scalar| exact_or_odd(s) as f32;
     f64, F64, Scalar::Float, |s: Scalar| s.to_f64();
 }
 
 element! {
-    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |w| w.reinterpret_cast();
-    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |w| w.reinterpret_cast();
+    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(to_odd(exact_or_odd(s))), |v| v.reinterpret_cast(), |w| w.reinterpret_cast();
+    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(to_odd(exact_or_odd(s))), |v| v.reinterpret_cast(), |w| w.reinterpret_cast();
 }
 
 impl sealed::Sealed for bool {}

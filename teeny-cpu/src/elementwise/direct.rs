@@ -10,7 +10,7 @@ use crate::storage::{CpuStorage, Shared};
 use crate::threads;
 use teeny_core::kernel::{Kernel, OpCode};
 use teeny_core::storage::{Storage, downcast};
-use teeny_core::{DType, Result, Scalar, Tensor};
+use teeny_core::{DType, Element, Result, Scalar, Tensor};
 
 /// Elements below which no operation is worth a second thread, so that its cost is not asked for.
 const MIN_SHARED: usize = 256;
@@ -60,8 +60,8 @@ pub(super) unsafe fn run_direct(
                 Some(x) => Operand::Slice(x),
                 None => return Ok(false),
             },
-            OpCode::Param(i) => Operand::Splat(params[i as usize].to_f64() as f32),
-            OpCode::Const(value) => Operand::Splat(value.to_f64() as f32),
+            OpCode::Param(i) => Operand::Splat(f32::from_scalar(params[i as usize])),
+            OpCode::Const(value) => Operand::Splat(f32::from_scalar(value)),
             _ => return Ok(false),
         };
     }

@@ -27,7 +27,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::kernel::{Arithmetic, Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
-use teeny_core::{DType, Outputs, Result, Scalar, Tensor};
+use teeny_core::{DType, Element, Outputs, Result, Scalar, Tensor};
 
 /// The most instructions, and the most values that are neither in the accumulator nor outputs.
 const MAX_LINES: usize = 64;
@@ -367,7 +367,7 @@ impl Step {
             && let OpCode::Const(exponent) = nodes[src[1] as usize].op
             && !matches!(nodes[src[0] as usize].op, OpCode::Const(_) | OpCode::Param(_))
         {
-            body = Loop::of_power(f64::from(exponent.to_f64() as f32)).unwrap_or(body);
+            body = Loop::of_power(f64::from(f32::from_scalar(exponent))).unwrap_or(body);
         }
         let operands = body.operands();
         let from = match operands {

@@ -2,7 +2,7 @@
 
 use crate::simd::{F32s, Lanes, Level, Work};
 use crate::typed::slice_mut;
-use teeny_core::{DType, Scalar};
+use teeny_core::{DType, Element, Scalar};
 
 /// A node's value over one tile.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
         DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
             put(&scalar.cast(dtype).to_i64_wrapping().to_le_bytes())
         }
-        DType::F16 | DType::BF16 | DType::F32 => put(&(scalar.to_f64() as f32).to_ne_bytes()),
+        DType::F16 | DType::BF16 | DType::F32 => put(&f32::from_scalar(scalar).to_ne_bytes()),
         DType::F64 => put(&scalar.to_f64().to_ne_bytes()),
     }
     bytes

@@ -3,7 +3,7 @@
 
 use crate::codegen::types;
 use teeny_core::{
-    Arithmetic, Bitwise, Comparison, DType, FloatFunction, OpCode, Scalar, SignFunction,
+    Arithmetic, Bitwise, Comparison, DType, Element, FloatFunction, OpCode, Scalar, SignFunction,
 };
 
 /// The classes of types that share their expressions.
@@ -59,7 +59,7 @@ pub(crate) fn literal(value: Scalar, dtype: DType) -> Option<String> {
             i64::MIN => return None,
             v => format!("{v}li"),
         },
-        "f32" => match value.to_f64() as f32 {
+        "f32" => match f32::from_scalar(value) {
             v if v.is_normal() || v.to_bits() == 0 => format!("{v:e}f"),
             _ => return None,
         },
@@ -81,7 +81,10 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
         (_, Class::Bool) => format!("({source} != {})", types::zero(from)),
         (Class::Bool, _) => format!("{t}({source})"),
         (Class::Float, Class::Float) if f == t => rounded(to, &source),
-        (Class::Float, Class::Float) => rounded(to, &format!("{t}({source})")),
+        (Class::Float, Class::Float) if to.is_half() => {
+            rounded(to, &format!("odd_f32_of_{f}({source})"))
+        }
+        (Class::Float, Class::Float) => format!("{t}({source})"),
         (Class::Signed | Class::Unsigned, Class::Float) if to.is_half() => {
             rounded(to, &format!("odd_f32_of_{f}({source})"))
         }

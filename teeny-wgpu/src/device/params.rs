@@ -8,7 +8,7 @@
 use crate::device::adapter::Capabilities;
 use crate::device::error;
 use crate::device::limits::{MAX_COUNT, PARAM_BYTES};
-use teeny_core::{DType, Error, Result, Scalar};
+use teeny_core::{DType, Element, Error, Result, Scalar};
 
 /// The bytes of parameters in a batch.
 const RING_BYTES: u64 = 64 << 10;
@@ -68,7 +68,7 @@ impl Params {
             DType::U8 | DType::U16 | DType::U32 => self.words.push(value.to_u64_wrapping() as u32),
             DType::I8 | DType::I16 | DType::I32 => self.words.push(value.to_i64_wrapping() as u32),
             DType::F32 | DType::F16 | DType::BF16 => {
-                self.words.push((value.to_f64() as f32).to_bits())
+                self.words.push(f32::from_scalar(value).to_bits())
             }
             DType::U64 => self.two_words(value.to_u64_wrapping()),
             DType::I64 => self.two_words(value.to_i64_wrapping() as u64),

@@ -237,6 +237,37 @@ fn casts(sink: Sink<'_>, from: DType) {
             let input = Input::new(shape, from, arrangement, Domain::Any, 14);
             sink(one("cast", from, BITS, vec![input], format!("to {to}"), move |x| x[0].cast(to)));
         }
+        let middles = next_to_middles(from);
+        if to.is_float() && !middles.is_empty() {
+            let input = Input::of(middles.clone(), middles.len(), from, Arrangement::Packed);
+            let detail = format!("to {to}, next to the middle between two numbers");
+            sink(one("cast", from, BITS, vec![input], detail, move |x| x[0].cast(to)));
+        }
+    }
+}
+
+/// Numbers of 64 bits that rounding twice, by way of a type between, rounds to the wrong side.
+fn next_to_middles(dtype: DType) -> Vec<Scalar> {
+    let sides = [-1i64, 0, 1];
+    match dtype {
+        DType::I64 => [(62, 38), (61, 37), (62, 54), (30, 6), (40, 32), (53, 29)]
+            .into_iter()
+            .flat_map(|(high, low)| sides.map(|by| (1i64 << high) + (1 << low) + by))
+            .flat_map(|x| [Scalar::Int(x), Scalar::Int(-x)])
+            .collect(),
+        DType::U64 => [(63, 39), (63, 55), (60, 36)]
+            .into_iter()
+            .flat_map(|(high, low)| {
+                sides.map(|by| ((1u64 << high) + (1 << low)).wrapping_add(by as u64))
+            })
+            .map(Scalar::UInt)
+            .collect(),
+        DType::F64 => [-11, -24, -8]
+            .into_iter()
+            .flat_map(|low| sides.map(|by| 1.0 + 2f64.powi(low) + by as f64 * 2f64.powi(-40)))
+            .flat_map(|x| [Scalar::Float(x), Scalar::Float(-1024.0 * x)])
+            .collect(),
+        _ => Vec::new(),
     }
 }
 

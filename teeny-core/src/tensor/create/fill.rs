@@ -35,7 +35,7 @@ impl Tensor {
             let fill = builder.param(dtype);
             Arc::new(builder.finish(&[fill]).expect("a parameter is a legal program"))
         });
-        let (inputs, params) = (&[], &[value]);
+        let (inputs, params) = (&[], &[value.cast(dtype)]);
         Op::Elementwise { kernel, inputs, params, shape: &shape }.tensor(&device)
     }
 

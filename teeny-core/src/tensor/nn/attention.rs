@@ -72,7 +72,7 @@ impl Tensor {
 
     /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`,
     /// with 0 where a query sees no key. For inspection or dropout: `weights.matmul(&v)` is
-    /// attention, with the matrix in memory.
+    /// attention of finite v, with the matrix in memory.
     ///
     /// Shapes: q (.., T, hs), k (.., S, hs) → (.., T, S). Everything else as [`Tensor::attention`].
     ///

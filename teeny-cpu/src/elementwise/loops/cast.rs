@@ -75,10 +75,34 @@ fn int_to_odd(x: i32) -> f32 {
     (if is_exact { x } else { odd }) as f32
 }
 
-/// [`to_odd`] of an integer, which f64 rounds if it has 64 bits.
+/// An integer of 64 bits as f64, before it is rounded to f32 or 16 bits. Beyond 2^53 the last 12
+/// bits tell no more than whether there is a rest: one bit, and f64 has the integer.
+trait Long: Copy {
+    fn exact_or_odd(self) -> f64;
+}
+
+macro_rules! long {
+    ($($T:ty, $is_exact:expr;)*) => {$(
+        impl Long for $T {
+            #[inline(always)]
+            fn exact_or_odd(self) -> f64 {
+                let odd = self & !0xfff | ((self & 0xfff) + 0xfff) >> 1 & 0x800;
+                let is_exact: fn($T) -> bool = $is_exact;
+                (if is_exact(self) { self } else { odd }) as f64
+            }
+        }
+    )*};
+}
+
+long! {
+    i64, |x| x.wrapping_add(1 << 53) as u64 <= 1 << 54;
+    u64, |x| x <= 1 << 53;
+}
+
+/// [`to_odd`] of an integer of 64 bits.
 #[inline(always)]
-fn long_to_odd<S: As<f64>>(x: S) -> f32 {
-    to_odd(x.cast())
+fn long_to_odd<S: Long>(x: S) -> f32 {
+    to_odd(x.exact_or_odd())
 }
 
 /// The bits of the nearest bf16.
@@ -88,10 +112,10 @@ fn int_to_bf16(x: i32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// `x as f32`, through f64.
+/// `x as f32`, through f64, for which there are vectors.
 #[inline(always)]
-fn long_to_f32<S: As<f64>>(x: S) -> f32 {
-    x.cast() as f32
+fn long_to_f32<S: Long>(x: S) -> f32 {
+    x.exact_or_odd() as f32
 }
 
 /// Whether `x` is not zero.
@@ -133,7 +157,7 @@ unsafe fn odd(level: Level, from: DType, rows: Rows) {
         match from {
             DType::F64 => by_row_512(level, rows, to_odd),
             DType::I32 => by_row_512(level, rows, int_to_odd),
-            DType::U32 => by_row(level, rows, long_to_odd::<u32>),
+            DType::U32 => by_row(level, rows, |x: u32| to_odd(f64::from(x))),
             DType::I64 | DType::U64 => {
                 with_long!(from, S => by_row_512(level, rows, long_to_odd::<S>))
             }
@@ -251,7 +275,6 @@ unsafe fn plain(level: Level, from: DType, to: DType, rows: Rows) {
             (DType::Bool, _) => {
                 with_wrapping!(from, S => by_row_512(level, rows, to_bool::<S>))
             }
-            // Through f64, as core defines it; only 64-bit integers are rounded there.
             (DType::F16 | DType::BF16 | DType::F32, DType::U64 | DType::I64) => {
                 with_long!(from, S => by_row_512(level, rows, long_to_f32::<S>))
             }
@@ -318,8 +341,48 @@ pub(crate) unsafe fn from_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{int_to_bf16, int_to_odd, to_odd};
+    use super::{int_to_bf16, int_to_odd, long_to_f32, long_to_odd, to_odd};
     use teeny_core::{bf16, f16};
+
+    #[test]
+    fn long_integers_are_rounded_once() {
+        let mut drawn = 1u64;
+        for i in 0..40_000 {
+            drawn = drawn
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Of any size, often next to the middle between two numbers of a float type.
+            let number = (drawn as i64) >> (i % 63);
+            let middle = 1i64.wrapping_shl(i as u32 % 64);
+            let far = middle.wrapping_mul(1 << (i / 64 % 30)).wrapping_add(middle);
+            for x in [number, far, far.wrapping_add(1), far.wrapping_sub(1), i64::MIN, i64::MAX] {
+                assert_eq!(long_to_f32(x), x as f32, "{x}");
+                assert_eq!(long_to_f32(x as u64), x as u64 as f32, "{x}");
+                // i128 -> f64 with a rest is what rounding to odd replaces.
+                let (odd, nearest) = (long_to_odd(x), x as f64);
+                let exact = nearest as i128 == i128::from(x);
+                if exact {
+                    assert_eq!(odd, to_odd(nearest), "{x}");
+                }
+                let between = if nearest as i128 > i128::from(x) {
+                    nearest.next_down()
+                } else {
+                    nearest.next_up()
+                };
+                // The integer is between two f64: a bf16 that is nearest to both is nearest to it.
+                let [a, b] = [nearest, between].map(|x| bf16::from_f32(to_odd(x)));
+                if a == b {
+                    assert_eq!(bf16::from_f32(odd), a, "{x}");
+                }
+            }
+        }
+        let x = (1i64 << 62) + (1 << 38) + 1;
+        assert_eq!(long_to_f32(x), 4_611_686_568_183_201_792.0);
+        assert_eq!(
+            bf16::from_f32(long_to_odd((1i64 << 62) + (1 << 54) + 1)).to_f32(),
+            4.647_714_8e18
+        );
+    }
 
     #[test]
     fn integers_are_rounded_once() {

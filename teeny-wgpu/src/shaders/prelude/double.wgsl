@@ -52,6 +52,15 @@ fn f64_to_u64(x: f64) -> u64 {
     if x >= 18446744073709551616.0lf { return 18446744073709551615lu; }
     return u64(x);
 }
+// A float that is rounded once more, to 16 bits: what is lost here is gathered in the last bit.
+fn odd_f32_of_f64(x: f64) -> f32 {
+    let nearest = f32(x);
+    let bits = bitcast<u32>(nearest);
+    let back = bitcast<u64>(f64(nearest)) & 0x7ffffffffffffffflu;
+    let exact = bitcast<u64>(x) & 0x7ffffffffffffffflu;
+    if back == exact { return nearest; }
+    return bitcast<f32>(select(bits, bits - 1u, back > exact) | 1u);
+}
 fn inf_f64() -> f64 {
     var bits = 0x7ff0000000000000lu;
     return bitcast<f64>(bits);
