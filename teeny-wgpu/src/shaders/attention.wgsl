@@ -88,17 +88,34 @@ fn main(
             workgroupBarrier();
             fetch_v(thread, other0 + r0);
             workgroupBarrier();
-            for (var s = 0u; s < PART_STEP; s += 1u) {
-                let r = part * PART_STEP + s;
-                let w = weights[(r0 + r) * OWN_PITCH + i];
+            if atomicLoad(&special) == 0u {
+                for (var s = 0u; s < PART_STEP; s += 1u) {
+                    let r = part * PART_STEP + s;
+                    let w = weights[(r0 + r) * OWN_PITCH + i];
 #for g in 0..column_groups
-                let v{{g}} = pool[r * WIDE + lane + {{g}}u * COLUMN_LANES];
+                    let v{{g}} = pool[r * WIDE + lane + {{g}}u * COLUMN_LANES];
 #endfor
 #for p in 0..4
 #for g in 0..column_groups
-                y{{p}}_{{g}} += w[{{p}}] * v{{g}};
+                    y{{p}}_{{g}} += w[{{p}}] * v{{g}};
 #endfor
 #endfor
+                }
+            } else {
+                for (var s = 0u; s < PART_STEP; s += 1u) {
+                    let r = part * PART_STEP + s;
+                    let w = weights[(r0 + r) * OWN_PITCH + i];
+#for g in 0..column_groups
+                    let v{{g}} = pool[r * WIDE + lane + {{g}}u * COLUMN_LANES];
+#endfor
+#for p in 0..4
+                    if !(w[{{p}}] == 0.0f) {
+#for g in 0..column_groups
+                        y{{p}}_{{g}} += w[{{p}}] * v{{g}};
+#endfor
+                    }
+#endfor
+                }
             }
         }
     }

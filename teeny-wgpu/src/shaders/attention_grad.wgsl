@@ -86,7 +86,8 @@ fn main(
 #endif
         let weight{{k}} = select(vec4<f32>(), exp4_f32(m{{k}}.value - lse{{k}}), m{{k}}.seen);
         let slope{{k}} = select(vec4<f32>(),
-            weight{{k}} * (slopes.s{{k}} - along{{k}}) * params.scale, m{{k}}.seen);
+            weight{{k}} * (slopes.s{{k}} - along{{k}}) * params.scale,
+            m{{k}}.seen & !(weight{{k}} == vec4<f32>()));
 #endfor
         let rows = min(OTHER_ROWS, high - other0);
 #for n in 0..results
@@ -98,17 +99,34 @@ fn main(
             workgroupBarrier();
             fetch_{{result_others[n]}}(thread, other0 + r0);
             workgroupBarrier();
-            for (var s = 0u; s < PART_STEP; s += 1u) {
-                let r = part * PART_STEP + s;
-                let w = weights[(r0 + r) * OWN_PITCH + i];
+            if atomicLoad(&special) == 0u {
+                for (var s = 0u; s < PART_STEP; s += 1u) {
+                    let r = part * PART_STEP + s;
+                    let w = weights[(r0 + r) * OWN_PITCH + i];
 #for c in 0..column_groups
-                let v{{c}} = pool[r * WIDE + lane + {{c}}u * COLUMN_LANES];
+                    let v{{c}} = pool[r * WIDE + lane + {{c}}u * COLUMN_LANES];
 #endfor
 #for p in 0..4
 #for c in 0..column_groups
-                {{result_names[n]}}{{p}}_{{c}} += w[{{p}}] * v{{c}};
+                    {{result_names[n]}}{{p}}_{{c}} += w[{{p}}] * v{{c}};
 #endfor
 #endfor
+                }
+            } else {
+                for (var s = 0u; s < PART_STEP; s += 1u) {
+                    let r = part * PART_STEP + s;
+                    let w = weights[(r0 + r) * OWN_PITCH + i];
+#for c in 0..column_groups
+                    let v{{c}} = pool[r * WIDE + lane + {{c}}u * COLUMN_LANES];
+#endfor
+#for p in 0..4
+                    if !(w[{{p}}] == 0.0f) {
+#for c in 0..column_groups
+                        {{result_names[n]}}{{p}}_{{c}} += w[{{p}}] * v{{c}};
+#endfor
+                    }
+#endfor
+                }
             }
         }
 #endfor

@@ -32,8 +32,8 @@ const LOWEST = -3.4028234e38f; // of keys that are not seen: finite, so nothing 
 {{accessors}}
 
 // The scores of four queries for a key. A key that a query does not see has LOWEST, or less: query t
-// sees key s if 0 <= t + offset - s < window, and the mask allows it. NaN is seen, and so reaches
-// the result.
+// sees key s if 0 <= t + offset - s < window, and the mask allows it. NaN is seen unless the mask
+// is -inf, and so reaches the result.
 fn masked(products: vec4<f32>, t: vec4<u32>, s: u32, allowed: vec4<u32>) -> vec4<f32> {
     var score = products * params.scale;
     // Beyond the last key larger than every window, as negative numbers are.
@@ -42,7 +42,9 @@ fn masked(products: vec4<f32>, t: vec4<u32>, s: u32, allowed: vec4<u32>) -> vec4
 #if masks
     let p = allowed + min(s, params.keys - 1u) * params.mask_column_stride;
 #if added
-    score += vec4<f32>(mask_value(p.x), mask_value(p.y), mask_value(p.z), mask_value(p.w));
+    let added = vec4<f32>(mask_value(p.x), mask_value(p.y), mask_value(p.z), mask_value(p.w));
+    seen = seen & !(added <= vec4<f32>(LOWEST));
+    score += added;
 #else
     seen = seen & vec4<bool>(mask_allows(p.x), mask_allows(p.y), mask_allows(p.z),
         mask_allows(p.w));
@@ -122,11 +124,28 @@ fn main(
 #for s in 0..step
             let w{{s}} = select(vec4<f32>(), exp4_f32(s{{s}} - top), !(s{{s}} <= vec4<f32>(LOWEST)));
             sum += w{{s}};
+#endfor
+            var largest = vec4<u32>();
+#for j in 0..step * columns / 32
+            largest = max(largest, bitcast<vec4<u32>>(v{{j}}) & vec4<u32>(0x7fffffffu));
+#endfor
+            // 0 times an infinity or NaN of a hidden key is left out.
+            if subgroupAny(any(largest >= vec4<u32>(0x7f800000u))) {
+#for s in 0..step
 #for c in 0..columns
-            y{{c}} += w{{s}}
-                * subgroupBroadcast(v{{(s * columns + c) / 32}}[{{c % 4}}], {{(s * columns + c) / 4 % 8}}u);
+                y{{c}} += select(w{{s}}
+                    * subgroupBroadcast(v{{(s * columns + c) / 32}}[{{c % 4}}], {{(s * columns + c) / 4 % 8}}u),
+                    vec4<f32>(), w{{s}} == vec4<f32>());
 #endfor
 #endfor
+            } else {
+#for s in 0..step
+#for c in 0..columns
+                y{{c}} += w{{s}}
+                    * subgroupBroadcast(v{{(s * columns + c) / 32}}[{{c % 4}}], {{(s * columns + c) / 4 % 8}}u);
+#endfor
+#endfor
+            }
 #for s in 0..keys - step
             s{{s}} = s{{s + step}};
 #endfor

@@ -43,6 +43,8 @@ const PART_STEP = STEP / PARTS;
 const LOWEST = -3.4028234e38f; // of keys that are not seen: finite, so nothing is infinite
 
 var<workgroup> pool: array<vec4<f32>, {{pool}}>; // columns, or rows, or a vector of each thread
+// Not 0 once values are not finite: sums then leave out terms of weight 0, as of hidden pairs.
+var<workgroup> special: atomic<u32>;
 var<workgroup> weights: array<vec4<f32>, OTHER_ROWS * OWN_PITCH>;
 
 var<private> base: BatchAddresses;
@@ -73,7 +75,10 @@ fn four_{{operand[f]}}(r: u32, c: u32) -> vec4<f32> {
 #for f in 0..sources
 fn fetch_{{source[f]}}(thread: u32, row0: u32) {
     for (var e = thread; e < STEP * WIDE; e += THREADS) {
-        pool[e] = four_{{source[f]}}(row0 + e / WIDE, 4u * (e % WIDE));
+        let four = four_{{source[f]}}(row0 + e / WIDE, 4u * (e % WIDE));
+        let bits = bitcast<vec4<u32>>(four) & vec4<u32>(0x7f800000u);
+        if any(bits == vec4<u32>(0x7f800000u)) { atomicStore(&special, 1u); }
+        pool[e] = four;
     }
 }
 #endfor
@@ -127,8 +132,8 @@ fn dot_{{dot_own[d]}}_{{dot_other[d]}}(thread: u32, own0: u32, other0: u32) -> P
 #endfor
 
 // Scores and which of them are seen: query t sees key s if 0 <= t + offset - s < window, and
-// the mask allows it. A score that is added by the mask and is -inf is not seen; NaN is, and so
-// reaches the result. One branch for four: the mask of a pair beyond the ends is that of the last.
+// the mask allows it. A score that the mask makes -inf is not seen; NaN is, unless the mask is
+// -inf, and so reaches the result. One branch for four: the mask of a pair beyond the ends is that of the last.
 struct Scores {
     value: vec4<f32>,
     seen: vec4<bool>,
@@ -147,8 +152,10 @@ fn masked(products: vec4<f32>, t: vec4<u32>, s: vec4<u32>) -> Scores {
             seen = seen & vec4<bool>(mask_allows(p.x), mask_allows(p.y), mask_allows(p.z),
                 mask_allows(p.w));
         } else {
-            score = score + vec4<f32>(mask_value(p.x), mask_value(p.y), mask_value(p.z),
+            let added = vec4<f32>(mask_value(p.x), mask_value(p.y), mask_value(p.z),
                 mask_value(p.w));
+            seen = seen & !(added <= vec4<f32>(LOWEST));
+            score = score + added;
         }
     }
     seen = seen & !(score <= vec4<f32>(LOWEST));
