@@ -172,7 +172,7 @@ fn std_1_mnist_watch_out_shows_first_loss_above_20() {
                 .then(Activation::Relu)
                 .then(layer("fc2", 128, 10));
             // (256, H W), (256)
-            let (x, targets) = images.on(store.device()).batch(&batch).unwrap();
+            let (x, targets) = images.on(store.device()).batch(&batch, 0).unwrap();
             cross_entropy(&model.forward(&x).unwrap(), &targets).unwrap().item::<f32>().unwrap()
         })
     };

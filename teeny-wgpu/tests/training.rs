@@ -29,7 +29,7 @@ fn train(
             .then(Activation::Relu)
             .then(Linear::with_options(&store.at("fc2"), 128, 10, options)?))
     })?;
-    let loader = DataLoader::new(data.train.on(store.device()), 64)?.shuffle(1).drop_last();
+    let loader = DataLoader::new(data.train.on(store.device()), 64)?.shuffle(1).drop_last()?;
     let mut sgd = Sgd::new(store.trainable(), 0.2);
     for (step, batch) in (1..=steps).zip((0..).flat_map(|epoch| loader.epoch(epoch))) {
         let (x, targets) = batch?; // (64, 784), (64)

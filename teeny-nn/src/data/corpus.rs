@@ -183,7 +183,7 @@ impl Dataset for Windows {
     }
 
     /// x and y, which is x shifted by one token, both (indices.len(), context) of `I32`.
-    fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
+    fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
         if let Some(i) = indices.iter().find(|&&i| i >= self.len()) {
             return Err(
                 Error::index(format!("no example {i}; there are {}", self.len())).named("batch")

@@ -23,11 +23,45 @@ pub trait Dataset {
         self.len() == 0
     }
 
-    /// The items at `indices`, in that order.
+    /// The items at `indices`, in that order, as epoch number `epoch` sees them.
+    ///
+    /// An augmentation draws its random numbers with a key of the epoch and the item's index. Then
+    /// every epoch has other numbers, and a resumed run, another batch size and any number of
+    /// threads or ranks have the same ones. Numbers from the generator of the process would depend
+    /// on the order in which threads make the batches. A data set without augmentation ignores
+    /// `epoch`.
     ///
     /// # Errors
     /// If an index is out of range, or the batch cannot be made.
-    fn batch(&self, indices: &[usize]) -> Result<Self::Batch>;
+    ///
+    /// # Example
+    /// Rows of which half are reversed, other ones in each epoch.
+    /// ```
+    /// use teeny_core::{Key, Result, random::{philox, unit_f32}};
+    /// use teeny_nn::data::{DataLoader, Dataset};
+    /// struct Flipped(Vec<[u8; 3]>);
+    /// impl Dataset for Flipped {
+    ///     type Batch = Vec<[u8; 3]>;
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    ///     fn batch(&self, indices: &[usize], epoch: u64) -> Result<Vec<[u8; 3]>> {
+    ///         let row = |&i: &usize| {
+    ///             let key = Key { seed: 7, draw: epoch * self.len() as u64 + i as u64 };
+    ///             let [a, b, c] = self.0[i];
+    ///             if unit_f32(philox(key, 0)[0]) < 0.5 { [c, b, a] } else { [a, b, c] }
+    ///         };
+    ///         Ok(indices.iter().map(row).collect())
+    ///     }
+    /// }
+    /// # fn main() -> Result<()> {
+    /// let loader = DataLoader::new(Flipped(vec![[1, 2, 3]; 32]), 32)?;
+    /// let batch = |epoch| loader.epoch(epoch).next().unwrap();
+    /// assert_eq!(batch(0)?, batch(0)?);
+    /// assert_ne!(batch(0)?, batch(1)?);
+    /// # Ok(()) }
+    /// ```
+    fn batch(&self, indices: &[usize], epoch: u64) -> Result<Self::Batch>;
 }
 
 /// Makes batches of a data set, in the data set's order or shuffled in each epoch.
@@ -102,9 +136,19 @@ impl<D: Dataset> DataLoader<D> {
     }
 
     /// Skips the last batch if it is smaller than the others.
-    pub fn drop_last(mut self) -> DataLoader<D> {
+    ///
+    /// # Errors
+    /// If the data set has fewer items than a batch, so that an epoch would have no batches.
+    #[track_caller]
+    pub fn drop_last(mut self) -> Result<DataLoader<D>> {
+        let _op = enter("DataLoader::drop_last");
+        let items = self.dataset.len();
+        if items < self.batch {
+            let text = format!("{items} items make no batch of {}: epochs are empty", self.batch);
+            return Err(Error::value(text).help(format!("batches of at most {items} items")));
+        }
         self.drop_last = true;
-        self
+        Ok(self)
     }
 
     /// Makes only part `rank` of each batch, for one of `ranks` ranks that train together: together
@@ -155,25 +199,22 @@ impl<D: Dataset> DataLoader<D> {
         batch: usize,
     ) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
         let order = self.order(epoch);
-        (batch.min(self.batches())..self.batches()).map(move |i| self.make(&order, i))
+        (batch.min(self.batches())..self.batches()).map(move |i| self.make(&order, epoch, i))
     }
 
-    /// This rank's part of batch number `i` of `order`.
-    fn make(&self, order: &[usize], i: usize) -> Result<D::Batch> {
+    /// This rank's part of batch number `i` of `order`, the order of epoch number `epoch`.
+    fn make(&self, order: &[usize], epoch: u64, i: usize) -> Result<D::Batch> {
         let from = i * self.batch; // below the number of items
         let is_last = !self.drop_last && i + 1 == self.batches();
         let to = if is_last { order.len() } else { from.saturating_add(self.batch) };
         let items = &order[from..to.min(order.len())];
-        self.dataset.batch(&items[self.shard.of(items.len())])
+        self.dataset.batch(&items[self.shard.of(items.len())], epoch)
     }
 
     /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make in
     /// advance: for data sets whose batches take time (decoding, augmentation). The batches and
     /// their order are the same; each thread is at most two batches ahead. With 0 threads, and in a
     /// browser, the calling thread makes them. When `body` returns, the threads end.
-    ///
-    /// A [`Dataset::batch`] that draws random numbers should use a key made of the items' indices:
-    /// numbers from the generator of the process would depend on the order of the threads.
     ///
     /// Equivalent: `num_workers` of `torch.utils.data.DataLoader`.
     ///
@@ -218,7 +259,7 @@ impl<D: Dataset> DataLoader<D> {
                     scope.spawn(move || {
                         let mut numbers = (first + i..self.batches()).step_by(threads);
                         // sending fails after `body` has returned and dropped the receiver
-                        numbers.try_for_each(|number| sender.send(self.make(order, number)).ok())
+                        numbers.try_for_each(|number| sender.send(self.make(order, epoch, number)).ok())
                     });
                     receiver
                 })
@@ -268,7 +309,7 @@ impl Dataset for ImageBatches<'_> {
         self.images.len()
     }
 
-    fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
+    fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
         let area = self.images.area();
         if let Some(i) = indices.iter().find(|&&i| i >= self.images.len()) {
             return Err(Error::index(format!("no image {i}; there are {}", self.images.len()))
@@ -290,6 +331,8 @@ impl Dataset for ImageBatches<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use teeny_core::random::philox;
 
     /// Items that are their own batch.
     struct Numbers(usize);
@@ -298,7 +341,7 @@ mod tests {
         fn len(&self) -> usize {
             self.0
         }
-        fn batch(&self, indices: &[usize]) -> Result<Vec<usize>> {
+        fn batch(&self, indices: &[usize], _epoch: u64) -> Result<Vec<usize>> {
             Ok(indices.to_vec())
         }
     }
@@ -370,7 +413,7 @@ mod tests {
             fn len(&self) -> usize {
                 10
             }
-            fn batch(&self, indices: &[usize]) -> Result<usize> {
+            fn batch(&self, indices: &[usize], _epoch: u64) -> Result<usize> {
                 self.0.wait();
                 if indices == [7] { Err(Error::value("item 7")) } else { Ok(indices[0]) }
             }
@@ -381,6 +424,34 @@ mod tests {
         for (i, batch) in all.iter().enumerate() {
             assert_eq!(batch.as_ref().ok(), (i != 7).then_some(&i));
         }
+    }
+
+    #[test]
+    fn an_augmentation_draws_other_numbers_in_each_epoch_and_the_same_when_repeated() {
+        /// Items with a number drawn for item and epoch.
+        struct Noisy(u64);
+        impl Dataset for Noisy {
+            type Batch = Vec<(usize, u32)>;
+            fn len(&self) -> usize {
+                self.0 as usize
+            }
+            fn batch(&self, indices: &[usize], epoch: u64) -> Result<Vec<(usize, u32)>> {
+                let key = |i| Key { seed: 1, draw: epoch * self.0 + i as u64 };
+                Ok(indices.iter().map(|&i| (i, philox(key(i), 0)[0])).collect())
+            }
+        }
+        let loader = DataLoader::new(Noisy(103), 10).unwrap().shuffle(3);
+        let whole = |n| loader.epoch(n).collect::<Result<Vec<_>>>().unwrap();
+        assert_eq!(whole(2), whole(2));
+        for threads in 0..4 {
+            let rest = loader.epoch_ahead(2, 4, threads, |all| all.collect::<Result<Vec<_>>>());
+            assert_eq!(rest.unwrap(), whole(2)[4..], "{threads} threads from batch 4");
+        }
+        let of_epoch = |n| whole(n).concat().into_iter().collect::<BTreeMap<_, _>>();
+        let (first, second) = (of_epoch(0), of_epoch(1));
+        assert!(first.iter().all(|(i, drawn)| second[i] != *drawn));
+        let smaller = DataLoader::new(Noisy(103), 7).unwrap().shuffle(3);
+        assert!(smaller.epoch(1).flat_map(Result::unwrap).all(|(i, drawn)| second[&i] == drawn));
     }
 
     #[test]
@@ -416,14 +487,15 @@ mod tests {
     #[test]
     fn drop_last_leaves_out_the_short_batch_only() {
         let sizes = |n, batch| {
-            epoch(&DataLoader::new(Numbers(n), batch).unwrap().drop_last(), 0)
+            epoch(&DataLoader::new(Numbers(n), batch).unwrap().drop_last().unwrap(), 0)
                 .iter()
                 .map(Vec::len)
                 .collect::<Vec<_>>()
         };
         assert_eq!(sizes(25, 10), [10, 10]);
         assert_eq!(sizes(20, 10), [10, 10]);
-        assert_eq!(sizes(5, 10), Vec::<usize>::new());
+        let error = DataLoader::new(Numbers(5), 10).unwrap().drop_last().err().unwrap();
+        assert!(error.to_string().contains("5 items make no batch of 10"), "{error}");
         assert!(
             DataLoader::new(Numbers(0), 10).is_err() && DataLoader::new(Numbers(5), 0).is_err()
         );
