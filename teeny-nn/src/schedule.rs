@@ -4,12 +4,17 @@
 //! `optimizer.set_lr(schedule.at(step))` before step number `step`, counted from 0. Only
 //! [`Plateau`], which depends on a loss, has a state, which a checkpoint saves.
 
+use crate::optim::out_of_range;
 use crate::state::{State, Stateful};
 use std::f64::consts::PI;
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::sync::Arc;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
-/// A learning rate for each step. Clones share the function.
+/// A learning rate for each step. Clones share the function. Arguments that make a rate negative,
+/// NaN or infinite are an error of the optimizer's step that has this rate.
 ///
 /// # Example
 /// nanoGPT's schedule: linear warm-up over 100 steps, then cosine decay to a tenth.
@@ -177,9 +182,11 @@ fn between(start: f64, end: f64, fraction: f64) -> f64 {
 /// # Example
 /// ```
 /// use teeny_nn::schedule::Plateau;
-/// let mut plateau = Plateau::new(0.1, 0.5, 1);
+/// # fn main() -> teeny_core::Result<()> {
+/// let mut plateau = Plateau::new(0.1, 0.5, 1)?;
 /// let rates: Vec<f64> = [1.0, 1.0, 1.0, 1.0].map(|loss| plateau.observe(loss)).to_vec();
 /// assert_eq!(rates, [0.1, 0.1, 0.05, 0.05]);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plateau {
@@ -192,23 +199,46 @@ pub struct Plateau {
     bad: u64,
 }
 
+/// `value`, or an error that names it.
+fn valid(name: &str, value: f64, range: impl RangeBounds<f64> + Debug) -> Result<f64> {
+    out_of_range(name, value, range).map_or(Ok(value), |text| Err(Error::value(text)))
+}
+
 impl Plateau {
     /// The rate `lr`, to be multiplied by `factor` after more than `patience` losses without
     /// improvement.
-    pub fn new(lr: f64, factor: f64, patience: u64) -> Plateau {
-        Plateau { lr, factor, patience, threshold: 1e-4, min: 0.0, best: f64::INFINITY, bad: 0 }
+    ///
+    /// # Errors
+    /// If `lr` is negative or not finite, or `factor` is outside `0.0..1.0`.
+    #[track_caller]
+    pub fn new(lr: f64, factor: f64, patience: u64) -> Result<Plateau> {
+        let _op = enter("Plateau::new");
+        let lr = valid("lr", lr, 0.0..)?;
+        let factor = valid("factor", factor, 0.0..1.0)?;
+        let (threshold, min, best, bad) = (1e-4, 0.0, f64::INFINITY, 0);
+        Ok(Plateau { lr, factor, patience, threshold, min, best, bad })
     }
 
     /// Sets the relative improvement that counts; 1e-4.
-    pub fn threshold(mut self, threshold: f64) -> Plateau {
-        self.threshold = threshold;
-        self
+    ///
+    /// # Errors
+    /// If it is negative or not finite.
+    #[track_caller]
+    pub fn threshold(mut self, threshold: f64) -> Result<Plateau> {
+        let _op = enter("Plateau::threshold");
+        self.threshold = valid("threshold", threshold, 0.0..)?;
+        Ok(self)
     }
 
     /// Sets the smallest rate; 0.
-    pub fn min(mut self, min: f64) -> Plateau {
-        self.min = min;
-        self
+    ///
+    /// # Errors
+    /// If it is negative or not finite.
+    #[track_caller]
+    pub fn min(mut self, min: f64) -> Result<Plateau> {
+        let _op = enter("Plateau::min");
+        self.min = valid("min", min, 0.0..)?;
+        Ok(self)
     }
 
     /// Adds a loss; returns the new rate.
@@ -239,9 +269,7 @@ impl Stateful for Plateau {
     fn set_state(&mut self, state: &State) -> Result<()> {
         let (lr, best, bad): (f64, f64, u64) =
             (state.get("lr")?, state.get("best")?, state.get("bad")?);
-        if !lr.is_finite() {
-            return Err(Error::value(format!("a learning rate of {lr}")).named("plateau"));
-        }
+        let lr = valid("lr", lr, 0.0..).map_err(|e| e.named("plateau"))?;
         (self.lr, self.best, self.bad) = (lr, best, bad);
         Ok(())
     }

@@ -112,8 +112,11 @@ fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<
         .then(Dropout::new(&store.root(), 0.3)?)
         .then(Linear::new(&store.at("fc"), 8, 3)?);
     let mut adam = AdamW::new(store.trainable(), 0.01);
-    let (schedule, mut plateau, mut position) =
-        (Schedule::warmup_cosine(1e-2, 1e-3, 1, 3), Plateau::new(1.0, 0.5, 0), Position::default());
+    let (schedule, mut plateau, mut position) = (
+        Schedule::warmup_cosine(1e-2, 1e-3, 1, 3),
+        Plateau::new(1.0, 0.5, 0).unwrap(),
+        Position::default(),
+    );
     let targets = Tensor::new([0i32, 2, 1, 0], device)?; // (4)
     if path.exists() {
         let checkpoint = Checkpoint::load(path, device)?;

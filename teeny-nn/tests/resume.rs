@@ -43,7 +43,7 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
             optimizer: AdamW::new(store.trainable(), 0.0).amsgrad(true),
             ema: Ema::new(store.trainable(), 0.9)?,
             scale: LossScale::new().growth_interval(7),
-            plateau: Plateau::new(1.0, 0.5, 3),
+            plateau: Plateau::new(1.0, 0.5, 3)?,
             loader: DataLoader::new(data, 128)?.shuffle(5),
             schedule: Schedule::warmup_cosine(1e-2, 1e-3, 5, 40),
             position: Position::default(),

@@ -44,17 +44,17 @@ fn every_schedule_gives_the_rates_of_a_hundred_steps() {
 fn a_plateau_halves_the_rate_where_pytorchs_does() {
     let golden = parse(include_str!("golden/schedules.json"));
     let (losses, rates) = (numbers(&golden["plateau_losses"]), numbers(&golden["plateau"]));
-    let mut plateau = Plateau::new(0.5, 0.5, 4);
+    let mut plateau = Plateau::new(0.5, 0.5, 4).unwrap();
     for (step, loss) in losses.iter().enumerate() {
         assert_close(&[plateau.lr()], &[rates[step]], 1e-12, &step);
         // resuming in the middle changes nothing
-        let mut resumed = Plateau::new(0.1, 0.5, 4);
+        let mut resumed = Plateau::new(0.1, 0.5, 4).unwrap();
         resumed.set_state(&plateau.state().unwrap()).unwrap();
         assert_eq!(resumed, plateau);
         plateau = resumed;
         plateau.observe(*loss);
     }
-    let mut plateau = Plateau::new(1.0, 0.1, 0).min(0.05);
+    let mut plateau = Plateau::new(1.0, 0.1, 0).unwrap().min(0.05).unwrap();
     let rates = [f64::NAN, f64::NAN, 1.0, 1.0].map(|loss| plateau.observe(loss));
     assert_eq!(rates, [0.1, 0.05, 0.05, 0.05], "NaN is no progress, and there is a smallest rate");
 }

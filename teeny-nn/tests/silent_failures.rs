@@ -6,7 +6,12 @@ use common::autograd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use teeny_autograd::Grad;
 use teeny_core::{DType, ErrorKind, Result, Tensor};
-use teeny_nn::optim::{Adam, LossScale, Muon, Optimizer, ParamStates, Sgd};
+use teeny_nn::optim::{
+    Adagrad, Adam, AdamW, Ema, Lamb, Lars, LossScale, Muon, Optimizer, ParamGroup, ParamStates,
+    RmsProp, Sgd,
+};
+use teeny_nn::schedule::{Plateau, Schedule};
+use teeny_nn::state::Stateful;
 use teeny_nn::{Init, Linear, Module, Param, Store};
 
 /// The loss of one or two layers.
@@ -86,6 +91,95 @@ fn an_optimizer_that_was_made_before_the_last_layer() {
     let before = last.weight.value().to_bytes().unwrap();
     sgd.step(&gradients(&[&first, &last])).unwrap();
     assert_eq!(last.weight.value().to_bytes().unwrap(), before);
+}
+
+#[test]
+fn a_hyper_parameter_out_of_its_range() {
+    let store = Store::new(autograd());
+    let fc = layer(&store, "fc");
+    fc.bias.as_ref().unwrap().set_trainable(false).unwrap(); // Muon has matrices only
+    let params = || store.trainable();
+    let gradients = loss(&[&fc], &store).unwrap().backward().unwrap();
+    let sgd = || Sgd::new(params(), 0.1);
+    let adam = || Adam::new(params(), 0.1);
+    let group = |group| sgd().group(|_| true, group);
+    type Make<'a> = Box<dyn Fn(f64) -> Box<dyn Optimizer> + 'a>;
+    let optimizers: Vec<(&str, Make<'_>)> = vec![
+        ("the learning rate", Box::new(|v| Box::new(Sgd::new(params(), v)))),
+        ("the learning rate", Box::new(|v| Box::new(Muon::new(params(), v).unwrap()))),
+        ("weight_decay", Box::new(|v| Box::new(sgd().weight_decay(v)))),
+        ("lr_scale", Box::new(|v| Box::new(group(ParamGroup::new().lr_scale(v))))),
+        ("weight_decay", Box::new(|v| Box::new(group(ParamGroup::new().weight_decay(v))))),
+        ("momentum", Box::new(|v| Box::new(sgd().momentum(v)))),
+        ("dampening", Box::new(|v| Box::new(sgd().momentum(0.9).dampening(v)))),
+        ("beta1", Box::new(|v| Box::new(adam().betas(v, 0.9)))),
+        ("beta2", Box::new(|v| Box::new(adam().betas(0.9, v)))),
+        ("eps", Box::new(|v| Box::new(AdamW::new(params(), 0.1).eps(v)))),
+        ("alpha", Box::new(|v| Box::new(RmsProp::new(params(), 0.1).alpha(v)))),
+        ("eps", Box::new(|v| Box::new(RmsProp::new(params(), 0.1).eps(v)))),
+        ("momentum", Box::new(|v| Box::new(RmsProp::new(params(), 0.1).momentum(v)))),
+        ("lr_decay", Box::new(|v| Box::new(Adagrad::new(params(), 0.1).lr_decay(v)))),
+        (
+            "initial_accumulator_value",
+            Box::new(|v| Box::new(Adagrad::new(params(), 0.1).initial_accumulator_value(v))),
+        ),
+        ("eps", Box::new(|v| Box::new(Adagrad::new(params(), 0.1).eps(v)))),
+        ("beta1", Box::new(|v| Box::new(Lamb::new(params(), 0.1).betas(v, 0.9)))),
+        ("beta2", Box::new(|v| Box::new(Lamb::new(params(), 0.1).betas(0.9, v)))),
+        ("eps", Box::new(|v| Box::new(Lamb::new(params(), 0.1).eps(v)))),
+        ("momentum", Box::new(|v| Box::new(Lars::new(params(), 0.1).momentum(v)))),
+        (
+            "trust_coefficient",
+            Box::new(|v| Box::new(Lars::new(params(), 0.1).trust_coefficient(v))),
+        ),
+        ("eps", Box::new(|v| Box::new(Lars::new(params(), 0.1).eps(v)))),
+        ("momentum", Box::new(|v| Box::new(Muon::new(params(), 0.1).unwrap().momentum(v)))),
+    ];
+    for (name, make) in optimizers {
+        for bad in [f64::NAN, f64::INFINITY, -0.1] {
+            let text = refused(&store, || make(bad).step(&gradients));
+            assert!(text.contains(&format!("{name} is {bad}, but must be")), "{text}");
+        }
+    }
+    for mut adam in [adam().betas(1.0, 0.9), adam().betas(0.9, 1.0)] {
+        assert!(refused(&store, || adam.step(&gradients)).contains("within 0.0..1.0"));
+    }
+    // the rate of a schedule, and of a state; a valid one later is enough
+    let mut sgd = sgd();
+    sgd.set_lr(Schedule::linear(0.1, -0.1, 10).at(8));
+    assert!(refused(&store, || sgd.step(&gradients)).contains("the learning rate is -0.06"));
+    let mut scale = LossScale::new();
+    assert!(scale.step(&mut sgd, &gradients).is_err());
+    let mut state = sgd.state().unwrap();
+    state.set("lr", f64::NAN);
+    assert!(sgd.set_state(&state).unwrap_err().to_string().contains("learning rate is NaN"));
+    sgd.set_lr(0.1);
+    sgd.step(&gradients).unwrap();
+}
+
+#[test]
+fn factors_of_losses_and_of_rates_out_of_their_ranges() {
+    let store = Store::new(autograd());
+    let fc = layer(&store, "fc");
+    let mut sgd = Sgd::new(store.trainable(), 0.1);
+    let l = loss(&[&fc], &store).unwrap();
+    let gradients = l.backward().unwrap();
+    for bad in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+        let mut scale = LossScale::new().initial_factor(bad);
+        let text = scale.apply(&l).unwrap_err().to_string();
+        assert!(text.contains(&format!("cannot be scaled by {bad}")), "{text}");
+        assert!(scale.step(&mut sgd, &gradients).is_err());
+        assert!(LossScale::new().set_state(&scale.state().unwrap()).is_err());
+        if bad != 0.0 {
+            assert!(Plateau::new(bad, 0.5, 1).is_err());
+            assert!(Plateau::new(0.1, bad, 1).is_err());
+            assert!(Plateau::new(0.1, 0.5, 1).unwrap().threshold(bad).is_err());
+            assert!(Plateau::new(0.1, 0.5, 1).unwrap().min(bad).is_err());
+        }
+        assert!(Ema::new(store.trainable(), bad).is_err() || bad == 0.0);
+    }
+    let text = Plateau::new(0.1, 1.0, 1).unwrap_err().to_string();
+    assert!(text.contains("factor is 1, but must be a finite number within 0.0..1.0"), "{text}");
 }
 
 #[test]

@@ -259,7 +259,9 @@ impl<D: Dataset> DataLoader<D> {
                     scope.spawn(move || {
                         let mut numbers = (first + i..self.batches()).step_by(threads);
                         // sending fails after `body` has returned and dropped the receiver
-                        numbers.try_for_each(|number| sender.send(self.make(order, epoch, number)).ok())
+                        numbers.try_for_each(|number| {
+                            sender.send(self.make(order, epoch, number)).ok()
+                        })
                     });
                     receiver
                 })

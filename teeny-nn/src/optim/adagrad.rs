@@ -35,19 +35,20 @@ impl Adagrad {
 
     /// Sets the decay of the learning rate with the steps.
     pub fn lr_decay(mut self, lr_decay: f64) -> Adagrad {
-        self.lr_decay = lr_decay;
+        self.lr_decay = self.states.checked("lr_decay", lr_decay, 0.0..);
         self
     }
 
     /// Sets the initial value of the sums.
     pub fn initial_accumulator_value(mut self, value: f64) -> Adagrad {
-        self.initial_accumulator_value = value;
+        self.initial_accumulator_value =
+            self.states.checked("initial_accumulator_value", value, 0.0..);
         self
     }
 
     /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> Adagrad {
-        self.eps = eps;
+        self.eps = self.states.checked("eps", eps, 0.0..);
         self
     }
 }

@@ -96,13 +96,14 @@ macro_rules! adam {
 
             /// Sets the decay rates of both moment estimates.
             pub fn betas(mut self, beta1: f64, beta2: f64) -> $name {
-                (self.rule.beta1, self.rule.beta2) = (beta1, beta2);
+                self.rule.beta1 = self.states.checked("beta1", beta1, 0.0..1.0);
+                self.rule.beta2 = self.states.checked("beta2", beta2, 0.0..1.0);
                 self
             }
 
             /// Sets the term added to the denominator.
             pub fn eps(mut self, eps: f64) -> $name {
-                self.rule.eps = eps;
+                self.rule.eps = self.states.checked("eps", eps, 0.0..);
                 self
             }
 

@@ -35,13 +35,14 @@ impl Lamb {
 
     /// Sets the decay rates of both moment estimates.
     pub fn betas(mut self, beta1: f64, beta2: f64) -> Lamb {
-        (self.beta1, self.beta2) = (beta1, beta2);
+        self.beta1 = self.states.checked("beta1", beta1, 0.0..1.0);
+        self.beta2 = self.states.checked("beta2", beta2, 0.0..1.0);
         self
     }
 
     /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> Lamb {
-        self.eps = eps;
+        self.eps = self.states.checked("eps", eps, 0.0..);
         self
     }
 }
@@ -118,20 +119,20 @@ impl Lars {
 
     /// Sets the momentum.
     pub fn momentum(mut self, momentum: f64) -> Lars {
-        self.momentum = momentum;
+        self.momentum = self.states.checked("momentum", momentum, 0.0..);
         self
     }
 
     /// Sets the trust coefficient: the norm of a step at a learning rate of 1, as a fraction of the
     /// parameter's norm.
     pub fn trust_coefficient(mut self, coefficient: f64) -> Lars {
-        self.trust_coefficient = coefficient;
+        self.trust_coefficient = self.states.checked("trust_coefficient", coefficient, 0.0..);
         self
     }
 
     /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> Lars {
-        self.eps = eps;
+        self.eps = self.states.checked("eps", eps, 0.0..);
         self
     }
 }

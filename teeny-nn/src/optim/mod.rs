@@ -33,6 +33,7 @@ pub use clip::{clip_grad_norm, clip_grad_norm_async, clip_grad_value};
 pub use ema::Ema;
 pub use lamb::{Lamb, Lars};
 pub use muon::{Muon, newton_schulz};
+pub(crate) use param_states::out_of_range;
 pub use param_states::{ParamGroup, ParamStates, Update};
 pub use rmsprop::RmsProp;
 pub use scale::LossScale;
@@ -138,14 +139,16 @@ pub trait Optimizer {
         self.states().lr
     }
 
-    /// Sets the learning rate of the next steps: `optimizer.set_lr(schedule.at(step))`.
+    /// Sets the learning rate of the next steps: `optimizer.set_lr(schedule.at(step))`. One that is
+    /// negative, NaN or infinite is an error of the next step.
     fn set_lr(&mut self, lr: f64) {
-        self.states_mut().lr = lr;
+        self.states_mut().set_lr(lr);
     }
 
     /// Updates every trainable parameter with its gradient: all of them, or none after an error.
     ///
     /// # Errors
+    /// - If the learning rate or another hyper-parameter is out of its range, such as NaN.
     /// - If the optimizer has no trainable parameters, or the store has trainable parameters
     ///   without an optimizer (a layer made after the optimizer); `partial(true)` allows the
     ///   latter.

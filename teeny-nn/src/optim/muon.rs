@@ -111,7 +111,7 @@ impl Muon {
 
     /// Sets the momentum.
     pub fn momentum(mut self, momentum: f64) -> Muon {
-        self.momentum = momentum;
+        self.momentum = self.states.checked("momentum", momentum, 0.0..1.0);
         self
     }
 

@@ -12,6 +12,8 @@
 use crate::state::{KeyMismatch, State};
 use crate::store::Param;
 use crate::track;
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use teeny_core::{DType, Error, Kernel, Result, Scalar, Tensor};
 
@@ -102,6 +104,8 @@ pub struct ParamStates {
     params: Vec<Param>,
     entries: Vec<ParamEntry>,
     kernels: Vec<(Variant, Arc<Kernel>)>,
+    /// Hyper-parameters out of their ranges, each with the text of the error of a step.
+    invalid: Vec<(&'static str, String)>,
 }
 
 /// Gradients are checked in the first step and in every hundredth. A check costs about one more
@@ -140,7 +144,7 @@ impl ParamStates {
     pub fn new(params: Vec<Param>, lr: f64) -> ParamStates {
         let entries = params.iter().map(|_| ParamEntry::default()).collect();
         params.iter().for_each(Param::claim);
-        ParamStates {
+        let mut states = ParamStates {
             lr,
             weight_decay: 0.0,
             maximize: false,
@@ -153,7 +157,28 @@ impl ParamStates {
             params,
             entries,
             kernels: Vec::new(),
-        }
+            invalid: Vec::new(),
+        };
+        states.set_lr(lr);
+        states
+    }
+
+    /// Sets the learning rate.
+    pub(super) fn set_lr(&mut self, lr: f64) {
+        self.lr = self.checked("the learning rate", lr, 0.0..);
+    }
+
+    /// The value of the hyper-parameter `name`. If it is not finite or not within `range`, the next
+    /// step is an error, until a call with the same name sets another value.
+    pub(super) fn checked(
+        &mut self,
+        name: &'static str,
+        value: f64,
+        range: impl RangeBounds<f64> + Debug,
+    ) -> f64 {
+        self.invalid.retain(|(own, _)| *own != name);
+        self.invalid.extend(out_of_range(name, value, range).map(|text| (name, text)));
+        value
     }
 
     /// The parameters, in a fixed order.
@@ -163,7 +188,7 @@ impl ParamStates {
 
     /// Sets the weight decay of parameters whose group sets none.
     pub fn set_weight_decay(&mut self, weight_decay: f64) {
-        self.weight_decay = weight_decay;
+        self.weight_decay = self.checked("weight_decay", weight_decay, 0.0..);
     }
 
     /// Sets whether the store may have trainable parameters without an optimizer.
@@ -185,6 +210,11 @@ impl ParamStates {
     /// Applies `group` to the parameters for which `chosen` returns true. Of two groups the later
     /// one wins.
     pub fn group(&mut self, chosen: impl Fn(&Param) -> bool, group: ParamGroup) {
+        let numbers = [("lr_scale", group.lr_scale), ("weight_decay", group.weight_decay)];
+        for (name, number) in numbers {
+            let text = number.and_then(|number| out_of_range(name, number, 0.0..));
+            self.invalid.extend(text.map(|text| ("a group", format!("{text}, also in a group"))));
+        }
         let chosen = self.entries.iter_mut().zip(&self.params).filter(|(_, param)| chosen(param));
         for (entry, _) in chosen {
             entry.group.lr_scale = group.lr_scale.or(entry.group.lr_scale);
@@ -317,12 +347,17 @@ impl ParamStates {
         self.entries[i] = entry;
     }
 
-    /// An error if a step would change nothing, or if a store has trainable parameters without any
-    /// optimizer.
+    /// An error if a hyper-parameter is out of its range, a step would change nothing, or a store
+    /// has trainable parameters without any optimizer.
     ///
     /// The stores are searched in the first step and after they changed; otherwise the check is
     /// one comparison.
     pub(super) fn check(&mut self) -> Result<()> {
+        if let Some((_, text)) = self.invalid.first() {
+            return Err(Error::value(text.clone()).note("no parameter has changed").help(
+                "a schedule or the optimizer's methods have set it, such as set_lr or weight_decay",
+            ));
+        }
         const REBUILD: &str =
             "make the optimizer after the last layer: Adam::new(store.trainable(), lr)";
         if self.params.is_empty() {
@@ -395,6 +430,9 @@ impl ParamStates {
     /// Loads the result of [`ParamStates::state_dict`]: all of it, or nothing after an error.
     pub(super) fn load_state_dict(&mut self, state_names: &[&str], dict: &State) -> Result<()> {
         let lr = dict.get("lr")?;
+        if let Some(text) = out_of_range("the saved learning rate", lr, 0.0..) {
+            return Err(Error::value(text));
+        }
         let mut mismatch = KeyMismatch::default();
         let mut unexpected: Vec<&String> = dict.tensors.keys().collect();
         let mut entries = Vec::with_capacity(self.entries.len());
@@ -434,9 +472,20 @@ impl ParamStates {
         }
         unexpected.into_iter().for_each(|key| mismatch.unexpected(key));
         mismatch.check("the optimizer")?;
-        (self.lr, self.entries) = (lr, entries);
+        self.set_lr(lr);
+        self.entries = entries;
         Ok(())
     }
+}
+
+/// The text of an error, if the hyper-parameter `name` is not finite or not within `range`.
+pub(crate) fn out_of_range(
+    name: &str,
+    value: f64,
+    range: impl RangeBounds<f64> + Debug,
+) -> Option<String> {
+    let valid = value.is_finite() && range.contains(&value);
+    (!valid).then(|| format!("{name} is {value}, but must be a finite number within {range:?}"))
 }
 
 /// The outputs of a kernel as an array.

@@ -40,19 +40,19 @@ impl RmsProp {
 
     /// Sets the decay rate of the mean square.
     pub fn alpha(mut self, alpha: f64) -> RmsProp {
-        self.alpha = alpha;
+        self.alpha = self.states.checked("alpha", alpha, 0.0..=1.0);
         self
     }
 
     /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> RmsProp {
-        self.eps = eps;
+        self.eps = self.states.checked("eps", eps, 0.0..);
         self
     }
 
     /// Sets the momentum.
     pub fn momentum(mut self, momentum: f64) -> RmsProp {
-        self.momentum = momentum;
+        self.momentum = self.states.checked("momentum", momentum, 0.0..);
         self
     }
 

@@ -105,9 +105,11 @@ impl LossScale {
     /// the factor is the present one in each replay.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the factor is not a finite number above 0, or the device fails.
     #[track_caller]
     pub fn apply(&self, loss: &Tensor) -> Result<Tensor> {
+        let _op = enter("loss_scale");
+        require_factor(self.factor())?;
         // a loss in F16 would overflow by the factor itself
         let loss = loss.cast(loss.dtype().compute())?;
         let (id, factor) = (Arc::as_ptr(&self.factor.0) as usize, self.factor.0.clone());
@@ -159,6 +161,7 @@ impl LossScale {
         gradients: &Gradients,
     ) -> Result<(HashMap<String, Tensor>, Tensor)> {
         optimizer.states_mut().check()?;
+        require_factor(self.factor())?;
         let mut unscaled = HashMap::new();
         let mut finite = Vec::new();
         let skip = optimizer.states().skip_missing;
@@ -220,6 +223,15 @@ impl LossScale {
     }
 }
 
+/// An error unless a loss can be multiplied by `factor`, and its gradients be divided by it.
+fn require_factor(factor: f64) -> Result<()> {
+    if !factor.is_finite() || factor <= 0.0 {
+        return Err(Error::value(format!("a loss cannot be scaled by {factor}"))
+            .help("a power of 2, as LossScale::new() has"));
+    }
+    Ok(())
+}
+
 impl Stateful for LossScale {
     fn state(&self) -> Result<State> {
         Ok(State::default().with("factor", self.factor()).with("good_steps", self.good_steps))
@@ -227,6 +239,7 @@ impl Stateful for LossScale {
 
     fn set_state(&mut self, state: &State) -> Result<()> {
         let (factor, good_steps) = (state.get("factor")?, state.get("good_steps")?);
+        require_factor(factor)?;
         self.factor.set(factor);
         self.good_steps = good_steps;
         Ok(())

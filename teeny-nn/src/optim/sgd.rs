@@ -38,13 +38,13 @@ impl Sgd {
 
     /// Sets the momentum; 0 is plain descent.
     pub fn momentum(mut self, momentum: f64) -> Sgd {
-        self.momentum = momentum;
+        self.momentum = self.states.checked("momentum", momentum, 0.0..);
         self
     }
 
     /// Sets the dampening: the fraction of a new gradient that momentum leaves out.
     pub fn dampening(mut self, dampening: f64) -> Sgd {
-        self.dampening = dampening;
+        self.dampening = self.states.checked("dampening", dampening, 0.0..=1.0);
         self
     }
 
