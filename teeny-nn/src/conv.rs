@@ -1,7 +1,7 @@
 //! Convolution and transposed convolution over one, two and three spatial axes.
 
 use crate::init::Init;
-use crate::module::{Module, with_help};
+use crate::module::{Module, require_type, with_help};
 use crate::options::PerAxis;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
@@ -215,6 +215,7 @@ impl<const N: usize> Module for Conv<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter(["conv1d", "conv2d", "conv3d"].get(N - 1).copied().unwrap_or("conv"));
+        require_type(x, &self.weight)?;
         // (B, C_out, out..)
         let y = x.conv(&self.weight.value(), &self.window).map_err(|e| with_help(e, HELP))?;
         add_bias(y, self.bias.as_ref())
@@ -305,6 +306,7 @@ impl<const N: usize> Module for ConvTranspose<N> {
                 .copied()
                 .unwrap_or("conv_transpose"),
         );
+        require_type(x, &self.weight)?;
         let weight = self.weight.value(); // (C_in, C_out / groups, kernel..)
         let size = self
             .window

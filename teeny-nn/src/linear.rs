@@ -1,7 +1,7 @@
 //! The fully connected layer.
 
 use crate::init::Init;
-use crate::module::Module;
+use crate::module::{Module, require_type};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -113,6 +113,7 @@ impl Linear {
                 "x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs",
             ));
         }
+        require_type(x, &self.weight)?;
         x.matmul(&weight.t()?) // (.., out)
     }
 }

@@ -4,8 +4,9 @@
 //! lists, counts, saves and loads them. So a module need not list its parameters, and a closure is
 //! a module too.
 
+use crate::store::Param;
 use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{DType, Error, Result, Tensor};
 
 /// A function of tensors that may have parameters.
 ///
@@ -47,6 +48,25 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
 /// `error` with this help, unless it has help already.
 pub(crate) fn with_help(error: Error, help: &str) -> Error {
     if error.has_help() { error } else { error.help(help) }
+}
+
+/// An error if `x` has a higher float type than `param`: it would turn the rest of the network into
+/// that type. Lower types are mixed precision.
+pub(crate) fn require_type(x: &Tensor, param: &Param) -> Result<()> {
+    let (own, other) = (param.value().dtype(), x.dtype());
+    if !is_higher(other, own) {
+        return Ok(());
+    }
+    let text = format!(
+        "{} is {own}, but its input {other}: the network would go on in {other}",
+        param.name()
+    );
+    Err(Error::dtype(text).help(format!("x.cast(DType::{})? converts", own.name().to_uppercase())))
+}
+
+/// Whether `dtype` is a float type to which values of type `own` are promoted.
+pub(crate) fn is_higher(dtype: DType, own: DType) -> bool {
+    dtype != own && dtype.is_float() && own.is_float() && own.promote(dtype) == dtype
 }
 
 /// A chain of modules: the output of each is the input of the next.

@@ -2,7 +2,7 @@
 //! [`crate::Activation`].
 
 use crate::init::Init;
-use crate::module::Module;
+use crate::module::{Module, require_type};
 use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
@@ -74,6 +74,7 @@ impl Module for PRelu {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("prelu");
+        require_type(x, &self.weight)?;
         let weight = self.weight.value(); // (C)
         let channels = weight.numel();
         let mut shape = vec![1; x.ndim()];

@@ -21,7 +21,7 @@ pub use rope::{Rope, RopeOptions, RopePairing};
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::Linear;
-use crate::module::Module;
+use crate::module::{Module, require_type};
 use crate::store::Path;
 use ranks::Ranks;
 use teeny_core::context::enter;
@@ -350,6 +350,7 @@ impl MultiheadAttention {
         let project = |x: &Tensor, from: isize, to: Option<isize>| -> Result<Tensor> {
             let (weight, bias) =
                 (self.qkv.weight.value(), self.qkv.bias.as_ref().map(|bias| bias.value()));
+            require_type(x, &self.qkv.weight)?;
             let rows = |t: &Tensor| match to {
                 Some(to) => t.slice(0, from..to),
                 None => t.slice(0, from..),

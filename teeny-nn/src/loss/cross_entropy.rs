@@ -278,6 +278,7 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
             return Err(Error::shape(text)
                 .help("class indices must be integers: targets.cast(DType::I32)?"));
         }
+        super::require_type(logits, targets)?;
     } else if *targets.shape() != logits.shape().without(axis) {
         let text = format!(
             "logits {} need targets {}, not {}",

@@ -7,6 +7,7 @@ mod cross_entropy;
 
 pub use cross_entropy::{CrossEntropy, cross_entropy, nll};
 
+use crate::module::is_higher;
 use teeny_core::context::enter;
 use teeny_core::{Error, Expr, Result, Tensor, map};
 
@@ -47,6 +48,7 @@ fn elementwise(
             target.shape()
         )));
     }
+    require_type(x, target)?;
     let dtype = x.dtype().promote(target.dtype());
     let wide = dtype.compute();
     if wide == dtype {
@@ -56,11 +58,23 @@ fn elementwise(
     reduction.apply(map([x, target], |[x, t]| f(x.cast(wide), t.cast(wide)))?)?.cast(dtype)
 }
 
+/// An error if the targets have a higher float type than the predictions: the loss, and so the
+/// backward pass, would have that type.
+fn require_type(predictions: &Tensor, targets: &Tensor) -> Result<()> {
+    let (own, other) = (predictions.dtype(), targets.dtype());
+    if !is_higher(other, own) {
+        return Ok(());
+    }
+    let text = format!("targets are {other}, but predictions {own}: the loss would be {other}");
+    Err(Error::dtype(text)
+        .help(format!("targets.cast(DType::{})? converts", own.name().to_uppercase())))
+}
+
 /// Squared error `(x - t)²`. Shapes: x and target equal. Equivalent:
 /// `torch.nn.functional.mse_loss`.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn mse(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("mse");
@@ -70,7 +84,7 @@ pub fn mse(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
 /// Absolute error `|x - t|`. Shapes: x and target equal. Equivalent: `torch.nn.functional.l1_loss`.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("l1");
@@ -81,7 +95,7 @@ pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
 /// 0, linear beyond. Shapes: x and target equal. Equivalent: `torch.nn.functional.huber_loss`.
 ///
 /// # Errors
-/// If the shapes differ, or `delta` is not positive.
+/// If the shapes differ, the targets have a higher float type, or `delta` is not positive.
 #[track_caller]
 pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("huber");
@@ -106,7 +120,7 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
 /// `torch.nn.functional.binary_cross_entropy_with_logits`.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce_with_logits");
@@ -127,7 +141,7 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
 /// see `SPECIAL_POINTS.md` of teeny-autograd.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce");
@@ -143,7 +157,7 @@ pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
 /// the batch size.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("kl_div");
@@ -159,7 +173,7 @@ pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<T
 /// `torch.nn.functional.poisson_nll_loss`.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn poisson_nll(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("poisson_nll");
@@ -169,7 +183,7 @@ pub fn poisson_nll(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
 /// Hinge: `max(0, 1 - t x)` for targets -1 and 1. Shapes: x and target equal.
 ///
 /// # Errors
-/// If the shapes differ.
+/// If the shapes differ, or the targets have a higher float type.
 #[track_caller]
 pub fn hinge(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("hinge");

@@ -138,7 +138,7 @@ impl BatchNorm {
         let (eps, mean) = (self.options.eps, running.mean.value().reshape(shape)?); // (1, C, 1, 1)
         // (1, C, 1, 1)
         let scale = map([&running.var.value().reshape(shape)?], |[v]| (v + eps).rsqrt())?;
-        let Some((weight, bias)) = self.affine.as_ref().map(|a| a.values(shape)).transpose()?
+        let Some((weight, bias)) = self.affine.as_ref().map(|a| a.values(x, shape)).transpose()?
         else {
             return map([x, &mean, &scale], |[x, m, r]| (x - m) * r);
         };
@@ -168,7 +168,7 @@ impl Module for BatchNorm {
             require_several(x.numel() / self.channels.max(1), x)?;
         }
         let axes = (0..x.ndim()).filter(|&a| a != axis).collect();
-        let affine = self.affine.as_ref().map(|a| a.values(&shape)).transpose()?;
+        let affine = self.affine.as_ref().map(|a| a.values(x, &shape)).transpose()?;
         let (y, statistics) = standardise(x, affine, axes, self.options.eps, ranks)?;
         if training {
             require_several(statistics.count, x)?; // of all ranks

@@ -78,7 +78,8 @@ impl Module for GroupNorm {
         let (groups, width) = (self.groups, self.channels / self.groups);
         let space: usize = x.shape()[2..].iter().product();
         // (1, G, C/G, 1) both
-        let affine = self.affine.as_ref().map(|a| a.values(&[1, groups, width, 1])).transpose()?;
+        let affine =
+            self.affine.as_ref().map(|a| a.values(x, &[1, groups, width, 1])).transpose()?;
         let grouped = x.reshape([x.shape()[0], groups, width, space])?; // (N, G, C/G, HW)
         // (N, G, C/G, HW)
         let (y, _) = standardise(&grouped, affine, vec![2, 3], self.eps, Ranks::default())?;

@@ -86,7 +86,7 @@ impl Module for InstanceNorm {
         let axis = channel_axis(x, self.channels, self.options.channels_last, 3)?;
         let shape = per_channel(x, axis, self.channels);
         // (1, C, 1, 1) both
-        let affine = self.affine.as_ref().map(|a| a.values(&shape)).transpose()?;
+        let affine = self.affine.as_ref().map(|a| a.values(x, &shape)).transpose()?;
         if let Some(running) = self.running.as_ref().filter(|_| !self.store.is_training()) {
             let (eps, mean, var) = (
                 self.options.eps,

@@ -2,7 +2,7 @@
 
 use super::check_options;
 use crate::init::Init;
-use crate::module::Module;
+use crate::module::{Module, require_type};
 use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
@@ -155,6 +155,7 @@ impl Module for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("layer_norm");
         require_last_sizes(x, &self.sizes)?;
+        self.weight.iter().try_for_each(|weight| require_type(x, weight))?;
         let value = |p: &Option<Param>| p.as_ref().map(Param::value);
         x.layer_norm(
             self.sizes.ndim(),
@@ -221,6 +222,7 @@ impl Module for RmsNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("rms_norm");
         require_last_sizes(x, &self.sizes)?;
+        self.weight.iter().try_for_each(|weight| require_type(x, weight))?;
         let epsilon = if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
         x.rms_norm(
             self.sizes.ndim(),

@@ -26,6 +26,7 @@ pub use instance::{InstanceNorm, InstanceNormOptions};
 pub use layer::{LayerNorm, LayerNormOptions, RmsNorm, RmsNormOptions};
 
 use crate::init::Init;
+use crate::module::require_type;
 use crate::store::{Param, Path};
 use teeny_core::{Error, Result, Tensor};
 
@@ -60,8 +61,9 @@ impl Affine {
         })
     }
 
-    /// Weight and bias, reshaped to broadcast.
-    fn values(&self, shape: &[usize]) -> Result<(Tensor, Tensor)> {
+    /// Weight and bias, reshaped to broadcast; an error if x has a higher float type.
+    fn values(&self, x: &Tensor, shape: &[usize]) -> Result<(Tensor, Tensor)> {
+        require_type(x, &self.weight)?;
         Ok((self.weight.value().reshape(shape)?, self.bias.value().reshape(shape)?))
     }
 }

@@ -54,7 +54,7 @@ impl Cell {
             self.kind,
             false,
             &x.unsqueeze(0)?,
-            &self.params.values(),
+            &self.params.values(x)?,
             Some((h.clone(), c.cloned())),
         )?
         .1)

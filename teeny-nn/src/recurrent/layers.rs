@@ -3,7 +3,7 @@
 use super::{Kind, RnnNonlinearity, State, Weights, run};
 use crate::dropout::Dropout;
 use crate::init::Init;
-use crate::module::Module;
+use crate::module::{Module, require_type};
 use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
@@ -70,12 +70,14 @@ impl Params {
         Ok(Params { w_ih, w_hh, bias })
     }
 
-    pub fn values(&self) -> Weights {
-        Weights {
+    /// The weights, for an input x; an error if it has a higher float type.
+    pub fn values(&self, x: &Tensor) -> Result<Weights> {
+        require_type(x, &self.w_ih)?;
+        Ok(Weights {
             w_ih: self.w_ih.value(),
             w_hh: self.w_hh.value(),
             bias: self.bias.as_ref().map(|(a, b)| (a.value(), b.value())),
-        }
+        })
     }
 }
 
@@ -187,7 +189,7 @@ impl Stack {
                     .map(|(h, c)| Ok((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?)))
                     .transpose()?;
                 // (T, B, H)
-                let (y, state) = run(self.kind, backwards, &x, &params.values(), state)?;
+                let (y, state) = run(self.kind, backwards, &x, &params.values(&x)?, state)?;
                 outputs.push(y);
                 last.push(state);
             }
