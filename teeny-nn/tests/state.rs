@@ -92,6 +92,37 @@ fn a_file_of_the_reference_implementation_loads() {
 }
 
 #[test]
+fn threads_read_one_open_archive_at_the_same_time() {
+    let folder = Folder::new("threads");
+    let path = folder.0.join("many.safetensors");
+    let device = device();
+    let tensor = |i: usize| {
+        (format!("t{i}"), Tensor::full((64 + i,), i as f32, DType::F32, &device).unwrap())
+    };
+    let tensors: Vec<_> = (0..40).map(tensor).collect(); // (64 + i,)
+    replace(&path, |writer| write(writer, &tensors, &BTreeMap::new())).unwrap();
+    let archive = Archive::open(&path).unwrap();
+    let is_wrong = |i: &usize| {
+        let x = archive.tensor(&format!("t{i}"), &device).unwrap();
+        x.to_vec::<f32>().unwrap() != vec![*i as f32; 64 + i]
+    };
+    let wrong =
+        |thread: usize| (0..5_000).map(|n| (n * 7 + thread * 11) % 40).filter(is_wrong).count();
+    let counts: Vec<usize> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|t| {
+                scope.spawn({
+                    let wrong = &wrong;
+                    move || wrong(t)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(counts, [0; 8], "wrong tensors of 5,000 by thread");
+}
+
+#[test]
 fn what_does_not_fit_changes_nothing_and_is_named() {
     let folder = Folder::new("misfit");
     let path = folder.0.join("mlp.safetensors");

@@ -19,9 +19,9 @@ use crate::names::listed;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, Write};
 use std::path::Path;
-use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice};
+use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice, memory};
 
 /// The limit of the reference implementation: a file with a longer header is damaged.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
@@ -150,9 +150,9 @@ impl Archive {
         match &self.source {
             Source::Bytes(bytes) => make(&bytes[begin as usize..end as usize]),
             Source::File(file) => {
-                let (mut file, mut bytes) = (file, vec![0; (end - begin) as usize]);
-                file.seek(SeekFrom::Start(begin))
-                    .and_then(|_| file.read_exact(&mut bytes))
+                let mut bytes =
+                    memory::filled(0, (end - begin) as usize).map_err(|e| e.named(self.label()))?;
+                read_at(file, &mut bytes, begin)
                     .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
                 make(&bytes)
             }
@@ -184,6 +184,22 @@ impl Archive {
     pub fn label(&self) -> String {
         self.label.clone()
     }
+}
+
+/// Fills `bytes` from byte `at` of `file`. Threads that share the file do not disturb each other.
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+/// Fills `bytes` from byte `at` of `file`. The lock keeps threads that share the file from moving
+/// its position between the two calls.
+#[cfg(not(unix))]
+fn read_at(mut file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _position = POSITION.lock().unwrap_or_else(|e| e.into_inner());
+    file.seek(std::io::SeekFrom::Start(at))?;
+    file.read_exact(bytes)
 }
 
 fn label(path: &Path) -> String {
