@@ -244,6 +244,110 @@ fn streamed_pieces_are_whole_characters_and_add_up() {
     assert_eq!(stream.push(b'c'.into()).unwrap(), "c", "a token that was refused leaves no trace");
 }
 
+/// A tokenizer as those of Llama: characters, and tokens for single bytes. A run of byte tokens
+/// that is not UTF-8 decodes to one U+FFFD per byte, as in Hugging Face's `ByteFallback`.
+struct ByteFallback(Vec<char>);
+
+impl ByteFallback {
+    const BYTES: u32 = 256;
+}
+
+impl Tokenizer for ByteFallback {
+    fn vocab_size(&self) -> usize {
+        256 + self.0.len()
+    }
+
+    fn encode(&self, text: &str) -> teeny_core::Result<Vec<u32>> {
+        let tokens = |c: char| match self.0.iter().position(|own| *own == c) {
+            Some(i) => vec![Self::BYTES + i as u32],
+            None => c.to_string().bytes().map(u32::from).collect(),
+        };
+        Ok(text.chars().flat_map(tokens).collect())
+    }
+
+    fn decode(&self, tokens: &[u32]) -> teeny_core::Result<String> {
+        let mut text = String::new();
+        for run in tokens.chunk_by(|a, b| (*a < Self::BYTES) == (*b < Self::BYTES)) {
+            if run[0] >= Self::BYTES {
+                text.extend(run.iter().map(|token| self.0[(token - Self::BYTES) as usize]));
+                continue;
+            }
+            let bytes = run.iter().map(|token| *token as u8).collect();
+            text += &String::from_utf8(bytes).unwrap_or_else(|_| "\u{fffd}".repeat(run.len()));
+        }
+        Ok(text)
+    }
+}
+
+/// Pieces of `tokens`, the last by `finish`.
+fn streamed(tokenizer: &dyn Tokenizer, tokens: &[u32]) -> Vec<String> {
+    let mut stream = DecodeStream::new(tokenizer);
+    let mut pieces: Vec<String> = tokens.iter().map(|&token| stream.push(token).unwrap()).collect();
+    pieces.push(stream.finish().unwrap());
+    pieces
+}
+
+#[test]
+fn a_character_of_several_byte_tokens_is_streamed_whole() {
+    let tokenizer = ByteFallback("ab ".chars().collect());
+    let pieces = |text: &str| streamed(&tokenizer, &tokenizer.encode(text).unwrap());
+    assert_eq!(pieces("日"), ["", "", "日", ""]);
+    assert_eq!(pieces("a日b"), ["a", "", "", "日", "b", ""]);
+    assert_eq!(pieces("\n日"), ["\n", "", "", "日", ""]);
+    // bytes that never become a character: the text after them is complete
+    let broken = |tokens: &[u32]| streamed(&tokenizer, tokens).concat();
+    assert_eq!(broken(&[0xe6, 0x97, 256, 257]), "\u{fffd}\u{fffd}ab");
+    assert_eq!(broken(&[10, 0xe6, 256, 257]), "\n\u{fffd}ab", "the line break was returned");
+    assert_eq!(broken(&[0xe6, 0x41]), "\u{fffd}\u{fffd}");
+}
+
+#[test]
+fn random_texts_in_random_tokens_are_streamed_as_they_are() {
+    let bpe = Bpe::train(&MIXED.repeat(4), 400).unwrap();
+    let chars = CharTokenizer::of(MIXED).unwrap();
+    let fallback = ByteFallback("aeinrst ,日é".chars().collect());
+    let alphabet: Vec<char> = MIXED.chars().filter(|c| *c != '\u{fffd}').collect();
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut below = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    for round in 0..400 {
+        let text: String = (0..below(120)).map(|_| alphabet[below(alphabet.len())]).collect();
+        // the bytes of the text in any tokens, not only those that encoding chooses
+        let mut merged = Vec::new();
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            let fits: Vec<u32> = (0..bpe.vocab_size() as u32)
+                .filter(|&token| rest.starts_with(bpe.bytes_of(token).unwrap()))
+                .collect();
+            merged.push(fits[below(fits.len())]);
+            rest = &rest[bpe.bytes_of(*merged.last().unwrap()).unwrap().len()..];
+        }
+        let mut mixed = Vec::new();
+        for c in text.chars() {
+            match below(2) {
+                0 => mixed.extend(c.to_string().bytes().map(u32::from)),
+                _ => mixed.extend(fallback.encode(&c.to_string()).unwrap()),
+            }
+        }
+        let cases: [(&str, &dyn Tokenizer, Vec<u32>); 4] = [
+            ("characters", &chars, chars.encode(&text).unwrap()),
+            ("bytes", &ByteTokenizer, ByteTokenizer.encode(&text).unwrap()),
+            ("bpe", &bpe, merged),
+            ("byte fallback", &fallback, mixed),
+        ];
+        for (name, tokenizer, tokens) in cases {
+            let pieces = streamed(tokenizer, &tokens);
+            assert_eq!(pieces.concat(), text, "{name}, round {round}: {pieces:?}");
+            let last = pieces.last().unwrap();
+            assert!(last.is_empty(), "{name}, round {round}: {last:?} was held back");
+        }
+    }
+}
+
 #[cfg(feature = "tokenizers")]
 #[test]
 fn hugging_faces_crate_reads_our_file_and_gives_the_same_tokens() {

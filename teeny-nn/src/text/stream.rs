@@ -1,21 +1,24 @@
 //! Decodes tokens one at a time into whole characters.
 
 use super::Tokenizer;
-use std::mem;
 use teeny_core::Result;
 
 /// The number of tokens that are decoded together before older ones are dropped.
 const WINDOW: usize = 32;
 
-/// The number of tokens that are kept then, for tokenizers whose text depends on earlier tokens (a
-/// space that is omitted at the start, for example).
-const KEPT: usize = 8;
+/// The least number of tokens that are kept then, for tokenizers whose text depends on earlier
+/// tokens (a space that is omitted at the start, for example).
+const MIN_KEPT: usize = 8;
 
-/// U+FFFD at the end of a text may be the first bytes of a character whose other bytes follow.
+/// At the end of a text, the first bytes of a character whose other bytes may follow.
 const UNFINISHED: char = char::REPLACEMENT_CHARACTER;
 
-/// Decodes tokens one at a time: each [`DecodeStream::push`] returns the new text that later tokens
-/// cannot change. The pieces together are [`Tokenizer::decode`] of all tokens.
+/// Decodes tokens one at a time: each [`DecodeStream::push`] returns the new text that is complete.
+/// Text that ends in U+FFFD is held back, because later bytes may complete its last character.
+/// Tokenizers with byte fallback decode an unfinished character to one U+FFFD per byte.
+///
+/// The pieces together are [`Tokenizer::decode`] of all tokens, except after malformed bytes of
+/// byte fallback: they turn the bytes before them into U+FFFD, but a returned piece stays.
 ///
 /// # Example
 /// ```
@@ -31,14 +34,16 @@ const UNFINISHED: char = char::REPLACEMENT_CHARACTER;
 pub struct DecodeStream<'a> {
     tokenizer: &'a dyn Tokenizer,
     tokens: Vec<u32>,
-    /// The number of bytes of the text of `tokens` that were returned.
-    returned: usize,
+    /// The text that was returned for the first tokens of `tokens`.
+    returned: String,
+    /// The number of these tokens.
+    complete: usize,
 }
 
 impl<'a> DecodeStream<'a> {
     /// A stream without tokens.
     pub fn new(tokenizer: &'a dyn Tokenizer) -> DecodeStream<'a> {
-        DecodeStream { tokenizer, tokens: Vec::new(), returned: 0 }
+        DecodeStream { tokenizer, tokens: Vec::new(), returned: String::new(), complete: 0 }
     }
 
     /// Adds `token`; returns the text that it completes, which may be empty.
@@ -47,23 +52,44 @@ impl<'a> DecodeStream<'a> {
     /// If there is no such token; the stream has not changed then.
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
-        self.complete().inspect_err(|_| self.tokens.truncate(self.tokens.len() - 1))
+        let piece = self.new_text().and_then(|(text, piece)| {
+            if text.ends_with(UNFINISHED) {
+                return Ok(String::new());
+            }
+            let kept = self.kept(&text)?;
+            (self.returned, self.complete) = (text, self.tokens.len());
+            if let Some((from, text)) = kept {
+                self.tokens.drain(..from);
+                (self.returned, self.complete) = (text, self.tokens.len());
+            }
+            Ok(piece)
+        });
+        piece.inspect_err(|_| self.tokens.truncate(self.tokens.len() - 1))
     }
 
-    /// The text that the last token completes. Changes nothing if it fails.
-    fn complete(&mut self) -> Result<String> {
+    /// The text of all tokens, and the part of it that was not returned.
+    fn new_text(&self) -> Result<(String, String)> {
         let text = self.tokenizer.decode(&self.tokens)?;
-        // more bytes can change the last replacement character, but none before it
-        let certain = text.strip_suffix(UNFINISHED).unwrap_or(&text);
-        let piece = certain.get(self.returned..).unwrap_or_default().to_string();
-        let mut returned = self.returned.max(certain.len());
-        if self.tokens.len() >= WINDOW && certain.len() == text.len() {
-            let kept = &self.tokens[WINDOW - KEPT..];
-            returned = self.tokenizer.decode(kept)?.len();
-            self.tokens.drain(..WINDOW - KEPT);
+        let piece = match text.strip_prefix(&self.returned) {
+            Some(piece) => piece.to_string(),
+            None => self.tokenizer.decode(&self.tokens[self.complete..])?,
+        };
+        Ok((text, piece))
+    }
+
+    /// After every `WINDOW` tokens: the index of the first token that is kept, and the text of those
+    /// kept. It is the end of `text`, so they begin with a whole character.
+    fn kept(&self, text: &str) -> Result<Option<(usize, String)>> {
+        if !self.tokens.len().is_multiple_of(WINDOW) {
+            return Ok(None);
         }
-        self.returned = returned;
-        Ok(piece)
+        for from in (1..=self.tokens.len() - MIN_KEPT).rev() {
+            let end = self.tokenizer.decode(&self.tokens[from..])?;
+            if text.ends_with(&end) {
+                return Ok(Some((from, end)));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the text that was held back because its last character is not complete, and resets
@@ -72,8 +98,8 @@ impl<'a> DecodeStream<'a> {
     /// # Errors
     /// None for tokens that `push` accepted. The stream has not changed then.
     pub fn finish(&mut self) -> Result<String> {
-        let text = self.tokenizer.decode(&self.tokens)?;
-        self.tokens.clear();
-        Ok(text.get(mem::take(&mut self.returned)..).unwrap_or_default().to_string())
+        let (_, piece) = self.new_text()?;
+        *self = DecodeStream::new(self.tokenizer);
+        Ok(piece)
     }
 }
