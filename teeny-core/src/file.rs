@@ -1,11 +1,102 @@
-//! Writing a file so that its old content stays until the new one is safely on disk.
+//! Reading a file with bounded memory, and writing one so that its old content stays until the new
+//! one is safely on disk.
 
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The memory that the reader of one file may request: 1 MiB, and 128 bytes per byte of the file.
+///
+/// The sizes and references in a file are claims: a few bytes can claim gigabytes. Each reader of
+/// teeny makes one budget from the number of bytes that it has read, and charges everything that it
+/// keeps before it allocates it. The buffer of the file itself is not charged.
+///
+/// # Example
+/// ```
+/// let mut budget = teeny_core::file::Budget::new(500);
+/// assert!(budget.charge(100_000).is_ok());
+/// assert!(budget.charge(10_000_000_000).is_err());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget {
+    left: usize,
+    limit: usize,
+}
+
+impl Budget {
+    const LEAST: usize = 1 << 20;
+    const PER_BYTE: usize = 128;
+
+    /// DEFLATE expands data at most 1,032 times (258 bytes in 2 bits).
+    const INFLATION: usize = 1032;
+
+    /// The inflated bytes, in native byte order, as a tensor, and in row-major order.
+    const COPIES: usize = 4;
+
+    /// The budget for a file of `bytes` bytes.
+    pub fn new(bytes: usize) -> Budget {
+        let limit = bytes.saturating_mul(Budget::PER_BYTE).saturating_add(Budget::LEAST);
+        Budget { left: limit, limit }
+    }
+
+    /// The budget with 4,128 bytes more for each of `bytes` bytes of the file that are DEFLATE
+    /// streams of elements: they expand up to 1,032 times, and up to four copies exist.
+    pub fn with_deflated(self, bytes: usize) -> Budget {
+        let more = bytes.saturating_mul(Budget::INFLATION * Budget::COPIES);
+        let [left, limit] = [self.left, self.limit].map(|n| n.saturating_add(more));
+        Budget { left, limit }
+    }
+
+    /// Counts `bytes` of memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) if the file claims more than its budget.
+    pub fn charge(&mut self, bytes: usize) -> Result<()> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            Error::format(format!(
+                "the content would take more than {} bytes of memory, the limit for a file of \
+                 this size",
+                self.limit
+            ))
+            .help("the file is damaged, or refers to the same data too often")
+        })?;
+        Ok(())
+    }
+}
+
+/// The bytes of the file at `path`.
+///
+/// # Errors
+/// If it cannot be read; the error says if `path` is a folder or its folder does not exist.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|e| Error::io(format!("cannot read the file: {}", reason(path, &e))))
+}
+
+/// The reason for the failure `e` of reading or creating the file at `path`.
+pub fn reason(path: &Path, e: &io::Error) -> String {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir());
+    match folder {
+        Some(folder) if folder.exists() => {
+            format!("{:?} is not a folder", folder.display().to_string())
+        }
+        Some(folder) if e.kind() == ErrorKind::NotFound => {
+            format!("there is no folder {:?}", folder.display().to_string())
+        }
+        _ if path.is_dir() => "it is a folder".to_string(),
+        _ => e.to_string(),
+    }
+}
+
+/// `text`, which is the content of a file, in quotes for an error: at most 80 characters of it.
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{:?}.. ({} bytes)", &text[..end], text.len()),
+        None => format!("{text:?}"),
+    }
+}
 
 /// Calls `write` on a new file beside `path`, syncs it, and renames it to `path`.
 ///
@@ -88,7 +179,13 @@ fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
         let file = match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
-            Err(e) => return Err(Error::io(format!("cannot create {temporary:?}: {e}"))),
+            Err(e) => {
+                let error = Error::io(format!("cannot create the file: {}", reason(path, &e)));
+                return Err(match e.kind() {
+                    ErrorKind::NotFound => error.help("std::fs::create_dir_all makes folders"),
+                    _ => error,
+                });
+            }
         };
         match file.try_lock() {
             // another process found it before it was locked and removes it as abandoned

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use teeny_core::{Error, file::replace};
+use teeny_core::{Error, Reference, Tensor, file::replace};
 
 struct Folder(PathBuf);
 
@@ -88,4 +88,22 @@ fn threads_that_write_one_file_leave_one_whole_file() {
     let content = fs::read(&target).unwrap();
     assert!(content.len() == 10_000 && content.iter().all(|byte| *byte == content[0]));
     assert_eq!(folder.files(), ["run.ckpt"]);
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = Folder::new("missing");
+    let x = Tensor::new([1.0f32], &Reference::new()).unwrap();
+    let below = folder.0.join("runs");
+    let path = below.join("x.npy");
+    for error in [x.save_npy(&path), Tensor::load_npy(&path, &Reference::new()).map(drop)] {
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(&format!("there is no folder {below:?}")), "{text}");
+        assert!(!text.contains(".part"), "{text}");
+    }
+    fs::write(&below, b"a file").unwrap();
+    let text = x.save_npy(&path).unwrap_err().to_string();
+    assert!(text.contains(&format!("{below:?} is not a folder")), "{text}");
+    let text = Tensor::load_npy(&folder.0, &Reference::new()).unwrap_err().to_string();
+    assert!(text.contains("it is a folder"), "{text}");
 }
