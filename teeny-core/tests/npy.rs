@@ -88,9 +88,39 @@ fn npy_headers_are_claims() {
         lie.splice(at..at + from.len(), to.bytes());
         assert_eq!(kind(&lie), ErrorKind::Format, "{from} replaced by {to}");
     }
+    let replaced = |to: &str| {
+        let at = whole.windows(6).position(|w| w == b"(2, 3)").expect("the shape");
+        let mut lie = whole.clone();
+        lie.splice(at..at + 6, to.bytes());
+        // the header keeps its length
+        let spaces = whole.windows(2).position(|w| w == b"  ").expect("padding");
+        let padding = spaces + to.len() - 6;
+        let n = to.len().saturating_sub(6);
+        lie.drain(padding..padding + n);
+        Tensor::from_npy(&lie, &device).map(|x| x.numel())
+    };
+    assert_eq!(replaced("(2,3,)").unwrap(), 6);
+    for shape in ["((2,3),)", "((6,),)", "(2,,3)", "(2, 3", "(6)", "[2, 3]", "(,)", "6", "(2 3)"] {
+        let error = replaced(&format!("{shape:6}")).unwrap_err().to_string();
+        assert!(error.contains("is not a tuple of sizes") && error.contains(shape), "{error}");
+    }
+    let twice = replaced("(2, 3), 'shape': (2, 3)").unwrap_err().to_string();
+    assert!(twice.contains("two entries \"shape\""), "{twice}");
+    let other = replaced("(2, 3), 'axes': 2").unwrap_err().to_string();
+    assert!(other.contains("an entry \"'axes': 2\""), "{other}");
     // A header that promises more than memory can hold is refused before anything is allocated.
     let mut huge = whole.clone();
     let at = huge.windows(6).position(|w| w == b"(2, 3)").expect("the shape");
     huge.splice(at..at + 6, *b"(9999999999999,9)");
     assert!(Tensor::from_npy(&huge, &device).is_err());
+}
+
+#[test]
+fn a_structured_type_is_shown_whole() {
+    let descr = "[('x', '<f4'), ('y', '<i4')]";
+    let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (3,), }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    let bytes = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 24]].concat();
+    let error = Tensor::from_npy(&bytes, &Reference::new()).unwrap_err().to_string();
+    assert!(error.contains(&format!("{descr:?}")) && error.contains("each field"), "{error}");
 }

@@ -121,7 +121,7 @@ impl Param {
 
     /// [`Param::put`], unless a checkpoint computes again what has changed this buffer before.
     fn replace(&self, prepared: Tensor) {
-        if !(is_recomputing() && !self.is_trainable()) {
+        if !is_recomputing() || self.is_trainable() {
             self.put(prepared);
         }
     }

@@ -10,12 +10,12 @@ use crate::context::enter;
 use crate::device::ToDevice;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::file;
+use crate::file::{self, Budget, quoted};
 use crate::memory;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use std::borrow::Cow;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -53,12 +53,8 @@ impl Tensor {
         let _op = enter("load_npy");
         let path = path.as_ref();
         let name = format!("load {:?}", path.display().to_string());
-        let mut bytes = Vec::new();
-        std::fs::File::open(path).and_then(|mut f| f.read_to_end(&mut bytes)).map_err(|e| {
-            Error::io(format!("cannot read the file: {e}"))
-                .help("x.save_npy(path)? writes such a file")
-                .renamed(name.clone())
-        })?;
+        let bytes = file::read(path)
+            .map_err(|e| e.help("x.save_npy(path)? writes such a file").renamed(name.clone()))?;
         Tensor::from_npy(&bytes, device).map_err(|e| e.renamed(name))
     }
 
@@ -100,30 +96,18 @@ impl Tensor {
     pub fn from_npy(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("from_npy");
         let (header, data) = split(bytes)?;
-        let entry = |key: &str| entry(header, key);
-        let (dtype, swapped) = dtype(entry("descr")?.trim_matches(['\'', '"']))?;
-        let fortran = match entry("fortran_order")? {
+        let [descr, fortran_order, shape] = entries(header)?;
+        let (dtype, swapped) = dtype(descr)?;
+        let fortran = match fortran_order {
             "True" => true,
             "False" => false,
             other => {
-                return Err(Error::format(format!(
-                    "fortran_order is {other:?}, neither True nor False"
-                ))
-                .help(NPY));
+                let text = format!("fortran_order is {}, not True or False", quoted(other));
+                return Err(Error::format(text).help(NPY));
             }
         };
-        let sizes = entry("shape")?
-            .trim_matches(['(', ')'])
-            .split(',')
-            .map(str::trim)
-            .filter(|s| !s.is_empty());
-        let sizes = sizes.map(|s| s.parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>();
-        let mut sizes = sizes.map_err(|_| {
-            Error::format(format!(
-                "shape {:?} is not a tuple of sizes",
-                entry("shape").unwrap_or("")
-            ))
-            .help(NPY)
+        let mut sizes = sizes(shape).ok_or_else(|| {
+            Error::format(format!("shape {} is not a tuple of sizes", quoted(shape))).help(NPY)
         })?;
         if fortran {
             sizes.reverse();
@@ -138,14 +122,18 @@ impl Tensor {
             ))
             .help("the file may have been cut off: copy or save it again"));
         }
+        let mut budget = Budget::new(bytes.len());
         let mut data = Cow::Borrowed(data);
         if swapped {
+            budget.charge(data.len())?;
             let mut turned = memory::collected(data.iter().copied())?;
             turned.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
             data = Cow::Owned(turned);
         }
+        budget.charge(data.len())?;
         let x = Tensor::from_bytes(&data, shape, dtype, device)?;
         if fortran {
+            budget.charge(data.len())?;
             x.permute((0..x.ndim()).rev().collect::<Vec<_>>())?.contiguous()
         } else {
             Ok(x)
@@ -192,19 +180,65 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
     Ok((text, &bytes[start + length..]))
 }
 
-/// The value of `'key':` in a Python dictionary of strings, booleans and tuples.
-fn entry<'h>(header: &'h str, key: &str) -> Result<&'h str> {
-    let missing =
-        || Error::format(format!("the header has no entry {key:?}: {:?}", header.trim())).help(NPY);
-    let quoted = [format!("'{key}':"), format!("\"{key}\":")];
-    let start = quoted
-        .iter()
-        .find_map(|q| header.find(q.as_str()).map(|i| i + q.len()))
-        .ok_or_else(missing)?;
-    let rest = header[start..].trim_start();
-    let end =
-        if rest.starts_with('(') { rest.find(')').map(|i| i + 1) } else { rest.find([',', '}']) };
-    Ok(rest[..end.ok_or_else(missing)?].trim())
+/// The values of `descr`, `fortran_order` and `shape`, the only keys of a header, each once.
+fn entries(header: &str) -> Result<[&str; 3]> {
+    let wrong =
+        |what: String| Error::format(format!("{what}: {}", quoted(header.trim()))).help(NPY);
+    let inner = header.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let inner = inner.ok_or_else(|| wrong("the header is not a dictionary".to_string()))?;
+    let mut values = [None; 3];
+    for part in parts(inner) {
+        let key = part.split_once(':').map(|(key, value)| (unquoted(key), value.trim()));
+        let place = key.and_then(|(key, _)| KEYS.iter().position(|known| *known == key));
+        let (Some((key, value)), Some(place)) = (key, place) else {
+            return Err(wrong(format!("the header has an entry {}", quoted(part))));
+        };
+        if values[place].replace(value).is_some() {
+            return Err(wrong(format!("the header has two entries {key:?}")));
+        }
+    }
+    match values {
+        [Some(descr), Some(fortran_order), Some(shape)] => Ok([descr, fortran_order, shape]),
+        _ => Err(wrong(format!("the header has not the entries {}", KEYS.join(", ")))),
+    }
+}
+
+const KEYS: [&str; 3] = ["descr", "fortran_order", "shape"];
+
+/// The parts of `text` between commas outside quotes and brackets. The last comma may be followed
+/// by nothing.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut depth, mut quote, mut start) = (0, None, 0);
+    let mut parts = Vec::new();
+    for (i, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), _) if open == c => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(' | '[' | '{') => depth += 1,
+            (None, ')' | ']' | '}') => depth -= 1,
+            (None, ',') if depth == 0 => {
+                parts.push(text[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.extend(Some(text[start..].trim()).filter(|last| !last.is_empty()));
+    parts
+}
+
+/// The sizes in a tuple: `()`, `(3,)`, `(2, 3)`.
+fn sizes(tuple: &str) -> Option<Vec<usize>> {
+    let inner = tuple.strip_prefix('(')?.strip_suffix(')')?;
+    let sizes: Vec<usize> =
+        parts(inner).into_iter().map(|size| size.parse().ok()).collect::<Option<_>>()?;
+    // (3) is a number in Python
+    (sizes.len() != 1 || inner.trim_end().ends_with(',')).then_some(sizes)
+}
+
+fn unquoted(text: &str) -> &str {
+    text.trim().trim_matches(['\'', '"'])
 }
 
 fn descr(dtype: DType) -> Result<&'static str> {
@@ -231,6 +265,11 @@ fn descr(dtype: DType) -> Result<&'static str> {
 
 /// The type and whether its bytes are in big-endian order.
 fn dtype(descr: &str) -> Result<(DType, bool)> {
+    let help = match descr.starts_with('[') {
+        true => "save each field as an array: numpy.save(path, x['name'])",
+        false => "x.astype(numpy.float32) in Python converts before numpy.save",
+    };
+    let descr = unquoted(descr);
     let known = DType::ALL
         .into_iter()
         .filter(|&t| t != DType::BF16)
@@ -238,7 +277,10 @@ fn dtype(descr: &str) -> Result<(DType, bool)> {
     match (descr.as_bytes().first(), known) {
         (Some(b'<' | b'|' | b'='), Some(t)) => Ok((t, false)),
         (Some(b'>'), Some(t)) => Ok((t, true)),
-        _ => Err(Error::format(format!("elements of type {descr:?} are not among teeny's types"))
-            .help("x.astype(numpy.float32) in Python converts before numpy.save")),
+        _ => Err(Error::format(format!(
+            "elements of type {} are not among teeny's types",
+            quoted(descr)
+        ))
+        .help(help)),
     }
 }
