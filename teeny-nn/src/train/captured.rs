@@ -9,9 +9,12 @@ use teeny_core::{Capture, Error, Result, Tensor};
 /// Loss and gradients of a model as a captured function ([`Capture`]): the first two calls run the
 /// model, later ones replay what they recorded on new inputs and the present parameters.
 ///
-/// The optimizer runs outside, as without capture: schedules, clipping, averages and checkpoints are
-/// the same. Buffers that the model changes, such as the running statistics of a batch norm, are
-/// changed by each call. The store's device must record: `Autograd::new(Lazy::new(device))`.
+/// The optimizer runs outside, as without capture: learning rates, clipping, averages and checkpoints
+/// are the same. Buffers that the model changes, such as the running statistics of a batch norm, are
+/// changed by each call. The model is recorded again when the training mode changes, a parameter is
+/// frozen, or one that is not of this store is set; a [`crate::optim::LossScale`] is read by each
+/// replay. Other numbers must not change between calls: [`Captured::check_every`] finds those that
+/// do. The store's device must record: `Autograd::new(Lazy::new(device))`.
 ///
 /// # Example
 /// ```
@@ -94,6 +97,11 @@ impl<'f> Captured<'f> {
     /// Whether calls are replayed: the model is not run any more.
     pub fn is_replaying(&self) -> bool {
         self.capture.is_replaying()
+    }
+
+    /// Compares one replay in `calls` with a call of the model: see [`Capture::check_every`].
+    pub fn check_every(&mut self, calls: usize) {
+        self.capture.check_every(calls);
     }
 
     /// The loss (), untracked, and the gradients of the trainable parameters.
