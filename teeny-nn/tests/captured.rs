@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use teeny_autograd::{Autograd, Grad, checkpoint};
+use teeny_autograd::{Autograd, Grad, checkpoint, no_grad};
 use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor, ToDevice, random};
 use teeny_cpu::Cpu;
 use teeny_nn::loss::cross_entropy;
@@ -267,4 +267,20 @@ fn checkpoints_draw_the_same_and_leave_running_statistics_alone() {
         assert_eq!(counted, 6);
         Ok(seen)
     });
+}
+
+#[test]
+fn a_captured_step_without_gradients_fails_as_a_call_does() {
+    let device: DeviceRef = Autograd::new(Lazy::new(Cpu::new()));
+    let store = Store::new(&device);
+    let model = Linear::new(&store.root(), 4, 1).unwrap();
+    let mut step = Captured::new(&store, |x| model.forward(&x[0])?.square()?.mean_all()).unwrap();
+    let batch = || vec![Tensor::ones((2, 4), DType::F32, &device).unwrap()];
+    for _ in 0..3 {
+        step.run(batch()).unwrap();
+    }
+    let text = no_grad(|| step.run(batch())).unwrap_err().to_string();
+    assert!(text.contains("no_grad"), "{text}");
+    (0..3).for_each(|_| drop(step.run(batch()).unwrap()));
+    assert!(step.is_replaying());
 }

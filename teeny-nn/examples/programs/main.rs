@@ -20,6 +20,7 @@ use run::{Outcome, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::SystemTime;
+use teeny_core::wrappers::Trace;
 use teeny_core::{DeviceRef, Lazy, LazyOptions, Reference};
 use teeny_cpu::Cpu;
 
@@ -50,9 +51,13 @@ fn recorded(engine: DeviceRef) -> DeviceRef {
 }
 
 /// Ways whose results have the bits of the first one.
-const CPU: [Way; 6] = [
+const CPU: [Way; 7] = [
     ("called on one thread", |p, m| m.one.install(|| run(p, &cpu(), false, false))),
     ("called on four threads", |p, m| m.four.install(|| run(p, &cpu(), false, false))),
+    ("called through a wrapper", |p, m| {
+        let wrapped: DeviceRef = Trace::new(cpu());
+        m.one.install(|| run(p, &wrapped, false, true))
+    }),
     ("recorded", |p, m| m.four.install(|| run(p, &recorded(cpu()), false, true))),
     ("recorded in short lists", |p, m| {
         m.one.install(|| run(p, &limited(p, cpu()), false, p.rows % 2 == 0))

@@ -2,7 +2,7 @@
 
 use crate::store::{Param, Store};
 use std::sync::{Arc, Mutex, PoisonError};
-use teeny_autograd::{Grad, Gradients};
+use teeny_autograd::{Grad, Gradients, is_grad_enabled};
 use teeny_core::context::enter;
 use teeny_core::{Capture, Error, Result, Tensor};
 
@@ -71,6 +71,7 @@ impl<'f> Captured<'f> {
         let results = Arc::new(Mutex::new(Results::default()));
         let (inside, found) = (params.clone(), results.clone());
         let capture = Capture::new(store.device(), move |inputs| {
+            Capture::depends_on((0, "gradients"), None, || is_grad_enabled().into());
             let before: Vec<Tensor> = inside.iter().map(Param::value).collect();
             let loss = loss(&inputs[..inputs.len() - inside.len()])?;
             let mut gradients = loss.backward()?;
