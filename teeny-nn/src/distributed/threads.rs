@@ -95,10 +95,7 @@ impl Threads {
                 .into_iter()
                 .map(|comm| {
                     scope.spawn(move || {
-                        let result = random::with_seed(random.seed, || {
-                            random::set_state(random);
-                            body(comm.clone())
-                        });
+                        let result = random::with_state(random, || body(comm.clone()));
                         if let Err(error) = &result {
                             comm.abort(error);
                         }
