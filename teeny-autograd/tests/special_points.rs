@@ -165,6 +165,12 @@ const ON_PURPOSE: &[Difference] = &[
               NaN there.",
     },
     Difference {
+        ops: &["norm_1.5", "norm_2.0", "norm_3.0", "norm_4.0"],
+        parts: &[Y, First, Second, Forward],
+        at: |x| any(x, |x| x == 1e-30),
+        why: "Elements are scaled, so that no power of them underflows; PyTorch's norm is 0.",
+    },
+    Difference {
         ops: &["norm_-1.0"],
         parts: &[First],
         at: |x| any(x, f64::is_infinite),
