@@ -1,12 +1,32 @@
 //! The `gemm` crate aborts the process where it finds no memory to pack an operand into, so the
-//! device copies such operands itself. Here an allocator measures what gemm still asks for.
+//! device copies such operands itself, and allocates gemm's buffer of each thread. Here an allocator
+//! measures what gemm still asks for, and fails what is large.
 
 mod common;
 
 use common::{Draw, devices_of_both_matmuls, layouts, same, sample};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use teeny_core::{DType, Result, Tensor};
+use teeny_core::{DType, Device, ErrorKind, Result, Tensor};
+
+thread_local! {
+    /// How many more large allocations of this thread succeed.
+    static GRANTED: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Bytes above which an allocation is large: less than the L2 cache of any processor.
+const LARGE: usize = 100 << 10;
+
+/// False for a large allocation beyond those granted.
+fn granted(size: usize) -> bool {
+    if size < LARGE || GRANTED.get() == usize::MAX {
+        return true;
+    }
+    let left = GRANTED.get();
+    GRANTED.set(left.saturating_sub(1));
+    left > 0
+}
 
 /// Measures the largest allocation.
 struct Largest(AtomicUsize);
@@ -15,6 +35,9 @@ struct Largest(AtomicUsize);
 unsafe impl GlobalAlloc for Largest {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.fetch_max(layout.size(), Ordering::Relaxed);
+        if !granted(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: by contract of the trait, as the others.
         unsafe { System.alloc(layout) }
     }
@@ -79,4 +102,33 @@ fn products_of_the_gemm_crate_allocate_from_the_pool() {
         }
     }
     assert!(checked > 500, "{checked}");
+}
+
+/// Whichever large allocation of a thread's first product fails, it is an error. gemm's own
+/// initialisation of its buffer would end the process.
+#[test]
+fn a_thread_without_memory_for_its_first_product_gets_an_error() {
+    let (a, b) = (sample(&[40, 30], DType::F32), sample(&[30, 20], DType::F32));
+    for device in devices_of_both_matmuls() {
+        let (a, b) = (a.to(&device).unwrap(), b.to(&device).unwrap());
+        // A single thread, which has made no product.
+        let product = |granted: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+            pool.install(|| {
+                GRANTED.set(granted);
+                let y = a.matmul(&b);
+                GRANTED.set(usize::MAX);
+                y
+            })
+        };
+        device.clear_cache();
+        let failed = (0..20).take_while(|&granted| match product(granted) {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+                true
+            }
+            Ok(_) => false,
+        });
+        assert!(failed.count() < 20, "{device:?}");
+    }
 }

@@ -5,8 +5,8 @@
 //!
 //! gemm aborts the process where it finds no memory to pack an operand into, so it never packs one
 //! of these products: operands that it would pack are copied to scratch memory first, which fails
-//! with an error. [`multiply_block`] states the layouts that gemm does not pack. gemm still
-//! allocates one buffer for each thread, see [`allocate_thread_buffer`].
+//! with an error. [`multiply_block`] states the layouts that gemm does not pack. The one buffer that
+//! gemm keeps for each thread is allocated here too, by [`allocate_thread_buffer`].
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
@@ -16,13 +16,11 @@ use crate::Cpu;
 use crate::FloatMatmul;
 use crate::float::Float;
 use crate::scratch::{LINE, with_scratch};
+use dyn_stack::{MemBuffer, StackReq};
+use gemm_common::cache::CACHE_INFO;
+use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
-use teeny_core::{Result, memory};
-
-/// Bytes of the buffer that gemm keeps for each thread: the size of the L2 cache, at most this on
-/// usual processors.
-const THREAD_BUFFER: usize = 4 << 20;
+use teeny_core::{Error, Result};
 
 /// Rows and columns of a part of a tile that gemm multiplies at a time.
 const BLOCK: usize = 512;
@@ -31,32 +29,27 @@ const BLOCK: usize = 512;
 /// register tile has two rows, so [`BLOCK`] rows never have more.
 const NEVER_PACK: usize = 256;
 
-/// Elements of f32 in the widest vector of gemm.
-const LANES_F32: usize = LINE / size_of::<f32>();
-
-/// Lets gemm allocate its buffer of the calling thread, at the thread's first product. Threads do
-/// this one after another, so that none takes the memory that another has just found.
+/// Allocates gemm's buffer of the calling thread, at the thread's first product. gemm would allocate
+/// it itself, and abort the process where there is no memory.
 ///
 /// # Errors
 /// If there is no memory for the buffer.
 fn allocate_thread_buffer() -> Result<()> {
     thread_local! { static ALLOCATED: Cell<bool> = const { Cell::new(false) } }
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if ALLOCATED.get() {
         return Ok(());
     }
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // Dropped at once: gemm allocates the same next.
-    drop(memory::reserved::<u8>(THREAD_BUFFER)?);
-    // The least product that needs the buffer: no vector, and k > 2.
-    let [m, n, k] = [LANES_F32, 2, 3];
-    let (lhs, rhs, mut c) = ([0f32; LANES_F32 * 3], [0f32; 6], [0f32; LANES_F32 * 2]);
-    let (lhs, rhs) = (Matrix::by_column(lhs.as_ptr(), m), Matrix::by_column(rhs.as_ptr(), k));
-    let c = Matrix::by_column(c.as_mut_ptr().cast_const(), m);
-    // SAFETY: the arrays have m * k, k * n and m * n elements.
-    unsafe { call([m, n, k], lhs, rhs, c, [0.0, 1.0]) };
+    let bytes = CACHE_INFO[1].cache_bytes; // of the L2 cache
+    let buffer = MemBuffer::try_new(StackReq::new_aligned::<u8>(bytes, CACHELINE_ALIGN));
+    L2_SLAB.set(buffer.map_err(|_| no_memory(bytes))?); // in place of gemm's own initialisation
     ALLOCATED.set(true);
     Ok(())
+}
+
+#[cold]
+fn no_memory(bytes: usize) -> Error {
+    Error::out_of_memory(format!("no memory for a thread's buffer of {bytes} bytes for products"))
+        .help("fewer threads need fewer buffers: RAYON_NUM_THREADS")
 }
 
 /// Computes a tile, `k > 0`.
