@@ -259,7 +259,7 @@ fn mistakes_are_named() -> Result<()> {
         assert!(error.to_string().contains(text), "{error}\nwanted: {text}");
     };
     refused(x.conv_same(&w, &Window::new(2).stride(2)), ErrorKind::Value, "cannot keep the size");
-    refused(x.conv(&w, &Window::new(2).stride((1, -1))), ErrorKind::Value, "must not be 0");
+    refused(x.conv(&w, &Window::new(2).stride((1, -1))), ErrorKind::Value, "at least 1");
     refused(x.conv(&w, &Window::new(2).padding(-1)), ErrorKind::Value, "conv");
     refused(x.conv(&w, &Window::new(2).padding((1, 1, 1))), ErrorKind::Value, "3 (padding)");
     refused(x.conv(&w, &Window::new(2).dilation(usize::MAX)), ErrorKind::Shape, "does not fit");
@@ -271,7 +271,7 @@ fn mistakes_are_named() -> Result<()> {
     refused(
         x.max_pool_ceil(&[2, 2], &Window::new(2).stride(0)).map(|y| y.0),
         ErrorKind::Value,
-        "must not be 0",
+        "at least 1",
     );
     refused(
         x.avg_pool_with(

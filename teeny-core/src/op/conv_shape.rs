@@ -1,15 +1,14 @@
 //! The shapes of the results of convolutions and poolings, in checked arithmetic.
 
 use super::Window;
+use super::window::signed;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NUMEL, Shape};
 
 /// The number of windows of `kernel` elements along `axis`, of `size`.
 fn windows(window: &Window, axis: usize, size: usize, kernel: usize) -> Result<usize> {
     let (stride, dilation) = (window.stride[axis], window.dilation[axis]);
-    if stride == 0 || dilation == 0 || kernel == 0 {
-        return Err(zero_window(stride, dilation, kernel));
-    }
+    at_least_one(stride, dilation, kernel)?;
     let (reach, padded) = (window.reach(axis, kernel)?, window.padded(axis, size)?);
     if reach > padded {
         return Err(window_too_large(axis, size, (reach, padded), (kernel, dilation)));
@@ -17,10 +16,16 @@ fn windows(window: &Window, axis: usize, size: usize, kernel: usize) -> Result<u
     Ok((padded - reach) / stride + 1)
 }
 
-#[cold]
-pub(crate) fn zero_window(stride: usize, dilation: usize, kernel: usize) -> Error {
-    Error::value(format!("stride {stride}, dilation {dilation} and window {kernel} must not be 0"))
-        .help("1 is the smallest, and what Window::new(ndim) has as stride and dilation")
+/// Checks that none of the numbers of a window is 0 or negative.
+pub(crate) fn at_least_one(stride: usize, dilation: usize, kernel: usize) -> Result<()> {
+    let [stride, dilation, kernel] = [stride, dilation, kernel].map(signed);
+    if stride.min(dilation).min(kernel) >= 1 {
+        return Ok(());
+    }
+    Err(Error::value(format!(
+        "stride {stride}, dilation {dilation} and window {kernel} must be at least 1"
+    ))
+    .help("1 is what Window::new(ndim) has as stride and dilation"))
 }
 
 /// A window of `kernel` elements, `dilation` apart, that is longer than the padded axis.

@@ -29,8 +29,8 @@ mod recorded;
 mod window;
 
 pub use attention::{Attention, AttentionInputs};
+pub(crate) use conv_shape::{at_least_one, pool_misfit};
 pub use conv_shape::{conv_shape, pool_shape};
-pub(crate) use conv_shape::{pool_misfit, zero_window};
 pub use cost::Cost;
 pub(crate) use group::OpGroup;
 pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode};

@@ -18,17 +18,19 @@ pub struct Window {
     pub groups: usize,
 }
 
-/// More padding than fits in any tensor.
-const TOO_MUCH: usize = usize::MAX;
-
 /// The length of the longest axis that [`Shape::new`] allows.
 const LONGEST: usize = MAX_NUMEL;
 
-/// One number for every axis, or one per axis; a negative one becomes `invalid`, which every check
-/// rejects.
-fn per_axis(old: &[usize], new: &[i64], invalid: usize) -> Vec<usize> {
-    let new: Vec<usize> = new.iter().map(|&n| usize::try_from(n).unwrap_or(invalid)).collect();
+/// One number for every axis, or one per axis. A negative one wraps, which every check rejects and
+/// [`signed`] shows.
+fn per_axis(old: &[usize], new: &[i64]) -> Vec<usize> {
+    let new: Vec<usize> = new.iter().map(|&n| n as usize).collect();
     if let [one] = new[..] { vec![one; old.len()] } else { new }
+}
+
+/// A number of a window as it was written.
+pub(crate) fn signed(n: usize) -> isize {
+    n as isize
 }
 
 impl Window {
@@ -39,21 +41,21 @@ impl Window {
 
     /// The same windows `stride` apart: one number for every axis, or one per axis.
     pub fn stride(mut self, stride: impl IntoShape) -> Window {
-        self.stride = per_axis(&self.stride, &stride.sizes(), 0);
+        self.stride = per_axis(&self.stride, &stride.sizes());
         self
     }
 
     /// The same windows over an input with `padding` elements added before and after: one number
     /// for every axis, or one per axis.
     pub fn padding(mut self, padding: impl IntoShape) -> Window {
-        self.padding = per_axis(&self.padding, &padding.sizes(), TOO_MUCH);
+        self.padding = per_axis(&self.padding, &padding.sizes());
         self
     }
 
     /// The same windows with `dilation` elements between neighbours: one number for every axis, or
     /// one per axis.
     pub fn dilation(mut self, dilation: impl IntoShape) -> Window {
-        self.dilation = per_axis(&self.dilation, &dilation.sizes(), 0);
+        self.dilation = per_axis(&self.dilation, &dilation.sizes());
         self
     }
 
@@ -80,11 +82,11 @@ impl Window {
         let _op = enter("Window::transposed_size");
         let ndim = weight.ndim().saturating_sub(2);
         self.require_ndim(ndim)?;
-        let extra = per_axis(&vec![0; ndim], &output_padding.sizes(), TOO_MUCH);
+        let extra = per_axis(&vec![0; ndim], &output_padding.sizes());
         if ndim == 0 || input.ndim() != weight.ndim() || extra.len() != ndim {
             return Err(Error::shape(format!(
-                "input {input}, weight {weight} and output \
-                 padding {extra:?} do not fit each other"
+                "input {input}, weight {weight} and output padding {:?} do not fit each other",
+                output_padding.sizes()
             ))
             .help(
                 "input (N, C, in..), weight (C, C_out / groups, kernel..) and a \
@@ -103,7 +105,7 @@ impl Window {
                 .filter(|&n| n <= LONGEST)
         };
         let none = |axis: usize| {
-            let padding = self.padding[axis];
+            let padding = signed(self.padding[axis]);
             Error::shape(format!(
                 "input {input}, weight {weight} and padding {padding} give \
                  no size for spatial axis {axis}"
@@ -123,7 +125,7 @@ impl Window {
         let too_long = || {
             Error::shape(format!(
                 "a window of {kernel} with dilation {} does not fit any axis",
-                self.dilation[axis]
+                signed(self.dilation[axis])
             ))
             .help("a dilation of 1 puts the elements of a window side by side")
         };
@@ -134,11 +136,14 @@ impl Window {
     pub(crate) fn padded(&self, axis: usize, size: usize) -> Result<usize> {
         let padded = self.padding[axis].checked_mul(2).and_then(|more| more.checked_add(size));
         let too_long = || {
-            Error::value(format!(
-                "spatial axis {axis} of {size} with padding {} is longer than any axis",
-                self.padding[axis]
-            ))
-            .help("paddings are not negative, and small: (kernel - 1) / 2 keeps the size")
+            let padding = signed(self.padding[axis]);
+            Error::value(match padding {
+                ..0 => format!("the padding of spatial axis {axis} is {padding}, less than 0"),
+                _ => format!(
+                    "spatial axis {axis} of {size} with padding {padding} is longer than any axis"
+                ),
+            })
+            .help("(kernel - 1) / 2 keeps the size; x.slice(axis, range)? removes elements")
         };
         padded.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }

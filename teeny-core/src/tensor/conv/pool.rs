@@ -3,7 +3,7 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::op::{Op, Window, pool_misfit, zero_window};
+use crate::op::{Op, Window, at_least_one, pool_misfit};
 use crate::scalar::lowest;
 use crate::shape::{MAX_NDIM, Shape, index_end};
 use crate::tensor::create::generate;
@@ -237,9 +237,7 @@ fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     let lead = x.ndim() - ndim;
     let beyond = |axis: usize| -> Result<usize> {
         let (n, p, stride) = (x[lead + axis], window.padding[axis], window.stride[axis]);
-        if stride == 0 || size[axis] == 0 {
-            return Err(zero_window(stride, window.dilation[axis], size[axis]));
-        }
+        at_least_one(stride, window.dilation[axis], size[axis])?;
         let (reach, padded) = (window.reach(axis, size[axis])?, window.padded(axis, n)?);
         // The number of the last window that begins inside, counted in steps that may be longer
         // than any axis.
