@@ -109,6 +109,26 @@ fn a_query_that_sees_no_key_gives_zeros() {
     );
 }
 
+/// Beyond the last key a larger offset changes nothing but the place of a window.
+#[test]
+fn a_causal_offset_may_be_any_number() {
+    for offset in [5, 6, i32::MAX as usize, 1 << 31, 1 << 40, usize::MAX - 1, usize::MAX] {
+        compare(None, Attention::causal(offset), |_, _| 0.0);
+        let all = Attention::causal(offset);
+        let full: Vec<_> = (0..3).map(|_| 0..4).collect();
+        assert!((0..3).map(|i| all.keys(i, 4)).eq(full.clone()), "{offset}");
+        let (shift, window) = all.band(3, 4);
+        for (i, keys) in full.into_iter().enumerate() {
+            let seen = |j: usize| (i + shift).checked_sub(j).is_some_and(|d| d < window);
+            assert!(keys.into_iter().all(seen), "{offset}");
+        }
+        let none = Attention::causal(offset).window(1);
+        assert!(none.keys(1, 4).is_empty(), "{offset}");
+        let (shift, window) = none.band(3, 4);
+        assert!((0..4).all(|j| (1 + shift) - j >= window), "{offset}");
+    }
+}
+
 #[test]
 fn grouped_queries_share_keys_by_broadcasting() {
     let device = Reference::new();

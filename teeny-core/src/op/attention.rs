@@ -56,16 +56,25 @@ impl Attention {
 
     /// The keys of `keys` that query `i` sees, masks aside.
     pub fn keys(&self, i: usize, keys: usize) -> Range<usize> {
-        let end = self.causal.map_or(keys, |offset| i.saturating_add(offset).saturating_add(1));
-        let start = self.window.map_or(0, |window| end.saturating_sub(window));
-        start.min(keys)..end.min(keys)
+        let Some((offset, window)) = self.limits(keys) else { return 0..keys };
+        let end = i.saturating_add(offset).saturating_add(1);
+        end.saturating_sub(window).min(keys)..end.min(keys)
     }
 
     /// Offset and window, as numbers that exclude no key where there is no limit: query i of
-    /// `queries` sees key j of `keys` exactly if `0 <= i + offset - j < window`.
+    /// `queries` sees key j of `keys` exactly if `0 <= i + offset - j < window`. The offset is at
+    /// most `keys`, the window at most `queries + keys`.
     pub fn band(&self, queries: usize, keys: usize) -> (usize, usize) {
-        let offset = self.causal.unwrap_or(keys);
-        (offset, self.window.unwrap_or(usize::MAX).min(queries.saturating_add(offset)))
+        let (offset, window) = self.limits(keys).unwrap_or((keys, usize::MAX));
+        (offset, window.min(queries.saturating_add(offset)))
+    }
+
+    /// Offset and window of causal attention to `keys`. Beyond the last key, a larger offset only
+    /// moves the window on.
+    fn limits(&self, keys: usize) -> Option<(usize, usize)> {
+        let causal = self.causal?;
+        let offset = causal.min(keys);
+        Some((offset, self.window.map_or(usize::MAX, |w| w.saturating_sub(causal - offset))))
     }
 }
 
