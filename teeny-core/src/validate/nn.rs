@@ -33,13 +33,22 @@ pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<TensorSpec> {
 /// to check.
 ///
 /// # Errors
-/// If the operands are not floats (n, classes) and integers (n).
+/// If the operands are not floats (n, classes) and integers (n), or there are no classes.
 pub fn cross_entropy(x: &Tensor, targets: &Tensor) -> Result<TensorSpec> {
     float(x)?;
     if targets.dtype().is_int() && x.ndim() == 2 && targets.shape()[..] == [x.shape()[0]] {
-        return Ok((*targets.shape(), x.dtype()));
+        return match x.shape()[..] {
+            [n, 0] if n > 0 => Err(no_classes(x)),
+            _ => Ok((*targets.shape(), x.dtype())),
+        };
     }
     Err(wrong_targets(x, targets))
+}
+
+#[cold]
+fn no_classes(x: &Tensor) -> Error {
+    Error::shape(format!("scores {} have no classes, so that no target is one", x.shape()))
+        .help("scores are (n, classes) with at least one class")
 }
 
 #[cold]
