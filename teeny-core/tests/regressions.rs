@@ -1,7 +1,7 @@
 //! Mistakes others made, each with the test that would have caught it. Gradients have theirs in
 //! teeny-autograd.
 
-use teeny_core::{DType, Reference, Result, Tensor, f16};
+use teeny_core::{DType, Op, Reference, Result, Tensor, Window, f16};
 
 #[test]
 fn reshape_of_a_transposed_tensor_reads_its_strides() -> Result<()> {
@@ -133,5 +133,85 @@ fn lerp_between_integers_by_a_fraction_is_a_fraction() -> Result<()> {
     let device = Reference::new();
     let (a, b) = (Tensor::new([0i32, 10], &device)?, Tensor::new([10i32, 20], &device)?);
     assert_eq!(a.lerp(&b, 0.25)?.to_vec::<f32>()?, [2.5, 12.5]);
+    Ok(())
+}
+
+/// A pooling over several axes is one over each of them; a convolution by ones is a sum of windows.
+#[test]
+fn windows_over_as_many_axes_as_a_tensor_has() -> Result<()> {
+    let device = Reference::new();
+    for d in 1..=8 {
+        let shape = [&vec![1; 8 - d][..], &vec![3; d]].concat();
+        let numel = shape.iter().product::<usize>() as i32;
+        let x = Tensor::arange(0i32, numel, 1, &device)?.mul(7)?.rem(11)?.cast(DType::F64)?;
+        let x = x.reshape(shape)?; // (1.., 3..)
+        let (mut max, mut mean) = (x.clone(), x.clone());
+        for axis in 8 - d..8 {
+            let last = |x: &Tensor| x.transpose(axis as isize, -1);
+            max = last(&last(&max)?.max_pool(&[2], &Window::new(1))?)?;
+            mean = last(&last(&mean)?.avg_pool(&[2], &Window::new(1))?)?;
+        }
+        let (size, window) = (vec![2; d], Window::new(d));
+        let pooled = x.max_pool(&size, &window)?;
+        assert_eq!(pooled.to_vec::<f64>()?, max.to_vec::<f64>()?, "{d} axes");
+        let kernel_size = &size;
+        let [values, positions] =
+            Op::MaxPool { x: &x, kernel_size, window: &window }.tensors(x.device())?;
+        let at = positions.reshape(-1)?;
+        let found = x.reshape(-1)?.index_select(0, &at)?;
+        assert_eq!(found.to_vec::<f64>()?, values.to_vec::<f64>()?, "{d} axes");
+        let averaged = x.avg_pool(&size, &window)?;
+        let near = averaged.sub(&mean)?.abs()?.max_all()?.item::<f64>()?;
+        assert!(near < 1e-12, "{d} axes: {near}");
+        if d <= 6 {
+            let image = x.reshape([&[1, 1][..], &vec![3; d]].concat())?; // (1, 1, 3..)
+            let weight = Tensor::ones([&[1, 1][..], &size].concat(), DType::F64, &device)?;
+            let y = image.conv(&weight, &window)?;
+            let sums = y.div(f64::from(1 << d))?.reshape(*mean.shape())?.sub(&mean)?;
+            assert!(sums.abs()?.max_all()?.item::<f64>()? < 1e-12, "{d} axes");
+            let (x_shape, weight_shape) = (image.shape(), weight.shape());
+            let window = &window;
+            let g_x = Op::ConvInputGrad { g: &y, weight: &weight, window, x_shape };
+            let g_w = Op::ConvWeightGrad { g: &y, x: &image, window, weight_shape };
+            // <y, y> = <x, the gradient for x> = <w, the gradient for w>
+            let dot = |a: &Tensor, b: &Tensor| a.mul(b)?.sum_all()?.item::<f64>();
+            let norm = dot(&y, &y)?;
+            let device = image.device();
+            assert!((dot(&image, &g_x.tensor(device)?)? - norm).abs() < 1e-9 * norm, "{d} axes");
+            assert!((dot(&weight, &g_w.tensor(device)?)? - norm).abs() < 1e-9 * norm, "{d} axes");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_negative_number_of_a_window_is_shown_as_it_was_written() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::ones((1, 1, 4, 4), DType::F32, &device)?;
+    let plain = Window::new(2);
+    for (window, words) in [
+        (plain.clone().padding(-1), "the padding of spatial axis 0 is -1, less than 0"),
+        (plain.clone().padding((1, -3)), "the padding of spatial axis 1 is -3, less than 0"),
+        (plain.clone().stride(-2), "stride -2, dilation 1 and window 2 must be at least 1"),
+        (plain.dilation((1, -1)), "stride 1, dilation -1 and window 2 must be at least 1"),
+    ] {
+        let weight = x.slice(2, ..2)?.slice(3, ..2)?; // (1, 1, 2, 2)
+        for error in [x.conv(&weight, &window).err(), x.max_pool(&[2, 2], &window).err()] {
+            assert_eq!(error.expect("a wrong window").message(), words);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn scores_without_classes_have_no_target() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::zeros((2, 0), DType::F32, &device)?;
+    let targets = Tensor::zeros(2, DType::I64, &device)?;
+    for ignore_index in [None, Some(0), Some(-100)] {
+        let op = Op::CrossEntropy { x: &x, targets: &targets, ignore_index };
+        let error = op.tensor(x.device()).expect_err("there is no class 0");
+        assert!(error.message().contains("(2, 0) have no classes"), "{error}");
+    }
     Ok(())
 }

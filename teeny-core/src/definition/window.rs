@@ -2,9 +2,9 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::Window;
+use crate::op::{Window, conv_shape, pool_shape};
 use crate::scalar::{Scalar, lowest};
-use crate::shape::Shape;
+use crate::shape::{MAX_NDIM, Shape};
 use crate::tensor::{Tensor, map};
 
 /// `x` with `padding` elements of `value` before and after each of its last axes.
@@ -30,19 +30,38 @@ fn unpadded(x: &Tensor, padding: &[usize]) -> Result<Tensor> {
         .try_fold(x.clone(), |x, (i, &p)| x.slice((lead + i) as isize, p..x.shape()[lead + i] - p))
 }
 
-/// All windows over the last `kernel.len()` axes as a view: (lead.., counts.., kernel..).
+/// All windows over the last `kernel.len()` axes, the other axes joined: (lead, counts..,
+/// kernel..), a view; (lead, windows, places in a window) where a view would have more axes than a
+/// tensor.
 fn windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
-    let lead = x.ndim() - kernel.len();
-    let mut view = x.clone();
-    for (i, &k) in kernel.iter().enumerate() {
-        let reach = window.dilation[i] * (k - 1) + 1;
-        view = view.unfold((lead + i) as isize, reach, window.stride[i])?.slice_step(
-            -1,
-            ..,
-            window.dilation[i] as isize,
-        )?;
+    let (d, lead) = (kernel.len(), x.ndim() - kernel.len());
+    let joined = x.shape()[..lead].iter().product();
+    if 1 + 2 * d <= MAX_NDIM {
+        let mut view = x.reshape([&[joined], &x.shape()[lead..]].concat())?; // (lead, spatial..)
+        for (i, &k) in kernel.iter().enumerate() {
+            let reach = window.dilation[i] * (k - 1) + 1;
+            let step = window.dilation[i] as isize;
+            view =
+                view.unfold(1 + i as isize, reach, window.stride[i])?.slice_step(-1, .., step)?;
+        }
+        return Ok(view);
     }
-    Ok(view)
+    let unpadded = Window { padding: vec![0; d], ..window.clone() };
+    let counts = pool_shape(x.shape(), kernel, &unpadded)?[lead..].to_vec();
+    let column = |position| {
+        let part = x.at_kernel_position(position, kernel, &counts, window)?; // (lead.., counts..)
+        part.reshape((joined, counts.iter().product::<usize>(), 1))
+    };
+    let columns = (0..kernel.iter().product()).map(column).collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&columns.iter().collect::<Vec<_>>(), 2)
+}
+
+/// [`windows`] as (lead, windows, places in a window).
+fn flat_windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
+    let view = windows(x, kernel, window)?;
+    let (lead, places) = (view.shape()[0], kernel.iter().product::<usize>());
+    let counts = view.shape()[1..view.ndim().div_ceil(2)].iter().product::<usize>();
+    view.reshape((lead, counts, places))
 }
 
 fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
@@ -54,23 +73,19 @@ fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
 /// # Errors
 /// If the device fails.
 pub(super) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Tensor> {
+    let y_shape = &conv_shape(x.shape(), weight.shape(), window)?;
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
-    let d = kernel.len();
-    // Groups are split by the reshape only: with a separate axis, three dimensions would need nine
-    // axes. (N, C, counts.., kernel..)
+    // (N C, counts.., kernel..)
     let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?;
-    let counts = view.shape()[2..2 + d].to_vec();
-    // (N, C, kernel.., counts..)
-    let columns = view.permute(axes(&[0..2, 2 + d..2 + 2 * d, 2..2 + d]))?;
-    let (rows, places) =
-        (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
+    let middle = view.ndim().div_ceil(2);
+    // (N C, kernel.., counts..)
+    let columns = view.permute(axes(&[0..1, middle..view.ndim(), 1..middle]))?;
+    let rows = weight.shape()[1..].iter().product::<usize>();
+    let places = view.shape()[1..middle].iter().product::<usize>();
     let columns = columns.reshape((n, groups, rows, places))?;
     let w = weight.reshape((1, groups, out / groups, rows))?;
-    let y = w.matmul(&columns)?; // (N, G, C_out/G, places)
-    let mut sizes = vec![n, out];
-    sizes.extend(counts);
-    y.reshape(sizes)
+    w.matmul(&columns)?.reshape(*y_shape) // (N, G, C_out/G, places)
 }
 
 /// [`Op::ConvInputGrad`]: every output place adds its window back to the padded input, one
@@ -91,16 +106,17 @@ pub(super) fn conv_input_grad(
         (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
     let w = weight.reshape((1, groups, out / groups, rows))?.t()?; // (1, G, rows, C_out/G)
     let columns = w.matmul(&g.reshape((n, groups, out / groups, places))?)?; // (N, G, rows, places)
-    let mut sizes = vec![n, x_shape[1], kernel.iter().product()];
-    sizes.extend(&counts);
-    let columns = columns.reshape(sizes)?; // (N, C, kernel positions, counts..)
+    // (N, C, kernel positions, places)
+    let columns = columns.reshape((n, x_shape[1], kernel.iter().product::<usize>(), places))?;
+    let part_shape = [&[n, x_shape[1]], &counts[..]].concat();
     let mut padded_shape = *x_shape;
     for (i, &p) in window.padding.iter().enumerate() {
         padded_shape = padded_shape.resized(2 + i, x_shape[2 + i] + 2 * p)?;
     }
     let mut image = Tensor::zeros(padded_shape, g.dtype(), g)?;
     for position in 0..kernel.iter().product() {
-        let part = columns.at(2, position as isize)?; // (N, C, counts..)
+        // (N, C, counts..)
+        let part = columns.at(2, position as isize)?.reshape(part_shape.as_slice())?;
         let target = |x: &Tensor| x.at_kernel_position(position, &kernel, &counts, window);
         let sum = target(&image)?.add(&part)?;
         image = image.assign_view(target, &sum)?;
@@ -121,15 +137,14 @@ pub(super) fn conv_weight_grad(
 ) -> Result<Tensor> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
-    let d = kernel.len();
-    // (N, C, counts.., kernel..)
-    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?;
-    let places = view.shape()[2..2 + d].iter().product::<usize>();
+    // (N C, windows, places in a window)
+    let view = flat_windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?;
+    let (places, inside) = (view.shape()[1], view.shape()[2]);
     let rows = weight_shape[1..].iter().product::<usize>();
-    // (N, counts.., C, kernel..)
-    let columns = view.permute(axes(&[0..1, 2..2 + d, 1..2, 2 + d..2 + 2 * d]))?;
+    let columns = view.reshape((n, groups * rows / inside, places, inside))?;
     // (G, N places, rows)
-    let columns = columns.reshape((n * places, groups, rows))?.transpose(0, 1)?;
+    let columns = columns.permute([0, 2, 1, 3])?.reshape((n * places, groups, rows))?;
+    let columns = columns.transpose(0, 1)?;
     let g = g.reshape((n, groups, out / groups, places))?.permute([1, 2, 0, 3])?.reshape((
         groups,
         out / groups,
@@ -143,35 +158,26 @@ pub(super) fn conv_weight_grad(
 /// # Errors
 /// If the device fails.
 pub(super) fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
-    let d = size.len();
-    let lead = x.ndim() - d;
-    // (lead.., counts.., size..)
-    let view = windows(&padded(x, &window.padding, lowest(x.dtype()))?, size, window)?;
-    let counts = view.shape()[lead..lead + d].to_vec();
-    let mut flat_shape = view.shape()[..lead + d].to_vec();
-    flat_shape.push(size.iter().product());
-    let flat = view.reshape(flat_shape)?; // (lead.., counts.., places in the window)
+    let lead = x.ndim() - size.len();
+    let shape = pool_shape(x.shape(), size, window)?;
+    // (lead, windows, places in a window)
+    let flat = flat_windows(&padded(x, &window.padding, lowest(x.dtype()))?, size, window)?;
     // The positions of all places in all windows, with padding marked -1, so a padded position is
     // never returned.
     let spatial = Shape::new(&x.shape()[lead..])?;
     let numbers =
         Tensor::arange(0i32, crate::shape::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
-    let mut places_shape = counts.clone();
-    places_shape.push(size.iter().product());
-    // (counts.., places)
-    let places = windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?
-        .reshape(places_shape)?;
+    // (1, windows, places)
+    let places = flat_windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?;
     // An element must win over padding of equal value, so the position marks padding as lowest. In
     // a window of only padding the first position is selected: its value is the lowest, its
     // position -1.
     let real = places.ge(0)?;
-    let best = flat.max_keepdim(-1)?; // (lead.., counts.., 1)
+    let best = flat.max_keepdim(-1)?; // (lead, windows, 1)
     let winner = map([&flat, &best, &real], |[x, b, r]| x.eq(b).or(x.is_nan()).and(r))?;
-    let first = winner.cast(DType::I32)?.argmax(-1)?.unsqueeze(-1)?; // (lead.., counts.., 1)
-    let mut stretched = view.shape()[..lead + d].to_vec();
-    stretched.push(places.shape()[d]);
-    let positions = places.expand(stretched)?.gather(-1, &first)?.squeeze(-1)?;
-    let values = flat.gather(-1, &first)?.squeeze(-1)?;
+    let first = winner.cast(DType::I32)?.argmax(-1)?.unsqueeze(-1)?; // (lead, windows, 1)
+    let positions = places.expand(*flat.shape())?.gather(-1, &first)?.reshape(shape)?;
+    let values = flat.gather(-1, &first)?.reshape(shape)?;
     Ok((values, positions))
 }
 
@@ -217,8 +223,8 @@ pub fn at_winners(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
 }
 
 pub(super) fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<Tensor> {
-    let lead = x.ndim() - size.len();
+    let shape = pool_shape(x.shape(), size, window)?;
     let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, size, window)?;
-    let inside: Vec<usize> = (lead + size.len()..view.ndim()).collect();
-    view.mean(inside)
+    let inside: Vec<usize> = (view.ndim().div_ceil(2)..view.ndim()).collect();
+    view.mean(inside)?.reshape(shape)
 }

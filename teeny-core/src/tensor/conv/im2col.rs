@@ -79,8 +79,8 @@ impl Tensor {
         })
     }
 
-    /// The elements of this padded image that kernel position `position` meets, one per window: a
-    /// strided view (N, C, counts..).
+    /// The elements of this padded image (lead.., spatial..) that kernel position `position` meets,
+    /// one per window: a strided view (lead.., counts..).
     pub(crate) fn at_kernel_position(
         &self,
         position: usize,
@@ -89,11 +89,12 @@ impl Tensor {
         window: &Window,
     ) -> Result<Tensor> {
         let (mut view, mut rest) = (self.clone(), position);
+        let lead = (self.ndim() - kernel.len()) as isize;
         for i in (0..kernel.len()).rev() {
             let start = (rest % kernel[i]) * window.dilation[i];
             rest /= kernel[i];
             let end = start + (counts[i] - 1) * window.stride[i] + 1;
-            view = view.slice_step(2 + i as isize, start..end, window.stride[i] as isize)?;
+            view = view.slice_step(lead + i as isize, start..end, window.stride[i] as isize)?;
         }
         Ok(view)
     }
