@@ -149,6 +149,7 @@ fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
         let mut place = unravel(flat, index.shape());
         let inside = usize::try_from(integer(position)).ok().filter(|&p| p < x[axis]);
         let Some(position) = inside else {
+            let place = index.layout().distinct_coordinates(flat);
             return Err(Error::index(format!(
                 "index{place:?} is {position}, but axis {axis} of {x} has size {}",
                 x[axis]

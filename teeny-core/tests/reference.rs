@@ -67,6 +67,13 @@ fn an_index_outside_names_the_first_offender() -> Result<()> {
     let error = x.gather(1, &index).expect_err("3 is outside");
     assert_eq!(error.kind(), ErrorKind::Index);
     assert_eq!(error.message(), "index[1, 0] is 3, but axis 1 of (2, 3) has size 3");
+    // of an index that repeats along the other axes, the place in what was repeated
+    for (axis, size) in [(0, 2), (1, 3)] {
+        let index = Tensor::new([0i64, 5, 9], &device)?; // (3)
+        let error = x.index_select(axis, &index).expect_err("5 is outside");
+        let words = format!("index[1] is 5, but axis {axis} of (2, 3) has size {size}");
+        assert_eq!(error.message(), words);
+    }
     Ok(())
 }
 

@@ -200,9 +200,14 @@ fn an_index_outside_is_an_error_that_names_it() {
     let error = x.gather(0, &index).unwrap_err();
     assert_eq!(error.kind(), teeny_core::ErrorKind::Index);
     assert!(
-        error.to_string().contains("index[1][1] is 3, but axis 0 has size 3 (0..=2)"),
+        error.to_string().contains("index[1, 1] is 3, but axis 0 has size 3 (0..=2)"),
         "{error}"
     );
+    for axis in [0, 1] {
+        let index = Tensor::new([0i32, 7, 9], &device).unwrap();
+        let error = x.index_select(axis, &index).unwrap_err();
+        assert!(error.message().starts_with("index[1] is 7, but axis"), "{error}");
+    }
 }
 
 #[test]

@@ -174,6 +174,11 @@ fn the_next_read_reports_an_index_outside_its_axis_with_the_line_that_used_it() 
         assert!(error.to_string().contains(part), "{error}");
     }
     assert_eq!(other.to_vec::<f32>()?[0], 2.0, "an error is reported once");
+    for axis in [0, 1] {
+        let y = x.index_select(axis, &Tensor::new([0i32, 7, 0], &gpu)?)?;
+        let error = y.to_vec::<f32>().unwrap_err().to_string();
+        assert!(error.contains("index[1] is 7, but the axis has size"), "{error}");
+    }
     gpu.synchronize()?;
 
     // Of several the first place is named, and their range; scatter by either algorithm records

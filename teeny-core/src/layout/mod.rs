@@ -171,6 +171,20 @@ impl Layout {
         true
     }
 
+    /// The coordinates of element `flat` in row-major order, without those of axes along which
+    /// elements repeat (stride 0): its place in the tensor that was expanded.
+    pub fn distinct_coordinates(&self, flat: usize) -> Vec<usize> {
+        let (mut rest, mut place) = (flat, Vec::new());
+        for (&size, &stride) in self.shape.iter().zip(self.strides()).rev() {
+            if stride != 0 {
+                place.push(rest % size.max(1));
+            }
+            rest /= size.max(1);
+        }
+        place.reverse();
+        place
+    }
+
     /// The position in the storage of the element at `index`, without a bounds check.
     #[inline]
     pub fn position(&self, index: &[usize]) -> usize {

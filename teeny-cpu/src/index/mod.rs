@@ -17,7 +17,7 @@ use crate::storage::{Shared, View};
 use crate::typed::{slice, with_compute};
 use crate::{Cpu, copy};
 use std::ops::Deref;
-use teeny_core::{DType, Error, Result, Shape, Tensor};
+use teeny_core::{DType, Error, Layout, Result, Tensor};
 
 /// Elements below which one thread moves them.
 const THREAD: usize = 16 << 10;
@@ -66,7 +66,7 @@ fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Intege
     }
     match out.iter().position(|&i| i < 0 || i as u64 >= size as u64) {
         None => Ok(out),
-        Some(at) => Err(outside(index.shape(), at, out[at], axis, size)),
+        Some(at) => Err(outside(index.layout(), at, out[at], axis, size)),
     }
 }
 
@@ -91,20 +91,14 @@ impl Work for AllInside<'_> {
 }
 
 #[cold]
-fn outside(shape: &Shape, at: usize, index: i64, axis: usize, size: usize) -> Error {
-    let mut place = String::new();
-    let mut rest = at;
-    for (axis, &size) in shape.iter().enumerate() {
-        let inner: usize = shape[axis + 1..].iter().product();
-        place.push_str(&format!("[{}]", rest / inner % size.max(1)));
-        rest %= inner;
-    }
+fn outside(layout: &Layout, at: usize, index: i64, axis: usize, size: usize) -> Error {
+    let place = layout.distinct_coordinates(at);
     let range = if size == 0 {
         "has no elements".to_string()
     } else {
         format!("has size {size} (0..={})", size - 1)
     };
-    Error::index(format!("index{place} is {index}, but axis {axis} {range}"))
+    Error::index(format!("index{place:?} is {index}, but axis {axis} {range}"))
 }
 
 /// The offset in a view with strides `view` of element `i` of `shape`, without axis `axis`.

@@ -16,7 +16,7 @@ use crate::device::lock::lock;
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock};
 use teeny_core::context::{self, OpContext};
-use teeny_core::{Error, Result, Shape};
+use teeny_core::{Error, Layout, Result};
 
 /// Launches between two reads whose records are distinct.
 const RECORDS: u64 = 64;
@@ -29,8 +29,8 @@ struct Indexed {
     context: Option<OpContext>,
     /// The length of the axis.
     size: usize,
-    /// The shape of the index, if the launch saw all of it.
-    shape: Option<Shape>,
+    /// The layout of the index, if the launch saw all of it.
+    layout: Option<Layout>,
 }
 
 #[derive(Default)]
@@ -52,13 +52,13 @@ pub(crate) struct IndexErrors {
 
 impl IndexErrors {
     /// The records as a shader sees them, and the word where that of the next launch begins. Its
-    /// axis has `size` elements, its index `shape`, or `None` if it is part of a larger one.
+    /// axis has `size` elements, its index `layout`, or `None` if it is part of a larger one.
     pub fn next(
         &self,
         device: &wgpu::Device,
         queue: &wgpu::Queue,
         size: usize,
-        shape: Option<&Shape>,
+        layout: Option<&Layout>,
     ) -> (Binding<'_>, u32) {
         let buffer = self.buffer.get_or_init(|| {
             let usage = wgpu::BufferUsages::STORAGE
@@ -82,7 +82,7 @@ impl IndexErrors {
         log.launches.push_back(Indexed {
             context: context::current(),
             size,
-            shape: shape.copied(),
+            layout: layout.copied(),
         });
         (Binding { buffer, offset: 0, bytes: RECORD_BYTES }, record_at(number) as u32)
     }
@@ -125,7 +125,7 @@ impl IndexErrors {
         let at = record_at(number);
         let place = words[at];
         let [least, largest] = [words[at + 1], !words[at + 2]].map(|n| n as i64 - (1 << 31));
-        let Some(Indexed { context, size, shape }) = launch else {
+        let Some(Indexed { context, size, layout }) = launch else {
             return Err(Error::index(format!(
                 "a gather or scatter since the last read had the index {least}, outside its axis"
             ))
@@ -134,8 +134,9 @@ impl IndexErrors {
         let call = context.map_or("gather or scatter".to_string(), |c| {
             format!("{} at {}:{}", c.op, c.location.file(), c.location.line())
         });
-        let place = shape
-            .map_or(String::new(), |shape| format!("{:?}", coordinates(place as usize, &shape)));
+        let place = layout.map_or(String::new(), |layout| {
+            format!("{:?}", layout.distinct_coordinates(place as usize))
+        });
         let which = match least == largest {
             true => format!("index{place} is {least}"),
             false => format!("index{place} and others between {least} and {largest} are outside"),
@@ -150,12 +151,4 @@ const HELP: &str =
 /// The word where the record of a launch begins.
 fn record_at(number: u64) -> usize {
     (number % RECORDS) as usize * RECORD_WORDS
-}
-
-/// The coordinates of element number `flat` of `shape`.
-pub(crate) fn coordinates(flat: usize, shape: &Shape) -> Vec<usize> {
-    let mut rest = flat;
-    let mut place: Vec<usize> = shape.iter().rev().map(|&n| (rest % n, rest /= n).0).collect();
-    place.reverse();
-    place
 }

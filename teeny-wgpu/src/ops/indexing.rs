@@ -5,7 +5,6 @@ use crate::codegen::params::Strides;
 use crate::codegen::shader::{Shader, shader};
 use crate::codegen::types;
 use crate::device::Wgpu;
-use crate::device::index_errors::coordinates;
 use crate::device::launch::Binding;
 use crate::device::mapping::CAN_WAIT;
 use crate::device::options::Shaders;
@@ -51,8 +50,8 @@ impl AxisRange {
     /// The records of wrong indices for a launch with this range and this index, and the word where
     /// that of the launch begins.
     pub fn record<'a>(&self, gpu: &'a Wgpu, index: &Tensor) -> (Binding<'a>, u32) {
-        let shape = self.whole_index.then_some(index.shape());
-        gpu.index_errors.next(&gpu.device, &gpu.queue, self.size, shape)
+        let layout = self.whole_index.then_some(index.layout());
+        gpu.index_errors.next(&gpu.device, &gpu.queue, self.size, layout)
     }
 }
 
@@ -119,7 +118,7 @@ pub(crate) fn find_wrong_index(
         word[..bytes.len()].copy_from_slice(bytes);
         let value = i128::from_le_bytes(word);
         if value < 0 || value >= size as i128 {
-            let place = coordinates(flat, index.shape());
+            let place = index.layout().distinct_coordinates(flat);
             return Err(Error::index(format!(
                 "index{place:?} is {value}, but axis {axis} of {shape} has size {size}"
             )));
