@@ -194,7 +194,7 @@ fn a_loss_takes_precedence_over_the_errors_that_follow_from_it() {
         let error = x.add(1.0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
         assert!(
-            error.to_string().contains("the GPU was lost")
+            error.to_string().contains("the GPU was lost: it was destroyed\n")
                 && error.to_string().contains("help: make a new Wgpu"),
             "{error}"
         );

@@ -42,7 +42,12 @@ impl Sticky {
         }));
         let listener = sticky.clone();
         device.set_device_lost_callback(move |reason, message| {
-            listener.lose(format!("the GPU was lost ({reason:?}): {message}"))
+            let why = match (message.is_empty(), reason) {
+                (false, _) => format!(": {message}"),
+                (true, wgpu::DeviceLostReason::Destroyed) => ": it was destroyed".to_string(),
+                (true, _) => ", and the driver gave no reason".to_string(),
+            };
+            listener.lose(format!("the GPU was lost{why}"))
         });
         sticky
     }
