@@ -71,16 +71,28 @@ pub fn choose(name: &str) -> Result<Choice> {
     Err(refusals.into_iter().fold(error, Error::note))
 }
 
+/// Names under which a GPU is looked for; this library has one GPU engine.
+const GPU_NAMES: [&str; 8] = ["wgpu", "gpu", "cuda", "rocm", "metal", "mps", "vulkan", "webgpu"];
+
 fn named(name: &str, why: &str) -> Result<Choice> {
     let known = registry::names();
-    if name == "wgpu" && !known.iter().any(|k| k == name) {
-        let error = Error::device(format!(
-            "this program was built without the GPU engine; known: {}",
-            known.join(", ")
-        ));
-        return Err(error
-            .named("device \"wgpu\"")
-            .help("build with the feature: cargo run --features wgpu"));
+    let has = |name: &str| known.iter().any(|known| known == name);
+    let gpu = GPU_NAMES.contains(&name.to_lowercase().as_str());
+    if !has(name) && (gpu || name == "cpu") {
+        let (feature, engine) = if gpu { ("wgpu", "GPU") } else { ("cpu", "CPU") };
+        let known = known.join(", ");
+        let error = match has(feature) {
+            true => Error::device(format!("no device is called {name:?}; known: {known}"))
+                .help("device(\"wgpu\") opens the GPU, by Vulkan, Metal, DirectX 12 or WebGPU"),
+            false => Error::device(format!(
+                "this program was built without the {engine} engine; known: {known}"
+            ))
+            .help(format!(
+                "add the feature {feature:?} to teeny-nn in Cargo.toml: \
+                 teeny-nn = {{ .., features = [{feature:?}] }}"
+            )),
+        };
+        return Err(error.named(format!("device {name:?}")));
     }
     let device = registry::device(name).map_err(|e| e.named(format!("device {name:?}")))?;
     let info = device.info();
@@ -126,15 +138,24 @@ mod tests {
                 && error.contains("reference"),
             "{error}"
         );
-        #[cfg(not(feature = "wgpu"))]
-        {
-            let error = device("wgpu").unwrap_err().to_string();
-            assert!(
-                error.starts_with(
-                    "device \"wgpu\": this program was built without the GPU engine; known: "
+    }
+
+    #[test]
+    fn names_of_gpus_are_explained_by_the_feature_and_the_name_of_the_engine() {
+        for name in ["cuda", "gpu", "CUDA", "wgpu"] {
+            if name == "wgpu" && cfg!(feature = "wgpu") {
+                continue;
+            }
+            let error = device(name).unwrap_err().to_string();
+            let (first, help) = match cfg!(feature = "wgpu") {
+                true => (format!("no device is called {name:?}; known: "), "device(\"wgpu\")"),
+                false => (
+                    "this program was built without the GPU engine; known: ".to_string(),
+                    "teeny-nn = { .., features = [\"wgpu\"] }",
                 ),
-                "{error}"
-            );
+            };
+            assert!(error.starts_with(&format!("device {name:?}: {first}")), "{error}");
+            assert!(error.contains(help) && !error.contains("cargo run"), "{error}");
         }
     }
 
