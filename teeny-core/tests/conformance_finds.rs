@@ -60,6 +60,7 @@ impl Device for Flawed {
         self.0.download(x)
     }
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        op.outputs()?;
         match (self.1, &mut *op) {
             (
                 WritesOverTheWrongOperand,
@@ -128,11 +129,13 @@ fn device(mistake: Mistake) -> Arc<Flawed> {
     Arc::new(Flawed(Reference::new(), mistake))
 }
 
-/// The operations that fail because of `mistake`.
+/// The operations that fail because of `mistake`, without the rows that have all of them.
 fn failing(mistake: Mistake) -> Vec<&'static str> {
     let report = Suite::new(&device(mistake)).dtypes(&[DType::I32, DType::F32]).run();
     let failed = |cells: &[Cell]| cells.iter().any(|c| matches!(c, Cell::Failed(_)));
-    report.rows().iter().filter(|(_, cells)| failed(cells)).map(|(op, _)| *op).collect()
+    let all = ["request", "random operation"];
+    let rows = report.rows().iter().filter(|(op, _)| !all.contains(op));
+    rows.filter(|(_, cells)| failed(cells)).map(|(op, _)| *op).collect()
 }
 
 #[test]

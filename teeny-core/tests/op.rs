@@ -1,5 +1,6 @@
 //! [`Op`] as data: what each variant says about itself, what an invalid one does, and how short
 //! devices and wrappers become.
+#![cfg(feature = "conformance")]
 
 #[path = "op/counter.rs"]
 mod counter;
@@ -17,7 +18,7 @@ use teeny_core::storage::Storage;
 use teeny_core::{
     Attention, AttentionInputs, Cost, DType, Device, DeviceInfo, DeviceRef, ErrorKind, Kernel,
     Layout, Op, Outputs, ReduceOp, Reference, Result, ScatterMode, Shape, StorageRef, Tensor,
-    Window, map,
+    Window, conformance, map,
 };
 
 fn reference() -> DeviceRef {
@@ -61,7 +62,7 @@ fn the_samples_have_every_variant() -> Result<()> {
     let (all, mut valid, mut invalid) = (variants(), BTreeSet::new(), BTreeSet::new());
     assert!(all.len() >= 30 && all.contains("Matmul"), "{all:?}");
     samples::valid(&reference(), |sample| valid.extend([sample.variant]))?;
-    samples::invalid(&reference(), |variant, _| invalid.extend([variant]))?;
+    conformance::invalid_requests(&reference(), |variant, _| invalid.extend([variant]))?;
     assert_eq!(valid, all);
     invalid.insert("Contiguous"); // valid for every tensor
     assert_eq!(invalid, all);
@@ -145,7 +146,7 @@ fn the_reference_executes_exactly_the_primitives() -> Result<()> {
 #[test]
 fn an_invalid_op_is_an_error_and_no_panic() -> Result<()> {
     let device = reference();
-    samples::invalid(&device, |variant, mut op| {
+    conformance::invalid_requests(&device, |variant, mut op| {
         let _ = op.cost(); // may be wrong, must not panic
         assert!(!format!("{op:?}").is_empty());
         assert_eq!(op.named_operands().count(), op.operands().len(), "{variant}");
@@ -274,11 +275,10 @@ fn a_device_that_only_multiplies_matrices_computes_everything() -> Result<()> {
     Ok(())
 }
 
-#[cfg(feature = "conformance")]
 #[test]
 fn a_device_that_only_multiplies_matrices_passes_the_suite() {
     let device = Arc::new(MatmulOnly(reference()));
-    let report = teeny_core::conformance::run(&device).unwrap();
+    let report = conformance::run(&device).unwrap();
     assert!(report.cases() > 10_000);
 }
 

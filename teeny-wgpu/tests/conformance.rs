@@ -10,7 +10,11 @@ use teeny_wgpu::{Options, Shaders, Wgpu};
 
 /// The deviations that GPUs are allowed.
 fn suite(gpu: &Arc<Wgpu>) -> Suite {
-    Suite::new(gpu).flushes_subnormals().loses_zero_signs()
+    Suite::new(gpu)
+        .flushes_subnormals()
+        .loses_zero_signs()
+        .multiplies_padding()
+        .simplifies_programs()
 }
 
 fn run(options: Options, types: &[DType]) -> Option<Report> {

@@ -119,7 +119,11 @@ fn products_of_random_sizes_keep_the_documented_bound() -> Result<()> {
 fn products_and_kernels_behind_them_pass_the_suite() -> Result<()> {
     let Some((gpu, dtypes)) = cooperative()? else { return Ok(()) };
     // A sample: each kernel behind a product is compiled with it, in seconds by software.
-    let suite = Suite::new(&gpu).flushes_subnormals().loses_zero_signs();
+    let suite = Suite::new(&gpu)
+        .flushes_subnormals()
+        .loses_zero_signs()
+        .multiplies_padding()
+        .simplifies_programs();
     let suite = suite.within(Duration::from_secs(40));
     let report = suite.dtypes(&dtypes).only("matmul").run(); // and matmul_kernel
     println!("{}", report.markdown());

@@ -13,7 +13,11 @@ use teeny_wgpu::Wgpu;
 #[test]
 fn the_suite_passes_on_a_recording_device() {
     let Some(gpu) = common::gpu() else { return };
-    let suite = Suite::new(&Lazy::new(gpu)).flushes_subnormals().loses_zero_signs();
+    let suite = Suite::new(&Lazy::new(gpu))
+        .flushes_subnormals()
+        .loses_zero_signs()
+        .multiplies_padding()
+        .simplifies_programs();
     // Positions outside an axis are found when a result is read.
     let report = suite.trusts_indices().dtypes(&[DType::F32, DType::I32]).run();
     assert!(report.passed(), "{report}");

@@ -104,7 +104,12 @@ fn examine(seconds: f64) -> ExitCode {
     let mut failures = test(Suite::new(&Cpu::new()), seconds);
     match Wgpu::new() {
         Ok(gpu) => failures.extend(test(
-            Suite::new(&gpu).flushes_subnormals().loses_zero_signs().trusts_indices(),
+            Suite::new(&gpu)
+                .flushes_subnormals()
+                .loses_zero_signs()
+                .multiplies_padding()
+                .simplifies_programs()
+                .trusts_indices(),
             seconds,
         )),
         // A machine without a GPU is healthy.

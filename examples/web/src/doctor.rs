@@ -34,7 +34,12 @@ pub async fn examine<P: Future<Output = ()>>(
     let suite = Suite::new(&device).within(time);
     let suite = match name {
         "cpu" => suite,
-        _ => suite.flushes_subnormals().loses_zero_signs().trusts_indices(),
+        _ => suite
+            .flushes_subnormals()
+            .loses_zero_signs()
+            .multiplies_padding()
+            .simplifies_programs()
+            .trusts_indices(),
     };
     let report = suite.run_async(pause).await;
     let refused = report

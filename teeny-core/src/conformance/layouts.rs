@@ -150,6 +150,32 @@ impl Input {
         }
     }
 
+    /// The sizes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The input with other sizes.
+    pub fn with_shape(&self, shape: Shape) -> Input {
+        Input { shape, ..self.clone() }
+    }
+
+    /// The input in another type.
+    pub fn with_dtype(&self, dtype: DType) -> Input {
+        Input { dtype, ..self.clone() }
+    }
+
+    /// The input with values from `domain`.
+    pub fn with_domain(mut self, domain: Domain) -> Input {
+        self.values = Values::Drawn(domain, 70);
+        self
+    }
+
     /// The input with zeros in place of subnormal numbers.
     pub fn flushed(&self) -> Input {
         Input { flushed: true, ..self.clone() }

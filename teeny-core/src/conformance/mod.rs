@@ -18,6 +18,9 @@
 //! assert!(report.passed(), "{report}");
 //! ```
 //!
+//! The row `request` has requests as any code may make them, most of them invalid, and the row
+//! `random operation` a fixed number of cases of [`oneop`].
+//!
 //! An [`ErrorKind::Unsupported`](crate::ErrorKind) error of a device is reported, not a failure.
 //! Where hardware is less exact than IEEE 754, the caller excuses it with a reason, which the
 //! report repeats.
@@ -30,6 +33,7 @@ pub mod oneop;
 mod report;
 mod tolerance;
 
+pub use cases::requests::{invalid_requests, valid_requests};
 pub use fuzz::fuzz;
 pub use layouts::Arrangement;
 pub use report::{Cell, Report};
@@ -41,7 +45,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random::with_seed;
 use crate::reference::Reference;
 use crate::tensor::Tensor;
-use cases::{Case, Input};
+use cases::{Case, Input, requests};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tolerance::Leniency;
@@ -101,6 +105,13 @@ pub fn each(mut visit: impl FnMut(&Trial<'_>)) {
 
 /// How far apart the first cases of a sample are: a power of two.
 const SAMPLE: u32 = 128;
+
+/// The row of single operations on random operands, and the seed and the number of their cases.
+const RANDOM: &str = "random operation";
+const RANDOM_SEED: u64 = 17;
+const RANDOM_CASES: u64 = 2_000;
+/// How much less exact a sum of some thousand terms in one chain is than one in blocks.
+const ONE_CHAIN: f64 = 16.0;
 
 /// The suite with what is particular to one device.
 pub struct Suite {
@@ -164,6 +175,20 @@ impl Suite {
         self
     }
 
+    /// Zeros beyond the edge of an image may be multiplied: a weight that is infinite or NaN makes
+    /// NaN of them.
+    pub fn multiplies_padding(mut self) -> Suite {
+        self.leniency.multiplies_padding = true;
+        self
+    }
+
+    /// Programs of several operations may be simplified by real arithmetic, so that a NaN may be
+    /// missing.
+    pub fn simplifies_programs(mut self) -> Suite {
+        self.leniency.simplifies_programs = true;
+        self
+    }
+
     /// Positions outside an axis may be reported by the next read, where noticing them earlier
     /// would mean waiting for the device.
     pub fn trusts_indices(mut self) -> Suite {
@@ -179,18 +204,52 @@ impl Suite {
             let got = outcome(case, &case.inputs, &self.device);
             report.add(case.op, case.dtype, self.judge(case, &reference, got))
         };
-        let Some(time) = self.time else {
-            cases::each(&mut |case| _ = self.wants(&case).then(|| hold(&case)));
-            return report;
-        };
-        let all = self.cases();
         let start = Instant::now();
-        sampled(&all).take_while(|_| start.elapsed() < time).for_each(hold);
+        let in_time = || self.time.is_none_or(|time| start.elapsed() < time);
+        match self.time {
+            None => cases::each(&mut |case| _ = self.wants(&case).then(|| hold(&case))),
+            Some(_) => sampled(&self.cases()).take_while(|_| in_time()).for_each(hold),
+        }
+        for number in (0..RANDOM_CASES).take_while(|_| in_time()) {
+            self.random(number, &mut report);
+        }
         report
     }
 
+    /// Random operation `number`.
+    fn random(&self, number: u64, report: &mut Report) {
+        if !self.wants_op(RANDOM) {
+            return;
+        }
+        let mut rules = oneop::Rules {
+            flushes_subnormals: self.leniency.flushes_subnormals,
+            loses_zero_signs: self.leniency.loses_zero_signs,
+            multiplies_padding: self.leniency.multiplies_padding,
+            simplifies_programs: self.leniency.simplifies_programs,
+            rounds_each_step: true,
+            factor: 1.0,
+        };
+        let case = oneop::generate(RANDOM_SEED, number, None);
+        let case = case.expect("the suite's operations are legal").under(rules);
+        let dtype = case.dtype();
+        if !self.dtypes.contains(&dtype) {
+            return;
+        }
+        rules.factor = ONE_CHAIN * self.leniency.factor(RANDOM, dtype);
+        let cell = match oneop::check(&case, &[&oneop::Alone(&self.device)], rules) {
+            Ok(oneop::Verdict::Unsupported) => Cell::Undefined, // which other rows report
+            Ok(oneop::Verdict::Agreed | oneop::Verdict::Refused) => Cell::Passed(1),
+            Err(why) => Cell::Failed(format!(
+                "{}: {why} (seed {RANDOM_SEED}, case {number})",
+                case.describe()
+            )),
+        };
+        report.add(RANDOM, dtype, cell);
+    }
+
     /// [`Suite::run`] for a device that can only be awaited, a GPU in a browser: results are awaited
-    /// and compared on the host. A case that reads inside is a refusal. `pause` is awaited before
+    /// and compared on the host. A case that reads inside is a refusal; random operations do, and
+    /// are left out. `pause` is awaited before
     /// each case.
     pub async fn run_async<P: Future<Output = ()>>(&self, pause: impl Fn() -> P) -> Report {
         let reference: DeviceRef = Reference::new();
@@ -227,8 +286,11 @@ impl Suite {
     }
 
     fn wants(&self, case: &Case) -> bool {
-        self.dtypes.contains(&case.dtype)
-            && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()))
+        self.dtypes.contains(&case.dtype) && self.wants_op(case.op)
+    }
+
+    fn wants_op(&self, op: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| op.contains(only.as_str()))
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -257,6 +319,16 @@ impl Suite {
     ) -> Cell {
         let failed = |expected: &str, got: &str| Cell::Failed(case.counterexample(expected, got));
         match (expected, got) {
+            (Err(expected), Err(error)) if error.message().starts_with(PANICKED) => {
+                failed(&format!("the error {expected}"), error.message())
+            }
+            // Which of several mistakes a device finds first is its choice.
+            (Err(_), Err(_)) if case.op == requests::ROW => Cell::Passed(1),
+            (Ok(_), Err(error))
+                if case.op == requests::ROW && error.kind() == ErrorKind::Unsupported =>
+            {
+                Cell::Undefined // of another type than that of the column
+            }
             (_, Err(error)) if error.kind() == ErrorKind::Unsupported => {
                 Cell::Unsupported(error.to_string())
             }
@@ -317,6 +389,9 @@ async fn on_host(results: Vec<Tensor>, reference: &DeviceRef) -> Result<Vec<Tens
     Ok(copies)
 }
 
+/// The beginning of the error of a device that panicked.
+const PANICKED: &str = "the device panicked";
+
 /// The results of a case on a device, from these inputs. A panic is a failure of the device and
 /// does not end the suite.
 fn outcome(case: &Case, inputs: &[Input], device: &DeviceRef) -> Result<Vec<Tensor>> {
@@ -334,6 +409,6 @@ fn outcome(case: &Case, inputs: &[Input], device: &DeviceRef) -> Result<Vec<Tens
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-        Err(Error::internal(format!("the device panicked: {}", text.unwrap_or_default())))
+        Err(Error::internal(format!("{PANICKED}: {}", text.unwrap_or_default())))
     })
 }

@@ -84,9 +84,17 @@ pub struct Leniency {
     pub flushes_subnormals: bool,
     pub loses_zero_signs: bool,
     pub trusts_indices: bool,
+    pub multiplies_padding: bool,
+    pub simplifies_programs: bool,
 }
 
 impl Leniency {
+    /// How many times as much as usual the results of `op` on `dtype` may differ.
+    pub fn factor(&self, op: &str, dtype: DType) -> f64 {
+        let own = self.factors.iter().filter(|f| f.0 == op && f.1 == dtype);
+        own.map(|f| f.2).fold(1.0, f64::max)
+    }
+
     /// Compares all results of the operation `op` on `dtype`.
     ///
     /// # Errors
@@ -101,12 +109,7 @@ impl Leniency {
         if expected.len() != got.len() {
             return Err(Error::internal(format!("{} results, not {}", got.len(), expected.len())));
         }
-        let factor = self
-            .factors
-            .iter()
-            .filter(|f| f.0 == op && f.1 == dtype)
-            .map(|f| f.2)
-            .fold(1.0, f64::max);
+        let factor = self.factor(op, dtype);
         let tolerance = Tolerance {
             ulps: tolerance.ulps.max((factor > 1.0) as u8 as f64) * factor,
             ..tolerance

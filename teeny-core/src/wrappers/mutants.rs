@@ -10,8 +10,9 @@ use crate::conformance::{Cell, Suite};
 use crate::device::{Device, DeviceInfo, DeviceRef};
 use crate::dtype::DType::{self, *};
 use crate::error::Result;
+use crate::kernel::eval::eval;
 use crate::kernel::{
-    Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction,
+    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, Rounding, SignFunction,
 };
 use crate::layout::Layout;
 use crate::op::{Attention, AttentionInputs};
@@ -217,6 +218,7 @@ fn faults() -> Vec<Fault> {
     all.extend(fused());
     all.extend(windows());
     all.extend(attention());
+    all.extend(requests());
     #[cfg(feature = "linalg")]
     all.extend(matrices());
     all
@@ -621,6 +623,31 @@ fn positions() -> Vec<Fault> {
     ]
 }
 
+/// What is wrong with a request is not noticed, or not in time.
+fn requests() -> Vec<Fault> {
+    vec![
+        fault!("invalid requests are executed", "request", F32, _ if call.outputs().is_err() => |m, call| {
+            Some(Ok(m.store(&[float(0.0); 6], F32).into()))
+        }),
+        fault!("invalid requests panic", "request", F32, _ if call.outputs().is_err() => |_m, call| {
+            panic!("{:?}", call.outputs().err())
+        }),
+        fault!("axes are not checked", "request", F32, Op::Softmax { x, axis } if axis >= x.ndim() => |m, _call| {
+            m.instead(Op::Softmax { x, axis: x.ndim().checked_sub(1)? })
+        }),
+        fault!("gather wraps position -1 of a vector", "request", F32, Op::Gather { x, axis, index } if x.ndim() == 1 => |m, _call| {
+            let last = x.shape()[axis] as i64 - 1;
+            let wrapped = unwrap(index, &m.oracle).and_then(|i| i.cast(I64)?.eq(-1)?.where_cond(last, &i.cast(I64)?)).ok()?;
+            m.instead(Op::Gather { x, axis, index: &wrapped })
+        }),
+        fault!("a class below 0 counts from the last one", "request", F32, Op::CrossEntropy { x, targets, ignore_index } => |m, _call| {
+            let classes = *x.shape().last()? as i64;
+            let wrapped = unwrap(targets, &m.oracle).and_then(|t| t.cast(I64)?.lt(0)?.where_cond(t.cast(I64)?.add(classes)?, &t.cast(I64)?)).ok()?;
+            m.instead(Op::CrossEntropy { x, targets: &wrapped, ignore_index })
+        }),
+    ]
+}
+
 fn fused() -> Vec<Fault> {
     vec![
         fault!("all tensors of one kernel get the parameters of the first", "elementwise_many", F32,
@@ -641,6 +668,17 @@ fn fused() -> Vec<Fault> {
                 let y = m.tensor(m.run(&mut product).ok()?.into_first()?, shape, dtype);
                 m.instead(Op::Elementwise { kernel, inputs: &[&y, &y], params, shape: &shape })
         }),
+        fault!("a product is not rounded before its kernel", "matmul_kernel", BF16,
+            Op::MatmulKernel { lhs, rhs, kernel, others, params } => |m, call| unrounded(m, call, Op::Matmul {
+                lhs: &unwrap(lhs, &m.oracle).ok()?.cast(F32).ok()?,
+                rhs: &unwrap(rhs, &m.oracle).ok()?.cast(F32).ok()?,
+            }, kernel, others, params)),
+        fault!("a convolution is not rounded before its kernel", "conv_kernel", F16,
+            Op::ConvKernel { x, weight, window, kernel, others, params } => |m, call| unrounded(m, call, Op::Conv {
+                x: &unwrap(x, &m.oracle).ok()?.cast(F32).ok()?,
+                weight: &unwrap(weight, &m.oracle).ok()?.cast(F32).ok()?,
+                window,
+            }, kernel, others, params)),
         fault!("the outputs of a product's kernel are exchanged", "matmul_kernel", I32,
             Op::MatmulKernel { kernel, .. } if kernel.outputs().len() == 2 => |m, call| {
                 Some(m.run(call).map(swapped))
@@ -698,6 +736,43 @@ fn fused() -> Vec<Fault> {
             m.instead(Op::NormGrad { norm: Norm::Layer, x, weight, g, eps })
         }),
     ]
+}
+
+/// `kernel` on a product in F32, which is not rounded to the dtype of the kernel's first input.
+fn unrounded(
+    m: &Mutant,
+    call: &Op<'_>,
+    mut product: Op<'_>,
+    kernel: &Kernel,
+    others: &[&Tensor],
+    params: &[Scalar],
+) -> Option<Result<Outputs>> {
+    let specs = call.outputs().ok()?;
+    let (shape, dtype) = product.outputs().ok()?[0];
+    let y = m.tensor(m.run(&mut product).ok()?.into_first()?, shape, dtype).to_scalars().ok()?;
+    let others: Vec<Vec<Scalar>> = others.iter().map(|x| m.scalars(x)).collect();
+    let mut outputs = vec![Vec::new(); kernel.outputs().len()];
+    for (i, &y) in y.iter().enumerate() {
+        let mut values: Vec<Scalar> = Vec::new();
+        for node in kernel.nodes() {
+            let arg = |k: usize| values[node.sources()[k] as usize];
+            values.push(match node.op {
+                OpCode::Input(0) => y,
+                OpCode::Input(k) => others[k as usize - 1][i],
+                OpCode::Param(k) => params[k as usize],
+                OpCode::Cast => arg(0).cast(node.dtype),
+                _ => {
+                    let mut args = [Scalar::Bool(false); 3];
+                    (0..node.sources().len()).for_each(|k| args[k] = arg(k));
+                    eval(node, F32, args)
+                }
+            });
+        }
+        let all = outputs.iter_mut().zip(kernel.outputs());
+        all.for_each(|(output, &id)| output.push(values[id as usize]));
+    }
+    let stored = outputs.iter().zip(specs.iter()).map(|(y, (_, dtype))| m.store(y, *dtype));
+    Some(Ok(stored.collect()))
 }
 
 fn windows() -> Vec<Fault> {

@@ -217,6 +217,7 @@ mod tests {
         "elementwise_many",
         "matmul_kernel",
         "new storage",
+        "request",
         "upload, download",
         "view",
     ];

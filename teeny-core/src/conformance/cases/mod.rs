@@ -11,6 +11,7 @@ mod memory;
 mod product_kernels;
 mod products;
 mod reductions;
+pub(super) mod requests;
 
 pub(super) use super::layouts::{Arrangement, Domain, Input};
 pub(super) use super::tolerance::{BITS, EQUAL, Tolerance, near, stepwise, ulps};
@@ -61,6 +62,7 @@ pub fn each(sink: Sink<'_>) {
     product_kernels::each(sink);
     many::each(sink);
     attention::each(sink);
+    requests::each(sink);
     #[cfg(feature = "linalg")]
     matrices::each(sink);
 }

@@ -1,7 +1,7 @@
 //! A kernel at every index of a product: `Op::MatmulKernel` and `Op::ConvKernel`. Defined by the
 //! product and the kernel on the oracle.
 
-use super::{Arrangement, Case, Domain, Input, Sink, near, pairs, stepwise};
+use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, pairs, stepwise};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -20,6 +20,8 @@ enum After {
     Two,
     /// `y - residual` as f32.
     Cast,
+    /// `y` minus the product as it is rounded, and `y` as f32.
+    Rounded,
 }
 
 impl After {
@@ -34,6 +36,9 @@ impl After {
                 After::Cast => Kernel::build([dtype; 2], [], |[y, r], []| {
                     [y.cast(DType::F32) - r.cast(DType::F32)]
                 }),
+                After::Rounded => {
+                    Kernel::build([dtype; 2], [], |[y, r], []| [y - r, y.cast(DType::F32)])
+                }
             };
         made.map(Arc::new)
     }
@@ -47,7 +52,7 @@ impl After {
         match self {
             After::Relu => (vec![bias], vec![]),
             After::Two => (vec![bias, residual], vec![Scalar::Int(2).cast(bias.dtype().compute())]),
-            After::Cast => (vec![residual], vec![]),
+            After::Cast | After::Rounded => (vec![residual], vec![]),
         }
     }
 }
@@ -67,9 +72,16 @@ fn case(
     };
     let op = if window.is_some() { "conv_kernel" } else { "matmul_kernel" };
     let body = move |x: &[Tensor]| {
-        let (bias, kernel) = (x[2].expand(out)?, after.kernel(dtype)?);
-        let (others, params) = after.operands(&bias, &x[3]);
-        let (kernel, others, params, device) = (&kernel, &others[..], &params[..], x[0].device());
+        let (bias, kernel, device) = (x[2].expand(out)?, after.kernel(dtype)?, x[0].device());
+        let residual = match (after, &window) {
+            (After::Rounded, Some(window)) => {
+                Op::Conv { x: &x[0], weight: &x[1], window }.tensor(device)?
+            }
+            (After::Rounded, None) => Op::Matmul { lhs: &x[0], rhs: &x[1] }.tensor(device)?,
+            _ => x[3].clone(),
+        };
+        let (others, params) = after.operands(&bias, &residual);
+        let (kernel, others, params) = (&kernel, &others[..], &params[..]);
         match &window {
             Some(window) => {
                 Op::ConvKernel { x: &x[0], weight: &x[1], window, kernel, others, params }
@@ -79,7 +91,11 @@ fn case(
         .tensor_list(device)
     };
     // Sums of some dozen products of size 16, those of 16-bit floats rounded before the kernel.
-    let tolerance = if dtype.is_half() { stepwise(dtype, 8.0, 64.0) } else { near(16.0, 256.0) };
+    let tolerance = match after {
+        After::Rounded => EQUAL, // sums of integers, exact in any order until they are rounded
+        _ if dtype.is_half() => stepwise(dtype, 8.0, 64.0),
+        _ => near(16.0, 256.0),
+    };
     Case { op, dtype, inputs, tolerance, detail, body: Box::new(move |_, x| body(x)) }
 }
 
@@ -89,6 +105,42 @@ pub fn each(sink: Sink<'_>) {
     }
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         conv(sink, dtype);
+        rounded(sink, dtype);
+    }
+}
+
+/// Products of integers up to 31, whose sums 16-bit floats do not hold.
+fn rounded(sink: Sink<'_>, dtype: DType) {
+    let integers = |shape: &[usize], arrangement, factor: usize| {
+        let numel = shape.iter().product();
+        let values = (0..numel).map(|i: usize| 1 + (i * factor % 31) as i64);
+        Input::of(values, shape, dtype, arrangement)
+    };
+    let matrices = [[1, 9, 1], [1, 40, 7], [6, 9, 7], [5, 65, 1], [33, 17, 40], [130, 65, 79]];
+    for (i, [m, k, n]) in matrices.into_iter().enumerate() {
+        let Ok(out) = Shape::new(&[m, n]) else { continue };
+        let a = Arrangement::ALL[i];
+        let inputs = vec![
+            integers(&[m, k], a, 7),
+            integers(&[k, n], Arrangement::Packed, 11),
+            integers(&[n], a, 1),
+            integers(&out, a, 1),
+        ];
+        sink(case(dtype, None, After::Rounded, inputs, out));
+    }
+    for (x, weight) in [([2, 3, 7, 6], [4, 3, 3, 3]), ([1, 4, 9, 9], [8, 4, 1, 1])] {
+        let window = Window::new(2);
+        let sizes = Shape::new(&x).and_then(|x| Ok((x, Shape::new(&weight)?)));
+        let out = sizes.and_then(|(x, w)| crate::validate::conv_shape(&x, &w, &window));
+        let Ok(out) = out else { continue };
+        let packed = Arrangement::Packed;
+        let inputs = vec![
+            integers(&x, packed, 7),
+            integers(&weight, packed, 11),
+            integers(&[weight[0], 1, 1], packed, 1),
+            integers(&out, packed, 1),
+        ];
+        sink(case(dtype, Some(window), After::Rounded, inputs, out));
     }
 }
 

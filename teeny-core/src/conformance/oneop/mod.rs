@@ -124,7 +124,7 @@ impl Case {
 
     /// The case for a device under `rules`: one that flushes subnormal numbers gets no operands so
     /// small that comparisons and quotients depend on it.
-    fn under(mut self, rules: Rules) -> Case {
+    pub(super) fn under(mut self, rules: Rules) -> Case {
         if rules.flushes_subnormals {
             self.operands = self.operands.into_iter().map(Operand::without_tiny).collect();
         }
@@ -142,6 +142,11 @@ impl Case {
     /// The operation's name.
     pub fn op(&self) -> &'static str {
         self.op
+    }
+
+    /// The type of its first operand.
+    pub(super) fn dtype(&self) -> DType {
+        self.operands.first().map_or(DType::F32, Operand::dtype)
     }
 
     /// The case in words.
@@ -218,6 +223,15 @@ pub trait Site {
     /// Calls `f`, on this site's threads.
     fn run(&self, f: &mut (dyn FnMut() + Send)) {
         f();
+    }
+}
+
+/// A device on the threads of the caller.
+pub(super) struct Alone<'a>(pub(super) &'a DeviceRef);
+
+impl Site for Alone<'_> {
+    fn device(&self) -> &DeviceRef {
+        self.0
     }
 }
 

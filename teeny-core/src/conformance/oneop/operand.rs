@@ -197,6 +197,11 @@ impl Operand {
         Operand::seen(dice, layout, len, dtype, values)
     }
 
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// `shape` packed, filled from `values`.
     pub fn packed(dice: &mut Dice, shape: Shape, dtype: DType, values: Values) -> Operand {
         Operand::seen(dice, Layout::contiguous(shape), shape.numel(), dtype, values)
