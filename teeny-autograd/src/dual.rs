@@ -6,6 +6,7 @@
 use crate::storage::own;
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_core::storage::downcast;
 use teeny_core::{DType, DeviceRef, Result, Shape, Storage, StorageRef, Tensor};
 
@@ -15,16 +16,28 @@ pub(crate) struct Dual {
     /// The directional derivative of the value, in its dtype and the order of its storage; `None`
     /// where it is zero everywhere.
     pub tangent: Option<Tensor>,
+    /// True once an operation has read it.
+    used: AtomicBool,
 }
 
 impl Dual {
+    /// Records that an operation reads the value.
+    pub fn mark_used(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Dual::mark_used`] was called.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// The storage of a row-major value and a tangent of its shape.
     pub fn storage(value: Tensor, tangent: Option<Tensor>) -> Result<StorageRef> {
         let tangent = tangent.map(own).transpose()?;
         debug_assert!(tangent.as_ref().is_none_or(
             |t| t.storage().len() == value.storage().len() && t.dtype() == value.dtype()
         ));
-        Ok(Arc::new(Dual { value, tangent }))
+        Ok(Arc::new(Dual { value, tangent, used: AtomicBool::new(false) }))
     }
 
     /// The storage of a value without a tangent, from a storage of the device `inner`.

@@ -84,7 +84,7 @@ pub use device::Autograd;
 pub use forward::Forward;
 pub use function::{Function, Saved, apply};
 pub use functional::{
-    Point, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, vjp,
+    Point, allow_unused, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, vjp,
 };
 pub use grad::Grad;
 pub use gradients::Gradients;

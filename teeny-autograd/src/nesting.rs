@@ -11,5 +11,6 @@ pub(crate) fn differentiated(x: &Tensor) -> bool {
     if let Some(Tracked { inner, handle, .. }) = try_tracked(x) {
         return handle.is_some() || differentiated(inner);
     }
-    try_dual(x).is_some_and(|Dual { value, tangent }| tangent.is_some() || differentiated(value))
+    try_dual(x)
+        .is_some_and(|Dual { value, tangent, .. }| tangent.is_some() || differentiated(value))
 }

@@ -74,6 +74,8 @@ pub(crate) struct Node {
     pub mask: Mask,
     /// Keep the gradient of this node although it is no leaf.
     pub retain: AtomicBool,
+    /// True once an operation has read a value of this node.
+    used: AtomicBool,
     pub hooks: Hooks,
 }
 
@@ -132,12 +134,34 @@ impl Node {
             edges,
             mask,
             retain: AtomicBool::new(false),
+            used: AtomicBool::new(false),
             hooks: Hooks::default(),
         }
     }
 
     pub fn is_leaf(&self) -> bool {
         matches!(self.kind, Kind::Leaf { .. })
+    }
+
+    /// Records that an operation reads a value of this node.
+    pub fn mark_used(&self) {
+        // threads share parameters: they need not write what is there already
+        if !self.is_used() {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether [`Node::mark_used`] was called.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// The name of a leaf, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Leaf { name } => name.as_deref(),
+            Kind::Op { .. } => None,
+        }
     }
 
     /// How messages call this node: `` `fc1.weight` ``, or what it is and the line that made it.

@@ -114,6 +114,7 @@ impl<'t> Operands<'t> {
         let mut mask = handle.map_or(0, |h| h.node.mask);
         let mut detach_points = detach_points.clone();
         let mut recording = handle.is_some();
+        handle.inspect(|handle| handle.node.mark_used());
         for (x, storage) in outer.iter().zip(&*tracked) {
             detach_points.merge(&storage.detach_points);
             if storage.inner.layout() != x.layout() {
@@ -122,6 +123,7 @@ impl<'t> Operands<'t> {
             if let Some(handle) = &storage.handle {
                 mask |= handle.node.mask;
                 recording = true;
+                handle.node.mark_used();
             }
         }
         let mut out = Operands { outer, tracked, views, mask, detach_points, recording };

@@ -5,8 +5,8 @@ mod common;
 use common::counter::Counter;
 use common::{close, values, vec};
 use teeny_autograd::{
-    Autograd, Grad, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, no_grad,
-    vjp,
+    Autograd, Grad, allow_unused, checkpoint, grad, hessian, hvp, jacobian, jacobian_columns,
+    jacobian_rows, jvp, no_grad, vjp,
 };
 use teeny_core::{DType, ErrorKind, Reference, Result, Tensor};
 
@@ -144,20 +144,89 @@ fn the_hessian_is_the_jacobian_of_the_gradient_and_symmetric() {
 }
 
 #[test]
-fn what_does_not_depend_on_the_argument_has_zero_derivatives() {
+fn an_unused_argument_has_zero_derivatives_where_that_is_allowed() {
     let x = values(3, &Reference::new());
     let c = values(2, &x);
-    assert_eq!(vec(&jvp(|_| Ok(c.clone()), &x, &x).unwrap().1), [0.0; 2]);
-    let (y, g) = vjp(|_| Ok(c.clone()), &x, &c).unwrap();
+    let constant = |_: &Tensor| Ok(c.clone());
+    assert_eq!(vec(&allow_unused(|| jvp(constant, &x, &x)).unwrap().1), [0.0; 2]);
+    let (y, g) = allow_unused(|| vjp(constant, &x, &c)).unwrap();
     assert_eq!((vec(&y), vec(&g)), (vec(&c), vec![0.0; 3]));
-    for j in [
-        jacobian_rows(|_| Ok(c.clone()), &x).unwrap(),
-        jacobian_columns(|_| Ok(c.clone()), &x).unwrap(),
-    ] {
+    for j in allow_unused(|| [jacobian_rows(constant, &x), jacobian_columns(constant, &x)]) {
+        let j = j.unwrap();
         assert_eq!((j.shape().to_vec(), vec(&j)), (vec![2, 3], vec![0.0; 6]));
     }
-    let partial = grad(|[a, _]| a.sum_all(), &[x.clone(), c.clone()]).unwrap();
+    let first = |[a, _]: &[Tensor; 2]| a.sum_all();
+    let partial = allow_unused(|| grad(first, &[x.clone(), c.clone()])).unwrap();
     assert_eq!((vec(&partial[0]), vec(&partial[1])), (vec![1.0; 3], vec![0.0; 2]));
+    // the permission ends with the body, also after a panic
+    let panics = || allow_unused(|| -> () { panic!("in the body") });
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert!(vjp(constant, &x, &c).is_err());
+}
+
+#[test]
+fn an_argument_that_the_function_does_not_use() {
+    let device = Autograd::new(Reference::new());
+    let x = values(3, &device).requires_grad_named("w").unwrap();
+    let (a, c) = (values(3, &device), values((), &device));
+    let constant = |_: &Tensor| Ok(c.clone());
+    #[rustfmt::skip]
+    let errors = [
+        ("grad", line!(), grad(constant, &x).map(|_| ())),
+        ("vjp", line!(), vjp(constant, &x, &c).map(|_| ())),
+        ("jvp", line!(), jvp(constant, &x, &a).map(|_| ())),
+        ("hvp", line!(), hvp(constant, &x, &a).map(|_| ())),
+        ("hessian", line!(), hessian(constant, &x).map(|_| ())),
+        ("jacobian", line!(), jacobian(constant, &x).map(|_| ())),
+        ("jacobian", line!(), jacobian_rows(constant, &x).map(|_| ())),
+        ("jacobian", line!(), jacobian_columns(constant, &x).map(|_| ())),
+        // the values reach the function, but not as its argument
+        ("grad", line!(), grad(|w| w.detach()?.sum_all(), &x).map(|_| ())),
+        ("grad", line!(), grad(|w| w.to(a.device())?.sum_all(), &x).map(|_| ())),
+        ("grad", line!(), grad(|w| w.to_vec::<f64>().and_then(|w| c.mul(w[0])), &x).map(|_| ())),
+    ];
+    for (name, line, result) in errors {
+        let error = result.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Gradient, "{text}");
+        assert!(text.starts_with(&format!("{name} at {}:{line}", file!())), "{text}");
+        assert!(text.contains("the function does not use `w`, f64 (3,)"), "{text}");
+        assert!(text.contains("allow_unused"), "{text}");
+    }
+    // each argument counts
+    let second = |[_, b]: &[Tensor; 2]| b.sum_all();
+    let both = [a.clone(), x.clone()];
+    for error in [
+        grad(second, &both).map(|_| ()).unwrap_err(),
+        jvp(second, &both, &both).map(|_| ()).unwrap_err(),
+        hvp(second, &both, &both).map(|_| ()).unwrap_err(),
+        jacobian_columns(second, &both).map(|_| ()).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("does not use argument 0, f64 (3,)"), "{error}");
+    }
+}
+
+#[test]
+fn a_used_argument_may_have_zero_derivatives() {
+    let x = values(3, &Reference::new());
+    let linear = |x: &Tensor| x.mul(2.0)?.sum_all();
+    assert_eq!(vec(&hvp(linear, &x, &x).unwrap().1), [0.0; 3]);
+    assert_eq!(vec(&hessian(linear, &x).unwrap()), [0.0; 9]);
+    assert_eq!(vec(&grad(|x| grad(linear, x)?.sum_all(), &x).unwrap()), [0.0; 3]);
+    assert_eq!(vec(&grad(|x| x.floor()?.sum_all(), &x).unwrap()), [0.0; 3]);
+    assert_eq!(vec(&jvp(|x| x.gt(0.0), &x, &x).unwrap().1.cast(DType::F64).unwrap()), [0.0; 3]);
+    assert_eq!(vec(&jvp(|x| x.argmax(0), &x, &x).unwrap().1.cast(DType::F64).unwrap()), [0.0]);
+    // views of the argument, and the argument itself
+    assert_eq!(vec(&jvp(|x| x.flip(0), &x, &x.ones_like().unwrap()).unwrap().1), [1.0; 3]);
+    assert_eq!(vec(&grad(|x| x.at(0, 1), &x).unwrap()), [0.0, 1.0, 0.0]);
+    let whole = jacobian_rows(|x| Ok(x.clone()), &x).unwrap();
+    assert_eq!(vec(&whole.sum_all().unwrap()), [3.0]);
+    // written into, and behind a checkpoint
+    let assigned = |x: &Tensor| x.clone().slice_assign(0, 0..3, &x.zeros_like()?)?.sum_all();
+    assert_eq!(vec(&grad(assigned, &x).unwrap()), [0.0; 3]);
+    assert_eq!(vec(&jvp(assigned, &x, &x).unwrap().1), [0.0]);
+    let saved = |x: &Tensor| checkpoint(|x| x[0].square(), &[x])?.sum_all();
+    close(&vec(&grad(saved, &x).unwrap()), &vec(&x.mul(2.0).unwrap()), 1e-14);
 }
 
 #[test]

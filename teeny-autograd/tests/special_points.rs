@@ -8,7 +8,7 @@
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use teeny_autograd::{jvp, vjp};
+use teeny_autograd::{allow_unused, jvp, vjp};
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, ToDevice, Window};
 use teeny_cpu::Cpu;
 
@@ -412,7 +412,8 @@ fn elementwise(device: &DeviceRef, findings: &Findings) {
             .map(|x| Tensor::from_vec(x.clone(), x.len(), device).unwrap().cast(dtype).unwrap())
             .collect();
         let f = elementwise_function(op);
-        let (y, first, second) = derivatives(&f, &x, false).unwrap_or_else(|e| panic!("{op}: {e}"));
+        let (y, first, second) =
+            allow_unused(|| derivatives(&f, &x, false)).unwrap_or_else(|e| panic!("{op}: {e}"));
         let place = |i: usize| at.iter().map(|x| x[i]).collect::<Vec<_>>();
         let check = |part: Part, got: &Tensor, wanted: &Value| {
             let (got, wanted) = (values(got), numbers(wanted));
@@ -432,7 +433,7 @@ fn elementwise(device: &DeviceRef, findings: &Findings) {
                     .map(|(j, x)| if j == i { xi.clone() } else { x.clone() })
                     .collect::<Vec<_>>())
             };
-            let (_, along) = jvp(alone, &x[i], &x[i].ones_like().unwrap())
+            let (_, along) = allow_unused(|| jvp(alone, &x[i], &x[i].ones_like().unwrap()))
                 .unwrap_or_else(|e| panic!("{op}: {e}"));
             check(Forward, &along, &case["d"][i]);
         }

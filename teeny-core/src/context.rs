@@ -223,8 +223,9 @@ pub fn resume(context: OpContext) -> Resumed {
     }
 }
 
-/// [`resume`] for an operation that was recorded and runs now for the first time, or for none.
-pub(crate) fn resume_as(context: Option<OpContext>) -> Resumed {
+/// [`resume`] for an operation that runs now for the first time, such as after a function of the
+/// user, or for none.
+pub fn resume_as(context: Option<OpContext>) -> Resumed {
     Resumed { previous: with_current(|current| current.op.replace(context)) }
 }
 

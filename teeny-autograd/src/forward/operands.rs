@@ -1,6 +1,6 @@
 //! The operands of an op on a forward-mode device, unwrapped once: their values and tangents.
 
-use crate::dual::{tangent, value, zeros};
+use crate::dual::{Dual, tangent, try_dual, value, zeros};
 use teeny_core::{Result, Tensor};
 
 /// Values and tangents in the order of [`teeny_core::Op::operands`]; tensors of the inner device.
@@ -13,6 +13,7 @@ pub(super) struct Operands {
 impl Operands {
     /// Unwraps the operands `outer` of an op.
     pub fn of(outer: &[&Tensor]) -> Result<Operands> {
+        outer.iter().filter_map(|x| try_dual(x)).for_each(Dual::mark_used);
         Ok(Operands {
             values: outer.iter().map(|x| value(x)).collect::<Result<_>>()?,
             tangents: outer.iter().map(|x| tangent(x)).collect::<Result<_>>()?,

@@ -1,8 +1,8 @@
 //! Whole Jacobians and Hessians: products with every unit vector.
 
 use super::point::Point;
-use super::product::{Recorded, grad, push_forward};
-use teeny_core::context::enter;
+use super::product::{Recorded, caller, grad_at, push_forward};
+use teeny_core::context::{OpContext, resume_as};
 use teeny_core::{Result, Shape, Tensor};
 
 /// The Jacobian `∂y_i/∂x_j` of `y = f(x)`, in the mode that needs fewer passes: by rows if `y` has
@@ -26,12 +26,13 @@ use teeny_core::{Result, Shape, Tensor};
 /// ```
 #[track_caller]
 pub fn jacobian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P> {
-    let recorded = Recorded::of(&f, x)?;
+    let at = caller("jacobian");
+    let recorded = Recorded::of(&f, x, at)?;
     if recorded.y.numel() <= x.tensors().iter().map(Tensor::numel).sum() {
-        return by_rows(&recorded, x);
+        return by_rows(&recorded, x, at);
     }
     drop(recorded);
-    jacobian_columns(f, x)
+    by_columns(f, x, at)
 }
 
 /// The Jacobian by rows, reverse mode: `f` runs once, then there is one backward pass for each
@@ -58,12 +59,12 @@ pub fn jacobian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P> 
 /// Equivalent: `torch.func.jacrev`.
 #[track_caller]
 pub fn jacobian_rows<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> {
-    by_rows(&Recorded::of(f, x)?, x)
+    let at = caller("jacobian");
+    by_rows(&Recorded::of(f, x, at)?, x, at)
 }
 
-#[track_caller]
-fn by_rows<P: Point>(recorded: &Recorded, x: &P) -> Result<P> {
-    let _op = enter("jacobian");
+fn by_rows<P: Point>(recorded: &Recorded, x: &P, at: OpContext) -> Result<P> {
+    let _op = resume_as(Some(at));
     let y = recorded.value()?;
     // for each argument (x..) of each row
     let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); x.tensors().len()];
@@ -101,8 +102,12 @@ fn by_rows<P: Point>(recorded: &Recorded, x: &P) -> Result<P> {
 /// Equivalent: `torch.func.jacfwd`.
 #[track_caller]
 pub fn jacobian_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P> {
-    let (y, columns) = columns(f, x)?;
-    let _op = enter("jacobian");
+    by_columns(f, x, caller("jacobian"))
+}
+
+fn by_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P, at: OpContext) -> Result<P> {
+    let (y, columns) = columns(f, x, at)?;
+    let _op = resume_as(Some(at));
     let jacobian = |(columns, x): (Vec<Vec<Tensor>>, &Tensor)| -> Result<Tensor> {
         let columns: Vec<Tensor> = columns.into_iter().flatten().collect(); // (y..) of each column
         let whole = stacked(&columns, x.shape(), &y)?; // (x.., y..)
@@ -135,8 +140,9 @@ pub fn jacobian_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Re
 /// Equivalent: `torch.func.hessian`.
 #[track_caller]
 pub fn hessian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P::Square> {
-    let (_, columns) = columns(|x| grad(&f, x), x)?;
-    let _op = enter("hessian");
+    let at = caller("hessian");
+    let (_, columns) = columns(|x| grad_at(&f, x, at), x, at)?;
+    let _op = resume_as(Some(at));
     let all = x.tensors();
     let block = |a: usize, b: usize| {
         // (x_b..) of each element of x_a
@@ -155,6 +161,7 @@ pub fn hessian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P::S
 fn columns<P: Point, Q: Point>(
     f: impl Fn(&P) -> Result<Q>,
     x: &P,
+    at: OpContext,
 ) -> Result<(Tensor, Vec<Vec<Vec<Tensor>>>)> {
     let all = x.tensors();
     let mut form = None;
@@ -165,7 +172,7 @@ fn columns<P: Point, Q: Point>(
             let v = unit(argument, e)?;
             let tangents: Vec<Option<&Tensor>> =
                 (0..all.len()).map(|j| (i == j).then_some(&v)).collect();
-            let (_, values, along) = push_forward(&f, x, &tangents)?;
+            let (_, values, along) = push_forward(&f, x, &tangents, at)?;
             of_argument.push(
                 values
                     .iter()
@@ -180,7 +187,7 @@ fn columns<P: Point, Q: Point>(
     let form = match form {
         Some(form) => form,
         // The arguments have no elements: only the shape of the result is needed.
-        None => push_forward(&f, x, &vec![None; all.len()])?.1.swap_remove(0),
+        None => push_forward(&f, x, &vec![None; all.len()], at)?.1.swap_remove(0),
     };
     Ok((form, columns))
 }

@@ -4,7 +4,8 @@
 //! Each call wraps the device of its arguments, or the level in progress, in a new level: an
 //! [`Autograd`](crate::Autograd) or a [`Forward`](crate::Forward) device. Levels do not know each
 //! other's derivatives, so calls nest in any way: a function that is differentiated may call
-//! another of these functions, and may capture tensors.
+//! another of these functions, and may capture tensors. An argument that the function does not use
+//! is an error; [`allow_unused`] makes its derivatives zeros.
 //!
 //! | for `f: R^n → R^m` | function | mode | work, in runs of `f` |
 //! |---|---|---|---|
@@ -20,7 +21,9 @@ mod levels;
 mod matrix;
 mod point;
 mod product;
+mod unused;
 
 pub use matrix::{hessian, jacobian, jacobian_columns, jacobian_rows};
 pub use point::Point;
 pub use product::{grad, hvp, jvp, vjp};
+pub use unused::allow_unused;

@@ -2,11 +2,16 @@
 
 use super::levels::{inner_device, with_level};
 use super::point::{Point, require_direction};
+use super::unused::require_used;
 use crate::device::Autograd;
+use crate::dual::{Dual, try_dual};
 use crate::forward::Forward;
 use crate::grad::Grad;
 use crate::mode::enable_grad;
-use teeny_core::context::enter;
+use crate::storage::try_tracked;
+use std::panic::Location;
+use std::sync::Arc;
+use teeny_core::context::{OpContext, current, resume_as};
 use teeny_core::device::common;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 
@@ -37,12 +42,21 @@ use teeny_core::{DeviceRef, Error, Result, Tensor};
 /// Equivalent: `torch.func.jvp`.
 #[track_caller]
 pub fn jvp<P: Point, Q: Point>(f: impl FnOnce(&P) -> Result<Q>, x: &P, v: &P) -> Result<(Q, Q)> {
+    jvp_at(f, x, v, caller("jvp"))
+}
+
+fn jvp_at<P: Point, Q: Point>(
+    f: impl FnOnce(&P) -> Result<Q>,
+    x: &P,
+    v: &P,
+    at: OpContext,
+) -> Result<(Q, Q)> {
     {
-        let _op = enter("jvp");
+        let _op = resume_as(Some(at));
         require_direction(x.tensors(), v.tensors())?;
     }
     let v: Vec<Option<&Tensor>> = v.tensors().iter().map(Some).collect();
-    let (form, values, along) = push_forward(f, x, &v)?;
+    let (form, values, along) = push_forward(f, x, &v, at)?;
     let along = values
         .iter()
         .zip(along)
@@ -51,18 +65,32 @@ pub fn jvp<P: Point, Q: Point>(f: impl FnOnce(&P) -> Result<Q>, x: &P, v: &P) ->
     Ok((form.with(values)?, form.with(along)?))
 }
 
+/// The operation `op` at the caller's line, or the one in progress: for errors that are made after the
+/// user's function has run.
+#[track_caller]
+pub(super) fn caller(op: &'static str) -> OpContext {
+    current().unwrap_or(OpContext { op, location: Location::caller(), later: false })
+}
+
 /// The result of `f` on a new forward-mode level, with its values and tangents on the device of the
 /// arguments; `v` are the tangents of the arguments.
 pub(super) fn push_forward<P: Point, Q: Point>(
     f: impl FnOnce(&P) -> Result<Q>,
     x: &P,
     v: &[Option<&Tensor>],
+    at: OpContext,
 ) -> Result<(Q, Vec<Tensor>, Vec<Option<Tensor>>)> {
     let level = Forward::new(inner_device(x.tensors())?);
     let lift =
         |(x, v): (&Tensor, &Option<&Tensor>)| v.map_or_else(|| x.to(&level), |v| level.dual(x, v));
     let lifted = x.with(x.tensors().iter().zip(v).map(lift).collect::<Result<_>>()?)?;
     let y = with_level(level.clone(), || f(&lifted))?;
+    let used = |i: usize| {
+        let x = &lifted.tensors()[i];
+        try_dual(x).is_some_and(Dual::is_used)
+            || y.tensors().iter().any(|y| Arc::ptr_eq(y.storage(), x.storage()))
+    };
+    require_used(x.tensors(), used, at)?;
     let (values, tangents) = y
         .tensors()
         .iter()
@@ -105,8 +133,9 @@ pub fn vjp<P: Point>(
     x: &P,
     g: &Tensor,
 ) -> Result<(Tensor, P)> {
-    let recorded = Recorded::of(f, x)?;
-    let _op = enter("vjp");
+    let at = caller("vjp");
+    let recorded = Recorded::of(f, x, at)?;
+    let _op = resume_as(Some(at));
     let value = recorded.value()?;
     let grads = recorded.gradients(g)?;
     Ok((value, x.with(grads)?))
@@ -136,8 +165,17 @@ pub fn vjp<P: Point>(
 /// Equivalent: `torch.func.grad`.
 #[track_caller]
 pub fn grad<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> {
-    let recorded = Recorded::of(f, x)?;
-    let _op = enter("grad");
+    grad_at(f, x, caller("grad"))
+}
+
+/// [`grad`] whose errors have the name and the line of `at`.
+pub(super) fn grad_at<P: Point>(
+    f: impl FnOnce(&P) -> Result<Tensor>,
+    x: &P,
+    at: OpContext,
+) -> Result<P> {
+    let recorded = Recorded::of(f, x, at)?;
+    let _op = resume_as(Some(at));
     if recorded.y.numel() != 1 {
         let error =
             Error::gradient(format!("the function gives {}, not one number", recorded.y.shape()));
@@ -174,7 +212,8 @@ pub fn grad<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> 
 /// `torch.func.jvp(torch.func.grad(f), (x,), (v,))`.
 #[track_caller]
 pub fn hvp<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P, v: &P) -> Result<(P, P)> {
-    jvp(|x| grad(&f, x), x, v)
+    let at = caller("hvp");
+    jvp_at(|x| grad_at(&f, x, at), x, v, at)
 }
 
 /// One recorded run of a function.
@@ -187,18 +226,29 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    #[track_caller]
-    pub fn of<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<Recorded> {
+    /// A run of `f` at `x`. Errors that are not those of `f` have the name and the line of `at`.
+    pub fn of<P: Point>(
+        f: impl FnOnce(&P) -> Result<Tensor>,
+        x: &P,
+        at: OpContext,
+    ) -> Result<Recorded> {
         let inner = inner_device(x.tensors())?;
         let level = Autograd::passing(&inner);
-        let leaves = x
-            .tensors()
-            .iter()
-            .map(|x| x.to(&level)?.requires_grad())
-            .collect::<Result<Vec<_>>>()?;
+        let leaves = {
+            let _op = resume_as(Some(at));
+            let leaf = |x: &Tensor| x.to(&level)?.requires_grad();
+            x.tensors().iter().map(leaf).collect::<Result<Vec<_>>>()?
+        };
         let lifted = x.with(leaves.clone())?;
         let device: DeviceRef = level.clone();
         let y = enable_grad(|| with_level(device.clone(), || f(&lifted)))?;
+        let used = |i: usize| {
+            let node = |x: &Tensor| Some(try_tracked(x)?.handle.as_ref()?.node.clone());
+            let leaf = node(&leaves[i]);
+            leaf.as_ref().is_some_and(|leaf| leaf.is_used())
+                || node(&y).zip(leaf).is_some_and(|(y, leaf)| Arc::ptr_eq(&y, &leaf))
+        };
+        require_used(x.tensors(), used, at)?;
         common(&device, y.device())?;
         let y = y.to(&level)?;
         Ok(Recorded { inner, leaves, y })

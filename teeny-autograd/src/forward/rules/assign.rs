@@ -20,6 +20,7 @@ pub(in crate::forward) fn copy_into(
         Some(dual) => (std::mem::replace(&mut dual.value, src.clone()), dual.tangent.take()),
         None => {
             let dual = downcast::<Dual>(&dst)?;
+            dual.mark_used();
             (dual.value.clone(), dual.tangent.clone())
         }
     };
