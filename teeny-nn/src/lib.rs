@@ -68,6 +68,7 @@ pub mod device;
 pub mod distributed;
 mod dropout;
 mod embedding;
+mod functional;
 pub mod init;
 mod linear;
 pub mod loss;

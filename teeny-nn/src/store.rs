@@ -102,6 +102,14 @@ impl Param {
     }
 
     fn prepared(&self, value: &Tensor, trainable: bool) -> Result<Tensor> {
+        self.require_shape(value)?;
+        let old = self.value();
+        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?.contiguous()?;
+        if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
+    }
+
+    /// An error unless `value` has the shape of the parameter.
+    pub(crate) fn require_shape(&self, value: &Tensor) -> Result<()> {
         let old = self.value();
         if value.shape() != old.shape() {
             let text = format!(
@@ -115,8 +123,7 @@ impl Param {
                 old.shape()
             )));
         }
-        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?.contiguous()?;
-        if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
+        Ok(())
     }
 
     /// [`Param::put`], unless a checkpoint computes again what has changed this buffer before.

@@ -1,6 +1,6 @@
 //! The crate's use of automatic differentiation: tracked leaves and detached values.
 
-use teeny_autograd::{Autograd, Grad};
+use teeny_autograd::{Autograd, Forward, Grad};
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Result, Tensor};
 
@@ -14,13 +14,19 @@ pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
     }
 }
 
-/// `x` detached from its graph, on the device inside autograd: operations on it are not recorded.
+/// `x` detached from its graphs, on the device inside autograd, of reverse and forward mode and of any
+/// number of levels: operations on it are not recorded.
 pub(crate) fn detached(x: &Tensor) -> Result<Tensor> {
     let _op = enter("untracked"); // the user did not call this copy
-    match x.device().inner() {
-        Some(inner) if x.device().downcast_ref::<Autograd>().is_some() => x.to(inner),
-        _ => Ok(x.clone()),
+    let mut x = x.clone();
+    while let Some(inner) = x.device().inner().filter(|_| differentiates(x.device())) {
+        x = x.to(inner)?;
     }
+    Ok(x)
+}
+
+fn differentiates(device: &DeviceRef) -> bool {
+    device.downcast_ref::<Autograd>().is_some() || device.downcast_ref::<Forward>().is_some()
 }
 
 /// The device inside autograd, whose values have no graph; `device` itself if it is no autograd

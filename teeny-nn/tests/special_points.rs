@@ -10,7 +10,7 @@ use common::{f64s, numbers, parse};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use teeny_autograd::{jvp, vjp};
+use teeny_autograd::{allow_unused, jvp, vjp};
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, ToDevice};
 use teeny_nn::loss::{self, CrossEntropy, Reduction};
 use teeny_nn::norm::{BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm};
@@ -163,15 +163,15 @@ fn check(
     let y = f(x).unwrap_or_else(|e| panic!("{op}: {e}"));
     compare(Y, &y, &case["y"]);
     let (w, v) = (weight(&y), x.iter().map(weight).collect::<Vec<_>>());
-    let (_, first) = vjp(|x: &Vec<Tensor>| f(x), x, &w).unwrap();
+    let first = |x: &Vec<Tensor>| allow_unused(|| vjp(|x: &Vec<Tensor>| f(x), x, &w));
+    let (_, gradients) = first(x).unwrap();
     let total = |x: &Vec<Tensor>| -> Result<Tensor> {
-        let (_, first) = vjp(|x: &Vec<Tensor>| f(x), x, &w)?;
         let zero = Tensor::zeros((), x[0].dtype(), &x[0])?;
-        first.iter().zip(&v).try_fold(zero, |sum, (g, v)| sum.add(&g.mul(v)?.sum_all()?))
+        first(x)?.1.iter().zip(&v).try_fold(zero, |sum, (g, v)| sum.add(&g.mul(v)?.sum_all()?))
     };
-    let (_, second) = vjp(total, x, &Tensor::ones((), dtype, &x[0]).unwrap()).unwrap();
-    for (i, first) in first.iter().enumerate() {
-        compare(First, first, &case["d"][i]);
+    let (_, second) = allow_unused(|| vjp(total, x, &Tensor::ones((), dtype, &x[0]).unwrap())).unwrap();
+    for (i, gradient) in gradients.iter().enumerate() {
+        compare(First, gradient, &case["d"][i]);
         if case["dd"].is_array() {
             compare(Second, &second[i], &case["dd"][i]);
         }
@@ -181,7 +181,7 @@ fn check(
                 .map(|(j, x)| if j == i { xi.clone() } else { x.clone() })
                 .collect::<Vec<_>>())
         };
-        let (_, along) = jvp(alone, &x[i], &x[i].ones_like().unwrap()).unwrap();
+        let (_, along) = allow_unused(|| jvp(alone, &x[i], &x[i].ones_like().unwrap())).unwrap();
         let wanted = numbers(&case["d"][i]);
         if !weighted {
             compare(Forward, &along, &case["d"][i]);

@@ -1,0 +1,82 @@
+//! A model as a function of its parameters: [`Store::with_values`].
+
+use crate::store::{Param, Store};
+use teeny_core::context::enter;
+use teeny_core::{Error, Result, Tensor};
+
+impl Store {
+    /// Runs `body` with `values` as the values of the parameters and buffers of these names, as they
+    /// are: tracked tensors stay tracked, and may be on a device that wraps the store's. The former
+    /// values are back afterwards, also after an error or a panic. This makes a model a function of
+    /// its parameters, for [`grad`](teeny_autograd::grad()), [`hvp`](teeny_autograd::hvp),
+    /// [`jvp`](teeny_autograd::jvp) and Jacobians. All threads see the values.
+    ///
+    /// # Errors
+    /// If there is no such name, a name occurs twice, or a value has another shape or dtype than the
+    /// parameter; the error of `body`.
+    ///
+    /// # Example
+    /// The gradient of a model's loss as a function, and the product of its Hessian with `v`.
+    /// ```
+    /// use teeny_autograd::hvp;
+    /// use teeny_nn::{Linear, Module, Param, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// # use teeny_core::{DType, Tensor};
+    /// let store = Store::new(&device("cpu")?);
+    /// let model = Linear::new(&store.at("fc"), 3, 1)?;
+    /// let x = Tensor::ones((2, 3), DType::F32, store.device())?; // (2, 3)
+    /// let params = store.trainable();
+    /// let w: Vec<Tensor> = params.iter().map(Param::value).collect(); // (1, 3), (1)
+    /// let loss = |w: &Vec<Tensor>| {
+    ///     let values = params.iter().map(Param::name).zip(w);
+    ///     store.with_values(values, || model.forward(&x)?.square()?.sum_all())
+    /// };
+    /// let v = w.iter().map(Tensor::ones_like).collect::<teeny_core::Result<_>>()?;
+    /// let (gradient, product) = hvp(loss, &w, &v)?;
+    /// assert_eq!(gradient[0].shape()[..], [1, 3]);
+    /// assert_eq!(product[1].to_vec::<f32>()?, [16.0]); // 2 rows, 2 (3 + 1)
+    /// # Ok(()) }
+    /// ```
+    /// Equivalent: `torch.func.functional_call`.
+    #[track_caller]
+    pub fn with_values<'a, T>(
+        &self,
+        values: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+        body: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        /// Puts the former values back when dropped, also while a panic unwinds.
+        struct Restore(Vec<(Param, Tensor)>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                self.0.drain(..).for_each(|(param, value)| param.put(value));
+            }
+        }
+        let mut former = Restore(Vec::new());
+        {
+            let _op = enter("store.with_values");
+            let mut new = Vec::new();
+            for (name, value) in values {
+                let param = self.get(name)?;
+                if new.iter().any(|(other, _): &(Param, _)| other.name() == name) {
+                    return Err(Error::value(format!("there are two values of {name:?}"))
+                        .help("pass one value for each parameter"));
+                }
+                param.require_shape(value)?;
+                let own = param.value().dtype();
+                if value.dtype() != own {
+                    let text = format!("parameter {name:?} is {own}, the value {}", value.dtype());
+                    return Err(Error::dtype(text).help(format!(
+                        "value.cast(DType::{})? converts",
+                        own.name().to_uppercase()
+                    )));
+                }
+                new.push((param, value.clone()));
+            }
+            for (param, value) in new {
+                former.0.push((param.clone(), param.value()));
+                param.put(value);
+            }
+        }
+        body()
+    }
+}
