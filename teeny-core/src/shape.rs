@@ -59,8 +59,10 @@ impl Shape {
         if sizes.len() > MAX_NDIM {
             let _op = enter(op);
             return Err(Error::shape(format!(
-                "a tensor has at most {MAX_NDIM} axes, not {}: {sizes:?}",
-                sizes.len()
+                "a tensor has at most {MAX_NDIM} axes, not {}: {:?}{}",
+                sizes.len(),
+                &sizes[..sizes.len().min(2 * MAX_NDIM)],
+                if sizes.len() > 2 * MAX_NDIM { ".." } else { "" }
             ))
             .help("x.flatten(start, end)? joins axes, x.squeeze(axis)? removes one of size 1"));
         }

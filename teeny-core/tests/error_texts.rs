@@ -671,6 +671,7 @@ fn files(m: &mut Misuses, o: &Operands) {
     m.bare(name("load"), K::Io, Tensor::load_npy(&path, &o.device));
     m.of("write_npy", K::DType, bf16.write_npy(&mut Vec::new()));
     let npy = |header: &str, data: &[u8]| {
+        let header = format!("{{{header}}}");
         [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), data]
             .concat()
     };
@@ -685,7 +686,7 @@ fn files(m: &mut Misuses, o: &Operands) {
     m.bare("from_npy", K::Format, Tensor::from_npy(&npy("no dictionary", &[]), &o.device));
     m.bare(
         "from_npy",
-        K::Format,
+        K::DType,
         Tensor::from_npy(
             &npy("'descr': '<c8', 'fortran_order': False, 'shape': (1,), ", &[0; 8]),
             &o.device,

@@ -182,8 +182,10 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
 
 /// The values of `descr`, `fortran_order` and `shape`, the only keys of a header, each once.
 fn entries(header: &str) -> Result<[&str; 3]> {
-    let wrong =
-        |what: String| Error::format(format!("{what}: {}", quoted(header.trim()))).help(NPY);
+    let wrong = |what: String| {
+        Error::format(format!("{what}: {}", quoted(header.trim().trim_matches(['{', '}']))))
+            .help(NPY)
+    };
     let inner = header.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let inner = inner.ok_or_else(|| wrong("the header is not a dictionary".to_string()))?;
     let mut values = [None; 3];
@@ -277,7 +279,7 @@ fn dtype(descr: &str) -> Result<(DType, bool)> {
     match (descr.as_bytes().first(), known) {
         (Some(b'<' | b'|' | b'='), Some(t)) => Ok((t, false)),
         (Some(b'>'), Some(t)) => Ok((t, true)),
-        _ => Err(Error::format(format!(
+        _ => Err(Error::dtype(format!(
             "elements of type {} are not among teeny's types",
             quoted(descr)
         ))
