@@ -70,6 +70,7 @@ mod dropout;
 mod embedding;
 mod functional;
 pub mod init;
+mod json;
 mod linear;
 pub mod loss;
 mod module;

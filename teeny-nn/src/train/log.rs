@@ -1,9 +1,11 @@
 //! Writes the numbers of every step to a file: CSV for spreadsheets, JSON lines for programs.
 
+use crate::json::Json;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use teeny_core::file::{quoted, reason};
 use teeny_core::{Error, Result};
 
 /// A value of a line: a number or a text. `into()` converts from `f64`, `f32`, integers and `&str`.
@@ -75,7 +77,8 @@ impl Log {
     /// If there are no columns, or the file cannot be made.
     pub fn create(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
         let path = path.as_ref();
-        let file = File::create(path).map_err(|e| failed(path, format!("cannot create: {e}")))?;
+        let file = File::create(path)
+            .map_err(|e| failed(path, format!("cannot create: {}", reason(path, &e))))?;
         Log::new(path, file, columns)?.begin()
     }
 
@@ -89,9 +92,10 @@ impl Log {
     /// with a step.
     pub fn resume(path: impl AsRef<Path>, columns: &[&str], step: u64) -> Result<Log> {
         let path = path.as_ref();
-        let mut log = Log::append(path, columns)?;
-        let fail = |e: std::io::Error| failed(path, format!("cannot continue: {e}"));
-        let content = std::fs::read(path).map_err(fail)?;
+        let (log, content) = Log::open(path, columns)?;
+        if content.is_empty() {
+            return log.cut(0)?.begin();
+        }
         let mut kept = 0;
         for (i, line) in content.split_inclusive(|&byte| byte == b'\n').enumerate() {
             if log.format == Format::Csv && i == 0 {
@@ -103,7 +107,7 @@ impl Log {
                     "line {} has no step in column {:?}: {}",
                     i + 1,
                     columns[0],
-                    String::from_utf8_lossy(line).trim_end()
+                    quoted(String::from_utf8_lossy(line).trim_end())
                 );
                 failed(path, text)
                     .help("resume a log whose first column is the step, or log to another file")
@@ -113,11 +117,7 @@ impl Log {
             }
             kept += line.len();
         }
-        log.file
-            .set_len(kept as u64)
-            .and_then(|()| log.file.seek(SeekFrom::End(0)))
-            .map_err(fail)?;
-        Ok(log)
+        log.cut(kept)
     }
 
     /// The step of a line, the value of its first column.
@@ -129,10 +129,16 @@ impl Log {
                     .parse()
                     .ok()
             }
-            Format::JsonLines => serde_json::from_slice::<serde_json::Value>(line)
-                .ok()?
-                .get(&self.columns[0])?
-                .as_u64(),
+            Format::JsonLines => {
+                let mut step = None;
+                let read = Json::parse(line).and_then(|json| {
+                    json.members(|name, value| {
+                        step = if name == self.columns[0] { value.number() } else { step };
+                        Ok(())
+                    })
+                });
+                read.ok().and(step)
+            }
         }
     }
 
@@ -143,8 +149,15 @@ impl Log {
     /// # Errors
     /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
     pub fn append(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
-        let path = path.as_ref();
-        let fail = |e: std::io::Error| failed(path, format!("cannot continue: {e}"));
+        let (log, content) = Log::open(path.as_ref(), columns)?;
+        let log = log.cut(content.len())?;
+        if content.is_empty() { log.begin() } else { Ok(log) }
+    }
+
+    /// The log at `path` and its whole lines; nothing has changed.
+    fn open(path: &Path, columns: &[&str]) -> Result<(Log, Vec<u8>)> {
+        let fail =
+            |e: std::io::Error| failed(path, format!("cannot continue: {}", reason(path, &e)));
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -154,25 +167,30 @@ impl Log {
             .map_err(fail)?;
         let mut content = Vec::new();
         file.read_to_end(&mut content).map_err(fail)?;
-        let whole = content.iter().rposition(|&byte| byte == b'\n').map_or(0, |i| i + 1);
-        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(fail)?;
         let mut log = Log::new(path, file, columns)?;
-        if whole == 0 {
-            return log.begin();
-        }
         log.header();
-        if log.format == Format::Csv && !content.starts_with(log.line.as_bytes()) {
-            let there = String::from_utf8_lossy(
-                content.split(|&byte| byte == b'\n').next().unwrap_or_default(),
-            )
-            .into_owned();
-            return Err(failed(
-                path,
-                format!("its columns are {there}, not {}", log.line.trim_end()),
-            )
-            .help("use another file, or the same columns"));
+        let header = log.line.as_bytes();
+        let is_ours = content.starts_with(header) || header.starts_with(&content);
+        if log.format == Format::Csv && !is_ours {
+            let there = content.split(|&byte| byte == b'\n').next().unwrap_or_default();
+            let text = format!(
+                "its columns are {}, not {:?}",
+                quoted(&String::from_utf8_lossy(there)),
+                log.line.trim_end()
+            );
+            return Err(failed(path, text).help("use another file, or the same columns"));
         }
-        Ok(log)
+        content.truncate(content.iter().rposition(|&byte| byte == b'\n').map_or(0, |i| i + 1));
+        Ok((log, content))
+    }
+
+    /// The log whose file ends after `length` bytes.
+    fn cut(mut self, length: usize) -> Result<Log> {
+        let cut = self.file.set_len(length as u64).and_then(|()| self.file.seek(SeekFrom::End(0)));
+        match cut {
+            Ok(_) => Ok(self),
+            Err(e) => Err(failed(&self.path, format!("cannot continue: {e}"))),
+        }
     }
 
     fn new(path: &Path, file: File, columns: &[&str]) -> Result<Log> {
@@ -359,13 +377,21 @@ mod tests {
 
     #[test]
     fn a_log_is_continued_after_its_last_whole_line() {
-        let path = path("continued.csv");
+        let (path, other) = (path("continued.csv"), path("notes.csv"));
         let line = |log: &mut Log, step: i64| log.write(&[step.into(), 0.5.into()]).unwrap();
         line(&mut Log::append(&path, &["step", "loss"]).unwrap(), 1);
         fs::write(&path, fs::read_to_string(&path).unwrap() + "2,0.").unwrap();
         line(&mut Log::append(&path, &["step", "loss"]).unwrap(), 2);
         let error = Log::append(&path, &["step", "accuracy"]).unwrap_err().to_string();
-        assert!(error.contains("its columns are step,loss, not step,accuracy"), "{error}");
+        assert!(error.contains("its columns are \"step,loss\", not \"step,accuracy\""), "{error}");
+        // a file that is not a log stays as it is, its last line too
+        for notes in ["milk", "milk\nbread"] {
+            fs::write(&other, notes).unwrap();
+            for log in [Log::append(&other, &["step"]), Log::resume(&other, &["step"], 0)] {
+                assert!(log.unwrap_err().to_string().contains("its columns are \"milk\""));
+                assert_eq!(fs::read_to_string(&other).unwrap(), notes);
+            }
+        }
         assert_eq!(lines(&path), ["step,loss", "1,0.5", "2,0.5"]);
     }
 
