@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use teeny_core::file::replace;
 use teeny_core::{DType, Tensor};
-use teeny_nn::state::{Archive, write};
+use teeny_nn::state::{Archive, Mapping, write};
 use teeny_nn::{Init, Linear, Store};
 
 fn model(outputs: usize) -> Store {
@@ -142,6 +142,15 @@ fn what_does_not_fit_changes_nothing_and_is_named() {
     );
     assert_eq!(bits(&wider), before);
 
+    // a matrix whose axes are exchanged
+    let exchanged = Store::new(device());
+    exchanged.root().param("fc1.weight", (4, 3), Init::ONES).unwrap();
+    let error = exchanged.load(&path).unwrap_err().to_string();
+    assert!(error.contains("fc1.weight is (3, 4), but should be (4, 3)"), "{error}");
+    assert!(error.contains("help: the transpose of fc1.weight would fit"), "{error}");
+    let mapping = Mapping::new().transpose(|name| name == "fc1.weight").strict(false);
+    exchanged.load_from(&Archive::open(&path).unwrap(), &mapping).unwrap();
+
     // all differences in one error
     let other = Store::new(device());
     Linear::new(&other.at("fc"), 4, 3).unwrap();
@@ -195,7 +204,7 @@ fn an_unsound_file_is_an_error_wherever_it_is_cut_or_changed() {
         [&good[..8], text.as_bytes(), &good[8 + header..]].concat()
     };
     assert!(refuse(&swap("[3,4]", "[9,9]")).contains("which is not the size of bytes"));
-    assert!(refuse(&swap("\"F32\"", "\"Q32\"")).contains("is not valid"));
+    assert!(refuse(&swap("\"dtype\"", "\"dtypo\"")).contains("is not valid"));
     assert!(refuse(&swap("[0,48]", "[1,49]")).contains("overlap or leave a gap at byte 0"));
 }
 

@@ -10,6 +10,8 @@ pub(crate) struct KeyMismatch {
     unexpected: Vec<String>,
     /// Whole sentences.
     shapes: Vec<String>,
+    /// The first matrix whose transpose has the expected shape.
+    transposed: Option<String>,
 }
 
 impl KeyMismatch {
@@ -25,6 +27,9 @@ impl KeyMismatch {
 
     /// `key` has shape `found` in the state and `expected` in the owner.
     pub(crate) fn shape(&mut self, key: &str, found: &[usize], expected: &Shape) {
+        if matches!((found, &expected[..]), ([a, b], [c, d]) if (a, b) == (d, c)) {
+            self.transposed.get_or_insert_with(|| key.to_string());
+        }
         // a file may claim more axes than a shape has
         let found =
             Shape::new(found).map_or_else(|_| format!("{found:?}"), |shape| shape.to_string());
@@ -59,7 +64,14 @@ impl KeyMismatch {
         if !self.unexpected.is_empty() {
             error = error.note(format!("unexpected keys: {}", self.unexpected.join(", ")));
         }
-        let help = self.prefix_help();
+        let transposed = self.transposed.as_ref().filter(|_| owner == "the model");
+        let help = self.prefix_help().or_else(|| {
+            let key = transposed?;
+            Some(format!(
+                "the transpose of {key} would fit: Mapping::new().transpose(|name| name == \
+                 {key:?}), with the file's name, for store.load_from"
+            ))
+        });
         let error = self.shapes.into_iter().fold(error, Error::note);
         Err(match help {
             Some(help) => error.help(help),
