@@ -102,13 +102,32 @@ fn a_folder() {
     for (_, read) in READERS {
         says(read(&folder.0).unwrap_err(), &folder.0, &["a folder", "none"]);
     }
-    fs::write(folder.0.join("model.safetensors"), b"").unwrap();
+    // the files of another reader, and settings, are not suggested
+    for name in ["config.json", "arrays.npz", "model.safetensors", "tokenizer.json", "weights.pt"] {
+        fs::write(folder.0.join(name), b"").unwrap();
+    }
+    for (reader, read) in READERS {
+        let file = match reader {
+            "npz" => "arrays.npz",
+            "pt" => "weights.pt",
+            _ => "model.safetensors",
+        };
+        let such = format!("such as {:?}", folder.0.join(file));
+        says(read(&folder.0).unwrap_err(), &folder.0, &[&format!("files: {file}\n"), &such]);
+    }
+}
+
+#[test]
+fn a_missing_folder() {
+    let folder = Folder::new("missing-folder");
+    let below = folder.0.join("runs");
+    let path = below.join("model.safetensors");
+    let missing = format!("there is no folder {below:?}");
+    let saved = Store::new(device()).save(&path).unwrap_err().to_string();
+    assert!(saved.contains(&missing) && !saved.contains(".part"), "{saved}");
     for (_, read) in READERS {
-        says(
-            read(&folder.0).unwrap_err(),
-            &folder.0,
-            &["files of weights in it: model.safetensors", "such as"],
-        );
+        let text = read(&path).unwrap_err().to_string();
+        assert!(text.contains(&missing), "{text}");
     }
 }
 

@@ -1,39 +1,18 @@
 //! Readers of files check every size and position. Of thousands of damaged files, none makes a
-//! reader panic or allocate much more memory than the file has bytes.
+//! reader panic or exceed the memory of its budget.
 
 mod common;
+#[path = "common/files.rs"]
+mod files;
 
 use common::*;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use files::*;
 use std::fs;
-use teeny_core::{DType, DeviceRef, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
 use teeny_nn::data::idx;
 use teeny_nn::state::{Archive, Checkpoint, npz, pt};
-
-/// The system's allocator, which records the largest request of each thread.
-struct Noting;
-
-thread_local! {
-    static LARGEST: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is passed on unchanged; the record is a plain cell without a destructor.
-unsafe impl GlobalAlloc for Noting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.with(|largest| largest.set(largest.get().max(layout.size())));
-        // SAFETY: the caller keeps the contract of `alloc`
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static NOTING: Noting = Noting;
+use teeny_nn::text::Bpe;
+use teeny_nn::train::Log;
 
 /// Marsaglia's xorshift: the same damage in every run.
 struct Dice(u64);
@@ -91,32 +70,30 @@ fn damage(good: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Reads `count` damaged versions of a file; most must be errors, none may panic or allocate more
-/// than `most` bytes at once.
-fn fuzz(name: &str, good: &[u8], count: usize, most: usize, read: impl Fn(&[u8]) -> Result<()>) {
+/// Reads `count` damaged versions of a file; most must be errors, none may panic or exceed the
+/// memory of its budget.
+fn fuzz(name: &str, good: &[u8], count: usize, read: impl Fn(&[u8]) -> Result<()>) {
     read(good).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ good.len() as u64);
     let mut refused = 0;
     for i in 0..count {
         let bytes = damage(good, &mut dice);
-        LARGEST.set(0);
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&bytes)));
+        let read = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&bytes)));
+        let (result, peak) = peak_of(read);
         let Ok(result) = result else {
             panic!("{name}: panicked at damage {i}: {:?}", String::from_utf8_lossy(&bytes));
         };
         refused += usize::from(result.is_err());
-        assert!(
-            LARGEST.get() <= most,
-            "{name}: {} bytes asked for at damage {i} of a file of {}",
-            LARGEST.get(),
-            bytes.len()
-        );
+        let most = limit(bytes.len(), bytes.len());
+        assert!(peak <= most, "{name}: {peak} bytes at damage {i} of a file of {}", bytes.len());
     }
     assert!(refused > count / 4, "{name}: only {refused} of {count} damaged files were refused");
 }
 
-/// Allocations besides tensors: hash tables, the JSON of a header, a device's smallest blocks.
-const BY_THE_WAY: usize = 1 << 20;
+/// A device without a pool, which would keep memory.
+fn reference() -> DeviceRef {
+    Reference::new()
+}
 
 fn tensors(device: &DeviceRef) -> Vec<(String, Tensor)> {
     let x = f64s((0..12).map(f64::from).collect(), &[3, 4], device);
@@ -130,7 +107,7 @@ fn tensors(device: &DeviceRef) -> Vec<(String, Tensor)> {
 
 #[test]
 fn damaged_safetensors_files_are_errors() {
-    let (folder, device) = (Folder::new("fuzz-safetensors"), device());
+    let (folder, device) = (Folder::new("fuzz-safetensors"), reference());
     let path = folder.0.join("x");
     let mut good = Vec::new();
     teeny_nn::state::write(
@@ -139,7 +116,7 @@ fn damaged_safetensors_files_are_errors() {
         &[("epoch".to_string(), "3".to_string())].into(),
     )
     .unwrap();
-    fuzz("safetensors", &good, 4000, BY_THE_WAY, |bytes| {
+    fuzz("safetensors", &good, 4000, |bytes| {
         fs::write(&path, bytes).unwrap();
         let archive = Archive::open(&path)?;
         archive.entries().keys().try_for_each(|name| archive.tensor(name, &device).map(|_| ()))
@@ -148,7 +125,7 @@ fn damaged_safetensors_files_are_errors() {
 
 #[test]
 fn damaged_checkpoints_are_errors() {
-    let (folder, device) = (Folder::new("fuzz-checkpoint"), device());
+    let (folder, device) = (Folder::new("fuzz-checkpoint"), reference());
     let path = folder.0.join("x");
     let state = teeny_nn::state::State {
         tensors: tensors(&device).into_iter().collect(),
@@ -157,7 +134,7 @@ fn damaged_checkpoints_are_errors() {
     .with("lr", 0.5);
     Checkpoint::new().put("part", &state).unwrap().save(&path).unwrap();
     let good = fs::read(&path).unwrap();
-    fuzz("checkpoint", &good, 2000, BY_THE_WAY, |bytes| {
+    fuzz("checkpoint", &good, 2000, |bytes| {
         fs::write(&path, bytes).unwrap();
         Checkpoint::load(&path, &device)?.part("part").map(|_| ())
     });
@@ -165,11 +142,11 @@ fn damaged_checkpoints_are_errors() {
 
 #[test]
 fn damaged_npy_files_are_errors() {
-    let device = device();
+    let device = reference();
     for (_, x) in tensors(&device) {
         let mut good = Vec::new();
         x.write_npy(&mut good).unwrap();
-        fuzz("npy", &good, 4000, BY_THE_WAY, |bytes| Tensor::from_npy(bytes, &device).map(|_| ()));
+        fuzz("npy", &good, 4000, |bytes| Tensor::from_npy(bytes, &device).map(|_| ()));
     }
 }
 
@@ -178,60 +155,22 @@ fn damaged_npz_files_are_errors() {
     for good in
         [&include_bytes!("golden/arrays.npz")[..], include_bytes!("golden/arrays_compressed.npz")]
     {
-        fuzz("npz", good, 4000, BY_THE_WAY, |bytes| npz::from_bytes(bytes, device()).map(|_| ()));
+        fuzz("npz", good, 4000, |bytes| npz::from_bytes(bytes, reference()).map(|_| ()));
     }
 }
 
 #[test]
 fn damaged_pt_files_are_errors() {
     for good in [&include_bytes!("golden/nested.pt")[..], include_bytes!("golden/state_dict.pt")] {
-        fuzz("pt", good, 4000, BY_THE_WAY, |bytes| pt::from_bytes(bytes, device()).map(|_| ()));
+        fuzz("pt", good, 4000, |bytes| pt::from_bytes(bytes, reference()).map(|_| ()));
     }
 }
-
-/// A stored zip archive of one pickle and one storage, with correct checksums, so that damage
-/// reaches the pickle.
-fn archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
-    let (mut file, mut directory) = (Vec::new(), Vec::new());
-    for (name, content) in [("a/data.pkl", pickle), ("a/data/0", storage)] {
-        let mut crc = flate2::Crc::new();
-        crc.update(content);
-        let sizes =
-            [(content.len() as u32).to_le_bytes(), (content.len() as u32).to_le_bytes()].concat();
-        let common = [
-            &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..],
-            &crc.sum().to_le_bytes(),
-            &sizes,
-            &(name.len() as u16).to_le_bytes(),
-            &[0, 0],
-        ]
-        .concat();
-        directory.extend(
-            [
-                b"PK\x01\x02\x14\0",
-                &common[..],
-                &[0; 10],
-                &(file.len() as u32).to_le_bytes(),
-                name.as_bytes(),
-            ]
-            .concat(),
-        );
-        file.extend([b"PK\x03\x04", &common[..], name.as_bytes(), content].concat());
-    }
-    let at = file.len() as u32;
-    let sizes = [(directory.len() as u32).to_le_bytes(), at.to_le_bytes()].concat();
-    [file, directory, b"PK\x05\x06\0\0\0\0\x02\0\x02\0".to_vec(), sizes, vec![0, 0]].concat()
-}
-
-/// The pickle of {"w": a tensor (2, 3) with strides (3, 1)} as `torch.save` writes it.
-const PICKLE: &[u8] = b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\x00\x00\x00storageq\x03ctorch\nFloatStorage\nq\x04\
-X\x01\x00\x00\x000q\x05X\x03\x00\x00\x00cpuq\x06K\x06tq\x07QK\x00K\x02K\x03\x86q\x08K\x03K\x01\x86q\x09\x89ccollections\nOrderedDict\nq\x0a)Rq\x0btq\x0cRq\x0ds.";
 
 #[test]
 fn damaged_pickles_in_sound_archives_are_errors() {
-    let read = |pickle: &[u8]| pt::from_bytes(&archive(pickle, &[0; 24]), device());
+    let read = |pickle: &[u8]| pt::from_bytes(&archive(pickle, &[0; 24], false), reference());
     assert_eq!(read(PICKLE).unwrap().tensors["w"].shape()[..], [2, 3]);
-    fuzz("pickle", PICKLE, 20_000, BY_THE_WAY, |bytes| read(bytes).map(|_| ()));
+    fuzz("pickle", PICKLE, 20_000, |bytes| read(bytes).map(|_| ()));
 }
 
 /// [`archive`] in the form for files above 4 GiB: sizes and positions are in extra fields, and the
@@ -283,15 +222,15 @@ fn wide_archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
 fn archives_with_64_bit_sizes_are_read_and_damaged_ones_are_errors() {
     let storage: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let good = wide_archive(PICKLE, &storage);
-    let w = pt::from_bytes(&good, device()).unwrap().tensors.remove("w").unwrap();
+    let w = pt::from_bytes(&good, reference()).unwrap().tensors.remove("w").unwrap();
     assert_eq!(values(&w), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-    fuzz("zip64", &good, 4000, BY_THE_WAY, |bytes| pt::from_bytes(bytes, device()).map(|_| ()));
+    fuzz("zip64", &good, 4000, |bytes| pt::from_bytes(bytes, reference()).map(|_| ()));
 }
 
 #[test]
 fn pickles_made_to_harm_are_errors() {
     let refusal = |pickle: &[u8]| {
-        pt::from_bytes(&archive(pickle, &[0; 24]), device()).unwrap_err().to_string()
+        pt::from_bytes(&archive(pickle, &[0; 24], false), reference()).unwrap_err().to_string()
     };
     let system = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00echo\x85R.";
     assert!(refusal(system).contains("the file calls \"os.system\""), "{}", refusal(system));
@@ -321,12 +260,19 @@ fn pickles_made_to_harm_are_errors() {
     // (2, 4) reaches beyond six elements; strides of 0 would make 65,535 x 65,535 of them; an
     // offset beyond the end
     assert!(refusal(&with(b"K\x02K\x03\x86", b"K\x02K\x04\x86")).contains("exceed 6 elements"));
+    let unreadable = |pickle: &[u8]| {
+        let state = pt::from_bytes(&archive(pickle, &[0; 24], false), reference()).unwrap();
+        state.tensor("w").unwrap_err().to_string()
+    };
     assert!(
-        refusal(&with(b"K\x02K\x03\x86q\x08K\x03K\x01", b"M\xff\xffM\xff\xff\x86q\x08K\x00K\x00"))
-            .contains("save x.contiguous()")
+        unreadable(&with(
+            b"K\x02K\x03\x86q\x08K\x03K\x01",
+            b"M\xff\xffM\xff\xff\x86q\x08K\x00K\x00"
+        ))
+        .contains("save x.contiguous()")
     );
     assert!(refusal(&with(b"QK\x00", b"QK\x06")).contains("exceed 6 elements"));
-    assert!(refusal(&with(b"FloatStorage", b"EvilStorage")).contains("EvilStorage"));
+    assert!(unreadable(&with(b"FloatStorage", b"EvilStorage")).contains("EvilStorage"));
     assert!(
         refusal(&with(b"K\x02K\x03\x86", b"J\xff\xff\xff\xffK\x03\x86")).contains("a size is -1")
     );
@@ -345,13 +291,14 @@ fn archives_that_inflate_without_end_are_refused() {
     )
     .unwrap();
     let mut bytes = fs::read(&path).unwrap();
-    assert_eq!(npz::from_bytes(&bytes, device()).unwrap()["x"].numel(), 1_000_000);
+    let read = |bytes: &[u8]| npz::from_bytes(bytes, reference());
+    assert_eq!(read(&bytes).unwrap().tensors["x"].numel(), 1_000_000);
     let entry = bytes.windows(4).rposition(|w| w == b"PK\x01\x02").unwrap();
     bytes[entry + 24..entry + 28].copy_from_slice(&10_000_000u32.to_le_bytes());
-    let error = npz::from_bytes(&bytes, device()).unwrap_err().to_string();
+    let error = read(&bytes).unwrap_err().to_string();
     assert!(error.contains("claims"), "{error}");
     bytes[entry + 24..entry + 28].copy_from_slice(&500_000u32.to_le_bytes());
-    assert!(npz::from_bytes(&bytes, device()).unwrap_err().to_string().contains("damaged"));
+    assert!(read(&bytes).unwrap_err().to_string().contains("damaged"));
 }
 
 #[test]
@@ -360,8 +307,46 @@ fn damaged_idx_files_are_errors() {
     idx::write(&mut good, &[3, 4, 5], &(0..60).collect::<Vec<u8>>()).unwrap();
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut packed, &good).unwrap();
-    fuzz("idx", &good, 4000, BY_THE_WAY, |bytes| idx::from_bytes("x", bytes).map(|_| ()));
-    fuzz("idx.gz", &packed.finish().unwrap(), 4000, BY_THE_WAY, |bytes| {
+    fuzz("idx", &good, 4000, |bytes| idx::from_bytes("x", bytes).map(|_| ()));
+    fuzz("idx.gz", &packed.finish().unwrap(), 4000, |bytes| {
         idx::from_bytes("x", bytes).map(|_| ())
     });
+}
+
+#[test]
+fn damaged_tokenizer_files_are_errors() {
+    let folder = Folder::new("fuzz-bpe");
+    let [path, vocab, merges] = ["x.json", "vocab.json", "merges.txt"].map(|n| folder.0.join(n));
+    let bpe = Bpe::train(&"low lower lowest ".repeat(9), 264).unwrap();
+    bpe.with_specials(&["<pad>"]).unwrap().save(&path).unwrap();
+    let good = fs::read(&path).unwrap();
+    fuzz("tokenizer.json", &good, 500, |bytes| {
+        fs::write(&path, bytes).unwrap();
+        Bpe::load(&path).map(drop)
+    });
+    let file: serde_json::Value = serde_json::from_slice(&good).unwrap();
+    let mut spelled = file["model"]["vocab"].clone();
+    spelled["<|endoftext|>"] = spelled.as_object().unwrap().len().into();
+    fs::write(&merges, "#version: 0.2\nl o\nlo w\n").unwrap();
+    fuzz("vocab.json", spelled.to_string().as_bytes(), 500, |bytes| {
+        fs::write(&vocab, bytes).unwrap();
+        Bpe::load_gpt2(&vocab, &merges).map(drop)
+    });
+}
+
+#[test]
+fn damaged_logs_are_errors_and_stay_as_they_are() {
+    let folder = Folder::new("fuzz-log");
+    for name in ["x.csv", "x.jsonl"] {
+        let path = folder.0.join(name);
+        let mut log = Log::create(&path, &["step", "loss"]).unwrap();
+        (0..9).for_each(|step: u64| log.write(&[step.into(), 0.25.into()]).unwrap());
+        let good = fs::read(&path).unwrap();
+        fuzz(name, &good, 500, |bytes| {
+            fs::write(&path, bytes).unwrap();
+            let resumed = Log::resume(&path, &["step", "loss"], 5).map(drop);
+            assert!(resumed.is_ok() || fs::read(&path).unwrap() == bytes);
+            resumed
+        });
+    }
 }

@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use teeny_core::file::{Budget, reason};
 use teeny_core::{Error, Result};
 
 /// The element type of this reader: unsigned bytes, the only one in the MNIST family.
@@ -39,7 +40,8 @@ pub struct Idx {
 pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
     let name = format!("read {:?}", path.display().to_string());
-    let file = File::open(path).map_err(|e| Error::io(format!("cannot open: {e}")).named(&name))?;
+    let file = File::open(path)
+        .map_err(|e| Error::io(format!("cannot open: {}", reason(path, &e))).named(&name))?;
     let length = file.metadata().map_err(|e| Error::io(e.to_string()).named(&name))?.len();
     parse(BufReader::new(file), length).map_err(|e| e.named(&name))
 }
@@ -88,11 +90,12 @@ pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<(
 fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
     let gzipped =
         source.fill_buf().map_err(|e| Error::io(e.to_string()))?.starts_with(&[0x1f, 0x8b]);
+    let budget = Budget::new(length as usize);
     if !gzipped {
-        return parse_plain(source, Some(length));
+        return parse_plain(source, Some(length), budget);
     }
     let mut inflated = flate2::bufread::GzDecoder::new(source);
-    let idx = parse_plain(&mut inflated, None)?;
+    let idx = parse_plain(&mut inflated, None, budget.with_deflated(length as usize))?;
     let mut source = inflated.into_inner();
     match source.fill_buf().map_err(|e| Error::io(e.to_string()))? {
         [] => Ok(idx),
@@ -105,7 +108,7 @@ fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
 
 /// Parses header, elements and end. `length` is the number of bytes, which is known for a plain
 /// file.
-fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
+fn parse_plain(mut source: impl Read, length: Option<u64>, mut budget: Budget) -> Result<Idx> {
     let mut magic = [0; 4];
     let found = fill(&mut source, &mut magic)?;
     if found < 4 {
@@ -148,6 +151,8 @@ fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
     if let Some(length) = length.filter(|&length| length != header + numel) {
         return Err(wrong_length(&sizes, numel, length.saturating_sub(header).to_string()));
     }
+    let stated = |e: Error| e.note(format!("the header states sizes {sizes:?}"));
+    budget.charge(numel as usize).map_err(stated)?;
     // grows with the bytes read, not with the sizes in the header
     let mut values = Vec::new();
     source.by_ref().take(numel).read_to_end(&mut values).map_err(|e| damaged(&e))?;
@@ -242,7 +247,14 @@ mod tests {
             "{}",
             refusal(&lie)
         );
-        assert!(refusal(&gzipped(&lie)).contains("2147483647 bytes of data; the file has 3"));
+        let text = refusal(&gzipped(&lie));
+        assert!(
+            text.contains("the content would take more than")
+                && text.contains("states sizes [2147483647]"),
+            "{text}"
+        );
+        let lie = [0, 0, 8, 1, 0, 0, 0, 9, 1, 2, 3];
+        assert!(refusal(&gzipped(&lie)).contains("9 bytes of data; the file has 3"));
         let axes = [0, 0, 8, 255, 0, 0, 0, 1];
         assert!(refusal(&axes).contains("255 axes announced, 1 sizes present"));
     }

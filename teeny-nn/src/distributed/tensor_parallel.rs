@@ -406,4 +406,8 @@ impl TensorSource for PartOf<'_> {
             None => Ok(whole),
         }
     }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        self.source.unreadable()
+    }
 }

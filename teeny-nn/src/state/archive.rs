@@ -15,12 +15,14 @@
 //! reading and writing take a page.
 
 use super::file_kind;
+use crate::json::Json;
 use crate::names::listed;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use teeny_core::file::{Budget, quoted, reason};
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice, memory};
 
 /// The limit of the reference implementation: a file with a longer header is damaged.
@@ -42,8 +44,7 @@ pub struct Entry {
 pub struct Archive {
     label: String,
     source: Source,
-    entries: BTreeMap<String, Entry>,
-    metadata: BTreeMap<String, String>,
+    header: Header,
     data_start: u64,
 }
 
@@ -64,19 +65,21 @@ impl Archive {
         let path = path.as_ref().to_path_buf();
         let name = label(&path);
         let io = |e: std::io::Error| Error::io(e.to_string()).named(&name);
-        file_kind::require_file(&path).map_err(|e| e.named(&name))?;
-        let file = File::open(&path).map_err(io)?;
+        file_kind::require_file(&path, &[".safetensors"]).map_err(|e| e.named(&name))?;
+        let file = File::open(&path).map_err(|e| {
+            Error::io(format!("cannot read the file: {}", reason(&path, &e))).named(&name)
+        })?;
         let length = file.metadata().map_err(io)?.len();
         let mut size = [0; 8];
         if length >= 8 {
             (&file).read_exact(&mut size).map_err(io)?;
         }
         let header = header_size(size, length).and_then(|size| {
-            let mut header = vec![0; size as usize];
+            let mut header = memory::filled(0, size as usize)?;
             (&file).read_exact(&mut header).map_err(|e| Error::io(e.to_string()))?;
-            checked_header(&header, length)
+            Ok((parse(&header, length - 8 - size)?, 8 + size))
         });
-        let (entries, metadata, data_start) = header.map_err(|error| {
+        let (header, data_start) = header.map_err(|error| {
             // for a file of another kind, whose first bytes are no length
             let first = (&file).rewind().ok().filter(|()| error.kind() == ErrorKind::Format);
             first
@@ -84,7 +87,7 @@ impl Archive {
                 .unwrap_or(error)
                 .named(&name)
         })?;
-        Ok(Archive { label: name, source: Source::File(file), entries, metadata, data_start })
+        Ok(Archive { label: name, source: Source::File(file), header, data_start })
     }
 
     /// The archive whose file has these bytes, for programs without files, such as those in a
@@ -109,28 +112,35 @@ impl Archive {
         let (bytes, label) = (bytes.into(), "load bytes".to_string());
         let length = bytes.len() as u64;
         let size = bytes.first_chunk().copied().unwrap_or_default();
-        let header = header_size(size, length)
-            .and_then(|size| checked_header(&bytes[8..8 + size as usize], length));
-        let (entries, metadata, data_start) = header.map_err(|error| {
+        let header = header_size(size, length).and_then(|size| {
+            Ok((parse(&bytes[8..8 + size as usize], length - 8 - size)?, 8 + size))
+        });
+        let (header, data_start) = header.map_err(|error| {
             file_kind::other_kind(&bytes, "a safetensors file").unwrap_or(error).named(&label)
         })?;
-        Ok(Archive { label, source: Source::Bytes(bytes), entries, metadata, data_start })
+        Ok(Archive { label, source: Source::Bytes(bytes), header, data_start })
     }
 
-    /// The tensors of the file, by name.
+    /// The tensors of the file that can be read, by name.
     pub fn entries(&self) -> &BTreeMap<String, Entry> {
-        &self.entries
+        &self.header.entries
+    }
+
+    /// The tensors of dtypes that teeny does not have, such as `F8_E4M3`: the error of reading each.
+    pub fn unreadable(&self) -> &BTreeMap<String, Error> {
+        &self.header.unreadable
     }
 
     /// The strings stored beside the tensors.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
-        &self.metadata
+        &self.header.metadata
     }
 
     /// Reads tensor `name` onto `device`.
     ///
     /// # Errors
-    /// If there is no such tensor (the error lists the names), or the file cannot be read.
+    /// If there is no such tensor (the error lists the names), teeny does not have its dtype, or the
+    /// file cannot be read.
     ///
     /// # Example
     /// ```no_run
@@ -171,12 +181,13 @@ impl Archive {
     /// The entry called `name`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or its dtype is one that teeny does not have.
     pub fn entry(&self, name: &str) -> Result<&Entry> {
-        self.entries.get(name).ok_or_else(|| {
-            let names: Vec<&str> = self.entries.keys().map(String::as_str).collect();
-            Error::value(format!("no tensor {name:?}; the file has {}", listed(&names)))
-                .named(self.label())
+        self.header.entries.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.header.entries.keys().map(String::as_str).collect();
+            let missing =
+                || Error::value(format!("no tensor {name:?}; the file has {}", listed(&names)));
+            self.header.unreadable.get(name).cloned().unwrap_or_else(missing).named(self.label())
         })
     }
 
@@ -223,14 +234,6 @@ fn header_size(size: [u8; 8], length: u64) -> Result<u64> {
         );
     }
     Ok(size)
-}
-
-/// Entries, metadata and the start of the data, for a file of `length` bytes.
-fn checked_header(header: &[u8], length: u64) -> Result<(Entries, Metadata, u64)> {
-    let data_start = 8 + header.len() as u64;
-    let (entries, metadata) = parse(header)?;
-    covers(&entries, length - data_start)?;
-    Ok((entries, metadata, data_start))
 }
 
 /// Writes named tensors and metadata in the safetensors format. A counter of batches is written
@@ -338,58 +341,103 @@ fn header<'t>(
 }
 
 type Named = (String, Tensor);
-type Entries = BTreeMap<String, Entry>;
 type Metadata = BTreeMap<String, String>;
-type Header = (Entries, Metadata);
 
-fn parse(header: &[u8]) -> Result<Header> {
-    let Ok(Value::Object(fields)) = serde_json::from_slice(header) else {
-        return Err(Error::format("the header is not a JSON object"));
-    };
-    let mut entries = BTreeMap::new();
-    let mut metadata = BTreeMap::new();
-    for (name, value) in fields {
+/// Memory for an entry besides its name and shape: in maps, and in an error.
+const ENTRY: usize = 512;
+
+/// The content of a header.
+#[derive(Debug, Default)]
+struct Header {
+    entries: BTreeMap<String, Entry>,
+    /// Tensors of dtypes that teeny does not have.
+    unreadable: BTreeMap<String, Error>,
+    metadata: Metadata,
+}
+
+/// Reads the header of a file whose tensors have `length` bytes.
+fn parse(header: &[u8], length: u64) -> Result<Header> {
+    let mut budget = Budget::new(header.len());
+    let (mut read, mut ranges) = (Header::default(), Vec::new());
+    let mut field = |name: String, value: Json| {
         if name == "__metadata__" {
-            let strings = value.as_object().into_iter().flatten();
-            metadata
-                .extend(strings.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))));
-            continue;
+            return value
+                .members(|key, text| {
+                    let text = text.string().ok_or_else(|| {
+                        Error::format(format!("{} of it is not text", quoted(&key)))
+                    })?;
+                    budget.charge(ENTRY + key.len() + text.len())?;
+                    read.metadata.insert(key, text);
+                    Ok(())
+                })
+                .map_err(|e| e.note("in the metadata of the header"));
         }
-        let entry = entry(&value).ok_or_else(|| {
-            Error::format(format!("the header entry of tensor {name:?} is not valid: {value}"))
-        })?;
-        let bytes = entry.shape.iter().try_fold(entry.dtype.size(), |n, &size| n.checked_mul(size));
-        if bytes.map(|b| b as u64) != entry.end.checked_sub(entry.begin) {
+        budget.charge(ENTRY + 2 * name.len())?;
+        let invalid = || {
+            let [name, value] = [name.as_str(), value.text()].map(quoted);
+            Error::format(format!("the header entry of tensor {name} is not valid: {value}"))
+        };
+        let (dtype, shape, [begin, end]) =
+            entry(value).map_err(|e| invalid().note(e.message()))?.ok_or_else(invalid)?;
+        budget.charge(24 * shape.len())?;
+        ranges.push((begin, end));
+        let known = DType::ALL.into_iter().find(|d| d.name().eq_ignore_ascii_case(&dtype));
+        let Some(dtype) = known else {
+            let text = format!(
+                "tensor {} is {}, which is not among teeny's dtypes",
+                quoted(&name),
+                quoted(&dtype)
+            );
+            let error = Error::dtype(text).help("convert it to F32 in the program that wrote it");
+            read.unreadable.insert(name, error);
+            return Ok(());
+        };
+        let bytes = shape.iter().try_fold(dtype.size(), |n, &size| n.checked_mul(size));
+        if bytes.map(|b| b as u64) != end.checked_sub(begin) {
             return Err(Error::format(format!(
-                "tensor {name:?} is {:?} of {}, which is not the size of bytes {}..{}",
-                entry.shape, entry.dtype, entry.begin, entry.end
+                "tensor {} is {} of {dtype}, which is not the size of bytes {begin}..{end}",
+                quoted(&name),
+                shortened(&shape)
             )));
         }
-        entries.insert(name, entry);
+        read.entries.insert(name, Entry { dtype, shape, begin, end });
+        Ok(())
+    };
+    let json = Json::parse(header).map_err(|e| e.note("in the header"))?;
+    json.members(&mut field)?;
+    covers(ranges, length)?;
+    Ok(read)
+}
+
+/// The first axes of a shape, for errors.
+fn shortened(shape: &[usize]) -> String {
+    match shape.get(..16) {
+        Some(first) if shape.len() > 16 => format!("{first:?}.. ({} axes)", shape.len()),
+        _ => format!("{shape:?}"),
     }
-    Ok((entries, metadata))
 }
 
-fn entry(value: &Value) -> Option<Entry> {
-    let dtype = value.get("dtype")?.as_str()?;
-    let dtype = DType::ALL.into_iter().find(|d| d.name().eq_ignore_ascii_case(dtype))?;
-    let shape = value
-        .get("shape")?
-        .as_array()?
-        .iter()
-        .map(|v| usize::try_from(v.as_u64()?).ok())
-        .collect::<Option<_>>()?;
-    let [begin, end] = value.get("data_offsets")?.as_array()?.as_slice() else { return None };
-    Some(Entry { dtype, shape, begin: begin.as_u64()?, end: end.as_u64()? })
+/// Dtype, shape and range of a tensor; `None` if the value is not of the format.
+fn entry(value: Json) -> Result<Option<(String, Vec<usize>, [u64; 2])>> {
+    let fields = value.object()?;
+    let find = || {
+        let dtype = fields.get("dtype")?.string()?;
+        let sizes = fields.get("shape")?.items()?;
+        let shape =
+            sizes.map(|size| usize::try_from(size.number()?).ok()).collect::<Option<_>>()?;
+        let mut offsets = fields.get("data_offsets")?.items()?;
+        let range = [offsets.next()?.number()?, offsets.next()?.number()?];
+        offsets.next().is_none().then_some((dtype, shape, range))
+    };
+    Ok(find())
 }
 
-/// An error unless the entries cover `length` bytes, each once.
-fn covers(entries: &BTreeMap<String, Entry>, length: u64) -> Result<()> {
-    let mut ranges: Vec<(u64, u64)> = entries.values().map(|e| (e.begin, e.end)).collect();
+/// An error unless the ranges cover `length` bytes, each once.
+fn covers(mut ranges: Vec<(u64, u64)>, length: u64) -> Result<()> {
     ranges.sort_unstable();
     let mut reached = 0;
     for (begin, end) in ranges {
-        if begin != reached {
+        if begin != reached || end < begin {
             return Err(Error::format(format!(
                 "tensors overlap or leave a gap at byte {reached} of the data"
             )));

@@ -201,7 +201,7 @@ impl Checkpoint {
                 state.values.insert(key.to_string(), value.clone());
             }
         }
-        for name in archive.entries().keys() {
+        for name in archive.entries().keys().chain(archive.unreadable().keys()) {
             let Some((part, key)) = name.split_once('/') else {
                 return Err(Error::format(format!("tensor {name:?} belongs to no part"))
                     .named(&checkpoint.label));

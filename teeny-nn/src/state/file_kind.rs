@@ -53,23 +53,15 @@ pub(super) fn other_kind(first: &[u8], wanted: &str) -> Option<Error> {
     Some(Error::format(format!("this is {what}, not {wanted}")).help(*help))
 }
 
-/// An error if `path` is a folder; it lists the files of weights in it.
-pub(super) fn require_file(path: &Path) -> Result<()> {
+/// An error if `path` is a folder; it lists the files in it whose names end as those of the reader,
+/// `ends`.
+pub(super) fn require_file(path: &Path, ends: &[&str]) -> Result<()> {
     if !path.is_dir() {
         return Ok(());
     }
-    let mut names: Vec<String> = path
-        .read_dir()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|e| e.file_name().into_string().ok())
-        .collect();
-    names.retain(|name| {
-        [".safetensors", ".npz", ".pt", ".pth", ".bin", ".json"]
-            .iter()
-            .any(|end| name.ends_with(end))
-    });
+    let names = path.read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> = names.filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.retain(|name| ends.iter().any(|end| name.ends_with(end)));
     names.sort();
     let help = match names.first() {
         Some(first) => format!(
@@ -80,10 +72,17 @@ pub(super) fn require_file(path: &Path) -> Result<()> {
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Err(Error::io(format!(
-        "this is a folder, not a file; files of weights in it: {}",
+        "this is a folder, not a file; its {} files: {}",
+        ends.join(" and "),
         crate::names::listed(&names)
     ))
     .help(help))
+}
+
+/// The bytes of the file at `path`, which is not a folder; [`require_file`] has `ends`.
+pub(super) fn read(path: &Path, ends: &[&str]) -> Result<Vec<u8>> {
+    require_file(path, ends)?;
+    teeny_core::file::read(path)
 }
 
 /// [`other_kind`] of an open file, from its current position.

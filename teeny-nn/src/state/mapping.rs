@@ -19,6 +19,11 @@ pub trait TensorSource {
     /// # Errors
     /// If there is no such tensor, or it cannot be read.
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
+
+    /// The tensors that cannot be read, each with the error of reading it.
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        Vec::new()
+    }
 }
 
 impl TensorSource for Archive {
@@ -33,6 +38,14 @@ impl TensorSource for Archive {
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
         self.tensor_on_device(name, device)
     }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        listed(Archive::unreadable(self))
+    }
+}
+
+fn listed(errors: &BTreeMap<String, Error>) -> Vec<(String, Error)> {
+    errors.iter().map(|(name, error)| (name.clone(), error.clone())).collect()
 }
 
 impl TensorSource for State {
@@ -45,13 +58,16 @@ impl TensorSource for State {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        let tensor =
-            self.tensors.get(name).ok_or_else(|| Error::value(format!("no tensor {name:?}")))?;
+        let tensor = self.tensor(name)?;
         if tensor.dtype() == DType::I64 && is_counter(name) {
             // on the host: the device may lack integers of 64 bits
             return tensor.to(&Reference::new())?.cast(DType::I32)?.to(device);
         }
         tensor.to(device)
+    }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        listed(&self.unreadable)
     }
 }
 
@@ -71,6 +87,8 @@ type Rename = Box<dyn Fn(&str) -> Option<String>>;
 pub struct Mapping {
     rename: Rename,
     transpose: Box<dyn Fn(&str) -> bool>,
+    /// The name in the model of a copy, which is skipped if the model does not have it.
+    copy: Option<&'static str>,
     strict: bool,
 }
 
@@ -86,6 +104,7 @@ impl Mapping {
         Mapping {
             rename: Box::new(|name| Some(name.to_string())),
             transpose: Box::new(|_| false),
+            copy: None,
             strict: true,
         }
     }
@@ -111,17 +130,18 @@ impl Mapping {
     }
 
     /// The mapping for Hugging Face's GPT-2 files: removes the prefix `transformer.`, skips the
-    /// stored masks and the copy of the embedding (`lm_head.weight`), and transposes the weights of
-    /// `Conv1D` (in, out) to those of linear layers (out, in).
+    /// stored masks, and transposes the weights of `Conv1D` (in, out) to those of linear layers
+    /// (out, in). `lm_head.weight` is skipped if the model does not have it: its head is then the
+    /// embedding, and the file has a copy.
     pub fn gpt2() -> Mapping {
-        let skipped = [".attn.bias", ".attn.masked_bias", "lm_head.weight"];
+        let skipped = [".attn.bias", ".attn.masked_bias"];
         let conv1d = [
             ".attn.c_attn.weight",
             ".attn.c_proj.weight",
             ".mlp.c_fc.weight",
             ".mlp.c_proj.weight",
         ];
-        Mapping::new()
+        Mapping { copy: Some("lm_head.weight"), ..Mapping::new() }
             .rename(move |name| {
                 let kept = !skipped.iter().any(|end| name.ends_with(end));
                 kept.then(|| name.strip_prefix("transformer.").unwrap_or(name).to_string())
@@ -203,11 +223,21 @@ impl Store {
             sources.push((theirs, shape));
         }
         let mut mismatch = KeyMismatch::default();
+        let mut unreadable = BTreeMap::new();
+        for (theirs, error) in source.unreadable() {
+            match (mapping.rename)(&theirs) {
+                None => report.skipped.push(theirs),
+                Some(ours) => drop(unreadable.insert(ours, (theirs, error))),
+            }
+        }
         let mut matching = Vec::new();
         for param in self.all() {
             let expected = *param.value().shape();
             match found.remove(param.name()).map(|place| &sources[place]) {
                 None => {
+                    if let Some((_, error)) = unreadable.remove(param.name()) {
+                        return Err(error);
+                    }
                     report.missing_keys.push(param.name().to_string());
                     if mapping.strict {
                         mismatch.missing(param.name(), &expected);
@@ -219,12 +249,15 @@ impl Store {
                 Some((theirs, _)) => matching.push((param, theirs)),
             }
         }
-        for place in found.into_values() {
-            let name = &sources[place].0;
+        if let Some(place) = mapping.copy.and_then(|copy| found.remove(copy)) {
+            report.skipped.push(sources[place].0.clone());
+        }
+        let others = found.into_values().map(|place| sources[place].0.clone());
+        for name in others.chain(unreadable.into_values().map(|(name, _)| name)) {
             if mapping.strict {
-                mismatch.unexpected(name);
+                mismatch.unexpected(&name);
             }
-            report.unexpected_keys.push(name.clone());
+            report.unexpected_keys.push(name);
         }
         mismatch.check("the model")?;
         let device = self.device();

@@ -1,10 +1,11 @@
 //! NumPy's `.npz` archives: named arrays, each a `.npy` file inside a zip archive.
 
+use super::State;
 use super::file_kind;
 use super::zip::{self, Zip};
-use std::collections::BTreeMap;
 use std::path::Path;
-use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_core::file::quoted;
+use teeny_core::{Error, ErrorKind, Result, Tensor, ToDevice};
 
 /// How the entries of an archive are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ pub enum Compression {
 /// # let path = std::env::temp_dir().join(format!("teeny-doc-{}.npz", std::process::id()));
 /// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device("cpu")?)?; // (2, 2)
 /// npz::write(&path, &[("x".to_string(), x)], Compression::Deflated)?;
-/// assert_eq!(npz::read(&path, &device("cpu")?)?["x"].to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// let arrays = npz::read(&path, &device("cpu")?)?;
+/// assert_eq!(arrays.tensor("x")?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok(()) }
 /// ```
@@ -57,48 +59,54 @@ pub fn write(
     })
 }
 
-/// Reads all arrays of an `.npz` file onto `device`.
+/// Reads the arrays of an `.npz` file onto `device`. Arrays of types that teeny does not have, such
+/// as text, are in [`State::unreadable`].
 ///
 /// Equivalent: `numpy.load(path)`.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or has a dtype that teeny does not have.
-pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<BTreeMap<String, Tensor>> {
+/// If the file cannot be read or is damaged.
+pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
-    file_kind::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
-    let bytes = std::fs::read(path)
-        .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
-    from_bytes(&bytes, device).map_err(|e| e.named(name))
+    file_kind::read(path.as_ref(), &[".npz"])
+        .and_then(|bytes| from_bytes(&bytes, device))
+        .map_err(|e| e.named(name))
 }
 
 /// The arrays of an `.npz` file in memory, on `device`.
 ///
 /// # Errors
 /// As [`read`].
-pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<BTreeMap<String, Tensor>> {
-    let archive =
+pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
+    let mut archive =
         Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "an .npz archive"))?;
-    let device = device.to_device();
-    let array = |entry: &str| -> Result<(String, Tensor)> {
-        let name = entry.strip_suffix(".npy").ok_or_else(|| {
-            let error = Error::format(format!("entry {entry:?} is not an .npy file"));
-            let pytorch = archive.names().any(|name| name.ends_with("data.pkl"));
-            error.help(if pytorch {
-                "this is a PyTorch file: state::pt::read"
-            } else {
-                "numpy.savez writes archives of .npy files only"
-            })
-        })?;
-        Ok((
-            name.to_string(),
-            Tensor::from_npy(&archive.read(entry)?, &device)
-                .map_err(|e| e.note(format!("in entry {entry:?}")))?,
-        ))
-    };
-    let mut arrays = BTreeMap::new();
-    for entry in archive.names() {
-        let (name, tensor) = array(entry)?;
-        arrays.insert(name, tensor);
+    let (device, mut state) = (device.to_device(), State::default());
+    let entries: Vec<String> = archive.names().map(str::to_string).collect();
+    if let Some(entry) = entries.first().filter(|_| !entries.iter().any(|e| e.ends_with(".npy"))) {
+        let error = Error::format(format!("entry {} is not an .npy file", quoted(entry)));
+        return Err(error.help(if entries.iter().any(|name| name.ends_with("data.pkl")) {
+            "this is a PyTorch file: state::pt::read"
+        } else {
+            "numpy.savez writes archives of .npy files only"
+        }));
     }
-    Ok(arrays)
+    for entry in entries {
+        let Some(name) = entry.strip_suffix(".npy") else {
+            let error = Error::unsupported(format!("entry {} is not an .npy file", quoted(&entry)));
+            state.unreadable.insert(entry, error);
+            continue;
+        };
+        let content = archive.read(&entry)?;
+        archive.budget.charge(content.len())?;
+        let read = Tensor::from_npy(&content, &device)
+            .map_err(|e| e.note(format!("in entry {}", quoted(&entry))));
+        match read {
+            Ok(tensor) => drop(state.tensors.insert(name.to_string(), tensor)),
+            Err(e) if e.kind() == ErrorKind::DType => {
+                state.unreadable.insert(name.to_string(), e);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(state)
 }

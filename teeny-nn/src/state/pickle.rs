@@ -1,48 +1,70 @@
-//! Python's pickle format, restricted to data: an interpreter that calls no function and accepts
-//! only the names of functions that describe tensors.
+//! Python's pickle format, restricted to data: an interpreter that calls no function.
 //!
 //! ```text
 //! opcodes ──▶ stack of ids ──▶ nodes (an arena: no recursion, shared parts stay shared)
 //! ```
 //!
 //! A pickle is a program that may call any function of any Python module. This interpreter only
-//! builds nodes; a function outside the list below is an error that names it. It knows the opcodes
-//! of protocols 2 to 4 that `torch.save` writes. Source: CPython's `pickletools.py`.
+//! builds nodes. A call of a function that does not describe a tensor becomes a node that names the
+//! function, and its entry cannot be read. It knows the opcodes of protocols 2 to 4 that
+//! `torch.save` writes. Source: CPython's `pickletools.py`.
 
 use std::collections::HashMap;
+use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};
 
 /// Index of a [`Node`].
-pub(super) type Id = usize;
+pub(super) type Id = u32;
 
 /// A Python value.
-#[derive(Clone, Debug)]
-pub(super) enum Node {
+#[derive(Debug)]
+pub(super) enum Node<'a> {
     None,
     Bool(bool),
     Int(i64),
     Float(f64),
-    Text(String),
-    /// A storage class, `OrderedDict` or a function of [`FUNCTIONS`].
-    Global(String),
+    Text(&'a str),
+    /// A class or function: its module and name.
+    Global(Box<str>),
     /// Also the arguments of a call.
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     /// A persistent id: its argument.
     Persistent(Id),
-    /// A function of [`FUNCTIONS`] and its arguments; it is not called.
-    Call(String, Vec<Id>),
+    /// A function that describes a tensor, and its arguments; it is not called.
+    Call(Function, Vec<Id>),
+    /// The function of any other call; it is not called.
+    OtherCall(Box<str>),
+    /// A value of a kind that is not read.
+    Other(&'static str),
 }
 
-/// Functions that describe a tensor. All others are errors.
-const FUNCTIONS: [&str; 2] = ["torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"];
+/// Functions that describe a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    /// (storage, offset, sizes, strides, ..); the class of the storage names the dtype.
+    TensorV2,
+    /// (storage, offset, sizes, strides, requires_grad, hooks, dtype, ..).
+    TensorV3,
+    /// (tensor, requires_grad, hooks).
+    Parameter,
+}
+
+const FUNCTIONS: [(&str, Function); 3] = [
+    ("torch._utils._rebuild_tensor_v2", Function::TensorV2),
+    ("torch._utils._rebuild_tensor_v3", Function::TensorV3),
+    ("torch._utils._rebuild_parameter", Function::Parameter),
+];
 
 /// The limit of the stack; files of tensors stay far below it.
 const MOST_STACKED: usize = 1 << 20;
 
+/// Memory for an id: a growing list has room for up to twice its items.
+const ID: usize = 2 * size_of::<Id>();
+
 /// Runs a pickle; returns the nodes and the id of the result.
-pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, Id)> {
+pub(super) fn run<'a>(bytes: &'a [u8], budget: &mut Budget) -> Result<(Vec<Node<'a>>, Id)> {
     let mut machine = Machine {
         bytes,
         at: 0,
@@ -50,6 +72,7 @@ pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, Id)> {
         stack: Vec::new(),
         marks: Vec::new(),
         memo: HashMap::new(),
+        budget,
     };
     loop {
         let at = machine.at;
@@ -61,17 +84,18 @@ pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, Id)> {
     }
 }
 
-struct Machine<'a> {
+struct Machine<'a, 'b> {
     bytes: &'a [u8],
     at: usize,
-    nodes: Vec<Node>,
+    nodes: Vec<Node<'a>>,
     stack: Vec<Id>,
     /// The stack length at each mark.
-    marks: Vec<usize>,
+    marks: Vec<u32>,
     memo: HashMap<u32, Id>,
+    budget: &'b mut Budget,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Machine<'a, '_> {
     /// Runs one opcode; returns the result at the last.
     fn step(&mut self) -> Result<Option<Id>> {
         let op = self.take(1)?[0];
@@ -98,7 +122,14 @@ impl<'a> Machine<'a> {
                 let v = i32::from_le_bytes(self.array()?);
                 self.push(Node::Int(v.into()))?;
             }
-            0x8a => self.long()?,
+            0x8a => {
+                let length = self.take(1)?[0];
+                self.long(length.into())?;
+            }
+            0x8b => {
+                let length = u32::from_le_bytes(self.array()?);
+                self.long(length as usize)?;
+            }
             b'G' => {
                 let v = f64::from_be_bytes(self.array()?);
                 self.push(Node::Float(v))?;
@@ -111,7 +142,26 @@ impl<'a> Machine<'a> {
                 let length = u32::from_le_bytes(self.array()?);
                 self.text(length as usize)?;
             }
-            b'(' => self.marks.push(self.stack.len()),
+            b'C' => {
+                let length = self.take(1)?[0];
+                self.bytes(length.into())?;
+            }
+            b'B' => {
+                let length = u32::from_le_bytes(self.array()?);
+                self.bytes(length as usize)?;
+            }
+            b'(' => {
+                self.budget.charge(ID)?;
+                self.marks.push(self.stack.len() as u32);
+            }
+            0x8f => self.push(Node::Other("a set"))?,
+            0x90 => {
+                self.marked()?;
+            }
+            0x91 => {
+                self.marked()?;
+                self.push(Node::Other("a set"))?;
+            }
             b')' => self.push(Node::Tuple(Vec::new()))?,
             b']' => self.push(Node::List(Vec::new()))?,
             b'}' => self.push(Node::Dict(Vec::new()))?,
@@ -164,23 +214,26 @@ impl<'a> Machine<'a> {
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let (Node::Text(module), Node::Text(name)) =
-                    (self.nodes[module].clone(), self.nodes[name].clone())
+                let (&Node::Text(module), &Node::Text(name)) = (self.node(module), self.node(name))
                 else {
                     return Err(Error::format("a name is not text"));
                 };
-                self.global(&module, &name)?;
+                self.global(module, name)?;
             }
             b'Q' => {
                 let argument = self.pop()?;
                 self.push(Node::Persistent(argument))?;
             }
-            b'R' => self.call()?,
+            // NEWOBJ has a class for the function
+            b'R' | 0x81 => self.call()?,
+            0x92 => {
+                self.pop()?; // NEWOBJ_EX: arguments by keyword
+                self.call()?;
+            }
             b'b' => {
                 // attributes of an ordered dictionary: the versions of its modules, not needed
                 self.pop()?;
-                let target = *self.stack.last().ok_or_else(empty)?;
-                if !matches!(self.nodes[target], Node::Dict(_)) {
+                if !matches!(self.top()?, Node::Dict(_) | Node::OtherCall(_)) {
                     return Err(Error::format("attributes of a value that is not a dictionary"));
                 }
             }
@@ -204,7 +257,7 @@ impl<'a> Machine<'a> {
         Ok(std::array::from_fn(|i| bytes[i]))
     }
 
-    fn line(&mut self) -> Result<String> {
+    fn line(&mut self) -> Result<&'a str> {
         let rest = self.bytes.get(self.at..).unwrap_or(&[]);
         let length = rest
             .iter()
@@ -212,42 +265,59 @@ impl<'a> Machine<'a> {
             .position(|&b| b == b'\n')
             .ok_or_else(|| Error::format("a name has no end"))?;
         self.at += length + 1;
-        String::from_utf8(rest[..length].to_vec()).map_err(|_| Error::format("a name is not UTF-8"))
+        std::str::from_utf8(&rest[..length]).map_err(|_| Error::format("a name is not UTF-8"))
     }
 
     fn text(&mut self, length: usize) -> Result<()> {
-        let text = String::from_utf8(self.take(length)?.to_vec())
+        let text = std::str::from_utf8(self.take(length)?)
             .map_err(|_| Error::format("a text is not UTF-8"))?;
         self.push(Node::Text(text))
     }
 
-    /// LONG1: an integer of up to 255 bytes, of which up to 8 are supported.
-    fn long(&mut self) -> Result<()> {
-        let length = self.take(1)?[0] as usize;
+    fn bytes(&mut self, length: usize) -> Result<()> {
+        self.take(length)?;
+        self.push(Node::Other("bytes"))
+    }
+
+    /// An integer of `length` bytes, of which up to 8 are supported.
+    fn long(&mut self, length: usize) -> Result<()> {
         let bytes = self.take(length)?;
         if length > 8 {
-            return Err(Error::format(format!("an integer has {length} bytes, more than 8")));
+            return self.push(Node::Other("an integer of more than 8 bytes"));
         }
         let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xff } else { 0 };
         let all = std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(fill));
         self.push(Node::Int(i64::from_le_bytes(all)))
     }
 
-    fn push(&mut self, node: Node) -> Result<()> {
+    fn node(&self, id: Id) -> &Node<'a> {
+        &self.nodes[id as usize]
+    }
+
+    /// The node on top of the stack.
+    fn top(&mut self) -> Result<&mut Node<'a>> {
+        let id = *self.stack.last().ok_or_else(empty)?;
+        Ok(&mut self.nodes[id as usize])
+    }
+
+    fn push(&mut self, node: Node<'a>) -> Result<()> {
+        self.budget.charge(2 * size_of::<Node>())?;
         self.nodes.push(node);
-        self.push_id(self.nodes.len() - 1)
+        self.push_id(self.nodes.len() as Id - 1)
     }
 
     fn push_id(&mut self, id: Id) -> Result<()> {
         if self.stack.len() >= MOST_STACKED {
             return Err(Error::format(format!("the stack has more than {MOST_STACKED} values")));
         }
+        // on the stack, and later in a list
+        self.budget.charge(2 * ID)?;
         self.stack.push(id);
         Ok(())
     }
 
     fn pop(&mut self) -> Result<Id> {
-        if self.marks.last() == Some(&self.stack.len()) {
+        if self.marks.last() == Some(&(self.stack.len() as u32)) {
             return Err(empty());
         }
         self.stack.pop().ok_or_else(empty)
@@ -257,34 +327,36 @@ impl<'a> Machine<'a> {
         let start = self
             .marks
             .pop()
-            .filter(|&m| m <= self.stack.len())
+            .filter(|&m| m as usize <= self.stack.len())
             .ok_or_else(|| Error::format("no mark on the stack"))?;
-        Ok(self.stack.split_off(start))
+        Ok(self.stack.split_off(start as usize))
     }
 
     fn extend(&mut self, items: Vec<Id>) -> Result<()> {
-        let target = *self.stack.last().ok_or_else(empty)?;
-        let Node::List(list) = &mut self.nodes[target] else {
-            return Err(Error::format("items are appended to a value that is not a list"));
-        };
-        list.extend(items);
+        match self.top()? {
+            Node::List(list) => list.extend(items),
+            Node::OtherCall(_) => {}
+            _ => return Err(Error::format("items are appended to a value that is not a list")),
+        }
         Ok(())
     }
 
     fn insert(&mut self, items: &[Id]) -> Result<()> {
-        let target = *self.stack.last().ok_or_else(empty)?;
-        let Node::Dict(dict) = &mut self.nodes[target] else {
-            return Err(Error::format("items are set in a value that is not a dictionary"));
-        };
         if !items.len().is_multiple_of(2) {
             return Err(Error::format("a key has no value"));
         }
-        dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+        match self.top()? {
+            Node::Dict(dict) => dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1]))),
+            Node::OtherCall(_) => {}
+            _ => return Err(Error::format("items are set in a value that is not a dictionary")),
+        }
         Ok(())
     }
 
     fn memoize(&mut self, i: u32) -> Result<()> {
         let id = *self.stack.last().ok_or_else(empty)?;
+        // a growing table of pairs
+        self.budget.charge(4 * ID)?;
         self.memo.insert(i, id);
         Ok(())
     }
@@ -295,42 +367,38 @@ impl<'a> Machine<'a> {
     }
 
     fn global(&mut self, module: &str, name: &str) -> Result<()> {
-        let full = format!("{module}.{name}");
-        let storage = module == "torch"
-            && name
-                .strip_suffix("Storage")
-                .is_some_and(|kind| kind.bytes().all(|b| b.is_ascii_alphanumeric()));
-        if !storage && full != "collections.OrderedDict" && !FUNCTIONS.contains(&full.as_str()) {
-            let text = format!(
-                "the file calls {full:?}; \
-                 only tensors, numbers, text and containers of them are read"
-            );
-            return Err(Error::format(text).help(
-                "save model.state_dict() instead of the model, or use the safetensors format",
-            ));
-        }
-        self.push(Node::Global(full))
+        self.budget.charge(module.len() + name.len() + 64)?;
+        self.push(Node::Global(format!("{module}.{name}").into()))
     }
 
     fn call(&mut self) -> Result<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
         let (Node::Tuple(arguments), Node::Global(function)) =
-            (&self.nodes[arguments], &self.nodes[function])
+            (self.node(arguments), self.node(function))
         else {
             return Err(Error::format("a call of a value that is not a function"));
         };
-        let node = match function.as_str() {
-            "collections.OrderedDict" if arguments.is_empty() => Node::Dict(Vec::new()),
-            name if FUNCTIONS.contains(&name) && arguments.len() <= 16 => {
-                Node::Call(name.to_string(), arguments.clone())
-            }
-            other => {
+        let known = FUNCTIONS.iter().find(|(name, _)| **name == **function);
+        let node = match known {
+            Some((_, known)) if arguments.len() <= 16 => Node::Call(*known, arguments.clone()),
+            Some(_) => {
                 return Err(Error::format(format!(
-                    "a call of {other:?} with {} arguments",
+                    "a call of {} with {} arguments",
+                    quoted(function),
                     arguments.len()
                 )));
             }
+            None if **function == *"collections.OrderedDict" && arguments.is_empty() => {
+                Node::Dict(Vec::new())
+            }
+            None => Node::OtherCall(function.clone()),
         };
+        // the copies of the name or of the arguments
+        self.budget.charge(match &node {
+            Node::Call(_, arguments) => arguments.len() * ID,
+            Node::OtherCall(function) => function.len() + 64,
+            _ => 0,
+        })?;
         self.push(node)
     }
 }

@@ -9,29 +9,34 @@
 //!
 //! A state dictionary, or nested dictionaries and lists of them, become one flat [`State`]:
 //! `{"model": {"fc.weight": ..}}` becomes the tensor `model.fc.weight`; numbers, text and booleans
-//! become values. Tensors share no memory even if they did in the file: tied weights are two
-//! tensors. Files of PyTorch before 1.6 are not zip archives and are not supported.
+//! become values. Other entries, such as NumPy scalars, tensors of 8-bit floats or whole models, are
+//! in [`State::unreadable`]. Tensors share no memory even if they did in the file: tied weights are
+//! two tensors. Files of PyTorch before 1.6 are not zip archives and are not supported.
 
 use super::State;
 use super::file_kind;
-use super::pickle::{self, Id, Node};
+use super::pickle::{self, Function, Id, Node};
 use super::zip::{self, Zip};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
-use teeny_core::{DType, DeviceRef, Error, Result, Tensor, ToDevice};
+use teeny_core::file::quoted;
+use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Tensor, ToDevice, memory};
 
 /// The limit of nesting, deeper than real files; a dictionary may contain itself.
 const MOST_NESTED: usize = 32;
+
+/// Memory for an entry of a state besides its name and text.
+const ENTRY: usize = 112;
 
 /// Reads the file at `path` with its tensors on `device`.
 ///
 /// Equivalent: `torch.load(path, weights_only=True)`.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or has values other than tensors, numbers, text and
-/// containers of them, such as sparse or quantized tensors or whole models: the error names the
-/// function that the file calls.
+/// If the file cannot be read or is damaged, or if all of it is a value other than tensors, numbers,
+/// text and containers of them, such as a whole model: the error names the function that the file
+/// calls.
 ///
 /// # Example
 /// ```no_run
@@ -42,10 +47,9 @@ const MOST_NESTED: usize = 32;
 /// ```
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
-    file_kind::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
-    let bytes = std::fs::read(path)
-        .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
-    from_bytes(&bytes, device).map_err(|e| e.named(name))
+    file_kind::read(path.as_ref(), &[".pt", ".pth", ".bin"])
+        .and_then(|bytes| from_bytes(&bytes, device))
+        .map_err(|e| e.named(name))
 }
 
 /// The state in a `.pt` file in memory, with its tensors on `device`.
@@ -57,7 +61,7 @@ pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
         return Err(Error::format("a file of PyTorch before 1.6, which is not a zip archive")
             .help("load and save it with a newer PyTorch"));
     }
-    let archive = Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "a .pt file"))?;
+    let mut archive = Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "a .pt file"))?;
     let folder = archive.names().find_map(|name| {
         name.strip_suffix("data.pkl").filter(|f| f.matches('/').count() == 1).map(str::to_string)
     });
@@ -74,86 +78,143 @@ pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
         return Err(Error::format("the numbers of the file are not little-endian"));
     }
     let pickle = archive.read(&format!("{folder}data.pkl"))?;
-    let (nodes, root) = pickle::run(&pickle)?;
+    let (nodes, root) = pickle::run(&pickle, &mut archive.budget)?;
     let mut reader = Reader {
         archive,
         folder,
-        nodes,
+        nodes: &nodes,
         device: crate::track::inner_device(&device.to_device()).clone(),
         storages: HashMap::new(),
         tensors: HashMap::new(),
-        // a shared node is visited once per path to it; real files have few such paths
-        name_budget: (1 << 20) + 16 * pickle.len(),
-        // tied weights are stored once and become two tensors
-        tensor_budget: (1 << 20) + 8 * bytes.len(),
         state: State::default(),
     };
     reader.walk(root, "", 0)?;
-    Ok(reader.state)
+    match reader.state.unreadable.remove("") {
+        Some(error) => Err(error),
+        None => Ok(reader.state),
+    }
 }
 
-struct Reader<'a> {
+struct Reader<'a, 'n> {
     archive: Zip<'a>,
     folder: String,
-    nodes: Vec<Node>,
+    nodes: &'n [Node<'n>],
     device: DeviceRef,
     storages: HashMap<String, Cow<'a, [u8]>>,
     tensors: HashMap<Id, Tensor>,
-    /// Bytes of names that may still be made.
-    name_budget: usize,
-    /// Bytes of tensors that may still be made.
-    tensor_budget: usize,
     state: State,
 }
 
-impl Reader<'_> {
-    /// Adds node `id` to the state as `name`, its children as `name.key`.
+impl<'n> Reader<'_, 'n> {
+    fn node(&self, id: Id) -> &'n Node<'n> {
+        &self.nodes[id as usize]
+    }
+
+    /// Adds node `id` to the state as `name`, its children as `name.key`. An entry of a kind that
+    /// is not read is added with its error.
     fn walk(&mut self, id: Id, name: &str, depth: usize) -> Result<()> {
-        let left = self.name_budget.checked_sub(name.len() + 1).filter(|_| depth <= MOST_NESTED);
-        self.name_budget = left.ok_or_else(|| {
-            Error::format(format!(
-                "{:?}.. is nested too deeply",
-                name.chars().take(60).collect::<String>()
-            ))
-        })?;
-        match self.nodes[id].clone() {
+        if depth > MOST_NESTED {
+            return Err(Error::format(format!("{} is nested too deeply", quoted(name))));
+        }
+        // the name is in the state and in the call of this function
+        self.archive.budget.charge(ENTRY + 2 * name.len())?;
+        match self.node(id) {
             Node::None => {}
-            Node::Bool(v) => self.state.set(name, v),
-            Node::Int(v) => self.state.set(name, v),
-            Node::Float(v) => self.state.set(name, v),
-            Node::Text(v) => self.state.set(name, v),
+            Node::Bool(v) => self.set(name, &v.to_string())?,
+            Node::Int(v) => self.set(name, &v.to_string())?,
+            Node::Float(v) => self.set(name, &v.to_string())?,
+            Node::Text(v) => self.set(name, v)?,
             Node::Dict(items) => {
-                for (key, value) in items {
-                    let key = match &self.nodes[key] {
-                        Node::Text(key) => key.clone(),
-                        Node::Int(key) => key.to_string(),
-                        other => {
-                            return Err(Error::format(format!(
-                                "a dictionary key is neither text nor a number: {}",
-                                kind(other)
-                            )));
+                for &(key, value) in items {
+                    match self.node(key) {
+                        Node::Text(key) => self.walk(value, &joined(name, key), depth + 1)?,
+                        Node::Int(key) => {
+                            self.walk(value, &joined(name, &key.to_string()), depth + 1)?;
                         }
-                    };
-                    self.walk(value, &joined(name, &key), depth + 1)?;
+                        _ => {
+                            let key = self.shown(key, 0);
+                            let text = format!("the dictionary key {key} is not text or a number");
+                            self.refuse(&joined(name, &key), Error::unsupported(text))?;
+                        }
+                    }
                 }
             }
             Node::List(items) | Node::Tuple(items) => {
-                for (i, item) in items.into_iter().enumerate() {
+                for (i, &item) in items.iter().enumerate() {
                     self.walk(item, &joined(name, &i.to_string()), depth + 1)?;
                 }
             }
-            Node::Call(..) => {
-                let tensor = self.tensor(id, 0).map_err(|e| e.note(format!("tensor {name:?}")))?;
-                self.state.tensors.insert(
-                    if name.is_empty() { "tensor".to_string() } else { name.to_string() },
-                    tensor,
+            Node::Call(..) => match self.tensor(id, 0) {
+                Ok(tensor) => {
+                    let name = if name.is_empty() { "tensor" } else { name };
+                    self.require_new(name)?;
+                    self.state.tensors.insert(name.to_string(), tensor);
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::DType | ErrorKind::Unsupported) => {
+                    self.refuse(name, e)?;
+                }
+                Err(e) => return Err(e.note(format!("tensor {}", quoted(name)))),
+            },
+            Node::OtherCall(function) => {
+                let text = format!(
+                    "the file calls {}; only tensors, numbers, text and containers of them are read",
+                    quoted(function)
                 );
+                self.refuse(name, Error::unsupported(text).help(other_call_help(function)))?;
             }
-            other @ (Node::Global(_) | Node::Persistent(_)) => {
-                return Err(Error::format(format!("{name:?} is {}", kind(&other))));
+            Node::Global(_) | Node::Persistent(_) | Node::Other(_) => {
+                let text = format!("it is {}", kind(self.node(id)));
+                self.refuse(name, Error::unsupported(text))?;
             }
         }
         Ok(())
+    }
+
+    /// Adds an entry that is not read.
+    fn refuse(&mut self, name: &str, error: Error) -> Result<()> {
+        self.archive.budget.charge(4 * ENTRY + 2 * name.len())?;
+        self.require_new(name)?;
+        let error = match name {
+            "" => error,
+            name => error.note(format!("in entry {}", quoted(name))),
+        };
+        self.state.unreadable.insert(name.to_string(), error);
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.archive.budget.charge(value.len())?;
+        self.require_new(name)?;
+        self.state.set(name, value);
+        Ok(())
+    }
+
+    /// An error if the file has an entry `name` already: `{"a.b": 1, "a": {"b": 2}}`.
+    fn require_new(&self, name: &str) -> Result<()> {
+        let State { tensors, values, unreadable } = &self.state;
+        let taken = tensors.contains_key(name)
+            || values.contains_key(name)
+            || unreadable.contains_key(name);
+        match taken {
+            true => Err(Error::format(format!("two entries are called {}", quoted(name)))),
+            false => Ok(()),
+        }
+    }
+
+    /// A dictionary key for errors, as Python shows it.
+    fn shown(&self, key: Id, depth: usize) -> String {
+        match self.node(key) {
+            Node::Text(text) => quoted(text),
+            Node::Int(v) => v.to_string(),
+            Node::Float(v) => v.to_string(),
+            Node::Bool(true) => "True".to_string(),
+            Node::Bool(false) => "False".to_string(),
+            Node::Tuple(items) if depth == 0 && items.len() <= 8 => {
+                let items: Vec<String> = items.iter().map(|&item| self.shown(item, 1)).collect();
+                format!("({})", items.join(", "))
+            }
+            other => kind(other).to_string(),
+        }
     }
 
     /// The tensor that a [`Node::Call`] describes.
@@ -161,64 +222,65 @@ impl Reader<'_> {
         if let Some(tensor) = self.tensors.get(&id) {
             return Ok(tensor.clone());
         }
-        let tensor = match self.nodes[id].clone() {
-            // a parameter is (tensor, requires_grad, hooks)
-            Node::Call(function, arguments)
-                if function.ends_with("_rebuild_parameter") && depth == 0 =>
-            {
+        let tensor = match self.node(id) {
+            Node::Call(Function::Parameter, arguments) if depth == 0 => {
                 self.tensor(*arguments.first().ok_or_else(malformed)?, 1)?
             }
-            Node::Call(function, arguments) if function.ends_with("_rebuild_tensor_v2") => {
-                let [storage, offset, sizes, strides, ..] = arguments[..] else {
+            Node::Call(Function::TensorV2 | Function::TensorV3, arguments) => {
+                let [storage, offset, sizes, strides, ref rest @ ..] = arguments[..] else {
                     return Err(malformed());
                 };
-                let (dtype, key) = self.storage(storage)?;
+                let (class, key) = self.storage(storage)?;
+                // requires_grad and hooks come before a dtype
+                let dtype = match (self.node(id), rest) {
+                    (Node::Call(Function::TensorV3, _), [_, _, dtype, ..]) => self.dtype(*dtype)?,
+                    _ => storage_dtype(class)?,
+                };
                 let (offset, sizes, strides) =
                     (self.size(offset)?, self.sizes(sizes)?, self.sizes(strides)?);
-                self.view(dtype, &key, offset, &sizes, &strides)?
+                self.view(dtype, key, offset, &sizes, &strides)?
             }
-            other => return Err(Error::format(format!("not a tensor but {}", kind(&other)))),
+            other => return Err(Error::format(format!("not a tensor but {}", kind(other)))),
         };
         self.tensors.insert(id, tensor.clone());
         Ok(tensor)
     }
 
-    /// Dtype and key of a storage: ("storage", torch.FloatStorage, "0", "cpu", 12).
-    fn storage(&self, id: Id) -> Result<(DType, String)> {
-        let Node::Persistent(id) = self.nodes[id] else { return Err(malformed()) };
-        let Node::Tuple(parts) = &self.nodes[id] else { return Err(malformed()) };
+    /// Class and key of a storage: ("storage", torch.FloatStorage, "0", "cpu", 12).
+    fn storage(&self, id: Id) -> Result<(&'n str, &'n str)> {
+        let Node::Persistent(id) = self.node(id) else { return Err(malformed()) };
+        let Node::Tuple(parts) = self.node(*id) else { return Err(malformed()) };
         let [_, class, key, ..] = parts[..] else { return Err(malformed()) };
-        let (Node::Global(class), Node::Text(key)) = (&self.nodes[class], &self.nodes[key]) else {
-            return Err(malformed());
-        };
-        let dtype = match class.strip_prefix("torch.").unwrap_or(class) {
-            "FloatStorage" => DType::F32,
-            "DoubleStorage" => DType::F64,
-            "HalfStorage" => DType::F16,
-            "BFloat16Storage" => DType::BF16,
-            "LongStorage" => DType::I64,
-            "IntStorage" => DType::I32,
-            "ShortStorage" => DType::I16,
-            "CharStorage" => DType::I8,
-            "ByteStorage" => DType::U8,
-            "BoolStorage" => DType::Bool,
-            other => {
-                return Err(Error::format(format!("the dtype of a {other} is not supported")));
-            }
-        };
-        Ok((dtype, key.clone()))
+        match (self.node(class), self.node(key)) {
+            (Node::Global(class), Node::Text(key)) => Ok((class, key)),
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The dtype of `torch.uint16` and other names.
+    fn dtype(&self, id: Id) -> Result<DType> {
+        let Node::Global(name) = self.node(id) else { return Err(malformed()) };
+        Ok(match name.strip_prefix("torch.").unwrap_or(name) {
+            "uint16" => DType::U16,
+            "uint32" => DType::U32,
+            "uint64" => DType::U64,
+            other => return Err(unsupported_dtype(other)),
+        })
     }
 
     fn size(&self, id: Id) -> Result<usize> {
-        match self.nodes[id] {
-            Node::Int(v) => usize::try_from(v).map_err(|_| Error::format(format!("a size is {v}"))),
+        match self.node(id) {
+            Node::Int(v) => {
+                usize::try_from(*v).map_err(|_| Error::format(format!("a size is {v}")))
+            }
             _ => Err(malformed()),
         }
     }
 
     fn sizes(&self, id: Id) -> Result<Vec<usize>> {
-        let Node::Tuple(items) = &self.nodes[id] else { return Err(malformed()) };
-        items.iter().map(|&item| self.size(item)).collect()
+        let Node::Tuple(items) = self.node(id) else { return Err(malformed()) };
+        // more axes than a shape has are an error later
+        items.iter().take(teeny_core::MAX_NDIM + 1).map(|&item| self.size(item)).collect()
     }
 
     /// The elements of a strided view of storage `key`, in row-major order.
@@ -254,17 +316,15 @@ impl Reader<'_> {
             return Err(outside());
         }
         if numel > bytes.len() / width {
-            return Err(Error::format(format!(
+            return Err(Error::unsupported(format!(
                 "sizes {sizes:?} repeat the {} elements that are stored",
                 bytes.len() / width
             ))
             .help("save x.contiguous() instead of an expanded tensor"));
         }
-        self.tensor_budget = self
-            .tensor_budget
-            .checked_sub(numel * width)
-            .ok_or_else(|| Error::format("the tensors repeat the stored elements too often"))?;
-        let mut elements = Vec::with_capacity(numel * width);
+        // the elements, and the tensor
+        self.archive.budget.charge(2 * numel * width)?;
+        let mut elements = memory::reserved(numel * width)?;
         let mut index = vec![0usize; sizes.len()];
         for _ in 0..numel {
             let at = (offset
@@ -287,6 +347,38 @@ fn joined(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_string() } else { format!("{name}.{key}") }
 }
 
+/// The dtype of the elements of a storage class.
+fn storage_dtype(class: &str) -> Result<DType> {
+    Ok(match class.strip_prefix("torch.").unwrap_or(class) {
+        "FloatStorage" => DType::F32,
+        "DoubleStorage" => DType::F64,
+        "HalfStorage" => DType::F16,
+        "BFloat16Storage" => DType::BF16,
+        "LongStorage" => DType::I64,
+        "IntStorage" => DType::I32,
+        "ShortStorage" => DType::I16,
+        "CharStorage" => DType::I8,
+        "ByteStorage" => DType::U8,
+        "BoolStorage" => DType::Bool,
+        other => return Err(unsupported_dtype(other)),
+    })
+}
+
+fn unsupported_dtype(name: &str) -> Error {
+    let text = format!("the dtype {} is not among teeny's dtypes", quoted(name));
+    Error::dtype(text).help("x.to(torch.float32) in Python converts before torch.save")
+}
+
+fn other_call_help(function: &str) -> &'static str {
+    match function.split('.').next() {
+        Some("numpy" | "_codecs") => {
+            "x.item() in Python makes a NumPy scalar a number, \
+            torch.from_numpy(x) makes an array a tensor"
+        }
+        _ => "save model.state_dict() instead of the model, or use the safetensors format",
+    }
+}
+
 /// The kind of a node, for errors.
 fn kind(node: &Node) -> &'static str {
     match node {
@@ -300,6 +392,8 @@ fn kind(node: &Node) -> &'static str {
         Node::Dict(_) => "a dictionary",
         Node::Persistent(_) => "a storage",
         Node::Call(..) => "a tensor",
+        Node::OtherCall(_) => "the result of a function",
+        Node::Other(kind) => kind,
     }
 }
 

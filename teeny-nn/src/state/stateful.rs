@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
+use teeny_core::file::quoted;
 use teeny_core::{Error, Key, Result, Tensor, random};
 
 /// A state: tensors and values by name. Values are text, in which numbers round-trip exactly.
@@ -21,6 +22,9 @@ pub struct State {
     pub tensors: BTreeMap<String, Tensor>,
     /// The values as text.
     pub values: BTreeMap<String, String>,
+    /// The entries of a file that cannot be read, such as tensors of a dtype that teeny does not
+    /// have: the error of reading each.
+    pub unreadable: BTreeMap<String, Error>,
 }
 
 impl State {
@@ -35,10 +39,25 @@ impl State {
         self
     }
 
+    /// The tensor `name`.
+    ///
+    /// # Errors
+    /// If there is none, or it could not be read.
+    pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        self.tensors.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
+            let missing = || {
+                let names = crate::names::listed(&names);
+                Error::value(format!("no tensor {name:?}; there are {names}"))
+            };
+            self.unreadable.get(name).cloned().unwrap_or_else(missing)
+        })
+    }
+
     /// The value `key`.
     ///
     /// # Errors
-    /// If there is none, or its text does not parse as `T`.
+    /// If there is none, it could not be read, or its text does not parse as `T`.
     pub fn get<T: FromStr>(&self, key: &str) -> Result<T> {
         self.find(key)?.ok_or_else(|| {
             let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
@@ -49,15 +68,20 @@ impl State {
     /// The value `key`, if there is one.
     ///
     /// # Errors
-    /// If its text does not parse as `T`.
+    /// If it could not be read, or its text does not parse as `T`.
     pub fn find<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
         let wrong = |text: &String| {
             Error::value(format!(
-                "the value {key:?} is {text:?}, which is not a {}",
+                "the value {key:?} is {}, which is not a {}",
+                quoted(text),
                 std::any::type_name::<T>()
             ))
         };
-        self.values.get(key).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+        match (self.values.get(key), self.unreadable.get(key)) {
+            (Some(text), _) => text.parse().map(Some).map_err(|_| wrong(text)),
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Ok(None),
+        }
     }
 }
 

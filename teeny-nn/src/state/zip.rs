@@ -10,7 +10,8 @@
 //! ```
 //!
 //! An entry must be inside the file, the entries together must not exceed the file, inflating stops
-//! at the stated size, and the checksum must match. Source: PKWARE's APPNOTE 6.3.10.
+//! at the stated size, and the checksum must match. What the entries become is charged to one
+//! budget of the file. Source: PKWARE's APPNOTE 6.3.10.
 //!
 //! The crate `zip` has more code and dependencies than this page, for features (encryption, dates,
 //! streams) that these files do not have; flate2 inflates, as for IDX files.
@@ -20,10 +21,14 @@ use flate2::{Compression, Crc};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};
 
 /// Deflate cannot shrink more than this (a length of 258 in 2 bits).
 const MOST_INFLATION: u64 = 1032;
+
+/// Memory for an entry of the directory besides its name.
+const ENTRY: usize = 256;
 
 /// An archive in memory.
 pub(super) struct Zip<'a> {
@@ -32,6 +37,8 @@ pub(super) struct Zip<'a> {
     /// Index in `entries` by name; the value type is that of other maps, which saves compiling one
     /// more map.
     indices: BTreeMap<String, usize>,
+    /// The memory that readers of the archive may request.
+    pub(super) budget: Budget,
 }
 
 #[derive(Clone, Copy)]
@@ -49,6 +56,7 @@ impl<'a> Zip<'a> {
         let (count, mut at) = directory(bytes)?;
         let (mut entries, mut indices) = (Vec::new(), BTreeMap::new());
         let mut claimed = 0u64;
+        let (mut budget, mut deflated) = (Budget::new(bytes.len()), 0);
         for _ in 0..count {
             let head = slice(bytes, at, 46)?;
             if head[..4] != *b"PK\x01\x02" {
@@ -58,10 +66,12 @@ impl<'a> Zip<'a> {
             let [name_size, extra_size, comment_size] =
                 [28, 30, 32].map(|i| u64::from(u16_at(head, i)));
             let name = String::from_utf8_lossy(slice(bytes, at + 46, name_size)?).into_owned();
+            budget.charge(ENTRY + 2 * name.len())?;
             if flags & 1 != 0 || !matches!(method, 0 | 8) {
                 return Err(Error::format(format!(
-                    "entry {name:?} is encrypted or uses method {method}; \
-                     only stored and deflated entries are supported"
+                    "entry {} is encrypted or uses method {method}; \
+                     only stored and deflated entries are supported",
+                    quoted(&name)
                 )));
             }
             let extra = slice(bytes, at + 46 + name_size, extra_size)?;
@@ -72,17 +82,21 @@ impl<'a> Zip<'a> {
             claimed = claimed.saturating_add(packed).saturating_add(46);
             if size > most || claimed > bytes.len() as u64 || (!entry.deflated && size != packed) {
                 return Err(Error::format(format!(
-                    "entry {name:?} claims {packed} bytes that become {size}, in a file of {}",
+                    "entry {} claims {packed} bytes that become {size}, in a file of {}",
+                    quoted(&name),
                     bytes.len()
                 )));
             }
             if indices.insert(name.clone(), entries.len()).is_some() {
-                return Err(Error::format(format!("there are two entries {name:?}")));
+                return Err(Error::format(format!("there are two entries {}", quoted(&name))));
+            }
+            if entry.deflated {
+                deflated += packed as usize; // not more than the file, see `claimed`
             }
             entries.push(entry);
             at += 46 + name_size + extra_size + comment_size;
         }
-        Ok(Zip { bytes, entries, indices })
+        Ok(Zip { bytes, entries, indices, budget: budget.with_deflated(deflated) })
     }
 
     /// The entries' names.
@@ -91,28 +105,33 @@ impl<'a> Zip<'a> {
     }
 
     /// The content of entry `name`.
-    pub(super) fn read(&self, name: &str) -> Result<Cow<'a, [u8]>> {
+    pub(super) fn read(&mut self, name: &str) -> Result<Cow<'a, [u8]>> {
         let index = self.indices.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.names().collect();
-            Error::format(format!("no entry {name:?}; there are {}", crate::names::listed(&names)))
+            let names = crate::names::listed(&names);
+            Error::format(format!("no entry {}; there are {}", quoted(name), quoted(&names)))
         })?;
         let entry = self.entries[*index];
         let head = slice(self.bytes, entry.header, 30)?;
         if head[..4] != *b"PK\x03\x04" {
             return Err(Error::format(format!(
-                "no header of entry {name:?} at byte {}",
+                "no header of entry {} at byte {}",
+                quoted(name),
                 entry.header
             )));
         }
         let start = entry.header + 30 + u64::from(u16_at(head, 26)) + u64::from(u16_at(head, 28));
         let packed = slice(self.bytes, start, entry.packed)?;
         let content = if entry.deflated {
+            self.budget.charge(entry.size as usize)?;
             // grows with the inflated bytes, not with the size in the directory
             let mut inflated = Vec::new();
             let read = flate2::read::DeflateDecoder::new(packed)
                 .take(entry.size + 1)
                 .read_to_end(&mut inflated);
-            read.map_err(|e| Error::format(format!("entry {name:?} cannot be inflated: {e}")))?;
+            read.map_err(|e| {
+                Error::format(format!("entry {} cannot be inflated: {e}", quoted(name)))
+            })?;
             Cow::Owned(inflated)
         } else {
             Cow::Borrowed(packed)
@@ -121,7 +140,8 @@ impl<'a> Zip<'a> {
         crc.update(&content);
         if content.len() as u64 != entry.size || crc.sum() != entry.checksum {
             return Err(Error::format(format!(
-                "entry {name:?} is damaged: its length or checksum is not that of the directory"
+                "entry {} is damaged: its length or checksum is not that of the directory",
+                quoted(name)
             )));
         }
         Ok(content)

@@ -6,11 +6,12 @@
 //! option.
 
 use super::{Bpe, Pair, alphabet};
+use crate::json::Json;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
-use std::fs;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use teeny_core::file::replace;
+use teeny_core::file::{self, Budget, quoted, replace};
 use teeny_core::{Error, Result};
 
 impl Bpe {
@@ -72,7 +73,7 @@ impl Bpe {
     /// names the option.
     pub fn load(path: impl AsRef<Path>) -> Result<Bpe> {
         let path = path.as_ref();
-        read(path)
+        file::read(path)
             .and_then(|bytes| parse(&bytes))
             .map_err(|e| e.named(format!("load {:?}", path.display().to_string())))
     }
@@ -84,44 +85,68 @@ impl Bpe {
     pub fn load_gpt2(vocab: impl AsRef<Path>, merges: impl AsRef<Path>) -> Result<Bpe> {
         let (vocab, merges) = (vocab.as_ref(), merges.as_ref());
         let parse = || {
-            let tokens: Value = serde_json::from_slice(&read(vocab)?)
-                .map_err(|e| Error::format(format!("{vocab:?} is not JSON: {e}")))?;
-            let text = String::from_utf8(read(merges)?)
+            let tokens = file::read(vocab).map_err(|e| e.note(format!("of {vocab:?}")))?;
+            let text = file::read(merges).map_err(|e| e.note(format!("of {merges:?}")))?;
+            let mut budget = Budget::new(tokens.len() + text.len());
+            let tokens = Json::parse(&tokens)?;
+            let text = std::str::from_utf8(&text)
                 .map_err(|_| Error::format(format!("{merges:?} is not UTF-8")))?;
             let lines =
                 text.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
-            let pairs = lines.map(pair_of_line).collect::<Result<Vec<_>>>()?;
-            assemble(object(&tokens, "the vocabulary")?, &pairs, &[])
+            let pairs = lines
+                .map(|line| {
+                    budget.charge(MERGE)?;
+                    pair_of_line(line)
+                })
+                .collect::<Result<Vec<_>>>()?;
+            assemble(tokens, &pairs, &[], &mut budget)
         };
         parse().map_err(|e| e.named(format!("load {:?}", vocab.display().to_string())))
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))
-}
+/// Memory for a token besides its spelling: in lists and maps, which grow.
+const TOKEN: usize = 320;
+
+/// Memory for a merge besides its spellings.
+const MERGE: usize = 200;
+
+/// A merge as the file spells its two tokens.
+type SpelledPair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 fn parse(bytes: &[u8]) -> Result<Bpe> {
-    let file: Value =
-        serde_json::from_slice(bytes).map_err(|e| Error::format(format!("not JSON: {e}")))?;
-    let model = &file["model"];
+    let mut budget = Budget::new(bytes.len());
+    let file = Json::parse(bytes)?.object()?;
+    let model = members(&file, "model")?;
+    let pre_tokenizer = members(&file, "pre_tokenizer")?;
+    let decoder = members(&file, "decoder")?;
+    let kind = |object: &BTreeMap<String, Json>| object.get("type").and_then(|v| v.string());
     // the options that differ from this tokenizer
-    let off = |value: &Value| {
-        matches!(value, Value::Null | Value::Bool(false)) || value == "" || value == 0.0
+    let off = |object: &BTreeMap<String, Json>, name: &str| {
+        let off = ["null", "false", "\"\"", "0", "0.0"];
+        object.get(name).is_none_or(|value| off.contains(&value.text()))
     };
-    let pre_tokenizer = &file["pre_tokenizer"];
     let settings = [
-        ("model.type is not BPE", model["type"] != "BPE" && !model["type"].is_null()),
-        ("pre_tokenizer is not ByteLevel", pre_tokenizer["type"] != "ByteLevel"),
-        ("pre_tokenizer.add_prefix_space is on", !off(&pre_tokenizer["add_prefix_space"])),
-        ("pre_tokenizer.use_regex is off", pre_tokenizer["use_regex"] == false),
-        ("decoder is not ByteLevel", file["decoder"]["type"] != "ByteLevel"),
-        ("normalizer is set", !off(&file["normalizer"])),
-        ("model.dropout is set", !off(&model["dropout"])),
-        ("model.continuing_subword_prefix is set", !off(&model["continuing_subword_prefix"])),
-        ("model.end_of_word_suffix is set", !off(&model["end_of_word_suffix"])),
-        ("model.byte_fallback is on", !off(&model["byte_fallback"])),
-        ("model.ignore_merges is on", !off(&model["ignore_merges"])),
+        (
+            "model.type is not BPE",
+            !off(&model, "type") && kind(&model).is_none_or(|kind| kind != "BPE"),
+        ),
+        (
+            "pre_tokenizer is not ByteLevel",
+            kind(&pre_tokenizer).is_none_or(|kind| kind != "ByteLevel"),
+        ),
+        ("pre_tokenizer.add_prefix_space is on", !off(&pre_tokenizer, "add_prefix_space")),
+        (
+            "pre_tokenizer.use_regex is off",
+            pre_tokenizer.get("use_regex").is_some_and(|value| value.text() == "false"),
+        ),
+        ("decoder is not ByteLevel", kind(&decoder).is_none_or(|kind| kind != "ByteLevel")),
+        ("normalizer is set", !off(&file, "normalizer")),
+        ("model.dropout is set", !off(&model, "dropout")),
+        ("model.continuing_subword_prefix is set", !off(&model, "continuing_subword_prefix")),
+        ("model.end_of_word_suffix is set", !off(&model, "end_of_word_suffix")),
+        ("model.byte_fallback is on", !off(&model, "byte_fallback")),
+        ("model.ignore_merges is on", !off(&model, "ignore_merges")),
     ];
     if let Some((setting, _)) = settings.iter().find(|(_, wrong)| *wrong) {
         return Err(Error::unsupported(format!(
@@ -129,88 +154,118 @@ fn parse(bytes: &[u8]) -> Result<Bpe> {
         ))
         .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json"));
     }
-    let merges =
-        model["merges"].as_array().ok_or_else(|| Error::format("model.merges is no list"))?;
-    let merge = |value: &Value| match value {
-        Value::String(line) => pair_of_line(line),
-        Value::Array(parts) => match parts.as_slice() {
-            [Value::String(a), Value::String(b)] => Ok((a.clone(), b.clone())),
-            _ => Err(Error::format(format!("{value} is no merge"))),
-        },
-        _ => Err(Error::format(format!("{value} is no merge"))),
+    let merges = items(&model, "merges").ok_or_else(|| Error::format("model.merges is no list"))?;
+    let mut merge = |value: Json| -> Result<SpelledPair> {
+        budget.charge(MERGE + 2 * value.text().len())?;
+        let wrong = || Error::format(format!("{} is no merge", quoted(value.text())));
+        if let Some(line) = value.string() {
+            let (a, b) = pair_of_line(&line)?;
+            return Ok((a.into_owned().into(), b.into_owned().into()));
+        }
+        let parts = value.items().ok_or_else(wrong)?.take(3).map(|part| part.string());
+        match parts.collect::<Option<Vec<_>>>().ok_or_else(wrong)?.as_slice() {
+            [a, b] => Ok((a.clone().into(), b.clone().into())),
+            _ => Err(wrong()),
+        }
     };
-    let merges = merges.iter().map(merge).collect::<Result<Vec<_>>>()?;
-    let added = file["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let special = |value: &Value| {
-        let name = value["content"]
-            .as_str()
-            .ok_or_else(|| Error::format(format!("{value} is no added token")))?;
-        Ok((number(&value["id"], name)?, name.to_string()))
+    let merges = merges.into_iter().map(&mut merge).collect::<Result<Vec<_>>>()?;
+    let mut special = |value: Json| -> Result<(u32, String)> {
+        budget.charge(TOKEN + 4 * value.text().len())?;
+        let wrong = || Error::format(format!("{} is no added token", quoted(value.text())));
+        let fields = value.object().map_err(|_| wrong())?;
+        let name = fields.get("content").and_then(|name| name.string()).ok_or_else(wrong)?;
+        Ok((number(*fields.get("id").ok_or_else(wrong)?, &name)?, name))
     };
-    assemble(
-        object(&model["vocab"], "model.vocab")?,
-        &merges,
-        &added.iter().map(special).collect::<Result<Vec<_>>>()?,
-    )
+    let added = items(&file, "added_tokens").unwrap_or_default();
+    let specials = added.into_iter().map(&mut special).collect::<Result<Vec<_>>>()?;
+    let vocab = model.get("vocab").ok_or_else(|| Error::format("there is no model.vocab"))?;
+    assemble(*vocab, &merges, &specials, &mut budget)
 }
 
-fn object<'a>(value: &'a Value, what: &str) -> Result<&'a Map<String, Value>> {
-    value
-        .as_object()
-        .ok_or_else(|| Error::format(format!("{what} is no map from spellings to numbers")))
+/// The members of the object `name`; none if there is no such object.
+fn members<'a>(
+    file: &BTreeMap<String, Json<'a>>,
+    name: &str,
+) -> Result<BTreeMap<String, Json<'a>>> {
+    match file.get(name).filter(|value| value.text() != "null") {
+        Some(object) => object.object(),
+        None => Ok(BTreeMap::new()),
+    }
 }
 
-fn number(value: &Value, name: &str) -> Result<u32> {
-    value
-        .as_u64()
-        .and_then(|id| u32::try_from(id).ok())
-        .ok_or_else(|| Error::format(format!("the number of token {name:?} is {value}")))
+/// The items of the array `name`, if there is one.
+fn items<'a>(object: &BTreeMap<String, Json<'a>>, name: &str) -> Option<Vec<Json<'a>>> {
+    Some(object.get(name)?.items()?.collect())
+}
+
+fn number(value: Json, name: &str) -> Result<u32> {
+    value.number().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
+        let text = quoted(value.text());
+        Error::format(format!("the number of token {} is {}", quoted(name), text.trim_matches('"')))
+    })
 }
 
 /// `a b` as the two spellings.
-fn pair_of_line(line: &str) -> Result<(String, String)> {
+fn pair_of_line(line: &str) -> Result<SpelledPair<'_>> {
     let (a, b) = line.split_once(' ').ok_or_else(|| {
-        Error::format(format!("{line:?} is no merge: two tokens with a space between them"))
+        let line = quoted(line);
+        Error::format(format!("{line} is no merge: two tokens with a space between them"))
     })?;
-    Ok((a.to_string(), b.to_string()))
+    Ok((a.into(), b.into()))
 }
 
 /// Makes a tokenizer of the parts of a file, and checks that they are consistent.
 fn assemble(
-    vocab: &Map<String, Value>,
-    merges: &[(String, String)],
+    vocab: Json,
+    merges: &[SpelledPair],
     specials: &[(u32, String)],
+    budget: &mut Budget,
 ) -> Result<Bpe> {
     let bytes_of: HashMap<char, u8> = alphabet().into_iter().zip(0..=255).collect();
     // special tokens are spelled as they are, not in characters for bytes
-    let named: HashMap<&str, u32> =
-        specials.iter().map(|(id, name)| (name.as_str(), *id)).collect();
+    let mut named: HashMap<&str, u32> = HashMap::new();
+    for (id, name) in specials {
+        if name.is_empty() {
+            return Err(Error::format(format!("special token {id} is empty")));
+        }
+        if let Some(other) = named.insert(name, *id) {
+            let name = quoted(name);
+            return Err(Error::format(format!("special tokens {other} and {id} are both {name}")));
+        }
+    }
     let mut entries: Vec<(u32, Vec<u8>)> =
         specials.iter().map(|(id, name)| (*id, name.as_bytes().to_vec())).collect();
-    let mut ids: HashMap<&str, u32> = HashMap::new();
+    let mut ids: HashMap<String, u32> = HashMap::new();
     let mut specials = specials.to_vec();
-    for (name, id) in vocab {
-        let id = number(id, name)?;
-        match named.get(name.as_str()) {
-            Some(&other) if other == id => continue,
-            Some(other) => {
-                return Err(Error::format(format!(
-                    "token {name:?} has the numbers {id} and {other}"
-                )));
+    vocab
+        .members(|name, id| {
+            budget.charge(TOKEN + 4 * name.len())?;
+            let id = number(id, &name)?;
+            if name.is_empty() {
+                return Err(Error::format(format!("token {id} is empty")));
             }
-            None => {}
-        }
-        let spelled: Option<Vec<u8>> = name.chars().map(|c| bytes_of.get(&c).copied()).collect();
-        entries.push((
-            id,
-            spelled.ok_or_else(|| {
+            match named.get(name.as_str()) {
+                Some(&other) if other == id => return Ok(()),
+                Some(other) => {
+                    return Err(Error::format(format!(
+                        "token {} has the numbers {id} and {other}",
+                        quoted(&name)
+                    )));
+                }
+                None => {}
+            }
+            let spelled = name.chars().map(|c| bytes_of.get(&c).copied()).collect::<Option<_>>();
+            let spelled = spelled.ok_or_else(|| {
                 Error::format(format!(
-                    "token {name:?} is not spelled in GPT-2's characters for bytes"
+                    "token {} is not spelled in GPT-2's characters for bytes",
+                    quoted(&name)
                 ))
-            })?,
-        ));
-        ids.insert(name, id);
-    }
+            })?;
+            entries.push((id, spelled));
+            ids.insert(name, id);
+            Ok(())
+        })
+        .map_err(|e| e.note("in the vocabulary, a map from spellings to numbers"))?;
     entries.sort_unstable();
     let wrong = entries.iter().enumerate().find(|(i, (id, _))| *i != *id as usize);
     if let Some((i, (id, _))) = wrong {
@@ -234,16 +289,17 @@ fn assemble(
     let mut ranks = HashMap::with_capacity(merges.len());
     for (rank, (a, b)) in merges.iter().enumerate() {
         let missing = |name: &str| {
+            let [a, b, name] = [a, b, name].map(quoted);
             Error::format(format!(
-                "merge {rank}, {a:?} with {b:?}, needs token {name:?}, \
-                 which is not in the vocabulary"
+                "merge {rank}, {a} with {b}, needs token {name}, which is not in the vocabulary"
             ))
         };
         let whole = format!("{a}{b}");
         let pair = (id(a).ok_or_else(|| missing(a))?, id(b).ok_or_else(|| missing(b))?);
         let token = id(&whole).ok_or_else(|| missing(&whole))?;
         if ranks.insert(pair, (rank as u32, token)).is_some() {
-            return Err(Error::format(format!("merge {rank}, {a:?} with {b:?}, is there twice")));
+            let [a, b] = [a, b].map(|name| quoted(name));
+            return Err(Error::format(format!("merge {rank}, {a} with {b}, is there twice")));
         }
         pairs.push(pair);
     }
