@@ -1,4 +1,5 @@
-//! How many threads each of several ranks on one machine should use.
+//! How many threads each of several ranks on one machine should use, and whether ranks have too few
+//! processors.
 
 use super::Communicator;
 use teeny_core::context::enter;
@@ -75,9 +76,61 @@ fn parse(list: &str) -> Vec<usize> {
     all
 }
 
+/// A warning if a rank of `ranks` has one processor for its two threads, computation and
+/// communication, or the `local` ranks of this machine have fewer processors than they are. `allowed`
+/// are the processors that this process may run on, `machine` those that there are.
+#[cfg(any(feature = "mpi", test))]
+fn warning(allowed: &[usize], machine: usize, ranks: usize, local: usize) -> Option<String> {
+    let slow = "steps can take several times as long";
+    match *allowed {
+        [only] if ranks > 1 && machine > 1 => Some(format!(
+            "a rank is bound to processor {only} alone, which its computation and its communication \
+             share: {slow}\n  help: mpirun --bind-to none"
+        )),
+        _ if local > allowed.len().max(1) => Some(format!(
+            "{local} ranks share {} processors: {slow}\n  help: start at most one rank for each \
+             processor",
+            allowed.len()
+        )),
+        _ => None,
+    }
+}
+
+/// Prints the [`warning`] on the standard error output, on one rank of each machine. What `mpirun`
+/// says of this machine is in environment variables of Open MPI, MPICH or Slurm.
+#[cfg(feature = "mpi")]
+pub(super) fn warn(rank: usize, ranks: usize) {
+    let number = |names: [&str; 3]| {
+        names.iter().find_map(|name| std::env::var(name).ok()?.parse::<usize>().ok())
+    };
+    let first = number(["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"]);
+    if first.unwrap_or(rank) != 0 {
+        return;
+    }
+    let local = number(["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"]);
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let allowed = parse(&allowed());
+    if let Some(text) = warning(&allowed, parse(&online).len(), ranks, local.unwrap_or(1)) {
+        eprintln!("teeny: {text}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_with_one_processor_for_two_threads_is_noticed() {
+        let bound = warning(&[3], 4, 2, 2).unwrap();
+        assert!(bound.contains("bound to processor 3 alone") && bound.contains("--bind-to none"));
+        let shared = warning(&[0, 1], 2, 4, 4).unwrap();
+        assert!(shared.contains("4 ranks share 2 processors"), "{shared}");
+        assert!(warning(&[0], 1, 2, 2).unwrap().contains("2 ranks share 1 processors"));
+        assert_eq!(warning(&[0, 1], 2, 2, 2), None, "unbound");
+        assert_eq!(warning(&[3], 4, 1, 1), None, "one rank communicates with none");
+        assert_eq!(warning(&[0], 1, 2, 1), None, "one on each of two small machines");
+        assert_eq!(warning(&[], 0, 2, 1), None, "unknown");
+    }
 
     #[test]
     fn ranks_divide_the_processors_that_they_share() {

@@ -104,7 +104,8 @@ impl std::fmt::Debug for Mpi {
 }
 
 impl Mpi {
-    /// The ranks of this job.
+    /// The ranks of this job. Ranks that are bound to one processor each, or have fewer processors
+    /// than they are, are told so on the standard error output, once on each machine.
     ///
     /// # Errors
     /// If MPI was initialized in this process before: it can be only once.
@@ -143,6 +144,7 @@ impl Mpi {
             }
             started => started.unwrap_or_else(ended)?,
         };
+        super::processors::warn(start.rank, start.size);
         Ok(Mpi {
             thread: Arc::new(Thread {
                 commands: Mutex::new(Some(commands)),
