@@ -376,7 +376,12 @@ fn history_of(x: &Tensor) -> Result<(Handle, DetachPoints, Option<Layout>)> {
             "the tensor was computed on {}, which records nothing",
             x.device().info().name
         ));
-        return Err(error.help("run the model on Autograd::new(device)"));
+        return Err(error
+            .note("a gradient is a tensor of the device inside the autograd device")
+            .help(
+                "run the model on Autograd::new(device); for the gradient of a gradient nest: \
+             grad(|x| grad(f, x)?.sum_all(), &x), or Autograd::new(Autograd::new(device))",
+            ));
     };
     let Some(handle) = storage.handle.clone() else {
         let error = storage.detach_points.iter().fold(

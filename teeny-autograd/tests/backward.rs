@@ -4,7 +4,7 @@ mod common;
 use common::{close, device, values, vec};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use teeny_autograd::{Grad, Gradients, no_grad};
+use teeny_autograd::{Grad, Gradients, grad, no_grad};
 use teeny_core::{DType, ErrorKind, Reference, Result, Tensor};
 
 fn refusal<T>(result: Result<T>) -> String {
@@ -65,6 +65,17 @@ fn only_floats_go_backward() {
         &refusal(x.gt(0.0).unwrap().any(0).unwrap().backward()),
         &["only floats have gradients, not bool"],
     );
+}
+
+#[test]
+fn a_gradient_of_a_gradient_says_how_to_nest() {
+    let x = values(3, &device()).requires_grad().unwrap();
+    let again = |x: &Tensor| x.square()?.sum_all()?.backward()?.take(x)?.sum_all()?.backward();
+    for refused in [again(&x).map(|_| ()), grad(|x| again(x)?.take(x), &x).map(|_| ())] {
+        let nested = "grad(|x| grad(f, x)?.sum_all(), &x)";
+        let inside = "a gradient is a tensor of the device inside";
+        assert_says(&refusal(refused), &[inside, nested]);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use teeny_core::{DType, Device, Lazy, LazyOptions, Reference, Result, Tensor};
 fn example(lazy: &Arc<Lazy>) -> Result<(Tensor, Tensor)> {
     let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], lazy)?; // (2, 2)
     let bias = Tensor::new([0.5f32, -0.5], lazy)?; // (2)
-    x.log()?;
+    let _ = x.log()?;
     let h = x.exp()?.matmul(&x.t()?)?.add(&bias)?.relu()?; // (2, 2)
     let loss = h.mul(2.0)?.sum_all()?; // ()
     Ok((bias, loss))

@@ -27,7 +27,7 @@ fn share(
         bench.iter_custom(|n| {
             let start = Instant::now();
             for _ in 0..n {
-                black_box(run()).expect("a result");
+                let _ = black_box(run()).expect("a result");
             }
             let time = start.elapsed();
             best.set(best.get().min(time.as_secs_f64() / n as f64));

@@ -29,7 +29,7 @@ fn scratch_requests(
     let cpu = Cpu::with_options(CpuOptions { level, float_matmul, ..CpuOptions::default() });
     let x = Tensor::randn((1, 16, 24, 24), DType::F32, &cpu).unwrap();
     let before = cpu.pool_stats().scratch_requests;
-    run(&x).unwrap();
+    let _ = run(&x).unwrap();
     cpu.pool_stats().scratch_requests - before
 }
 

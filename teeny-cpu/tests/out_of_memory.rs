@@ -71,7 +71,7 @@ macro_rules! starved {
                 let $cpu = &Cpu::new();
                 $($made)*
                 starve($cpu, &|| {
-                    $run?;
+                    let _ = $run?;
                     Ok(())
                 });
             });

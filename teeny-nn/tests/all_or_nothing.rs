@@ -428,7 +428,7 @@ fn running_statistics() {
         let store = Store::new(d);
         let norm = BatchNorm::new(&store.at("bn"), 3).unwrap();
         let x = normal(&[4, 3, 2, 2], 2, d);
-        norm.forward(&x).unwrap();
+        let _ = norm.forward(&x).unwrap();
         (store, norm, x)
     };
     all_or_nothing("batch_norm", make, |(s, ..)| of(s), |(_, norm, x)| norm.forward(x));
@@ -450,7 +450,7 @@ fn rows_of_a_cache_survive_an_append_from_another_device() {
     let [a, b] = [device(), teeny_core::Reference::new().to_device()];
     let rows = |seed: u64, device: &DeviceRef| normal(&[1, 2, 3, 4], seed, device);
     let mut cache = KvCache::new(16);
-    cache.append(&rows(1, &a), &rows(2, &a)).unwrap();
+    let _ = cache.append(&rows(1, &a), &rows(2, &a)).unwrap();
     for (k, v) in
         [(rows(3, &b), rows(4, &a)), (rows(3, &a), rows(4, &b)), (rows(3, &b), rows(4, &b))]
     {
@@ -471,7 +471,7 @@ fn a_cache_whose_rows_were_lost_says_so_until_it_is_emptied() {
     let (first, second) = (rows(1), rows(2));
     for k in 0.. {
         let mut cache = KvCache::new(16);
-        cache.append(&first, &first).unwrap();
+        let _ = cache.append(&first, &first).unwrap();
         faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
         let Err(error) = cache.append(&second, &second) else {
             assert!(k > 1, "both writes were failed");
@@ -520,7 +520,7 @@ fn caches_of_a_model_stay_in_step_with_one_another() {
     let mut lost = 0;
     for k in 0.. {
         let mut caches = gpt.caches();
-        next(&gpt, &[1, 2, 3], &mut caches, &device).unwrap();
+        let _ = next(&gpt, &[1, 2, 3], &mut caches, &device).unwrap();
         faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
         let result = next(&gpt, &[4, 5], &mut caches, &device);
         faulty.heal();

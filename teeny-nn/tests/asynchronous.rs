@@ -138,7 +138,7 @@ fn the_counter_of_a_batch_norm_has_64_bits_in_files_and_32_on_the_device() {
     let device = Reference::new();
     let store = Store::new(&device);
     let norm = BatchNorm::new(&store.at("bn"), 3).unwrap();
-    norm.forward(&Tensor::ones((4, 3), DType::F32, &device).unwrap()).unwrap();
+    let _ = norm.forward(&Tensor::ones((4, 3), DType::F32, &device).unwrap()).unwrap();
     let counter = store.get("bn.num_batches_tracked").unwrap();
     assert_eq!(counter.value().item::<i32>().unwrap(), 1);
     let archive = Archive::from_bytes(store.to_bytes().unwrap()).unwrap();

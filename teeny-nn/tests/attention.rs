@@ -400,7 +400,9 @@ fn attention_says_what_does_not_fit() {
         "{error}"
     );
     let mut cache = KvCache::new(8);
-    layer.attend(&zeros(&[2, 3, 8]), AttentionOptions::causal().with_cache(&mut cache)).unwrap();
+    let _ = layer
+        .attend(&zeros(&[2, 3, 8]), AttentionOptions::causal().with_cache(&mut cache))
+        .unwrap();
     said(
         layer.attend(&zeros(&[1, 3, 8]), AttentionOptions::causal().with_cache(&mut cache)),
         "do not continue the (2, 2, 8, 4) kept",

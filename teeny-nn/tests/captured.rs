@@ -113,14 +113,14 @@ fn a_batch_of_another_shape_is_refused_and_the_step_goes_on() {
     let mut step = Captured::new(&store, |x| model.forward(&x[0])?.square()?.mean_all()).unwrap();
     let batch = |n: usize| vec![Tensor::ones((n, 4), DType::F32, &device).unwrap()];
     for _ in 0..3 {
-        step.run(batch(8)).unwrap();
+        let _ = step.run(batch(8)).unwrap();
     }
     let text = step.run(batch(5)).unwrap_err().to_string();
     assert!(
         text.contains("input 0") && text.contains("(5, 4)") && text.contains("(8, 4)"),
         "{text}"
     );
-    step.run(batch(8)).unwrap();
+    let _ = step.run(batch(8)).unwrap();
     let eager: DeviceRef = Autograd::new(Cpu::new());
     let error = Captured::new(&Store::new(&eager), |x| Ok(x[0].clone())).unwrap_err();
     assert!(error.to_string().contains("does not record"), "{error}");

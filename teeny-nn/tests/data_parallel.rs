@@ -318,7 +318,7 @@ fn gradients_are_accumulated_without_communication_and_averaged_once() {
             let (_, gradients) = zero.average(&loss, &all)?;
             zero.step(&gradients)?;
         } else {
-            data.average(&loss, &mut all)?;
+            let _ = data.average(&loss, &mut all)?;
             Sgd::new(net.store.trainable(), 1.0).step(&all)?;
         }
         values(&net.store)
@@ -336,7 +336,7 @@ fn buffers_of_rank_zero_are_copied_on_request() {
         let norm = BatchNorm::new(&store.at("norm"), 2)?;
         let data = DataParallel::new(&store, comm.clone())?;
         let x = Tensor::new([[1.0f32, 2.0], [comm.rank() as f32, 5.0]], store.device())?;
-        norm.forward(&x)?;
+        let _ = norm.forward(&x)?;
         let mean = || store.get("norm.running_mean")?.value().to_vec::<f32>();
         assert_eq!(mean()?[0], 0.1 * (1.0 + comm.rank() as f32) / 2.0);
         data.broadcast_buffers()?;
@@ -353,11 +353,11 @@ fn traffic_keeps_the_names_of_buckets_that_are_no_more() {
         let data = DataParallel::new(&net.store, comm)?.bucket_bytes(64);
         let x = Tensor::ones((2, 784), DType::F32, net.store.device())?;
         let y = Tensor::new([3i32, 4], net.store.device())?;
-        data.backward(&net.loss(&(x.clone(), y.clone()))?)?;
+        let _ = data.backward(&net.loss(&(x.clone(), y.clone()))?)?;
         for param in net.store.all().iter().filter(|param| !param.name().starts_with("out")) {
             param.set_trainable(false)?;
         }
-        data.backward(&net.loss(&(x, y))?)?;
+        let _ = data.backward(&net.loss(&(x, y))?)?;
         let names: Vec<String> = data.spans().iter().map(|span| span.name.to_string()).collect();
         assert_eq!(names.iter().filter(|name| name.contains("conv.weight")).count(), 1);
         assert_eq!(names.iter().filter(|name| name.contains("out.weight")).count(), 2);

@@ -115,7 +115,9 @@ fn generated_tokens_are_those_of_the_model_also_beyond_the_context() {
     }
     // Most steps recorded the pick alone.
     let recorded = lazy.counters().recorded;
-    decoder.generate(&Tensor::new([[1i64, 2, 3]], &device).unwrap(), 25, |l| l.argmax(-1)).unwrap();
+    let _ = decoder
+        .generate(&Tensor::new([[1i64, 2, 3]], &device).unwrap(), 25, |l| l.argmax(-1))
+        .unwrap();
     assert!(lazy.counters().recorded - recorded < 200, "{}", lazy.counters().recorded - recorded);
 }
 
@@ -181,7 +183,7 @@ fn mistakes_are_explained() {
     let text = decoder.next(&Tensor::new([1i32], &device).unwrap()).unwrap_err().to_string();
     assert!(text.contains("tokens are (B, T), not (1,)"), "{text}");
     for i in 0..5 {
-        decoder.next(&tokens(&[[i]], &device)).unwrap();
+        let _ = decoder.next(&tokens(&[[i]], &device)).unwrap();
     }
     let text = decoder.next(&tokens(&[[1], [2]], &device)).unwrap_err().to_string();
     assert!(text.contains("2 sequences do not continue the 1 before"), "{text}");
@@ -192,7 +194,7 @@ fn mistakes_are_explained() {
     assert!(text.contains("of 5 tokens were lost") && text.contains("decoder.reset()"), "{text}");
     decoder.reset();
     for i in 0..8 {
-        decoder.next(&tokens(&[[i]], &device)).unwrap();
+        let _ = decoder.next(&tokens(&[[i]], &device)).unwrap();
     }
     assert!(decoder.next(&tokens(&[[1]], &device)).is_err());
 }

@@ -135,7 +135,7 @@ fn the_former_values_are_back_also_after_errors_and_panics() {
     assert!(same());
     // gradients of the loss before are still found
     let gradients = s.loss().unwrap().backward().unwrap();
-    s.with(&zeros, || s.loss()).unwrap();
+    let _ = s.with(&zeros, || s.loss()).unwrap();
     gradients.get(&s.params[0].value()).unwrap();
 }
 
@@ -144,7 +144,7 @@ fn running_statistics_keep_no_graph() {
     let s = Setup::new();
     let of = |w: &Vec<Tensor>| s.with(w, || s.loss());
     hvp(of, &s.values, &s.directions()).unwrap();
-    grad(|w: &Tensor| s.with(&[w.clone()], || s.loss()), &s.values[0]).unwrap();
+    let _ = grad(|w: &Tensor| s.with(&[w.clone()], || s.loss()), &s.values[0]).unwrap();
     for buffer in s.store.all().iter().filter(|p| !p.is_trainable()) {
         let value = buffer.value();
         assert!(!value.is_tracked(), "{}", buffer.name());

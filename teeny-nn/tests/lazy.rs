@@ -106,7 +106,7 @@ fn scratch_of_products() -> u64 {
         let b = Tensor::randn((k, n), DType::F32, &cpu).unwrap();
         let before = cpu.stats().live_bytes + (4 * m * n) as u64;
         cpu.clear_cache();
-        a.matmul(&b).unwrap();
+        let _ = a.matmul(&b).unwrap();
         cpu.stats().peak_bytes - before
     };
     // forward and the gradient of the input, the gradient of the weight

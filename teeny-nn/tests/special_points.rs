@@ -169,7 +169,8 @@ fn check(
         let zero = Tensor::zeros((), x[0].dtype(), &x[0])?;
         first(x)?.1.iter().zip(&v).try_fold(zero, |sum, (g, v)| sum.add(&g.mul(v)?.sum_all()?))
     };
-    let (_, second) = allow_unused(|| vjp(total, x, &Tensor::ones((), dtype, &x[0]).unwrap())).unwrap();
+    let (_, second) =
+        allow_unused(|| vjp(total, x, &Tensor::ones((), dtype, &x[0]).unwrap())).unwrap();
     for (i, gradient) in gradients.iter().enumerate() {
         compare(First, gradient, &case["d"][i]);
         if case["dd"].is_array() {

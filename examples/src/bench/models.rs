@@ -161,7 +161,7 @@ pub fn gpt2(b: &Bench) -> Result<()> {
     b.time("gpt2/decode", Work::Tokens(1.0), |device| {
         let (gpt, prompt, next) = make(device)?;
         let mut caches = gpt.caches();
-        gpt.next(&prompt, &mut caches)?;
+        let _ = gpt.next(&prompt, &mut caches)?;
         Ok(move || {
             let logits = gpt.next(&next, &mut caches)?; // (1, V)
             caches.iter_mut().for_each(|cache| cache.truncate(128));

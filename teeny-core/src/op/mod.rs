@@ -59,9 +59,9 @@ use std::sync::Arc;
 /// the op. Axes count from 0. Each output is new storage, row-major and without gaps; only
 /// [`Op::CopyInto`] and [`Op::ElementwiseInPlace`] write to storage that they are given.
 ///
-/// The first nine variants are primitives, which every device must execute
-/// ([`Op::is_primitive`]). The others are fused: each is defined by primitives
-/// ([`crate::definition`]), and a device may decline it.
+/// Nine variants are primitives, which every device must execute: `Elementwise`, `Reduce`, `Scan`,
+/// `Matmul`, `Gather`, `Scatter`, `CopyInto`, `Sort` and `Random` ([`Op::is_primitive`]). The others
+/// are fused: each is defined by primitives ([`crate::definition`]), and a device may decline it.
 ///
 /// An `Op` is plain data that any code may construct, so it may be invalid. [`Op::outputs`] checks
 /// it: counts, dtypes, shapes, axes and windows fit each other and no size overflows. A device with

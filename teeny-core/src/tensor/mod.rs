@@ -77,6 +77,7 @@ use crate::storage::StorageRef;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use = "tensors are immutable, so the result is a new one: `let w = w.requires_grad()?`"]
 pub struct Tensor {
     storage: StorageRef,
     layout: Layout,

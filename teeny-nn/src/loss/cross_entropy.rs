@@ -4,7 +4,7 @@
 //! device; all other variants start from `log_softmax`. Targets are class indices (an integer
 //! tensor) or probabilities (a float tensor): their dtype decides.
 
-use super::Reduction;
+use super::{Reduction, squeezes_to};
 use teeny_core::context::enter;
 use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 
@@ -280,13 +280,19 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
         }
         super::require_type(logits, targets)?;
     } else if *targets.shape() != logits.shape().without(axis) {
-        let text = format!(
-            "logits {} need targets {}, not {}",
+        let expected = logits.shape().without(axis);
+        let error = Error::shape(format!(
+            "logits {} need targets {expected}, not {}",
             logits.shape(),
-            logits.shape().without(axis),
             targets.shape()
-        );
-        return Err(Error::shape(text));
+        ));
+        return Err(match squeezes_to(targets, &expected) {
+            Some(axis) => error.help(format!("targets.squeeze({axis})? has that shape")),
+            None if targets.shape() == logits.shape() => error.help(format!(
+                "targets.argmax({axis})? of one-hot rows, or targets.cast(DType::F32)? as probabilities"
+            )),
+            None => error,
+        });
     } else if !targets.dtype().is_int() {
         return Err(Error::dtype(format!(
             "targets are class indices (integers) or probabilities (floats), not {}",

@@ -9,7 +9,7 @@ pub use cross_entropy::{CrossEntropy, cross_entropy, nll};
 
 use crate::module::is_higher;
 use teeny_core::context::enter;
-use teeny_core::{Error, Expr, Result, Tensor, map};
+use teeny_core::{Error, Expr, Result, Shape, Tensor, map};
 
 /// The reduction of the losses of single elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,11 +42,16 @@ fn elementwise(
     f: impl for<'b> FnOnce(Expr<'b>, Expr<'b>) -> Expr<'b>,
 ) -> Result<Tensor> {
     if x.shape() != target.shape() {
-        return Err(Error::shape(format!(
+        let error = Error::shape(format!(
             "predictions {} and targets {} must have the same shape",
             x.shape(),
             target.shape()
-        )));
+        ));
+        return Err(match (squeezes_to(x, target.shape()), squeezes_to(target, x.shape())) {
+            (Some(axis), _) => error.help(format!("predictions.squeeze({axis})? has that shape")),
+            (_, Some(axis)) => error.help(format!("targets.squeeze({axis})? has that shape")),
+            _ => error.help("broadcasting a loss is nearly always a mistake: expand one of them"),
+        });
     }
     require_type(x, target)?;
     let dtype = x.dtype().promote(target.dtype());
@@ -56,6 +61,11 @@ fn elementwise(
     }
     // 16-bit floats are computed in f32: the mean of squares may be in their range, squares not.
     reduction.apply(map([x, target], |[x, t]| f(x.cast(wide), t.cast(wide)))?)?.cast(dtype)
+}
+
+/// The axis of size 1 without which `x` has this shape.
+fn squeezes_to(x: &Tensor, shape: &Shape) -> Option<usize> {
+    (0..x.ndim()).rev().find(|&axis| x.shape()[axis] == 1 && x.shape().without(axis) == *shape)
 }
 
 /// An error if the targets have a higher float type than the predictions: the loss, and so the
@@ -138,7 +148,7 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
 ///
 /// The derivative of a logarithm is clamped to at most 1e12: a wrong prediction with probability 1
 /// has a gradient of 1e12, as in PyTorch. At p = target = 0 the gradient is 1, where PyTorch has 0;
-/// see `SPECIAL_POINTS.md` of teeny-autograd.
+/// see `SPECIAL_POINTS.md` of this crate.
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.

@@ -147,7 +147,7 @@ fn over(
     make: impl Fn() -> Result<Tensor>,
     operator: impl Fn(Tensor) -> Tensor,
 ) -> Result<Tensor> {
-    like?;
+    let _ = like?;
     Ok(operator(make()?))
 }
 

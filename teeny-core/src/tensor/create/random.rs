@@ -123,7 +123,7 @@ impl Tensor {
         let mut order = memory::collected(0..index_end(n)?)?;
         if n > PIECE {
             // The device allocates before the shuffle, which takes longer.
-            Tensor::zeros(shape, DType::I32, device)?;
+            let _ = Tensor::zeros(shape, DType::I32, device)?;
         }
         shuffle(&mut order, random::next_key());
         upload(&order, shape, device)

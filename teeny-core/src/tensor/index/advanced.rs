@@ -89,7 +89,7 @@ impl Advanced {
         {
             let mut sizes = view.shape().to_vec();
             (0..sizes.len()).filter(|axis| !axes.contains(axis)).for_each(|axis| sizes[axis] = 1);
-            broadcasts(value, &Shape::new(&view.shape()[view.ndim() - behind..])?)?;
+            let _ = broadcasts(value, &Shape::new(&view.shape()[view.ndim() - behind..])?)?;
             return mask.reshape(sizes)?.where_cond(value, view);
         }
         let positions = self.positions()?;

@@ -1,0 +1,44 @@
+//! Inputs and targets in another order of axes than the layer or loss has: the help says which call
+//! makes them fit.
+
+mod common;
+
+use common::device;
+use teeny_core::{DType, Error, Tensor};
+use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, mse};
+use teeny_nn::{Conv1d, Conv2d, Module, Store};
+
+#[track_caller]
+fn helps(error: Error, help: &str) {
+    assert!(error.to_string().contains(help), "{error}");
+}
+
+#[test]
+fn images_with_channels_on_the_last_axis() {
+    let store = Store::new(device());
+    let conv = Conv2d::new(&store.at("a"), 3, 8, 3).unwrap();
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, store.device()).unwrap();
+    let images = zeros(&[2, 16, 17, 3]); // (N, H, W, C)
+    helps(conv.forward(&images).unwrap_err(), "x.permute([0, 3, 1, 2])?");
+    let permuted = images.permute([0, 3, 1, 2]).unwrap(); // (N, C, H, W)
+    assert_eq!(conv.forward(&permuted).unwrap().shape()[..], [2, 8, 14, 15]);
+    let conv = Conv1d::new(&store.at("b"), 4, 8, 3).unwrap();
+    helps(conv.forward(&zeros(&[2, 16, 4])).unwrap_err(), "x.permute([0, 2, 1])?");
+    helps(conv.forward(&zeros(&[2, 5, 16])).unwrap_err(), "a weight of (8, 5, kernel..) fits");
+}
+
+#[test]
+fn targets_with_an_axis_of_size_one() {
+    let device = device();
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &device).unwrap();
+    let classes = Tensor::zeros((5, 1), DType::I64, &device).unwrap(); // (5, 1)
+    let logits = zeros(&[5, 3]);
+    helps(cross_entropy(&logits, &classes).unwrap_err(), "targets.squeeze(1)? has that shape");
+    let one_hot = Tensor::zeros((5, 3), DType::I64, &device).unwrap(); // (5, 3)
+    helps(cross_entropy(&logits, &one_hot).unwrap_err(), "targets.argmax(1)?");
+    let (row, column) = (zeros(&[5]), zeros(&[5, 1]));
+    let error = mse(&row, &column, Reduction::Mean).unwrap_err();
+    helps(error, "targets.squeeze(1)? has that shape");
+    let error = bce_with_logits(&column, &row, Reduction::Mean).unwrap_err();
+    helps(error, "predictions.squeeze(1)? has that shape");
+}
