@@ -36,7 +36,7 @@ fn unpadded(x: &Tensor, padding: &[usize]) -> Result<Tensor> {
 fn windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
     let (d, lead) = (kernel.len(), x.ndim() - kernel.len());
     let joined = x.shape()[..lead].iter().product();
-    if 1 + 2 * d <= MAX_NDIM {
+    if 2 * d < MAX_NDIM {
         let mut view = x.reshape([&[joined], &x.shape()[lead..]].concat())?; // (lead, spatial..)
         for (i, &k) in kernel.iter().enumerate() {
             let reach = window.dilation[i] * (k - 1) + 1;

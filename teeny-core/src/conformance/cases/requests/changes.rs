@@ -246,12 +246,13 @@ fn numbers(sample: &Request) -> Vec<Request> {
         // Any offset and window of attention costs the same.
         for (value, huge) in near.into_iter().chain(far.map(|n| (n, !attention))) {
             let mut request = changed(sample, format!("number {slot} is {value}"));
-            (request.huge, count) = (huge, 0);
+            request.huge = huge;
+            let mut place = 0;
             each_number(&mut request.attributes, &mut |number| {
-                if count == slot {
+                if place == slot {
                     *number = value;
                 }
-                count += 1;
+                place += 1;
             });
             all.push(request);
         }
@@ -304,12 +305,12 @@ fn other_lists<T: Clone>(list: &[T]) -> Vec<Vec<T>> {
 }
 
 /// Windows that describe other numbers of axes.
-fn other_windows(window: &Window) -> Vec<Box<Window>> {
+fn other_windows(window: &Window) -> impl Iterator<Item = Box<Window>> {
     let lists = |list: &[usize]| other_lists(list).into_iter();
     let stride = lists(&window.stride).map(|stride| Window { stride, ..window.clone() });
     let padding = lists(&window.padding).map(|padding| Window { padding, ..window.clone() });
     let dilation = lists(&window.dilation).map(|dilation| Window { dilation, ..window.clone() });
-    stride.chain(padding).chain(dilation).map(Box::new).collect()
+    stride.chain(padding).chain(dilation).map(Box::new)
 }
 
 /// Views of a storage of 6 elements that are wrong for a source (3): outside, twice the same
@@ -398,7 +399,7 @@ fn attributes(sample: &Request) -> Vec<Request> {
             }
         }
         Recorded::MaxPool { kernel_size, window } => {
-            let windows = other_windows(&window).into_iter();
+            let windows = other_windows(&window);
             all.extend(
                 windows
                     .map(|window| Recorded::MaxPool { kernel_size: kernel_size.clone(), window }),
@@ -408,7 +409,7 @@ fn attributes(sample: &Request) -> Vec<Request> {
             }));
         }
         Recorded::AvgPool { kernel_size, window } => {
-            let windows = other_windows(&window).into_iter();
+            let windows = other_windows(&window);
             all.extend(
                 windows
                     .map(|window| Recorded::AvgPool { kernel_size: kernel_size.clone(), window }),
@@ -438,19 +439,19 @@ fn attributes(sample: &Request) -> Vec<Request> {
         }
         _ => {}
     }
-    let windows = |w: &Window| other_windows(w).into_iter();
     match sample.attributes.clone() {
         Recorded::Conv { window } => {
-            all.extend(windows(&window).map(|window| Recorded::Conv { window }));
+            all.extend(other_windows(&window).map(|window| Recorded::Conv { window }));
         }
         Recorded::ConvKernel { window, kernel } => all.extend(
-            windows(&window).map(|window| Recorded::ConvKernel { window, kernel: kernel.clone() }),
+            other_windows(&window)
+                .map(|window| Recorded::ConvKernel { window, kernel: kernel.clone() }),
         ),
-        Recorded::ConvInputGrad { window, x_shape } => {
-            all.extend(windows(&window).map(|window| Recorded::ConvInputGrad { window, x_shape }))
-        }
+        Recorded::ConvInputGrad { window, x_shape } => all.extend(
+            other_windows(&window).map(|window| Recorded::ConvInputGrad { window, x_shape }),
+        ),
         Recorded::ConvWeightGrad { window, weight_shape } => all.extend(
-            windows(&window).map(|window| Recorded::ConvWeightGrad { window, weight_shape }),
+            other_windows(&window).map(|window| Recorded::ConvWeightGrad { window, weight_shape }),
         ),
         _ => {}
     }
