@@ -48,7 +48,7 @@ impl Store {
         struct Restore(Vec<(Param, Tensor)>);
         impl Drop for Restore {
             fn drop(&mut self) {
-                self.0.drain(..).for_each(|(param, value)| param.put(value));
+                self.0.drain(..).for_each(|(param, value)| param.lend(value));
             }
         }
         let mut former = Restore(Vec::new());
@@ -74,7 +74,7 @@ impl Store {
             }
             for (param, value) in new {
                 former.0.push((param.clone(), param.value()));
-                param.put(value);
+                param.lend(value);
             }
         }
         body()

@@ -140,6 +140,13 @@ impl Param {
         self.0.version.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Stores a value for a while. A captured function that does so puts back what it found, so it
+    /// does not depend on it.
+    pub(crate) fn lend(&self, value: Tensor) {
+        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value;
+        self.0.version.fetch_add(u64::from(!Capture::is_recording()), Ordering::Relaxed);
+    }
+
     /// The store of the parameter, if it still exists.
     pub(crate) fn store(&self) -> Option<Store> {
         self.0.store.upgrade().map(Store)
