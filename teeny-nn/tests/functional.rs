@@ -104,12 +104,12 @@ fn jacobians_and_gradients_of_single_samples() {
     let s = Setup::new();
     s.store.set_training(false);
     let w1 = &s.values[0];
-    let outputs = |w: &Tensor| s.with(&[w.clone()], || s.model.forward(&s.x)?.sum(1));
+    let outputs = |w: &Tensor| s.with(std::slice::from_ref(w), || s.model.forward(&s.x)?.sum(1));
     let j = jacobian(outputs, w1).unwrap(); // (5, 4, 3)
     assert_eq!(j.shape()[..], [5, 4, 3]);
     for i in 0..5 {
         let row = s.x.slice(0, i..i + 1).unwrap();
-        let one = |w: &Tensor| s.with(&[w.clone()], || s.model.forward(&row)?.sum_all());
+        let one = |w: &Tensor| s.with(std::slice::from_ref(w), || s.model.forward(&row)?.sum_all());
         let of_sample = grad(one, w1).unwrap();
         assert_close(&vec(&of_sample), &vec(&j.at(0, i as isize).unwrap()), 1e-12, &i);
     }
@@ -144,7 +144,7 @@ fn running_statistics_keep_no_graph() {
     let s = Setup::new();
     let of = |w: &Vec<Tensor>| s.with(w, || s.loss());
     hvp(of, &s.values, &s.directions()).unwrap();
-    let _ = grad(|w: &Tensor| s.with(&[w.clone()], || s.loss()), &s.values[0]).unwrap();
+    let _ = grad(|w: &Tensor| s.with(std::slice::from_ref(w), || s.loss()), &s.values[0]).unwrap();
     for buffer in s.store.all().iter().filter(|p| !p.is_trainable()) {
         let value = buffer.value();
         assert!(!value.is_tracked(), "{}", buffer.name());
