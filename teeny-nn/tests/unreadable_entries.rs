@@ -1,5 +1,4 @@
-//! An entry of a kind that teeny does not have is refused by its name; the other entries of the file
-//! are read.
+//! An entry of a kind that teeny does not have is refused by its name; the others are read.
 
 mod common;
 #[path = "common/files.rs"]
@@ -21,7 +20,7 @@ fn says<T>(result: Result<T>, parts: &[&str]) {
 /// A store with one parameter (2,) of each name.
 fn store(names: &[&str]) -> Store {
     let store = Store::new(device());
-    names.iter().for_each(|name| drop(store.root().param(*name, (2,), Init::ZEROS).unwrap()));
+    names.iter().for_each(|name| drop(store.root().param(name, (2,), Init::ZEROS).unwrap()));
     store
 }
 

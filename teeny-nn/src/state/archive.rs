@@ -126,7 +126,7 @@ impl Archive {
         &self.header.entries
     }
 
-    /// The tensors of dtypes that teeny does not have, such as `F8_E4M3`: the error of reading each.
+    /// The tensors of dtypes that teeny does not have, such as `F8_E4M3`, each with its error.
     pub fn unreadable(&self) -> &BTreeMap<String, Error> {
         &self.header.unreadable
     }
@@ -139,8 +139,8 @@ impl Archive {
     /// Reads tensor `name` onto `device`.
     ///
     /// # Errors
-    /// If there is no such tensor (the error lists the names), teeny does not have its dtype, or the
-    /// file cannot be read.
+    /// If there is no such tensor (the error lists the names), its dtype is one that teeny does
+    /// not have, or the file cannot be read.
     ///
     /// # Example
     /// ```no_run
@@ -417,8 +417,11 @@ fn shortened(shape: &[usize]) -> String {
     }
 }
 
-/// Dtype, shape and range of a tensor; `None` if the value is not of the format.
-fn entry(value: Json) -> Result<Option<(String, Vec<usize>, [u64; 2])>> {
+/// Dtype, shape and range of a tensor, as a header states them.
+type Described = (String, Vec<usize>, [u64; 2]);
+
+/// The description of a tensor; `None` if the value is not of the format.
+fn entry(value: Json) -> Result<Option<Described>> {
     let fields = value.object()?;
     let find = || {
         let dtype = fields.get("dtype")?.string()?;

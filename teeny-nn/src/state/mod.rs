@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Files are replaced atomically ([`teeny_core::file`]). Every reader checks a header against the
-//! bytes of the file before it uses it, and charges its memory to a [`teeny_core::file::Budget`]. An
-//! entry of a kind that teeny does not have is refused by its name; the others are read.
+//! bytes of the file before it uses it, and charges its memory to a [`teeny_core::file::Budget`].
+//! An entry of a kind that teeny does not have is refused by its name; the others are read.
 
 mod archive;
 mod checkpoint;

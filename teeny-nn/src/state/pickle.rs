@@ -210,14 +210,15 @@ impl<'a> Machine<'a, '_> {
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
-                self.global(&module, &name)?;
+                self.global(module, name)?;
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let (&Node::Text(module), &Node::Text(name)) = (self.node(module), self.node(name))
+                let (Node::Text(module), Node::Text(name)) = (self.node(module), self.node(name))
                 else {
                     return Err(Error::format("a name is not text"));
                 };
+                let (module, name) = (*module, *name);
                 self.global(module, name)?;
             }
             b'Q' => {
