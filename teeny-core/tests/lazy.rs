@@ -63,7 +63,7 @@ fn reading_synchronizing_unwrapping_a_boundary_and_limits_run_the_list() {
     y.sum_all().unwrap().item::<f32>().unwrap();
     assert_eq!(executes(&trace), 1, "item");
     let y = x.neg().unwrap();
-    y.to(lazy.inner().unwrap()).unwrap();
+    let _ = y.to(lazy.inner().unwrap()).unwrap();
     assert_eq!(executes(&trace), 1, "to the device below");
     let y = x.neg().unwrap();
     device.synchronize().unwrap();

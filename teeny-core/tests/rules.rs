@@ -459,7 +459,7 @@ fn program(seed: u64, x: &[Tensor]) -> Result<Vec<Tensor>> {
         }
         values.push(y);
         if dice.below(3) == 0 {
-            values.remove(dice.below(values.len()));
+            let _ = values.remove(dice.below(values.len()));
         }
     }
     held.extend(values.pop());

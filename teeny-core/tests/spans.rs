@@ -42,7 +42,7 @@ fn tracing_hears_of_every_operation() {
     let listener = Listener::default();
     tracing::subscriber::set_global_default(listener.clone()).unwrap();
     let device = Trace::new(Reference::new());
-    Tensor::from_slice(&[1.5f32; 8], 8, &device).unwrap().exp().unwrap();
+    let _ = Tensor::from_slice(&[1.5f32; 8], 8, &device).unwrap().exp().unwrap();
     let heard = listener.0.lock().unwrap();
     let exp = heard
         .iter()

@@ -140,8 +140,8 @@ fn a_fused_operation_is_one_span_under_its_callers_name() -> Result<()> {
     let trace = Trace::new(Reference::new());
     let x = Tensor::ones((4, 8), DType::F32, &trace)?; // (4, 8)
     trace.clear();
-    map([&x], |[x]| (x * 2.0).tanh() + 1.0)?;
-    x.softmax(-1)?;
+    let _ = map([&x], |[x]| (x * 2.0).tanh() + 1.0)?;
+    let _ = x.softmax(-1)?;
     let spans = trace.spans();
     assert_eq!(
         spans.iter().map(|span| (span.op, span.called.unwrap().op)).collect::<Vec<_>>(),
@@ -163,11 +163,11 @@ fn a_convolution_and_attention_are_counted_as_products() -> Result<()> {
         groups: 2,
     };
     trace.clear();
-    x.conv(&w, &window)?; // (2, 4, 8, 8)
+    let _ = x.conv(&w, &window)?; // (2, 4, 8, 8)
     assert_eq!(trace.spans()[0].flops, 2 * (2 * 4 * 8 * 8) * (3 * 3 * 3));
     let q = Tensor::ones((2, 5, 4), DType::F32, &trace)?; // (2, 5, 4)
     trace.clear();
-    q.attention(&q, &q, None, &teeny_core::Attention::causal(0))?;
+    let _ = q.attention(&q, &q, None, &teeny_core::Attention::causal(0))?;
     let pairs = 2 * (1 + 2 + 3 + 4 + 5);
     assert_eq!(
         trace.spans().iter().find(|span| span.op == "attention").unwrap().flops,
@@ -179,7 +179,7 @@ fn a_convolution_and_attention_are_counted_as_products() -> Result<()> {
 #[test]
 fn a_saved_trace_is_json_that_viewers_read() -> Result<()> {
     let trace = Trace::new(Reference::new());
-    Tensor::ones((2, 2), DType::F32, &trace)?.exp()?;
+    let _ = Tensor::ones((2, 2), DType::F32, &trace)?.exp()?;
     let path = std::env::temp_dir().join(format!("teeny-trace-{}.json", std::process::id()));
     trace.save(&path)?;
     let text = std::fs::read_to_string(&path).unwrap();
@@ -302,11 +302,11 @@ fn masks_of_minus_infinity_are_no_mistake() -> Result<()> {
     let mask =
         Tensor::new([[false, true, true], [false, false, true], [false, false, false]], &device)?;
     let hidden = scores.masked_fill(&mask, f64::NEG_INFINITY)?; // (3, 3)
-    hidden.softmax(-1)?;
-    hidden.log_softmax(-1)?;
-    hidden.logsumexp(-1)?;
+    let _ = hidden.softmax(-1)?;
+    let _ = hidden.log_softmax(-1)?;
+    let _ = hidden.logsumexp(-1)?;
     let nobody = Tensor::full((3, 3), false, DType::Bool, &device)?; // (3, 3)
-    scores.attention(&scores, &scores, Some(&nobody), &teeny_core::Attention::full())?;
+    let _ = scores.attention(&scores, &scores, Some(&nobody), &teeny_core::Attention::full())?;
     // a row that sees nothing is one
     let error = Tensor::full((1, 3), f64::NEG_INFINITY, DType::F32, &device)?
         .softmax(-1)
@@ -347,7 +347,7 @@ fn data_is_looked_at_where_that_is_asked_for() -> Result<()> {
         error.starts_with("add at ") && error.contains("NaN in a tensor that comes in"),
         "{error}"
     );
-    Tensor::new([f32::INFINITY], &device)?;
+    let _ = Tensor::new([f32::INFINITY], &device)?;
     Ok(())
 }
 
@@ -416,8 +416,8 @@ fn what_rounding_explains_is_no_disagreement() -> Result<()> {
     let device = beside(Fault::SumBackwards);
     let x = Tensor::randn((1000,), DType::F32, &device)?; // (1000)
     let centred = x.sub(&x.mean_all()?)?; // (1000)
-    centred.sum_all()?; // about 0: every digit is rounding
-    map([&x], |[x]| x.relu())?;
+    let _ = centred.sum_all()?; // about 0: every digit is rounding
+    let _ = map([&x], |[x]| x.relu())?;
     assert!(device.compared() > 5);
     Ok(())
 }

@@ -277,7 +277,7 @@ fn a_captured_step_without_gradients_fails_as_a_call_does() {
     let mut step = Captured::new(&store, |x| model.forward(&x[0])?.square()?.mean_all()).unwrap();
     let batch = || vec![Tensor::ones((2, 4), DType::F32, &device).unwrap()];
     for _ in 0..3 {
-        step.run(batch()).unwrap();
+        let _ = step.run(batch()).unwrap();
     }
     let text = no_grad(|| step.run(batch())).unwrap_err().to_string();
     assert!(text.contains("no_grad"), "{text}");

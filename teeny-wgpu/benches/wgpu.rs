@@ -29,7 +29,7 @@ fn row(
     group.throughput(work);
     group.bench_function(name.into(), |bench| {
         bench.iter(|| {
-            black_box(f()).expect("a supported operation");
+            let _ = black_box(f()).expect("a supported operation");
             gpu.synchronize().expect("the GPU is there");
         })
     });
@@ -39,7 +39,7 @@ fn row(
 fn median(gpu: &Wgpu, f: impl Fn() -> Result<Tensor>) -> f64 {
     let time = || {
         let start = Instant::now();
-        f().expect("a supported operation");
+        let _ = f().expect("a supported operation");
         gpu.synchronize().expect("the GPU is there");
         start.elapsed().as_secs_f64()
     };
@@ -169,7 +169,7 @@ fn all(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     group.bench_function("mnist mlp step, batch 64", |bench| {
         bench.iter(|| {
-            step().expect("a step");
+            let _ = step().expect("a step");
             gpu.synchronize().expect("the GPU is there");
         })
     });
@@ -191,7 +191,7 @@ fn all(c: &mut Criterion) {
     let mut times: Vec<f64> = (0..51)
         .map(|_| {
             let start = Instant::now();
-            (0..50).try_fold(x.clone(), |y, _| y.add(&x)).expect("a supported operation");
+            let _ = (0..50).try_fold(x.clone(), |y, _| y.add(&x)).expect("a supported operation");
             let time = start.elapsed().as_secs_f64() * 1e6 / 50.0;
             gpu.synchronize().expect("the GPU is there");
             time

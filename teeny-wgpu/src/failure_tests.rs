@@ -242,14 +242,14 @@ fn buffers_for_reading_back_are_cached_bytes_too() {
 fn uploads_without_commands_use_the_same_buffers_again() {
     let gpu = noop();
     for _ in 0..100 {
-        Tensor::from_slice(&[1.0f32; 5000], 5000, &gpu).unwrap();
+        let _ = Tensor::from_slice(&[1.0f32; 5000], 5000, &gpu).unwrap();
     }
     assert_eq!(gpu.stats().os_allocations, 1);
     // A buffer that a recorded command reads is not overwritten before that command runs.
     let x = Tensor::from_slice(&[1.0f32; 5000], 5000, &gpu).unwrap();
     let y = x.add(1.0).unwrap();
     drop(x);
-    Tensor::from_slice(&[2.0f32; 5000], 5000, &gpu).unwrap();
+    let _ = Tensor::from_slice(&[2.0f32; 5000], 5000, &gpu).unwrap();
     assert_eq!(gpu.stats().os_allocations, 3);
     drop(y);
 }

@@ -137,7 +137,7 @@ fn a_batch_norm_its_metrics_and_its_checkpoint_need_no_64_bit_integers() {
     let x = [[1.0f32, 2.0, 0.0], [3.0, -1.0, 5.0], [0.5, 0.0, 1.0]];
     let x = Tensor::new(x, &device).unwrap(); // (3, 3)
     for _ in 0..3 {
-        norm.forward(&x).unwrap();
+        let _ = norm.forward(&x).unwrap();
     }
     let targets = Tensor::new([1i32, 2, 0], &device).unwrap(); // (3)
     assert_eq!(accuracy(&x, &targets).unwrap(), 2);

@@ -55,7 +55,7 @@ fn one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
     let b = Tensor::zeros(32, DType::F32, &gpu).unwrap();
     let before = gpu.counters();
     for _ in 0..100 {
-        x.add(&b).unwrap();
+        let _ = x.add(&b).unwrap();
     }
     let after = gpu.counters();
     assert_eq!(after.compiles - before.compiles, 1);
@@ -64,9 +64,9 @@ fn one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
     let x = Tensor::zeros((7, 128), DType::F32, &gpu).unwrap();
     let b = Tensor::zeros(128, DType::F32, &gpu).unwrap();
     let before = gpu.counters();
-    x.add(&b).unwrap();
-    x.add(2.5).unwrap();
-    x.add(3.5).unwrap();
+    let _ = x.add(&b).unwrap();
+    let _ = x.add(2.5).unwrap();
+    let _ = x.add(3.5).unwrap();
     assert_eq!(gpu.counters().compiles - before.compiles, 1, "only `add a number` is new");
 }
 
@@ -96,13 +96,13 @@ fn each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
         };
         let (x, index) = tensors((64, 128));
         let (y, other) = tensors((56, 136)); // small enough for the same tiles
-        op(&x, &index).unwrap();
+        let _ = op(&x, &index).unwrap();
         let once = gpu.counters();
         assert!(once.compiles >= 1, "{name}");
         for _ in 0..100 {
-            op(&x, &index).unwrap();
+            let _ = op(&x, &index).unwrap();
         }
-        op(&y, &other).unwrap();
+        let _ = op(&y, &other).unwrap();
         let after = gpu.counters();
         assert_eq!(
             after.compiles, once.compiles,
@@ -242,7 +242,7 @@ fn a_position_outside_its_axis_is_reported_at_the_call_or_by_the_next_read() {
                 let y = result.unwrap();
                 let error = y.to_vec::<f32>().unwrap_err();
                 assert_eq!(y.to_vec::<f32>().unwrap(), [1.0, 0.0], "nothing outside is read");
-                x.gather(0, &Tensor::new([-1i32], &gpu).unwrap()).unwrap();
+                let _ = x.gather(0, &Tensor::new([-1i32], &gpu).unwrap()).unwrap();
                 assert_eq!(gpu.synchronize().unwrap_err().kind(), ErrorKind::Index);
                 error
             }

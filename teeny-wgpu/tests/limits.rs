@@ -49,7 +49,7 @@ fn uploads_in_a_loop_use_the_same_memory_again() {
     let Some(gpu) = gpu() else { return };
     let values = vec![1.0f32; 64 << 10];
     for _ in 0..2000 {
-        Tensor::from_slice(&values, values.len(), &gpu).unwrap();
+        let _ = Tensor::from_slice(&values, values.len(), &gpu).unwrap();
     }
     let stats = gpu.stats();
     assert!(stats.os_allocations <= 4, "{stats:?}");

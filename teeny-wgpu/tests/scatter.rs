@@ -217,7 +217,7 @@ fn an_index_outside_its_axis_is_found_after_hundreds_of_good_ones() -> Result<()
     let (good, bad) = (Tensor::new([0i32, 1], &gpu)?, Tensor::new([0i32, 3], &gpu)?);
     for wrong in [0, 100, 299] {
         for i in 0..300 {
-            x.gather(0, if i == wrong { &bad } else { &good })?;
+            let _ = x.gather(0, if i == wrong { &bad } else { &good })?;
         }
         let error = x.to_vec::<f32>().unwrap_err();
         assert!(error.kind() == ErrorKind::Index && error.to_string().contains(" 3, "), "{error}");

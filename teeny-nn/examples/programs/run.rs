@@ -99,7 +99,7 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
             let z = x.tanh() * number + y;
             z.gt(0.0).where_cond(z, x * y - z)
         })?,
-        Step::Where(x, y, z) => get(x).gt(&get(y))?.where_cond(&get(x), &get(z))?,
+        Step::Where(x, y, z) => get(x).gt(get(y))?.where_cond(get(x), get(z))?,
         Step::Matmul(x) => get(x).matmul(&env.square.value().mul(0.3)?)?,
         Step::Reduce(kind, first, x) => {
             let (x, axis) = (get(x), if first { 0 } else { 1 });

@@ -376,10 +376,10 @@ mod tests {
         let x = Tensor::full((64, 32), 1.5, DType::F32, &gpu).unwrap();
         let before = gpu.counters();
         let y = (0..100).fold(x.clone(), |y, _| y.add(&x).unwrap()); // more than one batch
-        y.matmul(&x.t().unwrap()).unwrap();
+        let _ = y.matmul(&x.t().unwrap()).unwrap();
         let (image, window) = (x.reshape((2, 4, 16, 16)).unwrap(), Window::new(2));
         let weight = Tensor::ones((3, 4, 5, 5), DType::F32, &gpu).unwrap();
-        image.conv(&weight, &window).unwrap(); // (2, 3, 12, 12)
+        let _ = image.conv(&weight, &window).unwrap(); // (2, 3, 12, 12)
         let dispatches = gpu.counters().dispatches - before.dispatches;
         let profile = gpu.profile();
         let (adds, product) = (row(&profile, "elementwise"), row(&profile, "matmul"));
