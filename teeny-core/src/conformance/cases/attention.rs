@@ -133,11 +133,11 @@ fn case(
 
 /// Numbers that are not finite, where some queries do not see them: they reach no other query.
 fn special(sink: Sink<'_>, dtype: DType) {
-    for [t, s] in [[5, 7], [2, 7], [1, 7], [70, 70]] {
+    for [t, s] in [[5, 7], [1, 7], [70, 70]] {
         for (which, name) in [(0, "q"), (1, "k"), (2, "v"), (3, "g")] {
             for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                 // An infinite key or query makes scores that its sign decides.
-                if which < 2 && value.is_infinite() {
+                if value.is_infinite() && (which < 2 || t != 5) {
                     continue;
                 }
                 let inputs = || {
