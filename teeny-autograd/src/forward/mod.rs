@@ -190,6 +190,7 @@ impl Device for Forward {
         }
         // As in reverse mode: y and the logsumexp are functions of q, k and v.
         if let Op::AttentionGrad { ref inputs, g, needs, .. } = *op {
+            op.outputs()?; // checks the operands
             return recorded_grad(inputs, g, needs).map(Some);
         }
         if rules::runs_as_definition(op) {

@@ -39,6 +39,7 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
         return Ok(None);
     }
     if let (true, Op::AttentionGrad { inputs, g, needs, .. }) = (operands.recording, &*op) {
+        op.outputs()?; // checks the operands
         return attention::recorded_grad(inputs, g, *needs).map(Some);
     }
     let inner = operands.inner()?;
