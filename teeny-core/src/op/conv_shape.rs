@@ -122,11 +122,15 @@ pub(crate) fn pool_misfit(size: &[usize], x: &Shape) -> Error {
 /// The shape of a pooling's result: windows of `size` over the last axes of `x`.
 ///
 /// # Errors
-/// If there are not as many axes, or a window does not fit the padded input.
+/// If there are not as many axes, the window has groups, or it does not fit the padded input.
 pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
         return Err(pool_misfit(size, x));
+    }
+    if window.groups != 1 {
+        return Err(Error::value(format!("a pooling has one group, not {}", window.groups))
+            .help("each channel is pooled by itself; Window::new(ndim) has one group"));
     }
     let (lead, spatial) = x.split_at(x.ndim() - ndim);
     // A mean divides by the number of elements of a window.
