@@ -135,7 +135,7 @@ impl Case {
         self.op.starts_with("conv") && self.operands.iter().any(Operand::may_be_infinite)
     }
 
-    fn is_program(&self) -> bool {
+    pub(super) fn is_program(&self) -> bool {
         matches!(self.op, "kernel" | "reduce_kernel")
     }
 
