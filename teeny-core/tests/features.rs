@@ -63,7 +63,12 @@ fn missing(proof: &str, read: impl Fn(&str) -> Option<String>) -> Option<String>
             let kinds = [("--bin", "src/bin"), ("--example", "examples"), ("--bench", "benches")];
             let target = kinds.iter().find_map(|(kind, at)| after(&[kind]).map(|name| (at, name)));
             let Some((at, name)) = target else { return Some(format!("{proof} names no target")) };
-            format!("{package}/{at}/{name}.rs")
+            // A target is a file, or a folder with a main file.
+            let folder = format!("{package}/{at}/{name}/main.rs");
+            match read(&folder) {
+                Some(_) => folder,
+                None => format!("{package}/{at}/{name}.rs"),
+            }
         }
         [script] => script.to_string(),
         _ => return Some(format!("{proof:?} is no test, program or script")),

@@ -204,11 +204,12 @@ impl Suite {
             let got = outcome(case, &case.inputs, &self.device);
             report.add(case.op, case.dtype, self.judge(case, &reference, got))
         };
+        let all = self.time.map(|_| self.cases());
         let start = Instant::now();
         let in_time = || self.time.is_none_or(|time| start.elapsed() < time);
-        match self.time {
+        match all {
             None => cases::each(&mut |case| _ = self.wants(&case).then(|| hold(&case))),
-            Some(_) => sampled(&self.cases()).take_while(|_| in_time()).for_each(hold),
+            Some(all) => sampled(&all).take_while(|_| in_time()).for_each(hold),
         }
         for number in (0..RANDOM_CASES).take_while(|_| in_time()) {
             self.random(number, &mut report);

@@ -399,10 +399,8 @@ impl Device for Lazy {
             Op::CopyInto { dst, .. } => Some(dst.take().ok_or_else(taken)?),
             _ => None,
         };
-        let destination = match &given_up {
-            Some(dst) => Some(downcast::<LazyStorage>(dst)?.value().clone()),
-            None => None,
-        };
+        let destination = given_up.as_ref().map(downcast::<LazyStorage>).transpose()?;
+        let destination = destination.map(|dst| dst.value().clone());
         let request = Request {
             op: recorded,
             numbers: Numbers::of(op),

@@ -85,25 +85,23 @@ pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
 fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
     let (inner, out) = (x[1], weight[0]);
     let takes = weight[1].saturating_mul(groups);
-    let error = Error::shape(format!(
-        "input {x} has {inner} channels; weight {weight} with {groups} \
-         groups takes {takes}"
-    ));
     let last = x.ndim() - 1;
-    if x[last] == takes {
-        // images (N, H, W, C), as NumPy and TensorFlow have them
-        let axes: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
-        let help =
-            format!("x.permute({axes:?})? moves the last axis, of size {takes}, to the channels");
-        return error.help(help);
-    }
-    error.help(match groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
-        true => format!("a weight of ({out}, {}, kernel..) fits", inner / groups),
-        false => format!(
-            "the groups must divide the {inner} channels of the input and \
-             the {out} of the output; 1 always does"
-        ),
-    })
+    // images (N, H, W, C), as NumPy and TensorFlow have them
+    let axes: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
+    let help = if x[last] == takes {
+        format!("x.permute({axes:?})? moves the last axis, of size {takes}, to the channels")
+    } else if groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
+        format!("a weight of ({out}, {}, kernel..) fits", inner / groups)
+    } else {
+        format!(
+            "the groups must divide the {inner} channels of the input and the {out} of the \
+             output; 1 always does"
+        )
+    };
+    Error::shape(format!(
+        "input {x} has {inner} channels; weight {weight} with {groups} groups takes {takes}"
+    ))
+    .help(help)
 }
 
 #[cold]
