@@ -151,7 +151,9 @@ fn floor_div_f64(a: f64, b: f64) -> f64 {
         return select(copysign_f64(0.0lf, a / b), -1.0lf, negative && ua != 0lu);
     }
     let d = divide_f64(a, b);
-    let below = negative && (bitcast<u64>(d.rest) & 0x7ffffffffffffffflu) != 0lu;
+    // beyond the digits, the last of them has gathered the rest
+    let rest = bitcast<u64>(d.rest) & 0x7ffffffffffffffflu;
+    let below = negative && d.scale == 0 && rest != 0lu;
     let digits = select(d.digits, d.digits + 1lu, below);
     if digits == 0lu { return select(0.0lf, -0.0lf, negative); }
     let q = scale_f64(f64(digits), d.scale);

@@ -152,7 +152,8 @@ fn floor_div_f32(a: f32, b: f32) -> f32 {
         return select(copysign_f32(0.0f, a / b), -1.0f, negative && ua != 0u);
     }
     let d = divide_f32(a, b);
-    let below = negative && (bitcast<u32>(d.rest) & 0x7fffffffu) != 0u;
+    // beyond the digits, the last of them has gathered the rest
+    let below = negative && d.scale == 0 && (bitcast<u32>(d.rest) & 0x7fffffffu) != 0u;
     let digits = select(d.digits, d.digits + 1u, below);
     if digits == 0u { return select(0.0f, -0.0f, negative); }
     let q = scale_f32(f32(digits), d.scale);
