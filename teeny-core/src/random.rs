@@ -237,8 +237,8 @@ static GLOBAL: Generator = Generator::new(0);
 
 thread_local! {
     static LOCAL: Cell<Option<Key>> = const { Cell::new(None) };
-    /// What the captured functions that this thread records have drawn, the innermost last.
-    static DRAWS: RefCell<Vec<Draws>> = const { RefCell::new(Vec::new()) };
+    /// What the captured function that this thread records has drawn.
+    static DRAWS: RefCell<Option<Draws>> = const { RefCell::new(None) };
 }
 
 /// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are
@@ -256,14 +256,14 @@ pub fn next_key() -> Key {
         }
         None => GLOBAL.next_key(),
     };
-    DRAWS.with_borrow_mut(|all| all.iter_mut().for_each(|draws| draws.issue(key)));
+    DRAWS.with_borrow_mut(|draws| draws.iter_mut().for_each(|draws| draws.issue(key)));
     key
 }
 
 /// The state of this thread's (or the process's) generator; for checkpoints.
 pub fn state() -> Key {
     let state = LOCAL.get().unwrap_or_else(|| GLOBAL.state());
-    DRAWS.with_borrow_mut(|all| all.iter_mut().for_each(|draws| draws.read(state)));
+    DRAWS.with_borrow_mut(|draws| draws.iter_mut().for_each(|draws| draws.read(state)));
     state
 }
 
@@ -273,11 +273,7 @@ pub fn set_state(state: Key) {
         Some(_) => LOCAL.set(Some(state)),
         None => GLOBAL.set_state(state),
     }
-    DRAWS.with_borrow_mut(|all| {
-        all.iter_mut().for_each(|draws| {
-            draws.seek(state);
-        });
-    });
+    DRAWS.with_borrow_mut(|draws| draws.as_mut().and_then(|draws| draws.seek(state)));
 }
 
 /// Runs `body` with a separate generator on this thread: draws inside depend on `seed` alone, draws
@@ -289,18 +285,18 @@ pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
 /// Runs `body` with a separate generator on this thread that continues from `state`: `body` draws
 /// again what followed [`state`]. Draws outside are not disturbed.
 pub fn with_state<T>(state: Key, body: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Key>, Vec<Option<usize>>);
+    struct Restore(Option<Key>, Option<usize>);
     impl Drop for Restore {
         fn drop(&mut self) {
             LOCAL.set(self.0);
-            DRAWS.with_borrow_mut(|all| {
-                all.iter_mut().zip(&self.1).for_each(|(draws, before)| draws.position = *before);
+            DRAWS.with_borrow_mut(|draws| {
+                draws.iter_mut().for_each(|draws| draws.position = self.1);
             });
         }
     }
-    let positions =
-        DRAWS.with_borrow_mut(|all| all.iter_mut().map(|draws| draws.seek(state)).collect());
-    let _restore = Restore(LOCAL.replace(Some(state)), positions);
+    let position =
+        DRAWS.with_borrow_mut(|draws| draws.as_mut().and_then(|draws| draws.seek(state)));
+    let _restore = Restore(LOCAL.replace(Some(state)), position);
     body()
 }
 
@@ -310,6 +306,8 @@ pub fn with_state<T>(state: Key, body: impl FnOnce() -> T) -> T {
 pub(crate) struct Draws {
     /// The keys of the stream.
     issued: Vec<Key>,
+    /// Of each key that a generator gave: its source, the last one if several gave it.
+    sources: HashMap<Key, Source>,
     /// The states that the function read, with their positions in the stream.
     states: Vec<(Key, usize)>,
     /// The position of the generator in the stream; None while it is in a state that the program
@@ -330,25 +328,35 @@ pub(crate) enum Source {
 
 /// Runs `body`, and records its draws from the generator.
 pub(crate) fn record<T>(body: impl FnOnce() -> T) -> (T, Draws) {
-    struct Pop;
-    impl Drop for Pop {
+    struct Stop;
+    impl Drop for Stop {
         fn drop(&mut self) {
-            DRAWS.with_borrow_mut(Vec::pop);
+            DRAWS.take();
         }
     }
-    DRAWS.with_borrow_mut(|all| all.push(Draws { position: Some(0), ..Draws::default() }));
-    let pop = Pop;
+    DRAWS.set(Some(Draws { position: Some(0), ..Draws::default() }));
+    let stop = Stop;
     let result = body();
-    let chosen = LOCAL.get().unwrap_or_else(|| GLOBAL.state());
-    let mut draws = DRAWS.with_borrow(|all| all.last().cloned()).unwrap_or_default();
-    drop(pop);
-    draws.chosen = draws.position.is_none().then_some(chosen);
+    let mut draws = DRAWS.take().unwrap_or_default();
+    drop(stop);
+    draws.chosen = draws.position.is_none().then(state);
     (result, draws)
+}
+
+/// Where `key` comes from, in the captured function that this thread records.
+pub(crate) fn source(key: Key) -> Source {
+    DRAWS
+        .with_borrow(|draws| draws.as_ref().and_then(|draws| draws.sources.get(&key).copied()))
+        .unwrap_or(Source::Program(key))
 }
 
 impl Draws {
     fn issue(&mut self, key: Key) {
-        let Some(position) = &mut self.position else { return };
+        let Some(position) = &mut self.position else {
+            self.sources.insert(key, Source::Program(key));
+            return;
+        };
+        self.sources.insert(key, Source::Stream(*position));
         // A state that was put back issues keys of the stream again.
         match self.issued.get_mut(*position) {
             Some(issued) => *issued = key,
@@ -367,13 +375,6 @@ impl Draws {
     fn seek(&mut self, state: Key) -> Option<usize> {
         let known = self.states.iter().rev().find(|(read, _)| *read == state);
         mem::replace(&mut self.position, known.map(|(_, position)| *position))
-    }
-
-    /// The sources of `keys`.
-    pub(crate) fn sources(&self, keys: impl Iterator<Item = Option<Key>>) -> Vec<Option<Source>> {
-        let stream: HashMap<Key, usize> = self.issued.iter().copied().zip(0..).collect();
-        let source = |key| stream.get(&key).map_or(Source::Program(key), |i| Source::Stream(*i));
-        keys.map(|key| key.map(source)).collect()
     }
 
     /// Whether a call draws as many keys and leaves the generator at the same place.

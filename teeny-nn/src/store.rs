@@ -104,7 +104,9 @@ impl Param {
     fn prepared(&self, value: &Tensor, trainable: bool) -> Result<Tensor> {
         self.require_shape(value)?;
         let old = self.value();
-        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?.contiguous()?;
+        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?;
+        // row-major from the start of a storage, as captured functions pass their inputs
+        let value = if value.layout().offset() > 0 { value.copy()? } else { value.contiguous()? };
         if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
     }
 

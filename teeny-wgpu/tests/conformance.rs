@@ -25,6 +25,10 @@ fn run(options: Options, types: &[DType]) -> Option<Report> {
     if trusted {
         suite = suite.trusts_indices();
     }
+    if types.len() < DType::ALL.len() {
+        // Requests need a thousand shaders of their own, and are refused before one is chosen.
+        suite = suite.without("request");
+    }
     if let Ok(op) = std::env::var("TEENY_ONLY") {
         suite = suite.only(&op);
     }

@@ -118,6 +118,7 @@ pub struct Suite {
     device: DeviceRef,
     dtypes: Vec<DType>,
     only: Option<String>,
+    without: Vec<String>,
     time: Option<Duration>,
     leniency: Leniency,
     excused: Vec<(String, DType, String)>,
@@ -130,6 +131,7 @@ impl Suite {
             device: device.to_device(),
             dtypes: DType::ALL.to_vec(),
             only: None,
+            without: Vec::new(),
             time: None,
             leniency: Leniency::default(),
             excused: Vec::new(),
@@ -148,8 +150,15 @@ impl Suite {
         self
     }
 
+    /// Not the operation `op`: for a second run that differs in something that `op` does not depend
+    /// on.
+    pub fn without(mut self, op: &str) -> Suite {
+        self.without.push(op.to_string());
+        self
+    }
+
     /// No case is begun after this `time`: a sample of the suite, in which cases far apart in it
-    /// come first, so that every family has some.
+    /// come first, so that every operation has some.
     pub fn within(mut self, time: Duration) -> Suite {
         self.time = Some(time);
         self
@@ -293,6 +302,7 @@ impl Suite {
 
     fn wants_op(&self, op: &str) -> bool {
         self.only.as_ref().is_none_or(|only| op.contains(only.as_str()))
+            && !self.without.iter().any(|other| other == op)
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -374,11 +384,14 @@ impl Suite {
     }
 }
 
-/// The order of a sample: every 128th case, then those half-way between, and so on.
+/// The order of a sample: the first case of each operation, then every 128th case, then those
+/// half-way between, and so on.
 fn sampled(all: &[Case]) -> impl Iterator<Item = &Case> {
+    let is_first = |&i: &usize| i == 0 || all[i - 1].op != all[i].op;
     let places =
         (0..SAMPLE).map(|pass| (pass.reverse_bits() >> (u32::BITS - SAMPLE.ilog2())) as usize);
-    let order = places.flat_map(|first| (first..all.len()).step_by(SAMPLE as usize));
+    let others = places.flat_map(|first| (first..all.len()).step_by(SAMPLE as usize));
+    let order = (0..all.len()).filter(is_first).chain(others.filter(move |i| !is_first(i)));
     order.map(|i| &all[i])
 }
 

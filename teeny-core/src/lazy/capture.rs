@@ -409,7 +409,6 @@ fn recording(
     }
     let values = values(&below)?;
     let leaves = leaves(&list, &values, &reads);
-    let sources = draws.sources(list.occasions.iter().map(|occasion| occasion.key));
     lazy.finish(&leaves.iter().filter_map(|(_, leaf)| leaf.constant()).collect::<Vec<_>>());
     let plan = lazy.plan(&list, held);
     let List { nodes, occasions, slots, params, .. } = &list;
@@ -430,7 +429,7 @@ fn recording(
     }
     let work = Work { items, nodes, inputs: shapes, outputs };
     let slots = count;
-    Ok((lifted, Recording { work, occasions, params, leaves, slots, sources, draws, reads }))
+    Ok((lifted, Recording { work, occasions, params, leaves, slots, draws, reads }))
 }
 
 /// Ends a capture, also if the function panics.

@@ -5,6 +5,7 @@ use super::describe::Listed;
 use super::list::{List, Node, Occasion, Request};
 use super::pattern::Pattern;
 use super::plan::{Item, Plan};
+use super::reads;
 use super::report::{Log, Reason, Report};
 use super::rules::Rules;
 use super::run::Run;
@@ -283,7 +284,7 @@ impl Lazy {
     pub(super) fn begin_capture(&self) -> Result<()> {
         self.run_list(Reason::Boundary);
         let mut recording = self.recording();
-        if recording.captured.is_some() {
+        if recording.captured.is_some() || reads::is_recording() {
             return Err(Error::value("another captured function is being recorded")
                 .help("call the inner function itself: one capture records all of it"));
         }

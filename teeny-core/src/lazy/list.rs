@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::op::{Numbers, Outputs, Recorded, TensorSpecs};
-use crate::random::Key;
+use crate::random::{self, Key, Source};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
@@ -64,6 +64,8 @@ pub(super) struct Occasion {
     pub(super) context: Option<OpContext>,
     /// That of a draw.
     pub(super) key: Option<Key>,
+    /// Where it comes from.
+    pub(super) source: Option<Source>,
 }
 
 /// Nodes in recorded order: each reads leaves, or outputs of those before it.
@@ -147,7 +149,8 @@ impl List {
         let shape = outputs.first().map_or(Shape::SCALAR, |(shape, _)| *shape);
         self.hash = hash(self.hash, &op, &views);
         self.nodes.push(Node { op, operands: views, params, destination, outputs: range, shape });
-        self.occasions.push(Occasion { name, context, key: numbers.key });
+        let source = numbers.key.map(random::source);
+        self.occasions.push(Occasion { name, context, key: numbers.key, source });
         Ok(storages)
     }
 

@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 thread_local! {
-    /// The reads of the captured functions that this thread records, the innermost last.
-    static READS: RefCell<Vec<Reads>> = const { RefCell::new(Vec::new()) };
+    /// The reads of the captured function that this thread records.
+    static READS: RefCell<Option<Reads>> = const { RefCell::new(None) };
 }
 
 /// The reads of one call.
@@ -50,22 +50,22 @@ pub(super) struct Number {
 
 /// Whether this thread records a captured function.
 pub(super) fn is_recording() -> bool {
-    READS.with_borrow(|all| !all.is_empty())
+    READS.with_borrow(Option::is_some)
 }
 
 /// Runs `body`, and records its reads.
 pub(super) fn record<T>(body: impl FnOnce() -> T) -> (T, Reads) {
-    struct Pop;
-    impl Drop for Pop {
+    struct Stop;
+    impl Drop for Stop {
         fn drop(&mut self) {
-            READS.with_borrow_mut(Vec::pop);
+            READS.take();
         }
     }
-    READS.with_borrow_mut(|all| all.push(Reads::default()));
-    let pop = Pop;
+    READS.set(Some(Reads::default()));
+    let stop = Stop;
     let result = body();
-    let reads = READS.with_borrow(|all| all.last().cloned()).unwrap_or_default();
-    drop(pop);
+    let reads = READS.take().unwrap_or_default();
+    drop(stop);
     (result, reads)
 }
 
@@ -77,22 +77,20 @@ pub(super) fn note(
 ) {
     // A function that changes what it has read reads its own results afterwards.
     let is_new = |reads: &Reads| reads.versions.iter().all(|read| read.id != id);
-    if !READS.with_borrow(|all| all.iter().any(is_new)) {
-        return;
+    if READS.with_borrow(|reads| reads.as_ref().is_some_and(is_new)) {
+        let read = Version { id, tensor: tensor.map(address), then: now(), now: Rc::new(now) };
+        READS.with_borrow_mut(|reads| {
+            reads.iter_mut().for_each(|reads| reads.versions.push(read.clone()));
+        });
     }
-    let read = Version { id, tensor: tensor.map(address), then: now(), now: Rc::new(now) };
-    READS.with_borrow_mut(|all| {
-        all.iter_mut().filter(|reads| is_new(reads)).for_each(|r| r.versions.push(read.clone()));
-    });
 }
 
 /// Records that `x`, a tensor of the recording device, is the present number.
 pub(super) fn note_number(id: usize, x: &Tensor, now: impl Fn() -> f64 + 'static) -> Result<()> {
     let (value, dtype) = (value(x)?.clone(), x.dtype());
-    READS.with_borrow_mut(|all| {
-        if let Some(reads) = all.last_mut() {
-            reads.numbers.push(Number { value, dtype, id, now: Rc::new(now) });
-        }
+    let number = Number { value, dtype, id, now: Rc::new(now) };
+    READS.with_borrow_mut(|reads| {
+        reads.iter_mut().for_each(|reads| reads.numbers.push(number.clone()));
     });
     Ok(())
 }

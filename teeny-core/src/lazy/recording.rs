@@ -20,8 +20,6 @@ pub(super) struct Recording {
     /// Of each slot that is one: the leaf.
     pub(super) leaves: Vec<(u32, Leaf)>,
     pub(super) slots: usize,
-    /// Of each node: where the key of its draw comes from.
-    pub(super) sources: Vec<Option<Source>>,
     pub(super) draws: Draws,
     pub(super) reads: Reads,
 }
@@ -115,8 +113,10 @@ impl Recording {
             )
             .help("draw as often in each call, and seed the generator outside"));
         }
-        let mut keys = self.sources.iter().zip(&later.sources);
-        if let Some(i) = keys.position(|(a, b)| a.is_some() && b.is_some() && a != b) {
+        let sources =
+            self.occasions.iter().zip(&later.occasions).map(|(a, b)| (a.source, b.source));
+        let other = |(a, b): (Option<Source>, Option<Source>)| a.is_some() && b.is_some() && a != b;
+        if let Some(i) = sources.into_iter().position(other) {
             return Err(Error::value(format!(
                 "the key of {} is another one than in the call before, and the generator did not \
                  give it: a replay would repeat it",

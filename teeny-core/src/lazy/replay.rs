@@ -96,13 +96,13 @@ impl Replay {
         let values = values(&below)?;
         lazy.finish(&values);
         drop(below); // an input that nobody else holds may be written in place
-        let Recording { params, leaves, slots, sources, draws, .. } = &self.base;
+        let Recording { params, leaves, slots, draws, .. } = &self.base;
         let mut occasions = Cow::Borrowed(self.base.occasions.as_slice());
         let keys = draws.renew();
         if !keys.is_empty() {
-            for (occasion, source) in occasions.to_mut().iter_mut().zip(sources) {
-                if let Some(Source::Stream(position)) = source {
-                    occasion.key = keys.get(*position).copied();
+            for occasion in occasions.to_mut() {
+                if let Some(Source::Stream(position)) = occasion.source {
+                    occasion.key = keys.get(position).copied();
                 }
             }
         }
