@@ -244,7 +244,7 @@ thread_local! {
 /// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are
 /// reproducible by default.
 pub fn manual_seed(seed: u64) {
-    set_state(Key { seed, draw: 0 });
+    set(Key { seed, draw: 0 }, |_| None);
 }
 
 /// The key of the next draw of this thread's scope, or of the process.
@@ -269,22 +269,38 @@ pub fn state() -> Key {
 
 /// Continues from `state`.
 pub fn set_state(state: Key) {
+    set(state, |draws| draws.position_of(state));
+}
+
+/// Continues from `state`, which is at this position of a recorded stream.
+fn set(state: Key, position: impl Fn(&Draws) -> Option<usize>) {
     match LOCAL.get() {
         Some(_) => LOCAL.set(Some(state)),
         None => GLOBAL.set_state(state),
     }
-    DRAWS.with_borrow_mut(|draws| draws.as_mut().and_then(|draws| draws.seek(state)));
+    DRAWS.with_borrow_mut(|draws| {
+        draws.iter_mut().for_each(|draws| draws.position = position(draws));
+    });
 }
 
 /// Runs `body` with a separate generator on this thread: draws inside depend on `seed` alone, draws
 /// outside are not disturbed.
 pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
-    with_state(Key { seed, draw: 0 }, body)
+    scoped(Key { seed, draw: 0 }, |_| None, body)
 }
 
 /// Runs `body` with a separate generator on this thread that continues from `state`: `body` draws
 /// again what followed [`state`]. Draws outside are not disturbed.
 pub fn with_state<T>(state: Key, body: impl FnOnce() -> T) -> T {
+    scoped(state, |draws| draws.position_of(state), body)
+}
+
+/// Runs `body` with a generator that is in `state`, at this position of a recorded stream.
+fn scoped<T>(
+    state: Key,
+    position: impl Fn(&Draws) -> Option<usize>,
+    body: impl FnOnce() -> T,
+) -> T {
     struct Restore(Option<Key>, Option<usize>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -294,9 +310,12 @@ pub fn with_state<T>(state: Key, body: impl FnOnce() -> T) -> T {
             });
         }
     }
-    let position =
-        DRAWS.with_borrow_mut(|draws| draws.as_mut().and_then(|draws| draws.seek(state)));
-    let _restore = Restore(LOCAL.replace(Some(state)), position);
+    let before = DRAWS.with_borrow_mut(|draws| {
+        let draws = draws.as_mut()?;
+        let position = position(draws);
+        mem::replace(&mut draws.position, position)
+    });
+    let _restore = Restore(LOCAL.replace(Some(state)), before);
     body()
 }
 
@@ -371,10 +390,10 @@ impl Draws {
         }
     }
 
-    /// Continues from `state`; the position before.
-    fn seek(&mut self, state: Key) -> Option<usize> {
+    /// The position of a state that the function has read; None if the program chose it.
+    fn position_of(&self, state: Key) -> Option<usize> {
         let known = self.states.iter().rev().find(|(read, _)| *read == state);
-        mem::replace(&mut self.position, known.map(|(_, position)| *position))
+        known.map(|(_, position)| *position)
     }
 
     /// Whether a call draws as many keys and leaves the generator at the same place.

@@ -418,6 +418,29 @@ fn seeds_of_the_program_draw_the_same_in_each_call() {
     assert_eq!(called, captured);
 }
 
+/// A generator of the program may give the keys that the outer one gives in one of the calls.
+#[test]
+fn a_seed_of_the_program_that_is_the_seed_of_a_call_stays_one_of_the_program() {
+    let lazy = Lazy::new(Reference::new());
+    let f = |x: &[Tensor]| {
+        let draw = || Tensor::rand((3,), DType::F32, x[0].device());
+        let state = random::state();
+        let outside = draw()?;
+        let inside = random::with_seed(3, draw)?;
+        Ok(vec![outside, inside, random::with_state(state, draw)?])
+    };
+    let read =
+        |all: Vec<Tensor>| -> Vec<Vec<f32>> { all.iter().map(|t| t.to_vec().unwrap()).collect() };
+    let mut capture = Capture::new(&lazy, f).unwrap();
+    for seed in [3, 4, 3, 5, 6] {
+        let x = row(&lazy, 0.0, 3);
+        let want = random::with_seed(seed, || read(f(std::slice::from_ref(&x)).unwrap()));
+        let got = random::with_seed(seed, || read(capture.run(vec![x]).unwrap()));
+        assert_eq!(got, want, "seed {seed}");
+    }
+    assert!(capture.is_replaying());
+}
+
 #[test]
 fn keys_that_a_replay_would_repeat_are_refused() {
     let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
