@@ -32,7 +32,8 @@ type Function<'f> = Box<dyn FnMut(&[Tensor], usize) -> Result<Vec<Tensor>> + 'f>
 ///
 /// Random numbers are those of a call: a replay takes as many keys from the generator as a call and
 /// leaves it in the same state. A key that the program chose, also by [`random::with_seed`], is a
-/// constant; a key that is used twice, as by a checkpoint, stays one key. Where a library says what
+/// constant (one that the generator gives too in a recorded call cannot be told apart, and may be
+/// refused); a key that is used twice, as by a checkpoint, stays one key. Where a library says what
 /// a function reads beside its inputs ([`Capture::depends_on`]; teeny-nn does for training mode,
 /// parameters and loss scales), a change of it has the function recorded again.
 ///
