@@ -20,6 +20,21 @@ pub(crate) trait Unary {
     fn eval64<D: F64s>(x: D) -> D;
 }
 
+/// Declares functions of one lane that have one formula for both float types.
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl Unary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>($x: V) -> V { $body }
+            #[inline(always)]
+            fn eval64<V: F64s>($x: V) -> V { $body }
+        }
+    )*};
+}
+pub(crate) use unary;
+
 /// A function of two lanes, of either float type.
 pub(crate) trait Binary {
     /// As [`Unary::LONG`].

@@ -9,7 +9,7 @@
 
 use super::double::{self, LN2_HI, LN2_LO, exp_of_two, power_of_two, split};
 use super::{patched, poly64};
-use crate::simd::loops::{Binary, Unary};
+use crate::simd::loops::{Binary, Unary, unary};
 use crate::simd::{F32s, F64s, Lanes};
 use teeny_core::kernel::eval::{floor_div, remainder};
 
@@ -207,21 +207,8 @@ division! {
     FloorDiv, floor_div: |_r, q| q
 }
 
-macro_rules! powers {
-    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
-        $(#[$doc])*
-        pub(crate) struct $name;
-        impl Unary for $name {
-            #[inline(always)]
-            fn eval<V: F32s>($x: V) -> V { $body }
-            #[inline(always)]
-            fn eval64<V: F64s>($x: V) -> V { $body }
-        }
-    )*};
-}
-
 // Powers with exponents that are frequent, with the special values of IEEE 754's `pow`.
-powers! {
+unary! {
     /// `x²`.
     Square |x| x.mul(x);
     /// `x³`.
@@ -236,14 +223,12 @@ powers! {
         let y = V::splat(1.0).div(x.sqrt().abs());
         V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(0.0), y)
     };
-    /// `x^-1`.
-    PowMinusOne |x| V::splat(1.0).div(x);
     /// `x^-2`. The quotient first: x² may overflow where 1 / x² is subnormal.
     RecipSquare |x| { let y = V::splat(1.0).div(x); y.mul(y) };
 }
 
-/// `y`, but in lanes with a frequent exponent the value of its own loop: an element has one value,
-/// whether its exponent is one number for all elements or not.
+/// Replaces `y` by the value of the exponent's own loop in lanes with a frequent exponent. So an
+/// element has one value, whether its exponent is one number for all elements or not.
 macro_rules! with_frequent {
     ($V:ident, $eval:ident, $a:expr, $b:expr, $y:expr) => {{
         let (a, b, y) = ($a, $b, $y);
@@ -254,7 +239,7 @@ macro_rules! with_frequent {
             let pick = |y, exponent, value| $V::select(b.eq($V::splat(exponent)), value, y);
             let y = pick(pick(y, 1.0, a), 2.0, Square::$eval(a));
             let y = pick(pick(y, 3.0, Cube::$eval(a)), 0.5, PowHalf::$eval(a));
-            let y = pick(pick(y, -0.5, PowMinusHalf::$eval(a)), -1.0, PowMinusOne::$eval(a));
+            let y = pick(pick(y, -0.5, PowMinusHalf::$eval(a)), -1.0, $V::splat(1.0).div(a));
             pick(y, -2.0, RecipSquare::$eval(a))
         } else {
             y

@@ -2,22 +2,9 @@
 //!
 //! Knows no loop. `blocks` runs these functions over tiles and over groups of nodes.
 
-use crate::simd::loops::{Binary, Unary};
+use crate::simd::loops::{Binary, Unary, unary};
 use crate::simd::{F32s, F64s, Half};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
-
-macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
-        $(#[$doc])*
-        pub(in crate::elementwise) struct $name;
-        impl Unary for $name {
-            #[inline(always)]
-            fn eval<V: F32s>($x: V) -> V { $body }
-            #[inline(always)]
-            fn eval64<V: F64s>($x: V) -> V { $body }
-        }
-    )*};
-}
 
 unary! {
     Neg |x| x.xor_sign(V::splat(-0.0));
