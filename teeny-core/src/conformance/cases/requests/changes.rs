@@ -233,6 +233,17 @@ fn each_number(attributes: &mut Recorded, f: &mut dyn FnMut(&mut usize)) {
     }
 }
 
+/// Replaces item `slot` of those that it is called with.
+fn replace<T: Copy>(slot: usize, value: T) -> impl FnMut(&mut T) {
+    let mut place = 0;
+    move |item| {
+        if place == slot {
+            *item = value;
+        }
+        place += 1;
+    }
+}
+
 /// Other values of each number: neighbours, and those at which arithmetic overflows.
 fn numbers(sample: &Request) -> Vec<Request> {
     let attention =
@@ -247,13 +258,7 @@ fn numbers(sample: &Request) -> Vec<Request> {
         for (value, huge) in near.into_iter().chain(far.map(|n| (n, !attention))) {
             let mut request = changed(sample, format!("number {slot} is {value}"));
             request.huge = huge;
-            let mut place = 0;
-            each_number(&mut request.attributes, &mut |number| {
-                if place == slot {
-                    *number = value;
-                }
-                place += 1;
-            });
+            each_number(&mut request.attributes, &mut replace(slot, value));
             all.push(request);
         }
     }
@@ -284,13 +289,7 @@ fn shapes(sample: &Request) -> Vec<Request> {
         for (new, huge) in near.chain(huge.map(|shape| (shape, true))) {
             let mut request = changed(sample, format!("shape {slot} is {new}"));
             request.huge = huge;
-            let mut count = 0;
-            each_shape(&mut request.attributes, &mut |shape| {
-                if count == slot {
-                    *shape = new;
-                }
-                count += 1;
-            });
+            each_shape(&mut request.attributes, &mut replace(slot, new));
             all.push(request);
         }
     }
