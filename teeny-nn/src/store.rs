@@ -45,26 +45,22 @@ impl Param {
     /// The current value. On an autograd device it is tracked while the parameter is trainable.
     pub fn value(&self) -> Tensor {
         let value = self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if Capture::is_recording() {
-            let param = self.0.clone();
-            let version = move || param.version.load(Ordering::Relaxed);
-            Capture::depends_on((self.id(), "value"), Some(&value), version);
-        }
+        self.note("value", Some(&value), |param| param.version.load(Ordering::Relaxed));
         value
     }
 
     /// Whether optimizers change this parameter.
     pub fn is_trainable(&self) -> bool {
-        if Capture::is_recording() {
-            let param = self.0.clone();
-            let version = move || param.trainable.load(Ordering::Relaxed).into();
-            Capture::depends_on((self.id(), "trainable"), None, version);
-        }
+        self.note("trainable", None, |param| param.trainable.load(Ordering::Relaxed).into());
         self.0.trainable.load(Ordering::Relaxed)
     }
 
-    fn id(&self) -> usize {
-        Arc::as_ptr(&self.0) as usize
+    /// Tells a captured function that is being recorded that it reads this parameter.
+    fn note(&self, what: &'static str, value: Option<&Tensor>, version: fn(&ParamInner) -> u64) {
+        if Capture::is_recording() {
+            let (id, param) = (Arc::as_ptr(&self.0) as usize, self.0.clone());
+            Capture::depends_on((id, what), value, move || version(&param));
+        }
     }
 
     /// Makes the parameter trainable, or freezes it: no gradient is then computed for it.
