@@ -17,8 +17,8 @@ use teeny_core::{Error, Result, Tensor, random};
 ///
 /// Tracked tensors that `body` captures (weights) get their gradients too. Random numbers drawn
 /// inside are drawn again the same. `body` must compute the same both times; what it changes
-/// otherwise, such as running statistics, it must not change again: [`crate::is_recomputing`] tells. On a
-/// device that is not an [`Autograd`] it only runs.
+/// otherwise, such as running statistics, it must not change again: see [`crate::is_recomputing`]. On
+/// a device that is not an [`Autograd`] it only runs.
 ///
 /// # Errors
 /// If there are no inputs, or `body` fails.

@@ -237,7 +237,7 @@ static GLOBAL: Generator = Generator::new(0);
 
 thread_local! {
     static LOCAL: Cell<Option<Key>> = const { Cell::new(None) };
-    /// What the captured function that this thread records has drawn.
+    /// The draws of the captured function that this thread records.
     static DRAWS: RefCell<Option<Draws>> = const { RefCell::new(None) };
 }
 

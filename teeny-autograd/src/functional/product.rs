@@ -65,8 +65,8 @@ fn jvp_at<P: Point, Q: Point>(
     Ok((form.with(values)?, form.with(along)?))
 }
 
-/// The operation `op` at the caller's line, or the one in progress: for errors that are made after the
-/// user's function has run.
+/// The operation `op` at the caller's line, or the one in progress: for errors that are made after
+/// the user's function has run.
 #[track_caller]
 pub(super) fn caller(op: &'static str) -> OpContext {
     current().unwrap_or(OpContext { op, location: Location::caller(), later: false })

@@ -67,7 +67,7 @@ pub struct Capture<'f> {
     replay: Option<Replay>,
     /// Recordings that contradicted the ones before.
     retries: usize,
-    /// One replay in so many is compared with a call; 0: none.
+    /// See [`Capture::check_every`].
     check_every: usize,
     /// The replays since the function was recorded.
     replays: u64,
@@ -250,9 +250,8 @@ impl<'f> Capture<'f> {
 
     /// Whether this replay is compared with a call.
     fn is_checked(&self) -> bool {
-        let Ok(calls) = u64::try_from(self.check_every) else { return false };
-        let key = Key { seed: self.replays, draw: 0 };
-        calls > 0 && u64::from(random::philox(key, 0)[0]) % calls == 0
+        let word = random::philox(Key { seed: self.replays, draw: 0 }, 0)[0] as usize;
+        self.check_every > 0 && word.is_multiple_of(self.check_every)
     }
 
     /// Compares a recording with those before, and replays from the next call on if they agree.
@@ -429,8 +428,7 @@ fn recording(
         item.last.retain(|slot| !outputs.iter().any(|output| output.slot == *slot));
     }
     let work = Work { items, nodes, inputs: shapes, outputs };
-    let slots = count;
-    Ok((lifted, Recording { work, occasions, params, leaves, slots, draws, reads }))
+    Ok((lifted, Recording { work, occasions, params, leaves, slots: count, draws, reads }))
 }
 
 /// Ends a capture, also if the function panics.

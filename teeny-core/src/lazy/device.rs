@@ -103,10 +103,10 @@ pub struct LazyStats {
 /// With `TEENY_DEBUG=1` each list that runs is a line on stderr; see [`Lazy::log_to`].
 /// [`Lazy::graph`] draws what is recorded.
 ///
-/// Results are those of the wrapped device, to the bit, without [`LazyOptions::reassociate`]; only the
+/// Without [`LazyOptions::reassociate`], results are those of the wrapped device to the bit. Only the
 /// sign and payload of a NaN may differ, which no device promises. Autograd goes outside and other
-/// wrappers inside: `Autograd::new(Lazy::new(Trace::new(device)))`. A panic of the wrapped device is
-/// an error of the operation that ran there.
+/// wrappers inside: `Autograd::new(Lazy::new(Trace::new(device)))`. If the wrapped device panics, the
+/// operation that ran there fails.
 ///
 /// # Example
 /// ```

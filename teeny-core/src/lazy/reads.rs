@@ -1,4 +1,4 @@
-//! What a captured function reads beside its inputs: modes, parameters and numbers of the library
+//! The reads of a captured function beside its inputs: modes, parameters and numbers of the library
 //! that uses [`super::Capture`].
 //!
 //! A library tells the capture of each read while a function is recorded. A [`Version`] that is

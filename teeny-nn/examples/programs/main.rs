@@ -5,7 +5,7 @@
 //! operands, and between its calls changes modes, parameters and the generator. It is called on an
 //! eager device, recorded (whole, and in lists of a few operations), and captured, on the CPU engine
 //! with one thread and with four, and on the oracle: the results of one engine have the same bits,
-//! but for the sign and payload of NaN, and the generator ends in the same state. Sums in another
+//! except for the sign and payload of NaN, and the generator ends in the same state. Sums in another
 //! order (`LazyOptions::reassociate`) agree within rounding. Two threads may share a recording
 //! device. A function that reads what a replay cannot know must be refused.
 //!
@@ -147,7 +147,7 @@ fn difference(want: &Outcome, got: &Outcome, may_refuse: bool) -> Option<String>
     (got.len() < want.len()).then(|| format!("{} steps, {}", want.len(), got.len()))
 }
 
-/// [`difference`], but for rounding.
+/// [`difference`] beyond rounding.
 fn distance(want: &Outcome, got: &Outcome) -> Option<String> {
     for (i, (want, got)) in want.iter().zip(got).enumerate() {
         let (Ok(want), Ok(got)) = (want, got) else { break };

@@ -66,7 +66,7 @@ pub enum Event {
     PutBack,
     Flush,
     Synchronize,
-    /// The next call runs with a generator of its own.
+    /// The next call runs with a separate generator.
     Scope(u64),
 }
 
