@@ -1,8 +1,6 @@
 //! Runs the BERT example.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 
 fn bert(args: &[&str]) -> std::process::Output {
     command(env!("CARGO_BIN_EXE_bert"), args).output().unwrap()

@@ -1,8 +1,6 @@
 //! Runs the small models: moons, xor, glm, sentiment.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 
 #[test]
 fn moons_are_separated_with_every_seed() {

@@ -1,5 +1,4 @@
 //! The programs that train on several ranks, started by `mpirun`.
-#![cfg(feature = "mpi")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,5 +1,4 @@
 //! Runs the doctor, and programs with `--device auto` and without a GPU.
-#![cfg(feature = "wgpu")]
 
 use std::process::{Command, Output};
 

@@ -1,8 +1,6 @@
 //! Runs the GPT examples.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::process::Output;
 
 fn gpt_char(args: &[&str]) -> Output {

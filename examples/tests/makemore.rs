@@ -1,8 +1,6 @@
 //! Makemore: known losses on names.txt, the sizes of the models, and runs of the program.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use examples::makemore::bigrams::Bigrams;
 use examples::makemore::{Arch, Examples, Model};
 use std::path::Path;

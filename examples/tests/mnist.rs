@@ -1,8 +1,6 @@
 //! Runs the MNIST programs with the options of users.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Instant;

@@ -1,8 +1,6 @@
 //! Runs the regression example.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 
 #[test]
 fn the_lines_the_priors_and_the_double_descent() {

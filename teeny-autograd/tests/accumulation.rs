@@ -1,8 +1,6 @@
 //! A24: gradients add up over uses and over backward passes, and never share memory that could
 //! change.
-mod common;
-
-use common::{device, values, vec};
+use crate::common::{device, values, vec};
 use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor};
 

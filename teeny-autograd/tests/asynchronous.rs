@@ -1,9 +1,6 @@
 //! Reads and waits that are awaited, through the devices of this crate.
 
-#[path = "../../teeny-core/tests/support/awaited.rs"]
-mod awaited;
-
-use awaited::{Awaited, run};
+use crate::awaited::{Awaited, run};
 use teeny_autograd::{Autograd, Forward, Grad};
 use teeny_core::{DeviceRef, Tensor};
 

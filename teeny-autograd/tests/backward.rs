@@ -1,7 +1,5 @@
 //! A28: the backward API, and the text of every refusal.
-mod common;
-
-use common::{close, device, values, vec};
+use crate::common::{close, device, values, vec};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use teeny_autograd::{Grad, Gradients, grad, no_grad};

@@ -1,8 +1,6 @@
 //! A26: a gradient through broadcasting is summed to the shape of the operand, for every pair of
 //! shapes of ranks 0 to 4.
-mod common;
-
-use common::{close, device, positive, vec};
+use crate::common::{close, device, positive, vec};
 use teeny_autograd::Grad;
 use teeny_core::{Result, Shape, Tensor};
 

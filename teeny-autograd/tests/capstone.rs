@@ -1,7 +1,5 @@
 //! A22: the capstone's own check, f = (Wx + b)², against its closed form.
-mod common;
-
-use common::{device, values, vec};
+use crate::common::{device, values, vec};
 use teeny_autograd::{Check, Function, Grad, Saved, apply, gradcheck};
 use teeny_core::{DType, Result, Tensor};
 

@@ -1,8 +1,6 @@
 //! Why a gradient is missing: each cause has a message of its own.
 
-mod common;
-
-use common::{device, values};
+use crate::common::{device, values};
 use teeny_autograd::{Function, Grad, Gradients, Saved, apply};
 use teeny_core::{DType, Reference, Result, Tensor};
 

@@ -1,7 +1,6 @@
 //! A29: deep and wide graphs: no recursion, and memory given back on the way down.
-mod common;
-
-use common::{device, values, vec};
+use crate::common;
+use crate::common::{device, values, vec};
 use teeny_autograd::{Autograd, Grad, checkpoint};
 use teeny_core::{DType, Device, Lazy, Reference, Tensor};
 

@@ -1,7 +1,5 @@
 //! A25: graphs whose values and gradients are known exactly.
-mod common;
-
-use common::{close, device, vec};
+use crate::common::{close, device, vec};
 use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor};
 

@@ -1,7 +1,5 @@
 //! A31: operations defined outside the library, with a backward function of their own.
-mod common;
-
-use common::{close, device, values, vec};
+use crate::common::{close, device, values, vec};
 use teeny_autograd::{Check, Function, Grad, Saved, apply, gradcheck, gradgradcheck};
 use teeny_core::{DType, Device, Reference, Result, Tensor};
 

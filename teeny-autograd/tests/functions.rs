@@ -1,9 +1,7 @@
 //! A30: Jacobians, Hessians and their products as functions of functions, what they cost, and how
 //! they nest.
-mod common;
-
-use common::counter::Counter;
-use common::{close, values, vec};
+use crate::common::counter::Counter;
+use crate::common::{close, values, vec};
 use teeny_autograd::{
     Autograd, Grad, allow_unused, checkpoint, grad, hessian, hvp, jacobian, jacobian_columns,
     jacobian_rows, jvp, no_grad, vjp,

@@ -1,9 +1,7 @@
 //! A23: the gradient of every differentiable operation agrees with central differences, whatever
 //! the layout of its inputs.
-mod common;
-
-use common::cases::{Case, all};
-use common::{device, positive, values};
+use crate::common::cases::{Case, all};
+use crate::common::{device, positive, values};
 use std::sync::Arc;
 use teeny_autograd::{Check, Grad, gradcheck, gradgradcheck};
 use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, Tensor};

@@ -1,8 +1,6 @@
 //! A20: linear algebra against published examples, PyTorch's answers (`golden/linalg.json`), the
 //! definitions, and on every kind of view.
-mod common;
-
-use common::{close, device, values, vec};
+use crate::common::{close, device, values, vec};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::{Autograd, Check, Grad, gradcheck, hvp};

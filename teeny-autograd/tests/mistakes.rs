@@ -1,7 +1,5 @@
 //! Mistakes other libraries made, one test each, named after the mistake.
-mod common;
-
-use common::{close, device, values, vec};
+use crate::common::{close, device, values, vec};
 use teeny_autograd::{Check, Grad, gradcheck};
 use teeny_core::{Reference, Result, Tensor};
 

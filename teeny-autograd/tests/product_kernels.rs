@@ -1,7 +1,5 @@
 //! Kernels after products have no rule: their definition is recorded, in reverse and forward mode.
-mod common;
-
-use common::{close, values, vec};
+use crate::common::{close, values, vec};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, grad, jvp};
 use teeny_core::{DType, DeviceRef, Kernel, Op, Result, Tensor, Window};

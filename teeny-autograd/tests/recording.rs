@@ -1,7 +1,5 @@
 //! A21: what is recorded, and what is not.
-mod common;
-
-use common::{device, vector};
+use crate::common::{device, vector};
 use teeny_autograd::{Grad, enable_grad, is_grad_enabled, no_grad};
 use teeny_core::{DType, Device, Reference, Tensor};
 

@@ -1,8 +1,6 @@
 //! A30: gradients of gradients, by an autograd device over another.
-mod common;
-
-use common::cases::all;
-use common::{close, device, values, vec};
+use crate::common::cases::all;
+use crate::common::{close, device, values, vec};
 use teeny_autograd::{Autograd, Check, Grad, gradgradcheck};
 use teeny_core::{Reference, Tensor};
 

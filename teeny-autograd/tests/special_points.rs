@@ -19,7 +19,7 @@ At kinks, zeros, ends of domains, infinities, NaN, huge and tiny magnitudes and 
 derivatives of first and second order agree with PyTorch 2.15, in reverse and in forward mode,
 except for the differences below. `src/derivative.rs` has the conventions at kinks,
 `tests/golden/special.json` the operands and PyTorch's results. This file is written by
-`TEENY_BLESS=1 cargo test --release -p teeny-autograd --test special_points`; an ordinary run
+`TEENY_BLESS=1 cargo test --release -p teeny-autograd --test all special_points`; an ordinary run
 compares.
 
 | functions | of | what differs |

@@ -1,7 +1,5 @@
 //! A27: gradients through chains of views, indexing, joining and assignment.
-mod common;
-
-use common::{close, device, values, vec};
+use crate::common::{close, device, values, vec};
 use teeny_autograd::{Autograd, Check, Grad, gradcheck};
 use teeny_core::wrappers::Trace;
 use teeny_core::{DType, Reference, Result, Tensor};

@@ -1,10 +1,7 @@
 //! Reads and waits that are awaited: they return what those that wait return, through every
 //! wrapper, and begin when they are called.
 
-#[path = "support/awaited.rs"]
-mod awaited;
-
-use awaited::{Awaited, run};
+use crate::awaited::{Awaited, run};
 use std::sync::Arc;
 use teeny_core::wrappers::{Checked, Compare, Faulty, Lasting, Request, Trace};
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Lazy, Reference, Tensor};

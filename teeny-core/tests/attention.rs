@@ -1,8 +1,6 @@
 //! Attention against its formula in plain loops, and what it refuses.
 
-mod support;
-
-use support::refused;
+use crate::support::refused;
 use teeny_core::{Attention, DType, ErrorKind, Reference, Tensor};
 
 /// Values of both signs in no order.

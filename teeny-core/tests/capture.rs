@@ -66,14 +66,17 @@ fn random_numbers_are_drawn_anew_and_are_those_of_calls() {
     let x = row(&lazy, 0.0, 3);
     let read =
         |all: Vec<Tensor>| -> Vec<Vec<f32>> { all.iter().map(|t| t.to_vec().unwrap()).collect() };
-    manual_seed(11);
-    let eager: Vec<_> = (0..5).map(|_| read(draw(std::slice::from_ref(&x)).unwrap())).collect();
-    let after = random::state();
-    manual_seed(11);
-    let mut capture = Capture::new(&lazy, draw).unwrap();
-    let replayed: Vec<_> = (0..5).map(|_| read(capture.run(vec![x.clone()]).unwrap())).collect();
+    let (eager, after) = random::with_seed(11, || {
+        let call = |_| read(draw(std::slice::from_ref(&x)).unwrap());
+        ((0..5).map(call).collect::<Vec<_>>(), random::state())
+    });
+    let (replayed, after_replays) = random::with_seed(11, || {
+        let mut capture = Capture::new(&lazy, draw).unwrap();
+        let replay = |_| read(capture.run(vec![x.clone()]).unwrap());
+        ((0..5).map(replay).collect::<Vec<_>>(), random::state())
+    });
     assert_eq!(replayed, eager);
-    assert_eq!(random::state(), after);
+    assert_eq!(after_replays, after);
     assert_ne!(replayed[3], replayed[4]);
 }
 

@@ -2,20 +2,18 @@
 //! repetition.
 #![cfg(feature = "conformance")]
 
-#[path = "support/awaited.rs"]
-mod awaited;
-
-use awaited::Awaited;
+use crate::awaited;
+use crate::awaited::Awaited;
 use std::cell::Cell as Counter;
 use std::time::{Duration, Instant};
-use teeny_core::conformance::{self, Cell, Suite};
+use teeny_core::conformance::{self, Cell, Suite, every};
 use teeny_core::{Lazy, Reference};
 
 #[test]
 fn the_oracle_agrees_with_itself_in_every_case() {
-    let report = conformance::run(&Reference::new()).unwrap();
+    let report = Suite::new(&Reference::new()).every(every(4)).run();
     println!("{report}");
-    assert!(report.cases() > 10_000, "{}", report.cases());
+    assert!(report.passed() && report.cases() > 10_000, "{}", report.cases());
     let defined = |op: &str| {
         report
             .rows()
@@ -71,7 +69,7 @@ fn ten_thousand_random_graphs_agree_with_themselves() {
 /// Positions outside an axis are found when a result is read.
 #[test]
 fn the_recording_device_agrees_with_what_it_records_for() {
-    let report = Suite::new(&Lazy::new(Reference::new())).trusts_indices().run();
-    assert!(report.passed() && report.cases() > 10_000, "{report}");
+    let report = Suite::new(&Lazy::new(Reference::new())).every(every(8)).trusts_indices().run();
+    assert!(report.passed() && report.cases() > 5_000, "{report}");
     conformance::fuzz(&Lazy::new(Reference::new()), 10_000, 2).unwrap();
 }

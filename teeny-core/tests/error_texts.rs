@@ -5,9 +5,7 @@
 //! sources: every public operation that can fail is among the misuses, and every error has a help
 //! line where it is made.
 
-#[path = "support/awaited.rs"]
-mod awaited;
-
+use crate::awaited;
 use std::fs;
 use std::panic::Location;
 use teeny_core::random::{Key, next_key};

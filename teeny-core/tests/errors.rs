@@ -1,9 +1,7 @@
 //! The texts of errors: the first line is complete on its own, with the caller's line; operands,
 //! notes and one line of help follow.
 
-mod support;
-
-use support::refused;
+use crate::support::refused;
 use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, context, registry};
 
 fn zeros(shape: &[usize], device: &std::sync::Arc<Reference>) -> Tensor {

@@ -165,6 +165,31 @@ fn circles_are_found_through_groups_reexports_and_super() {
     assert_eq!(circles(&top_level(&both)), [["a", "b"]]);
 }
 
+/// Cargo does not look for test programs here: the manifests list them, and `tests/all.rs` most files.
+#[test]
+fn every_file_of_tests_is_run() {
+    if !in_workspace() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: String| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let mut lost = Vec::new();
+    for name in CRATES.into_iter().chain(["examples"]) {
+        let programs = read(format!("{name}/Cargo.toml"));
+        let modules =
+            read(format!("{name}/tests/all.rs")) + &read(format!("{name}/tests/files.rs"));
+        for entry in fs::read_dir(root.join(name).join("tests")).unwrap() {
+            let file = entry.unwrap().file_name().into_string().unwrap();
+            let Some(test) = file.strip_suffix(".rs") else { continue };
+            let is_program = programs.contains(&format!("[[test]]\nname = \"{test}\"\n"));
+            if !is_program && !modules.lines().any(|line| line == format!("mod {test};")) {
+                lost.push(format!("{name}/tests/{file}"));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "neither a module of tests/all.rs nor a program: {lost:?}");
+}
+
 /// Whether there is a workspace around this crate. A packaged crate has none, and no other crates to
 /// read.
 fn in_workspace() -> bool {

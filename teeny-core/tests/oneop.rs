@@ -2,10 +2,7 @@
 #![cfg(feature = "conformance")]
 
 #[allow(dead_code)] // shared with the tests of wrappers
-#[path = "wrappers/broken.rs"]
-mod broken;
-
-use broken::{Broken, Fault};
+use crate::broken::{Broken, Fault};
 use teeny_core::conformance::oneop::{Rules, Site, check, generate, names};
 use teeny_core::device::DeviceRef;
 use teeny_core::{Lazy, Reference};

@@ -2,18 +2,13 @@
 //! devices and wrappers become.
 #![cfg(feature = "conformance")]
 
-#[path = "op/counter.rs"]
-mod counter;
-#[path = "op/matmul_only.rs"]
-mod matmul_only;
-#[path = "op/samples.rs"]
-mod samples;
-
-use counter::Counter;
-use matmul_only::MatmulOnly;
+use crate::counter::Counter;
+use crate::matmul_only::MatmulOnly;
+use crate::samples;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use teeny_core::conformance::{Suite, every};
 use teeny_core::storage::Storage;
 use teeny_core::{
     Attention, AttentionInputs, Cost, DType, Device, DeviceInfo, DeviceRef, ErrorKind, Kernel,
@@ -278,8 +273,8 @@ fn a_device_that_only_multiplies_matrices_computes_everything() -> Result<()> {
 #[test]
 fn a_device_that_only_multiplies_matrices_passes_the_suite() {
     let device = Arc::new(MatmulOnly(reference()));
-    let report = conformance::run(&device).unwrap();
-    assert!(report.cases() > 10_000);
+    let report = Suite::new(&device).every(every(8)).run();
+    assert!(report.passed() && report.cases() > 5_000, "{report}");
 }
 
 /// Declines sorting, random numbers and maxima, which are primitives.

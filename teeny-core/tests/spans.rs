@@ -1,6 +1,5 @@
 //! The spans that a program with `tracing` hears of. A process of its own, since a listener for all
 //! threads can be set only once.
-#![cfg(feature = "tracing")]
 
 use std::sync::{Arc, Mutex};
 use teeny_core::{Reference, Tensor, wrappers::Trace};

@@ -1,10 +1,8 @@
 //! Rows A01 to A07: storage, shapes, element access, views that cost nothing, offsets that survive,
 //! reshape, contiguity.
 
-mod support;
-
+use crate::support::{Dice, indices, random_chain, refused};
 use std::time::Instant;
-use support::{Dice, indices, random_chain, refused};
 use teeny_core::{
     DType, Device, Element, ErrorKind, Layout, Reference, Result, Scalar, Shape, Tensor, bf16, f16,
 };

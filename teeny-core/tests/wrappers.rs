@@ -1,9 +1,6 @@
 //! The wrapper devices: what they see, what they stop at, and that they change nothing.
 
-#[path = "wrappers/broken.rs"]
-mod broken;
-
-use broken::{Broken, Fault};
+use crate::broken::{Broken, Fault};
 use std::sync::Arc;
 use teeny_core::wrappers::{Checked, Checks, Compare, Faulty, Lasting, Request, Trace};
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, map};

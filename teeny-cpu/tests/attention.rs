@@ -1,8 +1,7 @@
 //! Fused attention: against the definition on the same device, in a memory of rows, and with the
 //! same bits on any number of threads.
 
-mod common;
-use common::devices;
+use crate::common::devices;
 use std::sync::Arc;
 use teeny_core::{Attention, AttentionInputs, DType, DeviceRef, Op, Reference, Tensor};
 use teeny_cpu::Cpu;

@@ -1,9 +1,7 @@
 //! Convolutions and both gradients over random windows, at every level, against `Reference` in f64:
 //! sizes are drawn so that every algorithm of `conv/select` and every split of its tasks is met.
 
-mod common;
-
-use common::bounds::{Random, U, product_bound, within};
+use crate::common::bounds::{Random, U, product_bound, within};
 use std::sync::Arc;
 use teeny_core::{DType, Reference, Tensor, Window};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};

@@ -2,9 +2,7 @@
 //! outputs of the right size. No op accesses memory outside its operands. In a separate test binary,
 //! and so in a separate process.
 
-mod common;
-
-use common::ops::*;
+use crate::common::ops::*;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::Storage;

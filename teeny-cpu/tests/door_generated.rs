@@ -2,9 +2,7 @@
 //! `Reference` device. In a separate test binary, and so in a separate process; `door` has the ops
 //! that are wrong by construction.
 
-mod common;
-
-use common::ops::*;
+use crate::common::ops::*;
 use std::sync::Arc;
 use teeny_core::{
     Attention, AttentionInputs, DType, Distribution, Kernel, Key, Norm, Op, ReduceOp, Reference,

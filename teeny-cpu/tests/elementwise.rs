@@ -1,8 +1,7 @@
 //! Every operation on every type against core's evaluator, at every level, over a grid of special
 //! values.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::sync::Arc;
 use teeny_core::kernel::OpCode;
 use teeny_core::{Builder, DType, DeviceRef, Kernel, Reference, Result, Scalar, Tensor, map};

@@ -1,7 +1,6 @@
 //! The fused ops of the device against the reference device, which runs their definitions.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::sync::{Arc, OnceLock};
 use teeny_core::{DType, Op, Reference, Tensor, Window};
 

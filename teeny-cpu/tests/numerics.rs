@@ -2,10 +2,8 @@
 //! documentation of `Tensor` states, on generated cases whose sizes reach 1e6 and whose values
 //! differ by many powers of ten, and on rows of one number, whose errors do not cancel.
 
-mod common;
-
-use common::bounds::{Random, U, f64s, product_bound, to_f64, within};
-use common::devices;
+use crate::common::bounds::{Random, U, f64s, product_bound, to_f64, within};
+use crate::common::devices;
 use teeny_core::{DType, Op, Tensor};
 
 #[test]

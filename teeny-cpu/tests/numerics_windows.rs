@@ -1,10 +1,8 @@
 //! Rounding errors of convolutions and attention against f64, at every level: each bound that the
 //! documentation of `Tensor` states.
 
-mod common;
-
-use common::bounds::{Random, U, product_bound, to_f64, within};
-use common::devices;
+use crate::common::bounds::{Random, U, product_bound, to_f64, within};
+use crate::common::devices;
 use std::sync::Arc;
 use teeny_core::{Attention, DType, Tensor, Window};
 use teeny_cpu::{Cpu, CpuOptions};

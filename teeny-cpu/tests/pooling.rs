@@ -1,8 +1,7 @@
 //! Pooling against the reference device at random: few and many planes, small ones whose lanes are
 //! planes, larger ones in bands, and NaN and infinities among the elements.
 
-mod common;
-use common::*;
+use crate::common::*;
 use teeny_core::{DType, DeviceRef, Reference, Result, Shape, Tensor, Window};
 use teeny_cpu::Cpu;
 
@@ -13,7 +12,7 @@ impl Draw {
     }
 
     /// Few different numbers, so that many are equal; in some tensors also NaN and infinities.
-    fn tensor(&mut self, shape: &[usize], dtype: DType) -> Tensor {
+    fn tensor_of_few(&mut self, shape: &[usize], dtype: DType) -> Tensor {
         let special = self.below(3) == 0;
         let element = |random: &mut Draw| match random.below(if special { 24 } else { 20 }) {
             20 => f32::NAN,
@@ -77,7 +76,7 @@ fn maxima_positions_and_means_are_those_of_the_definition() -> Result<()> {
     for number in 0..400 {
         let case = draw(&mut random);
         let dtype = [DType::F32, DType::F32, DType::F64, DType::BF16, DType::F16][number % 5];
-        let x = random.tensor(&case.x, dtype);
+        let x = random.tensor_of_few(&case.x, dtype);
         let [values, positions, means] = pooled(&x, &case)?;
         // Means of bf16 are rounded to eight bits.
         let tolerance = [1e-5, 2e-2][usize::from(dtype.is_half())];
@@ -110,7 +109,7 @@ fn results_have_the_same_bits_on_any_number_of_threads() -> Result<()> {
         window: Window::new(2).stride([2, 1]).padding([2, 1]),
     };
     for case in (0..30).map(|_| draw(&mut random)).chain([large]).collect::<Vec<_>>() {
-        let x = random.tensor(&case.x, DType::F32).to(&device)?;
+        let x = random.tensor_of_few(&case.x, DType::F32).to(&device)?;
         let on = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| pooled(&x, &case))

@@ -1,8 +1,7 @@
 //! Kernels after products have the bits of the product and then the kernel: at every instruction
 //! level, by both ways to multiply floats, for any number of threads, layout and type.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::sync::Arc;
 use teeny_core::{DType, DeviceRef, Kernel, Op, Scalar, Tensor, Window};
 use teeny_cpu::Cpu;

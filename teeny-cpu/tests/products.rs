@@ -1,8 +1,7 @@
 //! Matrix products against the `Reference` device and against products of integers, over layouts,
 //! types and levels.
 
-mod common;
-use common::*;
+use crate::common::*;
 use teeny_core::{DType, Device, Reference, Tensor};
 use teeny_cpu::Cpu;
 

@@ -1,8 +1,7 @@
 //! One operation of integers, bools, a comparison, a choice or a conversion over rows that are
 //! packed, sliced, broadcast or numbers, of drawn sizes: the bits of `Reference` at every level.
 
-mod common;
-use common::*;
+use crate::common::*;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, map};
 
 /// How an operand covers the shape.

@@ -1,8 +1,7 @@
 //! Operations along an axis, on random shapes, axes, views and dtypes: against the `Reference`
 //! device at every level, and with the same bits on one thread and on several.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::sync::Arc;
 use teeny_core::{DType, Op, ReduceOp, Result, Tensor};
 use teeny_cpu::Cpu;

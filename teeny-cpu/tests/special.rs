@@ -1,9 +1,7 @@
 //! Zeros of either sign, NaN, infinities and subnormals have one meaning on every path: a loop over
 //! slices, blocks, tiles, numbers that are folded while a kernel is built, at every level, in core.
 
-mod common;
-
-use common::{devices, ulps};
+use crate::common::{devices, ulps};
 use std::sync::Arc;
 use teeny_core::kernel::build::{Builder, Expr};
 use teeny_core::kernel::{Comparison, FloatFunction, OpCode, SignFunction};

@@ -1,8 +1,7 @@
 //! Reductions, scans, sorting, indexing and moving against the `Reference` device, over layouts,
 //! types and levels.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::sync::Arc;
 use teeny_core::{DType, Kernel, Tensor};
 

@@ -2,9 +2,7 @@
 //! After the error the object is unchanged, and a second call returns the same bits as one without
 //! a failure.
 
-mod common;
-
-use common::{Folder, device};
+use crate::common::{Folder, device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_autograd::{Autograd, Grad, Gradients};

@@ -1,10 +1,7 @@
 //! Training on a device that can only be awaited, as a GPU in a browser: losses, metrics,
 //! checkpoints and sampled tokens are those of a device that waits.
 
-#[path = "../../teeny-core/tests/support/awaited.rs"]
-mod awaited;
-
-use awaited::{Awaited, run};
+use crate::awaited::{Awaited, run};
 use std::collections::BTreeMap;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, ErrorKind, Key, Lazy, Reference, Result, Tensor, random};

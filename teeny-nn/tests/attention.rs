@@ -1,9 +1,7 @@
 //! Attention, rotary embedding and transformer layers against PyTorch (`golden/attention.json`,
 //! `golden/gpt.json`), and the cache against computation without a cache.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::{DType, Result, Tensor, random};

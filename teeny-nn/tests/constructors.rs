@@ -1,9 +1,8 @@
 //! Every constructor and every forward pass of a layer with bad arguments: the error names this
 //! file, the value, the accepted values, and a cure.
 
-mod common;
-
-use common::device;
+use crate::common;
+use crate::common::device;
 use teeny_core::{DType, Result, Tensor};
 use teeny_nn::attention::{
     AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions,

@@ -1,9 +1,8 @@
 //! Data-parallel training: gradients, weights and states of several ranks are those of one.
 #![cfg(feature = "distributed")]
 
-mod common;
-
-use common::Folder;
+use crate::common;
+use crate::common::Folder;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::random::{Key, with_seed};

@@ -3,9 +3,7 @@
 
 #![cfg(feature = "cpu")] // whose memory is counted
 
-mod common;
-
-use common::Folder;
+use crate::common::Folder;
 use std::path::Path;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad, no_grad};

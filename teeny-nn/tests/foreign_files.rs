@@ -1,8 +1,6 @@
 //! Files of another kind than their reader expects, and weights whose names have a prefix.
 
-mod common;
-
-use common::{Folder, device};
+use crate::common::{Folder, device};
 use std::fs;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor};

@@ -1,8 +1,6 @@
 //! Files written by PyTorch, NumPy and Hugging Face (`golden/*.pt`, `.npz`, `.safetensors`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use std::path::PathBuf;
 use teeny_core::{DType, Tensor};

@@ -1,11 +1,9 @@
 //! Models as functions of their parameters: gradients, Hessian products, Jacobians and per-sample
 //! gradients by `Store::with_values`, against the backward pass.
 
-mod common;
-
-use common::{assert_close, autograd};
+use crate::common::{assert_close, autograd};
 use teeny_autograd::{Autograd, Grad, grad, hessian, hvp, jacobian, jvp, vjp};
-use teeny_core::{DType, ErrorKind, Reference, Result, Tensor};
+use teeny_core::{DType, ErrorKind, Reference, Result, Tensor, random};
 use teeny_nn::loss::{Reduction, cross_entropy, mse};
 use teeny_nn::{Activation, BatchNorm, Linear, Module, Param, Sequential, Store};
 
@@ -21,8 +19,11 @@ struct Setup {
 
 impl Setup {
     fn new() -> Setup {
+        random::with_seed(3, Setup::drawn)
+    }
+
+    fn drawn() -> Setup {
         let store = Store::with_dtype(autograd(), DType::F64);
-        teeny_core::manual_seed(3);
         let model = Sequential::new()
             .then(Linear::new(&store.at("fc1"), 3, 4).unwrap())
             .then(BatchNorm::new(&store.at("bn"), 4).unwrap())

@@ -1,12 +1,8 @@
 //! Readers of files check every size and position. Of thousands of damaged files, none makes a
 //! reader panic or exceed the memory of its budget.
 
-mod common;
-#[path = "common/files.rs"]
-mod files;
-
-use common::*;
-use files::*;
+use crate::common::*;
+use crate::files::*;
 use std::fs;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
 use teeny_nn::data::idx;

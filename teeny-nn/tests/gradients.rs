@@ -1,8 +1,6 @@
 //! Parameter groups, gradient clipping, accumulation, averages, and loss scaling.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::{DType, Error, Result, Tensor, random};
 use teeny_nn::loss::cross_entropy;

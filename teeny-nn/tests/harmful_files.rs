@@ -1,12 +1,8 @@
 //! Files made to harm: a few bytes that claim gigabytes, names and references that multiply, and
 //! content that is not allowed. Each is refused within the memory of its budget.
 
-mod common;
-#[path = "common/files.rs"]
-mod files;
-
-use common::Folder;
-use files::*;
+use crate::common::{Folder, device};
+use crate::files::*;
 use std::fs;
 use std::path::Path;
 use teeny_core::{Error, Reference, Result, Tensor};
@@ -97,7 +93,7 @@ fn pickles_that_refer_to_one_value_often_are_refused() {
     let refusal = |pickle: &[u8], storage: &[u8], deflate: bool| {
         let bytes = archive(pickle, storage, deflate);
         let most = limit(bytes.len(), if deflate { bytes.len() } else { 0 });
-        refused(most, || pt::from_bytes(&bytes, common::device()))
+        refused(most, || pt::from_bytes(&bytes, device()))
     };
     let references = b"h\x01".repeat(100_000);
     // 10 GB of text

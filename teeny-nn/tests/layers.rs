@@ -1,9 +1,7 @@
 //! Layers: forward and backward against PyTorch (`golden/layers.json`, `golden/activations.json`),
 //! initial weights, dropout, chains.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor, random};

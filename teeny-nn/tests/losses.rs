@@ -1,8 +1,6 @@
 //! Losses against PyTorch (`golden/losses.json`), and their errors.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor};

@@ -1,9 +1,7 @@
 //! Floats of a higher type than a layer's parameters, or than predictions, are an error: they would
 //! turn the rest of the network into that type. Lower types are mixed precision and stay allowed.
 
-mod common;
-
-use common::autograd;
+use crate::common::autograd;
 use teeny_core::{DType, ErrorKind, Result, Tensor};
 use teeny_nn::attention::AttentionOptions;
 use teeny_nn::conv::ConvTranspose2d;

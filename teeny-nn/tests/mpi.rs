@@ -1,6 +1,5 @@
 //! Collective operations, training and faults between processes: each test starts itself under
 //! `mpirun`, as an ignored test that is one rank.
-#![cfg(feature = "mpi")]
 
 use std::io::Write;
 use std::process::{Command, Output};

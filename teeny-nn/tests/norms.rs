@@ -1,9 +1,7 @@
 //! Normalisation and embedding: results, gradients and buffers against PyTorch
 //! (`golden/norms.json`), finite differences, and errors.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};

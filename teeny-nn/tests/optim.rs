@@ -1,8 +1,6 @@
 //! A hundred steps of every optimizer against PyTorch's (`golden/optim.json`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};

@@ -1,9 +1,8 @@
 //! Norms far from zero, losses of 16-bit floats, and norms of gradients whose squares leave the
 //! range of their type.
 
-mod common;
-
-use common::*;
+use crate::common;
+use crate::common::*;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::{DType, Tensor};
 use teeny_nn::loss::{Reduction, huber, mse};

@@ -1,9 +1,7 @@
 //! Recurrent layers: states, final states and all gradients against PyTorch
 //! (`golden/recurrent.json`), finite differences, and errors.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::{Autograd, Check, Grad, gradcheck, gradgradcheck, no_grad};
 use teeny_core::{DType, DeviceRef, Reference, Tensor, random};

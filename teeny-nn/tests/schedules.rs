@@ -1,9 +1,7 @@
 //! The learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's
 //! formula (`golden/schedules.json`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use teeny_nn::Schedule;
 use teeny_nn::schedule::Plateau;
 use teeny_nn::state::Stateful;

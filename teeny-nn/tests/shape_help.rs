@@ -1,9 +1,7 @@
 //! Inputs and targets in another order of axes than the layer or loss has: the help says which call
 //! makes them fit.
 
-mod common;
-
-use common::device;
+use crate::common::device;
 use teeny_core::{DType, Error, Tensor};
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, mse};
 use teeny_nn::{Conv1d, Conv2d, Module, Store};

@@ -1,8 +1,6 @@
 //! Training that would continue without learning or with NaN weights is an error of the first step.
 
-mod common;
-
-use common::autograd;
+use crate::common::autograd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use teeny_autograd::Grad;
 use teeny_core::{DType, ErrorKind, Result, Tensor};

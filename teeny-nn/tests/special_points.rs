@@ -4,9 +4,8 @@
 //!
 //! [`ON_PURPOSE`] lists the differences and their reasons; `SPECIAL_POINTS.md` is written from it.
 
-mod common;
-
-use common::{f64s, numbers, parse};
+use crate::common;
+use crate::common::{f64s, numbers, parse};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,7 +22,7 @@ At kinks, ends of domains, infinities, NaN and rows of constants, values and der
 and second order agree with PyTorch 2.15, in reverse and in forward mode, except for the differences
 below. [teeny-autograd/SPECIAL_POINTS.md](../teeny-autograd/SPECIAL_POINTS.md) is the table of the
 functions underneath, `tests/golden/special.json` has the operands and PyTorch's results. This file
-is written by `TEENY_BLESS=1 cargo test --release -p teeny-nn --test special_points`; an ordinary
+is written by `TEENY_BLESS=1 cargo test --release -p teeny-nn --test all special_points`; an ordinary
 run compares.
 
 | functions | of | what differs |

@@ -1,8 +1,6 @@
 //! Saving and loading by name; damaged files, full disks and files of other models.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};

@@ -1,10 +1,7 @@
 //! Models that are split over ranks, against the same models on one rank.
 #![cfg(feature = "distributed")]
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
-use ranks::{close, device, on_ranks};
+use crate::ranks::{close, device, on_ranks};
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::random::{self, with_seed};
 use teeny_core::{DType, IntoShape, Result, Tensor};

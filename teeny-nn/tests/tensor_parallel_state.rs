@@ -1,10 +1,7 @@
 //! Seeds, sizes and states of models that are split over ranks, and the errors about them.
 #![cfg(feature = "distributed")]
 
-#[path = "common/ranks.rs"]
-mod ranks;
-
-use ranks::{close, device, on_ranks, values};
+use crate::ranks::{close, device, on_ranks, values};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad, grad, jvp};
 use teeny_core::random::with_seed;

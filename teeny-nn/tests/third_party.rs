@@ -1,10 +1,7 @@
 //! A network trains on a third-party device, with the same autograd, layers and optimizer as on the
 //! CPU.
 
-#[path = "../../teeny-core/tests/third_party/device.rs"]
-mod device;
-
-use device::Bytewise;
+use crate::device::Bytewise;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DeviceRef, Result, Tensor, random};

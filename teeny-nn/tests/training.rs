@@ -1,9 +1,7 @@
 //! A short training on the built-in digits reaches its accuracy, is reproducible, and reports a
 //! failure.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::{DType, Result, Tensor, random};
 use teeny_nn::data::{DataLoader, digits};

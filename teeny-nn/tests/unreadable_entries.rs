@@ -1,11 +1,7 @@
 //! An entry of a kind that teeny does not have is refused by its name; the others are read.
 
-mod common;
-#[path = "common/files.rs"]
-mod files;
-
-use common::*;
-use files::{archive, zip};
+use crate::common::*;
+use crate::files::{archive, zip};
 use std::fs;
 use teeny_core::{DType, Error, ErrorKind, Result, Tensor};
 use teeny_nn::state::{Archive, Checkpoint, Mapping, TensorSource, npz, pt};

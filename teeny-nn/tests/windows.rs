@@ -1,9 +1,7 @@
 //! Convolution and pooling layers over one to three axes: results and gradients against
 //! PyTorch's (`golden/windows.json`).
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};

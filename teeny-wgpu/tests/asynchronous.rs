@@ -1,8 +1,6 @@
 //! Reads and waits that are awaited: what a browser's program uses, natively.
 
-mod common;
-
-use common::gpu;
+use crate::common::gpu;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Lazy, Tensor};

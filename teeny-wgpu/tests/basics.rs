@@ -1,9 +1,7 @@
 //! The engine's own promises: transfers, caching, batching, memory, failures. Operations are held
 //! against the oracle in `conformance.rs`.
 
-mod common;
-
-use common::gpu;
+use crate::common::gpu;
 use teeny_core::{DType, Device, ErrorKind, Reference, Tensor};
 use teeny_wgpu::{Choice, Options, Shaders, Wgpu};
 

@@ -1,11 +1,10 @@
 //! The suite that every device must pass, with shaders checked and trusted, and random graphs of
 //! operations.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use teeny_core::DType;
-use teeny_core::conformance::{Cell, Report, Suite};
+use teeny_core::conformance::{Cell, Report, Suite, every};
 use teeny_wgpu::{Options, Shaders, Wgpu};
 
 /// The deviations that GPUs are allowed.
@@ -21,7 +20,7 @@ fn run(options: Options, types: &[DType]) -> Option<Report> {
     common::gpu()?;
     let trusted = options.shaders == Shaders::Trusted;
     let gpu = Wgpu::with_options(&options).unwrap();
-    let mut suite = suite(&gpu).dtypes(types);
+    let mut suite = suite(&gpu).dtypes(types).every(every(4));
     if trusted {
         suite = suite.trusts_indices();
     }

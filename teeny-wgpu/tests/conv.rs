@@ -1,7 +1,6 @@
 //! Row A46: convolutions and poolings larger than a tile, with their gradients, against the oracle.
 
-mod common;
-
+use crate::common;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, Window, random};
 use teeny_wgpu::{Options, Wgpu};
 

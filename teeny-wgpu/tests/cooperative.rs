@@ -1,8 +1,7 @@
 //! Matrix products on cooperative matrices (tensor cores), against the oracle. On an adapter
 //! without them the tests say so and pass.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use teeny_core::conformance::Suite;

@@ -2,8 +2,7 @@
 //! against the oracle: division by zero, shifts by too much, the ends of the integers, infinities,
 //! NaN, casts that do not fit.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use teeny_core::{
     Arithmetic, DType, Device, FloatFunction, OpCode, Reference, Tensor, Window, map,

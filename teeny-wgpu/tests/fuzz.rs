@@ -2,8 +2,7 @@
 //! halves, since each spends its time compiling shaders on one thread: about 2,000 kernels, which a
 //! software driver without a shader cache translates at 30 ms each.
 
-mod common;
-
+use crate::common;
 use teeny_core::conformance::fuzz;
 
 fn half(seed: u64) {

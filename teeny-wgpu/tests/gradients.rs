@@ -1,8 +1,7 @@
 //! Gradients over the GPU against those over the oracle: every operation that autograd knows,
 //! packed and transposed.
 
-mod common;
-
+use crate::common;
 use teeny_autograd::{Autograd, cases};
 use teeny_core::{DType, Reference};
 

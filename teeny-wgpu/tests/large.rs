@@ -2,8 +2,7 @@
 //! of kernels, on a device that pretends to bind 8 KiB and to launch 64 workgroups a row, against
 //! the oracle.
 
-mod common;
-
+use crate::common;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, Window, random};
 use teeny_wgpu::{Options, Wgpu};
 

@@ -2,8 +2,7 @@
 //!
 //! `TEENY_DEBUG=1` prints each launch with its operation and shapes.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DType, DeviceRef, Error, Lazy, Result, Tensor, random};

@@ -1,8 +1,6 @@
 //! Sizes beyond what 32 bits count, beyond a buffer and beyond the cache; many readers at once.
 
-mod common;
-
-use common::gpu;
+use crate::common::gpu;
 use std::sync::Arc;
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Result, Tensor};
 use teeny_wgpu::{Options, Wgpu};

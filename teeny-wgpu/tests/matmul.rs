@@ -1,8 +1,7 @@
 //! Products larger than a tile, in every memory layout of a matrix, against the
 //! oracle.
 
-mod common;
-
+use crate::common;
 use teeny_core::{DType, DeviceRef, Kernel, Op, Reference, Result, Tensor, Window, random};
 use teeny_wgpu::{Options, Wgpu};
 

@@ -1,7 +1,6 @@
 //! Data-parallel training on this engine: gradients pass through host memory.
 
-mod common;
-
+use crate::common;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, Result, Tensor, manual_seed};
 use teeny_cpu::Cpu;

@@ -1,7 +1,6 @@
 //! The recording device over this engine: the suite, random graphs, and the launches of a step.
 
-mod common;
-
+use crate::common;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::conformance::{Suite, fuzz};
 use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor, random};

@@ -1,8 +1,7 @@
 //! Scatter by sorting, which the conformance suite's small tensors never reach, against the oracle;
 //! and indices outside their axis.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Reference, Result, Tensor};
 use teeny_wgpu::{Options, Shaders, Wgpu};

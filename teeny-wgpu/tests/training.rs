@@ -1,8 +1,7 @@
 //! Training the 784-128-10 network on the built-in digits: the launches of a step, level memory, no
 //! compilation after the first steps, and the losses of the CPU.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DType, Device, DeviceRef, Result, Tensor, random};

@@ -46,7 +46,10 @@ use crate::random::with_seed;
 use crate::reference::Reference;
 use crate::tensor::Tensor;
 use cases::{Case, Input, requests};
+use std::collections::HashSet;
+use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
 use std::time::Duration;
 use tolerance::Leniency;
 
@@ -57,6 +60,17 @@ use tolerance::Leniency;
 pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Report> {
     let report = Suite::new(device).run();
     if report.passed() { Ok(report) } else { Err(report) }
+}
+
+/// For tests that take a sample of the suite, by [`Suite::every`]: `n`, or 1 if the environment
+/// variable `TEENY_TESTS` is `full`, as in continuous integration. A sample is announced on standard
+/// output.
+pub fn every(n: usize) -> usize {
+    if env::var("TEENY_TESTS").is_ok_and(|v| v == "full") {
+        return 1;
+    }
+    println!("every {n}th case of the suite; TEENY_TESTS=full runs all of them");
+    n
 }
 
 /// A case of the suite for other purposes than comparing devices: what happens to it under
@@ -119,6 +133,7 @@ pub struct Suite {
     dtypes: Vec<DType>,
     only: Option<String>,
     without: Vec<String>,
+    every: usize,
     time: Option<Duration>,
     leniency: Leniency,
     excused: Vec<(String, DType, String)>,
@@ -132,6 +147,7 @@ impl Suite {
             dtypes: DType::ALL.to_vec(),
             only: None,
             without: Vec::new(),
+            every: 1,
             time: None,
             leniency: Leniency::default(),
             excused: Vec::new(),
@@ -154,6 +170,13 @@ impl Suite {
     /// on.
     pub fn without(mut self, op: &str) -> Suite {
         self.without.push(op.to_string());
+        self
+    }
+
+    /// Of each operation and type the first case, and of all cases every `n`-th: the same sample in
+    /// every run. 0 counts as 1.
+    pub fn every(mut self, n: usize) -> Suite {
+        self.every = n.max(1);
         self
     }
 
@@ -207,27 +230,38 @@ impl Suite {
 
     /// Runs the cases and returns a report.
     pub fn run(&self) -> Report {
+        self.run_on(slice::from_ref(&self.device)).remove(0)
+    }
+
+    /// Runs the cases on each of `devices` in place of the suite's, and returns their reports. The
+    /// oracle, which takes most of the time, runs each case once.
+    pub fn run_on(&self, devices: &[DeviceRef]) -> Vec<Report> {
         let reference: DeviceRef = Reference::new();
-        let mut report = self.report();
+        let mut reports: Vec<_> = devices.iter().map(|device| self.report(device)).collect();
         let mut hold = |case: &Case| {
-            let got = outcome(case, &case.inputs, &self.device);
-            report.add(case.op, case.dtype, self.judge(case, &reference, got))
+            let expected = outcome(case, &case.inputs, &reference);
+            for (device, report) in devices.iter().zip(&mut reports) {
+                let got = outcome(case, &case.inputs, device);
+                report.add(case.op, case.dtype, self.judge(case, &reference, &expected, got));
+            }
         };
         let all = self.time.map(|_| self.cases());
         let start = Instant::now();
         let in_time = || self.time.is_none_or(|time| start.elapsed() < time);
         match all {
-            None => cases::each(&mut |case| _ = self.wants(&case).then(|| hold(&case))),
+            None => self.each(&mut |case| hold(&case)),
             Some(all) => sampled(&all).take_while(|_| in_time()).for_each(hold),
         }
-        for number in (0..RANDOM_CASES).take_while(|_| in_time()) {
-            self.random(number, &mut report);
+        for number in (0..RANDOM_CASES).step_by(self.every).take_while(|_| in_time()) {
+            for (device, report) in devices.iter().zip(&mut reports) {
+                self.random(number, device, report);
+            }
         }
-        report
+        reports
     }
 
     /// Random operation `number`.
-    fn random(&self, number: u64, report: &mut Report) {
+    fn random(&self, number: u64, device: &DeviceRef, report: &mut Report) {
         if !self.wants_op(RANDOM) {
             return;
         }
@@ -247,7 +281,7 @@ impl Suite {
             return;
         }
         rules.factor = ONE_CHAIN * self.leniency.factor(RANDOM, dtype);
-        let cell = match oneop::check(&case, &[&oneop::Alone(&self.device)], rules) {
+        let cell = match oneop::check(&case, &[&oneop::Alone(device)], rules) {
             Ok(oneop::Verdict::Unsupported) => Cell::Undefined, // which other rows report
             Ok(oneop::Verdict::Agreed | oneop::Verdict::Refused) => Cell::Passed(1),
             Err(why) => Cell::Failed(format!(
@@ -264,7 +298,7 @@ impl Suite {
     /// each case.
     pub async fn run_async<P: Future<Output = ()>>(&self, pause: impl Fn() -> P) -> Report {
         let reference: DeviceRef = Reference::new();
-        let mut report = self.report();
+        let mut report = self.report(&self.device);
         let all = self.cases();
         let start = Instant::now();
         for case in sampled(&all) {
@@ -280,16 +314,19 @@ impl Suite {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     Cell::Unsupported(error.to_string())
                 }
-                got => self.judge(case, &reference, got),
+                got => {
+                    let expected = outcome(case, &case.inputs, &reference);
+                    self.judge(case, &reference, &expected, got)
+                }
             };
             report.add(case.op, case.dtype, cell);
         }
         report
     }
 
-    /// A report without cases.
-    fn report(&self) -> Report {
-        let mut report = Report::new(self.device.info());
+    /// A report on `device` without cases.
+    fn report(&self, device: &DeviceRef) -> Report {
+        let mut report = Report::new(device.info());
         for (op, dtype, reason) in &self.excused {
             report.note(format!("{op} {dtype}: {reason}"));
         }
@@ -305,19 +342,38 @@ impl Suite {
             && !self.without.iter().any(|other| other == op)
     }
 
+    /// Shows the suite's cases to `visit`.
+    fn each(&self, visit: &mut dyn FnMut(Case)) {
+        let (mut number, mut seen) = (0, HashSet::new());
+        cases::each(&mut |case| {
+            if self.wants(&case) {
+                if seen.insert((case.op, case.dtype)) || number % self.every == 0 {
+                    visit(case);
+                }
+                number += 1;
+            }
+        });
+    }
+
     fn cases(&self) -> Vec<Case> {
         let mut all = Vec::new();
-        cases::each(&mut |case| all.extend(self.wants(&case).then_some(case)));
+        self.each(&mut |case| all.push(case));
         all
     }
 
     /// Compares the results `got` with those of the oracle. Those of a device that flushes
     /// subnormal numbers may instead agree with the oracle's on flushed inputs.
-    fn judge(&self, case: &Case, reference: &DeviceRef, got: Result<Vec<Tensor>>) -> Cell {
-        let cell = self.compare(case, outcome(case, &case.inputs, reference), got.clone());
+    fn judge(
+        &self,
+        case: &Case,
+        reference: &DeviceRef,
+        expected: &Result<Vec<Tensor>>,
+        got: Result<Vec<Tensor>>,
+    ) -> Cell {
+        let cell = self.compare(case, expected, &got);
         if self.leniency.flushes_subnormals && matches!(cell, Cell::Failed(_)) {
             let inputs: Vec<Input> = case.inputs.iter().map(Input::flushed).collect();
-            let flushed = self.compare(case, outcome(case, &inputs, reference), got);
+            let flushed = self.compare(case, &outcome(case, &inputs, reference), &got);
             return if matches!(flushed, Cell::Failed(_)) { cell } else { flushed };
         }
         cell
@@ -326,8 +382,8 @@ impl Suite {
     fn compare(
         &self,
         case: &Case,
-        expected: Result<Vec<Tensor>>,
-        got: Result<Vec<Tensor>>,
+        expected: &Result<Vec<Tensor>>,
+        got: &Result<Vec<Tensor>>,
     ) -> Cell {
         let failed = |expected: &str, got: &str| Cell::Failed(case.counterexample(expected, got));
         match (expected, got) {
@@ -371,8 +427,7 @@ impl Suite {
             ),
             (Ok(_), Err(error)) => failed("a result", &error.to_string()),
             (Ok(expected), Ok(got)) => {
-                match self.leniency.compare((case.op, case.dtype), case.tolerance, &expected, &got)
-                {
+                match self.leniency.compare((case.op, case.dtype), case.tolerance, expected, got) {
                     Ok(()) => Cell::Passed(1),
                     Err(error) if error.kind() == ErrorKind::Unsupported => {
                         Cell::Unsupported(error.to_string())
@@ -387,11 +442,13 @@ impl Suite {
 /// The order of a sample: the first case of each operation, then every 128th case, then those
 /// half-way between, and so on.
 fn sampled(all: &[Case]) -> impl Iterator<Item = &Case> {
-    let is_first = |&i: &usize| i == 0 || all[i - 1].op != all[i].op;
+    let mut seen = HashSet::new();
+    let is_first: Vec<bool> = all.iter().map(|case| seen.insert(case.op)).collect();
     let places =
         (0..SAMPLE).map(|pass| (pass.reverse_bits() >> (u32::BITS - SAMPLE.ilog2())) as usize);
     let others = places.flat_map(|first| (first..all.len()).step_by(SAMPLE as usize));
-    let order = (0..all.len()).filter(is_first).chain(others.filter(move |i| !is_first(i)));
+    let first: Vec<usize> = (0..all.len()).filter(|&i| is_first[i]).collect();
+    let order = first.into_iter().chain(others.filter(move |&i| !is_first[i]));
     order.map(|i| &all[i])
 }
 

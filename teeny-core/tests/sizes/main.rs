@@ -6,6 +6,7 @@ mod sweep;
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use sweep::Sweep;
 use teeny_core::{DeviceRef, Reference, Result};
 
 /// Runs the test `name` of this program again, alone in a process that may use `kib` of addresses.
@@ -46,7 +47,8 @@ fn no_size_makes_a_method_panic_abort_or_hang() -> Result<()> {
     let device: DeviceRef = Reference::new();
     let sweep = sweep::sweep(&device, true)?;
     let _ = std::panic::take_hook();
-    println!("{} calls, digest {:016x}, {} faults", sweep.cases, sweep.digest, sweep.faults.len());
+    let Sweep { cases, every, digest, ref faults, .. } = sweep;
+    println!("every {every}th of {cases} calls, digest {digest:016x}, {} faults", faults.len());
     // One fault of each method.
     let mut shown: Vec<&String> = Vec::new();
     for fault in &sweep.faults {

@@ -1,8 +1,6 @@
 //! How exact the functions of the shaders are: each held against f64 over all magnitudes of its
 //! arguments, in units in the last place.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod table;
 mod ulp;
 
@@ -153,7 +151,7 @@ fn promises(document: &str) -> Vec<String> {
 
 #[test]
 fn functions_keep_the_bounds_that_the_documentation_states() {
-    let Some(gpu) = common::gpu() else { return };
+    let Some(gpu) = crate::common::gpu() else { return };
     let single = measure(&gpu, F32, 1 << 20);
     let double = gpu.capabilities().supports(DType::F64).then(|| measure(&gpu, F64, 1 << 17));
     let text = document(&gpu, &single, double.as_deref());
@@ -182,7 +180,7 @@ fn functions_keep_the_bounds_that_the_documentation_states() {
 
 #[test]
 fn the_sine_of_a_huge_number_is_right() {
-    let Some(gpu) = common::gpu() else { return };
+    let Some(gpu) = crate::common::gpu() else { return };
     // sin(1e22) is the example of K. C. Ng, "Argument reduction for huge arguments: good to the
     // last bit" (1992).
     let x = Tensor::from_slice(&[1e30f32, -1e30], 2, &gpu).unwrap();
