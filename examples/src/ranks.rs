@@ -14,7 +14,7 @@ use teeny_nn::state::{State, Stateful};
 #[cfg(feature = "mpi")]
 use teeny_nn::{
     Param,
-    distributed::{Alone, Communicator, Mpi, MpiOptions, TensorParallel, threads_per_rank},
+    distributed::{Communicator, Mpi, MpiOptions, SingleRank, TensorParallel, threads_per_rank},
     optim::clip_grad_norm,
 };
 
@@ -70,9 +70,9 @@ impl Ranks {
     pub fn alone() -> Ranks {
         Ranks {
             #[cfg(feature = "mpi")]
-            comm: Arc::new(Alone),
+            comm: Arc::new(SingleRank),
             #[cfg(feature = "mpi")]
-            data: Arc::new(Alone),
+            data: Arc::new(SingleRank),
             #[cfg(feature = "mpi")]
             model: None,
             #[cfg(feature = "mpi")]

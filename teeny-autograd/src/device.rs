@@ -15,8 +15,8 @@ use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, LazyLock};
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Op, Outputs, Reading, Result, Shape, Stats, StorageRef,
-    Tensor, ToDevice, Waiting,
+    DType, Device, DeviceInfo, DeviceRef, Op, Outputs, ReadFuture, Result, Shape, Stats,
+    StorageRef, Tensor, ToDevice, WaitFuture,
 };
 
 /// A device that records operations on tensors that require gradients. Everything is computed by
@@ -106,7 +106,7 @@ impl Device for Autograd {
         note_leaving(x)?;
         self.inner_device().download(&unwrap(x)?)
     }
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         match note_leaving(x).and_then(|()| unwrap(x)) {
             Ok(x) => self.inner_device().download_async(&x),
             Err(error) => Box::pin(ready(Err(error))),
@@ -125,10 +125,10 @@ impl Device for Autograd {
     fn synchronize(&self) -> Result<()> {
         self.inner_device().synchronize()
     }
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         self.inner_device().synchronize_async()
     }
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         self.inner_device().ready_async()
     }
     fn stats(&self) -> Stats {
@@ -137,8 +137,8 @@ impl Device for Autograd {
     fn flush(&self) {
         self.inner_device().flush();
     }
-    fn joins_launches(&self) -> bool {
-        self.inner_device().joins_launches()
+    fn prefers_batched_kernels(&self) -> bool {
+        self.inner_device().prefers_batched_kernels()
     }
     fn clear_cache(&self) {
         self.inner_device().clear_cache();

@@ -3,7 +3,7 @@
 
 use crate::detach_points::{DetachPoint, Mask};
 use crate::node::{Backward, Handle, Node, Value, Values};
-use crate::record::{Operands, Recorder, here};
+use crate::record::{Operands, Recorder, current_detach_point};
 use crate::storage::Tracked;
 use crate::symbolic::{Derivative, Slot, Source};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn leaves(operands: &Operands<'_>, which: u8) -> Mask {
 fn detach_point(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<DetachPoint> {
     (reach != needs).then(|| {
         let mask = leaves(operands, needs & !reach) & !leaves(operands, reach);
-        DetachPoint { mask, ..here(0) }
+        DetachPoint { mask, ..current_detach_point(0) }
     })
 }
 

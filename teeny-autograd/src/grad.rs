@@ -8,7 +8,7 @@ use crate::gradients::Gradients;
 use crate::hooks::{Hook, HookFn};
 use crate::mode;
 use crate::node::{Handle, Node, Value};
-use crate::record::{Operands, Rule, here};
+use crate::record::{Operands, Rule, current_detach_point};
 use crate::storage::{Tracked, own, tracked, try_tracked, unwrap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -312,7 +312,7 @@ pub(crate) fn untracked(x: &Tensor) -> Result<Tensor> {
 fn with_detach_point(handle: Option<&Handle>, detach_points: &DetachPoints) -> DetachPoints {
     let mut detach_points = detach_points.clone();
     if let Some(handle) = handle {
-        detach_points.push(here(handle.node.mask));
+        detach_points.push(current_detach_point(handle.node.mask));
     }
     detach_points
 }
@@ -332,7 +332,7 @@ fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
     let inner = own(unwrap(x)?)?;
     let mut detach_points = DetachPoints::default();
     if let Some(handle) = &tracked(x)?.handle {
-        detach_points.push(here(handle.node.mask));
+        detach_points.push(current_detach_point(handle.node.mask));
     }
     let value = Value { shape: *x.shape(), dtype: x.dtype() };
     let node = Arc::new(Node::leaf(value, context::current(), name));

@@ -203,7 +203,7 @@ impl<'t> Operands<'t> {
     /// The same operands with a detach point of this op, if it would be recorded.
     pub fn stopped(mut self) -> Operands<'t> {
         if self.recording {
-            self.detach_points.push(here(self.mask));
+            self.detach_points.push(current_detach_point(self.mask));
         }
         self
     }
@@ -228,7 +228,7 @@ impl<'t> Operands<'t> {
         let store = |(output, y): (usize, Tensor)| {
             let mut detach_points = self.detach_points.clone();
             if let Some((_, op)) = detached.filter(|_| is_detached(output)) {
-                let point = here(self.mask);
+                let point = current_detach_point(self.mask);
                 detach_points.push(DetachPoint { op: op.unwrap_or(point.op), ..point });
                 return Tracked::storage(y, None, detach_points);
             }
@@ -269,7 +269,7 @@ impl Rule {
 }
 
 /// A detach point of the operation in progress.
-pub(crate) fn here(mask: Mask) -> DetachPoint {
+pub(crate) fn current_detach_point(mask: Mask) -> DetachPoint {
     let context = context::current();
     DetachPoint {
         op: context.map_or("an operation", |c| c.op),
@@ -280,6 +280,9 @@ pub(crate) fn here(mask: Mask) -> DetachPoint {
 }
 
 /// `then` of `x`, if `need`ed: keeps rules to one line per input.
-pub(crate) fn when(need: bool, then: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
+pub(crate) fn if_needed(
+    need: bool,
+    then: impl FnOnce() -> Result<Tensor>,
+) -> Result<Option<Tensor>> {
     need.then(then).transpose()
 }

@@ -25,10 +25,10 @@ pub type DeviceRef = Arc<dyn Device>;
 
 /// A read that [`Device::download_async`] has started. It owns what it needs: neither the tensor
 /// nor the device must outlive the call.
-pub type Reading = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
+pub type ReadFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
 
 /// A wait that [`Device::synchronize_async`] or [`Device::ready_async`] has started.
-pub type Waiting = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+pub type WaitFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// The name and description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,12 +124,12 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// [`Device::download`] as a future. The call itself submits the copy, so that the bytes are
     /// those of this moment and later operations overlap the read; only the wait is awaited.
     /// Provided: a device that computes synchronously downloads at once.
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         Box::pin(ready(self.download(x)))
     }
 
     /// [`Device::synchronize`] as a future, for work that is submitted before this call.
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         Box::pin(ready(self.synchronize()))
     }
 
@@ -137,7 +137,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// be submitted. A program that awaits it once a step keeps the memory of waiting batches
     /// bounded, also in a browser, where no operation can wait. Unlike
     /// [`Device::synchronize_async`] it leaves the device some batches to work on.
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         Box::pin(ready(Ok(())))
     }
 
@@ -147,7 +147,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
 
     /// Whether many small kernels run better as one [`Op::ElementwiseMany`] here. Where they do not,
     /// an optimizer updates one parameter after another and frees each gradient on the way.
-    fn joins_launches(&self) -> bool {
+    fn prefers_batched_kernels(&self) -> bool {
         false
     }
 

@@ -45,7 +45,7 @@ mod tensor;
 pub mod validate;
 pub mod wrappers;
 
-pub use device::{Device, DeviceInfo, DeviceRef, Reading, Stats, ToDevice, Waiting};
+pub use device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

@@ -294,7 +294,7 @@ impl Device for Reference {
     }
 
     /// Joined kernels are tested here like those of a GPU, which runs them as one.
-    fn joins_launches(&self) -> bool {
+    fn prefers_batched_kernels(&self) -> bool {
         true
     }
 

@@ -107,14 +107,16 @@ fn paths(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn contributing_names_files_that_exist() {
+fn documents_name_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // A packaged crate has no workspace around it.
-    let Ok(text) = std::fs::read_to_string(root.join("CONTRIBUTING.md")) else { return };
-    let all = paths(&text);
-    assert!(all.len() > 40, "{all:?}");
-    let missing: Vec<_> = all.into_iter().filter(|path| !root.join(path).exists()).collect();
-    assert!(missing.is_empty(), "CONTRIBUTING.md names files that do not exist: {missing:?}");
+    for document in ["CONTRIBUTING.md", "ARCHITECTURE.md"] {
+        // A packaged crate has no workspace around it.
+        let Ok(text) = std::fs::read_to_string(root.join(document)) else { return };
+        let all = paths(&text);
+        assert!(all.len() > 20, "{document}: {all:?}");
+        let missing: Vec<_> = all.into_iter().filter(|path| !root.join(path).exists()).collect();
+        assert!(missing.is_empty(), "{document} names files that do not exist: {missing:?}");
+    }
 }
 
 #[test]

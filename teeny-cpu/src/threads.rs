@@ -45,7 +45,7 @@ const POLLS_BEFORE_YIELD: u32 = 12_000;
 /// Generations are numbers of 32 bits.
 const GENERATION: u64 = u32::MAX as u64;
 /// The most claims of a job.
-const MOST: usize = u16::MAX as usize;
+const MAX_CHUNKS: usize = u16::MAX as usize;
 
 /// Whether there are no threads: WebAssembly has them only with atomic instructions, and a clock
 /// only in some environments. Everything runs on the calling thread then.
@@ -260,9 +260,9 @@ fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
     if SINGLE {
         return (0..chunks).for_each(f);
     }
-    if chunks > MOST {
+    if chunks > MAX_CHUNKS {
         // Several at a time.
-        let len = chunks.div_ceil(MOST);
+        let len = chunks.div_ceil(MAX_CHUNKS);
         let some = |c: usize| (c * len..((c + 1) * len).min(chunks)).for_each(f);
         return each_chunk(chunks.div_ceil(len), &some);
     }

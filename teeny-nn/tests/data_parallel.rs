@@ -8,7 +8,7 @@ use teeny_autograd::{Autograd, Grad};
 use teeny_core::random::{Key, with_seed};
 use teeny_core::{DType, DeviceRef, Error, Result, Tensor};
 use teeny_nn::data::{Corpus, DataLoader, digits};
-use teeny_nn::distributed::{Alone, Communicator, DataParallel, Reduce, Threads, Zero};
+use teeny_nn::distributed::{Communicator, DataParallel, Reduce, SingleRank, Threads, Zero};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::norm::BatchNorm;
 use teeny_nn::optim::{Adagrad, Adam, AdamW, Lamb, Lars, Optimizer, RmsProp, Sgd, clip_grad_norm};
@@ -87,7 +87,7 @@ fn first_gradients(
 fn gradients_are_those_of_the_joint_batch() {
     // also batches that the ranks cannot divide evenly, and buckets of one parameter or all
     for (batch, bytes) in [(60, 1 << 20), (61, 1), (7, 300), (30, 2000)] {
-        let (loss, one) = first_gradients(Alone, batch, bytes).unwrap();
+        let (loss, one) = first_gradients(SingleRank, batch, bytes).unwrap();
         for ranks in 2..=4 {
             let all = Threads::run(ranks, |comm| first_gradients(comm, batch, bytes)).unwrap();
             for (theirs, gradients) in &all {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use teeny_core::{DType, Reference, Result, Scalar, Tensor};
-use teeny_nn::distributed::{Alone, Collective, Communicator, Kind, Reduce, Threads};
+use teeny_nn::distributed::{Collective, Communicator, Kind, Reduce, SingleRank, Threads};
 
 fn ints(n: usize, rank: usize, dtype: DType) -> Result<Tensor> {
     let x: Vec<i32> = (0..n as i32).map(|i| (i * 7 + 5 * rank as i32) % 11).collect();
@@ -187,17 +187,17 @@ fn a_rank_that_fails_or_ends_is_named() {
 fn one_rank_alone_needs_no_other() {
     let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &Reference::new()).unwrap();
     for result in [
-        Alone.all_reduce(&x, Reduce::Mean),
-        Alone.all_gather(&x),
-        Alone.reduce_scatter(&x, Reduce::Sum),
-        Alone.broadcast(&x, 0),
+        SingleRank.all_reduce(&x, Reduce::Mean),
+        SingleRank.all_gather(&x),
+        SingleRank.reduce_scatter(&x, Reduce::Sum),
+        SingleRank.broadcast(&x, 0),
     ] {
         let result = result.unwrap();
         assert_eq!((values(&result).unwrap(), result.shape()), (values(&x).unwrap(), x.shape()));
     }
-    Alone.barrier().unwrap();
-    assert_eq!(Alone.sum_numbers(&[0.5]).unwrap(), [0.5]);
-    assert!(Alone.broadcast(&x, 1).is_err());
+    SingleRank.barrier().unwrap();
+    assert_eq!(SingleRank.sum_numbers(&[0.5]).unwrap(), [0.5]);
+    assert!(SingleRank.broadcast(&x, 1).is_err());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use teeny_autograd::{Autograd, Gradients};
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
 use teeny_nn::data::{DataLoader, digits};
 use teeny_nn::distributed::{
-    Alone, Communicator, DataParallel, Mpi, MpiOptions, Reduce, Zero, threads_per_rank,
+    Communicator, DataParallel, Mpi, MpiOptions, Reduce, SingleRank, Zero, threads_per_rank,
 };
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
@@ -139,7 +139,7 @@ fn rank_training() {
         let loader = DataLoader::new(images, 50).unwrap().shuffle(3);
         // the gradients of one rank with the joint batch
         let joint = loader.epoch(0).next().unwrap().unwrap();
-        let alone = DataParallel::new(&net.store, Alone).unwrap();
+        let alone = DataParallel::new(&net.store, SingleRank).unwrap();
         let one = net.gradients(&alone.backward(&net.loss(&joint).unwrap()).unwrap().1);
         let loader = loader.shard(rank, ranks).unwrap();
         let data = DataParallel::new(&net.store, comm.clone()).unwrap().bucket_bytes(20_000);

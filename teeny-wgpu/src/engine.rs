@@ -10,8 +10,8 @@ use crate::ops::softmax::{SoftmaxKind, softmax};
 use crate::ops::{self, attention, conv, copy};
 use std::future::ready;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Op, Outputs, Reading, Result, Stats, StorageRef, Tensor,
-    Waiting, validate,
+    DType, Device, DeviceInfo, Error, Op, Outputs, ReadFuture, Result, Stats, StorageRef, Tensor,
+    WaitFuture, validate,
 };
 
 impl Device for Wgpu {
@@ -28,7 +28,7 @@ impl Device for Wgpu {
         ops::transfer::download(self, x)
     }
 
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         match self.shared() {
             Ok(gpu) => ops::transfer::download_async(gpu, x),
             Err(error) => Box::pin(ready(Err(error))),
@@ -54,7 +54,7 @@ impl Device for Wgpu {
         self.check_index_errors()
     }
 
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         let started = self.shared().and_then(|gpu| {
             let records = gpu.begin_index_check()?;
             Ok((Submitted::all(&gpu), records, gpu))
@@ -73,7 +73,7 @@ impl Device for Wgpu {
         })
     }
 
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         let waiting = self.shared().map(|gpu| (gpu.awaited(), gpu));
         Box::pin(async move {
             let (submitted, gpu) = waiting?;
@@ -84,7 +84,7 @@ impl Device for Wgpu {
         })
     }
 
-    fn joins_launches(&self) -> bool {
+    fn prefers_batched_kernels(&self) -> bool {
         true
     }
 

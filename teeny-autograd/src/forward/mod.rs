@@ -39,8 +39,8 @@ use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Error, Op, Outputs, Reading, ReduceOp, Result, Stats,
-    StorageRef, Tensor, ToDevice, Waiting,
+    DType, Device, DeviceInfo, DeviceRef, Error, Op, Outputs, ReadFuture, ReduceOp, Result, Stats,
+    StorageRef, Tensor, ToDevice, WaitFuture,
 };
 
 /// A device for forward-mode differentiation: tensors with a tangent give results with a tangent,
@@ -161,7 +161,7 @@ impl Device for Forward {
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&value(x)?)
     }
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         match value(x) {
             Ok(x) => self.inner.download_async(&x),
             Err(error) => Box::pin(ready(Err(error))),
@@ -206,10 +206,10 @@ impl Device for Forward {
     fn synchronize(&self) -> Result<()> {
         self.inner.synchronize()
     }
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         self.inner.synchronize_async()
     }
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         self.inner.ready_async()
     }
     fn stats(&self) -> Stats {
@@ -218,8 +218,8 @@ impl Device for Forward {
     fn flush(&self) {
         self.inner.flush();
     }
-    fn joins_launches(&self) -> bool {
-        self.inner.joins_launches()
+    fn prefers_batched_kernels(&self) -> bool {
+        self.inner.prefers_batched_kernels()
     }
     fn clear_cache(&self) {
         self.inner.clear_cache();

@@ -5,7 +5,7 @@
 //! <conv(x, w), g>  =  <x, input_grad(g, w)>  =  <w, weight_grad(g, x)>
 //! ```
 
-use crate::record::{Operands, Rule, when};
+use crate::record::{Operands, Rule, if_needed};
 use teeny_core::{Tensor, Window};
 
 /// The rule of convolving `x` with `weight`.
@@ -29,8 +29,8 @@ pub(crate) fn conv_input_grad(
     let (need_g, need_w, w_shape) = (operands.need(0), operands.need(1), *weight.shape());
     let (g, w, window) = (g.clone(), weight.clone(), window.clone());
     Rule::new(operands, move |upper| {
-        let d_g = when(need_g, || upper.conv(&w, &window))?;
-        let d_w = when(need_w, || g.conv_weight_grad(upper, &window, &w_shape))?;
+        let d_g = if_needed(need_g, || upper.conv(&w, &window))?;
+        let d_w = if_needed(need_w, || g.conv_weight_grad(upper, &window, &w_shape))?;
         Ok([d_g, d_w])
     })
 }
@@ -45,8 +45,8 @@ pub(crate) fn conv_weight_grad(
     let (need_g, need_x, x_shape) = (operands.need(0), operands.need(1), *x.shape());
     let (g, x, window) = (g.clone(), x.clone(), window.clone());
     Rule::new(operands, move |upper| {
-        let d_g = when(need_g, || x.conv(upper, &window))?;
-        let d_x = when(need_x, || g.conv_transpose(upper, &window, &x_shape[2..]))?;
+        let d_g = if_needed(need_g, || x.conv(upper, &window))?;
+        let d_x = if_needed(need_x, || g.conv_transpose(upper, &window, &x_shape[2..]))?;
         Ok([d_g, d_x])
     })
 }

@@ -1,6 +1,6 @@
 //! Reading and writing by positions, and sorting.
 
-use crate::record::{Operands, Rule, when};
+use crate::record::{Operands, Rule, if_needed};
 use teeny_core::{DType, Result, ScatterMode, Shape, Tensor, map};
 
 /// The rule of gathering from `x`: positions that were read several times add up.
@@ -27,8 +27,9 @@ pub(crate) fn scatter(
     let (full, index) = (*x.shape(), index.clone());
     match mode {
         ScatterMode::Set => Rule::new(operands, move |g| {
-            let d_x = when(need_x, || g.scatter(axis, &index, &Tensor::zeros((), g.dtype(), g)?))?;
-            let d_src = when(need_src, || {
+            let d_x =
+                if_needed(need_x, || g.scatter(axis, &index, &Tensor::zeros((), g.dtype(), g)?))?;
+            let d_src = if_needed(need_src, || {
                 map([&winners(&index, axis, full)?, &g.gather(axis, &index)?], |[w, g]| {
                     w.where_cond(g, g.like(0))
                 })
@@ -36,7 +37,7 @@ pub(crate) fn scatter(
             Ok([d_x, None, d_src])
         }),
         ScatterMode::Add => Rule::new(operands, move |g| {
-            let d_src = when(need_src, || g.gather(axis, &index))?;
+            let d_src = if_needed(need_src, || g.gather(axis, &index))?;
             Ok([need_x.then(|| g.clone()), None, d_src])
         }),
         ScatterMode::Max | ScatterMode::Min => {
@@ -48,8 +49,8 @@ pub(crate) fn scatter(
                 let given = b.eq(&y.gather(axis, &index)?)?.cast(g.dtype())?;
                 let count = own.scatter_add(axis, &index, &given)?;
                 let share = map([g, &count], |[g, n]| n.eq(0).where_cond(g.like(0), g / n))?;
-                let d_x = when(need_x, || share.mul(&own))?;
-                let d_src = when(need_src, || share.gather(axis, &index)?.mul(&given))?;
+                let d_x = if_needed(need_x, || share.mul(&own))?;
+                let d_src = if_needed(need_src, || share.gather(axis, &index)?.mul(&given))?;
                 Ok([d_x, None, d_src])
             })
         }

@@ -6,7 +6,7 @@
 //! "Differentiating the singular value decomposition"; Golub & Pereyra 1973 (pinv).
 
 use crate::nesting::differentiated;
-use crate::record::{Operands, Rule, when};
+use crate::record::{Operands, Rule, if_needed};
 use teeny_core::{Error, LinalgOp, Result, Tensor, Triangle, map};
 
 /// The rule of `op`, with the outputs `values`.
@@ -67,13 +67,14 @@ pub(crate) fn adjoint(
     Ok(vec![Some(match op {
         LinalgOp::Solve => {
             let g_b = transposed(a)?.solve(first()?)?;
-            let g_a = when(needs[0], || g_b.matmul(&transposed(&results[0])?)?.neg())?;
+            let g_a = if_needed(needs[0], || g_b.matmul(&transposed(&results[0])?)?.neg())?;
             return Ok(vec![g_a, needs[1].then_some(g_b)]);
         }
         LinalgOp::SolveTriangular(triangle) => {
             let g_b = transposed(a)?.solve_triangular(first()?, flipped(triangle))?;
-            let g_a =
-                when(needs[0], || part(&g_b.matmul(&transposed(&results[0])?)?.neg()?, triangle))?;
+            let g_a = if_needed(needs[0], || {
+                part(&g_b.matmul(&transposed(&results[0])?)?.neg()?, triangle)
+            })?;
             return Ok(vec![g_a, needs[1].then_some(g_b)]);
         }
         LinalgOp::Det => cofactors(a, &results[0])?.mul(&as_matrices(first()?)?)?,

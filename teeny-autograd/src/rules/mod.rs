@@ -181,6 +181,6 @@ fn rule(
 }
 
 /// `g`, reduced over `axes` of `shape`, repeated to `shape` again: a view.
-pub(crate) fn spread(g: &Tensor, shape: &Shape, axes: &[usize]) -> Result<Tensor> {
+pub(crate) fn broadcast_back(g: &Tensor, shape: &Shape, axes: &[usize]) -> Result<Tensor> {
     axes.iter().try_fold(g.clone(), |g, &axis| g.unsqueeze(axis as isize))?.expand(shape)
 }

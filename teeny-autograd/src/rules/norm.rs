@@ -4,7 +4,7 @@
 //! the normalized values. They are computed again where the weight's gradient needs them: a pass
 //! over memory is cheaper than keeping them.
 
-use crate::record::{Operands, Rule, when};
+use crate::record::{Operands, Rule, if_needed};
 use teeny_core::{Norm, Op, Result, Tensor};
 
 /// The sum over all axes but the last.
@@ -35,12 +35,12 @@ pub(crate) fn norm(
     Rule {
         backward: Box::new(move |g| {
             let Some(g) = &g[0] else { return Ok(vec![None; needs.len()]) };
-            let mut grads = vec![when(needs[0], || d_x(&x, g))?];
+            let mut grads = vec![if_needed(needs[0], || d_x(&x, g))?];
             if let Some(&need) = needs.get(1) {
-                grads.push(when(need, || d_weight(&x, g))?);
+                grads.push(if_needed(need, || d_weight(&x, g))?);
             }
             if let Some(&need) = needs.get(2) {
-                grads.push(when(need, || rows(g))?);
+                grads.push(if_needed(need, || rows(g))?);
             }
             Ok(grads)
         }),

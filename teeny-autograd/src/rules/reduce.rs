@@ -1,6 +1,6 @@
 //! Sums, products and extrema along axes, and kernels that are reduced in the same pass.
 
-use super::spread;
+use super::broadcast_back;
 use crate::record::{Operands, Recorder, Rule};
 use std::sync::Arc;
 use teeny_core::{Kernel, ReduceOp, Result, Scalar, Shape, Tensor, map};
@@ -16,19 +16,19 @@ pub(crate) fn reduce(
     let (axes, full) = (axes.to_vec(), *x.shape());
     Some(match op {
         ReduceOp::ArgMax | ReduceOp::ArgMin | ReduceOp::Any | ReduceOp::All => return None,
-        ReduceOp::Sum => Rule::new(operands, move |g| Ok([Some(spread(g, &full, &axes)?)])),
+        ReduceOp::Sum => Rule::new(operands, move |g| Ok([Some(broadcast_back(g, &full, &axes)?)])),
         ReduceOp::Prod => {
             let x = x.clone();
             Rule::new(operands, move |g| {
-                Ok([Some(prod_grad(&x, &spread(g, &full, &axes)?, &axes)?)])
+                Ok([Some(prod_grad(&x, &broadcast_back(g, &full, &axes)?, &axes)?)])
             })
         }
         ReduceOp::Max | ReduceOp::Min => {
             let (x, y) = (x.clone(), y.clone());
             Rule::new(operands, move |g| {
-                let best = x.eq(&spread(&y, &full, &axes)?)?;
+                let best = x.eq(&broadcast_back(&y, &full, &axes)?)?;
                 let count = best.cast(g.dtype())?.sum_keepdim(&axes)?;
-                let g = spread(g, &full, &axes)?;
+                let g = broadcast_back(g, &full, &axes)?;
                 // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals it,
                 // and all get 0 / 0.
                 Ok([Some(map([&best, &g, &count], |[b, g, c]| b.where_cond(g, g.like(0)) / c)?)])
@@ -99,7 +99,7 @@ pub(crate) fn reduce_kernel(
     let (params, axes, shape) = (params.to_vec(), axes.to_vec(), *shape);
     Ok(Some(Rule {
         backward: Box::new(move |g| {
-            let g = g[0].as_ref().map(|g| spread(g, &shape, &axes)).transpose()?;
+            let g = g[0].as_ref().map(|g| broadcast_back(g, &shape, &axes)).transpose()?;
             derivative.run(&saved, &params, &[g], &shape)
         }),
         edges: operands.edges(),

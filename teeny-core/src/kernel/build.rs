@@ -26,18 +26,18 @@ struct State {
     inputs: Vec<DType>,
     params: Vec<DType>,
     nodes: Vec<OpNode>,
-    /// The nodes, once there are more than [`FEW`].
+    /// The nodes, once there are more than [`MAX_SCANNED`].
     known: HashMap<OpNode, Id, NodeHash>,
     error: Option<Error>,
 }
 
 /// Nodes that are compared one by one in less time than one is looked up.
-const FEW: usize = 32;
+const MAX_SCANNED: usize = 32;
 
 impl State {
     /// The node that equals `node`.
     fn find(&mut self, node: &OpNode) -> Option<Id> {
-        if self.nodes.len() <= FEW {
+        if self.nodes.len() <= MAX_SCANNED {
             let same = |n: &OpNode| n.src == node.src && n.dtype == node.dtype && n.op == node.op;
             return self.nodes.iter().position(same).map(|id| id as Id);
         }

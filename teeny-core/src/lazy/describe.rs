@@ -1,6 +1,6 @@
 //! Describes the nodes of a list and the items of its plan: names, shapes, bytes, FLOPs, lines.
 
-use super::list::{Node, Occasion, Operand};
+use super::list::{Node, NodeContext, Operand};
 use super::plan::Item;
 use super::value::{LazyStorage, Value};
 use crate::context::OpContext;
@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::layout::Layout;
-use crate::op::{Cost, Numbers, Recorded, TensorSpec};
+use crate::op::{Cost, Recorded, RuntimeArgs, TensorSpec};
 use crate::picture::{number, source_line};
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
@@ -24,7 +24,7 @@ const MAX_LINES: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) nodes: &'a [Node],
-    pub(super) occasions: &'a [Occasion],
+    pub(super) occasions: &'a [NodeContext],
     pub(super) slots: &'a [Arc<Value>],
     pub(super) params: &'a [Scalar],
     /// The device below.
@@ -79,7 +79,7 @@ impl<'a> Listed<'a> {
             })
             .collect::<Result<Vec<_>>>()?;
         let refs: Vec<&Tensor> = tensors.iter().collect();
-        let numbers = Numbers { params, key: self.occasions[id as usize].key };
+        let numbers = RuntimeArgs { params, key: self.occasions[id as usize].key };
         let request = op.op(&refs, numbers, destination.map(|slot| self.stand_in(slot)));
         Ok(Facts {
             program: program(op, params, request.name()),

@@ -2,7 +2,7 @@
 
 use super::cache::{Cache, Found};
 use super::describe::Listed;
-use super::list::{List, Node, Occasion, Request};
+use super::list::{List, Node, NodeContext, Request};
 use super::pattern::Pattern;
 use super::plan::{Item, Plan};
 use super::reads;
@@ -13,10 +13,10 @@ use super::show::Drawing;
 use super::value::{LazyStorage, Slot, Value, value};
 use crate::context;
 use crate::definition;
-use crate::device::{Device, DeviceInfo, DeviceRef, Reading, Stats, ToDevice, Waiting};
+use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{Numbers, Op, Outputs, Recorded, taken};
+use crate::op::{Op, Outputs, Recorded, RuntimeArgs, taken};
 use crate::reference::Reference;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -320,7 +320,7 @@ impl Lazy {
         &self,
         items: &[Item],
         nodes: &[Node],
-        occasions: &[Occasion],
+        occasions: &[NodeContext],
         params: &[Scalar],
         slots: &mut [Slot],
     ) -> Result<()> {
@@ -383,7 +383,7 @@ impl Device for Lazy {
         self.inner.download(&self.ready(x)?)
     }
 
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         match self.ready(x) {
             Ok(x) => self.inner.download_async(&x),
             Err(error) => Box::pin(ready(Err(error))),
@@ -404,7 +404,7 @@ impl Device for Lazy {
         let destination = destination.map(|dst| dst.value().clone());
         let request = Request {
             op: recorded,
-            numbers: Numbers::of(op),
+            numbers: RuntimeArgs::of(op),
             operands: &op.operands(),
             destination,
             outputs: &specs,
@@ -434,7 +434,7 @@ impl Device for Lazy {
         failure.map_or(Ok(()), Err)
     }
 
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         if self.recording().captured().is_some() {
             return Box::pin(ready(Err(read_inside())));
         }
@@ -448,7 +448,7 @@ impl Device for Lazy {
     }
 
     /// The list that is being recorded is not submitted.
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         self.inner.ready_async()
     }
 
@@ -459,8 +459,8 @@ impl Device for Lazy {
         }
     }
 
-    fn joins_launches(&self) -> bool {
-        self.inner.joins_launches()
+    fn prefers_batched_kernels(&self) -> bool {
+        self.inner.prefers_batched_kernels()
     }
 
     fn stats(&self) -> Stats {

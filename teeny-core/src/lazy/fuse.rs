@@ -24,7 +24,7 @@ pub(super) struct Group {
     /// Whether the root reduces.
     pub(super) reduces: bool,
     /// Whether the root must read its operand from memory: a sum whose last bits would be others.
-    is_closed: bool,
+    is_order_sensitive: bool,
     /// A matrix product or a convolution, at whose elements the kernel runs.
     pub(super) product: Option<u32>,
     /// Last node first.
@@ -84,7 +84,7 @@ fn alone(graph: &Graph<'_>, id: u32, program: Option<Program<'_>>) -> Group {
     Group {
         shape: program.as_ref().map(|program| program.shape),
         reduces: program.as_ref().is_some_and(|program| program.reduces),
-        is_closed: graph.is_closed(id),
+        is_order_sensitive: graph.is_order_sensitive(id),
         product: None,
         members: vec![Member { node: id, views }],
         extra: Vec::new(),
@@ -222,7 +222,7 @@ fn change(
     program: &Program<'_>,
 ) -> Option<Change> {
     group.shape?;
-    if group.is_closed {
+    if group.is_order_sensitive {
         return None;
     }
     let node = graph.node(id);

@@ -94,7 +94,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Whether node `id` adds or multiplies floats in an order that may depend on what it reads.
-    pub(super) fn is_closed(&self, id: u32) -> bool {
+    pub(super) fn is_order_sensitive(&self, id: u32) -> bool {
         let node = self.node(id);
         let (op, dtype) = match &node.op {
             Recorded::Reduce { op, .. } => (*op, node.operands.first().map(|x| x.dtype)),

@@ -9,7 +9,7 @@ use crate::context::OpContext;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::layout::Layout;
-use crate::op::{Numbers, Outputs, Recorded, TensorSpecs};
+use crate::op::{Outputs, Recorded, RuntimeArgs, TensorSpecs};
 use crate::random::{self, Key, Source};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -31,7 +31,7 @@ pub(super) struct Operand {
 /// An operation that is about to be recorded.
 pub(super) struct Request<'a> {
     pub(super) op: Recorded,
-    pub(super) numbers: Numbers<'a>,
+    pub(super) numbers: RuntimeArgs<'a>,
     pub(super) operands: &'a [&'a Tensor],
     pub(super) destination: Option<Arc<Value>>,
     pub(super) outputs: &'a TensorSpecs,
@@ -58,7 +58,7 @@ pub(super) struct Node {
 
 /// What belongs to a node of one list alone.
 #[derive(Clone, Copy)]
-pub(super) struct Occasion {
+pub(super) struct NodeContext {
     pub(super) name: &'static str,
     /// The user's operation and line.
     pub(super) context: Option<OpContext>,
@@ -71,7 +71,7 @@ pub(super) struct Occasion {
 /// Nodes in recorded order: each reads leaves, or outputs of those before it.
 pub(super) struct List {
     pub(super) nodes: Vec<Node>,
-    pub(super) occasions: Vec<Occasion>,
+    pub(super) occasions: Vec<NodeContext>,
     /// The values, by slot.
     pub(super) slots: Vec<Arc<Value>>,
     /// The numbers of all kernels.
@@ -150,7 +150,7 @@ impl List {
         self.hash = hash(self.hash, &op, &views);
         self.nodes.push(Node { op, operands: views, params, destination, outputs: range, shape });
         let source = numbers.key.map(random::source);
-        self.occasions.push(Occasion { name, context, key: numbers.key, source });
+        self.occasions.push(NodeContext { name, context, key: numbers.key, source });
         Ok(storages)
     }
 

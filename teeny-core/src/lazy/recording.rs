@@ -1,7 +1,7 @@
 //! What a call of a captured function recorded, and how two calls differ.
 
 use super::device::Lazy;
-use super::list::{List, Node, Occasion};
+use super::list::{List, Node, NodeContext};
 use super::reads::{Number, Reads};
 use super::symbol::Work;
 use super::value::Value;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(super) struct Recording {
     pub(super) work: Work,
-    pub(super) occasions: Vec<Occasion>,
+    pub(super) occasions: Vec<NodeContext>,
     pub(super) params: Vec<Scalar>,
     /// Of each slot that is one: the leaf.
     pub(super) leaves: Vec<(u32, Leaf)>,
@@ -67,7 +67,7 @@ pub(super) fn leaves(list: &List, inputs: &[Arc<Value>], reads: &Reads) -> Vec<(
 }
 
 /// An operation and its line.
-pub(super) fn place(occasion: &Occasion) -> String {
+pub(super) fn place(occasion: &NodeContext) -> String {
     match occasion.context {
         Some(OpContext { op, location, .. }) => {
             format!("{op} at {}:{}", location.file(), location.line())

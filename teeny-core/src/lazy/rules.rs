@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// How many nodes longer than its readers need a result may be kept for an equal node that follows.
 /// Without a limit a step would keep what it computes again to save memory, as with checkpoints.
-const KEPT: u32 = 32;
+const MAX_DISTANCE: u32 = 32;
 
 /// What rewriting may do.
 #[derive(Clone, Copy)]
@@ -76,7 +76,8 @@ pub(super) fn rewrite(
             continue;
         };
         let outputs = || node.outputs.clone().zip(out[*found as usize].outputs.clone());
-        let is_near = |(_, old): (u32, u32)| id <= state.until[old as usize].saturating_add(KEPT);
+        let is_near =
+            |(_, old): (u32, u32)| id <= state.until[old as usize].saturating_add(MAX_DISTANCE);
         if outputs().all(|(new, old)| state.can_be(new, old)) && outputs().any(is_near) {
             outputs().for_each(|(new, old)| state.merge(new, old));
         } else {

@@ -1,13 +1,13 @@
 //! Running a plan on the device below.
 
-use super::list::{Node, Occasion, Operand};
+use super::list::{Node, NodeContext, Operand};
 use super::plan::{Call, Item};
 use super::value::Slot;
 use crate::clock::Instant;
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
-use crate::op::{Numbers, Outputs, Recorded};
+use crate::op::{Outputs, Recorded, RuntimeArgs};
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(super) struct Run<'a> {
     pub(super) items: &'a [Item],
     pub(super) nodes: &'a [Node],
-    pub(super) occasions: &'a [Occasion],
+    pub(super) occasions: &'a [NodeContext],
     pub(super) params: &'a [Scalar],
     pub(super) device: &'a DeviceRef,
     /// The operation for which it runs.
@@ -89,7 +89,7 @@ impl Run<'_> {
         let Room { tensors, params } = room;
         params.clear();
         params.extend(call.params.iter().map(|&place| self.params[place as usize]));
-        let numbers = Numbers { params, key: None };
+        let numbers = RuntimeArgs { params, key: None };
         let result = self.execute(root, &call.op, &call.operands, numbers, None, slots, tensors);
         let Ok(storages) = result else { return false };
         if storages.len() != call.outputs.len() {
@@ -103,7 +103,7 @@ impl Run<'_> {
     fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], room: &mut Room, ran: &mut Ran) {
         let Node { op, operands, params, destination, outputs, .. } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
-        let numbers = Numbers { params, key: self.occasions[id as usize].key };
+        let numbers = RuntimeArgs { params, key: self.occasions[id as usize].key };
         let destination = destination.map(|slot| (slot, last.contains(&slot)));
         let tensors = &mut room.tensors;
         let result = self.execute(id, op, operands, numbers, destination, slots, tensors);
@@ -134,7 +134,7 @@ impl Run<'_> {
         id: u32,
         op: &Recorded,
         operands: &[Operand],
-        numbers: Numbers<'_>,
+        numbers: RuntimeArgs<'_>,
         destination: Option<(u32, bool)>,
         slots: &mut [Slot],
         tensors: &mut Vec<Tensor>,
@@ -185,10 +185,11 @@ fn panicked(device: &DeviceRef, panic: &(dyn Any + Send)) -> Error {
 
 /// Calls `f` with references to `tensors`; a few of them are not allocated.
 fn with_references<R>(tensors: &[Tensor], f: impl FnOnce(&[&Tensor]) -> R) -> R {
-    const FEW: usize = 8;
+    const MAX_INLINE: usize = 8;
     match tensors.first() {
-        Some(first) if tensors.len() <= FEW => {
-            let all: [&Tensor; FEW] = std::array::from_fn(|i| tensors.get(i).unwrap_or(first));
+        Some(first) if tensors.len() <= MAX_INLINE => {
+            let all: [&Tensor; MAX_INLINE] =
+                std::array::from_fn(|i| tensors.get(i).unwrap_or(first));
             f(&all[..tensors.len()])
         }
         _ => f(&tensors.iter().collect::<Vec<_>>()),

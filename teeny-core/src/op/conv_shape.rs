@@ -105,7 +105,7 @@ fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
 }
 
 #[cold]
-pub(crate) fn pool_misfit(size: &[usize], x: &Shape) -> Error {
+pub(crate) fn pool_window_error(size: &[usize], x: &Shape) -> Error {
     let ndim = size.len();
     Error::shape(format!(
         "windows of {size:?} over the last {ndim} axes of {x}, which has {}",
@@ -124,7 +124,7 @@ pub(crate) fn pool_misfit(size: &[usize], x: &Shape) -> Error {
 pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
-        return Err(pool_misfit(size, x));
+        return Err(pool_window_error(size, x));
     }
     if window.groups != 1 {
         return Err(Error::value(format!("a pooling has one group, not {}", window.groups))

@@ -29,7 +29,7 @@ mod recorded;
 mod window;
 
 pub use attention::{Attention, AttentionInputs};
-pub(crate) use conv_shape::{at_least_one, pool_misfit};
+pub(crate) use conv_shape::{at_least_one, pool_window_error};
 pub use conv_shape::{conv_shape, pool_shape};
 pub use cost::Cost;
 pub(crate) use group::OpGroup;
@@ -39,7 +39,7 @@ pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};
 pub(crate) use outputs::taken;
 pub use outputs::{Outputs, TensorSpec, TensorSpecs};
-pub(crate) use recorded::{Numbers, Recorded};
+pub(crate) use recorded::{Recorded, RuntimeArgs};
 pub use window::Window;
 
 use crate::dtype::DType;

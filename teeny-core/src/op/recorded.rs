@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 use std::sync::Arc;
 
 /// The variant of an [`Op`] and its attributes, without operands, without the storage that it owns
-/// and without its [`Numbers`]. Two that are equal do the same work.
+/// and without its [`RuntimeArgs`]. Two that are equal do the same work.
 #[derive(Clone, PartialEq)]
 pub(crate) enum Recorded {
     Elementwise {
@@ -162,24 +162,24 @@ pub(crate) enum Recorded {
 
 /// The numbers of an op that may be others when the same work is done again.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Numbers<'a> {
+pub(crate) struct RuntimeArgs<'a> {
     /// Those of a kernel's run-time parameters.
     pub(crate) params: &'a [Scalar],
     /// That of a draw.
     pub(crate) key: Option<Key>,
 }
 
-impl<'a> Numbers<'a> {
+impl<'a> RuntimeArgs<'a> {
     /// Those of `op`.
-    pub(crate) fn of(op: &Op<'a>) -> Numbers<'a> {
+    pub(crate) fn of(op: &Op<'a>) -> RuntimeArgs<'a> {
         match *op {
             Op::Elementwise { params, .. }
             | Op::ElementwiseMany { params, .. }
             | Op::ReduceKernel { params, .. }
             | Op::MatmulKernel { params, .. }
-            | Op::ConvKernel { params, .. } => Numbers { params, key: None },
-            Op::Random { key, .. } => Numbers { params: &[], key: Some(key) },
-            _ => Numbers::default(),
+            | Op::ConvKernel { params, .. } => RuntimeArgs { params, key: None },
+            Op::Random { key, .. } => RuntimeArgs { params: &[], key: Some(key) },
+            _ => RuntimeArgs::default(),
         }
     }
 }
@@ -316,10 +316,10 @@ impl Recorded {
     pub(crate) fn op<'a>(
         &'a self,
         operands: &'a [&'a Tensor],
-        numbers: Numbers<'a>,
+        numbers: RuntimeArgs<'a>,
         dst: Option<StorageRef>,
     ) -> Op<'a> {
-        let Numbers { params, key } = numbers;
+        let RuntimeArgs { params, key } = numbers;
         let t = |i: usize| operands[i];
         let last = operands.len().saturating_sub(1);
         let attention = |options, mask: bool| AttentionInputs {

@@ -99,7 +99,7 @@ impl Tensor {
         device: DeviceRef,
     ) -> Result<Tensor> {
         if storage.dtype() != dtype || !layout.fits(storage.len()) {
-            return Err(misfit("from_parts", None, &storage, &layout, dtype));
+            return Err(layout_error("from_parts", None, &storage, &layout, dtype));
         }
         Ok(Tensor { storage, layout, dtype, device })
     }
@@ -118,7 +118,7 @@ impl Tensor {
         device: &DeviceRef,
     ) -> Result<()> {
         if storage.dtype() != dtype || !layout.fits(storage.len()) {
-            return Err(misfit("from_parts", None, &storage, layout, dtype));
+            return Err(layout_error("from_parts", None, &storage, layout, dtype));
         }
         list.push(Tensor { storage, layout: *layout, dtype, device: device.clone() });
         Ok(())
@@ -156,7 +156,13 @@ impl Tensor {
     #[track_caller]
     pub fn with_layout(&self, layout: Layout) -> Result<Tensor> {
         if !layout.fits(self.storage.len()) {
-            return Err(misfit("with_layout", Some(self), &self.storage, &layout, self.dtype));
+            return Err(layout_error(
+                "with_layout",
+                Some(self),
+                &self.storage,
+                &layout,
+                self.dtype,
+            ));
         }
         Ok(self.through(layout))
     }
@@ -195,7 +201,7 @@ impl Tensor {
 
 #[cold]
 #[track_caller]
-fn misfit(
+fn layout_error(
     op: &'static str,
     x: Option<&Tensor>,
     storage: &StorageRef,

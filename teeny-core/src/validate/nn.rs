@@ -129,7 +129,7 @@ pub fn norm_grad(x: &Tensor, weight: Option<&Tensor>, g: &Tensor) -> Result<Tens
 pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
     let AttentionInputs { q, k, v, mask, options } = *inputs;
     let n = q.ndim();
-    let misfit = || {
+    let shape_error = || {
         Error::shape(format!(
             "queries {}, keys {} and values {} do not fit each other",
             q.shape(),
@@ -139,13 +139,13 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
         .help("(.., T, hs), (.., S, hs) and (.., S, hv) with equal leading axes")
     };
     if n < 2 || k.ndim() != n || v.ndim() != n {
-        return Err(misfit());
+        return Err(shape_error());
     }
     let ([t, hs], [s, hv]) =
         ([q.shape()[n - 2], q.shape()[n - 1]], [v.shape()[n - 2], v.shape()[n - 1]]);
     let lead = &q.shape()[..n - 2];
     if k.shape()[..n - 2] != *lead || v.shape()[..n - 2] != *lead || k.shape()[n - 2..] != [s, hs] {
-        return Err(misfit());
+        return Err(shape_error());
     }
     float(q)?;
     if k.dtype() != q.dtype() || v.dtype() != q.dtype() {

@@ -1,7 +1,7 @@
 //! Runs every operation on two devices; the first whose results differ by more than rounding fails.
 
 use super::{backward, only_moves, pass_through};
-use crate::device::{Device, DeviceInfo, DeviceRef, Reading, Stats, ToDevice, Waiting};
+use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::element::decode;
 use crate::error::{Error, ErrorKind, Result};
@@ -525,16 +525,16 @@ impl Device for Compare {
         self.first.synchronize()?;
         self.second.synchronize()
     }
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         match self.unwrap(x) {
             Ok(x) => self.first.download_async(&x),
             Err(error) => Box::pin(ready(Err(error))),
         }
     }
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         both(self.first.synchronize_async(), self.second.synchronize_async())
     }
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         both(self.first.ready_async(), self.second.ready_async())
     }
     fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
@@ -558,11 +558,11 @@ impl Device for Compare {
         self.first.clear_cache();
         self.second.clear_cache();
     }
-    pass_through!(first: inner, joins_launches);
+    pass_through!(first: inner, prefers_batched_kernels);
 }
 
 /// Two waits that have been started, as one.
-fn both(first: Waiting, second: Waiting) -> Waiting {
+fn both(first: WaitFuture, second: WaitFuture) -> WaitFuture {
     Box::pin(async {
         first.await?;
         second.await

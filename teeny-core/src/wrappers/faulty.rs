@@ -1,7 +1,7 @@
 //! A device that fails on demand: the k-th request returns an error, to test error handling.
 
 use super::{pass_on, pass_through, unwrap};
-use crate::device::{Device, DeviceInfo, DeviceRef, Reading, ToDevice, Waiting};
+use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, Outputs};
@@ -160,14 +160,14 @@ impl Device for Faulty {
         self.request(Request::Download, "download")?;
         self.inner.download(&unwrap(x, &self.inner)?)
     }
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         let requested = self.request(Request::Download, "download");
         match requested.and_then(|()| unwrap(x, &self.inner)) {
             Ok(x) => self.inner.download_async(&x),
             Err(error) => Box::pin(ready(Err(error))),
         }
     }
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         match self.request(Request::Synchronize, "synchronize") {
             Ok(()) => self.inner.synchronize_async(),
             Err(error) => Box::pin(ready(Err(error))),
@@ -177,7 +177,9 @@ impl Device for Faulty {
         self.request(Request::Synchronize, "synchronize")?;
         self.inner.synchronize()
     }
-    pass_through!(inner: inner, flush, joins_launches, stats, clear_cache, ready_async, wrap, unwrap);
+    pass_through!(
+        inner: inner, flush, prefers_batched_kernels, stats, clear_cache, ready_async, wrap, unwrap
+    );
 }
 
 impl fmt::Debug for Faulty {

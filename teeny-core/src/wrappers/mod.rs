@@ -61,9 +61,9 @@ macro_rules! pass_through {
             self.$inner.flush();
         }
     };
-    (@ $inner:ident joins_launches) => {
-        fn joins_launches(&self) -> bool {
-            self.$inner.joins_launches()
+    (@ $inner:ident prefers_batched_kernels) => {
+        fn prefers_batched_kernels(&self) -> bool {
+            self.$inner.prefers_batched_kernels()
         }
     };
     (@ $inner:ident clear_cache) => {
@@ -77,17 +77,17 @@ macro_rules! pass_through {
         }
     };
     (@ $inner:ident synchronize_async) => {
-        fn synchronize_async(&self) -> $crate::device::Waiting {
+        fn synchronize_async(&self) -> $crate::device::WaitFuture {
             self.$inner.synchronize_async()
         }
     };
     (@ $inner:ident ready_async) => {
-        fn ready_async(&self) -> $crate::device::Waiting {
+        fn ready_async(&self) -> $crate::device::WaitFuture {
             self.$inner.ready_async()
         }
     };
     (@ $inner:ident download_async) => {
-        fn download_async(&self, x: &$crate::tensor::Tensor) -> $crate::device::Reading {
+        fn download_async(&self, x: &$crate::tensor::Tensor) -> $crate::device::ReadFuture {
             match $crate::wrappers::unwrap(x, &self.$inner) {
                 Ok(x) => self.$inner.download_async(&x),
                 Err(error) => Box::pin(std::future::ready(Err(error))),

@@ -4,7 +4,7 @@
 use super::{pass_on, pass_through, place, unwrap};
 use crate::clock::Instant;
 use crate::context::{self, OpContext};
-use crate::device::{Device, DeviceInfo, DeviceRef, Reading, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::file::replace;
@@ -251,7 +251,7 @@ impl Device for Trace {
         self.span("download", &[x], cost, || self.inner.download(&unwrap(x, &self.inner)?))
     }
     /// The span is that of starting the read, unless the trace waits.
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
         let started = self.span("download", &[x], cost, || {
             unwrap(x, &self.inner).map(|x| self.inner.download_async(&x))
@@ -259,8 +259,8 @@ impl Device for Trace {
         started.unwrap_or_else(|error| Box::pin(ready(Err(error))))
     }
     pass_through!(
-        inner: inner, flush, joins_launches, stats, clear_cache, synchronize, synchronize_async,
-        ready_async, wrap, unwrap
+        inner: inner, flush, prefers_batched_kernels, stats, clear_cache, synchronize,
+        synchronize_async, ready_async, wrap, unwrap
     );
 }
 

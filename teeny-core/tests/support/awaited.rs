@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, ErrorKind, Op, Outputs, Reading, Reference, Result,
-    StorageRef, Tensor, Waiting,
+    DType, Device, DeviceInfo, Error, ErrorKind, Op, Outputs, ReadFuture, Reference, Result,
+    StorageRef, Tensor, WaitFuture,
 };
 
 /// Runs a future to its end.
@@ -101,7 +101,7 @@ impl Device for Awaited {
         self.count(1);
         self.may_wait()
     }
-    fn download_async(&self, x: &Tensor) -> Reading {
+    fn download_async(&self, x: &Tensor) -> ReadFuture {
         self.count(2);
         let (bytes, fails) = (self.inner.download(x), self.fails.swap(false, Relaxed));
         Box::pin(async move {
@@ -109,14 +109,14 @@ impl Device for Awaited {
             if fails { Err(Error::device("the device was lost")) } else { bytes }
         })
     }
-    fn synchronize_async(&self) -> Waiting {
+    fn synchronize_async(&self) -> WaitFuture {
         self.count(3);
         Box::pin(async {
             once().await;
             Ok(())
         })
     }
-    fn ready_async(&self) -> Waiting {
+    fn ready_async(&self) -> WaitFuture {
         self.count(4);
         Box::pin(async {
             once().await;

@@ -1,6 +1,6 @@
 //! All results of one grid by the algorithm that `select` names, and a kernel over them.
 
-use super::columns::Correlation;
+use super::columns::ConvTask;
 use super::select::{Algorithm, select, select_filter_grad};
 use super::{direct, weight_grad};
 use crate::Cpu;
@@ -9,7 +9,7 @@ use crate::matmul::{Matrix, batched};
 use crate::storage::Shared;
 use teeny_core::Result;
 
-impl<T: Float> Correlation<'_, T> {
+impl<T: Float> ConvTask<'_, T> {
     /// Whether columns are multiplied by the filters of one tap after the other as fast as by those
     /// of all taps.
     pub(super) fn is_fast_tap_by_tap(&self) -> bool {
@@ -21,7 +21,7 @@ impl<T: Float> Correlation<'_, T> {
     pub(super) fn run(&self, cpu: &Cpu) -> Result<()> {
         let Some(epilogue) = self.epilogue else { return self.compute(cpu).map(drop) };
         let in_order = self.grid.is_dense() && self.grid.is_whole();
-        let parts = Correlation { epilogue: self.epilogue.filter(|_| in_order), ..*self };
+        let parts = ConvTask { epilogue: self.epilogue.filter(|_| in_order), ..*self };
         if !(parts.compute(cpu)? && in_order) {
             // SAFETY: all results are there, and no task runs.
             unsafe { epilogue.run_all()? };
@@ -81,7 +81,7 @@ pub(super) fn strided<T>(ptr: *const T, groups: usize, group: usize, n: usize) -
 /// The gradient of the filters of `c` for the taps of its grid.
 pub(super) fn filter_grad<T: Float>(
     cpu: &Cpu,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     g: &[T],
     to: &mut [T],
 ) -> Result<()> {

@@ -32,7 +32,7 @@ const MIN_SUM: usize = 256;
 
 /// One grid of a convolution with its operands.
 #[derive(Clone, Copy)]
-pub(super) struct Correlation<'a, T> {
+pub(super) struct ConvTask<'a, T> {
     pub grid: &'a Grid,
     pub images: usize,
     pub groups: usize,
@@ -62,7 +62,7 @@ struct Blocks {
     count: usize,
 }
 
-impl<T: Float> Correlation<'_, T> {
+impl<T: Float> ConvTask<'_, T> {
     /// Rows of the matrix of columns.
     pub(super) fn rows(&self) -> usize {
         self.in_channels * self.grid.taps.len()
@@ -482,7 +482,7 @@ impl<T: Float> Work for Spread<'_, T> {
             for run in self.panel.runs.iter() {
                 let from = &row[run.at..][..run.count];
                 // SAFETY: the run's results of this channel, which the task alone writes.
-                unsafe { spread::<T, T::Vector<V>>(from, to.add(run.to), self.every) };
+                unsafe { scatter_strided::<T, T::Vector<V>>(from, to.add(run.to), self.every) };
             }
         }
     }
@@ -493,7 +493,7 @@ impl<T: Float> Work for Spread<'_, T> {
 /// # Safety
 /// They are writable.
 #[inline(always)]
-pub(super) unsafe fn spread<T: Float, V: Lanes<T>>(from: &[T], to: *mut T, every: usize) {
+pub(super) unsafe fn scatter_strided<T: Float, V: Lanes<T>>(from: &[T], to: *mut T, every: usize) {
     let mut j = 0;
     // SAFETY: by contract; reads are inside the slice.
     unsafe {

@@ -3,7 +3,7 @@
 //! the gradient of the input may only be computed as a convolution, which multiplies padding, if
 //! they are.
 
-use super::columns::Correlation;
+use super::columns::ConvTask;
 use crate::Cpu;
 use crate::float::Float;
 use crate::matmul::MAX_CHAIN;
@@ -14,7 +14,7 @@ use teeny_core::Result;
 /// The gradient of the input from filters that are not finite, of `c`, the convolution, whose input
 /// is not read: each product of a filter's element and one of `g` that a window pairs, and no other.
 /// Images are `c.y`, (images, groups · in_channels, input), all zero.
-pub(super) fn input_grad<T: Float>(cpu: &Cpu, c: &Correlation<'_, T>, g: &[T]) -> Result<()> {
+pub(super) fn input_grad<T: Float>(cpu: &Cpu, c: &ConvTask<'_, T>, g: &[T]) -> Result<()> {
     let (grid, taps, plane) = (c.grid, c.grid.taps.len(), c.grid.plane());
     let (pixels, step) = (grid.pixels(), grid.last().step);
     let panel = grid.panel(cpu, [0, pixels], [0, 0])?;

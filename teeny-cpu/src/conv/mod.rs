@@ -34,7 +34,7 @@ use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
 use algorithms::{filter_grad, strided};
-use columns::Correlation;
+use columns::ConvTask;
 use grid::Grid;
 use select::Tiles;
 use std::ops::Range;
@@ -42,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Kernel, Outputs, Result, Scalar, Shape, Tensor, Window};
 use winograd::Winograd;
-use winograd::evenness::{Finite, Moderate};
+use winograd::dynamic_range::{AllInRange, Finite};
 
 /// Runs `$body` with `$t` the compute type of a float dtype.
 macro_rules! with_float {
@@ -133,15 +133,15 @@ impl<'a> Conv<'a> {
     }
 
     /// The convolution of `x` with the filters `weight` in the order of `grid`.
-    fn correlation<'b, T: Float>(
+    fn task<'b, T: Float>(
         &self,
         grid: &'b Grid,
         x: &'b [T],
         weight: &'b [T],
         y: Shared<T>,
-    ) -> Correlation<'b, T> {
+    ) -> ConvTask<'b, T> {
         let Conv { images, groups, in_channels, out_channels, .. } = *self;
-        Correlation {
+        ConvTask {
             grid,
             images,
             groups,
@@ -243,7 +243,7 @@ fn compute(
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (xs, ws) =
             unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
-        if cpu.level.run(Moderate(ws)) {
+        if cpu.level.run(AllInRange(ws)) {
             let y = Shared(out.get().cast::<f32>());
             let filters = winograd.filters(cpu, ws)?;
             let lazy = OnceLock::new();
@@ -255,7 +255,7 @@ fn compute(
                         filters::selected(cpu, ws, grid).map(Some)
                     }
                 };
-                uneven(cpu, &conv, grid, xs, ws, y, &lazy, ordered, false, i, pixels)
+                recompute_exactly(cpu, &conv, grid, xs, ws, y, &lazy, ordered, false, i, pixels)
             });
         }
     }
@@ -264,12 +264,12 @@ fn compute(
         let (xs, ws) = unsafe { (slice::<T>(xs.ptr(), x.numel()), slice::<T>(ws.ptr(), weight.numel())) };
         let y = Shared(out.get().cast::<T>());
         let some = if grid.has_all_taps() { None } else { Some(filters::selected(cpu, ws, grid)?) };
-        let c = conv.correlation(grid, xs, some.as_deref().unwrap_or(ws), y);
+        let c = conv.task(grid, xs, some.as_deref().unwrap_or(ws), y);
         if conv.is_depthwise() && depthwise::convolve(cpu, &[c], skips)? {
             // SAFETY: all results are there, and no task runs.
             return epilogue.map_or(Ok(()), |epilogue| unsafe { epilogue.run_all() });
         }
-        Correlation { epilogue, ..c }.run(cpu)
+        ConvTask { epilogue, ..c }.run(cpu)
     })
 }
 
@@ -277,7 +277,7 @@ fn compute(
 /// makes the filters in the order of the grid, if they are not `ws`: once, and again if that
 /// failed.
 #[expect(clippy::too_many_arguments)]
-fn uneven(
+fn recompute_exactly(
     cpu: &Cpu,
     conv: &Conv<'_>,
     grid: &Grid,
@@ -298,12 +298,12 @@ fn uneven(
             &again
         }
     };
-    let correlation = conv.correlation(grid, xs, filters.as_deref().unwrap_or(ws), y);
-    let correlation = Correlation { taps_first, ..correlation };
+    let task = conv.task(grid, xs, filters.as_deref().unwrap_or(ws), y);
+    let task = ConvTask { taps_first, ..task };
     let (image, group) = (i / conv.groups, i % conv.groups);
     let first = image * grid.pixels() + pixels.start;
     // SAFETY: the pixels of a band that only this call computes.
-    unsafe { correlation.part(cpu, group, [first, first + pixels.len()]) }
+    unsafe { task.part(cpu, group, [first, first + pixels.len()]) }
 }
 
 /// The gradient for x from g (N, C_out, ..).
@@ -358,7 +358,7 @@ pub(crate) fn input_grad(
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (gs, ws) =
             unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
-        if cpu.level.run(Moderate(ws)) {
+        if cpu.level.run(AllInRange(ws)) {
             let y = Shared(out.ptr().cast::<f32>());
             let filters = winograd.rotated_filters(cpu, ws)?;
             let lazy = OnceLock::new();
@@ -370,7 +370,7 @@ pub(crate) fn input_grad(
                     }
                     filters::rows_of(cpu, &all, grid, conv.out_channels).map(Some)
                 };
-                uneven(cpu, &back, grid, gs, ws, y, &lazy, ordered, true, i, pixels)
+                recompute_exactly(cpu, &back, grid, gs, ws, y, &lazy, ordered, true, i, pixels)
             })?;
             return finish(cpu, out, n, dtype);
         }
@@ -387,7 +387,7 @@ pub(crate) fn input_grad(
             // SAFETY: the new storage has these elements and no other owner.
             unsafe { slice_mut::<T>(out.ptr(), n) }.fill(T::ZERO);
             let whole = Grid::forward(conv.input, conv.kernel, conv.output, window, false);
-            finite::input_grad(cpu, &conv.correlation(&whole, &[], ws, y), gs)?;
+            finite::input_grad(cpu, &conv.task(&whole, &[], ws, y), gs)?;
             return finish(cpu, out, n, dtype);
         }
         let grids: Vec<&Grid> = grids.iter().filter(|grid| !grid.taps.is_empty()).collect();
@@ -396,7 +396,7 @@ pub(crate) fn input_grad(
             if grid.has_all_taps() { Ok(None) } else { filters::rows_of(cpu, &all, grid, conv.out_channels).map(Some) }
         };
         let part = |grid, filters| {
-            Correlation { taps_first: true, ..back.correlation(grid, gs, filters, y) }
+            ConvTask { taps_first: true, ..back.task(grid, gs, filters, y) }
         };
         if conv.is_depthwise() {
             let filters = grids.iter().map(some).collect::<Result<Vec<_>>>()?;
@@ -407,16 +407,16 @@ pub(crate) fn input_grad(
             }
         } else {
             for grid in grids {
-                let part = Correlation {
+                let part = ConvTask {
                     taps_first: true,
                     all_taps: true,
-                    ..back.correlation(grid, gs, &all, y)
+                    ..back.task(grid, gs, &all, y)
                 };
                 // Columns are multiplied tap by tap where that is no loss.
                 if grid.has_all_taps() || !part.is_fast_tap_by_tap() {
                     let filters = some(&grid)?;
                     let weight = filters.as_deref().unwrap_or(&all);
-                    Correlation { all_taps: false, weight, ..part }.run(cpu)?;
+                    ConvTask { all_taps: false, weight, ..part }.run(cpu)?;
                 } else {
                     part.run(cpu)?;
                 }
@@ -477,7 +477,7 @@ pub(crate) fn weight_grad(
                 slice_mut::<T>(out.ptr(), n),
             )
         };
-        let c = conv.correlation(grid, xs, &[], Shared(std::ptr::null_mut()));
+        let c = conv.task(grid, xs, &[], Shared(std::ptr::null_mut()));
         let filter_grad = |cpu, to: &mut [T]| match conv.is_depthwise() {
             true if depthwise::weight_grad(cpu, &c, gs, to)? => Ok(()),
             _ => filter_grad(cpu, &c, gs, to),

@@ -11,7 +11,7 @@
 //! 3. Tasks have blocks of results with their own sums, which are joined in order, or some rows of
 //!    columns.
 
-use super::columns::{Correlation, SLACK};
+use super::columns::{ConvTask, SLACK};
 use super::select::{self, FilterSplit, REDUCED};
 use crate::Cpu;
 use crate::float::Float;
@@ -31,7 +31,7 @@ const ROWS: usize = 192;
 /// and whose weights are not read, to `to`: (groups · out_channels, in_channels, taps of the grid).
 pub(super) fn by_columns<T: Float>(
     cpu: &Cpu,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     g: &[T],
     to: &mut [T],
 ) -> Result<()> {
@@ -121,7 +121,7 @@ fn joined<T: Float>(
 
 /// The sums over some results for some rows of columns of one group.
 struct Block<'a, T> {
-    c: &'a Correlation<'a, T>,
+    c: &'a ConvTask<'a, T>,
     group: usize,
     /// Gradients, from the group's first channel on.
     g: &'a [T],

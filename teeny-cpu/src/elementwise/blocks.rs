@@ -305,7 +305,7 @@ impl Step {
                 }
             };
         }
-        macro_rules! two {
+        macro_rules! binary {
             ($f:ty) => {
                 for row in 0..rows {
                     let y = y.wrapping_offset(row as isize * pitch);
@@ -348,15 +348,15 @@ impl Step {
             Loop::Ceil => one!(Ceil),
             Loop::Round => one!(Round),
             Loop::Trunc => one!(Trunc),
-            Loop::Add => two!(Add),
-            Loop::Sub => two!(Sub),
-            Loop::Mul => two!(Mul),
-            Loop::Div => two!(Div),
-            Loop::Max => two!(Max),
-            Loop::Min => two!(Min),
-            Loop::Pow => two!(Pow),
-            Loop::Rem => two!(Rem),
-            Loop::FloorDiv => two!(FloorDiv),
+            Loop::Add => binary!(Add),
+            Loop::Sub => binary!(Sub),
+            Loop::Mul => binary!(Mul),
+            Loop::Div => binary!(Div),
+            Loop::Max => binary!(Max),
+            Loop::Min => binary!(Min),
+            Loop::Pow => binary!(Pow),
+            Loop::Rem => binary!(Rem),
+            Loop::FloorDiv => binary!(FloorDiv),
             Loop::Square => one!(Square),
             Loop::Cube => one!(Cube),
             Loop::PowHalf => one!(PowHalf),

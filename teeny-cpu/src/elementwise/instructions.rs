@@ -28,7 +28,7 @@ pub(super) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
 pub(super) const BUFFER: usize = VECTORS * VECTOR;
 
-/// The operation of an instruction, on the accumulator and an operand in memory. `Back` operations
+/// The operation of an instruction, on the accumulator and an operand in memory. `R` operations
 /// have the operand on their left side.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Code {
@@ -37,14 +37,14 @@ pub(super) enum Code {
     Stream,
     Add,
     Sub,
-    SubBack,
+    RSub,
     Mul,
     Div,
-    DivBack,
+    RDiv,
     Max,
-    MaxBack,
+    RMax,
     Min,
-    MinBack,
+    RMin,
     Neg,
     Abs,
     Sign,
@@ -78,8 +78,8 @@ pub(super) enum Code {
 impl Code {
     /// Whether it combines the accumulator with its operand.
     fn has_two_operands(self) -> bool {
-        use Code::{Add, Div, DivBack, Max, MaxBack, Min, MinBack, Mul, Sub, SubBack};
-        let all = [Add, Sub, SubBack, Mul, Div, DivBack, Max, MaxBack, Min, MinBack];
+        use Code::{Add, Div, Max, Min, Mul, RDiv, RMax, RMin, RSub, Sub};
+        let all = [Add, Sub, RSub, Mul, Div, RDiv, Max, RMax, Min, RMin];
         all.contains(&self)
     }
 }
@@ -95,11 +95,11 @@ pub(super) fn code_of(body: Loop) -> Option<(Code, Code)> {
     let one = |code| Some((code, code));
     match body {
         Loop::Add => one(Code::Add),
-        Loop::Sub => Some((Code::Sub, Code::SubBack)),
+        Loop::Sub => Some((Code::Sub, Code::RSub)),
         Loop::Mul => one(Code::Mul),
-        Loop::Div => Some((Code::Div, Code::DivBack)),
-        Loop::Max => Some((Code::Max, Code::MaxBack)),
-        Loop::Min => Some((Code::Min, Code::MinBack)),
+        Loop::Div => Some((Code::Div, Code::RDiv)),
+        Loop::Max => Some((Code::Max, Code::RMax)),
+        Loop::Min => Some((Code::Min, Code::RMin)),
         Loop::Neg => one(Code::Neg),
         Loop::Abs => one(Code::Abs),
         Loop::Sign => one(Code::Sign),

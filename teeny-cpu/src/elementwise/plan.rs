@@ -58,18 +58,19 @@ pub(crate) struct Plan {
 }
 
 /// Plans that each thread keeps.
-const KEPT: usize = 16;
+const CACHE_ENTRIES: usize = 16;
 
 thread_local! {
     /// The plans of kernels that ran before, each in the place of its kernel's hash.
-    static PLANS: [Cell<Option<Box<Plan>>>; KEPT] = const { [const { Cell::new(None) }; KEPT] };
+    static PLANS: [Cell<Option<Box<Plan>>>; CACHE_ENTRIES] =
+        const { [const { Cell::new(None) }; CACHE_ENTRIES] };
 }
 
 impl Plan {
     /// Calls `f` with the plan of `kernel`; `to_memory` if outputs are written; otherwise the
     /// first output is only evaluated.
     pub(crate) fn with<R>(kernel: &Kernel, to_memory: bool, f: impl FnOnce(&Plan) -> R) -> R {
-        let place = kernel.content_hash() as usize % KEPT;
+        let place = kernel.content_hash() as usize % CACHE_ENTRIES;
         let mut plan = PLANS.with(|plans| plans[place].take()).unwrap_or_default();
         if !plan.is_of(kernel, to_memory) {
             plan.make(kernel, to_memory);

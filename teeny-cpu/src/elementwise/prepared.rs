@@ -70,11 +70,12 @@ struct Entry {
 }
 
 /// Entries that each thread keeps: the kernels of a training step of a small network.
-const KEPT: usize = 64;
+const CACHE_ENTRIES: usize = 64;
 
 thread_local! {
     /// Kernels that ran before, each in the place of its hash.
-    static ENTRIES: [Cell<Option<Box<Entry>>>; KEPT] = const { [const { Cell::new(None) }; KEPT] };
+    static ENTRIES: [Cell<Option<Box<Entry>>>; CACHE_ENTRIES] =
+        const { [const { Cell::new(None) }; CACHE_ENTRIES] };
 }
 
 /// The operands of a call.
@@ -122,7 +123,7 @@ pub(super) fn run(
             return Ok(None);
         }
     }
-    let place = kernel.content_hash() as usize % KEPT;
+    let place = kernel.content_hash() as usize % CACHE_ENTRIES;
     let known = ENTRIES.with(|entries| entries[place].take());
     // Equal if they are the same one, without a look at the nodes.
     let entry = known.filter(|entry| entry.kernel == *kernel).unwrap_or_else(|| {

@@ -9,8 +9,8 @@
 //!   load x ─ mul 0.1 ─ add y ─ store     elements 0 .. 128 of a row, then 128 .. 256, the rest by
 //!   load x ─ mul 0.1 ─ add y ─ store     one vector, the last of which may be a part
 //! ```
-//! Of short rows the vectors are those of eight rows one below the other, so that the instructions
-//! are read once for eight rows.
+//! For short rows, one vector is taken from each of eight rows, so that the instructions are read
+//! once for eight rows.
 //!
 //! The same operations on the same values in the same order as in `blocks`, so the same bits.
 //! Knows no node: `blocks` calls it with steps whose functions are all cheap, and `instructions`
@@ -91,7 +91,7 @@ impl<T: Real> Work for Rows<'_, T> {
                 // in each row; a block has memory for eight vectors.
                 unsafe {
                     for column in columns.iter().flatten() {
-                        (0..VECTORS).for_each(|j| spread::<T, V>(column, row + j, j));
+                        (0..VECTORS).for_each(|j| splat_rows::<T, V>(column, row + j, j));
                     }
                     for stream in prefetched {
                         for j in 0..VECTORS as isize {
@@ -112,7 +112,7 @@ impl<T: Real> Work for Rows<'_, T> {
         for row in row..rows {
             // SAFETY: as above.
             unsafe {
-                columns.iter().flatten().for_each(|column| spread::<T, V>(column, row, 0));
+                columns.iter().flatten().for_each(|column| splat_rows::<T, V>(column, row, 0));
                 let (mut at, row) = (0, row as isize);
                 while at + VECTORS * lanes <= n {
                     execute::<T, V, VECTORS, false>(code, row, at, lanes);
@@ -133,7 +133,7 @@ impl<T: Real> Work for Rows<'_, T> {
 /// # Safety
 /// The column has this row, and numbers up to `j`.
 #[inline(always)]
-unsafe fn spread<T: Real, V: F32s>(column: &Column, row: usize, j: usize) {
+unsafe fn splat_rows<T: Real, V: F32s>(column: &Column, row: usize, j: usize) {
     let first = column.first.wrapping_offset(row as isize * column.row);
     // SAFETY: by contract; a number has the bytes of the widest vector.
     unsafe {
@@ -149,13 +149,13 @@ unsafe fn spread<T: Real, V: F32s>(column: &Column, row: usize, j: usize) {
     }
 }
 
-/// Runs the instructions over `N` vectors of row `row` from element `at` on, or with `DOWN` over one
-/// vector of each of `N` rows. With `DOWN`, or if `N` is 1, a vector has `count` elements.
+/// Runs the instructions over `N` vectors of row `row` from element `at` on, or with `ROWWISE` over
+/// one vector of each of `N` rows. With `ROWWISE`, or if `N` is 1, a vector has `count` elements.
 ///
 /// # Safety
 /// The memory of all instructions has these elements.
 #[inline(always)]
-unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
+unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
     code: &[Instruction],
     row: isize,
     at: usize,
@@ -164,7 +164,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
     let bytes = T::Vector::<V>::LANES * size_of::<T>();
     let mut acc = [T::Vector::<V>::splat(T::default()); VECTORS];
     // Numbers of vectors as literals, so that the accumulator stays in registers. Conditions are
-    // constants, so that what is not needed for N and DOWN is not compiled.
+    // constants, so that what is not needed for N and ROWWISE is not compiled.
     macro_rules! each {
         (|$j:ident| $body:expr) => {
             each!(@ $j $body, 0 1 2 3 4 5 6 7)
@@ -181,7 +181,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         // The address of the first vector, and bytes to the next.
         let place = |of: &Instruction| {
             let first = of.first.wrapping_offset(row * of.row).wrapping_add(at * of.step);
-            (first, if DOWN { of.down as usize } else { bytes & of.moves })
+            (first, if ROWWISE { of.down as usize } else { bytes & of.moves })
         };
         let (p, step) = place(this);
         macro_rules! at {
@@ -191,7 +191,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         }
         macro_rules! load {
             ($p:expr, $step:expr, $j:expr) => {
-                if const { DOWN || N == 1 } {
+                if const { ROWWISE || N == 1 } {
                     T::Vector::<V>::load_part(at!($p, $step, $j), count)
                 } else {
                     T::Vector::<V>::load(at!($p, $step, $j))
@@ -211,7 +211,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         // A number is loaded once. Vectors of one row are a literal apart.
         macro_rules! operand {
             (|$x:ident, $acc:ident| $body:expr) => {
-                if const { DOWN || N == 1 } {
+                if const { ROWWISE || N == 1 } {
                     if this.is_column {
                         each!(|J| {
                             let ($x, $acc) = (number!(at!(p, step, J)), acc[J]);
@@ -240,22 +240,22 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 }
             };
         }
-        macro_rules! two {
+        macro_rules! binary {
             ($f:ty) => {
                 operand!(|x, y| T::binary::<$f, V>(y, x))
             };
         }
-        macro_rules! back {
+        macro_rules! reversed {
             ($f:ty) => {
                 operand!(|x, y| T::binary::<$f, V>(x, y))
             };
         }
-        macro_rules! choose {
+        macro_rules! select {
             ($f:ty) => {{
                 let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
                 let (v, a) = (place(v), place(a));
                 // A number is compared with what is chosen, as in most activations.
-                if const { N > 1 && !DOWN } && step == 0 && v == a && v.1 != 0 {
+                if const { N > 1 && !ROWWISE } && step == 0 && v == a && v.1 != 0 {
                     let k = T::Vector::<V>::load(p.cast());
                     each!(|J| {
                         let x = T::Vector::<V>::load(at!(v.0, bytes, J));
@@ -272,14 +272,14 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
             }};
         }
         // From one vector of 16-bit elements to the next.
-        let half_step = if DOWN { step } else { bytes / 2 };
+        let half_step = if ROWWISE { step } else { bytes / 2 };
         macro_rules! half {
             ($j:expr) => {
                 p.wrapping_add(half_step.wrapping_mul($j)).cast::<u16>()
             };
         }
         // Elements of a vector.
-        let len = if DOWN || N == 1 { count } else { V::LANES };
+        let len = if ROWWISE || N == 1 { count } else { V::LANES };
         macro_rules! load_half {
             ($half:ty) => {
                 if const { size_of::<T>() == 4 } {
@@ -298,7 +298,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         macro_rules! widen {
             ($half:ty) => {{
                 let Some(buffer) = rest.next() else { return };
-                let next = if DOWN { VECTOR } else { bytes };
+                let next = if ROWWISE { VECTOR } else { bytes };
                 if const { size_of::<T>() == 4 } {
                     each!(|J| {
                         let to = buffer.first.wrapping_add(next * J).cast::<f32>();
@@ -311,26 +311,30 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
         unsafe {
             match this.code {
                 // A part of a vector takes longer than a whole one at some levels.
-                Code::Load if DOWN && count == T::Vector::<V>::LANES => {
+                Code::Load if ROWWISE && count == T::Vector::<V>::LANES => {
                     each!(|J| acc[J] = T::Vector::<V>::load(at!(p, step, J)));
                 }
                 Code::Load => each!(|J| acc[J] = load!(p, step, J)),
-                Code::Store | Code::Stream if (DOWN || N == 1) && count < T::Vector::<V>::LANES => {
+                Code::Store | Code::Stream
+                    if (ROWWISE || N == 1) && count < T::Vector::<V>::LANES =>
+                {
                     each!(|J| acc[J].store_part(at!(p, step, J), count));
                 }
                 // The first element of each row is at a 64-byte boundary, and so is each of these.
-                Code::Stream if N == VECTORS && !DOWN => each!(|J| acc[J].stream(at!(p, step, J))),
+                Code::Stream if N == VECTORS && !ROWWISE => {
+                    each!(|J| acc[J].stream(at!(p, step, J)))
+                }
                 Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
-                Code::Add => two!(Add),
-                Code::Sub => two!(Sub),
-                Code::SubBack => back!(Sub),
-                Code::Mul => two!(Mul),
-                Code::Div => two!(Div),
-                Code::DivBack => back!(Div),
-                Code::Max => two!(Max),
-                Code::MaxBack => back!(Max),
-                Code::Min => two!(Min),
-                Code::MinBack => back!(Min),
+                Code::Add => binary!(Add),
+                Code::Sub => binary!(Sub),
+                Code::RSub => reversed!(Sub),
+                Code::Mul => binary!(Mul),
+                Code::Div => binary!(Div),
+                Code::RDiv => reversed!(Div),
+                Code::Max => binary!(Max),
+                Code::RMax => reversed!(Max),
+                Code::Min => binary!(Min),
+                Code::RMin => reversed!(Min),
                 Code::Neg => one!(Neg),
                 Code::Abs => one!(Abs),
                 Code::Sign => one!(Sign),
@@ -343,10 +347,10 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const DOWN: bool>(
                 Code::Trunc => one!(Trunc),
                 Code::Square => one!(Square),
                 Code::Cube => one!(Cube),
-                Code::SelectLt => choose!(Lt),
-                Code::SelectLe => choose!(Le),
-                Code::SelectEq => choose!(Eq),
-                Code::SelectNe => choose!(Ne),
+                Code::SelectLt => select!(Lt),
+                Code::SelectLe => select!(Le),
+                Code::SelectEq => select!(Eq),
+                Code::SelectNe => select!(Ne),
                 Code::Operand => {}
                 // Only groups of f32 have elements of 16 bits.
                 Code::LoadBf16 => load_half!(bf16),

@@ -8,7 +8,7 @@ use crate::float::{Float, lanes};
 use crate::window::{Geometry, Range};
 
 /// Most bytes of the buffers of a band: a quarter of a second-level cache.
-const MOST: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 /// Most windows along an axis: spans of a longer row are fast.
 const LONGEST: usize = 4096;
 /// Values and positions, each of a pass and of the one before.
@@ -138,7 +138,7 @@ impl Groups {
             sizes
         };
         let height = last.windows.len();
-        let most = MOST / (lanes * size_of::<T>());
+        let most = MAX_BYTES / (lanes * size_of::<T>());
         let fits = |rows: usize| {
             let band = (0..height).step_by(rows).map(|top| {
                 Band::new(&last.windows, last.step, top, (top + rows).min(height)).rows()

@@ -90,7 +90,7 @@ struct Rows<'a, V> {
 impl<V: Value> Rows<'_, V> {
     fn run(&self) -> Result<()> {
         let (length, k) = (self.length, self.k);
-        if length <= rank::MOST {
+        if length <= rank::MAX_LENGTH {
             let least = MIN_PARALLEL_ELEMENTS / length;
             for_each_range(self.rows, least, |range| rank::sort(self, range));
             return Ok(());

@@ -9,9 +9,9 @@ use super::keys::{Entry, Value};
 use std::ops::Range;
 
 /// Values of a row, at most: they are compared in pairs.
-pub(super) const MOST: usize = 8;
+pub(super) const MAX_LENGTH: usize = 8;
 
-/// Sorts some rows of up to [`MOST`] values, or selects from them.
+/// Sorts some rows of up to [`MAX_LENGTH`] values, or selects from them.
 pub(super) fn sort<V: Value>(all: &Rows<'_, V>, range: Range<usize>) {
     match all.length {
         ..=1 => rank::<V, 1>(all, range),
@@ -21,7 +21,7 @@ pub(super) fn sort<V: Value>(all: &Rows<'_, V>, range: Range<usize>) {
         5 => rank::<V, 5>(all, range),
         6 => rank::<V, 6>(all, range),
         7 => rank::<V, 7>(all, range),
-        _ => rank::<V, MOST>(all, range),
+        _ => rank::<V, MAX_LENGTH>(all, range),
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn short_rows_are_sorted_as_by_the_definition() -> Result<()> {
         let (cpu, reference) = (Cpu::new().to_device(), Reference::new().to_device());
-        for length in 1..=MOST + 1 {
+        for length in 1..=MAX_LENGTH + 1 {
             for dtype in [DType::F32, DType::F64, DType::F16, DType::I64, DType::U8] {
                 let x = |device| {
                     let x = Tensor::arange(0i32, (6 * length) as i32, 1, device)?;

@@ -19,7 +19,7 @@ pub(super) fn candidates(n: usize, k: usize) -> usize {
 }
 
 /// Values that are kept in order, each new one put in its place.
-const FEW: usize = 32;
+const MAX_SELECTED: usize = 32;
 
 /// The first few of `x`, in order.
 fn few<V: Value>(level: Level, x: &[V], first: usize, complement: bool, list: &mut [V::Entry]) {
@@ -80,7 +80,7 @@ pub(super) fn select<V: Value>(
     complement: bool,
     list: &mut [V::Entry],
 ) -> bool {
-    if 0 < k && k <= FEW && k < x.len() {
+    if 0 < k && k <= MAX_SELECTED && k < x.len() {
         match x.len() <= SHORT {
             true => short(x, first, complement, &mut list[..k]),
             false => few(level, x, first, complement, &mut list[..k]),

@@ -13,8 +13,8 @@
 //! reductions are not used: their order of summation depends on library, sizes and network, they
 //! have no 16-bit floats, and they do not say which rank they wait for.
 
-use super::kind::{Kind, NotFinite, Purpose, Reduce};
-use super::message::{Expected, Head, Outgoing, Transport};
+use super::kind::{Kind, MessageKind, NotFinite, Reduce};
+use super::message::{Expected, Header, Outgoing, Transport};
 use super::reduce::sum;
 use std::ops::Range;
 #[cfg(feature = "mpi")]
@@ -44,7 +44,7 @@ pub struct Collective {
     /// Sent to every rank with the data.
     pub(super) note: Vec<u8>,
     /// The purpose of an operation that has only notes.
-    pub(super) purpose: Purpose,
+    pub(super) purpose: MessageKind,
 }
 
 impl Collective {
@@ -57,18 +57,18 @@ impl Collective {
             check(reduce, x.dtype())?;
         }
         let data = Data::Tensor(crate::track::detached(x)?);
-        let (note, purpose) = (Vec::new(), Purpose::Elements);
+        let (note, purpose) = (Vec::new(), MessageKind::Elements);
         Ok(Collective { kind, dtype: x.dtype(), shares, data, note, purpose })
     }
 
     /// `kind` of bytes.
     pub(super) fn bytes(kind: Kind, data: Vec<u8>, shares: Vec<usize>) -> Collective {
-        let (data, note, purpose) = (Data::Bytes(data), Vec::new(), Purpose::Elements);
+        let (data, note, purpose) = (Data::Bytes(data), Vec::new(), MessageKind::Elements);
         Collective { kind, dtype: DType::U8, shares, data, note, purpose }
     }
 
     /// A gathering of notes alone, among `size` ranks.
-    pub(super) fn note(purpose: Purpose, note: Vec<u8>, size: usize) -> Collective {
+    pub(super) fn note(purpose: MessageKind, note: Vec<u8>, size: usize) -> Collective {
         let shares = vec![0; size];
         Collective {
             kind: Kind::AllGather,
@@ -185,7 +185,7 @@ pub(super) fn run(
     let start = Instant::now();
     let Collective { kind, dtype, shares, data, note, purpose } = collective;
     let elements = shares.iter().map(|&n| n as u64).fold(0, u64::saturating_add);
-    let head = Head::new(group.id, group.sequence, (kind, purpose), dtype, elements);
+    let head = Header::new(group.id, group.sequence, (kind, purpose), dtype, elements);
     let (data, device) = match data {
         Data::Bytes(bytes) => (bytes, None),
         Data::Tensor(x) => (transport.read(&x)?, Some(x.device().clone())),
@@ -228,7 +228,7 @@ pub(super) fn run(
 struct Exchange<'a> {
     transport: &'a mut dyn Transport,
     group: &'a Group<'a>,
-    head: Head,
+    head: Header,
     note: Vec<u8>,
     sent: usize,
 }
@@ -246,7 +246,7 @@ impl Exchange<'_> {
     fn outgoing<'d>(&mut self, to: usize, data: &'d [u8]) -> Outgoing<'d> {
         self.sent += data.len() + self.note.len();
         let (bytes, note) = (data.len() as u64, self.note.clone());
-        let head = Head { bytes, note, ..self.head.clone() };
+        let head = Header { bytes, note, ..self.head.clone() };
         Outgoing { to: self.group.members[to], head, data }
     }
 

@@ -1,7 +1,7 @@
 //! [`Communicator`]: collective operations on the tensors of all ranks.
 
 use super::collective::{Collective, Pending, Reply};
-use super::kind::{Kind, Purpose, Reduce};
+use super::kind::{Kind, MessageKind, Reduce};
 use std::fmt;
 use std::sync::Arc;
 use teeny_core::context::enter;
@@ -21,9 +21,9 @@ use teeny_core::{Error, Result, Shape, Tensor};
 /// A program has one code path for one rank and for many.
 /// ```
 /// use teeny_core::{Reference, Tensor};
-/// use teeny_nn::distributed::{Alone, Communicator, Reduce};
+/// use teeny_nn::distributed::{SingleRank, Communicator, Reduce};
 /// # fn main() -> teeny_core::Result<()> {
-/// let comm: Box<dyn Communicator> = Box::new(Alone);   // or Mpi::world()?
+/// let comm: Box<dyn Communicator> = Box::new(SingleRank);   // or Mpi::world()?
 /// let x = Tensor::new([1.0f32, 2.0], &Reference::new())?;
 /// let sum = comm.all_reduce(&x, Reduce::Sum)?; // (2)
 /// assert_eq!(sum.to_vec::<f32>()?, [1.0, 2.0].map(|x: f32| x * comm.size() as f32));
@@ -132,7 +132,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     #[track_caller]
     fn barrier(&self) -> Result<()> {
         let _op = enter("barrier");
-        let barrier = Collective::note(Purpose::Barrier, Vec::new(), self.size());
+        let barrier = Collective::note(MessageKind::Barrier, Vec::new(), self.size());
         self.start(barrier).wait().map(|_| ())
     }
 
@@ -143,7 +143,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     #[track_caller]
     fn gather_bytes(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let _op = enter("gather_bytes");
-        gather(self, Purpose::Bytes, bytes)
+        gather(self, MessageKind::Bytes, bytes)
     }
 
     /// The bytes of rank `root`, on every rank; other ranks pass any.
@@ -174,7 +174,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         let _op = enter("sum_numbers");
         let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let mut sums = vec![0.0; numbers.len()];
-        for theirs in gather(self, Purpose::Numbers, bytes)? {
+        for theirs in gather(self, MessageKind::Numbers, bytes)? {
             if theirs.len() != 8 * numbers.len() {
                 return Err(Error::value(format!(
                     "this rank sums {} numbers, another one {}",
@@ -196,7 +196,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     #[track_caller]
     fn require_same(&self, what: &str, value: &dyn fmt::Display) -> Result<()> {
         let _op = enter("require_same");
-        let values = gather(self, Purpose::Comparison, value.to_string().into_bytes())?;
+        let values = gather(self, MessageKind::Comparison, value.to_string().into_bytes())?;
         let text = |rank: usize| String::from_utf8_lossy(&values[rank]).into_owned();
         match (1..values.len()).find(|&rank| values[rank] != values[0]) {
             None => Ok(()),
@@ -213,7 +213,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
 /// The bytes of every rank, by rank.
 pub(super) fn gather<C: Communicator + ?Sized>(
     comm: &C,
-    purpose: Purpose,
+    purpose: MessageKind,
     bytes: Vec<u8>,
 ) -> Result<Vec<Vec<u8>>> {
     Ok(comm.start(Collective::note(purpose, bytes, comm.size())).wait()?.notes)

@@ -3,7 +3,7 @@
 use super::Communicator;
 use super::buckets::{BUCKET, Buckets, Division, Reducer};
 use super::collective::{Collective, Pending};
-use super::kind::{Kind, Purpose};
+use super::kind::{Kind, MessageKind};
 use super::traffic::{Span, Traffic};
 use crate::store::{Param, Store, set_all};
 use crate::track;
@@ -22,7 +22,7 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// of one rank with the joint batch; [`DataParallel::backward_of`] is for parts of unequal size.
 /// The order of summation is that of the ranks, so equal numbers of ranks give equal bits.
 ///
-/// With [`crate::distributed::Alone`] nothing is sent: a program has one code path.
+/// With [`crate::distributed::SingleRank`] nothing is sent: a program has one code path.
 ///
 /// # Example
 /// ```
@@ -195,7 +195,7 @@ impl DataParallel {
     /// before the forward pass, during which their numbers arrive.
     pub fn share(&self, items: usize) -> Share {
         let note = (items as u64).to_le_bytes().to_vec();
-        let collective = Collective::note(Purpose::Items, note, self.comm.size());
+        let collective = Collective::note(MessageKind::Items, note, self.comm.size());
         Share { items, counts: self.comm.start(collective) }
     }
 

@@ -29,7 +29,7 @@ pub enum Kind {
 
 /// The purpose of a collective operation: ranks with different ones disagree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum MessageKind {
     /// Elements.
     Elements,
     /// `Communicator::barrier`.
@@ -46,7 +46,7 @@ pub(super) enum Purpose {
     Items,
 }
 
-impl Purpose {
+impl MessageKind {
     /// All purposes with the names of their operations, in the order of the variants.
     pub const NAMES: [&str; 7] =
         ["", "barrier", "gather_bytes", "sum_numbers", "require_same", "split", "share"];

@@ -1,6 +1,6 @@
 //! Messages between two ranks, and what carries them.
 
-use super::kind::{Kind, Purpose};
+use super::kind::{Kind, MessageKind};
 use std::fmt;
 #[cfg(feature = "mpi")]
 use teeny_core::memory;
@@ -19,7 +19,7 @@ const VERSION: [u8; 4] = {
 
 /// The operation that a message belongs to: both sides must agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct Header {
     /// The communicator, and the number of the operation in it.
     pub group: u64,
     pub sequence: u64,
@@ -34,15 +34,15 @@ pub(super) struct Head {
     pub note: Vec<u8>,
 }
 
-impl Head {
+impl Header {
     /// Operation number `sequence` of a communicator, with this many elements in all shares.
     pub fn new(
         group: u64,
         sequence: u64,
-        (kind, purpose): (Kind, Purpose),
+        (kind, purpose): (Kind, MessageKind),
         dtype: DType,
         elements: u64,
-    ) -> Head {
+    ) -> Header {
         let (kind, root) = match kind {
             Kind::AllReduce(reduce) => (reduce as u8, 0),
             Kind::ReduceScatter(reduce) => (3 + reduce as u8, 0),
@@ -50,7 +50,7 @@ impl Head {
             Kind::Broadcast { root } => (7, root as u32),
         };
         let (dtype, purpose) = (dtype as u8, purpose as u8);
-        Head { group, sequence, kind, purpose, dtype, root, elements, bytes: 0, note: Vec::new() }
+        Header { group, sequence, kind, purpose, dtype, root, elements, bytes: 0, note: Vec::new() }
     }
 
     /// The head without its note, of which it has the length.
@@ -64,14 +64,14 @@ impl Head {
         out
     }
 
-    /// The inverse of [`Head::encode`]; the note is zeros.
+    /// The inverse of [`Header::encode`]; the note is zeros.
     #[cfg(feature = "mpi")]
-    pub fn decode(bytes: &[u8]) -> Option<Head> {
+    pub fn decode(bytes: &[u8]) -> Option<Header> {
         let (words, rest) = bytes.strip_prefix(&VERSION)?.split_at_checked(5 * 8)?;
         let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         let (root, rest) = rest.split_first_chunk()?;
         let [kind, purpose, dtype] = *rest else { return None };
-        Some(Head {
+        Some(Header {
             group: words.next()?,
             sequence: words.next()?,
             kind,
@@ -85,16 +85,16 @@ impl Head {
     }
 
     /// Whether both heads are of one operation.
-    fn agrees(&self, other: &Head) -> bool {
-        Head { bytes: 0, note: Vec::new(), ..self.clone() }
-            == Head { bytes: 0, note: Vec::new(), ..other.clone() }
+    fn agrees(&self, other: &Header) -> bool {
+        Header { bytes: 0, note: Vec::new(), ..self.clone() }
+            == Header { bytes: 0, note: Vec::new(), ..other.clone() }
     }
 }
 
 /// As messages name the operation.
-impl fmt::Display for Head {
+impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let purpose = Purpose::NAMES.get(self.purpose as usize).copied().unwrap_or("");
+        let purpose = MessageKind::NAMES.get(self.purpose as usize).copied().unwrap_or("");
         let (name, reduce) = match self.kind {
             _ if !purpose.is_empty() => (purpose, None),
             kind @ 0..3 => ("all_reduce", Some(kind)),
@@ -121,14 +121,14 @@ impl fmt::Display for Head {
 /// A message for one rank.
 pub(super) struct Outgoing<'a> {
     pub to: usize,
-    pub head: Head,
+    pub head: Header,
     pub data: &'a [u8],
 }
 
 /// A message that is expected: from whom, and where its data belongs.
 pub(super) struct Expected<'a> {
     pub from: usize,
-    pub head: Head,
+    pub head: Header,
     pub into: &'a mut [u8],
 }
 
@@ -160,7 +160,7 @@ pub(super) trait Transport {
 
 impl Expected<'_> {
     /// An error unless `head` is that of the expected message.
-    pub fn check(&self, head: &Head) -> Result<()> {
+    pub fn check(&self, head: &Header) -> Result<()> {
         if self.head.agrees(head) && head.bytes == self.into.len() as u64 {
             return Ok(());
         }

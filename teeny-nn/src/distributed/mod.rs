@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Communicator       rank, size, all_reduce, all_gather ..    communicator
-//!   Alone            one rank                                 alone
+//!   SingleRank       one rank                                 single_rank
 //!   Threads          threads of one process                   threads
 //!   Mpi              processes that mpirun or srun starts     mpi, feature `mpi`
 //! Collective         an operation as data, its messages       kind, collective, message, reduce
@@ -14,7 +14,6 @@
 //! threads_per_rank   a rank's share of the processors         processors
 //! ```
 
-mod alone;
 mod buckets;
 mod collective;
 mod communicator;
@@ -28,24 +27,25 @@ mod mpi;
 mod parallel_linear;
 mod processors;
 mod reduce;
+mod single_rank;
 mod tensor_parallel;
 mod threads;
 mod traffic;
 mod zero;
 
-pub use alone::Alone;
 pub use collective::{Collective, Pending, Reply};
 pub use communicator::Communicator;
 use communicator::even;
 pub use data_parallel::{DataParallel, IntoCommunicator, Share};
 pub(crate) use exchange::sum_and_count;
-use kind::Purpose;
+use kind::MessageKind;
 pub use kind::{Kind, NotFinite, Reduce};
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, MpiOptions};
 pub(crate) use parallel_linear::row_parallel;
 pub use parallel_linear::{ColumnParallelLinear, RowParallelLinear};
 pub use processors::threads_per_rank;
+pub use single_rank::SingleRank;
 pub use tensor_parallel::TensorParallel;
 pub use threads::Threads;
 pub use traffic::Span;
@@ -67,7 +67,7 @@ struct Split {
 /// of this rank.
 fn split(comm: &dyn Communicator, group: usize, used: u64) -> Result<Split> {
     let note = [(group as u64).to_le_bytes(), used.to_le_bytes()].concat();
-    let notes = communicator::gather(comm, Purpose::Split, note)?;
+    let notes = communicator::gather(comm, MessageKind::Split, note)?;
     let decode = |note: &Vec<u8>| -> Result<(u64, u64)> {
         let (words, _) = note.as_chunks::<8>();
         match words {

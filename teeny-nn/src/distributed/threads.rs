@@ -1,7 +1,7 @@
 //! Ranks that are threads of one process.
 
 use super::collective::{Collective, Group, Pending, run};
-use super::message::{Expected, Head, Outgoing, Transport};
+use super::message::{Expected, Header, Outgoing, Transport};
 use super::{Communicator, Split};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ struct Channels {
 }
 
 enum Packet {
-    Message(Head, Vec<u8>),
+    Message(Header, Vec<u8>),
     Failed(String),
 }
 

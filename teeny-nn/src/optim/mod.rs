@@ -104,12 +104,12 @@ pub trait Optimizer {
     /// If the device fails.
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor>;
 
-    /// The update of parameter `i` as one kernel, if it is one. Where [`Device::joins_launches`] says
-    /// so, a step runs the kernels of all parameters together ([`Kernel::run_many`]) instead of
-    /// [`Optimizer::update`]. Its first output is the next value, the others are the new state. None
-    /// unless an optimizer says so.
+    /// The update of parameter `i` as one kernel, if it is one. Where
+    /// [`Device::prefers_batched_kernels`] says so, a step runs the kernels of all parameters
+    /// together ([`Kernel::run_many`]) instead of [`Optimizer::update`]. Its first output is the
+    /// next value, the others are the new state. None unless an optimizer says so.
     ///
-    /// [`Device::joins_launches`]: teeny_core::Device::joins_launches
+    /// [`Device::prefers_batched_kernels`]: teeny_core::Device::prefers_batched_kernels
     /// [`Kernel::run_many`]: teeny_core::Kernel::run_many
     ///
     /// # Errors
@@ -282,7 +282,7 @@ fn updated<O: Optimizer + ?Sized>(
         // the gradient of a transposed weight is a transposed view: a copy is faster than an update
         // with strided reads
         let g = g.contiguous()?;
-        let joins = value.device().joins_launches();
+        let joins = value.device().prefers_batched_kernels();
         let update = if joins { optimizer.kernel_update(*i, &value, &g)? } else { None };
         values.push(match update {
             Some(update) => {

@@ -13,7 +13,7 @@ use teeny_autograd::{Function, Saved};
 use teeny_core::{Error, Result, Tensor};
 
 /// Tensors saved per step: c' i f g o tanh(c'), (B, H) each.
-const KEPT: usize = 6;
+const VALUES_PER_STEP: usize = 6;
 
 /// All steps. Inputs: the input's products (T, B, 4H), w_hh (4H, H), the sum of both biases (4H), h
 /// (B, H), c (B, H) → (T + 1, B, H): the states after each step, and c after the last.
@@ -43,7 +43,7 @@ impl Function for Steps {
         let gx = gx.add(b)?; // (T, B, 4H)
         let wt = w.t()?.contiguous()?; // (H, 4H): transposed once, not in every product
         let (mut h, mut c) = (h0.clone(), c0.clone()); // (B, H), (B, H)
-        let (mut states, mut kept) = (vec![None; steps], vec![None; KEPT * steps]);
+        let (mut states, mut kept) = (vec![None; steps], vec![None; VALUES_PER_STEP * steps]);
         for t in order(steps, self.backwards) {
             let (x, s) = (at(&gx, t)?, h.matmul(&wt)?); // (B, 4H), (B, 4H)
             let [x_i, x_f, x_g, x_o] = [
@@ -64,7 +64,7 @@ impl Function for Steps {
             (h, c) = (outer[0].clone(), inner[0].clone());
             states[t] = Some(h.clone());
             for (k, x) in inner.into_iter().chain(outer.into_iter().skip(1)).enumerate() {
-                kept[KEPT * t + k] = Some(x);
+                kept[VALUES_PER_STEP * t + k] = Some(x);
             }
         }
         let all: Vec<&Tensor> = states.iter().flatten().chain([&c]).collect();
@@ -80,7 +80,7 @@ impl Function for Steps {
         let [w, h0, c0, y, kept @ ..] = saved.tensors() else {
             return Err(Error::internal("an lstm saves more tensors"));
         };
-        let (steps, hidden, dtype) = (kept.len() / KEPT, w.shape()[1], y.dtype());
+        let (steps, hidden, dtype) = (kept.len() / VALUES_PER_STEP, w.shape()[1], y.dtype());
         // gradients of the new cell, of o, and of the previous cell; `tc` is tanh(c')
         let outer = kernel(dtype, |[later, g, d_c, f, o, tc]| {
             let d_h = later + g;
@@ -94,8 +94,8 @@ impl Function for Steps {
         let mut all = Tensor::zeros([steps, h0.shape()[0], 4 * hidden], dtype, y)?; // (T, B, 4H)
         let order = order(steps, !self.backwards);
         for (n, &t) in order.iter().enumerate() {
-            let before = order.get(n + 1).map_or(c0, |&t| &kept[KEPT * t]); // (B, H)
-            let [_, i, f, c, o, tc] = &kept[KEPT * t..KEPT * (t + 1)] else {
+            let before = order.get(n + 1).map_or(c0, |&t| &kept[VALUES_PER_STEP * t]); // (B, H)
+            let [_, i, f, c, o, tc] = &kept[VALUES_PER_STEP * t..VALUES_PER_STEP * (t + 1)] else {
                 return Err(Error::internal("an lstm keeps six tensors a step"));
             };
             let through = outer.run(&[&d_h, &at(g, t)?, &d_c, f, o, tc], &[])?; // 3 x (B, H)

@@ -15,11 +15,11 @@ use teeny_core::{DType, Error, ErrorKind, Result};
 #[derive(Default)]
 pub(crate) struct Sticky {
     raised: AtomicBool,
-    state: Mutex<Waiting>,
+    state: Mutex<WaitFuture>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitFuture {
     /// Why the device was lost. Everything that goes wrong afterwards follows from it.
     lost: Option<String>,
     error: Option<(ErrorKind, String)>,

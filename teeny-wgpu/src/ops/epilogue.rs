@@ -93,7 +93,7 @@ impl After<'_> {
     }
 
     /// The kernel in a separate launch, on a product of type `dtype` that is stored.
-    pub fn apart(
+    pub fn run_separately(
         &self,
         gpu: &Wgpu,
         product: StorageRef,

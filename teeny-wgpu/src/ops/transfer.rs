@@ -14,7 +14,7 @@ use crate::ops::copy::contiguous;
 use std::future::ready;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Reading, Result, StorageRef, Tensor};
+use teeny_core::{DType, ReadFuture, Result, StorageRef, Tensor};
 
 /// New storage with these bytes.
 pub(crate) fn upload(gpu: &Wgpu, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
@@ -58,7 +58,7 @@ pub(crate) fn download(gpu: &Wgpu, x: &Tensor) -> Result<Vec<u8>> {
 }
 
 /// [`download`], of which the returned future only waits.
-pub(crate) fn download_async(gpu: Arc<Wgpu>, x: &Tensor) -> Reading {
+pub(crate) fn download_async(gpu: Arc<Wgpu>, x: &Tensor) -> ReadFuture {
     match begin(&gpu, x) {
         Ok(Some(download)) => Box::pin(async move { finish(&gpu, download).await }),
         Ok(None) => Box::pin(ready(Ok(Vec::new()))),

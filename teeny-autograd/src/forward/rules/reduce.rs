@@ -1,8 +1,8 @@
 //! Sums, products and extrema along axes.
 
 use crate::forward::operands::Operands;
+use crate::rules::broadcast_back;
 use crate::rules::reduce::prod_grad;
-use crate::rules::spread;
 use teeny_core::{ReduceOp, Result, Tensor, map};
 
 /// The tangent of `y`, the reduction of `x` over `axes`.
@@ -20,7 +20,7 @@ pub(super) fn reduce(
         ReduceOp::Prod => Some(prod_grad(x, t, axes)?.sum(axes)?),
         ReduceOp::Max | ReduceOp::Min => {
             // The mean of the tangents of equal extrema.
-            let chosen = x.eq(&spread(y, x.shape(), axes)?)?;
+            let chosen = x.eq(&broadcast_back(y, x.shape(), axes)?)?;
             let sum = map([&chosen, t], |[c, t]| c.where_cond(t, t.like(0)))?.sum(axes)?;
             Some(sum.div(&chosen.cast(t.dtype())?.sum(axes)?)?)
         }

@@ -3,7 +3,7 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::op::{Op, Window, at_least_one, pool_misfit};
+use crate::op::{Op, Window, at_least_one, pool_window_error};
 use crate::scalar::lowest;
 use crate::shape::{MAX_NDIM, Shape, index_end};
 use crate::tensor::create::generate;
@@ -231,7 +231,7 @@ impl Tensor {
 fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
-        return Err(pool_misfit(size, x));
+        return Err(pool_window_error(size, x));
     }
     window.require_ndim(ndim)?;
     let lead = x.ndim() - ndim;

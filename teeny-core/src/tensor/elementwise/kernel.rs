@@ -247,8 +247,10 @@ impl Kernel {
     }
 
     /// [`Kernel::run`] for each of `launches`, the inputs and parameters of one: the outputs of each.
-    /// One launch where [`Device::joins_launches`](crate::Device::joins_launches) says so, which is
-    /// faster for many small tensors.
+    /// One launch where [`Device::prefers_batched_kernels`] says so, which is faster for many small
+    /// tensors.
+    ///
+    /// [`Device::prefers_batched_kernels`]: crate::Device::prefers_batched_kernels
     ///
     /// # Errors
     /// As [`Kernel::run`].
@@ -282,7 +284,7 @@ impl Kernel {
             first.is_some_and(|first| alike(inputs) && same(&first.device, &inputs[0].device))
         };
         let Some(first) = first.filter(|first| {
-            let pays = launches.len() > 1 && first.device.joins_launches();
+            let pays = launches.len() > 1 && first.device.prefers_batched_kernels();
             pays && launches.iter().all(counted) && launches.iter().all(joins)
         }) else {
             return launches.iter().map(|(inputs, params)| self.run(inputs, params)).collect();

@@ -72,7 +72,7 @@ pub(super) fn binary(
             run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[lhs, rhs], &[])
         }
         Either::Tensor(rhs) => {
-            let (lhs, rhs) = (narrowed(lhs, rhs)?, narrowed(rhs, lhs)?);
+            let (lhs, rhs) = (promote_scalar_operand(lhs, rhs)?, promote_scalar_operand(rhs, lhs)?);
             run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[&lhs, &rhs], &[])
         }
         Either::Number(number) => {
@@ -84,7 +84,7 @@ pub(super) fn binary(
 /// `x`, or if it is a scalar that meets a tensor with axes: cast to that tensor's type, unless it
 /// is of a higher kind. A scalar tensor promotes like a Rust number, as in PyTorch, so that an f64
 /// loss weight does not turn an f32 model into f64.
-fn narrowed<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t, Tensor>> {
+fn promote_scalar_operand<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t, Tensor>> {
     let dtype = partner.dtype();
     let yields = x.dtype() != dtype
         && x.ndim() == 0
@@ -102,32 +102,32 @@ pub(super) fn number_left(
     run_one(table.number_left(number, rhs.dtype(), build)?, &[rhs], &[number])
 }
 
-/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in place where
+/// Makes `x` the result of `x op other`, or of `other op x` if `operand_index` is 1: in place where
 /// possible. By reference, as moving a tensor takes half as long as sixteen additions.
-pub(super) fn consume(
+pub(super) fn binary_in_place(
     x: &mut Tensor,
-    place: usize,
+    operand_index: usize,
     other: Either<'_>,
     table: &'static BinaryTable,
     build: Binary,
 ) -> Result<()> {
-    if over(x, place, &other, table, build)? {
+    if try_in_place(x, operand_index, &other, table, build)? {
         return Ok(());
     }
     *x = match other {
-        _ if place == 0 => binary(table, x, other, build)?,
+        _ if operand_index == 0 => binary(table, x, other, build)?,
         Either::Tensor(other) => binary(table, other, Either::Tensor(x), build)?,
         Either::Number(number) => number_left(table, number, x, build)?,
     };
     Ok(())
 }
 
-/// [`consume`] over the elements of `x`. False if that is not possible; operands are then checked
-/// by the caller.
+/// [`binary_in_place`] over the elements of `x`. False if that is not possible; operands are then
+/// checked by the caller.
 #[inline(always)]
-fn over(
+fn try_in_place(
     x: &mut Tensor,
-    place: usize,
+    operand_index: usize,
     other: &Either<'_>,
     table: &'static BinaryTable,
     build: Binary,
@@ -144,14 +144,14 @@ fn over(
         }
         Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(*other), &[][..]),
         Either::Number(number) => {
-            let kernel = match place {
+            let kernel = match operand_index {
                 0 => table.number_right(dtype, *number, build),
                 _ => table.number_left(*number, dtype, build),
             };
             (kernel, None, std::slice::from_ref(number))
         }
     };
-    let input_index = if other.is_some() { place } else { 0 };
+    let input_index = if other.is_some() { operand_index } else { 0 };
     let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
     match kernel {
         Ok(kernel) if whole && kernel.output_dtype(0) == dtype => {

@@ -2,7 +2,7 @@
 //! passed by value, such as `a * b` in `a * b + c`, may be reused for the result, which no method
 //! does.
 
-use super::math::{Either, consume, number_left, tables};
+use super::math::{Either, binary_in_place, number_left, tables};
 use crate::context::enter;
 use crate::element::Element;
 use crate::error::Result;
@@ -29,7 +29,8 @@ macro_rules! operator {
             #[inline]
             fn $method(self, mut rhs: Tensor) -> Tensor {
                 let op = enter(stringify!($inherent));
-                let result = consume(&mut rhs, 1, Either::Tensor(self), &tables::$inherent, $build);
+                let (table, other) = (&tables::$inherent, Either::Tensor(self));
+                let result = binary_in_place(&mut rhs, 1, other, table, $build);
                 if result.is_err() {
                     op.failed_on(&[("lhs", Some(self)), ("rhs", Some(&rhs))]);
                 }
@@ -43,7 +44,8 @@ macro_rules! operator {
             #[inline]
             fn $method(mut self, rhs: &Tensor) -> Tensor {
                 let op = enter(stringify!($inherent));
-                let result = consume(&mut self, 0, Either::Tensor(rhs), &tables::$inherent, $build);
+                let (table, other) = (&tables::$inherent, Either::Tensor(rhs));
+                let result = binary_in_place(&mut self, 0, other, table, $build);
                 if result.is_err() {
                     op.failed_on(&[("lhs", Some(&self)), ("rhs", Some(rhs))]);
                 }
@@ -68,7 +70,7 @@ macro_rules! operator {
             fn $method(mut self, rhs: T) -> Tensor {
                 let op = enter(stringify!($inherent));
                 let rhs = Either::Number(rhs.to_scalar());
-                let result = consume(&mut self, 0, rhs, &tables::$inherent, $build);
+                let result = binary_in_place(&mut self, 0, rhs, &tables::$inherent, $build);
                 if result.is_err() {
                     op.failed_on(&[("lhs", Some(&self))]);
                 }
@@ -94,7 +96,7 @@ macro_rules! operator {
             fn $method(self, mut rhs: Tensor) -> Tensor {
                 let op = enter(stringify!($inherent));
                 let lhs = Either::Number(self.into());
-                let result = consume(&mut rhs, 1, lhs, &tables::$inherent, $build);
+                let result = binary_in_place(&mut rhs, 1, lhs, &tables::$inherent, $build);
                 if result.is_err() {
                     op.failed_on(&[("rhs", Some(&rhs))]);
                 }

@@ -153,11 +153,11 @@ fn check_options(options: &Attention) -> Result<()> {
 
 /// The shapes of q, k and v with their leading axes broadcast.
 fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
-    let misfit = |why: String, help: &str| {
+    let shape_error = |why: String, help: &str| {
         Error::shape(format!("queries {q}, keys {k} and values {v} do not fit: {why}")).help(help)
     };
     if q.ndim() < 2 || k.ndim() < 2 || v.ndim() < 2 {
-        return Err(misfit(
+        return Err(shape_error(
             "each needs at least two axes".to_string(),
             "(.., T, hs), (.., S, hs) and (.., S, hv) fit",
         ));
@@ -165,7 +165,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let last = |x: &Shape| (x[x.ndim() - 2], x[x.ndim() - 1]);
     let ((t, hs), (s, k_hs), (v_s, hv)) = (last(q), last(k), last(v));
     if hs != k_hs {
-        return Err(misfit(
+        return Err(shape_error(
             format!("queries have heads of {hs}, keys of {k_hs}"),
             match hs == s {
                 true => {
@@ -176,7 +176,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
         ));
     }
     if s != v_s {
-        return Err(misfit(
+        return Err(shape_error(
             format!("{s} keys meet {v_s} values"),
             "each key needs a value: the last axes but one of k and v are equal",
         ));
@@ -184,7 +184,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let lead = |x: &Shape| Shape::from_checked(&x[..x.ndim() - 2]);
     let all = lead(q).broadcast(&lead(k)).and_then(|both| both.broadcast(&lead(v)));
     let Some(all) = all else {
-        return Err(misfit(
+        return Err(shape_error(
             "the leading axes do not broadcast".to_string(),
             "grouped queries are q (B, n_kv, G, T, hs) with k and v (B, n_kv, 1, S, hs)",
         ));

@@ -46,13 +46,13 @@ impl<T: Float> Work for Correlate<'_, T> {
 
 impl<T: Float> Correlate<'_, T> {
     /// Rows with a step of `S` vectors, or of any number if that is 0, in tiles of four to
-    /// [`MOST`] results that differ by one at most: none is computed twice, and a weight is loaded
-    /// for as many as there are registers. Of rows of two or three results the last tile begins
-    /// earlier.
+    /// [`MAX_RESULTS`] results that differ by one at most: none is computed twice, and a weight is
+    /// loaded for as many as there are registers. Of rows of two or three results the last tile
+    /// begins earlier.
     #[inline(always)]
     unsafe fn all<V: Lanes<T>, const S: usize>(self) {
         let wide = V::NATIVE && self.width >= 4;
-        let tiles = self.width.div_ceil(if wide { MOST } else { 2 });
+        let tiles = self.width.div_ceil(if wide { MAX_RESULTS } else { 2 });
         let (least, longer) = (self.width / tiles.max(1), self.width % tiles.max(1));
         for row in 0..self.taps.len() {
             let mut at = 0;
@@ -63,7 +63,7 @@ impl<T: Float> Correlate<'_, T> {
                     match count {
                         _ if self.width == 1 => self.tile::<V, S, 1>(row, 0),
                         _ if !wide => self.tile::<V, S, 2>(row, (2 * i).min(self.width - 2)),
-                        MOST => self.tile::<V, S, MOST>(row, at),
+                        MAX_RESULTS => self.tile::<V, S, MAX_RESULTS>(row, at),
                         7 => self.tile::<V, S, 7>(row, at),
                         6 => self.tile::<V, S, 6>(row, at),
                         5 => self.tile::<V, S, 5>(row, at),
@@ -106,7 +106,7 @@ impl<T: Float> Correlate<'_, T> {
 }
 
 /// Results of a tile, at most.
-const MOST: usize = 8;
+const MAX_RESULTS: usize = 8;
 /// Taps whose sums are in registers at a time.
 const TAPS: usize = 9;
 const FEW_TAPS: usize = 3;

@@ -16,7 +16,7 @@
 mod cells;
 mod kernels;
 
-use super::columns::Correlation;
+use super::columns::ConvTask;
 use super::grid::Grid;
 use super::select::{self, Bands};
 use crate::Cpu;
@@ -36,7 +36,7 @@ const IMAGES: usize = 64;
 /// of no grid are zero. `skips` leaves out rows of padding. False if cells cannot have these grids.
 pub(super) fn convolve<T: Float>(
     cpu: &Cpu,
-    parts: &[Correlation<'_, T>],
+    parts: &[ConvTask<'_, T>],
     skips: bool,
 ) -> Result<bool> {
     let lanes = lanes::<T>(cpu.level);
@@ -56,7 +56,7 @@ pub(super) fn convolve<T: Float>(
     );
     let ranges = cells.parts.iter().map(|part| cells.taps(cpu, part, skips));
     let ranges = ranges.collect::<Result<Vec<_>>>()?;
-    let taps: usize = parts.iter().map(Correlation::rows).sum();
+    let taps: usize = parts.iter().map(ConvTask::rows).sum();
     let step = cells.rows_of_step();
     let whole = parts.iter().map(|part| part.grid.pixels()).sum::<usize>() == size;
     let task = |task: usize| {
@@ -127,7 +127,7 @@ pub(super) fn convolve<T: Float>(
 /// [`convolve`].
 pub(super) fn weight_grad<T: Float>(
     cpu: &Cpu,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     g: &[T],
     to: &mut [T],
 ) -> Result<bool> {

@@ -21,7 +21,7 @@ mod weight_grad;
 
 pub(super) use weight_grad::by_lattices as weight_grad;
 
-use super::columns::{Correlation, spread};
+use super::columns::{ConvTask, scatter_strided};
 use super::grid::Grid;
 use super::select;
 use crate::Cpu;
@@ -59,7 +59,7 @@ fn fill<T: Float>(
 fn distances<T: Float>(
     cpu: &Cpu,
     lattice: &Lattice,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     rows: usize,
 ) -> Result<Distances> {
     let [outer, inner] = lattice.taps();
@@ -74,7 +74,7 @@ fn distances<T: Float>(
     })
 }
 
-impl<T: Float> Correlation<'_, T> {
+impl<T: Float> ConvTask<'_, T> {
     /// Whether the lattice of a plane takes a small multiple of the memory of operands.
     pub(super) fn has_small_lattice(&self) -> bool {
         let lattice = Lattice::new(self.grid);
@@ -100,7 +100,7 @@ impl<T: Float> Correlation<'_, T> {
             })
             .collect();
         try_for_each_chunk(parts, |i| {
-            let part = Correlation { grid: &grids[i], epilogue: None, ..*self };
+            let part = ConvTask { grid: &grids[i], epilogue: None, ..*self };
             part.all_planes(cpu, &Lattice::new(&grids[i]))
         })?;
         Ok(false)
@@ -223,7 +223,7 @@ impl<T: Float> Work for Rows<'_, T> {
                 let line = &product[c * from[0] + row * from[1]..][..width];
                 let to = self.to.wrapping_add(c * to[0] + row * to[1]);
                 // SAFETY: the row's results of this channel, which the task alone writes.
-                unsafe { spread::<T, T::Vector<V>>(line, to, every) };
+                unsafe { scatter_strided::<T, T::Vector<V>>(line, to, every) };
             }
         }
     }

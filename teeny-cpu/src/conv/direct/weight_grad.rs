@@ -9,7 +9,7 @@ use super::kernels::{Slopes, Totals};
 use super::lattice::Lattice;
 use super::{distances, fill};
 use crate::Cpu;
-use crate::conv::columns::Correlation;
+use crate::conv::columns::ConvTask;
 use crate::conv::select;
 use crate::float::{Float, lanes};
 use crate::scratch::{Array, with_scratch};
@@ -26,7 +26,7 @@ const IMAGES: usize = 64;
 /// (groups · out_channels, in_channels, taps of the grid).
 pub(in crate::conv) fn by_lattices<T: Float>(
     cpu: &Cpu,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     g: &[T],
     to: &mut [T],
 ) -> Result<()> {
@@ -42,7 +42,7 @@ pub(in crate::conv) fn by_lattices<T: Float>(
 
 fn run<T: Float>(
     cpu: &Cpu,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     lattice: &Lattice,
     g: &[T],
     to: &mut [T],
@@ -82,7 +82,7 @@ fn run<T: Float>(
 #[expect(clippy::too_many_arguments)]
 fn block_sums<T: Float>(
     cpu: &Cpu,
-    c: &Correlation<'_, T>,
+    c: &ConvTask<'_, T>,
     lattice: &Lattice,
     g: &[T],
     [first, end]: [usize; 2],

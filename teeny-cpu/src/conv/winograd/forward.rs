@@ -2,7 +2,7 @@
 
 use super::tiles::{pixel_tiles, point_tiles};
 use super::transforms::{Interpolate, Transform};
-use super::{MARGIN, OUT, POINTS, Winograd, evenness, padded};
+use super::{MARGIN, OUT, POINTS, Winograd, dynamic_range, padded};
 use crate::Cpu;
 use crate::elementwise::Epilogue;
 use crate::matmul::{Matrix, Product};
@@ -20,14 +20,14 @@ impl Winograd {
         let image = self.in_channels * height * width;
         // Whole vectors are read behind the last column.
         let (row, mut found) = (columns + MARGIN, Array::filled(cpu, bands.len(), false)?);
-        with_scratch(cpu, [evenness::ROWS * row], |[rows]: [&mut [f32]; 1]| {
+        with_scratch(cpu, [dynamic_range::ROWS * row], |[rows]: [&mut [f32]; 1]| {
             for (found, band) in found.iter_mut().zip(bands) {
                 let x = &x[band / per_image * image..][..image];
                 let top = band % per_image * OUT;
                 let pixels = [OUT.min(self.output[0] - top), self.output[1]];
                 let size = [height, width];
                 let tiles =
-                    evenness::Band { x, size, top, padding: self.padding, pixels, rows, row };
+                    dynamic_range::Band { x, size, top, padding: self.padding, pixels, rows, row };
                 *found = !self.level.run(tiles);
             }
         })?;

@@ -8,7 +8,7 @@ use super::MpiOptions;
 use super::peers::{Peers, small};
 use super::reader::Reader;
 use crate::distributed::collective::{Collective, Group, Reply, run};
-use crate::distributed::message::{Expected, Head, Outgoing, Transport};
+use crate::distributed::message::{Expected, Header, Outgoing, Transport};
 use mpi::Threading;
 use mpi::environment;
 use mpi::request::{LocalScope, Request, scope};
@@ -24,7 +24,7 @@ use teeny_core::{Error, Result, Tensor};
 const HEAD: i32 = 1;
 const BODY: i32 = 2;
 /// MPI counts bytes as i32: larger data is sent in parts.
-const MOST: usize = 1 << 30;
+const MAX_MESSAGE: usize = 1 << 30;
 /// How often an idle thread looks for messages of other ranks.
 const IDLE: Duration = Duration::from_millis(10);
 
@@ -239,7 +239,9 @@ fn send<'a, 's>(
     tag: i32,
 ) -> impl Iterator<Item = (usize, Sending<'a, 's>)> {
     let process = world.process_at_rank(to as i32);
-    bytes.chunks(MOST).map(move |part| (to, process.immediate_send_with_tag(scope, part, tag)))
+    bytes
+        .chunks(MAX_MESSAGE)
+        .map(move |part| (to, process.immediate_send_with_tag(scope, part, tag)))
 }
 
 /// The first rank whose message is still on its way; those that have arrived are removed.
@@ -273,7 +275,7 @@ impl Transport for Worker {
                 let mut open = Vec::new();
                 for (m, note) in expected.iter_mut().zip(&mut notes) {
                     let process = self.world.process_at_rank(m.from as i32);
-                    for part in note.chunks_mut(MOST).chain(m.into.chunks_mut(MOST)) {
+                    for part in note.chunks_mut(MAX_MESSAGE).chain(m.into.chunks_mut(MAX_MESSAGE)) {
                         let part = process.immediate_receive_into_with_tag(receiving, part, BODY);
                         open.push((m.from, part));
                     }
@@ -305,7 +307,7 @@ impl Worker {
                 let Some((message, status)) = process.immediate_matched_probe_with_tag(HEAD) else {
                     continue;
                 };
-                let Some(head) = Head::decode(&small(message, &status)) else {
+                let Some(head) = Header::decode(&small(message, &status)) else {
                     worker.fail(Error::format(format!(
                         "a message of rank {} is not one of this version of teeny",
                         m.from

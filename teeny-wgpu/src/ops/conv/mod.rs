@@ -136,7 +136,7 @@ pub(crate) fn conv_kernel(
         window,
     };
     if let Some(product) = patches::conv(gpu, &sizes, weight, x)? {
-        return after.apart(gpu, product, dtype, x).map(Some);
+        return after.run_separately(gpu, product, dtype, x).map(Some);
     }
     if after.fits(gpu)
         && let Some((kernel, 1)) = select(gpu, &sizes, weight, x)
@@ -147,7 +147,7 @@ pub(crate) fn conv_kernel(
         return after.finish(gpu, storages, x).map(Some);
     }
     let Some(product) = launch_conv(gpu, &sizes, weight, x)? else { return Ok(None) };
-    after.apart(gpu, product, dtype, x).map(Some)
+    after.run_separately(gpu, product, dtype, x).map(Some)
 }
 
 /// Its gradient for `x`.

@@ -130,7 +130,7 @@ pub(crate) fn matmul_kernel(
             return after.finish(gpu, storages, lhs);
         }
     }
-    after.apart(gpu, matmul(gpu, lhs, rhs)?, product.dtype, lhs)
+    after.run_separately(gpu, matmul(gpu, lhs, rhs)?, product.dtype, lhs)
 }
 
 /// The product by `kernel`, in `splits` slices of k.

@@ -16,7 +16,7 @@ use super::{Arrangement, Case, Domain, Input, Sink, stepwise};
 use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::{Numbers, Op, Outputs, Recorded, TensorSpecs};
+use crate::op::{Op, Outputs, Recorded, RuntimeArgs, TensorSpecs};
 use crate::random::Key;
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
@@ -89,7 +89,7 @@ impl Request {
         let owned = usize::from(matches!(self.attributes, Recorded::CopyInto { .. }));
         let dst = operands.first().filter(|_| owned > 0 && !self.taken);
         let dst = dst.map(|x| x.storage().clone());
-        let numbers = Numbers { params: &self.params, key: Some(Key { seed: 3, draw: 1 }) };
+        let numbers = RuntimeArgs { params: &self.params, key: Some(Key { seed: 3, draw: 1 }) };
         f(self.attributes.op(&operands[owned..], numbers, dst))
     }
 

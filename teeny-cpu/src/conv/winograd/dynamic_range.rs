@@ -138,9 +138,9 @@ fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
 const LARGEST: f32 = 1e10;
 
 /// Whether all magnitudes are less than [`LARGEST`], which those of infinities and NaN are not.
-pub(crate) struct Moderate<'a>(pub &'a [f32]);
+pub(crate) struct AllInRange<'a>(pub &'a [f32]);
 
-impl Work for Moderate<'_> {
+impl Work for AllInRange<'_> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {

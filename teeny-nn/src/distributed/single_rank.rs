@@ -8,9 +8,9 @@ use teeny_core::{Error, Result};
 
 /// One rank alone: collective operations return their operand.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
+pub struct SingleRank;
 
-impl Communicator for Alone {
+impl Communicator for SingleRank {
     fn rank(&self) -> usize {
         0
     }
@@ -25,7 +25,7 @@ impl Communicator for Alone {
     }
 
     fn split(&self, _group: usize) -> Result<Arc<dyn Communicator>> {
-        Ok(Arc::new(Alone))
+        Ok(Arc::new(SingleRank))
     }
 
     fn abort(&self, _error: &Error) {}
