@@ -6,6 +6,7 @@ mod awaited;
 mod common;
 #[path = "../../teeny-core/tests/third_party/device.rs"]
 mod device;
+#[cfg(feature = "distributed")]
 #[path = "common/ranks.rs"]
 mod ranks;
 
