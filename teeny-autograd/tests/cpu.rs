@@ -57,15 +57,16 @@ fn gradients_over_a_recording_device_are_those_of_the_eager_one() {
 
 #[test]
 fn gradients_that_repeat_one_element_are_copied_when_read() {
-    let options = CpuOptions { memory_limit: Some(1 << 20), ..CpuOptions::default() };
+    // Two tensors of 4 MB, and scratch memory of as many threads as there may be.
+    let options = CpuOptions { memory_limit: Some(11_000_000), ..CpuOptions::default() };
     let device = Autograd::new(Cpu::with_options(options));
-    let x = Tensor::zeros(100_000, DType::F32, &device).unwrap().requires_grad().unwrap();
+    let x = Tensor::zeros(1_000_000, DType::F32, &device).unwrap().requires_grad().unwrap();
     let mut grads = x.sum_all().unwrap().backward().unwrap();
-    let other = Tensor::zeros(100_000, DType::F32, &device).unwrap();
+    let other = Tensor::zeros(1_000_000, DType::F32, &device).unwrap();
     // There is no memory for a third tensor of this size.
     assert_eq!(grads.get(&x).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let view = grads.iter().next().unwrap();
-    assert_eq!(view.sum_all().unwrap().item::<f32>().unwrap(), 100_000.0);
+    assert_eq!(view.sum_all().unwrap().item::<f32>().unwrap(), 1_000_000.0);
     assert!(view.clone().slice_assign(0, ..1, &view.slice(0, 1..2).unwrap()).is_err());
 
     drop(other);
