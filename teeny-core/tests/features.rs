@@ -109,11 +109,11 @@ fn paths(text: &str) -> Vec<&str> {
 #[test]
 fn documents_name_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    for document in ["CONTRIBUTING.md", "ARCHITECTURE.md"] {
+    for (document, at_least) in [("CONTRIBUTING.md", 40), ("ARCHITECTURE.md", 20)] {
         // A packaged crate has no workspace around it.
         let Ok(text) = std::fs::read_to_string(root.join(document)) else { return };
         let all = paths(&text);
-        assert!(all.len() > 20, "{document}: {all:?}");
+        assert!(all.len() > at_least, "{document}: {all:?}");
         let missing: Vec<_> = all.into_iter().filter(|path| !root.join(path).exists()).collect();
         assert!(missing.is_empty(), "{document} names files that do not exist: {missing:?}");
     }

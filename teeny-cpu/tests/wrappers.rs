@@ -9,8 +9,9 @@ use teeny_cpu::Cpu;
 
 #[track_caller]
 fn passes(device: &DeviceRef) {
-    let report = Suite::new(device).every(every(8)).run();
-    assert!(report.passed() && report.cases() > 5_000, "{report}");
+    let n = every(8);
+    let report = Suite::new(device).every(n).run();
+    assert!(report.passed() && n * report.cases() > 10_000, "{report}");
 }
 
 #[test]
@@ -36,10 +37,11 @@ fn the_cpu_and_the_oracle_agree_in_every_operation_of_the_suite() {
     let compare: Arc<Compare> = Compare::new(Cpu::new(), Reference::new());
     // Of random operands the suite knows how exact a result can be, which a comparison does not.
     let suite = Suite::new(&(compare.clone() as DeviceRef)).without("random operation");
-    let report = suite.every(every(8)).run();
-    assert!(report.passed() && report.cases() > 5_000, "{report}");
+    let n = every(8);
+    let report = suite.every(n).run();
+    assert!(report.passed() && n * report.cases() > 10_000, "{report}");
     assert!(
-        compare.compared() > 5_000 && compare.skipped() == 0,
+        n as u64 * compare.compared() > 10_000 && compare.skipped() == 0,
         "{} compared, {} skipped",
         compare.compared(),
         compare.skipped()
