@@ -63,8 +63,7 @@ pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Rep
 }
 
 /// For tests that take a sample of the suite, by [`Suite::every`]: `n`, or 1 if the environment
-/// variable `TEENY_TESTS` is `full`, as in continuous integration. A sample is announced on standard
-/// output.
+/// variable `TEENY_TESTS` is `full`, as in continuous integration. Prints that it is a sample.
 pub fn every(n: usize) -> usize {
     if env::var("TEENY_TESTS").is_ok_and(|v| v == "full") {
         return 1;
@@ -242,7 +241,7 @@ impl Suite {
             let expected = outcome(case, &case.inputs, &reference);
             for (device, report) in devices.iter().zip(&mut reports) {
                 let got = outcome(case, &case.inputs, device);
-                report.add(case.op, case.dtype, self.judge(case, &reference, &expected, got));
+                report.add(case.op, case.dtype, self.judge(case, &reference, &expected, &got));
             }
         };
         let all = self.time.map(|_| self.cases());
@@ -316,7 +315,7 @@ impl Suite {
                 }
                 got => {
                     let expected = outcome(case, &case.inputs, &reference);
-                    self.judge(case, &reference, &expected, got)
+                    self.judge(case, &reference, &expected, &got)
                 }
             };
             report.add(case.op, case.dtype, cell);
@@ -368,12 +367,12 @@ impl Suite {
         case: &Case,
         reference: &DeviceRef,
         expected: &Result<Vec<Tensor>>,
-        got: Result<Vec<Tensor>>,
+        got: &Result<Vec<Tensor>>,
     ) -> Cell {
-        let cell = self.compare(case, expected, &got);
+        let cell = self.compare(case, expected, got);
         if self.leniency.flushes_subnormals && matches!(cell, Cell::Failed(_)) {
             let inputs: Vec<Input> = case.inputs.iter().map(Input::flushed).collect();
-            let flushed = self.compare(case, &outcome(case, &inputs, reference), &got);
+            let flushed = self.compare(case, &outcome(case, &inputs, reference), got);
             return if matches!(flushed, Cell::Failed(_)) { cell } else { flushed };
         }
         cell
