@@ -165,7 +165,7 @@ fn circles_are_found_through_groups_reexports_and_super() {
     assert_eq!(circles(&top_level(&both)), [["a", "b"]]);
 }
 
-/// Cargo does not look for test programs here: the manifests list them, and `tests/all.rs` most files.
+/// The manifests list the test programs, and `tests/all.rs` the modules of most of them.
 #[test]
 fn every_file_of_tests_is_run() {
     if !in_workspace() {

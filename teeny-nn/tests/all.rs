@@ -1,5 +1,5 @@
-//! The integration tests of this crate in one program: linking is a large part of the time that a
-//! test takes. What needs a process or an allocator of its own is a program beside this one.
+//! The integration tests of this crate in one program, since linking takes much of a test's time.
+//! Tests that need a separate process or allocator are separate programs.
 
 #[path = "../../teeny-core/tests/support/awaited.rs"]
 mod awaited;

@@ -25,8 +25,8 @@
 //! largest of them, not to those that a window sees, and one infinity spoils all 16 pixels. So each
 //! band of tiles is tested first (`dynamic_range`): where a window sees no element of nearly its
 //! tile's size, the band is computed by the columns of `conv`. The choice depends on the values
-//! alone, not on threads. Errors are then at most 6e-4 of an output's largest weight times the largest `Σ |x|`
-//! over channels that its window sees.
+//! alone, not on threads. Errors are then at most 6e-4 of an output's largest weight times the
+//! largest `Σ |x|` over channels that its window sees.
 //!
 //! Lavin and Gray 2016 (<https://arxiv.org/abs/1509.09308>); Barabasz et al. 2020 for the points
 //! (<https://arxiv.org/abs/1803.10986>).
