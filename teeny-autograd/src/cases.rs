@@ -7,7 +7,7 @@
 use crate::Grad;
 use teeny_core::{
     Attention, Averaging, DType, Expr, Interpolation, IntoShape, MatrixNorm, NewAxis, PadMode,
-    Result, Tensor, ToDevice, Triangle, Window, map, map_sum, s,
+    Result, Tensor, ToDevice, Triangle, Window, map, map_rows, map_sum, s,
 };
 
 /// One operation on inputs of given shapes.
@@ -110,6 +110,7 @@ pub fn all() -> Vec<Case> {
         positives(),
         binaries(),
         reductions(),
+        rows(),
         products(),
         indexing(),
         arrangements(),
@@ -173,6 +174,25 @@ fn reductions() -> Vec<Case> {
         "cross_entropy" |x| x[0].flatten(0, 1)?.cross_entropy(&Tensor::new([0, 4, 2, -1, 3, 3, 1, 0, -1, 2, 2, 4], x[0].device())?, Some(-1));
         "overlapping_windows_squared" |x| x[0].unfold(1, 2, 1)?.square(); "diagonal" |x| x[0].diagonal(1, 1, 2);
     }
+}
+
+fn rows() -> Vec<Case> {
+    let mut all = cases! { &[&[3, 5]], false;
+        "rows_softmax" |x| map_rows([&x[0]], -1, |[x]| { let e = (x - x.max()).exp(); e / e.sum() });
+        "rows_logsumexp" |x| map_rows([&x[0]], 0, |[x]| x.logsumexp() - x.min()); "rows_length" |x| map_rows([&x[0]], [0, 1], |[x]| x.sum() / x.length() * x);
+        "rows_unit" |x| map_rows([&x[0]], -1, |[x]| x / (x.square().sum() + 0.1).sqrt()); "rows_standard" |x| map_rows([&x[0]], -1, |[x]| (x - x.mean()) * (x.var(1) + 0.1).rsqrt());
+        "rows_prod" |x| map_rows([&x[0]], -1, |[x]| x * x.prod()); "rows_index" |x| map_rows([&x[0]], 0, |[x]| (x * x.index()).sum().sin() + x.at(2) * x);
+        "rows_choice" |x| map_rows([&x[0]], -1, |[x]| x.gt(x.mean() - x.mean() + 0.31).where_cond(x.exp() * x.max(), x.mean() - x)); "rows_sigmoid" |x| map_rows([&x[0]], -1, |[x]| x.sum().sigmoid() * x.sigmoid() + x.sum().gelu());
+    };
+    all.extend(cases! { &[&[3, 5], &[3, 1], &[5]], false;
+        "rows_scaled" |x| map_rows([&x[0], &x[1], &x[2]], -1, |[x, t, w]| ((x * t).softmax() * w).sum() + t * x + w);
+        "rows_one_value" |x| map_rows([&x[0], &x[1], &x[2]], -1, |[x, t, w]| (x + t).sum() * t + (w * t).exp().mean());
+    });
+    all.extend(cases! { &[&[2, 3, 2], &[3, 1]], false;
+        "rows_groups" |x| map_rows([&x[0], &x[1]], [0, 2], |[x, w]| (x - x.mean()) * (x.var(0) + 0.1).rsqrt() * w);
+        "rows_attended" |x| map_rows([&x[0], &x[1]], 1, |[x, w]| ((x * w).log_softmax() * x).sum() + x.max());
+    });
+    all
 }
 
 fn products() -> Vec<Case> {

@@ -12,7 +12,7 @@
 
 use std::sync::LazyLock;
 use teeny_core::kernel::Id;
-use teeny_core::{DType, Expr, Kernel, OpCode, OpNode};
+use teeny_core::{Arithmetic, DType, Expr, FloatFunction, Kernel, OpCode, OpNode};
 
 /// The types that have derivatives.
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -145,6 +145,38 @@ fn matches(template: &[OpNode], t: Id, nodes: &[OpNode], id: Id, x: &mut Option<
     // The operands of a sum or a product are in the order in which the program came to them.
     *x = before;
     pattern.op.is_commutative() && in_order(x, true)
+}
+
+/// `1 / (exp(z) + 1)` (sigmoid) or `a / (exp(z) + 1)`, differentiated as one step:
+/// `-s (1 - s)` with `s = 1 / (exp(z) + 1)` is right where `exp(z)` overflows, the chain of single
+/// rules gives `0 * inf` there.
+pub(crate) struct Quotient {
+    /// The node of `a`.
+    pub top: Option<usize>,
+    /// The node of `exp(z) + 1`.
+    pub bottom: usize,
+    /// The node of `z`.
+    pub z: usize,
+}
+
+impl Quotient {
+    /// The quotient that node `id` is.
+    pub fn at(nodes: &[OpNode], id: usize) -> Option<Quotient> {
+        let node = &nodes[id];
+        let (top, bottom) = if node.op == OpCode::Float(FloatFunction::Recip) {
+            (None, node.src[0] as usize)
+        } else if node.op == OpCode::Arithmetic(Arithmetic::Div) {
+            (Some(node.src[0] as usize), node.src[1] as usize)
+        } else {
+            return None;
+        };
+        let sum = &nodes[bottom];
+        let exp = &nodes[sum.src[0] as usize];
+        let one = matches!(nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
+        let of_exp = sum.op == OpCode::Arithmetic(Arithmetic::Add)
+            && exp.op == OpCode::Float(FloatFunction::Exp);
+        (of_exp && one).then_some(Quotient { top, bottom, z: exp.src[0] as usize })
+    }
 }
 
 #[cfg(test)]

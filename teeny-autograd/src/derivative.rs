@@ -15,7 +15,8 @@
 //! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN |
 
 use std::f64::consts;
-use teeny_core::{Arithmetic, Expr, FloatFunction, OpCode, SignFunction};
+use teeny_core::kernel::Fold;
+use teeny_core::{Arithmetic, DType, Expr, FloatFunction, OpCode, SignFunction};
 
 /// The gradient of each operand; `None` if the derivative by it is zero or does not exist.
 pub(crate) type OperandGrads<'b> = [Option<Expr<'b>>; 3];
@@ -52,7 +53,7 @@ fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> OperandGrads<'b> {
 
 /// The gradients of the operands of `op`.
 pub(crate) fn operand_grads<'b>(op: OpCode, step: &Step<'b>) -> OperandGrads<'b> {
-    let Step { src: [a, ..], y, g, .. } = *step;
+    let Step { src: [a, b, _], y, g, .. } = *step;
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [None; 3],
         // Only casts between floats occur: integers and bools have no gradient.
@@ -65,6 +66,25 @@ pub(crate) fn operand_grads<'b>(op: OpCode, step: &Step<'b>) -> OperandGrads<'b>
         OpCode::Arithmetic(op) => arithmetic(op, step),
         OpCode::Where => [None, Some(a.where_cond(g, g.like(0))), Some(a.where_cond(g.like(0), g))],
         OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => [None; 3],
+        OpCode::Fold(fold) => fold_grad(fold, a, y, g),
+        OpCode::At => one(a.index().cast(DType::I64).eq(b.cast(DType::I64)).where_cond(g, 0.0)),
+        OpCode::Index | OpCode::Length => [None; 3],
+    }
+}
+
+/// The gradient of each element of a row `a` that was reduced to `y`.
+fn fold_grad<'b>(fold: Fold, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> OperandGrads<'b> {
+    match fold {
+        Fold::Sum => one(g),
+        // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals it, and all
+        // get 0 / 0.
+        Fold::Max | Fold::Min => {
+            let best = a.eq(y);
+            let count = best.cast(g.dtype()).fold(Fold::Sum);
+            one(best.where_cond(g, g.like(0)) / count)
+        }
+        // Of a product see `is_derivable`.
+        Fold::Prod | Fold::Any | Fold::All => [None; 3],
     }
 }
 

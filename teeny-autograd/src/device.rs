@@ -6,7 +6,7 @@
 
 use crate::cache::Cache;
 use crate::detach_points;
-use crate::elementwise;
+use crate::elementwise::{self, Over};
 use crate::record::Recorder;
 use crate::rules;
 use crate::storage::{Tracked, tracked, unwrap};
@@ -116,6 +116,10 @@ impl Device for Autograd {
         match *op {
             Op::Elementwise { kernel, inputs, params, shape } => {
                 elementwise::elementwise(&self.recorder, kernel, inputs, params, shape).map(Some)
+            }
+            Op::Rows { program, inputs, params, shape, axes } => {
+                let over = Over { shape: *shape, axes: axes.into() };
+                elementwise::rows(&self.recorder, program, inputs, params, &over)
             }
             // A recorded operand keeps its values.
             Op::ElementwiseInPlace { .. } => Ok(None),

@@ -1,5 +1,5 @@
-//! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving
-//! only what that reads.
+//! Recording a kernel or a row program: forward on the inner device, backward by its symbolic
+//! derivative, saving only what that reads.
 
 use crate::detach_points::{DetachPoint, Mask};
 use crate::node::{Backward, Handle, Node, Value, Values};
@@ -7,6 +7,7 @@ use crate::record::{Operands, Recorder, current_detach_point};
 use crate::storage::Tracked;
 use crate::symbolic::{Derivative, Slot, Source};
 use std::sync::Arc;
+use teeny_core::kernel::Extent;
 use teeny_core::{Error, Kernel, Op, Outputs, Result, Scalar, Shape, Tensor, context};
 
 /// The leaves behind the operands in `which` (as bits).
@@ -24,6 +25,54 @@ fn detach_point(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<DetachP
     })
 }
 
+/// Where a program and its derivative run: at each index of `shape`, and on the rows along `axes`.
+#[derive(Clone)]
+pub(crate) struct Over {
+    pub shape: Shape,
+    pub axes: Box<[usize]>,
+}
+
+impl Over {
+    /// The shape of a value.
+    pub fn shape_of(&self, extent: Extent) -> Shape {
+        match extent {
+            Extent::Element => self.shape,
+            Extent::Row => self.shape.reduced(&self.axes, true),
+        }
+    }
+
+    /// Calls `f` with the op of `kernel`.
+    pub fn with_op<T>(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        f: impl FnOnce(Op<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let shape = &self.shape;
+        f(match kernel.is_pointwise() {
+            true => Op::Elementwise { kernel, inputs, params, shape },
+            false => Op::Rows { program: kernel, inputs, params, shape, axes: &self.axes },
+        })
+    }
+}
+
+/// Runs the row program on the inner device and records it; `None` where its definition has to be
+/// recorded, as the program has no derivative that is one.
+pub(crate) fn rows(
+    recorder: &Recorder,
+    program: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    over: &Over,
+) -> Result<Option<Outputs>> {
+    let operands = Operands::of(inputs)?;
+    if operands.recording && recorder.derivative(program, operands.needs(), true).is_err() {
+        return Ok(None);
+    }
+    record(recorder, program, operands, params, over).map(Some)
+}
+
 /// Runs the kernel on the inner device and records it.
 pub(crate) fn elementwise(
     recorder: &Recorder,
@@ -32,11 +81,23 @@ pub(crate) fn elementwise(
     params: &[Scalar],
     shape: &Shape,
 ) -> Result<Outputs> {
-    let mut operands = Operands::of(inputs)?;
+    let over = Over { shape: *shape, axes: Box::default() };
+    record(recorder, kernel, Operands::of(inputs)?, params, &over)
+}
+
+fn record(
+    recorder: &Recorder,
+    kernel: &Arc<Kernel>,
+    mut operands: Operands<'_>,
+    params: &[Scalar],
+    over: &Over,
+) -> Result<Outputs> {
     let inner = operands.inner()?;
-    let mut op = Op::Elementwise { kernel, inputs: &inner, params, shape };
-    let outputs = op.run(recorder.inner())?;
-    let value = |o, storage| recorder.value(storage, *shape, kernel.output_dtype(o));
+    let outputs = over.with_op(kernel, &inner, params, |mut op| op.run(recorder.inner()))?;
+    let value = |o, storage| {
+        let shape = over.shape_of(kernel.output_extent(o));
+        recorder.value(storage, shape, kernel.output_dtype(o))
+    };
     if outputs.len() == 1 {
         let y = outputs.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
         let y = value(0, y)?;
@@ -55,8 +116,8 @@ pub(crate) fn elementwise(
         if reach == 0 {
             return Ok(Outputs::one(Tracked::storage(y, None, operands.detach_points)));
         }
-        let (params, shape, edges) = (params.to_vec(), *shape, operands.edges());
-        let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &shape));
+        let (params, over, edges) = (params.to_vec(), over.clone(), operands.edges());
+        let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &over));
         return Ok(Outputs::one(operands.store(name(kernel), y, edges, backward)));
     }
     let results = outputs
@@ -70,11 +131,10 @@ pub(crate) fn elementwise(
     let needs = operands.needs();
     let derivative = recorder.derivative(kernel, needs, true)?;
     let saved = derivative.save(&inner, &results)?;
-    let params = params.to_vec();
-    let shape = *shape;
-    let rule = derivative.clone();
-    let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &shape));
-    let values = Values::Many(results.iter().map(|y| Value { shape, dtype: y.dtype() }).collect());
+    let (params, over, rule) = (params.to_vec(), over.clone(), derivative.clone());
+    let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &over));
+    let value = |y: &Tensor| Value { shape: *y.shape(), dtype: y.dtype() };
+    let values = Values::Many(results.iter().map(value).collect());
     let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
     let node = differentiable.then(|| {
         let (edges, mask) = (operands.edges(), operands.mask);
@@ -96,7 +156,11 @@ pub(crate) fn elementwise(
 
 /// The name of the operation that a kernel is.
 fn name(kernel: &Kernel) -> &'static str {
-    kernel.single().map_or("kernel", |node| node.op.name())
+    match kernel.row_function() {
+        Some(function) => function.name(),
+        None if kernel.is_pointwise() => kernel.single().map_or("kernel", |node| node.op.name()),
+        None => "rows",
+    }
 }
 
 impl Derivative {
@@ -116,25 +180,30 @@ impl Derivative {
         Ok(saved)
     }
 
-    /// The gradients of the operands, all in `shape`, from those of the outputs; a missing one of
+    /// The gradients of the operands, in their shapes, from those of the outputs; a missing one of
     /// several outputs counts as zero.
     pub fn run(
         &self,
         saved: &[Tensor],
         params: &[Scalar],
         g: &[Option<Tensor>],
-        shape: &Shape,
+        over: &Over,
     ) -> Result<Vec<Option<Tensor>>> {
         let Some(given) = g.iter().flatten().next() else {
             return Ok(vec![None; self.grads.len()]);
         };
-        let zero = |dtype| -> Result<Tensor> { Tensor::zeros((), dtype, given)?.expand(shape) };
+        let zeros = |dtype, extent| -> Result<Tensor> {
+            Tensor::zeros((), dtype, given)?.expand(over.shape_of(extent))
+        };
+        let zero = |i: usize| zeros(self.dtypes[i], self.extents[i]);
         let mut computed: Vec<Vec<Tensor>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let read = |(i, slot): (usize, &Slot)| -> Result<Tensor> {
                 match slot {
                     Slot::Grad(o) => {
-                        g[*o].clone().map_or_else(|| zero(part.kernel.inputs()[i]), Ok)
+                        let kernel = &part.kernel;
+                        let zeros = || zeros(kernel.inputs()[i], kernel.input_extent(i));
+                        g[*o].clone().map_or_else(zeros, Ok)
                     }
                     Slot::Input(_) | Slot::Output(_) => {
                         let place = self.saved.iter().position(|s| s == slot);
@@ -145,13 +214,16 @@ impl Derivative {
                 }
             };
             let inputs = part.reads.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
-            computed.push(launch(&part.kernel, &inputs, params, shape, given)?);
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            // It may read no tensor at all: a constant slope.
+            let run = |op: Op<'_>| { op }.tensor_list(given.device());
+            computed.push(over.with_op(&part.kernel, &inputs, params, run)?);
         }
         let grad = |(i, source): (usize, &Source)| -> Result<Option<Tensor>> {
             Ok(match source {
                 Source::None => None,
-                Source::Zero => Some(zero(self.dtypes[i])?),
-                Source::Pass(o) => Some(g[*o].clone().map_or_else(|| zero(self.dtypes[i]), Ok)?),
+                Source::Zero => Some(zero(i)?),
+                Source::Pass(o) => Some(g[*o].clone().map_or_else(|| zero(i), Ok)?),
                 Source::Part(part, place) => Some(computed[*part][*place].clone()),
                 Source::Factors(factors) => {
                     let mut sum: Option<Tensor> = None;
@@ -160,23 +232,10 @@ impl Derivative {
                         let term = computed[*part][0].mul(g)?.cast(self.dtypes[i])?;
                         sum = Some(sum.map_or(Ok(term.clone()), |s| s.add(&term))?);
                     }
-                    Some(sum.map_or_else(|| zero(self.dtypes[i]), Ok)?)
+                    Some(sum.map_or_else(|| zero(i), Ok)?)
                 }
             })
         };
         self.grads.iter().enumerate().map(grad).collect()
     }
-}
-
-/// One backward kernel over tensors that all have `shape`; it may read no tensor at all (a constant
-/// slope), so the device comes from `beside`.
-fn launch(
-    kernel: &Arc<Kernel>,
-    inputs: &[Tensor],
-    params: &[Scalar],
-    shape: &Shape,
-    beside: &Tensor,
-) -> Result<Vec<Tensor>> {
-    let views: Vec<&Tensor> = inputs.iter().collect();
-    Op::Elementwise { kernel, inputs: &views, params, shape }.tensor_list(beside.device())
 }

@@ -70,6 +70,7 @@ mod gradients;
 mod graph;
 mod hook_list;
 mod hooks;
+mod known;
 mod mode;
 mod nesting;
 mod node;

@@ -3,6 +3,7 @@
 
 use crate::cache::Cache;
 use crate::detach_points::{DetachPoint, DetachPoints, Mask, Reason};
+use crate::known::known;
 use crate::mode;
 use crate::node::{Backward, Edge, Handle, Node, Value, Values};
 use crate::storage::{Tracked, tracked};
@@ -42,7 +43,10 @@ impl Recorder {
         needs: u8,
         stored: bool,
     ) -> Result<Arc<Derivative>> {
-        self.cache.get_recent(kernel, needs, stored, || derive(kernel, needs, stored))
+        self.cache.get_recent(kernel, needs, stored, || match known(kernel, needs)? {
+            Some(known) => Ok(known),
+            None => derive(kernel, needs, stored),
+        })
     }
 
     /// A storage of the inner device as a tensor: row-major `shape`.

@@ -3,13 +3,17 @@
 //! The derivative may read the operands, the results `y` and their gradients `g`; dead code
 //! elimination leaves those it needs, and only these are saved. A gradient that is `g` itself costs
 //! nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
+//!
+//! The derivative of a row program is a row program. Two rules are added: a value of the row that is
+//! read at each element gets the sum of the gradients there; what was summed gets the gradient of
+//! the sum at each element.
 
-use crate::composite::Application;
+use crate::composite::{Application, Quotient};
 use crate::derivative::{Operand, Step, operand_grads};
 use std::sync::Arc;
-use teeny_core::kernel::{Id, MAX_OUTPUTS};
+use teeny_core::kernel::{Extent, Fold, Id, MAX_OUTPUTS};
 use teeny_core::{
-    Arithmetic, Builder, DType, Expr, FloatFunction, Kernel, OpCode, OpNode, Result, SignFunction,
+    Arithmetic, Builder, DType, Error, Expr, Kernel, OpCode, OpNode, Result, SignFunction,
 };
 
 /// A tensor that a backward kernel can read.
@@ -54,6 +58,8 @@ pub(crate) struct Derivative {
     pub grads: Vec<Source>,
     /// The types of the operands, which are those of their gradients.
     pub dtypes: Vec<DType>,
+    /// Of each operand, and so of its gradient: whether it differs along the row.
+    pub extents: Vec<Extent>,
     /// For each output the operands (as bits) whose gradient it feeds.
     pub reach: Vec<u8>,
     /// The operands and results that some part reads.
@@ -62,8 +68,13 @@ pub(crate) struct Derivative {
 
 /// The derivative of `kernel` for the operands in `needs` (as bits). `stored`: the kernel's results
 /// are kept in memory and may be read.
+///
+/// # Errors
+/// Of a row program whose gradients need more tensors than a kernel reads, or the product of a row:
+/// its definition has a derivative.
 pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivative> {
     let reach = reach(kernel, needs);
+    require_derivable(kernel, &reach)?;
     let outputs: Vec<u8> = kernel.outputs().iter().map(|&o| reach[o as usize]).collect();
     let builder = Builder::new();
     let sweep = Sweep::new(&builder, kernel, &reach, stored);
@@ -73,6 +84,7 @@ pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivat
         grads: Vec::new(),
         dtypes: kernel.inputs().to_vec(),
         reach: outputs,
+        extents: (0..kernel.inputs().len()).map(|i| kernel.input_extent(i)).collect(),
         saved: Vec::new(),
     };
     let mut waiting: Vec<(usize, Expr<'_>)> = Vec::new();
@@ -82,35 +94,65 @@ pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivat
             _ if !reached => Source::None,
             None => Source::Zero,
             Some(expr) if expr.is_constant(0.0) => Source::Zero,
-            Some(expr) => match builder.finish_pruned(&[expr]) {
+            Some(expr) => match finish(&builder, kernel, &[(i, expr)]) {
                 Ok((alone, reads)) => {
                     match alone.passes_through(0).map(|j| sweep.slots[reads[j]]) {
-                        Some(Slot::Grad(o)) => Source::Pass(o),
-                        Some(Slot::Input(_) | Slot::Output(_)) | None => {
+                        Some(Slot::Grad(o)) if passes(kernel, o, i) => Source::Pass(o),
+                        Some(Slot::Grad(_) | Slot::Input(_) | Slot::Output(_)) | None => {
                             waiting.push((i, expr));
                             Source::Zero
                         }
                     }
                 }
+                Err(error) if !kernel.is_pointwise() => return Err(error),
                 Err(_) => out.factors(kernel, &reach, i)?,
             },
         };
         out.grads.push(source);
     }
-    out.share(&builder, &sweep.slots, &waiting)?;
-    out.saved = out
-        .parts
-        .iter()
-        .flat_map(|p| &p.reads)
-        .copied()
-        .filter(|s| !matches!(s, Slot::Grad(_)))
-        .fold(Vec::new(), |mut all, slot| {
-            if !all.contains(&slot) {
-                all.push(slot);
-            }
-            all
-        });
+    out.share(&builder, kernel, &sweep.slots, &waiting)?;
+    out.saved = read(&out.parts);
     Ok(out)
+}
+
+/// The operands and results that the parts read, each once.
+pub(crate) fn read(parts: &[Part]) -> Vec<Slot> {
+    let all = parts.iter().flat_map(|p| &p.reads).copied();
+    all.filter(|s| !matches!(s, Slot::Grad(_))).fold(Vec::new(), |mut all, slot| {
+        if !all.contains(&slot) {
+            all.push(slot);
+        }
+        all
+    })
+}
+
+/// The program of the gradients of these operands of `kernel`, which have the operands' extents.
+fn finish(
+    builder: &Builder,
+    kernel: &Kernel,
+    grads: &[(usize, Expr<'_>)],
+) -> Result<(Kernel, Vec<usize>)> {
+    let exprs: Vec<Expr<'_>> = grads.iter().map(|(_, expr)| *expr).collect();
+    if kernel.is_pointwise() {
+        return builder.finish_pruned(&exprs);
+    }
+    let extents: Vec<Extent> = grads.iter().map(|(i, _)| kernel.input_extent(*i)).collect();
+    builder.finish_rows(&exprs, &extents)
+}
+
+/// Whether the gradient of output `o` has the shape of operand `i`.
+fn passes(kernel: &Kernel, o: usize, i: usize) -> bool {
+    kernel.output_extent(o) == kernel.input_extent(i)
+}
+
+/// An error if the gradient of a product along a row is needed: it takes scans.
+pub(crate) fn require_derivable(kernel: &Kernel, reach: &[u8]) -> Result<()> {
+    let is_product =
+        |(node, &reach): (&OpNode, &u8)| node.op == OpCode::Fold(Fold::Prod) && reach != 0;
+    match kernel.nodes().iter().zip(reach).any(is_product) {
+        true => Err(Error::internal("the product of a row has no derivative as a row program")),
+        false => Ok(()),
+    }
 }
 
 impl Derivative {
@@ -118,15 +160,15 @@ impl Derivative {
     fn share(
         &mut self,
         builder: &Builder,
+        kernel: &Kernel,
         slots: &[Slot],
         waiting: &[(usize, Expr<'_>)],
     ) -> Result<()> {
         let mut rest = waiting;
         while !rest.is_empty() {
             let mut count = rest.len().min(MAX_OUTPUTS);
-            let (kernel, reads) = loop {
-                let chunk: Vec<Expr<'_>> = rest[..count].iter().map(|(_, e)| *e).collect();
-                match builder.finish_pruned(&chunk) {
+            let (part, reads) = loop {
+                match finish(builder, kernel, &rest[..count]) {
                     Ok(done) => break done,
                     Err(error) if count == 1 => return Err(error),
                     Err(_) => count = count.div_ceil(2).min(count - 1),
@@ -136,7 +178,7 @@ impl Derivative {
                 self.grads[*i] = Source::Part(self.parts.len(), place);
             }
             self.parts.push(Part {
-                kernel: Arc::new(kernel),
+                kernel: Arc::new(part),
                 reads: reads.into_iter().map(|r| slots[r]).collect(),
             });
             rest = &rest[count..];
@@ -167,7 +209,7 @@ impl Derivative {
 }
 
 /// For each node the needed operands (as bits) that it depends on through floats.
-fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
+pub(crate) fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
     let mut reach: Vec<u8> = Vec::with_capacity(kernel.nodes().len());
     for node in kernel.nodes() {
         // A condition selects; it has no derivative.
@@ -177,6 +219,12 @@ fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
         reach.push(if node.dtype.is_float() { through | own } else { 0 });
     }
     reach
+}
+
+/// The inputs of `kernel` as inputs of a program about it.
+pub(crate) fn inputs<'b>(builder: &'b Builder, kernel: &Kernel) -> Vec<Expr<'b>> {
+    let input = |(i, &t): (usize, &DType)| builder.input_of(t, kernel.input_extent(i));
+    kernel.inputs().iter().enumerate().map(input).collect()
 }
 
 /// The value of every node, with the program's inputs and parameters replaced by expressions.
@@ -195,6 +243,10 @@ pub(crate) fn replay<'b>(
             OpCode::Const(value) => builder.constant(value, node.dtype),
             OpCode::Cast => src(0).cast(node.dtype),
             OpCode::Where => src(0).where_cond(src(1), src(2)),
+            OpCode::Fold(fold) => src(0).fold(fold),
+            OpCode::At => src(0).at(src(1)),
+            OpCode::Index => builder.index(),
+            OpCode::Length => builder.length(node.dtype),
             op if op.arity() == 1 => src(0).unary(op),
             op => src(0).binary(op, src(1)),
         };
@@ -209,6 +261,10 @@ struct Sweep<'b, 'k> {
     outputs: &'k [Id],
     inputs: usize,
     reach: &'k [u8],
+    /// Whether a node differs along the row.
+    extents: Vec<Extent>,
+    /// Whether there are rows.
+    of_rows: bool,
     /// The value of every node.
     values: Vec<Expr<'b>>,
     /// The value of every node as rules read it: from memory if it is a stored result.
@@ -226,21 +282,27 @@ impl<'b, 'k> Sweep<'b, 'k> {
         reach: &'k [u8],
         stored: bool,
     ) -> Sweep<'b, 'k> {
-        let inputs: Vec<Expr<'b>> = kernel.inputs().iter().map(|&t| builder.input(t)).collect();
+        let inputs = inputs(builder, kernel);
         let params: Vec<Expr<'b>> = kernel.params().iter().map(|&t| builder.param(t)).collect();
+        let extents = kernel.extents();
         let mut slots: Vec<Slot> = (0..inputs.len()).map(Slot::Input).collect();
         let values = replay(builder, kernel, &inputs, &params);
         let mut results = values.clone();
         let mut g = Vec::new();
         for (o, &id) in kernel.outputs().iter().enumerate() {
             let node = &kernel.nodes()[id as usize];
-            if stored && node.op.arity() > 0 {
-                results[id as usize] = builder.input(node.dtype);
+            let extent = kernel.output_extent(o);
+            if stored
+                && node.op.arity() > 0
+                && (kernel.is_pointwise() || extent == extents[id as usize])
+            {
+                results[id as usize] = builder.input_of(node.dtype, extent);
                 slots.push(Slot::Output(o));
             }
             // An integer output has no gradient; a placeholder keeps the numbering and is never
             // read.
-            g.push(builder.input(if node.dtype.is_float() { node.dtype } else { DType::F32 }));
+            let dtype = if node.dtype.is_float() { node.dtype } else { DType::F32 };
+            g.push(builder.input_of(dtype, extent));
             slots.push(Slot::Grad(o));
         }
         Sweep {
@@ -248,6 +310,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
             outputs: kernel.outputs(),
             inputs: inputs.len(),
             reach,
+            extents,
+            of_rows: !kernel.is_pointwise(),
             values,
             results,
             g,
@@ -274,7 +338,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
             }
             let application = Application::at(self.nodes, id);
             if node.op == OpCode::Where && application.is_none() {
-                self.choice(node, masked, &mut adjoint);
+                self.choice(id, masked, &mut adjoint);
                 continue;
             }
             let Masked { g, mask } = match application.is_none() && self.keeps_mask(node) {
@@ -284,7 +348,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
             if let Some(application) = application {
                 if self.reach[application.x] != 0 {
                     let g = g * application.derivative(self.values[application.x]);
-                    self.add(&mut adjoint[application.x], g.into());
+                    self.hand(id, application.x, g.into(), &mut adjoint);
                 }
                 continue;
             }
@@ -303,7 +367,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
             };
             for (i, g) in operand_grads(node.op, &step).into_iter().enumerate() {
                 if let Some(g) = g.filter(|_| i < node.op.arity() && self.reach[at(i)] != 0) {
-                    self.add(&mut adjoint[at(i)], Masked { g, mask });
+                    self.hand(id, at(i), Masked { g, mask }, &mut adjoint);
                 }
             }
         }
@@ -311,17 +375,30 @@ impl<'b, 'k> Sweep<'b, 'k> {
     }
 
     /// Hands the gradient of a choice to both sides, masked by the condition.
-    fn choice(&self, node: &OpNode, masked: Masked<'b>, adjoint: &mut [Option<Masked<'b>>]) {
-        let [condition, a, b] = node.src;
+    fn choice(&self, id: usize, masked: Masked<'b>, adjoint: &mut [Option<Masked<'b>>]) {
+        let [condition, a, b] = self.nodes[id].src;
         let (g, only) = match masked.mask {
             Some((same, side)) if same == condition => (masked.g, Some(side)),
             _ => (self.whole(masked), None),
         };
         for (side, x) in [(true, a as usize), (false, b as usize)] {
             if only != Some(!side) && self.reach[x] != 0 {
-                self.add(&mut adjoint[x], Masked { g, mask: Some((condition, side)) });
+                let masked = Masked { g, mask: Some((condition, side)) };
+                self.hand(id, x, masked, adjoint);
             }
         }
+    }
+
+    /// Adds the gradient that node `from` hands to its source `to`. A value of the row that is read
+    /// at each element gets the sum of what it is handed there.
+    fn hand(&self, from: usize, to: usize, masked: Masked<'b>, adjoint: &mut [Option<Masked<'b>>]) {
+        let is_reduction = matches!(self.nodes[from].op, OpCode::Fold(_) | OpCode::At);
+        let at_elements = self.extents[from] == Extent::Element || is_reduction;
+        let masked = match at_elements && self.extents[to] == Extent::Row && self.of_rows {
+            true => self.whole(masked).fold(Fold::Sum).into(),
+            false => masked,
+        };
+        self.add(&mut adjoint[to], masked);
     }
 
     /// Whether the gradient of an operand of `node` is 0 where that of its result is, whatever the
@@ -369,10 +446,10 @@ impl<'b, 'k> Sweep<'b, 'k> {
         if self.reach[z] != 0 {
             let partial = g * s * (1.0 - s);
             let to_z = -(if let Some(a) = top { partial * self.values[a] } else { partial });
-            self.add(&mut adjoint[z], to_z.into());
+            self.hand(id, z, to_z.into(), adjoint);
         }
         if let Some(a) = top.filter(|&a| self.reach[a] != 0) {
-            self.add(&mut adjoint[a], (g * s).into());
+            self.hand(id, a, (g * s).into(), adjoint);
         }
         true
     }
@@ -396,38 +473,6 @@ impl<'b> From<Expr<'b>> for Masked<'b> {
 pub(crate) fn kind(op: OpCode) -> Operand {
     let constant = if matches!(op, OpCode::Const(_)) { Operand::Const } else { Operand::Value };
     if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }
-}
-
-/// `1 / (exp(z) + 1)` (sigmoid) or `a / (exp(z) + 1)`, differentiated as one step:
-/// `-s (1 - s)` with `s = 1 / (exp(z) + 1)` is right where `exp(z)` overflows, the chain of single
-/// rules gives `0 * inf` there.
-pub(crate) struct Quotient {
-    /// The node of `a`.
-    pub top: Option<usize>,
-    /// The node of `exp(z) + 1`.
-    pub bottom: usize,
-    /// The node of `z`.
-    pub z: usize,
-}
-
-impl Quotient {
-    /// The quotient that node `id` is.
-    pub fn at(nodes: &[OpNode], id: usize) -> Option<Quotient> {
-        let node = &nodes[id];
-        let (top, bottom) = if node.op == OpCode::Float(FloatFunction::Recip) {
-            (None, node.src[0] as usize)
-        } else if node.op == OpCode::Arithmetic(Arithmetic::Div) {
-            (Some(node.src[0] as usize), node.src[1] as usize)
-        } else {
-            return None;
-        };
-        let sum = &nodes[bottom];
-        let exp = &nodes[sum.src[0] as usize];
-        let one = matches!(nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
-        let of_exp = sum.op == OpCode::Arithmetic(Arithmetic::Add)
-            && exp.op == OpCode::Float(FloatFunction::Exp);
-        (of_exp && one).then_some(Quotient { top, bottom, z: exp.src[0] as usize })
-    }
 }
 
 pub(crate) fn add<'b>(sum: &mut Option<Expr<'b>>, g: Expr<'b>) {

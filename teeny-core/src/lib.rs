@@ -52,12 +52,13 @@ pub use error::{Error, ErrorKind, Result};
 pub use half::{bf16, f16};
 pub use kernel::build::{Builder, Expr};
 pub use kernel::{
-    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, SignFunction,
+    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, RowFunction,
+    SignFunction,
 };
 pub use layout::Layout;
 pub use lazy::{Capture, Lazy, LazyOptions, LazyStats};
 pub use op::{
-    Attention, AttentionInputs, Cost, LinalgOp, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
+    Attention, AttentionInputs, Cost, LinalgOp, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
     TensorSpec, Triangle, Window,
 };
 pub use random::{Distribution, Key, manual_seed};
@@ -67,7 +68,7 @@ pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
     Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, PadMode,
-    Pca, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation,
+    Pca, SliceRange, Subscript, Tensor, map, map_n, map_rows, map_sum, permutation,
 };
 
 /// The program of the crate's README must compile and run.

@@ -53,6 +53,13 @@ pub(crate) const BROADCAST: &str =
 #[cold]
 pub(crate) fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
     let wanted = (kernel.inputs().len(), kernel.params().len());
+    if !kernel.is_pointwise() {
+        return Error::value(format!(
+            "{} works on rows, and a kernel that runs at each element has no rows",
+            kernel.expression()
+        ))
+        .help("map_rows(inputs, axes, |..| ..) runs it; x.sum(axes)? reduces a tensor");
+    }
     Error::value(format!(
         "the kernel takes {} tensors and {} parameters, not {inputs} and {params}",
         wanted.0, wanted.1
@@ -73,6 +80,30 @@ pub(crate) fn wrong_input(
     }
     Error::shape(format!("input {i} is {own_shape}, and the kernel runs at every index of {shape}"))
         .help(format!("inputs[{i}].expand({shape})? repeats axes of size 1"))
+}
+
+#[cold]
+pub(crate) fn row_counts(program: &Kernel, inputs: usize, params: usize) -> Error {
+    let wanted = (program.inputs().len(), program.params().len());
+    Error::value(format!(
+        "the row program takes {} tensors and {} parameters, not {inputs} and {params}",
+        wanted.0, wanted.1
+    ))
+    .help("a row program reads at least one tensor, which has the rows")
+}
+
+#[cold]
+pub(crate) fn wrong_row_input(
+    i: usize,
+    (own_shape, own_dtype): (Shape, DType),
+    dtype: DType,
+    wanted: &Shape,
+) -> Error {
+    if own_dtype != dtype {
+        return wrong_input(i, (own_shape, own_dtype), dtype, wanted);
+    }
+    Error::shape(format!("input {i} of the row program is {own_shape}, not {wanted}"))
+        .help(format!("inputs[{i}].expand({wanted})? repeats axes of size 1"))
 }
 
 #[cold]

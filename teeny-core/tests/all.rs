@@ -42,6 +42,7 @@ mod random;
 mod ranges;
 mod reference;
 mod regressions;
+mod rows;
 mod rules;
 mod structure;
 #[path = "third_party/main.rs"]

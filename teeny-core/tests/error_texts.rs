@@ -12,7 +12,7 @@ use teeny_core::random::{Key, next_key};
 use teeny_core::{
     Attention, Averaging, Builder, DType, Distribution, Error, ErrorKind as K, Interpolation,
     IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, PadMode, Pca, Reference, Result, Scalar,
-    Shape, Tensor, Triangle, Window, device, map, map_n, map_sum, memory, registry, s,
+    Shape, Tensor, Triangle, Window, device, map, map_n, map_rows, map_sum, memory, registry, s,
 };
 
 /// A wrong call and what came of it.
@@ -324,6 +324,8 @@ fn elementwise(m: &mut Misuses, o: &Operands) {
     m.of("map_n", K::Shape, map_n([x, y], |[x, y]| [x + y, x - y]));
     m.of("map_n", K::Value, map_n([x], |[x]| [x; 40]));
     m.of("map_sum", K::Axis, map_sum([x, v], 2, |[x, v]| x * v));
+    m.of("map_rows", K::Axis, map_rows([x], 2, |[x]| x.sum()));
+    m.of("map_rows", K::Value, map_rows([x], 1, |[x]| x + 1.0));
     m.of("map_sum", K::Shape, map_sum([x, y], 0, |[x, y]| x * y));
 }
 

@@ -3,7 +3,7 @@
 //! of it.
 
 use crate::device::Cpu;
-use crate::fused::{Row, attention, cross_entropy, norm, softmax};
+use crate::fused::{attention, named::named};
 use crate::storage::View;
 use crate::{
     Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan,
@@ -99,6 +99,9 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
     let _operation = cpu.pool.guard().and_then(|_| match op {
         Op::Elementwise { kernel, .. } => cpu.begin_kernel("elementwise", kernel),
         Op::ReduceKernel { kernel, op, .. } => cpu.begin_kernel(op.name(), kernel),
+        Op::Rows { program, .. } if program.row_function().is_none() => {
+            cpu.begin_kernel("rows", program)
+        }
         Op::MatmulKernel { kernel, .. } => cpu.begin_kernel("matmul_kernel", kernel),
         Op::ConvKernel { kernel, .. } => cpu.begin_kernel("conv_kernel", kernel),
         _ => cpu.begin(op.name()),
@@ -141,25 +144,8 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(border::tri(cpu, x, diagonal, upper).map(|y| Arc::new(y) as StorageRef))
         }
         Op::Positions { indices, sizes } => returned(index::flat_positions(cpu, indices, sizes)),
-        Op::Softmax { x, axis } => returned(softmax::rows(cpu, Row::Softmax, x, None, axis)),
-        Op::LogSoftmax { x, axis } => returned(softmax::rows(cpu, Row::LogSoftmax, x, None, axis)),
-        Op::SoftmaxGrad { y, g, axis } => {
-            returned(softmax::rows(cpu, Row::SoftmaxGrad, y, Some(g), axis))
-        }
-        Op::LogSoftmaxGrad { y, g, axis } => {
-            returned(softmax::rows(cpu, Row::LogSoftmaxGrad, y, Some(g), axis))
-        }
-        Op::CrossEntropy { x, targets, ignore_index } => {
-            returned(cross_entropy::losses(cpu, x, targets, ignore_index))
-        }
-        Op::CrossEntropyGrad { x, targets, ignore_index, g } => {
-            returned(cross_entropy::gradient(cpu, x, targets, ignore_index, g))
-        }
-        Op::Norm { norm: kind, x, weight, bias, eps } => {
-            returned(norm::forward(cpu, kind, x, weight, bias, eps))
-        }
-        Op::NormGrad { norm: kind, x, weight, g, eps } => {
-            returned(norm::gradient(cpu, kind, x, weight, g, eps))
+        Op::Rows { program, inputs, params, axes, .. } => {
+            Ok(named(cpu, program, inputs, params, axes)?.map(Outputs::one))
         }
         Op::Conv { x, weight, window } => returned(conv::conv(cpu, x, weight, window, &shape())),
         Op::ConvKernel { x, weight, window, kernel, others, params } => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use teeny_core::storage::Storage;
 use teeny_core::{
     Attention, AttentionInputs, DType, Device, Distribution, Error, ErrorKind, Kernel, Key, Layout,
-    LinalgOp, Norm, Op, ReduceOp, Reference, Scalar, ScanOp, ScatterMode, Shape, StorageRef,
+    LinalgOp, Op, ReduceOp, Reference, RowFunction, Scalar, ScanOp, ScatterMode, Shape, StorageRef,
     Tensor, Window,
 };
 use teeny_cpu::Cpu;
@@ -201,47 +201,50 @@ fn products_indices_and_rows_that_do_not_fit() {
     refused(&cpu, "no such axis", Op::Sort { x: &x, axis: 2, descending: true });
     refused(&cpu, "no such axis", Op::Scan { op: ScanOp::Sum, x: &x, axis: 2 });
     refused(&cpu, "bools", Op::Scan { op: ScanOp::Sum, x: &z(&[3], DType::Bool), axis: 0 });
-    refused(&cpu, "no such axis", Op::Softmax { x: &x, axis: 2 });
-    refused(&cpu, "a scalar", Op::LogSoftmax { x: &f(&[]), axis: 0 });
-    refused(&cpu, "integers", Op::Softmax { x: &index, axis: 0 });
-    for g in [&f(&[3, 3]), &f(&[4]), &z(&[3, 4], DType::F64)] {
-        refused(&cpu, "a gradient", Op::SoftmaxGrad { y: &x, g, axis: 1 });
-        refused(&cpu, "a gradient", Op::LogSoftmaxGrad { y: &x, g, axis: 1 });
-        refused(&cpu, "a gradient", norm_grad(Norm::Layer, &x, None, g));
+    let softmax = program(RowFunction::Softmax, 1, 0);
+    for axes in [&[2][..], &[], &[1, 0], &[0, 0], &[usize::MAX]] {
+        refused(&cpu, "axes", rows(softmax, &[&x], &[], x.shape(), axes));
     }
-    let targets = z(&[3], DType::I64);
-    for (x, targets) in
-        [(&x, &z(&[2], DType::I64)), (&x, &f(&[3])), (&f(&[3]), &targets), (&index, &targets)]
-    {
-        refused(&cpu, "classes", Op::CrossEntropy { x, targets, ignore_index: None });
-        refused(
-            &cpu,
-            "classes",
-            Op::CrossEntropyGrad { x, targets, ignore_index: None, g: &f(&[3]) },
-        );
+    let (scalar, wide) = (f(&[]), shape(&[3, 1 << 20]));
+    refused(&cpu, "a scalar", rows(softmax, &[&scalar], &[], scalar.shape(), &[0]));
+    refused(&cpu, "integers", rows(softmax, &[&index], &[], x.shape(), &[0]));
+    refused(&cpu, "a larger shape", rows(softmax, &[&x], &[], &wide, &[1]));
+    refused(&cpu, "no input", rows(softmax, &[], &[], x.shape(), &[1]));
+    refused(&cpu, "two inputs", rows(softmax, &[&x, &x], &[], x.shape(), &[1]));
+    refused(&cpu, "a parameter", rows(softmax, &[&x], &[Scalar::Float(1.0)], x.shape(), &[1]));
+    let eps = &[Scalar::Float(1e-5)][..];
+    for (function, params) in [
+        (RowFunction::SoftmaxGrad, &[][..]),
+        (RowFunction::LogSoftmaxGrad, &[]),
+        (RowFunction::LayerNorm, eps),
+        (RowFunction::RmsNormGrad, eps),
+    ] {
+        let two = program(function, 2, params.len());
+        for g in [&f(&[3, 3]), &f(&[4]), &f(&[1, 4]), &z(&[3, 4], DType::F64)] {
+            refused(&cpu, "another operand", rows(two, &[&x, g], params, x.shape(), &[1]));
+        }
     }
-    refused(
-        &cpu,
-        "a gradient",
-        Op::CrossEntropyGrad { x: &x, targets: &targets, ignore_index: None, g: &f(&[2]) },
-    );
-    refused(
-        &cpu,
-        "a gradient",
-        Op::CrossEntropyGrad {
-            x: &x,
-            targets: &targets,
-            ignore_index: None,
-            g: &z(&[3], DType::F64),
-        },
-    );
-    for line in [&f(&[3]), &f(&[1, 4]), &z(&[4], DType::F64), &f(&[])] {
-        refused(&cpu, "a weight", layer_norm(&x, Some(line), None));
-        refused(&cpu, "a weight", norm_grad(Norm::Rms, &x, Some(line), &x));
-        refused(&cpu, "a bias", layer_norm(&x, Some(&f(&[4])), Some(line)));
+    let targets = z(&[3, 1], DType::I64);
+    let (loss, grad) =
+        (program(RowFunction::CrossEntropy, 2, 0), program(RowFunction::CrossEntropyGrad, 3, 0));
+    for (x, targets) in [
+        (&x, &z(&[2, 1], DType::I64)),
+        (&x, &z(&[3], DType::I64)),
+        (&x, &f(&[3, 1])),
+        (&f(&[3, 1]), &targets),
+        (&index, &targets),
+    ] {
+        refused(&cpu, "classes", rows(loss, &[x, targets], &[], &shape(&[3, 4]), &[1]));
+        let g = f(&[3, 1]);
+        refused(&cpu, "classes", rows(grad, &[x, targets, &g], &[], &shape(&[3, 4]), &[1]));
     }
-    refused(&cpu, "a bias alone", layer_norm(&x, None, Some(&f(&[4]))));
-    refused(&cpu, "a scalar", layer_norm(&f(&[]), None, None));
+    for g in [&f(&[2, 1]), &f(&[3]), &z(&[3, 1], DType::F64)] {
+        refused(&cpu, "a gradient", rows(grad, &[&x, &targets, g], &[], x.shape(), &[1]));
+    }
+    for outside in [-1, 4, i64::MIN, i64::MAX] {
+        let targets = Tensor::new([[0], [outside], [3]], &cpu).unwrap();
+        refused(&cpu, "a class outside", rows(loss, &[&x, &targets], &[], x.shape(), &[1]));
+    }
     refused(&cpu, "parts of another shape", Op::Cat { tensors: &[&x, &f(&[3, 5])], axis: 0 });
     refused(
         &cpu,
@@ -480,8 +483,8 @@ fn storages_of_something_else() {
         gather(&x, 0, &index),
         scatter(ScatterMode::Set, &x, 0, &index, &x),
         Op::Sort { x: &x, axis: 0, descending: false },
-        Op::Softmax { x: &x, axis: 0 },
-        layer_norm(&x, None, None),
+        rows(program(RowFunction::Softmax, 1, 0), &[&x], &[], x.shape(), &[0]),
+        rows(program(RowFunction::LayerNorm, 1, 1), &[&x], &[Scalar::Float(1.0)], x.shape(), &[1]),
         max_pool(&x, &[2], &Window::new(1)),
         copy_into(own.storage().clone(), &whole, &x),
         copy_into(foreign(64 * 64, DType::F32), &whole, &own),

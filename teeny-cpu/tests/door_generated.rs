@@ -5,8 +5,8 @@
 use crate::common::ops::*;
 use std::sync::Arc;
 use teeny_core::{
-    Attention, AttentionInputs, DType, Distribution, Kernel, Key, Norm, Op, ReduceOp, Reference,
-    Scalar, ScanOp, ScatterMode, Shape, Tensor, Window,
+    Attention, AttentionInputs, DType, Distribution, Kernel, Key, Op, ReduceOp, Reference,
+    RowFunction, Scalar, ScanOp, ScatterMode, Shape, Tensor, Window,
 };
 use teeny_cpu::Cpu;
 
@@ -117,6 +117,8 @@ fn generated_ops_are_refused_or_executed_as_by_the_reference() {
                 mask: None,
                 options: if causal { Attention::causal(1) } else { Attention::full() },
             };
+            let (two, three, at, at_with) = ([a, b], [a, b, c], [a, index], [a, index, b]);
+            let ignored = [Scalar::Int(-1)];
             let op = match variant {
                 0 => elementwise(kernel, inputs, &params, &shape),
                 1 => Op::Reduce { op: reduction, x: a, axes: &axes },
@@ -141,12 +143,15 @@ fn generated_ops_are_refused_or_executed_as_by_the_reference() {
                     key: Key { seed: 1, draw: 1 },
                 },
                 10 => Op::Cat { tensors: inputs, axis },
-                11 => Op::Softmax { x: a, axis },
-                12 => Op::LogSoftmaxGrad { y: a, g: b, axis },
-                13 => Op::CrossEntropy { x: a, targets: index, ignore_index: Some(-1) },
-                14 => Op::CrossEntropyGrad { x: a, targets: index, ignore_index: Some(-1), g: b },
-                15 => layer_norm(a, Some(b), Some(c)),
-                16 => norm_grad(Norm::Rms, a, None, b),
+                11 => rows(program(RowFunction::Softmax, 1, 0), &two[..1], &[], &shape, &axes),
+                12 => rows(program(RowFunction::LogSoftmaxGrad, 2, 0), &two, &[], &shape, &axes),
+                13 => rows(program(RowFunction::CrossEntropy, 2, 1), &at, &ignored, &shape, &axes),
+                14 => {
+                    let grad = program(RowFunction::CrossEntropyGrad, 3, 1);
+                    rows(grad, &at_with, &ignored, &shape, &axes)
+                }
+                15 => rows(program(RowFunction::LayerNorm, 3, 1), &three, &params, &shape, &axes),
+                16 => rows(program(RowFunction::RmsNormGrad, 2, 1), &two, &params, &shape, &axes),
                 17 => conv(a, b, &window),
                 18 => Op::ConvInputGrad { g: a, weight: b, window: &window, x_shape: &shape },
                 19 => Op::ConvWeightGrad { g: a, x: b, window: &window, weight_shape: &shape },

@@ -4,7 +4,7 @@
 
 use crate::common::bounds::{Random, U, f64s, product_bound, to_f64, within};
 use crate::common::devices;
-use teeny_core::{DType, Op, Tensor};
+use teeny_core::{DType, RowFunction, Scalar, Tensor};
 
 #[test]
 fn a_long_row_times_a_matrix() {
@@ -242,10 +242,9 @@ fn rows_of_softmax_sum_to_one() {
                 within(&y, &want, 1.5e-6, &scale, &format!("softmax {what}"));
                 // The gradients' rows sum to 0.
                 let g = Tensor::ones((1, n), DType::F32, &device).unwrap();
-                let slope = Op::SoftmaxGrad { y: &y, g: &g, axis: 1 }.tensor(x.device()).unwrap();
+                let slope = RowFunction::SoftmaxGrad.run(&[&y, &g], &[], &[1]).unwrap();
                 assert!(total(&slope.abs().unwrap()) <= 2e-6, "softmax_grad {what}");
-                let op = Op::LogSoftmaxGrad { y: &log, g: &g, axis: 1 };
-                let slope = op.tensor(x.device()).unwrap();
+                let slope = RowFunction::LogSoftmaxGrad.run(&[&log, &g], &[], &[1]).unwrap();
                 assert!(total(&slope).abs() <= 2e-6 * n as f64, "log_softmax_grad {what}");
                 let target = Tensor::new([n as i64 / 2], &device).unwrap();
                 let loss = to_f64(&x.cross_entropy(&target, None).unwrap());
@@ -258,9 +257,9 @@ fn rows_of_softmax_sum_to_one() {
                     &format!("cross_entropy {what}"),
                 );
                 let one = Tensor::ones(1, DType::F32, &device).unwrap();
-                let op =
-                    Op::CrossEntropyGrad { x: &x, targets: &target, ignore_index: None, g: &one };
-                let slope = op.tensor(x.device()).unwrap();
+                let (target, one) = (target.unsqueeze(1).unwrap(), one.unsqueeze(1).unwrap());
+                let operands = [&x, &target, &one];
+                let slope = RowFunction::CrossEntropyGrad.run(&operands, &[], &[1]).unwrap();
                 assert!(
                     total(&slope).abs() <= 1e-6,
                     "cross_entropy_grad {what}: {}",
@@ -321,10 +320,9 @@ fn norms_of_large_and_small_numbers() {
                     &format!("rms_norm {what}"),
                 );
                 let g = Tensor::randn((2, n), DType::F32, &device).unwrap();
-                for norm in [teeny_core::Norm::Layer, teeny_core::Norm::Rms] {
+                for norm in [RowFunction::LayerNormGrad, RowFunction::RmsNormGrad] {
                     let gradient = |x: &Tensor, w: &Tensor, g: &Tensor| {
-                        let op = Op::NormGrad { norm, x, weight: Some(w), g, eps };
-                        op.tensor(x.device()).unwrap()
+                        norm.run(&[x, w, g], &[Scalar::Float(eps)], &[1]).unwrap()
                     };
                     let got = gradient(&x, &w, &g);
                     let want = gradient(&to_f64(&x), &to_f64(&w), &to_f64(&g));

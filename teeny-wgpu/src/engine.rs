@@ -3,10 +3,8 @@
 
 use crate::device::Wgpu;
 use crate::device::mapping::Submitted;
-use crate::ops::cross_entropy::cross_entropy;
 use crate::ops::epilogue::After;
 use crate::ops::pooling::{self, Pool};
-use crate::ops::softmax::{SoftmaxKind, softmax};
 use crate::ops::{self, attention, conv, copy};
 use std::future::ready;
 use teeny_core::{
@@ -134,19 +132,8 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             ops::random::random(gpu, distribution, shape, dtype, key)?.into()
         }
         Op::Contiguous { x } => copy::contiguous(gpu, x)?.into(),
-        Op::Softmax { x, axis } => softmax(gpu, SoftmaxKind::Softmax, &[x], axis)?.into(),
-        Op::LogSoftmax { x, axis } => softmax(gpu, SoftmaxKind::LogSoftmax, &[x], axis)?.into(),
-        Op::SoftmaxGrad { y, g, axis } => {
-            softmax(gpu, SoftmaxKind::SoftmaxGrad, &[y, g], axis)?.into()
-        }
-        Op::LogSoftmaxGrad { y, g, axis } => {
-            softmax(gpu, SoftmaxKind::LogSoftmaxGrad, &[y, g], axis)?.into()
-        }
-        Op::Norm { norm, x, weight, bias, eps } => {
-            ops::norm::norm(gpu, norm, x, None, weight, bias, eps)?.into()
-        }
-        Op::NormGrad { norm, x, weight, g, eps } => {
-            ops::norm::norm(gpu, norm, x, Some(g), weight, None, eps)?.into()
+        Op::Rows { program, inputs, params, axes, .. } => {
+            return Ok(ops::rows::rows(gpu, program, inputs, params, axes)?.map(Outputs::one));
         }
         Op::Conv { x, weight, window } => {
             return Ok(conv::conv(gpu, x, weight, window)?.map(Outputs::one));
@@ -163,14 +150,6 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         }
         Op::AvgPool { x, kernel_size, window } => {
             return pooling::pool(gpu, Pool::Mean, x, kernel_size, window);
-        }
-        Op::CrossEntropy { x, targets, ignore_index } => {
-            let losses = cross_entropy(gpu, x, targets, ignore_index, None)?;
-            return Ok(losses.map(Outputs::one));
-        }
-        Op::CrossEntropyGrad { x, targets, ignore_index, g } => {
-            let grad = cross_entropy(gpu, x, targets, ignore_index, Some(g))?;
-            return Ok(grad.map(Outputs::one));
         }
         Op::Cat { tensors, axis } => {
             return Ok(ops::cat::cat(gpu, tensors, axis)?.map(Outputs::one));

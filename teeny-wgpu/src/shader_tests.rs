@@ -22,7 +22,7 @@ use crate::ops::{
     attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, radix_sort, random,
     reduce, scan, scatter, softmax, sort, transpose,
 };
-use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
+use teeny_core::{Builder, DType, Expr, Kernel, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
 fn accept(label: &str, source: &str, types: &[DType]) {
@@ -313,7 +313,7 @@ fn every_cross_entropy_and_cat() {
 #[test]
 fn every_normalisation() {
     for dtype in [DType::BF16, DType::F32, DType::F64] {
-        for norm in [Norm::Layer, Norm::Rms] {
+        for norm in [norm::Norm::Layer, norm::Norm::Rms] {
             for given in [0, 1, 2, 3, 6] {
                 let (g, weight, bias) = (given & 1 != 0, given & 2 != 0, given & 4 != 0);
                 let operands = Operands { g, weight, bias };

@@ -3,6 +3,7 @@
 use super::operands::Operands;
 use super::symbolic::{Part, Read, Source, Tangents, tangents};
 use crate::cache::Cache;
+use crate::elementwise::Over;
 use std::sync::{Arc, LazyLock};
 use teeny_core::{DType, DeviceRef, Error, Kernel, Op, ReduceOp, Result, Scalar, Shape, Tensor};
 
@@ -14,7 +15,7 @@ struct Launch<'a> {
     device: &'a DeviceRef,
     operands: &'a Operands,
     params: &'a [Scalar],
-    shape: &'a Shape,
+    over: &'a Over,
 }
 
 impl Launch<'_> {
@@ -31,21 +32,20 @@ impl Launch<'_> {
     }
 
     fn run(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let Launch { params, shape, .. } = *self;
-        Op::Elementwise { kernel, inputs, params, shape }.tensor_list(self.device)
+        let run = |op: Op<'_>| { op }.tensor_list(self.device);
+        self.over.with_op(kernel, inputs, self.params, run)
     }
 
     fn sum(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], axes: &[usize]) -> Result<Tensor> {
-        let Launch { params, shape, .. } = *self;
+        let (params, shape) = (self.params, &self.over.shape);
         let op = ReduceOp::Sum;
         Op::ReduceKernel { kernel, inputs, params, shape, op, axes }.tensor(self.device)
     }
 
     /// The one output of `part`.
     fn output(&self, part: &Part) -> Result<Tensor> {
-        let Launch { params, shape, .. } = *self;
-        let inputs = self.inputs(part)?;
-        Op::Elementwise { kernel: &part.kernel, inputs: &inputs, params, shape }.tensor(self.device)
+        let run = |op: Op<'_>| { op }.tensor(self.device);
+        self.over.with_op(&part.kernel, &self.inputs(part)?, self.params, run)
     }
 
     /// The tangent from `source` by kernels that compute nothing else.
@@ -67,15 +67,21 @@ impl Launch<'_> {
     }
 }
 
+/// Whether the tangents of `kernel` are kernels, or row programs.
+pub(super) fn has_tangents(kernel: &Arc<Kernel>, operands: &Operands) -> bool {
+    let bits = operands.tangent_bits();
+    CACHE.get(kernel, bits, false, || tangents(kernel, bits)).is_ok()
+}
+
 /// The outputs of `kernel` on operands of which some have a tangent, each with its tangent.
 pub(super) fn elementwise(
     device: &DeviceRef,
     operands: &Operands,
     kernel: &Arc<Kernel>,
     params: &[Scalar],
-    shape: &Shape,
+    over: &Over,
 ) -> Result<Vec<(Tensor, Option<Tensor>)>> {
-    let launch = Launch { device, operands, params, shape };
+    let launch = Launch { device, operands, params, over };
     let bits = operands.tangent_bits();
     let rule = CACHE.get(kernel, bits, false, || tangents(kernel, bits))?;
     let (values, mut computed) = match &rule.together {
@@ -108,7 +114,8 @@ pub(super) fn sum_kernel(
     shape: &Shape,
     axes: &[usize],
 ) -> Result<(Tensor, Option<Tensor>)> {
-    let launch = Launch { device, operands, params, shape };
+    let over = Over { shape: *shape, axes: Box::default() };
+    let launch = Launch { device, operands, params, over: &over };
     let bits = operands.tangent_bits();
     let y = launch.sum(kernel, &operands.inner(), axes)?;
     let rule = CACHE.get(kernel, bits, false, || tangents(kernel, bits))?;

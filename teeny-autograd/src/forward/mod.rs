@@ -11,16 +11,14 @@
 //!
 //! The tangents:
 //!
-//! - of kernels: a kernel, from the table of derivatives (`symbolic`, `elementwise`);
+//! - of kernels: a kernel, and of row programs a row program, from the table of derivatives
+//!   (`symbolic`, `elementwise`);
 //! - of copies, sums, concatenation, gather, scatter by setting or adding, mean pooling: the same
 //!   operation on the tangent;
 //! - of matrix products, convolution and its gradients: the product rule;
 //! - of extrema, max pooling, sorting: the tangent at the positions chosen; among equals its mean,
 //!   as the gradient is shared;
-//! - of softmax, normalization, cross-entropy: by the gradient op, as the Jacobians of the first
-//!   two are symmetric and that of the last is a row;
-//! - of attention and of the gradients of softmax, normalization and attention: by the definition
-//!   in primitives;
+//! - of attention and of its gradient: by the definition in primitives;
 //! - of solving and factoring matrices: by the backward rule, which is linear in the gradient;
 //! - of positions, comparisons, integers, new values: none.
 
@@ -30,6 +28,7 @@ mod rules;
 mod symbolic;
 
 use crate::dual::{Dual, tangent, value};
+use crate::elementwise::Over;
 use crate::rules::attention::recorded_grad;
 use crate::storage::own;
 use operands::Operands;
@@ -126,7 +125,12 @@ impl Forward {
     fn run(&self, op: &mut Op<'_>, operands: &Operands) -> Result<Vec<(Tensor, Option<Tensor>)>> {
         match *op {
             Op::Elementwise { kernel, params, shape, .. } => {
-                elementwise::elementwise(&self.inner, operands, kernel, params, shape)
+                let over = Over { shape: *shape, axes: Box::default() };
+                elementwise::elementwise(&self.inner, operands, kernel, params, &over)
+            }
+            Op::Rows { program, params, shape, axes, .. } => {
+                let over = Over { shape: *shape, axes: axes.into() };
+                elementwise::elementwise(&self.inner, operands, program, params, &over)
             }
             Op::ReduceKernel { kernel, params, shape, op: ReduceOp::Sum, axes, .. } => {
                 elementwise::sum_kernel(&self.inner, operands, kernel, params, shape, axes)
@@ -193,7 +197,7 @@ impl Device for Forward {
             op.outputs()?; // checks the operands
             return recorded_grad(inputs, g, needs).map(Some);
         }
-        if rules::runs_as_definition(op) {
+        if rules::runs_as_definition(op, &operands) {
             return Ok(None);
         }
         let outputs = self.run(op, &operands)?;

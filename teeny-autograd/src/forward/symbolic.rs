@@ -9,10 +9,11 @@
 //! and tangents are computed by separate kernels, and if one kernel cannot read the operands and
 //! their tangents, the partial derivatives are stored and multiplied.
 
-use crate::composite::Application;
+use crate::composite::{Application, Quotient};
 use crate::derivative::{Step, operand_grads};
-use crate::symbolic::{Quotient, add, kind, replay};
+use crate::symbolic::{add, inputs, kind, reach, replay, require_derivable};
 use std::sync::Arc;
+use teeny_core::kernel::{Extent, Fold, Id};
 use teeny_core::{Builder, Expr, Kernel, OpCode, Result};
 
 /// A tensor that a tangent kernel can read.
@@ -55,32 +56,45 @@ pub(crate) struct Tangents {
 }
 
 /// The tangents of `kernel` where the operands in `bits` have tangents.
+///
+/// # Errors
+/// Of a row program whose tangents need more tensors than a kernel reads, or the product of a row:
+/// its definition has tangents.
 pub(crate) fn tangents(kernel: &Kernel, bits: u8) -> Result<Tangents> {
+    require_derivable(kernel, &reach(kernel, bits))?;
     let builder = Builder::new();
     let sweep = Sweep::new(&builder, kernel);
     let has_tangent = |i: &usize| bits >> i & 1 == 1;
     let mut reads: Vec<Read> = (0..kernel.inputs().len()).map(Read::Value).collect();
     let mut seeds = vec![None; kernel.inputs().len()];
     for i in (0..kernel.inputs().len()).filter(has_tangent) {
-        seeds[i] = Some(builder.input(kernel.inputs()[i]));
+        seeds[i] = Some(builder.input_of(kernel.inputs()[i], kernel.input_extent(i)));
         reads.push(Read::Tangent(i));
     }
-    let part = |outputs: &[Expr<'_>]| -> Result<Part> {
-        let (kernel, used) = builder.finish_pruned(outputs)?;
+    // Each output of `kernel` or its tangent, in the output's extent.
+    let part = |outputs: &[(usize, Expr<'_>)]| -> Result<Part> {
+        let exprs: Vec<Expr<'_>> = outputs.iter().map(|(_, expr)| *expr).collect();
+        let extents: Vec<Extent> = outputs.iter().map(|(o, _)| kernel.output_extent(*o)).collect();
+        let (kernel, used) = match kernel.is_pointwise() {
+            true => builder.finish_pruned(&exprs)?,
+            false => builder.finish_rows(&exprs, &extents)?,
+        };
         Ok(Part { kernel: Arc::new(kernel), reads: used.into_iter().map(|i| reads[i]).collect() })
     };
-    let mut all: Vec<Expr<'_>> =
-        kernel.outputs().iter().map(|&o| sweep.values[o as usize]).collect();
+    let value = |(o, &id): (usize, &Id)| (o, sweep.values[id as usize]);
+    let mut all: Vec<(usize, Expr<'_>)> = kernel.outputs().iter().enumerate().map(value).collect();
     let mut fits = true;
     let source = |o: usize, tangent: Option<Expr<'_>>| -> Result<(Source, bool)> {
         let Some(tangent) = tangent.filter(|t| !t.is_constant(0.0)) else {
             return Ok((Source::None, false));
         };
-        Ok(match part(&[tangent]) {
+        let passes = |i: usize| kernel.input_extent(i) == kernel.output_extent(o);
+        Ok(match part(&[(o, tangent)]) {
             Ok(alone) => match alone.kernel.passes_through(0).map(|j| alone.reads[j]) {
-                Some(Read::Tangent(i)) => (Source::Pass(i), false),
-                Some(Read::Value(_)) | None => (Source::Part(alone), true),
+                Some(Read::Tangent(i)) if passes(i) => (Source::Pass(i), false),
+                Some(Read::Tangent(_) | Read::Value(_)) | None => (Source::Part(alone), true),
             },
+            Err(error) if !kernel.is_pointwise() => return Err(error),
             Err(_) => (
                 Source::Partials(partials(
                     kernel,
@@ -97,7 +111,7 @@ pub(crate) fn tangents(kernel: &Kernel, bits: u8) -> Result<Tangents> {
         let tangent = node_tangents[id as usize];
         let (source, computed) = source(o, tangent)?;
         fits &= !matches!(source, Source::Partials(_));
-        all.extend(tangent.filter(|_| computed));
+        all.extend(tangent.filter(|_| computed).map(|tangent| (o, tangent)));
         sources.push(source);
     }
     let together = if fits && all.len() > kernel.outputs().len() { part(&all).ok() } else { None };
@@ -141,7 +155,7 @@ struct Sweep<'b, 'k> {
 
 impl<'b, 'k> Sweep<'b, 'k> {
     fn new(builder: &'b Builder, kernel: &'k Kernel) -> Sweep<'b, 'k> {
-        let inputs: Vec<Expr<'b>> = kernel.inputs().iter().map(|&t| builder.input(t)).collect();
+        let inputs = inputs(builder, kernel);
         let params: Vec<Expr<'b>> = kernel.params().iter().map(|&t| builder.param(t)).collect();
         Sweep { kernel, values: replay(builder, kernel, &inputs, &params) }
     }
@@ -172,6 +186,12 @@ impl<'b, 'k> Sweep<'b, 'k> {
         }
         let of = |i: usize| before[node.src[i] as usize];
         let y = self.values[id];
+        match node.op {
+            OpCode::Fold(Fold::Max | Fold::Min) => return of(0).map(|t| self.extremum(id, t)),
+            OpCode::Fold(fold) => return of(0).map(|t| t.fold(fold)),
+            OpCode::At => return of(0).map(|t| t.at(self.values[node.src[1] as usize])),
+            _ => {}
+        }
         if node.op == OpCode::Cast {
             return of(0).map(|t| t.cast(node.dtype));
         }
@@ -212,5 +232,13 @@ impl<'b, 'k> Sweep<'b, 'k> {
             }
         }
         sum
+    }
+    /// The tangent of the extremum of a row whose values have the tangent `t`: among equals its
+    /// mean, as the gradient is shared.
+    fn extremum(&self, id: usize, t: Expr<'b>) -> Expr<'b> {
+        let x = self.values[self.kernel.nodes()[id].src[0] as usize];
+        let best = x.eq(self.values[id]);
+        let count = best.cast(t.dtype()).fold(Fold::Sum);
+        best.where_cond(t, t.like(0)).fold(Fold::Sum) / count
     }
 }

@@ -16,11 +16,9 @@ pub(crate) mod index;
 pub(crate) mod join;
 pub(crate) mod linalg;
 pub(crate) mod matmul;
-pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reduce;
 pub(crate) mod scan;
-pub(crate) mod softmax;
 
 use crate::record::{Operands, Recorder, Rule};
 use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
@@ -91,11 +89,6 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         _ if !operands.recording => true,
         // The rules of products and extrema read the elements that are reduced.
         Op::ReduceKernel { kernel, op, .. } => reduce::sums_floats(kernel, *op),
-        // A backward pass that is itself recorded: the primitives have rules.
-        Op::SoftmaxGrad { .. }
-        | Op::LogSoftmaxGrad { .. }
-        | Op::CrossEntropyGrad { .. }
-        | Op::NormGrad { .. } => false,
         // The (.., T, S) matrix of scores is the gradient of the mask anyway.
         Op::Attention { inputs } => inputs.mask.is_none() || !operands.need(3),
         Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| true)?,
@@ -111,10 +104,6 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         | Op::Cat { .. }
         | Op::Pad { .. }
         | Op::Tri { .. }
-        | Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::CrossEntropy { .. }
-        | Op::Norm { .. }
         | Op::Conv { .. }
         | Op::ConvInputGrad { .. }
         | Op::ConvWeightGrad { .. }
@@ -154,12 +143,6 @@ fn rule(
         Op::Cat { tensors, axis } => join::cat(operands, tensors, axis),
         Op::Pad { x, widths, .. } => join::pad(operands, x, widths),
         Op::Tri { diagonal, upper, .. } => join::tri(operands, diagonal, upper),
-        Op::Softmax { axis, .. } => softmax::softmax(operands, axis, &values[0]),
-        Op::LogSoftmax { axis, .. } => softmax::log_softmax(operands, axis, &values[0]),
-        Op::CrossEntropy { x, targets, ignore_index } => {
-            softmax::cross_entropy(operands, x, targets, ignore_index)
-        }
-        Op::Norm { norm, x, weight, bias, eps } => norm::norm(operands, norm, x, weight, bias, eps),
         Op::Conv { x, weight, window } => conv::conv(operands, x, weight, window),
         Op::ConvInputGrad { g, weight, window, .. } => {
             conv::conv_input_grad(operands, g, weight, window)

@@ -1,6 +1,7 @@
 //! Sums, products and extrema along axes, and kernels that are reduced in the same pass.
 
 use super::broadcast_back;
+use crate::elementwise::Over;
 use crate::record::{Operands, Recorder, Rule};
 use std::sync::Arc;
 use teeny_core::{Kernel, ReduceOp, Result, Scalar, Shape, Tensor, map};
@@ -96,11 +97,12 @@ pub(crate) fn reduce_kernel(
         return Ok(None);
     }
     let saved = derivative.save(&operands.inner()?, &[])?;
-    let (params, axes, shape) = (params.to_vec(), axes.to_vec(), *shape);
+    let (params, axes) = (params.to_vec(), axes.to_vec());
+    let over = Over { shape: *shape, axes: Box::default() };
     Ok(Some(Rule {
         backward: Box::new(move |g| {
-            let g = g[0].as_ref().map(|g| broadcast_back(g, &shape, &axes)).transpose()?;
-            derivative.run(&saved, &params, &[g], &shape)
+            let g = g[0].as_ref().map(|g| broadcast_back(g, &over.shape, &axes)).transpose()?;
+            derivative.run(&saved, &params, &[g], &over)
         }),
         edges: operands.edges(),
         detached: None,

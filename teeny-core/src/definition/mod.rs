@@ -4,6 +4,7 @@
 //! Everything here is written with public `Tensor` operations, so it runs on any device, and on an
 //! autograd device records its own gradient. `window` has those of convolution and pooling.
 
+mod rows;
 mod window;
 
 use crate::device::DeviceRef;
@@ -11,16 +12,16 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::linalg;
-use crate::op::{Norm, Op, Outputs};
+use crate::op::{Op, Outputs};
 use crate::scalar::Scalar;
 pub use crate::scalar::lowest;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+use crate::tensor::Tensor;
 use crate::tensor::index::flat_positions;
 use crate::tensor::linalg::triangle;
 use crate::tensor::reduce::cum_max;
 use crate::tensor::view::framed;
-use crate::tensor::{Tensor, map};
 use crate::validate;
 use std::sync::Arc;
 pub use window::at_winners;
@@ -66,6 +67,9 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
             let mapped = Op::Elementwise { kernel, inputs, params, shape }.tensor(device)?;
             Op::Reduce { op, x: &mapped, axes }.run(device)?
         }
+        Op::Rows { program, inputs, params, shape, axes } => {
+            rows::rows(program, inputs, params, shape, axes, device)?
+        }
         Op::CumMax { x, axis, largest } => {
             let (values, positions) = cum_max(x, axis, largest)?;
             (finish(values)?, finish(positions)?).into()
@@ -76,18 +80,6 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
         Op::Pad { x, widths, value } => finish(framed(x, widths, value)?)?.into(),
         Op::Tri { x, diagonal, upper } => finish(triangle(x, diagonal, upper)?)?.into(),
         Op::Positions { indices, sizes } => finish(flat_positions(indices, sizes)?)?.into(),
-        Op::Softmax { x, axis } => softmax(x, axis)?.into(),
-        Op::LogSoftmax { x, axis } => log_softmax(x, axis)?.into(),
-        Op::SoftmaxGrad { y, g, axis } => softmax_grad(y, g, axis)?.into(),
-        Op::LogSoftmaxGrad { y, g, axis } => log_softmax_grad(y, g, axis)?.into(),
-        Op::CrossEntropy { x, targets, ignore_index } => {
-            cross_entropy(x, targets, ignore_index)?.into()
-        }
-        Op::CrossEntropyGrad { x, targets, ignore_index, g } => {
-            cross_entropy_grad(x, targets, ignore_index, g)?.into()
-        }
-        Op::Norm { norm: kind, x, weight, bias, eps } => norm(kind, x, weight, bias, eps)?.into(),
-        Op::NormGrad { norm, x, weight, g, eps } => norm_grad(norm, x, weight, g, eps)?.into(),
         Op::MatmulKernel { lhs, rhs, kernel, others, params } => {
             with_kernel(&Op::Matmul { lhs, rhs }.tensor(device)?, kernel, others, params)?
         }
@@ -180,166 +172,4 @@ fn cat(tensors: &[&Tensor], axis: usize) -> Result<StorageRef> {
         start = end;
     }
     finish(out)
-}
-
-/// `f` of the tensors in their compute dtype, cast to their storage dtype: 16-bit floats keep f32
-/// precision between the steps.
-fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Result<StorageRef> {
-    let dtype = tensors[0].dtype();
-    let wide = tensors.iter().map(|t| t.cast(dtype.compute())).collect::<Result<Vec<_>>>()?;
-    finish(f(&wide)?.cast(dtype)?)
-}
-
-fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
-    if x.shape()[axis] == 0 {
-        return finish(x.copy()?);
-    }
-    widened(&[x], &|x| {
-        let max = x[0].max_keepdim(axis)?;
-        let exp = map([&x[0], &max], |[x, m]| (x - m).exp())?;
-        exp.div(&exp.sum_keepdim(axis)?)
-    })
-}
-
-fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
-    if x.shape()[axis] == 0 {
-        return finish(x.copy()?);
-    }
-    widened(&[x], &|x| {
-        let shifted = x[0].sub(&x[0].max_keepdim(axis)?)?;
-        let sum = shifted.exp()?.sum_keepdim(axis)?;
-        map([&shifted, &sum], |[x, s]| x - s.log())
-    })
-}
-
-/// [`Op::SoftmaxGrad`]: `y (g - Σ g y)`.
-///
-/// # Errors
-/// If the device fails.
-fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    widened(&[y, g], &|t| {
-        let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
-        map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
-    })
-}
-
-/// [`Op::LogSoftmaxGrad`]: `g - exp(y) Σ g`.
-///
-/// # Errors
-/// If the device fails.
-fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    widened(&[y, g], &|t| {
-        let sum = t[1].sum_keepdim(axis)?;
-        map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
-    })
-}
-
-/// Targets as a column of indices, those equal to `ignore_index` as 0, and a mask of the others.
-fn index_of(targets: &Tensor, ignore_index: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
-    // A number outside the targets' dtype matches no target: cast to u8, -100 would be class 156.
-    let Some(ignore_index) = ignore_index.filter(|&i| Scalar::Int(i).fits(targets.dtype())) else {
-        return Ok((targets.unsqueeze(1)?, None));
-    };
-    let kept = targets.ne(ignore_index)?; // (n)
-    let index = map([&kept, targets], |[kept, t]| kept.where_cond(t, 0).cast(targets.dtype()))?;
-    Ok((index.unsqueeze(1)?, Some(kept)))
-}
-
-/// [`Op::CrossEntropy`]: `-log_softmax(x)[target]`.
-///
-/// # Errors
-/// If a target is no class, or the device fails.
-fn cross_entropy(x: &Tensor, targets: &Tensor, ignore_index: Option<i64>) -> Result<StorageRef> {
-    let (index, kept) = index_of(targets, ignore_index)?; // (n, 1), (n)
-    widened(&[x], &|x| {
-        let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
-        let Some(kept) = &kept else { return Ok(losses) };
-        map([kept, &losses], |[kept, loss]| kept.where_cond(loss, 0.0).cast(losses.dtype()))
-    })
-}
-
-/// [`Op::CrossEntropyGrad`]: `(softmax(x) - one_hot(targets)) g`.
-///
-/// # Errors
-/// As [`cross_entropy`].
-fn cross_entropy_grad(
-    x: &Tensor,
-    targets: &Tensor,
-    ignore_index: Option<i64>,
-    g: &Tensor,
-) -> Result<StorageRef> {
-    let (index, kept) = index_of(targets, ignore_index)?; // (n, 1), (n)
-    widened(&[x, g], &|t| {
-        let less = Tensor::ones((), t[0].dtype(), &t[0])?.neg()?.expand(*index.shape())?; // (n, 1)
-        let along = t[0].softmax(1)?.scatter_add(1, &index, &less)?; // (n, classes)
-        let g = t[1].unsqueeze(1)?; // (n, 1)
-        let Some(kept) = &kept else { return along.mul(&g) };
-        // Selected twice: once against a NaN of an ignored row, once against its gradient, which is
-        // infinite for a mean of no elements.
-        let kept = kept.unsqueeze(1)?; // (n, 1)
-        map([&kept, &along, &g], |[kept, x, g]| {
-            kept.where_cond(x * kept.where_cond(g, g.like(0)), 0.0).cast(along.dtype())
-        })
-    })
-}
-
-/// `x` minus its mean over the last axis (or unchanged), and the reciprocal of its standard
-/// deviation (or root mean square).
-fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
-    let centred = match norm {
-        Norm::Layer => {
-            let centred = x.sub(&x.mean_keepdim(-1)?)?;
-            centred.sub(&centred.mean_keepdim(-1)?)? // the mean's rounding error
-        }
-        Norm::Rms => x.clone(),
-    };
-    let scale = centred.square()?.mean_keepdim(-1)?.add(eps)?.rsqrt()?; // (.., 1)
-    Ok((centred, scale))
-}
-
-fn norm(
-    norm: Norm,
-    x: &Tensor,
-    weight: Option<&Tensor>,
-    bias: Option<&Tensor>,
-    eps: f64,
-) -> Result<StorageRef> {
-    let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
-    widened(&tensors, &|t| {
-        let (centred, scale) = standard(norm, &t[0], eps)?;
-        match t {
-            [_, w, b] => map([&centred, &scale, w, b], |[x, s, w, b]| x * s * w + b),
-            [_, w] => map([&centred, &scale, w], |[x, s, w]| x * s * w),
-            _ => centred.mul(&scale),
-        }
-    })
-}
-
-/// [`Op::NormGrad`]: with `h` the normalised values and `u = g weight`,
-/// `scale (u - mean(u) - h mean(u h))`, without `mean(u)` for [`Norm::Rms`].
-///
-/// # Errors
-/// If the device fails.
-fn norm_grad(
-    norm: Norm,
-    x: &Tensor,
-    weight: Option<&Tensor>,
-    g: &Tensor,
-    eps: f64,
-) -> Result<StorageRef> {
-    let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
-    widened(&tensors, &|t| {
-        let (centred, scale) = standard(norm, &t[0], eps)?;
-        let h = centred.mul(&scale)?;
-        let u = if let [_, g, w] = t { g.mul(w)? } else { t[1].clone() };
-        let along = u.mul(&h)?.mean_keepdim(-1)?;
-        match norm {
-            Norm::Layer => {
-                map([&u, &h, &along, &scale, &u.mean_keepdim(-1)?], |[u, h, a, s, m]| {
-                    s * (u - m - h * a)
-                })
-            }
-            Norm::Rms => map([&u, &h, &along, &scale], |[u, h, a, s]| s * (u - h * a)),
-        }
-    })
 }

@@ -4,9 +4,13 @@
 //! the library. Composite functions (`gelu`, `sigmoid`, …) are defined here, once, for tensors,
 //! user kernels and derivative rules.
 
+use super::errors::{
+    mixed, not_accepted, too_many_inputs, too_many_nodes, too_many_params, wrong_outputs,
+};
 use super::hash::NodeHash;
+use super::rows::extent;
 use super::simplify::{Simplified, simplify};
-use super::{Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
+use super::{Extent, Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -24,8 +28,12 @@ pub struct Builder {
 #[derive(Default)]
 struct State {
     inputs: Vec<DType>,
+    /// Of each input: whether it has one value a row.
+    row_inputs: Vec<bool>,
     params: Vec<DType>,
     nodes: Vec<OpNode>,
+    /// Of each node: whether it differs along the row.
+    extents: Vec<Extent>,
     /// The nodes, once there are more than [`MAX_SCANNED`].
     known: HashMap<OpNode, Id, NodeHash>,
     error: Option<Error>,
@@ -56,9 +64,16 @@ impl Builder {
 
     /// The next input tensor, of type `dtype`.
     pub fn input(&self, dtype: DType) -> Expr<'_> {
+        self.input_of(dtype, Extent::Element)
+    }
+
+    /// The next input tensor of a row program, which has an element for each position of a row, or
+    /// one for all of them.
+    pub fn input_of(&self, dtype: DType, extent: Extent) -> Expr<'_> {
         let i = {
             let mut state = self.state.borrow_mut();
             state.inputs.push(dtype);
+            state.row_inputs.push(extent == Extent::Row);
             state.inputs.len() - 1
         };
         if i > u8::MAX as usize {
@@ -75,13 +90,7 @@ impl Builder {
             state.params.len() - 1
         };
         if i > u8::MAX as usize {
-            self.fail(
-                Error::value(format!(
-                    "a kernel has at most {} run-time parameters",
-                    u8::MAX as usize + 1
-                ))
-                .help("build two kernels, or pass some of the values as input tensors"),
-            );
+            self.fail(too_many_params());
         }
         self.add(OpCode::Param(i as u8), [0; 3], dtype)
     }
@@ -146,8 +155,34 @@ impl Builder {
     #[track_caller]
     pub fn finish(&self, outputs: &[Expr<'_>]) -> Result<Kernel> {
         let _op = enter("Builder::finish");
+        self.require_own(outputs)?;
         let inputs = (0..self.state.borrow().inputs.len()).collect();
-        self.assemble(outputs, inputs)
+        self.assemble(outputs, &self.own_extents(outputs), inputs)
+    }
+
+    /// [`Builder::finish_pruned`] with the extent of each output said: a value of a row may be
+    /// written at every position of it.
+    ///
+    /// # Errors
+    /// As [`Builder::finish_pruned`].
+    #[track_caller]
+    pub fn finish_rows(
+        &self,
+        outputs: &[Expr<'_>],
+        extents: &[Extent],
+    ) -> Result<(Kernel, Vec<usize>)> {
+        let _op = enter("Builder::finish_rows");
+        self.require_own(outputs)?;
+        if outputs.len() != extents.len() {
+            return Err(Error::value(format!(
+                "{} outputs and {} extents",
+                outputs.len(),
+                extents.len()
+            ))
+            .help("pass one extent per output"));
+        }
+        let read = self.inputs_of(outputs);
+        Ok((self.assemble(outputs, extents, read.clone())?, read))
     }
 
     /// [`Builder::finish`] without the inputs that no output needs: the program, and the former
@@ -162,20 +197,35 @@ impl Builder {
     pub fn finish_pruned(&self, outputs: &[Expr<'_>]) -> Result<(Kernel, Vec<usize>)> {
         let _op = enter("Builder::finish_pruned");
         self.require_own(outputs)?;
+        let read = self.inputs_of(outputs);
+        Ok((self.assemble(outputs, &self.own_extents(outputs), read.clone())?, read))
+    }
+
+    /// The inputs that the outputs need, in order.
+    fn inputs_of(&self, outputs: &[Expr<'_>]) -> Vec<usize> {
         let nodes = self.needed(outputs);
-        let mut read: Vec<usize> = {
-            let state = self.state.borrow();
-            let input = |op| if let OpCode::Input(i) = op { Some(i as usize) } else { None };
-            state
-                .nodes
-                .iter()
-                .zip(&nodes)
-                .filter(|(_, needed)| **needed)
-                .filter_map(|(node, _)| input(node.op))
-                .collect()
-        };
+        let state = self.state.borrow();
+        let input = |op| if let OpCode::Input(i) = op { Some(i as usize) } else { None };
+        let needed = state.nodes.iter().zip(&nodes).filter(|(_, needed)| **needed);
+        let mut read: Vec<usize> = needed.filter_map(|(node, _)| input(node.op)).collect();
         read.sort_unstable();
-        Ok((self.assemble(outputs, read.clone())?, read))
+        read
+    }
+
+    /// Of each output: its extent, which is one value a row only in a row program.
+    fn own_extents(&self, outputs: &[Expr<'_>]) -> Vec<Extent> {
+        let needed = self.needed(outputs);
+        let state = self.state.borrow();
+        let of_rows = |(node, needed): (&OpNode, &bool)| {
+            let is_row = |i: u8| state.row_inputs[usize::from(i)];
+            *needed && (node.op.is_of_rows() || matches!(node.op, OpCode::Input(i) if is_row(i)))
+        };
+        let is_row_program = state.nodes.iter().zip(&needed).any(of_rows);
+        let extent = |o: &Expr<'_>| match is_row_program {
+            true => state.extents[o.id as usize],
+            false => Extent::Element,
+        };
+        outputs.iter().map(extent).collect()
     }
 
     /// Which nodes the outputs need.
@@ -195,8 +245,12 @@ impl Builder {
 
     /// The program of `outputs` with the inputs numbered `inputs`, in this order; every input that
     /// is needed is among them.
-    fn assemble(&self, outputs: &[Expr<'_>], inputs: Vec<usize>) -> Result<Kernel> {
-        self.require_own(outputs)?;
+    fn assemble(
+        &self,
+        outputs: &[Expr<'_>],
+        extents: &[Extent],
+        inputs: Vec<usize>,
+    ) -> Result<Kernel> {
         let needed = self.needed(outputs);
         let state = self.state.borrow();
         if let Some(error) = &state.error {
@@ -206,11 +260,7 @@ impl Builder {
             return Err(too_many_inputs());
         }
         if outputs.is_empty() || outputs.len() > MAX_OUTPUTS {
-            return Err(Error::value(format!(
-                "a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}",
-                outputs.len()
-            ))
-            .help("build a kernel for each part of the outputs"));
+            return Err(wrong_outputs(outputs.len()));
         }
         let mut renumbered = vec![0 as Id; state.nodes.len()];
         let mut nodes = Vec::new();
@@ -234,16 +284,28 @@ impl Builder {
             renumbered[id] = nodes.len() as Id;
             nodes.push(node);
         }
+        let bits = |rows: &mut dyn Iterator<Item = bool>, first: usize| {
+            rows.enumerate().fold(0, |bits, (i, is_row)| bits | u16::from(is_row) << (first + i))
+        };
+        let row_values = bits(&mut inputs.iter().map(|&i| state.row_inputs[i]), 0)
+            | bits(&mut extents.iter().map(|&extent| extent == Extent::Row), MAX_INPUTS);
+        if extents.iter().zip(outputs).any(|(&extent, output)| {
+            extent == Extent::Row && state.extents[output.id as usize] == Extent::Element
+        }) {
+            return Err(Error::value("an output of one value a row differs along the row")
+                .help("reduce it: x.sum(), x.max(), x.at(position)"));
+        }
         let outputs = outputs.iter().map(|o| renumbered[o.id as usize]).collect();
         Ok(Kernel::new(
             inputs.iter().map(|&i| state.inputs[i]).collect(),
             state.params.clone(),
             nodes,
             outputs,
+            row_values,
         ))
     }
 
-    fn add(&self, op: OpCode, src: [Id; 3], dtype: DType) -> Expr<'_> {
+    pub(super) fn add(&self, op: OpCode, src: [Id; 3], dtype: DType) -> Expr<'_> {
         let mut state = self.state.borrow_mut();
         let id = match simplify(&state.nodes, OpNode { op, src, dtype }) {
             Simplified::Same(id) => id,
@@ -252,15 +314,11 @@ impl Builder {
                 None => {
                     let id = state.nodes.len();
                     if id >= Id::MAX as usize {
-                        state.error.get_or_insert_with(|| {
-                            Error::value(format!("a kernel has at most {} operations", Id::MAX))
-                                .help(
-                                    "build two kernels, the second of which reads the \
-                                     outputs of the first",
-                                )
-                        });
+                        state.error.get_or_insert_with(too_many_nodes);
                         return Expr { builder: self, id: 0 };
                     }
+                    let extent = extent(&node, &state.row_inputs, &state.extents);
+                    state.extents.push(extent);
                     state.nodes.push(node);
                     id as Id
                 }
@@ -269,13 +327,23 @@ impl Builder {
         Expr { builder: self, id }
     }
 
-    fn fail(&self, error: Error) {
+    /// The node numbered `id`.
+    pub(super) fn node(&self, id: Id) -> OpNode {
+        self.state.borrow().nodes[id as usize]
+    }
+
+    /// The extent of the node numbered `id`.
+    pub(super) fn extent(&self, id: Id) -> Extent {
+        self.state.borrow().extents[id as usize]
+    }
+
+    pub(super) fn fail(&self, error: Error) {
         self.state.borrow_mut().error.get_or_insert(error);
     }
 
     /// True if `expr` is a value of this program.
     #[inline]
-    fn owns(&self, expr: Expr<'_>) -> bool {
+    pub(super) fn owns(&self, expr: Expr<'_>) -> bool {
         std::ptr::eq(self, expr.builder)
     }
 
@@ -286,18 +354,6 @@ impl Builder {
             None => Ok(()),
         }
     }
-}
-
-#[cold]
-fn mixed() -> Error {
-    Error::value("values of two builders cannot meet in one kernel")
-        .help("builder.embed(..) takes over a finished kernel")
-}
-
-#[cold]
-fn too_many_inputs() -> Error {
-    Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors"))
-        .help("build two kernels, the second of which reads the outputs of the first")
 }
 
 impl Kernel {
@@ -332,8 +388,8 @@ impl Kernel {
 /// other operand promotes to.
 #[derive(Clone, Copy)]
 pub struct Expr<'b> {
-    builder: &'b Builder,
-    id: Id,
+    pub(super) builder: &'b Builder,
+    pub(super) id: Id,
 }
 
 /// The second operand of an [`Expr`] method: another expression or a Rust number.
@@ -362,6 +418,16 @@ impl<'b> Expr<'b> {
     /// The type of the value.
     pub fn dtype(self) -> DType {
         self.builder.state.borrow().nodes[self.id as usize].dtype
+    }
+
+    /// Whether the value differs along the row of a row program.
+    pub fn extent(self) -> Extent {
+        self.builder.extent(self.id)
+    }
+
+    /// The node of the value.
+    pub(super) fn node(self) -> OpNode {
+        self.builder.node(self.id)
     }
 
     /// True if the value is the constant `value`.
@@ -438,18 +504,4 @@ impl<'b> Expr<'b> {
     pub fn truth(self) -> Expr<'b> {
         self.cast(DType::Bool)
     }
-}
-
-#[cold]
-fn not_accepted(op: OpCode, dtype: DType) -> Error {
-    let accepted: Vec<&str> =
-        DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
-    let to = match dtype {
-        t if t.is_float() && op.accepts(DType::Bool) => DType::Bool,
-        _ if op.accepts(DType::I64) => DType::I64,
-        _ => DType::F32,
-    };
-    Error::dtype(format!("{} does not work on {dtype}", op.name()))
-        .help(format!("x.cast(DType::{})? converts", to.variant()))
-        .note(format!("accepted: {}", accepted.join(" ")))
 }

@@ -13,10 +13,12 @@ use crate::scalar::Scalar;
 /// The value of `node` for the given source values. `src_dtype` is the type of the (last) source:
 /// predicates and casts need it.
 ///
-/// `Input` and `Param` return `args[0]`.
+/// `Input`, `Param` and the operations of rows return `args[0]`.
 pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
     let value = match node.op {
         OpCode::Input(_) | OpCode::Param(_) => args[0],
+        // Values of a row, which the caller knows.
+        OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => args[0],
         OpCode::Const(value) => value,
         OpCode::Cast => return args[0].cast(src_dtype).cast(node.dtype),
         OpCode::Where => {

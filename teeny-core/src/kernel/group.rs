@@ -28,6 +28,7 @@ impl OpCode {
             OpCode::Bitwise(And | Or | Xor) => self.accepts(dtype),
             OpCode::Bitwise(Shl | Shr) => false,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
             OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => false,
             OpCode::Float(_) | OpCode::Round(_) | OpCode::Sign(_) => false,
         }
@@ -48,6 +49,7 @@ impl OpCode {
             OpCode::Bitwise(And | Or | Xor) => self.accepts(dtype),
             OpCode::Bitwise(Shl | Shr) => false,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
             OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => false,
             OpCode::Float(_) | OpCode::Round(_) | OpCode::Sign(_) => false,
         }
@@ -70,6 +72,7 @@ impl OpCode {
             OpCode::Bitwise(And | Or) => self.accepts(dtype),
             OpCode::Bitwise(Xor | Shl | Shr) => false,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
             OpCode::Float(_) | OpCode::Not | OpCode::IsNan | OpCode::Compare(_) => false,
         }
     }
@@ -79,6 +82,7 @@ impl OpCode {
         match self {
             OpCode::Compare(_) => true,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
             OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => false,
             OpCode::Float(_) | OpCode::Round(_) | OpCode::Sign(_) => false,
             OpCode::Arithmetic(_) | OpCode::Bitwise(_) => false,
@@ -91,6 +95,7 @@ impl OpCode {
         match self {
             OpCode::Input(_) => false,
             OpCode::Param(_) => true,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => true,
             // As all bits are compared, -0 of a negation is not 0.
             OpCode::Const(_)
             | OpCode::Cast

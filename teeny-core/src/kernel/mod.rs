@@ -17,6 +17,7 @@
 //! defines each operation, [`table`] keeps the kernels of single operations.
 
 pub mod build;
+mod errors;
 pub mod eval;
 mod expression;
 // methods beside the operators: `a.div(b)` inside `map`, as on tensors
@@ -24,17 +25,25 @@ mod expression;
 pub mod functions;
 mod group;
 mod hash;
+mod named;
 pub mod op_code;
 pub(crate) mod ops;
+mod parts;
+mod row_functions;
+pub mod rows;
 mod simplify;
 pub mod table;
 
+pub use named::RowFunction;
 pub use op_code::{Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
+pub(crate) use parts::Leaf;
+pub use rows::{Extent, Fold};
 
 use crate::dtype::DType;
 use hash::NodeHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
 
 /// The most tensors a kernel reads.
 pub const MAX_INPUTS: usize = 8;
@@ -86,19 +95,33 @@ pub struct Kernel {
     params: Vec<DType>,
     nodes: Vec<OpNode>,
     outputs: Vec<Id>,
+    /// The inputs, as bits, and the outputs, behind them, that have one value a row.
+    row_values: u16,
+    /// See [`Kernel::is_pointwise`].
+    pointwise: bool,
+    /// See [`Kernel::row_function`].
+    function: OnceLock<Option<RowFunction>>,
     hash: u64,
 }
 
 impl Kernel {
+    /// `row_values` has a bit for each input and, from bit [`MAX_INPUTS`] on, for each output that
+    /// has one value a row.
     pub(crate) fn new(
         inputs: Vec<DType>,
         params: Vec<DType>,
         nodes: Vec<OpNode>,
         outputs: Vec<Id>,
+        row_values: u16,
     ) -> Kernel {
         let mut hasher = NodeHasher::default();
         (&inputs, &params, &nodes, &outputs).hash(&mut hasher);
-        Kernel { hash: hasher.finish(), inputs, params, nodes, outputs }
+        let pointwise = row_values == 0 && !nodes.iter().any(|node| node.op.is_of_rows());
+        if !pointwise {
+            row_values.hash(&mut hasher);
+        }
+        let (hash, function) = (hasher.finish(), OnceLock::new());
+        Kernel { inputs, params, nodes, outputs, row_values, pointwise, function, hash }
     }
 
     /// The types of the tensors read.
@@ -171,6 +194,7 @@ impl PartialEq for Kernel {
             && self.outputs == other.outputs
             && self.inputs == other.inputs
             && self.params == other.params
+            && self.row_values == other.row_values
     }
 }
 impl Eq for Kernel {}

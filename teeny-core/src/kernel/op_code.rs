@@ -5,6 +5,7 @@
 //! operation needs.
 
 use super::ops::ops;
+use super::rows::Fold;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
@@ -37,6 +38,16 @@ pub enum OpCode {
     Bitwise(Bitwise),
     /// `b` where the bool `a` is true, else `c`.
     Where,
+    /// A reduction of the source along the row: one value a row. This and the following three are
+    /// operations of row programs, see [`super::rows`].
+    Fold(Fold),
+    /// The element of an input, the first source, at the position that the second source has: one
+    /// value a row. A position outside `0..length` is an error.
+    At,
+    /// The position along the row, from 0.
+    Index,
+    /// The number of positions of a row.
+    Length,
 }
 
 macro_rules! op_codes {
@@ -59,8 +70,11 @@ macro_rules! op_codes {
             pub const fn arity(self) -> usize {
                 match self {
                     OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => 0,
+                    OpCode::Index | OpCode::Length => 0,
                     OpCode::Cast | OpCode::Not | OpCode::IsNan $(| OpCode::$variant1(_))* => 1,
+                    OpCode::Fold(_) => 1,
                     $(OpCode::$variant2(_))|* => 2,
+                    OpCode::At => 2,
                     OpCode::Where => 3,
                 }
             }
@@ -75,6 +89,10 @@ macro_rules! op_codes {
                     OpCode::Not => "not",
                     OpCode::IsNan => "is_nan",
                     OpCode::Where => "where",
+                    OpCode::Fold(fold) => fold.name(),
+                    OpCode::At => "at",
+                    OpCode::Index => "index",
+                    OpCode::Length => "length",
                     $(OpCode::$variant1(op) => op.name(),)*
                     $(OpCode::$variant2(op) => op.name(),)*
                 }
@@ -141,6 +159,11 @@ impl OpCode {
         )
     }
 
+    /// True for the operations of row programs, which know the row and not the element alone.
+    pub const fn is_of_rows(self) -> bool {
+        matches!(self, OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length)
+    }
+
     /// True if the result is a bool whatever the operands.
     pub const fn is_predicate(self) -> bool {
         matches!(self, OpCode::Compare(_) | OpCode::IsNan)
@@ -150,7 +173,11 @@ impl OpCode {
     pub const fn accepts(self, dtype: DType) -> bool {
         match self {
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => true,
-            OpCode::Cast | OpCode::Compare(_) | OpCode::Where => true,
+            OpCode::Cast | OpCode::Compare(_) | OpCode::Where | OpCode::At => true,
+            OpCode::Index => matches!(dtype, DType::I32),
+            OpCode::Length => !matches!(dtype, DType::Bool),
+            OpCode::Fold(Fold::Any | Fold::All) => matches!(dtype, DType::Bool),
+            OpCode::Fold(_) => !matches!(dtype, DType::Bool),
             OpCode::Float(_) | OpCode::Round(_) | OpCode::IsNan => dtype.is_float(),
             OpCode::Arithmetic(Arithmetic::Div) => dtype.is_float(),
             OpCode::Sign(_) | OpCode::Arithmetic(_) => !matches!(dtype, DType::Bool),

@@ -30,7 +30,8 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     if node.op == Cast && nodes[a as usize].dtype == node.dtype {
         return Simplified::Same(a);
     }
-    if node.op.arity() > 0 && node.sources().iter().all(|&s| constant(s).is_some()) {
+    let folds = node.op.arity() > 0 && !node.op.is_of_rows();
+    if folds && node.sources().iter().all(|&s| constant(s).is_some()) {
         let args = node.src.map(|s| constant(s).copied().unwrap_or(Scalar::Bool(false)));
         let src_dtype = nodes[*node.sources().last().expect("an operand") as usize].dtype;
         let value = eval(&node, src_dtype, args);

@@ -51,12 +51,14 @@ pub(super) fn weight(kernel: &Kernel) -> usize {
 fn operation(op: OpCode) -> usize {
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => 0,
+        OpCode::At | OpCode::Index | OpCode::Length => 0,
         OpCode::Float(FloatFunction::Sqrt) => 2,
         OpCode::Float(_) => 8,
         OpCode::Arithmetic(Arithmetic::Div) => 2,
         OpCode::Arithmetic(Arithmetic::Pow) => 16,
         OpCode::Arithmetic(_)
         | OpCode::Cast
+        | OpCode::Fold(_)
         | OpCode::Round(_)
         | OpCode::Sign(_)
         | OpCode::Not

@@ -16,6 +16,7 @@ use crate::definition;
 use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::kernel::RowFunction;
 use crate::op::{Op, Outputs, Recorded, RuntimeArgs, taken};
 use crate::reference::Reference;
 use crate::scalar::Scalar;
@@ -25,7 +26,7 @@ use crate::tensor::Tensor;
 use std::fmt;
 use std::future::ready;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 /// When [`Lazy`] runs what it recorded without being asked for a result.
@@ -250,7 +251,7 @@ impl Lazy {
     /// What plans may change.
     pub(super) fn rules(&self) -> Rules<'static> {
         let reassociate = self.options.reassociate;
-        Rules { reassociate, patterns: if reassociate { patterns() } else { &[] } }
+        Rules { reassociate, patterns: if reassociate { &PATTERNS } else { &[] } }
     }
 
     /// Appends an operation: its outputs, and whether a limit is reached.
@@ -492,25 +493,22 @@ impl fmt::Debug for Lazy {
 }
 
 /// The definitions that are found where a program writes them out.
-fn patterns() -> &'static [Pattern] {
-    static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
-    PATTERNS.get_or_init(|| {
-        let softmax = pattern(|x| Op::Softmax { x, axis: 1 }, |axis| Recorded::Softmax { axis });
-        let log_softmax =
-            pattern(|x| Op::LogSoftmax { x, axis: 1 }, |axis| Recorded::LogSoftmax { axis });
-        [softmax, log_softmax].into_iter().filter_map(|pattern| pattern.ok().flatten()).collect()
-    })
-}
+static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    let all = [RowFunction::Softmax, RowFunction::LogSoftmax];
+    all.into_iter().filter_map(|f| pattern(f).ok().flatten()).collect()
+});
 
-/// The recording of the definition of `op`, whose axis is 1.
-fn pattern(op: fn(&Tensor) -> Op<'_>, defined: fn(usize) -> Recorded) -> Result<Option<Pattern>> {
+/// The recording of the definition of a row program of one input along axis 1.
+fn pattern(function: RowFunction) -> Result<Option<Pattern>> {
     let lazy = Lazy::new(Reference::new());
     let x = Tensor::zeros((2, 3), DType::F32, &lazy)?; // (2, 3)
     lazy.synchronize()?;
     lazy.begin_capture()?;
-    let result = definition::run(&mut op(&x), x.device());
+    let (program, shape) = (function.program(&[x.dtype()], 0)?, x.shape());
+    let mut op = Op::Rows { program, inputs: &[&x], params: &[], shape, axes: &[1] };
+    let result = definition::run(&mut op, x.device());
     let list = lazy.end_capture();
-    result.map(|_| Pattern::new(&list.nodes, *x.shape(), defined))
+    result.map(|_| Pattern::new(&list.nodes, *shape, function))
 }
 
 #[cold]

@@ -10,6 +10,7 @@ use super::graph::Graph;
 use super::list::{Node, Operand};
 use super::terms::{DEPTH, TERMS, Term, TermOp, Terms};
 use crate::dtype::DType;
+use crate::kernel::RowFunction;
 use crate::layout::Layout;
 use crate::op::Recorded;
 use crate::shape::Shape;
@@ -18,14 +19,14 @@ use crate::shape::Shape;
 pub(super) struct Pattern {
     terms: Vec<Term>,
     root: u32,
-    /// The operation that it defines, along an axis.
-    op: fn(usize) -> Recorded,
+    /// The row program that it defines.
+    function: RowFunction,
 }
 
 impl Pattern {
     /// The pattern of a definition that was recorded as `nodes`, the last of which has a result of
     /// this shape and type.
-    pub(super) fn new(nodes: &[Node], shape: Shape, op: fn(usize) -> Recorded) -> Option<Pattern> {
+    pub(super) fn new(nodes: &[Node], shape: Shape, function: RowFunction) -> Option<Pattern> {
         let last = nodes.last()?;
         let mut held = vec![false; last.outputs.end as usize];
         held[last.outputs.start as usize] = true;
@@ -33,13 +34,14 @@ impl Pattern {
         let result = result(last, shape, DType::F32);
         let mut terms = Terms::new(&graph);
         let root = terms.read(&result, DEPTH);
-        Some(Pattern { terms: terms.terms, root, op })
+        Some(Pattern { terms: terms.terms, root, function })
     }
 
     /// The operation and the operand that the result of node `id` is, if it is this pattern and
     /// nothing else reads the values between.
     pub(super) fn find(&self, graph: &Graph<'_>, id: u32) -> Option<(Recorded, Operand)> {
         let program = graph.program(id).filter(|program| !program.reduces)?;
+        let program_shape = program.shape;
         let dtype = program.kernel.output_dtype(0);
         if !matches!(dtype, DType::F32 | DType::F64) || program.kernel.outputs().len() > 1 {
             return None;
@@ -56,7 +58,12 @@ impl Pattern {
             *term == x && operand.dtype == dtype && *operand.layout.shape() == program.shape
         };
         let (x, _) = terms.known.iter().find(whole)?;
-        is_alone(graph, id, x.slot).then(|| Some(((self.op)(bound.axis?), x.clone())))?
+        if !is_alone(graph, id, x.slot) {
+            return None;
+        }
+        let axes = [bound.axis?].into();
+        let program = self.function.program(&[dtype], 0).ok()?.clone();
+        Some((Recorded::Rows { program, shape: program_shape, axes }, x.clone()))
     }
 
     /// Whether term `at` is what `pattern` describes. Operands of commutative operations are tried

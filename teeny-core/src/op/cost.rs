@@ -2,15 +2,11 @@
 
 use super::{AttentionInputs, Op};
 use crate::error::Result;
-use crate::kernel::{Kernel, OpCode};
+use crate::kernel::{Extent, Kernel, OpCode};
 use crate::tensor::Tensor;
 
-/// Operations per element: subtract, exponentiate, sum, divide.
+/// Operations of a softmax per score: subtract, exponentiate, sum, divide.
 const SOFTMAX: u64 = 4;
-/// Mean (1), variance (3), the quotient (2), weight and bias (2).
-const NORM: u64 = 8;
-/// The normalised values again (6), two means (3), and the formula (5).
-const NORM_GRAD: u64 = 14;
 
 /// The cost of an op by its definition, independent of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,17 +64,17 @@ impl Op<'_> {
             Op::ReduceKernel { kernel, shape, .. } => {
                 (arithmetic(kernel) + 1) * shape.numel() as u64
             }
+            Op::Rows { program, shape, axes, .. } => {
+                let [elements, rows] = of_extents(program);
+                let count = shape.reduced(axes, true).numel() as u64;
+                elements * shape.numel() as u64 + rows * count
+            }
             Op::Reduce { x, .. } | Op::Scan { x, .. } | Op::CumMax { x, .. } => numel(x),
             Op::Scatter { src, .. } => numel(src),
             Op::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
             Op::MatmulKernel { lhs, rhs, kernel, .. } => {
                 Op::Matmul { lhs, rhs }.flops() + arithmetic(kernel) * results()
             }
-            Op::Softmax { x, .. } | Op::LogSoftmax { x, .. } => SOFTMAX * numel(x),
-            Op::CrossEntropy { x, .. } | Op::CrossEntropyGrad { x, .. } => SOFTMAX * numel(x),
-            Op::SoftmaxGrad { y, .. } | Op::LogSoftmaxGrad { y, .. } => SOFTMAX * numel(y),
-            Op::Norm { x, .. } => NORM * numel(x),
-            Op::NormGrad { x, .. } => NORM_GRAD * numel(x),
             Op::Conv { weight, .. } => filters(results(), weight.shape()),
             Op::ConvKernel { weight, kernel, .. } => {
                 filters(results(), weight.shape()) + arithmetic(kernel) * results()
@@ -118,6 +114,18 @@ fn distinct(x: &Tensor) -> usize {
 fn arithmetic(kernel: &Kernel) -> u64 {
     let counts = |op: OpCode| op.arity() > 0 && !matches!(op, OpCode::Cast | OpCode::Where);
     kernel.nodes().iter().filter(|node| counts(node.op) && node.dtype.is_float()).count() as u64
+}
+
+/// [`arithmetic`] at each element and for each row. A fold takes an operation an element.
+fn of_extents(program: &Kernel) -> [u64; 2] {
+    let mut counts = [0, 0];
+    for (node, extent) in program.nodes().iter().zip(program.extents()) {
+        let counted = node.op.arity() > 0 && node.dtype.is_float();
+        let free = matches!(node.op, OpCode::Cast | OpCode::Where | OpCode::At);
+        let each = extent == Extent::Element || matches!(node.op, OpCode::Fold(_));
+        counts[usize::from(!each)] += u64::from(counted && !free);
+    }
+    counts
 }
 
 /// Pairs of query and key that the options allow; the mask is not read.

@@ -53,14 +53,7 @@ impl Recorded {
             | Recorded::Positions { .. } => OpGroup::Index,
             Recorded::Random { .. } => OpGroup::Random,
             Recorded::ElementwiseMany { .. }
-            | Recorded::Softmax { .. }
-            | Recorded::LogSoftmax { .. }
-            | Recorded::SoftmaxGrad { .. }
-            | Recorded::LogSoftmaxGrad { .. }
-            | Recorded::CrossEntropy { .. }
-            | Recorded::CrossEntropyGrad { .. }
-            | Recorded::Norm { .. }
-            | Recorded::NormGrad { .. }
+            | Recorded::Rows { .. }
             | Recorded::MaxPool { .. }
             | Recorded::MaxPoolGrad { .. }
             | Recorded::AvgPool { .. }

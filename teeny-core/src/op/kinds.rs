@@ -1,4 +1,4 @@
-//! The variants of ops: which reduction, scan, scatter mode and norm.
+//! The variants of ops: which reduction, scan and scatter mode.
 
 use crate::dtype::DType;
 
@@ -98,13 +98,4 @@ pub enum ScatterMode {
     Max,
     /// Keeps the smaller; NaN wins.
     Min,
-}
-
-/// The kind of a normalisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Norm {
-    /// `(x - mean) / sqrt(variance + eps)`: layer normalisation.
-    Layer,
-    /// `x / sqrt(mean(x^2) + eps)`: root mean square normalisation.
-    Rms,
 }

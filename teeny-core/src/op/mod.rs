@@ -4,7 +4,7 @@
 //! wrapper reads it and passes it on with other operands.
 //!
 //! ```text
-//! mod       Op: its variants, names and operands     kinds      ReduceOp, ScanOp, ScatterMode, Norm
+//! mod       Op: its variants, names and operands     kinds      ReduceOp, ScanOp, ScatterMode
 //! outputs   shapes and dtypes, storages              linalg     solvers and decompositions
 //! window    strides, padding, dilation; conv_shape   attention  options and operands of attention
 //! cost      bytes, floating-point operations         group      what an op does with elements
@@ -33,7 +33,7 @@ pub(crate) use conv_shape::{at_least_one, pool_window_error};
 pub use conv_shape::{conv_shape, pool_shape};
 pub use cost::Cost;
 pub(crate) use group::OpGroup;
-pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
+pub use kinds::{ReduceOp, ScanOp, ScatterMode};
 #[cfg(feature = "linalg")]
 pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};
@@ -43,7 +43,7 @@ pub(crate) use recorded::{Recorded, RuntimeArgs};
 pub use window::Window;
 
 use crate::dtype::DType;
-use crate::kernel::{Kernel, MAX_INPUTS};
+use crate::kernel::{Kernel, MAX_INPUTS, RowFunction};
 use crate::layout::Layout;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
@@ -238,6 +238,22 @@ pub enum Op<'a> {
         /// At least one axis, ascending.
         axes: &'a [usize],
     },
+    /// Runs a row program ([`crate::kernel::rows`]) on each row of `shape`: the elements along
+    /// `axes`. Outputs: of `shape`, or with size 1 along `axes` for one value a row
+    /// ([`Kernel::output_extent`]).
+    Rows {
+        /// The row program, of at least one input.
+        program: &'a Arc<Kernel>,
+        /// Its inputs, each of `shape`, or with size 1 along `axes` for one value a row
+        /// ([`Kernel::input_extent`]).
+        inputs: &'a [&'a Tensor],
+        /// Values of its run-time parameters.
+        params: &'a [Scalar],
+        /// The shape of all rows.
+        shape: &'a Shape,
+        /// At least one axis, ascending.
+        axes: &'a [usize],
+    },
     /// [`Op::Matmul`] and [`Op::Elementwise`] at every index of the product, which is the kernel's
     /// first input. Each output has the product's shape. A product of 16-bit floats is rounded to
     /// its dtype before the kernel reads it.
@@ -303,86 +319,6 @@ pub enum Op<'a> {
         indices: &'a [&'a Tensor],
         /// The sizes of the axes.
         sizes: &'a [usize],
-    },
-    /// `exp(x - max) / Σ exp(x - max)` along `axis`; floats.
-    Softmax {
-        /// The operand.
-        x: &'a Tensor,
-        /// The axis.
-        axis: usize,
-    },
-    /// `x - max - log Σ exp(x - max)` along `axis`; floats.
-    LogSoftmax {
-        /// The operand.
-        x: &'a Tensor,
-        /// The axis.
-        axis: usize,
-    },
-    /// The gradient of [`Op::Softmax`] for its operand: `y (g - Σ g y)`.
-    SoftmaxGrad {
-        /// The output of the softmax.
-        y: &'a Tensor,
-        /// The gradient of the output.
-        g: &'a Tensor,
-        /// The axis.
-        axis: usize,
-    },
-    /// The gradient of [`Op::LogSoftmax`] for its operand: `g - exp(y) Σ g`.
-    LogSoftmaxGrad {
-        /// The output of the log-softmax.
-        y: &'a Tensor,
-        /// The gradient of the output.
-        g: &'a Tensor,
-        /// The axis.
-        axis: usize,
-    },
-    /// `log Σ exp(x_i) - x_i[target_i]` of every row: the losses (n).
-    CrossEntropy {
-        /// Logits (n, classes), floats.
-        x: &'a Tensor,
-        /// Classes (n), integers: each in `0..classes` or `ignore_index`.
-        targets: &'a Tensor,
-        /// A target whose row costs 0.
-        ignore_index: Option<i64>,
-    },
-    /// The gradient of [`Op::CrossEntropy`] for its logits: `(softmax(x_i) - one_hot(target_i))
-    /// g_i`.
-    CrossEntropyGrad {
-        /// Logits (n, classes), floats.
-        x: &'a Tensor,
-        /// Classes (n), integers.
-        targets: &'a Tensor,
-        /// A target whose row has gradient 0.
-        ignore_index: Option<i64>,
-        /// The gradient of the losses (n).
-        g: &'a Tensor,
-    },
-    /// Normalizes along the last axis, then multiplies by `weight` and adds `bias`. One float
-    /// dtype.
-    Norm {
-        /// Layer normalization or root mean square.
-        norm: Norm,
-        /// `(.., n)`.
-        x: &'a Tensor,
-        /// `(n)`.
-        weight: Option<&'a Tensor>,
-        /// `(n)`; only together with a weight.
-        bias: Option<&'a Tensor>,
-        /// Added to the variance, which has no correction.
-        eps: f64,
-    },
-    /// The gradient of [`Op::Norm`] for `x`.
-    NormGrad {
-        /// Layer normalization or root mean square.
-        norm: Norm,
-        /// `(.., n)`.
-        x: &'a Tensor,
-        /// `(n)`.
-        weight: Option<&'a Tensor>,
-        /// The gradient of the output.
-        g: &'a Tensor,
-        /// Added to the variance.
-        eps: f64,
     },
     /// Convolution (cross-correlation): output (N, C_out, ..). One float dtype.
     Conv {
@@ -554,6 +490,7 @@ impl<'a> Op<'a> {
             }
             Op::ElementwiseMany { .. } => "elementwise_many",
             Op::ReduceKernel { .. } => "reduce_kernel",
+            Op::Rows { program, .. } => program.row_function().map_or("rows", RowFunction::name),
             Op::Reduce { op, .. } => op.name(),
             Op::Scan { op, .. } => op.name(),
             Op::CumMax { largest: true, .. } => "cummax",
@@ -573,14 +510,6 @@ impl<'a> Op<'a> {
             Op::Tri { upper: false, .. } => "tril",
             Op::Tri { .. } => "triu",
             Op::Positions { .. } => "positions",
-            Op::Softmax { .. } => "softmax",
-            Op::LogSoftmax { .. } => "log_softmax",
-            Op::SoftmaxGrad { .. } => "softmax_grad",
-            Op::LogSoftmaxGrad { .. } => "log_softmax_grad",
-            Op::CrossEntropy { .. } => "cross_entropy",
-            Op::CrossEntropyGrad { .. } => "cross_entropy_grad",
-            Op::Norm { .. } => "norm",
-            Op::NormGrad { .. } => "norm_grad",
             Op::Conv { .. } => "conv",
             Op::ConvInputGrad { .. } => "conv_input_grad",
             Op::ConvWeightGrad { .. } => "conv_weight_grad",
@@ -608,6 +537,7 @@ impl<'a> Op<'a> {
             Op::ElementwiseInPlace { .. }
             | Op::ElementwiseMany { .. }
             | Op::ReduceKernel { .. }
+            | Op::Rows { .. }
             | Op::MatmulKernel { .. }
             | Op::ConvKernel { .. }
             | Op::CumMax { .. }
@@ -617,14 +547,6 @@ impl<'a> Op<'a> {
             | Op::Pad { .. }
             | Op::Tri { .. }
             | Op::Positions { .. }
-            | Op::Softmax { .. }
-            | Op::LogSoftmax { .. }
-            | Op::SoftmaxGrad { .. }
-            | Op::LogSoftmaxGrad { .. }
-            | Op::CrossEntropy { .. }
-            | Op::CrossEntropyGrad { .. }
-            | Op::Norm { .. }
-            | Op::NormGrad { .. }
             | Op::Conv { .. }
             | Op::ConvInputGrad { .. }
             | Op::ConvWeightGrad { .. }
@@ -648,6 +570,7 @@ impl<'a> Op<'a> {
             Op::Elementwise { inputs, .. }
             | Op::ElementwiseMany { inputs, .. }
             | Op::ReduceKernel { inputs, .. }
+            | Op::Rows { inputs, .. }
             | Op::Linalg { inputs, .. } => Operands::List(inputs),
             Op::Cat { tensors, .. } => Operands::List(tensors),
             Op::Positions { indices, .. } => Operands::List(indices),
@@ -661,8 +584,6 @@ impl<'a> Op<'a> {
             | Op::TopK { x, .. }
             | Op::Pad { x, .. }
             | Op::Tri { x, .. }
-            | Op::Softmax { x, .. }
-            | Op::LogSoftmax { x, .. }
             | Op::MaxPool { x, .. }
             | Op::AvgPool { x, .. } => Operands::fixed(&[Some(x)]),
             Op::CopyInto { src, .. } => Operands::fixed(&[Some(src)]),
@@ -673,15 +594,6 @@ impl<'a> Op<'a> {
             Op::Scatter { x, index, src, .. } => {
                 Operands::fixed(&[Some(x), Some(index), Some(src)])
             }
-            Op::SoftmaxGrad { y, g, .. } | Op::LogSoftmaxGrad { y, g, .. } => {
-                Operands::fixed(&[Some(y), Some(g)])
-            }
-            Op::CrossEntropy { x, targets, .. } => Operands::fixed(&[Some(x), Some(targets)]),
-            Op::CrossEntropyGrad { x, targets, g, .. } => {
-                Operands::fixed(&[Some(x), Some(targets), Some(g)])
-            }
-            Op::Norm { x, weight, bias, .. } => Operands::fixed(&[Some(x), weight, bias]),
-            Op::NormGrad { x, weight, g, .. } => Operands::fixed(&[Some(x), weight, Some(g)]),
             Op::Conv { x, weight, .. } => Operands::fixed(&[Some(x), Some(weight)]),
             Op::ConvInputGrad { g, weight, .. } => Operands::fixed(&[Some(g), Some(weight)]),
             Op::ConvWeightGrad { g, x, .. } => Operands::fixed(&[Some(g), Some(x)]),
@@ -700,6 +612,10 @@ impl<'a> Op<'a> {
         ];
         match self {
             Op::Elementwise { .. } | Op::ReduceKernel { .. } => &INPUTS,
+            Op::Rows { program, .. } => {
+                let count = program.inputs().len();
+                program.row_function().map_or(&INPUTS, |function| function.input_names(count))
+            }
             Op::Random { .. } => &[],
             Op::ElementwiseMany { .. } => &["input"],
             Op::ElementwiseInPlace { .. } => &["other"],
@@ -714,8 +630,6 @@ impl<'a> Op<'a> {
             | Op::TopK { .. }
             | Op::Pad { .. }
             | Op::Tri { .. }
-            | Op::Softmax { .. }
-            | Op::LogSoftmax { .. }
             | Op::MaxPool { .. }
             | Op::AvgPool { .. } => &["x"],
             Op::CopyInto { .. } => &["src"],
@@ -730,12 +644,6 @@ impl<'a> Op<'a> {
             ],
             Op::Gather { .. } => &["x", "index"],
             Op::Scatter { .. } => &["x", "index", "src"],
-            Op::SoftmaxGrad { .. } | Op::LogSoftmaxGrad { .. } => &["y", "g"],
-            Op::CrossEntropy { .. } => &["x", "targets"],
-            Op::CrossEntropyGrad { .. } => &["x", "targets", "g"],
-            Op::Norm { .. } => &["x", "weight", "bias"],
-            Op::NormGrad { weight: None, .. } => &["x", "g"],
-            Op::NormGrad { .. } => &["x", "weight", "g"],
             Op::Conv { .. } => &["x", "weight"],
             Op::ConvInputGrad { .. } => &["g", "weight"],
             Op::ConvWeightGrad { .. } => &["g", "x"],
@@ -787,6 +695,9 @@ impl<'a> Op<'a> {
             Op::ReduceKernel { kernel, params, shape, op, axes, .. } => {
                 Op::ReduceKernel { kernel, inputs: operands, params, shape, op, axes }
             }
+            Op::Rows { program, params, shape, axes, .. } => {
+                Op::Rows { program, inputs: operands, params, shape, axes }
+            }
             Op::Reduce { op, axes, .. } => Op::Reduce { op, x: t(0), axes },
             Op::Scan { op, axis, .. } => Op::Scan { op, x: t(0), axis },
             Op::CumMax { axis, largest, .. } => Op::CumMax { x: t(0), axis, largest },
@@ -815,24 +726,6 @@ impl<'a> Op<'a> {
             Op::Pad { widths, value, .. } => Op::Pad { x: t(0), widths, value },
             Op::Tri { diagonal, upper, .. } => Op::Tri { x: t(0), diagonal, upper },
             Op::Positions { sizes, .. } => Op::Positions { indices: operands, sizes },
-            Op::Softmax { axis, .. } => Op::Softmax { x: t(0), axis },
-            Op::LogSoftmax { axis, .. } => Op::LogSoftmax { x: t(0), axis },
-            Op::SoftmaxGrad { axis, .. } => Op::SoftmaxGrad { y: t(0), g: t(1), axis },
-            Op::LogSoftmaxGrad { axis, .. } => Op::LogSoftmaxGrad { y: t(0), g: t(1), axis },
-            Op::CrossEntropy { ignore_index, .. } => {
-                Op::CrossEntropy { x: t(0), targets: t(1), ignore_index }
-            }
-            Op::CrossEntropyGrad { ignore_index, .. } => {
-                Op::CrossEntropyGrad { x: t(0), targets: t(1), ignore_index, g: t(2) }
-            }
-            Op::Norm { norm, weight, bias, eps, .. } => {
-                let weight = weight.map(|_| t(1));
-                let bias = bias.map(|_| t(count - 1));
-                Op::Norm { norm, x: t(0), weight, bias, eps }
-            }
-            Op::NormGrad { norm, weight, eps, .. } => {
-                Op::NormGrad { norm, x: t(0), weight: weight.map(|_| t(1)), g: t(count - 1), eps }
-            }
             Op::Conv { window, .. } => Op::Conv { x: t(0), weight: t(1), window },
             Op::ConvInputGrad { window, x_shape, .. } => {
                 Op::ConvInputGrad { g: t(0), weight: t(1), window, x_shape }

@@ -1,7 +1,7 @@
 //! What an [`Op`] holds beside its operands, owned: an op that runs later than it was asked for.
 
 use super::attention::Attention;
-use super::kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
+use super::kinds::{ReduceOp, ScanOp, ScatterMode};
 use super::linalg::LinalgOp;
 use super::window::Window;
 use super::{AttentionInputs, Op};
@@ -45,6 +45,11 @@ pub(crate) enum Recorded {
         axis: usize,
         largest: bool,
     },
+    Rows {
+        program: Arc<Kernel>,
+        shape: Shape,
+        axes: Box<[usize]>,
+    },
     Matmul,
     MatmulKernel {
         kernel: Arc<Kernel>,
@@ -87,36 +92,6 @@ pub(crate) enum Recorded {
     },
     Positions {
         sizes: Box<[usize]>,
-    },
-    Softmax {
-        axis: usize,
-    },
-    LogSoftmax {
-        axis: usize,
-    },
-    SoftmaxGrad {
-        axis: usize,
-    },
-    LogSoftmaxGrad {
-        axis: usize,
-    },
-    CrossEntropy {
-        ignore_index: Option<i64>,
-    },
-    CrossEntropyGrad {
-        ignore_index: Option<i64>,
-    },
-    /// Whether there are a weight and a bias.
-    Norm {
-        norm: Norm,
-        weight: bool,
-        bias: bool,
-        eps: f64,
-    },
-    NormGrad {
-        norm: Norm,
-        weight: bool,
-        eps: f64,
     },
     Conv {
         window: Box<Window>,
@@ -176,6 +151,7 @@ impl<'a> RuntimeArgs<'a> {
             Op::Elementwise { params, .. }
             | Op::ElementwiseMany { params, .. }
             | Op::ReduceKernel { params, .. }
+            | Op::Rows { params, .. }
             | Op::MatmulKernel { params, .. }
             | Op::ConvKernel { params, .. } => RuntimeArgs { params, key: None },
             Op::Random { key, .. } => RuntimeArgs { params: &[], key: Some(key) },
@@ -191,6 +167,7 @@ impl Recorded {
             Recorded::Elementwise { kernel, .. }
             | Recorded::ElementwiseMany { kernel, .. }
             | Recorded::ReduceKernel { kernel, .. }
+            | Recorded::Rows { program: kernel, .. }
             | Recorded::MatmulKernel { kernel }
             | Recorded::ConvKernel { kernel, .. } => Some(kernel),
             _ => None,
@@ -214,6 +191,9 @@ impl Recorded {
                 op,
                 axes: axes.into(),
             },
+            Op::Rows { program, shape, axes, .. } => {
+                Recorded::Rows { program: program.clone(), shape: *shape, axes: axes.into() }
+            }
             Op::Reduce { op, axes, .. } => Recorded::Reduce { op, axes: axes.into() },
             Op::Scan { op, axis, .. } => Recorded::Scan { op, axis },
             Op::CumMax { axis, largest, .. } => Recorded::CumMax { axis, largest },
@@ -232,20 +212,6 @@ impl Recorded {
             Op::Pad { widths, value, .. } => Recorded::Pad { widths: widths.into(), value },
             Op::Tri { diagonal, upper, .. } => Recorded::Tri { diagonal, upper },
             Op::Positions { sizes, .. } => Recorded::Positions { sizes: sizes.into() },
-            Op::Softmax { axis, .. } => Recorded::Softmax { axis },
-            Op::LogSoftmax { axis, .. } => Recorded::LogSoftmax { axis },
-            Op::SoftmaxGrad { axis, .. } => Recorded::SoftmaxGrad { axis },
-            Op::LogSoftmaxGrad { axis, .. } => Recorded::LogSoftmaxGrad { axis },
-            Op::CrossEntropy { ignore_index, .. } => Recorded::CrossEntropy { ignore_index },
-            Op::CrossEntropyGrad { ignore_index, .. } => {
-                Recorded::CrossEntropyGrad { ignore_index }
-            }
-            Op::Norm { norm, weight, bias, eps, .. } => {
-                Recorded::Norm { norm, weight: weight.is_some(), bias: bias.is_some(), eps }
-            }
-            Op::NormGrad { norm, weight, eps, .. } => {
-                Recorded::NormGrad { norm, weight: weight.is_some(), eps }
-            }
             Op::Conv { window, .. } => Recorded::Conv { window: Box::new(window.clone()) },
             Op::ConvKernel { window, kernel, .. } => {
                 Recorded::ConvKernel { window: Box::new(window.clone()), kernel: kernel.clone() }
@@ -286,6 +252,7 @@ impl Recorded {
         match self {
             Recorded::Elementwise { shape, .. }
             | Recorded::ReduceKernel { shape, .. }
+            | Recorded::Rows { shape, .. }
             | Recorded::Random { shape, .. }
             | Recorded::ConvInputGrad { x_shape: shape, .. }
             | Recorded::ConvWeightGrad { weight_shape: shape, .. }
@@ -339,6 +306,9 @@ impl Recorded {
             Recorded::ReduceKernel { ref kernel, ref shape, op, ref axes } => {
                 Op::ReduceKernel { kernel, inputs: operands, params, shape, op, axes }
             }
+            Recorded::Rows { ref program, ref shape, ref axes } => {
+                Op::Rows { program, inputs: operands, params, shape, axes }
+            }
             Recorded::Reduce { op, ref axes } => Op::Reduce { op, x: t(0), axes },
             Recorded::Scan { op, axis } => Op::Scan { op, x: t(0), axis },
             Recorded::CumMax { axis, largest } => Op::CumMax { x: t(0), axis, largest },
@@ -362,23 +332,6 @@ impl Recorded {
             Recorded::Pad { ref widths, value } => Op::Pad { x: t(0), widths, value },
             Recorded::Tri { diagonal, upper } => Op::Tri { x: t(0), diagonal, upper },
             Recorded::Positions { ref sizes } => Op::Positions { indices: operands, sizes },
-            Recorded::Softmax { axis } => Op::Softmax { x: t(0), axis },
-            Recorded::LogSoftmax { axis } => Op::LogSoftmax { x: t(0), axis },
-            Recorded::SoftmaxGrad { axis } => Op::SoftmaxGrad { y: t(0), g: t(1), axis },
-            Recorded::LogSoftmaxGrad { axis } => Op::LogSoftmaxGrad { y: t(0), g: t(1), axis },
-            Recorded::CrossEntropy { ignore_index } => {
-                Op::CrossEntropy { x: t(0), targets: t(1), ignore_index }
-            }
-            Recorded::CrossEntropyGrad { ignore_index } => {
-                Op::CrossEntropyGrad { x: t(0), targets: t(1), ignore_index, g: t(2) }
-            }
-            Recorded::Norm { norm, weight, bias, eps } => {
-                let (weight, bias) = (weight.then(|| t(1)), bias.then(|| t(last)));
-                Op::Norm { norm, x: t(0), weight, bias, eps }
-            }
-            Recorded::NormGrad { norm, weight, eps } => {
-                Op::NormGrad { norm, x: t(0), weight: weight.then(|| t(1)), g: t(last), eps }
-            }
             Recorded::Conv { ref window } => Op::Conv { x: t(0), weight: t(1), window },
             Recorded::ConvKernel { ref window, ref kernel } => {
                 let (x, weight, others) = (t(0), t(1), &operands[2..]);

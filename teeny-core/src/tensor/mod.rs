@@ -46,7 +46,7 @@ mod one_device;
 
 pub use conv::{Averaging, Interpolation};
 pub use create::{Nested, permutation};
-pub use elementwise::{Operand, map, map_n, map_sum};
+pub use elementwise::{Operand, map, map_n, map_rows, map_sum};
 pub use index::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use linalg::{MatrixNorm, Pca};
 pub use view::{PadMode, SliceRange};

@@ -26,7 +26,10 @@ pub fn elementwise(
     shape: &Shape,
 ) -> Result<()> {
     let types = kernel.inputs();
-    if inputs.len() != types.len() || params.len() != kernel.params().len() {
+    if inputs.len() != types.len()
+        || params.len() != kernel.params().len()
+        || !kernel.is_pointwise()
+    {
         return Err(counts(kernel, inputs.len(), params.len()));
     }
     for (i, x) in inputs.iter().enumerate() {
@@ -88,7 +91,10 @@ pub fn product_kernel(
     params: &[Scalar],
 ) -> Result<TensorSpecs> {
     let types = kernel.inputs();
-    if others.len() + 1 != types.len() || params.len() != kernel.params().len() {
+    if others.len() + 1 != types.len()
+        || params.len() != kernel.params().len()
+        || !kernel.is_pointwise()
+    {
         return Err(counts(kernel, others.len() + 1, params.len()));
     }
     let specs = std::iter::once(product).chain(others.iter().map(|x| spec(x)));
@@ -117,7 +123,8 @@ pub fn elementwise_in_place(
 ) -> Result<()> {
     let types = kernel.inputs();
     let inputs = 1 + usize::from(other.is_some());
-    if types.len() != inputs || params.len() != kernel.params().len() {
+    let counted = types.len() == inputs && params.len() == kernel.params().len();
+    if !counted || !kernel.is_pointwise() {
         return Err(counts(kernel, inputs, params.len()));
     }
     let whole = input_index < inputs && dtype == types[input_index] && len == shape.numel();
@@ -141,20 +148,27 @@ fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Sh
     .help("Op::Elementwise writes to new storage")
 }
 
-/// The result of reducing `axes` of elements of `dtype`.
+/// An error unless `axes` are one or more axes of `shape`, ascending.
 #[inline(always)]
-fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<TensorSpec> {
+pub(super) fn ascending(shape: &Shape, axes: &[usize]) -> Result<()> {
     let ascending =
         axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
-    if !ascending {
-        return Err(Error::axis(format!(
-            "axes {axes:?} of {shape} are not one or more axes in ascending order"
-        ))
+    if ascending { Ok(()) } else { Err(not_ascending(shape, axes)) }
+}
+
+#[cold]
+fn not_ascending(shape: &Shape, axes: &[usize]) -> Error {
+    Error::axis(format!("axes {axes:?} of {shape} are not one or more axes in ascending order"))
         .help(format!(
             "pass each axis once, from 0 to {} in ascending order",
             shape.ndim().saturating_sub(1)
-        )));
-    }
+        ))
+}
+
+/// The result of reducing `axes` of elements of `dtype`.
+#[inline(always)]
+fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<TensorSpec> {
+    ascending(shape, axes)?;
     let accepts = match op {
         ReduceOp::Any | ReduceOp::All => dtype == DType::Bool,
         ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => dtype != DType::Bool,

@@ -15,12 +15,14 @@
 //! | `index` | gather, scatter, copies into a view, sort, cat |
 //! | `linalg` | matmul, solvers, decompositions |
 //! | `window` | convolution, pooling |
-//! | `nn` | softmax, cross-entropy, normalisation, attention |
+//! | `rows` | row programs |
+//! | `nn` | attention |
 
 mod elementwise;
 mod index;
 mod linalg;
 mod nn;
+mod rows;
 mod window;
 
 pub use crate::op::{conv_shape, pool_shape};
@@ -30,10 +32,8 @@ pub use elementwise::{
 };
 pub use index::{cat, copy_into, flat_positions, gather, pad, scatter, sort, topk, tri};
 pub use linalg::{linalg, matmul};
-pub use nn::{
-    attention, attention_grad, cross_entropy, cross_entropy_grad, norm, norm_grad, softmax,
-    softmax_grad,
-};
+pub use nn::{attention, attention_grad};
+pub use rows::rows;
 pub use window::{avg_pool, conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad};
 
 use crate::dtype::DType;
@@ -69,6 +69,9 @@ impl Op<'_> {
             Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
                 reduce_kernel(kernel, inputs, params, shape, op, axes)?.into()
             }
+            Op::Rows { program, inputs, params, shape, axes } => {
+                rows(program, inputs, params, shape, axes)?
+            }
             Op::Reduce { op, x, axes } => reduce(op, x, axes)?.into(),
             Op::Scan { op, x, axis } => scan(op, x, axis)?.into(),
             Op::Random { distribution, shape, dtype, .. } => {
@@ -95,14 +98,6 @@ impl Op<'_> {
             Op::Pad { x, widths, .. } => pad(x, widths)?.into(),
             Op::Tri { x, .. } => tri(x)?.into(),
             Op::Positions { indices, sizes } => flat_positions(indices, sizes)?.into(),
-            Op::Softmax { x, axis } | Op::LogSoftmax { x, axis } => softmax(x, axis)?.into(),
-            Op::SoftmaxGrad { y, g, axis } | Op::LogSoftmaxGrad { y, g, axis } => {
-                softmax_grad(y, g, axis)?.into()
-            }
-            Op::CrossEntropy { x, targets, .. } => cross_entropy(x, targets)?.into(),
-            Op::CrossEntropyGrad { x, targets, g, .. } => cross_entropy_grad(x, targets, g)?.into(),
-            Op::Norm { x, weight, bias, .. } => norm(x, weight, bias)?.into(),
-            Op::NormGrad { x, weight, g, .. } => norm_grad(x, weight, g)?.into(),
             Op::Conv { x, weight, window } => conv(x, weight, window)?.into(),
             Op::ConvInputGrad { g, weight, window, x_shape } => {
                 conv_input_grad(g, weight, window, x_shape)?.into()

@@ -167,19 +167,12 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::ElementwiseInPlace { .. }
         | Op::ElementwiseMany { .. }
         | Op::ReduceKernel { .. }
+        | Op::Rows { .. }
         | Op::Reduce { .. }
         | Op::Scan { .. }
         | Op::Matmul { .. }
         | Op::MatmulKernel { .. }
         | Op::Positions { .. }
-        | Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::SoftmaxGrad { .. }
-        | Op::LogSoftmaxGrad { .. }
-        | Op::CrossEntropy { .. }
-        | Op::CrossEntropyGrad { .. }
-        | Op::Norm { .. }
-        | Op::NormGrad { .. }
         | Op::Conv { .. }
         | Op::ConvKernel { .. }
         | Op::ConvInputGrad { .. }

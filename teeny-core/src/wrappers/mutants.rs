@@ -12,11 +12,12 @@ use crate::dtype::DType::{self, *};
 use crate::error::Result;
 use crate::kernel::eval::eval;
 use crate::kernel::{
-    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, Rounding, SignFunction,
+    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, Rounding, RowFunction,
+    SignFunction,
 };
 use crate::layout::Layout;
 use crate::op::{Attention, AttentionInputs};
-use crate::op::{Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, Window};
+use crate::op::{Op, Outputs, ReduceOp, ScanOp, ScatterMode, Window};
 use crate::random::Key;
 use crate::reference::Reference;
 use crate::scalar::Scalar;
@@ -85,6 +86,19 @@ impl Mutant {
     /// Another request in place of the one that came.
     fn instead(&self, mut call: Op<'_>) -> Option<Result<Outputs>> {
         Some(self.run(&mut call))
+    }
+
+    /// Another row program on expanded inputs.
+    fn rows(
+        &self,
+        function: RowFunction,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        axes: &[usize],
+    ) -> Option<Result<Outputs>> {
+        let types: Vec<DType> = inputs.iter().map(|x| x.dtype()).collect();
+        let program = function.program(&types, params.len()).ok()?;
+        self.instead(Op::Rows { program, inputs, params, shape: inputs[0].shape(), axes })
     }
 
     fn tensor(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
@@ -174,6 +188,16 @@ macro_rules! fault {
             read: |_| None,
             upload: None,
         }
+    };
+}
+
+/// A fault of a named row program.
+macro_rules! rows {
+    ($name:expr, $row:expr, $dtype:expr, $function:ident =>
+        |$m:ident, $call:ident, $inputs:ident, $params:ident, $axes:ident| $change:expr) => {
+        fault!($name, $row, $dtype,
+            Op::Rows { program, inputs: $inputs, params: $params, axes: $axes, .. }
+                if program.row_function() == Some(RowFunction::$function) => |$m, $call| $change)
     };
 }
 
@@ -632,18 +656,20 @@ fn requests() -> Vec<Fault> {
         fault!("invalid requests panic", "request", F32, _ if call.outputs().is_err() => |_m, call| {
             panic!("{:?}", call.outputs().err())
         }),
-        fault!("axes are not checked", "request", F32, Op::Softmax { x, axis } if axis >= x.ndim() => |m, _call| {
-            m.instead(Op::Softmax { x, axis: x.ndim().checked_sub(1)? })
+        fault!("axes are not checked", "request", F32,
+            Op::Rows { program, inputs, params, shape, axes } if axes.iter().any(|&a| a >= shape.ndim()) => |m, _call| {
+                m.instead(Op::Rows { program, inputs, params, shape, axes: &[shape.ndim().checked_sub(1)?] })
         }),
         fault!("gather wraps position -1 of a vector", "request", F32, Op::Gather { x, axis, index } if x.ndim() == 1 => |m, _call| {
             let last = x.shape()[axis] as i64 - 1;
             let wrapped = unwrap(index, &m.oracle).and_then(|i| i.cast(I64)?.eq(-1)?.where_cond(last, &i.cast(I64)?)).ok()?;
             m.instead(Op::Gather { x, axis, index: &wrapped })
         }),
-        fault!("a class below 0 counts from the last one", "request", F32, Op::CrossEntropy { x, targets, ignore_index } => |m, _call| {
-            let classes = *x.shape().last()? as i64;
-            let wrapped = unwrap(targets, &m.oracle).and_then(|t| t.cast(I64)?.lt(0)?.where_cond(t.cast(I64)?.add(classes)?, &t.cast(I64)?)).ok()?;
-            m.instead(Op::CrossEntropy { x, targets: &wrapped, ignore_index })
+        rows!("a class below 0 counts from the last one", "request", F32, CrossEntropy => |m, call, inputs, _params, _axes| {
+            let (classes, targets) = (*inputs[0].shape().last()? as i64, inputs[1]);
+            let wrapped = unwrap(targets, &m.oracle)
+                .and_then(|t| t.cast(I64)?.lt(0)?.where_cond(t.cast(I64)?.add(classes)?, &t.cast(I64)?)?.cast(t.dtype()));
+            m.instead(call.with_operands(&[inputs[0], &wrapped.ok()?]))
         }),
     ]
 }
@@ -692,48 +718,50 @@ fn fused() -> Vec<Fault> {
         fault!("topk takes the elements from the other end", "topk", F32, Op::TopK { x, axis, k, largest } => |m, _call| {
             m.instead(Op::TopK { x, axis, k, largest: !largest })
         }),
-        fault!("softmax does not subtract the maximum", "softmax", F32, Op::Softmax { x, .. } => |m, call| {
-            let wide = m.scalars(x).iter().any(|x| x.to_f64() > 88.8);
+        rows!("softmax does not subtract the maximum", "softmax", F32, Softmax => |m, call, inputs, _params, _axes| {
+            let wide = m.scalars(inputs[0]).iter().any(|x| x.to_f64() > 88.8);
             m.modify(call, 0, |v, _| if wide { each(v, |_| f64::NAN) })
         }),
-        fault!("softmax goes along the last axis", "softmax", F64, Op::Softmax { x, .. } => |m, _call| {
-            m.instead(Op::Softmax { x, axis: x.ndim() - 1 })
+        rows!("softmax goes along the last axis", "softmax", F64, Softmax => |m, _call, inputs, params, _axes| {
+            m.rows(RowFunction::Softmax, inputs, params, &[inputs[0].ndim() - 1])
         }),
-        fault!("log_softmax is the logarithm of softmax", "log_softmax", F32, Op::LogSoftmax { .. } => |m, call| {
+        rows!("log_softmax is the logarithm of softmax", "log_softmax", F32, LogSoftmax => |m, call, _inputs, _params, _axes| {
             m.modify(call, 0, |v, _| each(v, |x| if x < -103.0 { f64::NEG_INFINITY } else { x }))
         }),
-        fault!("softmax's gradient lacks the factor y", "softmax_grad", F32, Op::SoftmaxGrad { y, g, axis } => |m, _call| {
-            m.instead(Op::LogSoftmaxGrad { y, g, axis })
+        rows!("softmax's gradient lacks the factor y", "softmax_grad", F32, SoftmaxGrad => |m, _call, inputs, params, axes| {
+            m.rows(RowFunction::LogSoftmaxGrad, inputs, params, axes)
         }),
-        fault!("log_softmax's gradient sums the last axis", "log_softmax_grad", F64, Op::LogSoftmaxGrad { y, g, .. } => |m, _call| {
-            m.instead(Op::LogSoftmaxGrad { y, g, axis: y.ndim() - 1 })
+        rows!("log_softmax's gradient sums the last axis", "log_softmax_grad", F64, LogSoftmaxGrad => |m, _call, inputs, params, _axes| {
+            m.rows(RowFunction::LogSoftmaxGrad, inputs, params, &[inputs[0].ndim() - 1])
         }),
-        fault!("cross entropy charges ignored targets", "cross_entropy", F32, Op::CrossEntropy { ignore_index: Some(_), .. } => |m, call| {
+        rows!("cross entropy charges ignored targets", "cross_entropy", F32, CrossEntropy => |m, call, _inputs, params, _axes| {
+            params.first()?;
             m.modify(call, 0, |v, _| each(v, |x| if x == 0.0 { 1.0 } else { x }))
         }),
-        fault!("ignored targets have a gradient", "cross_entropy_grad", F32, Op::CrossEntropyGrad { ignore_index: Some(_), .. } => |m, call| {
+        rows!("ignored targets have a gradient", "cross_entropy_grad", F32, CrossEntropyGrad => |m, call, _inputs, params, _axes| {
+            params.first()?;
             m.modify(call, 0, |v, _| each(v, |x| if x == 0.0 { 0.25 } else { x }))
         }),
-        fault!("cross entropy takes target 156 for -100", "cross_entropy", F64,
-            Op::CrossEntropy { x, targets, ignore_index: Some(-100) } if targets.dtype() == U8 => |m, _call| {
-                m.instead(Op::CrossEntropy { x, targets, ignore_index: Some(156) })
+        rows!("cross entropy reads the class behind its target", "cross_entropy", F64, CrossEntropy => |m, call, inputs, _params, _axes| {
+            let classes = inputs[0].shape()[1] as i64;
+            let next = unwrap(inputs[1], &m.oracle).and_then(|t| t.cast(I64)?.add(1)?.rem(classes)?.cast(t.dtype())).ok()?;
+            m.instead(call.with_operands(&[inputs[0], &next]))
         }),
-        fault!("layer norm adds eps to the deviation", "layer_norm", F32,
-            Op::Norm { norm: Norm::Layer, x, weight, bias, eps } => |m, _call| {
-                m.instead(Op::Norm { norm: Norm::Layer, x, weight, bias, eps: eps * eps })
+        rows!("layer norm adds eps to the deviation", "layer_norm", F32, LayerNorm => |m, _call, inputs, params, axes| {
+            let eps = params[0].to_f64();
+            m.rows(RowFunction::LayerNorm, inputs, &[Scalar::Float(eps * eps)], axes)
         }),
-        fault!("layer norm forgets its bias", "layer_norm", F64, Op::Norm { norm, x, weight, bias: Some(_), eps } => |m, _call| {
-            m.instead(Op::Norm { norm, x, weight, bias: None, eps })
+        rows!("layer norm forgets its bias", "layer_norm", F64, LayerNorm => |m, _call, inputs, params, axes| {
+            m.rows(RowFunction::LayerNorm, &inputs[..inputs.len().min(2)], params, axes)
         }),
-        fault!("rms norm subtracts the mean", "rms_norm", F32, Op::Norm { norm: Norm::Rms, x, weight, bias, eps } => |m, _call| {
-            m.instead(Op::Norm { norm: Norm::Layer, x, weight, bias, eps })
+        rows!("rms norm subtracts the mean", "rms_norm", F32, RmsNorm => |m, _call, inputs, params, axes| {
+            m.rows(RowFunction::LayerNorm, inputs, params, axes)
         }),
-        fault!("layer norm's gradient forgets the weight", "layer_norm_grad", F32,
-            Op::NormGrad { norm, x, weight: Some(_), g, eps } => |m, _call| {
-                m.instead(Op::NormGrad { norm, x, weight: None, g, eps })
+        rows!("layer norm's gradient forgets the weight", "layer_norm_grad", F32, LayerNormGrad => |m, _call, inputs, params, axes| {
+            m.rows(RowFunction::LayerNormGrad, &[inputs[0], inputs[inputs.len() - 1]], params, axes)
         }),
-        fault!("rms norm's gradient is layer norm's", "rms_norm_grad", F64, Op::NormGrad { norm: Norm::Rms, x, weight, g, eps } => |m, _call| {
-            m.instead(Op::NormGrad { norm: Norm::Layer, x, weight, g, eps })
+        rows!("rms norm's gradient is layer norm's", "rms_norm_grad", F64, RmsNormGrad => |m, _call, inputs, params, axes| {
+            m.rows(RowFunction::LayerNormGrad, inputs, params, axes)
         }),
     ]
 }

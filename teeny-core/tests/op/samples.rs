@@ -19,6 +19,7 @@ type Names = &'static [&'static str];
 const PAIR: Names = &["input 0", "input 1"];
 const MASKED: Names = &["q", "k", "v", "mask", "y", "lse", "g"];
 const PLAIN: &[(&[usize], DType)] = &[(&[2, 3], F32)];
+const COLUMN: &[(&[usize], DType)] = &[(&[2, 1], F32)];
 const POOLED: &[(&[usize], DType)] = &[(&[1, 2, 2, 2], F32)];
 
 #[rustfmt::skip]
@@ -53,19 +54,22 @@ const ANSWERS: &[Answer] = &[
     ("Positions", "positions", &["index", "index"], &[(&[1, 3], I64)]),
     ("Random", "random", &[], PLAIN),
     ("Cat", "cat", &["tensor", "tensor", "tensor"], &[(&[6, 3], F32)]),
-    ("Softmax", "softmax", &["x"], PLAIN),
-    ("LogSoftmax", "log_softmax", &["x"], PLAIN),
-    ("SoftmaxGrad", "softmax_grad", &["y", "g"], PLAIN),
-    ("LogSoftmaxGrad", "log_softmax_grad", &["y", "g"], PLAIN),
-    ("CrossEntropy", "cross_entropy", &["x", "targets"], &[(&[2], F32)]),
-    ("CrossEntropyGrad", "cross_entropy_grad", &["x", "targets", "g"], PLAIN),
-    ("CrossEntropy", "cross_entropy", &["x", "targets"], &[(&[2], F32)]),
-    ("CrossEntropyGrad", "cross_entropy_grad", &["x", "targets", "g"], PLAIN),
-    ("Norm", "norm", &["x"], PLAIN),
-    ("Norm", "norm", &["x", "weight"], PLAIN),
-    ("Norm", "norm", &["x", "weight", "bias"], PLAIN),
-    ("NormGrad", "norm_grad", &["x", "g"], PLAIN),
-    ("NormGrad", "norm_grad", &["x", "weight", "g"], PLAIN),
+    ("Rows", "softmax", &["x"], PLAIN),
+    ("Rows", "log_softmax", &["x"], PLAIN),
+    ("Rows", "softmax_grad", &["y", "g"], PLAIN),
+    ("Rows", "log_softmax_grad", &["y", "g"], PLAIN),
+    ("Rows", "cross_entropy", &["x", "targets"], COLUMN),
+    ("Rows", "cross_entropy_grad", &["x", "targets", "g"], PLAIN),
+    ("Rows", "cross_entropy", &["x", "targets"], COLUMN),
+    ("Rows", "cross_entropy_grad", &["x", "targets", "g"], PLAIN),
+    ("Rows", "layer_norm", &["x"], PLAIN),
+    ("Rows", "layer_norm", &["x", "weight"], PLAIN),
+    ("Rows", "layer_norm", &["x", "weight", "bias"], PLAIN),
+    ("Rows", "rms_norm_grad", &["x", "g"], PLAIN),
+    ("Rows", "rms_norm_grad", &["x", "weight", "g"], PLAIN),
+    ("Rows", "rows", PAIR, &[(&[2, 3], F32), (&[2, 1], F32)]),
+    ("Rows", "rows", PAIR, &[(&[2, 3], F32), (&[1, 3], F32)]),
+    ("Rows", "rows", PAIR, &[(&[2, 3], F32), (&[1, 1], F32)]),
     ("Conv", "conv", &["x", "weight"], &[(&[1, 4, 3, 3], F32)]),
     ("ConvKernel", "conv_kernel", &["x", "weight", "input 1"], &[(&[1, 4, 3, 3], F32)]),
     ("ConvInputGrad", "conv_input_grad", &["g", "weight"], &[(&[1, 2, 5, 5], F32)]),

@@ -84,6 +84,8 @@ fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
     let words = dtype.compute().size().div_ceil(4);
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => cost,
+        OpCode::At | OpCode::Index | OpCode::Length => cost,
+        OpCode::Fold(_) => cost.arithmetic(words),
         OpCode::Float(Recip | Sqrt | Rsqrt) => cost.divisions(words),
         OpCode::Float(f) => match loops::float_function(f) {
             FloatLoop::Vectors(_) => cost.functions(2 * words - 1),

@@ -159,6 +159,7 @@ impl<'a> RowLoop<'a> {
             OpCode::Bitwise(_) | OpCode::Not => true,
             OpCode::Float(_) | OpCode::Round(_) | OpCode::IsNan => false,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
         };
         if !is_one {
             return None;

@@ -64,7 +64,12 @@ pub(crate) fn gradient(
     g: &Tensor,
 ) -> Result<StorageRef> {
     let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
-    let targets = checked(cpu, targets, classes, ignore_index)?;
+    // A target that is no class is an error of the loss; here no place has it.
+    let targets = integers(cpu, targets)?;
+    let class = |target: i64| usize::try_from(target).unwrap_or(usize::MAX);
+    let targets = Array::from_fn(cpu, targets.len(), |i| {
+        Some(class(targets[i])).filter(|_| Some(targets[i]) != ignore_index)
+    })?;
     let (xs, gs) = (Packed::of(cpu, &View::of(x)?)?, Packed::of(cpu, &View::of(g)?)?);
     let out = cpu.alloc(n * classes, dtype.compute())?;
     let to = Shared(out.ptr());
@@ -136,7 +141,7 @@ fn loss_f64(level: Level, x: &[f64], target: usize) -> f64 {
 fn grad_f64(level: Level, x: &[f64], target: usize, g: f64, y: &mut [f64]) {
     let (_, sum) = level.run(Exponentials { x, y });
     y.iter_mut().for_each(|y| *y = *y / sum * g);
-    y[target] -= g;
+    y.get_mut(target).into_iter().for_each(|y| *y -= g);
 }
 
 struct Loss<'a> {
@@ -171,6 +176,6 @@ impl Work for Grad<'_> {
         let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
         let factor = (f64::from(g) / sum) as f32;
         y.iter_mut().for_each(|y| *y *= factor);
-        y[target] -= g;
+        y.get_mut(target).into_iter().for_each(|y| *y -= g);
     }
 }

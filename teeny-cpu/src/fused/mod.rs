@@ -1,16 +1,26 @@
 //! Operations that core defines in primitives and that are faster in one pass over a row in L1.
 
 pub(crate) mod attention;
-pub(crate) mod cross_entropy;
-pub(crate) mod norm;
+mod cross_entropy;
+pub(crate) mod named;
+mod norm;
 mod norm_f64;
-pub(crate) mod softmax;
+mod softmax;
 mod softmax_columns;
 mod softmax_f64;
 
 use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};
 use teeny_core::{Result, Shape};
+
+/// The kind of a normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norm {
+    /// `(x - mean) / sqrt(variance + eps)`
+    Layer,
+    /// `x / sqrt(mean(x^2) + eps)`
+    Rms,
+}
 
 /// Which function of `softmax`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //! Mean and variance are two passes, not one: the difference of two large sums would lose the
 //! variance of rows far from zero. Rows of 16-bit floats are converted a few at a time.
 
-use crate::fused::{Lines, Packed};
+use crate::fused::{Lines, Norm, Packed};
 use crate::scratch::with_scratch;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
@@ -15,7 +15,7 @@ use crate::typed::{slice, slice_mut};
 use crate::{Cpu, half};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Norm, Result, Tensor};
+use teeny_core::{DType, Result, Tensor};
 
 /// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
@@ -39,7 +39,7 @@ pub(super) enum Pass {
     Gradient,
 }
 
-/// The output of `Op::Norm`.
+/// The normalised rows of `x` times `weight`, plus `bias`.
 pub(crate) fn forward(
     cpu: &Cpu,
     norm: Norm,
@@ -51,7 +51,7 @@ pub(crate) fn forward(
     rows(cpu, Pass::Forward, norm, x, weight, bias, eps)
 }
 
-/// The output of `Op::NormGrad`.
+/// The gradient of [`forward`] for `x`, where `g` is that of its result.
 pub(crate) fn gradient(
     cpu: &Cpu,
     norm: Norm,

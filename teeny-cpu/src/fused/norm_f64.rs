@@ -3,9 +3,9 @@
 //! The naive form is that of `norm`: the mean, the variance, and the result. All that a gradient
 //! needs beside the mean is summed in one pass.
 
+use super::Norm;
 use super::norm::{Pass, Row};
 use crate::simd::{F32s, Lanes, Work};
-use teeny_core::Norm;
 
 /// A vector of `x` at `i`, of `count` lanes that exist; of `missing` if there is no `x`.
 ///

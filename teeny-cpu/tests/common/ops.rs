@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use teeny_core::{
-    AttentionInputs, DType, DeviceRef, Kernel, Layout, Norm, Op, Result, Scalar, Shape, StorageRef,
-    Tensor, Window,
+    AttentionInputs, DType, DeviceRef, Kernel, Layout, Op, Result, RowFunction, Scalar, Shape,
+    StorageRef, Tensor, Window,
 };
 
 pub fn shape(sizes: &[usize]) -> Shape {
@@ -41,21 +41,21 @@ pub fn copy_into<'a>(dst: StorageRef, view: &'a Layout, src: &'a Tensor) -> Op<'
     Op::CopyInto { dst: Some(dst), view, src }
 }
 
-pub fn layer_norm<'a>(
-    x: &'a Tensor,
-    weight: Option<&'a Tensor>,
-    bias: Option<&'a Tensor>,
-) -> Op<'a> {
-    Op::Norm { norm: Norm::Layer, x, weight, bias, eps: 1e-5 }
+/// A named row program on F32; it has `params` parameters.
+pub fn program(function: RowFunction, inputs: usize, params: usize) -> &'static Arc<Kernel> {
+    let targets = matches!(function, RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad);
+    let types = [DType::F32, if targets { DType::I64 } else { DType::F32 }, DType::F32];
+    function.program(&types[..inputs], params).unwrap()
 }
 
-pub fn norm_grad<'a>(
-    norm: Norm,
-    x: &'a Tensor,
-    weight: Option<&'a Tensor>,
-    g: &'a Tensor,
+pub fn rows<'a>(
+    program: &'a Arc<Kernel>,
+    inputs: &'a [&'a Tensor],
+    params: &'a [Scalar],
+    shape: &'a Shape,
+    axes: &'a [usize],
 ) -> Op<'a> {
-    Op::NormGrad { norm, x, weight, g, eps: 1e-5 }
+    Op::Rows { program, inputs, params, shape, axes }
 }
 
 pub fn conv<'a>(x: &'a Tensor, weight: &'a Tensor, window: &'a Window) -> Op<'a> {

@@ -133,6 +133,9 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) | OpCode::Cast => {
             unreachable!("leaves and casts are written by the generator")
         }
+        OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => {
+            unreachable!("a kernel that runs at each element has no operation of rows")
+        }
         OpCode::Float(f) => float_function(f, dtype, a),
         OpCode::Round(rounding) => format!("{}({a})", rounding.name()),
         OpCode::Sign(f) => sign_function(f, dtype, a),

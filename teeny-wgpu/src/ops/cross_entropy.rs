@@ -97,7 +97,7 @@ pub(crate) fn cross_entropy(
     gpu: &Wgpu,
     x: &Tensor,
     targets: &Tensor,
-    ignore_index: Option<i64>,
+    ignored: Option<Scalar>,
     g: Option<&Tensor>,
 ) -> Result<Option<StorageRef>> {
     let (dtype, index) = (x.dtype(), targets.dtype());
@@ -110,8 +110,6 @@ pub(crate) fn cross_entropy(
     {
         return Ok(None);
     }
-    // A number outside the dtype of the targets is none of them.
-    let ignored = ignore_index.map(Scalar::Int).filter(|i| i.fits(index));
     let plan = Plan {
         dtype,
         index,
@@ -153,6 +151,8 @@ pub(crate) fn cross_entropy(
         params: &params.words(),
         grid: gpu.dispatch_grid(groups as u64)?,
     })?;
-    check_indices(gpu, &column, 1, x.shape())?;
+    if g.is_none() {
+        check_indices(gpu, &column, 1, x.shape())?;
+    }
     cast_to_storage(gpu, out, dtype, x).map(Some)
 }

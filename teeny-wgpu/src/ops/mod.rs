@@ -35,6 +35,7 @@ pub(crate) mod radix_sort;
 pub(crate) mod random;
 pub(crate) mod reduce;
 pub(crate) mod row_quads;
+pub(crate) mod rows;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod softmax;

@@ -12,9 +12,18 @@ use crate::ops::coalesce::Coalesced;
 use crate::ops::copy::{can_compact, compact};
 use crate::ops::pieces::by_halves;
 use crate::ops::row_quads::{RowQuads, has_row_quads};
-use teeny_core::{DType, Layout, Norm, Result, Scalar, StorageRef, Tensor};
+use teeny_core::{DType, Error, Layout, Result, Scalar, StorageRef, Tensor};
 
 const THREADS: usize = 64;
+
+/// The kind of a normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norm {
+    /// `(x - mean) / sqrt(variance + eps)`
+    Layer = 0,
+    /// `x / sqrt(mean(x^2) + eps)`
+    Rms = 1,
+}
 
 shader_params! {
     /// Parameters of `norm.wgsl` and `norm_grad.wgsl`.
@@ -27,12 +36,12 @@ shader_params! {
         x_step: isize,
         g_step: isize,
         weight_step: isize,
-        weight_offset: usize,
         bias_step: isize,
         bias_offset: usize,
         sizes: Sizes[axes],
         x: View[axes],
         g: View[axes],
+        weight: View[axes],
     }
 }
 
@@ -45,6 +54,13 @@ pub(crate) struct Operands {
 }
 
 impl Operands {
+    /// The operands with rows of their own.
+    fn views(self) -> Vec<(&'static str, Start)> {
+        let given = [("x", true), ("g", self.g), ("weight", self.weight)];
+        let given = given.into_iter().filter(|(_, given)| *given);
+        given.map(|(name, _)| (name, Start::Offset)).collect()
+    }
+
     fn bits(self) -> u32 {
         self.g as u32 | (self.weight as u32) << 1 | (self.bias as u32) << 2
     }
@@ -57,11 +73,11 @@ impl Operands {
 pub(crate) fn wgsl(axes: usize, dtype: DType, norm: Norm, operands: Operands) -> Result<String> {
     let value = accumulator(dtype);
     let Operands { g, weight, bias } = operands;
-    let (x, g_view) = (("x", Start::Offset), ("g", Start::Offset));
     let mut shader = match g {
-        false => shader!("norm").addresses("row", "", axes, &[x]),
-        true => shader!("norm_grad").input("g", dtype).addresses("row", "", axes, &[x, g_view]),
+        false => shader!("norm"),
+        true => shader!("norm_grad").input("g", dtype),
     };
+    shader = shader.addresses("row", "", axes, &operands.views());
     shader = shader.input("x", dtype).flag("has_weight", weight);
     if weight {
         shader = shader.input("weight", dtype);
@@ -104,23 +120,21 @@ pub(crate) fn quads_wgsl(
     rows: RowQuads,
 ) -> Result<String> {
     let Operands { g, weight, bias } = operands;
-    let (x, g_view) = (("x", Start::Offset), ("g", Start::Offset));
     let layer = norm == Norm::Layer;
     let mut shader = match g {
         false => shader!("norm_quads")
-            .addresses("row", "", axes, &[x])
             .store_quads("y", dtype)
             .flag("has_bias", bias)
             .number("weight_binding", 1)
             .number("bias_binding", 1 + weight as usize)
             .number("y_binding", 1 + weight as usize + bias as usize),
         true => shader!("norm_grad_quads")
-            .addresses("row", "", axes, &[x, g_view])
             .store_quads("x_grad", dtype)
             .input_quads("g", dtype)
             .flag("layer", layer),
     };
     shader = shader
+        .addresses("row", "", axes, &operands.views())
         .params(&NormParams::declaration(axes, accumulation(dtype)))
         .input_quads("x", dtype)
         .flag("has_weight", weight);
@@ -136,7 +150,8 @@ pub(crate) fn quads_wgsl(
     rows.fill(shader.text("statistics", statistics), &["sum"]).render()
 }
 
-/// The normalised `x`, or with `g` the gradient for `x`.
+/// The normalised `x`, or with `g` the gradient for `x`. `weight` and `bias` have the shape of `x`;
+/// all rows of the bias are one.
 pub(crate) fn norm(
     gpu: &Wgpu,
     kind: Norm,
@@ -144,7 +159,7 @@ pub(crate) fn norm(
     g: Option<&Tensor>,
     weight: Option<&Tensor>,
     bias: Option<&Tensor>,
-    eps: f64,
+    eps: Scalar,
 ) -> Result<StorageRef> {
     let dtype = x.dtype();
     gpu.require(dtype, "normalisation")?;
@@ -153,21 +168,24 @@ pub(crate) fn norm(
     if x.numel() == 0 {
         return gpu.allocate(0, dtype);
     }
-    if gpu.exceeds_binding(x)
-        || g.is_some_and(|g| gpu.exceeds_binding(g))
-        || gpu.len_exceeds_binding(x.numel(), accumulation(dtype))
-    {
-        let inputs: Vec<&Tensor> = [Some(x), g].into_iter().flatten().collect();
-        let run = |parts: &[&Tensor], _| {
-            Ok([norm(gpu, kind, parts[0], parts.get(1).copied(), weight, bias, eps)?])
-        };
-        let [y] = by_halves(gpu, &inputs, axis, [dtype], length, run)?;
-        return Ok(y);
-    }
     let vectors: Vec<&Tensor> = [weight, bias].into_iter().flatten().collect();
     if can_compact(gpu, &vectors) {
         let [weight, bias] = [weight, bias].map(|x| x.map(|x| compact(gpu, x)).transpose());
         return norm(gpu, kind, x, g, weight?.as_ref(), bias?.as_ref(), eps);
+    }
+    if [Some(x), g, weight].into_iter().flatten().any(|x| gpu.exceeds_binding(x))
+        || gpu.len_exceeds_binding(x.numel(), accumulation(dtype))
+    {
+        let inputs: Vec<&Tensor> = [Some(x), g, weight, bias].into_iter().flatten().collect();
+        let run = |parts: &[&Tensor], _| {
+            let mut parts = parts.iter().copied();
+            let mut part = |x: Option<&Tensor>| x.and_then(|_| parts.next());
+            let (x, g, weight, bias) = (part(Some(x)), part(g), part(weight), part(bias));
+            let x = x.ok_or_else(|| Error::internal("a half without rows"))?;
+            Ok([norm(gpu, kind, x, g, weight, bias, eps)?])
+        };
+        let [y] = by_halves(gpu, &inputs, axis, [dtype], length, run)?;
+        return Ok(y);
     }
     let all_quads = [Some(x), g, weight, bias].into_iter().flatten().all(has_row_quads);
     let quads = match all_quads {
@@ -178,26 +196,26 @@ pub(crate) fn norm(
     let out = gpu.allocate(x.numel(), written)?;
     let others: Vec<usize> = (0..axis).collect();
     let empty = Layout::contiguous(*x.shape());
-    let layouts = [x.layout(), g.map_or(&empty, |g| g.layout())];
+    let layouts = [Some(x), g, weight].map(|x| x.map_or(&empty, |x| x.layout()));
     let joint = Coalesced::over(x.shape(), &layouts, &others)?.padded();
     let (axes, rows) = (joint.sizes.len(), x.numel() / length);
     let step = |t: Option<&Tensor>| t.map_or(0, |t| t.strides()[t.ndim() - 1]);
     let offset = |t: Option<&Tensor>| t.map_or(0, |t| t.layout().offset());
-    let number = |value: f64| Number { value: Scalar::Float(value), dtype };
+    let number = |value| Number { value, dtype };
     let params = NormParams {
         rows,
         length,
-        inverse_length: number(1.0 / length as f64),
+        inverse_length: number(Scalar::Float(1.0 / length as f64)),
         eps: number(eps),
         x_step: step(Some(x)),
         g_step: step(g),
         weight_step: step(weight),
-        weight_offset: offset(weight),
         bias_step: step(bias),
         bias_offset: offset(bias),
         sizes: (&joint.sizes).into(),
         x: View::new(x.layout().offset(), &joint.strides[0]),
         g: View::new(offset(g), &joint.strides[1]),
+        weight: View::new(offset(weight), &joint.strides[2]),
     };
     let operands = Operands { g: g.is_some(), weight: weight.is_some(), bias: bias.is_some() };
     let bindings = [Some(x), g, weight, bias]

@@ -66,7 +66,7 @@ pub(crate) fn has_row_quads(x: &Tensor) -> bool {
 mod tests {
     use super::*;
     use crate::{Options, Wgpu};
-    use teeny_core::{DeviceRef, Norm, Op, Reference, Result, random};
+    use teeny_core::{DeviceRef, Reference, Result, RowFunction, Scalar, random};
 
     #[test]
     fn a_workgroup_holds_every_row_that_it_takes() {
@@ -98,22 +98,26 @@ mod tests {
                         let w = w.reshape(length)?;
                         let g = x.sub(0.5f32)?.mul(&w)?;
                         let (softmax, logs) = (x.softmax(-1)?, x.log_softmax(-1)?);
-                        let grad = |op: Op<'_>| op.tensor(device);
-                        let norm = |norm, weight| {
-                            grad(Op::NormGrad { norm, x: &x, weight, g: &g, eps: 1e-5 })
+                        let grad = |f: RowFunction, y| f.run(&[y, &g], &[], &[1]);
+                        let norm = |f: RowFunction, inputs: &[&Tensor]| {
+                            f.run(inputs, &[Scalar::Float(1e-5)], &[1])
                         };
+                        let (layer, rms) = (RowFunction::LayerNormGrad, RowFunction::RmsNormGrad);
                         let scale = length as f32 / 8.0;
                         let y = [
-                            grad(Op::SoftmaxGrad { y: &softmax, g: &g, axis: 1 })?.mul(scale)?,
+                            grad(RowFunction::SoftmaxGrad, &softmax)?.mul(scale)?,
                             softmax.mul(scale)?,
-                            grad(Op::LogSoftmaxGrad { y: &logs, g: &g, axis: 1 })?,
+                            grad(RowFunction::LogSoftmaxGrad, &logs)?,
                             logs,
                             x.layer_norm(1, Some(&w), Some(&w), 1e-5)?,
                             x.rms_norm(1, Some(&w), 1e-5)?,
-                            norm(Norm::Layer, Some(&w))?,
-                            norm(Norm::Rms, Some(&w))?,
-                            norm(Norm::Layer, None)?,
-                            norm(Norm::Rms, None)?,
+                            norm(layer, &[&x, &w, &g])?,
+                            norm(rms, &[&x, &w, &g])?,
+                            norm(layer, &[&x, &g])?,
+                            norm(rms, &[&x, &g])?,
+                            // a weight that differs from row to row
+                            norm(RowFunction::LayerNorm, &[&x, &g])?,
+                            norm(RowFunction::RmsNormGrad, &[&x, &g, &g])?,
                         ];
                         let y: Vec<&Tensor> = y.iter().collect();
                         Tensor::cat(&y, 0)?.cast(DType::F32)?.to_vec::<f32>()

@@ -10,15 +10,20 @@ struct AxisPosition {
     at: u32,     // the position in that range
 }
 
-fn axis_position(k: Index, place: u32) -> AxisPosition {
+fn find_position(k: Index) -> AxisPosition {
     let inside = {{inside}};
-    if !inside {
+    let at = select(0u, u32(k), inside) - params.range_low;
+    return AxisPosition(inside && at < params.range_length, at);
+}
+
+// `find_position` that notes an index outside the axis, at this place.
+fn axis_position(k: Index, place: u32) -> AxisPosition {
+    if !({{inside}}) {
         // The index as a number that grows with it, saturated to 32 bits: -2^31 is 0.
         let number = {{biased}};
         atomicMin(&index_errors[params.error_record], place);
         atomicMin(&index_errors[params.error_record + 1u], number);
         atomicMin(&index_errors[params.error_record + 2u], ~number);
     }
-    let at = select(0u, u32(k), inside) - params.range_low;
-    return AxisPosition(inside && at < params.range_length, at);
+    return find_position(k);
 }

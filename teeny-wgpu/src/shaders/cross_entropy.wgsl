@@ -10,7 +10,7 @@
 // where they are long, so that reads are contiguous.
 //
 // Ignored rows cost 0 and have gradient 0, whatever they contain. A target outside the classes is
-// noted (axis_index.wgsl). A gradient of 16-bit floats is written in their type, two a thread,
+// noted by the loss (axis_index.wgsl). A gradient of 16-bit floats is written in their type, two a thread,
 // where rows have an even number of classes.
 //
 // Arithmetic intensity: 4 flops for each element of 4 bytes (loss), or 8 bytes (gradient): bound by
@@ -96,7 +96,11 @@ fn main(
 #if ignores
     kept = t != ignored();
 #endif
+#if gradient
+    position = find_position(t);
+#else
     if kept { position = axis_position(t, row); }
+#endif
 #if gradient
     var scale: Value = {{zero}};
     if kept { scale = load_g(params.g_offset + row * params.g_stride); }

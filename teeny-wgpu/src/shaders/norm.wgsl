@@ -33,7 +33,7 @@ fn main(
     for (var r = thread; r < params.length; r += THREADS) {
         var v = centred(base.x, r, of_row) * scale;
 #if has_weight
-        v = v * load_weight(params.weight_offset + r * params.weight_step);
+        v = v * load_weight(base.weight + r * params.weight_step);
 #endif
 #if has_bias
         v = v + load_bias(params.bias_offset + r * params.bias_step);

@@ -32,7 +32,7 @@ fn main(
     var mean_u: Value = {{zero}};
     var mean_uh: Value = {{zero}};
     for (var r = thread; r < params.length; r += THREADS) {
-        let u = gradient(base.g, r);
+        let u = gradient(base, r);
         mean_u += u;
         mean_uh += u * centred(base.x, r, of_row) * scale;
     }
@@ -43,16 +43,16 @@ fn main(
     mean_u = {{zero}};
 #endif
     for (var r = thread; r < params.length; r += THREADS) {
-        let u = gradient(base.g, r);
+        let u = gradient(base, r);
         let h = centred(base.x, r, of_row) * scale;
         x_grad[row * params.length + r] = scale * (u - mean_u - h * mean_uh);
     }
 }
 
-fn gradient(base: u32, r: u32) -> Value {
-    let g = load_g(base + r * params.g_step);
+fn gradient(base: RowAddresses, r: u32) -> Value {
+    let g = load_g(base.g + r * params.g_step);
 #if has_weight
-    return g * load_weight(params.weight_offset + r * params.weight_step);
+    return g * load_weight(base.weight + r * params.weight_step);
 #else
     return g;
 #endif

@@ -38,7 +38,7 @@ fn compute_row(row: u32, thread: u32) {
         v{{q}} = load_x_quad(x_begin + {{q}}u * THREADS);
         u{{q}} = load_g_quad(g_begin + {{q}}u * THREADS);
 #if has_weight
-        u{{q}} *= load_weight_quad((params.weight_offset >> 2u) + thread + {{q}}u * THREADS);
+        u{{q}} *= load_weight_quad((base.weight >> 2u) + thread + {{q}}u * THREADS);
 #endif
     }
 #if layer

@@ -25,7 +25,8 @@
 
 fn compute_row(row: u32, thread: u32) {
     let length = params.length >> 2u;
-    let begin = (row_addresses(row).x >> 2u) + thread;
+    let base = row_addresses(row);
+    let begin = (base.x >> 2u) + thread;
     var sum4 = vec4<f32>();
 #for q in 0..quads
     var v{{q}} = vec4<f32>();
@@ -40,7 +41,7 @@ fn compute_row(row: u32, thread: u32) {
     if thread + {{q}}u * THREADS < length {
         var r = (v{{q}} - rest) * scale;
 #if has_weight
-        r = r * load_weight_quad((params.weight_offset >> 2u) + thread + {{q}}u * THREADS);
+        r = r * load_weight_quad((base.weight >> 2u) + thread + {{q}}u * THREADS);
 #endif
 #if has_bias
         r = r + load_bias_quad((params.bias_offset >> 2u) + thread + {{q}}u * THREADS);

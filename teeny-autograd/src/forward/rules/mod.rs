@@ -11,28 +11,22 @@ mod index;
 mod join;
 mod linalg;
 mod matmul;
-mod norm;
 mod pool;
 mod reduce;
 mod scan;
-mod softmax;
 
+use super::elementwise::has_tangents;
 use super::operands::Operands;
 use teeny_core::{Error, Op, ReduceOp, Result, Tensor};
 
 /// True if `op`, of which an operand has a tangent, runs as the primitives of its definition, whose
 /// rules are known.
-pub(super) fn runs_as_definition(op: &Op<'_>) -> bool {
+pub(super) fn runs_as_definition(op: &Op<'_>, operands: &Operands) -> bool {
     match op {
+        Op::Rows { program, .. } => !has_tangents(program, operands),
         // The rules of products and extrema read the elements that are reduced.
         Op::ReduceKernel { op, .. } => *op != ReduceOp::Sum,
-        Op::SoftmaxGrad { .. }
-        | Op::LogSoftmaxGrad { .. }
-        | Op::CrossEntropyGrad { .. }
-        | Op::NormGrad { .. }
-        | Op::Attention { .. }
-        | Op::ElementwiseMany { .. }
-        | Op::ElementwiseInPlace { .. } => true,
+        Op::Attention { .. } | Op::ElementwiseMany { .. } | Op::ElementwiseInPlace { .. } => true,
         Op::Elementwise { .. }
         | Op::Reduce { .. }
         | Op::Scan { .. }
@@ -48,10 +42,6 @@ pub(super) fn runs_as_definition(op: &Op<'_>) -> bool {
         | Op::Cat { .. }
         | Op::Pad { .. }
         | Op::Tri { .. }
-        | Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::CrossEntropy { .. }
-        | Op::Norm { .. }
         | Op::Conv { .. }
         | Op::ConvInputGrad { .. }
         | Op::ConvWeightGrad { .. }
@@ -87,14 +77,6 @@ pub(super) fn tangents(
         Op::Cat { tensors, axis } => join::cat(operands, tensors.len(), axis)?,
         Op::Pad { widths, .. } => join::pad(operands, widths)?,
         Op::Tri { diagonal, upper, .. } => join::tri(operands, diagonal, upper)?,
-        Op::Softmax { axis, .. } => softmax::softmax(operands, axis, y)?,
-        Op::LogSoftmax { axis, .. } => softmax::log_softmax(operands, axis, y)?,
-        Op::CrossEntropy { x, targets, ignore_index } => {
-            softmax::cross_entropy(operands, x, targets, ignore_index)?
-        }
-        Op::Norm { norm, x, weight, bias, eps } => {
-            norm::norm(operands, norm, x, weight, bias, eps)?
-        }
         Op::Conv { x, weight, window } => conv::conv(operands, x, weight, window)?,
         Op::ConvInputGrad { g, weight, window, x_shape } => {
             conv::conv_input_grad(operands, g, weight, window, x_shape)?
@@ -116,11 +98,8 @@ pub(super) fn tangents(
         Op::Elementwise { .. }
         | Op::ElementwiseInPlace { .. }
         | Op::ReduceKernel { .. }
+        | Op::Rows { .. }
         | Op::CopyInto { .. }
-        | Op::SoftmaxGrad { .. }
-        | Op::LogSoftmaxGrad { .. }
-        | Op::CrossEntropyGrad { .. }
-        | Op::NormGrad { .. }
         | Op::Attention { .. }
         | Op::AttentionGrad { .. }
         | _ => return Err(Error::internal(format!("{} has no tangent rule", op.name()))),

@@ -5,7 +5,8 @@ use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};
 use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::{Norm, Op, Window};
+use crate::kernel::RowFunction;
+use crate::op::{Op, Window};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -78,7 +79,7 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                 format!("axis {axis}"),
                 move |x| {
                     let y = x[0].softmax(axis)?;
-                    Op::SoftmaxGrad { y: &y, g: &x[1], axis: axis as usize }.tensor(y.device())
+                    RowFunction::SoftmaxGrad.run(&[&y, &x[1]], &[], &[axis as usize])
                 },
             ));
             sink(one(
@@ -89,7 +90,7 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                 format!("axis {axis}"),
                 move |x| {
                     let y = x[0].log_softmax(axis)?;
-                    Op::LogSoftmaxGrad { y: &y, g: &x[1], axis: axis as usize }.tensor(y.device())
+                    RowFunction::LogSoftmaxGrad.run(&[&y, &x[1]], &[], &[axis as usize])
                 },
             ));
         }
@@ -128,15 +129,7 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
                 stepwise(dtype, 8.0, 8.0),
                 inputs,
                 detail,
-                move |x| {
-                    Op::CrossEntropyGrad {
-                        x: &x[0],
-                        targets: &x[1],
-                        ignore_index: ignored,
-                        g: &x[2],
-                    }
-                    .tensor(x[0].device())
-                },
+                move |x| cross_entropy_grad(x, ignored),
             ));
         }
     }
@@ -163,15 +156,7 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
             stepwise(dtype, 8.0, 8.0),
             inputs,
             detail,
-            move |x| {
-                Op::CrossEntropyGrad {
-                    x: &x[0],
-                    targets: &x[1],
-                    ignore_index: Some(ignored),
-                    g: &x[2],
-                }
-                .tensor(x[0].device())
-            },
+            move |x| cross_entropy_grad(x, Some(ignored)),
         ));
     }
     let scores = [1e4, -1e4, 1e4, f64::NEG_INFINITY, 0.0, 1.0].map(Scalar::Float);
@@ -198,11 +183,22 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
     }
 }
 
+/// The gradient of the losses for the scores, where `x` is scores (n, classes), targets (n) and the
+/// gradient of the losses (n).
+pub(in crate::conformance) fn cross_entropy_grad(
+    x: &[Tensor],
+    ignored: Option<i64>,
+) -> Result<Tensor> {
+    let ignored = ignored.map(Scalar::Int).filter(|i| i.fits(x[1].dtype()));
+    let (targets, g) = (x[1].unsqueeze(1)?, x[2].unsqueeze(1)?);
+    RowFunction::CrossEntropyGrad.run(&[&x[0], &targets, &g], ignored.as_slice(), &[1])
+}
+
 fn norm(sink: Sink<'_>, dtype: DType) {
     for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
         for (kind, name, grad) in [
-            (Norm::Layer, "layer_norm", "layer_norm_grad"),
-            (Norm::Rms, "rms_norm", "rms_norm_grad"),
+            (RowFunction::LayerNorm, "layer_norm", RowFunction::LayerNormGrad),
+            (RowFunction::RmsNorm, "rms_norm", RowFunction::RmsNormGrad),
         ] {
             for shape in [vec![3usize, 4, 5], vec![7, 300], vec![1], vec![2, 1], vec![0, 3]] {
                 let line = |seed| {
@@ -227,14 +223,14 @@ fn norm(sink: Sink<'_>, dtype: DType) {
                     inputs.clone(),
                     "weight and bias".to_string(),
                     move |x| match kind {
-                        Norm::Layer => x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-3),
-                        Norm::Rms => x[0].rms_norm(1, Some(&x[1]), 1e-3),
+                        RowFunction::RmsNorm => x[0].rms_norm(1, Some(&x[1]), 1e-3),
+                        _ => x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-3),
                     },
                 ));
                 sink(one(name, dtype, tolerance, inputs.clone(), "plain".to_string(), move |x| {
                     match kind {
-                        Norm::Layer => x[0].layer_norm(1, None, None, 1e-3),
-                        Norm::Rms => x[0].rms_norm(1, None, 1e-3),
+                        RowFunction::RmsNorm => x[0].rms_norm(1, None, 1e-3),
+                        _ => x[0].layer_norm(1, None, None, 1e-3),
                     }
                 }));
                 if shape[0] == 0 {
@@ -251,20 +247,16 @@ fn norm(sink: Sink<'_>, dtype: DType) {
                 let tolerance = stepwise(dtype, 64.0, 64.0);
                 for weighted in [false, true] {
                     sink(one(
-                        grad,
+                        grad.name(),
                         dtype,
                         tolerance,
                         inputs.clone(),
                         format!("weight: {weighted}"),
                         move |x| {
-                            Op::NormGrad {
-                                norm: kind,
-                                x: &x[0],
-                                weight: weighted.then_some(&x[1]),
-                                g: &x[2],
-                                eps: 1e-3,
-                            }
-                            .tensor(x[0].device())
+                            let all = [&x[0], &x[1], &x[2]];
+                            let inputs = if weighted { &all[..] } else { &[all[0], all[2]] };
+                            let eps = Scalar::Float(1e-3).cast(dtype.compute());
+                            grad.run(inputs, &[eps], &[x[0].ndim() - 1])
                         },
                     ));
                 }

@@ -2,7 +2,7 @@
 
 mod attention;
 pub(super) mod elementwise;
-mod fused;
+pub(super) mod fused;
 mod index;
 mod many;
 #[cfg(feature = "linalg")]

@@ -41,6 +41,7 @@ fn tolerance(op: OpCode) -> Tolerance {
         OpCode::Arithmetic(Arithmetic::Pow) => Tolerance::Ulps(4.0, 0.0),
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => Tolerance::Bits,
         OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => Tolerance::Bits,
+        OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => Tolerance::Bits,
         OpCode::Round(_) | OpCode::Sign(_) => Tolerance::Bits,
         OpCode::Arithmetic(_) | OpCode::Compare(_) | OpCode::Bitwise(_) => Tolerance::Bits,
     }
@@ -307,7 +308,7 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
 }
 
 /// One more node, if the drawn operation accepts the drawn operands.
-fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
+pub fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
     use Arithmetic::{Add, Max, Min, Mul, Sub};
     use Bitwise::{And, Or, Xor};
     use Comparison::{Lt, Ne};

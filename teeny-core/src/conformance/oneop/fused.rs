@@ -6,9 +6,10 @@
 use super::dice::Dice;
 use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family, roundings_of};
+use crate::conformance::cases::fused::cross_entropy_grad;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::{Norm, Op};
+use crate::kernel::RowFunction;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::{Tensor, map};
@@ -53,12 +54,8 @@ fn softmax(dice: &mut Dice) -> Result<Case> {
     ]);
     let x = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
-        let y = if log {
-            Op::LogSoftmax { x: &x[0], axis }.tensor(x[0].device())?
-        } else {
-            Op::Softmax { x: &x[0], axis }.tensor(x[0].device())?
-        };
-        Ok(vec![y])
+        let function = if log { RowFunction::LogSoftmax } else { RowFunction::Softmax };
+        Ok(vec![function.run(&[&x[0]], &[], &[axis])?])
     };
     let terms = roundings_of(shape[axis], dtype);
     let case = Case::new("softmax", vec![x], format!("along {axis}, log {log}"), body).wide();
@@ -80,13 +77,8 @@ fn softmax_grad(dice: &mut Dice) -> Result<Case> {
     let operands =
         vec![Operand::new(dice, shape, dtype, y), Operand::new(dice, shape, dtype, values)];
     let body = move |x: &[Tensor]| {
-        let device = x[0].device();
-        let d = if log {
-            Op::LogSoftmaxGrad { y: &x[0], g: &x[1], axis }.tensor(device)?
-        } else {
-            Op::SoftmaxGrad { y: &x[0], g: &x[1], axis }.tensor(device)?
-        };
-        Ok(vec![d])
+        let function = if log { RowFunction::LogSoftmaxGrad } else { RowFunction::SoftmaxGrad };
+        Ok(vec![function.run(&[&x[0], &x[1]], &[], &[axis])?])
     };
     let terms = roundings_of(shape[axis], dtype);
     let case = Case::new("softmax_grad", operands, format!("along {axis}, log {log}"), body).wide();
@@ -142,48 +134,36 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
         operands.push(Operand::new(dice, rows, dtype, values));
     }
     let body = move |x: &[Tensor]| {
-        let device = x[0].device();
-        if grad {
-            let d =
-                Op::CrossEntropyGrad { x: &x[0], targets: &x[1], ignore_index: ignored, g: &x[2] }
-                    .tensor(device)?;
-            return Ok(vec![d]);
-        }
-        let losses =
-            Op::CrossEntropy { x: &x[0], targets: &x[1], ignore_index: ignored }.tensor(device)?;
-        Ok(vec![losses])
+        let y =
+            if grad { cross_entropy_grad(x, ignored) } else { x[0].cross_entropy(&x[1], ignored) };
+        Ok(vec![y?])
     };
     let terms = roundings_of(classes, dtype);
     let case =
         Case::new("cross_entropy", operands, format!("ignored {ignored:?}, gradient {grad}"), body)
             .wide();
     Ok(case.scaled(1.0, move |x| {
-        let device = x[0].device();
         if grad {
             let g = x[2].abs()?.unsqueeze(1)?;
             // p - 1 at the target keeps the absolute error of p.
             let p = softmax_scale(&x[0], 1)?.mul(1.0 + terms / 16.0)?;
-            let d =
-                Op::CrossEntropyGrad { x: &x[0], targets: &x[1], ignore_index: ignored, g: &x[2] }
-                    .tensor(device)?;
-            let d = d.abs()?;
+            let d = cross_entropy_grad(x, ignored)?.abs()?;
             let scale = map([&p, &g, &d], |[p, g, d]| (p + 1e-30) * g + d * 4.0)?;
             // The target's own place: errors relative to 1.
             let one = map([&g], |[g]| g * (16.0 + terms))?.expand(shape)?;
             let at_target = map([&scale, &one], |[s, o]| s.maximum(o))?;
             return Ok(vec![at_target]);
         }
-        let losses =
-            Op::CrossEntropy { x: &x[0], targets: &x[1], ignore_index: ignored }.tensor(device)?;
+        let losses = x[0].cross_entropy(&x[1], ignored)?;
         Ok(vec![losses.abs()?.mul(2.0)?.add(16.0 + terms)?])
     }))
 }
 
 /// What errors of normalised values are relative to: (h, scale of h, reciprocal deviation).
-fn standard(kind: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor, Tensor)> {
+fn standard(kind: RowFunction, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor, Tensor)> {
     let centred = match kind {
-        Norm::Layer => x.sub(&x.mean_keepdim(-1)?)?,
-        Norm::Rms => x.clone(),
+        RowFunction::LayerNorm | RowFunction::LayerNormGrad => x.sub(&x.mean_keepdim(-1)?)?,
+        _ => x.clone(),
     };
     let r = centred.square()?.mean_keepdim(-1)?.add(eps)?.rsqrt()?;
     let h = centred.mul(&r)?;
@@ -214,7 +194,7 @@ fn normal_values(dice: &mut Dice) -> Values {
 fn norm(dice: &mut Dice) -> Result<Case> {
     let shape = rows(dice);
     let n = shape[shape.ndim() - 1];
-    let (dtype, kind) = (float(dice), dice.pick(&[Norm::Layer, Norm::Rms]));
+    let (dtype, kind) = (float(dice), dice.pick(&[RowFunction::LayerNorm, RowFunction::RmsNorm]));
     let eps = dice.pick(&[1e-5, 1e-3, 1.0]);
     let values = normal_values(dice);
     let extra = dice.below(3);
@@ -224,9 +204,8 @@ fn norm(dice: &mut Dice) -> Result<Case> {
         operands.push(Operand::new(dice, line, dtype, Values::Tame));
     }
     let body = move |x: &[Tensor]| {
-        let y = Op::Norm { norm: kind, x: &x[0], weight: x.get(1), bias: x.get(2), eps }
-            .tensor(x[0].device())?;
-        Ok(vec![y])
+        let inputs: Vec<&Tensor> = x.iter().collect();
+        Ok(vec![kind.run(&inputs, &[Scalar::Float(eps)], &[x[0].ndim() - 1])?])
     };
     let terms = roundings_of(n, dtype);
     let case = Case::new("norm", operands, format!("{kind:?} eps {eps}"), body).wide();
@@ -245,7 +224,8 @@ fn norm(dice: &mut Dice) -> Result<Case> {
 fn norm_grad(dice: &mut Dice) -> Result<Case> {
     let shape = rows(dice);
     let n = shape[shape.ndim() - 1];
-    let (dtype, kind) = (float(dice), dice.pick(&[Norm::Layer, Norm::Rms]));
+    let (dtype, kind) =
+        (float(dice), dice.pick(&[RowFunction::LayerNormGrad, RowFunction::RmsNormGrad]));
     let eps = dice.pick(&[1e-5, 1e-3, 1.0]);
     let values = dice.pick(&[Values::Tame, Values::Tame, Values::Same(0.1), Values::Positive]);
     let mut operands = vec![
@@ -256,9 +236,9 @@ fn norm_grad(dice: &mut Dice) -> Result<Case> {
         operands.push(Operand::new(dice, Shape::new(&[n])?, dtype, Values::Tame));
     }
     let body = move |x: &[Tensor]| {
-        let d = Op::NormGrad { norm: kind, x: &x[0], weight: x.get(2), g: &x[1], eps }
-            .tensor(x[0].device())?;
-        Ok(vec![d])
+        let inputs: Vec<&Tensor> =
+            [Some(&x[0]), x.get(2), Some(&x[1])].into_iter().flatten().collect();
+        Ok(vec![kind.run(&inputs, &[Scalar::Float(eps)], &[x[0].ndim() - 1])?])
     };
     let terms = roundings_of(n, dtype);
     let case = Case::new("norm_grad", operands, format!("{kind:?} eps {eps}"), body).wide();

@@ -27,6 +27,7 @@ mod product_kernels;
 mod products;
 pub mod program;
 mod reductions;
+mod rows;
 mod windows;
 
 pub use compare::Rules;
@@ -136,7 +137,7 @@ impl Case {
     }
 
     pub(super) fn is_program(&self) -> bool {
-        matches!(self.op, "kernel" | "reduce_kernel")
+        matches!(self.op, "kernel" | "reduce_kernel" | "rows")
     }
 
     /// The operation's name.
@@ -168,9 +169,10 @@ struct Family {
 
 /// Every group of operations.
 fn families() -> impl Iterator<Item = &'static Family> {
-    let all: [&'static [Family]; 10] = [
+    let all: [&'static [Family]; 11] = [
         elementwise::FAMILIES,
         reductions::FAMILIES,
+        rows::FAMILIES,
         products::FAMILIES,
         product_kernels::FAMILIES,
         many::FAMILIES,

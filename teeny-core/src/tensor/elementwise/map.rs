@@ -1,9 +1,10 @@
-//! Elementwise operations of the user: a closure over scalars becomes one kernel, which may be
-//! summed in the same pass (`map_sum`).
+//! Operations of the user: a closure over scalars becomes one kernel, which may be summed in the
+//! same pass (`map_sum`), or may itself reduce along rows (`map_rows`).
 
 use super::kernel::{at_least_one, broadcast_shape, results, run, run_one};
 use crate::context::enter;
 use crate::error::{Error, Result};
+use crate::kernel::Extent;
 use crate::kernel::build::{Builder, Expr};
 use crate::op::{Op, ReduceOp};
 use crate::shape::{IntoAxes, Shape};
@@ -129,4 +130,98 @@ fn mapped_sum(
         axes: &axes,
     }
     .tensor(&device)
+}
+
+/// Your own operation along `axes`, forward and backward: values of a row can be reduced (`sum`,
+/// `max`, `mean`, ..) and used again at each element of it, in one pass over memory.
+///
+/// The inputs broadcast to one shape, whose elements along `axes` are the rows. An input of size 1
+/// along all of them has one value a row, and so has a result that was reduced: it has size 1 along
+/// `axes`.
+///
+/// # Errors
+/// As [`map`]; if an axis does not exist or is named twice; if a position that is read with
+/// [`Expr::at`] is outside its row.
+///
+/// # Example
+/// ```
+/// use teeny_core::{map_rows, Reference, Tensor};
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = Reference::new();
+/// let x = Tensor::new([[3.0f32, 4.0], [0.0, 5.0]], &device)?; // (2, 2)
+/// let unit = map_rows([&x], -1, |[x]| x / x.square().sum().sqrt())?; // (2, 2)
+/// assert_eq!(unit.to_vec::<f32>()?, [0.6, 0.8, 0.0, 1.0]);
+///
+/// let classes = Tensor::new([[1i64], [0]], &device)?; // (2, 1)
+/// let loss = map_rows([&x, &classes], -1, |[x, t]| x.logsumexp() - x.at(t))?; // (2, 1)
+/// assert_eq!(loss.mul(1000.0)?.round()?.to_vec::<f32>()?, [313.0, 5007.0]);
+/// # Ok(()) }
+/// ```
+#[track_caller]
+pub fn map_rows<const N: usize>(
+    inputs: [&Tensor; N],
+    axes: impl IntoAxes,
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>,
+) -> Result<Tensor> {
+    let _op = enter("map_rows").on_all("inputs", &inputs);
+    at_least_one(inputs.len())?;
+    let rows = Rows::of(&inputs, &|shape| axes.axes(shape))?;
+    let builder = Builder::new();
+    let mut extents = rows.extents.iter();
+    let of = |t: &Tensor| {
+        let extent = extents.next().copied().unwrap_or(Extent::Element);
+        builder.input_of(t.dtype(), extent)
+    };
+    let output = body(inputs.map(of));
+    rows.run(&builder, output, &inputs)
+}
+
+/// The rows of tensors that broadcast to one shape.
+struct Rows {
+    shape: Shape,
+    axes: Vec<usize>,
+    /// Of each tensor: whether it has one value a row.
+    extents: Vec<Extent>,
+}
+
+impl Rows {
+    fn of(inputs: &[&Tensor], axes: &dyn Fn(&Shape) -> Result<Vec<usize>>) -> Result<Rows> {
+        let shape = broadcast_shape(inputs)?;
+        let mut axes = axes(&shape)?;
+        axes.sort_unstable();
+        // Axes of an input count from the right.
+        let size = |x: &Tensor, axis: usize| {
+            let own = (axis + x.ndim()).checked_sub(shape.ndim());
+            own.map_or(1, |own| x.shape()[own])
+        };
+        let extent = |x: &&Tensor| match axes.iter().all(|&axis| size(x, axis) == 1) {
+            true => Extent::Row,
+            false => Extent::Element,
+        };
+        let extents = inputs.iter().map(extent).collect();
+        Ok(Rows { shape, axes, extents })
+    }
+
+    fn run(&self, builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Tensor> {
+        let program = Arc::new(builder.finish(&[output])?);
+        let Rows { shape, axes, .. } = self;
+        if program.is_pointwise() || axes.is_empty() {
+            return Err(Error::value(format!(
+                "{} reduces no row of axes {axes:?}",
+                program.expression()
+            ))
+            .help("map(inputs, |..| ..) computes each element by itself"));
+        }
+        let (device, lifted) = on_one_device(inputs)?;
+        let one = shape.reduced(axes, true);
+        let of = |i| if program.input_extent(i) == Extent::Element { shape } else { &one };
+        let expanded = lifted
+            .iter()
+            .enumerate()
+            .map(|(i, t)| t.expand_to(of(i)))
+            .collect::<Result<Vec<_>>>()?;
+        let inputs: Vec<&Tensor> = expanded.iter().collect();
+        let (inputs, axes) = (&inputs[..], &axes[..]);
+        Op::Rows { program: &program, inputs, params: &[], shape, axes }.tensor(&device)
+    }
 }

@@ -10,6 +10,6 @@ mod kernel;
 mod operators;
 
 pub(super) use kernel::{broadcast_shape, no_output, run_one};
-pub use map::{map, map_n, map_sum};
+pub use map::{map, map_n, map_rows, map_sum};
 pub(super) use math::Either;
 pub use math::Operand;

@@ -5,4 +5,6 @@ mod softmax;
 
 mod norm;
 
+mod rows;
+
 mod attention;

@@ -1,10 +1,11 @@
 //! Layer and RMS normalisation along trailing axes: checks, types and devices of the operands. The
-//! formulas are in [`crate::definition`].
+//! formulas are in [`RowFunction`].
 
 use crate::context::enter;
 use crate::device::common;
 use crate::error::{Error, Result};
-use crate::op::{Norm, Op};
+use crate::kernel::RowFunction;
+use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::lift;
 
@@ -43,7 +44,7 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor> {
         let _op = enter("layer_norm").on([("x", Some(self)), ("weight", weight), ("bias", bias)]);
-        self.normalised(Norm::Layer, axes, weight, bias, eps)
+        self.normalised(RowFunction::LayerNorm, axes, weight, bias, eps)
     }
 
     /// Root mean square normalisation over the last `axes` axes:
@@ -59,12 +60,12 @@ impl Tensor {
     #[track_caller]
     pub fn rms_norm(&self, axes: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let _op = enter("rms_norm").on([("x", Some(self)), ("weight", weight)]);
-        self.normalised(Norm::Rms, axes, weight, None, eps)
+        self.normalised(RowFunction::RmsNorm, axes, weight, None, eps)
     }
 
     fn normalised(
         &self,
-        norm: Norm,
+        norm: RowFunction,
         axes: usize,
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
@@ -114,10 +115,12 @@ impl Tensor {
                 .map_or_else(|| Ok(scaled.clone()), |b| scaled.add(&b))?
                 .reshape(*self.shape());
         }
-        // A device takes a bias only beside a weight.
+        // The program has a bias only beside a weight.
         let (beside, after) = if weight.is_some() { (bias, None) } else { (None, bias) };
-        let (weight, bias) = (weight.as_ref(), beside.as_ref());
-        let y = Op::Norm { norm, x: &x, weight, bias, eps }.tensor(&device)?;
+        let inputs: Vec<&Tensor> =
+            [Some(&x), weight.as_ref(), beside.as_ref()].into_iter().flatten().collect();
+        let eps = Scalar::Float(eps).cast(dtype.compute());
+        let y = norm.run(&inputs, &[eps], &[lead])?;
         let y = match after {
             Some(bias) => y.add(&bias)?,
             None => y,

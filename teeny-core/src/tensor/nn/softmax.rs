@@ -1,9 +1,10 @@
 //! Softmax, log-softmax and cross-entropy: checks of the operands. The formulas are in
-//! [`crate::definition`].
+//! [`RowFunction`].
 
 use crate::context::enter;
-use crate::error::{ErrorKind, Result};
-use crate::op::Op;
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::RowFunction;
+use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;
 
@@ -25,7 +26,7 @@ impl Tensor {
         let _op = enter("softmax").on([("x", Some(self))]);
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
-        Op::Softmax { x: self, axis }.tensor(self.device())
+        RowFunction::Softmax.run(&[self], &[], &[axis])
     }
 
     /// `log(softmax(x))` along `axis`, without the loss of small probabilities.
@@ -40,7 +41,7 @@ impl Tensor {
         let _op = enter("log_softmax").on([("x", Some(self))]);
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
-        Op::LogSoftmax { x: self, axis }.tensor(self.device())
+        RowFunction::LogSoftmax.run(&[self], &[], &[axis])
     }
 
     /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers →
@@ -61,14 +62,60 @@ impl Tensor {
         self.require_float()?;
         let (_, operands) = on_one_device(&[self, targets])?;
         let (x, targets) = (&operands[0], &operands[1]);
-        Op::CrossEntropy { x, targets, ignore_index }.tensor(x.device()).map_err(
-            |error| match error.kind() {
-                ErrorKind::Index => error.help(format!(
-                    "classes go from 0 to {}; Some(target) as `ignore_index` skips one",
-                    x.shape()[1].saturating_sub(1)
-                )),
-                _ => error,
-            },
-        )
+        require_targets(x, targets)?;
+        // A number outside the targets' type matches none: as u8, -100 would be class 156.
+        let ignored = ignore_index.map(Scalar::Int).filter(|i| i.fits(targets.dtype()));
+        let params: &[Scalar] = ignored.as_slice();
+        let losses = RowFunction::CrossEntropy.run(&[x, &targets.unsqueeze(1)?], params, &[1]);
+        let losses = losses.map_err(|error| match error.kind() {
+            ErrorKind::Index => error.help(format!(
+                "classes go from 0 to {}; Some(target) as `ignore_index` skips one",
+                x.shape()[1].saturating_sub(1)
+            )),
+            _ => error,
+        })?;
+        losses.squeeze(1) // (n, 1)
     }
+}
+
+/// An error unless `x` is (n, classes) with at least one class, and the targets are (n) integers.
+/// Their values are for the device to check.
+fn require_targets(x: &Tensor, targets: &Tensor) -> Result<()> {
+    if targets.dtype().is_int() && x.ndim() == 2 && targets.shape()[..] == [x.shape()[0]] {
+        return match x.shape()[..] {
+            [n, 0] if n > 0 => Err(no_classes(x)),
+            _ => Ok(()),
+        };
+    }
+    Err(wrong_targets(x, targets))
+}
+
+#[cold]
+fn no_classes(x: &Tensor) -> Error {
+    Error::shape(format!("scores {} have no classes, so that no target is one", x.shape()))
+        .help("scores are (n, classes) with at least one class")
+}
+
+#[cold]
+fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
+    if !targets.dtype().is_int() {
+        return Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype()))
+            .help(match targets.ndim() {
+                2 => "targets.argmax(1)? makes classes of rows of zeros and a one",
+                _ => "targets.cast(DType::I64)? converts",
+            });
+    }
+    let (n, classes) = (targets.numel(), x.shape().last().copied().unwrap_or(0));
+    Error::shape(format!(
+        "scores (n, classes) and targets (n) are needed, not {} and \
+         {}",
+        x.shape(),
+        targets.shape()
+    ))
+    .help(match x.ndim() > 1 && n.checked_mul(classes) == Some(x.numel()) {
+        true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
+        false => "one target per row: classes on the last axis of x, all other axes \
+                joined by x.reshape((-1, classes))?"
+            .to_string(),
+    })
 }

@@ -100,6 +100,7 @@ impl Loop {
             OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => None,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => None,
             OpCode::Cast | OpCode::Where => None,
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => None,
         }
     }
 

@@ -4,8 +4,9 @@
 use super::samples::{kernel, shape};
 use super::{Arrangement, Input, Request, drawn};
 use crate::dtype::DType;
+use crate::kernel::{Kernel, RowFunction};
 use crate::layout::Layout;
-use crate::op::{LinalgOp, Norm, Recorded, ReduceOp, ScanOp, ScatterMode, Triangle, Window};
+use crate::op::{LinalgOp, Recorded, ReduceOp, ScanOp, ScatterMode, Triangle, Window};
 use crate::random::{Distribution, Key, philox};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_NDIM, Shape};
@@ -38,9 +39,7 @@ pub(super) fn of_positions(sample: &Request) -> Vec<Request> {
     let sizes = sample.inputs.first().map(|x| x.shape().to_vec()).unwrap_or_default();
     let (size, dtypes) = match &sample.attributes {
         Recorded::Gather { axis } | Recorded::Scatter { axis, .. } => (sizes[*axis], &INTEGERS[..]),
-        Recorded::CrossEntropy { .. } | Recorded::CrossEntropyGrad { .. } => {
-            (sizes[1], &INTEGERS[..])
-        }
+        Recorded::Rows { program, .. } if has_targets(program) => (sizes[1], &INTEGERS[..]),
         Recorded::MaxPoolGrad { x_shape, spatial } => {
             (x_shape[x_shape.ndim() - spatial..].iter().product(), &[DType::I32][..])
         }
@@ -64,10 +63,23 @@ pub(super) fn of_positions(sample: &Request) -> Vec<Request> {
             let place = position.unsigned_abs() as usize % numel;
             let values = (0..numel).map(|i| if i == place { scalar } else { Scalar::UInt(0) });
             let index = Input::of(values, *sample.inputs[1].shape(), dtype, Arrangement::Packed);
-            all.push(with_input(sample, 1, index, format!("{position} as {dtype}")));
+            let mut request = with_input(sample, 1, index, format!("{position} as {dtype}"));
+            if let Recorded::Rows { program, .. } = &mut request.attributes {
+                let types: Vec<DType> = request.inputs.iter().map(Input::dtype).collect();
+                let own = program.row_function().map(|f| f.program(&types, request.params.len()));
+                let Some(Ok(own)) = own else { continue };
+                *program = own.clone();
+            }
+            all.push(request);
         }
     }
     all
+}
+
+/// Whether the second input of `program` is positions.
+fn has_targets(program: &Kernel) -> bool {
+    let function = program.row_function();
+    matches!(function, Some(RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad))
 }
 
 const INTEGERS: [DType; 8] =
@@ -203,7 +215,9 @@ fn each_number(attributes: &mut Recorded, f: &mut dyn FnMut(&mut usize)) {
             window(w);
             kernel_size.iter_mut().for_each(f);
         }
-        Recorded::Reduce { axes, .. } | Recorded::ReduceKernel { axes, .. } => {
+        Recorded::Reduce { axes, .. }
+        | Recorded::ReduceKernel { axes, .. }
+        | Recorded::Rows { axes, .. } => {
             axes.iter_mut().for_each(f);
         }
         Recorded::Scan { axis, .. }
@@ -211,11 +225,7 @@ fn each_number(attributes: &mut Recorded, f: &mut dyn FnMut(&mut usize)) {
         | Recorded::Gather { axis }
         | Recorded::Scatter { axis, .. }
         | Recorded::Sort { axis, .. }
-        | Recorded::Cat { axis }
-        | Recorded::Softmax { axis }
-        | Recorded::LogSoftmax { axis }
-        | Recorded::SoftmaxGrad { axis }
-        | Recorded::LogSoftmaxGrad { axis } => f(axis),
+        | Recorded::Cat { axis } => f(axis),
         Recorded::TopK { axis, k, .. } => {
             f(axis);
             f(k);
@@ -269,6 +279,7 @@ fn each_shape(attributes: &mut Recorded, f: &mut dyn FnMut(&mut Shape)) {
     match attributes {
         Recorded::Elementwise { shape, .. }
         | Recorded::ReduceKernel { shape, .. }
+        | Recorded::Rows { shape, .. }
         | Recorded::Random { shape, .. }
         | Recorded::ConvInputGrad { x_shape: shape, .. }
         | Recorded::ConvWeightGrad { weight_shape: shape, .. }
@@ -390,12 +401,12 @@ fn attributes(sample: &Request) -> Vec<Request> {
             let lists = other_lists(&sizes).into_iter();
             all.extend(lists.map(|sizes| Recorded::Positions { sizes: sizes.into() }));
         }
-        Recorded::Norm { weight, bias, eps, .. } => {
-            all.push(Recorded::Norm { norm: Norm::Rms, weight, bias, eps });
-            if (weight, bias) == (true, false) {
-                // the line is a bias without a weight
-                all.push(Recorded::Norm { norm: Norm::Layer, weight: false, bias: true, eps });
-            }
+        Recorded::Rows { program, shape, .. } => {
+            all.extend(other_lists(&[0, 1]).into_iter().map(|axes| Recorded::Rows {
+                program: program.clone(),
+                shape,
+                axes: axes.into(),
+            }));
         }
         Recorded::MaxPool { kernel_size, window } => {
             let windows = other_windows(&window);
@@ -481,6 +492,7 @@ fn other_kernels(attributes: &Recorded) -> Vec<Recorded> {
                 Recorded::Elementwise { kernel, .. }
                 | Recorded::ElementwiseMany { kernel, .. }
                 | Recorded::ReduceKernel { kernel, .. }
+                | Recorded::Rows { program: kernel, .. }
                 | Recorded::MatmulKernel { kernel }
                 | Recorded::ConvKernel { kernel, .. } => *kernel = new,
                 _ => return all,

@@ -4,10 +4,12 @@ use super::{Request, drawn};
 use crate::attention::Attention;
 use crate::conformance::cases::{Domain, Input};
 use crate::dtype::DType;
-use crate::kernel::{Kernel, build::Expr};
+use crate::kernel::build::{Builder, Expr};
+use crate::kernel::{Extent, Kernel, RowFunction};
 use crate::layout::Layout;
-use crate::op::{LinalgOp, Norm, Recorded, ReduceOp, ScanOp, ScatterMode, Window};
+use crate::op::{LinalgOp, Recorded, ReduceOp, ScanOp, ScatterMode, Window};
 use crate::random::Distribution;
+use crate::scalar::Scalar;
 use crate::shape::Shape;
 use std::sync::Arc;
 
@@ -123,34 +125,60 @@ fn moves(dtype: DType, all: &mut Vec<Request>) {
 
 fn fused(dtype: DType, all: &mut Vec<Request>) {
     let x = || drawn(&[2, 3], dtype);
-    let one = |variant, attributes| Request::new(variant, attributes, vec![x()]);
-    let pair = |variant, attributes| Request::new(variant, attributes, vec![x(), x()]);
-    all.extend([
-        one("Softmax", Recorded::Softmax { axis: 1 }),
-        one("LogSoftmax", Recorded::LogSoftmax { axis: 0 }),
-        pair("SoftmaxGrad", Recorded::SoftmaxGrad { axis: 0 }),
-        pair("LogSoftmaxGrad", Recorded::LogSoftmaxGrad { axis: 1 }),
-    ]);
-    let targets = || drawn(&[2], DType::I64).with_domain(Domain::Below(3));
-    for ignore_index in [None, Some(0)] {
-        let loss = Recorded::CrossEntropy { ignore_index };
-        all.push(Request::new("CrossEntropy", loss, vec![x(), targets()]));
-        let grad = Recorded::CrossEntropyGrad { ignore_index };
-        let inputs = vec![x(), targets(), drawn(&[2], dtype)];
-        all.push(Request::new("CrossEntropyGrad", grad, inputs));
+    let targets = || drawn(&[2, 1], DType::I64).with_domain(Domain::Below(3));
+    let eps = || vec![Scalar::Float(1e-5).cast(DType::F32)];
+    let mut rows = |function, axis, inputs: Vec<Input>, params: Vec<Scalar>| {
+        let axes = [axis].into();
+        let program = named(function, dtype, &inputs, params.len());
+        let attributes = Recorded::Rows { program, shape: shape(&[2, 3]), axes };
+        all.push(Request { params, ..Request::new("Rows", attributes, inputs) });
+    };
+    rows(RowFunction::Softmax, 1, vec![x()], vec![]);
+    rows(RowFunction::LogSoftmax, 0, vec![x()], vec![]);
+    rows(RowFunction::SoftmaxGrad, 0, vec![x(), x()], vec![]);
+    rows(RowFunction::LogSoftmaxGrad, 1, vec![x(), x()], vec![]);
+    for ignored in [vec![], vec![Scalar::Int(0)]] {
+        rows(RowFunction::CrossEntropy, 1, vec![x(), targets()], ignored.clone());
+        let inputs = vec![x(), targets(), drawn(&[2, 1], dtype)];
+        rows(RowFunction::CrossEntropyGrad, 1, inputs, ignored);
     }
-    let line = || drawn(&[3], dtype);
-    for (weight, bias) in [(false, false), (true, false), (true, true)] {
-        let lines = (0..u8::from(weight) + u8::from(bias)).map(|_| line());
-        let inputs = std::iter::once(x()).chain(lines).collect();
-        let norm = Recorded::Norm { norm: Norm::Layer, weight, bias, eps: 1e-5 };
-        all.push(Request::new("Norm", norm, inputs));
+    for count in 1..=3 {
+        rows(RowFunction::LayerNorm, 1, (0..count).map(|_| x()).collect(), eps());
     }
-    for weight in [false, true] {
-        let inputs = [Some(x()), weight.then(line), Some(x())].into_iter().flatten().collect();
-        let grad = Recorded::NormGrad { norm: Norm::Rms, weight, eps: 1e-5 };
-        all.push(Request::new("NormGrad", grad, inputs));
+    for count in 2..=3 {
+        rows(RowFunction::RmsNormGrad, 1, (0..count).map(|_| x()).collect(), eps());
     }
+    let own = |axes: &[usize], row: &[usize]| {
+        let attributes =
+            Recorded::Rows { program: own_rows(dtype), shape: shape(&[2, 3]), axes: axes.into() };
+        let inputs = vec![x(), drawn(row, dtype)];
+        Request { params: vec![2.0.into()], ..Request::new("Rows", attributes, inputs) }
+    };
+    all.extend([own(&[1], &[2, 1]), own(&[0], &[1, 3]), own(&[0, 1], &[1, 1])]);
+}
+
+/// The named program on inputs of these types, or of F32 where it is not defined for `dtype`.
+fn named(function: RowFunction, dtype: DType, inputs: &[Input], params: usize) -> Arc<Kernel> {
+    let types: Vec<DType> = inputs.iter().map(Input::dtype).collect();
+    let mut floats = vec![if dtype.is_float() { dtype } else { DType::F32 }; types.len()];
+    if matches!(function, RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad) {
+        floats[1] = types[1];
+    }
+    let program = function.program(&types, params).or_else(|_| function.program(&floats, params));
+    program.expect("the suite's programs are legal").clone()
+}
+
+/// A row program of the user: three levels, an output of each extent, a parameter.
+fn own_rows(dtype: DType) -> Arc<Kernel> {
+    let build = |dtype| {
+        let builder = Builder::new();
+        let (x, r) = (builder.input(dtype), builder.input_of(dtype, Extent::Row));
+        let p = builder.param(DType::F32);
+        let shifted = x.maximum(r) - x.min();
+        let scaled = shifted * (shifted.sum() + 1).cast(dtype) + x.index().cast(dtype);
+        builder.finish(&[scaled, (scaled.max() - r).cast(DType::F32) * p])
+    };
+    Arc::new(build(dtype).or_else(|_| build(DType::F32)).expect("the suite's programs are legal"))
 }
 
 fn windows(dtype: DType, all: &mut Vec<Request>) {
