@@ -358,7 +358,7 @@ fn a_softmax_in_front_of_and_behind_other_operations_is_found() {
     assert_eq!(names, ["matmul", "softmax", "matmul"]);
     let f: Function<'_> = &|t| Ok(vec![softmax(&t[0].mul(0.5)?, 1)?.add(1.0)?]);
     let (_, names) = lab.run(&x, f);
-    assert_eq!(names, ["mul", "softmax", "add"]);
+    assert_eq!(names, ["rows"]);
     // The whole in one kernel, as `map` makes it.
     let f: Function<'_> = &|t| {
         let max = t[0].max_keepdim(1)?;
@@ -409,6 +409,66 @@ fn what_only_resembles_a_softmax_stays() {
     let half = [x[0].cast(DType::F16).unwrap()];
     let f: Function<'_> = &|t| Ok(vec![softmax(&t[0], 1)?]);
     assert!(!lab.run(&half, f).1.contains(&"softmax"));
+}
+
+#[test]
+fn rows_that_are_written_out_are_one_program_in_any_spelling() {
+    let (any_order, exact) = (Lab::new(true), Lab::new(false));
+    let layer_norm: Function<'_> = &|t| {
+        let d = t[0].sub(&t[0].mean_keepdim(-1)?)?;
+        let scale = d.square()?.mean_keepdim(-1)?.add(1e-5)?.sqrt()?.recip()?;
+        Ok(vec![d.mul(&scale)?.mul(&t[1])?.add(&t[1])?])
+    };
+    let by_moments: Function<'_> = &|t| {
+        let (mean, squares) = (t[0].mean(-1)?, t[0].square()?.mean(-1)?);
+        let scale = squares.sub(&mean.square()?)?.add(1e-5)?.rsqrt()?;
+        Ok(vec![t[0].sub(&mean.unsqueeze(-1)?)?.mul(&scale.unsqueeze(-1)?)?])
+    };
+    let unit: Function<'_> = &|t| Ok(vec![t[0].div(&t[0].square()?.sum_keepdim(-1)?.sqrt()?)?]);
+    let logsumexp: Function<'_> = &|t| {
+        let max = t[0].max_keepdim(-1)?;
+        let sum = t[0].sub(&max)?.exp()?.sum(-1)?;
+        Ok(vec![sum.log()?.add(&max.squeeze(-1)?)?])
+    };
+    let by_rank: Function<'_> = &|t| {
+        let span = t[0].max(-1)?.sub(&t[0].min(-1)?)?.unsqueeze(-1)?;
+        Ok(vec![t[0].sub(&t[0].min_keepdim(-1)?)?.div(&span)?.gt(0.5)?])
+    };
+    let cosine: Function<'_> = &|t| {
+        let other = t[0].flip(0)?;
+        let size = |x: &Tensor| x.square()?.sum(-1)?.sqrt();
+        Ok(vec![t[0].mul(&other)?.sum(-1)?.div(&size(&t[0])?.mul(&size(&other)?)?)?])
+    };
+    for shape in [&[6usize, 6][..], &[2, 3, 6], &[5, 1, 6]] {
+        for dtype in [DType::F32, DType::F64] {
+            let x = [numbers(dtype, shape, 3), numbers(dtype, &[6], 4)];
+            for f in [layer_norm, by_moments, unit, logsumexp, by_rank, cosine] {
+                let (got, names) = any_order.run(&x, f);
+                assert_eq!(names.len(), 1, "{shape:?} {names:?}");
+                let want = f(&x).unwrap();
+                let [a, b] = [&got[0], &want[0]]
+                    .map(|y| y.cast(DType::F64).unwrap().to_vec::<f64>().unwrap());
+                let near = |(a, b): (&f64, &f64)| {
+                    let close = (a - b).abs() < 1e-5 * (1.0 + b.abs());
+                    close || a == b || a.is_nan() && b.is_nan()
+                };
+                assert!(a.iter().zip(&b).all(near), "{shape:?} {names:?} {a:?} {b:?}");
+                // Where sums may not be reordered, all bits are those of eager calls.
+                let (got, names) = exact.run(&x, f);
+                assert!(names.len() > 1, "{names:?}");
+                assert_eq!(bits(&got[0]), bits(&want[0]));
+            }
+        }
+    }
+    // What is read elsewhere is stored, and what is held is a result of its own.
+    let x = [numbers(DType::F32, &[6, 6], 5), numbers(DType::F32, &[6, 6], 6)];
+    let f: Function<'_> = &|t| {
+        let e = t[0].mul(&t[1])?.exp()?;
+        Ok(vec![e.div(&e.sum_keepdim(1)?)?, e.matmul(&t[1])?])
+    };
+    let (got, names) = any_order.run(&x, f);
+    assert_eq!(names.iter().filter(|name| **name == "rows").count(), 1, "{names:?}");
+    assert_eq!(bits(&got[1]), bits(&f(&x).unwrap()[1]));
 }
 
 /// Numbers by the position in a sequence.

@@ -139,9 +139,12 @@ const COUNTS: usize = 6;
 static CELLS: [OnceLock<Arc<Kernel>>; RowFunction::ALL.len() * COUNTS * TYPES * TYPES] =
     [const { OnceLock::new() }; RowFunction::ALL.len() * COUNTS * TYPES * TYPES];
 
-/// The named programs by their hashes.
-static KNOWN: LazyLock<HashMap<u64, Vec<(RowFunction, Arc<Kernel>)>>> = LazyLock::new(|| {
-    let mut known: HashMap<u64, Vec<_>> = HashMap::new();
+/// Named programs by their hashes.
+type Known = HashMap<u64, Vec<(RowFunction, Arc<Kernel>)>>;
+
+/// All named programs.
+static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+    let mut known = Known::new();
     for function in RowFunction::ALL {
         for variant in Variant::all(function) {
             let program = variant.types();

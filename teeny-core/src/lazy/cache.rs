@@ -34,7 +34,7 @@ pub(super) struct Found {
 
 impl Cache {
     /// The plan of `list` with these slots held, always by the same rules.
-    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, rules: Rules<'_>) -> Found {
+    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, rules: Rules) -> Found {
         let (nodes, hash) = (&list.nodes, list.hash);
         self.clock += 1;
         let mut key = Mixer(hash);

@@ -3,7 +3,6 @@
 use super::cache::{Cache, Found};
 use super::describe::Listed;
 use super::list::{List, Node, NodeContext, Request};
-use super::pattern::Pattern;
 use super::plan::{Item, Plan};
 use super::reads;
 use super::report::{Log, Reason, Report};
@@ -12,13 +11,10 @@ use super::run::Run;
 use super::show::Drawing;
 use super::value::{LazyStorage, Slot, Value, value};
 use crate::context;
-use crate::definition;
 use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::RowFunction;
 use crate::op::{Op, Outputs, Recorded, RuntimeArgs, taken};
-use crate::reference::Reference;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::{StorageRef, downcast};
@@ -26,7 +22,7 @@ use crate::tensor::Tensor;
 use std::fmt;
 use std::future::ready;
 use std::mem;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 /// When [`Lazy`] runs what it recorded without being asked for a result.
@@ -249,9 +245,8 @@ impl Lazy {
     }
 
     /// What plans may change.
-    pub(super) fn rules(&self) -> Rules<'static> {
-        let reassociate = self.options.reassociate;
-        Rules { reassociate, patterns: if reassociate { &PATTERNS } else { &[] } }
+    pub(super) fn rules(&self) -> Rules {
+        Rules { reassociate: self.options.reassociate }
     }
 
     /// Appends an operation: its outputs, and whether a limit is reached.
@@ -490,25 +485,6 @@ impl fmt::Debug for Lazy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lazy").field("inner", &self.inner).finish_non_exhaustive()
     }
-}
-
-/// The definitions that are found where a program writes them out.
-static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
-    let all = [RowFunction::Softmax, RowFunction::LogSoftmax];
-    all.into_iter().filter_map(|f| pattern(f).ok().flatten()).collect()
-});
-
-/// The recording of the definition of a row program of one input along axis 1.
-fn pattern(function: RowFunction) -> Result<Option<Pattern>> {
-    let lazy = Lazy::new(Reference::new());
-    let x = Tensor::zeros((2, 3), DType::F32, &lazy)?; // (2, 3)
-    lazy.synchronize()?;
-    lazy.begin_capture()?;
-    let (program, shape) = (function.program(&[x.dtype()], 0)?, x.shape());
-    let mut op = Op::Rows { program, inputs: &[&x], params: &[], shape, axes: &[1] };
-    let result = definition::run(&mut op, x.device());
-    let list = lazy.end_capture();
-    result.map(|_| Pattern::new(&list.nodes, *shape, function))
 }
 
 #[cold]

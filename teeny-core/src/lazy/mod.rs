@@ -13,9 +13,9 @@
 //!
 //! A list runs by a plan. The `cache` has the one that was made for a list of the same nodes, or one
 //! is made (`plan`): `rules` rewrite a copy of the list, a `graph`, so that equal nodes are one and
-//! copies of whole values vanish. A `pattern`, compared by `terms`, finds definitions that are
-//! written out. The nodes that remain are fused into groups (`fuse`, `cost`), each of which becomes
-//! one kernel (`program`). `run` executes a plan. `capture` keeps the plan of a function whose
+//! copies of whole values vanish; `rows` finds row programs that are written out, whatever their
+//! spelling. The nodes that remain are fused into groups (`fuse`, `cost`), each of which becomes one
+//! kernel (`program`). `run` executes a plan. `capture` keeps the plan of a function whose
 //! `recording`s agree and runs it without calling the function, where sizes may depend on a
 //! `symbol`; `reads` is what the function depends on beside its inputs.
 //!
@@ -31,18 +31,17 @@ mod fuse;
 mod graph;
 mod inspect;
 mod list;
-mod pattern;
 mod plan;
 mod program;
 mod reads;
 mod recording;
 mod replay;
 mod report;
+mod rows;
 mod rules;
 mod run;
 mod show;
 mod symbol;
-mod terms;
 mod value;
 
 pub use capture::Capture;

@@ -4,6 +4,7 @@ use super::fuse::{Group, fuse};
 use super::graph::Graph;
 use super::list::{Node, Operand};
 use super::program::{Fused, fused};
+use super::rows::RowGroup;
 use super::rules::{Rewritten, Rules, rewrite};
 use super::value::{Slot, Value};
 use crate::kernel::Kernel;
@@ -66,17 +67,26 @@ impl Plan {
         recorded: Vec<Node>,
         values: &[Arc<Value>],
         held: Vec<bool>,
-        rules: Rules<'_>,
+        rules: Rules,
         intern: &mut dyn FnMut(Kernel) -> Arc<Kernel>,
     ) -> Plan {
         let len = |slot: u32| values[slot as usize].len();
-        let Rewritten { nodes, held: stored, shares, dropped } =
+        let Rewritten { nodes, held: stored, shares, rows, dropped } =
             rewrite(&recorded, &held, &len, rules);
+        let row_group = |id: u32| rows.iter().find(|group| group.nodes.last() == Some(&id));
         let graph = Graph::new(&nodes, &stored, rules.reassociate);
         let mut items = Vec::new();
         for group in fuse(&graph) {
             let mut members: Vec<u32> = group.members.iter().map(|member| member.node).collect();
             members.reverse();
+            if let Some(RowGroup { nodes: members, op, operands, params }) = row_group(group.root())
+            {
+                let outputs = nodes[group.root() as usize].outputs.clone().collect();
+                let (op, operands, params) = (op.clone(), operands.clone(), params.clone());
+                let call = Call { op, operands, params, outputs };
+                items.push(Item::new(members.clone(), Some(call)));
+                continue;
+            }
             match call(&graph, &group, intern) {
                 // Without a kernel its nodes run one by one.
                 None => items.extend(members.iter().map(|&id| Item::new(vec![id], None))),
@@ -278,7 +288,7 @@ mod tests {
             let list = lazy.end_capture();
             let held = list.held();
             let mut intern = |kernel: Kernel| Arc::new(kernel);
-            let rules = Rules { reassociate: case % 2 == 0, patterns: &[] };
+            let rules = Rules { reassociate: case % 2 == 0 };
             let nodes = list.nodes.clone();
             let plan = Plan::new(nodes, &list.slots, held.clone(), rules, &mut intern);
             check(&plan, &held, case);

@@ -108,7 +108,7 @@ pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
 
 /// A value as it would be read from memory: 16-bit floats are computed in f32 and rounded when they
 /// are stored.
-fn rounded(expr: Expr<'_>) -> Expr<'_> {
+pub(super) fn rounded(expr: Expr<'_>) -> Expr<'_> {
     match expr.dtype() {
         dtype @ (DType::F16 | DType::BF16) => expr.cast(DType::F32).cast(dtype),
         _ => expr,

@@ -6,11 +6,11 @@
 //! the rules work on a copy with the same nodes and slots, in which a node that is not needed any
 //! more has no readers.
 //!
-//! All rules but those of `pattern` keep every bit.
+//! All rules but that of `rows` keep every bit.
 
 use super::graph::Graph;
 use super::list::{Node, Operand, hash};
-use super::pattern::Pattern;
+use super::rows::{RowGroup, row_groups};
 use crate::kernel::table::UnaryTable;
 use crate::layout::Layout;
 use crate::op::{OpGroup, Recorded, ReduceOp};
@@ -22,11 +22,9 @@ const MAX_DISTANCE: u32 = 32;
 
 /// What rewriting may do.
 #[derive(Clone, Copy)]
-pub(super) struct Rules<'a> {
+pub(super) struct Rules {
     /// [`crate::LazyOptions::reassociate`].
     pub(super) reassociate: bool,
-    /// Definitions that are found where they are written out.
-    pub(super) patterns: &'a [Pattern],
 }
 
 /// The nodes of a list after all rules.
@@ -36,6 +34,8 @@ pub(super) struct Rewritten {
     pub(super) held: Vec<bool>,
     /// Pairs of slots: the first is stored, and its storage is also that of the second.
     pub(super) shares: Vec<(u32, u32)>,
+    /// Row programs that are written out. The last node of each has the operation of all.
+    pub(super) rows: Vec<RowGroup>,
     /// The number of recorded nodes whose results nobody needs.
     pub(super) dropped: usize,
 }
@@ -45,7 +45,7 @@ pub(super) fn rewrite(
     nodes: &[Node],
     held: &[bool],
     len: &dyn Fn(u32) -> usize,
-    rules: Rules<'_>,
+    rules: Rules,
 ) -> Rewritten {
     let graph = Graph::new(nodes, held, rules.reassociate);
     let mut state = State::new(&graph);
@@ -85,25 +85,17 @@ pub(super) fn rewrite(
         }
     }
     let State { stored, shares, .. } = state;
-    for (id, op, x) in matches(&out, &stored, rules) {
-        let node = &mut out[id as usize];
-        (node.op, node.operands, node.params) = (op, vec![x], 0..0);
+    let rows = match rules.reassociate {
+        true => row_groups(&Graph::new(&out, &stored, true)),
+        false => Vec::new(),
+    };
+    for RowGroup { nodes, op, operands, .. } in &rows {
+        let Some(&root) = nodes.last() else { continue };
+        let node = &mut out[root as usize];
+        (node.op, node.operands, node.params) = (op.clone(), operands.clone(), 0..0);
     }
     let dropped = (0..nodes.len() as u32).filter(|&id| !graph.is_live(id)).count();
-    Rewritten { nodes: out, held: stored, shares, dropped }
-}
-
-/// The nodes that are the results of a pattern: what they compute at once, and of which operand.
-fn matches(nodes: &[Node], held: &[bool], rules: Rules<'_>) -> Vec<(u32, Recorded, Operand)> {
-    if !rules.reassociate || rules.patterns.is_empty() {
-        return Vec::new();
-    }
-    let graph = Graph::new(nodes, held, rules.reassociate);
-    let find = |id| {
-        let found = rules.patterns.iter().find_map(|pattern| pattern.find(&graph, id));
-        found.map(|(op, x)| (id, op, x))
-    };
-    (0..nodes.len() as u32).filter(|&id| graph.is_live(id)).filter_map(find).collect()
+    Rewritten { nodes: out, held: stored, shares, rows, dropped }
 }
 
 /// The values that are known to be equal.

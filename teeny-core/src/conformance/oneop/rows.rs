@@ -115,8 +115,8 @@ fn sums(dice: &mut Dice) -> Result<Case> {
     let builder = Builder::new();
     let mix = if dtype.is_half() { Mix::Choice } else { Mix::Tame };
     let nodes = program(dice, &builder, dtype, mix);
-    let of_type = nodes.iter().copied().filter(|n| n.dtype() == dtype);
-    let x = of_type.last().unwrap_or(nodes[0]);
+    let mut of_type = nodes.iter().copied().filter(|n| n.dtype() == dtype);
+    let x = of_type.next_back().unwrap_or(nodes[0]);
     let values = dice.pick(&[Values::Tame, Values::Whole]);
     let (shape, axes) = lined(dice);
     let shape = Shape::new(&shape.iter().map(|&n| n.max(1)).collect::<Vec<_>>())?;
