@@ -26,6 +26,7 @@ mod operators;
 mod padded_windows;
 mod product_kernels;
 mod recording;
+mod rows;
 mod second_order;
 mod special_points;
 mod views;
