@@ -6,8 +6,8 @@ use crate::device::Cpu;
 use crate::fused::{attention, named::named};
 use crate::storage::View;
 use crate::{
-    Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan,
-    sort,
+    Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, rows,
+    scan, sort,
 };
 use std::sync::Arc;
 use teeny_core::{
@@ -144,8 +144,11 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(border::tri(cpu, x, diagonal, upper).map(|y| Arc::new(y) as StorageRef))
         }
         Op::Positions { indices, sizes } => returned(index::flat_positions(cpu, indices, sizes)),
-        Op::Rows { program, inputs, params, axes, .. } => {
-            Ok(named(cpu, program, inputs, params, axes)?.map(Outputs::one))
+        Op::Rows { program, inputs, params, shape, axes } => {
+            match named(cpu, program, inputs, params, axes)? {
+                Some(output) => Ok(Some(Outputs::one(output))),
+                None => rows::run(cpu, program, inputs, params, shape, axes),
+            }
         }
         Op::Conv { x, weight, window } => returned(conv::conv(cpu, x, weight, window, &shape())),
         Op::ConvKernel { x, weight, window, kernel, others, params } => {

@@ -37,6 +37,7 @@ mod processor;
 mod random;
 mod reduce;
 mod reverse;
+mod rows;
 mod scan;
 mod scratch;
 mod simd;

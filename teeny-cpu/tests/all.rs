@@ -19,6 +19,7 @@ mod pooling;
 mod product_kernels;
 mod products;
 mod row_loops;
+mod row_programs;
 mod rows;
 mod special;
 mod structure;

@@ -99,6 +99,20 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
     }
 }
 
+/// Runs one loop over `n` elements, at most a block.
+///
+/// # Safety
+/// As [`run`], of one row.
+pub(super) unsafe fn run_one(level: Level, step: &Step, n: usize) {
+    let steps = std::slice::from_ref(step);
+    let (rows, block) = (1, BLOCK);
+    if step.wide {
+        level.run(Blocks::<f64> { steps, prefetched: &[], rows, n, block, of: PhantomData });
+    } else {
+        level.run(Blocks::<f32> { steps, prefetched: &[], rows, n, block, of: PhantomData });
+    }
+}
+
 /// The most rows that are prefetched: the inputs and outputs of a kernel.
 const MAX_PREFETCHED: usize = MAX_INPUTS + MAX_OUTPUTS;
 

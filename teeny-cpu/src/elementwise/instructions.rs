@@ -14,7 +14,7 @@ use super::step::{Format, Place, Step};
 use std::mem::MaybeUninit;
 
 /// Vectors of the accumulator.
-pub(super) const VECTORS: usize = 8;
+pub(crate) const VECTORS: usize = 8;
 /// The most instructions.
 const MAX_INSTRUCTIONS: usize = 48;
 /// The most numbers: an operand that is one number in all rows has one, one that is another in each
@@ -24,14 +24,14 @@ const MAX_COLUMNS: usize = MAX_NUMBERS / VECTORS;
 /// The most buffers, of one 16-bit operand each.
 pub(super) const MAX_BUFFERS: usize = 5;
 /// Bytes of the widest vector, and from a vector to the next in buffers and among numbers.
-pub(super) const VECTOR: usize = 64;
+pub(crate) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
-pub(super) const BUFFER: usize = VECTORS * VECTOR;
+pub(crate) const BUFFER: usize = VECTORS * VECTOR;
 
 /// The operation of an instruction, on the accumulator and an operand in memory. `R` operations
 /// have the operand on their left side.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Code {
+pub(crate) enum Code {
     Load,
     Store,
     Stream,
@@ -73,11 +73,19 @@ pub(super) enum Code {
     LoadF16,
     StoreBf16,
     StoreF16,
+    /// A function that has a loop of its own: of the accumulator and, if it has two operands, this
+    /// one. The next instruction is memory for two buffers.
+    Call(Loop),
+    /// Combines the accumulator, which stays as it is, with the numbers at the operand.
+    FoldSum,
+    FoldProd,
+    FoldMax,
+    FoldMin,
 }
 
 impl Code {
     /// Whether it combines the accumulator with its operand.
-    fn has_two_operands(self) -> bool {
+    pub(crate) fn has_two_operands(self) -> bool {
         use Code::{Add, Div, Max, Min, Mul, RDiv, RMax, RMin, RSub, Sub};
         let all = [Add, Sub, RSub, Mul, Div, RDiv, Max, RMax, Min, RMin];
         all.contains(&self)
@@ -91,7 +99,7 @@ pub(super) fn is_cheap(body: Loop) -> bool {
 
 /// The code of `body` with its first operand in the accumulator, and with its last one; a choice
 /// always has the last one there.
-pub(super) fn code_of(body: Loop) -> Option<(Code, Code)> {
+pub(crate) fn code_of(body: Loop) -> Option<(Code, Code)> {
     let one = |code| Some((code, code));
     match body {
         Loop::Add => one(Code::Add),
@@ -122,7 +130,7 @@ pub(super) fn code_of(body: Loop) -> Option<(Code, Code)> {
 
 /// An instruction, and the memory of its operand or result.
 #[derive(Clone, Copy)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     pub code: Code,
     /// The first element of the first row.
     pub first: *mut u8,
@@ -140,17 +148,17 @@ pub(super) struct Instruction {
 
 impl Instruction {
     /// An instruction whose operand is one number, in every lane at `first`, or that has none.
-    pub(super) fn of_number(code: Code, first: *mut u8) -> Instruction {
+    pub(crate) fn of_number(code: Code, first: *mut u8) -> Instruction {
         Instruction { code, first, row: 0, step: 0, moves: 0, down: 0, is_column: false }
     }
 
     /// An instruction over the elements of `size` bytes of one row.
-    pub(super) fn of_row(code: Code, first: *mut u8, size: usize) -> Instruction {
+    pub(crate) fn of_row(code: Code, first: *mut u8, size: usize) -> Instruction {
         Instruction { step: size, moves: usize::MAX, ..Instruction::of_number(code, first) }
     }
 
     /// An instruction over a block of vectors.
-    pub(super) fn of_block(code: Code, first: *mut u8) -> Instruction {
+    pub(crate) fn of_block(code: Code, first: *mut u8) -> Instruction {
         let own = Instruction::of_number(code, first);
         Instruction { moves: usize::MAX, down: VECTOR as isize, ..own }
     }
@@ -159,10 +167,10 @@ impl Instruction {
 /// One number in every lane. Written and read by vectors only.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(super) struct Number([u64; VECTOR / 8]);
+pub(crate) struct Number([u64; VECTOR / 8]);
 
 impl Number {
-    pub(super) fn of(bytes: [u8; 8], size: usize) -> Number {
+    pub(crate) fn of(bytes: [u8; 8], size: usize) -> Number {
         let [a, b, c, d, ..] = bytes;
         let bytes = if size == 8 { bytes } else { [a, b, c, d, a, b, c, d] };
         Number([u64::from_ne_bytes(bytes); VECTOR / 8])

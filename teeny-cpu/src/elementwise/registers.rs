@@ -16,15 +16,18 @@
 //! Knows no node: `blocks` calls it with steps whose functions are all cheap, and `instructions`
 //! makes the machine of them.
 
+use super::blocks;
 use super::half_pairs::convert;
-use super::instructions::{Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
+use super::instructions::{BUFFER, Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
+use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne};
-use super::step::{Format, Step, Stream};
+use super::step::{Format, Place, Step, Stream};
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
-use crate::vecmath::{Cube, Square};
+use crate::vecmath::{Cube, Exp, Square};
 use std::marker::PhantomData;
+use std::ops::Range;
 use teeny_core::{bf16, f16};
 
 /// Runs `steps` over `rows` rows of `n` elements as `blocks::run` does. False if one of them is not
@@ -45,11 +48,11 @@ pub(super) unsafe fn run(
     let mut memory = Memory::new();
     let Some(machine) = Machine::new(steps, &mut memory) else { return false };
     let (code, columns) = (machine.code(), machine.columns());
-    if machine.size == 8 {
-        level.run(Rows::<f64> { code, columns, prefetched, rows, n, of: PhantomData })
-    } else {
-        level.run(Rows::<f32> { code, columns, prefetched, rows, n, of: PhantomData })
-    }
+    let (from, folds, size) = (0, false, machine.size);
+    let rows = 0..rows;
+    let work = Rows { level, code, columns, prefetched, rows, from, n, folds, of: PhantomData };
+    work.run_as(size);
+    true
 }
 
 /// Runs instructions on f32 over one row of `n` elements. Not on the baseline.
@@ -57,35 +60,77 @@ pub(super) unsafe fn run(
 /// # Safety
 /// The memory of all instructions has these elements; results overlap no operand of another place.
 pub(super) unsafe fn run_row(level: Level, code: &[Instruction], n: usize) {
-    let rows = Rows::<f32> { code, columns: &[], prefetched: &[], rows: 1, n, of: PhantomData };
-    let done = level.run(rows);
-    assert!(done, "instructions on the baseline");
+    // SAFETY: passed on.
+    unsafe { run_rows(level, 4, code, 0..1, 0..n, false) };
 }
+
+/// Runs instructions on elements of `size` bytes over the elements `part` of each of `rows`. With
+/// `folds`, those of rows shorter than [`SHORT`] vectors are combined with the first vector at the
+/// operand of a fold, otherwise with eight of them.
+///
+/// # Safety
+/// The memory of all instructions has these elements; results overlap no operand of another place.
+pub(crate) unsafe fn run_rows(
+    level: Level,
+    size: usize,
+    code: &[Instruction],
+    rows: Range<usize>,
+    part: Range<usize>,
+    folds: bool,
+) {
+    let (from, n, prefetched) = (part.start, part.end, &[][..]);
+    let columns = &[];
+    let work =
+        Rows::<f32> { level, code, columns, prefetched, rows, from, n, folds, of: PhantomData };
+    work.run_as(size);
+}
+
+/// Vectors at the end of a row up to which they are computed one by one.
+const FEW: usize = 2;
+
+/// Vectors of a row from which eight of them are computed at once, not one each of eight rows.
+pub(crate) const SHORT: usize = 2 * VECTORS;
 
 /// [`run`] compiled for a level.
 struct Rows<'a, T> {
+    level: Level,
     code: &'a [Instruction],
     columns: &'a [Option<Column>],
     prefetched: &'a [Stream],
-    rows: usize,
+    rows: Range<usize>,
+    /// The first element of each row, and the end.
+    from: usize,
     n: usize,
+    /// See [`run_rows`].
+    folds: bool,
     of: PhantomData<T>,
 }
 
-impl<T: Real> Work for Rows<'_, T> {
-    type Out = bool;
-    #[inline(always)]
-    fn run<V: F32s>(self) -> bool {
-        if !V::NATIVE {
-            return false;
+impl<'a> Rows<'a, f32> {
+    /// Runs the instructions on elements of `size` bytes.
+    fn run_as(self, size: usize) {
+        let level = self.level;
+        if size == 4 {
+            return level.run(self);
         }
-        let Rows { code, columns, prefetched, rows, n, .. } = self;
+        let Rows { code, columns, prefetched, rows, from, n, folds, .. } = self;
+        let of = PhantomData;
+        level.run(Rows::<f64> { level, code, columns, prefetched, rows, from, n, folds, of });
+    }
+}
+
+impl<T: Real> Work for Rows<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Rows { level, code, columns, prefetched, rows: Range { start, end: rows }, .. } = self;
+        let Rows { from, n, folds, .. } = self;
         let lanes = T::Vector::<V>::LANES;
         let streams = code.iter().any(|this| this.code == Code::Stream);
         // Parts of vectors cost as much as whole ones. Results of long rows may bypass the caches.
         let most = if streams { VECTORS } else { 2 * VECTORS } * lanes;
-        let mut row = 0;
-        if n < most {
+        let (mut row, is_short) = (start, n < most);
+        if is_short {
             while row + VECTORS <= rows {
                 // SAFETY: `run` was promised a number in each row for each column, and `n` elements
                 // in each row; a block has memory for eight vectors.
@@ -102,8 +147,10 @@ impl<T: Real> Work for Rows<'_, T> {
                             }
                         }
                     }
-                    for at in (0..n).step_by(lanes) {
-                        execute::<T, V, VECTORS, true>(code, row as isize, at, lanes.min(n - at));
+                    for at in (from..n).step_by(lanes) {
+                        let counts = [lanes.min(n - at); VECTORS];
+                        let row = row as isize;
+                        execute::<T, V, VECTORS, true>(level, code, row, at, counts, true);
                     }
                 }
                 row += VECTORS;
@@ -113,18 +160,31 @@ impl<T: Real> Work for Rows<'_, T> {
             // SAFETY: as above.
             unsafe {
                 columns.iter().flatten().for_each(|column| splat_rows::<T, V>(column, row, 0));
-                let (mut at, row) = (0, row as isize);
-                while at + VECTORS * lanes <= n {
-                    execute::<T, V, VECTORS, false>(code, row, at, lanes);
+                let (mut at, row) = (from, row as isize);
+                let one_by_one = folds && is_short;
+                while at + VECTORS * lanes <= n && !one_by_one {
+                    let counts = [lanes; VECTORS];
+                    execute::<T, V, VECTORS, false>(level, code, row, at, counts, false);
                     at += VECTORS * lanes;
                 }
+                // More than a few vectors, of which the last may be a part, as one.
+                if n > at + FEW * lanes && !one_by_one {
+                    let mut counts = [0; VECTORS];
+                    let mut left = n - at;
+                    for count in &mut counts {
+                        *count = left.min(lanes);
+                        left -= *count;
+                    }
+                    execute::<T, V, VECTORS, true>(level, code, row, at, counts, false);
+                    at = n;
+                }
                 while at < n {
-                    execute::<T, V, 1, false>(code, row, at, lanes.min(n - at));
+                    let counts = [lanes.min(n - at); VECTORS];
+                    execute::<T, V, 1, false>(level, code, row, at, counts, false);
                     at += lanes;
                 }
             }
         }
-        true
     }
 }
 
@@ -149,22 +209,25 @@ unsafe fn splat_rows<T: Real, V: F32s>(column: &Column, row: usize, j: usize) {
     }
 }
 
-/// Runs the instructions over `N` vectors of row `row` from element `at` on, or with `ROWWISE` over
-/// one vector of each of `N` rows. With `ROWWISE`, or if `N` is 1, a vector has `count` elements.
+/// Runs the instructions over `N` vectors of row `row` from element `at` on. With `PARTS`, or if `N`
+/// is 1, vector `j` has `counts[j]` elements; with `rowwise` there is one vector of each of `N` rows,
+/// and all have as many.
 ///
 /// # Safety
 /// The memory of all instructions has these elements.
 #[inline(always)]
-unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
+unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
+    level: Level,
     code: &[Instruction],
     row: isize,
     at: usize,
-    count: usize,
+    counts: [usize; VECTORS],
+    rowwise: bool,
 ) {
     let bytes = T::Vector::<V>::LANES * size_of::<T>();
     let mut acc = [T::Vector::<V>::splat(T::default()); VECTORS];
     // Numbers of vectors as literals, so that the accumulator stays in registers. Conditions are
-    // constants, so that what is not needed for N and ROWWISE is not compiled.
+    // constants, so that what is not needed for N and PARTS is not compiled.
     macro_rules! each {
         (|$j:ident| $body:expr) => {
             each!(@ $j $body, 0 1 2 3 4 5 6 7)
@@ -181,7 +244,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
         // The address of the first vector, and bytes to the next.
         let place = |of: &Instruction| {
             let first = of.first.wrapping_offset(row * of.row).wrapping_add(at * of.step);
-            (first, if ROWWISE { of.down as usize } else { bytes & of.moves })
+            (first, if PARTS && rowwise { of.down as usize } else { bytes & of.moves })
         };
         let (p, step) = place(this);
         macro_rules! at {
@@ -191,8 +254,8 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
         }
         macro_rules! load {
             ($p:expr, $step:expr, $j:expr) => {
-                if const { ROWWISE || N == 1 } {
-                    T::Vector::<V>::load_part(at!($p, $step, $j), count)
+                if const { PARTS || N == 1 } {
+                    T::Vector::<V>::load_part(at!($p, $step, $j), counts[$j])
                 } else {
                     T::Vector::<V>::load(at!($p, $step, $j))
                 }
@@ -211,7 +274,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
         // A number is loaded once. Vectors of one row are a literal apart.
         macro_rules! operand {
             (|$x:ident, $acc:ident| $body:expr) => {
-                if const { ROWWISE || N == 1 } {
+                if const { PARTS || N == 1 } {
                     if this.is_column {
                         each!(|J| {
                             let ($x, $acc) = (number!(at!(p, step, J)), acc[J]);
@@ -255,7 +318,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
                 let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
                 let (v, a) = (place(v), place(a));
                 // A number is compared with what is chosen, as in most activations.
-                if const { N > 1 && !ROWWISE } && step == 0 && v == a && v.1 != 0 {
+                if const { N > 1 && !PARTS } && step == 0 && v == a && v.1 != 0 {
                     let k = T::Vector::<V>::load(p.cast());
                     each!(|J| {
                         let x = T::Vector::<V>::load(at!(v.0, bytes, J));
@@ -272,25 +335,34 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
             }};
         }
         // From one vector of 16-bit elements to the next.
-        let half_step = if ROWWISE { step } else { bytes / 2 };
+        let half_step = if PARTS && rowwise { step } else { bytes / 2 };
         macro_rules! half {
             ($j:expr) => {
                 p.wrapping_add(half_step.wrapping_mul($j)).cast::<u16>()
             };
         }
         // Elements of a vector.
-        let len = if ROWWISE || N == 1 { count } else { V::LANES };
+        macro_rules! len {
+            ($j:expr) => {
+                if PARTS || N == 1 { counts[$j] } else { V::LANES }
+            };
+        }
         macro_rules! load_half {
             ($half:ty) => {
                 if const { size_of::<T>() == 4 } {
-                    each!(|J| acc[J] = T::from_f32s::<V>(convert::load::<V, $half>(half!(J), len)))
+                    each!(|J| acc[J] =
+                        T::from_f32s::<V>(convert::load::<V, $half>(half!(J), len!(J))))
                 }
             };
         }
         macro_rules! store_half {
             ($half:ty) => {
                 if const { size_of::<T>() == 4 } {
-                    each!(|J| convert::store::<V, $half>(T::to_f32s::<V>(acc[J]), half!(J), len))
+                    each!(|J| convert::store::<V, $half>(
+                        T::to_f32s::<V>(acc[J]),
+                        half!(J),
+                        len!(J)
+                    ))
                 }
             };
         }
@@ -298,30 +370,57 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
         macro_rules! widen {
             ($half:ty) => {{
                 let Some(buffer) = rest.next() else { return };
-                let next = if ROWWISE { VECTOR } else { bytes };
+                let next = if PARTS && rowwise { VECTOR } else { bytes };
                 if const { size_of::<T>() == 4 } {
                     each!(|J| {
                         let to = buffer.first.wrapping_add(next * J).cast::<f32>();
-                        convert::load::<V, $half>(half!(J), len).store(to);
+                        convert::load::<V, $half>(half!(J), len!(J)).store(to);
                     })
                 }
             }};
         }
+        // Vectors of one number for all rows are combined with each other first.
+        macro_rules! fold {
+            ($f:ty) => {
+                if PARTS && step == 0 {
+                    let mut all = acc[0];
+                    each!(|J| if const { J > 0 } {
+                        all = T::binary::<$f, V>(all, acc[J])
+                    });
+                    let before = load!(p, step, 0);
+                    T::binary::<$f, V>(before, all).store_part(at!(p, step, 0), counts[0]);
+                } else {
+                    each!(|J| {
+                        let before = load!(p, step, J);
+                        let all = T::binary::<$f, V>(before, acc[J]);
+                        if const { PARTS || N == 1 } {
+                            all.store_part(at!(p, step, J), counts[J])
+                        } else {
+                            all.store(at!(p, step, J))
+                        }
+                    })
+                }
+            };
+        }
         // SAFETY: by contract; a part of a vector is read and written as such.
         unsafe {
             match this.code {
+                Code::Load if this.is_column => {
+                    each!(|J| acc[J] = number!(at!(p, step, J)));
+                }
                 // A part of a vector takes longer than a whole one at some levels.
-                Code::Load if ROWWISE && count == T::Vector::<V>::LANES => {
+                Code::Load if PARTS && counts[VECTORS - 1] == T::Vector::<V>::LANES => {
                     each!(|J| acc[J] = T::Vector::<V>::load(at!(p, step, J)));
                 }
                 Code::Load => each!(|J| acc[J] = load!(p, step, J)),
                 Code::Store | Code::Stream
-                    if (ROWWISE || N == 1) && count < T::Vector::<V>::LANES =>
+                    if PARTS && counts[VECTORS - 1] < T::Vector::<V>::LANES
+                        || N == 1 && counts[0] < T::Vector::<V>::LANES =>
                 {
-                    each!(|J| acc[J].store_part(at!(p, step, J), count));
+                    each!(|J| acc[J].store_part(at!(p, step, J), counts[J]));
                 }
                 // The first element of each row is at a 64-byte boundary, and so is each of these.
-                Code::Stream if N == VECTORS && !ROWWISE => {
+                Code::Stream if N == VECTORS && !PARTS => {
                     each!(|J| acc[J].stream(at!(p, step, J)))
                 }
                 Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
@@ -359,7 +458,60 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const ROWWISE: bool>(
                 Code::WidenF16 => widen!(f16),
                 Code::StoreBf16 => store_half!(bf16),
                 Code::StoreF16 => store_half!(f16),
+                Code::FoldSum => fold!(Add),
+                Code::FoldProd => fold!(Mul),
+                Code::FoldMax => fold!(Max),
+                Code::FoldMin => fold!(Min),
+                Code::Call(body) => {
+                    let Some(block) = rest.next() else { return };
+                    let block = block.first;
+                    each!(|J| acc[J].store(at!(block, bytes, J)));
+                    if body.operands() == 2 {
+                        let second = block.wrapping_add(BUFFER);
+                        each!(|J| load!(p, step, J).store(at!(second, bytes, J)));
+                    }
+                    if matches!(body, Loop::Exp) {
+                        V::call(Exponentials::<T> { block: block.cast(), vectors: N });
+                    } else {
+                        call(level, size_of::<T>() == 8, body, block, N * bytes / size_of::<T>());
+                    }
+                    each!(|J| acc[J] = T::Vector::<V>::load(at!(block, bytes, J)));
+                }
             }
         }
     }
+}
+
+/// `exp` of whole vectors, in place.
+struct Exponentials<T> {
+    block: *mut T,
+    vectors: usize,
+}
+
+impl<T: Real> Work for Exponentials<T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        for i in 0..self.vectors {
+            // SAFETY: made of a buffer with this many vectors, which the caller borrows.
+            unsafe {
+                let p = self.block.add(i * T::Vector::<V>::LANES);
+                T::unary::<Exp, V>(T::Vector::<V>::load(p)).store(p);
+            }
+        }
+    }
+}
+
+/// The function `body` of the `n` elements at `block`, in place; a second operand is one buffer
+/// behind the first.
+///
+/// # Safety
+/// There are as many elements, in memory for two buffers.
+#[inline(never)]
+unsafe fn call(level: Level, wide: bool, body: Loop, block: *mut u8, n: usize) {
+    let (first, second) = (Place::Block(block), Place::Block(block.wrapping_add(BUFFER)));
+    let from = [first, second, second, second];
+    let step = Step { body, wide, from, to: first, stream: false };
+    // SAFETY: by contract; a block is never longer than those of `blocks`.
+    unsafe { blocks::run_one(level, &step, n) };
 }

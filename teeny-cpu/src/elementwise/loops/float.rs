@@ -52,7 +52,7 @@ impl<H: Half> Unary for RoundTo<H> {
 macro_rules! composed {
     ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
         $(#[$doc])*
-        pub(in crate::elementwise) struct $name;
+        pub(crate) struct $name;
         impl Unary for $name {
             const LONG: bool = true;
             #[inline(always)]
@@ -110,7 +110,7 @@ composed! {
 
 macro_rules! binary {
     ($($name:ident |$a:ident, $b:ident| $body:expr;)*) => {$(
-        pub(in crate::elementwise) struct $name;
+        pub(crate) struct $name;
         impl Binary for $name {
             #[inline(always)]
             fn eval<V: F32s>($a: V, $b: V) -> V { $body }

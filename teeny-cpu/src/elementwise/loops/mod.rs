@@ -1,7 +1,7 @@
 //! The loops of nodes, by dtype: floats in vectors, integers and bools, conversions.
 
 pub(crate) mod cast;
-pub(super) mod float;
+pub(crate) mod float;
 pub(crate) mod floats;
 pub(crate) mod int;
 mod int_type;

@@ -1,0 +1,241 @@
+//! Passes across rows: a row in each lane.
+//!
+//! ```text
+//!   columns     neighbouring rows are neighbours in memory, where they are read
+//!   blocks      short rows are transposed, some at a time: (rows, n) ─► (n, rows) ─► (rows, n)
+//! ```
+//! Folds are operations between vectors, without an exchange between lanes.
+
+use super::bind::{Bound, Memory, Side};
+use super::folds::{Across, Fill, Number, Piece, identity};
+use super::program::Pass;
+use super::{CHUNK, Job};
+use crate::elementwise::instructions::Instruction;
+use crate::elementwise::registers::run_rows;
+use crate::half;
+use crate::scratch::LINE;
+use crate::threads::try_for_each_range;
+use crate::transpose::transpose;
+use teeny_core::kernel::Fold;
+use teeny_core::{DType, Result};
+
+/// Terms of a sum of f32 before it goes on in f64.
+const TERMS: usize = 32;
+
+impl Job<'_> {
+    /// Computes neighbouring rows, `count` at a time.
+    pub(super) fn columns(&self, count: usize) -> Result<()> {
+        match self.code.dtype {
+            DType::F64 => self.columns_of::<f64>(count),
+            _ => self.columns_of::<f32>(count),
+        }
+    }
+
+    fn columns_of<T: Number>(&self, count: usize) -> Result<()> {
+        let memory = Memory::new(self, count, Side::Across, 0);
+        let numbers = self.numbers();
+        let groups = self.inner.div_ceil(count);
+        try_for_each_range(self.outer * groups, CHUNK / (self.n * count), |range| {
+            let block = self.cpu.scratch(memory.bytes)?;
+            let base = block.ptr();
+            let mut bound = self.bound(&memory, base, &numbers);
+            for task in range {
+                let (outer, inner) = (task / groups, task % groups * count);
+                let lanes = count.min(self.inner - inner);
+                // SAFETY: these rows are this task's, and the memory has `count` of them.
+                unsafe {
+                    bound.move_to(outer, inner);
+                    self.passes_across::<T>(&bound, &memory, base, lanes);
+                    self.write_rows(&memory, base, outer * self.inner + inner, lanes);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Computes transposed rows, `count` at a time.
+    pub(super) fn blocks(&self, count: usize) -> Result<()> {
+        match self.code.dtype {
+            DType::F64 => self.blocks_of::<f64>(count),
+            _ => self.blocks_of::<f32>(count),
+        }
+    }
+
+    fn blocks_of<T: Number>(&self, count: usize) -> Result<()> {
+        // One more for rows of 16 bits as f32.
+        let tiles = self.elements.len() + self.outputs.len() + 1;
+        let memory = Memory::new(self, count, Side::Across, tiles);
+        let numbers = self.numbers();
+        let least = CHUNK / (self.n * count);
+        try_for_each_range(self.outer.div_ceil(count), least, |range| {
+            let block = self.cpu.scratch(memory.bytes)?;
+            let base = block.ptr();
+            let mut bound = self.bound(&memory, base, &numbers);
+            for first in range.map(|block| block * count) {
+                let lanes = count.min(self.outer - first);
+                // SAFETY: these rows are this task's, and the memory has `count` of them.
+                unsafe {
+                    self.read_block::<T>(&memory, base, first, lanes);
+                    bound.move_to(first, 0);
+                    self.passes_across::<T>(&bound, &memory, base, lanes);
+                    self.write_block::<T>(&memory, base, first, lanes);
+                    self.write_rows(&memory, base, first, lanes);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Transposes the operands of some rows.
+    ///
+    /// # Safety
+    /// The memory is that of so many rows.
+    unsafe fn read_block<T: Number>(
+        &self,
+        memory: &Memory,
+        base: *mut u8,
+        first: usize,
+        rows: usize,
+    ) {
+        let (level, n, size) = (self.level, self.n, self.size);
+        let stage = memory.tile(base, self.elements.len() + self.outputs.len(), size).0;
+        for (k, leaf) in self.elements.iter().enumerate().filter(|(_, leaf)| leaf.outer != 0) {
+            let (to, pitch) = memory.tile(base, k, size);
+            let mut from = leaf.first.get().wrapping_offset(first as isize * leaf.outer);
+            let mut step = leaf.outer / leaf.dtype.size() as isize;
+            // SAFETY: rows of n elements; the tiles have memory for them.
+            unsafe {
+                if leaf.dtype.is_half() {
+                    let packed = step == n as isize;
+                    let (runs, len) = if packed { (1, n * rows) } else { (rows, n) };
+                    for r in 0..runs {
+                        let row = from.wrapping_offset(r as isize * leaf.outer);
+                        let to = stage.add(4 * r * len);
+                        half::to_f32(level, leaf.dtype, row, to, len);
+                    }
+                    (from, step) = (stage, n as isize);
+                }
+                let (from, to) = (from.cast_const().cast::<T>(), to.cast::<T>());
+                transpose(level, from, step, to, pitch as isize, (n, rows), false);
+            }
+        }
+    }
+
+    /// Transposes the results of some rows.
+    ///
+    /// # Safety
+    /// As [`Job::read_block`]; no other task writes these rows.
+    unsafe fn write_block<T: Number>(
+        &self,
+        memory: &Memory,
+        base: *mut u8,
+        first: usize,
+        rows: usize,
+    ) {
+        let (level, n, size) = (self.level, self.n, self.size);
+        let stage = memory.tile(base, self.elements.len() + self.outputs.len(), size).0;
+        for (o, out) in self.outputs.iter().enumerate() {
+            if self.code.row_outputs.iter().any(|&(of_rows, _)| of_rows == o) {
+                continue;
+            }
+            let dtype = self.output_dtype(o);
+            let (from, pitch) = memory.tile(base, self.elements.len() + o, size);
+            let out = out.get().wrapping_add(first * n * dtype.size());
+            let to = if dtype.is_half() { stage } else { out };
+            // SAFETY: rows of n elements of the output, or memory for them.
+            unsafe {
+                let (from, to) = (from.cast_const().cast::<T>(), to.cast::<T>());
+                transpose(level, from, pitch as isize, to, n as isize, (rows, n), false);
+                if dtype.is_half() {
+                    half::from_f32(level, dtype, stage, out, n * rows);
+                }
+            }
+        }
+    }
+
+    /// All passes over neighbouring rows.
+    ///
+    /// # Safety
+    /// The instructions are those of these rows, and no other task writes these.
+    unsafe fn passes_across<T: Number>(
+        &self,
+        bound: &Bound,
+        memory: &Memory,
+        base: *mut u8,
+        lanes: usize,
+    ) {
+        let (level, size) = (self.level, self.size);
+        for (k, pass) in self.code.passes.iter().enumerate() {
+            let [before, code] = bound.pass(k);
+            if !before.is_empty() {
+                // SAFETY: all row values have `lanes` elements.
+                unsafe { run_rows(level, size, before, 0..1, 0..lanes, false) };
+            }
+            if code.is_empty() {
+                continue;
+            }
+            let has = |fold| pass.folds.iter().any(|reduction| reduction.fold == fold);
+            // A product leaves the range of f32 sooner than its factors.
+            let exact = size == 4 && has(Fold::Prod);
+            let terms = match (exact, size == 4 && has(Fold::Sum)) {
+                (true, _) => 1,
+                (_, true) => TERMS,
+                _ => self.n,
+            };
+            // SAFETY: passed on.
+            unsafe {
+                let finite = self.pieces_across::<T>(code, pass, memory, base, lanes, terms);
+                if !finite && size == 4 && !exact {
+                    self.pieces_across::<T>(code, pass, memory, base, lanes, 1);
+                }
+            }
+        }
+    }
+
+    /// The pass in pieces of so many positions, after each of which sums and products go on in f64.
+    /// False if one is not finite.
+    ///
+    /// # Safety
+    /// As [`Job::passes_across`].
+    unsafe fn pieces_across<T: Number>(
+        &self,
+        code: &[Instruction],
+        pass: &Pass,
+        memory: &Memory,
+        base: *mut u8,
+        lanes: usize,
+        terms: usize,
+    ) -> bool {
+        let level = self.level;
+        let mut finite = true;
+        for at in (0..self.n).step_by(terms) {
+            let rows = at..self.n.min(at + terms);
+            let piece = Piece { first: at == 0, last: rows.end == self.n };
+            // SAFETY: by contract; row values have memory of whole cache lines.
+            unsafe {
+                for reduction in &pass.folds {
+                    let is_total = matches!(reduction.fold, Fold::Sum | Fold::Prod);
+                    if is_total || piece.first {
+                        let x = T::from_f64(identity(reduction.fold));
+                        let to = memory.row(base, reduction.row).cast();
+                        let bytes = (lanes * self.size).next_multiple_of(LINE);
+                        level.run(Fill::<T> { to, bytes, x });
+                    }
+                }
+                run_rows(level, self.size, code, rows, 0..lanes, false);
+                for (k, reduction) in pass.folds.iter().enumerate() {
+                    if let Fold::Sum | Fold::Prod = reduction.fold {
+                        finite &= level.run(Across::<T> {
+                            fold: reduction.fold,
+                            rows: lanes,
+                            piece,
+                            totals: memory.totals(base, k),
+                            results: memory.row(base, reduction.row).cast(),
+                        });
+                    }
+                }
+            }
+        }
+        finite
+    }
+}

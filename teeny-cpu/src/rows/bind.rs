@@ -1,0 +1,388 @@
+//! Instructions of a pass with the memory that they read and write.
+//!
+//! Operands that move with the rows are written into the instructions for each batch of rows; all
+//! others stay. Elements of 16 bits that are read more than once are widened into a slot first, and
+//! so is one number a row where an instruction takes vectors only.
+
+use super::Job;
+use super::program::{Operand, Pass, Program, Reduction};
+use super::values::Number;
+use crate::elementwise::instructions::{self as machine, BUFFER, Code, Instruction, VECTOR};
+use crate::elementwise::value::scalar_bytes;
+use crate::scratch::LINE;
+use std::ops::Range;
+use teeny_core::{DType, Scalar};
+
+/// How rows lie on vectors.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Side {
+    /// Along them. Short rows are reduced to one vector each, otherwise to eight.
+    Along { short: bool },
+    /// Across them.
+    Across,
+}
+
+/// The memory of some rows, in bytes from its beginning.
+pub(super) struct Memory {
+    /// The most rows at a time.
+    pub count: usize,
+    pub side: Side,
+    /// From a computed row value to the next.
+    row_pitch: usize,
+    slots: usize,
+    buffers: usize,
+    folds: usize,
+    /// From a fold's numbers to those of the next, and of those from a row to the next.
+    fold_pitch: usize,
+    fold_row: usize,
+    /// Sums and products of a pass, `f64` for each row.
+    totals: usize,
+    kept: usize,
+    /// From a kept value to the next, and from a row, or across from a position, to the next.
+    kept_pitch: usize,
+    kept_row: usize,
+    /// Transposed operands and results, each as large as a kept value.
+    tiles: usize,
+    /// All bytes.
+    pub bytes: usize,
+}
+
+impl Memory {
+    /// The memory for `count` rows at a time, with so many transposed operands and results.
+    pub(super) fn new(job: &Job<'_>, count: usize, side: Side, tiles: usize) -> Memory {
+        let Program { elements, known, passes, computed, slots, kept, .. } = job.code;
+        let size = job.size;
+        let line = |bytes: usize| bytes.next_multiple_of(LINE);
+        let row_pitch = line(count * size);
+        let mut end = computed * row_pitch;
+        let mut take = |bytes: usize| {
+            end += bytes;
+            end - bytes
+        };
+        let most_slots = slots + elements.len() + known.len() + computed;
+        let slots = take(most_slots * BUFFER);
+        let buffers = take(2 * BUFFER);
+        let most = passes.iter().map(|pass| pass.folds.len()).max().unwrap_or(0);
+        let fold_row = match side {
+            Side::Along { short: true } => VECTOR,
+            Side::Along { short: false } => BUFFER,
+            Side::Across => 0,
+        };
+        let fold_pitch = line(fold_row * count);
+        let folds = take(most * fold_pitch);
+        let totals = take(most * line(8 * count));
+        let in_output = usize::from(job.kept_in_output(side).is_some());
+        let kept_row = match side {
+            Side::Along { .. } => line(job.n * size),
+            Side::Across => line(count * size),
+        };
+        let of_kept = if let Side::Along { .. } = side { count } else { job.n };
+        let kept_pitch = kept_row * of_kept;
+        let kept = take((kept - in_output.min(*kept)) * kept_pitch);
+        let tiles = take(tiles * kept_pitch);
+        let bytes = end;
+        Memory {
+            count,
+            side,
+            row_pitch,
+            slots,
+            buffers,
+            folds,
+            fold_pitch,
+            fold_row,
+            totals,
+            kept,
+            kept_pitch,
+            kept_row,
+            tiles,
+            bytes,
+        }
+    }
+
+    /// Where computed row value `k` begins.
+    pub(super) fn row(&self, base: *mut u8, k: usize) -> *mut u8 {
+        base.wrapping_add(k * self.row_pitch)
+    }
+
+    /// Where the vectors of fold `k` of a pass begin.
+    pub(super) fn fold(&self, base: *mut u8, k: usize) -> *mut u8 {
+        base.wrapping_add(self.folds + k * self.fold_pitch)
+    }
+
+    /// Where the totals of fold `k` of a pass begin.
+    pub(super) fn totals(&self, base: *mut u8, k: usize) -> *mut f64 {
+        let pitch = (8 * self.count).next_multiple_of(LINE);
+        base.wrapping_add(self.totals + k * pitch).cast()
+    }
+
+    /// Where tile `k` begins, and the elements of `size` bytes from a position to the next.
+    pub(super) fn tile(&self, base: *mut u8, k: usize, size: usize) -> (*mut u8, usize) {
+        (base.wrapping_add(self.tiles + k * self.kept_pitch), self.kept_row / size)
+    }
+}
+
+/// An operand that moves with the rows: its instruction, the first byte, and the bytes to the next
+/// outer and to the next inner row.
+struct Moving {
+    line: usize,
+    first: *mut u8,
+    outer: isize,
+    inner: isize,
+}
+
+/// The instructions of all passes with their memory.
+pub(super) struct Bound {
+    code: Vec<Instruction>,
+    moving: Vec<Moving>,
+    /// The instructions of each pass: what is computed before it, and those over its elements.
+    passes: Vec<[Range<usize>; 2]>,
+}
+
+impl Bound {
+    /// Makes the instructions those for rows from this one on.
+    pub(super) fn move_to(&mut self, outer: usize, inner: usize) {
+        for moving in &self.moving {
+            let by = outer as isize * moving.outer + inner as isize * moving.inner;
+            self.code[moving.line].first = moving.first.wrapping_offset(by);
+        }
+    }
+
+    /// What is computed before pass `k`, and the instructions over its elements.
+    pub(super) fn pass(&self, k: usize) -> [&[Instruction]; 2] {
+        self.passes[k].clone().map(|range| &self.code[range])
+    }
+
+    fn add(&mut self, place: &Place, code: Code) {
+        if let Some((first, outer, inner)) = place.moving {
+            self.moving.push(Moving { line: self.code.len(), first, outer, inner });
+        }
+        self.code.push(Instruction { code, ..place.instruction });
+    }
+}
+
+/// The memory of an operand.
+#[derive(Clone, Copy)]
+struct Place {
+    instruction: Instruction,
+    moving: Option<(*mut u8, isize, isize)>,
+    /// The type, if it is one of 16 bits.
+    half: Option<DType>,
+}
+
+impl Job<'_> {
+    /// The output in whose memory the first kept value is.
+    pub(super) fn kept_in_output(&self, side: Side) -> Option<usize> {
+        let is_tile = side == Side::Across && self.inner == 1;
+        self.code.kept_in.filter(|&o| !is_tile && self.output_dtype(o) == self.code.dtype)
+    }
+
+    /// The numbers of the program.
+    pub(super) fn numbers(&self) -> Vec<machine::Number> {
+        let number = |number: &Number| {
+            let scalar = match *number {
+                Number::Const(x) => x,
+                Number::Param(i) => self.params[i],
+                Number::Length => Scalar::Int(self.n as i64),
+            };
+            machine::Number::of(scalar_bytes(scalar, self.code.dtype), self.size)
+        };
+        self.code.numbers.iter().map(number).collect()
+    }
+
+    /// The passes with their memory.
+    pub(super) fn bound(
+        &self,
+        memory: &Memory,
+        base: *mut u8,
+        numbers: &[machine::Number],
+    ) -> Bound {
+        let passes = &self.code.passes;
+        let lines = passes.iter().map(|pass| pass.before.len() + pass.lines.len()).sum::<usize>();
+        let mut bound = Bound {
+            code: Vec::with_capacity(lines + 8),
+            moving: Vec::with_capacity(16),
+            passes: Vec::with_capacity(passes.len()),
+        };
+        for pass in passes {
+            let start = bound.code.len();
+            for &(code, operand) in &pass.before {
+                let place = match operand {
+                    Operand::Row(k) => self.row_vectors(k, memory, base),
+                    _ => self.place(operand, memory, base, numbers, &[]),
+                };
+                bound.add(&place, code);
+            }
+            let middle = bound.code.len();
+            self.bind(&mut bound, pass, memory, base, numbers);
+            bound.passes.push([start..middle, middle..bound.code.len()]);
+        }
+        bound
+    }
+
+    /// Binds the instructions of a pass over elements.
+    fn bind(
+        &self,
+        bound: &mut Bound,
+        pass: &Pass,
+        memory: &Memory,
+        base: *mut u8,
+        numbers: &[machine::Number],
+    ) {
+        let Pass { lines, folds, .. } = pass;
+        let mut widened: Vec<(Operand, Place)> = Vec::new();
+        for &(code, operand) in lines {
+            if !matches!(operand, Operand::Element(_) | Operand::Row(_)) {
+                continue;
+            }
+            let place = self.place(operand, memory, base, numbers, folds);
+            let takes_number = code == Code::Load || code.has_two_operands();
+            let has_vectors = !place.instruction.is_column || takes_number;
+            let uses = || lines.iter().filter(|line| line.1 == operand).count();
+            let is_read = place.half.is_none() || code == Code::Load && uses() == 1;
+            if has_vectors && is_read || widened.iter().any(|(known, _)| *known == operand) {
+                continue;
+            }
+            let slot = Operand::Slot(self.code.slots + widened.len());
+            let slot = self.place(slot, memory, base, numbers, folds);
+            let load = match place.half {
+                Some(DType::BF16) => Code::LoadBf16,
+                Some(_) => Code::LoadF16,
+                None => Code::Load,
+            };
+            bound.add(&place, load);
+            bound.add(&slot, Code::Store);
+            widened.push((operand, slot));
+        }
+        for &(code, operand) in lines {
+            let known = widened.iter().find(|(known, _)| *known == operand);
+            let place = match known {
+                Some((_, slot)) => *slot,
+                None => self.place(operand, memory, base, numbers, folds),
+            };
+            let code = match (code, place.half) {
+                (Code::Load, Some(DType::BF16)) => Code::LoadBf16,
+                (Code::Load, Some(_)) => Code::LoadF16,
+                (Code::Store, Some(DType::BF16)) => Code::StoreBf16,
+                (Code::Store, Some(_)) => Code::StoreF16,
+                (code, _) => code,
+            };
+            bound.add(&place, code);
+        }
+    }
+
+    /// Row value `k` of each row of a batch: its first byte, and whether it moves with the rows.
+    fn row_place(&self, k: usize, memory: &Memory, base: *mut u8) -> (*mut u8, bool) {
+        match self.known.get(k) {
+            Some(known) => (known.first.get(), true),
+            None => (memory.row(base, k - self.known.len()), false),
+        }
+    }
+
+    /// Row value `k` with rows as lanes.
+    fn row_vectors(&self, k: usize, memory: &Memory, base: *mut u8) -> Place {
+        let (first, moves) = self.row_place(k, memory, base);
+        let size = self.size as isize;
+        let instruction = Instruction::of_row(Code::Load, first, self.size);
+        let moving = moves.then_some((first, size * self.inner as isize, size));
+        Place { instruction, moving, half: None }
+    }
+
+    fn place(
+        &self,
+        operand: Operand,
+        memory: &Memory,
+        base: *mut u8,
+        numbers: &[machine::Number],
+        folds: &[Reduction],
+    ) -> Place {
+        let size = self.size;
+        let fixed = |instruction| Place { instruction, moving: None, half: None };
+        let of_number = |first: *mut u8| Instruction::of_number(Code::Load, first);
+        // Rows of vectors, or of numbers.
+        let rows = |first: *mut u8, row: isize, size: usize| Instruction {
+            row,
+            down: row,
+            ..Instruction::of_row(Code::Load, first, size)
+        };
+        let column = |first: *mut u8, row: isize| Instruction {
+            row,
+            down: row,
+            is_column: true,
+            ..of_number(first)
+        };
+        let is_across = memory.side == Side::Across;
+        let is_staged = is_across && self.inner == 1;
+        match operand {
+            Operand::None => fixed(of_number(std::ptr::null_mut())),
+            Operand::Number(k) => fixed(of_number((&raw const numbers[k]).cast_mut().cast())),
+            Operand::Slot(k) => fixed(Instruction::of_block(
+                Code::Load,
+                base.wrapping_add(memory.slots + k * BUFFER),
+            )),
+            Operand::Buffers => fixed(of_number(base.wrapping_add(memory.buffers))),
+            Operand::Row(k) if is_across => self.row_vectors(k, memory, base),
+            Operand::Row(k) => {
+                let (first, moves) = self.row_place(k, memory, base);
+                let instruction = column(first, size as isize);
+                let moving = moves.then_some((first, size as isize, 0));
+                Place { instruction, moving, half: None }
+            }
+            Operand::Element(k) => {
+                let leaf = &self.elements[k];
+                let first = leaf.first.get();
+                let half = leaf.dtype.is_half().then_some(leaf.dtype);
+                let own = leaf.dtype.size();
+                if is_staged && leaf.outer != 0 {
+                    let (tile, pitch) = memory.tile(base, k, size);
+                    return fixed(rows(tile, (pitch * size) as isize, size));
+                }
+                let moving = Some((first, leaf.outer, leaf.inner));
+                let is_number = match is_across {
+                    true => leaf.inner == 0,
+                    false => leaf.along == 0,
+                };
+                let instruction = match (is_across, is_number && half.is_none()) {
+                    (true, true) => column(first, leaf.along),
+                    (true, false) => rows(first, leaf.along, own),
+                    (false, true) => column(first, leaf.outer),
+                    (false, false) => rows(first, leaf.outer, own),
+                };
+                Place { instruction, moving, half }
+            }
+            Operand::Output(o) => {
+                let (first, dtype) = (self.outputs[o].get(), self.output_dtype(o));
+                let own = dtype.size();
+                if is_staged {
+                    let (tile, pitch) = memory.tile(base, self.elements.len() + o, size);
+                    return fixed(rows(tile, (pitch * size) as isize, size));
+                }
+                let row = (self.n * self.inner * own) as isize;
+                let instruction = match is_across {
+                    true => rows(first, (self.inner * own) as isize, own),
+                    false => rows(first, row, own),
+                };
+                let half = dtype.is_half().then_some(dtype);
+                Place { instruction, moving: Some((first, row, own as isize)), half }
+            }
+            Operand::Kept(k) => {
+                let in_output = self.kept_in_output(memory.side);
+                if let (0, Some(o)) = (k, in_output) {
+                    return self.place(Operand::Output(o), memory, base, numbers, folds);
+                }
+                let k = k - usize::from(in_output.is_some());
+                let first = base.wrapping_add(memory.kept + k * memory.kept_pitch);
+                fixed(rows(first, memory.kept_row as isize, size))
+            }
+            Operand::Fold(row) if is_across => {
+                fixed(Instruction::of_row(Code::Load, memory.row(base, row), size))
+            }
+            Operand::Fold(row) => {
+                let k = folds.iter().position(|fold| fold.row == row).unwrap_or(0);
+                let first = memory.fold(base, k);
+                let row = memory.fold_row as isize;
+                let block = Instruction::of_block(Code::Load, first);
+                fixed(Instruction { row, down: row, ..block })
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What becomes of the vectors that the instructions reduce rows to: row values.
+//!
+//! Sums and products go on in f64. The sum of f32 of which an infinity came by rounding is added
+//! again, each term in f64.
+
+use crate::elementwise::loops::float::{Max, Min};
+use crate::float::Float;
+use crate::simd::loops::Real;
+use crate::simd::{F32s, Lanes, Work};
+use teeny_core::kernel::Fold;
+
+/// Lanes of the widest vector, and vectors of a row.
+const WIDEST: usize = 16;
+
+/// The number that changes nothing.
+pub(super) fn identity(fold: Fold) -> f64 {
+    match fold {
+        Fold::Sum => 0.0,
+        Fold::Prod => 1.0,
+        Fold::Max => f64::NEG_INFINITY,
+        Fold::Min => f64::INFINITY,
+        Fold::Any | Fold::All => f64::NAN,
+    }
+}
+
+/// A float of rows.
+pub(super) trait Number: Float + Real + PartialOrd {
+    fn to_f64(self) -> f64;
+}
+
+impl Number for f32 {
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Number for f64 {
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
+
+/// Fills memory of whole vectors with a number.
+pub(super) struct Fill<T> {
+    pub to: *mut T,
+    pub bytes: usize,
+    pub x: T,
+}
+
+impl<T: Number> Work for Fill<T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let x = <T as Real>::Vector::<V>::splat(self.x);
+        let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+        for at in (0..self.bytes / size_of::<T>()).step_by(lanes) {
+            // SAFETY: whole cache lines of memory that the task owns.
+            unsafe { x.store(self.to.add(at)) };
+        }
+    }
+}
+
+/// A piece of rows whose results go on in f64.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    /// Whether no piece has been before, and whether none comes behind.
+    pub first: bool,
+    pub last: bool,
+}
+
+/// Combines rows of vectors with the results so far. False if a sum or product is not finite.
+pub(super) struct Along<T> {
+    pub fold: Fold,
+    /// The first vector of the first row, `pitch` bytes before that of the next; so many vectors.
+    pub from: *const u8,
+    pub pitch: usize,
+    pub vectors: usize,
+    pub rows: usize,
+    pub piece: Piece,
+    /// Whether lanes are combined in f64.
+    pub wide: bool,
+    /// Sums and products of the pieces so far.
+    pub totals: *mut f64,
+    pub results: *mut T,
+}
+
+impl<T: Number> Along<T> {
+    /// The combination of all lanes of a row.
+    ///
+    /// # Safety
+    /// There is such a row.
+    #[inline(always)]
+    unsafe fn row<V: F32s>(
+        &self,
+        row: usize,
+        f: impl Fn(<T as Real>::Vector<V>, <T as Real>::Vector<V>) -> <T as Real>::Vector<V>,
+    ) -> <T as Real>::Vector<V> {
+        let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+        let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
+        // SAFETY: by contract.
+        unsafe {
+            let mut all = <T as Real>::Vector::<V>::load(first);
+            for j in 1..self.vectors {
+                all = f(all, <T as Real>::Vector::<V>::load(first.add(j * lanes)));
+            }
+            all
+        }
+    }
+}
+
+impl<T: Number> Along<T> {
+    /// The sum or product of the lanes of the first vector and what was before.
+    ///
+    /// # Safety
+    /// There is such a row.
+    #[inline(always)]
+    unsafe fn wide<V: F32s>(&self, row: usize, before: f64) -> f64 {
+        let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+        let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
+        let (mut all, mut lane) = (before, 0);
+        while lane < lanes {
+            // SAFETY: by contract.
+            let x = unsafe { (*first.add(lane)).to_f64() };
+            all = if self.fold == Fold::Sum { all + x } else { all * x };
+            lane += 1;
+        }
+        all
+    }
+}
+
+/// Halves of the lanes combined, until one is left.
+#[inline(always)]
+fn halved<T: Number, V: F32s>(x: <T as Real>::Vector<V>, f: impl Fn(T, T) -> T) -> T {
+    let mut all = [T::ZERO; WIDEST];
+    let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+    // SAFETY: there are lanes for the widest vector.
+    unsafe { x.store(all.as_mut_ptr()) };
+    let mut width = lanes / 2;
+    while width > 0 {
+        for i in 0..width {
+            all[i] = f(all[i], all[i + width]);
+        }
+        width /= 2;
+    }
+    all[0]
+}
+
+impl<T: Number> Work for Along<T> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> bool {
+        let (Piece { first, last }, mut zeros) = (self.piece, 0.0);
+        for r in 0..self.rows {
+            // SAFETY: made of memory for so many rows, which the task owns.
+            unsafe {
+                let (result, total) = (self.results.add(r), self.totals.add(r));
+                match self.fold {
+                    Fold::Sum | Fold::Prod => {
+                        let all = match self.fold {
+                            _ if self.wide => {
+                                let before = match (first, self.fold) {
+                                    (true, fold) => identity(fold),
+                                    (false, _) => *total,
+                                };
+                                self.wide::<V>(r, before)
+                            }
+                            Fold::Sum => {
+                                let sum = self.row::<V>(r, |a, b| a.add(b)).total().to_f64();
+                                if first { sum } else { *total + sum }
+                            }
+                            _ => {
+                                let all = self.row::<V>(r, |a, b| a.mul(b));
+                                let all = halved::<T, V>(all, |a, b| a * b).to_f64();
+                                if first { all } else { *total * all }
+                            }
+                        };
+                        *total = all;
+                        if last {
+                            *result = T::from_f64(all);
+                            // Zero times what is not finite is NaN.
+                            zeros += all * 0.0;
+                        }
+                    }
+                    Fold::Max => {
+                        let all = self.row::<V>(r, |a, b| T::binary::<Max, V>(a, b));
+                        let x = halved::<T, V>(all, |a, b| larger(a, b));
+                        *result = if first { x } else { larger(*result, x) };
+                    }
+                    _ => {
+                        let all = self.row::<V>(r, |a, b| T::binary::<Min, V>(a, b));
+                        let x = halved::<T, V>(all, |a, b| smaller(a, b));
+                        *result = if first { x } else { smaller(*result, x) };
+                    }
+                }
+            }
+        }
+        zeros == 0.0
+    }
+}
+
+/// The larger; NaN if one is.
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn larger<T: Number>(a: T, b: T) -> T {
+    if a > b || a != a { a } else { b }
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn smaller<T: Number>(a: T, b: T) -> T {
+    if a < b || a != a { a } else { b }
+}
+
+/// Sums and products of lanes that go on in f64. False if one is not finite.
+pub(super) struct Across<T> {
+    pub fold: Fold,
+    pub rows: usize,
+    pub piece: Piece,
+    pub totals: *mut f64,
+    /// Those of this piece, and the results in the end.
+    pub results: *mut T,
+}
+
+impl<T: Number> Work for Across<T> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> bool {
+        let Across { fold, rows, piece: Piece { first, last }, totals, results } = self;
+        macro_rules! each {
+            (|$r:ident| $body:expr) => {{
+                let mut $r = 0;
+                while $r < rows {
+                    $body;
+                    $r += 1;
+                }
+            }};
+        }
+        // SAFETY: made of memory for so many rows, which the task owns.
+        unsafe {
+            match (first, fold) {
+                (true, _) if last => {}
+                (true, _) => each!(|r| *totals.add(r) = (*results.add(r)).to_f64()),
+                (_, Fold::Sum) => each!(|r| *totals.add(r) += (*results.add(r)).to_f64()),
+                _ => each!(|r| *totals.add(r) *= (*results.add(r)).to_f64()),
+            }
+            if last && !first {
+                each!(|r| *results.add(r) = T::from_f64(*totals.add(r)));
+            }
+            // Zero times what is not finite is NaN.
+            let mut sums = [T::ZERO; WIDEST];
+            if last {
+                let mut r = 0;
+                while r + WIDEST <= rows {
+                    for (k, sum) in sums.iter_mut().enumerate() {
+                        *sum += *results.add(r + k) * T::ZERO;
+                    }
+                    r += WIDEST;
+                }
+                while r < rows {
+                    sums[0] += *results.add(r) * T::ZERO;
+                    r += 1;
+                }
+            }
+            let mut sum = sums[0];
+            let mut k = 1;
+            while k < WIDEST {
+                sum += sums[k];
+                k += 1;
+            }
+            sum == T::ZERO
+        }
+    }
+}

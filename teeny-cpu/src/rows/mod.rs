@@ -1,0 +1,215 @@
+//! Row programs in one pass over memory: every pass over a row follows the one before while the row
+//! is in L1.
+//!
+//! The naive form is core's definition: a kernel or a reduction for each step, over all rows. Here
+//! the values of a program (`values`) become instructions (`program`) of the machine that runs
+//! elementwise kernels (`elementwise::registers`), which are bound to the memory of some rows
+//! (`bind`) and run pass by pass (`along`, `across`). How rows lie on vectors is decided in `way`;
+//! integers that are one value a row are computed before (`exact`).
+
+mod across;
+mod along;
+mod bind;
+mod exact;
+mod folds;
+mod operands;
+mod program;
+mod values;
+mod way;
+
+use crate::float::lanes;
+use crate::simd::Level;
+use crate::storage::{Shared, View};
+use crate::{Cpu, copy};
+use operands::{Leaf, Rows};
+use program::Program;
+use std::cell::Cell;
+use std::sync::Arc;
+use teeny_core::kernel::{Extent, Kernel};
+use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
+use way::{Way, way};
+
+/// Elements per range of rows, at least.
+const CHUNK: usize = 8 << 10;
+/// Positions along a row that every float of 32 bits has.
+const MAX_INDEX: usize = 1 << 24;
+
+/// The program of a kernel that ran before, if it has one.
+struct Entry {
+    kernel: Arc<Kernel>,
+    program: Option<Program>,
+}
+
+/// Programs that each thread keeps.
+const CACHE_ENTRIES: usize = 32;
+
+thread_local! {
+    /// Programs that ran before, each in the place of its kernel's hash.
+    static ENTRIES: [Cell<Option<Box<Entry>>>; CACHE_ENTRIES] =
+        const { [const { Cell::new(None) }; CACHE_ENTRIES] };
+}
+
+/// Runs `program` on the rows of `shape` along `axes`. None if the machine does not compute it:
+/// programs with integers that differ along the row or results that are no floats, of more than one
+/// float type, and of empty rows.
+///
+/// # Errors
+/// If there is no memory; if an input is not one of this device; if a position that is read is
+/// outside its row.
+pub(crate) fn run(
+    cpu: &Cpu,
+    program: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    axes: &[usize],
+) -> Result<Option<Outputs>> {
+    if shape.numel() == 0 {
+        return Ok(None);
+    }
+    let place = program.content_hash() as usize % CACHE_ENTRIES;
+    let known = ENTRIES.with(|entries| entries[place].take());
+    let entry = known.filter(|entry| entry.kernel == *program).unwrap_or_else(|| {
+        Box::new(Entry { kernel: program.clone(), program: Program::of(program) })
+    });
+    let result = match &entry.program {
+        Some(code) => Job::run(cpu, program, code, inputs, params, shape, axes),
+        None => Ok(None),
+    };
+    ENTRIES.with(|entries| entries[place].set(Some(entry)));
+    result
+}
+
+/// A row program with its operands.
+struct Job<'a> {
+    cpu: &'a Cpu,
+    level: Level,
+    program: &'a Kernel,
+    code: &'a Program,
+    inputs: &'a [&'a Tensor],
+    params: &'a [Scalar],
+    /// Bytes of an element as it is computed.
+    size: usize,
+    /// The number of rows is outer times inner, at each position of which inner ones are neighbours.
+    outer: usize,
+    n: usize,
+    inner: usize,
+    /// What has an element at each position, and what has one value a row.
+    elements: Vec<Leaf>,
+    known: Vec<Rows>,
+    outputs: Vec<Shared<u8>>,
+}
+
+impl<'a> Job<'a> {
+    /// As [`run`].
+    fn run(
+        cpu: &'a Cpu,
+        program: &'a Kernel,
+        code: &'a Program,
+        inputs: &'a [&'a Tensor],
+        params: &'a [Scalar],
+        shape: &Shape,
+        axes: &[usize],
+    ) -> Result<Option<Outputs>> {
+        let is_axis = |axis: &usize| axes.contains(axis);
+        let n: usize = axes.iter().map(|&axis| shape[axis]).product();
+        let rows = shape.numel() / n;
+        let (size, level) = (code.dtype.size(), cpu.level);
+        let counts = code.elements.contains(&values::Element::Index);
+        if counts && n > MAX_INDEX {
+            return Ok(None);
+        }
+        let lanes = if size == 8 { lanes::<f64>(level) } else { lanes::<f32>(level) };
+        // Axes of one element are no obstacle between those of the row.
+        let real: Vec<usize> = axes.iter().copied().filter(|&axis| shape[axis] > 1).collect();
+        let (first, end) = match (real.first(), real.last()) {
+            (Some(&first), Some(&last)) => (first, last + 1),
+            _ => (shape.ndim(), shape.ndim()),
+        };
+        let together = (first..end).all(|axis| is_axis(&axis) || shape[axis] == 1);
+        let behind: usize = (end..shape.ndim()).map(|axis| shape[axis]).product();
+        let mut inner = if together { behind } else { 1 };
+        let mut chosen = way(rows, n, inner, size, lanes);
+        let in_place = together && (inner == 1 || matches!(chosen, Way::Columns(_)));
+        let order: Vec<usize> = if in_place {
+            (0..shape.ndim()).collect()
+        } else {
+            // The axes of the row last.
+            inner = 1;
+            chosen = way(rows, n, inner, size, lanes);
+            let kept = (0..shape.ndim()).filter(|axis| !is_axis(axis));
+            kept.chain(axes.iter().copied()).collect()
+        };
+        // The first and the end of the row's axes in this order.
+        let split = match in_place {
+            true => (first, end),
+            false => (shape.ndim() - axes.len(), shape.ndim()),
+        };
+        let outer = rows / inner;
+        let mut job = Job {
+            cpu,
+            level,
+            program,
+            code,
+            inputs,
+            params,
+            size,
+            outer,
+            n,
+            inner,
+            elements: Vec::new(),
+            known: Vec::new(),
+            outputs: Vec::new(),
+        };
+        for &element in &code.elements {
+            let leaf = job.leaf(element, &order, split, chosen)?;
+            job.elements.push(leaf);
+        }
+        for &known in &code.known {
+            let known = job.known(known, &order, split)?;
+            job.known.push(known);
+        }
+        let mut outs = Vec::with_capacity(program.outputs().len());
+        for o in 0..program.outputs().len() {
+            let is_element = program.output_extent(o) == Extent::Element;
+            let len = if is_element { shape.numel() } else { rows };
+            let out = cpu.alloc(len, program.output_dtype(o))?;
+            job.outputs.push(Shared(out.ptr()));
+            outs.push(out);
+        }
+        match chosen {
+            Way::Along(count) => job.along(count)?,
+            Way::Blocks(count) => job.blocks(count)?,
+            Way::Columns(count) => job.columns(count)?,
+        }
+        drop(job);
+        let mut outputs = Outputs::new();
+        for (o, out) in outs.into_iter().enumerate() {
+            if in_place || program.output_extent(o) == Extent::Row {
+                outputs.push(Arc::new(out));
+                continue;
+            }
+            // The rows were gathered from another order of axes; restore it.
+            let mut strides = [0; 8];
+            let mut step = 1;
+            for &axis in order.iter().rev() {
+                strides[axis] = step;
+                step *= shape[axis] as isize;
+            }
+            let dtype = program.output_dtype(o);
+            let view = View { ptr: out.ptr(), shape: *shape, strides, dtype };
+            outputs.push(Arc::new(copy::contiguous(cpu, &view)?));
+        }
+        Ok(Some(outputs))
+    }
+
+    /// The number of rows.
+    fn rows(&self) -> usize {
+        self.outer * self.inner
+    }
+
+    /// The type of an output's elements.
+    fn output_dtype(&self, o: usize) -> DType {
+        self.program.output_dtype(o)
+    }
+}

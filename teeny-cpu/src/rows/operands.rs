@@ -1,0 +1,201 @@
+//! The inputs of a row program as the machine reads them: with one distance each from a row to the
+//! next, from a neighbouring row to the next, and along the row.
+
+use super::Job;
+use super::values::{Element, Known};
+use super::way::Way;
+use crate::copy;
+use crate::scratch::Array;
+use crate::storage::{CpuStorage, Shared, View};
+
+use teeny_core::{DType, Error, Result, Shape, bf16, f16};
+
+/// What has an element at each position of a row.
+pub(super) struct Leaf {
+    pub first: Shared<u8>,
+    /// Bytes from a row to the next outer one, to the next position, and to the next inner row.
+    pub outer: isize,
+    pub along: isize,
+    pub inner: isize,
+    pub dtype: DType,
+    /// Keeps a copy alive.
+    _copy: Option<CpuStorage>,
+}
+
+/// What has one value a row: so many floats of the type that is computed.
+pub(super) struct Rows {
+    pub first: Shared<u8>,
+    /// Keeps a copy alive.
+    _copy: Option<CpuStorage>,
+}
+
+/// The distance between neighbours in the row-major order of these axes of `view`; 0 if there is but
+/// one place. None if it differs.
+fn distance(view: &View, axes: std::ops::Range<usize>) -> Option<isize> {
+    let (mut first, mut next): (Option<isize>, isize) = (None, 0);
+    for axis in axes.rev().filter(|&axis| view.shape[axis] > 1) {
+        let stride = view.strides[axis];
+        if first.is_some() && stride != next {
+            return None;
+        }
+        first = first.or(Some(stride));
+        next = stride * view.shape[axis] as isize;
+    }
+    Some(first.unwrap_or(0))
+}
+
+/// Three distances of `view`, whose row is the axes `split.0 .. split.1`.
+fn distances(view: &View, split: (usize, usize)) -> Option<[isize; 3]> {
+    let outer = distance(view, 0..split.0)?;
+    let along = distance(view, split.0..split.1)?;
+    Some([outer, along, distance(view, split.1..view.shape.ndim())?])
+}
+
+impl Job<'_> {
+    /// An operand whose axes in this order are the outer ones, those of the row and the inner ones.
+    pub(super) fn leaf(
+        &self,
+        element: Element,
+        order: &[usize],
+        split: (usize, usize),
+        way: Way,
+    ) -> Result<Leaf> {
+        let Element::Input(i) = element else { return self.positions() };
+        let view = View::of(self.inputs[i])?.permuted(order);
+        let dtype = view.dtype;
+        let size = dtype.size() as isize;
+        let fits = |&[outer, along, inner]: &[isize; 3]| match way {
+            // One number for a whole row is not converted.
+            Way::Along(_) => along == 1 || self.n == 1 || along == 0 && !dtype.is_half(),
+            Way::Blocks(_) if outer == 0 => !dtype.is_half(),
+            Way::Blocks(_) => along == 1 || self.n == 1,
+            Way::Columns(_) => inner == 1 || inner == 0 && !dtype.is_half(),
+        };
+        let found = distances(&view, split);
+        if let Some([outer, along, inner]) = found.filter(fits) {
+            let first = Shared(view.ptr.cast_mut());
+            let [outer, along, inner] = [outer, along, inner].map(|d| d * size);
+            return Ok(Leaf { first, outer, along, inner, dtype, _copy: None });
+        }
+        if let Some([0, along, 0]) = found {
+            // All rows are one.
+            let mut line = View { shape: Shape::new(&[self.n])?, ..view };
+            line.strides[0] = along;
+            let copy = copy::to_compute_dtype(self.cpu, &line)?;
+            let (first, along) = (Shared(copy.ptr()), self.size as isize);
+            let dtype = dtype.compute();
+            return Ok(Leaf { first, outer: 0, along, inner: 0, dtype, _copy: Some(copy) });
+        }
+        let copy = copy::contiguous(self.cpu, &view)?;
+        let along = self.inner as isize * size;
+        let (first, outer) = (Shared(copy.ptr()), along * self.n as isize);
+        Ok(Leaf { first, outer, along, inner: size, dtype, _copy: Some(copy) })
+    }
+
+    /// The positions along the row.
+    fn positions(&self) -> Result<Leaf> {
+        let dtype = self.code.dtype;
+        let copy = self.floats(self.n, |i| i as f64)?;
+        let (first, along) = (Shared(copy.ptr()), self.size as isize);
+        Ok(Leaf { first, outer: 0, along, inner: 0, dtype, _copy: Some(copy) })
+    }
+
+    /// `n` floats of the type that is computed.
+    fn floats(&self, n: usize, f: impl Fn(usize) -> f64) -> Result<CpuStorage> {
+        let out = self.cpu.alloc(n, self.code.dtype)?;
+        for i in 0..n {
+            // SAFETY: the storage is new and has n elements of this type.
+            unsafe {
+                match self.code.dtype {
+                    DType::F64 => out.ptr().cast::<f64>().add(i).write(f(i)),
+                    _ => out.ptr().cast::<f32>().add(i).write(f(i) as f32),
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// What has one value a row.
+    pub(super) fn known(
+        &self,
+        known: Known,
+        order: &[usize],
+        split: (usize, usize),
+    ) -> Result<Rows> {
+        let rows = self.rows();
+        let own = |copy: CpuStorage| Rows { first: Shared(copy.ptr()), _copy: Some(copy) };
+        match known {
+            Known::Input(i) => {
+                let view = View::of(self.inputs[i])?;
+                if view.is_contiguous() && !view.dtype.is_half() {
+                    return Ok(Rows { first: Shared(view.ptr.cast_mut()), _copy: None });
+                }
+                Ok(own(copy::to_compute_dtype(self.cpu, &view)?))
+            }
+            Known::Number(id) => {
+                let x = self.exact(id)?;
+                // One rounding, from 64 bits to 32.
+                if self.size == 4 {
+                    return Ok(own(self.floats(rows, |r| f64::from(x[r] as f32))?));
+                }
+                Ok(own(self.floats(rows, |r| x[r] as f64)?))
+            }
+            Known::Position(id) => {
+                let x = self.exact(id)?;
+                // All positions are between.
+                let end = self.n as i64;
+                Ok(own(self.floats(rows, |r| x[r].clamp(-1, end) as f64)?))
+            }
+            Known::At(i, id) => {
+                let at = self.exact(id)?;
+                self.check(&at)?;
+                let view = View::of(self.inputs[i])?.permuted(order);
+                let size = view.dtype.size() as isize;
+                let (view, _copy) = match distances(&view, split) {
+                    Some(_) => (view, None),
+                    None => {
+                        let copy = copy::contiguous(self.cpu, &view)?;
+                        let mut view = View { ptr: copy.ptr(), ..view };
+                        let mut step = 1;
+                        for axis in (0..view.shape.ndim()).rev() {
+                            view.strides[axis] = step;
+                            step *= view.shape[axis] as isize;
+                        }
+                        (view, Some(copy))
+                    }
+                };
+                let [outer, along, inner] = distances(&view, split)
+                    .ok_or_else(|| Error::internal("a copy that is not contiguous"))?;
+                Ok(own(self.floats(rows, |r| {
+                    let (o, k) = ((r / self.inner) as isize, (r % self.inner) as isize);
+                    let p = o * outer + at[r] as isize * along + k * inner;
+                    let p = view.ptr.wrapping_offset(p * size);
+                    // SAFETY: the position is one of the row, so the element is one of the view,
+                    // which `View::of` has checked.
+                    unsafe {
+                        match view.dtype {
+                            DType::F64 => *p.cast::<f64>(),
+                            DType::BF16 => f64::from(bf16::from_bits(*p.cast()).to_f32_const()),
+                            DType::F16 => f64::from(f16::from_bits(*p.cast()).to_f32_const()),
+                            _ => f64::from(*p.cast::<f32>()),
+                        }
+                    }
+                })?))
+            }
+        }
+    }
+
+    /// Checks positions along the row.
+    fn check(&self, at: &Array<i64>) -> Result<()> {
+        let inside = |&x: &i64| usize::try_from(x).is_ok_and(|x| x < self.n);
+        match at.iter().position(|x| !inside(x)) {
+            Some(r) => Err(outside(r, at[r], self.n)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn outside(row: usize, at: i64, n: usize) -> Error {
+    Error::index(format!("position {at} of row {row} is outside 0..={}", n - 1))
+}

@@ -1,0 +1,411 @@
+//! A row program as instructions: passes over the elements of a row, and what is computed once for
+//! each row before them.
+//!
+//! ```text
+//! softmax      pass 0   load x ─ fold max
+//!              pass 1   load x ─ sub max ─ exp ─ fold sum ─ store kept 0
+//!              pass 2   load kept 0 ─ div sum ─ store output 0
+//! ```
+//! Pass `k` computes the values that need `k` folds one after another. A value that a later pass
+//! needs too is computed there again, unless that costs more than a load. Knows no address: operands
+//! are numbers of arrays, which `bind` finds.
+
+use super::values::{Element, Known, Number, Place, Value, Values, What};
+use crate::elementwise::instructions::{Code, code_of};
+use crate::elementwise::loops::Loop;
+use teeny_core::DType;
+use teeny_core::kernel::{Extent, Fold, Kernel};
+
+/// The operand or result of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Operand {
+    /// An operation on the accumulator alone.
+    None,
+    /// What has an element at each position, by its place in [`Program::elements`].
+    Element(usize),
+    /// One value for each row, by its place in [`Program::known`], or behind these among the
+    /// computed ones.
+    Row(usize),
+    Number(usize),
+    /// A block of vectors that the next block overwrites.
+    Slot(usize),
+    /// Values of elements for a later pass.
+    Kept(usize),
+    /// The output of this number, which has an element at each position.
+    Output(usize),
+    /// What the accumulator is combined with for this row value.
+    Fold(usize),
+    /// Memory of two buffers for a function.
+    Buffers,
+}
+
+pub(super) type Line = (Code, Operand);
+
+/// A reduction: how, and the row value that it becomes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reduction {
+    pub fold: Fold,
+    pub row: usize,
+}
+
+/// A pass over the elements of rows.
+#[derive(Default, Debug)]
+pub(super) struct Pass {
+    /// What is computed once for each row before it.
+    pub before: Vec<Line>,
+    pub lines: Vec<Line>,
+    pub folds: Vec<Reduction>,
+}
+
+/// The most values that are kept for a later pass.
+const MAX_KEPT: usize = 3;
+/// The most values of blocks, and of rows.
+const MAX_SLOTS: usize = 24;
+const MAX_ROWS: usize = 32;
+/// The most instructions of a pass.
+pub(super) const MAX_LINES: usize = 96;
+
+/// The instructions of a row program.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// F32 or F64.
+    pub dtype: DType,
+    pub elements: Vec<Element>,
+    pub known: Vec<Known>,
+    pub numbers: Vec<Number>,
+    pub passes: Vec<Pass>,
+    /// How many row values are computed.
+    pub computed: usize,
+    pub slots: usize,
+    pub kept: usize,
+    /// The output in whose memory the first kept value may be: its only reader writes there.
+    pub kept_in: Option<usize>,
+    /// The outputs of one value a row, and their row values.
+    pub row_outputs: Vec<(usize, usize)>,
+}
+
+/// Whether a value is loaded in less time than it is computed.
+fn is_costly(body: Loop) -> bool {
+    code_of(body).is_none() || matches!(body, Loop::Sqrt | Loop::Rsqrt | Loop::Recip | Loop::Div)
+}
+
+impl Program {
+    /// The instructions of `kernel`. None if it has something that the machine does not compute.
+    pub(super) fn of(kernel: &Kernel) -> Option<Program> {
+        let Values { values, outputs, dtype } = Values::of(kernel)?;
+        let mut making = Making::new(values, dtype);
+        let is_element = |o: usize| kernel.output_extent(o) == Extent::Element;
+        making.outputs =
+            outputs.iter().copied().enumerate().filter(|&(o, _)| is_element(o)).collect();
+        let of_rows: Vec<(usize, Place)> =
+            outputs.iter().copied().enumerate().filter(|&(o, _)| !is_element(o)).collect();
+        making.keep();
+        let last = making.values.iter().map(|value| value.level).max().unwrap_or(0);
+        for level in 0..=last {
+            let mut pass = Pass { before: making.before(level)?, ..Pass::default() };
+            making.pass(level, &mut pass)?;
+            if pass.lines.len() > MAX_LINES || pass.before.len() > MAX_LINES {
+                return None;
+            }
+            making.program.passes.push(pass);
+        }
+        for (o, place) in of_rows {
+            let Operand::Row(row) = making.operand(place)? else { return None };
+            making.program.row_outputs.push((o, row));
+        }
+        let Making { program, rows, .. } = making;
+        let fits = program.slots <= MAX_SLOTS && rows.len() <= MAX_ROWS;
+        fits.then_some(program)
+    }
+}
+
+struct Making {
+    values: Vec<Value>,
+    /// The outputs that have an element at each position.
+    outputs: Vec<(usize, Place)>,
+    /// The values that are kept, and the first pass that computes each.
+    kept: Vec<(Place, usize)>,
+    /// The row values that are computed.
+    rows: Vec<Place>,
+    /// The slot of a value in the current pass.
+    slots: Vec<(Place, usize)>,
+    /// The level of the current pass.
+    level: usize,
+    program: Program,
+}
+
+impl Making {
+    fn new(values: Vec<Value>, dtype: DType) -> Making {
+        let program = Program {
+            dtype,
+            elements: Vec::new(),
+            known: Vec::new(),
+            numbers: Vec::new(),
+            passes: Vec::new(),
+            computed: 0,
+            slots: 0,
+            kept: 0,
+            kept_in: None,
+            row_outputs: Vec::new(),
+        };
+        let mut making = Making {
+            values,
+            outputs: Vec::new(),
+            kept: Vec::new(),
+            rows: Vec::new(),
+            slots: Vec::new(),
+            level: 0,
+            program,
+        };
+        for place in 0..making.values.len() {
+            match making.values[place].what {
+                What::Element(element) => making.program.elements.push(element),
+                What::Known(known) => making.program.known.push(known),
+                What::Number(number) => making.program.numbers.push(number),
+                What::Of(_) if making.values[place].extent == Extent::Element => {}
+                What::Of(_) | What::Fold(_) => making.rows.push(place),
+            }
+        }
+        making.program.computed = making.rows.len();
+        making
+    }
+
+    /// What pass `level` computes in the end: outputs, and values that are folded.
+    fn targets(&self, level: usize) -> Vec<Place> {
+        let outputs = self.outputs.iter().map(|&(_, place)| place);
+        let folded = self.values.iter().filter(|value| matches!(value.what, What::Fold(_)));
+        let folded = folded.map(|value| value.from[0]);
+        outputs.chain(folded).filter(|&place| self.values[place].level == level).collect()
+    }
+
+    /// The values that pass `level` computes for each element, sources before users.
+    fn computed(&self, level: usize) -> Vec<Place> {
+        let mut needed = vec![false; self.values.len()];
+        self.targets(level).into_iter().for_each(|place| needed[place] = true);
+        for place in (0..self.values.len()).rev() {
+            let value = self.values[place];
+            if needed[place] && value.is_of_elements() && !self.is_loaded(place, level) {
+                value.sources().iter().for_each(|&source| needed[source] = true);
+            }
+        }
+        let is_computed = |&place: &Place| {
+            needed[place] && self.values[place].is_of_elements() && !self.is_loaded(place, level)
+        };
+        (0..self.values.len()).filter(is_computed).collect()
+    }
+
+    /// Whether an earlier pass has kept a value.
+    fn is_loaded(&self, place: Place, level: usize) -> bool {
+        self.kept.iter().any(|&(kept, first)| kept == place && first < level)
+    }
+
+    /// Chooses the values that are kept: costly ones that more than one pass computes.
+    fn keep(&mut self) {
+        let last = self.values.iter().map(|value| value.level).max().unwrap_or(0);
+        for level in 0..last {
+            for place in self.computed(level).into_iter().rev() {
+                let What::Of(body) = self.values[place].what else { continue };
+                let again = (level + 1..=last).any(|later| self.computed(later).contains(&place));
+                if is_costly(body) && again && self.kept.len() < MAX_KEPT {
+                    self.kept.push((place, level));
+                }
+            }
+        }
+        self.program.kept = self.kept.len();
+        if let [(first, _), ..] = self.kept[..]
+            && let [(output, target)] = self.outputs[..]
+        {
+            let level = self.values[target].level;
+            let reads = |later: usize| {
+                let computed = self.computed(later);
+                let read = computed.iter().any(|&p| self.values[p].sources().contains(&first));
+                read || self.targets(later).contains(&first)
+            };
+            let others = (0..=last).filter(|&later| later > level && reads(later)).count();
+            let is_written = level == last && target != first;
+            let folds = self.values.iter().any(|value| {
+                matches!(value.what, What::Fold(_)) && self.values[value.from[0]].level == level
+            });
+            if others == 0 && is_written && !folds {
+                self.program.kept_in = Some(output);
+            }
+        }
+    }
+
+    /// The instructions of the row values of a level that are no folds.
+    fn before(&mut self, level: usize) -> Option<Vec<Line>> {
+        let is_now = |&place: &Place| {
+            let value = self.values[place];
+            value.level == level && matches!(value.what, What::Of(_))
+        };
+        let steps: Vec<Place> = self.rows.iter().copied().filter(is_now).collect();
+        let mut lines = Vec::new();
+        self.level = level;
+        for (k, &place) in steps.iter().enumerate() {
+            let before = k.checked_sub(1).map(|k| steps[k]);
+            self.step(place, before, &mut lines)?;
+            lines.push((Code::Store, self.operand(place)?));
+        }
+        Some(lines)
+    }
+
+    fn pass(&mut self, level: usize, pass: &mut Pass) -> Option<()> {
+        self.level = level;
+        self.slots.clear();
+        let steps = self.computed(level);
+        let targets = self.targets(level);
+        // Leaves that are written or folded as they are.
+        let mut all: Vec<Place> = targets.iter().copied().filter(|p| !steps.contains(p)).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut free: Vec<usize> = Vec::new();
+        let mut before = None;
+        for place in all {
+            pass.lines.push((Code::Load, self.operand(place)?));
+            self.finish(place, pass)?;
+            before = Some(place);
+        }
+        for (k, &place) in steps.iter().enumerate() {
+            self.step(place, before, &mut pass.lines)?;
+            before = Some(place);
+            if self.is_read_from_memory(place, &steps[k + 1..]) {
+                let slot = free.pop().unwrap_or_else(|| {
+                    self.program.slots += 1;
+                    self.program.slots - 1
+                });
+                self.slots.push((place, slot));
+                pass.lines.push((Code::Store, Operand::Slot(slot)));
+            }
+            self.finish(place, pass)?;
+            // Slots whose last reader has run.
+            let rest = &steps[k + 1..];
+            let values = &self.values;
+            self.slots.retain(|&(place, slot)| {
+                let is_read = rest.iter().any(|&p| values[p].sources().contains(&place));
+                if !is_read {
+                    free.push(slot);
+                }
+                is_read
+            });
+        }
+        Some(())
+    }
+
+    /// Writes and folds the value in the accumulator.
+    fn finish(&mut self, place: Place, pass: &mut Pass) -> Option<()> {
+        let is_first = self.values[place].level == self.level;
+        if let Some(k) = self.kept.iter().position(|&kept| kept == (place, self.level)) {
+            pass.lines.push((Code::Store, Operand::Kept(k)));
+        }
+        // What a later pass computes again has been written and folded.
+        if !is_first {
+            return Some(());
+        }
+        for &(o, _) in self.outputs.iter().filter(|&&(_, target)| target == place) {
+            pass.lines.push((Code::Store, Operand::Output(o)));
+        }
+        for (row, &p) in self.rows.iter().enumerate() {
+            let value = self.values[p];
+            let What::Fold(fold) = value.what else { continue };
+            if value.from[0] == place {
+                let code = match fold {
+                    Fold::Sum => Code::FoldSum,
+                    Fold::Prod => Code::FoldProd,
+                    Fold::Max => Code::FoldMax,
+                    Fold::Min => Code::FoldMin,
+                    Fold::Any | Fold::All => return None,
+                };
+                pass.lines.push((code, Operand::Fold(row)));
+                pass.folds.push(Reduction { fold, row });
+            }
+        }
+        Some(())
+    }
+
+    /// The instructions that compute a value into the accumulator; `before` is the value there.
+    fn step(&self, place: Place, before: Option<Place>, lines: &mut Vec<Line>) -> Option<()> {
+        let value = self.values[place];
+        let What::Of(body) = value.what else { return None };
+        let [a, b, c, d] = value.from;
+        let holds = |place| before == Some(place);
+        let load = |place| self.operand(place).map(|operand| (Code::Load, operand));
+        let Some((code, back)) = code_of(body) else {
+            if !holds(a) {
+                lines.push(load(a)?);
+            }
+            let second = if body.operands() == 2 { self.operand(b)? } else { Operand::None };
+            lines.extend([(Code::Call(body), second), (Code::Operand, Operand::Buffers)]);
+            return Some(());
+        };
+        match body.operands() {
+            1 => {
+                if !holds(a) {
+                    lines.push(load(a)?);
+                }
+                lines.push((code, Operand::None));
+            }
+            2 if holds(a) && (!holds(b) || self.is_in_memory(b)) => {
+                lines.push((code, self.operand(b)?));
+            }
+            2 if holds(b) && a != b => lines.push((back, self.operand(a)?)),
+            2 => lines.extend([load(a)?, (code, self.operand(b)?)]),
+            _ => {
+                if !holds(d) {
+                    lines.push(load(d)?);
+                }
+                let operands = [(code, a), (Code::Operand, b), (Code::Operand, c)];
+                for (code, place) in operands {
+                    lines.push((code, self.operand(place)?));
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn is_in_memory(&self, place: Place) -> bool {
+        self.operand(place).is_some()
+    }
+
+    /// Where a value is read. None if it is only in the accumulator.
+    fn operand(&self, place: Place) -> Option<Operand> {
+        let before = |is: fn(&What) -> bool| {
+            self.values[..place].iter().filter(|value| is(&value.what)).count()
+        };
+        let value = self.values[place];
+        Some(match value.what {
+            What::Element(_) => Operand::Element(before(|w| matches!(w, What::Element(_)))),
+            What::Known(_) => Operand::Row(before(|w| matches!(w, What::Known(_)))),
+            What::Number(_) => Operand::Number(before(|w| matches!(w, What::Number(_)))),
+            What::Of(_) if value.extent == Extent::Element => {
+                if let Some(&(_, slot)) = self.slots.iter().find(|&&(p, _)| p == place) {
+                    return Some(Operand::Slot(slot));
+                }
+                let kept = |&(p, first): &(Place, usize)| p == place && first < self.level;
+                Operand::Kept(self.kept.iter().position(kept)?)
+            }
+            What::Of(_) | What::Fold(_) => {
+                let row = self.rows.iter().position(|&p| p == place)?;
+                Operand::Row(self.program.known.len() + row)
+            }
+        })
+    }
+
+    /// Whether a value is read from memory by one of the next steps.
+    fn is_read_from_memory(&self, place: Place, steps: &[Place]) -> bool {
+        let reads = |&p: &Place| self.values[p].sources().iter().filter(|&&s| s == place).count();
+        let Some((next, rest)) = steps.split_first() else { return false };
+        if rest.iter().any(|p| reads(p) > 0) {
+            return true;
+        }
+        let value = self.values[*next];
+        match (value.sources().len(), reads(next)) {
+            (_, 0) => false,
+            (4, count) => count > 1 || value.from[3] != place,
+            (2, 1) => match value.what {
+                What::Of(body) => code_of(body).is_none() && value.from[0] != place,
+                _ => true,
+            },
+            (_, count) => count > 1,
+        }
+    }
+}

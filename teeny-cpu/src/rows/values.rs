@@ -1,0 +1,339 @@
+//! The values of a row program as the machine computes them: floats of one type, and nothing else.
+//!
+//! A bool is 0 or 1, the position along the row a float, as an input is that counts. Integers of
+//! one value a row are computed exactly before the rows (`exact`) and reach the machine as floats.
+//! Knows no instruction. Next: `program`.
+
+use crate::elementwise::loops::Loop;
+use teeny_core::kernel::{Bitwise, Comparison, Extent, Fold, Id, Kernel, OpCode, OpNode};
+use teeny_core::{DType, Scalar};
+
+/// The number of a value.
+pub(super) type Place = usize;
+
+/// What has an element at each position of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Element {
+    Input(usize),
+    /// The position along the row.
+    Index,
+}
+
+/// What has one value a row and is known before the rows are computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Known {
+    /// An input of floats.
+    Input(usize),
+    /// An integer or bool node as a float.
+    Number(Id),
+    /// An integer node as a float that compares with every position as the integer does.
+    Position(Id),
+    /// The element of an input at the position that a node has.
+    At(usize, Id),
+}
+
+/// What is one number for all rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Number {
+    Const(Scalar),
+    Param(usize),
+    /// The number of positions of a row.
+    Length,
+}
+
+/// How a value is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum What {
+    Element(Element),
+    Known(Known),
+    Number(Number),
+    /// A function of other values.
+    Of(Loop),
+    /// A reduction, of [`Fold::Any`] and [`Fold::All`] as maximum and minimum.
+    Fold(Fold),
+}
+
+/// A value and what it is computed from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Value {
+    pub what: What,
+    pub from: [Place; 4],
+    pub extent: Extent,
+    /// The number of folds on the longest way to it.
+    pub level: usize,
+}
+
+impl Value {
+    /// The values that it is computed from.
+    pub(super) fn sources(&self) -> &[Place] {
+        let count = match self.what {
+            What::Of(body) => body.operands(),
+            What::Fold(_) => 1,
+            What::Element(_) | What::Known(_) | What::Number(_) => 0,
+        };
+        &self.from[..count]
+    }
+
+    /// Whether it is computed for each element.
+    pub(super) fn is_of_elements(&self) -> bool {
+        self.extent == Extent::Element && matches!(self.what, What::Of(_))
+    }
+}
+
+/// What a node has become.
+#[derive(Clone, Copy)]
+enum Meaning {
+    /// A value, of a float or bool node.
+    Value(Place),
+    /// An integer or bool of one value a row that is known exactly before the rows.
+    Exact,
+    /// The position along the row.
+    Index,
+}
+
+/// The values of a program.
+pub(super) struct Values {
+    pub values: Vec<Value>,
+    /// The values of the outputs.
+    pub outputs: Vec<Place>,
+    /// F32 or F64.
+    pub dtype: DType,
+}
+
+impl Values {
+    /// The values of `program`. None if it has something that the machine does not compute.
+    pub(super) fn of(program: &Kernel) -> Option<Values> {
+        let nodes = program.nodes();
+        let mut floats = nodes.iter().filter(|node| node.dtype.is_float());
+        let dtype = floats.next()?.dtype.compute();
+        if floats.any(|node| node.dtype.compute() != dtype) {
+            return None;
+        }
+        let extents = program.extents();
+        let exact = super::exact::nodes(program, &extents);
+        let values = Values { values: Vec::new(), outputs: Vec::new(), dtype };
+        let mut making = Making { program, extents, exact, values, meanings: Vec::new() };
+        for id in 0..nodes.len() {
+            let meaning = making.node(id)?;
+            making.meanings.push(meaning);
+        }
+        for (o, &id) in program.outputs().iter().enumerate() {
+            let is_float = program.output_dtype(o).is_float();
+            let place = making.value(id).filter(|_| is_float)?;
+            // Written as stored, which rounds by itself.
+            let value = making.values.values[place];
+            let rounds = match program.output_dtype(o) {
+                DType::BF16 => value.what == What::Of(Loop::RoundToBf16),
+                DType::F16 => value.what == What::Of(Loop::RoundToF16),
+                _ => false,
+            };
+            making.values.outputs.push(if rounds { value.from[0] } else { place });
+        }
+        Some(making.values)
+    }
+}
+
+struct Making<'a> {
+    program: &'a Kernel,
+    extents: Vec<Extent>,
+    exact: Vec<bool>,
+    values: Values,
+    meanings: Vec<Meaning>,
+}
+
+impl Making<'_> {
+    /// The value with this content: one that is there, or a new one.
+    fn add(&mut self, what: What, sources: &[Place], extent: Extent) -> Place {
+        let mut from = [sources.first().copied().unwrap_or(0); 4];
+        from[..sources.len()].copy_from_slice(sources);
+        let values = &mut self.values.values;
+        let below = sources.iter().map(|&s| values[s].level).max().unwrap_or(0);
+        let level = below + usize::from(matches!(what, What::Fold(_)));
+        let value = Value { what, from, extent, level };
+        values.iter().position(|known| *known == value).unwrap_or_else(|| {
+            values.push(value);
+            values.len() - 1
+        })
+    }
+
+    fn number(&mut self, x: f64) -> Place {
+        self.add(What::Number(Number::Const(Scalar::Float(x))), &[], Extent::Row)
+    }
+
+    fn of(&mut self, body: Loop, sources: &[Place]) -> Place {
+        let is_element = |&s: &Place| self.values.values[s].extent == Extent::Element;
+        let extent = if sources.iter().any(is_element) { Extent::Element } else { Extent::Row };
+        let exponent = sources.get(1).map(|&s| self.values.values[s].what);
+        if let (Loop::Pow, Some(What::Number(Number::Const(exponent)))) = (body, exponent)
+            && let Some(body) = Loop::of_power(exponent.to_f64())
+        {
+            return match body {
+                Loop::Copy => sources[0],
+                _ => self.add(What::Of(body), &sources[..1], extent),
+            };
+        }
+        self.add(What::Of(body), sources, extent)
+    }
+
+    /// The value of a node as a float.
+    fn value(&mut self, id: Id) -> Option<Place> {
+        Some(match self.meanings[id as usize] {
+            Meaning::Value(place) => place,
+            Meaning::Exact => self.add(What::Known(Known::Number(id)), &[], Extent::Row),
+            Meaning::Index => self.add(What::Element(Element::Index), &[], Extent::Element),
+        })
+    }
+
+    fn node(&mut self, id: usize) -> Option<Meaning> {
+        let program = self.program;
+        let node = program.nodes()[id];
+        if self.exact[id] {
+            return Some(Meaning::Exact);
+        }
+        let extent = self.extents[id];
+        let is_number = node.dtype.is_float() || node.dtype == DType::Bool;
+        let leaf = |this: &mut Self, what| Some(Meaning::Value(this.add(what, &[], extent)));
+        match node.op {
+            OpCode::Index => return Some(Meaning::Index),
+            OpCode::Cast => return self.cast(&node),
+            OpCode::Length if node.dtype.is_float() => {
+                return leaf(self, What::Number(Number::Length));
+            }
+            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) if !node.dtype.is_float() => {
+                return None;
+            }
+            OpCode::Input(i) if extent == Extent::Element => {
+                return leaf(self, What::Element(Element::Input(i.into())));
+            }
+            OpCode::Input(i) => return leaf(self, What::Known(Known::Input(i.into()))),
+            OpCode::Param(i) => return leaf(self, What::Number(Number::Param(i.into()))),
+            OpCode::Const(x) => return leaf(self, What::Number(Number::Const(x))),
+            OpCode::At => {
+                let OpCode::Input(i) = program.nodes()[node.src[0] as usize].op else {
+                    return None;
+                };
+                let known = matches!(self.meanings[node.src[1] as usize], Meaning::Exact);
+                if !known || !node.dtype.is_float() {
+                    return None;
+                }
+                return leaf(self, What::Known(Known::At(i.into(), node.src[1])));
+            }
+            OpCode::Compare(comparison) => return self.compare(comparison, &node),
+            _ if !is_number => return None,
+            _ => {}
+        }
+        let mut from = [0; 3];
+        for (to, &source) in from.iter_mut().zip(node.sources()) {
+            *to = self.value(source)?;
+        }
+        let from = &from[..node.sources().len()];
+        // Other integers than the position have no value.
+        let is_float = |&id: &Id| {
+            let dtype = program.nodes()[id as usize].dtype;
+            dtype.is_float() || dtype == DType::Bool
+        };
+        if !node.sources().iter().all(is_float) {
+            return None;
+        }
+        let place = match node.op {
+            OpCode::Where => return Some(Meaning::Value(self.choice(from))),
+            OpCode::IsNan => {
+                let (zero, one) = (self.number(0.0), self.number(1.0));
+                self.of(Loop::SelectNe, &[from[0], from[0], one, zero])
+            }
+            OpCode::Not if node.dtype == DType::Bool => {
+                let one = self.number(1.0);
+                self.of(Loop::Sub, &[one, from[0]])
+            }
+            OpCode::Bitwise(op) if node.dtype == DType::Bool => match op {
+                Bitwise::And => self.of(Loop::Mul, from),
+                Bitwise::Or => self.of(Loop::Max, from),
+                Bitwise::Xor => {
+                    let (zero, one) = (self.number(0.0), self.number(1.0));
+                    self.of(Loop::SelectNe, &[from[0], from[1], one, zero])
+                }
+                Bitwise::Shl | Bitwise::Shr => return None,
+            },
+            OpCode::Fold(fold) => {
+                let fold = match fold {
+                    Fold::Any => Fold::Max,
+                    Fold::All => Fold::Min,
+                    fold => fold,
+                };
+                self.add(What::Fold(fold), from, Extent::Row)
+            }
+            op if node.dtype.is_float() => self.of(Loop::of_op(op)?, from),
+            _ => return None,
+        };
+        Some(Meaning::Value(place))
+    }
+
+    fn cast(&mut self, node: &OpNode) -> Option<Meaning> {
+        let id = node.src[0];
+        let source = self.program.nodes()[id as usize];
+        if let Meaning::Index = self.meanings[id as usize] {
+            let holds = matches!(node.dtype, DType::I32 | DType::I64 | DType::U32 | DType::U64);
+            return match holds {
+                true => Some(Meaning::Index),
+                false if node.dtype.is_float() && !node.dtype.is_half() => {
+                    self.value(id).map(Meaning::Value)
+                }
+                false => None,
+            };
+        }
+        let x = self.value(id)?;
+        let place = match node.dtype {
+            DType::Bool if source.dtype.is_float() => {
+                let (zero, one) = (self.number(0.0), self.number(1.0));
+                self.of(Loop::SelectNe, &[x, zero, one, zero])
+            }
+            dtype if dtype.is_float() => {
+                // A 16-bit float is rounded before it is converted, and after.
+                let is_rounded = matches!(source.op, OpCode::Input(_) | OpCode::Cast);
+                let from = if is_rounded { DType::F32 } else { source.dtype };
+                let x = self.rounded(x, from);
+                if dtype == source.dtype { x } else { self.rounded(x, dtype) }
+            }
+            _ => return None,
+        };
+        Some(Meaning::Value(place))
+    }
+
+    fn rounded(&mut self, x: Place, dtype: DType) -> Place {
+        match dtype {
+            DType::BF16 => self.of(Loop::RoundToBf16, &[x]),
+            DType::F16 => self.of(Loop::RoundToF16, &[x]),
+            _ => x,
+        }
+    }
+
+    fn compare(&mut self, comparison: Comparison, node: &OpNode) -> Option<Meaning> {
+        let [a, b, _] = node.src;
+        let meanings = [a, b].map(|id| self.meanings[id as usize]);
+        let is_index = meanings.iter().any(|m| matches!(m, Meaning::Index));
+        let mut side = |id: Id| match self.meanings[id as usize] {
+            Meaning::Exact if is_index => {
+                Some(self.add(What::Known(Known::Position(id)), &[], Extent::Row))
+            }
+            Meaning::Value(_) if is_index => None,
+            // Two integers that are known are compared exactly; with a bool, both are 0 or 1.
+            _ => self.value(id),
+        };
+        let (a, b) = (side(a)?, side(b)?);
+        let (zero, one) = (self.number(0.0), self.number(1.0));
+        Some(Meaning::Value(self.of(Loop::select_by(comparison), &[a, b, one, zero])))
+    }
+
+    /// `from[1]` where `from[0]` is true, else `from[2]`.
+    fn choice(&mut self, from: &[Place]) -> Place {
+        let (zero, one) = (self.number(0.0), self.number(1.0));
+        let condition = self.values.values[from[0]];
+        let [u, v, yes, no] = condition.from;
+        match condition.what {
+            What::Of(
+                body @ (Loop::SelectLt | Loop::SelectLe | Loop::SelectEq | Loop::SelectNe),
+            ) if (yes, no) == (one, zero) => self.of(body, &[u, v, from[1], from[2]]),
+            _ => self.of(Loop::SelectNe, &[from[0], zero, from[1], from[2]]),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! How the rows of a program lie on vectors: along them, or with a row in each lane.
+
+/// The layout of a row program's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Vectors lie along a row; so many rows at a time.
+    Along(usize),
+    /// So many rows are transposed at a time, and vectors lie across them.
+    Blocks(usize),
+    /// Neighbouring rows are neighbours in memory, and vectors lie across so many.
+    Columns(usize),
+}
+
+/// Elements of rows that are computed at a time: operands and values of them stay in L1.
+const ELEMENTS: usize = 2 << 10;
+/// Elements of a block of transposed rows, and its fewest and most rows.
+const BLOCK: usize = 4 << 10;
+const FEWEST: usize = 128;
+const MOST: usize = 512;
+/// Elements up to which rows are transposed.
+const NARROW: usize = 24;
+/// Bytes of neighbouring rows from which these are computed where they are.
+const MIN_COLUMNS: usize = 32;
+
+/// The way for rows of `n` elements of `size` bytes; `inner` neighbouring rows are neighbours in
+/// memory at each position, and vectors have `lanes` lanes.
+pub(super) fn way(rows: usize, n: usize, inner: usize, size: usize, lanes: usize) -> Way {
+    if inner > 1 && inner * size >= MIN_COLUMNS {
+        let wide = 8 * lanes;
+        let fits = (4 * BLOCK / size / n.max(1)).clamp(wide, 8 * wide) / wide * wide;
+        return Way::Columns(fits.min(inner));
+    }
+    if n <= NARROW && rows >= FEWEST {
+        return Way::Blocks((BLOCK / n.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST);
+    }
+    let rows_at_once = (ELEMENTS / n.max(1)).clamp(1, 64);
+    Way::Along(if rows_at_once > 8 { rows_at_once / 8 * 8 } else { rows_at_once })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_laid_out_by_their_length_and_neighbours() {
+        let table = [
+            // rows, n, inner, size, lanes
+            ((4096, 1024, 1, 4, 16), Way::Along(2)),
+            ((4096, 3000, 1, 4, 16), Way::Along(1)),
+            ((4096, 100, 1, 4, 16), Way::Along(16)),
+            ((1, 100_000, 1, 4, 16), Way::Along(1)),
+            ((1_000_000, 3, 1, 4, 16), Way::Blocks(512)),
+            ((1000, 16, 1, 8, 8), Way::Blocks(256)),
+            ((5, 3, 1, 4, 16), Way::Along(64)),
+            ((5000, 100, 50, 4, 16), Way::Columns(50)),
+            ((5000, 100, 5000, 4, 16), Way::Columns(128)),
+            ((5000, 3, 5000, 4, 16), Way::Columns(1024)),
+            ((5000, 100, 4, 4, 16), Way::Along(16)),
+            ((5000, 100, 4, 8, 8), Way::Columns(4)),
+            ((0, 0, 1, 4, 16), Way::Along(64)),
+        ];
+        for ((rows, n, inner, size, lanes), want) in table {
+            assert_eq!(way(rows, n, inner, size, lanes), want, "{rows} {n} {inner} {size}");
+        }
+    }
+}

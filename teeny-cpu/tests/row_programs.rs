@@ -1,0 +1,323 @@
+//! Row programs against the `Reference` device, which runs their definition: the named ones and
+//! random ones, on random shapes, axes, views and float types, at every level, and with the same
+//! bits on any number of threads.
+
+use crate::common::*;
+use std::sync::Arc;
+use teeny_core::kernel::build::{Builder, Expr};
+use teeny_core::kernel::{Extent, Kernel, RowFunction};
+use teeny_core::{DType, Op, Reference, Result, Scalar, Shape, Tensor};
+use teeny_cpu::Cpu;
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+fn oracle() -> Arc<Reference> {
+    static ORACLE: std::sync::OnceLock<Arc<Reference>> = std::sync::OnceLock::new();
+    ORACLE.get_or_init(Reference::new).clone()
+}
+
+/// A row program with its operands.
+struct Case {
+    program: Arc<Kernel>,
+    inputs: Vec<Tensor>,
+    params: Vec<Scalar>,
+    shape: Vec<usize>,
+    axes: Vec<usize>,
+}
+
+impl Case {
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let shape = Shape::new(&self.shape)?;
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        let op = Op::Rows {
+            program: &self.program,
+            inputs: &inputs,
+            params: &self.params,
+            shape: &shape,
+            axes: &self.axes,
+        };
+        let device = inputs[0].device();
+        Ok(match self.program.outputs().len() {
+            1 => vec![op.tensor(device)?],
+            2 => op.tensors::<2>(device)?.to_vec(),
+            _ => op.tensors::<3>(device)?.to_vec(),
+        })
+    }
+
+    /// Against the reference device, at every level, for views of the inputs.
+    fn check(&self, draw: &mut Draw, what: &str) {
+        let what = format!(
+            "{what}: {} over {:?} along {:?}",
+            self.program.expression(),
+            self.shape,
+            self.axes
+        );
+        let want = self.run(&self.inputs);
+        for device in devices() {
+            let inputs: Vec<Tensor> = self.inputs.iter().map(|x| view(draw, x, &device)).collect();
+            let Ok(want) = &want else {
+                if self.shape.contains(&0) {
+                    assert!(self.run(&inputs).is_err(), "{what}: no error");
+                }
+                continue;
+            };
+            let strides: Vec<_> = inputs.iter().map(|x| x.layout().strides().to_vec()).collect();
+            let what = format!("{what}, strides {strides:?} on {device:?}");
+            let on = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| self.run(&inputs).unwrap())
+            };
+            let got = on(1);
+            for (got, want) in got.iter().zip(want) {
+                near(got, want, &what);
+            }
+            let bytes =
+                |all: &[Tensor]| -> Vec<_> { all.iter().map(|x| x.to_bytes().unwrap()).collect() };
+            for threads in [2, 4] {
+                assert!(bytes(&got) == bytes(&on(threads)), "{what}: {threads} threads");
+            }
+        }
+    }
+}
+
+/// The same content on `device` in another layout; sizes of a repeated axis stay repeated.
+fn view(draw: &mut Draw, x: &Tensor, device: &Arc<Cpu>) -> Tensor {
+    let y = x.to(device).unwrap();
+    let repeated = x.strides().iter().zip(x.shape().iter()).any(|(&s, &d)| s == 0 && d > 1);
+    if repeated {
+        let mut one = x.clone();
+        for axis in 0..x.ndim() {
+            if x.strides()[axis] == 0 && x.shape()[axis] > 1 {
+                one = one.slice(axis as isize, 0..1).unwrap();
+            }
+        }
+        return one.to(device).unwrap().expand(x.shape()).unwrap();
+    }
+    if y.numel() == 0 {
+        return y;
+    }
+    let all = layouts(&y);
+    all[draw.below(all.len())].1.clone()
+}
+
+/// Equal but for rounding, relative to the largest value.
+fn near(got: &Tensor, want: &Tensor, what: &str) {
+    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
+    let tolerance = match want.dtype() {
+        DType::F64 => 1e-11,
+        DType::F32 => 2e-5,
+        DType::F16 => 2e-3,
+        _ => 1.6e-2,
+    };
+    let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
+    let scale = want.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(1.0, f64::max);
+    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+        let (g, w) = (g.to_f64(), w.to_f64());
+        assert!(
+            g == w || (g - w).abs() <= tolerance * scale || g.is_nan() && w.is_nan(),
+            "{what}: element {i} is {g}, not {w}"
+        );
+    }
+}
+
+/// Numbers from -3 to 3, some of them special.
+fn tensor(draw: &mut Draw, shape: &[usize], dtype: DType, special: bool) -> Tensor {
+    let n = shape.iter().product();
+    let mut values: Vec<f32> = (0..n).map(|_| draw.below(97) as f32 / 16.0 - 3.0).collect();
+    for _ in 0..if special && n > 0 { 1 + draw.below(4) } else { 0 } {
+        let at = draw.below(n);
+        values[at] = draw.one_of(&[f32::NAN, f32::INFINITY, -f32::INFINITY, -0.0, 0.0]);
+    }
+    Tensor::from_slice(&values, shape, &oracle()).unwrap().cast(dtype).unwrap()
+}
+
+/// Rows of `length` along some axes.
+fn shape(draw: &mut Draw, length: usize) -> (Vec<usize>, Vec<usize>) {
+    let most = if length > 5000 { 2 } else { 40 };
+    let mut other = || 1 + draw.below(most);
+    let (a, b) = (other(), other());
+    match draw.below(7) {
+        0 => (vec![length], vec![0]),
+        1 => (vec![a * 5, length], vec![1]),
+        2 => (vec![length, b * 4], vec![0]),
+        3 => (vec![2, length, b], vec![1]),
+        4 => (vec![3, a.min(7), length], vec![1, 2]),
+        5 => (vec![2, length, 3], vec![0, 1]),
+        _ => (vec![2, b, length], vec![0, 2]),
+    }
+}
+
+fn reduced(shape: &[usize], axes: &[usize]) -> Vec<usize> {
+    (0..shape.len()).map(|a| if axes.contains(&a) { 1 } else { shape[a] }).collect()
+}
+
+/// A named program on random operands.
+fn named(draw: &mut Draw, function: RowFunction, dtype: DType, length: usize) -> Case {
+    let (shape, axes) = shape(draw, length);
+    let one = reduced(&shape, &axes);
+    let n: usize = axes.iter().map(|&a| shape[a]).product();
+    let special = draw.below(4) == 0;
+    let mut inputs = vec![tensor(draw, &shape, dtype, special)];
+    let mut params = Vec::new();
+    let ignored = Scalar::Int(-100);
+    let targets = |draw: &mut Draw, dtype: DType| {
+        let count = one.iter().product();
+        let values: Vec<i64> = (0..count)
+            .map(|_| if draw.below(5) == 0 { -100 } else { draw.below(n.clamp(1, 100)) as i64 })
+            .collect();
+        Tensor::from_slice(&values, &one[..], &oracle()).unwrap().cast(dtype).unwrap()
+    };
+    match function {
+        RowFunction::Softmax | RowFunction::LogSoftmax => {}
+        RowFunction::SoftmaxGrad | RowFunction::LogSoftmaxGrad => {
+            inputs.push(tensor(draw, &shape, dtype, false));
+        }
+        RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad => {
+            let integers = draw.one_of(&[DType::I64, DType::I32, DType::I8]);
+            inputs.push(targets(draw, integers));
+            params.push(ignored);
+            if function == RowFunction::CrossEntropyGrad {
+                inputs.push(tensor(draw, &one, dtype, false));
+            }
+        }
+        _ => {
+            // A line for all rows.
+            let line: Vec<usize> =
+                (0..shape.len()).map(|a| if axes.contains(&a) { shape[a] } else { 1 }).collect();
+            let is_gradient =
+                matches!(function, RowFunction::LayerNormGrad | RowFunction::RmsNormGrad);
+            let lines = draw.below(if is_gradient { 2 } else { 3 });
+            for _ in 0..lines {
+                inputs.push(tensor(draw, &line, dtype, false).expand(&shape[..]).unwrap());
+            }
+            if is_gradient {
+                inputs.push(tensor(draw, &shape, dtype, false));
+            }
+            params.push(Scalar::Float(1e-2));
+        }
+    }
+    let types: Vec<DType> = inputs.iter().map(|x| x.dtype()).collect();
+    let program = function.program(&types, params.len()).unwrap().clone();
+    Case { program, inputs, params, shape, axes }
+}
+
+#[test]
+fn named_programs_on_every_layout() {
+    let mut draw = Draw(21);
+    for function in RowFunction::ALL {
+        for dtype in FLOATS {
+            for length in [0, 1, 2, 3, 7, 16, 17, 31, 100, 260, 1000] {
+                let case = named(&mut draw, function, dtype, length);
+                case.check(&mut draw, &format!("{} of {dtype}", function.name()));
+            }
+        }
+        let length = if cfg!(debug_assertions) { 9000 } else { 100_000 };
+        let case = named(&mut draw, function, DType::F32, length);
+        case.check(&mut draw, function.name());
+    }
+}
+
+/// A program of random operations, none of which makes errors much larger.
+fn random(draw: &mut Draw, dtype: DType) -> (Kernel, Vec<Extent>) {
+    let builder = Builder::new();
+    let extents: Vec<Extent> = (0..1 + draw.below(3))
+        .map(|i| if i > 0 && draw.below(3) == 0 { Extent::Row } else { Extent::Element })
+        .collect();
+    let mut all: Vec<Expr<'_>> =
+        extents.iter().map(|&extent| builder.input_of(dtype, extent)).collect();
+    for _ in 0..1 + draw.below(16) {
+        let (a, b, c) = (draw.below(all.len()), draw.below(all.len()), draw.below(all.len()));
+        let (a, b, c) = (all[all.len() - 1 - a / 2], all[b], all[c]);
+        let length = a.length();
+        all.push(match draw.below(24) {
+            0 => a.max(),
+            1 => b.min(),
+            2 => a.mean(),
+            3 => (a.tanh().exp()).sum() / length,
+            4 => a.tanh().square().sum() / length,
+            5 => (a - b) * 0.5,
+            6 => (a + b) * 0.5,
+            7 => a.tanh() * b.tanh(),
+            8 => a.maximum(b),
+            9 => a.minimum(b),
+            10 => a.tanh().exp() * 0.4,
+            11 => (a.abs() + 1.0).log(),
+            12 => a.lt(b).where_cond(b, c),
+            13 => a.le(0.0).where_cond(a, c * 0.5),
+            14 => (a.abs() + 1.0).rsqrt(),
+            15 => b / (a.abs() + 1.0),
+            16 => a.sigmoid(),
+            17 => (a.index().cast(dtype.compute()) / (a.length().cast(dtype.compute()) + 1.0))
+                .cast(dtype),
+            18 => a.is_nan().where_cond(b.like(0.25), a),
+            19 => a.at(0),
+            20 => a.gt(b).any().where_cond(a, b),
+            21 => a.lt(b).and(b.lt(c)).where_cond(a, c),
+            22 => a.tanh().erf(),
+            _ => (a.abs() + 0.5).pow(0.5),
+        });
+    }
+    let mut outputs = vec![all[all.len() - 1]];
+    (0..draw.below(3)).for_each(|_| outputs.push(all[draw.below(all.len())]));
+    (builder.finish(&outputs).unwrap(), extents)
+}
+
+#[test]
+fn random_programs_on_every_layout() {
+    let mut draw = Draw(22);
+    let rounds = if cfg!(debug_assertions) { 60 } else { 400 };
+    for round in 0..rounds {
+        let dtype = draw.one_of(&FLOATS);
+        let (program, extents) = random(&mut draw, dtype);
+        if program.is_pointwise() {
+            continue;
+        }
+        let length = draw.one_of(&[1, 2, 3, 7, 16, 17, 33, 100, 129, 270, 1000, 3000]);
+        let (shape, axes) = shape(&mut draw, length);
+        let one = reduced(&shape, &axes);
+        let special = draw.below(4) == 0;
+        let inputs = extents
+            .iter()
+            .map(|&extent| match (extent, draw.below(4)) {
+                (Extent::Row, _) => tensor(&mut draw, &one, dtype, special),
+                (_, 0) => {
+                    let repeated: Vec<usize> =
+                        shape.iter().map(|&d| if draw.below(2) == 0 { 1 } else { d }).collect();
+                    tensor(&mut draw, &repeated, dtype, false).expand(&shape[..]).unwrap()
+                }
+                _ => tensor(&mut draw, &shape, dtype, special),
+            })
+            .collect();
+        let case = Case { program: Arc::new(program), inputs, params: vec![], shape, axes };
+        case.check(&mut draw, &format!("round {round}, {dtype}"));
+    }
+}
+
+#[test]
+fn sums_that_leave_the_range_of_f32_come_back() {
+    for device in devices() {
+        for n in [4usize, 40, 400, 4000] {
+            let values: Vec<f32> = (0..n).map(|i| if i % 4 < 2 { 3e38 } else { -3e38 }).collect();
+            let x = Tensor::from_slice(&values, (1, n), &device).unwrap();
+            let y = teeny_core::map_rows([&x], -1, |[x]| x.sum() + 1.0).unwrap();
+            assert_eq!(y.to_vec::<f32>().unwrap(), [1.0], "{n} on {device:?}");
+            let y = teeny_core::map_rows([&x.t().unwrap()], 0, |[x]| x.sum() + 1.0).unwrap();
+            assert_eq!(y.to_vec::<f32>().unwrap(), [1.0], "{n} on {device:?}");
+            let x = Tensor::from_slice(&vec![0.5f32; n], (1, n), &device).unwrap();
+            let y = teeny_core::map_rows([&x], -1, |[x]| x.prod()).unwrap();
+            assert_eq!(y.to_vec::<f32>().unwrap(), [0.5f32.powi(n as i32)]);
+        }
+    }
+}
+
+#[test]
+fn positions_outside_a_row_are_errors() {
+    for device in devices() {
+        let x = Tensor::from_slice(&[1.0f32; 6], (2, 3), &device).unwrap();
+        for t in [3i64, -1, i64::MIN] {
+            let t = Tensor::new([[0i64], [t]], &device).unwrap();
+            let error = teeny_core::map_rows([&x, &t], -1, |[x, t]| x.max() - x.at(t));
+            assert!(error.is_err(), "{t:?}");
+        }
+    }
+}
