@@ -13,6 +13,7 @@
 //! ```
 
 mod blocks;
+mod chains;
 mod direct;
 mod epilogue;
 mod half_pairs;

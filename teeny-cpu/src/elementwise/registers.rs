@@ -17,6 +17,7 @@
 //! makes the machine of them.
 
 use super::blocks;
+use super::chains::Chain;
 use super::half_pairs::convert;
 use super::instructions::{BUFFER, Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
 use super::loops::Loop;
@@ -156,6 +157,12 @@ impl<T: Real> Work for Rows<'_, T> {
                 row += VECTORS;
             }
         }
+        if folds && !is_short && V::NATIVE {
+            let chain = Chain { code, rows: row..rows, from, n, of: PhantomData::<T> };
+            if V::call(chain) {
+                return;
+            }
+        }
         for row in row..rows {
             // SAFETY: as above.
             unsafe {
@@ -171,9 +178,11 @@ impl<T: Real> Work for Rows<'_, T> {
                 if n > at + FEW * lanes && !one_by_one {
                     let mut counts = [0; VECTORS];
                     let mut left = n - at;
-                    for count in &mut counts {
-                        *count = left.min(lanes);
-                        left -= *count;
+                    let mut j = 0;
+                    while j < VECTORS {
+                        counts[j] = if left < lanes { left } else { lanes };
+                        left -= counts[j];
+                        j += 1;
                     }
                     execute::<T, V, VECTORS, true>(level, code, row, at, counts, false);
                     at = n;

@@ -3,9 +3,9 @@
 //! Sums and products go on in f64. The sum of f32 of which an infinity came by rounding is added
 //! again, each term in f64.
 
-use crate::elementwise::loops::float::{Max, Min};
+use crate::elementwise::loops::float::{Add, Max, Min, Mul};
 use crate::float::Float;
-use crate::simd::loops::Real;
+use crate::simd::loops::{Binary, Real};
 use crate::simd::{F32s, Lanes, Work};
 use teeny_core::kernel::Fold;
 
@@ -29,12 +29,14 @@ pub(super) trait Number: Float + Real + PartialOrd {
 }
 
 impl Number for f32 {
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         f64::from(self)
     }
 }
 
 impl Number for f64 {
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         self
     }
@@ -53,9 +55,11 @@ impl<T: Number> Work for Fill<T> {
     fn run<V: F32s>(self) {
         let x = <T as Real>::Vector::<V>::splat(self.x);
         let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
-        for at in (0..self.bytes / size_of::<T>()).step_by(lanes) {
+        let mut at = 0;
+        while at < self.bytes / size_of::<T>() {
             // SAFETY: whole cache lines of memory that the task owns.
             unsafe { x.store(self.to.add(at)) };
+            at += lanes;
         }
     }
 }
@@ -90,18 +94,15 @@ impl<T: Number> Along<T> {
     /// # Safety
     /// There is such a row.
     #[inline(always)]
-    unsafe fn row<V: F32s>(
-        &self,
-        row: usize,
-        f: impl Fn(<T as Real>::Vector<V>, <T as Real>::Vector<V>) -> <T as Real>::Vector<V>,
-    ) -> <T as Real>::Vector<V> {
+    unsafe fn row<V: F32s, F: Binary>(&self, row: usize) -> <T as Real>::Vector<V> {
         let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
         let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
         // SAFETY: by contract.
         unsafe {
-            let mut all = <T as Real>::Vector::<V>::load(first);
-            for j in 1..self.vectors {
-                all = f(all, <T as Real>::Vector::<V>::load(first.add(j * lanes)));
+            let (mut all, mut j) = (<T as Real>::Vector::<V>::load(first), 1);
+            while j < self.vectors {
+                all = T::binary::<F, V>(all, <T as Real>::Vector::<V>::load(first.add(j * lanes)));
+                j += 1;
             }
             all
         }
@@ -129,20 +130,22 @@ impl<T: Number> Along<T> {
 }
 
 /// Halves of the lanes combined, until one is left.
-#[inline(always)]
-fn halved<T: Number, V: F32s>(x: <T as Real>::Vector<V>, f: impl Fn(T, T) -> T) -> T {
-    let mut all = [T::ZERO; WIDEST];
-    let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
-    // SAFETY: there are lanes for the widest vector.
-    unsafe { x.store(all.as_mut_ptr()) };
-    let mut width = lanes / 2;
-    while width > 0 {
-        for i in 0..width {
-            all[i] = f(all[i], all[i + width]);
+macro_rules! halved {
+    ($x:expr, $f:expr) => {{
+        let mut all = [T::ZERO; WIDEST];
+        // Inside `unsafe`: there are lanes for the widest vector.
+        $x.store(all.as_mut_ptr());
+        let mut width = <<T as Real>::Vector<V> as Lanes<T>>::LANES / 2;
+        while width > 0 {
+            let mut i = 0;
+            while i < width {
+                all[i] = $f(all[i], all[i + width]);
+                i += 1;
+            }
+            width /= 2;
         }
-        width /= 2;
-    }
-    all[0]
+        all[0]
+    }};
 }
 
 impl<T: Number> Work for Along<T> {
@@ -150,7 +153,10 @@ impl<T: Number> Work for Along<T> {
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
         let (Piece { first, last }, mut zeros) = (self.piece, 0.0);
-        for r in 0..self.rows {
+        let mut next = 0;
+        while next < self.rows {
+            let r = next;
+            next += 1;
             // SAFETY: made of memory for so many rows, which the task owns.
             unsafe {
                 let (result, total) = (self.results.add(r), self.totals.add(r));
@@ -165,12 +171,12 @@ impl<T: Number> Work for Along<T> {
                                 self.wide::<V>(r, before)
                             }
                             Fold::Sum => {
-                                let sum = self.row::<V>(r, |a, b| a.add(b)).total().to_f64();
+                                let sum = self.row::<V, Add>(r).total().to_f64();
                                 if first { sum } else { *total + sum }
                             }
                             _ => {
-                                let all = self.row::<V>(r, |a, b| a.mul(b));
-                                let all = halved::<T, V>(all, |a, b| a * b).to_f64();
+                                let all = self.row::<V, Mul>(r);
+                                let all = halved!(all, times).to_f64();
                                 if first { all } else { *total * all }
                             }
                         };
@@ -182,13 +188,13 @@ impl<T: Number> Work for Along<T> {
                         }
                     }
                     Fold::Max => {
-                        let all = self.row::<V>(r, |a, b| T::binary::<Max, V>(a, b));
-                        let x = halved::<T, V>(all, |a, b| larger(a, b));
+                        let all = self.row::<V, Max>(r);
+                        let x = halved!(all, larger);
                         *result = if first { x } else { larger(*result, x) };
                     }
                     _ => {
-                        let all = self.row::<V>(r, |a, b| T::binary::<Min, V>(a, b));
-                        let x = halved::<T, V>(all, |a, b| smaller(a, b));
+                        let all = self.row::<V, Min>(r);
+                        let x = halved!(all, smaller);
                         *result = if first { x } else { smaller(*result, x) };
                     }
                 }
@@ -196,6 +202,12 @@ impl<T: Number> Work for Along<T> {
         }
         zeros == 0.0
     }
+}
+
+/// The product.
+#[inline(always)]
+fn times<T: Number>(a: T, b: T) -> T {
+    a * b
 }
 
 /// The larger; NaN if one is.
@@ -251,8 +263,10 @@ impl<T: Number> Work for Across<T> {
             if last {
                 let mut r = 0;
                 while r + WIDEST <= rows {
-                    for (k, sum) in sums.iter_mut().enumerate() {
-                        *sum += *results.add(r + k) * T::ZERO;
+                    let mut k = 0;
+                    while k < WIDEST {
+                        sums[k] += *results.add(r + k) * T::ZERO;
+                        k += 1;
                     }
                     r += WIDEST;
                 }
