@@ -163,6 +163,9 @@ impl Making<'_> {
     fn of(&mut self, body: Loop, sources: &[Place]) -> Place {
         let is_element = |&s: &Place| self.values.values[s].extent == Extent::Element;
         let extent = if sources.iter().any(is_element) { Extent::Element } else { Extent::Row };
+        if body == Loop::Mul && sources[0] == sources[1] {
+            return self.add(What::Of(Loop::Square), &sources[..1], extent);
+        }
         let exponent = sources.get(1).map(|&s| self.values.values[s].what);
         if let (Loop::Pow, Some(What::Number(Number::Const(exponent)))) = (body, exponent)
             && let Some(body) = Loop::of_power(exponent.to_f64())
