@@ -34,11 +34,12 @@ impl Job<'_> {
     fn columns_of<T: Number>(&self, count: usize) -> Result<()> {
         let memory = Memory::new(self, count, Side::Across, 0);
         let numbers = self.numbers();
+        let template = self.template(&memory, &numbers);
         let groups = self.inner.div_ceil(count);
         try_for_each_range(self.outer * groups, CHUNK / (self.n * count), |range| {
             let block = self.cpu.scratch(memory.bytes)?;
             let base = block.ptr();
-            let mut bound = self.bound(&memory, base, &numbers);
+            let mut bound = template.bound(base);
             for task in range {
                 let (outer, inner) = (task / groups, task % groups * count);
                 let lanes = count.min(self.inner - inner);
@@ -66,11 +67,12 @@ impl Job<'_> {
         let tiles = self.elements.len() + self.outputs.len() + 1;
         let memory = Memory::new(self, count, Side::Across, tiles);
         let numbers = self.numbers();
+        let template = self.template(&memory, &numbers);
         let least = CHUNK / (self.n * count);
         try_for_each_range(self.outer.div_ceil(count), least, |range| {
             let block = self.cpu.scratch(memory.bytes)?;
             let base = block.ptr();
-            let mut bound = self.bound(&memory, base, &numbers);
+            let mut bound = template.bound(base);
             for first in range.map(|block| block * count) {
                 let lanes = count.min(self.outer - first);
                 // SAFETY: these rows are this task's, and the memory has `count` of them.
@@ -159,7 +161,7 @@ impl Job<'_> {
     /// The instructions are those of these rows, and no other task writes these.
     unsafe fn passes_across<T: Number>(
         &self,
-        bound: &Bound,
+        bound: &Bound<'_>,
         memory: &Memory,
         base: *mut u8,
         lanes: usize,

@@ -31,10 +31,11 @@ impl Job<'_> {
         let count = count.min(self.outer);
         let memory = Memory::new(self, count, Side::Along { short }, 0);
         let numbers = self.numbers();
+        let template = self.template(&memory, &numbers);
         try_for_each_range(self.outer, (CHUNK / self.n).max(count), |range| {
             let block = self.cpu.scratch(memory.bytes)?;
             let base = block.ptr();
-            let mut bound = self.bound(&memory, base, &numbers);
+            let mut bound = template.bound(base);
             for first in range.clone().step_by(count) {
                 let rows = count.min(range.end - first);
                 bound.move_to(first, 0);
@@ -84,7 +85,7 @@ impl Job<'_> {
     /// The instructions are those of these rows, and no other task writes these.
     unsafe fn pass_along<T: Number>(
         &self,
-        bound: &Bound,
+        bound: &Bound<'_>,
         k: usize,
         memory: &Memory,
         base: *mut u8,
@@ -145,9 +146,14 @@ impl Job<'_> {
             _ => (VECTORS, BUFFER),
         };
         let mut finite = true;
-        for at in (0..self.n).step_by(piece) {
-            let part = at..self.n.min(at + piece);
-            let place = Piece { first: at == 0, last: part.end == self.n };
+        let mut end = 0;
+        while end < self.n {
+            let at = end;
+            // A short rest is part of the piece before.
+            let most = if wide { piece } else { piece + piece / 4 };
+            end = if self.n - at <= most { self.n } else { at + piece };
+            let part = at..end;
+            let place = Piece { first: at == 0, last: end == self.n };
             // SAFETY: by contract; folds have memory for the rows.
             unsafe {
                 for (k, reduction) in pass.folds.iter().enumerate() {

@@ -130,18 +130,30 @@ struct Moving {
     inner: isize,
 }
 
-/// The instructions of all passes with their memory.
-pub(super) struct Bound {
+/// The instructions of all passes, whose operands in the memory of some rows are places from its
+/// beginning.
+pub(super) struct Template {
     code: Vec<Instruction>,
     moving: Vec<Moving>,
+    /// The instructions with an operand in the memory of some rows.
+    own: Vec<usize>,
     /// The instructions of each pass: what is computed before it, and those over its elements.
     passes: Vec<[Range<usize>; 2]>,
 }
 
-impl Bound {
+// SAFETY: only passes addresses to the workers; each use states which elements it touches.
+unsafe impl Sync for Template {}
+
+/// The instructions of all passes with the memory of some rows.
+pub(super) struct Bound<'a> {
+    code: Vec<Instruction>,
+    template: &'a Template,
+}
+
+impl Bound<'_> {
     /// Makes the instructions those for rows from this one on.
     pub(super) fn move_to(&mut self, outer: usize, inner: usize) {
-        for moving in &self.moving {
+        for moving in &self.template.moving {
             let by = outer as isize * moving.outer + inner as isize * moving.inner;
             self.code[moving.line].first = moving.first.wrapping_offset(by);
         }
@@ -149,12 +161,26 @@ impl Bound {
 
     /// What is computed before pass `k`, and the instructions over its elements.
     pub(super) fn pass(&self, k: usize) -> [&[Instruction]; 2] {
-        self.passes[k].clone().map(|range| &self.code[range])
+        let [before, lines] = &self.template.passes[k];
+        [&self.code[before.clone()], &self.code[lines.clone()]]
+    }
+}
+
+impl Template {
+    /// The instructions with memory that begins at `base`.
+    pub(super) fn bound(&self, base: *mut u8) -> Bound<'_> {
+        let mut code = self.code.clone();
+        for &line in &self.own {
+            code[line].first = base.wrapping_add(code[line].first.addr());
+        }
+        Bound { code, template: self }
     }
 
     fn add(&mut self, place: &Place, code: Code) {
         if let Some((first, outer, inner)) = place.moving {
             self.moving.push(Moving { line: self.code.len(), first, outer, inner });
+        } else if place.is_own {
+            self.own.push(self.code.len());
         }
         self.code.push(Instruction { code, ..place.instruction });
     }
@@ -165,6 +191,8 @@ impl Bound {
 struct Place {
     instruction: Instruction,
     moving: Option<(*mut u8, isize, isize)>,
+    /// Whether it is in the memory of some rows.
+    is_own: bool,
     /// The type, if it is one of 16 bits.
     half: Option<DType>,
 }
@@ -189,18 +217,15 @@ impl Job<'_> {
         self.code.numbers.iter().map(number).collect()
     }
 
-    /// The passes with their memory.
-    pub(super) fn bound(
-        &self,
-        memory: &Memory,
-        base: *mut u8,
-        numbers: &[machine::Number],
-    ) -> Bound {
+    /// The passes with their operands.
+    pub(super) fn template(&self, memory: &Memory, numbers: &[machine::Number]) -> Template {
+        let base = std::ptr::null_mut();
         let passes = &self.code.passes;
         let lines = passes.iter().map(|pass| pass.before.len() + pass.lines.len()).sum::<usize>();
-        let mut bound = Bound {
+        let mut bound = Template {
             code: Vec::with_capacity(lines + 8),
             moving: Vec::with_capacity(16),
+            own: Vec::with_capacity(lines),
             passes: Vec::with_capacity(passes.len()),
         };
         for pass in passes {
@@ -222,7 +247,7 @@ impl Job<'_> {
     /// Binds the instructions of a pass over elements.
     fn bind(
         &self,
-        bound: &mut Bound,
+        bound: &mut Template,
         pass: &Pass,
         memory: &Memory,
         base: *mut u8,
@@ -284,7 +309,7 @@ impl Job<'_> {
         let size = self.size as isize;
         let instruction = Instruction::of_row(Code::Load, first, self.size);
         let moving = moves.then_some((first, size * self.inner as isize, size));
-        Place { instruction, moving, half: None }
+        Place { instruction, moving, is_own: !moves, half: None }
     }
 
     fn place(
@@ -296,7 +321,8 @@ impl Job<'_> {
         folds: &[Reduction],
     ) -> Place {
         let size = self.size;
-        let fixed = |instruction| Place { instruction, moving: None, half: None };
+        let number = |instruction| Place { instruction, moving: None, is_own: false, half: None };
+        let fixed = |instruction| Place { is_own: true, ..number(instruction) };
         let of_number = |first: *mut u8| Instruction::of_number(Code::Load, first);
         // Rows of vectors, or of numbers.
         let rows = |first: *mut u8, row: isize, size: usize| Instruction {
@@ -313,8 +339,8 @@ impl Job<'_> {
         let is_across = memory.side == Side::Across;
         let is_staged = is_across && self.inner == 1;
         match operand {
-            Operand::None => fixed(of_number(std::ptr::null_mut())),
-            Operand::Number(k) => fixed(of_number((&raw const numbers[k]).cast_mut().cast())),
+            Operand::None => number(of_number(std::ptr::null_mut())),
+            Operand::Number(k) => number(of_number((&raw const numbers[k]).cast_mut().cast())),
             Operand::Slot(k) => fixed(Instruction::of_block(
                 Code::Load,
                 base.wrapping_add(memory.slots + k * BUFFER),
@@ -325,7 +351,7 @@ impl Job<'_> {
                 let (first, moves) = self.row_place(k, memory, base);
                 let instruction = column(first, size as isize);
                 let moving = moves.then_some((first, size as isize, 0));
-                Place { instruction, moving, half: None }
+                Place { instruction, moving, is_own: !moves, half: None }
             }
             Operand::Element(k) => {
                 let leaf = &self.elements[k];
@@ -347,7 +373,7 @@ impl Job<'_> {
                     (false, true) => column(first, leaf.outer),
                     (false, false) => rows(first, leaf.outer, own),
                 };
-                Place { instruction, moving, half }
+                Place { instruction, moving, is_own: false, half }
             }
             Operand::Output(o) => {
                 let (first, dtype) = (self.outputs[o].get(), self.output_dtype(o));
@@ -362,7 +388,7 @@ impl Job<'_> {
                     false => rows(first, row, own),
                 };
                 let half = dtype.is_half().then_some(dtype);
-                Place { instruction, moving: Some((first, row, own as isize)), half }
+                Place { instruction, moving: Some((first, row, own as isize)), is_own: false, half }
             }
             Operand::Kept(k) => {
                 let in_output = self.kept_in_output(memory.side);
