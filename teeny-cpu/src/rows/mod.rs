@@ -128,15 +128,18 @@ impl<'a> Job<'a> {
         };
         let together = (first..end).all(|axis| is_axis(&axis) || shape[axis] == 1);
         let behind: usize = (end..shape.ndim()).map(|axis| shape[axis]).product();
+        let stored = inputs.iter().map(|x| x.dtype());
+        let written = (0..program.outputs().len()).map(|o| program.output_dtype(o));
+        let halves = stored.chain(written).any(|dtype| dtype.is_half());
         let mut inner = if together { behind } else { 1 };
-        let mut chosen = way(rows, n, inner, size, lanes);
+        let mut chosen = way(rows, n, inner, size, lanes, halves);
         let in_place = together && (inner == 1 || matches!(chosen, Way::Columns(_)));
         let order: Vec<usize> = if in_place {
             (0..shape.ndim()).collect()
         } else {
             // The axes of the row last.
             inner = 1;
-            chosen = way(rows, n, inner, size, lanes);
+            chosen = way(rows, n, inner, size, lanes, halves);
             let kept = (0..shape.ndim()).filter(|axis| !is_axis(axis));
             kept.chain(axes.iter().copied()).collect()
         };

@@ -17,21 +17,34 @@ const ELEMENTS: usize = 2 << 10;
 const BLOCK: usize = 4 << 10;
 const FEWEST: usize = 128;
 const MOST: usize = 512;
-/// Elements up to which rows are transposed.
-const NARROW: usize = 24;
+/// Elements up to which rows are transposed, and those of rows of 16-bit floats: a part of a vector
+/// of these takes long.
+const NARROW: usize = 32;
+const NARROW_HALVES: usize = 128;
+/// Rows from which short ones are transposed.
+const MIN_ROWS: usize = 8;
 /// Bytes of neighbouring rows from which these are computed where they are.
 const MIN_COLUMNS: usize = 32;
 
 /// The way for rows of `n` elements of `size` bytes; `inner` neighbouring rows are neighbours in
-/// memory at each position, and vectors have `lanes` lanes.
-pub(super) fn way(rows: usize, n: usize, inner: usize, size: usize, lanes: usize) -> Way {
+/// memory at each position, and vectors have `lanes` lanes. With `halves`, operands or results are
+/// 16-bit floats.
+pub(super) fn way(
+    rows: usize,
+    n: usize,
+    inner: usize,
+    size: usize,
+    lanes: usize,
+    halves: bool,
+) -> Way {
     if inner > 1 && inner * size >= MIN_COLUMNS {
         let wide = 8 * lanes;
         let fits = (4 * BLOCK / size / n.max(1)).clamp(wide, 8 * wide) / wide * wide;
         return Way::Columns(fits.min(inner));
     }
-    if n <= NARROW && rows >= FEWEST {
-        return Way::Blocks((BLOCK / n.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST);
+    if n <= if halves { NARROW_HALVES } else { NARROW } && rows >= MIN_ROWS {
+        let fits = (BLOCK / n.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST;
+        return Way::Blocks(fits.min(rows));
     }
     let rows_at_once = (ELEMENTS / n.max(1)).clamp(1, 64);
     Way::Along(if rows_at_once > 8 { rows_at_once / 8 * 8 } else { rows_at_once })
@@ -44,23 +57,26 @@ mod tests {
     #[test]
     fn rows_are_laid_out_by_their_length_and_neighbours() {
         let table = [
-            // rows, n, inner, size, lanes
-            ((4096, 1024, 1, 4, 16), Way::Along(2)),
-            ((4096, 3000, 1, 4, 16), Way::Along(1)),
-            ((4096, 100, 1, 4, 16), Way::Along(16)),
-            ((1, 100_000, 1, 4, 16), Way::Along(1)),
-            ((1_000_000, 3, 1, 4, 16), Way::Blocks(512)),
-            ((1000, 16, 1, 8, 8), Way::Blocks(256)),
-            ((5, 3, 1, 4, 16), Way::Along(64)),
-            ((5000, 100, 50, 4, 16), Way::Columns(50)),
-            ((5000, 100, 5000, 4, 16), Way::Columns(128)),
-            ((5000, 3, 5000, 4, 16), Way::Columns(1024)),
-            ((5000, 100, 4, 4, 16), Way::Along(16)),
-            ((5000, 100, 4, 8, 8), Way::Columns(4)),
-            ((0, 0, 1, 4, 16), Way::Along(64)),
+            // rows, n, inner, size, lanes, halves
+            ((4096, 1024, 1, 4, 16, false), Way::Along(2)),
+            ((4096, 3000, 1, 4, 16, true), Way::Along(1)),
+            ((4096, 100, 1, 4, 16, false), Way::Along(16)),
+            ((4096, 100, 1, 4, 16, true), Way::Blocks(128)),
+            ((1, 100_000, 1, 4, 16, false), Way::Along(1)),
+            ((1_000_000, 3, 1, 4, 16, false), Way::Blocks(512)),
+            ((1000, 16, 1, 8, 8, false), Way::Blocks(256)),
+            ((20, 3, 1, 4, 16, false), Way::Blocks(20)),
+            ((5, 3, 1, 4, 16, false), Way::Along(64)),
+            ((5000, 100, 50, 4, 16, false), Way::Columns(50)),
+            ((5000, 100, 5000, 4, 16, false), Way::Columns(128)),
+            ((5000, 3, 5000, 4, 16, false), Way::Columns(1024)),
+            ((5000, 100, 4, 4, 16, false), Way::Along(16)),
+            ((5000, 100, 4, 8, 8, false), Way::Columns(4)),
+            ((0, 0, 1, 4, 16, false), Way::Along(64)),
         ];
-        for ((rows, n, inner, size, lanes), want) in table {
-            assert_eq!(way(rows, n, inner, size, lanes), want, "{rows} {n} {inner} {size}");
+        for ((rows, n, inner, size, lanes, halves), want) in table {
+            let got = way(rows, n, inner, size, lanes, halves);
+            assert_eq!(got, want, "{rows} {n} {inner} {size} {lanes} {halves}");
         }
     }
 }
