@@ -94,6 +94,9 @@ struct Job<'a> {
     outer: usize,
     n: usize,
     inner: usize,
+    /// Whether 16-bit floats with an element at each position are converted before and after: parts
+    /// of vectors of them take long.
+    converts: bool,
     /// What has an element at each position, and what has one value a row.
     elements: Vec<Leaf>,
     known: Vec<Rows>,
@@ -160,6 +163,7 @@ impl<'a> Job<'a> {
             outer,
             n,
             inner,
+            converts: halves && inner < 8 * lanes && matches!(chosen, Way::Columns(_)),
             elements: Vec::new(),
             known: Vec::new(),
             outputs: Vec::new(),
@@ -176,7 +180,7 @@ impl<'a> Job<'a> {
         for o in 0..program.outputs().len() {
             let is_element = program.output_extent(o) == Extent::Element;
             let len = if is_element { shape.numel() } else { rows };
-            let out = cpu.alloc(len, program.output_dtype(o))?;
+            let out = cpu.alloc(len, job.output_dtype(o))?;
             job.outputs.push(Shared(out.ptr()));
             outs.push(out);
         }
@@ -185,10 +189,20 @@ impl<'a> Job<'a> {
             Way::Blocks(count) => job.blocks(count)?,
             Way::Columns(count) => job.columns(count)?,
         }
+        let converts = job.converts;
         drop(job);
         let mut outputs = Outputs::new();
         for (o, out) in outs.into_iter().enumerate() {
-            if in_place || program.output_extent(o) == Extent::Row {
+            let dtype = program.output_dtype(o);
+            if program.output_extent(o) == Extent::Row {
+                outputs.push(Arc::new(out));
+                continue;
+            }
+            if in_place {
+                let out = match converts {
+                    true => copy::cast_to_storage(cpu, out, shape.numel(), dtype)?,
+                    false => out,
+                };
                 outputs.push(Arc::new(out));
                 continue;
             }
@@ -199,7 +213,6 @@ impl<'a> Job<'a> {
                 strides[axis] = step;
                 step *= shape[axis] as isize;
             }
-            let dtype = program.output_dtype(o);
             let view = View { ptr: out.ptr(), shape: *shape, strides, dtype };
             outputs.push(Arc::new(copy::contiguous(cpu, &view)?));
         }
@@ -211,8 +224,12 @@ impl<'a> Job<'a> {
         self.outer * self.inner
     }
 
-    /// The type of an output's elements.
+    /// The type of an output's elements as the passes write them.
     fn output_dtype(&self, o: usize) -> DType {
-        self.program.output_dtype(o)
+        let dtype = self.program.output_dtype(o);
+        match self.converts && self.program.output_extent(o) == Extent::Element {
+            true => dtype.compute(),
+            false => dtype,
+        }
     }
 }

@@ -72,7 +72,8 @@ impl Job<'_> {
             Way::Columns(_) => inner == 1 || inner == 0 && !dtype.is_half(),
         };
         let found = distances(&view, split);
-        if let Some([outer, along, inner]) = found.filter(fits) {
+        let converts = self.converts && dtype.is_half();
+        if let Some([outer, along, inner]) = found.filter(fits).filter(|_| !converts) {
             let first = Shared(view.ptr.cast_mut());
             let [outer, along, inner] = [outer, along, inner].map(|d| d * size);
             return Ok(Leaf { first, outer, along, inner, dtype, _copy: None });
@@ -86,7 +87,12 @@ impl Job<'_> {
             let dtype = dtype.compute();
             return Ok(Leaf { first, outer: 0, along, inner: 0, dtype, _copy: Some(copy) });
         }
-        let copy = copy::contiguous(self.cpu, &view)?;
+        let copy = match converts {
+            true => copy::to_compute_dtype(self.cpu, &view)?,
+            false => copy::contiguous(self.cpu, &view)?,
+        };
+        let dtype = if converts { dtype.compute() } else { dtype };
+        let size = dtype.size() as isize;
         let along = self.inner as isize * size;
         let (first, outer) = (Shared(copy.ptr()), along * self.n as isize);
         Ok(Leaf { first, outer, along, inner: size, dtype, _copy: Some(copy) })
