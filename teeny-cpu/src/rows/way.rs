@@ -19,7 +19,7 @@ const FEWEST: usize = 128;
 const MOST: usize = 512;
 /// Elements up to which rows are transposed, and those of rows of 16-bit floats: a part of a vector
 /// of these takes long.
-const NARROW: usize = 32;
+const NARROW: usize = 48;
 const NARROW_HALVES: usize = 128;
 /// Rows from which short ones are transposed.
 const MIN_ROWS: usize = 8;
