@@ -207,6 +207,10 @@ fn named_programs_on_every_layout() {
     for function in RowFunction::ALL {
         for dtype in FLOATS {
             for length in [0, 1, 2, 3, 7, 16, 17, 31, 100, 260, 1000] {
+                // No target is inside an empty row: the kernel checks them, the definition need not.
+                if length == 0 && function.name().starts_with("cross_entropy") {
+                    continue;
+                }
                 let case = named(&mut draw, function, dtype, length);
                 case.check(&mut draw, &format!("{} of {dtype}", function.name()));
             }
