@@ -81,7 +81,9 @@ impl Run<'_> {
             };
             let position = self.value(node.src[1], Extent::Row, true)?;
             let wide = node.dtype.compute();
-            return self.at(self.inputs[usize::from(i)], &position)?.cast(wide);
+            // Of an input of one value a row the position is checked all the same.
+            let x = self.inputs[usize::from(i)].expand(self.shape)?;
+            return self.at(&x, &position)?.cast(wide);
         };
         let op = ReduceOp::from(fold);
         let x = node.src[0];
