@@ -284,19 +284,18 @@ impl Making<'_> {
                 false => None,
             };
         }
+        // A 16-bit float is rounded before it is converted, and after.
+        let is_rounded = matches!(source.op, OpCode::Input(_) | OpCode::At | OpCode::Cast);
+        let from = if is_rounded { DType::F32 } else { source.dtype };
         let x = self.value(id)?;
+        let x = self.rounded(x, from);
         let place = match node.dtype {
             DType::Bool if source.dtype.is_float() => {
                 let (zero, one) = (self.number(0.0), self.number(1.0));
                 self.of(Loop::SelectNe, &[x, zero, one, zero])
             }
-            dtype if dtype.is_float() => {
-                // A 16-bit float is rounded before it is converted, and after.
-                let is_rounded = matches!(source.op, OpCode::Input(_) | OpCode::Cast);
-                let from = if is_rounded { DType::F32 } else { source.dtype };
-                let x = self.rounded(x, from);
-                if dtype == source.dtype { x } else { self.rounded(x, dtype) }
-            }
+            dtype if dtype == source.dtype => x,
+            dtype if dtype.is_float() => self.rounded(x, dtype),
             _ => return None,
         };
         Some(Meaning::Value(place))
