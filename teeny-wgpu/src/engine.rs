@@ -132,8 +132,8 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             ops::random::random(gpu, distribution, shape, dtype, key)?.into()
         }
         Op::Contiguous { x } => copy::contiguous(gpu, x)?.into(),
-        Op::Rows { program, inputs, params, axes, .. } => {
-            return Ok(ops::rows::rows(gpu, program, inputs, params, axes)?.map(Outputs::one));
+        Op::Rows { program, inputs, params, shape, axes } => {
+            return ops::rows::rows(gpu, program, inputs, params, shape, axes);
         }
         Op::Conv { x, weight, window } => {
             return Ok(conv::conv(gpu, x, weight, window)?.map(Outputs::one));

@@ -88,6 +88,51 @@ fn mark(kernel: &Kernel, needed: &mut [bool], from: usize) {
     }
 }
 
+/// The names of a kernel's run-time parameters and odd constants in a shader.
+pub(crate) struct Scalars {
+    parameters: Vec<String>,
+    /// Of each node.
+    constants: Vec<Option<String>>,
+}
+
+impl Scalars {
+    /// Declares the scalars of `kernel` as the last members of `params`.
+    pub fn new(kernel: &Kernel, params: &mut Declaration) -> Scalars {
+        let mut names = (0..).map(|i| format!("scalar_{i}"));
+        let mut number = |dtype: DType| params.number(&names.next().unwrap_or_default(), dtype);
+        let parameters: Vec<String> = kernel.params().iter().map(|&dtype| number(dtype)).collect();
+        let mut constants = vec![None; kernel.nodes().len()];
+        for (id, _, dtype) in odd_constants(kernel) {
+            constants[id] = Some(number(dtype));
+        }
+        Scalars { parameters, constants }
+    }
+
+    /// The expression of node `id` of `kernel`, an operation of single elements whose sources have
+    /// the names `v0`, `v1`, .. by their numbers; that of input `i` is `x{i}`.
+    pub fn expression(&self, kernel: &Kernel, id: usize) -> String {
+        let nodes = kernel.nodes();
+        let node = &nodes[id];
+        let name = |i: usize| format!("v{}", node.src[i]);
+        match node.op {
+            OpCode::Input(i) => format!("x{i}"),
+            OpCode::Param(i) => self.parameters[i as usize].clone(),
+            OpCode::Const(value) => match &self.constants[id] {
+                Some(parameter) => parameter.clone(),
+                None => expressions::literal(value, node.dtype).unwrap_or_default(),
+            },
+            OpCode::Cast => {
+                let source = &nodes[node.src[0] as usize];
+                expressions::cast(source.dtype, node.dtype, &name(0))
+            }
+            op => {
+                let dtype = node.sources().last().map_or(node.dtype, |&s| nodes[s as usize].dtype);
+                expressions::expression(op, dtype, &name(0), &name(1), &name(2))
+            }
+        }
+    }
+}
+
 impl Generator {
     /// The part of `kernel` that computes the outputs in the bit set `outputs`. Declares its
     /// scalars as the last members of `params`.
@@ -95,15 +140,8 @@ impl Generator {
     /// # Errors
     /// If an operation does not exist on the GPU for its type.
     pub fn new(kernel: &Kernel, outputs: u32, params: &mut Declaration) -> Result<Generator> {
-        let nodes = kernel.nodes();
         let needed = needed(kernel, outputs);
-        let mut names = (0..).map(|i| format!("scalar_{i}"));
-        let mut number = |dtype: DType| params.number(&names.next().unwrap_or_default(), dtype);
-        let parameters: Vec<String> = kernel.params().iter().map(|&dtype| number(dtype)).collect();
-        let mut constants = vec![None; nodes.len()];
-        for (id, _, dtype) in odd_constants(kernel) {
-            constants[id] = Some(number(dtype));
-        }
+        let scalars = Scalars::new(kernel, params);
         let chosen: Vec<usize> =
             (0..kernel.outputs().len()).filter(|i| outputs >> i & 1 == 1).collect();
         let inputs = inputs_of(kernel, outputs);
@@ -114,32 +152,8 @@ impl Generator {
         let arguments: Vec<String> =
             inputs.iter().map(|&i| format!("x{i}: {}", types::value(kernel.inputs()[i]))).collect();
         let _ = writeln!(text, " }}\nfn compute({}) -> Values {{", arguments.join(", "));
-        for (id, node) in nodes.iter().enumerate().filter(|(id, _)| needed[*id]) {
-            let name = |source: u16| format!("v{source}");
-            let expression = match node.op {
-                OpCode::Input(i) => format!("x{i}"),
-                OpCode::Param(i) => parameters[i as usize].clone(),
-                OpCode::Const(value) => match &constants[id] {
-                    Some(parameter) => parameter.clone(),
-                    None => expressions::literal(value, node.dtype).unwrap_or_default(),
-                },
-                OpCode::Cast => {
-                    let source = &nodes[node.src[0] as usize];
-                    expressions::cast(source.dtype, node.dtype, &name(node.src[0]))
-                }
-                op => {
-                    let dtype =
-                        node.sources().last().map_or(node.dtype, |&s| nodes[s as usize].dtype);
-                    expressions::expression(
-                        op,
-                        dtype,
-                        &name(node.src[0]),
-                        &name(node.src[1]),
-                        &name(node.src[2]),
-                    )
-                }
-            };
-            let _ = writeln!(text, "    let v{id} = {expression};");
+        for id in (0..needed.len()).filter(|&id| needed[id]) {
+            let _ = writeln!(text, "    let v{id} = {};", scalars.expression(kernel, id));
         }
         let results: Vec<String> =
             chosen.iter().map(|&i| format!("v{}", kernel.outputs()[i])).collect();

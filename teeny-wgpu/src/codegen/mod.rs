@@ -7,6 +7,7 @@
 //! types         how element types are stored and computed in WGSL
 //! elementwise   a Kernel with the loads and stores for the layout of its operands
 //! elementwise_many  the same for many small tensors in one launch
+//! rows          a row program
 //! epilogue      what a product does with a result: stores it, or runs a Kernel on it
 //! generator     a Kernel as the WGSL function `compute`; expressions: one per operation and type
 //! prelude       the functions of shaders/prelude that a text names
@@ -21,6 +22,7 @@ pub(crate) mod expressions;
 pub(crate) mod generator;
 pub(crate) mod params;
 pub(crate) mod prelude;
+pub(crate) mod rows;
 pub(crate) mod shader;
 pub(crate) mod template;
 pub(crate) mod types;

@@ -54,6 +54,12 @@ impl Declaration {
         }
     }
 
+    /// The members and functions of `other` behind these.
+    pub fn append(&mut self, other: Declaration) {
+        self.members += &other.members;
+        self.functions += &other.functions;
+    }
+
     /// The declaration as WGSL.
     pub fn wgsl(&self) -> String {
         format!(
@@ -240,10 +246,16 @@ macro_rules! shader_params {
             }
 
             /// The words of these parameters.
+            #[allow(dead_code)]
             pub fn words(&self) -> $crate::device::params::Params {
                 let mut params = $crate::device::params::Params::new();
-                $($crate::codegen::params::Field::push(&self.$field, &mut params);)*
+                self.push_to(&mut params);
                 params
+            }
+
+            /// Appends the words of these parameters.
+            pub fn push_to(&self, params: &mut $crate::device::params::Params) {
+                $($crate::codegen::params::Field::push(&self.$field, params);)*
             }
         }
     };

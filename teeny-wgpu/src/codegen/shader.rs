@@ -149,6 +149,7 @@ impl Shader {
             .text("name", name)
             .text("value", value)
             .text("combine", combine)
+            .text("parts", "parts")
             .number("threads", threads)
             .flag("reused", reused)
             .template
@@ -177,6 +178,7 @@ impl Shader {
             .text("value", "f32")
             .text("across", across)
             .text("combine", combine)
+            .text("parts", "parts")
             .flag("reused", reused)
             .template
             .render();

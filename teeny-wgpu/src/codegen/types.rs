@@ -110,6 +110,20 @@ pub(crate) fn load(dtype: DType, array: &str, i: &str) -> String {
     }
 }
 
+/// The element number `i` (an identifier or literal) of `array`, which is declared as
+/// `array<quad(dtype)>`.
+pub(crate) fn load_of_quads(dtype: DType, array: &str, i: &str) -> String {
+    match dtype.size() {
+        1 => load(dtype, array, i),
+        2 => {
+            let word = format!("{array}[{i} >> 2u][({i} >> 1u) & 1u]");
+            unpacked(dtype, &format!("{word} >> (({i} & 1u) * 16u)"))
+        }
+        4 => format!("{array}[{i} >> 2u][{i} & 3u]"),
+        _ => format!("{array}[{i}]"),
+    }
+}
+
 /// Four elements of `array`, declared as `array<quad(dtype)>`, beginning at element `4 * q`:
 /// statements, and the four values.
 pub(crate) fn load_quad(

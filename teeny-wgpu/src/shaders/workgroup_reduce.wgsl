@@ -6,22 +6,22 @@
 // bits.
 fn {{name}}(thread: u32, own: {{value}}) -> {{value}} {
 #if reused
-    workgroupBarrier(); // parts may still be read from the last time
+    workgroupBarrier(); // the parts may still be read from the last time
 #endif
-    parts[thread] = own;
+    {{parts}}[thread] = own;
     workgroupBarrier();
     if thread < 8u {
-        var part = parts[thread * {{threads / 8}}u];
+        var part = {{parts}}[thread * {{threads / 8}}u];
         for (var i = 1u; i < {{threads / 8}}u; i++) {
-            let other = parts[thread * {{threads / 8}}u + i];
+            let other = {{parts}}[thread * {{threads / 8}}u + i];
             part = {{combine}}(part, other);
         }
-        parts[thread * {{threads / 8}}u] = part;
+        {{parts}}[thread * {{threads / 8}}u] = part;
     }
     workgroupBarrier();
-    var whole = parts[0];
+    var whole = {{parts}}[0];
     for (var i = 1u; i < 8u; i++) {
-        let other = parts[i * {{threads / 8}}u];
+        let other = {{parts}}[i * {{threads / 8}}u];
         whole = {{combine}}(whole, other);
     }
     return whole;

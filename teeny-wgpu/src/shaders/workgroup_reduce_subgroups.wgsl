@@ -9,13 +9,13 @@
 fn {{name}}(thread: u32, own: {{value}}) -> {{value}} {
     let combined = {{across}}(own);
 #if reused
-    workgroupBarrier(); // parts may still be read from the last time
+    workgroupBarrier(); // the parts may still be read from the last time
 #endif
-    if subgroup_lane == 0u { parts[subgroup] = combined; }
+    if subgroup_lane == 0u { {{parts}}[subgroup] = combined; }
     workgroupBarrier();
-    var whole = parts[0];
+    var whole = {{parts}}[0];
     for (var i = 1u; i < subgroup_count; i++) {
-        let other = parts[i];
+        let other = {{parts}}[i];
         whole = {{combine}}(whole, other);
     }
     return whole;

@@ -1,13 +1,36 @@
-//! Row programs: the named ones that have a shader of their own.
+//! Row programs: the named ones that have a shader of their own, and all others.
+
+mod program;
+#[cfg(test)]
+mod tests;
 
 use crate::device::Wgpu;
 use crate::ops::cross_entropy::cross_entropy;
 use crate::ops::norm::{Norm, norm};
 use crate::ops::softmax::{SoftmaxKind, softmax};
-use teeny_core::{Kernel, Layout, Result, RowFunction, Scalar, Shape, StorageRef, Tensor};
+use std::sync::Arc;
+use teeny_core::{
+    Kernel, Layout, Outputs, Result, RowFunction, Scalar, Shape, StorageRef, Tensor,
+};
 
-/// The one output of `program` on the rows along `axes`; `None` if it has no shader here.
+/// The outputs of `program` on the rows along `axes` of `shape`; `None` if a launch does not reach
+/// them.
 pub(crate) fn rows(
+    gpu: &Wgpu,
+    program: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    axes: &[usize],
+) -> Result<Option<Outputs>> {
+    match named(gpu, program, inputs, params, axes)? {
+        Some(y) => Ok(Some(Outputs::one(y))),
+        None => program::run(gpu, program, inputs, params, shape, axes),
+    }
+}
+
+/// The one output of a named program; `None` if it has no shader of its own.
+fn named(
     gpu: &Wgpu,
     program: &Kernel,
     inputs: &[&Tensor],

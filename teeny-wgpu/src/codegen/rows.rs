@@ -1,0 +1,666 @@
+//! The shader of a row program: `rows.wgsl`, filled for a program, the access of its inputs and the
+//! way its rows lie on threads. Knows no tensor.
+//!
+//! The elements of level `l` are the function `level{l}` of single elements and values of the row,
+//! which returns what is folded or stored there, and what later levels need where the row stays in
+//! registers. Values of the row are variables of `main`, between the levels.
+
+use crate::codegen::generator::Scalars;
+use crate::codegen::params::{Declaration, Field, Sizes, Strides, shader_params};
+use crate::codegen::shader::{Shader, Start, shader};
+use crate::codegen::types::{self, LANES};
+use std::fmt::Write;
+use teeny_core::kernel::{Extent, Fold};
+use teeny_core::{DType, Kernel, OpCode, OpNode, Result};
+
+/// Bytes of workgroup memory that every device has.
+const WORKGROUP_BYTES: usize = 16 << 10;
+
+shader_params! {
+    /// Parameters of `rows.wgsl`; then those of [`AtParams`], for each input its offset and its
+    /// strides along the kept axes and along the row, those of element results, the kernel's
+    /// scalars and the lengths of the row.
+    pub(crate) struct RowsParams(kept: usize, along: usize) {
+        rows: usize,
+        /// Groups of elements of a row.
+        groups: usize,
+        kept_sizes: Sizes[kept],
+        along_sizes: Sizes[along],
+    }
+}
+
+shader_params! {
+    /// Parameters of reads at a position.
+    pub(crate) struct AtParams() {
+        axis_size: usize,
+        range_low: usize,
+        range_length: usize,
+        error_record: u32,
+    }
+}
+
+/// How a shader finds the elements of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// One element for a row.
+    Row = 0,
+    /// Elements one by one.
+    Strided = 1,
+    /// Whole groups of four neighbours.
+    Quads = 2,
+}
+
+/// Everything that the text of the shader depends on, apart from the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Joint axes that are kept, and those of the row: at least one.
+    pub kept: usize,
+    pub along: usize,
+    /// Threads of a workgroup, and those that share a row: all, 1 or a number that divides them.
+    pub threads: usize,
+    pub team: usize,
+    /// Elements that are read at once: 1 or [`LANES`].
+    pub lanes: usize,
+    /// Groups of elements that a thread keeps in registers; 0 if it reads them once a level.
+    pub held: usize,
+    /// Whether whole workgroups combine their values by subgroup operations.
+    pub subgroups: bool,
+    /// Of the inputs that the program reads, ascending.
+    pub inputs: Vec<Access>,
+}
+
+impl Plan {
+    /// The plan as the variant of a [`crate::device::launch::Key`].
+    pub fn variant(&self) -> Vec<u32> {
+        let inputs = self.inputs.iter().fold(1, |code, &access| code << 2 | access as u32);
+        let sizes = [self.kept, self.along, self.threads, self.team, self.lanes, self.held];
+        sizes.iter().map(|&n| n as u32).chain([self.subgroups.into(), inputs]).collect()
+    }
+
+    /// The shader.
+    ///
+    /// # Errors
+    /// As [`Shader::render`].
+    pub fn wgsl(&self, program: &Kernel) -> Result<String> {
+        let mut params = RowsParams::declaration(self.kept, self.along);
+        let reads = Reads::of(program);
+        if reads.position.is_some() {
+            params.append(AtParams::declaration());
+        }
+        let mut views: Vec<String> = reads.inputs.iter().map(|i| format!("x{i}")).collect();
+        for name in &views {
+            self.declare_view(name, true, &mut params);
+        }
+        if reads.has_element_outputs {
+            views.push("y".to_string());
+            self.declare_view("y", false, &mut params);
+        }
+        let scalars = Scalars::new(program, &mut params);
+        let mut lengths = vec![String::new(); program.nodes().len()];
+        for (id, dtype) in lengths_of(program) {
+            lengths[id] = params.number(&format!("length_{id}"), dtype);
+        }
+        let extents = program.extents();
+        let text = Text { plan: self, program, levels: program.levels(), extents, scalars, lengths };
+        let Body { functions, body, row_stores } = text.body()?;
+        let starts = |start: Start| -> Vec<(&str, Start)> {
+            let start_of = |name: &str| if name == "y" { Start::Zero } else { start };
+            views.iter().map(|name| (name.as_str(), start_of(name))).collect()
+        };
+        let (kept, along) = (starts(Start::Offset), starts(Start::Zero));
+        let mut shader = shader!("rows").params(&params);
+        for (&i, &access) in reads.inputs.iter().zip(&self.inputs) {
+            let (dtype, name) = (program.inputs()[i], format!("x{i}"));
+            let load = match access {
+                Access::Quads => types::load_of_quads(dtype, &name, "i"),
+                _ => types::load(dtype, &name, "i"),
+            };
+            let ty = types::value(dtype);
+            shader = shader
+                .function(&format!("fn load_{name}(i: u32) -> {ty} {{ return {load}; }}\n"));
+        }
+        if let Some(position) = reads.position {
+            let binding = reads.inputs.len() + program.outputs().len();
+            shader = shader.include(crate::ops::indexing::axis_position(binding, position));
+        }
+        let words = reads.inputs.iter().zip(&self.inputs).map(|(&i, &access)| match access {
+            Access::Quads => types::quad(program.inputs()[i]).to_string(),
+            _ => types::word(program.inputs()[i]).to_string(),
+        });
+        let results = (0..program.outputs().len()).map(|o| {
+            let dtype = program.output_dtype(o);
+            match self.writes_groups(program, o) {
+                true => types::quad(dtype).to_string(),
+                false => types::accumulator(dtype).to_string(),
+            }
+        });
+        shader
+            .addresses("row", "kept_", self.kept, &kept)
+            .addresses("along", "along_", self.along, &along)
+            .text("functions", functions)
+            .text("body", body)
+            .text("row_stores", row_stores)
+            .number("inputs", reads.inputs.len())
+            .number("outputs", program.outputs().len())
+            .number("threads", self.threads)
+            .number("team", self.team)
+            .number("lanes", self.lanes)
+            .number("held", self.held)
+            .list("names", reads.inputs.iter().map(|i| format!("x{i}")))
+            .list("words", words)
+            .list("results", results)
+            .flag("whole", self.team == self.threads)
+            .flag("shared", self.team > 1 && self.team < self.threads)
+            .flag("subgroups", self.subgroups)
+            .render()
+    }
+
+    /// Whether output `o` is written in its own type, in groups of four.
+    pub fn writes_groups(&self, program: &Kernel, o: usize) -> bool {
+        self.lanes > 1 && program.output_extent(o) == Extent::Element
+    }
+
+    fn declare_view(&self, name: &str, has_offset: bool, params: &mut Declaration) {
+        if has_offset {
+            isize::declare(&format!("{name}_offset"), (), params);
+        }
+        Strides::declare(&format!("{name}_kept_strides"), self.kept, params);
+        Strides::declare(&format!("{name}_along_strides"), self.along, params);
+    }
+}
+
+/// The nodes that are the length of the row, and the types they are computed in.
+pub(crate) fn lengths_of(program: &Kernel) -> impl Iterator<Item = (usize, DType)> + '_ {
+    let is_length = |(_, node): &(usize, &OpNode)| node.op == OpCode::Length;
+    let nodes = program.nodes().iter().enumerate();
+    nodes.filter(is_length).map(|(id, node)| (id, node.dtype.compute()))
+}
+
+/// What a program reads and writes.
+pub(crate) struct Reads {
+    /// The inputs, ascending.
+    pub inputs: Vec<usize>,
+    /// The type of the positions at which it reads inputs, if it does.
+    pub position: Option<DType>,
+    pub has_element_outputs: bool,
+}
+
+impl Reads {
+    pub fn of(program: &Kernel) -> Reads {
+        let position = program.nodes().iter().find_map(|node| match node.op {
+            OpCode::At => Some(program.nodes()[node.src[1] as usize].dtype),
+            _ => None,
+        });
+        let inputs = (0..program.inputs().len()).filter(|&i| program.reads(i)).collect();
+        let is_element = |o| program.output_extent(o) == Extent::Element;
+        let has_element_outputs = (0..program.outputs().len()).any(is_element);
+        Reads { inputs, position, has_element_outputs }
+    }
+}
+
+/// Whether a workgroup can hold the parts of all folds of `program`, and its positions are of one
+/// type in WGSL.
+pub(crate) fn is_supported(program: &Kernel, threads: usize) -> bool {
+    let nodes = program.nodes();
+    let mut positions = nodes.iter().filter(|node| node.op == OpCode::At);
+    let position = |node: &OpNode| types::value(nodes[node.src[1] as usize].dtype);
+    let same = match positions.next() {
+        Some(first) => positions.all(|node| position(node) == position(first)),
+        None => true,
+    };
+    let fold_bytes: usize = nodes
+        .iter()
+        .filter(|node| matches!(node.op, OpCode::Fold(_)))
+        .map(|node| types::accumulation(node.dtype).size().next_multiple_of(8))
+        .sum();
+    same && fold_bytes * threads <= WORKGROUP_BYTES
+}
+
+/// Whether subgroup operations exist for all folds of `program`.
+pub(crate) fn folds_by_subgroups(program: &Kernel) -> bool {
+    let fits = |node: &OpNode| {
+        !matches!(node.op, OpCode::Fold(_)) || types::accumulation(node.dtype).size() == 4
+    };
+    program.nodes().iter().all(fits)
+}
+
+/// The levels whose elements are visited: those with a fold or an output.
+pub(crate) fn visits(program: &Kernel) -> usize {
+    let levels = program.levels();
+    (0..=levels.iter().copied().max().unwrap_or(0))
+        .filter(|&level| !targets(program, &levels, level).is_empty())
+        .count()
+}
+
+/// The folds of the elements of level `level`.
+fn folds(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
+    (0..levels.len())
+        .filter(|&id| {
+            matches!(program.nodes()[id].op, OpCode::Fold(_)) && levels[id] == level + 1
+        })
+        .collect()
+}
+
+/// The element outputs of level `level`.
+fn stored(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
+    (0..program.outputs().len())
+        .filter(|&o| {
+            let id = program.outputs()[o] as usize;
+            program.output_extent(o) == Extent::Element && levels[id] == level
+        })
+        .collect()
+}
+
+/// The nodes that the elements of level `level` are computed for, ascending.
+fn targets(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
+    let folded = folds(program, levels, level).into_iter().map(|id| program.nodes()[id].src[0]);
+    let written = stored(program, levels, level).into_iter().map(|o| program.outputs()[o]);
+    let mut all: Vec<usize> = folded.chain(written).map(usize::from).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The parts of the shader that depend on the program.
+struct Body {
+    functions: String,
+    body: String,
+    row_stores: String,
+}
+
+struct Text<'a> {
+    plan: &'a Plan,
+    program: &'a Kernel,
+    levels: Vec<usize>,
+    extents: Vec<Extent>,
+    scalars: Scalars,
+    /// Of each node that is the length of the row: its expression.
+    lengths: Vec<String>,
+}
+
+/// The nodes of one level.
+struct Level {
+    level: usize,
+    /// Computed here, ascending.
+    nodes: Vec<usize>,
+    /// What the function takes besides the position: values of the row, inputs, and elements of
+    /// levels before.
+    arguments: Vec<usize>,
+    /// What the function returns.
+    results: Vec<usize>,
+    /// The folds of its elements.
+    folds: Vec<usize>,
+    /// The outputs that it writes.
+    stored: Vec<usize>,
+}
+
+impl Text<'_> {
+    fn dtype(&self, id: usize) -> DType {
+        self.program.nodes()[id].dtype
+    }
+
+    /// Whether node `id` is an expression of parameters, which is written where it is used.
+    fn is_number(&self, id: usize) -> bool {
+        matches!(self.program.nodes()[id].op, OpCode::Const(_) | OpCode::Param(_) | OpCode::Length)
+    }
+
+    /// The access of the input that node `id` is.
+    fn access(&self, id: usize) -> Option<(usize, Access)> {
+        let OpCode::Input(i) = self.program.nodes()[id].op else { return None };
+        let i = usize::from(i);
+        let place = (0..i).filter(|&i| self.program.reads(i)).count();
+        Some((i, self.plan.inputs[place]))
+    }
+
+    /// Whether node `id` is a variable of the row.
+    fn is_of_row(&self, id: usize) -> bool {
+        self.extents[id] == Extent::Row || matches!(self.access(id), Some((_, Access::Row)))
+    }
+
+    /// The expression of node `id`, whose sources are named by their numbers.
+    fn expression(&self, id: usize) -> String {
+        let node = &self.program.nodes()[id];
+        match node.op {
+            OpCode::Index => "i32(r)".to_string(),
+            OpCode::Length => self.lengths[id].clone(),
+            OpCode::Input(i) => format!("load_x{i}(base.x{i})"),
+            OpCode::At => {
+                let OpCode::Input(i) = self.program.nodes()[node.src[0] as usize].op else {
+                    return String::new();
+                };
+                let along = format!("along_addresses(axis_position(v{}, row).at).x{i}", node.src[1]);
+                format!("load_x{i}(base.x{i} + {along})")
+            }
+            _ => self.scalars.expression(self.program, id),
+        }
+    }
+
+    /// The levels that are visited, and where each element is computed.
+    fn levels(&self) -> Vec<Level> {
+        let count = self.levels.iter().copied().max().unwrap_or(0) + 1;
+        let mut known = vec![false; self.levels.len()];
+        let mut all: Vec<Level> = Vec::new();
+        for level in 0..count {
+            let results = targets(self.program, &self.levels, level);
+            if results.is_empty() {
+                continue;
+            }
+            let mut needed = vec![false; self.levels.len()];
+            results.iter().for_each(|&id| needed[id] = true);
+            let (mut nodes, mut arguments) = (Vec::new(), Vec::new());
+            for id in (0..needed.len()).rev() {
+                if needed[id] {
+                    self.visit(id, &known, &mut needed, &mut nodes, &mut arguments);
+                }
+            }
+            nodes.sort_unstable();
+            arguments.sort_unstable();
+            if self.plan.held > 0 {
+                let loaded = arguments.iter().filter(|&&id| self.access(id).is_some());
+                let computed = nodes.iter().filter(|&&id| !self.is_number(id));
+                loaded.chain(computed).for_each(|&id| known[id] = true);
+            }
+            let folds = folds(self.program, &self.levels, level);
+            let stored = stored(self.program, &self.levels, level);
+            all.push(Level { level, nodes, arguments, results, folds, stored });
+        }
+        // What later levels take is returned by the level that computes it.
+        for later in 0..all.len() {
+            for id in all[later].arguments.clone() {
+                if let Some(level) = all[..later].iter_mut().find(|l| l.nodes.contains(&id))
+                    && !level.results.contains(&id)
+                {
+                    level.results.push(id);
+                }
+            }
+        }
+        all
+    }
+
+    /// Sorts the needed node `id` into nodes and arguments, and marks its sources.
+    fn visit(
+        &self,
+        id: usize,
+        known: &[bool],
+        needed: &mut [bool],
+        nodes: &mut Vec<usize>,
+        arguments: &mut Vec<usize>,
+    ) {
+        if self.is_number(id) {
+            return nodes.push(id);
+        }
+        if self.is_of_row(id) || known[id] || self.access(id).is_some() {
+            return arguments.push(id);
+        }
+        nodes.push(id);
+        self.program.nodes()[id].sources().iter().for_each(|&s| needed[s as usize] = true);
+    }
+
+    fn body(&self) -> Result<Body> {
+        let (mut functions, mut body) = (String::new(), String::new());
+        let levels = self.levels();
+        let mut arrays: Vec<String> = Vec::new();
+        let count = self.levels.iter().copied().max().unwrap_or(0) + 1;
+        let mut loaded: Vec<usize> = Vec::new();
+        for number in 0..count {
+            self.row_values(number, &mut body);
+            let Some(level) = levels.iter().find(|l| l.level == number) else { continue };
+            self.level_function(level, &mut functions);
+            if !level.folds.is_empty() {
+                self.fold_functions(level, &mut arrays, &mut functions)?;
+            }
+            body += &self.level_text(level, &levels, &mut loaded)?;
+            for (k, &id) in level.folds.iter().enumerate() {
+                let (dtype, value) = (self.dtype(id), format!("whole{number}.a{k}"));
+                let value = if dtype.is_half() { value } else { types::stored(dtype, &value) };
+                let _ = writeln!(body, "    let v{id} = {value};");
+            }
+        }
+        let mut row_stores = String::new();
+        for (o, &id) in self.program.outputs().iter().enumerate() {
+            if self.program.output_extent(o) == Extent::Row {
+                let value = types::accumulated(self.program.output_dtype(o), &format!("v{id}"));
+                let _ = writeln!(row_stores, "        out{o}[row] = {value};");
+            }
+        }
+        Ok(Body { functions, body, row_stores })
+    }
+
+    /// The values of the row that depend on folds of this level and before.
+    fn row_values(&self, level: usize, body: &mut String) {
+        for id in 0..self.levels.len() {
+            let is_fold = matches!(self.program.nodes()[id].op, OpCode::Fold(_));
+            if self.levels[id] == level && self.is_of_row(id) && !is_fold {
+                let _ = writeln!(body, "    let v{id} = {};", self.expression(id));
+            }
+        }
+    }
+
+    fn level_function(&self, level: &Level, text: &mut String) {
+        let n = level.level;
+        let member = |&id: &usize| format!("v{id}: {}", types::value(self.dtype(id)));
+        let members: Vec<String> = level.results.iter().map(member).collect();
+        let arguments: String =
+            level.arguments.iter().map(|id| format!(", {}", member(id))).collect();
+        let _ = writeln!(text, "struct Level{n} {{ {} }}", members.join(", "));
+        let _ = writeln!(text, "fn level{n}(r: u32{arguments}) -> Level{n} {{");
+        for &id in &level.nodes {
+            let _ = writeln!(text, "    let v{id} = {};", self.expression(id));
+        }
+        let results: Vec<String> = level.results.iter().map(|id| format!("v{id}")).collect();
+        let _ = writeln!(text, "    return Level{n}({});\n}}", results.join(", "));
+    }
+
+    /// The functions `of{n}`, `neutral{n}`, `combine{n}` and `fold{n}` of a level.
+    fn fold_functions(
+        &self,
+        level: &Level,
+        arrays: &mut Vec<String>,
+        text: &mut String,
+    ) -> Result<()> {
+        let n = level.level;
+        let kinds: Vec<(Fold, DType)> = level
+            .folds
+            .iter()
+            .filter_map(|&id| match self.program.nodes()[id].op {
+                OpCode::Fold(fold) => Some((fold, self.dtype(id))),
+                _ => None,
+            })
+            .collect();
+        let members: Vec<&str> = kinds.iter().map(|&(_, t)| types::accumulator(t)).collect();
+        let signature = members.join("_");
+        let ty = format!("Folds_{signature}");
+        let parts = format!("parts_{signature}");
+        let reused = arrays.contains(&signature);
+        if !reused {
+            let members: Vec<String> =
+                members.iter().enumerate().map(|(k, t)| format!("a{k}: {t}")).collect();
+            let _ = writeln!(text, "struct {ty} {{ {} }}", members.join(", "));
+            if self.plan.team > 1 {
+                let _ = writeln!(text, "var<workgroup> {parts}: array<{ty}, THREADS>;");
+            }
+            arrays.push(signature);
+        }
+        let each = |f: &dyn Fn(usize, Fold, DType) -> String| -> String {
+            let all = kinds.iter().enumerate().map(|(k, &(fold, dtype))| f(k, fold, dtype));
+            all.collect::<Vec<_>>().join(", ")
+        };
+        let values = each(&|k, _, dtype| {
+            let source = self.program.nodes()[level.folds[k]].src[0];
+            types::accumulated(dtype, &format!("e.v{source}"))
+        });
+        let _ = writeln!(text, "fn of{n}(e: Level{n}) -> {ty} {{ return {ty}({values}); }}");
+        let neutrals = each(&|_, fold, dtype| neutral(fold, dtype));
+        let _ = writeln!(text, "fn neutral{n}() -> {ty} {{ return {ty}({neutrals}); }}");
+        let combined = each(&|k, fold, dtype| {
+            combined(fold, dtype, &format!("a.a{k}"), &format!("b.a{k}"))
+        });
+        let _ = writeln!(
+            text,
+            "fn combine{n}(a: {ty}, b: {ty}) -> {ty} {{ return {ty}({combined}); }}"
+        );
+        let (name, combine) = (format!("fold{n}"), format!("combine{n}"));
+        let reduction = |shader: Shader| {
+            let shader = shader.text("name", &name).text("value", &ty).text("combine", &combine);
+            shader.text("parts", &parts).flag("reused", reused).text_of()
+        };
+        let Plan { threads, team, subgroups, .. } = *self.plan;
+        let reduction = match team {
+            1 => format!("fn {name}(thread: u32, own: {ty}) -> {ty} {{ return own; }}\n"),
+            _ if team < threads => reduction(shader!("rows_team"))?,
+            _ if subgroups => {
+                let across = each(&|k, fold, dtype| across(fold, dtype, &format!("own.a{k}")));
+                let _ = writeln!(
+                    text,
+                    "fn across{n}(own: {ty}) -> {ty} {{ return {ty}({across}); }}"
+                );
+                let shader = shader!("workgroup_reduce_subgroups");
+                reduction(shader.text("across", format!("across{n}")))?
+            }
+            _ => reduction(shader!("workgroup_reduce").number("threads", threads))?,
+        };
+        *text += &reduction;
+        Ok(())
+    }
+
+    /// The loop of a level. `loaded` are the inputs that are in registers.
+    fn level_text(
+        &self,
+        level: &Level,
+        levels: &[Level],
+        loaded: &mut Vec<usize>,
+    ) -> Result<String> {
+        let held = self.plan.held;
+        let copies: Vec<String> = match held {
+            0 => vec![String::new()],
+            _ => (0..held).map(|g| g.to_string()).collect(),
+        };
+        let n = level.level;
+        let (mut elements, mut folded, mut stores) = (Vec::new(), Vec::new(), Vec::new());
+        for g in &copies {
+            let mut text = String::new();
+            for &id in &level.arguments {
+                if let Some((i, access)) = self.access(id)
+                    && access != Access::Row
+                    && !loaded.contains(&id)
+                {
+                    self.load(i, access, g, &mut text);
+                }
+            }
+            for l in 0..self.plan.lanes {
+                let argument = |&id: &usize| match self.access(id) {
+                    _ if self.is_of_row(id) => format!(", v{id}"),
+                    Some((i, _)) => format!(", l{i}_{g}_{l}"),
+                    None => {
+                        let from = levels.iter().find(|l| l.nodes.contains(&id));
+                        format!(", e{}_{g}_{l}.v{id}", from.map_or(0, |l| l.level))
+                    }
+                };
+                let arguments: String = level.arguments.iter().map(argument).collect();
+                let call = format!("level{n}(q{g} * LANES + {l}u{arguments})");
+                let _ = writeln!(text, "    let e{n}_{g}_{l} = {call};");
+            }
+            elements.push(text);
+            folded.push(match self.plan.lanes {
+                LANES => format!(
+                    "combine{n}(combine{n}(of{n}(e{n}_{g}_0), of{n}(e{n}_{g}_1)), \
+                     combine{n}(of{n}(e{n}_{g}_2), of{n}(e{n}_{g}_3)))"
+                ),
+                _ => format!("of{n}(e{n}_{g}_0)"),
+            });
+            let mut text = String::new();
+            for &o in &level.stored {
+                let (id, dtype) = (self.program.outputs()[o], self.program.output_dtype(o));
+                let value = |l: usize| format!("e{n}_{g}_{l}.v{id}");
+                let address = format!("base.y + at{g}.y");
+                let _ = match self.plan.lanes {
+                    LANES => {
+                        let v: [String; LANES] = std::array::from_fn(value);
+                        let v = [&v[0][..], &v[1], &v[2], &v[3]];
+                        let place = format!("(({address}) >> 2u)");
+                        let store = types::store_quad(dtype, &format!("out{o}"), &place, v);
+                        writeln!(text, "        {store}")
+                    }
+                    _ => {
+                        let value = types::accumulated(dtype, &value(0));
+                        writeln!(text, "        out{o}[{address}] = {value};")
+                    }
+                };
+            }
+            stores.push(text);
+        }
+        if held > 0 {
+            loaded.extend(level.arguments.iter().filter(|&&id| self.access(id).is_some()));
+        }
+        shader!("rows_level")
+            .number("level", n)
+            .number("count", copies.len())
+            .number("lanes", self.plan.lanes)
+            .list("elements", elements)
+            .list("folded", folded)
+            .list("stores", stores)
+            .flag("held", held > 0)
+            .flag("folds", !level.folds.is_empty())
+            .text_of()
+    }
+
+    /// The loads of input `i` for the group `g`: the variables `l{i}_{g}_{lane}`.
+    fn load(&self, i: usize, access: Access, g: &str, text: &mut String) {
+        let (dtype, lanes) = (self.program.inputs()[i], self.plan.lanes);
+        let address = format!("base.x{i} + at{g}.x{i}");
+        if access == Access::Quads {
+            let (group, word) = (format!("g{i}_{g}"), format!("w{i}_{g}"));
+            let (load, values) = types::load_quad(dtype, &format!("x{i}"), &group, &word);
+            let _ = writeln!(text, "    let {group} = ({address}) >> 2u;\n    {load}");
+            for (l, value) in values.iter().enumerate() {
+                let _ = writeln!(text, "    let l{i}_{g}_{l} = {value};");
+            }
+            return;
+        }
+        let step = format!("params.x{i}_along_strides_{}", self.plan.along - 1);
+        for l in 0..lanes {
+            let address =
+                if l == 0 { address.clone() } else { format!("{address} + {l}u * {step}") };
+            let _ = writeln!(text, "    let l{i}_{g}_{l} = load_x{i}({address});");
+        }
+    }
+}
+
+/// The neutral value of a fold, of the accumulation type.
+fn neutral(fold: Fold, dtype: DType) -> String {
+    match fold {
+        Fold::Sum => types::zero(types::accumulation(dtype)).to_string(),
+        Fold::Prod => format!("{}(1)", types::accumulator(dtype)),
+        Fold::Max => types::lowest(dtype).to_string(),
+        Fold::Min => types::highest(dtype).to_string(),
+        Fold::Any => "0u".to_string(),
+        Fold::All => "1u".to_string(),
+    }
+}
+
+/// The expression of `a` and `b` combined.
+fn combined(fold: Fold, dtype: DType, a: &str, b: &str) -> String {
+    match fold {
+        Fold::Sum => format!("{a} + {b}"),
+        Fold::Prod => format!("{a} * {b}"),
+        Fold::Max => types::larger(dtype, a, b),
+        Fold::Min => types::smaller(dtype, a, b),
+        Fold::Any => format!("{a} | {b}"),
+        Fold::All => format!("{a} & {b}"),
+    }
+}
+
+/// The expression of the values `own` of a subgroup combined.
+fn across(fold: Fold, dtype: DType, own: &str) -> String {
+    let is_float = types::accumulation(dtype).is_float();
+    match fold {
+        Fold::Sum => format!("subgroupAdd({own})"),
+        Fold::Prod => format!("subgroupMul({own})"),
+        Fold::Max if is_float => format!("subgroup_largest({own})"),
+        Fold::Min if is_float => format!("subgroup_smallest({own})"),
+        Fold::Max => format!("subgroupMax({own})"),
+        Fold::Min => format!("subgroupMin({own})"),
+        Fold::Any => format!("subgroupOr({own})"),
+        Fold::All => format!("subgroupAnd({own})"),
+    }
+}

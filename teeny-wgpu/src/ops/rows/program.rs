@@ -1,0 +1,202 @@
+//! Any row program in one launch; see `shaders/rows.wgsl`.
+//!
+//! ```text
+//! a workgroup       per row                             rows of more than 32 groups
+//! 8, 16 or 32       threads per row                     shorter rows
+//! a thread          per row                             the shortest rows, and rows that lie across
+//!                                                       neighbours in memory
+//! ```
+//!
+//! Rows of neighbours are read and written in groups of four, others one element after the other.
+//! What is larger than a binding, or a few very long rows, is left to the definition.
+
+use crate::codegen::generator;
+use crate::codegen::params::{Field, Strides, View};
+use crate::codegen::rows::{
+    Access, AtParams, Plan, Reads, RowsParams, folds_by_subgroups, is_supported, lengths_of, visits,
+};
+use crate::codegen::types::{LANES, accumulation};
+use crate::device::Wgpu;
+use crate::device::launch::{Key, Launch, Program};
+use crate::device::limits::{MAX_BINDINGS, MAX_COUNT, PARAM_BYTES};
+use crate::ops::accumulation::cast_to_storage;
+use crate::ops::coalesce::Coalesced;
+use crate::ops::indexing::AxisRange;
+use std::sync::Arc;
+use teeny_core::kernel::{Extent, OpCode};
+use teeny_core::{Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
+
+/// Threads of a workgroup whose rows have a thread or a few each.
+const THREADS: usize = 128;
+
+/// The most values that a thread computes in unrolled loops: longer texts compile slowly.
+const MAX_UNROLLED: usize = 512;
+
+/// Rows of so many elements are left to the definition where there are fewer than [`FEW`]: its
+/// reductions use more than one workgroup for a row.
+const LONG: usize = 1 << 17;
+const FEW: usize = 16;
+
+/// The outputs of `program` on the rows along `axes` of `shape`; nothing if a launch does not reach
+/// them.
+pub(super) fn run(
+    gpu: &Wgpu,
+    program: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    axes: &[usize],
+) -> Result<Option<Outputs>> {
+    let length = axes.iter().fold(1usize, |n, &axis| n.saturating_mul(shape[axis]));
+    if shape.numel() == 0 || shape.numel() > MAX_COUNT || length > i32::MAX as usize {
+        return Ok(None);
+    }
+    let rows = shape.numel() / length;
+    let reads = Reads::of(program);
+    let outputs = program.outputs().len();
+    let records = usize::from(reads.position.is_some());
+    let types = program.nodes().iter().map(|node| node.dtype).chain(program.params().to_vec());
+    let used: Vec<&Tensor> = reads.inputs.iter().map(|&i| inputs[i]).collect();
+    let one = shape.reduced(axes, true);
+    let output_len = |o: usize| match program.output_extent(o) {
+        Extent::Element => shape.numel(),
+        Extent::Row => one.numel(),
+    };
+    let too_large = |o: usize| {
+        gpu.len_exceeds_binding(output_len(o), accumulation(program.output_dtype(o)))
+    };
+    if types.into_iter().any(|dtype| gpu.require(dtype, "rows").is_err())
+        || used.len() + outputs + records > MAX_BINDINGS
+        || used.iter().any(|x| gpu.exceeds_binding(x))
+        || (0..outputs).any(too_large)
+        || length >= LONG && rows < FEW
+    {
+        return Ok(None);
+    }
+    let expanded = used.iter().map(|x| x.expand(*shape)).collect::<Result<Vec<_>>>()?;
+    let target = Layout::contiguous(*shape);
+    let mut layouts: Vec<&Layout> = expanded.iter().map(|x| x.layout()).collect();
+    if reads.has_element_outputs {
+        layouts.push(&target);
+    }
+    let others: Vec<usize> = (0..shape.ndim()).filter(|axis| !axes.contains(axis)).collect();
+    let kept = Coalesced::over(shape, &layouts, &others)?.padded();
+    let along = Coalesced::over(shape, &layouts, axes)?.padded();
+    let along = if along.sizes.is_empty() { along.padded_to(1) } else { along };
+    let plan = plan(gpu, program, &reads, &layouts, &kept, &along);
+    if !is_supported(program, plan.threads) {
+        return Ok(None);
+    }
+    let mut words = RowsParams {
+        rows,
+        groups: length / plan.lanes,
+        kept_sizes: (&kept.sizes).into(),
+        along_sizes: (&along.sizes).into(),
+    }
+    .words();
+    let bindings = used.iter().map(|x| gpu.bind_tensor(x)).collect::<Result<Vec<_>>>()?;
+    let record = reads.position.map(|_| {
+        let range = AxisRange { whole_index: false, ..AxisRange::all(length) };
+        let (binding, error_record) = range.record(gpu, inputs[0]);
+        let (axis_size, range_low, range_length) = (range.size, range.low, range.length);
+        AtParams { axis_size, range_low, range_length, error_record }
+            .push_to(&mut words);
+        binding
+    });
+    for (v, layout) in layouts.iter().enumerate() {
+        match v < used.len() {
+            true => View::new(layout.offset(), &kept.strides[v]).push(&mut words),
+            false => Strides::from(&kept.strides[v]).push(&mut words),
+        }
+        Strides::from(&along.strides[v]).push(&mut words);
+    }
+    generator::push_scalars(&mut words, program, params);
+    for (_, dtype) in lengths_of(program) {
+        words.scalar(Scalar::Int(length as i64).cast(dtype), dtype);
+    }
+    if 4 * words.len() as u64 > PARAM_BYTES {
+        return Ok(None);
+    }
+    let storages = (0..outputs)
+        .map(|o| {
+            let dtype = program.output_dtype(o);
+            let written = plan.writes_groups(program, o);
+            gpu.allocate(output_len(o), if written { dtype } else { accumulation(dtype) })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let written = storages.iter().map(|storage| gpu.bind(storage));
+    let written = written.chain(record.map(Ok)).collect::<Result<Vec<_>>>()?;
+    let key = Key { family: "rows", kernel: Some(program.clone()), variant: plan.variant() };
+    gpu.dispatch(&Launch {
+        program: Program { key, wgsl: &|| plan.wgsl(program) },
+        inputs: &bindings,
+        outputs: &written,
+        params: &words,
+        grid: gpu.dispatch_grid(rows.div_ceil(plan.threads / plan.team) as u64)?,
+    })?;
+    let stored = |(o, storage)| cast_to_storage(gpu, storage, program.output_dtype(o), inputs[0]);
+    Ok(Some(storages.into_iter().enumerate().map(stored).collect::<Result<Outputs>>()?))
+}
+
+/// How the rows of these views lie on threads. The views are those of the inputs, then that of
+/// element results.
+fn plan(
+    gpu: &Wgpu,
+    program: &Kernel,
+    reads: &Reads,
+    layouts: &[&Layout],
+    kept: &Coalesced,
+    along: &Coalesced,
+) -> Plan {
+    let length: usize = along.sizes.iter().product();
+    let rows: usize = kept.sizes.iter().product();
+    let inner = |joint: &Coalesced| {
+        let last = joint.strides.iter().filter_map(|strides| strides.last());
+        last.map(|stride| stride.unsigned_abs()).max().unwrap_or(usize::MAX)
+    };
+    let by_rows = inner(along) <= inner(kept) || rows < 32;
+    let is_row = |v: usize| along.is_scalar(v);
+    let is_quads = |v: usize| {
+        let whole = |strides: &[isize]| strides.iter().all(|s| s % LANES as isize == 0);
+        along.is_row_groups(v, LANES)
+            && whole(&kept.strides[v])
+            && layouts[v].offset().is_multiple_of(LANES)
+    };
+    let inputs = 0..reads.inputs.len();
+    let by_groups = along.has_whole_rows(LANES)
+        && (!reads.has_element_outputs || is_quads(layouts.len() - 1))
+        && (reads.has_element_outputs || inputs.clone().any(|v| !is_row(v) && is_quads(v)));
+    let lanes = if by_groups { LANES } else { 1 };
+    let access = |v: usize| match () {
+        () if is_row(v) => Access::Row,
+        () if by_groups && is_quads(v) => Access::Quads,
+        () => Access::Strided,
+    };
+    let groups = length / lanes;
+    let across = !by_rows && (rows >= 2048 || groups <= 128);
+    let (threads, team, held) = match groups {
+        _ if across || groups <= 4 => (THREADS, 1, if groups <= 4 { groups } else { 0 }),
+        5..=8 => (THREADS, 8, 1),
+        9..=16 => (THREADS, 16, 1),
+        17..=32 => (THREADS, 32, 1),
+        33..=64 => (64, 64, 1),
+        65..=128 => (64, 64, 2),
+        129..=256 => (64, 64, 4),
+        257..=1024 => (256, 256, 4),
+        1025..=2048 => (256, 256, 8),
+        _ => (256, 256, 0),
+    };
+    let computed = program.nodes().iter().filter(|node| !matches!(node.op, OpCode::Const(_)));
+    let unrolled = computed.count() * held * lanes;
+    let held = if visits(program) > 1 && unrolled <= MAX_UNROLLED { held } else { 0 };
+    Plan {
+        kept: kept.sizes.len(),
+        along: along.sizes.len(),
+        threads,
+        team,
+        lanes,
+        held,
+        subgroups: gpu.capabilities.subgroups && team == threads && folds_by_subgroups(program),
+        inputs: inputs.map(access).collect(),
+    }
+}

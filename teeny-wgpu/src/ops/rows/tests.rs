@@ -1,0 +1,300 @@
+//! Row programs of every way to lie on threads, against the definition.
+
+use super::program::run;
+use crate::{Options, Wgpu};
+use std::sync::Arc;
+use teeny_core::kernel::{Extent, Fold};
+use teeny_core::{
+    Builder, DType, DeviceRef, Expr, Kernel, Op, Reference, Result, RowFunction, Scalar, Shape,
+    Tensor, map_rows,
+};
+
+/// A sequence of numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % n
+    }
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+/// How the elements of an operand lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lie {
+    Packed,
+    /// Its axes lie in the opposite order.
+    Transposed,
+    /// A part of a wider tensor that begins behind so many elements of its last axis.
+    Part(usize),
+    /// One row, or one element, for all along the first axis.
+    Repeated,
+    /// In steps of two, backwards.
+    Reversed,
+}
+
+const LIES: [Lie; 6] =
+    [Lie::Packed, Lie::Transposed, Lie::Part(4), Lie::Part(1), Lie::Repeated, Lie::Reversed];
+
+/// A tensor of `shape` of whole numbers and some halves, among them special ones.
+fn operand(
+    seed: u64,
+    shape: &Shape,
+    dtype: DType,
+    lie: Lie,
+    special: bool,
+    device: &DeviceRef,
+) -> Result<Tensor> {
+    let mut sizes = shape.to_vec();
+    let last = sizes.len() - 1;
+    match lie {
+        Lie::Packed => {}
+        Lie::Transposed => sizes.reverse(),
+        Lie::Part(_) => sizes[last] += 8,
+        Lie::Repeated => sizes[0] = 1,
+        Lie::Reversed => sizes[last] *= 2,
+    }
+    let mut dice = Dice(seed);
+    let count = sizes.iter().product::<usize>();
+    let values: Vec<f32> = (0..count)
+        .map(|_| match dice.below(400) {
+            0 if special => f32::NAN,
+            1 if special => f32::INFINITY,
+            2 if special => f32::NEG_INFINITY,
+            _ => dice.below(9) as f32 / 2.0 - 2.0,
+        })
+        .collect();
+    let x = Tensor::from_vec(values, &sizes[..], device)?;
+    let x = x.cast(if dtype.is_float() { DType::F32 } else { DType::I32 })?.cast(dtype)?;
+    let ndim = shape.ndim() as isize;
+    match lie {
+        Lie::Packed => Ok(x),
+        Lie::Transposed => x.permute(&(0..ndim).rev().collect::<Vec<_>>()[..]),
+        Lie::Part(from) => x.slice(-1, from as isize..(from + shape[last]) as isize),
+        Lie::Repeated => x.expand(*shape),
+        Lie::Reversed => x.slice_step(-1, .., -2),
+    }
+}
+
+/// The outputs of `program` on the device, by the template, and as defined.
+fn check(
+    gpu: &Arc<Wgpu>,
+    program: &Arc<Kernel>,
+    operands: &dyn Fn(&DeviceRef) -> Result<Vec<Tensor>>,
+    params: &[Scalar],
+    shape: Shape,
+    axes: &[usize],
+    tolerance: f64,
+    what: &str,
+) -> Result<()> {
+    let device = gpu.clone() as DeviceRef;
+    let oracle = Reference::new() as DeviceRef;
+    let (ours, theirs) = (operands(&device)?, operands(&oracle)?);
+    let inputs: Vec<&Tensor> = theirs.iter().collect();
+    let (inputs, shape) = (&inputs[..], &shape);
+    let want = Op::Rows { program, inputs, params, shape, axes }.tensor_list(&oracle)?;
+    let inputs: Vec<&Tensor> = ours.iter().collect();
+    let got = run(gpu, program, &inputs, params, shape, axes)?;
+    let got = got.unwrap_or_else(|| panic!("{what} has no shader"));
+    for (o, (got, want)) in got.into_iter().zip(&want).enumerate() {
+        let got = gpu.tensor(got, *want.shape(), want.dtype(), inputs[0])?;
+        let (got, want) = (got.to_scalars()?, want.to_scalars()?);
+        for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+            let (x, y) = (a.to_f64(), b.to_f64());
+            let same = a == b || x == y || x.is_nan() && y.is_nan();
+            let close = (x - y).abs() <= tolerance * y.abs().max(1.0);
+            assert!(
+                same || tolerance > 0.0 && close,
+                "{what}, output {o}, element {i}: {a:?}, not {b:?}\n{program:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A program of `levels` folds one after another on inputs of type `dtype`, each beside others.
+fn program(dice: &mut Dice, dtype: DType, levels: usize) -> Result<Kernel> {
+    let builder = Builder::new();
+    let x = builder.input(dtype);
+    let mut nodes: Vec<Expr<'_>> = vec![x];
+    for _ in 0..dice.below(3) {
+        nodes.push(builder.input_of(dtype, dice.pick(&[Extent::Element, Extent::Row])));
+    }
+    let mut rows = Vec::new();
+    let mut y = x;
+    for _ in 0..levels {
+        let other = dice.pick(&nodes);
+        y = match dice.below(5) {
+            0 => y + other,
+            1 => y - other,
+            2 => x.index().lt(dice.below(40) as i32).where_cond(y, other),
+            3 => y.maximum(other),
+            _ => other - y,
+        };
+        nodes.push(y);
+        for _ in 0..1 + dice.below(2) {
+            let row = match dice.below(4) {
+                0 => y.fold(Fold::Max),
+                1 => y.fold(Fold::Min),
+                2 if dtype.is_int() => y.fold(Fold::Sum),
+                3 if dtype.is_int() => y.fold(Fold::Prod),
+                2 => y.gt(other).any().cast(dtype),
+                _ => y.le(other).all().maximum(y.eq(y).any()).cast(dtype),
+            };
+            rows.push(row);
+            nodes.push(row);
+            y = if dice.below(2) == 0 { y - row } else { y.minimum(row) };
+        }
+        nodes.push(y);
+    }
+    let mut outputs = vec![y, rows[rows.len() - 1]];
+    match dice.below(3) {
+        0 => outputs.push(rows[0].gt(y)),
+        1 => outputs.push(y.cast(DType::F32).length() + rows[0].cast(DType::F32)),
+        _ => {}
+    }
+    builder.finish(&outputs)
+}
+
+fn gpus() -> Vec<Arc<Wgpu>> {
+    let open = |portable| Wgpu::with_options(&Options { portable, ..Options::default() }).ok();
+    [false, true].into_iter().filter_map(open).collect()
+}
+
+#[test]
+fn random_programs_give_the_results_of_the_definition() -> Result<()> {
+    let lengths = [1, 2, 31, 32, 33, 64, 300, 1024, 5000];
+    for (portable, gpu) in gpus().iter().enumerate() {
+        for case in 0..if portable == 1 { 30 } else { 110 } {
+            let mut dice = Dice(case as u64 * 77 + 5);
+            let length = lengths[case % lengths.len()];
+            let types = [DType::F32, DType::I32, DType::F16, DType::U8, DType::F32, DType::BF16];
+            let wide = [DType::F64, DType::I64, DType::U64, DType::I16];
+            let dtype = match case % 3 {
+                0 if portable == 0 => dice.pick(&wide),
+                _ => dice.pick(&types),
+            };
+            if !gpu.capabilities().supports(dtype) {
+                continue;
+            }
+            let levels = 1 + dice.below(4);
+            let program = Arc::new(program(&mut dice, dtype, levels)?);
+            let others = dice.pick(&[1, 3, 40]);
+            let (sizes, axes): (&[usize], &[usize]) = match dice.below(6) {
+                0 | 1 | 2 => (&[others, length], &[1]),
+                3 => (&[length, others], &[0]),
+                4 => (&[others, 3, length], &[1, 2]),
+                _ => (&[4, others, length], &[0, 2]),
+            };
+            let shape = Shape::new(sizes)?;
+            let one = shape.reduced(axes, true);
+            let lies: Vec<Lie> = program.inputs().iter().map(|_| dice.pick(&LIES)).collect();
+            let special = dtype.is_float() && dice.below(2) == 0;
+            let operands = |device: &DeviceRef| {
+                let operand = |i: usize| {
+                    let is_element = program.input_extent(i) == Extent::Element;
+                    let shape = if is_element { &shape } else { &one };
+                    operand((case + i) as u64, shape, dtype, lies[i], special, device)
+                };
+                (0..program.inputs().len()).map(operand).collect()
+            };
+            let what = format!("case {case}: {dtype} {shape} along {axes:?}, {lies:?}");
+            check(gpu, &program, &operands, &[], shape, axes, 0.0, &what)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn named_programs_give_the_results_of_the_definition() -> Result<()> {
+    for gpu in gpus() {
+        for (case, length) in [1, 3, 16, 31, 64, 260, 1000, 4096, 5001].into_iter().enumerate() {
+            for dtype in [DType::F32, DType::BF16, DType::F64] {
+                if !gpu.capabilities().supports(dtype) {
+                    continue;
+                }
+                for function in RowFunction::ALL {
+                    let targets = matches!(
+                        function,
+                        RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad
+                    );
+                    if targets && !gpu.capabilities().supports(DType::I64) {
+                        continue;
+                    }
+                    let norm = function.name().contains("norm");
+                    let (all, params) = ([dtype; 3], [Scalar::Float(1e-5)]);
+                    let params = &params[..usize::from(norm)];
+                    let with_targets = [dtype, DType::I64, dtype];
+                    let found = (1..=3).rev().find_map(|n| {
+                        let types = if targets { &with_targets[..n] } else { &all[..n] };
+                        function.program(types, params.len()).ok()
+                    });
+                    let Some(program) = found else { panic!("{}", function.name()) };
+                    for axis in [0, 1] {
+                        let rows = [5, 70][axis];
+                        let shape = if axis == 0 { [length, rows] } else { [rows, length] };
+                        let shape = Shape::new(&shape)?;
+                        let one = shape.reduced(&[axis], true);
+                        let operands = |device: &DeviceRef| -> Result<Vec<Tensor>> {
+                            let operand = |i: usize| {
+                                let is_element = program.input_extent(i) == Extent::Element;
+                                let shape = if is_element { &shape } else { &one };
+                                let lie = if i == 1 { Lie::Repeated } else { Lie::Packed };
+                                let dtype = program.inputs()[i];
+                                if dtype == DType::I64 {
+                                    let target = (length / 2) as i64;
+                                    return Tensor::full(*shape, target, dtype, device);
+                                }
+                                let seed = (case + 10 * i) as u64;
+                                operand(seed, shape, dtype, lie, false, device)
+                            };
+                            (0..program.inputs().len()).map(operand).collect()
+                        };
+                        let tolerance = match dtype {
+                            DType::F64 => 1e-10,
+                            DType::F32 => 2e-4,
+                            _ => 2e-2,
+                        };
+                        let what = format!("{} of {dtype} {shape} along {axis}", function.name());
+                        let (params, axes) = (&params, [axis]);
+                        check(
+                            &gpu, program, &operands, params, shape, &axes, tolerance, &what,
+                        )?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_position_outside_the_row_is_an_error_and_inside_reads_its_element() -> Result<()> {
+    let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+    let device = gpu as DeviceRef;
+    for (rows, length) in [(3, 5), (2, 64), (40, 260), (2, 5000)] {
+        for step in [1, 2] {
+            let x = Tensor::arange(0i32, (rows * length) as i32, 1, &device)?;
+            let x = x.reshape((rows, length))?.slice_step(1, .., step)?;
+            let last = x.shape()[1] as i32 - 1;
+            let read = |position: i32| {
+                let position = Tensor::full((rows, 1), position, DType::I32, &device)?;
+                map_rows([&x, &position], 1, |[x, p]| x.at(p) * 2 + x.max())?.to_vec::<i32>()
+            };
+            let want: Vec<i32> = (0..rows as i32)
+                .map(|row| (row * length as i32 + last * step as i32) * 2)
+                .zip(1..)
+                .map(|(at, row)| at + (row - 1) * length as i32 + last * step as i32)
+                .collect();
+            assert_eq!(read(last)?, want, "{rows} {length} {step}");
+            for wrong in [-1, last + 1, i32::MIN, i32::MAX] {
+                let error = read(wrong).unwrap_err();
+                assert_eq!(error.kind(), teeny_core::ErrorKind::Index, "{error}");
+            }
+        }
+    }
+    Ok(())
+}

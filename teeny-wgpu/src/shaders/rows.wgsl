@@ -1,0 +1,95 @@
+// A row program: for each row the values of the program at each element, the folds of its values,
+// and values that depend on those.
+//
+// Naive: a launch for each fold and for each value that later ones read (the definition of
+// Op::Rows), so that every level reads and writes the row in memory. Here a launch computes all
+// levels of a row:
+//  1. TEAM threads have a row: all THREADS of a workgroup, or fewer for short rows, whose workgroup
+//     has several rows. One thread has a row where neighbouring rows are neighbours in memory, so
+//     that neighbouring threads read neighbouring elements.
+//  2. A level is a loop over the row that ends in its folds (rows_level.wgsl). The values of a row
+//     are computed by each of its threads, between the loops.
+//  3. Rows of neighbours are read and written as vectors, in groups of four.
+//  4. A row that fits is read once: its groups, and what later levels need of them, stay in
+//     registers, and the loops are unrolled. Longer rows are read once a level, and computed again.
+//
+// Reads and writes each element once where the row fits: bound by bandwidth for programs of up to
+// some 20 operations an element, such as softmax. Registers: {{held}} groups of {{lanes}}; workgroup
+// memory: the folds of each thread. Expected: 70 to 90 % of the bandwidth for rows of vectors.
+{{params}}
+#for i in 0..inputs
+@group(0) @binding({{i}}) var<storage, read> {{names[i]}}: array<{{words[i]}}>;
+#endfor
+#for o in 0..outputs
+@group(0) @binding({{inputs + o}}) var<storage, read_write> out{{o}}: array<{{results[o]}}>;
+#endfor
+
+const THREADS = {{threads}}u;
+const TEAM = {{team}}u;
+const LANES = {{lanes}}u;
+
+{{accessors}}
+#if subgroups
+var<private> subgroup: u32;
+var<private> subgroup_lane: u32;
+var<private> subgroup_count: u32;
+
+// Integers in the order of the floats, -0 below 0, with the key `nan` for NaN.
+fn order_of(x: f32, nan: u32) -> u32 {
+    let bits = bitcast<u32>(x);
+    let key = select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
+    return select(key, nan, is_nan_f32(x));
+}
+fn float_of(key: u32) -> f32 {
+    return bitcast<f32>(select(~key, key & 0x7fffffffu, (key & 0x80000000u) != 0u));
+}
+fn subgroup_largest(x: f32) -> f32 { return float_of(subgroupMax(order_of(x, 0xffffffffu))); }
+fn subgroup_smallest(x: f32) -> f32 { return float_of(subgroupMin(order_of(x, 0u))); }
+#endif
+{{functions}}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+#if subgroups
+    @builtin(subgroup_id) own_subgroup: u32,
+    @builtin(subgroup_invocation_id) own_lane: u32,
+    @builtin(num_subgroups) count: u32,
+#endif
+) {
+#if subgroups
+    subgroup = own_subgroup;
+    subgroup_lane = own_lane;
+    subgroup_count = count;
+#endif
+    let unit = group.y * groups.x + group.x;
+#if whole
+    if unit >= params.rows { return; }
+    let row = unit;
+    let length = params.groups;
+#else
+#if shared
+    // Teams behind the last row have an empty one, since all threads must reach the barriers.
+    let number = unit * (THREADS / TEAM) + thread / TEAM;
+    let row = min(number, params.rows - 1u);
+    let length = select(0u, params.groups, number < params.rows);
+#else
+    let row = unit * THREADS + thread;
+    if row >= params.rows { return; }
+    let length = params.groups;
+#endif
+#endif
+    let place = thread % TEAM;
+    let base = row_addresses(row);
+#for g in 0..held
+    let q{{g}} = min(place + {{g}}u * TEAM, params.groups - 1u);
+    let inside{{g}} = place + {{g}}u * TEAM < length;
+    let at{{g}} = along_addresses(q{{g}} * LANES);
+#endfor
+{{body}}
+    if place == 0u && length > 0u {
+{{row_stores}}
+    }
+}
