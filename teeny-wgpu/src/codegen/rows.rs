@@ -63,6 +63,8 @@ pub(crate) struct Plan {
     pub lanes: usize,
     /// Groups of elements that a thread keeps in registers; 0 if it reads them once a level.
     pub held: usize,
+    /// Whether the groups in registers are all of the row, without a rest.
+    pub full: bool,
     /// Whether whole workgroups combine their values by subgroup operations.
     pub subgroups: bool,
     /// Of the inputs that the program reads, ascending.
@@ -74,7 +76,11 @@ impl Plan {
     pub fn variant(&self) -> Vec<u32> {
         let inputs = self.inputs.iter().fold(1, |code, &access| code << 2 | access as u32);
         let sizes = [self.kept, self.along, self.threads, self.team, self.lanes, self.held];
-        sizes.iter().map(|&n| n as u32).chain([self.subgroups.into(), inputs]).collect()
+        sizes
+            .iter()
+            .map(|&n| n as u32)
+            .chain([self.full.into(), self.subgroups.into(), inputs])
+            .collect()
     }
 
     /// The shader.
@@ -101,7 +107,8 @@ impl Plan {
             lengths[id] = params.number(&format!("length_{id}"), dtype);
         }
         let extents = program.extents();
-        let text = Text { plan: self, program, levels: program.levels(), extents, scalars, lengths };
+        let text =
+            Text { plan: self, program, levels: program.levels(), extents, scalars, lengths };
         let Body { functions, body, row_stores } = text.body()?;
         let starts = |start: Start| -> Vec<(&str, Start)> {
             let start_of = |name: &str| if name == "y" { Start::Zero } else { start };
@@ -116,8 +123,8 @@ impl Plan {
                 _ => types::load(dtype, &name, "i"),
             };
             let ty = types::value(dtype);
-            shader = shader
-                .function(&format!("fn load_{name}(i: u32) -> {ty} {{ return {load}; }}\n"));
+            shader =
+                shader.function(&format!("fn load_{name}(i: u32) -> {ty} {{ return {load}; }}\n"));
         }
         if let Some(position) = reads.position {
             let binding = reads.inputs.len() + program.outputs().len();
@@ -152,6 +159,7 @@ impl Plan {
             .flag("whole", self.team == self.threads)
             .flag("shared", self.team > 1 && self.team < self.threads)
             .flag("subgroups", self.subgroups)
+            .flag("full", self.full)
             .render()
     }
 
@@ -224,6 +232,13 @@ pub(crate) fn folds_by_subgroups(program: &Kernel) -> bool {
     program.nodes().iter().all(fits)
 }
 
+/// The operations of single elements.
+pub(crate) fn element_operations(program: &Kernel) -> usize {
+    let is_operation =
+        |(node, extent): &(&OpNode, &Extent)| **extent == Extent::Element && node.op.arity() > 0;
+    program.nodes().iter().zip(&program.extents()).filter(is_operation).count()
+}
+
 /// The levels whose elements are visited: those with a fold or an output.
 pub(crate) fn visits(program: &Kernel) -> usize {
     let levels = program.levels();
@@ -235,9 +250,7 @@ pub(crate) fn visits(program: &Kernel) -> usize {
 /// The folds of the elements of level `level`.
 fn folds(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
     (0..levels.len())
-        .filter(|&id| {
-            matches!(program.nodes()[id].op, OpCode::Fold(_)) && levels[id] == level + 1
-        })
+        .filter(|&id| matches!(program.nodes()[id].op, OpCode::Fold(_)) && levels[id] == level + 1)
         .collect()
 }
 
@@ -328,7 +341,8 @@ impl Text<'_> {
                 let OpCode::Input(i) = self.program.nodes()[node.src[0] as usize].op else {
                     return String::new();
                 };
-                let along = format!("along_addresses(axis_position(v{}, row).at).x{i}", node.src[1]);
+                let along =
+                    format!("along_addresses(axis_position(v{}, row).at).x{i}", node.src[1]);
                 format!("load_x{i}(base.x{i} + {along})")
             }
             _ => self.scalars.expression(self.program, id),
@@ -492,9 +506,8 @@ impl Text<'_> {
         let _ = writeln!(text, "fn of{n}(e: Level{n}) -> {ty} {{ return {ty}({values}); }}");
         let neutrals = each(&|_, fold, dtype| neutral(fold, dtype));
         let _ = writeln!(text, "fn neutral{n}() -> {ty} {{ return {ty}({neutrals}); }}");
-        let combined = each(&|k, fold, dtype| {
-            combined(fold, dtype, &format!("a.a{k}"), &format!("b.a{k}"))
-        });
+        let combined =
+            each(&|k, fold, dtype| combined(fold, dtype, &format!("a.a{k}"), &format!("b.a{k}")));
         let _ = writeln!(
             text,
             "fn combine{n}(a: {ty}, b: {ty}) -> {ty} {{ return {ty}({combined}); }}"
@@ -510,10 +523,8 @@ impl Text<'_> {
             _ if team < threads => reduction(shader!("rows_team"))?,
             _ if subgroups => {
                 let across = each(&|k, fold, dtype| across(fold, dtype, &format!("own.a{k}")));
-                let _ = writeln!(
-                    text,
-                    "fn across{n}(own: {ty}) -> {ty} {{ return {ty}({across}); }}"
-                );
+                let _ =
+                    writeln!(text, "fn across{n}(own: {ty}) -> {ty} {{ return {ty}({across}); }}");
                 let shader = shader!("workgroup_reduce_subgroups");
                 reduction(shader.text("across", format!("across{n}")))?
             }
@@ -600,6 +611,7 @@ impl Text<'_> {
             .list("folded", folded)
             .list("stores", stores)
             .flag("held", held > 0)
+            .flag("full", self.plan.full)
             .flag("folds", !level.folds.is_empty())
             .text_of()
     }

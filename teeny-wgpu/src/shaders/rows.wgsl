@@ -84,8 +84,12 @@ fn main(
     let place = thread % TEAM;
     let base = row_addresses(row);
 #for g in 0..held
+#if full
+    let q{{g}} = place + {{g}}u * TEAM;
+#else
     let q{{g}} = min(place + {{g}}u * TEAM, params.groups - 1u);
     let inside{{g}} = place + {{g}}u * TEAM < length;
+#endif
     let at{{g}} = along_addresses(q{{g}} * LANES);
 #endfor
 {{body}}

@@ -9,12 +9,16 @@
 #if held
 #for g in 0..count
 {{elements[g]}}
+#if !full
     if inside{{g}} {
+#endif
 #if folds
         acc{{level}} = combine{{level}}(acc{{level}}, {{folded[g]}});
 #endif
 {{stores[g]}}
+#if !full
     }
+#endif
 #endfor
 #else
 #if folds

@@ -9,9 +9,7 @@ use crate::ops::cross_entropy::cross_entropy;
 use crate::ops::norm::{Norm, norm};
 use crate::ops::softmax::{SoftmaxKind, softmax};
 use std::sync::Arc;
-use teeny_core::{
-    Kernel, Layout, Outputs, Result, RowFunction, Scalar, Shape, StorageRef, Tensor,
-};
+use teeny_core::{Kernel, Layout, Outputs, Result, RowFunction, Scalar, Shape, StorageRef, Tensor};
 
 /// The outputs of `program` on the rows along `axes` of `shape`; `None` if a launch does not reach
 /// them.

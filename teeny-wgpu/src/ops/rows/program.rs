@@ -1,19 +1,21 @@
 //! Any row program in one launch; see `shaders/rows.wgsl`.
 //!
 //! ```text
-//! a workgroup       per row                             rows of more than 32 groups
-//! 8, 16 or 32       threads per row                     shorter rows
-//! a thread          per row                             the shortest rows, and rows that lie across
-//!                                                       neighbours in memory
+//! a workgroup       per row      all rows but these:
+//! 16 threads        per row      33 to 64 elements that are neighbours
+//! a thread          per row      up to 32 elements, many rows of up to 256 on a software adapter, and
+//!                                rows across neighbours in memory
 //! ```
 //!
 //! Rows of neighbours are read and written in groups of four, others one element after the other.
 //! What is larger than a binding, or a few very long rows, is left to the definition.
 
+use crate::AdapterKind;
 use crate::codegen::generator;
 use crate::codegen::params::{Field, Strides, View};
 use crate::codegen::rows::{
-    Access, AtParams, Plan, Reads, RowsParams, folds_by_subgroups, is_supported, lengths_of, visits,
+    Access, AtParams, Plan, Reads, RowsParams, element_operations, folds_by_subgroups,
+    is_supported, lengths_of, visits,
 };
 use crate::codegen::types::{LANES, accumulation};
 use crate::device::Wgpu;
@@ -23,14 +25,21 @@ use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::indexing::AxisRange;
 use std::sync::Arc;
-use teeny_core::kernel::{Extent, OpCode};
+use teeny_core::kernel::Extent;
 use teeny_core::{Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
 
 /// Threads of a workgroup whose rows have a thread or a few each.
 const THREADS: usize = 128;
 
-/// The most values that a thread computes in unrolled loops: longer texts compile slowly.
-const MAX_UNROLLED: usize = 512;
+/// So many rows are a thread each where neighbours in memory are of different rows: enough threads
+/// for a device.
+const MANY: usize = 2048;
+
+/// Rows that are enough for the processors of a software adapter.
+const FEW_ROWS: usize = 64;
+
+/// The most operations of single elements in unrolled loops: longer texts compile slowly.
+const MAX_UNROLLED: usize = 1024;
 
 /// Rows of so many elements are left to the definition where there are fewer than [`FEW`]: its
 /// reductions use more than one workgroup for a row.
@@ -62,9 +71,8 @@ pub(super) fn run(
         Extent::Element => shape.numel(),
         Extent::Row => one.numel(),
     };
-    let too_large = |o: usize| {
-        gpu.len_exceeds_binding(output_len(o), accumulation(program.output_dtype(o)))
-    };
+    let too_large =
+        |o: usize| gpu.len_exceeds_binding(output_len(o), accumulation(program.output_dtype(o)));
     if types.into_iter().any(|dtype| gpu.require(dtype, "rows").is_err())
         || used.len() + outputs + records > MAX_BINDINGS
         || used.iter().any(|x| gpu.exceeds_binding(x))
@@ -99,8 +107,7 @@ pub(super) fn run(
         let range = AxisRange { whole_index: false, ..AxisRange::all(length) };
         let (binding, error_record) = range.record(gpu, inputs[0]);
         let (axis_size, range_low, range_length) = (range.size, range.low, range.length);
-        AtParams { axis_size, range_low, range_length, error_record }
-            .push_to(&mut words);
+        AtParams { axis_size, range_low, range_length, error_record }.push_to(&mut words);
         binding
     });
     for (v, layout) in layouts.iter().enumerate() {
@@ -138,6 +145,35 @@ pub(super) fn run(
     Ok(Some(storages.into_iter().enumerate().map(stored).collect::<Result<Outputs>>()?))
 }
 
+/// How a row lies on threads.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    /// Threads of a workgroup, and those that share a row.
+    threads: usize,
+    team: usize,
+    /// Groups that a thread keeps in registers.
+    held: usize,
+}
+
+impl Spread {
+    /// For `rows` rows of `groups` groups of `lanes` neighbours. For a software adapter barriers are
+    /// slow, and threads without an element take as long as others.
+    fn of(groups: usize, lanes: usize, software: bool, rows: usize) -> Spread {
+        let (threads, team) = match groups * lanes {
+            0..=32 => (THREADS, 1),
+            33..=256 if software && rows >= FEW_ROWS => (THREADS, 1),
+            33..=64 if lanes > 1 => (THREADS, 16),
+            _ if groups <= if lanes > 1 { 256 } else { 512 } => (64, 64),
+            _ if software && (lanes == 1 || groups > 2048) => (64, 64),
+            _ => (256, 256),
+        };
+        // Few numbers, since each is a shader.
+        let each = groups.div_ceil(team);
+        let held = [1, 2, 3, 4, 6, 8].into_iter().find(|&held| held >= each).unwrap_or(0);
+        Spread { threads, team, held }
+    }
+}
+
 /// How the rows of these views lie on threads. The views are those of the inputs, then that of
 /// element results.
 fn plan(
@@ -173,21 +209,13 @@ fn plan(
         () => Access::Strided,
     };
     let groups = length / lanes;
-    let across = !by_rows && (rows >= 2048 || groups <= 128);
-    let (threads, team, held) = match groups {
-        _ if across || groups <= 4 => (THREADS, 1, if groups <= 4 { groups } else { 0 }),
-        5..=8 => (THREADS, 8, 1),
-        9..=16 => (THREADS, 16, 1),
-        17..=32 => (THREADS, 32, 1),
-        33..=64 => (64, 64, 1),
-        65..=128 => (64, 64, 2),
-        129..=256 => (64, 64, 4),
-        257..=1024 => (256, 256, 4),
-        1025..=2048 => (256, 256, 8),
-        _ => (256, 256, 0),
+    let software = gpu.capabilities.kind == AdapterKind::Cpu;
+    let across = !by_rows && (rows >= MANY || software || groups <= 128);
+    let Spread { threads, team, held } = match across {
+        true => Spread { threads: THREADS, team: 1, held: 0 },
+        false => Spread::of(groups, lanes, software, rows),
     };
-    let computed = program.nodes().iter().filter(|node| !matches!(node.op, OpCode::Const(_)));
-    let unrolled = computed.count() * held * lanes;
+    let unrolled = element_operations(program) * held * lanes;
     let held = if visits(program) > 1 && unrolled <= MAX_UNROLLED { held } else { 0 };
     Plan {
         kept: kept.sizes.len(),
@@ -196,6 +224,7 @@ fn plan(
         team,
         lanes,
         held,
+        full: held * team == groups && (team == 1 || team == threads),
         subgroups: gpu.capabilities.subgroups && team == threads && folds_by_subgroups(program),
         inputs: inputs.map(access).collect(),
     }

@@ -79,17 +79,24 @@ fn operand(
     }
 }
 
-/// The outputs of `program` on the device, by the template, and as defined.
+/// A program with what it runs on.
+struct Case<'a> {
+    program: &'a Arc<Kernel>,
+    params: &'a [Scalar],
+    shape: Shape,
+    axes: &'a [usize],
+    /// How far results may be from those of the definition, relative to them or to 1.
+    tolerance: f64,
+}
+
+/// The outputs of the program on the device, by the template, and as defined.
 fn check(
     gpu: &Arc<Wgpu>,
-    program: &Arc<Kernel>,
+    case: &Case<'_>,
     operands: &dyn Fn(&DeviceRef) -> Result<Vec<Tensor>>,
-    params: &[Scalar],
-    shape: Shape,
-    axes: &[usize],
-    tolerance: f64,
     what: &str,
 ) -> Result<()> {
+    let Case { program, params, shape, axes, tolerance } = *case;
     let device = gpu.clone() as DeviceRef;
     let oracle = Reference::new() as DeviceRef;
     let (ours, theirs) = (operands(&device)?, operands(&oracle)?);
@@ -202,7 +209,9 @@ fn random_programs_give_the_results_of_the_definition() -> Result<()> {
                 (0..program.inputs().len()).map(operand).collect()
             };
             let what = format!("case {case}: {dtype} {shape} along {axes:?}, {lies:?}");
-            check(gpu, &program, &operands, &[], shape, axes, 0.0, &what)?;
+            let program = &program;
+            let case = Case { program, params: &[], shape, axes, tolerance: 0.0 };
+            check(gpu, &case, &operands, &what)?;
         }
     }
     Ok(())
@@ -259,10 +268,8 @@ fn named_programs_give_the_results_of_the_definition() -> Result<()> {
                             _ => 2e-2,
                         };
                         let what = format!("{} of {dtype} {shape} along {axis}", function.name());
-                        let (params, axes) = (&params, [axis]);
-                        check(
-                            &gpu, program, &operands, params, shape, &axes, tolerance, &what,
-                        )?;
+                        let case = Case { program, params, shape, axes: &[axis], tolerance };
+                        check(&gpu, &case, &operands, &what)?;
                     }
                 }
             }
