@@ -149,6 +149,25 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
     }
 }
 
+/// The expression of `op` on four f32 each, `a` and `b`; nothing for most operations.
+pub(crate) fn quad_expression(op: OpCode, a: &str, b: &str) -> Option<String> {
+    use FloatFunction::{Exp, Recip, Rsqrt, Sqrt};
+    match op {
+        OpCode::Float(f @ (Recip | Sqrt | Rsqrt)) => Some(float_function(f, DType::F32, a)),
+        OpCode::Float(Exp) => Some(format!("exp4_f32({a})")),
+        OpCode::Sign(f @ (SignFunction::Neg | SignFunction::Abs)) => {
+            Some(sign_function(f, DType::F32, a))
+        }
+        OpCode::Arithmetic(Arithmetic::Sub) if a == b => None,
+        OpCode::Arithmetic(Arithmetic::Max) => Some(format!("max4_f32({a}, {b})")),
+        OpCode::Arithmetic(Arithmetic::Min) => Some(format!("min4_f32({a}, {b})")),
+        OpCode::Arithmetic(
+            op @ (Arithmetic::Add | Arithmetic::Sub | Arithmetic::Mul | Arithmetic::Div),
+        ) => Some(arithmetic(op, DType::F32, a, b)),
+        _ => None,
+    }
+}
+
 fn float_function(f: FloatFunction, dtype: DType, a: &str) -> String {
     use FloatFunction::*;
     let ty = types::value(dtype);

@@ -3,8 +3,10 @@
 //!
 //! The elements of level `l` are the function `level{l}` of single elements and values of the row,
 //! which returns what is folded or stored there, and what later levels need where the row stays in
-//! registers. Values of the row are variables of `main`, between the levels.
+//! registers. Values of the row are variables of `main`, between the levels. Where all elements are
+//! computed in f32 by operations that vectors have, `level{l}` takes and returns four at once.
 
+use crate::codegen::expressions::quad_expression;
 use crate::codegen::generator::Scalars;
 use crate::codegen::params::{Declaration, Field, Sizes, Strides, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};
@@ -107,8 +109,9 @@ impl Plan {
             lengths[id] = params.number(&format!("length_{id}"), dtype);
         }
         let extents = program.extents();
-        let text =
-            Text { plan: self, program, levels: program.levels(), extents, scalars, lengths };
+        let by_quads = self.lanes == LANES && has_quads(program, &extents);
+        let levels = program.levels();
+        let text = Text { plan: self, program, levels, extents, by_quads, scalars, lengths };
         let Body { functions, body, row_stores } = text.body()?;
         let starts = |start: Start| -> Vec<(&str, Start)> {
             let start_of = |name: &str| if name == "y" { Start::Zero } else { start };
@@ -232,6 +235,28 @@ pub(crate) fn folds_by_subgroups(program: &Kernel) -> bool {
     program.nodes().iter().all(fits)
 }
 
+/// Whether all elements of `program` are computed in f32 by operations that vectors have.
+fn has_quads(program: &Kernel, extents: &[Extent]) -> bool {
+    let nodes = program.nodes();
+    let is_f32 = |id: usize| types::value(nodes[id].dtype) == "f32";
+    let fits = |id: usize| {
+        let node = &nodes[id];
+        let sources = || node.sources().iter().all(|&source| is_f32(usize::from(source)));
+        let [a, b] = [node.src[0], node.src[1]].map(|source| format!("v{source}"));
+        match node.op {
+            OpCode::Fold(fold) => !matches!(fold, Fold::Any | Fold::All) && is_f32(id),
+            _ if extents[id] == Extent::Row => true,
+            OpCode::Input(_) => is_f32(id),
+            op => is_f32(id) && sources() && quad_expression(op, &a, &b).is_some(),
+        }
+    };
+    let is_element = |o: &usize| program.output_extent(*o) == Extent::Element;
+    (0..nodes.len()).all(fits)
+        && (0..program.outputs().len())
+            .filter(is_element)
+            .all(|o| is_f32(program.outputs()[o].into()))
+}
+
 /// The operations of single elements.
 pub(crate) fn element_operations(program: &Kernel) -> usize {
     let is_operation =
@@ -239,12 +264,16 @@ pub(crate) fn element_operations(program: &Kernel) -> usize {
     program.nodes().iter().zip(&program.extents()).filter(is_operation).count()
 }
 
-/// The levels whose elements are visited: those with a fold or an output.
-pub(crate) fn visits(program: &Kernel) -> usize {
+/// The number of levels whose elements are visited: those with a fold or an output.
+pub(crate) fn visits(program: &Kernel) -> u32 {
     let levels = program.levels();
-    (0..=levels.iter().copied().max().unwrap_or(0))
-        .filter(|&level| !targets(program, &levels, level).is_empty())
-        .count()
+    let folded = (0..levels.len())
+        .filter(|&id| matches!(program.nodes()[id].op, OpCode::Fold(_)))
+        .map(|id| levels[id] - 1);
+    let stored = (0..program.outputs().len())
+        .filter(|&o| program.output_extent(o) == Extent::Element)
+        .map(|o| levels[program.outputs()[o] as usize]);
+    folded.chain(stored).fold(0u64, |found, level| found | 1 << level.min(63)).count_ones()
 }
 
 /// The folds of the elements of level `level`.
@@ -286,6 +315,8 @@ struct Text<'a> {
     program: &'a Kernel,
     levels: Vec<usize>,
     extents: Vec<Extent>,
+    /// Whether elements are vectors of four.
+    by_quads: bool,
     scalars: Scalars,
     /// Of each node that is the length of the row: its expression.
     lengths: Vec<String>,
@@ -452,20 +483,32 @@ impl Text<'_> {
 
     fn level_function(&self, level: &Level, text: &mut String) {
         let n = level.level;
-        let member = |&id: &usize| format!("v{id}: {}", types::value(self.dtype(id)));
+        let quads = self.by_quads;
+        let member = |&id: &usize| match quads {
+            true => format!("v{id}: vec4<f32>"),
+            false => format!("v{id}: {}", types::value(self.dtype(id))),
+        };
         let members: Vec<String> = level.results.iter().map(member).collect();
         let arguments: String =
             level.arguments.iter().map(|id| format!(", {}", member(id))).collect();
         let _ = writeln!(text, "struct Level{n} {{ {} }}", members.join(", "));
         let _ = writeln!(text, "fn level{n}(r: u32{arguments}) -> Level{n} {{");
         for &id in &level.nodes {
-            let _ = writeln!(text, "    let v{id} = {};", self.expression(id));
+            let node = &self.program.nodes()[id];
+            let [a, b] = [node.src[0], node.src[1]].map(|source| format!("v{source}"));
+            let expression = match quad_expression(node.op, &a, &b) {
+                Some(expression) if quads => expression,
+                _ if quads => format!("vec4<f32>({})", self.expression(id)),
+                _ => self.expression(id),
+            };
+            let _ = writeln!(text, "    let v{id} = {expression};");
         }
         let results: Vec<String> = level.results.iter().map(|id| format!("v{id}")).collect();
         let _ = writeln!(text, "    return Level{n}({});\n}}", results.join(", "));
     }
 
-    /// The functions `of{n}`, `neutral{n}`, `combine{n}` and `fold{n}` of a level.
+    /// The functions of the folds of a level: `of{n}`, `neutral{n}` and `combine{n}` of what a
+    /// thread counts, `folds{n}` of that as one value a fold, and `fold{n}` of those of all threads.
     fn fold_functions(
         &self,
         level: &Level,
@@ -503,16 +546,48 @@ impl Text<'_> {
             let source = self.program.nodes()[level.folds[k]].src[0];
             types::accumulated(dtype, &format!("e.v{source}"))
         });
-        let _ = writeln!(text, "fn of{n}(e: Level{n}) -> {ty} {{ return {ty}({values}); }}");
         let neutrals = each(&|_, fold, dtype| neutral(fold, dtype));
-        let _ = writeln!(text, "fn neutral{n}() -> {ty} {{ return {ty}({neutrals}); }}");
-        let combined =
-            each(&|k, fold, dtype| combined(fold, dtype, &format!("a.a{k}"), &format!("b.a{k}")));
-        let _ = writeln!(
-            text,
-            "fn combine{n}(a: {ty}, b: {ty}) -> {ty} {{ return {ty}({combined}); }}"
-        );
-        let (name, combine) = (format!("fold{n}"), format!("combine{n}"));
+        let both =
+            |fold, dtype, k: usize| combined(fold, dtype, &format!("a.a{k}"), &format!("b.a{k}"));
+        let combine = each(&|k, fold, dtype| both(fold, dtype, k));
+        let _ = match self.by_quads {
+            false => writeln!(
+                text,
+                "fn of{n}(e: Level{n}) -> {ty} {{ return {ty}({values}); }}\n\
+                 fn neutral{n}() -> {ty} {{ return {ty}({neutrals}); }}\n\
+                 fn combine{n}(a: {ty}, b: {ty}) -> {ty} {{ return {ty}({combine}); }}\n\
+                 fn folds{n}(a: {ty}) -> {ty} {{ return a; }}"
+            ),
+            true => {
+                let quads = format!("Quads{n}");
+                let members = each(&|k, _, _| format!("a{k}: vec4<f32>"));
+                let neutrals =
+                    each(&|_, fold, dtype| format!("vec4<f32>({})", neutral(fold, dtype)));
+                let combine_quads = each(&|k, fold, dtype| match fold {
+                    Fold::Max => format!("max4_f32(a.a{k}, b.a{k})"),
+                    Fold::Min => format!("min4_f32(a.a{k}, b.a{k})"),
+                    _ => both(fold, dtype, k),
+                });
+                let folds = each(&|k, fold, dtype| {
+                    let [x, y, z, w] = ["x", "y", "z", "w"].map(|lane| format!("a.a{k}.{lane}"));
+                    let (low, high) =
+                        (combined(fold, dtype, &x, &y), combined(fold, dtype, &z, &w));
+                    combined(fold, dtype, &format!("({low})"), &format!("({high})"))
+                });
+                writeln!(
+                    text,
+                    "struct {quads} {{ {members} }}\n\
+                     fn of{n}(e: Level{n}) -> {quads} {{ return {quads}({values}); }}\n\
+                     fn neutral{n}() -> {quads} {{ return {quads}({neutrals}); }}\n\
+                     fn combine{n}(a: {quads}, b: {quads}) -> {quads} {{ \
+                     return {quads}({combine_quads}); }}\n\
+                     fn folds{n}(a: {quads}) -> {ty} {{ return {ty}({folds}); }}\n\
+                     fn join{n}(a: {ty}, b: {ty}) -> {ty} {{ return {ty}({combine}); }}"
+                )
+            }
+        };
+        let name = format!("fold{n}");
+        let combine = format!("{}{n}", if self.by_quads { "join" } else { "combine" });
         let reduction = |shader: Shader| {
             let shader = shader.text("name", &name).text("value", &ty).text("combine", &combine);
             shader.text("parts", &parts).flag("reused", reused).text_of()
@@ -558,9 +633,15 @@ impl Text<'_> {
                     self.load(i, access, g, &mut text);
                 }
             }
-            for l in 0..self.plan.lanes {
+            let lanes = if self.by_quads { 1 } else { self.plan.lanes };
+            for l in 0..lanes {
                 let argument = |&id: &usize| match self.access(id) {
+                    _ if self.is_of_row(id) && self.by_quads => format!(", vec4<f32>(v{id})"),
                     _ if self.is_of_row(id) => format!(", v{id}"),
+                    Some((i, _)) if self.by_quads => {
+                        let lanes = [0, 1, 2, 3].map(|l| format!("l{i}_{g}_{l}"));
+                        format!(", vec4<f32>({})", lanes.join(", "))
+                    }
                     Some((i, _)) => format!(", l{i}_{g}_{l}"),
                     None => {
                         let from = levels.iter().find(|l| l.nodes.contains(&id));
@@ -572,7 +653,7 @@ impl Text<'_> {
                 let _ = writeln!(text, "    let e{n}_{g}_{l} = {call};");
             }
             elements.push(text);
-            folded.push(match self.plan.lanes {
+            folded.push(match lanes {
                 LANES => format!(
                     "combine{n}(combine{n}(of{n}(e{n}_{g}_0), of{n}(e{n}_{g}_1)), \
                      combine{n}(of{n}(e{n}_{g}_2), of{n}(e{n}_{g}_3)))"
@@ -582,13 +663,16 @@ impl Text<'_> {
             let mut text = String::new();
             for &o in &level.stored {
                 let (id, dtype) = (self.program.outputs()[o], self.program.output_dtype(o));
-                let value = |l: usize| format!("e{n}_{g}_{l}.v{id}");
+                let value = |l: usize| match self.by_quads {
+                    true => format!("e{n}_{g}_0.v{id}.{}", ["x", "y", "z", "w"][l]),
+                    false => format!("e{n}_{g}_{l}.v{id}"),
+                };
                 let address = format!("base.y + at{g}.y");
                 let _ = match self.plan.lanes {
                     LANES => {
                         let v: [String; LANES] = std::array::from_fn(value);
                         let v = [&v[0][..], &v[1], &v[2], &v[3]];
-                        let place = format!("(({address}) >> 2u)");
+                        let place = self.group("y", g);
                         let store = types::store_quad(dtype, &format!("out{o}"), &place, v);
                         writeln!(text, "        {store}")
                     }
@@ -616,6 +700,15 @@ impl Text<'_> {
             .text_of()
     }
 
+    /// The number of the group `g` of the row in the view `view` of whole groups.
+    fn group(&self, view: &str, g: &str) -> String {
+        match self.plan.along {
+            // neighbours from the first element on
+            1 => format!("(base.{view} >> 2u) + q{g}"),
+            _ => format!("(base.{view} + at{g}.{view}) >> 2u"),
+        }
+    }
+
     /// The loads of input `i` for the group `g`: the variables `l{i}_{g}_{lane}`.
     fn load(&self, i: usize, access: Access, g: &str, text: &mut String) {
         let (dtype, lanes) = (self.program.inputs()[i], self.plan.lanes);
@@ -623,7 +716,8 @@ impl Text<'_> {
         if access == Access::Quads {
             let (group, word) = (format!("g{i}_{g}"), format!("w{i}_{g}"));
             let (load, values) = types::load_quad(dtype, &format!("x{i}"), &group, &word);
-            let _ = writeln!(text, "    let {group} = ({address}) >> 2u;\n    {load}");
+            let place = self.group(&format!("x{i}"), g);
+            let _ = writeln!(text, "    let {group} = {place};\n    {load}");
             for (l, value) in values.iter().enumerate() {
                 let _ = writeln!(text, "    let l{i}_{g}_{l} = {value};");
             }

@@ -42,5 +42,5 @@
 #endif
 #endif
 #if folds
-    let whole{{level}} = fold{{level}}(thread, acc{{level}});
+    let whole{{level}} = fold{{level}}(thread, folds{{level}}(acc{{level}}));
 #endif

@@ -215,8 +215,10 @@ fn plan(
         true => Spread { threads: THREADS, team: 1, held: 0 },
         false => Spread::of(groups, lanes, software, rows),
     };
-    let unrolled = element_operations(program) * held * lanes;
-    let held = if visits(program) > 1 && unrolled <= MAX_UNROLLED { held } else { 0 };
+    let fits = held > 0
+        && element_operations(program) * held * lanes <= MAX_UNROLLED
+        && visits(program) > 1;
+    let held = if fits { held } else { 0 };
     Plan {
         kept: kept.sizes.len(),
         along: along.sizes.len(),

@@ -191,7 +191,7 @@ fn random_programs_give_the_results_of_the_definition() -> Result<()> {
             let program = Arc::new(program(&mut dice, dtype, levels)?);
             let others = dice.pick(&[1, 3, 40]);
             let (sizes, axes): (&[usize], &[usize]) = match dice.below(6) {
-                0 | 1 | 2 => (&[others, length], &[1]),
+                0..=2 => (&[others, length], &[1]),
                 3 => (&[length, others], &[0]),
                 4 => (&[others, 3, length], &[1, 2]),
                 _ => (&[4, others, length], &[0, 2]),
@@ -283,18 +283,18 @@ fn a_position_outside_the_row_is_an_error_and_inside_reads_its_element() -> Resu
     let Ok(gpu) = Wgpu::new() else { return Ok(()) };
     let device = gpu as DeviceRef;
     for (rows, length) in [(3, 5), (2, 64), (40, 260), (2, 5000)] {
-        for step in [1, 2] {
-            let x = Tensor::arange(0i32, (rows * length) as i32, 1, &device)?;
-            let x = x.reshape((rows, length))?.slice_step(1, .., step)?;
+        for step in [1, 2i32] {
+            let x = Tensor::arange(0i32, rows * length, 1, &device)?;
+            let x = x.reshape((rows, length))?.slice_step(1, .., step as isize)?;
             let last = x.shape()[1] as i32 - 1;
             let read = |position: i32| {
                 let position = Tensor::full((rows, 1), position, DType::I32, &device)?;
                 map_rows([&x, &position], 1, |[x, p]| x.at(p) * 2 + x.max())?.to_vec::<i32>()
             };
-            let want: Vec<i32> = (0..rows as i32)
-                .map(|row| (row * length as i32 + last * step as i32) * 2)
+            let want: Vec<i32> = (0..rows)
+                .map(|row| (row * length + last * step) * 2)
                 .zip(1..)
-                .map(|(at, row)| at + (row - 1) * length as i32 + last * step as i32)
+                .map(|(at, row)| at + (row - 1) * length + last * step)
                 .collect();
             assert_eq!(read(last)?, want, "{rows} {length} {step}");
             for wrong in [-1, last + 1, i32::MIN, i32::MAX] {

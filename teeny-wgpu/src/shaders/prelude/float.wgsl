@@ -22,6 +22,10 @@ fn max4_f32(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
 fn min_f32(a: f32, b: f32) -> f32 {
     return select(b, a, (a < b) | is_nan_f32(a));
 }
+// min_f32 of each.
+fn min4_f32(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    return select(select(b, a, a < b), a, is_nan4_f32(a));
+}
 fn sign_f32(x: f32) -> f32 {
     // by bits: x may be subnormal
     if is_nan_f32(x) || (bitcast<u32>(x) & 0x7fffffffu) == 0u { return x; }
