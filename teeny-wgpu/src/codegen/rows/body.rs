@@ -1,325 +1,32 @@
-//! The shader of a row program: `rows.wgsl`, filled for a program, the access of its inputs and the
-//! way its rows lie on threads. Knows no tensor.
-//!
-//! The elements of level `l` are the function `level{l}` of single elements and values of the row,
-//! which returns what is folded or stored there, and what later levels need where the row stays in
-//! registers. Values of the row are variables of `main`, between the levels. Where all elements are
-//! computed in f32 by operations that vectors have, `level{l}` takes and returns four at once.
+//! The text of a row program's levels.
 
+use super::plan::{Access, Plan};
+use super::reads::{folds, stored, targets};
 use crate::codegen::expressions::quad_expression;
 use crate::codegen::generator::Scalars;
-use crate::codegen::params::{Declaration, Field, Sizes, Strides, shader_params};
-use crate::codegen::shader::{Shader, Start, shader};
+use crate::codegen::shader::{Shader, shader};
 use crate::codegen::types::{self, LANES};
 use std::fmt::Write;
 use teeny_core::kernel::{Extent, Fold};
-use teeny_core::{DType, Kernel, OpCode, OpNode, Result};
-
-/// Bytes of workgroup memory that every device has.
-const WORKGROUP_BYTES: usize = 16 << 10;
-
-shader_params! {
-    /// Parameters of `rows.wgsl`; then those of [`AtParams`], for each input its offset and its
-    /// strides along the kept axes and along the row, those of element results, the kernel's
-    /// scalars and the lengths of the row.
-    pub(crate) struct RowsParams(kept: usize, along: usize) {
-        rows: usize,
-        /// Groups of elements of a row.
-        groups: usize,
-        kept_sizes: Sizes[kept],
-        along_sizes: Sizes[along],
-    }
-}
-
-shader_params! {
-    /// Parameters of reads at a position.
-    pub(crate) struct AtParams() {
-        axis_size: usize,
-        range_low: usize,
-        range_length: usize,
-        error_record: u32,
-    }
-}
-
-/// How a shader finds the elements of an input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// One element for a row.
-    Row = 0,
-    /// Elements one by one.
-    Strided = 1,
-    /// Whole groups of four neighbours.
-    Quads = 2,
-}
-
-/// Everything that the text of the shader depends on, apart from the program.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// Joint axes that are kept, and those of the row: at least one.
-    pub kept: usize,
-    pub along: usize,
-    /// Threads of a workgroup, and those that share a row: all, 1 or a number that divides them.
-    pub threads: usize,
-    pub team: usize,
-    /// Elements that are read at once: 1 or [`LANES`].
-    pub lanes: usize,
-    /// Groups of elements that a thread keeps in registers; 0 if it reads them once a level.
-    pub held: usize,
-    /// Whether the groups in registers are all of the row, without a rest.
-    pub full: bool,
-    /// Whether whole workgroups combine their values by subgroup operations.
-    pub subgroups: bool,
-    /// Of the inputs that the program reads, ascending.
-    pub inputs: Vec<Access>,
-}
-
-impl Plan {
-    /// The plan as the variant of a [`crate::device::launch::Key`].
-    pub fn variant(&self) -> Vec<u32> {
-        let inputs = self.inputs.iter().fold(1, |code, &access| code << 2 | access as u32);
-        let sizes = [self.kept, self.along, self.threads, self.team, self.lanes, self.held];
-        sizes
-            .iter()
-            .map(|&n| n as u32)
-            .chain([self.full.into(), self.subgroups.into(), inputs])
-            .collect()
-    }
-
-    /// The shader.
-    ///
-    /// # Errors
-    /// As [`Shader::render`].
-    pub fn wgsl(&self, program: &Kernel) -> Result<String> {
-        let mut params = RowsParams::declaration(self.kept, self.along);
-        let reads = Reads::of(program);
-        if reads.position.is_some() {
-            params.append(AtParams::declaration());
-        }
-        let mut views: Vec<String> = reads.inputs.iter().map(|i| format!("x{i}")).collect();
-        for name in &views {
-            self.declare_view(name, true, &mut params);
-        }
-        if reads.has_element_outputs {
-            views.push("y".to_string());
-            self.declare_view("y", false, &mut params);
-        }
-        let scalars = Scalars::new(program, &mut params);
-        let mut lengths = vec![String::new(); program.nodes().len()];
-        for (id, dtype) in lengths_of(program) {
-            lengths[id] = params.number(&format!("length_{id}"), dtype);
-        }
-        let extents = program.extents();
-        let by_quads = self.lanes == LANES && has_quads(program, &extents);
-        let levels = program.levels();
-        let text = Text { plan: self, program, levels, extents, by_quads, scalars, lengths };
-        let Body { functions, body, row_stores } = text.body()?;
-        let starts = |start: Start| -> Vec<(&str, Start)> {
-            let start_of = |name: &str| if name == "y" { Start::Zero } else { start };
-            views.iter().map(|name| (name.as_str(), start_of(name))).collect()
-        };
-        let (kept, along) = (starts(Start::Offset), starts(Start::Zero));
-        let mut shader = shader!("rows").params(&params);
-        for (&i, &access) in reads.inputs.iter().zip(&self.inputs) {
-            let (dtype, name) = (program.inputs()[i], format!("x{i}"));
-            let load = match access {
-                Access::Quads => types::load_of_quads(dtype, &name, "i"),
-                _ => types::load(dtype, &name, "i"),
-            };
-            let ty = types::value(dtype);
-            shader =
-                shader.function(&format!("fn load_{name}(i: u32) -> {ty} {{ return {load}; }}\n"));
-        }
-        if let Some(position) = reads.position {
-            let binding = reads.inputs.len() + program.outputs().len();
-            shader = shader.include(crate::ops::indexing::axis_position(binding, position));
-        }
-        let words = reads.inputs.iter().zip(&self.inputs).map(|(&i, &access)| match access {
-            Access::Quads => types::quad(program.inputs()[i]).to_string(),
-            _ => types::word(program.inputs()[i]).to_string(),
-        });
-        let results = (0..program.outputs().len()).map(|o| {
-            let dtype = program.output_dtype(o);
-            match self.writes_groups(program, o) {
-                true => types::quad(dtype).to_string(),
-                false => types::accumulator(dtype).to_string(),
-            }
-        });
-        shader
-            .addresses("row", "kept_", self.kept, &kept)
-            .addresses("along", "along_", self.along, &along)
-            .text("functions", functions)
-            .text("body", body)
-            .text("row_stores", row_stores)
-            .number("inputs", reads.inputs.len())
-            .number("outputs", program.outputs().len())
-            .number("threads", self.threads)
-            .number("team", self.team)
-            .number("lanes", self.lanes)
-            .number("held", self.held)
-            .list("names", reads.inputs.iter().map(|i| format!("x{i}")))
-            .list("words", words)
-            .list("results", results)
-            .flag("whole", self.team == self.threads)
-            .flag("shared", self.team > 1 && self.team < self.threads)
-            .flag("subgroups", self.subgroups)
-            .flag("full", self.full)
-            .render()
-    }
-
-    /// Whether output `o` is written in its own type, in groups of four.
-    pub fn writes_groups(&self, program: &Kernel, o: usize) -> bool {
-        self.lanes > 1 && program.output_extent(o) == Extent::Element
-    }
-
-    fn declare_view(&self, name: &str, has_offset: bool, params: &mut Declaration) {
-        if has_offset {
-            isize::declare(&format!("{name}_offset"), (), params);
-        }
-        Strides::declare(&format!("{name}_kept_strides"), self.kept, params);
-        Strides::declare(&format!("{name}_along_strides"), self.along, params);
-    }
-}
-
-/// The nodes that are the length of the row, and the types they are computed in.
-pub(crate) fn lengths_of(program: &Kernel) -> impl Iterator<Item = (usize, DType)> + '_ {
-    let is_length = |(_, node): &(usize, &OpNode)| node.op == OpCode::Length;
-    let nodes = program.nodes().iter().enumerate();
-    nodes.filter(is_length).map(|(id, node)| (id, node.dtype.compute()))
-}
-
-/// What a program reads and writes.
-pub(crate) struct Reads {
-    /// The inputs, ascending.
-    pub inputs: Vec<usize>,
-    /// The type of the positions at which it reads inputs, if it does.
-    pub position: Option<DType>,
-    pub has_element_outputs: bool,
-}
-
-impl Reads {
-    pub fn of(program: &Kernel) -> Reads {
-        let position = program.nodes().iter().find_map(|node| match node.op {
-            OpCode::At => Some(program.nodes()[node.src[1] as usize].dtype),
-            _ => None,
-        });
-        let inputs = (0..program.inputs().len()).filter(|&i| program.reads(i)).collect();
-        let is_element = |o| program.output_extent(o) == Extent::Element;
-        let has_element_outputs = (0..program.outputs().len()).any(is_element);
-        Reads { inputs, position, has_element_outputs }
-    }
-}
-
-/// Whether a workgroup can hold the parts of all folds of `program`, and its positions are of one
-/// type in WGSL.
-pub(crate) fn is_supported(program: &Kernel, threads: usize) -> bool {
-    let nodes = program.nodes();
-    let mut positions = nodes.iter().filter(|node| node.op == OpCode::At);
-    let position = |node: &OpNode| types::value(nodes[node.src[1] as usize].dtype);
-    let same = match positions.next() {
-        Some(first) => positions.all(|node| position(node) == position(first)),
-        None => true,
-    };
-    let fold_bytes: usize = nodes
-        .iter()
-        .filter(|node| matches!(node.op, OpCode::Fold(_)))
-        .map(|node| types::accumulation(node.dtype).size().next_multiple_of(8))
-        .sum();
-    same && fold_bytes * threads <= WORKGROUP_BYTES
-}
-
-/// Whether subgroup operations exist for all folds of `program`.
-pub(crate) fn folds_by_subgroups(program: &Kernel) -> bool {
-    let fits = |node: &OpNode| {
-        !matches!(node.op, OpCode::Fold(_)) || types::accumulation(node.dtype).size() == 4
-    };
-    program.nodes().iter().all(fits)
-}
-
-/// Whether all elements of `program` are computed in f32 by operations that vectors have.
-fn has_quads(program: &Kernel, extents: &[Extent]) -> bool {
-    let nodes = program.nodes();
-    let is_f32 = |id: usize| types::value(nodes[id].dtype) == "f32";
-    let fits = |id: usize| {
-        let node = &nodes[id];
-        let sources = || node.sources().iter().all(|&source| is_f32(usize::from(source)));
-        let [a, b] = [node.src[0], node.src[1]].map(|source| format!("v{source}"));
-        match node.op {
-            OpCode::Fold(fold) => !matches!(fold, Fold::Any | Fold::All) && is_f32(id),
-            _ if extents[id] == Extent::Row => true,
-            OpCode::Input(_) => is_f32(id),
-            op => is_f32(id) && sources() && quad_expression(op, &a, &b).is_some(),
-        }
-    };
-    let is_element = |o: &usize| program.output_extent(*o) == Extent::Element;
-    (0..nodes.len()).all(fits)
-        && (0..program.outputs().len())
-            .filter(is_element)
-            .all(|o| is_f32(program.outputs()[o].into()))
-}
-
-/// The operations of single elements.
-pub(crate) fn element_operations(program: &Kernel) -> usize {
-    let is_operation =
-        |(node, extent): &(&OpNode, &Extent)| **extent == Extent::Element && node.op.arity() > 0;
-    program.nodes().iter().zip(&program.extents()).filter(is_operation).count()
-}
-
-/// The number of levels whose elements are visited: those with a fold or an output.
-pub(crate) fn visits(program: &Kernel) -> u32 {
-    let levels = program.levels();
-    let folded = (0..levels.len())
-        .filter(|&id| matches!(program.nodes()[id].op, OpCode::Fold(_)))
-        .map(|id| levels[id] - 1);
-    let stored = (0..program.outputs().len())
-        .filter(|&o| program.output_extent(o) == Extent::Element)
-        .map(|o| levels[program.outputs()[o] as usize]);
-    folded.chain(stored).fold(0u64, |found, level| found | 1 << level.min(63)).count_ones()
-}
-
-/// The folds of the elements of level `level`.
-fn folds(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
-    (0..levels.len())
-        .filter(|&id| matches!(program.nodes()[id].op, OpCode::Fold(_)) && levels[id] == level + 1)
-        .collect()
-}
-
-/// The element outputs of level `level`.
-fn stored(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
-    (0..program.outputs().len())
-        .filter(|&o| {
-            let id = program.outputs()[o] as usize;
-            program.output_extent(o) == Extent::Element && levels[id] == level
-        })
-        .collect()
-}
-
-/// The nodes that the elements of level `level` are computed for, ascending.
-fn targets(program: &Kernel, levels: &[usize], level: usize) -> Vec<usize> {
-    let folded = folds(program, levels, level).into_iter().map(|id| program.nodes()[id].src[0]);
-    let written = stored(program, levels, level).into_iter().map(|o| program.outputs()[o]);
-    let mut all: Vec<usize> = folded.chain(written).map(usize::from).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
+use teeny_core::{DType, Kernel, OpCode, Result};
 
 /// The parts of the shader that depend on the program.
-struct Body {
-    functions: String,
-    body: String,
-    row_stores: String,
+pub(super) struct Body {
+    pub(super) functions: String,
+    pub(super) body: String,
+    pub(super) row_stores: String,
 }
 
-struct Text<'a> {
-    plan: &'a Plan,
-    program: &'a Kernel,
-    levels: Vec<usize>,
-    extents: Vec<Extent>,
+pub(super) struct Text<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) program: &'a Kernel,
+    pub(super) levels: Vec<usize>,
+    pub(super) extents: Vec<Extent>,
     /// Whether elements are vectors of four.
-    by_quads: bool,
-    scalars: Scalars,
+    pub(super) by_quads: bool,
+    pub(super) scalars: Scalars,
     /// Of each node that is the length of the row: its expression.
-    lengths: Vec<String>,
+    pub(super) lengths: Vec<String>,
 }
 
 /// The nodes of one level.
@@ -441,7 +148,7 @@ impl Text<'_> {
         self.program.nodes()[id].sources().iter().for_each(|&s| needed[s as usize] = true);
     }
 
-    fn body(&self) -> Result<Body> {
+    pub(super) fn body(&self) -> Result<Body> {
         let (mut functions, mut body) = (String::new(), String::new());
         let levels = self.levels();
         let mut arrays: Vec<String> = Vec::new();

@@ -1,0 +1,86 @@
+//! What the shader of a row program depends on besides the program.
+
+use crate::codegen::params::{Declaration, Field, Sizes, Strides, shader_params};
+use teeny_core::Kernel;
+use teeny_core::kernel::Extent;
+
+shader_params! {
+    /// Parameters of `rows.wgsl`; then those of [`AtParams`], for each input its offset and its
+    /// strides along the kept axes and along the row, those of element results, the kernel's
+    /// scalars and the lengths of the row.
+    pub(crate) struct RowsParams(kept: usize, along: usize) {
+        rows: usize,
+        /// Groups of elements of a row.
+        groups: usize,
+        kept_sizes: Sizes[kept],
+        along_sizes: Sizes[along],
+    }
+}
+
+shader_params! {
+    /// Parameters of reads at a position.
+    pub(crate) struct AtParams() {
+        axis_size: usize,
+        range_low: usize,
+        range_length: usize,
+        error_record: u32,
+    }
+}
+
+/// How a shader finds the elements of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// One element for a row.
+    Row = 0,
+    /// Elements one by one.
+    Strided = 1,
+    /// Whole groups of four neighbours.
+    Quads = 2,
+}
+
+/// Everything that the text of the shader depends on, apart from the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Joint axes that are kept, and those of the row: at least one.
+    pub kept: usize,
+    pub along: usize,
+    /// Threads of a workgroup, and those that share a row: all, 1 or a number that divides them.
+    pub threads: usize,
+    pub team: usize,
+    /// Elements that are read at once: 1 or [`LANES`].
+    pub lanes: usize,
+    /// Groups of elements that a thread keeps in registers; 0 if it reads them once a level.
+    pub held: usize,
+    /// Whether the groups in registers are all of the row, without a rest.
+    pub full: bool,
+    /// Whether whole workgroups combine their values by subgroup operations.
+    pub subgroups: bool,
+    /// Of the inputs that the program reads, ascending.
+    pub inputs: Vec<Access>,
+}
+
+impl Plan {
+    /// The plan as the variant of a [`crate::device::launch::Key`].
+    pub fn variant(&self) -> Vec<u32> {
+        let inputs = self.inputs.iter().fold(1, |code, &access| code << 2 | access as u32);
+        let sizes = [self.kept, self.along, self.threads, self.team, self.lanes, self.held];
+        sizes
+            .iter()
+            .map(|&n| n as u32)
+            .chain([self.full.into(), self.subgroups.into(), inputs])
+            .collect()
+    }
+
+    /// Whether output `o` is written in its own type, in groups of four.
+    pub fn writes_groups(&self, program: &Kernel, o: usize) -> bool {
+        self.lanes > 1 && program.output_extent(o) == Extent::Element
+    }
+
+    pub(super) fn declare_view(&self, name: &str, has_offset: bool, params: &mut Declaration) {
+        if has_offset {
+            isize::declare(&format!("{name}_offset"), (), params);
+        }
+        Strides::declare(&format!("{name}_kept_strides"), self.kept, params);
+        Strides::declare(&format!("{name}_along_strides"), self.along, params);
+    }
+}
