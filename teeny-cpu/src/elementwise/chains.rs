@@ -277,6 +277,9 @@ impl<T: Real> Work for Chain<'_, T> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
+        if !V::NATIVE {
+            return false; // see `run_rows`
+        }
         use Code::{
             Add as Plus, Div, FoldMax, FoldSum, Load, Mul, Operand, RSub, Store, Sub as Minus,
         };

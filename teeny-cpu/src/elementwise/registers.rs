@@ -47,7 +47,9 @@ pub(super) unsafe fn run(
         return false;
     }
     let mut memory = Memory::new();
-    let Some(machine) = Machine::new(steps, &mut memory) else { return false };
+    let Some(machine) = Machine::new(steps, &mut memory).filter(|_| level.is_native()) else {
+        return false;
+    };
     let (code, columns) = (machine.code(), machine.columns());
     let (from, folds, size) = (0, false, machine.size);
     let rows = 0..rows;
@@ -124,6 +126,10 @@ impl<T: Real> Work for Rows<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        // Never on the baseline, for which this is not compiled.
+        if !V::NATIVE {
+            return;
+        }
         let Rows { level, code, columns, prefetched, rows: Range { start, end: rows }, .. } = self;
         let Rows { from, n, folds, .. } = self;
         let lanes = T::Vector::<V>::LANES;

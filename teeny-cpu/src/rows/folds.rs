@@ -53,6 +53,9 @@ impl<T: Number> Work for Fill<T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        if !V::NATIVE {
+            return; // see `run_rows`
+        }
         let x = <T as Real>::Vector::<V>::splat(self.x);
         let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
         let mut at = 0;
@@ -152,6 +155,9 @@ impl<T: Number> Work for Along<T> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
+        if !V::NATIVE {
+            return true; // see `run_rows`
+        }
         let (Piece { first, last }, mut zeros) = (self.piece, 0.0);
         let mut next = 0;
         while next < self.rows {
@@ -237,6 +243,9 @@ impl<T: Number> Work for Across<T> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
+        if !V::NATIVE {
+            return true; // see `run_rows`
+        }
         let Across { fold, rows, piece: Piece { first, last }, totals, results } = self;
         macro_rules! each {
             (|$r:ident| $body:expr) => {{

@@ -51,7 +51,7 @@ thread_local! {
 
 /// Runs `program` on the rows of `shape` along `axes`. None if the machine does not compute it:
 /// programs with integers that differ along the row or results that are no floats, of more than one
-/// float type, and of empty rows.
+/// float type, and of empty rows; and on the baseline.
 ///
 /// # Errors
 /// If there is no memory; if an input is not one of this device; if a position that is read is
@@ -64,7 +64,7 @@ pub(crate) fn run(
     shape: &Shape,
     axes: &[usize],
 ) -> Result<Option<Outputs>> {
-    if shape.numel() == 0 {
+    if shape.numel() == 0 || !cpu.level.is_native() {
         return Ok(None);
     }
     let place = program.content_hash() as usize % CACHE_ENTRIES;
