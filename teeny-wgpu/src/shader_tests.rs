@@ -4,7 +4,6 @@
 use crate::codegen::elementwise::{self, Access};
 use crate::codegen::elementwise_many;
 use crate::codegen::epilogue::Epilogue;
-use crate::codegen::rows;
 use crate::codegen::types::{LANES, OCTET};
 use crate::ops::attention::plan::{
     Kind as AttentionKind, Mask as AttentionMask, Plan as AttentionPlan, Tile as AttentionTile,
@@ -23,11 +22,10 @@ use crate::ops::{
     attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, radix_sort, random,
     reduce, scan, scatter, softmax, sort, transpose,
 };
-use teeny_core::kernel::{Extent, Fold};
 use teeny_core::{Builder, DType, Expr, Kernel, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
-fn accept(label: &str, source: &str, types: &[DType]) {
+pub(crate) fn accept(label: &str, source: &str, types: &[DType]) {
     let module = naga::front::wgsl::parse_str(source)
         .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(source)));
     let capabilities = naga::valid::Capabilities::FLOAT64
@@ -195,60 +193,6 @@ fn the_steps_of_a_sorted_scatter() {
         accept(&format!("order {step:?}"), &radix_sort::wgsl(step).unwrap(), &[]);
     }
     accept("bounds", &scatter::shader::bounds_wgsl().unwrap(), &[]);
-}
-
-/// A program of all folds that `dtype` has, on two levels, of a position and a length.
-fn row_program(dtype: DType) -> Kernel {
-    let builder = Builder::new();
-    let x = builder.input(dtype);
-    let [w, t] = [dtype, DType::I32].map(|t| builder.input_of(t, Extent::Row));
-    let first: Vec<Expr<'_>> = Fold::ALL
-        .into_iter()
-        .filter(|&fold| OpCode::Fold(fold).accepts(dtype))
-        .map(|fold| x.fold(fold))
-        .collect();
-    let chosen = x.index().eq(t).where_cond(x, w);
-    let second = first.iter().fold(chosen, |y, &row| y.ne(row).where_cond(y, row));
-    let count = x.length().cast(DType::F32) + x.index().cast(DType::F32);
-    let deepest = if dtype == DType::Bool { second.all() } else { second.max() };
-    builder.finish(&[second, deepest, x.at(t), count.sum()]).unwrap()
-}
-
-#[test]
-fn row_programs() {
-    for dtype in DType::ALL {
-        let program = row_program(dtype);
-        // Threads of a workgroup and of a row, elements at once, groups in registers.
-        for (threads, team, lanes, held) in [
-            (128, 1, 1, 0),
-            (128, 1, LANES, 2),
-            (128, 16, LANES, 1),
-            (64, 64, LANES, 3),
-            (256, 256, 1, 4),
-            (256, 256, LANES, 0),
-        ] {
-            for (subgroups, full) in [(false, false), (true, true)] {
-                let whole = team == threads;
-                let plan = rows::Plan {
-                    kept: 2,
-                    along: 1 + held % 2,
-                    threads,
-                    team,
-                    lanes,
-                    held,
-                    full: full && held > 0 && (whole || team == 1),
-                    subgroups: subgroups && whole && dtype.size() <= 4,
-                    inputs: vec![
-                        if lanes > 1 { rows::Access::Quads } else { rows::Access::Strided },
-                        rows::Access::Row,
-                        rows::Access::Row,
-                    ],
-                };
-                let text = plan.wgsl(&program).unwrap();
-                accept(&format!("rows {dtype} {plan:?}"), &text, &[dtype]);
-            }
-        }
-    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use teeny_core::{bf16, f16};
 /// False if it is another step.
 ///
 /// # Safety
-/// As `blocks::run`.
+/// As `groups::run`.
 pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bool {
     let Place::Rows(y, y_pitch, format) = step.to else { return false };
     if let Place::Rows(x, x_pitch, from) = step.from[0] {

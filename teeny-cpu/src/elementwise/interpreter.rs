@@ -17,7 +17,8 @@
 //! Values of 16-bit nodes are computed in f32 and rounded only when they are stored. Next:
 //! `plan`, which decides where values are kept.
 
-use super::blocks::{self, BLOCK};
+use super::blocks::BLOCK;
+use super::groups;
 use super::loops::{cast, floats, int, select};
 use super::plan::Location;
 use super::program::{Program, SPARE, Scratch, TILE};
@@ -221,7 +222,7 @@ impl Program<'_> {
             let to = Place::Rows(y.as_mut_ptr(), 0, Format::Own);
             let step = Step { body, wide, from, to, stream: false };
             // SAFETY: one element each.
-            unsafe { blocks::run(self.level, &[step], 1, 1, false) };
+            unsafe { groups::run(self.level, &[step], 1, 1, false) };
             return Value::Splat(y);
         }
         let to_place = match (self.plan.locations[id], to) {
@@ -243,7 +244,7 @@ impl Program<'_> {
         if !scratch.steps.is_empty() {
             // SAFETY: slots, outputs and consecutive inputs have `len` elements, blocks have
             // theirs.
-            unsafe { blocks::run(self.level, &scratch.steps, len / row, row, self.prefetch) };
+            unsafe { groups::run(self.level, &scratch.steps, len / row, row, self.prefetch) };
             scratch.steps.clear();
         }
     }

@@ -13,9 +13,11 @@
 //! ```
 
 mod blocks;
+mod calls;
 mod chains;
 mod direct;
 mod epilogue;
+mod groups;
 mod half_pairs;
 pub(crate) mod instructions;
 mod interpreter;

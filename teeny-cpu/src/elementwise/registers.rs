@@ -16,26 +16,26 @@
 //! Knows no node: `blocks` calls it with steps whose functions are all cheap, and `instructions`
 //! makes the machine of them.
 
-use super::blocks;
+use super::calls::{Exponentials, call};
 use super::chains::Chain;
 use super::half_pairs::convert;
 use super::instructions::{BUFFER, Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
 use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne};
-use super::step::{Format, Place, Step, Stream};
+use super::step::{Format, Step, Stream};
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
-use crate::vecmath::{Cube, Exp, Square};
+use crate::vecmath::{Cube, Square};
 use std::marker::PhantomData;
 use std::ops::Range;
 use teeny_core::{bf16, f16};
 
-/// Runs `steps` over `rows` rows of `n` elements as `blocks::run` does. False if one of them is not
+/// Runs `steps` over `rows` rows of `n` elements as `groups::run` does. False if one of them is not
 /// cheap, or there are too many; and on the baseline, whose loops would take as long to compile.
 ///
 /// # Safety
-/// As `blocks::run`.
+/// As `groups::run`.
 pub(super) unsafe fn run(
     level: Level,
     steps: &[Step],
@@ -495,38 +495,4 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
             }
         }
     }
-}
-
-/// `exp` of whole vectors, in place.
-struct Exponentials<T> {
-    block: *mut T,
-    vectors: usize,
-}
-
-impl<T: Real> Work for Exponentials<T> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        for i in 0..self.vectors {
-            // SAFETY: made of a buffer with this many vectors, which the caller borrows.
-            unsafe {
-                let p = self.block.add(i * T::Vector::<V>::LANES);
-                T::unary::<Exp, V>(T::Vector::<V>::load(p)).store(p);
-            }
-        }
-    }
-}
-
-/// The function `body` of the `n` elements at `block`, in place; a second operand is one buffer
-/// behind the first.
-///
-/// # Safety
-/// There are as many elements, in memory for two buffers.
-#[inline(never)]
-unsafe fn call(level: Level, wide: bool, body: Loop, block: *mut u8, n: usize) {
-    let (first, second) = (Place::Block(block), Place::Block(block.wrapping_add(BUFFER)));
-    let from = [first, second, second, second];
-    let step = Step { body, wide, from, to: first, stream: false };
-    // SAFETY: by contract; a block is never longer than those of `blocks`.
-    unsafe { blocks::run_one(level, &step, n) };
 }

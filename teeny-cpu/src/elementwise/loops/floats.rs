@@ -5,7 +5,7 @@
 
 use super::float::{Add, Mul, Sub};
 use super::{FloatLoop, Loop, float_function, unexpected};
-use crate::elementwise::blocks;
+use crate::elementwise::groups;
 use crate::elementwise::step::{Format, Place, Step};
 use crate::simd::Level;
 use crate::simd::loops::{Map2, Operand, Real};
@@ -76,5 +76,5 @@ unsafe fn by_vectors(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f
     let to = Place::Rows(y.cast(), 0, Format::Own);
     let step = Step { body, wide: false, from, to, stream: false }.simplified();
     // SAFETY: passed on.
-    unsafe { blocks::run(level, &[step], 1, n, false) }
+    unsafe { groups::run(level, &[step], 1, n, false) }
 }

@@ -14,7 +14,7 @@ mod plan;
 mod reads;
 
 use crate::codegen::generator::Scalars;
-use crate::codegen::shader::{Start, shader};
+use crate::codegen::shader::{Shader, Start, shader};
 use crate::codegen::types::{self, LANES};
 use body::{Body, Text};
 pub(crate) use plan::{Access, AtParams, Plan, RowsParams};
@@ -22,14 +22,19 @@ use reads::has_quads;
 pub(crate) use reads::{
     Reads, element_operations, folds_by_subgroups, is_supported, lengths_of, visits,
 };
-use teeny_core::{Kernel, Result};
+use teeny_core::{DType, Kernel, Result};
 
 impl Plan {
-    /// The shader.
+    /// The shader. `axis_position` is the function of that name for indices of a type, with its
+    /// binding.
     ///
     /// # Errors
     /// As [`crate::codegen::shader::Shader::render`].
-    pub fn wgsl(&self, program: &Kernel) -> Result<String> {
+    pub fn wgsl(
+        &self,
+        program: &Kernel,
+        axis_position: fn(usize, DType) -> Shader,
+    ) -> Result<String> {
         let mut params = RowsParams::declaration(self.kept, self.along);
         let reads = Reads::of(program);
         if reads.position.is_some() {
@@ -71,7 +76,7 @@ impl Plan {
         }
         if let Some(position) = reads.position {
             let binding = reads.inputs.len() + program.outputs().len();
-            shader = shader.include(crate::ops::indexing::axis_position(binding, position));
+            shader = shader.include(axis_position(binding, position));
         }
         let words = reads.inputs.iter().zip(&self.inputs).map(|(&i, &access)| match access {
             Access::Quads => types::quad(program.inputs()[i]).to_string(),

@@ -23,7 +23,7 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::device::limits::{MAX_BINDINGS, MAX_COUNT, PARAM_BYTES};
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
-use crate::ops::indexing::AxisRange;
+use crate::ops::indexing::{AxisRange, axis_position};
 use std::sync::Arc;
 use teeny_core::kernel::Extent;
 use teeny_core::{Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
@@ -135,7 +135,7 @@ pub(super) fn run(
     let written = written.chain(record.map(Ok)).collect::<Result<Vec<_>>>()?;
     let key = Key { family: "rows", kernel: Some(program.clone()), variant: plan.variant() };
     gpu.dispatch(&Launch {
-        program: Program { key, wgsl: &|| plan.wgsl(program) },
+        program: Program { key, wgsl: &|| plan.wgsl(program, axis_position) },
         inputs: &bindings,
         outputs: &written,
         params: &words,

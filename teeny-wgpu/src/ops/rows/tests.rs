@@ -1,12 +1,16 @@
 //! Row programs of every way to lie on threads, against the definition.
 
 use super::program::run;
+use crate::codegen::rows;
+use crate::codegen::types::LANES;
+use crate::ops::indexing::axis_position;
+use crate::shader_tests::accept;
 use crate::{Options, Wgpu};
 use std::sync::Arc;
 use teeny_core::kernel::{Extent, Fold};
 use teeny_core::{
-    Builder, DType, DeviceRef, Expr, Kernel, Op, Reference, Result, RowFunction, Scalar, Shape,
-    Tensor, map_rows,
+    Builder, DType, DeviceRef, Expr, Kernel, Op, OpCode, Reference, Result, RowFunction, Scalar,
+    Shape, Tensor, map_rows,
 };
 
 /// A sequence of numbers that look random.
@@ -304,4 +308,58 @@ fn a_position_outside_the_row_is_an_error_and_inside_reads_its_element() -> Resu
         }
     }
     Ok(())
+}
+
+/// A program of all folds that `dtype` has, on two levels, of a position and a length.
+fn row_program(dtype: DType) -> Kernel {
+    let builder = Builder::new();
+    let x = builder.input(dtype);
+    let [w, t] = [dtype, DType::I32].map(|t| builder.input_of(t, Extent::Row));
+    let first: Vec<Expr<'_>> = Fold::ALL
+        .into_iter()
+        .filter(|&fold| OpCode::Fold(fold).accepts(dtype))
+        .map(|fold| x.fold(fold))
+        .collect();
+    let chosen = x.index().eq(t).where_cond(x, w);
+    let second = first.iter().fold(chosen, |y, &row| y.ne(row).where_cond(y, row));
+    let count = x.length().cast(DType::F32) + x.index().cast(DType::F32);
+    let deepest = if dtype == DType::Bool { second.all() } else { second.max() };
+    builder.finish(&[second, deepest, x.at(t), count.sum()]).unwrap()
+}
+
+#[test]
+fn row_programs() {
+    for dtype in DType::ALL {
+        let program = row_program(dtype);
+        // Threads of a workgroup and of a row, elements at once, groups in registers.
+        for (threads, team, lanes, held) in [
+            (128, 1, 1, 0),
+            (128, 1, LANES, 2),
+            (128, 16, LANES, 1),
+            (64, 64, LANES, 3),
+            (256, 256, 1, 4),
+            (256, 256, LANES, 0),
+        ] {
+            for (subgroups, full) in [(false, false), (true, true)] {
+                let whole = team == threads;
+                let plan = rows::Plan {
+                    kept: 2,
+                    along: 1 + held % 2,
+                    threads,
+                    team,
+                    lanes,
+                    held,
+                    full: full && held > 0 && (whole || team == 1),
+                    subgroups: subgroups && whole && dtype.size() <= 4,
+                    inputs: vec![
+                        if lanes > 1 { rows::Access::Quads } else { rows::Access::Strided },
+                        rows::Access::Row,
+                        rows::Access::Row,
+                    ],
+                };
+                let text = plan.wgsl(&program, axis_position).unwrap();
+                accept(&format!("rows {dtype} {plan:?}"), &text, &[dtype]);
+            }
+        }
+    }
 }
