@@ -4,11 +4,9 @@ mod program;
 #[cfg(test)]
 mod tests;
 
-use crate::AdapterKind;
 use crate::device::Wgpu;
 use crate::ops::cross_entropy::cross_entropy;
 use crate::ops::norm::{Norm, norm};
-use crate::ops::row_quads::{RowQuads, has_row_quads};
 use crate::ops::softmax::{SoftmaxKind, softmax};
 use std::sync::Arc;
 use teeny_core::{Kernel, Layout, Outputs, Result, RowFunction, Scalar, Shape, StorageRef, Tensor};
@@ -23,36 +21,10 @@ pub(crate) fn rows(
     shape: &Shape,
     axes: &[usize],
 ) -> Result<Option<Outputs>> {
-    let any = || program::run(gpu, program, inputs, params, shape, axes);
-    let is_any = !has_own(gpu, program, inputs, axes);
-    if is_any && let Some(outputs) = any()? {
-        return Ok(Some(outputs));
-    }
     match named(gpu, program, inputs, params, axes)? {
         Some(y) => Ok(Some(Outputs::one(y))),
-        None if is_any => Ok(None),
-        None => any(),
+        None => program::run(gpu, program, inputs, params, shape, axes),
     }
-}
-
-/// Rows of so many elements at most are a thread each on a software adapter, where that takes half
-/// the time of a workgroup each or less.
-const SHORT: usize = 256;
-
-/// Whether a named program has a shader that is no slower than that of any program: the
-/// cross-entropy, and rows of vectors that a workgroup keeps in registers.
-fn has_own(gpu: &Wgpu, program: &Kernel, inputs: &[&Tensor], axes: &[usize]) -> bool {
-    let (Some(function), &[axis]) = (program.row_function(), axes) else { return false };
-    if matches!(function, RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad) {
-        return true;
-    }
-    let x = inputs[0];
-    let length = x.shape()[axis];
-    let short = gpu.capabilities.kind == AdapterKind::Cpu && length <= SHORT;
-    !short
-        && axis + 1 == x.ndim()
-        && RowQuads::of(length, false).is_some()
-        && inputs.iter().all(|x| has_row_quads(x))
 }
 
 /// The one output of a named program; `None` if it has no shader of its own.

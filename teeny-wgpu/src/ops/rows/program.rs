@@ -74,6 +74,8 @@ pub(super) fn run(
     let too_large =
         |o: usize| gpu.len_exceeds_binding(output_len(o), accumulation(program.output_dtype(o)));
     if types.into_iter().any(|dtype| gpu.require(dtype, "rows").is_err())
+        // Results of the position alone have no addresses.
+        || used.is_empty() && !reads.has_element_outputs
         || used.len() + outputs + records > MAX_BINDINGS
         || used.iter().any(|x| gpu.exceeds_binding(x))
         || (0..outputs).any(too_large)
