@@ -83,7 +83,7 @@ fn fold_grad<'b>(fold: Fold, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> OperandGr
             let count = best.cast(g.dtype()).fold(Fold::Sum);
             one(best.where_cond(g, g.like(0)) / count)
         }
-        // Of a product see `is_derivable`.
+        // Of a product see `symbolic::require_derivable`.
         Fold::Prod | Fold::Any | Fold::All => [None; 3],
     }
 }

@@ -202,7 +202,8 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
             false => self.rows.extent_of(&program.shape)?,
         };
         let view = self.rows.view(extent);
-        let expr = self.outputs(self.root, program, &view)?[0];
+        let views = self.views(self.root, &view)?;
+        let expr = self.outputs(self.root, program, views)[0];
         if !program.reduces {
             return Some(expr);
         }
@@ -212,9 +213,9 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
     }
 
     /// The value of a view of the rows' shape.
-    fn read(&mut self, x: Operand) -> Option<Expr<'b>> {
+    fn read(&mut self, x: Operand) -> Expr<'b> {
         if let Some((_, expr)) = self.known.iter().find(|(known, _)| *known == x) {
-            return Some(*expr);
+            return *expr;
         }
         let expr = match self.computed(&x) {
             Some(expr) => rounded(expr),
@@ -226,7 +227,7 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
             }
         };
         self.known.push((x, expr));
-        Some(expr)
+        expr
     }
 
     /// The value of a view as the program computes it; None if it reads the view from memory.
@@ -257,23 +258,28 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
             (true, Some(_)) => Layout::contiguous(program.shape),
             (true, None) => return None,
         };
+        let views = self.views(id, &view)?;
         if !self.nodes.contains(&id) {
             self.nodes.push(id);
         }
-        let value = self.outputs(id, &program, &view)?[output as usize];
+        let value = self.outputs(id, &program, views)[output as usize];
         let Some(fold) = reduction else { return Some(value) };
         self.folds += 1;
         Some(rounded(value).fold(fold))
     }
 
-    /// The outputs of the program of node `id`, read through a view of the rows' shape.
-    fn outputs(&mut self, id: u32, program: &Program<'_>, view: &Layout) -> Option<Vec<Expr<'b>>> {
+    /// The operands of node `id` where its results are read through a view of the rows' shape.
+    fn views(&self, id: u32, view: &Layout) -> Option<Vec<Operand>> {
+        let through = |Operand { slot, layout, dtype }: &Operand| {
+            Some(Operand { slot: *slot, layout: view.through(layout)?, dtype: *dtype })
+        };
+        self.graph.node(id).operands.iter().map(through).collect()
+    }
+
+    /// The outputs of the program of node `id` on these operands.
+    fn outputs(&mut self, id: u32, program: &Program<'_>, views: Vec<Operand>) -> Vec<Expr<'b>> {
         let node = self.graph.node(id);
-        let mut operands = Vec::with_capacity(node.operands.len());
-        for Operand { slot, layout, dtype } in &node.operands {
-            let layout = view.through(layout)?;
-            operands.push(self.read(Operand { slot: *slot, layout, dtype: *dtype })?);
-        }
+        let operands: Vec<Expr<'b>> = views.into_iter().map(|x| self.read(x)).collect();
         let mut params = Vec::with_capacity(node.params.len());
         for (place, &dtype) in node.params.clone().zip(program.kernel.params()) {
             let known = self.params.iter().find(|(known, _)| *known == place);
@@ -286,7 +292,7 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
                 }
             });
         }
-        Some(self.builder.embed(program.kernel, &operands, &params))
+        self.builder.embed(program.kernel, &operands, &params)
     }
 
     /// The group, if it is worth one: a program reads more than once what it reduces, or reduces
