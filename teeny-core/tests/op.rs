@@ -22,11 +22,13 @@ fn reference() -> DeviceRef {
 
 /// The variants of [`Op`] in its source.
 fn variants() -> BTreeSet<&'static str> {
-    let source = include_str!("../src/op/mod.rs");
-    let (_, source) = source.split_once("pub enum Op<'a> {\n").unwrap();
-    let (source, _) = source.split_once("\n}\n").unwrap();
-    let name = |line: &'static str| line.strip_prefix("    ")?.strip_suffix(" {");
-    source.lines().filter_map(name).collect()
+    let source = include_str!("../src/op/table.rs");
+    let (_, rows) = source.split_once("requests! {\n").unwrap();
+    let row = |line: &'static str| {
+        let row = line.strip_prefix("    primitive ").or(line.strip_prefix("    fused "))?;
+        row.strip_suffix(" {")
+    };
+    rows.lines().filter_map(row).chain(["ElementwiseInPlace"]).collect()
 }
 
 /// True if this build has no implementation of the op: matrices need the feature `linalg`.

@@ -117,7 +117,7 @@ impl<'a> Graph<'a> {
             Recorded::ReduceKernel { kernel, shape, .. } => {
                 Program { kernel, shape: *shape, reduces: true }
             }
-            Recorded::Contiguous => {
+            Recorded::Contiguous {} => {
                 let (layout, dtype) = x()?;
                 Program { kernel: identity(dtype)?, shape: *layout.shape(), reduces: false }
             }
@@ -134,7 +134,7 @@ impl Graph<'_> {
     /// The shape and type of node `id`, if it is a product at whose elements a kernel can run.
     pub(super) fn product(&self, id: u32) -> Option<(Shape, DType)> {
         let node = self.node(id);
-        let is_product = matches!(node.op, Recorded::Matmul | Recorded::Conv { .. });
+        let is_product = matches!(node.op, Recorded::Matmul {} | Recorded::Conv { .. });
         is_product.then_some((node.shape, node.operands.first()?.dtype))
     }
 }

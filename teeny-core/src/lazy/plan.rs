@@ -167,7 +167,7 @@ fn call(
         }
         let kernel = intern(kernel);
         let op = match &product.op {
-            Recorded::Matmul => Recorded::MatmulKernel { kernel },
+            Recorded::Matmul {} => Recorded::MatmulKernel { kernel },
             Recorded::Conv { window } => Recorded::ConvKernel { window: window.clone(), kernel },
             _ => return None,
         };

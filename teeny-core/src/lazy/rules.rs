@@ -13,7 +13,7 @@ use super::list::{Node, Operand, hash};
 use super::rows::{RowGroup, row_groups};
 use crate::kernel::table::UnaryTable;
 use crate::layout::Layout;
-use crate::op::{OpGroup, Recorded, ReduceOp};
+use crate::op::{Recorded, ReduceOp};
 use std::collections::HashMap;
 
 /// How many nodes longer than its readers need a result may be kept for an equal node that follows.
@@ -64,7 +64,7 @@ pub(super) fn rewrite(
             state.merge(result, original);
             continue;
         }
-        if node.destination.is_some() || node.op.group() == OpGroup::Random {
+        if node.destination.is_some() || matches!(node.op, Recorded::Random { .. }) {
             continue;
         }
         let node = &out[id as usize];
@@ -153,7 +153,8 @@ fn is_equal(a: &Node, b: &Node) -> bool {
 
 /// A row-major copy of a row-major whole value is that value: its slot, if `node` is such a copy.
 fn copied(node: &Node, len: &dyn Fn(u32) -> usize) -> Option<u32> {
-    let (Recorded::Contiguous, [Operand { slot, layout, .. }]) = (&node.op, &*node.operands) else {
+    let (Recorded::Contiguous {}, [Operand { slot, layout, .. }]) = (&node.op, &*node.operands)
+    else {
         return None;
     };
     let is_whole = layout.is_contiguous() && layout.offset() == 0 && layout.numel() == len(*slot);
@@ -178,7 +179,7 @@ fn reduce_of_one(node: &mut Node) {
         (Recorded::Reduce { op, .. }, _) if op.is_arg() => return,
         (Recorded::Reduce { op, axes }, Some(x)) if has_one(x.layout.shape(), axes) => {
             if keeps_sign(*op, x.dtype.is_float()) {
-                Recorded::Contiguous
+                Recorded::Contiguous {}
             } else {
                 let Ok(kernel) = UNSIGNED_ZERO.get(x.dtype, |x| x + x.like(0.0)) else { return };
                 Recorded::Elementwise { kernel: kernel.clone(), shape: *x.layout.shape() }
@@ -232,5 +233,5 @@ fn cat_of_slices(node: &mut Node) {
     let offset = first.layout.offset();
     let Ok(layout) = Layout::strided(shape, &strides, offset, usize::MAX) else { return };
     let (slot, dtype) = (first.slot, first.dtype);
-    (node.op, node.operands) = (Recorded::Contiguous, vec![Operand { slot, layout, dtype }]);
+    (node.op, node.operands) = (Recorded::Contiguous {}, vec![Operand { slot, layout, dtype }]);
 }

@@ -97,17 +97,6 @@ pub struct AttentionInputs<'a> {
 }
 
 impl AttentionInputs<'_> {
-    /// The same on other operands: q, k, v, and the mask if there is one.
-    pub(crate) fn with_operands<'b>(&self, operands: &'b [&'b Tensor]) -> AttentionInputs<'b> {
-        AttentionInputs {
-            q: operands[0],
-            k: operands[1],
-            v: operands[2],
-            mask: self.mask.map(|_| operands[3]),
-            options: self.options,
-        }
-    }
-
     /// T, S, hs and hv.
     pub fn sizes(&self) -> [usize; 4] {
         let last = |x: &Tensor, back: usize| x.shape()[x.ndim() - back];

@@ -3,6 +3,7 @@
 use super::{AttentionInputs, Op};
 use crate::error::Result;
 use crate::kernel::{Extent, Kernel, OpCode};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// Operations of a softmax per score: subtract, exponentiate, sum, divide.
@@ -35,70 +36,6 @@ impl Op<'_> {
         };
         Ok(Cost { bytes: (read + written) as u64, flops: self.flops() })
     }
-
-    fn flops(&self) -> u64 {
-        let numel = |x: &Tensor| x.numel() as u64;
-        // elements of the first output
-        let results = || {
-            let specs = self.outputs().ok();
-            specs.and_then(|specs| specs.first().map(|(shape, _)| shape.numel())).unwrap_or(0)
-                as u64
-        };
-        // every element of `g` meets a filter: all of the weight but its first axis
-        let filters =
-            |g: u64, weight: &[usize]| 2 * g * weight[1..].iter().product::<usize>() as u64;
-        match *self {
-            Op::Random { .. } | Op::Gather { .. } | Op::CopyInto { .. } | Op::Sort { .. } => 0,
-            Op::Contiguous { .. } | Op::TopK { .. } | Op::Cat { .. } => 0,
-            Op::Pad { .. } | Op::Tri { .. } => 0,
-            Op::Positions { indices, .. } => {
-                indices.iter().skip(1).map(|index| 2 * numel(index)).sum()
-            }
-            Op::Elementwise { kernel, shape, .. }
-            | Op::ElementwiseInPlace { kernel, shape, .. } => {
-                arithmetic(kernel) * shape.numel() as u64
-            }
-            Op::ElementwiseMany { kernel, shapes, .. } => {
-                arithmetic(kernel) * shapes.iter().map(|shape| shape.numel() as u64).sum::<u64>()
-            }
-            Op::ReduceKernel { kernel, shape, .. } => {
-                (arithmetic(kernel) + 1) * shape.numel() as u64
-            }
-            Op::Rows { program, shape, axes, .. } => {
-                let [elements, rows] = of_extents(program);
-                let count = shape.reduced(axes, true).numel() as u64;
-                elements * shape.numel() as u64 + rows * count
-            }
-            Op::Reduce { x, .. } | Op::Scan { x, .. } | Op::CumMax { x, .. } => numel(x),
-            Op::Scatter { src, .. } => numel(src),
-            Op::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
-            Op::MatmulKernel { lhs, rhs, kernel, .. } => {
-                Op::Matmul { lhs, rhs }.flops() + arithmetic(kernel) * results()
-            }
-            Op::Conv { weight, .. } => filters(results(), weight.shape()),
-            Op::ConvKernel { weight, kernel, .. } => {
-                filters(results(), weight.shape()) + arithmetic(kernel) * results()
-            }
-            Op::ConvInputGrad { g, weight, .. } => filters(numel(g), weight.shape()),
-            Op::ConvWeightGrad { g, weight_shape, .. } => filters(numel(g), weight_shape),
-            Op::MaxPool { kernel_size, .. } | Op::AvgPool { kernel_size, .. } => {
-                results() * kernel_size.iter().product::<usize>() as u64
-            }
-            Op::MaxPoolGrad { g, .. } => numel(g),
-            Op::Linalg { op, inputs } => op.flops(inputs),
-            Op::Attention { ref inputs } => {
-                let [.., hs, hv] = inputs.sizes();
-                seen(inputs) * (2 * hs as u64 + 2 * hv as u64 + SOFTMAX)
-            }
-            // scores and their gradient, and the gradients in `needs`
-            Op::AttentionGrad { ref inputs, needs: [q, k, v], .. } => {
-                let [.., hs, hv] = inputs.sizes();
-                let products =
-                    (1 + u64::from(q) + u64::from(k)) * hs as u64 + (1 + u64::from(v)) * hv as u64;
-                seen(inputs) * (2 * products + SOFTMAX)
-            }
-        }
-    }
 }
 
 /// The number of distinct elements of storage that `x` reads.
@@ -111,7 +48,7 @@ fn distinct(x: &Tensor) -> usize {
 }
 
 /// Nodes of a kernel that compute floats.
-fn arithmetic(kernel: &Kernel) -> u64 {
+pub(super) fn arithmetic(kernel: &Kernel) -> u64 {
     let counts = |op: OpCode| op.arity() > 0 && !matches!(op, OpCode::Cast | OpCode::Where);
     kernel.nodes().iter().filter(|node| counts(node.op) && node.dtype.is_float()).count() as u64
 }
@@ -126,6 +63,46 @@ fn of_extents(program: &Kernel) -> [u64; 2] {
         counts[usize::from(!each)] += u64::from(counted && !free);
     }
     counts
+}
+
+/// The operations of a row program on the rows of `shape` along `axes`.
+pub(super) fn of_rows(program: &Kernel, shape: &Shape, axes: &[usize]) -> u64 {
+    let [elements, rows] = of_extents(program);
+    elements * shape.numel() as u64 + rows * shape.reduced(axes, true).numel() as u64
+}
+
+/// The elements of `x`.
+pub(super) fn numel(x: &Tensor) -> u64 {
+    x.numel() as u64
+}
+
+/// The elements of the first output of `op`.
+pub(super) fn results(op: &Op<'_>) -> u64 {
+    let specs = op.outputs().ok();
+    specs.and_then(|specs| specs.first().map(|(shape, _)| shape.numel())).unwrap_or(0) as u64
+}
+
+/// The product of matrices: every element of `lhs` meets a row of `rhs`.
+pub(super) fn product(lhs: &Tensor, rhs: &Tensor) -> u64 {
+    2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64
+}
+
+/// `g` elements that each meet a filter: all of `weight`, a shape, but its first axis.
+pub(super) fn filters(g: u64, weight: &[usize]) -> u64 {
+    2 * g * weight[1..].iter().product::<usize>() as u64
+}
+
+/// The operations of attention.
+pub(super) fn attention(inputs: &AttentionInputs<'_>) -> u64 {
+    let [.., hs, hv] = inputs.sizes();
+    seen(inputs) * (2 * hs as u64 + 2 * hv as u64 + SOFTMAX)
+}
+
+/// The scores and their gradient, and the gradients that are needed of q, k and v.
+pub(super) fn attention_grad(inputs: &AttentionInputs<'_>, [q, k, v]: [bool; 3]) -> u64 {
+    let [.., hs, hv] = inputs.sizes();
+    let products = (1 + u64::from(q) + u64::from(k)) * hs as u64 + (1 + u64::from(v)) * hv as u64;
+    seen(inputs) * (2 * products + SOFTMAX)
 }
 
 /// Pairs of query and key that the options allow; the mask is not read.

@@ -1,7 +1,7 @@
 //! Finds the first NaN: every result is checked, and the operation that made NaN or an infinity
 //! fails.
 
-use super::{backward, only_moves, pass_on, pass_through, unwrap};
+use super::{backward, pass_on, pass_through, unwrap};
 use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -98,7 +98,7 @@ impl Checked {
 
     /// The finding in the outputs of an op, if there is one.
     fn judge(&self, op: &Op<'_>, specs: &TensorSpecs, outputs: &Outputs) -> Result<Option<Error>> {
-        if only_moves(op) {
+        if op.only_moves() {
             return Ok(None);
         }
         // The logsumexp of attention is -inf where a query sees no key.

@@ -1,6 +1,6 @@
 //! Runs every operation on two devices; the first whose results differ by more than rounding fails.
 
-use super::{backward, only_moves, pass_through};
+use super::{backward, pass_through};
 use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::element::decode;
@@ -413,7 +413,7 @@ fn sensitive(op: &Op<'_>) -> bool {
         Op::Reduce { op, .. } => !op.is_arg(),
         // Several elements may meet in one place.
         Op::Scatter { .. } => true,
-        op => !only_moves(op),
+        op => !op.only_moves(),
     }
 }
 

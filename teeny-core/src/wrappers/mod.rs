@@ -29,7 +29,7 @@ pub use trace::{Span, Trace, save_events};
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
 use crate::error::Result;
-use crate::op::{Op, Outputs, ScatterMode};
+use crate::op::{Op, Outputs};
 use crate::tensor::Tensor;
 
 /// The tensor of `inner` behind `x`, for a wrapper whose storages are those of `inner`.
@@ -146,41 +146,4 @@ fn place(context: Option<OpContext>) -> String {
 /// True while a gradient is computed.
 fn backward() -> bool {
     context::current().is_some_and(|context| context.later)
-}
-
-/// True for ops that only move, choose or draw elements: they compute none.
-fn only_moves(op: &Op<'_>) -> bool {
-    match op {
-        Op::Random { .. }
-        | Op::Gather { .. }
-        | Op::CopyInto { .. }
-        | Op::CumMax { .. }
-        | Op::Sort { .. }
-        | Op::Contiguous { .. }
-        | Op::TopK { .. }
-        | Op::Cat { .. }
-        | Op::Pad { .. }
-        | Op::Tri { .. }
-        | Op::MaxPool { .. } => true,
-        Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
-        Op::Elementwise { .. }
-        | Op::ElementwiseInPlace { .. }
-        | Op::ElementwiseMany { .. }
-        | Op::ReduceKernel { .. }
-        | Op::Rows { .. }
-        | Op::Reduce { .. }
-        | Op::Scan { .. }
-        | Op::Matmul { .. }
-        | Op::MatmulKernel { .. }
-        | Op::Positions { .. }
-        | Op::Conv { .. }
-        | Op::ConvKernel { .. }
-        | Op::ConvInputGrad { .. }
-        | Op::ConvWeightGrad { .. }
-        | Op::MaxPoolGrad { .. }
-        | Op::AvgPool { .. }
-        | Op::Attention { .. }
-        | Op::AttentionGrad { .. }
-        | Op::Linalg { .. } => false,
-    }
 }

@@ -428,13 +428,13 @@ fn attributes(sample: &Request) -> Vec<Request> {
                 Recorded::AvgPool { kernel_size: kernel_size.into(), window: window.clone() }
             }));
         }
-        Recorded::AttentionGrad { options, mask, .. } => {
+        Recorded::AttentionGrad { options, .. } => {
             let needs = [[false; 3], [true; 3], [false, true, false]];
-            all.extend(needs.map(|needs| Recorded::AttentionGrad { options, mask, needs }));
+            all.extend(needs.map(|needs| Recorded::AttentionGrad { options, needs }));
         }
-        Recorded::Attention { mut options, mask } => {
+        Recorded::Attention { mut options } => {
             options.causal = None; // a window needs it
-            all.push(Recorded::Attention { options, mask });
+            all.push(Recorded::Attention { options });
         }
         Recorded::Linalg { .. } => {
             let ops = [

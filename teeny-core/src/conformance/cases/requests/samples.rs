@@ -80,7 +80,7 @@ fn elementwise(dtype: DType, all: &mut Vec<Request>) {
     let scan = Recorded::Scan { op: ScanOp::Sum, axis: 0 };
     all.push(Request::new("Scan", scan, vec![x()]));
     let product = || vec![drawn(&[2, 4, 3], dtype), drawn(&[2, 3, 5], dtype)];
-    all.push(Request::new("Matmul", Recorded::Matmul, product()));
+    all.push(Request::new("Matmul", Recorded::Matmul {}, product()));
     let inputs = [product(), vec![drawn(&[2, 4, 5], dtype)]].concat();
     all.push(Request::new("MatmulKernel", Recorded::MatmulKernel { kernel: two }, inputs));
 }
@@ -108,7 +108,7 @@ fn moves(dtype: DType, all: &mut Vec<Request>) {
         one("Pad", Recorded::Pad { widths: [(0, 1), (2, 0)].into(), value: 7.0.into() }),
         one("Tri", Recorded::Tri { diagonal: -1, upper: false }),
         one("Tri", Recorded::Tri { diagonal: 1, upper: true }),
-        one("Contiguous", Recorded::Contiguous),
+        one("Contiguous", Recorded::Contiguous {}),
     ]);
     let rows = drawn(&[1, 3], DType::I32).with_domain(Domain::Small);
     let positions = Recorded::Positions { sizes: [2, 3].into() };
@@ -234,11 +234,11 @@ fn attention(dtype: DType, all: &mut Vec<Request>) {
     };
     for mask in [false, true] {
         let options = Attention::causal(2).window(3);
-        let forward = Recorded::Attention { options, mask };
+        let forward = Recorded::Attention { options };
         all.push(Request::new("Attention", forward, operands(mask)));
         let (y, lse) = (|| drawn(&[2, 2, 2], dtype), drawn(&[2, 2], dtype.compute()));
         let inputs = [operands(mask), vec![y(), lse, y()]].concat();
-        let grad = Recorded::AttentionGrad { options, mask, needs: [true, false, true] };
+        let grad = Recorded::AttentionGrad { options, needs: [true, false, true] };
         all.push(Request::new("AttentionGrad", grad, inputs));
     }
 }
