@@ -61,6 +61,7 @@ mod derivative;
 mod detach_points;
 mod device;
 mod dual;
+mod duals;
 mod elementwise;
 mod forward;
 mod function;

@@ -1,8 +1,8 @@
 //! Running a kernel and its tangents.
 
-use super::operands::Operands;
 use super::symbolic::{Part, Read, Source, Tangents, tangents};
 use crate::cache::Cache;
+use crate::duals::Duals;
 use crate::elementwise::Over;
 use std::sync::{Arc, LazyLock};
 use teeny_core::{DType, DeviceRef, Error, Kernel, Op, ReduceOp, Result, Scalar, Shape, Tensor};
@@ -13,7 +13,7 @@ static CACHE: LazyLock<Cache<Tangents>> = LazyLock::new(Cache::default);
 /// What all kernels of one op share.
 struct Launch<'a> {
     device: &'a DeviceRef,
-    operands: &'a Operands,
+    operands: &'a Duals,
     params: &'a [Scalar],
     over: &'a Over,
 }
@@ -68,7 +68,7 @@ impl Launch<'_> {
 }
 
 /// Whether the tangents of `kernel` are kernels, or row programs.
-pub(super) fn has_tangents(kernel: &Arc<Kernel>, operands: &Operands) -> bool {
+pub(super) fn has_tangents(kernel: &Arc<Kernel>, operands: &Duals) -> bool {
     let bits = operands.tangent_bits();
     CACHE.get(kernel, bits, false, || tangents(kernel, bits)).is_ok()
 }
@@ -76,7 +76,7 @@ pub(super) fn has_tangents(kernel: &Arc<Kernel>, operands: &Operands) -> bool {
 /// The outputs of `kernel` on operands of which some have a tangent, each with its tangent.
 pub(super) fn elementwise(
     device: &DeviceRef,
-    operands: &Operands,
+    operands: &Duals,
     kernel: &Arc<Kernel>,
     params: &[Scalar],
     over: &Over,
@@ -108,7 +108,7 @@ pub(super) fn elementwise(
 /// The sum over `axes` of `kernel` on operands of which some have a tangent, with its tangent.
 pub(super) fn sum_kernel(
     device: &DeviceRef,
-    operands: &Operands,
+    operands: &Duals,
     kernel: &Arc<Kernel>,
     params: &[Scalar],
     shape: &Shape,

@@ -22,16 +22,17 @@
 //! - of solving and factoring matrices: by the backward rule, which is linear in the gradient;
 //! - of positions, comparisons, integers, new values: none.
 
+mod assign;
 mod elementwise;
-mod operands;
-mod rules;
+mod linalg;
 mod symbolic;
 
 use crate::dual::{Dual, tangent, value};
+use crate::duals::Duals;
 use crate::elementwise::Over;
-use crate::rules::attention::recorded_grad;
+use crate::rules::{self, attention::recorded_grad};
 use crate::storage::own;
-use operands::Operands;
+use elementwise::has_tangents;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ impl Forward {
 
     /// Runs `op` on the values of `operands`, of which some have a tangent; returns its outputs
     /// with their tangents.
-    fn run(&self, op: &mut Op<'_>, operands: &Operands) -> Result<Vec<(Tensor, Option<Tensor>)>> {
+    fn run(&self, op: &mut Op<'_>, operands: &Duals) -> Result<Vec<(Tensor, Option<Tensor>)>> {
         match *op {
             Op::Elementwise { kernel, params, shape, .. } => {
                 let over = Over { shape: *shape, axes: Box::default() };
@@ -139,7 +140,10 @@ impl Forward {
             _ => {
                 let inner = operands.inner();
                 let values = op.with_operands(&inner).tensor_list(&self.inner)?;
-                let tangents = rules::tangents(&op.with_operands(&inner), operands, &values)?;
+                let tangents = match *op {
+                    Op::Linalg { op, .. } => linalg::linalg(operands, op, &values)?,
+                    _ => rules::tangents(&op.with_operands(&inner), operands, &values)?,
+                };
                 Ok(values.into_iter().zip(tangents).collect())
             }
         }
@@ -176,14 +180,14 @@ impl Device for Forward {
             // The op owns what it writes to.
             Op::CopyInto { ref mut dst, view, src } => {
                 let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
-                let storage = rules::assign::copy_into(&self.inner, dst, view, src)?;
+                let storage = assign::copy_into(&self.inner, dst, view, src)?;
                 return Ok(Some(storage.into()));
             }
             // The storage is a `Dual`, not one of the inner device.
             Op::ElementwiseInPlace { .. } => return Ok(None),
             _ => {}
         }
-        let operands = Operands::of(&op.operands())?;
+        let operands = Duals::of(&op.operands())?;
         if !operands.any_tangent() {
             let outputs = op.with_operands(&operands.inner()).run(&self.inner)?;
             return outputs
@@ -197,7 +201,13 @@ impl Device for Forward {
             op.outputs()?; // checks the operands
             return recorded_grad(inputs, g, needs).map(Some);
         }
-        if rules::runs_as_definition(op, &operands) {
+        let has_rule = match op {
+            Op::Elementwise { .. } | Op::ReduceKernel { op: ReduceOp::Sum, .. } => true,
+            Op::Rows { program, .. } => has_tangents(program, &operands),
+            Op::Linalg { .. } => true,
+            _ => rules::has_tangent(op)?,
+        };
+        if !has_rule {
             return Ok(None);
         }
         let outputs = self.run(op, &operands)?;

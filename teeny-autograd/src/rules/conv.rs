@@ -5,8 +5,9 @@
 //! <conv(x, w), g>  =  <x, input_grad(g, w)>  =  <w, weight_grad(g, x)>
 //! ```
 
+use crate::duals::Duals;
 use crate::record::{Operands, Rule, if_needed};
-use teeny_core::{Tensor, Window};
+use teeny_core::{Result, Shape, Tensor, Window};
 
 /// The rule of convolving `x` with `weight`.
 pub(crate) fn conv(operands: &Operands<'_>, x: &Tensor, weight: &Tensor, window: &Window) -> Rule {
@@ -49,4 +50,35 @@ pub(crate) fn conv_weight_grad(
         let d_x = if_needed(need_x, || g.conv_transpose(upper, &window, &x_shape[2..]))?;
         Ok([d_g, d_x])
     })
+}
+
+pub(crate) fn conv_tangent(
+    operands: &Duals,
+    x: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+) -> Result<Option<Tensor>> {
+    operands.product_rule(|t| t.conv(weight, window), |t| x.conv(t, window))
+}
+
+pub(crate) fn conv_input_grad_tangent(
+    operands: &Duals,
+    g: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    x_shape: &Shape,
+) -> Result<Option<Tensor>> {
+    let product = |g: &Tensor, weight: &Tensor| g.conv_transpose(weight, window, &x_shape[2..]);
+    operands.product_rule(|t| product(t, weight), |t| product(g, t))
+}
+
+pub(crate) fn conv_weight_grad_tangent(
+    operands: &Duals,
+    g: &Tensor,
+    x: &Tensor,
+    window: &Window,
+    weight_shape: &Shape,
+) -> Result<Option<Tensor>> {
+    let product = |g: &Tensor, x: &Tensor| g.conv_weight_grad(x, window, weight_shape);
+    operands.product_rule(|t| product(t, x), |t| product(g, t))
 }

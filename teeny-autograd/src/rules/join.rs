@@ -1,6 +1,7 @@
 //! Concatenation and padding: the gradient of each tensor is a view of that of the whole. Triangles:
 //! what was replaced by zeros has the gradient 0.
 
+use crate::duals::Duals;
 use crate::record::{Operands, Rule};
 use teeny_core::{Op, Result, Tensor};
 
@@ -43,4 +44,22 @@ pub(crate) fn tri(operands: &Operands<'_>, diagonal: i32, upper: bool) -> Rule {
 /// The same triangle of `x`.
 pub(crate) fn triangle(x: &Tensor, diagonal: i32, upper: bool) -> Result<Tensor> {
     Op::Tri { x, diagonal, upper }.tensor(x.device())
+}
+
+/// The tangent of `count` tensors concatenated along `axis`.
+pub(crate) fn cat_tangent(operands: &Duals, count: usize, axis: usize) -> Result<Option<Tensor>> {
+    let parts = (0..count).map(|i| operands.tangent_or_zeros(i)).collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize).map(Some)
+}
+
+/// The tangent of a padded tensor, around which nothing changes.
+pub(crate) fn pad_tangent(operands: &Duals, widths: &[(usize, usize)]) -> Result<Option<Tensor>> {
+    let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+    let widths: Vec<_> = widths.iter().map(|&(a, b)| (signed(a), signed(b))).collect();
+    operands.tangent(0).map(|x| x.pad(&widths, 0)).transpose()
+}
+
+/// The tangent of a triangle.
+pub(crate) fn tri_tangent(operands: &Duals, diagonal: i32, upper: bool) -> Result<Option<Tensor>> {
+    operands.tangent(0).map(|x| triangle(x, diagonal, upper)).transpose()
 }

@@ -5,6 +5,7 @@
 //! folded into the axis the product sums over, so that a weight met by (B, T, C) costs one product
 //! of (C, B T) @ (B T, V) and no temporary of B weights.
 
+use crate::duals::Duals;
 use crate::record::{Operands, Rule};
 use teeny_core::{Layout, Result, Tensor};
 
@@ -85,4 +86,12 @@ fn fold(x: &Tensor, axes: &[usize], to: usize) -> Result<Tensor> {
         sizes[axis] = 1;
     }
     x.permute(order)?.reshape(sizes)
+}
+
+pub(crate) fn matmul_tangent(
+    operands: &Duals,
+    lhs: &Tensor,
+    rhs: &Tensor,
+) -> Result<Option<Tensor>> {
+    operands.product_rule(|t| t.matmul(rhs), |t| lhs.matmul(t))
 }

@@ -1,4 +1,5 @@
-//! The backward rules of the ops other than elementwise kernels, one file per subject.
+//! The rules of the ops other than elementwise kernels, one file per subject: the gradient and the
+//! tangent of each op, which `table` puts side by side.
 //!
 //! [`execute`] runs an op on the inner device and records it with its [`Rule`]: a closure over
 //! *inner* tensors that uses public `Tensor` operations. It runs on any device, and where the inner
@@ -19,8 +20,11 @@ pub(crate) mod matmul;
 pub(crate) mod pool;
 pub(crate) mod reduce;
 pub(crate) mod scan;
+mod table;
 
+use crate::duals::Duals;
 use crate::record::{Operands, Recorder, Rule};
+use table::{Dual, HasGradient, HasTangent, Recording, rules};
 use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
 
 /// Runs `op` on the inner device and records it. `None` leaves the op to its definition, whose
@@ -33,18 +37,21 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
     }
     let (name, outer) = (op.name(), op.operands());
     let operands = Operands::of(&outer)?;
-    if !keeps_whole(op, &operands)? {
-        return Ok(None);
-    }
     if let (true, Op::AttentionGrad { inputs, g, needs, .. }) = (operands.recording, &*op) {
         op.outputs()?; // checks the operands
         return attention::recorded_grad(inputs, g, *needs).map(Some);
+    }
+    if !keeps_whole(op, &operands)? {
+        return Ok(None);
     }
     let inner = operands.inner()?;
     if has_one_output(op) {
         let y = op.with_operands(&inner).tensor(recorder.inner())?;
         let rule = match operands.recording {
-            true => rule(recorder, &op.with_operands(&inner), &operands, std::slice::from_ref(&y))?,
+            true => {
+                let op = op.with_operands(&inner);
+                gradient(recorder, &op, &operands, std::slice::from_ref(&y))?
+            }
             false => None,
         };
         drop(inner);
@@ -57,12 +64,22 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
     if !operands.recording {
         return Ok(Some(operands.untracked(values)));
     }
-    let rule = rule(recorder, &op.with_operands(&inner), &operands, &values)?;
+    let rule = gradient(recorder, &op.with_operands(&inner), &operands, &values)?;
     drop(inner);
     Ok(Some(match rule {
         Some(rule) => operands.record(name, values, rule),
         None => operands.stopped().untracked(values),
     }))
+}
+
+/// The rule of `op`, an op on inner tensors; `None` if no gradient passes through it.
+fn gradient(
+    recorder: &Recorder,
+    op: &Op<'_>,
+    operands: &Operands<'_>,
+    outputs: &[Tensor],
+) -> Result<Option<Rule>> {
+    rules(op, Recording { recorder, operands, outputs })?.ok_or_else(|| no_rule(op))
 }
 
 /// True for the ops that always have one output.
@@ -85,82 +102,39 @@ fn has_one_output(op: &Op<'_>) -> bool {
 /// True if the op runs on the inner device as one op, which then needs a rule. Otherwise it is
 /// recorded as the primitives of its definition.
 fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
-    Ok(match op {
-        _ if !operands.recording => true,
+    let as_definition = match op {
+        _ if !operands.recording => return Ok(true),
         // The rules of products and extrema read the elements that are reduced.
-        Op::ReduceKernel { kernel, op, .. } => reduce::sums_floats(kernel, *op),
+        Op::ReduceKernel { kernel, op, .. } => !reduce::sums_floats(kernel, *op),
         // The (.., T, S) matrix of scores is the gradient of the mask anyway.
-        Op::Attention { inputs } => inputs.mask.is_none() || !operands.need(3),
-        Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| true)?,
-        Op::Reduce { .. }
-        | Op::Scan { .. }
-        | Op::CumMax { .. }
-        | Op::Matmul { .. }
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::Sort { .. }
-        | Op::TopK { .. }
-        | Op::Contiguous { .. }
-        | Op::Cat { .. }
-        | Op::Pad { .. }
-        | Op::Tri { .. }
-        | Op::Conv { .. }
-        | Op::ConvInputGrad { .. }
-        | Op::ConvWeightGrad { .. }
-        | Op::MaxPool { .. }
-        | Op::MaxPoolGrad { .. }
-        | Op::AvgPool { .. }
-        | Op::AttentionGrad { .. } => true,
-        // A fused op that is new to this crate.
+        Op::Attention { inputs } => inputs.mask.is_some() && operands.need(3),
+        Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| false)?,
         _ => false,
-    })
+    };
+    Ok(!as_definition && rules(op, HasGradient)?.is_some())
 }
 
-/// The rule of `op`, an op on inner tensors with the outputs `values`; `None` if no gradient passes
-/// through it.
-fn rule(
-    recorder: &Recorder,
+/// True if `op`, of which an operand has a tangent, has a rule for it.
+pub(crate) fn has_tangent(op: &Op<'_>) -> Result<bool> {
+    Ok(rules(op, HasTangent)?.is_some())
+}
+
+/// The tangent of each of `outputs`, the outputs of `op`, an op on the values of `operands`. Ties
+/// are treated as the gradients treat them, so that both modes agree everywhere.
+pub(crate) fn tangents(
     op: &Op<'_>,
-    operands: &Operands<'_>,
-    values: &[Tensor],
-) -> Result<Option<Rule>> {
-    Ok(Some(match *op {
-        Op::Reduce { op, x, axes } => return Ok(reduce::reduce(operands, op, x, axes, &values[0])),
-        Op::ReduceKernel { kernel, params, shape, axes, .. } => {
-            return reduce::reduce_kernel(recorder, operands, kernel, params, shape, axes);
-        }
-        Op::Scan { op, x, axis } => scan::scan(operands, op, x, axis, &values[0]),
-        Op::CumMax { axis, .. } => scan::cum_max(operands, axis, &values[1]),
-        Op::Matmul { lhs, rhs } => matmul::matmul(operands, lhs, rhs)?,
-        Op::Gather { x, axis, index } => index::gather(operands, x, axis, index),
-        Op::Scatter { mode, x, axis, index, src } => {
-            index::scatter(operands, mode, x, axis, index, src, &values[0])
-        }
-        Op::Sort { x, axis, .. } | Op::TopK { x, axis, .. } => {
-            index::sort(operands, x.shape(), axis, &values[1])
-        }
-        Op::Contiguous { .. } => Rule::new(operands, |g| Ok([Some(g.clone())])),
-        Op::Cat { tensors, axis } => join::cat(operands, tensors, axis),
-        Op::Pad { x, widths, .. } => join::pad(operands, x, widths),
-        Op::Tri { diagonal, upper, .. } => join::tri(operands, diagonal, upper),
-        Op::Conv { x, weight, window } => conv::conv(operands, x, weight, window),
-        Op::ConvInputGrad { g, weight, window, .. } => {
-            conv::conv_input_grad(operands, g, weight, window)
-        }
-        Op::ConvWeightGrad { g, x, window, .. } => conv::conv_weight_grad(operands, g, x, window),
-        Op::MaxPool { x, kernel_size, .. } => {
-            pool::max_pool(operands, x, kernel_size.len(), &values[1])
-        }
-        Op::MaxPoolGrad { g, positions, spatial, .. } => {
-            pool::max_pool_grad(operands, g, positions, spatial)
-        }
-        Op::AvgPool { x, kernel_size, window } => pool::avg_pool(operands, x, kernel_size, window),
-        Op::Attention { ref inputs } => attention::attention(operands, inputs, values),
-        Op::Linalg { op, inputs } => linalg::linalg(operands, op, inputs, values),
-        _ => {
-            return Err(Error::internal(format!("{} has no derivative rule", op.name())));
-        }
-    }))
+    operands: &Duals,
+    outputs: &[Tensor],
+) -> Result<Vec<Option<Tensor>>> {
+    let first = rules(op, Dual { operands, outputs })?.ok_or_else(|| no_rule(op))?;
+    let mut all = vec![None; outputs.len()];
+    all[0] = first;
+    Ok(all)
+}
+
+#[cold]
+fn no_rule(op: &Op<'_>) -> Error {
+    Error::internal(format!("{} has no derivative rule", op.name()))
 }
 
 /// `g`, reduced over `axes` of `shape`, repeated to `shape` again: a view.

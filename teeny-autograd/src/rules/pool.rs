@@ -1,5 +1,6 @@
 //! Pooling: a maximum sends its gradient to the winner, a mean spreads it over the window.
 
+use crate::duals::Duals;
 use crate::record::{Operands, Rule};
 use teeny_core::{Op, Result, Shape, Tensor, Window, definition};
 
@@ -78,4 +79,41 @@ fn repeat(g: &Tensor, size: &[usize], full: &Shape) -> Result<Tensor> {
     }
     let behind = full[lead..].iter().zip(&covered).map(|(n, m)| (0, (n - m) as isize));
     x.pad(&behind.collect::<Vec<_>>(), 0)
+}
+
+/// The tangent at `positions`, the second output of a max pooling over the last `spatial` axes:
+/// (rows, windows).
+pub(crate) fn max_pool_tangent(
+    operands: &Duals,
+    spatial: usize,
+    positions: &Tensor,
+) -> Result<Option<Tensor>> {
+    operands.map_tangent(0, |t| {
+        let numel = |sizes: &[usize]| sizes.iter().product::<usize>();
+        let (lead, spatial_sizes) = t.shape().split_at(t.ndim() - spatial);
+        let windows = numel(&positions.shape()[lead.len()..]);
+        let index = positions.reshape((numel(lead), windows))?; // (rows, windows)
+        let rows = t.reshape((numel(lead), numel(spatial_sizes)))?; // (rows, places)
+        definition::at_winners(&rows, &index)
+    })
+}
+
+/// The op is linear in its gradient.
+pub(crate) fn max_pool_grad_tangent(
+    operands: &Duals,
+    positions: &Tensor,
+    x_shape: &Shape,
+    spatial: usize,
+) -> Result<Option<Tensor>> {
+    operands.map_tangent(0, |t| {
+        Op::MaxPoolGrad { g: t, positions, x_shape, spatial }.tensor(t.device())
+    })
+}
+
+pub(crate) fn avg_pool_tangent(
+    operands: &Duals,
+    kernel_size: &[usize],
+    window: &Window,
+) -> Result<Option<Tensor>> {
+    operands.map_tangent(0, |t| t.avg_pool(kernel_size, window))
 }

@@ -1,6 +1,7 @@
 //! Sums, products and extrema along axes, and kernels that are reduced in the same pass.
 
 use super::broadcast_back;
+use crate::duals::Duals;
 use crate::elementwise::Over;
 use crate::record::{Operands, Recorder, Rule};
 use std::sync::Arc;
@@ -107,4 +108,26 @@ pub(crate) fn reduce_kernel(
         edges: operands.edges(),
         detached: None,
     }))
+}
+
+/// The tangent of `y`, the reduction of `x` over `axes`.
+pub(crate) fn reduce_tangent(
+    operands: &Duals,
+    op: ReduceOp,
+    x: &Tensor,
+    axes: &[usize],
+    y: &Tensor,
+) -> Result<Option<Tensor>> {
+    let Some(t) = operands.tangent(0) else { return Ok(None) };
+    Ok(match op {
+        ReduceOp::ArgMax | ReduceOp::ArgMin | ReduceOp::Any | ReduceOp::All => None,
+        ReduceOp::Sum => Some(t.sum(axes)?),
+        ReduceOp::Prod => Some(prod_grad(x, t, axes)?.sum(axes)?),
+        ReduceOp::Max | ReduceOp::Min => {
+            // The mean of the tangents of equal extrema.
+            let chosen = x.eq(&broadcast_back(y, x.shape(), axes)?)?;
+            let sum = map([&chosen, t], |[c, t]| c.where_cond(t, t.like(0)))?.sum(axes)?;
+            Some(sum.div(&chosen.cast(t.dtype())?.sum(axes)?)?)
+        }
+    })
 }

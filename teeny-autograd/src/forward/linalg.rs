@@ -1,7 +1,7 @@
 //! Solving and factoring matrices: by the backward rules, which are linear in the gradient.
 
 use crate::device::Autograd;
-use crate::forward::operands::Operands;
+use crate::duals::Duals;
 use crate::grad::Grad;
 use crate::mode::enable_grad;
 use crate::rules::linalg::{adjoint, require_rule};
@@ -12,11 +12,11 @@ use teeny_core::{LinalgOp, Result, Tensor};
 /// The adjoint `u ↦ Jᵀ u` is linear, so the gradient of `<Jᵀ u, v>` for u, at any u, is `J v`: each
 /// backward rule is a forward rule too.
 pub(super) fn linalg(
-    operands: &Operands,
+    operands: &Duals,
     op: LinalgOp,
     outputs: &[Tensor],
 ) -> Result<Vec<Option<Tensor>>> {
-    let Operands { values, tangents } = operands;
+    let Duals { values, tangents } = operands;
     require_rule(op, &operands.inner())?;
     let inner = outputs[0].device();
     let device = Autograd::new(inner);

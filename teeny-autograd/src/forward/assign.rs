@@ -1,18 +1,18 @@
 //! Assignment into a view: the tangent of what was written is written into the tangent.
 
 use crate::dual::{Dual, flat};
-use crate::forward::operands::Operands;
+use crate::duals::Duals;
 use teeny_core::storage::{downcast, downcast_mut};
 use teeny_core::{DeviceRef, Error, Layout, Op, Result, StorageRef, Tensor};
 
 /// Executes [`Op::CopyInto`] with `dst` and `src` of a forward-mode device over `inner`.
-pub(in crate::forward) fn copy_into(
+pub(super) fn copy_into(
     inner: &DeviceRef,
     mut dst: StorageRef,
     view: &Layout,
     src: &Tensor,
 ) -> Result<StorageRef> {
-    let operands = Operands::of(&[src])?;
+    let operands = Duals::of(&[src])?;
     let src = &operands.values[0];
     // If the outer storage has no other owner, the inner ones are handed on, so that the inner
     // device can write in place.

@@ -4,17 +4,17 @@ use crate::dual::{Dual, tangent, try_dual, value, zeros};
 use teeny_core::{Result, Tensor};
 
 /// Values and tangents in the order of [`teeny_core::Op::operands`]; tensors of the inner device.
-pub(super) struct Operands {
+pub(crate) struct Duals {
     pub values: Vec<Tensor>,
     /// `None` where a tangent is zero everywhere.
     pub tangents: Vec<Option<Tensor>>,
 }
 
-impl Operands {
+impl Duals {
     /// Unwraps the operands `outer` of an op.
-    pub fn of(outer: &[&Tensor]) -> Result<Operands> {
+    pub fn of(outer: &[&Tensor]) -> Result<Duals> {
         outer.iter().filter_map(|x| try_dual(x)).for_each(Dual::mark_used);
-        Ok(Operands {
+        Ok(Duals {
             values: outer.iter().map(|x| value(x)).collect::<Result<_>>()?,
             tangents: outer.iter().map(|x| tangent(x)).collect::<Result<_>>()?,
         })
@@ -66,7 +66,7 @@ impl Operands {
 }
 
 /// The sum of the tangents that are not `None`.
-pub(super) fn sum<const N: usize>(terms: [Option<Tensor>; N]) -> Result<Option<Tensor>> {
+pub(crate) fn sum<const N: usize>(terms: [Option<Tensor>; N]) -> Result<Option<Tensor>> {
     let mut terms = terms.into_iter().flatten();
     let Some(first) = terms.next() else { return Ok(None) };
     terms.try_fold(first, |sum, term| sum.add(&term)).map(Some)
