@@ -2,7 +2,6 @@
 
 use super::list::{List, Mixer};
 use super::plan::Plan;
-use super::rules::Rules;
 use crate::kernel::Kernel;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -33,8 +32,9 @@ pub(super) struct Found {
 }
 
 impl Cache {
-    /// The plan of `list` with these slots held, always by the same rules.
-    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, rules: Rules) -> Found {
+    /// The plan of `list` with these slots held, always by the same rules
+    /// ([`crate::LazyOptions::reassociate`]).
+    pub(super) fn find(&mut self, list: &List, held: Vec<bool>, reassociate: bool) -> Found {
         let (nodes, hash) = (&list.nodes, list.hash);
         self.clock += 1;
         let mut key = Mixer(hash);
@@ -63,7 +63,7 @@ impl Cache {
                 }
             }
         };
-        let mut plan = Plan::new(nodes.clone(), &list.slots, held, rules, &mut intern);
+        let mut plan = Plan::new(nodes.clone(), &list.slots, held, reassociate, &mut intern);
         self.made += 1;
         plan.number = self.made;
         let plan = Arc::new(plan);

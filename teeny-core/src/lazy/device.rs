@@ -6,7 +6,6 @@ use super::list::{List, Node, NodeContext, Request};
 use super::plan::{Item, Plan};
 use super::reads;
 use super::report::{Log, Reason, Report};
-use super::rules::Rules;
 use super::run::Run;
 use super::show::Drawing;
 use super::value::{LazyStorage, Slot, Value, value};
@@ -244,11 +243,6 @@ impl Lazy {
         }
     }
 
-    /// What plans may change.
-    pub(super) fn rules(&self) -> Rules {
-        Rules { reassociate: self.options.reassociate }
-    }
-
     /// Appends an operation: its outputs, and whether a limit is reached.
     fn record(&self, request: Request<'_>) -> Result<(Outputs, bool)> {
         let mut recording = self.recording();
@@ -304,7 +298,7 @@ impl Lazy {
 
     /// [`Cache::find`], counted.
     fn find(&self, cache: &mut Cache, list: &List, held: Vec<bool>) -> Found {
-        let found = cache.find(list, held, self.rules());
+        let found = cache.find(list, held, self.options.reassociate);
         let stats = &mut self.recording().stats;
         stats.kernels += found.kernels as u64;
         *if found.is_new { &mut stats.plans } else { &mut stats.hits } += 1;

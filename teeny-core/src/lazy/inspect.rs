@@ -109,7 +109,7 @@ impl Lazy {
             let List { nodes, occasions, slots, params, .. } = list;
             (nodes.clone(), occasions.clone(), slots.clone(), params.clone(), held)
         });
-        let plan = Plan::new(nodes.clone(), &slots, held, self.rules(), &mut Arc::new);
+        let plan = Plan::new(nodes.clone(), &slots, held, self.options.reassociate, &mut Arc::new);
         let list = Listed {
             nodes: &nodes,
             occasions: &occasions,

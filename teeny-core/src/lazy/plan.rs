@@ -5,7 +5,7 @@ use super::graph::Graph;
 use super::list::{Node, Operand};
 use super::program::{Fused, fused};
 use super::rows::RowGroup;
-use super::rules::{Rewritten, Rules, rewrite};
+use super::rules::{Rewritten, rewrite};
 use super::value::{Slot, Value};
 use crate::kernel::Kernel;
 use crate::op::Recorded;
@@ -67,14 +67,14 @@ impl Plan {
         recorded: Vec<Node>,
         values: &[Arc<Value>],
         held: Vec<bool>,
-        rules: Rules,
+        reassociate: bool,
         intern: &mut dyn FnMut(Kernel) -> Arc<Kernel>,
     ) -> Plan {
         let len = |slot: u32| values[slot as usize].len();
         let Rewritten { nodes, held: stored, shares, rows, dropped } =
-            rewrite(&recorded, &held, &len, rules);
+            rewrite(&recorded, &held, &len, reassociate);
         let row_group = |id: u32| rows.iter().find(|group| group.nodes.last() == Some(&id));
-        let graph = Graph::new(&nodes, &stored, rules.reassociate);
+        let graph = Graph::new(&nodes, &stored, reassociate);
         let mut items = Vec::new();
         for group in fuse(&graph) {
             let mut members: Vec<u32> = group.members.iter().map(|member| member.node).collect();
@@ -288,9 +288,9 @@ mod tests {
             let list = lazy.end_capture();
             let held = list.held();
             let mut intern = |kernel: Kernel| Arc::new(kernel);
-            let rules = Rules { reassociate: case % 2 == 0 };
+            let reassociate = case % 2 == 0;
             let nodes = list.nodes.clone();
-            let plan = Plan::new(nodes, &list.slots, held.clone(), rules, &mut intern);
+            let plan = Plan::new(nodes, &list.slots, held.clone(), reassociate, &mut intern);
             check(&plan, &held, case);
         }
     }

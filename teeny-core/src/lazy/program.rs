@@ -3,7 +3,7 @@
 
 use super::fuse::Group;
 use super::graph::Graph;
-use super::list::Operand;
+use super::list::{Node, Operand};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -20,6 +20,36 @@ pub(super) struct Fused {
     pub(super) outputs: Vec<u32>,
 }
 
+/// The numbers of the programs that one kernel is made of, each by its place in the list: a number
+/// that several programs have is one parameter.
+#[derive(Default)]
+pub(super) struct Params<'b>(Vec<(u32, Expr<'b>)>);
+
+impl<'b> Params<'b> {
+    /// The parameters of `kernel`, the program of `node`.
+    pub(super) fn of(
+        &mut self,
+        node: &Node,
+        kernel: &Kernel,
+        builder: &'b Builder,
+    ) -> Vec<Expr<'b>> {
+        let mut param = |(place, &dtype): (u32, &DType)| {
+            if let Some((_, expr)) = self.0.iter().find(|(known, _)| *known == place) {
+                return *expr;
+            }
+            let expr = builder.param(dtype);
+            self.0.push((place, expr));
+            expr
+        };
+        node.params.clone().zip(kernel.params()).map(&mut param).collect()
+    }
+
+    /// The places of all parameters, in their order.
+    pub(super) fn places(&self) -> Vec<u32> {
+        self.0.iter().map(|(place, _)| *place).collect()
+    }
+}
+
 /// The kernel of `group`; None if it has none, or is one node as it was recorded.
 pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
     if group.members.len() < 2 {
@@ -27,7 +57,7 @@ pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
     }
     let builder = Builder::new();
     let mut inputs: Vec<(Operand, Expr<'_>)> = Vec::new();
-    let mut params: Vec<(u32, Expr<'_>)> = Vec::new();
+    let mut params = Params::default();
     // The values of the members so far: node, view, outputs.
     let mut values: Vec<(u32, Layout, Vec<Expr<'_>>)> = Vec::new();
     // The product that the kernel begins with is its first input.
@@ -43,19 +73,7 @@ pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
     for member in programs {
         let Some(program) = graph.program(member.node) else { return Ok(None) };
         let node = graph.node(member.node);
-        let numbers: Vec<Expr<'_>> = node
-            .params
-            .clone()
-            .zip(program.kernel.params())
-            .map(|(place, &dtype)| {
-                if let Some((_, expr)) = params.iter().find(|(known, _)| *known == place) {
-                    return *expr;
-                }
-                let expr = builder.param(dtype);
-                params.push((place, expr));
-                expr
-            })
-            .collect();
+        let numbers = params.of(node, program.kernel, &builder);
         for view in &member.views {
             let mut operands = Vec::with_capacity(node.operands.len());
             for Operand { slot, layout, dtype } in &node.operands {
@@ -102,8 +120,7 @@ pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
     let Some(exprs) = exprs else { return Ok(None) };
     let (kernel, read) = builder.finish_pruned(&exprs)?;
     let operands = read.into_iter().map(|i| inputs[i].0.clone()).collect();
-    let params = params.into_iter().map(|(place, _)| place).collect();
-    Ok(Some(Fused { kernel, operands, params, outputs }))
+    Ok(Some(Fused { kernel, operands, params: params.places(), outputs }))
 }
 
 /// A value as it would be read from memory: 16-bit floats are computed in f32 and rounded when they

@@ -12,7 +12,7 @@
 
 use super::graph::{Graph, Program};
 use super::list::{Node, Operand};
-use super::program::rounded;
+use super::program::{Params, rounded};
 use crate::kernel::build::{Builder, Expr};
 use crate::kernel::{Extent, Fold};
 use crate::layout::Layout;
@@ -178,7 +178,7 @@ struct Values<'g, 'a, 'b> {
     /// Views of the rows' shape whose values are known.
     known: Vec<(Operand, Expr<'b>)>,
     inputs: Vec<Operand>,
-    params: Vec<(u32, Expr<'b>)>,
+    params: Params<'b>,
     folds: usize,
 }
 
@@ -191,7 +191,7 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
         builder: &'b Builder,
     ) -> Values<'g, 'a, 'b> {
         let (nodes, known) = (Vec::new(), Vec::new());
-        let (inputs, params) = (Vec::new(), Vec::new());
+        let (inputs, params) = (Vec::new(), Params::default());
         Values { graph, rows, root, stored, builder, nodes, known, inputs, params, folds: 0 }
     }
 
@@ -280,18 +280,7 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
     fn outputs(&mut self, id: u32, program: &Program<'_>, views: Vec<Operand>) -> Vec<Expr<'b>> {
         let node = self.graph.node(id);
         let operands: Vec<Expr<'b>> = views.into_iter().map(|x| self.read(x)).collect();
-        let mut params = Vec::with_capacity(node.params.len());
-        for (place, &dtype) in node.params.clone().zip(program.kernel.params()) {
-            let known = self.params.iter().find(|(known, _)| *known == place);
-            params.push(match known {
-                Some((_, expr)) => *expr,
-                None => {
-                    let expr = self.builder.param(dtype);
-                    self.params.push((place, expr));
-                    expr
-                }
-            });
-        }
+        let params = self.params.of(node, program.kernel, self.builder);
         self.builder.embed(program.kernel, &operands, &params)
     }
 
@@ -332,7 +321,7 @@ impl<'g, 'a, 'b> Values<'g, 'a, 'b> {
             None => Arc::new(program),
         };
         let op = Recorded::Rows { program, shape: *shape, axes: axes.clone() };
-        let params = self.params.iter().map(|(place, _)| *place).collect();
+        let params = self.params.places();
         Some(RowGroup { nodes: self.nodes, op, operands, params })
     }
 }

@@ -20,13 +20,6 @@ use std::collections::HashMap;
 /// Without a limit a step would keep what it computes again to save memory, as with checkpoints.
 const MAX_DISTANCE: u32 = 32;
 
-/// What rewriting may do.
-#[derive(Clone, Copy)]
-pub(super) struct Rules {
-    /// [`crate::LazyOptions::reassociate`].
-    pub(super) reassociate: bool,
-}
-
 /// The nodes of a list after all rules.
 pub(super) struct Rewritten {
     pub(super) nodes: Vec<Node>,
@@ -45,9 +38,9 @@ pub(super) fn rewrite(
     nodes: &[Node],
     held: &[bool],
     len: &dyn Fn(u32) -> usize,
-    rules: Rules,
+    reassociate: bool,
 ) -> Rewritten {
-    let graph = Graph::new(nodes, held, rules.reassociate);
+    let graph = Graph::new(nodes, held, reassociate);
     let mut state = State::new(&graph);
     let mut out = nodes.to_vec();
     // Nodes by the hash of what they compute.
@@ -85,7 +78,7 @@ pub(super) fn rewrite(
         }
     }
     let State { stored, shares, .. } = state;
-    let rows = match rules.reassociate {
+    let rows = match reassociate {
         true => row_groups(&Graph::new(&out, &stored, true)),
         false => Vec::new(),
     };
