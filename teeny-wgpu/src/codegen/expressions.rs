@@ -153,7 +153,9 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
 pub(crate) fn quad_expression(op: OpCode, a: &str, b: &str) -> Option<String> {
     use FloatFunction::{Exp, Recip, Rsqrt, Sqrt};
     match op {
-        OpCode::Float(f @ (Recip | Sqrt | Rsqrt)) => Some(float_function(f, DType::F32, a)),
+        OpCode::Float(Recip) => Some(format!("div4_f32(vec4<f32>(1.0f), {a})")),
+        OpCode::Float(Sqrt) => Some(format!("sqrt4_f32({a})")),
+        OpCode::Float(Rsqrt) => Some(float_function(Rsqrt, DType::F32, a)),
         OpCode::Float(Exp) => Some(format!("exp4_f32({a})")),
         OpCode::Sign(f @ (SignFunction::Neg | SignFunction::Abs)) => {
             Some(sign_function(f, DType::F32, a))
@@ -161,9 +163,10 @@ pub(crate) fn quad_expression(op: OpCode, a: &str, b: &str) -> Option<String> {
         OpCode::Arithmetic(Arithmetic::Sub) if a == b => None,
         OpCode::Arithmetic(Arithmetic::Max) => Some(format!("max4_f32({a}, {b})")),
         OpCode::Arithmetic(Arithmetic::Min) => Some(format!("min4_f32({a}, {b})")),
-        OpCode::Arithmetic(
-            op @ (Arithmetic::Add | Arithmetic::Sub | Arithmetic::Mul | Arithmetic::Div),
-        ) => Some(arithmetic(op, DType::F32, a, b)),
+        OpCode::Arithmetic(Arithmetic::Div) => Some(format!("div4_f32({a}, {b})")),
+        OpCode::Arithmetic(op @ (Arithmetic::Add | Arithmetic::Sub | Arithmetic::Mul)) => {
+            Some(arithmetic(op, DType::F32, a, b))
+        }
         _ => None,
     }
 }
@@ -173,8 +176,8 @@ fn float_function(f: FloatFunction, dtype: DType, a: &str) -> String {
     let ty = types::value(dtype);
     let one = if ty == "f64" { "1.0lf" } else { "1.0f" };
     match f {
-        Recip => format!("{one} / {a}"),
-        Sqrt => format!("sqrt({a})"),
+        Recip => format!("div_{ty}({one}, {a})"),
+        Sqrt => format!("sqrt_{ty}({a})"),
         Rsqrt => format!("{one} / sqrt({a})"),
         // Functions of the prelude: those of WGSL have wide error bounds, or do not exist.
         Cbrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf => {
@@ -209,7 +212,7 @@ fn arithmetic(op: Arithmetic, dtype: DType, a: &str, b: &str) -> String {
         Sub if float && a == b => format!("sub_self_{ty}({a})"),
         Sub => wrap(dtype, format!("{a} - {b}")),
         Mul => wrap(dtype, format!("{a} * {b}")),
-        Div => format!("{a} / {b}"),
+        Div => format!("div_{ty}({a}, {b})"),
         Max if float => format!("max_{ty}({a}, {b})"),
         Min if float => format!("min_{ty}({a}, {b})"),
         Max => format!("select({b}, {a}, {a} > {b})"),

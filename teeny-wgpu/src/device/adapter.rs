@@ -135,6 +135,13 @@ impl Capabilities {
         }
     }
 
+    /// Whether quotients and roots of f32 are rounded correctly, for divisors of any size: on
+    /// software adapters, which use the processor's. NVIDIA's are wrong by up to 2 ulp, and 0 for a
+    /// divisor above 2^126 (found on an H200, driver 580).
+    pub(crate) fn rounds_quotients(&self) -> bool {
+        self.kind == AdapterKind::Cpu
+    }
+
     /// Whether threads of elementwise kernels take eight elements at a time instead of four: on
     /// software adapters a load costs as much for 256 bits as for 32.
     pub(crate) fn reads_octets(&self) -> bool {

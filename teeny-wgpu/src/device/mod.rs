@@ -148,7 +148,8 @@ impl Wgpu {
         let budget =
             options.memory_budget.or((capabilities.kind == AdapterKind::Cpu).then_some(4 << 30));
         let pool = Arc::new(Pool::new(device.clone(), &capabilities, budget, options.cache_bytes));
-        let pipelines = Pipelines::new(device.clone(), options.shaders, debug);
+        let pipelines =
+            Pipelines::new(device.clone(), options.shaders, capabilities.rounds_quotients(), debug);
         let ring = Stream::ring(&device, &pipelines, &capabilities);
         let stream = Stream::new(
             device.clone(),

@@ -28,6 +28,8 @@ pub(crate) struct Pipeline {
 pub(crate) struct Pipelines {
     device: wgpu::Device,
     shaders: Shaders,
+    /// Whether the adapter rounds quotients and roots of f32 correctly.
+    rounds_quotients: bool,
     debug: u8,
     /// The layout of the parameters: binding 0 of group 1.
     pub uniform: wgpu::BindGroupLayout,
@@ -51,7 +53,12 @@ fn entry(
 }
 
 impl Pipelines {
-    pub fn new(device: wgpu::Device, shaders: Shaders, debug: u8) -> Pipelines {
+    pub fn new(
+        device: wgpu::Device,
+        shaders: Shaders,
+        rounds_quotients: bool,
+        debug: u8,
+    ) -> Pipelines {
         let uniform = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
             label: Some("teeny parameters"),
             entries: &[entry(0, wgpu::BufferBindingType::Uniform, true, PARAM_BYTES)],
@@ -59,6 +66,7 @@ impl Pipelines {
         Pipelines {
             device,
             shaders,
+            rounds_quotients,
             debug,
             uniform,
             known: Mutex::default(),
@@ -88,7 +96,14 @@ impl Pipelines {
         let Key { family, variant, .. } = &program.key;
         let _span = tracing::debug_span!("compile", family, variant = ?variant).entered();
         let start = Instant::now();
-        let source = (program.wgsl)()?;
+        let mut source = (program.wgsl)()?;
+        if !self.rounds_quotients {
+            source = source.replacen(
+                "ROUNDS_QUOTIENTS: bool = true",
+                "ROUNDS_QUOTIENTS: bool = false",
+                1,
+            );
+        }
         if self.debug >= 3 {
             eprintln!("{}", numbered(family, &source));
         }

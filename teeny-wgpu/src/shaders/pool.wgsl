@@ -82,6 +82,6 @@ fn main(
     y[n] = result;
     positions[n] = position;
 #else
-    y[n] = result / constant();
+    y[n] = div_{{value}}(result, constant());
 #endif
 }

@@ -83,6 +83,6 @@ fn main(
     store_y(n, select(best, vec2<f32>(constant()), position < vec2<i32>()));
     positions[n] = position;
 #else
-    store_y(n, sum / constant());
+    store_y(n, vec2<f32>(div_f32(sum.x, constant()), div_f32(sum.y, constant())));
 #endif
 }

@@ -34,15 +34,6 @@ var<private> subgroup: u32;
 var<private> subgroup_lane: u32;
 var<private> subgroup_count: u32;
 
-// Integers in the order of the floats, -0 below 0, with the key `nan` for NaN.
-fn order_of(x: f32, nan: u32) -> u32 {
-    let bits = bitcast<u32>(x);
-    let key = select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
-    return select(key, nan, is_nan_f32(x));
-}
-fn float_of(key: u32) -> f32 {
-    return bitcast<f32>(select(~key, key & 0x7fffffffu, (key & 0x80000000u) != 0u));
-}
 fn subgroup_largest(x: f32) -> f32 { return float_of(subgroupMax(order_of(x, 0xffffffffu))); }
 fn subgroup_smallest(x: f32) -> f32 { return float_of(subgroupMin(order_of(x, 0u))); }
 #endif

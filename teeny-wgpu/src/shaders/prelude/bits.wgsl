@@ -71,3 +71,12 @@ fn bf16_bits(x: f32) -> u32 {
 fn round_bf16(x: f32) -> f32 {
     return bitcast<f32>(bf16_bits(x) << 16u);
 }
+// Integers in the order of the floats, -0 below 0, with the key `nan` for NaN.
+fn order_of(x: f32, nan: u32) -> u32 {
+    let bits = bitcast<u32>(x);
+    let key = select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
+    return select(key, nan, is_nan_f32(x));
+}
+fn float_of(key: u32) -> f32 {
+    return bitcast<f32>(select(~key, key & 0x7fffffffu, (key & 0x80000000u) != 0u));
+}

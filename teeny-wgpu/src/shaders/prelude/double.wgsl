@@ -11,6 +11,9 @@ fn nan_f64() -> f64 {
     var bits = 0x7ff8000000000000lu;
     return bitcast<f64>(bits);
 }
+// The hardware rounds quotients and roots of f64 correctly.
+fn div_f64(a: f64, b: f64) -> f64 { return a / b; }
+fn sqrt_f64(x: f64) -> f64 { return sqrt(x); }
 fn max_f64(a: f64, b: f64) -> f64 {
     if is_nan_f64(a) { return a; }
     if is_nan_f64(b) { return b; }

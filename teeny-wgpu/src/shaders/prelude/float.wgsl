@@ -2,9 +2,10 @@
 // zeros; these are the same everywhere. Their errors are listed in PRECISION.md and held by
 // `tests/precision`.
 //
-// Only + - * / and conversions are used, and bits. A driver may fuse a product into a sum: products
-// whose exactness matters are exact in f32, so fusing them changes nothing. It may not reorder
-// sums, but some do where this looks exact, (x + y) - x for instance: bits are cleared in between.
+// Only + - * / and conversions are used, bits, and `fma` where quotients are corrected. A driver may
+// fuse a product into a sum: products whose exactness matters are exact in f32, so fusing them
+// changes nothing. It may not reorder sums, but some do where this looks exact, (x + y) - x for
+// instance: bits are cleared in between.
 //
 // Polynomials: exp, log, tanh, erf, sin and cos are those of teeny-cpu's `vecmath`; atan from
 // Cephes (S. Moshier).
@@ -35,6 +36,52 @@ fn sign_f32(x: f32) -> f32 {
 fn sub_self_f32(x: f32) -> f32 {
     if is_finite_f32(x) { return 0.0f; }
     return nan_f32();
+}
+// Whether this adapter rounds quotients and roots correctly. WGSL asks for 2.5 ulp where the divisor
+// is between 2^-126 and 2^126, and for nothing beyond. `pipeline` sets this for the adapter.
+const ROUNDS_QUOTIENTS: bool = true;
+// a / b, rounded to nearest: of the significands by a reciprocal and two steps that add the remainder
+// (Markstein 1990, "Computation of elementary functions on the IBM RISC System/6000"), then scaled.
+// Divisors that are zero, subnormal, infinite or NaN, and subnormal dividends, are left to the
+// hardware.
+fn div_f32(a: f32, b: f32) -> f32 {
+    if ROUNDS_QUOTIENTS { return a / b; }
+    let ua = bitcast<u32>(a);
+    let ub = bitcast<u32>(b);
+    let ea = (ua >> 23u) & 255u;
+    let eb = (ub >> 23u) & 255u;
+    if eb - 1u >= 254u { return a / b; }
+    let n = bitcast<f32>((ub & 0x807fffffu) | 0x3f800000u);
+    if ea == 255u || (ua & 0x7fffffffu) == 0u { return a * n; }
+    if ea == 0u { return a / b; }
+    let m = bitcast<f32>((ua & 0x807fffffu) | 0x3f800000u);
+    let guess = 1.0f / n;
+    let r = fma(fma(-n, guess, 1.0f), guess, guess);
+    let q = m * r;
+    let near = fma(fma(-n, q, m), r, q);
+    return scale_f32(fma(fma(-n, near, m), r, near), i32(ea) - i32(eb));
+}
+fn div4_f32(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+    if ROUNDS_QUOTIENTS { return a / b; }
+    return vec4<f32>(div_f32(a.x, b.x), div_f32(a.y, b.y), div_f32(a.z, b.z), div_f32(a.w, b.w));
+}
+// The root of x, rounded to nearest: the same steps. The lowest bit of the guess is cleared, since a
+// compiler that knows the guess for a root takes its square for m, and the remainder for 0.
+fn sqrt_f32(x: f32) -> f32 {
+    if ROUNDS_QUOTIENTS { return sqrt(x); }
+    let bits = bitcast<u32>(x);
+    if bits - 0x00800000u >= 0x7f000000u { return sqrt(x); }
+    let e = i32(bits >> 23u) - 127;
+    let odd = e & 1;
+    let m = bitcast<f32>((bits & 0x7fffffu) | 0x3f800000u) * f32(1 + odd); // 1 to 4
+    let r = inverseSqrt(m);
+    let s = bitcast<f32>(bitcast<u32>(m * r) & 0xfffffffeu);
+    let near = fma(fma(-s, s, m), 0.5f * r, s);
+    return scale_f32(fma(fma(-near, near, m), 0.5f * r, near), (e - odd) / 2);
+}
+fn sqrt4_f32(x: vec4<f32>) -> vec4<f32> {
+    if ROUNDS_QUOTIENTS { return sqrt(x); }
+    return vec4<f32>(sqrt_f32(x.x), sqrt_f32(x.y), sqrt_f32(x.z), sqrt_f32(x.w));
 }
 // 2^n x in two steps, so that neither factor overflows for n in -252..=254.
 fn scale_f32(x: f32, n: i32) -> f32 {
@@ -286,7 +333,8 @@ fn tan_f32(x: f32) -> f32 {
     let q = quadrant_f32(x);
     let s = sin_core_f32(q.x);
     let c = cos_core_f32(q.x);
-    return select(s / c, -c / s, (i32(q.y) & 1) == 1);
+    let odd = (i32(q.y) & 1) == 1;
+    return div_f32(select(s, -c, odd), select(c, s, odd));
 }
 fn atan_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }
@@ -297,11 +345,11 @@ fn atan_f32(x: f32) -> f32 {
     if a > 2.414213562f {
         base = 1.5707963705062866f;
         low = -4.371139e-8f;
-        t = -1.0f / a;
+        t = div_f32(-1.0f, a);
     } else if a > 0.4142135624f {
         base = 0.7853981852531433f;
         low = -2.1855694e-8f;
-        t = (a - 1.0f) / (a + 1.0f);
+        t = div_f32(a - 1.0f, a + 1.0f);
     }
     let z = t * t;
     let p = (((8.05374449538e-2f * z - 1.38776856032e-1f) * z + 1.99777106478e-1f) * z

@@ -71,7 +71,8 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     if is_nan_f32(a) || is_nan_f32(b) { return nan_f32(); }
     let x = abs(a);
     // Whole and odd exponents decide the sign of the result for negative a.
-    let whole = floor(b) == b;
+    // A subnormal b is not whole, though a comparison may take it for zero.
+    let whole = abs(b) >= 1.0f && floor(b) == b;
     let odd = whole && abs(b) < 16777216.0f && floor(b * 0.5f) * 2.0f != b;
     let negative = (bitcast<u32>(a) >> 31u) == 1u;
     let rises = bitcast<i32>(b) >= 0; // by bits: b may be subnormal
@@ -95,7 +96,8 @@ struct Division { rest: f32, digits: u32, scale: i32 }
 fn divide_f32(a: f32, b: f32) -> Division {
     let ua = bitcast<u32>(a) & 0x7fffffffu;
     let ub = bitcast<u32>(b) & 0x7fffffffu;
-    if ua < ub { return Division(abs(a), 0u, 0); }
+    // by bits: a may be subnormal
+    if ua < ub { return Division(bitcast<f32>(ua), 0u, 0); }
     var ea = i32(ua >> 23u);
     var eb = i32(ub >> 23u);
     var ma = ua & 0x7fffffu;
