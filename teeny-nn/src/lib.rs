@@ -56,8 +56,11 @@
 //! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its
 //! checkpoints load.
 //!
-//! Everything is written with `teeny_core::Tensor` methods and runs on any device. Tensors are
-//! immutable: training replaces the value of a [`Param`].
+//! Everything is written with [`Tensor`] methods and runs on any device. Tensors are immutable:
+//! training replaces the value of a [`Param`].
+//!
+//! Five first programs of under 80 lines are in the folder `examples`: `regression`, `mnist`,
+//! `characters`, `own_layer` and `own_device`.
 #![forbid(unsafe_code)]
 
 pub mod attention;
@@ -107,6 +110,14 @@ pub use schedule::Schedule;
 pub use store::{Param, Path, Store};
 pub use train::Captured;
 pub use transformer::{Decoder, Gpt, GptConfig};
+
+// A program needs this crate alone: here is what layers, operations and devices of its own are made
+// of; the rest is in the two crates.
+pub use teeny_autograd::{self, Autograd, Grad, Gradients, no_grad};
+pub use teeny_core::{
+    self, DType, Device, DeviceInfo, DeviceRef, Error, Expr, Key, Op, Outputs, Result, Shape,
+    StorageRef, Tensor, ToDevice, manual_seed, map, map_rows,
+};
 
 /// The README's programs must compile and run.
 #[cfg(doctest)]

@@ -20,6 +20,7 @@ mod decoder;
 mod distributed;
 mod distributed_cost;
 mod faults;
+mod first_programs;
 mod foreign_files;
 mod formats;
 mod functional;
