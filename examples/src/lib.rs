@@ -5,6 +5,8 @@
 
 mod bar;
 pub mod bench;
+#[cfg(feature = "distributed")]
+pub mod cost;
 pub mod digits;
 #[cfg(feature = "download")]
 mod download;

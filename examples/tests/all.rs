@@ -5,6 +5,7 @@ mod common;
 
 mod bert;
 mod classify;
+mod cost;
 mod gpt;
 mod locate;
 mod makemore;

@@ -18,7 +18,6 @@ mod constructors;
 mod data_parallel;
 mod decoder;
 mod distributed;
-mod distributed_cost;
 mod faults;
 mod first_programs;
 mod foreign_files;

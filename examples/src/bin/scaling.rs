@@ -1,7 +1,12 @@
 //! Computes how many ranks data-parallel training is worth: step time, efficiency and memory of
-//! three models by the number of ranks, from the cost model of `teeny_nn::distributed::cost`.
+//! three models by the number of ranks, from the cost model [`examples::cost`].
 #![forbid(unsafe_code)]
 
+use examples::cost::{
+    Cluster, Link, Plan, Processor, Row, Scaling, Strategy, Workload, limit, sweep,
+};
+#[cfg(feature = "mpi")]
+use examples::cost::{Measured, SUM_RATE};
 use examples::options::{at_least_one, positive};
 #[cfg(feature = "mpi")]
 use examples::ranks::Distributed;
@@ -15,14 +20,8 @@ use teeny_core::Error;
 use teeny_core::Result;
 #[cfg(feature = "mpi")]
 use teeny_core::{DType, Tensor};
-use teeny_nn::distributed::cost::{
-    Cluster, Link, Plan, Processor, Row, Scaling, Strategy, Workload, limit, sweep,
-};
 #[cfg(feature = "mpi")]
-use teeny_nn::distributed::{
-    Reduce,
-    cost::{Measured, SUM_RATE},
-};
+use teeny_nn::distributed::Reduce;
 
 const PROGRAM: Program = Program {
     about: "Computes how far data-parallel training scales.",

@@ -10,14 +10,12 @@
 //! Zero               the same, optimizer state divided        zero
 //! TensorParallel     a model split over ranks, its checkpoint tensor_parallel, exchange
 //! ColumnParallelLinear, RowParallelLinear                     parallel_linear
-//! cost::simulate     a cost model of training steps           cost
 //! threads_per_rank   a rank's share of the processors         processors
 //! ```
 
 mod buckets;
 mod collective;
 mod communicator;
-pub mod cost;
 mod data_parallel;
 mod exchange;
 mod kind;

@@ -5,8 +5,6 @@ mod decoder;
 mod gpt;
 #[cfg(feature = "distributed")]
 mod gpt_parallel;
-#[cfg(feature = "distributed")]
-mod workload;
 
 pub use decoder::Decoder;
 pub use gpt::{Gpt, GptConfig};

@@ -1,7 +1,7 @@
-//! A GPT as the cost model of distributed training sees it.
+//! A GPT as the cost model sees it.
 
-use super::GptConfig;
-use crate::distributed::cost::{Layer, Workload};
+use super::workload::{Layer, Workload};
+use teeny_nn::GptConfig;
 
 impl Workload {
     /// The character GPT of the example `gpt_char`: 804,096 parameters, 12 sequences of 64 tokens
@@ -18,7 +18,7 @@ impl Workload {
         Workload { name: "gpt2", joint_items: 512.0, ..Workload::gpt(&GptConfig::gpt2(), 12.0) }
     }
 
-    /// A [`Gpt`](crate::Gpt) in f32 with `items` sequences of its context per rank and at once,
+    /// A [`Gpt`](teeny_nn::Gpt) in f32 with `items` sequences of its context per rank and at once,
     /// and 64 times as many in strong scaling.
     ///
     /// The layers are the head with the last norm, the blocks, and the embeddings, whose gradient

@@ -7,18 +7,19 @@
 //!   Link::fit               a link from measured all_reduces                   fit
 //!   MEASURED SUM_RATE ..    the numbers of the machine that was measured       calibration
 //! Layer Workload            parameters and flops of a model, layer by layer    workload
+//!   Workload::gpt           those of a GPT                                     gpt
 //! Plan -> Step              a simulated training step: time, bytes, memory     step
 //! Scaling, limit            efficiency by the number of ranks                  scaling
 //! ```
 //!
 //! Everything is a pure function of plain structs: seconds, bytes, bytes per second, and
 //! floating-point operations ("flops") per second, all `f64`. All ranks are equal, so one rank is
-//! simulated. DISTRIBUTED.md in the repository has the formulas, their sources, what the model
+//! simulated. DISTRIBUTED.md has the formulas, their sources, what the model
 //! leaves out, and tables.
 //!
 //! # Example
 //! ```
-//! use teeny_nn::distributed::cost::*;
+//! use examples::cost::*;
 //! # fn main() -> teeny_core::Result<()> {
 //! let cluster = Cluster::new(8, Link::ethernet10(), Processor::cpu());
 //! let step = simulate(&Workload::gpt2(), &cluster, &Plan::new(Strategy::DataParallel))?;
@@ -30,6 +31,7 @@ mod calibration;
 mod cluster;
 mod collectives;
 mod fit;
+mod gpt;
 mod scaling;
 mod step;
 mod workload;

@@ -1,5 +1,5 @@
 //! Models as the cost model sees them: parameters, flops and activations of each layer.
-//! `transformer::workload` has those of a GPT.
+//! `gpt` has those of a GPT.
 
 /// A layer: what is computed between two gradients that become ready together.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,7 +12,6 @@
 
 use super::cluster::Cluster;
 use super::workload::Workload;
-use crate::distributed::buckets::BUCKET;
 use std::fmt;
 use teeny_core::{Error, Result};
 
@@ -57,12 +56,15 @@ pub struct Plan {
     pub bucket: f64,
 }
 
+/// Bytes of a bucket of [`DataParallel`](teeny_nn::distributed::DataParallel) by default.
+const BUCKET: f64 = (1 << 20) as f64;
+
 impl Plan {
-    /// `strategy` with the buckets of [`DataParallel`](crate::distributed::DataParallel).
+    /// `strategy` with the buckets of `DataParallel`.
     ///
     /// Source: Li et al. 2020, arXiv:2006.15704.
     pub fn new(strategy: Strategy) -> Plan {
-        Plan { strategy, bucket: BUCKET as f64 }
+        Plan { strategy, bucket: BUCKET }
     }
 
     /// Sets the bytes of a bucket.

@@ -1,9 +1,9 @@
 //! The cost model of data-parallel training: formulas at small cases, and what holds of every case.
 #![cfg(feature = "distributed")]
 
+use examples::cost::*;
 use teeny_core::Result;
 use teeny_nn::GptConfig;
-use teeny_nn::distributed::cost::*;
 
 const LINK: Link = Link { latency: 1.0, bandwidth: 10.0 };
 const FAST: Link = Link { latency: 0.5, bandwidth: 100.0 };
