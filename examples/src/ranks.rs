@@ -2,8 +2,7 @@
 //!
 //! Without the feature `mpi`, and without the option, there is one rank.
 
-use crate::options::{Parsed, positive};
-use lexopt::{Parser, ValueExt};
+use crate::options::Parsed;
 use std::fmt::Display;
 #[cfg(feature = "mpi")]
 use std::sync::Arc;
@@ -30,23 +29,30 @@ pub struct Distributed {
 }
 
 impl Distributed {
-    /// Takes the value of option `name` from `parser`; false if it is not one of these options.
+    /// `--distributed`.
     ///
     /// # Errors
-    /// If the value is missing or invalid, or the program was built without MPI.
-    pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
-        match name {
-            "distributed" if cfg!(feature = "mpi") => self.distributed = true,
-            "distributed" => {
-                let text = "this program was built without MPI\n  help: \
-                    mpirun -n 2 cargo run --release --features mpi --bin .. -- --distributed";
-                return Err(text.into());
-            }
-            "rank-timeout" => self.timeout = Some(parser.value()?.parse_with(positive)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
+    /// If the program was built without MPI.
+    pub fn enable(&mut self) -> Parsed<()> {
+        self.distributed = true;
+        let text = "this program was built without MPI\n  help: \
+            mpirun -n 2 cargo run --release --features mpi --bin .. -- --distributed";
+        if cfg!(feature = "mpi") { Ok(()) } else { Err(text.into()) }
     }
+}
+
+/// The first expression in a program with MPI, the second one in others.
+macro_rules! with_mpi {
+    ($with:expr, $without:expr) => {{
+        #[cfg(feature = "mpi")]
+        {
+            $with
+        }
+        #[cfg(not(feature = "mpi"))]
+        {
+            $without
+        }
+    }};
 }
 
 /// The ranks that run a program together.
@@ -119,34 +125,22 @@ impl Ranks {
 
     /// The number of this rank, from 0.
     pub fn rank(&self) -> usize {
-        #[cfg(feature = "mpi")]
-        return self.comm.rank();
-        #[cfg(not(feature = "mpi"))]
-        0
+        with_mpi!(self.comm.rank(), 0)
     }
 
     /// The number of ranks.
     pub fn size(&self) -> usize {
-        #[cfg(feature = "mpi")]
-        return self.comm.size();
-        #[cfg(not(feature = "mpi"))]
-        1
+        with_mpi!(self.comm.size(), 1)
     }
 
     /// Which part of each batch this rank has: its number, and the number of parts.
     pub fn part(&self) -> (usize, usize) {
-        #[cfg(feature = "mpi")]
-        return (self.data.rank(), self.data.size());
-        #[cfg(not(feature = "mpi"))]
-        (0, 1)
+        with_mpi!((self.data.rank(), self.data.size()), (0, 1))
     }
 
     /// Whether several ranks share a model.
     pub fn is_split(&self) -> bool {
-        #[cfg(feature = "mpi")]
-        return self.model.is_some();
-        #[cfg(not(feature = "mpi"))]
-        false
+        with_mpi!(self.model.is_some(), false)
     }
 
     /// The ranks with other parts of the data.
@@ -220,10 +214,7 @@ impl Ranks {
     /// # Errors
     /// If a rank fails.
     pub fn sum(&self, numbers: &[f64]) -> Result<Vec<f64>> {
-        #[cfg(feature = "mpi")]
-        return self.data.sum_numbers(numbers);
-        #[cfg(not(feature = "mpi"))]
-        Ok(numbers.to_vec())
+        with_mpi!(self.data.sum_numbers(numbers), Ok(numbers.to_vec()))
     }
 
     /// An error unless `value` is the same on all ranks.
@@ -231,13 +222,10 @@ impl Ranks {
     /// # Errors
     /// The error names `what`, the rank that differs and both values.
     pub fn require_same(&self, what: &str, value: &dyn Display) -> Result<()> {
-        #[cfg(feature = "mpi")]
-        return self.comm.require_same(what, value);
-        #[cfg(not(feature = "mpi"))]
-        {
+        with_mpi!(self.comm.require_same(what, value), {
             let _ = (what, value);
             Ok(())
-        }
+        })
     }
 
     /// The text of every rank, by rank.
@@ -245,21 +233,15 @@ impl Ranks {
     /// # Errors
     /// If a rank fails.
     pub(crate) fn gather(&self, text: String) -> Result<Vec<String>> {
-        #[cfg(feature = "mpi")]
-        {
-            let all = self.comm.gather_bytes(text.into_bytes())?;
-            Ok(all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
-        }
-        #[cfg(not(feature = "mpi"))]
-        Ok(vec![text])
+        let all = with_mpi!(self.comm.gather_bytes(text.into_bytes())?, [text.into_bytes()]);
+        Ok(all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
     }
 
     /// Tells the other ranks why this one cannot go on.
     pub(crate) fn abort(&self, error: &Error) {
-        #[cfg(feature = "mpi")]
-        self.comm.abort(error);
-        #[cfg(not(feature = "mpi"))]
-        let _ = error;
+        with_mpi!(self.comm.abort(error), {
+            let _ = error;
+        })
     }
 
     /// Waits for the other ranks to end.
@@ -293,7 +275,6 @@ fn command_line(mut args: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lexopt::Arg;
 
     #[cfg(feature = "mpi")]
     #[test]
@@ -311,15 +292,8 @@ mod tests {
         assert_eq!((ranks.rank(), ranks.size(), ranks.threads().unwrap()), (0, 1, None));
         assert_eq!(ranks.sum(&[0.5, 2.0]).unwrap(), [0.5, 2.0]);
         ranks.require_same("a number", &3).unwrap();
-        let mut parser = Parser::from_args(["--rank-timeout=2.5", "--distributed"]);
-        let mut errors = Vec::new();
-        while let Some(Arg::Long(name)) = parser.next().unwrap() {
-            let name = name.to_string();
-            errors.extend(options.take(&name, &mut parser).err());
-        }
-        assert_eq!(options.timeout, Some(2.5));
-        assert_eq!(options.distributed, cfg!(feature = "mpi"));
-        for error in errors {
+        assert_eq!(options.enable().is_ok(), cfg!(feature = "mpi"));
+        if let Err(error) = options.enable() {
             assert!(error.to_string().contains("built without MPI"), "{error}");
         }
     }

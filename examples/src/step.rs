@@ -114,19 +114,14 @@ impl<'m, F: Fn(&[Tensor]) -> Result<Tensor> + Clone + 'm> Step<'m, F> {
 mod tests {
     use super::*;
     use crate::options::Common;
-    use lexopt::{Arg, Parser};
     use std::cell::Cell;
 
     #[test]
     fn captured_steps_run_the_loss_for_each_shape_until_it_is_replayed() {
         for (captured, calls) in [(true, 4), (false, 12)] {
             let mut common = Common::default();
-            let captured = captured.then_some("--captured");
-            let mut parser = Parser::from_args(captured.into_iter().chain(["--device=cpu"]));
-            while let Some(Arg::Long(name)) = parser.next().unwrap() {
-                let name = name.to_string();
-                assert!(common.take(&name, &mut parser).unwrap());
-            }
+            (common.captured, common.device) = (captured, "cpu".into());
+            common.lazy = captured.then(Default::default);
             let store = Store::new(common.device().unwrap());
             let start = teeny_nn::Init::Uniform { low: 1.0, high: 2.0 };
             let w = store.root().param("w", (2,), start).unwrap();

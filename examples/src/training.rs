@@ -4,7 +4,6 @@
 use crate::graph::Drawing;
 use crate::options::Parsed;
 use crate::{Bar, Common};
-use lexopt::{Parser, ValueExt};
 use std::time::{Duration, Instant};
 use teeny_core::{Result, Tensor, file::replace};
 use teeny_nn::data::{DataLoader, Dataset};
@@ -400,18 +399,12 @@ pub enum Length {
 }
 
 impl Length {
-    /// Takes the value of option `name` from `parser`; false if that is neither `epochs` nor
-    /// `steps`.
+    /// Sets the length that an option gives.
     ///
     /// # Errors
-    /// If the value is missing or not a number, or both options are given.
-    pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
-        let taken = match name {
-            "epochs" => Length::Epochs(parser.value()?.parse()?),
-            "steps" => Length::Steps(parser.value()?.parse()?),
-            _ => return Ok(false),
-        };
-        *self = match (*self, taken) {
+    /// If it is already set in the other unit.
+    pub fn set(&mut self, given: Length) -> Parsed<()> {
+        *self = match (*self, given) {
             (Length::Epochs(epochs), Length::Steps(steps))
             | (Length::Steps(steps), Length::Epochs(epochs)) => {
                 return Err(format!(
@@ -421,25 +414,22 @@ impl Length {
                 )
                 .into());
             }
-            (_, taken) => taken,
+            (_, given) => given,
         };
-        Ok(true)
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lexopt::Arg;
+    use crate::Program;
+    use crate::digits::{OPTIONS, Options};
 
     fn length(args: &[&str]) -> std::result::Result<Length, String> {
-        let (mut length, mut parser) = (Length::default(), Parser::from_args(args));
-        while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-            let Arg::Long(name) = arg else { panic!("{arg:?}") };
-            let name = name.to_string();
-            assert!(length.take(&name, &mut parser).map_err(|e| e.to_string())?);
-        }
-        Ok(length)
+        let program = Program { about: "", options: &OPTIONS, without: &[] };
+        let parsed = program.parse(Options::default(), lexopt::Parser::from_args(args));
+        Ok(parsed.map_err(|error| error.to_string())?.expect("no help").0.length)
     }
 
     #[test]

@@ -4,34 +4,48 @@
 
 use examples::bench::sweep::Sweep;
 use examples::bench::{Bench, models, ops, overhead, roofline};
-use examples::{Common, Parsed, Program};
-use lexopt::{Parser, ValueExt};
+use examples::options::{any, one_of};
+use examples::{Common, Program, opt};
 use std::process::ExitCode;
 use teeny_core::{DType, Error, Result};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Times operations and models; prints one line of JSON for each.",
-    options:
-        "  --only PREFIX    workloads whose names start with PREFIX, or with one of a comma-separated
-                   list [all]
-  --quick          0.3 s for each workload instead of 1 s
-  --matmul PATH    products of floats on the CPU: own, or gemm for the gemm crate [own]
-  --sweep          random operations, shapes, layouts and types instead of the list; --seed has
-                   the seed, --only names operations
-  --models         with --sweep: models instead of operations
-  --cases N        how many random operations [100]
-  --grad           with the gradients of the operands; of models, a training step
-  --dtype NAMES    types of random operations, comma-separated, or all [f32]
-  --turns          time a case again for each line `again` of standard input
-  --roofline       operations beside the peaks of the device, which are measured: GFLOP/s, GB/s,
-                   FLOP per byte, the GFLOP/s that the peaks allow, and the share reached
-",
+    options: &[
+        opt("only PREFIX",
+            "workloads whose names start with PREFIX, or with one of a comma-separated
+list [all]",
+            |o, v| { o.only.extend(v.get(any::<String>)?.split(',').map(str::to_string)); Ok(()) }),
+        opt("quick", "0.3 s for each workload instead of 1 s", |o, v| v.flag(&mut o.quick)),
+        opt("matmul PATH", "products of floats on the CPU: own, or gemm for the gemm crate [own]",
+            |o, v| v.with(&mut o.matmul, |path| one_of(path, &PATHS))),
+        opt("sweep", "random operations, shapes, layouts and types instead of the list; --seed has
+the seed, --only names operations",
+            |o, v| v.flag(&mut o.sweep)),
+        opt("models", "with --sweep: models instead of operations", |o, v| v.flag(&mut o.models)),
+        opt("cases N", "how many random operations [100]",
+            |o, v| v.with(&mut o.cases, any::<usize>)),
+        opt("grad", "with the gradients of the operands; of models, a training step",
+            |o, v| v.flag(&mut o.grad)),
+        opt("dtype NAMES", "types of random operations, comma-separated, or all [f32]",
+            |o, v| v.with(&mut o.dtypes, dtypes)),
+        opt("turns", "time a case again for each line `again` of standard input",
+            |o, v| v.flag(&mut o.turns)),
+        opt("roofline",
+            "operations beside the peaks of the device, which are measured: GFLOP/s, GB/s,
+FLOP per byte, the GFLOP/s that the peaks allow, and the share reached",
+            |o, v| v.flag(&mut o.roofline)),
+    ],
     without: &[
-        "data", "load", "save", "resume", "plot", "log", "trace", "check", "compare", "graph", "lazy",
-        "captured",
+        "data", "load", "save", "resume", "plot", "log", "trace", "check", "compare", "graph",
+        "lazy", "captured",
     ],
 };
+
+const PATHS: [(&str, FloatMatmul); 2] =
+    [("own", FloatMatmul::Own), ("gemm", FloatMatmul::GemmCrate)];
 
 struct Options {
     only: Vec<String>,
@@ -64,40 +78,17 @@ impl Default for Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options::default(), option, run)
+    PROGRAM.main(Options::default(), run)
 }
 
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "only" => options.only.extend(parser.value()?.string()?.split(',').map(str::to_string)),
-        "quick" => options.quick = true,
-        "sweep" => options.sweep = true,
-        "roofline" => options.roofline = true,
-        "models" => options.models = true,
-        "cases" => options.cases = parser.value()?.parse()?,
-        "grad" => options.grad = true,
-        "dtype" => options.dtypes = dtypes(&parser.value()?.string()?)?,
-        "turns" => options.turns = true,
-        "matmul" => {
-            options.matmul = match parser.value()?.string()?.as_str() {
-                "own" => FloatMatmul::Own,
-                "gemm" => FloatMatmul::GemmCrate,
-                other => return Err(format!("--matmul {other}: own or gemm").into()),
-            }
-        }
-        _ => return Ok(false),
-    }
-    Ok(true)
-}
-
-fn dtypes(names: &str) -> Parsed<Vec<DType>> {
+fn dtypes(names: &str) -> std::result::Result<Vec<DType>, String> {
     if names == "all" {
         return Ok(DType::ALL.to_vec());
     }
     let find = |name: &str| DType::ALL.into_iter().find(|dtype| dtype.name() == name);
     names
         .split(',')
-        .map(|name| find(name).ok_or_else(|| format!("--dtype {name}: no such type").into()))
+        .map(|name| find(name).ok_or_else(|| format!("--dtype {name}: no such type")))
         .collect()
 }
 

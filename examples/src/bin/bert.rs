@@ -6,8 +6,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, Step};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, Run, Step, opt};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::random::Key;
@@ -20,14 +19,18 @@ use teeny_nn::{
     Activation, Embedding, EmbeddingOptions, Init, LayerNorm, Linear, Module, Schedule, Store,
 };
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Trains a BERT on a toy language: it predicts masked words.",
-    options: "  --steps N        updates [400]
-  --batch N        sentences per update [64]
-  --layers N       encoder layers [2]
-  --width N        size of the embeddings [64]
-  --lr X           highest learning rate, after the warm-up [0.002]
-",
+    options: &[
+        opt("steps N", "updates [400]",
+            |o, v| v.with(&mut o.steps, |text| at_least_one(text).map(|n| n as u64))),
+        opt("batch N", "sentences per update [64]", |o, v| v.with(&mut o.batch, at_least_one)),
+        opt("layers N", "encoder layers [2]", |o, v| v.with(&mut o.layers, at_least_one)),
+        opt("width N", "size of the embeddings [64]", |o, v| v.with(&mut o.width, at_least_one)),
+        opt("lr X", "highest learning rate, after the warm-up [0.002]",
+            |o, v| v.with(&mut o.lr, positive)),
+    ],
     without: &["data", "resume"],
 };
 
@@ -69,19 +72,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options { steps: 400, batch: 64, layers: 2, width: 64, lr: 2e-3 }, option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "steps" => options.steps = parser.value()?.parse_with(at_least_one)? as u64,
-        "batch" => options.batch = parser.value()?.parse_with(at_least_one)?,
-        "layers" => options.layers = parser.value()?.parse_with(at_least_one)?,
-        "width" => options.width = parser.value()?.parse_with(at_least_one)?,
-        "lr" => options.lr = parser.value()?.parse_with(positive)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(Options { steps: 400, batch: 64, layers: 2, width: 64, lr: 2e-3 }, run)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {

@@ -8,9 +8,8 @@
 #![forbid(unsafe_code)]
 
 use examples::digits::Accuracy;
-use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, Step, locate};
-use lexopt::{Parser, ValueExt};
+use examples::options::{any, at_least_one, positive};
+use examples::{Common, Program, Run, Step, locate, opt};
 use std::process::ExitCode;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
@@ -20,13 +19,18 @@ use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, poisson_nll};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::{Init, Linear, LinearOptions, Module, Schedule, Store};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Fits generalised linear models: logistic, Poisson, softmax on digits.",
-    options: "  --rows N         rows of the logistic and the Poisson data [5000]
-  --epochs N       passes over the digits [6; for the small built-in data 40]
-  --batch N        digits per update [100]
-  --lr X           highest learning rate for the digits [0.3]
-",
+    options: &[
+        opt("rows N", "rows of the logistic and the Poisson data [5000]",
+            |o, v| v.with(&mut o.rows, enough)),
+        opt("epochs N", "passes over the digits [6; for the small built-in data 40]",
+            |o, v| v.with(&mut o.epochs, any::<u64>)),
+        opt("batch N", "digits per update [100]", |o, v| v.with(&mut o.batch, at_least_one)),
+        opt("lr X", "highest learning rate for the digits [0.3]",
+            |o, v| v.with(&mut o.lr, positive)),
+    ],
     without: &["load", "resume", "log"],
 };
 
@@ -43,18 +47,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options { rows: 5000, epochs: None, batch: 100, lr: 0.3 }, option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "rows" => options.rows = parser.value()?.parse_with(enough)?,
-        "epochs" => options.epochs = Some(parser.value()?.parse()?),
-        "batch" => options.batch = parser.value()?.parse_with(at_least_one)?,
-        "lr" => options.lr = parser.value()?.parse_with(positive)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(Options { rows: 5000, epochs: None, batch: 100, lr: 0.3 }, run)
 }
 
 fn enough(text: &str) -> std::result::Result<usize, String> {

@@ -2,9 +2,8 @@
 //! token with a cache of keys and values.
 #![forbid(unsafe_code)]
 
-use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program};
-use lexopt::{Parser, ValueExt};
+use examples::options::{about, any, at_least_one, one_of, positive};
+use examples::{Common, Program, opt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,19 +14,27 @@ use teeny_nn::state::{Archive, Mapping};
 use teeny_nn::text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
 use teeny_nn::{Decoder, Gpt, GptConfig, Store};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Continues a text with GPT-2.",
-    options: "  --load FILE      weights: Hugging Face's model.safetensors [random]
-  --tokenizer FILE the tokenizer.json of the weights [bytes]
-  --prompt TEXT    text to continue [Once upon a time]
-  --tokens N       tokens to generate [32]
-  --temperature X  temperature of sampling; 0 takes the most likely token [0]
-  --top-k N        sample from the N most likely tokens only
-  --top-p X        sample from the most likely tokens that together have probability X
-  --half           weights in bf16
-  --size SIZE      124m, or tiny, which has no published weights [124m]
-  --verify         generate again without the cache, and compare
-",
+    options: &[
+        about("load FILE", "weights: Hugging Face's model.safetensors [random]"),
+        opt("tokenizer FILE", "the tokenizer.json of the weights [bytes]",
+            |o, v| v.path(&mut o.tokenizer)),
+        opt("prompt TEXT", "text to continue [Once upon a time]", |o, v| v.text(&mut o.prompt)),
+        opt("tokens N", "tokens to generate [32]", |o, v| v.with(&mut o.tokens, at_least_one)),
+        opt("temperature X", "temperature of sampling; 0 takes the most likely token [0]",
+            |o, v| { o.sampler = o.sampler.temperature(v.get(any)?); Ok(()) }),
+        opt("top-k N", "sample from the N most likely tokens only",
+            |o, v| { o.sampler = o.sampler.top_k(v.get(at_least_one)?); Ok(()) }),
+        opt("top-p X", "sample from the most likely tokens that together have probability X",
+            |o, v| { o.sampler = o.sampler.top_p(v.get(positive)?); Ok(()) }),
+        opt("half", "weights in bf16", |o, v| v.flag(&mut o.half)),
+        opt("size SIZE", "124m, or tiny, which has no published weights [124m]",
+            |o, v| v.with(&mut o.config, size)),
+        opt("verify", "generate again without the cache, and compare",
+            |o, v| v.flag(&mut o.verify)),
+    ],
     without: &["data", "resume", "plot", "log", "save", "graph"],
 };
 
@@ -51,31 +58,12 @@ fn main() -> ExitCode {
         config: GptConfig::gpt2(),
         verify: false,
     };
-    PROGRAM.main(options, option, run)
+    PROGRAM.main(options, run)
 }
 
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "tokenizer" => options.tokenizer = Some(parser.value()?.into()),
-        "prompt" => options.prompt = parser.value()?.string()?,
-        "tokens" => options.tokens = parser.value()?.parse_with(at_least_one)?,
-        "temperature" => options.sampler = options.sampler.temperature(parser.value()?.parse()?),
-        "top-k" => {
-            options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?)
-        }
-        "top-p" => options.sampler = options.sampler.top_p(parser.value()?.parse_with(positive)?),
-        "half" => options.half = true,
-        "verify" => options.verify = true,
-        "size" => {
-            options.config = match parser.value()?.string()?.as_str() {
-                "124m" => GptConfig::gpt2(),
-                "tiny" => GptConfig::new(256, 256, 2, 4, 32),
-                other => return Err(format!("--size is 124m or tiny, not {other}").into()),
-            }
-        }
-        _ => return Ok(false),
-    }
-    Ok(true)
+/// The model of this size.
+fn size(name: &str) -> std::result::Result<GptConfig, String> {
+    one_of(name, &[("124m", GptConfig::gpt2()), ("tiny", GptConfig::new(256, 256, 2, 4, 32))])
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {

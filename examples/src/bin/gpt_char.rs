@@ -3,10 +3,9 @@
 //! loss by 0.07.
 #![forbid(unsafe_code)]
 
-use examples::options::{at_least_one, positive};
+use examples::options::{about, any, at_least_one, positive};
 use examples::ranks::Distributed;
-use examples::{Common, Parsed, Program, Ranks, Run, Update, locate};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, Ranks, Run, Update, locate, opt};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
@@ -18,31 +17,47 @@ use teeny_nn::optim::{AdamW, ParamGroup};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::{Decoder, Gpt, GptConfig, Schedule, Store};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Trains a GPT on the characters of a text, then generates text.",
-    options: "  --steps N        updates [2000]
-  --batch N        sequences per update [12]
-  --context N      characters per sequence [64]
-  --layers N       blocks [4]
-  --heads N        heads per block [4]
-  --width N        size of the embeddings [128]
-  --dropout P      probability of dropping [0]
-  --lr X           highest learning rate; it warms up in 100 steps and falls to a tenth [0.002]
-  --decay-steps N  step at which the learning rate is lowest [--steps]
-  --eval-every N   updates between evaluations of the validation loss [500]
-  --eval-batches N batches per evaluation [20]
-  --sample N       characters to generate at the end [500]
-  --temperature X  temperature of sampling; 0 takes the most likely character [0.8]
-  --top-k N        sample from the N most likely characters only
-  --prompt TEXT    text to continue [a line feed]
-  --data PATH      text file, or folder with tinyshakespeare.txt; `builtin` for a few scenes
-                   [TEENY_DATA, else ../shared/datasets, else a download, else builtin]
-  --distributed    train on the ranks that mpirun starts, each on a part of every batch
-  --zero           each rank keeps a part of the optimizer's state
-  --tensor-parallel N
-                   N ranks share a model: each has a part of the heads and of the perceptrons
-  --rank-timeout X seconds after which a rank without a sign of life has failed [60]
-",
+    options: &[
+        opt("steps N", "updates [2000]", |o, v| v.with(&mut o.steps, any::<u64>)),
+        opt("batch N", "sequences per update [12]", |o, v| v.with(&mut o.batch, at_least_one)),
+        opt("context N", "characters per sequence [64]",
+            |o, v| v.with(&mut o.model.context, at_least_one)),
+        opt("layers N", "blocks [4]", |o, v| v.with(&mut o.model.n_layer, at_least_one)),
+        opt("heads N", "heads per block [4]", |o, v| v.with(&mut o.model.n_head, at_least_one)),
+        opt("width N", "size of the embeddings [128]",
+            |o, v| v.with(&mut o.model.n_embd, at_least_one)),
+        opt("dropout P", "probability of dropping [0]",
+            |o, v| v.with(&mut o.model.dropout, any::<f64>)),
+        opt("lr X", "highest learning rate; it warms up in 100 steps and falls to a tenth [0.002]",
+            |o, v| v.with(&mut o.lr, positive)),
+        opt("decay-steps N", "step at which the learning rate is lowest [--steps]",
+            |o, v| v.with(&mut o.decay_steps, any::<u64>)),
+        opt("eval-every N", "updates between evaluations of the validation loss [500]",
+            |o, v| v.with(&mut o.eval_every, at_least_one)),
+        opt("eval-batches N", "batches per evaluation [20]",
+            |o, v| v.with(&mut o.eval_batches, at_least_one)),
+        opt("sample N", "characters to generate at the end [500]",
+            |o, v| v.with(&mut o.sample, any::<usize>)),
+        opt("temperature X", "temperature of sampling; 0 takes the most likely character [0.8]",
+            |o, v| { o.sampler = o.sampler.temperature(v.get(any)?); Ok(()) }),
+        opt("top-k N", "sample from the N most likely characters only",
+            |o, v| { o.sampler = o.sampler.top_k(v.get(at_least_one)?); Ok(()) }),
+        opt("prompt TEXT", "text to continue [a line feed]", |o, v| v.text(&mut o.prompt)),
+        about("data PATH",
+            "text file, or folder with tinyshakespeare.txt; `builtin` for a few scenes
+[TEENY_DATA, else ../shared/datasets, else a download, else builtin]"),
+        opt("distributed", "train on the ranks that mpirun starts, each on a part of every batch",
+            |o, _| o.ranks.enable()),
+        opt("zero", "each rank keeps a part of the optimizer's state", |o, v| v.flag(&mut o.zero)),
+        opt("tensor-parallel N",
+            "N ranks share a model: each has a part of the heads and of the perceptrons",
+            |o, v| v.with(&mut o.ranks.tensor_parallel, at_least_one)),
+        opt("rank-timeout X", "seconds after which a rank without a sign of life has failed [60]",
+            |o, v| v.with(&mut o.ranks.timeout, positive)),
+    ],
     without: &[],
 };
 
@@ -52,8 +67,8 @@ struct Options {
     model: GptConfig,
     lr: f64,
     decay_steps: Option<u64>,
-    eval_every: u64,
-    eval_batches: u64,
+    eval_every: usize,
+    eval_batches: usize,
     sample: usize,
     sampler: Sampler,
     prompt: String,
@@ -77,36 +92,7 @@ fn main() -> ExitCode {
         ranks: Distributed::default(),
         zero: false,
     };
-    PROGRAM.main(options, option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    let model = &mut options.model;
-    match name {
-        "steps" => options.steps = parser.value()?.parse()?,
-        "batch" => options.batch = parser.value()?.parse_with(at_least_one)?,
-        "context" => model.context = parser.value()?.parse_with(at_least_one)?,
-        "layers" => model.n_layer = parser.value()?.parse_with(at_least_one)?,
-        "heads" => model.n_head = parser.value()?.parse_with(at_least_one)?,
-        "width" => model.n_embd = parser.value()?.parse_with(at_least_one)?,
-        "dropout" => model.dropout = parser.value()?.parse()?,
-        "lr" => options.lr = parser.value()?.parse_with(positive)?,
-        "decay-steps" => options.decay_steps = Some(parser.value()?.parse()?),
-        "eval-every" => options.eval_every = parser.value()?.parse_with(at_least_one)? as u64,
-        "eval-batches" => options.eval_batches = parser.value()?.parse_with(at_least_one)? as u64,
-        "sample" => options.sample = parser.value()?.parse()?,
-        "temperature" => options.sampler = options.sampler.temperature(parser.value()?.parse()?),
-        "top-k" => {
-            options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?)
-        }
-        "prompt" => options.prompt = parser.value()?.string()?,
-        "zero" => options.zero = true,
-        "tensor-parallel" => {
-            options.ranks.tensor_parallel = Some(parser.value()?.parse_with(at_least_one)?)
-        }
-        _ => return options.ranks.take(name, parser),
-    }
-    Ok(true)
+    PROGRAM.main(options, run)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
@@ -179,10 +165,10 @@ fn train(
         let (x, y) = training.batch(batch, context, Key { seed: common.seed, draw: step })?;
         let loss = update.step(vec![x, y], run.lr())?; // ()
         run.push(&loss, batch * context)?;
-        if run.is_due(options.eval_every) {
+        if run.is_due(options.eval_every as u64) {
             let val = *last.insert(run.evaluate(|| model.evaluate(options, ranks, validation))?);
             run.record_validation_loss(val);
-            let loss = run.losses()?.mean(options.eval_every as usize);
+            let loss = run.losses()?.mean(options.eval_every);
             let line = format!("step {:5}  loss {loss:.4}  val loss {val:.4}", step + 1);
             run.report(&update, &line)?;
         }
@@ -217,10 +203,11 @@ impl Model {
         let (batch, context) = (options.batch, options.model.context);
         let (part, parts) = ranks.part();
         let losses = no_grad(|| {
-            (part as u64..options.eval_batches)
+            (part..options.eval_batches)
                 .step_by(parts)
                 .map(|i| {
-                    let (x, y) = validation.batch(batch, context, Key { seed: 0, draw: i })?;
+                    let (x, y) =
+                        validation.batch(batch, context, Key { seed: 0, draw: i as u64 })?;
                     self.loss(&x, &y)
                 })
                 .collect::<Result<Vec<_>>>()

@@ -4,9 +4,8 @@
 
 use examples::makemore::bigrams::Bigrams;
 use examples::makemore::{Arch, Examples, Model, sample};
-use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Run, Step, locate};
-use lexopt::{Parser, ValueExt};
+use examples::options::{about, any, at_least_one, positive};
+use examples::{Common, Program, Run, Step, locate, opt};
 use std::process::ExitCode;
 use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
@@ -15,22 +14,31 @@ use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{AdamW, Optimizer, Sgd};
 use teeny_nn::text::{Sampler, Tokenizer};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Trains a model on a list of names, then generates new ones.",
-    options: "  --arch NAME      count: counts of character pairs, without training;
-                   bigram mlp mlp_bn deep wavenet_small wavenet: the next character
-                   from a window of characters;
-                   bow mlp16 rnn gru lstm transformer: from all characters before it [mlp]
-  --steps N        updates [bigram 500, windows 200000, sequences 20000]
-  --batch N        examples per update [32]
-  --lr X           initial learning rate [bigram 50, windows 0.1, sequences 0.002]
-  --smooth X       added to every count [1]
-  --samples N      names to generate [20]
-  --top-k N        sample from the N most likely characters only
-  --sample-only    no training: generate names with the weights of --load or --resume
-  --data FILE      list of names, one per line, or folder of names.txt; `builtin` for 748 names
-                   [TEENY_DATA, else ../shared/datasets, else a download, else builtin]
-",
+    options: &[
+        opt("arch NAME", "count: counts of character pairs, without training;
+bigram mlp mlp_bn deep wavenet_small wavenet: the next character
+from a window of characters;
+bow mlp16 rnn gru lstm transformer: from all characters before it [mlp]",
+            |o, v| v.with(&mut o.arch, arch)),
+        opt("steps N", "updates [bigram 500, windows 200000, sequences 20000]",
+            |o, v| v.with(&mut o.steps, any::<u64>)),
+        opt("batch N", "examples per update [32]", |o, v| v.with(&mut o.batch, at_least_one)),
+        opt("lr X", "initial learning rate [bigram 50, windows 0.1, sequences 0.002]",
+            |o, v| v.with(&mut o.lr, positive)),
+        opt("smooth X", "added to every count [1]",
+            |o, v| v.with(&mut o.smooth, smooth)),
+        opt("samples N", "names to generate [20]", |o, v| v.with(&mut o.samples, any::<usize>)),
+        opt("top-k N", "sample from the N most likely characters only",
+            |o, v| v.with(&mut o.top_k, at_least_one)),
+        opt("sample-only", "no training: generate names with the weights of --load or --resume",
+            |o, v| v.flag(&mut o.sample_only)),
+        about("data FILE",
+            "list of names, one per line, or folder of names.txt; `builtin` for 748 names
+[TEENY_DATA, else ../shared/datasets, else a download, else builtin]"),
+    ],
     without: &[],
 };
 
@@ -64,36 +72,22 @@ fn main() -> ExitCode {
         top_k: None,
         sample_only: false,
     };
-    PROGRAM.main(defaults, option, run)
+    PROGRAM.main(defaults, run)
 }
 
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "arch" => {
-            let name = parser.value()?.string()?;
-            let known = Arch::ALL.iter().find(|(known, _)| *known == name).map(|(_, arch)| *arch);
-            if known.is_none() && name != "count" {
-                let names: Vec<&str> = Arch::ALL.iter().map(|(name, _)| *name).collect();
-                return Err(
-                    format!("--arch is count or one of {}, not {name}", names.join(" ")).into()
-                );
-            }
-            options.arch = known;
-        }
-        "steps" => options.steps = Some(parser.value()?.parse()?),
-        "batch" => options.batch = parser.value()?.parse_with(at_least_one)?,
-        "lr" => options.lr = Some(parser.value()?.parse_with(positive)?),
-        "smooth" => {
-            options.smooth = parser
-                .value()?
-                .parse_with(|text| if text == "0" { Ok(0.0) } else { positive(text) })?
-        }
-        "samples" => options.samples = parser.value()?.parse()?,
-        "top-k" => options.top_k = Some(parser.value()?.parse_with(at_least_one)?),
-        "sample-only" => options.sample_only = true,
-        _ => return Ok(false),
+/// What is added to counts: 0 or more.
+fn smooth(text: &str) -> std::result::Result<f64, String> {
+    if text == "0" { Ok(0.0) } else { positive(text) }
+}
+
+/// The model called `name`; `None` for counting.
+fn arch(name: &str) -> std::result::Result<Option<Arch>, String> {
+    let known = Arch::ALL.iter().find(|(known, _)| *known == name).map(|(_, arch)| *arch);
+    if known.is_none() && name != "count" {
+        let names: Vec<&str> = Arch::ALL.iter().map(|(name, _)| *name).collect();
+        return Err(format!("--arch is count or one of {}, not {name}", names.join(" ")));
     }
-    Ok(true)
+    Ok(known)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {

@@ -1,34 +1,21 @@
-//! Trains a classifier of handwritten digits. This is the program to read first: data, model,
-//! optimizer, training loop, accuracy. [`examples::digits`] has the networks, [`examples::Run`]
-//! saves, resumes, logs and plots; `mnist_tiny.rs` does the same in one file with fewer crates.
+//! Trains a classifier of handwritten digits: data, model, optimizer, training loop, accuracy.
+//! [`examples::digits`] has the networks and the options, [`examples::Run`] saves, resumes, logs
+//! and plots; `mnist_tiny.rs` does the same in one file with fewer crates.
 #![forbid(unsafe_code)]
 
-use examples::digits::{Accuracy, Options};
+use examples::digits::{Accuracy, OPTIONS, Options};
 use examples::{Common, Program, Run, Step, locate};
 use std::process::ExitCode;
 use teeny_nn::prelude::*;
 
-const PROGRAM: Program = Program {
+const PROGRAM: Program<Options> = Program {
     about: "Trains a classifier of handwritten digits.",
-    options: "  --arch NAME      mlp: 784-128-10 by SGD;
-                   cnn: four convolutions with batch normalisation by Adam;
-                   small: two of 8 and 16 channels by Adam;
-                   small-bn: with batch normalisation, by AdamW;
-                   keras: Keras' simple convnet [mlp]
-  --epochs N       passes over the training data [mlp 5; for the small built-in data 40]
-  --steps N        steps instead of epochs [cnn 70, small 100, small-bn 200, keras 1000]
-  --batch N        images per step [mlp 64, cnn 512, others 128]
-  --lr X           learning rate [mlp 0.4, small and small-bn 0.01, cnn and keras 0.001]
-  --data DIR       folder with MNIST's four files; `builtin` for the built-in digits
-                   [TEENY_DATA, else an earlier download, else a download, else builtin]
-  --distributed    train on the ranks that mpirun starts, each on a part of every batch
-  --rank-timeout X seconds after which a rank without a sign of life has failed [60]
-",
+    options: &OPTIONS,
     without: &[],
 };
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options::default(), Options::take, train)
+    PROGRAM.main(Options::default(), train)
 }
 
 fn train(options: &Options, common: &Common) -> Result<()> {

@@ -7,8 +7,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
-use examples::{Common, Parsed, Program, Step};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, Step, opt};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use teeny_autograd::no_grad;
@@ -19,12 +18,16 @@ use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::train::Losses;
 use teeny_nn::{Activation, Init, Linear, LinearOptions, Module, Sequential, Store};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Classifies the points of two moons.",
-    options: "  --steps N        updates, each with all points [100]
-  --points N       points [100]
-  --runs N         trainings, with seeds from --seed upwards [1]
-",
+    options: &[
+        opt("steps N", "updates, each with all points [100]",
+            |o, v| v.with(&mut o.steps, at_least_one)),
+        opt("points N", "points [100]", |o, v| v.with(&mut o.points, at_least_one)),
+        opt("runs N", "trainings, with seeds from --seed upwards [1]",
+            |o, v| v.with(&mut o.runs, at_least_one)),
+    ],
     without: &["data", "load", "save", "resume", "log", "graph"],
 };
 
@@ -41,17 +44,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options { steps: 100, points: 100, runs: 1 }, option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "steps" => options.steps = parser.value()?.parse_with(at_least_one)?,
-        "points" => options.points = parser.value()?.parse_with(at_least_one)?,
-        "runs" => options.runs = parser.value()?.parse_with(at_least_one)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(Options { steps: 100, points: 100, runs: 1 }, run)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {

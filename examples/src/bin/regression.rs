@@ -3,18 +3,20 @@
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
-use examples::{Common, Parsed, Program};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, opt};
 use std::process::ExitCode;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::{Init, Store};
 
-const PROGRAM: Program = Program {
+const PROGRAM: Program<usize> = Program {
     about: "Fits lines, polynomials and random features, in closed form and by gradient descent.",
-    options: "  --draws N        random problems that the double descent is averaged over [20]
-",
+    options: &[opt(
+        "draws N",
+        "random problems that the double descent is averaged over [20]",
+        |draws, v| v.with(draws, at_least_one),
+    )],
     without: &["data", "load", "save", "resume", "log", "graph", "captured"],
 };
 
@@ -22,15 +24,7 @@ const PROGRAM: Program = Program {
 const HOUSES: [(f64, f64); 3] = [(1500.0, 500_000.0), (2100.0, 800_000.0), (800.0, 250_000.0)];
 
 fn main() -> ExitCode {
-    PROGRAM.main(20, option, run)
-}
-
-fn option(draws: &mut usize, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "draws" => *draws = parser.value()?.parse_with(at_least_one)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(20, run)
 }
 
 fn run(draws: &usize, common: &Common) -> Result<()> {

@@ -10,8 +10,7 @@ use examples::cost::{Measured, SUM_RATE};
 use examples::options::{at_least_one, positive};
 #[cfg(feature = "mpi")]
 use examples::ranks::Distributed;
-use examples::{Common, Parsed, Program};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, opt};
 use std::process::ExitCode;
 #[cfg(feature = "mpi")]
 use std::time::Instant;
@@ -23,24 +22,41 @@ use teeny_core::{DType, Tensor};
 #[cfg(feature = "mpi")]
 use teeny_nn::distributed::Reduce;
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Computes how far data-parallel training scales.",
-    options: "  --model NAME     gpt_char, gpt2 or llama7b [all]
-  --link NAME      ethernet1, ethernet10, infiniband100, or shared: all ranks on one machine
-                   [ethernet10]
-  --latency S      seconds per message [the link's]
-  --bandwidth B    bytes per second [the link's]
-  --per-node N     ranks of a machine, which share its link to the others [1]
-  --processor NAME cpu or a100: one per rank [cpu for gpt_char, else a100]
-  --flops X        floating-point operations per second of a rank in training [the processor's]
-  --sums B         bytes per second of arriving elements that a rank adds on the host [5e9]
-  --items N        sequences of a rank per step [12; llama7b 1]
-  --bucket B       bytes of gradients that are sent together [1048576]
-  --strong         keep the sequences of all ranks constant [those of each rank]
-  --limits         only say where scaling ends, for every processor and link
-  --measure        with mpirun: measure all_reduces between the ranks, and compute with a link that
-                   is fitted to them
-",
+    options: &[
+        opt("model NAME", "gpt_char, gpt2 or llama7b [all]",
+            |o, v| v.with(&mut o.model, |s| one_of(s, &MODELS))),
+        opt("link NAME", "ethernet1, ethernet10, infiniband100, or shared: all ranks on one machine
+[ethernet10]",
+            |o, v| v.with(&mut o.link, |s| one_of(s, &LINKS))),
+        opt("latency S", "seconds per message [the link's]",
+            |o, v| v.with(&mut o.latency, positive)),
+        opt("bandwidth B", "bytes per second [the link's]",
+            |o, v| v.with(&mut o.bandwidth, positive)),
+        opt("per-node N", "ranks of a machine, which share its link to the others [1]",
+            |o, v| v.with(&mut o.per_node, at_least_one)),
+        opt("processor NAME", "cpu or a100: one per rank [cpu for gpt_char, else a100]",
+            |o, v| v.with(&mut o.processor, |s| one_of(s, &PROCESSORS))),
+        opt("flops X",
+            "floating-point operations per second of a rank in training [the processor's]",
+            |o, v| v.with(&mut o.flops, positive)),
+        opt("sums B", "bytes per second of arriving elements that a rank adds on the host [5e9]",
+            |o, v| v.with(&mut o.sums, positive)),
+        opt("items N", "sequences of a rank per step [12; llama7b 1]",
+            |o, v| v.with(&mut o.items, |s| at_least_one(s).map(|n| n as f64))),
+        opt("bucket B", "bytes of gradients that are sent together [1048576]",
+            |o, v| v.with(&mut o.bucket, positive)),
+        opt("strong", "keep the sequences of all ranks constant [those of each rank]",
+            |o, v| v.flag(&mut o.strong)),
+        opt("limits", "only say where scaling ends, for every processor and link",
+            |o, v| v.flag(&mut o.limits)),
+        opt("measure",
+            "with mpirun: measure all_reduces between the ranks, and compute with a link that
+is fitted to them",
+            |o, v| v.flag(&mut o.measure)),
+    ],
     without: &[
         "device", "threads", "seed", "data", "load", "save", "resume", "plot", "log", "trace",
         "check", "compare", "lazy", "captured", "graph",
@@ -69,29 +85,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options::default(), option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "model" => options.model = Some(parser.value()?.parse_with(|s| one_of(s, &MODELS))?),
-        "link" => options.link = Some(parser.value()?.parse_with(|s| one_of(s, &LINKS))?),
-        "latency" => options.latency = Some(parser.value()?.parse_with(positive)?),
-        "bandwidth" => options.bandwidth = Some(parser.value()?.parse_with(positive)?),
-        "per-node" => options.per_node = Some(parser.value()?.parse_with(at_least_one)?),
-        "processor" => {
-            options.processor = Some(parser.value()?.parse_with(|s| one_of(s, &PROCESSORS))?)
-        }
-        "flops" => options.flops = Some(parser.value()?.parse_with(positive)?),
-        "sums" => options.sums = Some(parser.value()?.parse_with(positive)?),
-        "items" => options.items = Some(parser.value()?.parse_with(at_least_one)? as f64),
-        "bucket" => options.bucket = Some(parser.value()?.parse_with(positive)?),
-        "strong" => options.strong = true,
-        "limits" => options.limits = true,
-        "measure" => options.measure = true,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(Options::default(), run)
 }
 
 /// The name in `names` that `text` is.

@@ -6,8 +6,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Step};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, Step, opt};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
@@ -18,13 +17,18 @@ use teeny_nn::optim::{Adam, Optimizer};
 use teeny_nn::train::Losses;
 use teeny_nn::{Activation, Linear, Module, Sequential, Store};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Classifies reviews by their words, with a linear model and with a hidden layer.",
-    options: "  --reviews N      reviews per set, a fifth of them for the test [2000]
-  --steps N        updates, each on all reviews [200]
-  --hidden N       neurons of the hidden layer [32]
-  --lr X           learning rate [0.02]
-",
+    options: &[
+        opt("reviews N", "reviews per set, a fifth of them for the test [2000]",
+            |o, v| v.with(&mut o.reviews, enough)),
+        opt("steps N", "updates, each on all reviews [200]",
+            |o, v| v.with(&mut o.steps, at_least_one)),
+        opt("hidden N", "neurons of the hidden layer [32]",
+            |o, v| v.with(&mut o.hidden, at_least_one)),
+        opt("lr X", "learning rate [0.02]", |o, v| v.with(&mut o.lr, positive)),
+    ],
     without: &["data", "load", "save", "resume", "log", "graph"],
 };
 
@@ -36,18 +40,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options { reviews: 2000, steps: 200, hidden: 32, lr: 0.02 }, option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "reviews" => options.reviews = parser.value()?.parse_with(enough)?,
-        "steps" => options.steps = parser.value()?.parse_with(at_least_one)?,
-        "hidden" => options.hidden = parser.value()?.parse_with(at_least_one)?,
-        "lr" => options.lr = parser.value()?.parse_with(positive)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(Options { reviews: 2000, steps: 200, hidden: 32, lr: 0.02 }, run)
 }
 
 fn enough(text: &str) -> std::result::Result<usize, String> {

@@ -2,8 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, Step};
-use lexopt::{Parser, ValueExt};
+use examples::{Common, Program, Step, opt};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::{DeviceRef, Result, Tensor, manual_seed};
@@ -12,13 +11,17 @@ use teeny_nn::optim::{Adam, Optimizer};
 use teeny_nn::train::Losses;
 use teeny_nn::{Activation, Linear, Module, Sequential, Store};
 
-const PROGRAM: Program = Program {
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
     about: "Learns exclusive or.",
-    options: "  --steps N        updates [300]
-  --hidden N       neurons of the hidden layer [8]
-  --lr X           learning rate [0.05]
-  --runs N         trainings, with seeds from --seed upwards [1]
-",
+    options: &[
+        opt("steps N", "updates [300]", |o, v| v.with(&mut o.steps, at_least_one)),
+        opt("hidden N", "neurons of the hidden layer [8]",
+            |o, v| v.with(&mut o.hidden, at_least_one)),
+        opt("lr X", "learning rate [0.05]", |o, v| v.with(&mut o.lr, positive)),
+        opt("runs N", "trainings, with seeds from --seed upwards [1]",
+            |o, v| v.with(&mut o.runs, at_least_one)),
+    ],
     without: &["data", "load", "save", "resume", "log", "graph"],
 };
 
@@ -30,18 +33,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options { steps: 300, hidden: 8, lr: 0.05, runs: 1 }, option, run)
-}
-
-fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
-    match name {
-        "steps" => options.steps = parser.value()?.parse_with(at_least_one)?,
-        "hidden" => options.hidden = parser.value()?.parse_with(at_least_one)?,
-        "lr" => options.lr = parser.value()?.parse_with(positive)?,
-        "runs" => options.runs = parser.value()?.parse_with(at_least_one)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
+    PROGRAM.main(Options { steps: 300, hidden: 8, lr: 0.05, runs: 1 }, run)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
