@@ -8,9 +8,8 @@ use crate::codegen::types::{LANES, OCTET};
 use crate::ops::attention::plan::{
     Kind as AttentionKind, Mask as AttentionMask, Plan as AttentionPlan, Tile as AttentionTile,
 };
-use crate::ops::matmul::select::{
-    AlongK, Cooperative, Fetch, MatmulKernel, Staging, Subgroups, Tile,
-};
+use crate::ops::matmul::product::{Fetch, Staging};
+use crate::ops::matmul::select::{AlongK, Cooperative, MatmulKernel, Tile};
 use crate::ops::norm::Operands;
 use crate::ops::pooling::Pool;
 use crate::ops::radix_sort::Step;
@@ -18,6 +17,7 @@ use crate::ops::random::Kind;
 use crate::ops::row_quads::RowQuads;
 use crate::ops::scan::Pass;
 use crate::ops::softmax::SoftmaxKind;
+use crate::ops::software::matmul::Subgroups;
 use crate::ops::{
     attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, radix_sort, random,
     reduce, scan, scatter, softmax, sort, transpose,
@@ -201,8 +201,16 @@ fn copies_random_numbers_and_softmax() {
         accept("copy", &copy::wgsl(2, unit, words).unwrap(), &[]);
     }
     for size in [1, 2, 4, 8] {
-        accept("transpose", &transpose::wgsl(2, size).unwrap(), &[]);
-        accept("transpose in registers", &transpose::registers_wgsl(2).unwrap(), &[]);
+        accept(
+            "transpose",
+            &transpose::wgsl_of(transpose::Through::WorkgroupMemory, 2, size).unwrap(),
+            &[],
+        );
+        accept(
+            "transpose in registers",
+            &transpose::wgsl_of(transpose::Through::Registers, 2, 4).unwrap(),
+            &[],
+        );
     }
     for dtype in DType::ALL {
         let kinds: &[Kind] = match dtype {

@@ -12,7 +12,7 @@ use teeny_core::DType;
 /// Elements per invocation.
 pub(crate) const LANES: usize = 4;
 
-/// Elements per invocation where [`crate::Capabilities::reads_octets`] and none has more than 32
+/// Elements per invocation where `ops::software::reads_octets` and none has more than 32
 /// bits.
 pub(crate) const OCTET: usize = 8;
 

@@ -142,21 +142,6 @@ impl Capabilities {
         self.kind == AdapterKind::Cpu
     }
 
-    /// Whether threads of elementwise kernels take eight elements at a time instead of four: on
-    /// software adapters a load costs as much for 256 bits as for 32.
-    pub(crate) fn reads_octets(&self) -> bool {
-        self.kind == AdapterKind::Cpu && self.int64
-    }
-
-    /// Whether subgroups of 8 threads multiply elements of this type by tiles of their own, without
-    /// workgroup memory: on software adapters, where that is no faster than other memory.
-    pub(crate) fn multiplies_by_subgroups(&self, dtype: DType) -> bool {
-        self.kind == AdapterKind::Cpu
-            && self.subgroups
-            && self.subgroup_threads == (8, 8)
-            && matches!(dtype, DType::F32 | DType::I32 | DType::U32)
-    }
-
     /// True if kernels can compute with elements of this type.
     pub fn supports(&self, dtype: DType) -> bool {
         match dtype {

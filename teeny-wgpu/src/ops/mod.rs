@@ -12,6 +12,7 @@
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
 //!                                             a binding, results below 32 bits
 //! epilogue                                    kernels behind products
+//! software/                                   what only software adapters run
 //! radix_sort window row_quads                 steps that operations share
 //! ```
 
@@ -39,6 +40,7 @@ pub(crate) mod rows;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod softmax;
+pub(crate) mod software;
 pub(crate) mod sort;
 pub(crate) mod transfer;
 pub(crate) mod transpose;

@@ -1,13 +1,13 @@
 //! Row-major copies of transposed and permuted views: through workgroup memory on GPUs, in registers
-//! on adapters that are software. See `shaders/transpose.wgsl` and `transpose_registers.wgsl`.
+//! on adapters that are software. See `shaders/transpose.wgsl` and `software_transpose.wgsl`.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};
 use crate::device::Wgpu;
 use crate::device::launch::{Key, Launch, Program};
-use crate::device::options::AdapterKind;
 use crate::device::storage::Memory;
 use crate::ops::coalesce::Coalesced;
+use crate::ops::software;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
 use teeny_core::{Layout, Result, Shape, StorageRef, Tensor};
@@ -42,7 +42,7 @@ shader_params! {
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn wgsl(axes: usize, size: usize) -> Result<String> {
+fn wgsl(axes: usize, size: usize) -> Result<String> {
     let (element, load) = match size {
         1 => ("u32", "(src[i >> 2u] >> ((i & 3u) * 8u)) & 0xffu"),
         2 => ("u32", "(src[i >> 1u] >> ((i & 1u) * 16u)) & 0xffffu"),
@@ -61,21 +61,21 @@ pub(crate) fn wgsl(axes: usize, size: usize) -> Result<String> {
         .render()
 }
 
-/// The shader that transposes blocks of 4 x 4 elements in registers.
+/// The shader of this way.
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn registers_wgsl(axes: usize) -> Result<String> {
-    shader!("transpose_registers")
-        .params(&TransposeParams::declaration(axes))
-        .addresses("matrix", "", axes, &[("src", Start::Offset), ("dst", Start::Zero)])
-        .number("threads", TILE * TILE / 16)
-        .number("tile", TILE)
-        .render()
+pub(crate) fn wgsl_of(through: Through, axes: usize, size: usize) -> Result<String> {
+    match through {
+        Through::WorkgroupMemory => wgsl(axes, size),
+        Through::Registers => software::transpose::template(TILE)
+            .params(&TransposeParams::declaration(axes))
+            .addresses("matrix", "", axes, &[("src", Start::Offset), ("dst", Start::Zero)])
+            .render(),
+    }
 }
 
-/// Where a matrix is transposed. Software adapters take 1 to 3 times as long through workgroup
-/// memory as with a thread per four elements.
+/// Where a matrix is transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Through {
     WorkgroupMemory,
@@ -85,9 +85,9 @@ pub(crate) enum Through {
 impl Through {
     /// The faster way on `gpu`.
     pub fn fastest(gpu: &Wgpu) -> Through {
-        match gpu.capabilities.kind {
-            AdapterKind::Cpu => Through::Registers,
-            _ => Through::WorkgroupMemory,
+        match software::is_software(&gpu.capabilities) {
+            true => Through::Registers,
+            false => Through::WorkgroupMemory,
         }
     }
 }
@@ -136,10 +136,7 @@ pub(crate) fn transposed(gpu: &Wgpu, x: &Tensor, through: Through) -> Result<Opt
     gpu.dispatch(&Launch {
         program: Program {
             key: Key::new("transpose", [axes as u32, size as u32, through as u32]),
-            wgsl: &|| match through {
-                Through::WorkgroupMemory => wgsl(axes, size),
-                Through::Registers => registers_wgsl(axes),
-            },
+            wgsl: &|| wgsl_of(through, axes, size),
         },
         inputs: &[gpu.bind_tensor(x)?],
         outputs: &[gpu.bind(&out)?],

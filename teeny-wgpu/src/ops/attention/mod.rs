@@ -1,6 +1,6 @@
 //! Attention without the matrix of scores: a workgroup takes some rows of one side past tiles of
 //! the other. See `shaders/attention.wgsl`, `attention_grad.wgsl` and `attention_tiles.wgsl`; on
-//! software adapters, for f32 and values of up to 64 columns, `attention_subgroups.wgsl` computes
+//! software adapters, for f32 and values of up to 64 columns, `software_attention.wgsl` computes
 //! the result.
 //!
 //! Each result is summed in a fixed order. Heads wider than 256, f64 and tensors larger than a
@@ -21,6 +21,7 @@ use crate::device::options::AdapterKind;
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::matmul::target_workgroups;
+use crate::ops::software;
 use plan::combine_wgsl;
 use plan::{AttentionParams, COMBINE_THREADS, CombineParams, Kind, Mask, MatrixView, Plan, Tile};
 use teeny_core::{AttentionInputs, DType, Layout, Result, StorageRef, Tensor};
@@ -69,8 +70,7 @@ fn is_quads(x: &Tensor) -> bool {
 fn by_subgroups(gpu: &Wgpu, kind: Kind, inputs: &AttentionInputs<'_>) -> bool {
     let [.., hv] = inputs.sizes();
     kind == Kind::Forward
-        && gpu.capabilities.multiplies_by_subgroups(inputs.q.dtype())
-        && hv <= 64
+        && software::attention::suits(&gpu.capabilities, inputs.q.dtype(), hv)
         && [inputs.q, inputs.k, inputs.v].into_iter().all(is_quads)
 }
 

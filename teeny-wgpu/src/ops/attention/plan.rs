@@ -4,6 +4,7 @@ use crate::codegen::params::{Declaration, Field, Sizes, View, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};
 use crate::codegen::types;
 use crate::device::params::Params;
+use crate::ops::software;
 use teeny_core::{DType, Result};
 
 /// Columns of both sides in workgroup memory at a time.
@@ -99,7 +100,7 @@ pub(crate) enum Tile {
     Wide,
     /// 8 own and 128 other rows.
     Few,
-    /// 32 own and 32 other rows, by a subgroup of 8 threads; see `attention_subgroups.wgsl`.
+    /// 32 own and 32 other rows, by a subgroup of 8 threads; see `software_attention.wgsl`.
     Subgroup,
 }
 
@@ -205,7 +206,7 @@ impl Plan {
     pub fn wgsl(self) -> Result<String> {
         let (template, operands): (Shader, &[&str]) = match self.kind {
             Kind::Forward if self.tile == Tile::Subgroup => {
-                (shader!("attention_subgroups"), &["q", "k", "v"])
+                (software::attention::template(), &["q", "k", "v"])
             }
             Kind::Forward => (shader!("attention"), &["q", "k", "v"]),
             Kind::Queries | Kind::Keys => (shader!("attention_grad"), &["q", "k", "v", "g"]),
@@ -230,14 +231,9 @@ impl Plan {
             .function(&format!("fn mask_allows(p: u32) -> bool {{ return {allows}; }}\n"))
             .function(&format!("fn mask_value(p: u32) -> f32 {{ return {added}; }}\n"));
         if self.tile == Tile::Subgroup {
-            return shader
-                .store_quads("y", self.dtype)
-                .number("keys", self.tile.other_rows())
-                .number("step", 4)
-                .number("columns", 4 * self.column_quads)
-                .flag("masks", self.mask != Mask::None)
-                .flag("added", self.mask == Mask::Added)
-                .render();
+            let sizes = [self.tile.other_rows(), 4 * self.column_quads];
+            let masks = [self.mask != Mask::None, self.mask == Mask::Added];
+            return software::attention::with_tile(shader, self.dtype, sizes, masks).render();
         }
         let mut shader = shader
             .include(self.tiles())

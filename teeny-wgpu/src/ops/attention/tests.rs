@@ -127,7 +127,7 @@ fn by_subgroups_as_defined(
 #[test]
 fn tiles_of_subgroups_give_the_attention_of_the_definition() -> Result<()> {
     let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
-    if !gpu.capabilities.multiplies_by_subgroups(DType::F32) {
+    if !software::multiplies_by_subgroups(&gpu.capabilities, DType::F32) {
         return Ok(());
     }
     let limits = |queries: usize, keys: usize| {
@@ -173,7 +173,7 @@ fn tiles_of_subgroups_give_the_attention_of_the_definition() -> Result<()> {
 #[test]
 fn special_numbers_pass_through_tiles_of_subgroups() -> Result<()> {
     let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
-    if !gpu.capabilities.multiplies_by_subgroups(DType::F32) {
+    if !software::multiplies_by_subgroups(&gpu.capabilities, DType::F32) {
         return Ok(());
     }
     for special in [f32::NAN, f32::NEG_INFINITY, 3e38, -3e38, 300.0, -300.0] {

@@ -10,92 +10,25 @@
 //!
 //! The tile is that of `matmul`. Groups of fewer than eight rows (depthwise convolutions) get a
 //! thread per result instead. The weight's gradient, a small matrix with a long k, is split along
-//! k. Software adapters store patches after all, and multiply them by `matmul`: see [`patches`].
+//! k. Software adapters store patches after all, and multiply them by `matmul`: see [`crate::ops::software`].
 
-mod patches;
-mod shader;
+pub(crate) mod shader;
+pub(crate) mod sizes;
 
 use crate::codegen::types::accumulation;
 use crate::device::Wgpu;
 use crate::device::launch::{Key, Launch, Program};
-use crate::device::limits::MAX_COUNT;
 use crate::ops::accumulation::cast_to_storage;
 pub(crate) use crate::ops::conv::shader::{ConvKernel, Kind, wgsl};
 use crate::ops::conv::shader::{ConvParams, DIRECT_THREADS};
+use crate::ops::conv::sizes::ConvSizes;
 use crate::ops::copy::{can_compact, compact};
 use crate::ops::epilogue::After;
 use crate::ops::matmul::select::{SLICE, Tile};
 use crate::ops::matmul::target_workgroups;
 use crate::ops::reduce::sum_slices;
-use crate::ops::window::countable;
-use teeny_core::{DType, Outputs, Result, Shape, StorageRef, Tensor, Window, validate};
-
-/// The sizes of one convolution.
-struct ConvSizes<'a> {
-    kind: Kind,
-    dtype: DType,
-    /// (N, C_in, spatial..), (C_out, C_in / G, kernel..), (N, C_out, places..).
-    x: &'a Shape,
-    weight: &'a Shape,
-    y: &'a Shape,
-    window: &'a Window,
-}
-
-impl ConvSizes<'_> {
-    fn spatial(shape: &Shape) -> usize {
-        shape[2..].iter().product()
-    }
-
-    /// Rows, columns and k of each group's product.
-    fn product(&self) -> (usize, usize, usize) {
-        let (inputs, outputs) = (self.weight[1], self.weight[0] / self.window.groups);
-        let (kernel, n) = (Self::spatial(self.weight), self.x[0]);
-        match self.kind {
-            Kind::Forward => (outputs, n * Self::spatial(self.y), inputs * kernel),
-            Kind::InputGrad => (inputs, n * Self::spatial(self.x), outputs * kernel),
-            Kind::WeightGrad => (outputs, inputs * kernel, n * Self::spatial(self.y)),
-        }
-    }
-
-    /// Columns that follow one another in the result: those of an image, or of a weight.
-    fn neighbours(&self) -> usize {
-        match self.kind {
-            Kind::Forward | Kind::InputGrad => Self::spatial(self.result()),
-            Kind::WeightGrad => self.product().1,
-        }
-    }
-
-    /// Whether `kernel` writes its results, of less than 32 bits, in their type: it has groups of
-    /// four neighbours.
-    fn packs(&self, kernel: ConvKernel, splits: usize) -> bool {
-        matches!(kernel, ConvKernel::Tiled(_))
-            && splits == 1
-            && accumulation(self.dtype) != self.dtype
-            && self.neighbours().is_multiple_of(4)
-    }
-
-    /// Whether `kernel` stores what a kernel behind it computes in pairs.
-    fn pairs(&self, kernel: ConvKernel, after: &After<'_>) -> bool {
-        matches!(kernel, ConvKernel::Tiled(_)) && after.pairs(self.neighbours())
-    }
-
-    /// True if shaders can count to k, and reach every pixel of the padded images by signed
-    /// coordinates.
-    fn are_countable(&self, k: usize) -> bool {
-        let window = self.window;
-        k <= MAX_COUNT
-            && (2..self.x.ndim())
-                .all(|axis| countable(self.x[axis], self.weight[axis], window, axis - 2))
-    }
-
-    fn result(&self) -> &Shape {
-        match self.kind {
-            Kind::Forward => self.y,
-            Kind::InputGrad => self.x,
-            Kind::WeightGrad => self.weight,
-        }
-    }
-}
+use crate::ops::software;
+use teeny_core::{Outputs, Result, Shape, StorageRef, Tensor, Window, validate};
 
 /// The convolution of `x` by `weight`, or nothing if some tensor is larger than a binding.
 pub(crate) fn conv(
@@ -135,7 +68,7 @@ pub(crate) fn conv_kernel(
         y: after.shape,
         window,
     };
-    if let Some(product) = patches::conv(gpu, &sizes, weight, x)? {
+    if let Some(product) = software::patches::conv(gpu, &sizes, weight, x)? {
         return after.run_separately(gpu, product, dtype, x).map(Some);
     }
     if after.fits(gpu)
@@ -200,7 +133,7 @@ fn launch_conv(
     if count == 0 {
         return Ok(Some(gpu.allocate(0, dtype)?));
     }
-    if let Some(result) = patches::conv(gpu, sizes, left, right)? {
+    if let Some(result) = software::patches::conv(gpu, sizes, left, right)? {
         return Ok(Some(result));
     }
     if can_compact(gpu, &[left, right]) {

@@ -13,6 +13,7 @@ use crate::device::storage::Memory;
 use crate::device::{Wgpu, error};
 use crate::ops::binding::{WINDOW_ALIGNMENT, bind_window};
 use crate::ops::coalesce::Coalesced;
+use crate::ops::software;
 use std::sync::Arc;
 use teeny_core::kernel::table::UnaryTable;
 use teeny_core::storage::downcast;
@@ -184,7 +185,7 @@ fn compute_range(
         }
     };
     let results = targets.iter().map(|&i| kernel.output_dtype(i));
-    let octets = gpu.capabilities.reads_octets()
+    let octets = software::reads_octets(&gpu.capabilities)
         && range.len() >= MANY
         && views.iter().map(|view| view.dtype).chain(results).all(|dtype| dtype.size() <= 4)
         && (0..views.len()).all(|v| access(v, types::OCTET) == access(v, types::LANES));

@@ -19,6 +19,7 @@ use crate::device::params::Params;
 use crate::device::pool::FirstUse;
 use crate::device::storage::{Memory, PART_ALIGNMENT};
 use crate::ops::elementwise::elementwise;
+use crate::ops::software;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Error, Kernel, Outputs, Result, Scalar, Shape, StorageRef, Tensor};
@@ -177,7 +178,7 @@ impl Together<'_> {
 
     fn launch(&self, batch: &Batch<'_>, buffers: &[Memory]) -> Result<()> {
         let begins_whole = |x: &Tensor| x.layout().offset().is_multiple_of(OCTET);
-        let octets = self.gpu.capabilities.reads_octets()
+        let octets = software::reads_octets(&self.gpu.capabilities)
             && batch.pieces.iter().all(|(piece, _)| piece.inputs.iter().all(|x| begins_whole(x)));
         let lanes = if octets { OCTET } else { LANES };
         let mut words = Params::new();

@@ -8,7 +8,8 @@
 use crate::device::Wgpu;
 use crate::device::lock::lock;
 use crate::device::mapping::CAN_WAIT;
-use crate::ops::matmul::select::{Cooperative, MatmulKernel, Staging};
+use crate::ops::matmul::product::Staging;
+use crate::ops::matmul::select::{Cooperative, MatmulKernel};
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Result, Shape, StorageRef, Tensor};
 
 /// Matrices of the known product.
@@ -135,7 +136,7 @@ fn matrices(
 mod tests {
     use super::*;
     use crate::device::options::{CooperativeMatrices, Options};
-    use crate::ops::matmul::select::Product;
+    use crate::ops::matmul::product::Product;
 
     /// The device with cooperative matrices, if this machine has one.
     fn gpu() -> Option<std::sync::Arc<Wgpu>> {

@@ -25,6 +25,7 @@
 //! adapter spends 75 % of the time of the tiled kernel in loads, each of them a loop over the threads.
 
 mod cooperative;
+pub(crate) mod product;
 pub(crate) mod select;
 mod shader;
 
@@ -37,11 +38,13 @@ use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::copy::{can_compact, compact, slice_of};
 use crate::ops::epilogue::After;
-use crate::ops::matmul::select::{GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS, Product};
+use crate::ops::matmul::product::Product;
+use crate::ops::matmul::select::{GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS};
 use crate::ops::matmul::shader::MatmulParams;
 pub(crate) use crate::ops::matmul::shader::{Results, tiled, wgsl};
 use crate::ops::pieces::{concat, split_point};
 use crate::ops::reduce::sum_slices;
+use crate::ops::software;
 use teeny_core::{DType, Error, Outputs, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// Workgroups that keep a GPU busy: enough for every core of a large one.
@@ -99,7 +102,7 @@ fn select_kernel(gpu: &Wgpu, product: &Product<'_>) -> Result<MatmulKernel> {
             return Ok(MatmulKernel::Cooperative(kernel));
         }
     }
-    Ok(match product.subgroups(&gpu.capabilities) {
+    Ok(match software::matmul::select(&gpu.capabilities, product) {
         Some(kernel) => MatmulKernel::Subgroups(kernel),
         None => product.select_kernel(target_workgroups(gpu)),
     })
@@ -286,7 +289,9 @@ fn matmul_blocks(gpu: &Wgpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::matmul::select::{AlongK, Cooperative, Fetch, Subgroups, Tile};
+    use crate::ops::matmul::product::Fetch;
+    use crate::ops::matmul::select::{AlongK, Cooperative, Tile};
+    use crate::ops::software::matmul::Subgroups;
     use crate::{Capabilities, CooperativeMatrix, Options};
     use teeny_core::{Reference, random};
 
@@ -394,7 +399,7 @@ mod tests {
                 let [lhs_across, rhs_along, lhs_part, rhs_part] =
                     [1, 2, 4, 8].map(|bit| layout & bit != 0);
                 let dtype = if layout % 3 == 0 { DType::I32 } else { DType::F32 };
-                if !gpu.capabilities.multiplies_by_subgroups(dtype) {
+                if !software::multiplies_by_subgroups(&gpu.capabilities, dtype) {
                     return Ok(());
                 }
                 // A batch of matrices; a part of a wider one does not begin at groups of four.
@@ -420,7 +425,7 @@ mod tests {
                 let (a, b) = both(&oracle)?;
                 let want = a.matmul(&b)?.to_scalars()?;
                 let (a, b) = both(&device)?;
-                let best = Product::of(&a, &b).by_subgroups();
+                let best = software::matmul::tile(&Product::of(&a, &b));
                 for rows in [8, 16, 32] {
                     let kernel = MatmulKernel::Subgroups(Subgroups { rows, ..best });
                     let product = multiply(&gpu, &a, &b, kernel, 1)?;

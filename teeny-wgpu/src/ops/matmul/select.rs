@@ -3,7 +3,9 @@
 use crate::codegen::types::accumulation;
 use crate::device::adapter::Capabilities;
 use crate::ops::epilogue::After;
-use teeny_core::{DType, Layout, Tensor};
+use crate::ops::matmul::product::{Fetch, Product, Staging};
+use crate::ops::software::matmul::Subgroups;
+use teeny_core::DType;
 
 /// Threads of a workgroup of the tiled kernel, and of the gemv kernel that reads across k.
 pub(crate) const TILED_THREADS: usize = 256;
@@ -59,29 +61,12 @@ impl Tile {
     }
 }
 
-/// How threads share the reading of an operand, by the axis along which its elements are
-/// neighbours in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fetch {
-    /// Along k.
-    AlongK,
-    /// Across k.
-    Across,
-    /// Across k, and groups of four begin at multiples of four elements.
-    Quads,
-}
-
-/// How an operand is read by the kernel on cooperative matrices, and by that of subgroups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Staging {
-    /// Along k, as its elements are neighbours in memory, or across k.
-    pub along: bool,
-    /// Four neighbours at a time, which begin at multiples of four elements.
-    pub quads: bool,
-}
-
 /// The kernel on cooperative matrices of `size` x `size` elements: 4 x 4 of them for each of four
 /// subgroups.
+///
+/// NOTE: no GPU has run this kernel, only a software adapter that reports such matrices. A driver's
+/// mistake is found by the comparison with a known product at the first use of each variant, unless
+/// it crashes; it is therefore off by default ([`crate::Options::cooperative_matrices`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cooperative {
     pub size: usize,
@@ -118,23 +103,6 @@ impl Cooperative {
         let pad = 16 / element; // as matmul_cooperative.wgsl
         2 * self.tile() * (Cooperative::DEPTH + pad) * element + 5 * self.size * self.size * 4
     }
-}
-
-/// The kernel whose tiles are computed by subgroups, without workgroup memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Subgroups {
-    /// Rows of results: 8, 16 or 32.
-    pub rows: usize,
-    /// Columns of results of each of 8 threads: 2, or 4.
-    pub columns: usize,
-    pub lhs: Staging,
-    pub rhs: Staging,
-}
-
-impl Subgroups {
-    /// Multiplications of a product for which 32 rows pay: they take 0.8 of the time of 16, but nearly
-    /// a second to compile.
-    const LONG: usize = 1 << 27;
 }
 
 /// The gemv kernel that reads along k.
@@ -220,82 +188,10 @@ impl MatmulKernel {
     }
 }
 
-/// One operand: its batch of matrices, and their strides.
-pub(crate) struct Operand<'a> {
-    pub layout: &'a Layout,
-    /// Strides along k and across it.
-    pub along: isize,
-    pub across: isize,
-}
-
-impl Operand<'_> {
-    /// Whether each matrix begins at a multiple of four elements.
-    fn is_aligned(&self) -> bool {
-        let batch = &self.layout.strides()[..self.layout.ndim() - 2];
-        self.layout.offset().is_multiple_of(4) && batch.iter().all(|&s| s % 4 == 0)
-    }
-
-    pub fn fetch(&self, size: usize, dtype: DType) -> Fetch {
-        let quads = self.across == 1 && self.along % 4 == 0 && size.is_multiple_of(4);
-        match () {
-            () if quads && dtype.size() <= 4 && self.is_aligned() => Fetch::Quads,
-            () if self.along.unsigned_abs() < self.across.unsigned_abs() => Fetch::AlongK,
-            () => Fetch::Across,
-        }
-    }
-
-    /// Whether groups of four along k begin at multiples of four elements; `size` is its other size.
-    fn quads_along(&self, size: usize) -> bool {
-        self.along == 1 && (size == 1 || self.across % 4 == 0) && self.is_aligned()
-    }
-
-    /// How the kernels on cooperative matrices and of subgroups read it; `k` and `size` are its sizes.
-    fn staging(&self, k: usize, size: usize) -> Staging {
-        let along = self.along.unsigned_abs() <= self.across.unsigned_abs();
-        let (step, other, length) =
-            if along { (self.along, self.across, k) } else { (self.across, self.along, size) };
-        let quads = step == 1 && other % 4 == 0 && length.is_multiple_of(4) && self.is_aligned();
-        Staging { along, quads }
-    }
-}
-
-/// One product: sizes and operands.
-pub(crate) struct Product<'a> {
-    pub batch: usize,
-    pub m: usize,
-    pub k: usize,
-    pub n: usize,
-    pub lhs: Operand<'a>,
-    pub rhs: Operand<'a>,
-    pub dtype: DType,
-}
-
-impl<'a> Product<'a> {
-    pub fn of(lhs: &'a Tensor, rhs: &'a Tensor) -> Product<'a> {
-        let axes = lhs.ndim();
-        let strides = |x: &Tensor| [x.strides()[axes - 2], x.strides()[axes - 1]];
-        let (a, b) = (strides(lhs), strides(rhs));
-        Product {
-            batch: lhs.shape()[..axes - 2]
-                .iter()
-                .fold(1, |batch: usize, &n| batch.saturating_mul(n)),
-            m: lhs.shape()[axes - 2],
-            k: lhs.shape()[axes - 1],
-            n: rhs.shape()[axes - 1],
-            lhs: Operand { layout: lhs.layout(), along: a[1], across: a[0] },
-            rhs: Operand { layout: rhs.layout(), along: b[0], across: b[1] },
-            dtype: lhs.dtype(),
-        }
-    }
-
-    /// Tiles of a matrix: down, across.
-    pub fn tiles(&self, (rows, columns): (usize, usize)) -> (usize, usize) {
-        (self.m.div_ceil(rows), self.n.div_ceil(columns))
-    }
-
+impl Product<'_> {
     /// The kernel on cooperative matrices, where it is used: the GPU has those that multiply
     /// elements of this type and add in its accumulation type, a workgroup fits, and no size is
-    /// small, unless `all_sizes`.
+    /// small, unless `all_sizes`. No hardware has run it: see [`Cooperative`].
     pub fn cooperative(&self, gpu: &Capabilities, all_sizes: bool) -> Option<Cooperative> {
         let sums = accumulation(self.dtype);
         let suits = self.m.min(self.n).min(self.k) >= Cooperative::SMALLEST;
@@ -319,28 +215,6 @@ impl<'a> Product<'a> {
             .map(|c| kernel(c.size))
             .filter(fits)
             .max_by_key(|kernel| kernel.size)
-    }
-
-    /// The kernel whose tiles are computed by subgroups, where it is used. A matrix times a vector
-    /// has a better one.
-    pub fn subgroups(&self, gpu: &Capabilities) -> Option<Subgroups> {
-        let suits = gpu.multiplies_by_subgroups(self.dtype)
-            && self.n >= 8
-            && (self.m > 1 || self.rhs.along.unsigned_abs() > self.rhs.across.unsigned_abs());
-        suits.then(|| self.by_subgroups())
-    }
-
-    /// [`Product::subgroups`] for these sizes and operands.
-    pub fn by_subgroups(&self) -> Subgroups {
-        let rhs = self.rhs.staging(self.k, self.n);
-        let work = [self.batch, self.m, self.k, self.n].into_iter().fold(1, usize::saturating_mul);
-        let most = if work >= Subgroups::LONG { 32 } else { 16 };
-        Subgroups {
-            rows: self.m.next_power_of_two().clamp(8, most),
-            columns: if self.n <= 16 && (rhs.along || !rhs.quads) { 2 } else { 4 },
-            lhs: self.lhs.staging(self.k, self.m),
-            rhs,
-        }
     }
 
     pub fn tiled(&self, tile: Tile) -> MatmulKernel {

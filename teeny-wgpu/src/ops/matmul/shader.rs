@@ -4,9 +4,11 @@ use crate::codegen::epilogue::{Epilogue, packed_results, results};
 use crate::codegen::params::{Declaration, Sizes, View, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};
 use crate::codegen::types::{self, accumulator};
+use crate::ops::matmul::product::{Fetch, Staging};
 use crate::ops::matmul::select::{
-    Cooperative, Fetch, GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS, Staging, TILED_THREADS, Tile,
+    Cooperative, GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS, TILED_THREADS, Tile,
 };
+use crate::ops::software;
 use teeny_core::{DType, Error, Result};
 
 shader_params! {
@@ -33,7 +35,7 @@ shader_params! {
 }
 
 /// The shader for operands of type `dtype`, of matrices that are counted along `axes` joint axes.
-/// `packed` is for [`Product::packs`](crate::ops::matmul::select::Product::packs).
+/// `packed` is for [`Product::packs`](crate::ops::matmul::product::Product::packs).
 ///
 /// # Errors
 /// As [`Shader::render`].
@@ -110,36 +112,11 @@ pub(crate) fn wgsl(
             shader.render()
         }
         MatmulKernel::Subgroups(kernel) => {
-            let operand =
-                |name: &str, staging: Staging, size, [count, stride, k_stride]: [&str; 3]| {
-                    let operand = shader!("matmul_subgroups_operand")
-                        .text("name", name)
-                        .text("k_stride", k_stride)
-                        .flag("along", staging.along)
-                        .flag("quads", staging.quads);
-                    let operand = match staging.along {
-                        true => operand,
-                        false => operand.number("size", size).text("count", count),
-                    };
-                    match staging.along || staging.quads {
-                        true => operand,
-                        false => operand.text("stride", stride),
-                    }
-                };
-            let shader = results(shader!("matmul_subgroups"), dtype, after, &mut params)?;
+            let shader = results(software::matmul::template(), dtype, after, &mut params)?;
             let shader = input(shader.params(&params), "lhs", dtype, kernel.lhs.quads);
-            let left = ["m", "lhs_row_stride", "lhs_k_stride"];
-            let right = ["n", "rhs_column_stride", "rhs_k_stride"];
-            input(shader, "rhs", dtype, kernel.rhs.quads)
-                .addresses("matrix", "", axes, &views)
-                .include(operand("lhs", kernel.lhs, types::LANES, left))
-                .include(operand("rhs", kernel.rhs, kernel.columns, right))
-                .text("value", value)
-                .number("rows", kernel.rows)
-                .number("columns", kernel.columns)
-                .flag("lhs_along", kernel.lhs.along)
-                .flag("rhs_along", kernel.rhs.along)
-                .render()
+            let shader = input(shader, "rhs", dtype, kernel.rhs.quads);
+            let shader = shader.addresses("matrix", "", axes, &views).text("value", value);
+            software::matmul::with_tile(shader, kernel).render()
         }
         MatmulKernel::GemvAlongK(kernel) => {
             let shader = results(shader!("gemv_along_k"), dtype, after, &mut params)?

@@ -9,6 +9,7 @@ use crate::codegen::types::{LANES, OCTET, accumulation};
 use crate::device::launch::{Key, Launch, Program};
 use crate::ops::coalesce::Coalesced;
 use crate::ops::pieces::concat;
+use crate::ops::software;
 use teeny_core::{Error, Layout, ReduceOp, Result, Shape, StorageRef};
 
 /// Rows shorter than the first number of elements have a thread, rows longer than the second a
@@ -85,7 +86,7 @@ impl Reduction<'_> {
         let chunks = if op.is_arg() { 1 } else { chunks_of(count, elements, team) };
         let lanes = match team > 1 && vectors {
             false => 1,
-            true if gpu.capabilities.reads_octets() && whole(OCTET) => OCTET,
+            true if software::reads_octets(&gpu.capabilities) && whole(OCTET) => OCTET,
             true => LANES,
         };
         let steps = elements / lanes;

@@ -1,4 +1,4 @@
-// How matmul_subgroups.wgsl reads {{name}}: zeros beyond the last k.
+// How software_matmul.wgsl reads {{name}}: zeros beyond the last k.
 #if along
 // Four k of the row or column that begins at `start`.
 fn {{name}}_along_k(start: u32, k: u32) -> Quad {

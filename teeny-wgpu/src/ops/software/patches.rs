@@ -10,12 +10,14 @@
 //! of weight    the sum over images of g (n, G, C_out/G, places) @ patches of x'
 //! ```
 
-use super::{ConvSizes, Kind};
 use crate::device::Wgpu;
+use crate::ops::conv::shader::Kind;
+use crate::ops::conv::sizes::ConvSizes;
 use crate::ops::copy::{contiguous, copy_into};
 use crate::ops::matmul::matmul;
 use crate::ops::pieces::concat;
 use crate::ops::reduce::sum_slices;
+use crate::ops::software::multiplies_by_subgroups;
 use teeny_core::{Layout, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// The bytes of patches that are stored at a time, unless one image has more.
@@ -121,7 +123,7 @@ fn rows(gpu: &Wgpu, x: &Tensor, shape: [usize; 4]) -> Result<Tensor> {
 
 /// The convolution of `sizes`, whose operands are `left` and `right`; nothing where patches are not
 /// stored.
-pub(super) fn conv(
+pub(crate) fn conv(
     gpu: &Wgpu,
     sizes: &ConvSizes<'_>,
     left: &Tensor,
@@ -141,7 +143,7 @@ fn conv_by(
     let (dtype, images) = (sizes.dtype, sizes.x[0]);
     let (m, _, k) = sizes.product();
     let is_small = m < ROWS || k == 0 || sizes.result().numel() == 0;
-    let suits = gpu.capabilities.multiplies_by_subgroups(dtype) && sizes.are_countable(k);
+    let suits = multiplies_by_subgroups(&gpu.capabilities, dtype) && sizes.are_countable(k);
     if is_small || !suits {
         return Ok(None);
     }
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn batches_of_patches_give_the_convolution_of_the_definition() -> Result<()> {
         let Ok(gpu) = Wgpu::new() else { return Ok(()) };
-        if !gpu.capabilities.multiplies_by_subgroups(DType::F32) {
+        if !multiplies_by_subgroups(&gpu.capabilities, DType::F32) {
             return Ok(());
         }
         let windows = [
