@@ -52,8 +52,10 @@ impl<O> Opt<O> {
     /// Its lines in the help text.
     pub(crate) fn lines(&self) -> String {
         let help = self.help.replace('\n', &format!("\n{:19}", ""));
-        let gap = if self.usage.len() > 14 { format!("\n{:19}", "") } else { String::new() };
-        format!("  --{:<14} {gap}{help}\n", self.usage)
+        match self.usage.len() {
+            ..=14 => format!("  --{:<14} {help}\n", self.usage),
+            _ => format!("  --{}\n{:19}{help}\n", self.usage, ""),
+        }
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
                 && !usage.contains("--log"),
             "{usage}"
         );
-        let long = format!("\n  --a-very-long-name N \n{0:19}one line\n{0:19}and another\n", "");
+        let long = format!("\n  --a-very-long-name N\n{0:19}one line\n{0:19}and another\n", "");
         assert!(usage.contains(&long), "{usage}");
         for row in &COMMON {
             let (name, lines) = (row.name(), row.lines());
