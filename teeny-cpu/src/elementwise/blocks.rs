@@ -13,11 +13,11 @@
 //! converted a block at a time, between memory and L1. The loops are those of `simd::loops`, all in
 //! one function for each level and type; `half_pairs` has those of 16-bit floats.
 
-use super::half_pairs::convert;
 use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne, select_by};
 use super::step::{Format, Place, Step, Stream};
+use crate::half;
 use crate::simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::vecmath::*;
@@ -174,8 +174,8 @@ impl Step {
                     // bits.
                     unsafe {
                         match format {
-                            Format::Bf16 => convert::widen::<V, bf16>(from, to, n),
-                            _ => convert::widen::<V, f16>(from, to, n),
+                            Format::Bf16 => half::widen::<V, bf16>(from, to, n),
+                            _ => half::widen::<V, f16>(from, to, n),
                         }
                     }
                     let first = to.cast_const().cast();
@@ -218,10 +218,8 @@ impl Step {
         // SAFETY: as above.
         unsafe {
             match half {
-                Some((to, Format::Bf16)) => {
-                    convert::narrow::<V, bf16>(y.cast_const().cast(), to, n)
-                }
-                Some((to, _)) => convert::narrow::<V, f16>(y.cast_const().cast(), to, n),
+                Some((to, Format::Bf16)) => half::narrow::<V, bf16>(y.cast_const().cast(), to, n),
+                Some((to, _)) => half::narrow::<V, f16>(y.cast_const().cast(), to, n),
                 None => {}
             }
         }

@@ -1,5 +1,5 @@
-//! Loops of 16-bit floats that are converted in registers: one operation of two operands, short ones
-//! of one operand, and casts.
+//! One operation of one or two operands over 16-bit floats that are converted in registers, and
+//! casts.
 //!
 //! The naive form converts both operands into blocks of f32, computes, and converts the result: each
 //! value is stored and loaded twice more than it need be. For arithmetic that takes as long as the
@@ -11,11 +11,12 @@ use super::loops::float::{
     Add, Ceil, Div, Floor, Max, Min, Mul, Recip, Round, Rsqrt, Sqrt, Sub, Trunc,
 };
 use super::step::{Format, Place, Step};
-use crate::simd::loops::{Binary, Operand, Real, Unary};
-use crate::simd::{F32s, Half, Level, Work};
+use crate::half;
+use crate::simd::loops::{Binary, Real, Unary};
+use crate::simd::{F32s, F64s, Half, Level, Work};
 use crate::vecmath::Square;
 use std::marker::PhantomData;
-use teeny_core::{bf16, f16};
+use teeny_core::{DType, bf16, f16};
 
 /// Runs a step of one or two operands over 16-bit elements of one type, or a cast from or to f32.
 /// False if it is another step.
@@ -24,114 +25,137 @@ use teeny_core::{bf16, f16};
 /// As `groups::run`.
 pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bool {
     let Place::Rows(y, y_pitch, format) = step.to else { return false };
-    if let Place::Rows(x, x_pitch, from) = step.from[0] {
-        let (half, widen) = match (step.body, from, format) {
-            (Loop::Copy, Format::Bf16 | Format::F16, Format::Own) => (from, true),
-            (Loop::RoundToBf16, Format::Own, Format::Bf16)
-            | (Loop::RoundToF16, Format::Own, Format::F16) => (format, false),
-            _ => (Format::Own, false),
+    let operands = step.body.operands();
+    if let (Place::Rows(x, x_pitch, from), 1) = (step.from[0], operands) {
+        let (half, widens) = match (step.body, from.half(), format.half()) {
+            (Loop::Copy, Some(half), None) => (half, true),
+            (Loop::RoundToBf16, None, Some(half @ DType::BF16))
+            | (Loop::RoundToF16, None, Some(half @ DType::F16)) => (half, false),
+            (_, Some(_), Some(_)) => return half_operation(level, step, format, rows, n),
+            _ => return false,
         };
-        if half != Format::Own {
-            let (x_bytes, y_bytes) = if widen { (2, 4) } else { (4, 2) };
-            for row in 0..rows as isize {
-                let x = x.wrapping_offset(row * x_pitch * x_bytes);
-                let y = y.wrapping_offset(row * y_pitch * y_bytes);
-                let bf16 = half == Format::Bf16;
-                level.run(convert::Convert { x, y, n, bf16, widen });
-            }
-            return true;
-        }
-        if from == format && format != Format::Own && step.body.operands() == 1 {
-            for row in 0..rows as isize {
-                let x = x.cast_const().cast::<u16>().wrapping_offset(row * x_pitch);
-                let y = y.cast::<u16>().wrapping_offset(row * y_pitch);
-                if !single(level, step.body, format, x, y, n) {
-                    return false;
+        for row in 0..rows as isize {
+            let x = x.wrapping_offset(row * x_pitch * if widens { 2 } else { 4 });
+            let y = y.wrapping_offset(row * y_pitch * if widens { 4 } else { 2 });
+            // SAFETY: by contract.
+            unsafe {
+                match widens {
+                    true => half::to_f32(level, half, x, y, n),
+                    false => half::from_f32(level, half, x, y, n),
                 }
             }
-            return true;
         }
+        return true;
     }
-    if format == Format::Own || step.body.operands() != 2 {
-        return false;
-    }
-    let mut operands = [(Operand::Splat(0.0f32), 0, false); 2];
-    for (operand, place) in operands.iter_mut().zip(step.from) {
-        *operand = match place {
-            Place::Rows(p, pitch, own) if own == format => {
-                (Operand::Slice(p.cast_const().cast()), pitch, false)
+    format != Format::Own && operands == 2 && half_operation(level, step, format, rows, n)
+}
+
+/// Runs an operation over elements that are all of `format`, with numbers; false if it takes longer
+/// than the conversions. The caller promises the elements.
+fn half_operation(level: Level, step: &Step, format: Format, rows: usize, n: usize) -> bool {
+    let Place::Rows(y, y_pitch, _) = step.to else { return false };
+    let mut from = [Source { first: std::ptr::null(), pitch: 0, is_column: false, number: 0.0 }; 2];
+    for (operand, place) in from.iter_mut().zip(&step.from[..step.body.operands()]) {
+        (operand.first, operand.pitch) = match *place {
+            Place::Rows(p, pitch, own) if own == format => (p.cast_const().cast(), pitch),
+            Place::Column(p, pitch, own) if own == format => (p.cast(), pitch),
+            Place::Splat(bytes) => {
+                operand.number = f32::from_bytes(bytes);
+                continue;
             }
-            Place::Column(p, pitch, own) if own == format => {
-                (Operand::Slice(p.cast()), pitch, true)
-            }
-            Place::Splat(bytes) => (Operand::Splat(f32::from_bytes(bytes)), 0, false),
             Place::Rows(..) | Place::Block(_) | Place::Column(..) => return false,
         };
+        operand.is_column = matches!(place, Place::Column(..));
     }
+    let [a, b] = from;
     // A product of one operand by itself converts it once.
-    if let (Loop::Mul, [Place::Rows(x, x_pitch, _), Place::Rows(other, pitch, _), ..]) =
-        (step.body, step.from)
-        && x == other
-        && x_pitch == pitch
-    {
-        let square = Step { body: Loop::Square, ..*step };
-        // SAFETY: passed on.
-        return unsafe { run(level, &square, rows, n) };
-    }
+    let is_square = !a.first.is_null() && (a.first, a.pitch) == (b.first, b.pitch);
+    let y = y.cast();
     macro_rules! run {
         ($f:ty) => {
             match format {
                 Format::Bf16 => {
-                    level.run(Pairs::<$f, bf16>(operands, y.cast(), y_pitch, rows, n, PhantomData))
+                    level.run(Halves::<$f, bf16> { from, y, y_pitch, rows, n, of: PhantomData })
                 }
-                _ => level.run(Pairs::<$f, f16>(operands, y.cast(), y_pitch, rows, n, PhantomData)),
+                _ => level.run(Halves::<$f, f16> { from, y, y_pitch, rows, n, of: PhantomData }),
             }
         };
     }
+    // The sign is a bit, which takes no conversion.
+    let sign = |kept, flipped| level.run(SignBit { a, y, y_pitch, rows, n, kept, flipped });
     match step.body {
+        Loop::Mul if is_square => run!(One<Square>),
         Loop::Add => run!(Add),
         Loop::Sub => run!(Sub),
         Loop::Mul => run!(Mul),
         Loop::Div => run!(Div),
         Loop::Max => run!(Max),
         Loop::Min => run!(Min),
+        Loop::Neg => sign(0xffff, 0x8000),
+        Loop::Abs => sign(0x7fff, 0),
+        Loop::Square => run!(One<Square>),
+        Loop::Sqrt => run!(One<Sqrt>),
+        Loop::Recip => run!(One<Recip>),
+        Loop::Rsqrt => run!(One<Rsqrt>),
+        Loop::Floor => run!(One<Floor>),
+        Loop::Ceil => run!(One<Ceil>),
+        Loop::Round => run!(One<Round>),
+        Loop::Trunc => run!(One<Trunc>),
         _ => return false,
     }
     true
 }
 
-/// Runs an operation of one operand over n elements; false if it takes longer than the conversions.
-/// The caller promises the elements.
-fn single(level: Level, body: Loop, format: Format, x: *const u16, y: *mut u16, n: usize) -> bool {
-    macro_rules! run {
-        ($f:ty) => {
-            match format {
-                Format::Bf16 => level.run(Single::<$f, bf16>(x, y, n, PhantomData)),
-                _ => level.run(Single::<$f, f16>(x, y, n, PhantomData)),
-            }
-        };
+/// A function of the first of two operands.
+struct One<F>(PhantomData<F>);
+
+impl<F: Unary> Binary for One<F> {
+    #[inline(always)]
+    fn eval<V: F32s>(a: V, _: V) -> V {
+        F::eval(a)
     }
-    match body {
-        // The sign is a bit, which takes no conversion.
-        Loop::Neg => level.run(SignBit { x, y, n, kept: 0xffff, flipped: 0x8000 }),
-        Loop::Abs => level.run(SignBit { x, y, n, kept: 0x7fff, flipped: 0 }),
-        Loop::Square => run!(Square),
-        Loop::Sqrt => run!(Sqrt),
-        Loop::Recip => run!(Recip),
-        Loop::Rsqrt => run!(Rsqrt),
-        Loop::Floor => run!(Floor),
-        Loop::Ceil => run!(Ceil),
-        Loop::Round => run!(Round),
-        Loop::Trunc => run!(Trunc),
-        _ => return false,
+    #[inline(always)]
+    fn eval64<D: F64s>(a: D, _: D) -> D {
+        F::eval64(a)
     }
-    true
 }
 
-/// `y = x & kept ^ flipped` for n elements of 16 bits, which the maker promises.
+/// An operand: the element or elements of its first row and the elements to the next, or a number
+/// if that is null.
+#[derive(Clone, Copy)]
+struct Source {
+    first: *const u16,
+    pitch: isize,
+    /// Whether there is one element for each row.
+    is_column: bool,
+    number: f32,
+}
+
+impl Source {
+    /// A vector of a number and null, or any vector and where the row begins.
+    ///
+    /// # Safety
+    /// There is such a row.
+    #[inline(always)]
+    unsafe fn row<V: F32s, H: Half>(&self, row: isize) -> (V, *const u16) {
+        if self.first.is_null() {
+            return (V::splat(self.number), self.first);
+        }
+        let p = self.first.wrapping_offset(row * self.pitch);
+        if !self.is_column {
+            return (V::splat(0.0), p);
+        }
+        // SAFETY: by contract; the array has the lanes of the widest vector.
+        unsafe { (V::load_half::<H>([*p; 16].as_ptr()), std::ptr::null()) }
+    }
+}
+
+/// `y = x & kept ^ flipped` for rows of elements of 16 bits, which the maker promises.
 struct SignBit {
-    x: *const u16,
+    a: Source,
     y: *mut u16,
+    y_pitch: isize,
+    rows: usize,
     n: usize,
     kept: u16,
     flipped: u16,
@@ -142,245 +166,56 @@ impl Work for SignBit {
     const FOR_AVX512: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let SignBit { x, y, n, kept, flipped } = self;
-        let mut i = 0;
-        while i < n {
-            // SAFETY: by contract of the struct.
-            unsafe { *y.add(i) = *x.add(i) & kept ^ flipped };
-            i += 1;
-        }
-    }
-}
-
-/// `y = F(x)` for n elements of 16 bits, which the maker promises.
-struct Single<F, H>(*const u16, *mut u16, usize, PhantomData<(F, H)>);
-
-impl<F: Unary, H: Half> Work for Single<F, H> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        let Single(x, y, n, _) = self;
-        let mut i = 0;
-        // SAFETY: by contract of the struct; a part goes through arrays of the widest vector.
-        unsafe {
-            while i + V::LANES <= n {
-                F::eval(V::load_half::<H>(x.add(i))).store_half::<H>(y.add(i));
-                i += V::LANES;
-            }
-            if i < n {
-                let (mut part, mut rest) = ([0u16; 16], [0u16; 16]);
-                std::ptr::copy_nonoverlapping(x.add(i), part.as_mut_ptr(), n - i);
-                F::eval(V::load_half::<H>(part.as_ptr())).store_half::<H>(rest.as_mut_ptr());
-                std::ptr::copy_nonoverlapping(rest.as_ptr(), y.add(i), n - i);
-            }
-        }
-    }
-}
-
-/// `y = F(a, b)` for rows of 16-bit elements: the operands with their pitches and whether they are one
-/// element for each row (a slice's pointer is one to 16-bit elements), the result with its pitch,
-/// rows and their length.
-struct Pairs<F, H>([(Operand, isize, bool); 2], *mut u16, isize, usize, usize, PhantomData<(F, H)>);
-
-impl<F: Binary, H: Half> Work for Pairs<F, H> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        let Pairs([a, b], y, y_pitch, rows, n, _) = self;
+        let SignBit { a, y, y_pitch, rows, n, kept, flipped } = self;
         for row in 0..rows as isize {
-            // A vector of one number and null, or any vector and where the row begins.
-            macro_rules! start {
-                ($operand:expr) => {
-                    match $operand {
-                        (Operand::Splat(x), ..) => (V::splat(x), std::ptr::null::<u16>()),
-                        (Operand::Slice(p), pitch, column) => {
-                            let p = p.cast::<u16>().wrapping_offset(row * pitch);
-                            if column {
-                                let mut one = [0u16; 16];
-                                // SAFETY: `run` was promised an element for each row.
-                                one.fill(unsafe { *p });
-                                // SAFETY: the array has the lanes of the widest vector.
-                                (unsafe { V::load_half::<H>(one.as_ptr()) }, std::ptr::null())
-                            } else {
-                                (V::splat(0.0), p)
-                            }
-                        }
-                    }
-                };
-            }
-            let ((u, a), (v, b)) = (start!(a), start!(b));
-            let y = y.wrapping_offset(row * y_pitch);
-            // Whether an operand is a number is known before the loop.
-            macro_rules! at {
-                ($a:expr, $b:expr) => {
-                    F::eval(
-                        if a.is_null() { u } else { V::load_half::<H>($a) },
-                        if b.is_null() { v } else { V::load_half::<H>($b) },
-                    )
-                };
-            }
+            let (x, y) = (a.first.wrapping_offset(row * a.pitch), y.wrapping_offset(row * y_pitch));
             let mut i = 0;
-            // SAFETY: `run` was promised n elements in each row; parts go through arrays of the
-            // widest vector.
+            while i < n {
+                // SAFETY: by contract of the struct.
+                unsafe { *y.add(i) = *x.add(i) & kept ^ flipped };
+                i += 1;
+            }
+        }
+    }
+}
+
+/// `y = F(a, b)` for rows of 16-bit elements, which the maker promises.
+struct Halves<F, H> {
+    from: [Source; 2],
+    y: *mut u16,
+    y_pitch: isize,
+    rows: usize,
+    n: usize,
+    of: PhantomData<(F, H)>,
+}
+
+impl<F: Binary, H: Half> Work for Halves<F, H> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Halves { from: [a, b], y, y_pitch, rows, n, .. } = self;
+        for row in 0..rows as isize {
+            let y = y.wrapping_offset(row * y_pitch);
+            // SAFETY: the maker promises n elements in each row, or one of a column.
             unsafe {
+                let ((u, a), (v, b)) = (a.row::<V, H>(row), b.row::<V, H>(row));
+                // Whether an operand is a number is known before the loop.
+                macro_rules! at {
+                    ($i:expr, $count:expr) => {
+                        F::eval(
+                            if a.is_null() { u } else { half::load::<V, H>(a.add($i), $count) },
+                            if b.is_null() { v } else { half::load::<V, H>(b.add($i), $count) },
+                        )
+                    };
+                }
+                let mut i = 0;
                 while i + V::LANES <= n {
-                    at!(a.add(i), b.add(i)).store_half::<H>(y.add(i));
+                    at!(i, V::LANES).store_half::<H>(y.add(i));
                     i += V::LANES;
                 }
                 if i < n {
-                    let mut part = [[0u16; 16]; 2];
-                    for (part, p) in part.iter_mut().zip([a, b]) {
-                        if !p.is_null() {
-                            std::ptr::copy_nonoverlapping(p.add(i), part.as_mut_ptr(), n - i);
-                        }
-                    }
-                    let mut rest = [0u16; 16];
-                    at!(part[0].as_ptr(), part[1].as_ptr()).store_half::<H>(rest.as_mut_ptr());
-                    std::ptr::copy_nonoverlapping(rest.as_ptr(), y.add(i), n - i);
+                    half::store::<V, H>(at!(i, n - i), y.add(i), n - i);
                 }
-            }
-        }
-    }
-}
-
-/// Conversions of 16-bit floats, for other loops.
-pub(super) mod convert {
-    use crate::simd::{F32s, Half, Work};
-    use teeny_core::{bf16, f16};
-
-    /// A conversion of n elements from 16-bit floats to f32 if `widen`, otherwise from f32. Its maker
-    /// promises n elements of these types at `x` and `y`, which do not overlap.
-    pub(in crate::elementwise) struct Convert {
-        pub x: *const u8,
-        pub y: *mut u8,
-        pub n: usize,
-        pub bf16: bool,
-        pub widen: bool,
-    }
-
-    impl Work for Convert {
-        type Out = ();
-        #[inline(always)]
-        fn run<V: F32s>(self) {
-            let Convert { x, y, n, bf16, widen } = self;
-            // SAFETY: by contract of the struct.
-            unsafe {
-                match (widen, bf16) {
-                    (true, true) => self::widen::<V, bf16>(x.cast(), y.cast(), n),
-                    (true, false) => self::widen::<V, f16>(x.cast(), y.cast(), n),
-                    (false, true) => narrow::<V, bf16>(x.cast(), y.cast(), n),
-                    (false, false) => narrow::<V, f16>(x.cast(), y.cast(), n),
-                }
-            }
-        }
-    }
-
-    /// `to[i] = from[i]`
-    ///
-    /// # Safety
-    /// Both have n elements and do not overlap.
-    #[inline(always)]
-    pub(in crate::elementwise) unsafe fn widen<V: F32s, H: Half>(
-        from: *const u16,
-        to: *mut f32,
-        n: usize,
-    ) {
-        let mut i = 0;
-        // SAFETY: by contract; a part goes through an array of the widest vector.
-        unsafe {
-            while i + V::LANES <= n {
-                V::load_half::<H>(from.add(i)).store(to.add(i));
-                i += V::LANES;
-            }
-            if i < n {
-                let mut part = [0u16; 16];
-                std::ptr::copy_nonoverlapping(from.add(i), part.as_mut_ptr(), n - i);
-                V::load_half::<H>(part.as_ptr()).store_part(to.add(i), n - i);
-            }
-        }
-    }
-
-    /// The first `n <= LANES` elements at `p`; the other lanes are 0.
-    ///
-    /// # Safety
-    /// They are readable.
-    #[inline(always)]
-    pub(in crate::elementwise) unsafe fn load<V: F32s, H: Half>(p: *const u16, n: usize) -> V {
-        // SAFETY: by contract; a part goes through an array of the widest vector.
-        unsafe {
-            if n == V::LANES {
-                return V::load_half::<H>(p);
-            }
-            let mut part = [0u16; 16];
-            copy_part(p, part.as_mut_ptr(), n);
-            V::load_half::<H>(part.as_ptr())
-        }
-    }
-
-    /// Rounds the first `n <= LANES` lanes and writes them at `p`.
-    ///
-    /// # Safety
-    /// `n` elements are writable.
-    #[inline(always)]
-    pub(in crate::elementwise) unsafe fn store<V: F32s, H: Half>(x: V, p: *mut u16, n: usize) {
-        // SAFETY: as above.
-        unsafe {
-            if n == V::LANES {
-                return x.store_half::<H>(p);
-            }
-            let mut part = [0u16; 16];
-            x.store_half::<H>(part.as_mut_ptr());
-            copy_part(part.as_ptr(), p, n);
-        }
-    }
-
-    /// Copies `n < 16` elements by two moves, which may overlap.
-    ///
-    /// # Safety
-    /// They are readable and writable, and do not overlap.
-    #[inline(never)]
-    unsafe fn copy_part(from: *const u16, to: *mut u16, n: usize) {
-        macro_rules! by {
-            ($size:literal) => {{
-                let last = n - $size;
-                let ends = [from, from.add(last)].map(|p| p.cast::<[u16; $size]>().read());
-                to.cast::<[u16; $size]>().write(ends[0]);
-                to.add(last).cast::<[u16; $size]>().write(ends[1]);
-            }};
-        }
-        // SAFETY: by contract.
-        unsafe {
-            match n {
-                8.. => by!(8),
-                4.. => by!(4),
-                2.. => by!(2),
-                1 => to.write(*from),
-                _ => {}
-            }
-        }
-    }
-
-    /// `to[i] = from[i]`, rounded.
-    ///
-    /// # Safety
-    /// As [`widen`].
-    #[inline(always)]
-    pub(in crate::elementwise) unsafe fn narrow<V: F32s, H: Half>(
-        from: *const f32,
-        to: *mut u16,
-        n: usize,
-    ) {
-        let mut i = 0;
-        // SAFETY: as above.
-        unsafe {
-            while i + V::LANES <= n {
-                V::load(from.add(i)).store_half::<H>(to.add(i));
-                i += V::LANES;
-            }
-            if i < n {
-                let mut part = [0u16; 16];
-                V::load_part(from.add(i), n - i).store_half::<H>(part.as_mut_ptr());
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to.add(i), n - i);
             }
         }
     }

@@ -18,12 +18,12 @@
 
 use super::calls::{Exponentials, call};
 use super::chains::Chain;
-use super::half_pairs::convert;
 use super::instructions::{BUFFER, Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
 use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne};
 use super::step::{Format, Step, Stream};
+use crate::half;
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use crate::vecmath::{Cube, Square};
@@ -365,19 +365,14 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
         macro_rules! load_half {
             ($half:ty) => {
                 if const { size_of::<T>() == 4 } {
-                    each!(|J| acc[J] =
-                        T::from_f32s::<V>(convert::load::<V, $half>(half!(J), len!(J))))
+                    each!(|J| acc[J] = T::from_f32s::<V>(half::load::<V, $half>(half!(J), len!(J))))
                 }
             };
         }
         macro_rules! store_half {
             ($half:ty) => {
                 if const { size_of::<T>() == 4 } {
-                    each!(|J| convert::store::<V, $half>(
-                        T::to_f32s::<V>(acc[J]),
-                        half!(J),
-                        len!(J)
-                    ))
+                    each!(|J| half::store::<V, $half>(T::to_f32s::<V>(acc[J]), half!(J), len!(J)))
                 }
             };
         }
@@ -389,7 +384,7 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
                 if const { size_of::<T>() == 4 } {
                     each!(|J| {
                         let to = buffer.first.wrapping_add(next * J).cast::<f32>();
-                        convert::load::<V, $half>(half!(J), len!(J)).store(to);
+                        half::load::<V, $half>(half!(J), len!(J)).store(to);
                     })
                 }
             }};

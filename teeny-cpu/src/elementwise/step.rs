@@ -25,6 +25,15 @@ impl Format {
             _ => Format::Own,
         }
     }
+
+    /// The type of 16 bits.
+    pub(super) fn half(self) -> Option<DType> {
+        match self {
+            Format::Own => None,
+            Format::Bf16 => Some(DType::BF16),
+            Format::F16 => Some(DType::F16),
+        }
+    }
 }
 
 /// The memory of an operand or of a result.

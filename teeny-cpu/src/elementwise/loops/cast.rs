@@ -2,7 +2,7 @@
 //! `y[i] = x[i] as T`, vectorised by the compiler; the rules are those of `Scalar::cast`.
 
 use super::int::{Rows, by_row, by_row_512};
-use crate::elementwise::half_pairs::convert::Convert;
+use crate::half;
 use crate::simd::Level;
 use crate::typed::{with_bits, with_compute, with_int, with_long, with_type, with_wrapping};
 use std::mem::MaybeUninit;
@@ -36,18 +36,18 @@ pub(crate) unsafe fn cast(
             let y = y.add(at * to.compute().size());
             if from.is_half() {
                 // The value is an f32 that may not have been rounded yet.
-                by_level(level, from, x, bits, count, false);
-                by_level(level, from, bits, wide, count, true);
+                half::from_f32(level, from, x, bits, count);
+                half::to_f32(level, from, bits, wide, count);
                 if to.is_half() {
-                    by_level(level, to, wide, bits, count, false);
-                    by_level(level, to, bits, y, count, true);
+                    half::from_f32(level, to, wide, bits, count);
+                    half::to_f32(level, to, bits, y, count);
                 } else {
                     plain(level, DType::F32, to, Rows::one(wide, y, count));
                 }
             } else {
                 odd(level, from, Rows::one(x, wide, count));
-                by_level(level, to, wide, bits, count, false);
-                by_level(level, to, bits, y, count, true);
+                half::from_f32(level, to, wide, bits, count);
+                half::to_f32(level, to, bits, y, count);
             }
         }
         at += count;
@@ -199,12 +199,12 @@ pub(crate) unsafe fn stored(level: Level, from: DType, to: DType, rows: Rows) {
                 if from.is_half() {
                     for i in 0..group {
                         let to = wide.wrapping_add(4 * i * len);
-                        by_level(level, from, first(row + i), to, len, true);
+                        half::to_f32(level, from, first(row + i), to, len);
                     }
                     plain(level, DType::F32, to, Rows::one(wide, y, group * len));
                 } else {
                     odd(level, from, Rows { x: first(row), y: wide, n: len, rows: group, pitch });
-                    by_level(level, to, wide, y, group * len, false);
+                    half::from_f32(level, to, wide, y, group * len);
                 }
             }
         }
@@ -313,30 +313,22 @@ const PIECE: usize = 512;
 #[repr(align(64))]
 struct Wide(#[allow(dead_code)] [f32; PIECE]);
 
-/// Converts to f32 if `widen`, otherwise from f32.
-///
-/// # Safety
-/// As `cast`.
-unsafe fn by_level(level: Level, half: DType, x: *const u8, y: *mut u8, n: usize, widen: bool) {
-    level.run(Convert { x, y, n, bf16: half == DType::BF16, widen })
-}
-
 /// Converts `n` stored 16-bit floats to f32. All levels have the same bits.
 ///
 /// # Safety
 /// As `cast`.
-pub(crate) unsafe fn to_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn to_f32(dtype: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: passed on.
-    unsafe { by_level(Level::best(), half, x, y, n, true) }
+    unsafe { half::to_f32(Level::best(), dtype, x, y, n) }
 }
 
 /// Rounds `n` f32 to stored 16-bit floats. All levels have the same bits.
 ///
 /// # Safety
 /// As `cast`.
-pub(crate) unsafe fn from_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn from_f32(dtype: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: passed on.
-    unsafe { by_level(Level::best(), half, x, y, n, false) }
+    unsafe { half::from_f32(Level::best(), dtype, x, y, n) }
 }
 
 #[cfg(test)]
