@@ -2,6 +2,7 @@
 //!
 //! Knows no operation: products, convolutions, norms and scratch memory are generic over it.
 
+use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work};
 
 /// A float type that can be multiplied. Public only because `blas::BlasFloat` builds on it; this
@@ -45,6 +46,29 @@ impl Float for f64 {
         x
     }
 }
+
+/// A float type with functions of vectors: f32 or f64.
+pub(crate) trait Number: Float + Real + PartialOrd {
+    /// The same number.
+    fn to_f64(self) -> f64;
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Number for f64 {
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
+
+/// The vector of T at the level whose vector of f32 is V.
+pub(crate) type Vector<T, V> = <T as Real>::Vector<V>;
 
 /// Lanes of a vector of `level`.
 pub(crate) fn lanes<T: Float>(level: Level) -> usize {

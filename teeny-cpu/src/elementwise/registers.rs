@@ -337,10 +337,10 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
                     let k = T::Vector::<V>::load(p.cast());
                     each!(|J| {
                         let x = T::Vector::<V>::load(at!(v.0, bytes, J));
-                        acc[J] = T::choice::<$f, V>([k, x, x, acc[J]]);
+                        acc[J] = T::quaternary::<$f, V>([k, x, x, acc[J]]);
                     })
                 } else {
-                    each!(|J| acc[J] = T::choice::<$f, V>([
+                    each!(|J| acc[J] = T::quaternary::<$f, V>([
                         load!(p, step, J),
                         load!(v.0, v.1, J),
                         load!(a.0, a.1, J),

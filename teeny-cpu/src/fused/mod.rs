@@ -4,7 +4,6 @@ pub(crate) mod attention;
 mod cross_entropy;
 pub(crate) mod named;
 mod norm;
-mod norm_f64;
 mod softmax;
 mod softmax_columns;
 mod softmax_f64;

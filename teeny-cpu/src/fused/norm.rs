@@ -4,11 +4,13 @@
 //! operation. Here all passes over a row follow one another, and all except the first read L1.
 //!
 //! Mean and variance are two passes, not one: the difference of two large sums would lose the
-//! variance of rows far from zero. Rows of 16-bit floats are converted a few at a time.
+//! variance of rows far from zero. Rows of 16-bit floats are converted a few at a time; f32
+//! and f64 have the same loops.
 
-use crate::fused::{Lines, Norm, Packed};
+use super::{Lines, Norm, Packed};
+use crate::float::{Number, Vector};
 use crate::scratch::with_scratch;
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Lanes, Work};
 use crate::storage::{Shared, View};
 use crate::threads::try_for_each_range;
 use crate::typed::{slice, slice_mut};
@@ -34,7 +36,7 @@ const LEAST: f64 = 1e-30;
 /// The function of a row x with weight w: the normalised row plus a bias, or the gradient for x
 /// from that of the result.
 #[derive(Clone, Copy)]
-pub(super) enum Pass {
+enum Pass {
     Forward,
     Gradient,
 }
@@ -163,15 +165,13 @@ impl Job<'_> {
 
     /// # Safety
     /// As [`Job::row`].
-    unsafe fn run<'r, T: 'r>(
+    unsafe fn run<T: Number>(
         &self,
         x: *const u8,
         w: Option<*const u8>,
         b: Option<*const u8>,
         y: *mut u8,
-    ) where
-        Row<'r, T>: Work,
-    {
+    ) {
         let Job { cpu, pass, norm, eps, length } = *self;
         // SAFETY: by contract.
         unsafe {
@@ -182,37 +182,37 @@ impl Job<'_> {
     }
 }
 
-/// One row: of f32 for vectors, of f64 for plain loops.
-pub(super) struct Row<'a, T> {
-    pub pass: Pass,
-    pub norm: Norm,
-    pub x: &'a [T],
+/// One row.
+struct Row<'a, T> {
+    pass: Pass,
+    norm: Norm,
+    x: &'a [T],
     /// The weight; ones if there is none.
-    pub w: Option<&'a [T]>,
+    w: Option<&'a [T]>,
     /// The bias or the gradient.
-    pub b: Option<&'a [T]>,
-    pub y: &'a mut [T],
-    pub eps: f64,
+    b: Option<&'a [T]>,
+    y: &'a mut [T],
+    eps: f64,
 }
 
-impl Row<'_, f32> {
+impl<T: Number> Row<'_, T> {
     /// In f64: for rows whose squares or sums are outside the range of f32.
     #[cold]
     #[inline(never)]
     fn plain(self) {
         let Row { pass, norm, x, w, b, y, eps } = self;
         let n = x.len() as f64;
-        let x = |i: usize| f64::from(x[i]);
+        let x = |i: usize| x[i].to_f64();
         let sum = |f: &dyn Fn(usize) -> f64| (0..y.len()).map(f).sum::<f64>();
         let mean = if norm == Norm::Layer { sum(&x) / n } else { 0.0 };
         let variance = sum(&|i| (x(i) - mean) * (x(i) - mean)) / n;
         let scale = 1.0 / (variance + eps).sqrt();
-        let weight = |i: usize| w.map_or(1.0, |w| f64::from(w[i]));
-        let second = |i: usize| b.map_or(0.0, |b| f64::from(b[i]));
+        let weight = |i: usize| w.map_or(1.0, |w| w[i].to_f64());
+        let second = |i: usize| b.map_or(0.0, |b| b[i].to_f64());
         match pass {
             Pass::Forward => {
                 for (i, y) in y.iter_mut().enumerate() {
-                    *y = ((x(i) - mean) * scale * weight(i) + second(i)) as f32;
+                    *y = T::from_f64((x(i) - mean) * scale * weight(i) + second(i));
                 }
             }
             Pass::Gradient => {
@@ -221,76 +221,58 @@ impl Row<'_, f32> {
                 let along = sum(&|i| second(i) * weight(i) * (x(i) - mean) * scale) / n;
                 for (i, y) in y.iter_mut().enumerate() {
                     let h = (x(i) - mean) * scale;
-                    *y = (scale * (second(i) * weight(i) - shift - h * along)) as f32;
+                    *y = T::from_f64(scale * (second(i) * weight(i) - shift - h * along));
                 }
             }
         }
     }
 }
 
-/// A function of one vector each of x, w and b; not a closure for the reason given at `Lanes` of
-/// softmax.
-trait Lanes<V: F32s>: Copy {
-    fn eval(self, x: V, w: V, b: V) -> V;
+/// A function of one vector each of x, w and b; not a closure for the reason given in `terms`.
+trait Function<T, D: Lanes<T>>: Copy {
+    fn eval(self, x: D, w: D, b: D) -> D;
 }
 
 /// x
 #[derive(Clone, Copy)]
 struct Plain;
-/// `x - mean`
+/// `(x - mean)²`: less the mean
 #[derive(Clone, Copy)]
-struct Centred<V>(V);
-/// `(x - mean)²`
+struct Squared<D>(D);
+/// `(x - mean) scale w + b`: less the mean in two parts, scale
 #[derive(Clone, Copy)]
-struct Squared<V>(V);
-/// `b w`
+struct Normal<D>([D; 2], D);
+/// `scale (b w - shift - (x - mean) scale along)`: less the mean in two parts, scale, less shift,
+/// less along
 #[derive(Clone, Copy)]
-struct Weighed;
-/// `(x - mean) scale w + b`: the mean in two parts, scale
-#[derive(Clone, Copy)]
-struct Normal<V>([V; 2], V);
-/// `scale (b w - shift - (x - mean) scale along)`: the mean in two parts, scale, shift, along
-#[derive(Clone, Copy)]
-struct Gradient<V>([V; 2], V, V, V);
+struct Gradient<D>([D; 2], D, D, D);
 
-impl<V: F32s> Lanes<V> for Plain {
+impl<T, D: Lanes<T>> Function<T, D> for Plain {
     #[inline(always)]
-    fn eval(self, x: V, _: V, _: V) -> V {
+    fn eval(self, x: D, _: D, _: D) -> D {
         x
     }
 }
-impl<V: F32s> Lanes<V> for Centred<V> {
+impl<T, D: Lanes<T>> Function<T, D> for Squared<D> {
     #[inline(always)]
-    fn eval(self, x: V, _: V, _: V) -> V {
-        x.sub(self.0)
-    }
-}
-impl<V: F32s> Lanes<V> for Squared<V> {
-    #[inline(always)]
-    fn eval(self, x: V, _: V, _: V) -> V {
-        let centred = x.sub(self.0);
+    fn eval(self, x: D, _: D, _: D) -> D {
+        let centred = x.add(self.0);
         centred.mul(centred)
     }
 }
-impl<V: F32s> Lanes<V> for Weighed {
+impl<T, D: Lanes<T>> Function<T, D> for Normal<D> {
     #[inline(always)]
-    fn eval(self, _: V, w: V, b: V) -> V {
-        b.mul(w)
-    }
-}
-impl<V: F32s> Lanes<V> for Normal<V> {
-    #[inline(always)]
-    fn eval(self, x: V, w: V, b: V) -> V {
+    fn eval(self, x: D, w: D, b: D) -> D {
         let [mean, off] = self.0;
-        x.sub(mean).sub(off).mul(self.1).mul(w).add(b)
+        x.add(mean).add(off).mul(self.1).mul(w).add(b)
     }
 }
-impl<V: F32s> Lanes<V> for Gradient<V> {
+impl<T, D: Lanes<T>> Function<T, D> for Gradient<D> {
     #[inline(always)]
-    fn eval(self, x: V, w: V, b: V) -> V {
+    fn eval(self, x: D, w: D, b: D) -> D {
         let Gradient([mean, off], scale, shift, along) = self;
-        let h = x.sub(mean).sub(off).mul(scale);
-        scale.mul(b.mul(w).sub(shift).sub(h.mul(along)))
+        let h = x.add(mean).add(off).mul(scale);
+        scale.mul(b.mul(w).add(shift).add(h.mul(along)))
     }
 }
 
@@ -299,31 +281,27 @@ impl<V: F32s> Lanes<V> for Gradient<V> {
 /// # Safety
 /// `len` values must be readable.
 #[inline(always)]
-unsafe fn load<V: F32s>(x: Option<&[f32]>, i: usize, len: usize, missing: f32) -> V {
-    let Some(x) = x else { return V::splat(missing) };
-    if len == V::LANES {
-        // SAFETY: the caller's.
-        return unsafe { V::load(x.as_ptr().add(i)) };
-    }
+unsafe fn load<T: Number, D: Lanes<T>>(x: Option<&[T]>, i: usize, len: usize, missing: T) -> D {
+    let Some(x) = x else { return D::splat(missing) };
     // SAFETY: the caller's.
-    unsafe { V::load_part(x.as_ptr().add(i), len) }
+    unsafe { D::load_up_to(x.as_ptr().add(i), len) }
 }
 
 /// The sum of all lanes of the chains.
 #[inline(always)]
-fn together<V: F32s>([a, b, c, d]: [V; CHAINS]) -> f64 {
-    f64::from(a.add(b).add(c.add(d)).total())
+fn together<T: Number, D: Lanes<T>>([a, b, c, d]: [D; CHAINS]) -> f64 {
+    a.add(b).add(c.add(d)).total().to_f64()
 }
 
-impl Row<'_, f32> {
+impl<T: Number> Row<'_, T> {
     #[inline(always)]
-    fn at<V: F32s>(&self, i: usize, len: usize, f: impl Lanes<V>) -> V {
+    fn at<D: Lanes<T>>(&self, i: usize, len: usize, f: impl Function<T, D>) -> D {
         // SAFETY: all operands have x's length.
         unsafe {
             f.eval(
-                load(Some(self.x), i, len, 0.0),
-                load(self.w, i, len, 1.0),
-                load(self.b, i, len, 0.0),
+                load(Some(self.x), i, len, T::ZERO),
+                load(self.w, i, len, T::ONE),
+                load(self.b, i, len, T::ZERO),
             )
         }
     }
@@ -331,24 +309,24 @@ impl Row<'_, f32> {
     /// The sum of `f` over the row: of parts in four chains of vectors and over their lanes, of
     /// these sums in f64.
     #[inline(always)]
-    fn sum<V: F32s>(&self, f: impl Lanes<V>) -> f64 {
-        let n = self.x.len();
+    fn sum<V: F32s>(&self, f: impl Function<T, Vector<T, V>>) -> f64 {
+        let (n, lanes) = (self.x.len(), Vector::<T, V>::LANES);
         let (mut total, mut i) = (0.0, 0);
         while i < n {
-            let end = n.min(i + TERMS * CHAINS * V::LANES);
-            let mut sums = [V::splat(0.0); CHAINS];
-            while i + CHAINS * V::LANES <= end {
+            let end = n.min(i + TERMS * CHAINS * lanes);
+            let mut sums = [Vector::<T, V>::splat(T::ZERO); CHAINS];
+            while i + CHAINS * lanes <= end {
                 for (j, sum) in sums.iter_mut().enumerate() {
-                    *sum = sum.add(self.at(i + j * V::LANES, V::LANES, f));
+                    *sum = sum.add(self.at(i + j * lanes, lanes, f));
                 }
-                i += CHAINS * V::LANES;
+                i += CHAINS * lanes;
             }
-            while i + V::LANES <= end {
-                sums[0] = sums[0].add(self.at(i, V::LANES, f));
-                i += V::LANES;
+            while i + lanes <= end {
+                sums[0] = sums[0].add(self.at(i, lanes, f));
+                i += lanes;
             }
             if i < end {
-                sums[1] = sums[1].add(self.at::<V>(i, end - i, f).part(end - i));
+                sums[1] = sums[1].add(T::part::<V>(self.at(i, end - i, f), end - i));
                 i = end;
             }
             total += together(sums);
@@ -358,10 +336,25 @@ impl Row<'_, f32> {
 
     /// Adds the terms of [`Row::gradient_sums`] of one vector, or of its first `count` lanes.
     #[inline(always)]
-    fn add_gradient_terms<V: F32s>(&self, sums: &mut [V; 4], mean: V, i: usize, count: usize) {
-        let (mut c, mut weighed) = (self.at(i, count, Centred(mean)), self.at(i, count, Weighed));
-        if count < V::LANES {
-            (c, weighed) = (c.part(count), V::part(weighed, count));
+    fn add_gradient_terms<V: F32s>(
+        &self,
+        sums: &mut [Vector<T, V>; 4],
+        minus_mean: Vector<T, V>,
+        i: usize,
+        count: usize,
+    ) {
+        // SAFETY: all operands have x's length.
+        let [x, w, b]: [Vector<T, V>; 3] = unsafe {
+            [
+                load(Some(self.x), i, count, T::ZERO),
+                load(self.w, i, count, T::ONE),
+                load(self.b, i, count, T::ZERO),
+            ]
+        };
+        // There is a gradient, whose other lanes are 0.
+        let (mut c, weighed) = (x.add(minus_mean), b.mul(w));
+        if count < Vector::<T, V>::LANES {
+            c = T::part::<V>(c, count);
         }
         sums[0] = sums[0].add(c);
         sums[1] = sums[1].add(c.mul(c));
@@ -372,29 +365,29 @@ impl Row<'_, f32> {
     /// The sums of c, c², b w and b w c over the row, where c is `x - mean`: all that the gradient
     /// needs, in one pass.
     #[inline(always)]
-    fn gradient_sums<V: F32s>(&self, mean: V) -> [f64; 4] {
+    fn gradient_sums<V: F32s>(&self, minus_mean: Vector<T, V>) -> [f64; 4] {
         const CHAINS: usize = 2;
-        let n = self.x.len();
+        let (n, lanes) = (self.x.len(), Vector::<T, V>::LANES);
         let (mut totals, mut i) = ([0.0; 4], 0);
         while i < n {
-            let end = n.min(i + TERMS * CHAINS * V::LANES);
-            let zero = V::splat(0.0);
+            let end = n.min(i + TERMS * CHAINS * lanes);
+            let zero = Vector::<T, V>::splat(T::ZERO);
             let (mut first, mut second) = ([zero; 4], [zero; 4]);
-            while i + 2 * V::LANES <= end {
-                self.add_gradient_terms(&mut first, mean, i, V::LANES);
-                self.add_gradient_terms(&mut second, mean, i + V::LANES, V::LANES);
-                i += 2 * V::LANES;
+            while i + 2 * lanes <= end {
+                self.add_gradient_terms::<V>(&mut first, minus_mean, i, lanes);
+                self.add_gradient_terms::<V>(&mut second, minus_mean, i + lanes, lanes);
+                i += 2 * lanes;
             }
-            if i + V::LANES <= end {
-                self.add_gradient_terms(&mut first, mean, i, V::LANES);
-                i += V::LANES;
+            if i + lanes <= end {
+                self.add_gradient_terms::<V>(&mut first, minus_mean, i, lanes);
+                i += lanes;
             }
             if i < end {
-                self.add_gradient_terms(&mut second, mean, i, end - i);
+                self.add_gradient_terms::<V>(&mut second, minus_mean, i, end - i);
                 i = end;
             }
             for (j, total) in totals.iter_mut().enumerate() {
-                *total += f64::from(first[j].add(second[j]).total());
+                *total += first[j].add(second[j]).total().to_f64();
             }
         }
         totals
@@ -402,25 +395,29 @@ impl Row<'_, f32> {
 
     /// The sums of `x - mean` and of its square over the row.
     #[inline(always)]
-    fn deviations<V: F32s>(&self, mean: V) -> [f64; 2] {
-        let (x, n) = (self.x.as_ptr(), self.x.len());
+    fn deviations<V: F32s>(&self, minus_mean: Vector<T, V>) -> [f64; 2] {
+        let (x, n, lanes) = (self.x.as_ptr(), self.x.len(), Vector::<T, V>::LANES);
         let (mut totals, mut i) = ([0.0; 2], 0);
         while i < n {
-            let end = n.min(i + TERMS * CHAINS * V::LANES);
-            let (mut sums, mut squares) = ([V::splat(0.0); CHAINS], [V::splat(0.0); CHAINS]);
+            let end = n.min(i + TERMS * CHAINS * lanes);
+            let zero = Vector::<T, V>::splat(T::ZERO);
+            let (mut sums, mut squares) = ([zero; CHAINS], [zero; CHAINS]);
             // SAFETY: loads end at n.
             unsafe {
-                while i + CHAINS * V::LANES <= end {
+                while i + CHAINS * lanes <= end {
                     for j in 0..CHAINS {
-                        let centred = V::load(x.add(i + j * V::LANES)).sub(mean);
+                        let centred = Vector::<T, V>::load(x.add(i + j * lanes)).add(minus_mean);
                         sums[j] = sums[j].add(centred);
                         squares[j] = squares[j].add(centred.mul(centred));
                     }
-                    i += CHAINS * V::LANES;
+                    i += CHAINS * lanes;
                 }
                 while i < end {
-                    let count = V::LANES.min(end - i);
-                    let centred = V::load_part(x.add(i), count).sub(mean).part(count);
+                    let count = lanes.min(end - i);
+                    let mut centred = Vector::<T, V>::load_up_to(x.add(i), count).add(minus_mean);
+                    if count < lanes {
+                        centred = T::part::<V>(centred, count);
+                    }
                     sums[0] = sums[0].add(centred);
                     squares[0] = squares[0].add(centred.mul(centred));
                     i += count;
@@ -433,37 +430,39 @@ impl Row<'_, f32> {
     }
 
     #[inline(always)]
-    fn write<V: F32s>(self, f: impl Lanes<V>) {
-        let n = self.x.len();
+    fn write<V: F32s>(self, f: impl Function<T, Vector<T, V>>) {
+        let (n, lanes) = (self.x.len(), Vector::<T, V>::LANES);
         let mut i = 0;
-        while i + V::LANES <= n {
+        while i + lanes <= n {
             // SAFETY: y has x's length.
-            unsafe { self.at(i, V::LANES, f).store(self.y.as_mut_ptr().add(i)) };
-            i += V::LANES;
+            unsafe { self.at(i, lanes, f).store(self.y.as_mut_ptr().add(i)) };
+            i += lanes;
         }
         if i < n {
             // SAFETY: as above.
-            unsafe { self.at::<V>(i, n - i, f).store_part(self.y.as_mut_ptr().add(i), n - i) };
+            unsafe { self.at(i, n - i, f).store_part(self.y.as_mut_ptr().add(i), n - i) };
         }
     }
 }
 
-impl Work for Row<'_, f32> {
+impl<T: Number> Work for Row<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
         let n = self.x.len() as f64;
         let layer = self.norm == Norm::Layer;
-        let mean = if layer { (self.sum::<V>(Plain) / n) as f32 } else { 0.0 };
-        // The mean's rounding error is subtracted apart: far from zero it is as large as the
+        let mean = if layer { T::from_f64(self.sum::<V>(Plain) / n) } else { T::ZERO };
+        let minus_mean = splat::<T, V>(-mean.to_f64());
+        // The rounding error of an f32 mean is subtracted apart: far from zero it is as large as the
         // deviations, and a row of equal numbers leaves no remainder.
+        let is_single = size_of::<T>() == 4;
         let [off, squares, weighed, along] = match (self.pass, layer) {
-            (Pass::Gradient, _) => self.gradient_sums::<V>(V::splat(mean)),
-            (Pass::Forward, true) => {
-                let [off, squares] = self.deviations(V::splat(mean));
+            (Pass::Gradient, _) => self.gradient_sums::<V>(minus_mean),
+            (Pass::Forward, true) if is_single => {
+                let [off, squares] = self.deviations::<V>(minus_mean);
                 [off, squares, 0.0, 0.0]
             }
-            (Pass::Forward, false) => [0.0, self.sum::<V>(Squared(V::splat(0.0))), 0.0, 0.0],
+            (Pass::Forward, _) => [0.0, self.sum::<V>(Squared(minus_mean)), 0.0, 0.0],
         };
         let off = if layer { off / n } else { 0.0 };
         let mut variance = squares / n - off * off;
@@ -472,26 +471,28 @@ impl Work for Row<'_, f32> {
         }
         // Squares too large or too small for f32, infinities and NaN.
         let power = variance + self.eps;
-        if !(LEAST..=f64::from(f32::MAX)).contains(&power) {
+        if is_single && !(LEAST..=f64::from(f32::MAX)).contains(&power) {
             return self.plain();
         }
         let exact = 1.0 / power.sqrt();
-        let (mean, scale) = ([V::splat(mean), V::splat(off as f32)], V::splat(exact as f32));
+        let (mean, scale) = ([minus_mean, splat::<T, V>(-off)], splat::<T, V>(exact));
         match self.pass {
             Pass::Forward => self.write::<V>(Normal(mean, scale)),
             Pass::Gradient => {
                 let shift = if layer { weighed / n } else { 0.0 };
                 let along = (along - off * weighed) * exact / n;
-                if !(shift.is_finite() && along.is_finite()) {
+                if is_single && !(shift.is_finite() && along.is_finite()) {
                     return self.plain();
                 }
-                self.write::<V>(Gradient(
-                    mean,
-                    scale,
-                    V::splat(shift as f32),
-                    V::splat(along as f32),
-                ));
+                let (shift, along) = (splat::<T, V>(-shift), splat::<T, V>(-along));
+                self.write::<V>(Gradient(mean, scale, shift, along));
             }
         }
     }
+}
+
+/// All lanes the number nearest to `x`.
+#[inline(always)]
+fn splat<T: Number, V: F32s>(x: f64) -> Vector<T, V> {
+    Vector::<T, V>::splat(T::from_f64(x))
 }

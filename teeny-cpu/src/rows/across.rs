@@ -7,11 +7,12 @@
 //! Folds are operations between vectors, without an exchange between lanes.
 
 use super::bind::{Bound, Memory, Side};
-use super::folds::{Across, Fill, Number, Piece, identity};
+use super::folds::{Across, Fill, Piece, identity};
 use super::program::Pass;
 use super::{CHUNK, Job};
 use crate::elementwise::instructions::Instruction;
 use crate::elementwise::registers::run_rows;
+use crate::float::Number;
 use crate::half;
 use crate::scratch::LINE;
 use crate::threads::try_for_each_range;

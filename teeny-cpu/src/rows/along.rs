@@ -1,12 +1,12 @@
 //! Passes along rows, some rows at a time.
 
 use super::bind::{Bound, Memory, Side};
-use super::folds::{Along, Fill, Number, Piece, identity};
+use super::folds::{Along, Fill, Piece, identity};
 use super::program::{Pass, Reduction};
 use super::{CHUNK, Job};
 use crate::elementwise::instructions::{BUFFER, Instruction, VECTOR, VECTORS};
 use crate::elementwise::registers::{SHORT, run_rows};
-use crate::float::lanes;
+use crate::float::{Number, lanes};
 use crate::half;
 use crate::threads::try_for_each_range;
 use std::ops::Range;

@@ -4,8 +4,8 @@
 //! again, each term in f64.
 
 use crate::elementwise::loops::float::{Add, Max, Min, Mul};
-use crate::float::Float;
-use crate::simd::loops::{Binary, Real};
+use crate::float::{Number, Vector};
+use crate::simd::loops::Binary;
 use crate::simd::{F32s, Lanes, Work};
 use teeny_core::kernel::Fold;
 
@@ -23,25 +23,6 @@ pub(super) fn identity(fold: Fold) -> f64 {
     }
 }
 
-/// A float of rows.
-pub(super) trait Number: Float + Real + PartialOrd {
-    fn to_f64(self) -> f64;
-}
-
-impl Number for f32 {
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-}
-
-impl Number for f64 {
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self
-    }
-}
-
 /// Fills memory of whole vectors with a number.
 pub(super) struct Fill<T> {
     pub to: *mut T,
@@ -56,8 +37,8 @@ impl<T: Number> Work for Fill<T> {
         if !V::NATIVE {
             return; // see `run_rows`
         }
-        let x = <T as Real>::Vector::<V>::splat(self.x);
-        let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+        let x = Vector::<T, V>::splat(self.x);
+        let lanes = Vector::<T, V>::LANES;
         let mut at = 0;
         while at < self.bytes / size_of::<T>() {
             // SAFETY: whole cache lines of memory that the task owns.
@@ -97,14 +78,14 @@ impl<T: Number> Along<T> {
     /// # Safety
     /// There is such a row.
     #[inline(always)]
-    unsafe fn row<V: F32s, F: Binary>(&self, row: usize) -> <T as Real>::Vector<V> {
-        let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+    unsafe fn row<V: F32s, F: Binary>(&self, row: usize) -> Vector<T, V> {
+        let lanes = Vector::<T, V>::LANES;
         let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
         // SAFETY: by contract.
         unsafe {
-            let (mut all, mut j) = (<T as Real>::Vector::<V>::load(first), 1);
+            let (mut all, mut j) = (Vector::<T, V>::load(first), 1);
             while j < self.vectors {
-                all = T::binary::<F, V>(all, <T as Real>::Vector::<V>::load(first.add(j * lanes)));
+                all = T::binary::<F, V>(all, Vector::<T, V>::load(first.add(j * lanes)));
                 j += 1;
             }
             all
@@ -119,7 +100,7 @@ impl<T: Number> Along<T> {
     /// There is such a row.
     #[inline(always)]
     unsafe fn wide<V: F32s>(&self, row: usize, before: f64) -> f64 {
-        let lanes = <<T as Real>::Vector<V> as Lanes<T>>::LANES;
+        let lanes = Vector::<T, V>::LANES;
         let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
         let (mut all, mut lane) = (before, 0);
         while lane < lanes {
@@ -138,7 +119,7 @@ macro_rules! halved {
         let mut all = [T::ZERO; WIDEST];
         // Inside `unsafe`: there are lanes for the widest vector.
         $x.store(all.as_mut_ptr());
-        let mut width = <<T as Real>::Vector<V> as Lanes<T>>::LANES / 2;
+        let mut width = Vector::<T, V>::LANES / 2;
         while width > 0 {
             let mut i = 0;
             while i < width {

@@ -45,11 +45,12 @@ pub(crate) trait Binary {
     fn eval64<D: F64s>(a: D, b: D) -> D;
 }
 
-/// A comparison of `u` and `v` that selects `a` or `b`.
-pub(crate) trait Condition {
-    /// `if u op v { a } else { b }` of f32.
+/// A function of four lanes, of either float type: `if u op v { a } else { b }`, or a function of two
+/// operands and two constants.
+pub(crate) trait Quaternary {
+    /// The function of f32.
     fn eval<V: F32s>(u: V, v: V, a: V, b: V) -> V;
-    /// The same of f64.
+    /// The function of f64.
     fn eval64<D: F64s>(u: D, v: D, a: D, b: D) -> D;
 }
 
@@ -70,12 +71,14 @@ pub(crate) trait Real: Copy + Default + PartialEq + std::fmt::Debug + 'static {
     /// `F` of two vectors.
     fn binary<F: Binary, V: F32s>(a: Self::Vector<V>, b: Self::Vector<V>) -> Self::Vector<V>;
     /// `F` of four vectors.
-    fn choice<F: Condition, V: F32s>(x: [Self::Vector<V>; 4]) -> Self::Vector<V>;
+    fn quaternary<F: Quaternary, V: F32s>(x: [Self::Vector<V>; 4]) -> Self::Vector<V>;
+    /// The first `n <= LANES` lanes; the others are 0.
+    fn part<V: F32s>(x: Self::Vector<V>, n: usize) -> Self::Vector<V>;
 }
 
 macro_rules! real {
     ($($T:ty, $bytes:literal, $eval:ident, |$V:ident| $vector:ty,
-        |$x:ident| $from:expr, $to:expr;)*) => {$(
+        |$x:ident| $from:expr, $to:expr, |$n:ident| $part:expr;)*) => {$(
         impl Real for $T {
             type Vector<$V: F32s> = $vector;
             #[inline(always)]
@@ -107,16 +110,27 @@ macro_rules! real {
                 F::$eval(a, b)
             }
             #[inline(always)]
-            fn choice<F: Condition, $V: F32s>([u, v, a, b]: [$vector; 4]) -> $vector {
+            fn quaternary<F: Quaternary, $V: F32s>([u, v, a, b]: [$vector; 4]) -> $vector {
                 F::$eval(u, v, a, b)
+            }
+            #[inline(always)]
+            fn part<$V: F32s>($x: $vector, $n: usize) -> $vector {
+                $part
             }
         }
     )*};
 }
 
 real! {
-    f32, 4, eval, |V| V, |x| x, x;
-    f64, 8, eval64, |V| V::F64s, |x| x.widen().0, V::narrow(x, x);
+    f32, 4, eval, |V| V, |x| x, x, |n| V::part(x, n);
+    f64, 8, eval64, |V| V::F64s, |x| x.widen().0, V::narrow(x, x), |n| {
+        let mut lanes = [0.0; WIDEST];
+        // SAFETY: the array has the lanes of the widest vector.
+        unsafe {
+            x.store_part(lanes.as_mut_ptr(), n);
+            V::F64s::load(lanes.as_ptr())
+        }
+    };
 }
 
 /// An operand of a loop: as many values as the output, or one for all of them.

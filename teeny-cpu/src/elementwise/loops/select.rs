@@ -4,7 +4,7 @@
 //! bits. A comparison of f32 that only the `where` reads is computed in the same loop, so that no
 //! bools are stored.
 
-use crate::simd::loops::{Condition, Operand, Real, Spread};
+use crate::simd::loops::{Operand, Quaternary, Real, Spread};
 use crate::simd::{F32s, F64s, Lanes, Level, Work};
 use crate::typed::{slice, slice_mut};
 
@@ -55,7 +55,7 @@ impl<T: Copy> Work for Select<'_, T> {
 
 /// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` of floats, where `C` is the comparison.
 #[inline(always)]
-pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Condition>(
+pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Quaternary>(
     from: [Operand<T>; 4],
     y: *mut T,
     n: usize,
@@ -81,12 +81,12 @@ pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Condition>(
             };
         }
         while i + lanes <= n {
-            T::choice::<C, V>([all!(u), all!(v), all!(a), all!(b)]).store(y.add(i));
+            T::quaternary::<C, V>([all!(u), all!(v), all!(a), all!(b)]).store(y.add(i));
             i += lanes;
         }
         if i < n {
             let n = n - i;
-            T::choice::<C, V>([part!(u, n), part!(v, n), part!(a, n), part!(b, n)])
+            T::quaternary::<C, V>([part!(u, n), part!(v, n), part!(a, n), part!(b, n)])
                 .store_part(y.add(i), n);
         }
     }
@@ -95,7 +95,7 @@ pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Condition>(
 macro_rules! conditions {
     ($($name:ident |$u:ident, $v:ident, $a:ident, $b:ident| $value:expr;)*) => {$(
         pub(in crate::elementwise) struct $name;
-        impl Condition for $name {
+        impl Quaternary for $name {
             #[inline(always)]
             fn eval<V: F32s>($u: V, $v: V, $a: V, $b: V) -> V { $value }
             #[inline(always)]
