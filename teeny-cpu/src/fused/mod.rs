@@ -7,6 +7,7 @@ mod norm;
 mod softmax;
 mod softmax_columns;
 mod softmax_f64;
+mod terms;
 
 use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};

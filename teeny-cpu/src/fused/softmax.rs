@@ -62,9 +62,9 @@ pub(crate) fn rows(
         // SAFETY: all hold n elements; the output has no other owner.
         unsafe {
             if dtype == DType::F64 {
-                softmax_f64::columns(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
+                softmax_columns::columns::<f64>(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
             } else {
-                softmax_columns::columns(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
+                softmax_columns::columns::<f32>(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
             }
         }
         drop((xs, gs));
@@ -145,7 +145,7 @@ impl Compute for f64 {
     }
     unsafe fn columns(level: Level, row: Row, [x, g, y]: [*mut f64; 3], sizes: [usize; 3]) {
         let [n, step, width] = sizes;
-        level.run(softmax_f64::ColumnsF64 { row, x, g, y, n, step, width });
+        level.run(softmax_columns::Columns { row, x, g, y, n, step, width });
     }
 }
 

@@ -6,14 +6,17 @@
 //! The naive form gathers each column to a row, and brings the result back: four passes over memory
 //! more. Here lanes are columns, so that maxima and sums need no exchange between lanes. The passes
 //! over a group follow one another while it is cached. Sums are of 32 terms in f32, and of these in
-//! f64, as those of rows. Next: `softmax`, for rows and the functions.
+//! f64, as those of rows; f32 and f64 have the same loops. Next: `softmax`, for rows, and `terms`,
+//! the functions.
 
 use super::Row;
+use super::terms::{Below, Centred, ExpBelow, Larger, LessExp, Plain, Product, Share, Term};
 use crate::Cpu;
-use crate::simd::{F32s, Work, for_pairs};
+use crate::float::{Number, Vector};
+use crate::simd::{F32s, Lanes, Work, for_pairs};
 use crate::storage::Shared;
 use crate::threads::for_each_range;
-use crate::vecmath;
+use crate::vecmath::double::log;
 
 /// Vectors of a group.
 const GROUP: usize = 4;
@@ -35,12 +38,12 @@ pub(super) fn in_place(inner: usize) -> bool {
 ///
 /// # Safety
 /// All three have these elements, and the result has no other owner.
-pub(super) unsafe fn columns(
+pub(super) unsafe fn columns<T: Number>(
     cpu: &Cpu,
     row: Row,
-    x: *const f32,
-    g: *const f32,
-    y: *mut f32,
+    x: *const T,
+    g: *const T,
+    y: *mut T,
     [outer, n, inner]: [usize; 3],
 ) {
     let groups = inner.div_ceil(WIDEST);
@@ -63,148 +66,71 @@ pub(super) unsafe fn columns(
 }
 
 /// Columns of `n` elements that are `step` apart.
-pub(super) struct Columns {
+pub(super) struct Columns<T> {
     pub row: Row,
-    pub x: *const f32,
-    pub g: *const f32,
-    pub y: *mut f32,
+    pub x: *const T,
+    pub g: *const T,
+    pub y: *mut T,
     pub n: usize,
     pub step: usize,
     pub width: usize,
 }
 
-/// A function of one vector each of x and g with the constants of their columns.
-trait Term<V> {
-    /// Whether it reads g.
-    const READS_G: bool = false;
-    fn term(&self, x: V, g: V, j: usize) -> V;
-}
+/// A number of each column of a group.
+type Group<T, V> = [Vector<T, V>; GROUP];
 
-/// `exp(x - max)`
-struct ExpBelow<'a, V>(&'a [V; GROUP]);
-/// `x / sum`
-struct Share<'a, V>(&'a [V; GROUP]);
-/// `x - max - rest - log`
-struct Below<'a, V>(&'a [V; GROUP], &'a [V; GROUP], &'a [V; GROUP]);
-/// `x g`
-struct Product;
-/// `x (g - sum)`
-struct Centred<'a, V>(&'a [V; GROUP]);
-/// `g`
-struct Plain;
-/// `g - exp(x) sum`
-struct LessExp<'a, V>(&'a [V; GROUP]);
+impl<T: Number> Columns<T> {
+    /// How many lanes of vector `j` of the group at `at` are columns.
+    #[inline(always)]
+    fn lanes<V: F32s, const FULL: bool>(&self, at: usize, j: usize) -> usize {
+        let (first, lanes) = (at + j * Vector::<T, V>::LANES, Vector::<T, V>::LANES);
+        if FULL { lanes } else { self.width.saturating_sub(first).min(lanes) }
+    }
 
-impl<V: F32s> Term<V> for ExpBelow<'_, V> {
-    #[inline(always)]
-    fn term(&self, x: V, _: V, j: usize) -> V {
-        vecmath::exp(x.sub(self.0[j]))
-    }
-}
-impl<V: F32s> Term<V> for Share<'_, V> {
-    #[inline(always)]
-    fn term(&self, x: V, _: V, j: usize) -> V {
-        x.div(self.0[j])
-    }
-}
-impl<V: F32s> Term<V> for Below<'_, V> {
-    #[inline(always)]
-    fn term(&self, x: V, _: V, j: usize) -> V {
-        x.sub(self.0[j]).sub(self.1[j]).sub(self.2[j])
-    }
-}
-impl<V: F32s> Term<V> for Product {
-    const READS_G: bool = true;
-    #[inline(always)]
-    fn term(&self, x: V, g: V, _: usize) -> V {
-        x.mul(g)
-    }
-}
-impl<V: F32s> Term<V> for Centred<'_, V> {
-    const READS_G: bool = true;
-    #[inline(always)]
-    fn term(&self, x: V, g: V, j: usize) -> V {
-        x.mul(g.sub(self.0[j]))
-    }
-}
-impl<V: F32s> Term<V> for Plain {
-    const READS_G: bool = true;
-    #[inline(always)]
-    fn term(&self, _: V, g: V, _: usize) -> V {
-        g
-    }
-}
-impl<V: F32s> Term<V> for LessExp<'_, V> {
-    const READS_G: bool = true;
-    #[inline(always)]
-    fn term(&self, x: V, g: V, j: usize) -> V {
-        g.sub(vecmath::exp(x).mul(self.0[j]))
-    }
-}
-
-/// The lanes of a group of columns that exist.
-#[derive(Clone, Copy)]
-struct Lanes {
-    width: usize,
-}
-
-impl Lanes {
-    /// How many lanes of vector `j`.
-    #[inline(always)]
-    fn of<V: F32s, const FULL: bool>(self, j: usize) -> usize {
-        if FULL { V::LANES } else { self.width.saturating_sub(j * V::LANES).min(V::LANES) }
-    }
-}
-
-impl Columns {
     /// The largest element of each column; a NaN is ignored, as every sum of exponentials has it.
     #[inline(always)]
-    fn largest<V: F32s, const FULL: bool>(&self, at: usize, lanes: Lanes) -> [V; GROUP] {
-        let mut best = [V::splat(f32::NEG_INFINITY); GROUP];
+    fn largest<V: F32s, const FULL: bool>(&self, at: usize) -> Group<T, V> {
+        let mut best = [Vector::<T, V>::splat(T::from_f64(f64::NEG_INFINITY)); GROUP];
         for i in 0..self.n {
             for (j, best) in best.iter_mut().enumerate() {
+                let from = self.x.wrapping_add(i * self.step + at + j * Vector::<T, V>::LANES);
                 // SAFETY: these lanes are columns of row i.
-                let x = unsafe {
-                    V::load_up_to(
-                        self.x.wrapping_add(i * self.step + at + j * V::LANES),
-                        lanes.of::<V, FULL>(j),
-                    )
-                };
-                // max returns the second operand if either is NaN.
-                *best = x.max(*best);
+                let x = unsafe { Vector::<T, V>::load_up_to(from, self.lanes::<V, FULL>(at, j)) };
+                *best = T::quaternary::<Larger, V>([x, x, *best, x]);
             }
         }
         best
     }
 
-    /// Writes the terms of the columns from `at` on, or of the result if `again`, and returns their
-    /// sums.
+    /// Computes the terms of the columns from `at` on with the constants c, a and b, and returns
+    /// their sums; they are written with `WRITE`. Reads the result instead of x if `again`.
     #[inline(always)]
-    fn pass<V: F32s, const FULL: bool, const WRITE: bool, T: Term<V>>(
+    fn pass<V: F32s, F: Term, const FULL: bool, const WRITE: bool>(
         &self,
         at: usize,
-        lanes: Lanes,
         again: bool,
+        [c, a, b]: [&Group<T, V>; 3],
         sums: Option<&mut [f64; WIDEST]>,
-        term: T,
     ) {
         let mut none = [0.0; WIDEST];
         let adds = sums.is_some();
         let sums = sums.unwrap_or(&mut none);
         let x = if again { self.y.cast_const() } else { self.x };
+        let lanes = Vector::<T, V>::LANES;
         for first in (0..self.n).step_by(TERMS) {
-            let mut parts = [V::splat(0.0); GROUP];
+            let mut parts = [Vector::<T, V>::splat(T::ZERO); GROUP];
             for i in first..self.n.min(first + TERMS) {
                 for (j, part) in parts.iter_mut().enumerate() {
-                    let (offset, n) = (i * self.step + at + j * V::LANES, lanes.of::<V, FULL>(j));
+                    let offset = i * self.step + at + j * lanes;
+                    let n = self.lanes::<V, FULL>(at, j);
                     // SAFETY: these lanes are columns of row i, which belong to this task in y.
                     unsafe {
-                        let x = V::load_up_to(x.wrapping_add(offset), n);
-                        let g = match T::READS_G {
-                            true => V::load_up_to(self.g.wrapping_add(offset), n),
-                            false => x,
+                        let x = Vector::<T, V>::load_up_to(x.wrapping_add(offset), n);
+                        let g = match F::READS_G {
+                            true => Vector::<T, V>::load_up_to(self.g.wrapping_add(offset), n),
+                            false => c[j],
                         };
-                        let v = term.term(x, g, j);
+                        let v = T::quaternary::<F, V>([x, g, a[j], b[j]]);
                         *part = part.add(v);
                         if WRITE {
                             v.store_up_to(self.y.wrapping_add(offset), n);
@@ -213,57 +139,71 @@ impl Columns {
                 }
             }
             if adds {
-                let mut row = [0.0f32; WIDEST];
+                let mut row = [T::ZERO; WIDEST];
                 for (j, part) in parts.into_iter().enumerate() {
                     // SAFETY: there are lanes for the widest vectors.
-                    unsafe { part.store(row.as_mut_ptr().add(j * V::LANES)) };
+                    unsafe { part.store(row.as_mut_ptr().add(j * lanes)) };
                 }
-                for_pairs(&mut sums[..], &row, |sum, part| *sum += f64::from(part));
+                for_pairs(&mut sums[..], &row, |sum, part| *sum += part.to_f64());
             }
         }
     }
 
     #[inline(always)]
-    fn group<V: F32s, const FULL: bool>(&self, at: usize, lanes: Lanes) {
+    fn group<V: F32s, const FULL: bool>(&self, at: usize) {
+        let zero = &[Vector::<T, V>::splat(T::ZERO); GROUP];
         let mut sums = [0.0f64; WIDEST];
+        let sum = Some(&mut sums);
         match self.row {
             Row::Softmax => {
-                let max = self.largest::<V, FULL>(at, lanes);
-                self.pass::<V, FULL, true, _>(at, lanes, false, Some(&mut sums), ExpBelow(&max));
-                let sums = vectors(&rounded(&sums));
-                self.pass::<V, FULL, true, _>(at, lanes, true, None, Share(&sums));
+                let max = &self.largest::<V, FULL>(at);
+                self.pass::<V, ExpBelow, FULL, true>(at, false, [zero, max, zero], sum);
+                let sums = &vectors::<T, V>(&rounded(&sums));
+                self.pass::<V, Share, FULL, true>(at, true, [zero, sums, zero], None);
             }
             Row::LogSoftmax => {
-                let max = self.largest::<V, FULL>(at, lanes);
-                self.pass::<V, FULL, false, _>(at, lanes, false, Some(&mut sums), ExpBelow(&max));
-                let mut logs = [0.0; WIDEST];
-                for_pairs(&mut logs, &sums, |log, sum| *log = ln(sum));
-                let (high, mut rests) = (rounded(&logs), [0.0; WIDEST]);
-                for_pairs(&mut logs, &high, |log, high| *log -= f64::from(high));
-                for_pairs(&mut rests, &logs, |rest, log| *rest = log as f32);
-                let (logs, rests) = (vectors(&high), vectors(&rests));
-                self.pass::<V, FULL, true, _>(at, lanes, false, None, Below(&max, &rests, &logs));
+                let max = &self.largest::<V, FULL>(at);
+                self.pass::<V, ExpBelow, FULL, false>(at, false, [zero, max, zero], sum);
+                logarithms::<T, V>(&mut sums);
+                let logs = rounded::<T>(&sums);
+                for_pairs(&mut sums[..], &logs, |sum, log| *sum -= log.to_f64());
+                let (logs, rests) = (&vectors::<T, V>(&logs), &vectors::<T, V>(&rounded(&sums)));
+                self.pass::<V, Below, FULL, true>(at, false, [rests, max, logs], None);
             }
             Row::SoftmaxGrad => {
-                self.pass::<V, FULL, false, _>(at, lanes, false, Some(&mut sums), Product);
-                let sums = vectors(&rounded(&sums));
-                self.pass::<V, FULL, true, _>(at, lanes, false, None, Centred(&sums));
+                self.pass::<V, Product, FULL, false>(at, false, [zero; 3], sum);
+                let sums = &vectors::<T, V>(&rounded(&sums));
+                self.pass::<V, Centred, FULL, true>(at, false, [zero, sums, zero], None);
             }
             Row::LogSoftmaxGrad => {
-                self.pass::<V, FULL, false, _>(at, lanes, false, Some(&mut sums), Plain);
-                let sums = vectors(&rounded(&sums));
-                self.pass::<V, FULL, true, _>(at, lanes, false, None, LessExp(&sums));
+                self.pass::<V, Plain, FULL, false>(at, false, [zero; 3], sum);
+                let sums = &vectors::<T, V>(&rounded(&sums));
+                self.pass::<V, LessExp, FULL, true>(at, false, [zero, sums, zero], None);
             }
         }
     }
 }
 
-/// All numbers as f32. A loop and not `map`, which may not be inlined.
+/// All numbers as T. A loop and not `map`, which may not be inlined.
 #[inline(always)]
-fn rounded(numbers: &[f64; WIDEST]) -> [f32; WIDEST] {
-    let mut out = [0.0; WIDEST];
-    for_pairs(&mut out, numbers, |to, number| *to = number as f32);
+fn rounded<T: Number>(numbers: &[f64; WIDEST]) -> [T; WIDEST] {
+    let mut out = [T::ZERO; WIDEST];
+    for_pairs(&mut out, numbers, |to, number| *to = T::from_f64(number));
     out
+}
+
+/// The logarithms of all numbers, in their place, as exact as T.
+#[inline(always)]
+fn logarithms<T: Number, V: F32s>(numbers: &mut [f64; WIDEST]) {
+    if size_of::<T>() == 4 {
+        let sums = *numbers;
+        return for_pairs(&mut numbers[..], &sums, |log, sum| *log = ln(sum));
+    }
+    for i in (0..WIDEST).step_by(V::F64s::LANES) {
+        let p = numbers.as_mut_ptr().wrapping_add(i);
+        // SAFETY: whole vectors of the array.
+        unsafe { log(V::F64s::load(p)).store(p) };
+    }
 }
 
 /// The natural logarithm of a normal number, within 2e-11; NaN of NaN. Without a branch or a call,
@@ -285,24 +225,26 @@ fn ln(x: f64) -> f64 {
 
 /// The first lanes as the vectors of a group.
 #[inline(always)]
-fn vectors<V: F32s>(lanes: &[f32; WIDEST]) -> [V; GROUP] {
+fn vectors<T: Number, V: F32s>(lanes: &[T; WIDEST]) -> Group<T, V> {
     // SAFETY: there are lanes for the widest vectors.
-    std::array::from_fn(|j| unsafe { V::load(lanes.as_ptr().add(j * V::LANES)) })
+    std::array::from_fn(|j| unsafe {
+        Vector::<T, V>::load(lanes.as_ptr().add(j * Vector::<T, V>::LANES))
+    })
 }
 
-impl Work for Columns {
+impl<T: Number> Work for Columns<T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        let group = GROUP * Vector::<T, V>::LANES;
         let mut at = 0;
         while at < self.width {
-            let width = (self.width - at).min(GROUP * V::LANES);
-            if width == GROUP * V::LANES {
-                self.group::<V, true>(at, Lanes { width });
+            if at + group <= self.width {
+                self.group::<V, true>(at);
             } else {
-                self.group::<V, false>(at, Lanes { width });
+                self.group::<V, false>(at);
             }
-            at += GROUP * V::LANES;
+            at += group;
         }
     }
 }

@@ -1,24 +1,16 @@
-//! Softmax, its relatives and their gradients in f64: rows, and columns beside each other.
+//! Softmax, its relatives and their gradients in f64, a row at a time.
 //!
-//! The naive form calls `exp` element by element. Here lanes are the elements of a row, or columns
-//! of neighbouring addresses, so that columns need no copy. Next: `softmax`, which chooses, and
-//! `softmax_columns`, the same in f32.
+//! The naive form calls `exp` element by element. Here lanes are the elements of a row. Next:
+//! `softmax`, which chooses.
 
 use super::Row;
-use crate::Cpu;
-use crate::simd::{F32s, F64s, Lanes, Work};
-use crate::storage::Shared;
-use crate::threads::for_each_range;
-use crate::vecmath::double::{exp, log};
+use crate::simd::{F32s, F64s, Work};
+use crate::vecmath::double::exp;
 
-/// Vectors whose sums or maxima are not one chain of latencies, and of a group of columns.
+/// Vectors whose sums or maxima are not one chain of latencies.
 const VECTORS: usize = 4;
 /// Lanes of the widest vector.
 const WIDEST: usize = 8;
-/// Columns of a task.
-const COLUMNS: usize = 64;
-/// Elements below which one thread computes.
-const CHUNK: usize = 4 << 10;
 
 /// `exp(x - a)`
 const EXP_BELOW: u8 = 0;
@@ -190,148 +182,5 @@ impl Work for Exponentials<'_> {
         let y = if self.y.len() < n { std::ptr::null_mut() } else { self.y.as_mut_ptr() };
         // SAFETY: x has n elements, and so has y unless it is null.
         (max, unsafe { pass::<V::F64s, EXP_BELOW>(x, x, y, n, max, 0.0) })
-    }
-}
-
-/// The row function of `(outer, n, inner)` along the middle axis; `g` is read by the gradients.
-///
-/// # Safety
-/// All three have these elements, and the result has no other owner.
-pub(super) unsafe fn columns(
-    cpu: &Cpu,
-    row: Row,
-    x: *const f64,
-    g: *const f64,
-    y: *mut f64,
-    [outer, n, inner]: [usize; 3],
-) {
-    let groups = inner.div_ceil(COLUMNS);
-    let (x, g, y) = (Shared(x.cast_mut()), Shared(g.cast_mut()), Shared(y));
-    for_each_range(outer * groups, CHUNK / (n * inner.min(COLUMNS)), |tasks| {
-        for task in tasks {
-            let first = task % groups * COLUMNS;
-            let at = task / groups * n * inner + first;
-            cpu.level.run(ColumnsF64 {
-                row,
-                x: x.get().wrapping_add(at),
-                g: g.get().wrapping_add(at),
-                y: y.get().wrapping_add(at),
-                n,
-                step: inner,
-                width: COLUMNS.min(inner - first),
-            });
-        }
-    });
-}
-
-/// Columns of `n` elements that are `step` apart.
-pub(super) struct ColumnsF64 {
-    pub row: Row,
-    pub x: *const f64,
-    pub g: *const f64,
-    pub y: *mut f64,
-    pub n: usize,
-    pub step: usize,
-    pub width: usize,
-}
-
-impl ColumnsF64 {
-    /// How many lanes of vector `j` of the group at `at` are columns.
-    #[inline(always)]
-    fn lanes<D: F64s, const FULL: bool>(&self, at: usize, j: usize) -> usize {
-        let first = at + j * D::LANES;
-        if FULL { D::LANES } else { self.width.saturating_sub(first).min(D::LANES) }
-    }
-
-    #[inline(always)]
-    fn largest<D: F64s, const FULL: bool>(&self, at: usize) -> [D; VECTORS] {
-        let mut best = [D::splat(f64::NEG_INFINITY); VECTORS];
-        for i in 0..self.n {
-            for (j, best) in best.iter_mut().enumerate() {
-                let from = self.x.wrapping_add(i * self.step + at + j * D::LANES);
-                // SAFETY: these lanes are columns of row i.
-                let x = unsafe { D::load_up_to(from, self.lanes::<D, FULL>(at, j)) };
-                *best = x.max(*best);
-            }
-        }
-        best
-    }
-
-    /// The sums of the terms of a group of columns; they are written with `WRITE`. Reads the result
-    /// instead of x if `again`.
-    #[inline(always)]
-    fn pass<D: F64s, const OP: u8, const FULL: bool, const WRITE: bool>(
-        &self,
-        at: usize,
-        again: bool,
-        a: &[D; VECTORS],
-        b: &[D; VECTORS],
-    ) -> [D; VECTORS] {
-        let x = if again { self.y.cast_const() } else { self.x };
-        let mut sums = [D::splat(0.0); VECTORS];
-        for i in 0..self.n {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                let offset = i * self.step + at + j * D::LANES;
-                let n = self.lanes::<D, FULL>(at, j);
-                // SAFETY: these lanes are columns of row i, which belong to this task in y.
-                unsafe {
-                    let from = D::load_up_to(x.wrapping_add(offset), n);
-                    let reads_g = matches!(OP, PRODUCT | CENTRED | PLAIN | LESS_EXP);
-                    let g = match reads_g {
-                        true => D::load_up_to(self.g.wrapping_add(offset), n),
-                        false => from,
-                    };
-                    let v = term::<D, OP>(from, g, a[j], b[j]);
-                    *sum = sum.add(v);
-                    if WRITE {
-                        v.store_up_to(self.y.wrapping_add(offset), n);
-                    }
-                }
-            }
-        }
-        sums
-    }
-
-    #[inline(always)]
-    fn group<D: F64s, const FULL: bool>(&self, at: usize) {
-        let zero = [D::splat(0.0); VECTORS];
-        match self.row {
-            Row::Softmax => {
-                let max = self.largest::<D, FULL>(at);
-                let sums = self.pass::<D, EXP_BELOW, FULL, true>(at, false, &max, &zero);
-                self.pass::<D, SHARE, FULL, true>(at, true, &sums, &zero);
-            }
-            Row::LogSoftmax => {
-                let max = self.largest::<D, FULL>(at);
-                let mut logs = self.pass::<D, EXP_BELOW, FULL, false>(at, false, &max, &zero);
-                logs.iter_mut().for_each(|sum| *sum = log(*sum));
-                self.pass::<D, BELOW, FULL, true>(at, false, &max, &logs);
-            }
-            Row::SoftmaxGrad => {
-                let sums = self.pass::<D, PRODUCT, FULL, false>(at, false, &zero, &zero);
-                self.pass::<D, CENTRED, FULL, true>(at, false, &sums, &zero);
-            }
-            Row::LogSoftmaxGrad => {
-                let sums = self.pass::<D, PLAIN, FULL, false>(at, false, &zero, &zero);
-                self.pass::<D, LESS_EXP, FULL, true>(at, false, &sums, &zero);
-            }
-        }
-    }
-}
-
-impl Work for ColumnsF64 {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        let group = VECTORS * <V::F64s as Lanes<f64>>::LANES;
-        let mut at = 0;
-        while at < self.width {
-            if at + group <= self.width {
-                self.group::<V::F64s, true>(at);
-            } else {
-                self.group::<V::F64s, false>(at);
-            }
-            at += group;
-        }
     }
 }
