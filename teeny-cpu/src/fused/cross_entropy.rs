@@ -5,11 +5,12 @@
 //! large as the scores is kept for the backward pass, which computes the exponentials again.
 
 use super::Packed;
-use super::softmax::{ExpBelow, largest, pass};
-use super::softmax_f64::Exponentials;
+use super::softmax::{largest, pass};
+use super::terms::ExpBelow;
+use crate::float::Number;
 use crate::index::integers;
 use crate::scratch::Array;
-use crate::simd::{F32s, Level, Work};
+use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use crate::typed::{slice, slice_mut};
@@ -33,24 +34,10 @@ pub(crate) fn losses(
     let xs = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(n, dtype.compute())?;
     let to = Shared(out.ptr());
-    each_row(n, classes, |r| {
-        // SAFETY: row r of the scores, element r of the result, which this row alone writes.
-        unsafe {
-            if dtype == DType::F64 {
-                let x = slice::<f64>(xs.ptr().add(r * classes * 8), classes);
-                to.get()
-                    .cast::<f64>()
-                    .add(r)
-                    .write(targets[r].map_or(0.0, |t| loss_f64(cpu.level, x, t)));
-            } else {
-                let x = slice::<f32>(xs.ptr().add(r * classes * 4), classes);
-                to.get()
-                    .cast::<f32>()
-                    .add(r)
-                    .write(targets[r].map_or(0.0, |target| cpu.level.run(Loss { x, target })));
-            }
-        }
-    });
+    match dtype {
+        DType::F64 => each_loss::<f64>(cpu, &xs, &targets, classes, to),
+        _ => each_loss::<f32>(cpu, &xs, &targets, classes, to),
+    }
     drop(xs);
     Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?))
 }
@@ -73,36 +60,53 @@ pub(crate) fn gradient(
     let (xs, gs) = (Packed::of(cpu, &View::of(x)?)?, Packed::of(cpu, &View::of(g)?)?);
     let out = cpu.alloc(n * classes, dtype.compute())?;
     let to = Shared(out.ptr());
-    each_row(n, classes, |r| {
-        let at = r * classes * dtype.compute().size();
+    match dtype {
+        DType::F64 => each_gradient::<f64>(cpu, [&xs, &gs], &targets, classes, to),
+        _ => each_gradient::<f32>(cpu, [&xs, &gs], &targets, classes, to),
+    }
+    drop((xs, gs));
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, n * classes, dtype)?))
+}
+
+/// The loss of each row of `xs`, whose compute dtype is T, to `to`.
+fn each_loss<T: Number>(
+    cpu: &Cpu,
+    xs: &Packed,
+    targets: &Array<Option<usize>>,
+    classes: usize,
+    to: Shared<u8>,
+) {
+    each_row(targets.len(), classes, |r| {
+        // SAFETY: row r of the scores, element r of the result, which this row alone writes.
+        unsafe {
+            let x = slice::<T>(xs.ptr().cast::<T>().add(r * classes).cast(), classes);
+            let loss = |target| cpu.level.run(Loss { x, target });
+            to.get().cast::<T>().add(r).write(targets[r].map_or(T::ZERO, loss));
+        }
+    });
+}
+
+/// The gradient of each row of `xs`, whose compute dtype is T, to `to`.
+fn each_gradient<T: Number>(
+    cpu: &Cpu,
+    [xs, gs]: [&Packed; 2],
+    targets: &Array<Option<usize>>,
+    classes: usize,
+    to: Shared<u8>,
+) {
+    each_row(targets.len(), classes, |r| {
         // SAFETY: row r of the scores and of the result, which this row alone writes; element r of
         // g.
         unsafe {
-            if dtype == DType::F64 {
-                let (x, y) = (
-                    slice::<f64>(xs.ptr().add(at), classes),
-                    slice_mut::<f64>(to.get().add(at), classes),
-                );
-                let g = *gs.ptr().cast::<f64>().add(r);
-                match targets[r] {
-                    Some(target) => grad_f64(cpu.level, x, target, g, y),
-                    None => y.fill(0.0),
-                }
-            } else {
-                let (x, y) = (
-                    slice::<f32>(xs.ptr().add(at), classes),
-                    slice_mut::<f32>(to.get().add(at), classes),
-                );
-                let g = *gs.ptr().cast::<f32>().add(r);
-                match targets[r] {
-                    Some(target) => cpu.level.run(Grad { x, target, g, y }),
-                    None => y.fill(0.0),
-                }
+            let x = slice::<T>(xs.ptr().cast::<T>().add(r * classes).cast(), classes);
+            let y = slice_mut::<T>(to.get().cast::<T>().add(r * classes).cast(), classes);
+            let g = *gs.ptr().cast::<T>().add(r);
+            match targets[r] {
+                Some(target) => cpu.level.run(Grad { x, target, g, y }),
+                None => y.fill(T::ZERO),
             }
         }
     });
-    drop((xs, gs));
-    Ok(Arc::new(copy::cast_to_storage(cpu, out, n * classes, dtype)?))
 }
 
 fn each_row(n: usize, classes: usize, f: impl Fn(usize) + Sync) {
@@ -133,49 +137,42 @@ fn outside(i: usize, target: i64, classes: usize) -> Error {
     Error::index(format!("targets[{i}] is {target}, but there are {classes} classes ({range})"))
 }
 
-fn loss_f64(level: Level, x: &[f64], target: usize) -> f64 {
-    let (max, sum) = level.run(Exponentials { x, y: &mut [] });
-    sum.ln() - (x[target] - max)
-}
-
-fn grad_f64(level: Level, x: &[f64], target: usize, g: f64, y: &mut [f64]) {
-    let (_, sum) = level.run(Exponentials { x, y });
-    y.iter_mut().for_each(|y| *y = *y / sum * g);
-    y.get_mut(target).into_iter().for_each(|y| *y -= g);
-}
-
-struct Loss<'a> {
-    x: &'a [f32],
+struct Loss<'a, T> {
+    x: &'a [T],
     target: usize,
 }
 
-impl Work for Loss<'_> {
-    type Out = f32;
+impl<T: Number> Work for Loss<'_, T> {
+    type Out = T;
     #[inline(always)]
-    fn run<V: F32s>(self) -> f32 {
-        let max = largest::<V>(self.x);
-        let sum = pass::<V>(self.x, self.x, None, ExpBelow(V::splat(max), V::splat(max)));
+    fn run<V: F32s>(self) -> T {
+        let (max, x, none) = (largest::<T, V>(self.x), self.x.as_ptr(), std::ptr::null_mut());
+        let constants = [T::ZERO, max, T::ZERO];
+        // SAFETY: of the row's length; the terms are not written.
+        let sum = unsafe { pass::<T, V, ExpBelow, false>([x, x], none, self.x.len(), constants) };
         // The difference of the scores first: exact where both are large.
-        (sum.ln() - f64::from(self.x[self.target] - max)) as f32
+        T::from_f64(sum.ln() - (self.x[self.target] - max).to_f64())
     }
 }
 
-struct Grad<'a> {
-    x: &'a [f32],
+struct Grad<'a, T> {
+    x: &'a [T],
     target: usize,
-    g: f32,
-    y: &'a mut [f32],
+    g: T,
+    y: &'a mut [T],
 }
 
-impl Work for Grad<'_> {
+impl<T: Number> Work for Grad<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
         let Grad { x, target, g, y } = self;
-        let max = V::splat(largest::<V>(x));
-        let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
-        let factor = (f64::from(g) / sum) as f32;
-        y.iter_mut().for_each(|y| *y *= factor);
-        y.get_mut(target).into_iter().for_each(|y| *y -= g);
+        let (max, from, n) = (largest::<T, V>(x), [x.as_ptr(); 2], x.len().min(y.len()));
+        let constants = [T::ZERO, max, T::ZERO];
+        // SAFETY: both have n elements.
+        let sum = unsafe { pass::<T, V, ExpBelow, true>(from, y.as_mut_ptr(), n, constants) };
+        let factor = T::from_f64(g.to_f64() / sum);
+        y.iter_mut().for_each(|y| *y = *y * factor);
+        y.get_mut(target).into_iter().for_each(|y| *y = *y - g);
     }
 }

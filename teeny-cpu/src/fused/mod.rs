@@ -6,7 +6,6 @@ pub(crate) mod named;
 mod norm;
 mod softmax;
 mod softmax_columns;
-mod softmax_f64;
 mod terms;
 
 use crate::storage::{CpuStorage, Shared, View};

@@ -4,17 +4,19 @@
 //! four passes over memory. Here all passes over a row follow one another while it is in L1: its
 //! maximum, `exp(x - max)` with the sum, and the quotient. Rows of 16-bit floats are converted one
 //! by one. Narrow rows are transposed, some at a time, and computed as columns
-//! (`softmax_columns`), which need no exchange between lanes. Next: `softmax_f64`.
+//! (`softmax_columns`), which need no exchange between lanes. f32 and f64 have the same loops; their
+//! functions are in `terms`.
 
-use crate::float::Float;
-use crate::fused::{Lines, Packed, Row, softmax_columns, softmax_f64};
+use super::terms::{Below, Centred, ExpBelow, Larger, LessExp, Plain, Product, ShareBy, Term};
+use super::{Lines, Packed, Row, softmax_columns};
+use crate::float::{Number, Vector};
 use crate::scratch::with_scratch;
-use crate::simd::{F32s, Level, Work, prefetch_ahead};
+use crate::simd::{F32s, Lanes, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::try_for_each_range;
 use crate::transpose::transpose;
 use crate::typed::{slice, slice_mut};
-use crate::{Cpu, copy, half, vecmath};
+use crate::{Cpu, copy, half};
 use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -118,37 +120,6 @@ struct Job<'a> {
     length: usize,
 }
 
-/// The functions of a compute dtype.
-trait Compute: Float {
-    /// Computes a row.
-    fn row(level: Level, row: Row, x: &[Self], g: &[Self], y: &mut [Self]);
-    /// Computes `width` columns of `n` elements that are `step` apart.
-    ///
-    /// # Safety
-    /// All three have these elements.
-    unsafe fn columns(level: Level, row: Row, operands: [*mut Self; 3], sizes: [usize; 3]);
-}
-
-impl Compute for f32 {
-    fn row(level: Level, row: Row, x: &[f32], g: &[f32], y: &mut [f32]) {
-        level.run(RowF32 { row, x, g, y });
-    }
-    unsafe fn columns(level: Level, row: Row, [x, g, y]: [*mut f32; 3], sizes: [usize; 3]) {
-        let [n, step, width] = sizes;
-        level.run(softmax_columns::Columns { row, x, g, y, n, step, width });
-    }
-}
-
-impl Compute for f64 {
-    fn row(level: Level, row: Row, x: &[f64], g: &[f64], y: &mut [f64]) {
-        level.run(softmax_f64::RowF64 { row, x, g, y });
-    }
-    unsafe fn columns(level: Level, row: Row, [x, g, y]: [*mut f64; 3], sizes: [usize; 3]) {
-        let [n, step, width] = sizes;
-        level.run(softmax_columns::Columns { row, x, g, y, n, step, width });
-    }
-}
-
 impl Job<'_> {
     /// The address of row `r` of the result.
     fn result(&self, r: usize) -> *mut u8 {
@@ -156,7 +127,7 @@ impl Job<'_> {
     }
 
     /// Row by row; those of 16-bit floats are converted to scratch memory of three rows.
-    fn each<T: Compute>(&self, rows: Range<usize>) -> Result<()> {
+    fn each<T: Number>(&self, rows: Range<usize>) -> Result<()> {
         let (level, n) = (self.cpu.level, self.length);
         if !self.dtype.is_half() {
             for r in rows {
@@ -164,7 +135,7 @@ impl Job<'_> {
                 unsafe {
                     let x = slice(self.xs.row(r), n);
                     let g = self.gs.map_or(x, |gs| slice(gs.row(r), n));
-                    T::row(level, self.row, x, g, slice_mut(self.result(r), n));
+                    level.run(OneRow::<T> { row: self.row, x, g, y: slice_mut(self.result(r), n) });
                 }
             }
             return Ok(());
@@ -179,7 +150,7 @@ impl Job<'_> {
                         half::to_f32(level, self.dtype, gs.row(r), g.as_mut_ptr().cast(), n);
                     }
                     let g = if self.gs.is_some() { &*g } else { &*x };
-                    f32::row(level, self.row, x, g, y);
+                    level.run(OneRow { row: self.row, x, g, y });
                     half::from_f32(level, self.dtype, y.as_ptr().cast(), self.result(r), n);
                 }
             }
@@ -187,7 +158,7 @@ impl Job<'_> {
     }
 
     /// Blocks of narrow rows as columns, in scratch memory of four blocks.
-    fn blocks<T: Compute>(&self, rows: Range<usize>, block: usize) -> Result<()> {
+    fn blocks<T: Number>(&self, rows: Range<usize>, block: usize) -> Result<()> {
         let (level, n, size) = (self.cpu.level, self.length, block * self.length);
         let sizes = [size, size, if self.gs.is_some() { size } else { 0 }, size];
         with_scratch::<T, _, 4>(self.cpu, sizes, |[stage, x, g, y]| {
@@ -204,7 +175,8 @@ impl Job<'_> {
                     }
                     let (x, y) = (x.as_mut_ptr(), y.as_mut_ptr());
                     let g = if has_g { g.as_mut_ptr() } else { x };
-                    T::columns(level, self.row, [x, g, y], [n, block, width]);
+                    let row = self.row;
+                    level.run(softmax_columns::Columns { row, x, g, y, n, step: block, width });
                     let to = self.result(first);
                     let rows = if self.dtype.is_half() { stage } else { to.cast() };
                     transpose(level, y, block as isize, rows, n as isize, (width, n), false);
@@ -221,7 +193,7 @@ impl Job<'_> {
     /// # Safety
     /// They are rows of `from`; `stage` and `to` have memory for `pitch` rows of T, the compute
     /// dtype.
-    unsafe fn transpose<T: Compute>(
+    unsafe fn transpose<T: Number>(
         &self,
         from: &Lines,
         first: usize,
@@ -250,68 +222,12 @@ impl Job<'_> {
     }
 }
 
-struct RowF32<'a> {
+/// One row of the function.
+struct OneRow<'a, T> {
     row: Row,
-    x: &'a [f32],
-    g: &'a [f32],
-    y: &'a mut [f32],
-}
-
-/// A function of two lanes with the row's constants. A trait and not a closure: a closure may not
-/// be inlined, and outside the level's entry function every intrinsic would be a call.
-pub(super) trait Lanes<V: F32s>: Copy {
-    fn eval(self, a: V, b: V) -> V;
-}
-
-macro_rules! lanes {
-    ($($(#[$doc:meta])* $name:ident |$first:ident, $second:ident; $a:ident, $b:ident| $body:expr;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub(super) struct $name<V>(pub V, pub V);
-        impl<V: F32s> Lanes<V> for $name<V> {
-            #[inline(always)]
-            fn eval(self, $a: V, $b: V) -> V {
-                let $name($first, $second) = self;
-                $body
-            }
-        }
-    )*};
-}
-
-lanes! {
-    /// `exp(x - max)`
-    ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
-    /// `x / sum`, rounded as a division, by the inverse of the sum and a correction by the
-    /// remainder (Markstein 1990): a third of a division's time.
-    Share |sum, inverse; x, _b| if V::FUSED {
-        let y = x.mul(inverse);
-        y.xor_sign(V::splat(-0.0)).fma(sum, x).fma(inverse, y)
-    } else {
-        x.div(sum)
-    };
-    /// `y g`
-    Product |_c, _d; y, g| y.mul(g);
-    /// `y (g - sum)`
-    Centred |sum, _c; y, g| y.mul(g.sub(sum));
-    /// `g`
-    Plain |_c, _d; g, _b| g;
-    /// `g - exp(y) sum`
-    LessExp |sum, _c; y, g| g.sub(vecmath::exp(y).mul(sum));
-}
-
-/// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift a
-/// whole row by up to half a unit in its last place.
-#[derive(Clone, Copy)]
-struct Below<V> {
-    max: V,
-    log: V,
-    rest: V,
-}
-impl<V: F32s> Lanes<V> for Below<V> {
-    #[inline(always)]
-    fn eval(self, x: V, _: V) -> V {
-        x.sub(self.max).sub(self.rest).sub(self.log)
-    }
+    x: &'a [T],
+    g: &'a [T],
+    y: &'a mut [T],
 }
 
 /// Terms that a lane adds in one chain, and sums of such chains that it adds before they go on in
@@ -319,47 +235,55 @@ impl<V: F32s> Lanes<V> for Below<V> {
 const TERMS: usize = 8;
 const CHAINS: usize = 4;
 
-/// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of all y. Of 32 vectors the sum is
-/// of f32, within 14 units of roundoff of Σ |y|, and these sums are added in f64, so that rows of
-/// any length have that error.
+/// The terms `y[i] = F(x[i], g[i], a, b)` by vectors with a masked tail, written with `WRITE`, and
+/// their sum. The sum of 32 vectors is of the row's type, within 14 units of roundoff of Σ |y|, and
+/// these sums are added in f64, so that rows of any length have that error.
+///
+/// # Safety
+/// `n` elements are readable at `x`, and at `g` if the term reads it, and writable at `y`.
 #[inline(always)]
-pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f64 {
-    let n = a.len().min(b.len()).min(y.as_ref().map_or(usize::MAX, |y| y.len()));
-    let y = y.map(|y| y.as_mut_ptr());
+pub(super) unsafe fn pass<T: Number, V: F32s, F: Term, const WRITE: bool>(
+    [x, g]: [*const T; 2],
+    y: *mut T,
+    n: usize,
+    [c, a, b]: [T; 3],
+) -> f64 {
+    let lanes = Vector::<T, V>::LANES;
+    let (zero, c) = (Vector::<T, V>::splat(T::ZERO), Vector::<T, V>::splat(c));
+    let (a, b) = (Vector::<T, V>::splat(a), Vector::<T, V>::splat(b));
     let (mut total, mut i) = (0.0, 0);
     while i < n {
-        let end = n.min(i + CHAINS * TERMS * V::LANES);
-        let mut sums = V::splat(0.0);
+        let end = n.min(i + CHAINS * TERMS * lanes);
+        let mut sums = zero;
         while i < end {
-            let stop = end.min(i + TERMS * V::LANES);
-            let mut sum = V::splat(0.0);
-            // SAFETY: reads and writes stay below n, up to which all slices reach; a part is what
-            // is left.
+            let stop = end.min(i + TERMS * lanes);
+            let mut sum = zero;
+            // SAFETY: reads and writes stay below n; a part is what is left.
             unsafe {
-                while i + V::LANES <= stop {
-                    let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
-                    if let Some(y) = y {
+                while i + lanes <= stop {
+                    let g = if F::READS_G { Vector::<T, V>::load(g.add(i)) } else { c };
+                    let v = T::quaternary::<F, V>([Vector::<T, V>::load(x.add(i)), g, a, b]);
+                    if WRITE {
                         v.store(y.add(i));
                     }
                     sum = sum.add(v);
-                    i += V::LANES;
+                    i += lanes;
                 }
                 if i < stop {
                     let left = stop - i;
-                    let v = f.eval(
-                        V::load_part(a.as_ptr().add(i), left),
-                        V::load_part(b.as_ptr().add(i), left),
-                    );
-                    if let Some(y) = y {
+                    let part = |p: *const T| Vector::<T, V>::load_part(p.add(i), left);
+                    let g = if F::READS_G { part(g) } else { c };
+                    let v = T::quaternary::<F, V>([part(x), g, a, b]);
+                    if WRITE {
                         v.store_part(y.add(i), left);
                     }
-                    sum = sum.add(v.part(left));
+                    sum = sum.add(T::part::<V>(v, left));
                     i = stop;
                 }
             }
             sums = sums.add(sum);
         }
-        total += f64::from(sums.total());
+        total += sums.total().to_f64();
     }
     total
 }
@@ -367,79 +291,81 @@ pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl
 /// The largest element that is not NaN: a NaN makes every sum of exponentials NaN anyway. Four
 /// vectors, so that comparing is not one chain of latencies.
 #[inline(always)]
-pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
+pub(super) fn largest<T: Number, V: F32s>(x: &[T]) -> T {
     const VECTORS: usize = 4;
-    let lowest = V::splat(f32::NEG_INFINITY);
-    let mut best = [lowest; VECTORS];
+    let lanes = Vector::<T, V>::LANES;
+    let lowest = T::from_f64(f64::NEG_INFINITY);
+    let mut best = [Vector::<T, V>::splat(lowest); VECTORS];
     let (mut i, n) = (0, x.len());
+    macro_rules! larger {
+        ($a:expr, $b:expr) => {{
+            let (a, b) = ($a, $b);
+            T::quaternary::<Larger, V>([a, b, b, b])
+        }};
+    }
     // SAFETY: loads end at or before n.
     unsafe {
-        while i + VECTORS * V::LANES <= n {
-            prefetch_ahead(&x[i..i + VECTORS * V::LANES]);
+        while i + VECTORS * lanes <= n {
+            prefetch_ahead(&x[i..i + VECTORS * lanes]);
             for (j, best) in best.iter_mut().enumerate() {
-                // max returns the second operand if either is NaN.
-                *best = V::load(x.as_ptr().add(i + j * V::LANES)).max(*best);
+                *best = larger!(Vector::<T, V>::load(x.as_ptr().add(i + j * lanes)), *best);
             }
-            i += VECTORS * V::LANES;
+            i += VECTORS * lanes;
         }
-        while i + V::LANES <= n {
-            best[0] = V::load(x.as_ptr().add(i)).max(best[0]);
-            i += V::LANES;
+        while i + lanes <= n {
+            best[0] = larger!(Vector::<T, V>::load(x.as_ptr().add(i)), best[0]);
+            i += lanes;
+        }
+        if i < n && n >= lanes {
+            // The last vector of the row; some elements are compared twice.
+            best[1] = larger!(Vector::<T, V>::load(x.as_ptr().add(n - lanes)), best[1]);
+            i = n;
         }
     }
-    let mut tail = f32::NEG_INFINITY;
-    if i < n && n >= V::LANES {
-        // SAFETY: the last vector of the row; some elements are compared twice.
-        best[1] = unsafe { V::load(x.as_ptr().add(n - V::LANES)) }.max(best[1]);
-        i = n;
-    }
+    let (a, b) = (larger!(best[0], best[1]), larger!(best[2], best[3]));
+    let mut all = T::largest::<V>(larger!(a, b));
     while i < n {
-        tail = if x[i] > tail { x[i] } else { tail };
+        all = if x[i] > all { x[i] } else { all };
         i += 1;
     }
-    best[1] = V::splat(tail).max(best[1]);
-    best[0].max(best[1]).max(best[2].max(best[3])).largest()
+    all
 }
 
-impl Work for RowF32<'_> {
+impl<T: Number> Work for OneRow<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let RowF32 { row, x, g, y } = self;
-        match row {
-            Row::Softmax => {
-                let max = V::splat(largest::<V>(x));
-                let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max)) as f32;
-                // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's
-                // definition does.
-                let share = Share(V::splat(sum), V::splat(1.0 / sum));
-                let mut i = 0;
-                // SAFETY: one vector inside y at a time.
-                unsafe {
-                    while i + V::LANES <= y.len() {
-                        let p = y.as_mut_ptr().add(i);
-                        let v = V::load(p);
-                        share.eval(v, v).store(p);
-                        i += V::LANES;
-                    }
+        let n = self.x.len().min(self.g.len()).min(self.y.len());
+        let (from, y) = ([self.x.as_ptr(), self.g.as_ptr()], self.y.as_mut_ptr());
+        let zero = T::ZERO;
+        // SAFETY: all have n elements.
+        unsafe {
+            match self.row {
+                Row::Softmax => {
+                    let max = largest::<T, V>(self.x);
+                    let sum = pass::<T, V, ExpBelow, true>(from, y, n, [zero, max, zero]);
+                    // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's
+                    // definition does.
+                    let sum = T::from_f64(sum);
+                    let (again, shares) =
+                        (y.cast_const(), [zero, sum, T::from_f64(1.0 / sum.to_f64())]);
+                    pass::<T, V, ShareBy, true>([again, again], y, n, shares);
                 }
-                y[i..].iter_mut().for_each(|y| *y /= sum);
-            }
-            Row::LogSoftmax => {
-                let max = V::splat(largest::<V>(x));
-                let sum = pass::<V>(x, x, None, ExpBelow(max, max)).ln();
-                let (log, rest) = (sum as f32, (sum - f64::from(sum as f32)) as f32);
-                pass::<V>(x, x, Some(y), Below { max, log: V::splat(log), rest: V::splat(rest) });
-            }
-            Row::SoftmaxGrad => {
-                let sum =
-                    V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))) as f32);
-                pass::<V>(x, g, Some(y), Centred(sum, sum));
-            }
-            Row::LogSoftmaxGrad => {
-                let sum =
-                    V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))) as f32);
-                pass::<V>(x, g, Some(y), LessExp(sum, sum));
+                Row::LogSoftmax => {
+                    let max = largest::<T, V>(self.x);
+                    let sum = pass::<T, V, ExpBelow, false>(from, y, n, [zero, max, zero]).ln();
+                    let log = T::from_f64(sum);
+                    let rest = T::from_f64(sum - log.to_f64());
+                    pass::<T, V, Below, true>(from, y, n, [rest, max, log]);
+                }
+                Row::SoftmaxGrad => {
+                    let sum = pass::<T, V, Product, false>(from, y, n, [zero; 3]);
+                    pass::<T, V, Centred, true>(from, y, n, [zero, T::from_f64(sum), zero]);
+                }
+                Row::LogSoftmaxGrad => {
+                    let sum = pass::<T, V, Plain, false>(from, y, n, [zero; 3]);
+                    pass::<T, V, LessExp, true>(from, y, n, [zero, T::from_f64(sum), zero]);
+                }
             }
         }
     }

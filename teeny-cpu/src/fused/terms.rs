@@ -1,7 +1,8 @@
 //! The functions of softmax and its relatives, of vectors of f32 and f64, as types.
 //!
-//! Types and not closures: a closure may not be inlined, and outside the level's entry function every
-//! intrinsic would be a call. Knows no loop: `softmax` runs them along rows, `softmax_columns` across.
+//! Types and not closures: a closure may not be inlined, and outside the level's entry function
+//! every intrinsic would be a call. Knows no loop: `softmax` runs them along rows, `softmax_columns`
+//! across.
 
 use crate::simd::loops::Quaternary;
 use crate::simd::{F32s, F64s};
@@ -13,7 +14,8 @@ pub(super) trait Term: Quaternary {
 }
 
 macro_rules! terms {
-    ($($(#[$doc:meta])* $name:ident($reads_g:literal) |$x:ident, $g:ident, $a:ident, $b:ident| $body:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($reads_g:literal)
+        |$x:ident, $g:ident, $a:ident, $b:ident| $body:expr;)*) => {$(
         $(#[$doc])*
         pub(super) struct $name;
         impl Term for $name {
@@ -41,6 +43,14 @@ terms! {
     ExpBelow(false) |x, _c, max, _b| exp(x.sub(max));
     /// `x / sum`
     Share(false) |x, _c, sum, _b| x.div(sum);
+    /// `x / sum`, rounded as a division, by the inverse of the sum and a correction by the
+    /// remainder (Markstein 1990): a third of a division's time.
+    ShareBy(false) |x, _c, sum, inverse| if V::FUSED {
+        let y = x.mul(inverse);
+        y.xor_sign(V::splat(-0.0)).fma(sum, x).fma(inverse, y)
+    } else {
+        x.div(sum)
+    };
     /// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift
     /// a whole row by up to half a unit in its last place.
     Below(false) |x, rest, max, log| x.sub(max).sub(rest).sub(log);

@@ -45,8 +45,8 @@ pub(crate) trait Binary {
     fn eval64<D: F64s>(a: D, b: D) -> D;
 }
 
-/// A function of four lanes, of either float type: `if u op v { a } else { b }`, or a function of two
-/// operands and two constants.
+/// A function of four lanes, of either float type: `if u op v { a } else { b }`, or a function of
+/// two operands and two constants.
 pub(crate) trait Quaternary {
     /// The function of f32.
     fn eval<V: F32s>(u: V, v: V, a: V, b: V) -> V;
@@ -72,13 +72,15 @@ pub(crate) trait Real: Copy + Default + PartialEq + std::fmt::Debug + 'static {
     fn binary<F: Binary, V: F32s>(a: Self::Vector<V>, b: Self::Vector<V>) -> Self::Vector<V>;
     /// `F` of four vectors.
     fn quaternary<F: Quaternary, V: F32s>(x: [Self::Vector<V>; 4]) -> Self::Vector<V>;
+    /// The largest of all lanes, none of which is NaN.
+    fn largest<V: F32s>(x: Self::Vector<V>) -> Self;
     /// The first `n <= LANES` lanes; the others are 0.
     fn part<V: F32s>(x: Self::Vector<V>, n: usize) -> Self::Vector<V>;
 }
 
 macro_rules! real {
     ($($T:ty, $bytes:literal, $eval:ident, |$V:ident| $vector:ty,
-        |$x:ident| $from:expr, $to:expr, |$n:ident| $part:expr;)*) => {$(
+        |$x:ident| $from:expr, $to:expr, $largest:expr, |$n:ident| $part:expr;)*) => {$(
         impl Real for $T {
             type Vector<$V: F32s> = $vector;
             #[inline(always)]
@@ -114,6 +116,10 @@ macro_rules! real {
                 F::$eval(u, v, a, b)
             }
             #[inline(always)]
+            fn largest<$V: F32s>($x: $vector) -> $T {
+                $largest
+            }
+            #[inline(always)]
             fn part<$V: F32s>($x: $vector, $n: usize) -> $vector {
                 $part
             }
@@ -122,8 +128,18 @@ macro_rules! real {
 }
 
 real! {
-    f32, 4, eval, |V| V, |x| x, x, |n| V::part(x, n);
-    f64, 8, eval64, |V| V::F64s, |x| x.widen().0, V::narrow(x, x), |n| {
+    f32, 4, eval, |V| V, |x| x, x, V::largest(x), |n| V::part(x, n);
+    f64, 8, eval64, |V| V::F64s, |x| x.widen().0, V::narrow(x, x), {
+        let mut lanes = [f64::NEG_INFINITY; WIDEST];
+        // SAFETY: the array has the lanes of the widest vector.
+        unsafe { x.store(lanes.as_mut_ptr()) };
+        for width in [4, 2, 1] {
+            for i in 0..width {
+                lanes[i] = if lanes[i + width] > lanes[i] { lanes[i + width] } else { lanes[i] };
+            }
+        }
+        lanes[0]
+    }, |n| {
         let mut lanes = [0.0; WIDEST];
         // SAFETY: the array has the lanes of the widest vector.
         unsafe {
