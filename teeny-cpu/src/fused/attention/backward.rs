@@ -161,18 +161,15 @@ impl<T: Real> Backward<'_, T> {
             }
             let inner =
                 through.map(|_| std::slice::from_raw_parts(of_rows(self.inner), queries.len()));
-            T::softmax_backward(
-                level,
-                SoftmaxBackward {
-                    s: s.as_mut_ptr(),
-                    ds: ds.as_mut_ptr(),
-                    row: KEYS,
-                    n,
-                    lse: shifts,
-                    inner,
-                    scale: self.scale,
-                },
-            );
+            level.run(SoftmaxBackward {
+                s: s.as_mut_ptr(),
+                ds: ds.as_mut_ptr(),
+                row: KEYS,
+                n,
+                lse: shifts,
+                inner,
+                scale: self.scale,
+            });
             if hidden && through.is_some() {
                 // `0 (g v - Σ g y)` is NaN where v is not finite.
                 for (s, ds) in s.chunks(KEYS).zip(ds.chunks_mut(KEYS)).take(queries.len()) {

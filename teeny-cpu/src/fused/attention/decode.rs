@@ -126,7 +126,7 @@ pub(super) fn run<T: Real>(
                         acc: acc.as_mut_ptr(),
                         width,
                     };
-                    T::online_softmax(cpu.level, softmax);
+                    cpu.level.run(softmax);
                     let p = Matrix::row_major(s, KEYS);
                     let mnk = [queries, hv, count];
                     let (values, step) = v.at(head, first);

@@ -77,7 +77,7 @@ pub(super) fn run<T: Real>(
                             // Nothing has been summed before the first tile.
                             width: if tile == first_tile { 0 } else { width },
                         };
-                        T::online_softmax(cpu.level, softmax);
+                        cpu.level.run(softmax);
                         let a = Matrix::row_major(s, KEYS);
                         let mnk = [rows.len(), hv, count];
                         let product = Product {

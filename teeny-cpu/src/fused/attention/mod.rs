@@ -25,7 +25,6 @@ mod hidden;
 mod operands;
 mod softmax;
 mod tile;
-mod tile64;
 
 use crate::Cpu;
 use crate::device::FloatMatmul;

@@ -1,5 +1,4 @@
-//! The softmax of a tile of scores as data. Knows no arithmetic: `tile` computes it in f32, `tile64`
-//! in f64.
+//! The softmax of a tile of scores as data. Knows no arithmetic, which `tile` has.
 
 /// All widths of tiles are multiples of this: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;

@@ -3,25 +3,25 @@
 //!
 //! The naive form takes the maximum of a whole row, then `exp(s - max)` and their sum. The online
 //! form takes a row in parts: a part with a larger maximum scales the sum of the parts before by `α
-//! = exp(old max - new max)`. f32 runs on vectors, f64 on plain loops (`tile64`). Tiles of scores
-//! are padded to whole vectors of the widest level.
+//! = exp(old max - new max)`. f32 and f64 have the same loops. Tiles of scores are padded to whole
+//! vectors of the widest level.
 
 use super::QUERIES;
 use super::finish::{Finish, FinishHalf};
 use super::softmax::{OnlineSoftmax, PAD, SoftmaxBackward};
-use super::tile64::Scale;
-use crate::elementwise::loops::floats::run_f32;
-use crate::float::Float;
+use crate::elementwise::loops::float::{Mul, Sub};
+use crate::float::{Float, Number, Vector};
+use crate::fused::terms::Larger;
 use crate::matmul::{Dots, DotsHalf, HalfRows, Matrix, Product, RowsOf, dot};
-use crate::simd::{F32s, Level, Work, loops};
+use crate::simd::loops::{Map2, Operand};
+use crate::simd::{F32s, Lanes, Level, Work};
 use crate::transpose::transpose;
-use crate::vecmath;
+use crate::vecmath::Exp;
 use std::marker::PhantomData;
-use teeny_core::kernel::Arithmetic;
 use teeny_core::{DType, bf16, f16};
 
 /// An element type with tile arithmetic.
-pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
+pub(super) trait Real: Number + std::ops::Div<Output = Self> {
     /// Stands for -inf in scores.
     const LOWEST: Self;
     /// The type as data.
@@ -98,22 +98,41 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     unsafe fn transposed(
         level: Level,
         from: Matrix<Self>,
-        sizes: [usize; 2],
+        [rows, columns]: [usize; 2],
         scale: Self,
         to: *mut Self,
         step: usize,
-    );
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            if from.col_stride != 1 {
+                for (c, r) in (0..columns).flat_map(|c| (0..rows).map(move |r| (c, r))) {
+                    *to.add(c * step + r) = *from.at(r, c).ptr * scale;
+                }
+                return;
+            }
+            transpose(level, from.ptr, from.row_stride, to, step as isize, (columns, rows), false);
+            if scale != Self::ONE {
+                // Whole tiles have no gaps between their rows.
+                let (count, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
+                for line in (0..count).map(|i| to.add(i * step)) {
+                    let (x, scale) = (Operand::Slice(line.cast_const()), Operand::Splat(scale));
+                    level.run(Map2::<Mul, Self>::new(x, scale, line, len, false));
+                }
+            }
+        }
+    }
     /// `Σ a b` of rows.
     ///
     /// # Safety
     /// `a` and `b` are readable for n columns.
-    unsafe fn inner(level: Level, a: Matrix<Self>, b: Matrix<Self>, n: usize) -> Self;
-    /// # Safety
-    /// The rows are writable.
-    unsafe fn online_softmax(level: Level, rows: OnlineSoftmax<'_, Self>);
-    /// # Safety
-    /// The rows are writable.
-    unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, Self>);
+    unsafe fn inner(level: Level, a: Matrix<Self>, b: Matrix<Self>, n: usize) -> Self {
+        if a.col_stride == 1 && b.col_stride == 1 {
+            return level.run(Inner { a: a.ptr, b: b.ptr, n });
+        }
+        // SAFETY: by contract.
+        (0..n).fold(Self::ZERO, |sum, c| sum + unsafe { *a.at(0, c).ptr * *b.at(0, c).ptr })
+    }
 }
 
 impl Real for f32 {
@@ -183,51 +202,6 @@ impl Real for f32 {
             level.run(RowsOf::<f16>(rows, PhantomData));
         }
     }
-    unsafe fn transposed(
-        level: Level,
-        from: Matrix<f32>,
-        [rows, columns]: [usize; 2],
-        scale: f32,
-        to: *mut f32,
-        step: usize,
-    ) {
-        // SAFETY: by contract.
-        unsafe {
-            if from.col_stride != 1 {
-                return transposed_elementwise(from, [rows, columns], scale, to, step);
-            }
-            transpose(level, from.ptr, from.row_stride, to, step as isize, (columns, rows), false);
-            if scale != 1.0 {
-                // Whole tiles have no gaps between their rows.
-                let (count, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
-                for line in (0..count).map(|i| to.add(i * step)) {
-                    run_f32(
-                        level,
-                        Arithmetic::Mul.into(),
-                        [loops::Operand::Slice(line), loops::Operand::Splat(scale)],
-                        line,
-                        len,
-                    );
-                }
-            }
-        }
-    }
-    unsafe fn inner(level: Level, a: Matrix<f32>, b: Matrix<f32>, n: usize) -> f32 {
-        // SAFETY: by contract.
-        unsafe {
-            if a.col_stride == 1 && b.col_stride == 1 {
-                level.run(Inner { a: a.ptr, b: b.ptr, n })
-            } else {
-                inner_elementwise(a, b, n)
-            }
-        }
-    }
-    unsafe fn online_softmax(level: Level, rows: OnlineSoftmax<'_, f32>) {
-        level.run(rows);
-    }
-    unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, f32>) {
-        level.run(rows);
-    }
 }
 
 /// [`Real::add_product`] of the same type.
@@ -253,28 +227,6 @@ unsafe fn add_product<T: Real>(
     unsafe { product.run(level) };
 }
 
-/// [`Real::transposed`], element by element.
-unsafe fn transposed_elementwise<T: Real>(
-    from: Matrix<T>,
-    [rows, columns]: [usize; 2],
-    scale: T,
-    to: *mut T,
-    step: usize,
-) {
-    for c in 0..columns {
-        for r in 0..rows {
-            // SAFETY: by contract of `transposed`.
-            unsafe { *to.add(c * step + r) = *from.at(r, c).ptr * scale };
-        }
-    }
-}
-
-/// [`Real::inner`], element by element.
-unsafe fn inner_elementwise<T: Real>(a: Matrix<T>, b: Matrix<T>, n: usize) -> T {
-    // SAFETY: by contract of `inner`.
-    (0..n).fold(T::ZERO, |sum, c| sum + unsafe { *a.at(0, c).ptr * *b.at(0, c).ptr })
-}
-
 struct Inner<T> {
     a: *const T,
     b: *const T,
@@ -290,61 +242,66 @@ impl<T: Float> Work for Inner<T> {
     }
 }
 
-impl Work for OnlineSoftmax<'_, f32> {
+impl<T: Real> Work for OnlineSoftmax<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        let lanes = Vector::<T, V>::LANES;
         // The maxima first, so that the factors α of a whole vector of rows take one exponential.
-        let (mut shifts, mut alphas) = ([0.0f32; QUERIES], [0.0f32; QUERIES]);
+        let (mut shifts, mut alphas) = ([T::ZERO; QUERIES], [T::ZERO; QUERIES]);
         for (r, max) in self.max.iter_mut().enumerate() {
             // SAFETY: n is a multiple of the lanes, and inside the row.
             unsafe {
                 let row = self.s.add(r * self.row);
-                let mut best = V::splat(*max);
-                for c in (0..self.n).step_by(V::LANES) {
-                    // max returns its second operand if either is NaN: a NaN does not reach the
-                    // maximum, but it does reach the sum.
-                    best = V::load(row.add(c)).max(best);
+                let mut best = Vector::<T, V>::splat(*max);
+                for c in (0..self.n).step_by(lanes) {
+                    // A NaN does not reach the maximum, but it does reach the sum.
+                    let x = Vector::<T, V>::load(row.add(c));
+                    best = T::quaternary::<Larger, V>([x, x, best, x]);
                 }
-                let best = best.largest();
+                let best = T::largest::<V>(best);
                 // A row that sees no key is shifted by 0: its scores stay the lowest numbers, and
                 // their exponentials are 0.
-                shifts[r] = if best == f32::MIN { 0.0 } else { best };
+                shifts[r] = if best == T::LOWEST { T::ZERO } else { best };
                 alphas[r] = *max - shifts[r];
                 *max = best;
             }
         }
-        for alphas in alphas.chunks_exact_mut(V::LANES) {
+        for alphas in alphas.chunks_exact_mut(lanes) {
             // SAFETY: a whole vector: QUERIES is a multiple of the lanes.
-            unsafe { vecmath::exp(V::load(alphas.as_ptr())).store(alphas.as_mut_ptr()) };
+            unsafe {
+                let alpha = Vector::<T, V>::load(alphas.as_ptr());
+                T::unary::<Exp, V>(alpha).store(alphas.as_mut_ptr());
+            }
         }
         for r in 0..self.max.len() {
             // SAFETY: n and `width` are multiples of the lanes, and inside the row.
             unsafe {
                 let row = self.s.add(r * self.row);
-                let (shift, alpha) = (V::splat(shifts[r]), V::splat(alphas[r]));
+                let (shift, alpha) =
+                    (Vector::<T, V>::splat(shifts[r]), Vector::<T, V>::splat(alphas[r]));
                 // A tile's sum first: rounding errors grow with the tiles and not with the keys.
-                let old = V::load(self.sum.add(r * PAD)).mul(alpha);
-                let mut sums = [V::splat(0.0); 2];
+                let old = Vector::<T, V>::load(self.sum.add(r * PAD)).mul(alpha);
+                let mut sums = [Vector::<T, V>::splat(T::ZERO); 2];
                 let mut c = 0;
-                while c + 2 * V::LANES <= self.n {
-                    let p = vecmath::exp(V::load(row.add(c)).sub(shift));
-                    let q = vecmath::exp(V::load(row.add(c + V::LANES)).sub(shift));
+                while c + 2 * lanes <= self.n {
+                    let p = exp_below::<T, V>(row.add(c), shift);
+                    let q = exp_below::<T, V>(row.add(c + lanes), shift);
                     p.store(row.add(c));
-                    q.store(row.add(c + V::LANES));
+                    q.store(row.add(c + lanes));
                     sums = [sums[0].add(p), sums[1].add(q)];
-                    c += 2 * V::LANES;
+                    c += 2 * lanes;
                 }
                 if c < self.n {
-                    let p = vecmath::exp(V::load(row.add(c)).sub(shift));
+                    let p = exp_below::<T, V>(row.add(c), shift);
                     p.store(row.add(c));
                     sums[0] = sums[0].add(p);
                 }
                 sums[0].add(sums[1]).add(old).store(self.sum.add(r * PAD));
-                if alphas[r] != 1.0 {
+                if alphas[r] != T::ONE {
                     let acc = self.acc.add(r * self.width);
-                    for c in (0..self.width).step_by(V::LANES) {
-                        V::load(acc.add(c)).mul(alpha).store(acc.add(c));
+                    for c in (0..self.width).step_by(lanes) {
+                        Vector::<T, V>::load(acc.add(c)).mul(alpha).store(acc.add(c));
                     }
                 }
             }
@@ -352,24 +309,37 @@ impl Work for OnlineSoftmax<'_, f32> {
     }
 }
 
-impl Work for SoftmaxBackward<'_, f32> {
+/// `exp(s - shift)` of a vector at `s`.
+///
+/// # Safety
+/// It is readable.
+#[inline(always)]
+unsafe fn exp_below<T: Number, V: F32s>(s: *const T, shift: Vector<T, V>) -> Vector<T, V> {
+    // SAFETY: by contract.
+    T::unary::<Exp, V>(T::binary::<Sub, V>(unsafe { Vector::<T, V>::load(s) }, shift))
+}
+
+impl<T: Real> Work for SoftmaxBackward<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        let splat = Vector::<T, V>::splat;
         for (r, &lse) in self.lse.iter().enumerate() {
             // SAFETY: n is a multiple of the lanes, and inside the row.
             unsafe {
                 let (row, ds) = (self.s.add(r * self.row), self.ds.wrapping_add(r * self.row));
                 // All scores of a row that sees no key are the lowest number: shifted by 0, all
                 // probabilities are 0.
-                let shift = V::splat(if lse == f32::NEG_INFINITY { 0.0 } else { lse });
-                let inner = V::splat(self.inner.map_or(0.0, |inner| inner[r]));
-                let scale = V::splat(self.scale);
-                for c in (0..self.n).step_by(V::LANES) {
-                    let p = vecmath::exp(V::load(row.add(c)).sub(shift));
+                let shift = splat(if lse == T::NOTHING { T::ZERO } else { lse });
+                let inner = splat(self.inner.map_or(T::ZERO, |inner| inner[r]));
+                let scale = splat(self.scale);
+                for c in (0..self.n).step_by(Vector::<T, V>::LANES) {
+                    let p = exp_below::<T, V>(row.add(c), shift);
                     p.store(row.add(c));
                     if self.inner.is_some() {
-                        p.mul(V::load(ds.add(c)).sub(inner)).mul(scale).store(ds.add(c));
+                        let ds = ds.add(c);
+                        let g = T::binary::<Sub, V>(Vector::<T, V>::load(ds), inner);
+                        p.mul(g).mul(scale).store(ds);
                     }
                 }
             }
@@ -412,44 +382,5 @@ impl Real for f64 {
     ) {
         // SAFETY: by contract.
         unsafe { add_product(level, mnk, p, values, acc, width) };
-    }
-    unsafe fn transposed(
-        level: Level,
-        from: Matrix<f64>,
-        [rows, columns]: [usize; 2],
-        scale: f64,
-        to: *mut f64,
-        step: usize,
-    ) {
-        // SAFETY: by contract.
-        unsafe {
-            if from.col_stride != 1 {
-                return transposed_elementwise(from, [rows, columns], scale, to, step);
-            }
-            transpose(level, from.ptr, from.row_stride, to, step as isize, (columns, rows), false);
-            if scale != 1.0 {
-                let (count, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
-                for i in 0..count {
-                    let row = std::slice::from_raw_parts_mut(to.add(i * step), len);
-                    level.run(Scale { row, scale });
-                }
-            }
-        }
-    }
-    unsafe fn inner(level: Level, a: Matrix<f64>, b: Matrix<f64>, n: usize) -> f64 {
-        // SAFETY: by contract.
-        unsafe {
-            if a.col_stride == 1 && b.col_stride == 1 {
-                level.run(Inner { a: a.ptr, b: b.ptr, n })
-            } else {
-                inner_elementwise(a, b, n)
-            }
-        }
-    }
-    unsafe fn online_softmax(level: Level, rows: OnlineSoftmax<'_, f64>) {
-        level.run(rows);
-    }
-    unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, f64>) {
-        level.run(rows);
     }
 }
