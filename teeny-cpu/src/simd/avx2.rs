@@ -78,8 +78,6 @@ impl D {
 
 impl F32s for V {
     type F64s = D;
-    type I = __m256i;
-    type M = __m256;
 
     #[inline(always)]
     fn widen(self) -> (D, D) {
@@ -122,10 +120,6 @@ impl F32s for V {
         })
     }
     #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        op!(_mm256_movemask_ps(m) != 0)
-    }
-    #[inline(always)]
     fn largest(self) -> f32 {
         op!({
             let four =
@@ -143,145 +137,72 @@ impl F32s for V {
     fn part(self, n: usize) -> Self {
         V(op!(_mm256_and_ps(self.0, _mm256_castsi256_ps(first(n)))))
     }
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        V(op!(_mm256_sub_ps(self.0, o.0)))
+
+    functions! { V, __m256i, __m256, i32:
+        lanes {
+            sub(a, o) _mm256_sub_ps(a, o);
+            div(a, o) _mm256_div_ps(a, o);
+            min(a, o) _mm256_min_ps(a, o);
+            max(a, o) _mm256_max_ps(a, o);
+            sqrt(a) _mm256_sqrt_ps(a);
+            round(a) _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+            floor(a) _mm256_floor_ps(a);
+        }
+        tests {
+            lt(a, o) _mm256_cmp_ps::<_CMP_LT_OQ>(a, o);
+            eq(a, o) _mm256_cmp_ps::<_CMP_EQ_OQ>(a, o);
+        }
+        select(m, a, b) _mm256_blendv_ps(b, a, m);
+        any(m) _mm256_movemask_ps(m) != 0;
+        bits(x) _mm256_castps_si256(x);
+        from_bits(i) _mm256_castsi256_ps(i);
+        i_splat(x) _mm256_set1_epi32(x);
+        integers {
+            i_add(a, b) _mm256_add_epi32(a, b);
+            i_sub(a, b) _mm256_sub_epi32(a, b);
+            i_and(a, b) _mm256_and_si256(a, b);
+            i_xor(a, b) _mm256_xor_si256(a, b);
+        }
+        shifts by N {
+            i_shl(a) _mm256_sll_epi32(a, _mm_cvtsi32_si128(N as i32));
+            i_sra(a) _mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32));
+        }
     }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        V(op!(_mm256_div_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        V(op!(_mm256_min_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        V(op!(_mm256_max_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        V(op!(_mm256_sqrt_ps(self.0)))
-    }
-    #[inline(always)]
-    fn round(self) -> Self {
-        V(op!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
-    }
-    #[inline(always)]
-    fn floor(self) -> Self {
-        V(op!(_mm256_floor_ps(self.0)))
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> Self::M {
-        op!(_mm256_cmp_ps::<_CMP_LT_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> Self::M {
-        op!(_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn select(m: Self::M, a: Self, b: Self) -> Self {
-        V(op!(_mm256_blendv_ps(b.0, a.0, m)))
-    }
-    #[inline(always)]
-    fn bits(self) -> Self::I {
-        op!(_mm256_castps_si256(self.0))
-    }
-    #[inline(always)]
-    fn from_bits(i: Self::I) -> Self {
-        V(op!(_mm256_castsi256_ps(i)))
-    }
-    #[inline(always)]
-    fn to_i32(self) -> Self::I {
-        op!(_mm256_cvtps_epi32(self.0))
-    }
-    #[inline(always)]
-    fn from_i32(i: Self::I) -> Self {
-        V(op!(_mm256_cvtepi32_ps(i)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i32) -> Self::I {
-        op!(_mm256_set1_epi32(x))
-    }
-    #[inline(always)]
-    fn i_add(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_add_epi32(a, b))
-    }
-    #[inline(always)]
-    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_sub_epi32(a, b))
-    }
-    #[inline(always)]
-    fn i_and(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_and_si256(a, b))
-    }
-    #[inline(always)]
-    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_xor_si256(a, b))
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
-        op!(_mm256_sll_epi32(a, _mm_cvtsi32_si128(N as i32)))
-    }
-    #[inline(always)]
-    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
-        op!(_mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    conversions! { V, __m256i:
+        to_i32(x) _mm256_cvtps_epi32(x);
+        from_i32(i) _mm256_cvtepi32_ps(i);
     }
 }
 
 impl F64s for D {
-    type I = __m256i;
-    type M = __m256d;
-
-    lanewise! { D:
-        sub(a, o) _mm256_sub_pd(a, o);
-        div(a, o) _mm256_div_pd(a, o);
-        min(a, o) _mm256_min_pd(a, o);
-        max(a, o) _mm256_max_pd(a, o);
-        sqrt(a) _mm256_sqrt_pd(a);
-        round(a) _mm256_round_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
-        floor(a) _mm256_floor_pd(a);
-    }
-    integers! { __m256i:
-        i_add(a, b) _mm256_add_epi64(a, b);
-        i_sub(a, b) _mm256_sub_epi64(a, b);
-        i_and(a, b) _mm256_and_si256(a, b);
-        i_xor(a, b) _mm256_xor_si256(a, b);
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> __m256d {
-        op!(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> __m256d {
-        op!(_mm256_cmp_pd::<_CMP_EQ_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn select(m: __m256d, a: Self, b: Self) -> Self {
-        D(op!(_mm256_blendv_pd(b.0, a.0, m)))
-    }
-    #[inline(always)]
-    fn any(m: __m256d) -> bool {
-        op!(_mm256_movemask_pd(m) != 0)
-    }
-    #[inline(always)]
-    fn bits(self) -> __m256i {
-        op!(_mm256_castpd_si256(self.0))
-    }
-    #[inline(always)]
-    fn from_bits(i: __m256i) -> Self {
-        D(op!(_mm256_castsi256_pd(i)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i64) -> __m256i {
-        op!(_mm256_set1_epi64x(x))
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: __m256i) -> __m256i {
-        op!(_mm256_sll_epi64(a, _mm_cvtsi32_si128(N as i32)))
-    }
-    #[inline(always)]
-    fn i_shr<const N: u32>(a: __m256i) -> __m256i {
-        op!(_mm256_srl_epi64(a, _mm_cvtsi32_si128(N as i32)))
+    functions! { D, __m256i, __m256d, i64:
+        lanes {
+            sub(a, o) _mm256_sub_pd(a, o);
+            div(a, o) _mm256_div_pd(a, o);
+            min(a, o) _mm256_min_pd(a, o);
+            max(a, o) _mm256_max_pd(a, o);
+            sqrt(a) _mm256_sqrt_pd(a);
+            round(a) _mm256_round_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+            floor(a) _mm256_floor_pd(a);
+        }
+        tests {
+            lt(a, o) _mm256_cmp_pd::<_CMP_LT_OQ>(a, o);
+            eq(a, o) _mm256_cmp_pd::<_CMP_EQ_OQ>(a, o);
+        }
+        select(m, a, b) _mm256_blendv_pd(b, a, m);
+        any(m) _mm256_movemask_pd(m) != 0;
+        bits(x) _mm256_castpd_si256(x);
+        from_bits(i) _mm256_castsi256_pd(i);
+        i_splat(x) _mm256_set1_epi64x(x);
+        integers {
+            i_add(a, b) _mm256_add_epi64(a, b);
+            i_sub(a, b) _mm256_sub_epi64(a, b);
+            i_and(a, b) _mm256_and_si256(a, b);
+            i_xor(a, b) _mm256_xor_si256(a, b);
+        }
+        shifts by N {
+            i_shl(a) _mm256_sll_epi64(a, _mm_cvtsi32_si128(N as i32));
+            i_shr(a) _mm256_srl_epi64(a, _mm_cvtsi32_si128(N as i32));
+        }
     }
 }

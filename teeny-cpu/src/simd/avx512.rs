@@ -102,8 +102,6 @@ impl D {
 
 impl F32s for V {
     type F64s = D;
-    type I = __m512i;
-    type M = __mmask16;
 
     #[inline(always)]
     fn call<W: Work>(work: W) -> W::Out {
@@ -158,152 +156,75 @@ impl F32s for V {
         })
     }
     #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        m != 0
-    }
-    #[inline(always)]
     fn largest(self) -> f32 {
         op!(_mm512_reduce_max_ps(self.0))
     }
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        V(op!(_mm512_sub_ps(self.0, o.0)))
+
+    functions! { V, __m512i, __mmask16, i32:
+        lanes {
+            sub(a, o) _mm512_sub_ps(a, o);
+            div(a, o) _mm512_div_ps(a, o);
+            min(a, o) _mm512_min_ps(a, o);
+            max(a, o) _mm512_max_ps(a, o);
+            sqrt(a) _mm512_sqrt_ps(a);
+            round(a) _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+            floor(a) _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+        }
+        tests {
+            lt(a, o) _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, o);
+            eq(a, o) _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, o);
+        }
+        select(m, a, b) _mm512_mask_blend_ps(m, b, a);
+        any(m) m != 0;
+        bits(x) _mm512_castps_si512(x);
+        from_bits(i) _mm512_castsi512_ps(i);
+        i_splat(x) _mm512_set1_epi32(x);
+        integers {
+            i_add(a, b) _mm512_add_epi32(a, b);
+            i_sub(a, b) _mm512_sub_epi32(a, b);
+            i_and(a, b) _mm512_and_si512(a, b);
+            i_xor(a, b) _mm512_xor_si512(a, b);
+        }
+        shifts by N {
+            i_shl(a) _mm512_sll_epi32(a, _mm_cvtsi32_si128(N as i32));
+            i_sra(a) _mm512_sra_epi32(a, _mm_cvtsi32_si128(N as i32));
+        }
     }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        V(op!(_mm512_div_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        V(op!(_mm512_min_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        V(op!(_mm512_max_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        V(op!(_mm512_sqrt_ps(self.0)))
-    }
-    #[inline(always)]
-    fn round(self) -> Self {
-        V(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
-    }
-    #[inline(always)]
-    fn floor(self) -> Self {
-        V(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> Self::M {
-        op!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> Self::M {
-        op!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn select(m: Self::M, a: Self, b: Self) -> Self {
-        V(op!(_mm512_mask_blend_ps(m, b.0, a.0)))
-    }
-    #[inline(always)]
-    fn bits(self) -> Self::I {
-        op!(_mm512_castps_si512(self.0))
-    }
-    #[inline(always)]
-    fn from_bits(i: Self::I) -> Self {
-        V(op!(_mm512_castsi512_ps(i)))
-    }
-    #[inline(always)]
-    fn to_i32(self) -> Self::I {
-        op!(_mm512_cvtps_epi32(self.0))
-    }
-    #[inline(always)]
-    fn from_i32(i: Self::I) -> Self {
-        V(op!(_mm512_cvtepi32_ps(i)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i32) -> Self::I {
-        op!(_mm512_set1_epi32(x))
-    }
-    #[inline(always)]
-    fn i_add(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_add_epi32(a, b))
-    }
-    #[inline(always)]
-    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_sub_epi32(a, b))
-    }
-    #[inline(always)]
-    fn i_and(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_and_si512(a, b))
-    }
-    #[inline(always)]
-    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_xor_si512(a, b))
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
-        op!(_mm512_sll_epi32(a, _mm_cvtsi32_si128(N as i32)))
-    }
-    #[inline(always)]
-    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
-        op!(_mm512_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    conversions! { V, __m512i:
+        to_i32(x) _mm512_cvtps_epi32(x);
+        from_i32(i) _mm512_cvtepi32_ps(i);
     }
 }
 
 impl F64s for D {
-    type I = __m512i;
-    type M = __mmask8;
-
-    lanewise! { D:
-        sub(a, o) _mm512_sub_pd(a, o);
-        div(a, o) _mm512_div_pd(a, o);
-        min(a, o) _mm512_min_pd(a, o);
-        max(a, o) _mm512_max_pd(a, o);
-        sqrt(a) _mm512_sqrt_pd(a);
-        round(a) _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
-        floor(a) _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
-    }
-    integers! { __m512i:
-        i_add(a, b) _mm512_add_epi64(a, b);
-        i_sub(a, b) _mm512_sub_epi64(a, b);
-        i_and(a, b) _mm512_and_si512(a, b);
-        i_xor(a, b) _mm512_xor_si512(a, b);
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> __mmask8 {
-        op!(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> __mmask8 {
-        op!(_mm512_cmp_pd_mask::<_CMP_EQ_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
-    fn select(m: __mmask8, a: Self, b: Self) -> Self {
-        D(op!(_mm512_mask_blend_pd(m, b.0, a.0)))
-    }
-    #[inline(always)]
-    fn any(m: __mmask8) -> bool {
-        m != 0
-    }
-    #[inline(always)]
-    fn bits(self) -> __m512i {
-        op!(_mm512_castpd_si512(self.0))
-    }
-    #[inline(always)]
-    fn from_bits(i: __m512i) -> Self {
-        D(op!(_mm512_castsi512_pd(i)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i64) -> __m512i {
-        op!(_mm512_set1_epi64(x))
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: __m512i) -> __m512i {
-        op!(_mm512_sll_epi64(a, _mm_cvtsi32_si128(N as i32)))
-    }
-    #[inline(always)]
-    fn i_shr<const N: u32>(a: __m512i) -> __m512i {
-        op!(_mm512_srl_epi64(a, _mm_cvtsi32_si128(N as i32)))
+    functions! { D, __m512i, __mmask8, i64:
+        lanes {
+            sub(a, o) _mm512_sub_pd(a, o);
+            div(a, o) _mm512_div_pd(a, o);
+            min(a, o) _mm512_min_pd(a, o);
+            max(a, o) _mm512_max_pd(a, o);
+            sqrt(a) _mm512_sqrt_pd(a);
+            round(a) _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+            floor(a) _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+        }
+        tests {
+            lt(a, o) _mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, o);
+            eq(a, o) _mm512_cmp_pd_mask::<_CMP_EQ_OQ>(a, o);
+        }
+        select(m, a, b) _mm512_mask_blend_pd(m, b, a);
+        any(m) m != 0;
+        bits(x) _mm512_castpd_si512(x);
+        from_bits(i) _mm512_castsi512_pd(i);
+        i_splat(x) _mm512_set1_epi64(x);
+        integers {
+            i_add(a, b) _mm512_add_epi64(a, b);
+            i_sub(a, b) _mm512_sub_epi64(a, b);
+            i_and(a, b) _mm512_and_si512(a, b);
+            i_xor(a, b) _mm512_xor_si512(a, b);
+        }
+        shifts by N {
+            i_shl(a) _mm512_sll_epi64(a, _mm_cvtsi32_si128(N as i32));
+            i_shr(a) _mm512_srl_epi64(a, _mm_cvtsi32_si128(N as i32));
+        }
     }
 }

@@ -74,24 +74,86 @@ macro_rules! register {
     };
 }
 
-/// Methods of vectors that are one expression of the registers of their operands.
-macro_rules! lanewise {
-    ($V:ident: $($name:ident($x:ident $(, $y:ident)?) $e:expr;)*) => {$(
+/// The methods of a vector of floats that are one expression of its register, of masks and of
+/// integers, with the types of the last two and of an integer lane.
+macro_rules! functions {
+    ($V:ident, $I:ty, $M:ty, $int:ty:
+     lanes { $($lane:ident($a:ident $(, $b:ident)?) $e:expr;)* }
+     tests { $($test:ident($ta:ident, $tb:ident) $te:expr;)* }
+     select($m:ident, $sa:ident, $sb:ident) $select:expr;
+     any($am:ident) $any:expr;
+     bits($bx:ident) $bits:expr;
+     from_bits($fx:ident) $from_bits:expr;
+     i_splat($ix:ident) $i_splat:expr;
+     integers { $($of:ident($x:ident, $y:ident) $ie:expr;)* }
+     shifts by $N:ident { $($shift:ident($sx:ident) $se:expr;)* }) => {
+        type I = $I;
+        type M = $M;
+        $(
+            #[inline(always)]
+            fn $lane(self $(, $b: Self)?) -> Self {
+                let $a = self.0;
+                $(let $b = $b.0;)?
+                $V(op!($e))
+            }
+        )*
+        $(
+            #[inline(always)]
+            fn $test(self, $tb: Self) -> $M {
+                let ($ta, $tb) = (self.0, $tb.0);
+                op!($te)
+            }
+        )*
         #[inline(always)]
-        fn $name(self $(, $y: Self)?) -> Self {
-            let $x = self.0;
-            $(let $y = $y.0;)?
-            $V(op!($e))
+        fn select($m: $M, $sa: Self, $sb: Self) -> Self {
+            let ($sa, $sb) = ($sa.0, $sb.0);
+            $V(op!($select))
         }
-    )*};
+        // Some masks are integers.
+        #[allow(unused_unsafe)]
+        #[inline(always)]
+        fn any($am: $M) -> bool {
+            op!($any)
+        }
+        #[inline(always)]
+        fn bits(self) -> $I {
+            let $bx = self.0;
+            op!($bits)
+        }
+        #[inline(always)]
+        fn from_bits($fx: $I) -> Self {
+            $V(op!($from_bits))
+        }
+        #[inline(always)]
+        fn i_splat($ix: $int) -> $I {
+            op!($i_splat)
+        }
+        $(
+            #[inline(always)]
+            fn $of($x: $I, $y: $I) -> $I {
+                op!($ie)
+            }
+        )*
+        $(
+            #[inline(always)]
+            fn $shift<const $N: u32>($sx: $I) -> $I {
+                op!($se)
+            }
+        )*
+    };
 }
 
-/// Methods of vectors of integers of type `$I`.
-macro_rules! integers {
-    ($I:ty: $($name:ident($($x:ident),*) $e:expr;)*) => {$(
+/// The conversions of whole numbers between a vector of f32 and its integers.
+macro_rules! conversions {
+    ($V:ident, $I:ty: to_i32($x:ident) $to:expr; from_i32($i:ident) $from:expr;) => {
         #[inline(always)]
-        fn $name($($x: $I),*) -> $I {
-            op!($e)
+        fn to_i32(self) -> $I {
+            let $x = self.0;
+            op!($to)
         }
-    )*};
+        #[inline(always)]
+        fn from_i32($i: $I) -> Self {
+            $V(op!($from))
+        }
+    };
 }

@@ -98,8 +98,6 @@ impl D {
 
 impl F32s for V {
     type F64s = D;
-    type I = __m128i;
-    type M = __m128;
 
     #[inline(never)]
     fn call<W: Work>(work: W) -> W::Out {
@@ -149,169 +147,93 @@ impl F32s for V {
             }
         })
     }
-    #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        op!(_mm_movemask_ps(m) != 0)
+
+    functions! { V, __m128i, __m128, i32:
+        lanes {
+            sub(a, o) _mm_sub_ps(a, o);
+            div(a, o) _mm_div_ps(a, o);
+            min(a, o) _mm_min_ps(a, o);
+            max(a, o) _mm_max_ps(a, o);
+            sqrt(a) _mm_sqrt_ps(a);
+            // Adding 2^23 rounds to the nearest even in the last place; larger values are whole
+            // already, and NaN stays as it is.
+            round(a) {
+                let (big, sign) = (_mm_set1_ps(8_388_608.0), _mm_set1_ps(-0.0));
+                let size = _mm_andnot_ps(sign, a);
+                let whole = _mm_or_ps(_mm_sub_ps(_mm_add_ps(size, big), big), _mm_and_ps(sign, a));
+                let small = _mm_cmplt_ps(size, big);
+                _mm_or_ps(_mm_and_ps(small, whole), _mm_andnot_ps(small, a))
+            };
+            floor(a) {
+                let whole = V(a).round().0;
+                _mm_sub_ps(whole, _mm_and_ps(_mm_cmpgt_ps(whole, a), _mm_set1_ps(1.0)))
+            };
+        }
+        tests {
+            lt(a, o) _mm_cmplt_ps(a, o);
+            eq(a, o) _mm_cmpeq_ps(a, o);
+        }
+        select(m, a, b) _mm_or_ps(_mm_and_ps(m, a), _mm_andnot_ps(m, b));
+        any(m) _mm_movemask_ps(m) != 0;
+        bits(x) _mm_castps_si128(x);
+        from_bits(i) _mm_castsi128_ps(i);
+        i_splat(x) _mm_set1_epi32(x);
+        integers {
+            i_add(a, b) _mm_add_epi32(a, b);
+            i_sub(a, b) _mm_sub_epi32(a, b);
+            i_and(a, b) _mm_and_si128(a, b);
+            i_xor(a, b) _mm_xor_si128(a, b);
+        }
+        shifts by N {
+            i_shl(a) _mm_sll_epi32(a, _mm_cvtsi32_si128(N as i32));
+            i_sra(a) _mm_sra_epi32(a, _mm_cvtsi32_si128(N as i32));
+        }
     }
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        V(op!(_mm_sub_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        V(op!(_mm_div_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        V(op!(_mm_min_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        V(op!(_mm_max_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        V(op!(_mm_sqrt_ps(self.0)))
-    }
-    #[inline(always)]
-    fn round(self) -> Self {
-        // Adding 2^23 rounds to the nearest even in the last place; larger values are whole
-        // already, and NaN stays as it is.
-        V(op!({
-            let (big, sign) = (_mm_set1_ps(8_388_608.0), _mm_set1_ps(-0.0));
-            let size = _mm_andnot_ps(sign, self.0);
-            let whole = _mm_or_ps(_mm_sub_ps(_mm_add_ps(size, big), big), _mm_and_ps(sign, self.0));
-            let small = _mm_cmplt_ps(size, big);
-            _mm_or_ps(_mm_and_ps(small, whole), _mm_andnot_ps(small, self.0))
-        }))
-    }
-    #[inline(always)]
-    fn floor(self) -> Self {
-        let whole = self.round();
-        V(op!(_mm_sub_ps(whole.0, _mm_and_ps(_mm_cmpgt_ps(whole.0, self.0), _mm_set1_ps(1.0)))))
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> Self::M {
-        op!(_mm_cmplt_ps(self.0, o.0))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> Self::M {
-        op!(_mm_cmpeq_ps(self.0, o.0))
-    }
-    #[inline(always)]
-    fn select(m: Self::M, a: Self, b: Self) -> Self {
-        V(op!(_mm_or_ps(_mm_and_ps(m, a.0), _mm_andnot_ps(m, b.0))))
-    }
-    #[inline(always)]
-    fn bits(self) -> Self::I {
-        op!(_mm_castps_si128(self.0))
-    }
-    #[inline(always)]
-    fn from_bits(i: Self::I) -> Self {
-        V(op!(_mm_castsi128_ps(i)))
-    }
-    #[inline(always)]
-    fn to_i32(self) -> Self::I {
-        op!(_mm_cvtps_epi32(self.0))
-    }
-    #[inline(always)]
-    fn from_i32(i: Self::I) -> Self {
-        V(op!(_mm_cvtepi32_ps(i)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i32) -> Self::I {
-        op!(_mm_set1_epi32(x))
-    }
-    #[inline(always)]
-    fn i_add(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm_add_epi32(a, b))
-    }
-    #[inline(always)]
-    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm_sub_epi32(a, b))
-    }
-    #[inline(always)]
-    fn i_and(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm_and_si128(a, b))
-    }
-    #[inline(always)]
-    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm_xor_si128(a, b))
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
-        op!(_mm_sll_epi32(a, _mm_cvtsi32_si128(N as i32)))
-    }
-    #[inline(always)]
-    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
-        op!(_mm_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    conversions! { V, __m128i:
+        to_i32(x) _mm_cvtps_epi32(x);
+        from_i32(i) _mm_cvtepi32_ps(i);
     }
 }
 
 impl F64s for D {
-    type I = __m128i;
-    type M = __m128d;
-
-    lanewise! { D:
-        sub(a, o) _mm_sub_pd(a, o);
-        div(a, o) _mm_div_pd(a, o);
-        min(a, o) _mm_min_pd(a, o);
-        max(a, o) _mm_max_pd(a, o);
-        sqrt(a) _mm_sqrt_pd(a);
-        // As for f32: adding 2^52 rounds in the last place.
-        round(a) {
-            let (big, sign) = (_mm_set1_pd(4_503_599_627_370_496.0), _mm_set1_pd(-0.0));
-            let size = _mm_andnot_pd(sign, a);
-            let whole = _mm_or_pd(_mm_sub_pd(_mm_add_pd(size, big), big), _mm_and_pd(sign, a));
-            let small = _mm_cmplt_pd(size, big);
-            _mm_or_pd(_mm_and_pd(small, whole), _mm_andnot_pd(small, a))
-        };
-    }
-    integers! { __m128i:
-        i_add(a, b) _mm_add_epi64(a, b);
-        i_sub(a, b) _mm_sub_epi64(a, b);
-        i_and(a, b) _mm_and_si128(a, b);
-        i_xor(a, b) _mm_xor_si128(a, b);
-    }
-    #[inline(always)]
-    fn floor(self) -> Self {
-        let whole = self.round();
-        D(op!(_mm_sub_pd(whole.0, _mm_and_pd(_mm_cmpgt_pd(whole.0, self.0), _mm_set1_pd(1.0)))))
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> __m128d {
-        op!(_mm_cmplt_pd(self.0, o.0))
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> __m128d {
-        op!(_mm_cmpeq_pd(self.0, o.0))
-    }
-    #[inline(always)]
-    fn select(m: __m128d, a: Self, b: Self) -> Self {
-        D(op!(_mm_or_pd(_mm_and_pd(m, a.0), _mm_andnot_pd(m, b.0))))
-    }
-    #[inline(always)]
-    fn any(m: __m128d) -> bool {
-        op!(_mm_movemask_pd(m) != 0)
-    }
-    #[inline(always)]
-    fn bits(self) -> __m128i {
-        op!(_mm_castpd_si128(self.0))
-    }
-    #[inline(always)]
-    fn from_bits(i: __m128i) -> Self {
-        D(op!(_mm_castsi128_pd(i)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i64) -> __m128i {
-        op!(_mm_set1_epi64x(x))
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: __m128i) -> __m128i {
-        op!(_mm_sll_epi64(a, _mm_cvtsi32_si128(N as i32)))
-    }
-    #[inline(always)]
-    fn i_shr<const N: u32>(a: __m128i) -> __m128i {
-        op!(_mm_srl_epi64(a, _mm_cvtsi32_si128(N as i32)))
+    functions! { D, __m128i, __m128d, i64:
+        lanes {
+            sub(a, o) _mm_sub_pd(a, o);
+            div(a, o) _mm_div_pd(a, o);
+            min(a, o) _mm_min_pd(a, o);
+            max(a, o) _mm_max_pd(a, o);
+            sqrt(a) _mm_sqrt_pd(a);
+            // As for f32: adding 2^52 rounds in the last place.
+            round(a) {
+                let (big, sign) = (_mm_set1_pd(4_503_599_627_370_496.0), _mm_set1_pd(-0.0));
+                let size = _mm_andnot_pd(sign, a);
+                let whole = _mm_or_pd(_mm_sub_pd(_mm_add_pd(size, big), big), _mm_and_pd(sign, a));
+                let small = _mm_cmplt_pd(size, big);
+                _mm_or_pd(_mm_and_pd(small, whole), _mm_andnot_pd(small, a))
+            };
+            floor(a) {
+                let whole = D(a).round().0;
+                _mm_sub_pd(whole, _mm_and_pd(_mm_cmpgt_pd(whole, a), _mm_set1_pd(1.0)))
+            };
+        }
+        tests {
+            lt(a, o) _mm_cmplt_pd(a, o);
+            eq(a, o) _mm_cmpeq_pd(a, o);
+        }
+        select(m, a, b) _mm_or_pd(_mm_and_pd(m, a), _mm_andnot_pd(m, b));
+        any(m) _mm_movemask_pd(m) != 0;
+        bits(x) _mm_castpd_si128(x);
+        from_bits(i) _mm_castsi128_pd(i);
+        i_splat(x) _mm_set1_epi64x(x);
+        integers {
+            i_add(a, b) _mm_add_epi64(a, b);
+            i_sub(a, b) _mm_sub_epi64(a, b);
+            i_and(a, b) _mm_and_si128(a, b);
+            i_xor(a, b) _mm_xor_si128(a, b);
+        }
+        shifts by N {
+            i_shl(a) _mm_sll_epi64(a, _mm_cvtsi32_si128(N as i32));
+            i_shr(a) _mm_srl_epi64(a, _mm_cvtsi32_si128(N as i32));
+        }
     }
 }
