@@ -7,7 +7,8 @@
 //! Loops of integers are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
 //! compiled in every user's build. Independent of tensors. Next: `vecmath` for the functions.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, not(target_feature = "simd128")))]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_macros))]
 #[macro_use]
 mod register;
 #[cfg(target_arch = "x86_64")]

@@ -18,19 +18,11 @@ fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
 }
 
-#[inline(always)]
-fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
-    V(lanes(|i| f(a.0[i], b.0[i])))
-}
-
-#[inline(always)]
-fn izip(a: [i32; N], b: [i32; N], f: impl Fn(i32, i32) -> i32) -> [i32; N] {
-    lanes(|i| f(a[i], b[i]))
-}
-
-#[inline(always)]
-fn test(a: V, b: V, f: impl Fn(f32, f32) -> bool) -> [bool; N] {
-    lanes(|i| f(a.0[i], b.0[i]))
+/// Arrays need no unsafe code.
+macro_rules! op {
+    ($e:expr) => {
+        $e
+    };
 }
 
 impl Lanes<f32> for V {
@@ -65,11 +57,11 @@ impl Lanes<f32> for V {
     }
     #[inline(always)]
     fn add(self, o: Self) -> Self {
-        zip(self, o, |a, b| a + b)
+        V(lanes(|i| self.0[i] + o.0[i]))
     }
     #[inline(always)]
     fn mul(self, o: Self) -> Self {
-        zip(self, o, |a, b| a * b)
+        V(lanes(|i| self.0[i] * o.0[i]))
     }
     #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
@@ -107,9 +99,6 @@ impl Lanes<f32> for V {
 
 impl F32s for V {
     type F64s = D;
-    type I = [i32; N];
-    type M = [bool; N];
-
     #[inline(never)]
     fn call<W: Work>(work: W) -> W::Out {
         work.run::<V>()
@@ -144,102 +133,45 @@ impl F32s for V {
         // SAFETY: the caller promises N writable values.
         unsafe { p.cast::<[u16; N]>().write_unaligned(bits) }
     }
-    #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        m.contains(&true)
-    }
 
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        zip(self, o, |a, b| a - b)
+    functions! { V, [i32; N], [bool; N], i32:
+        lanes {
+            sub(a, o) lanes(|i| a[i] - o[i]);
+            div(a, o) lanes(|i| a[i] / o[i]);
+            min(a, o) lanes(|i| if a[i] < o[i] { a[i] } else { o[i] });
+            max(a, o) lanes(|i| if a[i] > o[i] { a[i] } else { o[i] });
+            sqrt(a) lanes(|i| a[i].sqrt());
+            // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole
+            // already.
+            round(a) lanes(|i| match a[i].abs() < 4_194_304.0 {
+                true => ((a[i] + 12_582_912.0) - 12_582_912.0).copysign(a[i]),
+                false => a[i].round_ties_even(),
+            });
+            floor(a) lanes(|i| a[i].floor());
+        }
+        tests {
+            lt(a, o) lanes(|i| a[i] < o[i]);
+            eq(a, o) lanes(|i| a[i] == o[i]);
+        }
+        select(m, a, b) lanes(|i| if m[i] { a[i] } else { b[i] });
+        any(m) m.contains(&true);
+        bits(x) lanes(|i| x[i].to_bits() as i32);
+        from_bits(k) lanes(|i| f32::from_bits(k[i] as u32));
+        i_splat(x) lanes(|_| x);
+        integers {
+            i_add(a, b) lanes(|i| a[i].wrapping_add(b[i]));
+            i_sub(a, b) lanes(|i| a[i].wrapping_sub(b[i]));
+            i_and(a, b) lanes(|i| a[i] & b[i]);
+            i_xor(a, b) lanes(|i| a[i] ^ b[i]);
+        }
+        shifts by COUNT {
+            i_shl(a) lanes(|i| a[i] << COUNT);
+            i_sra(a) lanes(|i| a[i] >> COUNT);
+        }
     }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        zip(self, o, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        zip(self, o, |a, b| if a < b { a } else { b })
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        zip(self, o, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        V(lanes(|i| self.0[i].sqrt()))
-    }
-    #[inline(always)]
-    fn round(self) -> Self {
-        // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole
-        // already.
-        const BIG: f32 = 12_582_912.0;
-        V(lanes(|i| {
-            let x = self.0[i];
-            if x.abs() < 4_194_304.0 { ((x + BIG) - BIG).copysign(x) } else { x.round_ties_even() }
-        }))
-    }
-    #[inline(always)]
-    fn floor(self) -> Self {
-        V(lanes(|i| self.0[i].floor()))
-    }
-
-    #[inline(always)]
-    fn lt(self, o: Self) -> Self::M {
-        test(self, o, |a, b| a < b)
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> Self::M {
-        test(self, o, |a, b| a == b)
-    }
-    #[inline(always)]
-    fn select(m: Self::M, a: Self, b: Self) -> Self {
-        V(lanes(|i| if m[i] { a.0[i] } else { b.0[i] }))
-    }
-
-    #[inline(always)]
-    fn bits(self) -> Self::I {
-        lanes(|i| self.0[i].to_bits() as i32)
-    }
-    #[inline(always)]
-    fn from_bits(i: Self::I) -> Self {
-        V(lanes(|k| f32::from_bits(i[k] as u32)))
-    }
-    #[inline(always)]
-    fn to_i32(self) -> Self::I {
-        lanes(|i| self.0[i] as i32)
-    }
-    #[inline(always)]
-    fn from_i32(i: Self::I) -> Self {
-        V(lanes(|k| i[k] as f32))
-    }
-    #[inline(always)]
-    fn i_splat(x: i32) -> Self::I {
-        [x; N]
-    }
-    #[inline(always)]
-    fn i_add(a: Self::I, b: Self::I) -> Self::I {
-        izip(a, b, i32::wrapping_add)
-    }
-    #[inline(always)]
-    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
-        izip(a, b, i32::wrapping_sub)
-    }
-    #[inline(always)]
-    fn i_and(a: Self::I, b: Self::I) -> Self::I {
-        izip(a, b, |x, y| x & y)
-    }
-    #[inline(always)]
-    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
-        izip(a, b, |x, y| x ^ y)
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
-        lanes(|i| a[i] << N)
-    }
-    #[inline(always)]
-    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
-        lanes(|i| a[i] >> N)
+    conversions! { V, [i32; N]:
+        to_i32(x) lanes(|i| x[i] as i32);
+        from_i32(k) lanes(|i| k[i] as f32);
     }
 }
 
@@ -313,87 +245,34 @@ impl Lanes<f64> for D {
 }
 
 impl F64s for D {
-    type I = [i64; M];
-    type M = [bool; M];
-
-    #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        D(four(|i| self.0[i] - o.0[i]))
-    }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        D(four(|i| self.0[i] / o.0[i]))
-    }
-    #[inline(always)]
-    fn min(self, o: Self) -> Self {
-        D(four(|i| if self.0[i] < o.0[i] { self.0[i] } else { o.0[i] }))
-    }
-    #[inline(always)]
-    fn max(self, o: Self) -> Self {
-        D(four(|i| if self.0[i] > o.0[i] { self.0[i] } else { o.0[i] }))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        D(four(|i| self.0[i].sqrt()))
-    }
-    #[inline(always)]
-    fn round(self) -> Self {
-        D(four(|i| self.0[i].round_ties_even()))
-    }
-    #[inline(always)]
-    fn floor(self) -> Self {
-        D(four(|i| self.0[i].floor()))
-    }
-    #[inline(always)]
-    fn lt(self, o: Self) -> Self::M {
-        four(|i| self.0[i] < o.0[i])
-    }
-    #[inline(always)]
-    fn eq(self, o: Self) -> Self::M {
-        four(|i| self.0[i] == o.0[i])
-    }
-    #[inline(always)]
-    fn select(m: Self::M, a: Self, b: Self) -> Self {
-        D(four(|i| if m[i] { a.0[i] } else { b.0[i] }))
-    }
-    #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        m.contains(&true)
-    }
-    #[inline(always)]
-    fn bits(self) -> Self::I {
-        four(|i| self.0[i].to_bits() as i64)
-    }
-    #[inline(always)]
-    fn from_bits(i: Self::I) -> Self {
-        D(four(|k| f64::from_bits(i[k] as u64)))
-    }
-    #[inline(always)]
-    fn i_splat(x: i64) -> Self::I {
-        [x; M]
-    }
-    #[inline(always)]
-    fn i_add(a: Self::I, b: Self::I) -> Self::I {
-        four(|i| a[i].wrapping_add(b[i]))
-    }
-    #[inline(always)]
-    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
-        four(|i| a[i].wrapping_sub(b[i]))
-    }
-    #[inline(always)]
-    fn i_and(a: Self::I, b: Self::I) -> Self::I {
-        four(|i| a[i] & b[i])
-    }
-    #[inline(always)]
-    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
-        four(|i| a[i] ^ b[i])
-    }
-    #[inline(always)]
-    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
-        four(|i| a[i] << N)
-    }
-    #[inline(always)]
-    fn i_shr<const N: u32>(a: Self::I) -> Self::I {
-        four(|i| ((a[i] as u64) >> N) as i64)
+    functions! { D, [i64; M], [bool; M], i64:
+        lanes {
+            sub(a, o) four(|i| a[i] - o[i]);
+            div(a, o) four(|i| a[i] / o[i]);
+            min(a, o) four(|i| if a[i] < o[i] { a[i] } else { o[i] });
+            max(a, o) four(|i| if a[i] > o[i] { a[i] } else { o[i] });
+            sqrt(a) four(|i| a[i].sqrt());
+            round(a) four(|i| a[i].round_ties_even());
+            floor(a) four(|i| a[i].floor());
+        }
+        tests {
+            lt(a, o) four(|i| a[i] < o[i]);
+            eq(a, o) four(|i| a[i] == o[i]);
+        }
+        select(m, a, b) four(|i| if m[i] { a[i] } else { b[i] });
+        any(m) m.contains(&true);
+        bits(x) four(|i| x[i].to_bits() as i64);
+        from_bits(k) four(|i| f64::from_bits(k[i] as u64));
+        i_splat(x) four(|_| x);
+        integers {
+            i_add(a, b) four(|i| a[i].wrapping_add(b[i]));
+            i_sub(a, b) four(|i| a[i].wrapping_sub(b[i]));
+            i_and(a, b) four(|i| a[i] & b[i]);
+            i_xor(a, b) four(|i| a[i] ^ b[i]);
+        }
+        shifts by COUNT {
+            i_shl(a) four(|i| a[i] << COUNT);
+            i_shr(a) four(|i| ((a[i] as u64) >> COUNT) as i64);
+        }
     }
 }
