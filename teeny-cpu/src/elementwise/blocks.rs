@@ -13,9 +13,9 @@
 //! converted a block at a time, between memory and L1. The loops are those of `simd::loops`, all in
 //! one function for each level and type; `half_pairs` has those of 16-bit floats.
 
-use super::loops::Loop;
 use super::loops::float::*;
-use super::loops::select::{Eq, Le, Lt, Ne, select_by};
+use super::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe, select_by};
+use super::loops::{Loop, each_loop};
 use super::step::{Format, Place, Step, Stream};
 use crate::half;
 use crate::simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
@@ -276,57 +276,18 @@ impl Step {
                 }
             };
         }
-        match self.body {
-            Loop::Neg => one!(Neg),
-            Loop::Abs => one!(Abs),
-            Loop::Sign => one!(Sign),
-            Loop::Recip => one!(Recip),
-            Loop::Sqrt => one!(Sqrt),
-            Loop::Rsqrt => one!(Rsqrt),
-            Loop::Exp => one!(Exp),
-            Loop::Exp2 => one!(Exp2),
-            Loop::Expm1 => one!(Expm1),
-            Loop::Log => one!(Log),
-            Loop::Log2 => one!(Log2),
-            Loop::Log1p => one!(Log1p),
-            Loop::Sin => one!(Sin),
-            Loop::Cos => one!(Cos),
-            Loop::Tan => one!(Tan),
-            Loop::Atan => one!(Atan),
-            Loop::Tanh => one!(Tanh),
-            Loop::Erf => one!(Erf),
-            Loop::Floor => one!(Floor),
-            Loop::Ceil => one!(Ceil),
-            Loop::Round => one!(Round),
-            Loop::Trunc => one!(Trunc),
-            Loop::Add => binary!(Add),
-            Loop::Sub => binary!(Sub),
-            Loop::Mul => binary!(Mul),
-            Loop::Div => binary!(Div),
-            Loop::Max => binary!(Max),
-            Loop::Min => binary!(Min),
-            Loop::Pow => binary!(Pow),
-            Loop::Rem => binary!(Rem),
-            Loop::FloorDiv => binary!(FloorDiv),
-            Loop::Square => one!(Square),
-            Loop::Cube => one!(Cube),
-            Loop::PowHalf => one!(PowHalf),
-            Loop::PowMinusHalf => one!(PowMinusHalf),
-            Loop::RecipSquare => one!(RecipSquare),
-            Loop::Copy => one!(Copy),
-            Loop::RoundToBf16 => one!(RoundTo<bf16>),
-            Loop::RoundToF16 => one!(RoundTo<f16>),
-            Loop::SelectLt => four!(Lt),
-            Loop::SelectLe => four!(Le),
-            Loop::SelectEq => four!(Eq),
-            Loop::SelectNe => four!(Ne),
-            Loop::Gelu => one!(Gelu),
-            Loop::GeluGrad => one!(GeluGrad),
-            Loop::GeluTanh => one!(GeluTanh),
-            Loop::GeluTanhGrad => one!(GeluTanhGrad),
-            Loop::Sigmoid => one!(Sigmoid),
-            Loop::Silu => one!(Silu),
-            Loop::SiluGrad => one!(SiluGrad),
+        macro_rules! by_loop {
+            (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*;
+             functions: $($function:ident)*; pairs: $($pair:ident)*; choices: $($choice:ident)*;) => {
+                match self.body {
+                    $(Loop::$cheap => one!($cheap),)*
+                    $(Loop::$function => one!($function),)*
+                    $(Loop::$cheap_pair => binary!($cheap_pair),)*
+                    $(Loop::$pair => binary!($pair),)*
+                    $(Loop::$choice => four!($choice),)*
+                }
+            };
         }
+        each_loop!(by_loop)
     }
 }

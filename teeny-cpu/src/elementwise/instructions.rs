@@ -9,7 +9,7 @@
 //! ```
 //! Knows no vector.
 
-use super::loops::Loop;
+use super::loops::{Loop, each_loop};
 use super::step::{Format, Place, Step};
 use std::mem::MaybeUninit;
 
@@ -28,60 +28,61 @@ pub(crate) const VECTOR: usize = 64;
 /// Bytes of a buffer: those of the accumulator.
 pub(crate) const BUFFER: usize = VECTORS * VECTOR;
 
-/// The operation of an instruction, on the accumulator and an operand in memory. `R` operations
-/// have the operand on their left side.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Code {
-    Load,
-    Store,
-    Stream,
-    Add,
-    Sub,
-    RSub,
-    Mul,
-    Div,
-    RDiv,
-    Max,
-    RMax,
-    Min,
-    RMin,
-    Neg,
-    Abs,
-    Sign,
-    Recip,
-    Sqrt,
-    Rsqrt,
-    Floor,
-    Ceil,
-    Round,
-    Trunc,
-    Square,
-    Cube,
-    /// The operand and those of the next two instructions: two that are compared, and the one to
-    /// choose if that is true; otherwise the accumulator.
-    SelectLt,
-    SelectLe,
-    SelectEq,
-    SelectNe,
-    /// An operand of the instruction before.
-    Operand,
-    /// The elements of 16 bits at the operand, as f32 in the next one; without the accumulator.
-    WidenBf16,
-    WidenF16,
-    /// As `Load` and `Store` of elements of 16 bits.
-    LoadBf16,
-    LoadF16,
-    StoreBf16,
-    StoreF16,
-    /// A function that has a loop of its own: of the accumulator and, if it has two operands, this
-    /// one. The next instruction is memory for two buffers.
-    Call(Loop),
-    /// Combines the accumulator, which stays as it is, with the numbers at the operand.
-    FoldSum,
-    FoldProd,
-    FoldMax,
-    FoldMin,
+macro_rules! declare {
+    (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*; functions: $($function:ident)*;
+     pairs: $($pair:ident)*; choices: $($choice:ident)*;) => {
+        /// The operation of an instruction, on the accumulator and an operand in memory.
+        #[derive(Clone, Copy, PartialEq, Debug)]
+        pub(crate) enum Code {
+            Load,
+            Store,
+            Stream,
+            $($cheap,)*
+            $($cheap_pair,)*
+            // With the operand on the left side.
+            RSub,
+            RDiv,
+            RMax,
+            RMin,
+            // The operand and those of the next two instructions: two that are compared, and the
+            // one to choose if that is true; otherwise the accumulator.
+            $($choice,)*
+            /// An operand of the instruction before.
+            Operand,
+            /// The elements of 16 bits at the operand, as f32 in the next one; without the
+            /// accumulator.
+            WidenBf16,
+            WidenF16,
+            /// As `Load` and `Store` of elements of 16 bits.
+            LoadBf16,
+            LoadF16,
+            StoreBf16,
+            StoreF16,
+            /// A function that has a loop of its own: of the accumulator and, if it has two
+            /// operands, this one. The next instruction is memory for two buffers.
+            Call(Loop),
+            /// Combines the accumulator, which stays as it is, with the numbers at the operand.
+            FoldSum,
+            FoldProd,
+            FoldMax,
+            FoldMin,
+        }
+
+        impl Code {
+            /// The code of a loop that is an instruction, with its first operand in the
+            /// accumulator.
+            fn of(body: Loop) -> Option<Code> {
+                Some(match body {
+                    $(Loop::$cheap => Code::$cheap,)*
+                    $(Loop::$cheap_pair => Code::$cheap_pair,)*
+                    $(Loop::$choice => Code::$choice,)*
+                    $(Loop::$function)|* | $(Loop::$pair)|* => return None,
+                })
+            }
+        }
+    };
 }
+each_loop!(declare);
 
 impl Code {
     /// Whether it combines the accumulator with its operand.
@@ -100,32 +101,15 @@ pub(super) fn is_cheap(body: Loop) -> bool {
 /// The code of `body` with its first operand in the accumulator, and with its last one; a choice
 /// always has the last one there.
 pub(crate) fn code_of(body: Loop) -> Option<(Code, Code)> {
-    let one = |code| Some((code, code));
-    match body {
-        Loop::Add => one(Code::Add),
-        Loop::Sub => Some((Code::Sub, Code::RSub)),
-        Loop::Mul => one(Code::Mul),
-        Loop::Div => Some((Code::Div, Code::RDiv)),
-        Loop::Max => Some((Code::Max, Code::RMax)),
-        Loop::Min => Some((Code::Min, Code::RMin)),
-        Loop::Neg => one(Code::Neg),
-        Loop::Abs => one(Code::Abs),
-        Loop::Sign => one(Code::Sign),
-        Loop::Recip => one(Code::Recip),
-        Loop::Sqrt => one(Code::Sqrt),
-        Loop::Rsqrt => one(Code::Rsqrt),
-        Loop::Floor => one(Code::Floor),
-        Loop::Ceil => one(Code::Ceil),
-        Loop::Round => one(Code::Round),
-        Loop::Trunc => one(Code::Trunc),
-        Loop::Square => one(Code::Square),
-        Loop::Cube => one(Code::Cube),
-        Loop::SelectLt => one(Code::SelectLt),
-        Loop::SelectLe => one(Code::SelectLe),
-        Loop::SelectEq => one(Code::SelectEq),
-        Loop::SelectNe => one(Code::SelectNe),
-        _ => None,
-    }
+    let code = Code::of(body)?;
+    let back = match code {
+        Code::Sub => Code::RSub,
+        Code::Div => Code::RDiv,
+        Code::Max => Code::RMax,
+        Code::Min => Code::RMin,
+        code => code,
+    };
+    Some((code, back))
 }
 
 /// An instruction, and the memory of its operand or result.

@@ -19,9 +19,9 @@
 use super::calls::{Exponentials, call};
 use super::chains::Chain;
 use super::instructions::{BUFFER, Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
-use super::loops::Loop;
 use super::loops::float::*;
-use super::loops::select::{Eq, Le, Lt, Ne};
+use super::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe};
+use super::loops::{Loop, each_loop};
 use super::step::{Format, Step, Stream};
 use crate::half;
 use crate::simd::loops::Real;
@@ -412,82 +412,67 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
                 }
             };
         }
-        // SAFETY: by contract; a part of a vector is read and written as such.
-        unsafe {
-            match this.code {
-                Code::Load if this.is_column => {
-                    each!(|J| acc[J] = number!(at!(p, step, J)));
-                }
-                // A part of a vector takes longer than a whole one at some levels.
-                Code::Load if PARTS && counts[VECTORS - 1] == T::Vector::<V>::LANES => {
-                    each!(|J| acc[J] = T::Vector::<V>::load(at!(p, step, J)));
-                }
-                Code::Load => each!(|J| acc[J] = load!(p, step, J)),
-                Code::Store | Code::Stream
-                    if PARTS && counts[VECTORS - 1] < T::Vector::<V>::LANES
-                        || N == 1 && counts[0] < T::Vector::<V>::LANES =>
-                {
-                    each!(|J| acc[J].store_part(at!(p, step, J), counts[J]));
-                }
-                // The first element of each row is at a 64-byte boundary, and so is each of these.
-                Code::Stream if N == VECTORS && !PARTS => {
-                    each!(|J| acc[J].stream(at!(p, step, J)))
-                }
-                Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
-                Code::Add => binary!(Add),
-                Code::Sub => binary!(Sub),
-                Code::RSub => reversed!(Sub),
-                Code::Mul => binary!(Mul),
-                Code::Div => binary!(Div),
-                Code::RDiv => reversed!(Div),
-                Code::Max => binary!(Max),
-                Code::RMax => reversed!(Max),
-                Code::Min => binary!(Min),
-                Code::RMin => reversed!(Min),
-                Code::Neg => one!(Neg),
-                Code::Abs => one!(Abs),
-                Code::Sign => one!(Sign),
-                Code::Recip => one!(Recip),
-                Code::Sqrt => one!(Sqrt),
-                Code::Rsqrt => one!(Rsqrt),
-                Code::Floor => one!(Floor),
-                Code::Ceil => one!(Ceil),
-                Code::Round => one!(Round),
-                Code::Trunc => one!(Trunc),
-                Code::Square => one!(Square),
-                Code::Cube => one!(Cube),
-                Code::SelectLt => select!(Lt),
-                Code::SelectLe => select!(Le),
-                Code::SelectEq => select!(Eq),
-                Code::SelectNe => select!(Ne),
-                Code::Operand => {}
-                // Only groups of f32 have elements of 16 bits.
-                Code::LoadBf16 => load_half!(bf16),
-                Code::LoadF16 => load_half!(f16),
-                Code::WidenBf16 => widen!(bf16),
-                Code::WidenF16 => widen!(f16),
-                Code::StoreBf16 => store_half!(bf16),
-                Code::StoreF16 => store_half!(f16),
-                Code::FoldSum => fold!(Add),
-                Code::FoldProd => fold!(Mul),
-                Code::FoldMax => fold!(Max),
-                Code::FoldMin => fold!(Min),
-                Code::Call(body) => {
-                    let Some(block) = rest.next() else { return };
-                    let block = block.first;
-                    each!(|J| acc[J].store(at!(block, bytes, J)));
-                    if body.operands() == 2 {
-                        let second = block.wrapping_add(BUFFER);
-                        each!(|J| load!(p, step, J).store(at!(second, bytes, J)));
+        macro_rules! by_code {
+            (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*;
+             functions: $($function:ident)*; pairs: $($pair:ident)*; choices: $($choice:ident)*;) => {
+                match this.code {
+                    Code::Load if this.is_column => {
+                        each!(|J| acc[J] = number!(at!(p, step, J)));
                     }
-                    if matches!(body, Loop::Exp) {
-                        V::call(Exponentials::<T> { block: block.cast(), vectors: N });
-                    } else {
-                        call(level, size_of::<T>() == 8, body, block, N * bytes / size_of::<T>());
+                    // A part of a vector takes longer than a whole one at some levels.
+                    Code::Load if PARTS && counts[VECTORS - 1] == T::Vector::<V>::LANES => {
+                        each!(|J| acc[J] = T::Vector::<V>::load(at!(p, step, J)));
                     }
-                    each!(|J| acc[J] = T::Vector::<V>::load(at!(block, bytes, J)));
+                    Code::Load => each!(|J| acc[J] = load!(p, step, J)),
+                    Code::Store | Code::Stream
+                        if PARTS && counts[VECTORS - 1] < T::Vector::<V>::LANES
+                            || N == 1 && counts[0] < T::Vector::<V>::LANES =>
+                    {
+                        each!(|J| acc[J].store_part(at!(p, step, J), counts[J]));
+                    }
+                    // The first element of each row is at a 64-byte boundary, and so is each of these.
+                    Code::Stream if N == VECTORS && !PARTS => {
+                        each!(|J| acc[J].stream(at!(p, step, J)))
+                    }
+                    Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
+                    $(Code::$cheap => one!($cheap),)*
+                    $(Code::$cheap_pair => binary!($cheap_pair),)*
+                    Code::RSub => reversed!(Sub),
+                    Code::RDiv => reversed!(Div),
+                    Code::RMax => reversed!(Max),
+                    Code::RMin => reversed!(Min),
+                    $(Code::$choice => select!($choice),)*
+                    Code::Operand => {}
+                    // Only groups of f32 have elements of 16 bits.
+                    Code::LoadBf16 => load_half!(bf16),
+                    Code::LoadF16 => load_half!(f16),
+                    Code::WidenBf16 => widen!(bf16),
+                    Code::WidenF16 => widen!(f16),
+                    Code::StoreBf16 => store_half!(bf16),
+                    Code::StoreF16 => store_half!(f16),
+                    Code::FoldSum => fold!(Add),
+                    Code::FoldProd => fold!(Mul),
+                    Code::FoldMax => fold!(Max),
+                    Code::FoldMin => fold!(Min),
+                    Code::Call(body) => {
+                        let Some(block) = rest.next() else { return };
+                        let block = block.first;
+                        each!(|J| acc[J].store(at!(block, bytes, J)));
+                        if body.operands() == 2 {
+                            let second = block.wrapping_add(BUFFER);
+                            each!(|J| load!(p, step, J).store(at!(second, bytes, J)));
+                        }
+                        if matches!(body, Loop::Exp) {
+                            V::call(Exponentials::<T> { block: block.cast(), vectors: N });
+                        } else {
+                            call(level, size_of::<T>() == 8, body, block, N * bytes / size_of::<T>());
+                        }
+                        each!(|J| acc[J] = T::Vector::<V>::load(at!(block, bytes, J)));
+                    }
                 }
-            }
+            };
         }
+        // SAFETY: by contract; a part of a vector is read and written as such.
+        unsafe { each_loop!(by_code) }
     }
 }

@@ -5,6 +5,7 @@
 use crate::simd::loops::{Binary, Unary, unary};
 use crate::simd::{F32s, F64s, Half};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use teeny_core::{bf16, f16};
 
 unary! {
     Neg |x| x.xor_sign(V::splat(-0.0));
@@ -32,6 +33,9 @@ unary! {
 
 /// Rounding to a 16-bit type.
 pub(in crate::elementwise) struct RoundTo<H>(std::marker::PhantomData<H>);
+
+pub(in crate::elementwise) type RoundToBf16 = RoundTo<bf16>;
+pub(in crate::elementwise) type RoundToF16 = RoundTo<f16>;
 
 impl<H: Half> Unary for RoundTo<H> {
     #[inline(always)]

@@ -9,62 +9,47 @@ pub(super) mod select;
 
 use teeny_core::kernel::{Arithmetic, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
 
-/// A loop over vectors of floats: an operation, a choice between the third and the fourth operand by a
-/// comparison of the first two, or a function that a pattern stands for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Loop {
-    Neg,
-    Abs,
-    Sign,
-    Recip,
-    Sqrt,
-    Rsqrt,
-    Exp,
-    Exp2,
-    Expm1,
-    Log,
-    Log2,
-    Log1p,
-    Sin,
-    Cos,
-    Tan,
-    Atan,
-    Tanh,
-    Erf,
-    Floor,
-    Ceil,
-    Round,
-    Trunc,
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Max,
-    Min,
-    Pow,
-    Rem,
-    FloorDiv,
-    Square,
-    Cube,
-    PowHalf,
-    PowMinusHalf,
-    RecipSquare,
-    /// A cast that loses nothing.
-    Copy,
-    RoundToBf16,
-    RoundToF16,
-    SelectLt,
-    SelectLe,
-    SelectEq,
-    SelectNe,
-    Gelu,
-    GeluGrad,
-    GeluTanh,
-    GeluTanhGrad,
-    Sigmoid,
-    Silu,
-    SiluGrad,
+/// Passes all loops over vectors of floats to a macro, each by the name of its function's type:
+/// operations that take as long as moving their operands, of one and of two, other functions of one
+/// and of two, and choices between the third and the fourth operand by a comparison of the first two.
+macro_rules! each_loop {
+    ($then:ident) => {
+        $then! {
+            cheap: Neg Abs Sign Recip Sqrt Rsqrt Floor Ceil Round Trunc Square Cube;
+            cheap_pairs: Add Sub Mul Div Max Min;
+            functions: Exp Exp2 Expm1 Log Log2 Log1p Sin Cos Tan Atan Tanh Erf PowHalf PowMinusHalf
+                RecipSquare Copy RoundToBf16 RoundToF16 Gelu GeluGrad GeluTanh GeluTanhGrad Sigmoid
+                Silu SiluGrad;
+            pairs: Pow Rem FloorDiv;
+            choices: SelectLt SelectLe SelectEq SelectNe;
+        }
+    };
 }
+pub(in crate::elementwise) use each_loop;
+
+macro_rules! declare {
+    (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*; functions: $($function:ident)*;
+     pairs: $($pair:ident)*; choices: $($choice:ident)*;) => {
+        /// A loop over vectors of floats: an operation, a choice by a comparison, or a function that
+        /// a pattern stands for.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(crate) enum Loop {
+            $($cheap,)* $($cheap_pair,)* $($function,)* $($pair,)* $($choice,)*
+        }
+
+        impl Loop {
+            /// The number of operands.
+            pub(crate) fn operands(self) -> usize {
+                match self {
+                    $(Loop::$cheap)|* | $(Loop::$function)|* => 1,
+                    $(Loop::$cheap_pair)|* | $(Loop::$pair)|* => 2,
+                    $(Loop::$choice)|* => 4,
+                }
+            }
+        }
+    };
+}
+each_loop!(declare);
 
 impl Loop {
     /// The loop of an operation, if there is one over vectors of f32.
@@ -126,52 +111,6 @@ impl Loop {
             (-2.0, Loop::RecipSquare),
         ];
         loops.into_iter().find(|&(number, _)| number == exponent).map(|(_, body)| body)
-    }
-
-    /// The number of operands.
-    pub(crate) fn operands(self) -> usize {
-        match self {
-            Loop::Add | Loop::Sub | Loop::Mul | Loop::Div | Loop::Max | Loop::Min => 2,
-            Loop::Pow | Loop::Rem | Loop::FloorDiv => 2,
-            Loop::SelectLt | Loop::SelectLe | Loop::SelectEq | Loop::SelectNe => 4,
-            Loop::Neg
-            | Loop::Abs
-            | Loop::Sign
-            | Loop::Recip
-            | Loop::Sqrt
-            | Loop::Rsqrt
-            | Loop::Exp
-            | Loop::Exp2
-            | Loop::Expm1
-            | Loop::Log
-            | Loop::Log2
-            | Loop::Log1p
-            | Loop::Sin
-            | Loop::Cos
-            | Loop::Tan
-            | Loop::Atan
-            | Loop::Tanh
-            | Loop::Erf => 1,
-            Loop::Square
-            | Loop::Cube
-            | Loop::PowHalf
-            | Loop::PowMinusHalf
-            | Loop::RecipSquare
-            | Loop::Copy
-            | Loop::RoundToBf16
-            | Loop::RoundToF16 => 1,
-            Loop::Floor
-            | Loop::Ceil
-            | Loop::Round
-            | Loop::Trunc
-            | Loop::Gelu
-            | Loop::GeluGrad
-            | Loop::GeluTanh
-            | Loop::GeluTanhGrad
-            | Loop::Sigmoid
-            | Loop::Silu
-            | Loop::SiluGrad => 1,
-        }
     }
 }
 

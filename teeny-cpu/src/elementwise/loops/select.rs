@@ -105,8 +105,8 @@ macro_rules! conditions {
 }
 
 conditions! {
-    Lt |u, v, a, b| V::select(u.lt(v), a, b);
-    Le |u, v, a, b| V::select(u.lt(v), a, V::select(u.eq(v), a, b));
-    Eq |u, v, a, b| V::select(u.eq(v), a, b);
-    Ne |u, v, a, b| V::select(u.eq(v), b, a);
+    SelectLt |u, v, a, b| V::select(u.lt(v), a, b);
+    SelectLe |u, v, a, b| V::select(u.lt(v), a, V::select(u.eq(v), a, b));
+    SelectEq |u, v, a, b| V::select(u.eq(v), a, b);
+    SelectNe |u, v, a, b| V::select(u.eq(v), b, a);
 }
