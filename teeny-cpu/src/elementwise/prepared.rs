@@ -99,6 +99,7 @@ unsafe impl Sync for Operands<'_> {}
 ///
 /// # Errors
 /// If there is no memory; if an input is not one of this device.
+#[inline]
 pub(super) fn run(
     cpu: &Cpu,
     kernel: &Arc<Kernel>,
@@ -278,6 +279,7 @@ impl Prepared {
     /// # Safety
     /// The inputs have `n` elements or are one number each; the parameters that are read are
     /// written.
+    #[inline]
     unsafe fn run(&self, cpu: &Cpu, mut operands: Operands<'_>, n: usize) -> Result<Outputs> {
         let mut outputs = Outputs::new();
         for out in &mut operands.outs[..self.outputs] {
