@@ -41,20 +41,63 @@ impl Axis {
             && self.output == self.size
     }
 
+    /// An axis of one element.
+    pub(super) fn single() -> Axis {
+        let (input, output, size, step, every, first) = (1, 1, 1, 1, 1, 0);
+        let (shifts, insides) = (vec![0], vec![(0, 1)]);
+        Axis { input, output, step, shifts, insides, first, every, size }
+    }
+
+    /// The least and the largest shift.
+    fn bounds(&self) -> (isize, isize) {
+        let shifts = || self.shifts.iter().copied();
+        (shifts().min().unwrap_or(0), shifts().max().unwrap_or(0))
+    }
+
     /// From the first to the last element that a result reads, in steps.
     pub(super) fn extent(&self) -> usize {
-        let low = self.shifts.iter().copied().min().unwrap_or(0);
-        let high = self.shifts.iter().copied().max().unwrap_or(0);
+        let (low, high) = self.bounds();
         (high - low) as usize / self.step
     }
 
-    /// The results that `shift` gives an input: from the first to before the second.
-    pub(super) fn inside(&self, shift: isize) -> (usize, usize) {
+    /// The elements that results `from .. to` read, the padding included: from the first to before
+    /// the second.
+    pub(super) fn reach(&self, from: usize, to: usize) -> (isize, isize) {
+        let (low, high) = self.bounds();
+        let at = |o: usize| (o * self.step) as isize;
+        (at(from) + low, at(to - 1) + high + 1)
+    }
+
+    /// Those of `count` results that `shift` gives an input: from the first to before the second.
+    #[inline]
+    pub(super) fn inside(&self, shift: isize, count: usize) -> (usize, usize) {
         let low = (-shift).max(0) as usize;
         let high = (self.input as isize - shift).max(0) as usize;
-        let (low, high) = (low.div_ceil(self.step), high.div_ceil(self.step));
-        (low.min(self.output), high.min(self.output).max(low.min(self.output)))
+        let low = low.div_ceil(self.step).min(count);
+        (low, high.div_ceil(self.step).clamp(low, count))
     }
+
+    /// Whether every tap gives every result an input.
+    pub(super) fn is_inside(&self) -> bool {
+        self.insides.iter().all(|&inside| inside == (0, self.output))
+    }
+}
+
+/// The element of the input, counted through these axes, that result `o` of them reads at their tap
+/// `k`, if it exists.
+pub(super) fn input_at(axes: &[Axis], mut o: usize, mut k: usize) -> Option<usize> {
+    let (mut at, mut scale) = (0, 1);
+    for axis in axes.iter().rev() {
+        let (n, count) = (axis.output, axis.shifts.len());
+        let i = (o % n * axis.step) as isize + axis.shifts[k % count];
+        if !(0..axis.input as isize).contains(&i) {
+            return None;
+        }
+        at += i as usize * scale;
+        scale *= axis.input;
+        (o, k) = (o / n, k / count);
+    }
+    Some(at)
 }
 
 /// All axes, and the taps of the filter that are left.
@@ -174,11 +217,12 @@ impl Grid {
         let mut grid = Grid { axes: Vec::new(), taps: vec![0], all_taps: kernel.iter().product() };
         for ((mut axis, mut taps), &size) in axes.into_iter().zip(kernel) {
             taps.retain(|&(_, shift)| {
-                let (low, high) = axis.inside(shift);
+                let (low, high) = axis.inside(shift, axis.output);
                 low < high || !skips
             });
             axis.shifts = taps.iter().map(|&(_, shift)| shift).collect();
-            axis.insides = axis.shifts.iter().map(|&shift| axis.inside(shift)).collect();
+            axis.insides =
+                axis.shifts.iter().map(|&shift| axis.inside(shift, axis.output)).collect();
             let before = grid.taps.iter();
             grid.taps =
                 before.flat_map(|&t| taps.iter().map(move |&(k, _)| t * size + k)).collect();
@@ -195,6 +239,20 @@ impl Grid {
             }
         }
         grid
+    }
+
+    /// The last axis.
+    pub(super) fn last(&self) -> &Axis {
+        &self.axes[self.axes.len() - 1]
+    }
+
+    /// The last two axes, and those before them.
+    pub(super) fn last_two(&self) -> ([Axis; 2], &[Axis]) {
+        match &self.axes[..] {
+            [outer @ .., y, x] => ([y.clone(), x.clone()], outer),
+            [x] => ([Axis::single(), x.clone()], &[]),
+            [] => ([Axis::single(), Axis::single()], &[]),
+        }
     }
 
     /// Elements of a plane of the input, of this grid's results, and of a plane of all results.
@@ -215,8 +273,7 @@ impl Grid {
 
     /// Whether some tap sees padding for some result.
     pub(super) fn has_padding(&self) -> bool {
-        let all = |axis: &Axis| axis.insides.iter().all(|&inside| inside == (0, axis.output));
-        !self.axes.iter().all(all)
+        !self.axes.iter().all(Axis::is_inside)
     }
 
     /// Whether each tap sees the input for some result.
@@ -242,14 +299,18 @@ impl Grid {
             axis.shifts.iter_mut().for_each(|s| *s += shift);
             axis.first += from * axis.every;
             axis.output = to - from;
-            axis.insides = axis.shifts.iter().map(|&shift| axis.inside(shift)).collect();
+            axis.insides =
+                axis.shifts.iter().map(|&shift| axis.inside(shift, axis.output)).collect();
         }
         grid
     }
 
-    /// The last axis.
-    pub(super) fn last(&self) -> &Axis {
-        &self.axes[self.axes.len() - 1]
+    /// From a row of results to the next, in the plane of all results.
+    pub(super) fn row_step(&self) -> usize {
+        match self.axes.len().checked_sub(2) {
+            Some(rows) => self.axes[rows].every * self.last().size,
+            None => self.last().size,
+        }
     }
 
     /// Rows that the results `first .. end` are in. Rows of one image follow those of the one
@@ -274,7 +335,7 @@ impl Grid {
         let Some(n) = rows.checked_mul(taps) else {
             return Err(Error::out_of_memory(format!("no memory for {rows} spans of {taps} taps")));
         };
-        let last = self.last();
+        let (last, inner) = (self.last(), &self.axes[..self.axes.len() - 1]);
         let none = Span { at: 0, before: 0, inside: 0, after: 0, from: 0 };
         let mut span_list = Array::filled(cpu, n, none)?;
         let shifts = last.shifts.len();
@@ -288,7 +349,7 @@ impl Grid {
             let to = image * strides[1] + self.place(pixel);
             runs[row] = Run { at, count, to };
             for (line_tap, spans) in (0..taps / shifts).zip((0..).step_by(shifts * rows)) {
-                let line = self.line(pixel, line_tap);
+                let line = input_at(inner, pixel / last.output, line_tap);
                 for (i, (&shift, &(low, high))) in last.shifts.iter().zip(&last.insides).enumerate()
                 {
                     let (low, high) = (low.clamp(x, x + count), high.clamp(x, x + count));
@@ -309,25 +370,6 @@ impl Grid {
             p += count;
         }
         Ok(Panel { spans: span_list, runs })
-    }
-
-    /// The row of the input that result `pixel` reads at this tap of the axes before the last, if
-    /// it exists.
-    fn line(&self, pixel: usize, mut k: usize) -> Option<usize> {
-        let (last, inner) = self.axes.split_last()?;
-        let mut p = pixel / last.output;
-        let (mut line, mut scale) = (0, 1);
-        for axis in inner.iter().rev() {
-            let (n, count) = (axis.output, axis.shifts.len());
-            let i = (p % n * axis.step) as isize + axis.shifts[k % count];
-            if !(0..axis.input as isize).contains(&i) {
-                return None;
-            }
-            line += i as usize * scale;
-            scale *= axis.input;
-            (p, k) = (p / n, k / count);
-        }
-        Some(line)
     }
 
     /// The place of result `pixel` in the plane of all results.

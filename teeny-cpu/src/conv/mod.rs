@@ -5,9 +5,10 @@
 //!   select    the algorithm for a grid and its tasks: pure functions of sizes
 //!   algorithms the chosen algorithm, and a kernel over what it has computed
 //!   columns   a matrix product with columns        weight_grad  the same for the filters' gradient
-//!   depthwise/ one channel per group                direct/   few output channels per group
+//!   direct/   few output channels per group: lanes are pixels, or channels of a depthwise one
 //!   winograd/ 3 x 3 filters of stride 1 in f32, with enough channels and results
 //!   filters   filters in the order of a grid       finite       whether padding may be left out
+//!   tasks     on all threads or in order           copies      of rows
 //! ```
 //! The gradient of the input is a convolution of g with the filters rotated by 180 degrees, for
 //! each residue of the stride. No sum is split by the number of threads. Where `winograd` would not
@@ -16,12 +17,13 @@
 
 mod algorithms;
 mod columns;
-mod depthwise;
+mod copies;
 mod direct;
 mod filters;
 mod finite;
 mod grid;
 mod select;
+mod tasks;
 mod weight_grad;
 mod winograd;
 
@@ -265,7 +267,7 @@ fn compute(
         let y = Shared(out.get().cast::<T>());
         let some = if grid.has_all_taps() { None } else { Some(filters::selected(cpu, ws, grid)?) };
         let c = conv.task(grid, xs, some.as_deref().unwrap_or(ws), y);
-        if conv.is_depthwise() && depthwise::convolve(cpu, &[c], skips)? {
+        if conv.is_depthwise() && direct::by_channels(cpu, &[c], skips)? {
             // SAFETY: all results are there, and no task runs.
             return epilogue.map_or(Ok(()), |epilogue| unsafe { epilogue.run_all() });
         }
@@ -402,7 +404,7 @@ pub(crate) fn input_grad(
             let filters = grids.iter().map(some).collect::<Result<Vec<_>>>()?;
             let parts = grids.iter().zip(&filters);
             let parts: Vec<_> = parts.map(|(grid, f)| part(*grid, f.as_deref().unwrap_or(&all))).collect();
-            if !depthwise::convolve(cpu, &parts, true)? {
+            if !direct::by_channels(cpu, &parts, true)? {
                 parts.iter().try_for_each(|part| part.run(cpu))?;
             }
         } else {
@@ -479,7 +481,7 @@ pub(crate) fn weight_grad(
         };
         let c = conv.task(grid, xs, &[], Shared(std::ptr::null_mut()));
         let filter_grad = |cpu, to: &mut [T]| match conv.is_depthwise() {
-            true if depthwise::weight_grad(cpu, &c, gs, to)? => Ok(()),
+            true if direct::weight_grad_by_channels(cpu, &c, gs, to)? => Ok(()),
             _ => filter_grad(cpu, &c, gs, to),
         };
         if grid.has_all_taps() {

@@ -9,10 +9,15 @@
 //! line are those at the beginning of the next. Where nothing is padding and steps are one, the
 //! input is used as it is.
 
-use crate::conv::columns::gather;
-use crate::conv::grid::{Axis, Grid};
+use super::correlate::{Distances, Table};
+use crate::Cpu;
+use crate::conv::columns::ConvTask;
+use crate::conv::copies::{copy_row, gather};
+use crate::conv::grid::{Axis, Grid, input_at};
 use crate::float::Float;
-use crate::simd::{F32s, Lanes, Work};
+use crate::scratch::Array;
+use crate::simd::{F32s, Work};
+use teeny_core::Result;
 
 /// The lattice of a grid's last two axes.
 pub(super) struct Lattice<'a> {
@@ -44,52 +49,26 @@ fn phases(axis: &Axis, low: isize) -> Vec<usize> {
     phases
 }
 
-/// The least shift and the largest distance from it.
-fn extent(axis: &Axis) -> (isize, usize) {
-    let low = axis.shifts.iter().copied().min().unwrap_or(0);
-    let high = axis.shifts.iter().copied().max().unwrap_or(0);
-    (low, (high - low) as usize)
-}
-
-/// Whether every result's window is inside the input.
-fn is_inside(axis: &Axis) -> bool {
-    axis.shifts.iter().all(|&shift| axis.inside(shift) == (0, axis.output))
-}
-
 impl<'a> Lattice<'a> {
     pub(super) fn new(grid: &'a Grid) -> Lattice<'a> {
-        let (cols, rest) = match grid.axes.split_last() {
-            Some((cols, rest)) => (cols.clone(), rest),
-            None => (Axis::single(), &grid.axes[..]),
-        };
-        let (rows, outer) = match rest.split_last() {
-            Some((rows, outer)) => (rows.clone(), outer),
-            None => (Axis::single(), rest),
-        };
-        let inside = is_inside(&rows) && is_inside(&cols);
-        let in_place = inside && outer.is_empty() && rows.step == 1 && cols.step == 1;
-        if in_place {
-            let (low, pitch) = ([0, 0], cols.input);
-            let phases = [vec![0], vec![0]];
-            let (more, shared, has_padding) = (0, 0, false);
+        let ([rows, cols], outer) = grid.last_two();
+        let inside = rows.is_inside() && cols.is_inside();
+        if inside && outer.is_empty() && rows.step == 1 && cols.step == 1 {
             return Lattice {
                 outer,
+                low: [0, 0],
+                phases: [vec![0], vec![0]],
+                more: 0,
+                pitch: cols.input,
+                shared: 0,
+                in_place: true,
+                has_padding: false,
                 rows,
                 cols,
-                low,
-                phases,
-                more,
-                pitch,
-                shared,
-                in_place,
-                has_padding,
             };
         }
-        let ([y, down], [x, along]) = {
-            let ((y, down), (x, along)) = (extent(&rows), extent(&cols));
-            ([y, down as isize], [x, along as isize])
-        };
-        let wide = cols.output + along as usize / cols.step;
+        let [(y, _), (x, _)] = [&rows, &cols].map(|axis| axis.reach(0, 1));
+        let wide = cols.output + cols.extent();
         let mut shared = 0;
         if cols.step == 1 {
             let left = (-x).max(0) as usize;
@@ -97,11 +76,18 @@ impl<'a> Lattice<'a> {
             let right = wide.saturating_sub(left + content);
             shared = left.min(right).min(wide - cols.output);
         }
-        let low = [y, x];
-        let phases = [phases(&rows, y), phases(&cols, x)];
-        let more = down as usize / rows.step;
-        let (pitch, has_padding) = (wide - shared, !inside);
-        Lattice { outer, rows, cols, low, phases, more, pitch, shared, in_place, has_padding }
+        Lattice {
+            outer,
+            low: [y, x],
+            phases: [phases(&rows, y), phases(&cols, x)],
+            more: rows.extent(),
+            pitch: wide - shared,
+            shared,
+            in_place: false,
+            has_padding: !inside,
+            rows,
+            cols,
+        }
     }
 
     /// Rows and columns of a plane of results, and planes of results of an image and group.
@@ -119,27 +105,6 @@ impl<'a> Lattice<'a> {
     /// Elements of an input plane of the last two axes.
     pub(super) fn plane(&self) -> usize {
         self.rows.input * self.cols.input
-    }
-
-    /// Input planes of a channel.
-    pub(super) fn outer_inputs(&self) -> usize {
-        self.outer.iter().map(|a| a.input).product()
-    }
-
-    /// The input plane that the results of outer place `o` read at outer tap `k`, if it exists.
-    pub(super) fn outer_plane(&self, mut o: usize, mut k: usize) -> Option<usize> {
-        let (mut plane, mut scale) = (0, 1);
-        for axis in self.outer.iter().rev() {
-            let (n, count) = (axis.output, axis.shifts.len());
-            let i = (o % n * axis.step) as isize + axis.shifts[k % count];
-            if !(0..axis.input as isize).contains(&i) {
-                return None;
-            }
-            plane += i as usize * scale;
-            scale *= axis.input;
-            (o, k) = (o / n, k / count);
-        }
-        Some(plane)
     }
 
     /// Lines of a phase under `rows` rows of results.
@@ -162,7 +127,7 @@ impl<'a> Lattice<'a> {
     }
 
     /// The cell that tap `tap` of the last two axes reads for the first result.
-    pub(super) fn distance(&self, tap: usize, rows: usize) -> usize {
+    fn distance(&self, tap: usize, rows: usize) -> usize {
         let (y, x) = (tap / self.cols.shifts.len(), tap % self.cols.shifts.len());
         let y = (self.rows.shifts[y] - self.low[0]) as usize;
         let x = (self.cols.shifts[x] - self.low[1]) as usize;
@@ -175,9 +140,57 @@ impl<'a> Lattice<'a> {
         if self.in_place { at } else { phase * self.phase(rows) + at }
     }
 
-    /// In place, the cell of the first result of row `top`.
-    pub(super) fn first(&self, top: usize) -> usize {
-        if self.in_place { top * self.pitch } else { 0 }
+    /// Elements of the cells of all channels under `rows` rows of results, which [`Lattice::read`]
+    /// fills.
+    pub(super) fn filled(&self, in_channels: usize, rows: usize) -> usize {
+        if self.in_place { 0 } else { in_channels * self.taps()[0] * self.cells(rows) }
+    }
+
+    /// The cells of all channels under some rows of results at the outer place `outer`, from that
+    /// of the first result on: those of the image, or `cells` after they were filled from it. Those
+    /// that are padding are not written.
+    pub(super) fn read<'b, T: Float>(
+        &self,
+        cpu: &Cpu,
+        image: &'b [T],
+        outer: usize,
+        [top, rows]: [usize; 2],
+        cells: &'b mut [T],
+    ) -> &'b [T] {
+        if self.in_place {
+            return &image[top * self.pitch..];
+        }
+        let ([taps, _], plane, size) = (self.taps(), self.plane(), self.cells(rows));
+        let planes = self.outer.iter().map(|a| a.input).product::<usize>();
+        for (v, cells) in cells.chunks_exact_mut(size).enumerate() {
+            match input_at(self.outer, outer, v % taps) {
+                Some(at) => {
+                    let from = &image[(v / taps * planes + at) * plane..][..plane];
+                    cpu.level.run(Fill { lattice: self, top, rows, from, cells });
+                }
+                None => cells.fill(T::ZERO),
+            }
+        }
+        cells
+    }
+
+    /// The distances of the weights of `c` under `rows` rows of results.
+    fn distances<T: Float>(
+        &self,
+        cpu: &Cpu,
+        c: &ConvTask<'_, T>,
+        rows: usize,
+    ) -> Result<Distances> {
+        let [outer, inner] = self.taps();
+        let cells = self.cells(rows);
+        let taps = Array::from_fn(cpu, inner, |tap| self.distance(tap, rows))?;
+        Distances::from_fn(cpu, c.in_channels * outer * inner, |i| {
+            let (channel, tap) = match c.taps_first {
+                true => (i % c.in_channels, i / c.in_channels),
+                false => (i / (outer * inner), i % (outer * inner)),
+            };
+            (channel * outer + tap / inner) * cells + taps[tap % inner]
+        })
     }
 
     /// Whether vectors that run through all lines are faster than those along each of `rows` rows:
@@ -189,23 +202,46 @@ impl<'a> Lattice<'a> {
     }
 }
 
-impl Axis {
-    /// An axis of one element.
-    pub(in crate::conv) fn single() -> Axis {
-        let (input, output, size, step, every, first) = (1, 1, 1, 1, 1, 0);
-        let (shifts, insides) = (vec![0], vec![(0, 1)]);
-        Axis { input, output, step, shifts, insides, first, every, size }
+/// The distances of the weights under bands of rows of results: all bands but the last are equal.
+pub(super) struct BandDistances {
+    rows: usize,
+    each: Distances,
+    last: Option<Distances>,
+}
+
+impl BandDistances {
+    /// Of a task whose results have `height` rows, in bands of `rows`.
+    pub(super) fn new<T: Float>(
+        cpu: &Cpu,
+        lattice: &Lattice<'_>,
+        c: &ConvTask<'_, T>,
+        [height, rows]: [usize; 2],
+    ) -> Result<BandDistances> {
+        let each = lattice.distances(cpu, c, rows)?;
+        let last = match height % rows {
+            0 => None,
+            rest => Some(lattice.distances(cpu, c, rest)?),
+        };
+        Ok(BandDistances { rows, each, last })
+    }
+
+    /// Those under a band of `rows` rows.
+    pub(super) fn of(&self, rows: usize) -> Table<'_> {
+        match &self.last {
+            Some(last) if rows < self.rows => last.table(),
+            _ => self.each.table(),
+        }
     }
 }
 
 /// Copies the input under `rows` rows of results from row `top` on to its cells. Cells that are
 /// padding are not written: they are zero.
-pub(super) struct Fill<'a, T> {
-    pub lattice: &'a Lattice<'a>,
-    pub top: usize,
-    pub rows: usize,
-    pub from: &'a [T],
-    pub cells: &'a mut [T],
+struct Fill<'a, T> {
+    lattice: &'a Lattice<'a>,
+    top: usize,
+    rows: usize,
+    from: &'a [T],
+    cells: &'a mut [T],
 }
 
 impl<T: Float> Work for Fill<'_, T> {
@@ -221,49 +257,25 @@ impl<T: Float> Work for Fill<'_, T> {
                 let y = (top * ys.step) as isize + lattice.low[0] + fy as isize;
                 let x = lattice.low[1] + fx as isize;
                 let wide = lattice.pitch + lattice.shared;
-                let range = |first: isize, axis: &Axis, count: usize| {
-                    let low = ((-first).max(0) as usize).div_ceil(axis.step);
-                    let high = ((axis.input as isize - first).max(0) as usize).div_ceil(axis.step);
-                    (low.min(count), high.min(count))
-                };
-                let (up, down) = range(y, ys, lattice.lines(rows));
-                let (left, right) = range(x, xs, wide);
+                let (up, down) = ys.inside(y, lattice.lines(rows));
+                let (left, right) = xs.inside(x, wide);
                 for line in up..if left < right { down } else { up } {
                     let i = (y + (line * ys.step) as isize) as usize;
                     let j = (x + (left * xs.step) as isize) as usize;
                     let count = right - left;
                     let from = &from[i * xs.input + j..];
                     let at = phase + line * lattice.pitch + left;
-                    let to = &mut cells[at..][..count];
-                    // SAFETY: as many elements of both.
-                    unsafe { copy::<T, T::Vector<V>>(from, xs.step, to) };
+                    let to = cells[at..][..count].as_mut_ptr();
+                    // SAFETY: as many elements of both: `inside` returns places of the input.
+                    unsafe {
+                        match xs.step {
+                            1 => copy_row::<T, T::Vector<V>>(from.as_ptr(), to, count),
+                            step => gather::<T, T::Vector<V>>(from, step, to, count),
+                        }
+                    }
                 }
                 phase += lattice.phase(rows);
             }
-        }
-    }
-}
-
-/// Copies every `step`-th element.
-///
-/// # Safety
-/// `from` has them.
-#[inline(always)]
-unsafe fn copy<T: Float, V: Lanes<T>>(from: &[T], step: usize, to: &mut [T]) {
-    let n = to.len();
-    // SAFETY: by contract.
-    unsafe {
-        if step != 1 {
-            return gather::<T, V>(from, step, to.as_mut_ptr(), n);
-        }
-        let mut j = 0;
-        while j + V::LANES <= n {
-            V::load(from.as_ptr().add(j)).store(to.as_mut_ptr().add(j));
-            j += V::LANES;
-        }
-        if j < n {
-            let rest = n - j;
-            V::load_part(from.as_ptr().add(j), rest).store_part(to.as_mut_ptr().add(j), rest);
         }
     }
 }

@@ -1,20 +1,22 @@
-//! The gradient of the filters from lattices: `dw[o][c][t] = Σ_n Σ_p g[n][o][p] x[n][c][p + d[t]]`.
+//! The gradient of the filters: `dw[o][c][t] = Σ_n Σ_p g[n][o][p] x[n][c][p + d[t]]`.
 //!
-//! Lanes are results; the sums of nine taps of one or two channels stay in registers. A task adds
-//! up some images of some groups, and the sums of tasks are joined in order. Where rows are short,
-//! the gradients are copied to lines with the lattice's pitch: then what is between rows is
+//! The sums of nine taps of one or two channels stay in registers. A task adds up some images of
+//! some groups, and the sums of tasks are joined in order. Where lanes are pixels and rows are
+//! short, the gradients are copied to lines with the lattice's pitch: then what is between rows is
 //! multiplied by zero, and if that gives no number everything is computed again row by row.
 
-use super::kernels::{Slopes, Totals};
-use super::lattice::Lattice;
-use super::{distances, fill};
+use super::cells::{Band, Call, Cells, Step};
+use super::lattice::{BandDistances, Lattice};
+use super::slopes::{Slopes, Totals};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
 use crate::conv::select;
+use crate::conv::tasks::{joined, run_tasks};
 use crate::float::{Float, lanes};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::Shared;
-use crate::threads::try_for_each_chunk;
+use crate::transpose::transpose;
+use std::ops::Range;
 use teeny_core::Result;
 
 /// Vectors that are added up in one chain.
@@ -23,8 +25,8 @@ const CHAIN: usize = 512;
 const IMAGES: usize = 64;
 
 /// The gradient of the filters of `c`, whose result is `g` and whose weights are not read, to `to`:
-/// (groups · out_channels, in_channels, taps of the grid).
-pub(in crate::conv) fn by_lattices<T: Float>(
+/// (groups · out_channels, in_channels, taps of the grid). Lanes are pixels.
+pub(in crate::conv) fn by_pixels<T: Float>(
     cpu: &Cpu,
     c: &ConvTask<'_, T>,
     g: &[T],
@@ -32,139 +34,238 @@ pub(in crate::conv) fn by_lattices<T: Float>(
 ) -> Result<()> {
     let lattice = &Lattice::new(c.grid);
     let ([height, _], _) = lattice.results();
-    run(cpu, c, lattice, g, to, lattice.is_flat(height, lanes::<T>(cpu.level)))?;
+    let flat = lattice.is_flat(height, lanes::<T>(cpu.level));
+    let sums = PixelSums { c, lattice, g, flat };
+    sums.run(cpu, to)?;
     // An infinity between two rows is in the sums of taps that do not see it.
     if to.iter().any(|&x| x * T::ZERO != T::ZERO) {
-        run(cpu, c, lattice, g, to, false)?;
+        PixelSums { flat: false, ..sums }.run(cpu, to)?;
     }
     Ok(())
 }
 
-fn run<T: Float>(
-    cpu: &Cpu,
-    c: &ConvTask<'_, T>,
-    lattice: &Lattice,
-    g: &[T],
-    to: &mut [T],
+/// The sums of a gradient of filters by vectors of pixels.
+struct PixelSums<'a, T> {
+    c: &'a ConvTask<'a, T>,
+    lattice: &'a Lattice<'a>,
+    g: &'a [T],
+    /// Whether vectors run through all lines of the lattice.
     flat: bool,
-) -> Result<()> {
-    let n = c.out_channels * c.rows();
-    let ([height, width], outer) = lattice.results();
-    let (blocks, groups) =
-        select::split_filters(c.images, c.groups, n * c.images * outer * height * width);
-    let images = c.images.div_ceil(blocks);
-    let blocks = c.images.div_ceil(images);
-    let mut sums = Array::filled(cpu, c.groups * n * blocks, T::ZERO)?;
-    let at = Shared(sums.as_mut_ptr());
-    let along = c.groups.div_ceil(groups);
-    let task = |task: usize| {
-        let (block, first) = (task / along, task % along * groups);
-        let groups = [first, (first + groups).min(c.groups)];
-        let images = [block * images, ((block + 1) * images).min(c.images)];
-        let (first, len) = (block * c.groups + first, groups[1] - groups[0]);
-        // SAFETY: the sums of these groups and this block alone.
-        let sums = unsafe { std::slice::from_raw_parts_mut(at.get().add(first * n), len * n) };
-        block_sums(cpu, c, lattice, g, groups, images, sums, flat)
-    };
-    let tasks = along * blocks;
-    match select::is_parallel(c.groups * n * c.images * outer * height * width) {
-        true => try_for_each_chunk(tasks, task)?,
-        false => (0..tasks).try_for_each(task)?,
-    }
-    to.copy_from_slice(&sums[..c.groups * n]);
-    for other in sums.chunks_exact(c.groups * n).skip(1) {
-        to.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
-    }
-    Ok(())
 }
 
-/// The sums of some groups over some images.
-#[expect(clippy::too_many_arguments)]
-fn block_sums<T: Float>(
-    cpu: &Cpu,
-    c: &ConvTask<'_, T>,
-    lattice: &Lattice,
-    g: &[T],
-    [first, end]: [usize; 2],
-    images: [usize; 2],
-    sums: &mut [T],
-    flat: bool,
-) -> Result<()> {
-    let ([height, width], outer) = lattice.results();
-    let (m, n, pixels) = (c.out_channels, c.out_channels * c.rows(), height * width);
-    let lanes = lanes::<T>(cpu.level);
-    // Rows that are added up at a time, and those of a lattice.
-    let virtuals = c.in_channels * lattice.taps()[0];
-    let line = if flat { lattice.pitch } else { width.next_multiple_of(lanes) };
-    let most = (CHAIN * lanes / line).min(select::lattice_rows(virtuals * lattice.cells(1)));
-    let most = most.clamp(1, height);
-    let table = distances(cpu, lattice, c, most)?;
-    let rest = height % most;
-    let last = if rest > 0 { Some(distances(cpu, lattice, c, rest)?) } else { None };
-    let cells = if lattice.in_place { 0 } else { virtuals * lattice.cells(most) };
-    let line = (most - 1) * lattice.pitch + width;
-    let sizes = [cells, if flat { m * line } else { 0 }, n * lanes];
-    with_scratch(cpu, sizes, |[cells, lines, part]: [&mut [T]; 3]| {
-        lines.fill(T::ZERO);
-        part.fill(T::ZERO);
-        for (group, sums) in (first..end).zip(sums.chunks_exact_mut(n)) {
-            for image in images[0]..images[1] {
-                let plane = image * c.groups + group;
-                let inputs = c.in_channels * c.grid.plane();
-                let x = &c.x[plane * inputs..][..inputs];
-                let g = &g[plane * m * outer * pixels..][..m * outer * pixels];
-                for (outer_at, top) in
-                    (0..outer).flat_map(|o| (0..height).step_by(most).map(move |top| (o, top)))
-                {
-                    let rows = most.min(height - top);
-                    let distances = match &last {
-                        Some(last) if rows < most => last,
-                        _ => &table,
-                    };
-                    let cells = if lattice.in_place {
-                        &mut []
-                    } else {
-                        &mut cells[..virtuals * lattice.cells(rows)]
-                    };
-                    if !lattice.in_place {
+impl<T: Float> PixelSums<'_, T> {
+    fn run(&self, cpu: &Cpu, to: &mut [T]) -> Result<()> {
+        let (c, n) = (self.c, self.c.out_channels * self.c.rows());
+        let muls = n * c.images * c.grid.pixels();
+        let (blocks, groups) = select::split_filters(c.images, c.groups, muls);
+        let images = c.images.div_ceil(blocks);
+        let blocks = c.images.div_ceil(images);
+        let mut sums = Array::filled(cpu, c.groups * n * blocks, T::ZERO)?;
+        let at = Shared(sums.as_mut_ptr());
+        let along = c.groups.div_ceil(groups);
+        run_tasks(along * blocks, select::is_parallel(c.groups * muls), |task| {
+            let (block, first) = (task / along, task % along * groups);
+            let groups = first..(first + groups).min(c.groups);
+            let images = block * images..((block + 1) * images).min(c.images);
+            let first = block * c.groups + first;
+            // SAFETY: the sums of these groups and this block alone, of the array above.
+            let sums = unsafe {
+                std::slice::from_raw_parts_mut(at.get().add(first * n), groups.len() * n)
+            };
+            self.of_block(cpu, groups, images, sums)
+        })?;
+        to.copy_from_slice(joined(&mut sums, c.groups * n));
+        Ok(())
+    }
+
+    /// The sums of some groups over some images.
+    fn of_block(
+        &self,
+        cpu: &Cpu,
+        groups: Range<usize>,
+        images: Range<usize>,
+        sums: &mut [T],
+    ) -> Result<()> {
+        let PixelSums { c, lattice, flat, .. } = *self;
+        let ([height, width], outer) = lattice.results();
+        let (m, n, lanes) = (c.out_channels, c.out_channels * c.rows(), lanes::<T>(cpu.level));
+        // Rows that are added up at a time, and those of a lattice.
+        let line = if flat { lattice.pitch } else { width.next_multiple_of(lanes) };
+        let virtuals = c.in_channels * lattice.taps()[0];
+        let most = (CHAIN * lanes / line).min(select::lattice_rows(virtuals * lattice.cells(1)));
+        let most = most.clamp(1, height);
+        let distances = BandDistances::new(cpu, lattice, c, [height, most])?;
+        let line = (most - 1) * lattice.pitch + width;
+        let filled = lattice.filled(c.in_channels, most);
+        let sizes = [filled, if flat { m * line } else { 0 }, n * lanes];
+        with_scratch(cpu, sizes, |[cells, lines, vectors]: [&mut [T]; 3]| {
+            lines.fill(T::ZERO);
+            vectors.fill(T::ZERO);
+            for (group, sums) in groups.zip(sums.chunks_exact_mut(n)) {
+                for image in images.clone() {
+                    let plane = image * c.groups + group;
+                    let x = &c.x[plane * c.in_channels * c.grid.plane()..];
+                    let x = &x[..c.in_channels * c.grid.plane()];
+                    for (o, top) in
+                        (0..outer).flat_map(|o| (0..height).step_by(most).map(move |top| (o, top)))
+                    {
+                        let rows = most.min(height - top);
+                        let cells = &mut cells[..lattice.filled(c.in_channels, rows)];
                         if lattice.has_padding || flat {
                             cells.fill(T::ZERO);
                         }
-                        fill(cpu, lattice, x, outer_at, [top, rows], cells);
+                        let (g, g_strides) = self.gradients(plane, o, [top, rows], lines);
+                        cpu.level.run(Slopes {
+                            g,
+                            g_strides,
+                            x: lattice.read(cpu, x, o, [top, rows], cells),
+                            x_strides: [lattice.pitch, lanes],
+                            lanes_are_channels: false,
+                            distances: distances.of(rows),
+                            m,
+                            rows: if flat { 1 } else { rows },
+                            n: if flat { (rows - 1) * lattice.pitch + width } else { width },
+                            sums: vectors,
+                        });
                     }
-                    let x = if lattice.in_place { &x[lattice.first(top)..] } else { &*cells };
-                    let from = (outer_at * height + top) * width;
-                    let channel = outer * pixels;
-                    let line = (rows - 1) * lattice.pitch + width;
-                    if flat {
-                        for (channel_at, lines) in
-                            lines[..m * line].chunks_exact_mut(line).enumerate()
-                        {
-                            let g = &g[channel_at * channel + from..][..rows * width];
-                            for (to, from) in
-                                lines.chunks_mut(lattice.pitch).zip(g.chunks_exact(width))
-                            {
-                                to[..width].copy_from_slice(from);
-                                to[width..].fill(T::ZERO);
-                            }
-                        }
+                    if (image + 1 - images.start).is_multiple_of(IMAGES) || image + 1 == images.end
+                    {
+                        cpu.level.run(Totals { vectors, sums });
                     }
+                }
+            }
+        })
+    }
+
+    /// The gradients of all channels of a plane for `rows` rows of results at the outer place
+    /// `outer`, and from a channel and a row to the next: if flat, copied to `lines`.
+    fn gradients<'b>(
+        &'b self,
+        plane: usize,
+        outer: usize,
+        [top, rows]: [usize; 2],
+        lines: &'b mut [T],
+    ) -> (&'b [T], [usize; 2]) {
+        let ([height, width], _) = self.lattice.results();
+        let (m, channel, pitch) = (self.c.out_channels, self.c.grid.pixels(), self.lattice.pitch);
+        let from = (plane * m * channel) + (outer * height + top) * width;
+        let g = &self.g[from..(plane + 1) * m * channel];
+        if !self.flat {
+            return (g, [channel, width]);
+        }
+        let line = (rows - 1) * pitch + width;
+        for (i, line) in lines[..m * line].chunks_exact_mut(line).enumerate() {
+            let rows = g[i * channel..][..rows * width].chunks_exact(width);
+            for (to, from) in line.chunks_mut(pitch).zip(rows) {
+                to[..width].copy_from_slice(from);
+                to[width..].fill(T::ZERO);
+            }
+        }
+        (lines, [line, 0])
+    }
+}
+
+/// A band of results, what is copied to cells before each step of it, and where steps begin.
+type BandSteps = (Band, Array<Step>, Array<Call>);
+
+/// The gradient of the filters of `c`, whose groups have one channel each, from the cells of its
+/// grid, to `to` (channels, taps). Lanes are channels.
+pub(super) fn by_channels<T: Float>(
+    cpu: &Cpu,
+    c: &ConvTask<'_, T>,
+    cells: &Cells,
+    g: &[T],
+    to: &mut [T],
+) -> Result<()> {
+    let ([_, size], [height, _], lanes) = (cells.planes(), cells.size, cells.lanes);
+    let muls = c.images * c.groups * size * c.rows();
+    let blocks = c.groups.div_ceil(lanes);
+    let shares = select::split_bands(c.images, blocks, 1, 1, muls).images;
+    let mut sums = Array::filled(cpu, shares * to.len(), T::ZERO)?;
+    let (at, total, rows) = (Shared(sums.as_mut_ptr()), to.len(), cells.rows_of_band());
+    let bands = (0..height).step_by(rows).map(|top| {
+        let band = cells.band(top, (top + rows).min(height));
+        let (steps, calls) = cells.steps(cpu, &band, cells.rows_of_step())?;
+        Ok((band, steps, calls))
+    });
+    let bands = bands.collect::<Result<Vec<BandSteps>>>()?;
+    run_tasks(blocks * shares, select::is_parallel(muls), |task| {
+        let (first, share) = (task / shares * lanes, task % shares);
+        let images = select::part(c.images, shares, share);
+        let to = Shared(at.get().wrapping_add(share * total + first * c.rows()));
+        // SAFETY: the sums of these channels and images, which the task alone writes.
+        unsafe { channel_sums(cpu, c, cells, &bands, g, first, images, to) }
+    })?;
+    to.copy_from_slice(joined(&mut sums, total));
+    Ok(())
+}
+
+/// The sums of the block of channels from `first` on over some images, to `to`.
+///
+/// # Safety
+/// The sums of these channels are writable there, and no other task touches them.
+#[expect(clippy::too_many_arguments)]
+unsafe fn channel_sums<T: Float>(
+    cpu: &Cpu,
+    c: &ConvTask<'_, T>,
+    cells: &Cells,
+    bands: &[BandSteps],
+    g: &[T],
+    first: usize,
+    images: Range<usize>,
+    to: Shared<T>,
+) -> Result<()> {
+    let ([plane, size], width, lanes) = (cells.planes(), cells.size[1], cells.lanes);
+    let (part, taps, count) = (&cells.parts[0], c.rows(), lanes.min(c.groups - first));
+    let n = bands.iter().map(|(band, ..)| cells.of_band(band)).max().unwrap_or(0);
+    let step = cells.rows_of_step() * width * lanes;
+    let sizes = [n, cells.temporary(), step, taps * lanes, taps * lanes];
+    with_scratch(cpu, sizes, |[input, temporary, gs, all, sums]: [&mut [T]; 5]| {
+        for part in [&mut *input, &mut *all, &mut *sums] {
+            part.fill(T::ZERO);
+        }
+        for image in images.clone() {
+            let plane_at = image * c.groups + first;
+            let (x, g) = (&c.x[plane_at * plane..], &g[plane_at * size..]);
+            for (band, steps, calls) in bands {
+                if bands.len() > 1 {
+                    // Rows of padding are elsewhere in each band.
+                    input.fill(T::ZERO);
+                }
+                for (step, call) in steps.iter().zip(&**calls) {
+                    cells.fill(cpu, band, step.fill, (x, count), temporary, input);
+                    let (from, to) = (g[step.top * width..].as_ptr(), gs.as_mut_ptr());
+                    let rows = step.bottom - step.top;
+                    // SAFETY: these rows of these channels, which `g` has by its shape.
+                    unsafe {
+                        let (stride, size) = (size as isize, (rows * width, count));
+                        transpose(cpu.level, from, stride, to, lanes as isize, size, false)
+                    };
                     cpu.level.run(Slopes {
-                        g: if flat { &*lines } else { &g[from..] },
-                        g_strides: if flat { [line, 0] } else { [channel, width] },
-                        x,
-                        pitch: lattice.pitch,
-                        distances: distances.table(),
-                        m,
-                        rows: if flat { 1 } else { rows },
-                        n: if flat { line } else { width },
-                        sums: part,
+                        g: gs,
+                        g_strides: [0, width * lanes],
+                        x: &input[call.x..],
+                        x_strides: cells.x_strides(part),
+                        lanes_are_channels: true,
+                        distances: part.distances.table(),
+                        m: 1,
+                        rows,
+                        n: width * lanes,
+                        sums,
                     });
                 }
-                if (image + 1 - images[0]).is_multiple_of(IMAGES) || image + 1 == images[1] {
-                    cpu.level.run(Totals { vectors: part, sums });
+            }
+            if (image + 1 - images.start).is_multiple_of(IMAGES) || image + 1 == images.end {
+                for (all, sum) in all.iter_mut().zip(&mut *sums) {
+                    *all += *sum;
+                    *sum = T::ZERO;
                 }
             }
         }
+        // SAFETY: by contract.
+        unsafe {
+            let (stride, size) = (taps as isize, (count, taps));
+            transpose(cpu.level, all.as_ptr(), lanes as isize, to.get(), stride, size, false)
+        };
     })
 }

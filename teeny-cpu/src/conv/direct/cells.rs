@@ -1,6 +1,7 @@
 //! The input of a task as cells: a vector for each place, whose lanes are channels, with zeros at
 //! the ends of rows.
 
+use super::correlate::Distances;
 use crate::Cpu;
 use crate::conv::grid::{Axis, Grid};
 use crate::conv::select;
@@ -9,15 +10,6 @@ use crate::scratch::Array;
 use crate::transpose::transpose;
 use teeny_core::Result;
 
-/// The last two axes of a grid, if it has no others.
-fn axes(grid: &Grid) -> Option<[Axis; 2]> {
-    match &grid.axes[..] {
-        [x] => Some([Axis::single(), x.clone()]),
-        [y, x] => Some([y.clone(), x.clone()]),
-        _ => None,
-    }
-}
-
 /// One grid of a convolution.
 pub(super) struct Part {
     pub y: Axis,
@@ -25,7 +17,7 @@ pub(super) struct Part {
     /// The least shifts.
     low: [isize; 2],
     /// The distance of each tap from the least shifts.
-    pub distances: Vec<usize>,
+    pub distances: Distances,
 }
 
 /// The grids of one convolution over the cells of a band.
@@ -60,53 +52,42 @@ impl Band {
     }
 }
 
-impl Axis {
-    /// The elements that results `from .. to` read, the padding included: from the first to before
-    /// the second.
-    fn reach(&self, from: usize, to: usize) -> (isize, isize) {
-        let low = self.shifts.iter().copied().min().unwrap_or(0);
-        let high = self.shifts.iter().copied().max().unwrap_or(0);
-        let at = |o: usize| (o * self.step) as isize;
-        (at(from) + low, at(to - 1) + high + 1)
-    }
-}
-
 impl Cells {
-    /// The cells of these grids, if they have the same axes and take a small multiple of the memory
-    /// of operands.
-    pub(super) fn new(grids: &[&Grid], lanes: usize) -> Option<Cells> {
-        let axes = grids.iter().map(|grid| axes(grid)).collect::<Option<Vec<_>>>()?;
-        let [y, x] = axes.first()?;
-        let (input, size) = ([y.input, x.input], [y.size, x.size]);
-        let alike = |[y, x]: &[Axis; 2]| [y.input, x.input] == input && [y.size, x.size] == size;
-        if !axes.iter().all(alike) {
-            return None;
+    /// The cells of these grids, if they have the same axes, one or two, and take a small multiple of
+    /// the memory of operands.
+    pub(super) fn new(cpu: &Cpu, grids: &[&Grid], lanes: usize) -> Result<Option<Cells>> {
+        if grids.is_empty() || grids.iter().any(|grid| grid.axes.len() > 2) {
+            return Ok(None);
         }
-        let columns = axes.iter().map(|[_, x]| x.reach(0, x.output));
-        let (left, right) = columns.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        let axes: Vec<[Axis; 2]> = grids.iter().map(|grid| grid.last_two().0).collect();
+        let sizes = |[y, x]: &[Axis; 2]| ([y.input, x.input], [y.size, x.size]);
+        let (input, size) = sizes(&axes[0]);
+        if axes.iter().any(|axes| sizes(axes) != (input, size)) {
+            return Ok(None);
+        }
+        // What all grids read along an axis.
+        let reach = |axis: usize| {
+            let reaches = axes.iter().map(|axes| axes[axis].reach(0, axes[axis].output));
+            reaches.fold((isize::MAX, isize::MIN), |a, b| (a.0.min(b.0), a.1.max(b.1)))
+        };
+        let ((top, bottom), (left, right)) = (reach(0), reach(1));
         let pitch = (right - left) as usize;
-        let lines = axes.iter().map(|[y, _]| y.reach(0, y.output));
-        let (top, bottom) = lines.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
         let operands = input[0] * input[1] + size[0] * size[1];
         if ((bottom - top) as usize).saturating_mul(pitch) > 8 * operands + 1024 {
-            return None;
+            return Ok(None);
         }
         let part = |[y, x]: [Axis; 2]| {
-            let low = [y.reach(0, 1).0, x.reach(0, 1).0];
-            let distance = |&a: &isize, &b: &isize| {
-                let (row, column) = ((a - low[0]) as usize, (b - low[1]) as usize);
+            let (low, columns) = ([y.reach(0, 1).0, x.reach(0, 1).0], x.shifts.len());
+            let distances = Distances::from_fn(cpu, y.shifts.len() * columns, |tap| {
+                let row = (y.shifts[tap / columns] - low[0]) as usize;
+                let column = (x.shifts[tap % columns] - low[1]) as usize;
                 (row * pitch + column) * lanes
-            };
-            let distance = &distance;
-            let rows = y.shifts.iter();
-            let distances =
-                rows.flat_map(|a| x.shifts.iter().map(move |b| distance(a, b))).collect();
-            Part { y, x, low, distances }
+            })?;
+            Ok(Part { y, x, low, distances })
         };
-        let parts = axes.into_iter().map(part).collect();
-        let clip = |column: isize| column.clamp(0, input[1] as isize) as usize;
-        let columns = [clip(left), clip(right)];
-        Some(Cells { parts, input, size, left, pitch, columns, lanes })
+        let parts = axes.into_iter().map(part).collect::<Result<_>>()?;
+        let columns = [left, right].map(|column| column.clamp(0, input[1] as isize) as usize);
+        Ok(Some(Cells { parts, input, size, left, pitch, columns, lanes }))
     }
 
     /// Elements of a plane of the input and of the results.
@@ -222,6 +203,11 @@ impl Cells {
         (2048 / (self.input[1] * self.lanes)).clamp(1, self.input[0].max(1))
     }
 
+    /// Elements of the cells of a band.
+    pub(super) fn of_band(&self, band: &Band) -> usize {
+        band.rows * self.pitch * self.lanes
+    }
+
     pub(super) fn temporary(&self) -> usize {
         self.rows_at_once() * self.input[1] * self.lanes
     }
@@ -232,9 +218,13 @@ impl Cells {
         (row * self.pitch + (part.low[1] - self.left) as usize) * self.lanes
     }
 
-    /// From a row of results of a part to the next and from one to the next, in the cells.
-    pub(super) fn strides(&self, part: &Part) -> [usize; 2] {
+    /// From a row of results of a part to the next and from one to the next: in the cells, and in
+    /// the results of a step.
+    pub(super) fn x_strides(&self, part: &Part) -> [usize; 2] {
         [part.y.step * self.pitch * self.lanes, part.x.step * self.lanes]
+    }
+    pub(super) fn y_strides(&self, part: &Part) -> [usize; 2] {
+        [part.y.every * self.size[1] * self.lanes, part.x.every * self.lanes]
     }
 
     /// Rows of results of a band.
@@ -310,7 +300,17 @@ impl Cells {
             }
             let row = part.y.first + from * part.y.every - top;
             let y = (row * self.size[1] + part.x.first) * self.lanes;
-            Call { x: self.first(part, band, from), rows: [from, to], y }
+            let x = self.first(part, band, from);
+            // Kernels read and write from here to the last result at the farthest tap.
+            let last = |[down, along]: [usize; 2]| {
+                (to - from - 1) * down + (part.x.output - 1) * along + self.lanes
+            };
+            let farthest = part.distances.table().farthest;
+            assert!(
+                x + farthest + last(self.x_strides(part)) <= self.of_band(band)
+                    && y + last(self.y_strides(part)) <= rows * self.size[1] * self.lanes
+            );
+            Call { x, rows: [from, to], y }
         })?;
         Ok((steps, calls))
     }

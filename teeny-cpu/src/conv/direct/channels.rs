@@ -1,0 +1,121 @@
+//! All results of a depthwise convolution by vectors of channels.
+//!
+//! There is nothing to share between channels: the planes of as many channels as a vector has lanes
+//! are transposed to `cells`, one vector for each place, with zeros around them. Neighbours are
+//! vectors then, and a weight is a vector too. Up to eight results are computed at a time, for which
+//! a weight is loaded once.
+//!
+//! ```text
+//!   planes of 16 channels ──transpose──► cells ──kernels──► results ──transpose──► planes
+//! ```
+//! A task goes down a band of rows of some channels, so that what it has just transposed or computed
+//! is in a first-level cache. The gradient of the input is the same for each residue of the stride
+//! (`grid`), and all residues write to one band.
+
+use super::cells::{Cells, vectors};
+use super::correlate::ChannelRows;
+use crate::Cpu;
+use crate::conv::columns::ConvTask;
+use crate::conv::select::{self, Bands};
+use crate::conv::tasks::run_tasks;
+use crate::float::Float;
+use crate::scratch::{Array, with_scratch};
+use crate::transpose::transpose;
+use std::ops::Range;
+use teeny_core::Result;
+
+/// The grids of a convolution whose groups have one channel each.
+struct Channels<'a, T> {
+    parts: &'a [ConvTask<'a, T>],
+    cells: &'a Cells,
+    /// For each part, the taps of each row of results.
+    taps: Vec<Array<[usize; 2]>>,
+    /// Whether rows of padding are left out.
+    skips: bool,
+}
+
+/// Computes all results of the grids of a convolution whose groups have one channel each, from the
+/// cells of these grids; results of no grid are zero. `skips` leaves out rows of padding.
+pub(super) fn convolve<T: Float>(
+    cpu: &Cpu,
+    parts: &[ConvTask<'_, T>],
+    cells: &Cells,
+    skips: bool,
+) -> Result<()> {
+    let (images, channels) = (parts[0].images, parts[0].groups);
+    let products = parts.iter().map(|p| p.grid.pixels() * p.rows()).sum::<usize>();
+    let muls = images * channels * products;
+    let blocks = channels.div_ceil(cells.lanes);
+    let split = select::split_bands(images, blocks, cells.size[0], cells.rows_of_band(), muls);
+    let taps = cells.parts.iter().map(|part| cells.taps(cpu, part, skips));
+    let all = Channels { parts, cells, taps: taps.collect::<Result<_>>()?, skips };
+    let Bands { blocks, images: shares, bands, rows } = split;
+    run_tasks(blocks * shares * bands, select::is_parallel(muls), |task| {
+        let (block, rest) = (task / (shares * bands), task % (shares * bands));
+        let top = rest % bands * rows;
+        let range = select::part(images, shares, rest / bands);
+        all.band(cpu, block * cells.lanes, range, [top, (top + rows).min(cells.size[0])])
+    })
+}
+
+impl<T: Float> Channels<'_, T> {
+    /// Rows `top .. bottom` of results of the block of channels from `first` on, of some images.
+    fn band(
+        &self,
+        cpu: &Cpu,
+        first: usize,
+        images: Range<usize>,
+        [top, bottom]: [usize; 2],
+    ) -> Result<()> {
+        let (Channels { parts, cells, .. }, c) = (self, &self.parts[0]);
+        let ([plane, size], width, lanes) = (cells.planes(), cells.size[1], cells.lanes);
+        let (count, step) = (lanes.min(c.groups - first), cells.rows_of_step());
+        let taps: usize = parts.iter().map(ConvTask::rows).sum();
+        let whole = parts.iter().map(|part| part.grid.pixels()).sum::<usize>() == size;
+        let band = cells.band(top, bottom);
+        let (steps, calls) = cells.steps(cpu, &band, step)?;
+        let sizes = [cells.of_band(&band), cells.temporary(), step * width * lanes, taps * lanes];
+        with_scratch(cpu, sizes, |[input, temporary, results, weights]: [&mut [T]; 4]| {
+            if !self.skips {
+                input.fill(T::ZERO);
+            }
+            if !whole {
+                results.fill(T::ZERO);
+            }
+            let mut rest = &mut *weights;
+            for part in *parts {
+                let taps = part.rows();
+                let (to, others) = rest.split_at_mut(taps * lanes);
+                vectors(cpu, &part.weight[first * taps..][..count * taps], taps, lanes, to);
+                rest = others;
+            }
+            for image in images {
+                let plane_at = image * c.groups + first;
+                let x = (&c.x[plane_at * plane..], count);
+                let y = c.y.get().wrapping_add(plane_at * size);
+                for (step, calls) in steps.iter().zip(calls.chunks_exact(parts.len())) {
+                    cells.fill(cpu, &band, step.fill, x, temporary, input);
+                    let mut weights = weights.as_ptr();
+                    for ((call, part), taps) in calls.iter().zip(&cells.parts).zip(&self.taps) {
+                        let distances = part.distances.table();
+                        cpu.level.run(ChannelRows {
+                            x: input[call.x..].as_ptr(),
+                            distances,
+                            weights,
+                            taps: &taps[call.rows[0]..call.rows[1]],
+                            width: part.x.output,
+                            x_strides: cells.x_strides(part),
+                            y: results[call.y..].as_mut_ptr(),
+                            y_strides: cells.y_strides(part),
+                        });
+                        weights = weights.wrapping_add(distances.each.len() * lanes);
+                    }
+                    let (from, to) = (results.as_ptr(), y.wrapping_add(step.top * width));
+                    let (stride, size) = (size as isize, (count, (step.bottom - step.top) * width));
+                    // SAFETY: these rows of these channels, which the task alone writes.
+                    unsafe { transpose(cpu.level, from, lanes as isize, to, stride, size, false) };
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! All results of a grid by vectors of neighbouring pixels.
+//!
+//! Where rows of results are short, vectors run through all lines of the lattice: what they compute
+//! between two rows is dropped.
+
+use super::correlate::PixelRows;
+use super::lattice::{BandDistances, Lattice};
+use crate::Cpu;
+use crate::conv::columns::ConvTask;
+use crate::conv::copies::scatter_strided;
+use crate::conv::grid::Grid;
+use crate::conv::select;
+use crate::conv::tasks::run_tasks;
+use crate::float::{Float, lanes};
+use crate::scratch::with_scratch;
+use crate::simd::{F32s, Work};
+use crate::threads::try_for_each_chunk;
+use teeny_core::Result;
+
+impl<T: Float> ConvTask<'_, T> {
+    /// Whether the lattice of a plane takes a small multiple of the memory of operands.
+    pub(in crate::conv) fn has_small_lattice(&self) -> bool {
+        let lattice = Lattice::new(self.grid);
+        let ([rows, width], _) = lattice.results();
+        lattice.cells(rows) <= 8 * (lattice.plane() + rows * width) + 1024
+    }
+
+    /// Computes all results from lattices: of long lines part by part. Whether the epilogue, if there
+    /// is one, has run.
+    pub(in crate::conv) fn by_lattices(&self, cpu: &Cpu) -> Result<bool> {
+        let lattice = Lattice::new(self.grid);
+        let ([height, width], _) = lattice.results();
+        let line = self.in_channels * lattice.cells(1);
+        let parts = if height == 1 { select::parts_of_line(width, line) } else { 1 };
+        if parts == 1 {
+            self.all_planes(cpu, &lattice)?;
+            return Ok(true);
+        }
+        let grids: Vec<Grid> = (0..parts)
+            .map(|i| {
+                let part = select::part(width, parts, i);
+                self.grid.columns(part.start, part.end)
+            })
+            .collect();
+        try_for_each_chunk(parts, |i| {
+            let part = ConvTask { grid: &grids[i], epilogue: None, ..*self };
+            part.all_planes(cpu, &Lattice::new(&grids[i]))
+        })?;
+        Ok(false)
+    }
+
+    fn all_planes(&self, cpu: &Cpu, lattice: &Lattice) -> Result<()> {
+        let ([height, width], outer) = lattice.results();
+        let planes = self.images * self.groups * outer;
+        let line = self.in_channels * lattice.taps()[0] * lattice.cells(1).min(4 * lattice.plane());
+        let muls = self.out_channels * self.rows() * height * width;
+        let (each, rows) = select::split_planes(planes, height, line, muls);
+        let bands = height.div_ceil(rows);
+        let distances = BandDistances::new(cpu, lattice, self, [height, rows])?;
+        let parallel = select::is_parallel(muls * planes);
+        run_tasks(planes.div_ceil(each) * bands, parallel, |task| {
+            let (first, top) = (task / bands * each, task % bands * rows);
+            let band = [top, rows.min(height - top)];
+            self.planes(cpu, lattice, &distances, [first, (first + each).min(planes)], band)
+        })
+    }
+
+    /// `rows` rows from row `top` on of some planes of results.
+    fn planes(
+        &self,
+        cpu: &Cpu,
+        lattice: &Lattice,
+        distances: &BandDistances,
+        [first, end]: [usize; 2],
+        [top, rows]: [usize; 2],
+    ) -> Result<()> {
+        let (grid, m, k) = (self.grid, self.out_channels, self.rows());
+        let ([height, width], outer) = lattice.results();
+        let (inputs, results) = (self.in_channels * grid.plane(), m * grid.size());
+        let flat = lattice.is_flat(rows, lanes::<T>(cpu.level));
+        // What is computed is the result itself, or rows that are copied to it.
+        let in_result = !flat && grid.is_dense();
+        let places = [grid.size(), grid.row_step()];
+        let (line, step) = match flat {
+            true => ((rows - 1) * lattice.pitch + width, lattice.pitch),
+            false => (rows * width, width),
+        };
+        let sizes = [lattice.filled(self.in_channels, rows), if in_result { 0 } else { m * line }];
+        with_scratch(cpu, sizes, |[cells, product]: [&mut [T]; 2]| {
+            // Between lines, nothing is written either.
+            if lattice.has_padding || flat {
+                cells.fill(T::ZERO);
+            }
+            for item in first..end {
+                let (plane, outer) = (item / outer, item % outer);
+                let image = &self.x[plane * inputs..][..inputs];
+                let to = self.y.get().wrapping_add(plane * results);
+                let to = to.wrapping_add(grid.place((outer * height + top) * width));
+                cpu.level.run(PixelRows {
+                    x: lattice.read(cpu, image, outer, [top, rows], cells),
+                    pitch: lattice.pitch,
+                    distances: distances.of(rows),
+                    weight: &self.weight[plane % self.groups * m * k..][..m * k],
+                    m,
+                    rows: if flat { 1 } else { rows },
+                    n: if flat { line } else { width },
+                    y: if in_result { to } else { product.as_mut_ptr() },
+                    strides: if in_result { places } else { [line, step] },
+                    prefetches: lattice.in_place,
+                });
+                if !in_result {
+                    let (strides, every) = ([[line, step], places], grid.last().every);
+                    cpu.level.run(Rows { product, size: [m, rows, width], strides, every, to });
+                }
+                let (image, group) = (plane / self.groups, plane % self.groups);
+                let first = image * grid.pixels() + (outer * height + top) * width;
+                // SAFETY: rows of all channels that this task has just computed.
+                unsafe { self.finish_part(group, [first, first + rows * width])? };
+            }
+            Ok(())
+        })?
+    }
+}
+
+/// Copies rows of all channels from a product to the result.
+struct Rows<'a, T> {
+    product: &'a [T],
+    /// Channels, rows, and elements of a row.
+    size: [usize; 3],
+    /// Of the product and of the result: from a channel to the next, and from a row to the next.
+    strides: [[usize; 2]; 2],
+    every: usize,
+    to: *mut T,
+}
+
+impl<T: Float> Work for Rows<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Rows { product, size: [m, rows, width], strides: [from, to], every, .. } = self;
+        for c in 0..m {
+            for row in 0..rows {
+                let line = &product[c * from[0] + row * from[1]..][..width];
+                let to = self.to.wrapping_add(c * to[0] + row * to[1]);
+                // SAFETY: the row's results of this channel, which the task alone writes.
+                unsafe { scatter_strided::<T, T::Vector<V>>(line, to, every) };
+            }
+        }
+    }
+}
