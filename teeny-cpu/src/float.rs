@@ -27,6 +27,10 @@ pub trait Float:
     type Vector<V: F32s>: Lanes<Self>;
     /// The nearest number.
     fn from_f64(x: f64) -> Self;
+    /// The same numbers, if they are f32: for algorithms that have only these.
+    fn f32s(_: &[Self]) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl Float for f32 {
@@ -35,6 +39,9 @@ impl Float for f32 {
     type Vector<V: F32s> = V;
     fn from_f64(x: f64) -> f32 {
         x as f32
+    }
+    fn f32s(x: &[f32]) -> Option<&[f32]> {
+        Some(x)
     }
 }
 

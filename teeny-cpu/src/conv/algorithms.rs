@@ -1,11 +1,15 @@
-//! All results of one grid by the algorithm that `select` names, and a kernel over them.
+//! One grid of a convolution, or the gradient of its filters, by the algorithm that `select` names,
+//! and a kernel over the results.
 
 use super::columns::ConvTask;
-use super::select::{Algorithm, select, select_filter_grad};
-use super::{direct, weight_grad};
+use super::select::{Algorithm, Sizes, Tiles, select, select_filter_grad};
+use super::winograd::Winograd;
+use super::winograd::dynamic_range::Finite;
+use super::{direct, filters, weight_grad};
 use crate::Cpu;
-use crate::float::Float;
+use crate::float::{Float, lanes};
 use crate::matmul::{Matrix, batched};
+use crate::scratch::Array;
 use crate::storage::Shared;
 use teeny_core::Result;
 
@@ -13,7 +17,7 @@ impl<T: Float> ConvTask<'_, T> {
     /// Whether columns are multiplied by the filters of one tap after the other as fast as by those
     /// of all taps.
     pub(super) fn is_fast_tap_by_tap(&self) -> bool {
-        self.in_channels >= 64 && select(&self.sizes()) == Algorithm::Columns
+        self.in_channels >= 64 && select(&self.sizes(), |_| true) == Algorithm::Columns
     }
 
     /// Computes all results, and the kernel of the epilogue over them: over each part as soon as it is
@@ -31,22 +35,20 @@ impl<T: Float> ConvTask<'_, T> {
 
     /// Computes all results. Whether the algorithm has run the epilogue, if there is one.
     fn compute(&self, cpu: &Cpu) -> Result<bool> {
-        match select(&self.sizes()) {
+        let fits = |algorithm| match algorithm {
+            Algorithm::Winograd | Algorithm::Channels => false,
+            Algorithm::Pixels => self.has_small_lattice(),
+            Algorithm::Matmul | Algorithm::Columns => true,
+        };
+        match select(&self.sizes(), fits) {
             Algorithm::Matmul => {
-                let (m, k, groups) = (self.out_channels, self.rows(), self.groups);
-                // SAFETY: an image's inputs and results of a group, and the group's filters, which
-                // were sliced to these sizes.
-                unsafe {
-                    batched(cpu, [self.images, m, k], groups, [T::ZERO, T::ONE], |group| {
-                        let w = Matrix::row_major(&self.weight[group * m * k..][..m * k], k);
-                        let y = strided(self.y.get().cast_const(), groups, group, m);
-                        (y, strided(self.x.as_ptr(), groups, group, k), w.t())
-                    })?;
-                }
+                let (x, weight, y) = (self.x.as_ptr(), self.weight.as_ptr(), self.y.get());
+                // SAFETY: the operands have the sizes of the task, which alone writes `y`.
+                unsafe { self.by_matmul(cpu, [x, weight, y], MatmulOf::Results)? };
                 Ok(false)
             }
-            Algorithm::Lattices if self.has_small_lattice() => self.by_lattices(cpu),
-            Algorithm::Lattices | Algorithm::Columns => self.by_columns(cpu),
+            Algorithm::Pixels => self.by_pixels(cpu),
+            _ => self.by_columns(cpu),
         }
     }
 
@@ -70,36 +72,107 @@ impl<T: Float> ConvTask<'_, T> {
         }
         Ok(())
     }
-}
 
-/// The elements of one group, `n` of each image, as a matrix with a row for each image.
-pub(super) fn strided<T>(ptr: *const T, groups: usize, group: usize, n: usize) -> Matrix<T> {
-    let ptr = ptr.wrapping_add(group * n);
-    Matrix { ptr, row_stride: (groups * n) as isize, col_stride: 1 }
-}
-
-/// The gradient of the filters of `c` for the taps of its grid.
-pub(super) fn filter_grad<T: Float>(
-    cpu: &Cpu,
-    c: &ConvTask<'_, T>,
-    g: &[T],
-    to: &mut [T],
-) -> Result<()> {
-    match select_filter_grad(&c.sizes()) {
-        Algorithm::Matmul => {
-            let (m, k, groups) = (c.out_channels, c.rows(), c.groups);
-            let to = Shared(to.as_mut_ptr());
-            // SAFETY: an image's inputs and gradients of a group, and the group's filters.
-            unsafe {
-                batched(cpu, [m, k, c.images], groups, [T::ZERO, T::ONE], |group| {
-                    let ptr = to.get().wrapping_add(group * m * k).cast_const();
-                    let to = Matrix { ptr, row_stride: k as isize, col_stride: 1 };
-                    let x = strided(c.x.as_ptr(), groups, group, k);
-                    (to, strided(g.as_ptr(), groups, group, m).t(), x)
-                })
+    /// The gradient of the filters, with all taps, to `to`: the grid's result is `g`.
+    pub(super) fn filter_grad(
+        &self,
+        cpu: &Cpu,
+        winograd: Option<(Winograd, Tiles)>,
+        g: &[T],
+        to: &mut [T],
+    ) -> Result<()> {
+        let grid = self.grid;
+        if grid.taps.is_empty() {
+            to.fill(T::ZERO);
+            return Ok(());
+        }
+        let sizes = Sizes { tiles: winograd.map(|(_, tiles)| tiles), ..self.sizes() };
+        if select_filter_grad(&sizes, |_| true) == Algorithm::Winograd
+            && let (Some((winograd, _)), Some(x), Some(g)) = (winograd, T::f32s(self.x), T::f32s(g))
+        {
+            let y = Shared(to.as_mut_ptr().cast::<f32>());
+            winograd.weight_grad(cpu, x, g, y)?;
+            // Other algorithms have infinities and NaN only where they belong.
+            if T::f32s(to).is_some_and(|to| cpu.level.run(Finite(to))) {
+                return Ok(());
             }
         }
-        Algorithm::Lattices if c.has_small_lattice() => direct::weight_grad(cpu, c, g, to),
-        Algorithm::Lattices | Algorithm::Columns => weight_grad::by_columns(cpu, c, g, to),
+        if grid.has_all_taps() {
+            return self.filter_grad_of_taps(cpu, g, to);
+        }
+        let n = to.len() / grid.all_taps * grid.taps.len();
+        let mut some = Array::filled(cpu, n, T::ZERO)?;
+        self.filter_grad_of_taps(cpu, g, &mut some)?;
+        filters::scatter(&some, grid, to);
+        Ok(())
     }
+
+    /// The gradient of the filters for the taps of the grid.
+    fn filter_grad_of_taps(&self, cpu: &Cpu, g: &[T], to: &mut [T]) -> Result<()> {
+        let mut cells = None;
+        let algorithm = select_filter_grad(&self.sizes(), |algorithm| match algorithm {
+            Algorithm::Channels => {
+                cells = direct::Cells::new([self.grid].into_iter(), lanes::<T>(cpu.level));
+                cells.is_some()
+            }
+            Algorithm::Pixels => self.has_small_lattice(),
+            _ => true,
+        });
+        match (algorithm, cells) {
+            (_, Some(cells)) => direct::weight_grad_by_channels(cpu, self, &cells, g, to),
+            (Algorithm::Matmul, _) => {
+                let operands = [self.x.as_ptr(), to.as_mut_ptr(), g.as_ptr()];
+                // SAFETY: the operands have the sizes of the task; `to` is borrowed mutably.
+                unsafe { self.by_matmul(cpu, operands, MatmulOf::FilterGrad) }
+            }
+            (Algorithm::Pixels, _) => direct::weight_grad_by_pixels(cpu, self, g, to),
+            _ => weight_grad::by_columns(cpu, self, g, to),
+        }
+    }
+
+    /// Where each image has one result and its window is all of the input: the product of two of
+    /// x (images, k), the filters (m, k) and y (images, m) of each group to the third of them.
+    ///
+    /// # Safety
+    /// They have these elements of all groups, and that third one has no other user.
+    pub(super) unsafe fn by_matmul(
+        &self,
+        cpu: &Cpu,
+        [x, weight, y]: [*const T; 3],
+        product: MatmulOf,
+    ) -> Result<()> {
+        let (n, m, k, groups) = (self.images, self.out_channels, self.rows(), self.groups);
+        let mnk = match product {
+            MatmulOf::Results => [n, m, k],
+            MatmulOf::InputGrad => [n, k, m],
+            MatmulOf::FilterGrad => [m, k, n],
+        };
+        let [x, weight, y] = [x, weight, y].map(|ptr| Shared(ptr.cast_mut()));
+        // The elements of one group, `n` of each image, with a row for each image.
+        let of_images = |ptr: &Shared<T>, group: usize, n: usize| {
+            let ptr = ptr.get().wrapping_add(group * n).cast_const();
+            Matrix { ptr, row_stride: (groups * n) as isize, col_stride: 1 }
+        };
+        // SAFETY: by contract.
+        unsafe {
+            batched(cpu, mnk, groups, [T::ZERO, T::ONE], |group| {
+                let ptr = weight.get().wrapping_add(group * m * k).cast_const();
+                let weight = Matrix { ptr, row_stride: k as isize, col_stride: 1 };
+                let (x, y) = (of_images(&x, group, k), of_images(&y, group, m));
+                match product {
+                    MatmulOf::Results => (y, x, weight.t()),
+                    MatmulOf::InputGrad => (x, y, weight),
+                    MatmulOf::FilterGrad => (weight, y.t(), x),
+                }
+            })
+        }
+    }
+}
+
+/// What a product of matrices computes.
+#[derive(Clone, Copy)]
+pub(super) enum MatmulOf {
+    Results,
+    InputGrad,
+    FilterGrad,
 }

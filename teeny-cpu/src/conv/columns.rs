@@ -14,7 +14,8 @@
 
 use super::copies::{gather, scatter_strided};
 use super::grid::{Grid, Panel, Span};
-use super::select::{self, Sizes, Split};
+use super::select::Sizes;
+use super::tasks::{self, Split, run_tasks};
 use crate::Cpu;
 use crate::elementwise::Epilogue;
 use crate::float::Float;
@@ -72,6 +73,7 @@ impl<T: Float> ConvTask<'_, T> {
     /// What the choice of an algorithm depends on.
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
+            groups: self.groups,
             in_channels: self.in_channels,
             out_channels: self.out_channels,
             taps: self.grid.taps.len(),
@@ -82,6 +84,7 @@ impl<T: Float> ConvTask<'_, T> {
             is_whole: self.grid.is_whole(),
             is_in_order: self.grid.all_taps_see()
                 && (!self.taps_first || self.grid.taps.len() == 1),
+            tiles: None,
         }
     }
 
@@ -91,7 +94,7 @@ impl<T: Float> ConvTask<'_, T> {
             true => (self.in_channels, self.grid.taps.len()),
             false => (self.rows(), 1),
         };
-        let depth = select::depth(rows);
+        let depth = tasks::depth(rows);
         Blocks { depth, rows, count: rows.div_ceil(depth) * parts }
     }
 
@@ -125,8 +128,8 @@ impl<T: Float> ConvTask<'_, T> {
     /// Computes all results by columns. Whether the epilogue, if there is one, has run.
     pub(super) fn by_columns(&self, cpu: &Cpu) -> Result<bool> {
         let (results, rows) = (self.images * self.grid.pixels(), self.rows());
-        let width = select::panel_width::<T>(cpu);
-        let split = select::split_columns([self.out_channels, results, rows], self.groups, width);
+        let width = tasks::panel_width::<T>(cpu);
+        let split = tasks::split_columns([self.out_channels, results, rows], self.groups, width);
         if split.rows < self.out_channels {
             self.by_shared_columns(cpu, split.rows)?;
             return Ok(false);
@@ -143,11 +146,7 @@ impl<T: Float> ConvTask<'_, T> {
             }
         };
         let tasks = self.groups * along;
-        if parallel {
-            try_for_each_chunk(tasks, task)?;
-        } else {
-            (0..tasks).try_for_each(task)?;
-        }
+        run_tasks(tasks, parallel, task)?;
         Ok(true)
     }
 
@@ -155,7 +154,7 @@ impl<T: Float> ConvTask<'_, T> {
     /// multiplied by `m` filters at a time.
     fn by_shared_columns(&self, cpu: &Cpu, m: usize) -> Result<()> {
         let results = self.images * self.grid.pixels();
-        let (width, plane) = (select::panel_width::<T>(cpu), self.grid.plane());
+        let (width, plane) = (tasks::panel_width::<T>(cpu), self.grid.plane());
         let Blocks { depth, count: blocks, .. } = self.blocks();
         let panels = results.div_ceil(width);
         let block = depth * width + SLACK;
@@ -202,7 +201,7 @@ impl<T: Float> ConvTask<'_, T> {
         group: usize,
         [first, end]: [usize; 2],
     ) -> Result<()> {
-        let (width, m) = (select::panel_width::<T>(cpu), self.out_channels);
+        let (width, m) = (tasks::panel_width::<T>(cpu), self.out_channels);
         let depth = self.blocks().depth;
         let x = &self.x[group * self.in_channels * self.grid.plane()..];
         let sizes = [depth * width + SLACK, m * width];
@@ -238,7 +237,7 @@ impl<T: Float> ConvTask<'_, T> {
         mut columns: impl FnMut(usize) -> *const T,
     ) -> Result<()> {
         let (rows, m, size) = (self.rows(), bottom - top, self.grid.size());
-        let width = select::panel_width::<T>(cpu);
+        let width = tasks::panel_width::<T>(cpu);
         let row = if self.all_taps { self.in_channels * self.grid.all_taps } else { rows };
         let w = &self.weight[(group * self.out_channels + top) * row..][..m * row];
         let to = self.y.get().wrapping_add((group * self.out_channels + top) * size);

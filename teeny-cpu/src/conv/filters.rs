@@ -1,6 +1,7 @@
 //! Filters in the order of a grid's taps: some taps of a convolution, or those of the gradient for
 //! its input, whose channels change places.
 
+use super::columns::ConvTask;
 use super::grid::Grid;
 use crate::Cpu;
 use crate::float::Float;
@@ -10,32 +11,73 @@ use crate::threads::for_each_range;
 use crate::transpose::transpose;
 use teeny_core::Result;
 
-/// The filters `w` (groups · out_channels, in_channels, taps of the filter) as (groups ·
-/// out_channels, in_channels, taps of the grid).
-pub(super) fn selected<T: Float>(cpu: &Cpu, w: &[T], grid: &Grid) -> Result<Array<T>> {
-    let taps = grid.taps.len();
-    let n = w.len() / grid.all_taps;
-    let mut out = Array::filled(cpu, n * taps, T::ZERO)?;
-    for (to, from) in out.chunks_exact_mut(taps).zip(w.chunks_exact(grid.all_taps)) {
-        for (to, &tap) in to.iter_mut().zip(&grid.taps) {
-            *to = from[tap];
+/// All filters of a convolution in the order of its grids.
+pub(super) struct Filters<'a, T> {
+    given: &'a [T],
+    transposed: Option<Array<T>>,
+    /// Elements of a tap that follow one another.
+    each: usize,
+}
+
+impl<'a, T: Float> Filters<'a, T> {
+    /// Those of `c`, which has them as they are given: if `taps_first`, its in_channels are the
+    /// first axis.
+    pub(super) fn new(cpu: &Cpu, c: &ConvTask<'a, T>) -> Result<Filters<'a, T>> {
+        let (given, each) = (c.weight, if c.taps_first { c.in_channels } else { 1 });
+        let transposed = match c.taps_first {
+            true => Some(transposed(cpu, given, c.groups, each)?),
+            false => None,
+        };
+        Ok(Filters { given, transposed, each })
+    }
+
+    pub(super) fn all(&self) -> &[T] {
+        self.transposed.as_deref().unwrap_or(self.given)
+    }
+
+    /// Those of the taps of a grid, if these are not all.
+    pub(super) fn of(&self, cpu: &Cpu, grid: &Grid) -> Result<Option<Array<T>>> {
+        if grid.has_all_taps() {
+            return Ok(None);
+        }
+        let (all, each, taps) = (self.all(), self.each, grid.taps.len());
+        let mut out = Array::filled(cpu, all.len() / grid.all_taps * taps, T::ZERO)?;
+        let filters = all.chunks_exact(grid.all_taps * each);
+        for (to, from) in out.chunks_exact_mut(taps * each).zip(filters) {
+            for (to, &tap) in to.chunks_exact_mut(each).zip(&grid.taps) {
+                match each {
+                    1 => to[0] = from[tap],
+                    _ => to.copy_from_slice(&from[tap * each..][..each]),
+                }
+            }
+        }
+        Ok(Some(out))
+    }
+}
+
+/// Writes filters that have the taps of `grid` to those that have all taps: the others are zero.
+pub(super) fn scatter<T: Float>(some: &[T], grid: &Grid, all: &mut [T]) {
+    all.fill(T::ZERO);
+    let from = some.chunks_exact(grid.taps.len());
+    for (to, from) in all.chunks_exact_mut(grid.all_taps).zip(from) {
+        for (&tap, &value) in grid.taps.iter().zip(from) {
+            to[tap] = value;
         }
     }
-    Ok(out)
 }
 
 /// Rows that are transposed at once.
 const ROWS: usize = 64;
 
 /// The filters `w` (groups · out_channels, in_channels, taps) as (groups · in_channels, taps,
-/// out_channels): `row` is `in_channels * taps`.
-pub(super) fn transposed<T: Float>(
+/// out_channels).
+fn transposed<T: Float>(
     cpu: &Cpu,
     w: &[T],
     groups: usize,
     out_channels: usize,
-    row: usize,
 ) -> Result<Array<T>> {
+    let row = w.len() / (groups * out_channels);
     if out_channels == 1 {
         return Array::from_fn(cpu, w.len(), |i| w[i]);
     }
@@ -55,24 +97,5 @@ pub(super) fn transposed<T: Float>(
             unsafe { transpose(cpu.level, from, strides[0], to.add(at), strides[1], size, false) };
         }
     });
-    Ok(out)
-}
-
-/// Of filters (.., taps of the filter, out_channels), as [`transposed`] makes them, the taps of
-/// `grid`.
-pub(super) fn rows_of<T: Float>(
-    cpu: &Cpu,
-    filters: &[T],
-    grid: &Grid,
-    out_channels: usize,
-) -> Result<Array<T>> {
-    let (taps, all) = (grid.taps.len(), grid.all_taps * out_channels);
-    let n = filters.len() / all;
-    let mut out = Array::filled(cpu, n * taps * out_channels, T::ZERO)?;
-    for (to, from) in out.chunks_exact_mut(taps * out_channels).zip(filters.chunks_exact(all)) {
-        for (to, &tap) in to.chunks_exact_mut(out_channels).zip(&grid.taps) {
-            to.copy_from_slice(&from[tap * out_channels..][..out_channels]);
-        }
-    }
     Ok(out)
 }

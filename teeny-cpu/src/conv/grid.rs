@@ -23,6 +23,9 @@ pub(super) struct Axis {
     /// Result `o` reads input `o * step + shift` for each shift, if that exists.
     pub step: usize,
     pub shifts: Vec<isize>,
+    /// The least and the largest shift.
+    pub low: isize,
+    pub high: isize,
     /// The results that each shift gives an input: from the first to before the second.
     pub insides: Vec<(usize, usize)>,
     /// Result `o` is element `first + o * every` of `size`.
@@ -41,31 +44,42 @@ impl Axis {
             && self.output == self.size
     }
 
-    /// An axis of one element.
-    pub(super) fn single() -> Axis {
-        let (input, output, size, step, every, first) = (1, 1, 1, 1, 1, 0);
-        let (shifts, insides) = (vec![0], vec![(0, 1)]);
-        Axis { input, output, step, shifts, insides, first, every, size }
+    /// An axis of these elements of the input, results and step; result `o` is element `first + o *
+    /// every` of `size`.
+    fn new(
+        [input, output, step]: [usize; 3],
+        [first, every, size]: [usize; 3],
+        shifts: Vec<isize>,
+    ) -> Axis {
+        let (low, high, insides) = (0, 0, Vec::new());
+        let mut axis = Axis { input, output, step, shifts, low, high, insides, first, every, size };
+        axis.find_insides();
+        axis
     }
 
-    /// The least and the largest shift.
-    fn bounds(&self) -> (isize, isize) {
-        let shifts = || self.shifts.iter().copied();
-        (shifts().min().unwrap_or(0), shifts().max().unwrap_or(0))
+    /// An axis of one element.
+    fn single() -> Axis {
+        Axis::new([1; 3], [0, 1, 1], vec![0])
+    }
+
+    /// Sets what follows from the shifts.
+    fn find_insides(&mut self) {
+        self.low = self.shifts.iter().copied().min().unwrap_or(0);
+        self.high = self.shifts.iter().copied().max().unwrap_or(0);
+        self.insides = self.shifts.iter().map(|&shift| self.inside(shift, self.output)).collect();
     }
 
     /// From the first to the last element that a result reads, in steps.
     pub(super) fn extent(&self) -> usize {
-        let (low, high) = self.bounds();
-        (high - low) as usize / self.step
+        (self.high - self.low) as usize / self.step
     }
 
     /// The elements that results `from .. to` read, the padding included: from the first to before
     /// the second.
+    #[inline]
     pub(super) fn reach(&self, from: usize, to: usize) -> (isize, isize) {
-        let (low, high) = self.bounds();
         let at = |o: usize| (o * self.step) as isize;
-        (at(from) + low, at(to - 1) + high + 1)
+        (at(from) + self.low, at(to - 1) + self.high + 1)
     }
 
     /// Those of `count` results that `shift` gives an input: from the first to before the second.
@@ -152,19 +166,8 @@ impl Grid {
         let axes = (0..input.len()).map(|a| {
             let (dilation, padding) = (window.dilation[a], window.padding[a]);
             let shifts = (0..kernel[a]).map(|k| (k * dilation) as isize - padding as isize);
-            let (output, step) = (output[a], window.stride[a]);
-            let (first, every, size) = (0, 1, output);
-            let axis = Axis {
-                input: input[a],
-                output,
-                step,
-                shifts: Vec::new(),
-                insides: Vec::new(),
-                first,
-                every,
-                size,
-            };
-            (axis, shifts.enumerate().collect())
+            let (output, step, place) = (output[a], window.stride[a], [0, 1, output[a]]);
+            (Axis::new([input[a], output, step], place, Vec::new()), shifts.enumerate().collect())
         });
         Grid::of(axes.collect(), kernel, skips)
     }
@@ -199,11 +202,8 @@ impl Grid {
                 let taps = (0..kernel[a]).map(|k| (k, at(a, k)));
                 let taps = taps.filter(|(_, (r, _))| *r == first).map(|(k, (_, d))| (k, d));
                 let (every, size) = (window.stride[a], x[a]);
-                let output = (size - first).div_ceil(every);
-                let shifts = Vec::new();
-                let insides = Vec::new();
-                let axis =
-                    Axis { input: g[a], output, step: 1, shifts, insides, first, every, size };
+                let sizes = [g[a], (size - first).div_ceil(every), 1];
+                let axis = Axis::new(sizes, [first, every, size], Vec::new());
                 (axis, taps.collect())
             });
             Grid::of(axes.collect(), kernel, true)
@@ -221,8 +221,7 @@ impl Grid {
                 low < high || !skips
             });
             axis.shifts = taps.iter().map(|&(_, shift)| shift).collect();
-            axis.insides =
-                axis.shifts.iter().map(|&shift| axis.inside(shift, axis.output)).collect();
+            axis.find_insides();
             let before = grid.taps.iter();
             grid.taps =
                 before.flat_map(|&t| taps.iter().map(move |&(k, _)| t * size + k)).collect();
@@ -299,8 +298,7 @@ impl Grid {
             axis.shifts.iter_mut().for_each(|s| *s += shift);
             axis.first += from * axis.every;
             axis.output = to - from;
-            axis.insides =
-                axis.shifts.iter().map(|&shift| axis.inside(shift, axis.output)).collect();
+            axis.find_insides();
         }
         grid
     }

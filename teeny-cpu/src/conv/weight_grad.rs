@@ -12,13 +12,13 @@
 //!    columns.
 
 use super::columns::{ConvTask, SLACK};
-use super::select::{self, FilterSplit, REDUCED};
+use super::tasks::{self, FilterSplit, REDUCED, joined, run_tasks};
 use crate::Cpu;
 use crate::float::Float;
 use crate::matmul::{Matrix, Tile};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::Shared;
-use crate::threads::{for_each_range, try_for_each_chunk};
+use crate::threads::for_each_range;
 use crate::transpose::transpose;
 use teeny_core::Result;
 
@@ -37,11 +37,14 @@ pub(super) fn by_columns<T: Float>(
 ) -> Result<()> {
     let (m, k, pixels) = (c.out_channels, c.rows(), c.grid.pixels());
     let results = c.images * pixels;
-    let split = select::split_filter_grad([m, results, k], c.groups, c.x.len() + g.len());
+    let split = tasks::split_filter_grad([m, results, k], c.groups, c.x.len() + g.len());
     // Gradients of small images, channel by channel through all images.
     let channels = c.groups * m;
     let joint = c.images > 1 && pixels < 8 * REDUCED;
-    let copy = if joint { joined(cpu, g, channels, c.images, pixels)? } else { None };
+    let copy = match joint {
+        true => Some(images_joined(cpu, g, channels, c.images, pixels)?),
+        false => None,
+    };
     let (g, g_strides) = match &copy {
         Some(copy) => (&copy[..], [results, pixels]),
         None => (g, [pixels, channels * pixels]),
@@ -66,22 +69,15 @@ pub(super) fn by_columns<T: Float>(
             to: at.get().wrapping_add(block * total + group * n),
         };
         // SAFETY: the sums of this block, group and rows alone.
-        unsafe { if transposed { block_sums.transposed(cpu) } else { block_sums.straight(cpu) } }
+        unsafe { block_sums.run(cpu, transposed) }
     };
     let tasks = blocks * parts * c.groups;
-    if parallel {
-        try_for_each_chunk(tasks, task)?
-    } else {
-        (0..tasks).try_for_each(task)?
-    }
+    run_tasks(tasks, parallel, task)?;
     if sums.is_empty() {
         return Ok(());
     }
-    let (first, others) = sums.split_at_mut(total);
-    for other in others.chunks_exact(total) {
-        first.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
-    }
-    for (to, from) in to.chunks_exact_mut(n).zip(first.chunks_exact(n)) {
+    let sums = joined(&mut sums, total);
+    for (to, from) in to.chunks_exact_mut(n).zip(sums.chunks_exact(n)) {
         if transposed {
             let (m_stride, k_stride) = (m as isize, k as isize);
             // SAFETY: k rows of m elements, and m rows of k.
@@ -97,13 +93,13 @@ pub(super) fn by_columns<T: Float>(
 }
 
 /// `g` (images, channels, pixels) as (channels, images · pixels).
-fn joined<T: Float>(
+fn images_joined<T: Float>(
     cpu: &Cpu,
     g: &[T],
     channels: usize,
     images: usize,
     pixels: usize,
-) -> Result<Option<Array<T>>> {
+) -> Result<Array<T>> {
     let mut copy = Array::filled(cpu, g.len(), T::ZERO)?;
     let to = Shared(copy.as_mut_ptr());
     let line = images * pixels;
@@ -116,7 +112,7 @@ fn joined<T: Float>(
             }
         }
     });
-    Ok(Some(copy))
+    Ok(copy)
 }
 
 /// The sums over some results for some rows of columns of one group.
@@ -169,65 +165,36 @@ impl<T: Float> Block<'_, T> {
         Ok(())
     }
 
-    /// To (out_channels, rows): `g @ columnsᵀ`.
+    /// To (out_channels, rows): `g @ columnsᵀ`, or `transposed` to (rows, out_channels): `columns @
+    /// gᵀ`.
     ///
     /// # Safety
     /// These sums are writable, and no other task touches them.
-    unsafe fn straight(&self, cpu: &Cpu) -> Result<()> {
+    unsafe fn run(&self, cpu: &Cpu, transposed: bool) -> Result<()> {
         let (m, k) = (self.c.out_channels, self.c.rows());
-        with_scratch(cpu, [ROWS * REDUCED + SLACK], |[columns]: [&mut [T]; 1]| {
-            let start = self.results[0];
-            let mut done = 0;
-            self.for_each(cpu, columns, |g, n, rows, columns| {
-                let count = rows[1] - rows[0];
-                let ptr = self.to.wrapping_add(rows[0]).cast_const();
-                let tile = Tile {
-                    mnk: [m, count, n],
-                    lhs: g,
-                    rhs: Matrix::row_major(columns, n).t(),
-                    c: Matrix { ptr, row_stride: k as isize, col_stride: 1 },
-                    beta: if done < self.rows[1] - self.rows[0] { T::ZERO } else { T::ONE },
-                    alpha: T::ONE,
-                    rhs_numel: count * n,
-                };
-                done += count;
-                debug_assert!(start <= self.results[1]);
-                // SAFETY: by contract; gradients and columns are those of n results.
-                unsafe { tile.run(cpu) }
-            })
-        })?
-    }
-
-    /// To (rows, out_channels): `columns @ gᵀ`.
-    ///
-    /// # Safety
-    /// As `straight`.
-    unsafe fn transposed(&self, cpu: &Cpu) -> Result<()> {
-        let m = self.c.out_channels;
-        let sizes = [ROWS * REDUCED + SLACK, REDUCED * m];
+        let sizes = [ROWS * REDUCED + SLACK, if transposed { REDUCED * m } else { 0 }];
         with_scratch(cpu, sizes, |[columns, gs]: [&mut [T]; 2]| {
             let mut done = 0;
-            self.for_each(cpu, columns, |g, n, rows, columns| {
-                let count = rows[1] - rows[0];
-                if rows[0] == self.rows[0] {
-                    // SAFETY: n columns of m gradients.
+            self.for_each(cpu, columns, |g, n, [first, end], columns| {
+                let (count, columns) = (end - first, Matrix::row_major(columns, n));
+                let beta = if done < self.rows[1] - self.rows[0] { T::ZERO } else { T::ONE };
+                done += count;
+                if transposed && first == self.rows[0] {
+                    let (to, size) = (gs.as_mut_ptr(), (n, m));
+                    // SAFETY: n columns of m gradients, as `for_each` passes them.
                     unsafe {
-                        let to = gs.as_mut_ptr();
-                        transpose(cpu.level, g.ptr, g.row_stride, to, m as isize, (n, m), false)
+                        transpose(cpu.level, g.ptr, g.row_stride, to, m as isize, size, false)
                     };
                 }
-                let ptr = self.to.wrapping_add(rows[0] * m).cast_const();
-                let tile = Tile {
-                    mnk: [count, m, n],
-                    lhs: Matrix::row_major(columns, n),
-                    rhs: Matrix::row_major(gs, m),
-                    c: Matrix { ptr, row_stride: m as isize, col_stride: 1 },
-                    beta: if done < self.rows[1] - self.rows[0] { T::ZERO } else { T::ONE },
-                    alpha: T::ONE,
-                    rhs_numel: n * m,
+                let (mnk, lhs, rhs, at, row_stride) = match transposed {
+                    true => ([count, m, n], columns, Matrix::row_major(gs, m), first * m, m),
+                    false => ([m, count, n], g, columns.t(), first, k),
                 };
-                done += count;
-                // SAFETY: as in `straight`.
+                let ptr = self.to.wrapping_add(at).cast_const();
+                let c = Matrix { ptr, row_stride: row_stride as isize, col_stride: 1 };
+                let rhs_numel = mnk[1] * n;
+                let tile = Tile { mnk, lhs, rhs, c, beta, alpha: T::ONE, rhs_numel };
+                // SAFETY: by contract; gradients and columns are those of n results.
                 unsafe { tile.run(cpu) }
             })
         })?

@@ -4,7 +4,7 @@
 use super::correlate::Distances;
 use crate::Cpu;
 use crate::conv::grid::{Axis, Grid};
-use crate::conv::select;
+use crate::conv::tasks;
 use crate::float::Float;
 use crate::scratch::Array;
 use crate::transpose::transpose;
@@ -14,15 +14,11 @@ use teeny_core::Result;
 pub(super) struct Part {
     pub y: Axis,
     pub x: Axis,
-    /// The least shifts.
-    low: [isize; 2],
-    /// The distance of each tap from the least shifts.
-    pub distances: Distances,
 }
 
 /// The grids of one convolution over the cells of a band.
-pub(super) struct Cells {
-    pub parts: Vec<Part>,
+pub(in crate::conv) struct Cells {
+    pub(super) parts: Vec<Part>,
     /// Height and width of the input and of the results.
     pub input: [usize; 2],
     pub size: [usize; 2],
@@ -55,39 +51,43 @@ impl Band {
 impl Cells {
     /// The cells of these grids, if they have the same axes, one or two, and take a small multiple of
     /// the memory of operands.
-    pub(super) fn new(cpu: &Cpu, grids: &[&Grid], lanes: usize) -> Result<Option<Cells>> {
-        if grids.is_empty() || grids.iter().any(|grid| grid.axes.len() > 2) {
-            return Ok(None);
-        }
-        let axes: Vec<[Axis; 2]> = grids.iter().map(|grid| grid.last_two().0).collect();
-        let sizes = |[y, x]: &[Axis; 2]| ([y.input, x.input], [y.size, x.size]);
-        let (input, size) = sizes(&axes[0]);
-        if axes.iter().any(|axes| sizes(axes) != (input, size)) {
-            return Ok(None);
+    pub(in crate::conv) fn new<'a>(
+        grids: impl Iterator<Item = &'a Grid>,
+        lanes: usize,
+    ) -> Option<Cells> {
+        let part = |grid: &Grid| {
+            let ([y, x], outer) = grid.last_two();
+            outer.is_empty().then_some(Part { y, x })
+        };
+        let parts = grids.map(part).collect::<Option<Vec<Part>>>()?;
+        let sizes = |part: &Part| ([part.y.input, part.x.input], [part.y.size, part.x.size]);
+        let (input, size) = sizes(parts.first()?);
+        if parts.iter().any(|part| sizes(part) != (input, size)) {
+            return None;
         }
         // What all grids read along an axis.
-        let reach = |axis: usize| {
-            let reaches = axes.iter().map(|axes| axes[axis].reach(0, axes[axis].output));
+        let reach = |axis: fn(&Part) -> &Axis| {
+            let reaches = parts.iter().map(|part| axis(part).reach(0, axis(part).output));
             reaches.fold((isize::MAX, isize::MIN), |a, b| (a.0.min(b.0), a.1.max(b.1)))
         };
-        let ((top, bottom), (left, right)) = (reach(0), reach(1));
+        let ((top, bottom), (left, right)) = (reach(|part| &part.y), reach(|part| &part.x));
         let pitch = (right - left) as usize;
         let operands = input[0] * input[1] + size[0] * size[1];
         if ((bottom - top) as usize).saturating_mul(pitch) > 8 * operands + 1024 {
-            return Ok(None);
+            return None;
         }
-        let part = |[y, x]: [Axis; 2]| {
-            let (low, columns) = ([y.reach(0, 1).0, x.reach(0, 1).0], x.shifts.len());
-            let distances = Distances::from_fn(cpu, y.shifts.len() * columns, |tap| {
-                let row = (y.shifts[tap / columns] - low[0]) as usize;
-                let column = (x.shifts[tap % columns] - low[1]) as usize;
-                (row * pitch + column) * lanes
-            })?;
-            Ok(Part { y, x, low, distances })
-        };
-        let parts = axes.into_iter().map(part).collect::<Result<_>>()?;
         let columns = [left, right].map(|column| column.clamp(0, input[1] as isize) as usize);
-        Ok(Some(Cells { parts, input, size, left, pitch, columns, lanes }))
+        Some(Cells { parts, input, size, left, pitch, columns, lanes })
+    }
+
+    /// The distance of each tap of a part from the least shifts.
+    pub(super) fn distances(&self, cpu: &Cpu, part: &Part) -> Result<Distances> {
+        let (ys, xs) = (&part.y.shifts, &part.x.shifts);
+        Distances::from_fn(cpu, ys.len() * xs.len(), |tap| {
+            let row = (ys[tap / xs.len()] - part.y.low) as usize;
+            let column = (xs[tap % xs.len()] - part.x.low) as usize;
+            (row * self.pitch + column) * self.lanes
+        })
     }
 
     /// Elements of a plane of the input and of the results.
@@ -214,8 +214,8 @@ impl Cells {
 
     /// The cell of the first result of row `row` of a part, at the least shifts.
     pub(super) fn first(&self, part: &Part, band: &Band, row: usize) -> usize {
-        let row = ((row * part.y.step) as isize + part.low[0] - band.first) as usize;
-        (row * self.pitch + (part.low[1] - self.left) as usize) * self.lanes
+        let row = ((row * part.y.step) as isize + part.y.low - band.first) as usize;
+        (row * self.pitch + (part.x.low - self.left) as usize) * self.lanes
     }
 
     /// From a row of results of a part to the next and from one to the next: in the cells, and in
@@ -230,7 +230,7 @@ impl Cells {
     /// Rows of results of a band.
     pub(super) fn rows_of_band(&self) -> usize {
         let more = self.band(0, 1).rows * self.pitch * self.lanes;
-        select::band_rows(self.size[0], self.pitch * self.lanes, more)
+        tasks::band_rows(self.size[0], self.pitch * self.lanes, more)
     }
 
     /// Rows of results that are computed at a time: whole blocks of a transpose if they can be, and
@@ -305,7 +305,8 @@ impl Cells {
             let last = |[down, along]: [usize; 2]| {
                 (to - from - 1) * down + (part.x.output - 1) * along + self.lanes
             };
-            let farthest = part.distances.table().farthest;
+            let [down, along] = [&part.y, &part.x].map(|axis| (axis.high - axis.low) as usize);
+            let farthest = (down * self.pitch + along) * self.lanes;
             assert!(
                 x + farthest + last(self.x_strides(part)) <= self.of_band(band)
                     && y + last(self.y_strides(part)) <= rows * self.size[1] * self.lanes

@@ -13,11 +13,10 @@
 //! (`grid`), and all residues write to one band.
 
 use super::cells::{Cells, vectors};
-use super::correlate::ChannelRows;
+use super::correlate::{ChannelRows, Distances};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
-use crate::conv::select::{self, Bands};
-use crate::conv::tasks::run_tasks;
+use crate::conv::tasks::{self, Bands, run_tasks};
 use crate::float::Float;
 use crate::scratch::{Array, with_scratch};
 use crate::transpose::transpose;
@@ -28,15 +27,15 @@ use teeny_core::Result;
 struct Channels<'a, T> {
     parts: &'a [ConvTask<'a, T>],
     cells: &'a Cells,
-    /// For each part, the taps of each row of results.
-    taps: Vec<Array<[usize; 2]>>,
+    /// For each part, its distances, and those of each row of results.
+    tables: Vec<(Distances, Array<[usize; 2]>)>,
     /// Whether rows of padding are left out.
     skips: bool,
 }
 
 /// Computes all results of the grids of a convolution whose groups have one channel each, from the
 /// cells of these grids; results of no grid are zero. `skips` leaves out rows of padding.
-pub(super) fn convolve<T: Float>(
+pub(in crate::conv) fn convolve<T: Float>(
     cpu: &Cpu,
     parts: &[ConvTask<'_, T>],
     cells: &Cells,
@@ -46,14 +45,17 @@ pub(super) fn convolve<T: Float>(
     let products = parts.iter().map(|p| p.grid.pixels() * p.rows()).sum::<usize>();
     let muls = images * channels * products;
     let blocks = channels.div_ceil(cells.lanes);
-    let split = select::split_bands(images, blocks, cells.size[0], cells.rows_of_band(), muls);
-    let taps = cells.parts.iter().map(|part| cells.taps(cpu, part, skips));
-    let all = Channels { parts, cells, taps: taps.collect::<Result<_>>()?, skips };
+    let split = tasks::split_bands(images, blocks, cells.size[0], cells.rows_of_band(), muls);
+    let tables = cells
+        .parts
+        .iter()
+        .map(|part| Ok((cells.distances(cpu, part)?, cells.taps(cpu, part, skips)?)));
+    let all = Channels { parts, cells, tables: tables.collect::<Result<_>>()?, skips };
     let Bands { blocks, images: shares, bands, rows } = split;
-    run_tasks(blocks * shares * bands, select::is_parallel(muls), |task| {
+    run_tasks(blocks * shares * bands, tasks::is_parallel(muls), |task| {
         let (block, rest) = (task / (shares * bands), task % (shares * bands));
         let top = rest % bands * rows;
-        let range = select::part(images, shares, rest / bands);
+        let range = tasks::part(images, shares, rest / bands);
         all.band(cpu, block * cells.lanes, range, [top, (top + rows).min(cells.size[0])])
     })
 }
@@ -96,8 +98,11 @@ impl<T: Float> Channels<'_, T> {
                 for (step, calls) in steps.iter().zip(calls.chunks_exact(parts.len())) {
                     cells.fill(cpu, &band, step.fill, x, temporary, input);
                     let mut weights = weights.as_ptr();
-                    for ((call, part), taps) in calls.iter().zip(&cells.parts).zip(&self.taps) {
-                        let distances = part.distances.table();
+                    let tables = self.tables.iter();
+                    for ((call, part), (distances, taps)) in
+                        calls.iter().zip(&cells.parts).zip(tables)
+                    {
+                        let distances = distances.table();
                         cpu.level.run(ChannelRows {
                             x: input[call.x..].as_ptr(),
                             distances,

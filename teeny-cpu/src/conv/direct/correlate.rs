@@ -2,8 +2,8 @@
 //! vectors in registers while one table of distances goes by.
 //!
 //! ```text
-//!   PixelRows     lanes are pixels p, a weight is the same in all lanes      up to 4 channels x 4 vectors
-//!   ChannelRows   lanes are channels o, a weight is a vector, a pixel too    up to 8 vectors
+//!   PixelRows     lanes are pixels p, a weight is in all lanes    up to 4 channels x 4 vectors
+//!   ChannelRows   lanes are channels o, a weight is a vector      up to 8 vectors
 //! ```
 //! Both walk the taps by [`Taps::sums`]. Strides and distances are in elements.
 

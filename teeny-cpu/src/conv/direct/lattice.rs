@@ -53,21 +53,8 @@ impl<'a> Lattice<'a> {
     pub(super) fn new(grid: &'a Grid) -> Lattice<'a> {
         let ([rows, cols], outer) = grid.last_two();
         let inside = rows.is_inside() && cols.is_inside();
-        if inside && outer.is_empty() && rows.step == 1 && cols.step == 1 {
-            return Lattice {
-                outer,
-                low: [0, 0],
-                phases: [vec![0], vec![0]],
-                more: 0,
-                pitch: cols.input,
-                shared: 0,
-                in_place: true,
-                has_padding: false,
-                rows,
-                cols,
-            };
-        }
-        let [(y, _), (x, _)] = [&rows, &cols].map(|axis| axis.reach(0, 1));
+        let in_place = inside && outer.is_empty() && rows.step == 1 && cols.step == 1;
+        let [y, x] = [rows.low, cols.low];
         let wide = cols.output + cols.extent();
         let mut shared = 0;
         if cols.step == 1 {
@@ -76,17 +63,23 @@ impl<'a> Lattice<'a> {
             let right = wide.saturating_sub(left + content);
             shared = left.min(right).min(wide - cols.output);
         }
-        Lattice {
+        let (pitch, has_padding, more) = (wide - shared, !inside, rows.extent());
+        let phases = [phases(&rows, y), phases(&cols, x)];
+        let lattice = Lattice {
             outer,
             low: [y, x],
-            phases: [phases(&rows, y), phases(&cols, x)],
-            more: rows.extent(),
-            pitch: wide - shared,
+            phases,
+            more,
+            pitch,
             shared,
-            in_place: false,
-            has_padding: !inside,
+            in_place,
+            has_padding,
             rows,
             cols,
+        };
+        match in_place {
+            true => Lattice { low: [0, 0], pitch: lattice.cols.input, shared: 0, ..lattice },
+            false => lattice,
         }
     }
 

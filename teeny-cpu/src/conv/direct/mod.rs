@@ -26,38 +26,8 @@ mod pixels;
 mod slopes;
 mod weight_grad;
 
-use super::columns::ConvTask;
-use crate::Cpu;
-use crate::float::{Float, lanes};
-use cells::Cells;
-use teeny_core::Result;
-
-pub(super) use weight_grad::by_pixels as weight_grad;
-
-/// Computes all results of the grids of a convolution whose groups have one channel each; results
-/// of no grid are zero. `skips` leaves out rows of padding. False if cells cannot have these grids.
-pub(super) fn by_channels<T: Float>(
-    cpu: &Cpu,
-    parts: &[ConvTask<'_, T>],
-    skips: bool,
-) -> Result<bool> {
-    let grids: Vec<_> = parts.iter().map(|part| part.grid).collect();
-    match Cells::new(cpu, &grids, lanes::<T>(cpu.level))? {
-        Some(cells) => channels::convolve(cpu, parts, &cells, skips).map(|()| true),
-        None => Ok(false),
-    }
-}
-
-/// The gradient of the filters of `c`, whose groups have one channel each and whose result is `g`,
-/// to `to` (channels, taps). False as [`by_channels`].
-pub(super) fn weight_grad_by_channels<T: Float>(
-    cpu: &Cpu,
-    c: &ConvTask<'_, T>,
-    g: &[T],
-    to: &mut [T],
-) -> Result<bool> {
-    match Cells::new(cpu, &[c.grid], lanes::<T>(cpu.level))? {
-        Some(cells) => weight_grad::by_channels(cpu, c, &cells, g, to).map(|()| true),
-        None => Ok(false),
-    }
-}
+pub(super) use cells::Cells;
+pub(super) use channels::convolve as by_channels;
+pub(super) use weight_grad::{
+    by_channels as weight_grad_by_channels, by_pixels as weight_grad_by_pixels,
+};

@@ -9,8 +9,7 @@ use crate::Cpu;
 use crate::conv::columns::ConvTask;
 use crate::conv::copies::scatter_strided;
 use crate::conv::grid::Grid;
-use crate::conv::select;
-use crate::conv::tasks::run_tasks;
+use crate::conv::tasks::{self, run_tasks};
 use crate::float::{Float, lanes};
 use crate::scratch::with_scratch;
 use crate::simd::{F32s, Work};
@@ -25,20 +24,20 @@ impl<T: Float> ConvTask<'_, T> {
         lattice.cells(rows) <= 8 * (lattice.plane() + rows * width) + 1024
     }
 
-    /// Computes all results from lattices: of long lines part by part. Whether the epilogue, if there
-    /// is one, has run.
-    pub(in crate::conv) fn by_lattices(&self, cpu: &Cpu) -> Result<bool> {
+    /// Computes all results by vectors of pixels: of long lines part by part. Whether the epilogue,
+    /// if there is one, has run.
+    pub(in crate::conv) fn by_pixels(&self, cpu: &Cpu) -> Result<bool> {
         let lattice = Lattice::new(self.grid);
         let ([height, width], _) = lattice.results();
         let line = self.in_channels * lattice.cells(1);
-        let parts = if height == 1 { select::parts_of_line(width, line) } else { 1 };
+        let parts = if height == 1 { tasks::parts_of_line(width, line) } else { 1 };
         if parts == 1 {
             self.all_planes(cpu, &lattice)?;
             return Ok(true);
         }
         let grids: Vec<Grid> = (0..parts)
             .map(|i| {
-                let part = select::part(width, parts, i);
+                let part = tasks::part(width, parts, i);
                 self.grid.columns(part.start, part.end)
             })
             .collect();
@@ -54,10 +53,10 @@ impl<T: Float> ConvTask<'_, T> {
         let planes = self.images * self.groups * outer;
         let line = self.in_channels * lattice.taps()[0] * lattice.cells(1).min(4 * lattice.plane());
         let muls = self.out_channels * self.rows() * height * width;
-        let (each, rows) = select::split_planes(planes, height, line, muls);
+        let (each, rows) = tasks::split_planes(planes, height, line, muls);
         let bands = height.div_ceil(rows);
         let distances = BandDistances::new(cpu, lattice, self, [height, rows])?;
-        let parallel = select::is_parallel(muls * planes);
+        let parallel = tasks::is_parallel(muls * planes);
         run_tasks(planes.div_ceil(each) * bands, parallel, |task| {
             let (first, top) = (task / bands * each, task % bands * rows);
             let band = [top, rows.min(height - top)];

@@ -6,12 +6,12 @@
 //! multiplied by zero, and if that gives no number everything is computed again row by row.
 
 use super::cells::{Band, Call, Cells, Step};
+use super::correlate::Table;
 use super::lattice::{BandDistances, Lattice};
 use super::slopes::{Slopes, Totals};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
-use crate::conv::select;
-use crate::conv::tasks::{joined, run_tasks};
+use crate::conv::tasks::{self, joined, run_tasks};
 use crate::float::{Float, lanes};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::Shared;
@@ -57,13 +57,13 @@ impl<T: Float> PixelSums<'_, T> {
     fn run(&self, cpu: &Cpu, to: &mut [T]) -> Result<()> {
         let (c, n) = (self.c, self.c.out_channels * self.c.rows());
         let muls = n * c.images * c.grid.pixels();
-        let (blocks, groups) = select::split_filters(c.images, c.groups, muls);
+        let (blocks, groups) = tasks::split_filters(c.images, c.groups, muls);
         let images = c.images.div_ceil(blocks);
         let blocks = c.images.div_ceil(images);
         let mut sums = Array::filled(cpu, c.groups * n * blocks, T::ZERO)?;
         let at = Shared(sums.as_mut_ptr());
         let along = c.groups.div_ceil(groups);
-        run_tasks(along * blocks, select::is_parallel(c.groups * muls), |task| {
+        run_tasks(along * blocks, tasks::is_parallel(c.groups * muls), |task| {
             let (block, first) = (task / along, task % along * groups);
             let groups = first..(first + groups).min(c.groups);
             let images = block * images..((block + 1) * images).min(c.images);
@@ -92,7 +92,7 @@ impl<T: Float> PixelSums<'_, T> {
         // Rows that are added up at a time, and those of a lattice.
         let line = if flat { lattice.pitch } else { width.next_multiple_of(lanes) };
         let virtuals = c.in_channels * lattice.taps()[0];
-        let most = (CHAIN * lanes / line).min(select::lattice_rows(virtuals * lattice.cells(1)));
+        let most = (CHAIN * lanes / line).min(tasks::lattice_rows(virtuals * lattice.cells(1)));
         let most = most.clamp(1, height);
         let distances = BandDistances::new(cpu, lattice, c, [height, most])?;
         let line = (most - 1) * lattice.pitch + width;
@@ -170,7 +170,7 @@ type BandSteps = (Band, Array<Step>, Array<Call>);
 
 /// The gradient of the filters of `c`, whose groups have one channel each, from the cells of its
 /// grid, to `to` (channels, taps). Lanes are channels.
-pub(super) fn by_channels<T: Float>(
+pub(in crate::conv) fn by_channels<T: Float>(
     cpu: &Cpu,
     c: &ConvTask<'_, T>,
     cells: &Cells,
@@ -180,7 +180,7 @@ pub(super) fn by_channels<T: Float>(
     let ([_, size], [height, _], lanes) = (cells.planes(), cells.size, cells.lanes);
     let muls = c.images * c.groups * size * c.rows();
     let blocks = c.groups.div_ceil(lanes);
-    let shares = select::split_bands(c.images, blocks, 1, 1, muls).images;
+    let shares = tasks::split_bands(c.images, blocks, 1, 1, muls).images;
     let mut sums = Array::filled(cpu, shares * to.len(), T::ZERO)?;
     let (at, total, rows) = (Shared(sums.as_mut_ptr()), to.len(), cells.rows_of_band());
     let bands = (0..height).step_by(rows).map(|top| {
@@ -189,12 +189,13 @@ pub(super) fn by_channels<T: Float>(
         Ok((band, steps, calls))
     });
     let bands = bands.collect::<Result<Vec<BandSteps>>>()?;
-    run_tasks(blocks * shares, select::is_parallel(muls), |task| {
+    let distances = cells.distances(cpu, &cells.parts[0])?;
+    run_tasks(blocks * shares, tasks::is_parallel(muls), |task| {
         let (first, share) = (task / shares * lanes, task % shares);
-        let images = select::part(c.images, shares, share);
+        let images = tasks::part(c.images, shares, share);
         let to = Shared(at.get().wrapping_add(share * total + first * c.rows()));
         // SAFETY: the sums of these channels and images, which the task alone writes.
-        unsafe { channel_sums(cpu, c, cells, &bands, g, first, images, to) }
+        unsafe { channel_sums(cpu, c, (cells, distances.table()), &bands, g, first, images, to) }
     })?;
     to.copy_from_slice(joined(&mut sums, total));
     Ok(())
@@ -208,7 +209,7 @@ pub(super) fn by_channels<T: Float>(
 unsafe fn channel_sums<T: Float>(
     cpu: &Cpu,
     c: &ConvTask<'_, T>,
-    cells: &Cells,
+    (cells, distances): (&Cells, Table<'_>),
     bands: &[BandSteps],
     g: &[T],
     first: usize,
@@ -247,7 +248,7 @@ unsafe fn channel_sums<T: Float>(
                         x: &input[call.x..],
                         x_strides: cells.x_strides(part),
                         lanes_are_channels: true,
-                        distances: part.distances.table(),
+                        distances,
                         m: 1,
                         rows,
                         n: width * lanes,

@@ -1,15 +1,45 @@
-//! The gradient of a convolution's input from filters that are not finite: zero times an infinity
-//! or NaN is NaN. Only filters that are finite may leave out taps that see nothing but padding, and
-//! the gradient of the input may only be computed as a convolution, which multiplies padding, if
-//! they are.
+//! Padding times what is not finite: zero times an infinity or NaN is NaN.
+//!
+//! ```text
+//!                                 padding meets   if all of that is finite      otherwise
+//!   convolution                   filters         taps may be left out          all taps
+//!   gradient of the filters       g               taps may be left out          all taps
+//!   gradient of the input         nothing         is a convolution of g with    only products that
+//!                                                 padding, which meets filters  a window pairs
+//! ```
 
+use super::Conv;
 use super::columns::ConvTask;
+use super::grid::Grid;
 use crate::Cpu;
-use crate::float::Float;
+use crate::float::{Float, are_finite};
 use crate::matmul::MAX_CHAIN;
 use crate::scratch::with_scratch;
 use crate::threads::try_for_each_chunk;
 use teeny_core::Result;
+
+/// The grid of a convolution whose padding meets `factors`, and whether what sees only padding is
+/// left out: taps, and rows of results if the algorithm `skips_rows`.
+pub(super) fn grid<T: Float>(
+    cpu: &Cpu,
+    conv: &Conv<'_>,
+    factors: &[T],
+    skips_rows: bool,
+) -> (Grid, bool) {
+    let of = |skips| Grid::forward(conv.input, conv.kernel, conv.output, conv.window, skips);
+    let grid = of(true);
+    if !skips_rows && grid.has_all_taps() || are_finite(cpu.level, factors) {
+        (grid, true)
+    } else {
+        (of(false), false)
+    }
+}
+
+/// Whether the gradient of the input may be computed as a convolution, which multiplies padding by
+/// `filters`.
+pub(super) fn may_be_added<T: Float>(cpu: &Cpu, grids: &[Grid], filters: &[T]) -> bool {
+    !grids.iter().any(Grid::has_padding) || are_finite(cpu.level, filters)
+}
 
 /// The gradient of the input from filters that are not finite, of `c`, the convolution, whose input
 /// is not read: each product of a filter's element and one of `g` that a window pairs, and no other.
