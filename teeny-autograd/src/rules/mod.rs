@@ -24,7 +24,7 @@ mod table;
 
 use crate::duals::Duals;
 use crate::record::{Operands, Recorder, Rule};
-use table::{Dual, HasGradient, HasTangent, Recording, rules};
+use table::{Answer, Ask, Dual, Recording, rules};
 use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
 
 /// Runs `op` on the inner device and records it. `None` leaves the op to its definition, whose
@@ -79,7 +79,10 @@ fn gradient(
     operands: &Operands<'_>,
     outputs: &[Tensor],
 ) -> Result<Option<Rule>> {
-    rules(op, Recording { recorder, operands, outputs })?.ok_or_else(|| no_rule(op))
+    match rules(op, Ask::Gradient(Recording { recorder, operands, outputs }))? {
+        Answer::Gradient(rule) => Ok(rule),
+        _ => Err(no_rule(op)),
+    }
 }
 
 /// True for the ops that always have one output.
@@ -111,12 +114,12 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| false)?,
         _ => false,
     };
-    Ok(!as_definition && rules(op, HasGradient)?.is_some())
+    Ok(!as_definition && matches!(rules(op, Ask::HasGradient)?, Answer::Exists))
 }
 
 /// True if `op`, of which an operand has a tangent, has a rule for it.
 pub(crate) fn has_tangent(op: &Op<'_>) -> Result<bool> {
-    Ok(rules(op, HasTangent)?.is_some())
+    Ok(matches!(rules(op, Ask::HasTangent)?, Answer::Exists))
 }
 
 /// The tangent of each of `outputs`, the outputs of `op`, an op on the values of `operands`. Ties
@@ -126,7 +129,9 @@ pub(crate) fn tangents(
     operands: &Duals,
     outputs: &[Tensor],
 ) -> Result<Vec<Option<Tensor>>> {
-    let first = rules(op, Dual { operands, outputs })?.ok_or_else(|| no_rule(op))?;
+    let Answer::Tangent(first) = rules(op, Ask::Tangent(Dual { operands, outputs }))? else {
+        return Err(no_rule(op));
+    };
     let mut all = vec![None; outputs.len()];
     all[0] = first;
     Ok(all)

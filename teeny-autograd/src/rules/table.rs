@@ -49,169 +49,130 @@ impl IntoRule for Result<Option<Rule>> {
     }
 }
 
-/// Which of an op's rules is used.
-pub(super) trait Use: Sized {
-    type Result;
-    /// The op has a rule for its gradient alone.
-    fn gradient<R: IntoRule>(
-        self,
-        gradient: impl FnOnce(Recording<'_>) -> R,
-    ) -> Result<Option<Self::Result>>;
-    /// The op has a rule for its gradient, and one for the tangent of its first output. Further
-    /// outputs have none.
+/// What is asked of the rules of an op.
+pub(super) enum Ask<'r> {
+    /// Whether there is one for its gradient.
+    HasGradient,
+    /// That rule.
+    Gradient(Recording<'r>),
+    /// Whether there is one for its tangent.
+    HasTangent,
+    /// The tangent of its first output; further outputs have none.
+    Tangent(Dual<'r>),
+}
+
+/// What the rules answer.
+pub(super) enum Answer {
+    /// There is no such rule.
+    None,
+    /// There is one.
+    Exists,
+    Gradient(Option<Rule>),
+    Tangent(Option<Tensor>),
+}
+
+impl Ask<'_> {
+    /// Of an op with a rule for its gradient alone.
+    fn gradient<R: IntoRule>(self, gradient: impl FnOnce(Recording<'_>) -> R) -> Result<Answer> {
+        Ok(match self {
+            Ask::HasGradient => Answer::Exists,
+            Ask::Gradient(recording) => Answer::Gradient(gradient(recording).into_rule()?),
+            Ask::HasTangent | Ask::Tangent(_) => Answer::None,
+        })
+    }
+
+    /// Of an op with both rules.
     fn both<R: IntoRule>(
         self,
         gradient: impl FnOnce(Recording<'_>) -> R,
         tangent: impl FnOnce(Dual<'_>) -> Result<Option<Tensor>>,
-    ) -> Result<Option<Self::Result>>;
-}
-
-/// Whether the op has a rule for its gradient.
-pub(super) struct HasGradient;
-
-impl Use for HasGradient {
-    type Result = ();
-    fn gradient<R: IntoRule>(self, _: impl FnOnce(Recording<'_>) -> R) -> Result<Option<()>> {
-        Ok(Some(()))
-    }
-    fn both<R: IntoRule>(
-        self,
-        _: impl FnOnce(Recording<'_>) -> R,
-        _: impl FnOnce(Dual<'_>) -> Result<Option<Tensor>>,
-    ) -> Result<Option<()>> {
-        Ok(Some(()))
+    ) -> Result<Answer> {
+        match self {
+            Ask::HasTangent => Ok(Answer::Exists),
+            Ask::Tangent(dual) => tangent(dual).map(Answer::Tangent),
+            _ => self.gradient(gradient),
+        }
     }
 }
 
-impl Use for Recording<'_> {
-    type Result = Option<Rule>;
-    fn gradient<R: IntoRule>(
-        self,
-        gradient: impl FnOnce(Recording<'_>) -> R,
-    ) -> Result<Option<Option<Rule>>> {
-        gradient(self).into_rule().map(Some)
-    }
-    fn both<R: IntoRule>(
-        self,
-        gradient: impl FnOnce(Recording<'_>) -> R,
-        _: impl FnOnce(Dual<'_>) -> Result<Option<Tensor>>,
-    ) -> Result<Option<Option<Rule>>> {
-        gradient(self).into_rule().map(Some)
-    }
-}
-
-/// Whether the op has a rule for its tangent.
-pub(super) struct HasTangent;
-
-impl Use for HasTangent {
-    type Result = ();
-    fn gradient<R: IntoRule>(self, _: impl FnOnce(Recording<'_>) -> R) -> Result<Option<()>> {
-        Ok(None)
-    }
-    fn both<R: IntoRule>(
-        self,
-        _: impl FnOnce(Recording<'_>) -> R,
-        _: impl FnOnce(Dual<'_>) -> Result<Option<Tensor>>,
-    ) -> Result<Option<()>> {
-        Ok(Some(()))
-    }
-}
-
-impl Use for Dual<'_> {
-    type Result = Option<Tensor>;
-    fn gradient<R: IntoRule>(
-        self,
-        _: impl FnOnce(Recording<'_>) -> R,
-    ) -> Result<Option<Option<Tensor>>> {
-        Ok(None)
-    }
-    fn both<R: IntoRule>(
-        self,
-        _: impl FnOnce(Recording<'_>) -> R,
-        tangent: impl FnOnce(Dual<'_>) -> Result<Option<Tensor>>,
-    ) -> Result<Option<Option<Tensor>>> {
-        tangent(self).map(Some)
-    }
-}
-
-/// Uses a rule of `op`: `None` if there is none.
-pub(super) fn rules<U: Use>(op: &Op<'_>, which: U) -> Result<Option<U::Result>> {
+/// Asks the rules of `op`.
+pub(super) fn rules(op: &Op<'_>, ask: Ask<'_>) -> Result<Answer> {
     match *op {
-        Op::Reduce { op, x, axes } => which.both(
+        Op::Reduce { op, x, axes } => ask.both(
             |r| reduce::reduce(r.operands, op, x, axes, &r.outputs[0]),
             |d| reduce::reduce_tangent(d.operands, op, x, axes, &d.outputs[0]),
         ),
-        Op::ReduceKernel { kernel, params, shape, axes, .. } => which.gradient(|r| {
+        Op::ReduceKernel { kernel, params, shape, axes, .. } => ask.gradient(|r| {
             reduce::reduce_kernel(r.recorder, r.operands, kernel, params, shape, axes)
         }),
-        Op::Scan { op, x, axis } => which.both(
+        Op::Scan { op, x, axis } => ask.both(
             |r| scan::scan(r.operands, op, x, axis, &r.outputs[0]),
             |d| scan::scan_tangent(d.operands, op, x, axis),
         ),
-        Op::CumMax { axis, .. } => which.both(
+        Op::CumMax { axis, .. } => ask.both(
             |r| scan::cum_max(r.operands, axis, &r.outputs[1]),
             |d| index::gather_tangent(d.operands, axis, &d.outputs[1]),
         ),
-        Op::Matmul { lhs, rhs } => which.both(
+        Op::Matmul { lhs, rhs } => ask.both(
             |r| matmul::matmul(r.operands, lhs, rhs),
             |d| matmul::matmul_tangent(d.operands, lhs, rhs),
         ),
-        Op::Gather { x, axis, index } => which.both(
+        Op::Gather { x, axis, index } => ask.both(
             |r| index::gather(r.operands, x, axis, index),
             |d| index::gather_tangent(d.operands, axis, index),
         ),
-        Op::Scatter { mode, x, axis, index, src } => which.both(
+        Op::Scatter { mode, x, axis, index, src } => ask.both(
             |r| index::scatter(r.operands, mode, x, axis, index, src, &r.outputs[0]),
             |d| index::scatter_tangent(d.operands, mode, x, axis, index, src, &d.outputs[0]),
         ),
-        Op::Sort { x, axis, .. } | Op::TopK { x, axis, .. } => which.both(
+        Op::Sort { x, axis, .. } | Op::TopK { x, axis, .. } => ask.both(
             |r| index::sort(r.operands, x.shape(), axis, &r.outputs[1]),
             |d| index::gather_tangent(d.operands, axis, &d.outputs[1]),
         ),
-        Op::Contiguous { .. } => which.both(
+        Op::Contiguous { .. } => ask.both(
             |r| Rule::new(r.operands, |g| Ok([Some(g.clone())])),
             |d| Ok(d.operands.tangent(0).cloned()),
         ),
-        Op::Cat { tensors, axis } => which.both(
+        Op::Cat { tensors, axis } => ask.both(
             |r| join::cat(r.operands, tensors, axis),
             |d| join::cat_tangent(d.operands, tensors.len(), axis),
         ),
-        Op::Pad { x, widths, .. } => which
+        Op::Pad { x, widths, .. } => ask
             .both(|r| join::pad(r.operands, x, widths), |d| join::pad_tangent(d.operands, widths)),
-        Op::Tri { diagonal, upper, .. } => which.both(
+        Op::Tri { diagonal, upper, .. } => ask.both(
             |r| join::tri(r.operands, diagonal, upper),
             |d| join::tri_tangent(d.operands, diagonal, upper),
         ),
-        Op::Conv { x, weight, window } => which.both(
+        Op::Conv { x, weight, window } => ask.both(
             |r| conv::conv(r.operands, x, weight, window),
             |d| conv::conv_tangent(d.operands, x, weight, window),
         ),
-        Op::ConvInputGrad { g, weight, window, x_shape } => which.both(
+        Op::ConvInputGrad { g, weight, window, x_shape } => ask.both(
             |r| conv::conv_input_grad(r.operands, g, weight, window),
             |d| conv::conv_input_grad_tangent(d.operands, g, weight, window, x_shape),
         ),
-        Op::ConvWeightGrad { g, x, window, weight_shape } => which.both(
+        Op::ConvWeightGrad { g, x, window, weight_shape } => ask.both(
             |r| conv::conv_weight_grad(r.operands, g, x, window),
             |d| conv::conv_weight_grad_tangent(d.operands, g, x, window, weight_shape),
         ),
-        Op::MaxPool { x, kernel_size, .. } => which.both(
+        Op::MaxPool { x, kernel_size, .. } => ask.both(
             |r| pool::max_pool(r.operands, x, kernel_size.len(), &r.outputs[1]),
             |d| pool::max_pool_tangent(d.operands, kernel_size.len(), &d.outputs[1]),
         ),
-        Op::MaxPoolGrad { g, positions, x_shape, spatial } => which.both(
+        Op::MaxPoolGrad { g, positions, x_shape, spatial } => ask.both(
             |r| pool::max_pool_grad(r.operands, g, positions, spatial),
             |d| pool::max_pool_grad_tangent(d.operands, positions, x_shape, spatial),
         ),
-        Op::AvgPool { x, kernel_size, window } => which.both(
+        Op::AvgPool { x, kernel_size, window } => ask.both(
             |r| pool::avg_pool(r.operands, x, kernel_size, window),
             |d| pool::avg_pool_tangent(d.operands, kernel_size, window),
         ),
         Op::Attention { ref inputs } => {
-            which.gradient(|r| attention::attention(r.operands, inputs, r.outputs))
+            ask.gradient(|r| attention::attention(r.operands, inputs, r.outputs))
         }
         Op::Linalg { op, inputs } => {
-            which.gradient(|r| linalg::linalg(r.operands, op, inputs, r.outputs))
+            ask.gradient(|r| linalg::linalg(r.operands, op, inputs, r.outputs))
         }
-        _ => Ok(None),
+        _ => Ok(Answer::None),
     }
 }
