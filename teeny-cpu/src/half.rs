@@ -64,7 +64,7 @@ impl<H: Half> Work for Narrow<H> {
 /// `to[i] = from[i]`
 ///
 /// # Safety
-/// Both have n elements and do not overlap.
+/// Both have n elements, are aligned for them and do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn widen<V: F32s, H: Half>(from: *const u16, to: *mut f32, n: usize) {
     let mut i = 0;

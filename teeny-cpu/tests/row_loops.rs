@@ -246,3 +246,22 @@ fn the_result_of_a_transposed_and_a_broadcast_operand_is_transposed() {
         }
     }
 }
+
+/// A first column begins where its tensor does, and has its pitch: a product with it is no square.
+#[test]
+fn a_product_of_rows_with_their_own_first_elements_is_no_square() -> Result<()> {
+    let oracle: DeviceRef = Reference::new();
+    for cpu in devices() {
+        let cpu: DeviceRef = cpu;
+        for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
+            let products = |device: &DeviceRef| -> Result<[Vec<u8>; 2]> {
+                let x = Tensor::arange(1.0f32, 241.0, 1.0, &oracle)?.mul(0.1)?;
+                let x = x.cast(dtype)?.reshape((6, 40))?.to(device)?; // (6, 40)
+                let first = x.slice(1, 0..1)?; // (6, 1)
+                Ok([x.mul(&first)?.to_bytes()?, first.mul(&x)?.to_bytes()?])
+            };
+            assert_eq!(products(&cpu)?, products(&oracle)?, "{dtype}");
+        }
+    }
+    Ok(())
+}

@@ -14,8 +14,7 @@ use crate::storage::Shared;
 use teeny_core::Result;
 
 impl<T: Float> ConvTask<'_, T> {
-    /// Whether columns are multiplied by the filters of one tap after the other as fast as by those
-    /// of all taps.
+    /// True if one product per tap is as fast as one over all taps.
     pub(super) fn is_fast_tap_by_tap(&self) -> bool {
         self.in_channels >= 64 && select(&self.sizes(), |_| true) == Algorithm::Columns
     }

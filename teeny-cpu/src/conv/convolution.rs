@@ -35,7 +35,8 @@ pub(super) struct Convolution<'a, T> {
     pub numel: usize,
     /// Winograd's filtering, if it applies.
     pub winograd: Option<(Winograd, Tiles)>,
-    /// Whether rows of padding may be left out.
+    /// Whether rows of padding may be left out; for a convolution of single channels alone, whose
+    /// filters are then known to be finite.
     pub skips: bool,
 }
 

@@ -6,9 +6,8 @@
 //! ```
 //! where the second sum has the taps `k` whose quotient is a whole number: one [`Grid`] for each
 //! residue `r` of the stride `s`. Both are `result[o] = Σ_k w[k] input[o * step + shift[k]]`, so one
-//! set of kernels computes both. Taps that see only padding are left out if
-//! weights are finite. Knows no values; next:
-//! `columns` and `direct`, which read by it.
+//! set of kernels computes both. Taps that see only padding are left out if weights are finite.
+//! Knows no values; next: `columns` and `direct`, which read by it.
 
 use crate::Cpu;
 use crate::scratch::Array;

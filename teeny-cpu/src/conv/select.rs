@@ -58,7 +58,7 @@ impl Sizes {
 
 /// Elements of a vector of the widest level.
 const LANES: usize = 16;
-/// Output channels up to which lattices may be faster: more of them read the lattice too often.
+/// Output channels up to which `Pixels` may be faster: more of them read the lattice too often.
 const MAX_CHANNELS: usize = 32;
 /// Most vectors of sums of the filters' gradient: a quarter of a second-level cache.
 const MAX_SUMS: usize = 8192;

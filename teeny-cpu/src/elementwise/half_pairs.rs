@@ -68,8 +68,9 @@ fn half_operation(level: Level, step: &Step, format: Format, rows: usize, n: usi
         operand.is_column = matches!(place, Place::Column(..));
     }
     let [a, b] = from;
-    // A product of one operand by itself converts it once.
-    let is_square = !a.first.is_null() && (a.first, a.pitch) == (b.first, b.pitch);
+    // A product of one operand by itself converts it once. A column of it may begin where it does.
+    let whole = |x: &Source| (x.first, x.pitch, x.is_column);
+    let is_square = !a.first.is_null() && whole(&a) == whole(&b);
     let y = y.cast();
     macro_rules! run {
         ($f:ty) => {

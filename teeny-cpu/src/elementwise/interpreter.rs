@@ -277,9 +277,9 @@ impl Program<'_> {
                     // One row of the tile's length: the distance to the next means nothing.
                     Piece::Slice(from) => Value::Rows(from, len as isize, dtype),
                     Piece::Splat(from) => {
-                        let mut number = [0; 8];
-                        cast::to_f32(dtype, from, number.as_mut_ptr(), 1);
-                        Value::Splat(number)
+                        let mut number = 0u64; // aligned for an f32
+                        cast::to_f32(dtype, from, (&raw mut number).cast(), 1);
+                        Value::Splat(number.to_ne_bytes())
                     }
                     Piece::Scattered => {
                         assert!(len <= TILE, "{len} elements in a slot");

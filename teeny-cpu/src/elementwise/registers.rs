@@ -6,15 +6,16 @@
 //! instruction has at most one operand in memory (a choice has three):
 //!
 //! ```text
-//!   load x ─ mul 0.1 ─ add y ─ store     elements 0 .. 128 of a row, then 128 .. 256, the rest by
-//!   load x ─ mul 0.1 ─ add y ─ store     one vector, the last of which may be a part
+//!   load x ─ mul 0.1 ─ add y ─ store     elements 0 .. 128 of a row, then 128 .. 256; the rest as
+//!   load x ─ mul 0.1 ─ add y ─ store     one group with a part, or one or two vectors one by one
 //! ```
 //! For short rows, one vector is taken from each of eight rows, so that the instructions are read
 //! once for eight rows.
 //!
 //! The same operations on the same values in the same order as in `blocks`, so the same bits.
-//! Knows no node: `blocks` calls it with steps whose functions are all cheap, and `instructions`
-//! makes the machine of them.
+//! Knows no node. `groups` calls it with steps whose functions are all cheap and falls back to
+//! `blocks`; `prepared` and `rows` call it with the instructions of their programs. Only those of
+//! `rows` have calls and folds.
 
 use super::calls::{Exponentials, call};
 use super::chains::Chain;
@@ -89,7 +90,7 @@ pub(crate) unsafe fn run_rows(
 }
 
 /// Vectors at the end of a row up to which they are computed one by one.
-const FEW: usize = 2;
+const MAX_SINGLE: usize = 2;
 
 /// Vectors of a row from which eight of them are computed at once, not one each of eight rows.
 pub(crate) const SHORT: usize = 2 * VECTORS;
@@ -181,7 +182,7 @@ impl<T: Real> Work for Rows<'_, T> {
                     at += VECTORS * lanes;
                 }
                 // More than a few vectors, of which the last may be a part, as one.
-                if n > at + FEW * lanes && !one_by_one {
+                if n > at + MAX_SINGLE * lanes && !one_by_one {
                     let mut counts = [0; VECTORS];
                     let mut left = n - at;
                     let mut j = 0;

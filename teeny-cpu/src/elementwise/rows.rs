@@ -169,12 +169,15 @@ impl<'a> RowLoop<'a> {
         for (i, to) in sources.iter_mut().enumerate().take(arity) {
             let number = |value| {
                 let (bytes, dtype) = (scalar_bytes(value, dtype_of(i)), dtype_of(i));
-                let mut stored = bytes;
-                if dtype.is_half() {
-                    // SAFETY: one element each.
-                    unsafe { cast::from_f32(dtype, bytes.as_ptr(), stored.as_mut_ptr(), 1) };
+                if !dtype.is_half() {
+                    return Source::Number(bytes);
                 }
-                Source::Number(stored)
+                let (wide, mut stored) = (u64::from_ne_bytes(bytes), 0u64);
+                // SAFETY: one element each, aligned as words are.
+                unsafe {
+                    cast::from_f32(dtype, (&raw const wide).cast(), (&raw mut stored).cast(), 1);
+                }
+                Source::Number(stored.to_ne_bytes())
             };
             *to = match kernel.nodes()[node.src[i] as usize].op {
                 OpCode::Input(i) => Source::Input(usize::from(i)),

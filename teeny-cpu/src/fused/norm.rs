@@ -4,7 +4,9 @@
 //! operation. Here all passes over a row follow one another, and all except the first read L1.
 //!
 //! Mean and variance are two passes, not one: the difference of two large sums would lose the
-//! variance of rows far from zero. Rows of 16-bit floats are converted a few at a time; f32
+//! variance of rows far from zero. In f32 the rounding error of the mean is subtracted as well. Rows
+//! whose variance or gradient sums leave the range of f32 are computed again in f64
+//! ([`Row::in_f64`]). The gradients of weight and bias are not here. Rows of 16-bit floats are converted a few at a time; f32
 //! and f64 have the same loops.
 
 use super::{Lines, Norm, Packed};
@@ -36,7 +38,7 @@ const LEAST: f64 = 1e-30;
 /// The function of a row x with weight w: the normalised row plus a bias, or the gradient for x
 /// from that of the result.
 #[derive(Clone, Copy)]
-enum Pass {
+enum Direction {
     Forward,
     Gradient,
 }
@@ -50,7 +52,7 @@ pub(crate) fn forward(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<StorageRef> {
-    rows(cpu, Pass::Forward, norm, x, weight, bias, eps)
+    rows(cpu, Direction::Forward, norm, x, weight, bias, eps)
 }
 
 /// The gradient of [`forward`] for `x`, where `g` is that of its result.
@@ -62,13 +64,13 @@ pub(crate) fn gradient(
     g: &Tensor,
     eps: f64,
 ) -> Result<StorageRef> {
-    rows(cpu, Pass::Gradient, norm, x, weight, Some(g), eps)
+    rows(cpu, Direction::Gradient, norm, x, weight, Some(g), eps)
 }
 
 /// `second` is the bias, of one row, or the gradient, of x's shape.
 fn rows(
     cpu: &Cpu,
-    pass: Pass,
+    pass: Direction,
     norm: Norm,
     x: &Tensor,
     weight: Option<&Tensor>,
@@ -81,8 +83,8 @@ fn rows(
     let lines = |t: &Tensor| Lines::of(cpu, &View::of(t)?);
     let (xs, weight) = (lines(x)?, weight.map(packed).transpose()?);
     let (bias, gs) = match pass {
-        Pass::Forward => (second.map(packed).transpose()?, None),
-        Pass::Gradient => (None, second.map(lines).transpose()?),
+        Direction::Forward => (second.map(packed).transpose()?, None),
+        Direction::Gradient => (None, second.map(lines).transpose()?),
     };
     let out = cpu.alloc(n, dtype)?;
     if n > 0 {
@@ -134,7 +136,7 @@ fn rows(
 /// What all rows have in common.
 struct Job<'a> {
     cpu: &'a Cpu,
-    pass: Pass,
+    pass: Direction,
     norm: Norm,
     eps: f64,
     length: usize,
@@ -184,7 +186,7 @@ impl Job<'_> {
 
 /// One row.
 struct Row<'a, T> {
-    pass: Pass,
+    pass: Direction,
     norm: Norm,
     x: &'a [T],
     /// The weight; ones if there is none.
@@ -199,7 +201,7 @@ impl<T: Number> Row<'_, T> {
     /// In f64: for rows whose squares or sums are outside the range of f32.
     #[cold]
     #[inline(never)]
-    fn plain(self) {
+    fn in_f64(self) {
         let Row { pass, norm, x, w, b, y, eps } = self;
         let n = x.len() as f64;
         let x = |i: usize| x[i].to_f64();
@@ -210,12 +212,12 @@ impl<T: Number> Row<'_, T> {
         let weight = |i: usize| w.map_or(1.0, |w| w[i].to_f64());
         let second = |i: usize| b.map_or(0.0, |b| b[i].to_f64());
         match pass {
-            Pass::Forward => {
+            Direction::Forward => {
                 for (i, y) in y.iter_mut().enumerate() {
                     *y = T::from_f64((x(i) - mean) * scale * weight(i) + second(i));
                 }
             }
-            Pass::Gradient => {
+            Direction::Gradient => {
                 let shift =
                     if norm == Norm::Layer { sum(&|i| second(i) * weight(i)) / n } else { 0.0 };
                 let along = sum(&|i| second(i) * weight(i) * (x(i) - mean) * scale) / n;
@@ -235,7 +237,7 @@ trait Function<T, D: Lanes<T>>: Copy {
 
 /// x
 #[derive(Clone, Copy)]
-struct Plain;
+struct Identity;
 /// `(x - mean)²`: less the mean
 #[derive(Clone, Copy)]
 struct Squared<D>(D);
@@ -247,7 +249,7 @@ struct Normal<D>([D; 2], D);
 #[derive(Clone, Copy)]
 struct Gradient<D>([D; 2], D, D, D);
 
-impl<T, D: Lanes<T>> Function<T, D> for Plain {
+impl<T, D: Lanes<T>> Function<T, D> for Identity {
     #[inline(always)]
     fn eval(self, x: D, _: D, _: D) -> D {
         x
@@ -451,38 +453,41 @@ impl<T: Number> Work for Row<'_, T> {
     fn run<V: F32s>(self) {
         let n = self.x.len() as f64;
         let layer = self.norm == Norm::Layer;
-        let mean = if layer { T::from_f64(self.sum::<V>(Plain) / n) } else { T::ZERO };
+        let mean = if layer { T::from_f64(self.sum::<V>(Identity) / n) } else { T::ZERO };
         let minus_mean = splat::<T, V>(-mean.to_f64());
         // The rounding error of an f32 mean is subtracted apart: far from zero it is as large as the
         // deviations, and a row of equal numbers leaves no remainder.
         let is_single = size_of::<T>() == 4;
         let [off, squares, weighed, along] = match (self.pass, layer) {
-            (Pass::Gradient, _) => self.gradient_sums::<V>(minus_mean),
-            (Pass::Forward, true) if is_single => {
+            (Direction::Gradient, _) => self.gradient_sums::<V>(minus_mean),
+            (Direction::Forward, true) if is_single => {
                 let [off, squares] = self.deviations::<V>(minus_mean);
                 [off, squares, 0.0, 0.0]
             }
-            (Pass::Forward, _) => [0.0, self.sum::<V>(Squared(minus_mean)), 0.0, 0.0],
+            (Direction::Forward, _) => [0.0, self.sum::<V>(Squared(minus_mean)), 0.0, 0.0],
         };
         let off = if layer { off / n } else { 0.0 };
-        let mut variance = squares / n - off * off;
+        let mut variance = squares / n;
+        if variance.is_finite() {
+            variance -= off * off;
+        }
         if variance < 0.0 {
             variance = 0.0; // by rounding; NaN stays NaN
         }
         // Squares too large or too small for f32, infinities and NaN.
         let power = variance + self.eps;
         if is_single && !(LEAST..=f64::from(f32::MAX)).contains(&power) {
-            return self.plain();
+            return self.in_f64();
         }
         let exact = 1.0 / power.sqrt();
         let (mean, scale) = ([minus_mean, splat::<T, V>(-off)], splat::<T, V>(exact));
         match self.pass {
-            Pass::Forward => self.write::<V>(Normal(mean, scale)),
-            Pass::Gradient => {
+            Direction::Forward => self.write::<V>(Normal(mean, scale)),
+            Direction::Gradient => {
                 let shift = if layer { weighed / n } else { 0.0 };
                 let along = (along - off * weighed) * exact / n;
                 if is_single && !(shift.is_finite() && along.is_finite()) {
-                    return self.plain();
+                    return self.in_f64();
                 }
                 let (shift, along) = (splat::<T, V>(-shift), splat::<T, V>(-along));
                 self.write::<V>(Gradient(mean, scale, shift, along));

@@ -271,9 +271,9 @@ pub(super) unsafe fn pass<T: Number, V: F32s, F: Term, const WRITE: bool>(
                 }
                 if i < stop {
                     let left = stop - i;
-                    let part = |p: *const T| Vector::<T, V>::load_part(p.add(i), left);
-                    let g = if F::READS_G { part(g) } else { c };
-                    let v = T::quaternary::<F, V>([part(x), g, a, b]);
+                    let v = Vector::<T, V>::load_part(x.add(i), left);
+                    let g = if F::READS_G { Vector::<T, V>::load_part(g.add(i), left) } else { c };
+                    let v = T::quaternary::<F, V>([v, g, a, b]);
                     if WRITE {
                         v.store_part(y.add(i), left);
                     }

@@ -1,11 +1,14 @@
-//! Results from weights: `y[o][p] = Σ_t w[o][t] x[p * step + distance[t]]`, the sums of a tile of
-//! vectors in registers while one table of distances goes by.
+//! The loop of direct convolution: `y[o][p] = Σ_t w[o][t] x[p * step + distance[t]]`, with the sums
+//! of a tile of vectors in registers. t goes over all taps of all input channels of a group.
 //!
 //! ```text
 //!   PixelRows     lanes are pixels p, a weight is in all lanes    up to 4 channels x 4 vectors
 //!   ChannelRows   lanes are channels o, a weight is a vector      up to 8 vectors
 //! ```
-//! Both walk the taps by [`Taps::sums`]. Strides and distances are in elements.
+//! Both walk the taps by [`Taps::sums`]. `PixelRows` has step 1, because strides were split into
+//! phases before (`lattice`), and adds at most [`MAX_CHAIN`] products in a chain; `ChannelRows` has
+//! one input channel. Strides and distances are in elements. Tile sizes are free; the order of t and
+//! `MAX_CHAIN` decide the bits.
 
 use crate::Cpu;
 use crate::float::Float;

@@ -59,7 +59,7 @@ impl<'a> Lattice<'a> {
         let mut shared = 0;
         if cols.step == 1 {
             let left = (-x).max(0) as usize;
-            let content = (cols.input - x.max(0) as usize).min(wide - left.min(wide));
+            let content = cols.input.saturating_sub(x.max(0) as usize).min(wide - left.min(wide));
             let right = wide.saturating_sub(left + content);
             shared = left.min(right).min(wide - cols.output);
         }

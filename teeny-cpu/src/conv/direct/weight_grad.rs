@@ -38,7 +38,7 @@ pub(in crate::conv) fn by_pixels<T: Float>(
     let sums = PixelSums { c, lattice, g, flat };
     sums.run(cpu, to)?;
     // An infinity between two rows is in the sums of taps that do not see it.
-    if to.iter().any(|&x| x * T::ZERO != T::ZERO) {
+    if flat && to.iter().any(|&x| x * T::ZERO != T::ZERO) {
         PixelSums { flat: false, ..sums }.run(cpu, to)?;
     }
     Ok(())
