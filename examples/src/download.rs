@@ -146,8 +146,8 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
     Ok(mirror.copied().unwrap_or_default().to_string())
 }
 
-/// What `curl` is told, besides the URL: the limits for connecting, for a server that sends nothing
-/// and for the whole transfer are seconds. The mirrors redirect once at most.
+/// The options of `curl` besides the URL. Limits are seconds: to connect, without data, in all. At
+/// most 5 redirects are followed, to HTTP or HTTPS only.
 #[rustfmt::skip]
 const CURL: [&str; 17] = [
     "--fail", "--silent", "--show-error", "--globoff", "--proto", "=http,https",

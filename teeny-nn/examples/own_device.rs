@@ -51,7 +51,7 @@ impl Device for Mine {
 
 fn main() -> Result<()> {
     let (loss, products, others) = train()?;
-    println!("loss {loss:.4} after {products} products of its own and {others} other requests");
+    println!("loss {loss:.4} after {products} products on this device and {others} other requests");
     Ok(())
 }
 

@@ -11,8 +11,8 @@ const INTERCEPT: f64 = -2.0;
 
 fn main() -> Result<()> {
     let (slope, intercept) = train()?;
-    println!("found   y = {slope:.3} x + {intercept:.3}");
-    println!("made of y = {SLOPE:.3} x + {INTERCEPT:.3}, and noise of deviation 0.1");
+    println!("found   y = {slope:.3} x {intercept:+.3}");
+    println!("made of y = {SLOPE:.3} x {INTERCEPT:+.3}, and noise of deviation 0.1");
     Ok(())
 }
 

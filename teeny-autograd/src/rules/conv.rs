@@ -52,6 +52,7 @@ pub(crate) fn conv_weight_grad(
     })
 }
 
+/// The product rule.
 pub(crate) fn conv_tangent(
     operands: &Duals,
     x: &Tensor,
@@ -61,6 +62,7 @@ pub(crate) fn conv_tangent(
     operands.product_rule(|t| t.conv(weight, window), |t| x.conv(t, window))
 }
 
+/// The product rule.
 pub(crate) fn conv_input_grad_tangent(
     operands: &Duals,
     g: &Tensor,
@@ -72,6 +74,7 @@ pub(crate) fn conv_input_grad_tangent(
     operands.product_rule(|t| product(t, weight), |t| product(g, t))
 }
 
+/// The product rule.
 pub(crate) fn conv_weight_grad_tangent(
     operands: &Duals,
     g: &Tensor,

@@ -42,7 +42,7 @@ pub(crate) fn tri(operands: &Operands<'_>, diagonal: i32, upper: bool) -> Rule {
 }
 
 /// The same triangle of `x`.
-pub(crate) fn triangle(x: &Tensor, diagonal: i32, upper: bool) -> Result<Tensor> {
+fn triangle(x: &Tensor, diagonal: i32, upper: bool) -> Result<Tensor> {
     Op::Tri { x, diagonal, upper }.tensor(x.device())
 }
 

@@ -88,6 +88,7 @@ fn fold(x: &Tensor, axes: &[usize], to: usize) -> Result<Tensor> {
     x.permute(order)?.reshape(sizes)
 }
 
+/// The product rule.
 pub(crate) fn matmul_tangent(
     operands: &Duals,
     lhs: &Tensor,

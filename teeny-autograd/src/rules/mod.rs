@@ -24,7 +24,7 @@ mod table;
 
 use crate::duals::Duals;
 use crate::record::{Operands, Recorder, Rule};
-use table::{Answer, Ask, Dual, Recording, rules};
+use table::{GradientInputs, Reply, Request, TangentInputs, rules};
 use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
 
 /// Runs `op` on the inner device and records it. `None` leaves the op to its definition, whose
@@ -79,8 +79,8 @@ fn gradient(
     operands: &Operands<'_>,
     outputs: &[Tensor],
 ) -> Result<Option<Rule>> {
-    match rules(op, Ask::Gradient(Recording { recorder, operands, outputs }))? {
-        Answer::Gradient(rule) => Ok(rule),
+    match rules(op, Request::Gradient(GradientInputs { recorder, operands, outputs }))? {
+        Reply::Gradient(rule) => Ok(rule),
         _ => Err(no_rule(op)),
     }
 }
@@ -114,12 +114,12 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| false)?,
         _ => false,
     };
-    Ok(!as_definition && matches!(rules(op, Ask::HasGradient)?, Answer::Exists))
+    Ok(!as_definition && matches!(rules(op, Request::HasGradient)?, Reply::Exists))
 }
 
 /// True if `op`, of which an operand has a tangent, has a rule for it.
 pub(crate) fn has_tangent(op: &Op<'_>) -> Result<bool> {
-    Ok(matches!(rules(op, Ask::HasTangent)?, Answer::Exists))
+    Ok(matches!(rules(op, Request::HasTangent)?, Reply::Exists))
 }
 
 /// The tangent of each of `outputs`, the outputs of `op`, an op on the values of `operands`. Ties
@@ -129,7 +129,8 @@ pub(crate) fn tangents(
     operands: &Duals,
     outputs: &[Tensor],
 ) -> Result<Vec<Option<Tensor>>> {
-    let Answer::Tangent(first) = rules(op, Ask::Tangent(Dual { operands, outputs }))? else {
+    let Reply::Tangent(first) = rules(op, Request::Tangent(TangentInputs { operands, outputs }))?
+    else {
         return Err(no_rule(op));
     };
     let mut all = vec![None; outputs.len()];

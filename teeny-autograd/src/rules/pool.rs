@@ -110,6 +110,7 @@ pub(crate) fn max_pool_grad_tangent(
     })
 }
 
+/// The mean of the tangents.
 pub(crate) fn avg_pool_tangent(
     operands: &Duals,
     kernel_size: &[usize],

@@ -45,7 +45,7 @@ const LONG_ROW: usize = 16;
 
 /// `g` times the product of all other elements along `axes`: products of what comes before and
 /// after, so zeros need no special case, and the result can be differentiated again.
-pub(crate) fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
+fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
     if let &[axis] = axes {
         let inner: usize = x.shape()[axis + 1..].iter().product();
         if inner == 1 || inner >= LONG_ROW {

@@ -61,7 +61,7 @@ fn prod_grad(x: &Tensor, y: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> 
 
 /// `x` with the first zero along `axis` taken as 1; how many zeros there are up to each element;
 /// true at the first.
-pub(crate) fn first_zeros(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor, Tensor)> {
+fn first_zeros(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let zero = x.eq(0)?;
     let zeros = zero.cast(DType::I32)?.cumsum(axis as isize)?;
     let first = map([&zero, &zeros], |[z, n]| z.and(n.eq(1)))?;
@@ -80,7 +80,7 @@ fn prod_grad_square(x: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
 
 /// The products `x_0 .. x_k` without `x_i`, (.., i, k) with the axis scanned moved to the end, and
 /// where `k >= i`.
-pub(crate) fn without_each(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> {
+fn without_each(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> {
     let last = x.transpose(axis as isize, -1)?; // (.., n)
     let n = last.size(-1)?;
     let rows = last.unsqueeze(-2)?; // (.., 1, j)
@@ -92,6 +92,7 @@ pub(crate) fn without_each(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> 
     Ok((others, behind))
 }
 
+/// The tangent of accumulating `x` along `axis`.
 pub(crate) fn scan_tangent(
     operands: &Duals,
     op: ScanOp,

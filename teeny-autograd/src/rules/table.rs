@@ -1,24 +1,25 @@
 //! The table of rules: for each op its gradient and its tangent, side by side.
 //!
 //! An op without a row runs as its definition, whose primitives have rules: so does a fused op that
-//! is new to this crate. Kernels and row programs are differentiated by `symbolic`; assignments,
-//! the gradients of attention and, in forward mode, solvers are handled where they are executed.
+//! is new to this crate. Kernels and row programs are differentiated by `symbolic`. Assignments have
+//! their rules in `rules::assign` and `forward::assign`, the gradients of attention in
+//! `attention::recorded_grad`.
 
 use super::{attention, conv, index, join, linalg, matmul, pool, reduce, scan};
 use crate::duals::Duals;
 use crate::record::{Operands, Recorder, Rule};
 use teeny_core::{Op, Result, Tensor};
 
-/// What the rule of a gradient reads: the op is one on inner tensors.
-pub(super) struct Recording<'r> {
+/// The inputs of a gradient rule; the op is on inner tensors.
+pub(super) struct GradientInputs<'r> {
     pub recorder: &'r Recorder,
     pub operands: &'r Operands<'r>,
     /// The outputs of the op.
     pub outputs: &'r [Tensor],
 }
 
-/// What the rule of a tangent reads: the op is one on the values of `operands`.
-pub(super) struct Dual<'r> {
+/// The inputs of a tangent rule; the op is on the values of `operands`.
+pub(super) struct TangentInputs<'r> {
     pub operands: &'r Duals,
     /// The outputs of the op.
     pub outputs: &'r [Tensor],
@@ -49,20 +50,20 @@ impl IntoRule for Result<Option<Rule>> {
     }
 }
 
-/// What is asked of the rules of an op.
-pub(super) enum Ask<'r> {
+/// A request to the rules of an op.
+pub(super) enum Request<'r> {
     /// Whether there is one for its gradient.
     HasGradient,
     /// That rule.
-    Gradient(Recording<'r>),
+    Gradient(GradientInputs<'r>),
     /// Whether there is one for its tangent.
     HasTangent,
     /// The tangent of its first output; further outputs have none.
-    Tangent(Dual<'r>),
+    Tangent(TangentInputs<'r>),
 }
 
-/// What the rules answer.
-pub(super) enum Answer {
+/// The reply of the rules.
+pub(super) enum Reply {
     /// There is no such rule.
     None,
     /// There is one.
@@ -71,108 +72,114 @@ pub(super) enum Answer {
     Tangent(Option<Tensor>),
 }
 
-impl Ask<'_> {
+impl Request<'_> {
     /// Of an op with a rule for its gradient alone.
-    fn gradient<R: IntoRule>(self, gradient: impl FnOnce(Recording<'_>) -> R) -> Result<Answer> {
+    fn gradient<R: IntoRule>(
+        self,
+        gradient: impl FnOnce(GradientInputs<'_>) -> R,
+    ) -> Result<Reply> {
         Ok(match self {
-            Ask::HasGradient => Answer::Exists,
-            Ask::Gradient(recording) => Answer::Gradient(gradient(recording).into_rule()?),
-            Ask::HasTangent | Ask::Tangent(_) => Answer::None,
+            Request::HasGradient => Reply::Exists,
+            Request::Gradient(recording) => Reply::Gradient(gradient(recording).into_rule()?),
+            Request::HasTangent | Request::Tangent(_) => Reply::None,
         })
     }
 
     /// Of an op with both rules.
     fn both<R: IntoRule>(
         self,
-        gradient: impl FnOnce(Recording<'_>) -> R,
-        tangent: impl FnOnce(Dual<'_>) -> Result<Option<Tensor>>,
-    ) -> Result<Answer> {
+        gradient: impl FnOnce(GradientInputs<'_>) -> R,
+        tangent: impl FnOnce(TangentInputs<'_>) -> Result<Option<Tensor>>,
+    ) -> Result<Reply> {
         match self {
-            Ask::HasTangent => Ok(Answer::Exists),
-            Ask::Tangent(dual) => tangent(dual).map(Answer::Tangent),
+            Request::HasTangent => Ok(Reply::Exists),
+            Request::Tangent(dual) => tangent(dual).map(Reply::Tangent),
             _ => self.gradient(gradient),
         }
     }
 }
 
-/// Asks the rules of `op`.
-pub(super) fn rules(op: &Op<'_>, ask: Ask<'_>) -> Result<Answer> {
+/// Returns the reply of the rules of `op`.
+pub(super) fn rules(op: &Op<'_>, request: Request<'_>) -> Result<Reply> {
     match *op {
-        Op::Reduce { op, x, axes } => ask.both(
+        Op::Reduce { op, x, axes } => request.both(
             |r| reduce::reduce(r.operands, op, x, axes, &r.outputs[0]),
             |d| reduce::reduce_tangent(d.operands, op, x, axes, &d.outputs[0]),
         ),
-        Op::ReduceKernel { kernel, params, shape, axes, .. } => ask.gradient(|r| {
+        // tangent: `forward::elementwise::sum_kernel`
+        Op::ReduceKernel { kernel, params, shape, axes, .. } => request.gradient(|r| {
             reduce::reduce_kernel(r.recorder, r.operands, kernel, params, shape, axes)
         }),
-        Op::Scan { op, x, axis } => ask.both(
+        Op::Scan { op, x, axis } => request.both(
             |r| scan::scan(r.operands, op, x, axis, &r.outputs[0]),
             |d| scan::scan_tangent(d.operands, op, x, axis),
         ),
-        Op::CumMax { axis, .. } => ask.both(
+        Op::CumMax { axis, .. } => request.both(
             |r| scan::cum_max(r.operands, axis, &r.outputs[1]),
             |d| index::gather_tangent(d.operands, axis, &d.outputs[1]),
         ),
-        Op::Matmul { lhs, rhs } => ask.both(
+        Op::Matmul { lhs, rhs } => request.both(
             |r| matmul::matmul(r.operands, lhs, rhs),
             |d| matmul::matmul_tangent(d.operands, lhs, rhs),
         ),
-        Op::Gather { x, axis, index } => ask.both(
+        Op::Gather { x, axis, index } => request.both(
             |r| index::gather(r.operands, x, axis, index),
             |d| index::gather_tangent(d.operands, axis, index),
         ),
-        Op::Scatter { mode, x, axis, index, src } => ask.both(
+        Op::Scatter { mode, x, axis, index, src } => request.both(
             |r| index::scatter(r.operands, mode, x, axis, index, src, &r.outputs[0]),
             |d| index::scatter_tangent(d.operands, mode, x, axis, index, src, &d.outputs[0]),
         ),
-        Op::Sort { x, axis, .. } | Op::TopK { x, axis, .. } => ask.both(
+        Op::Sort { x, axis, .. } | Op::TopK { x, axis, .. } => request.both(
             |r| index::sort(r.operands, x.shape(), axis, &r.outputs[1]),
             |d| index::gather_tangent(d.operands, axis, &d.outputs[1]),
         ),
-        Op::Contiguous { .. } => ask.both(
+        Op::Contiguous { .. } => request.both(
             |r| Rule::new(r.operands, |g| Ok([Some(g.clone())])),
             |d| Ok(d.operands.tangent(0).cloned()),
         ),
-        Op::Cat { tensors, axis } => ask.both(
+        Op::Cat { tensors, axis } => request.both(
             |r| join::cat(r.operands, tensors, axis),
             |d| join::cat_tangent(d.operands, tensors.len(), axis),
         ),
-        Op::Pad { x, widths, .. } => ask
+        Op::Pad { x, widths, .. } => request
             .both(|r| join::pad(r.operands, x, widths), |d| join::pad_tangent(d.operands, widths)),
-        Op::Tri { diagonal, upper, .. } => ask.both(
+        Op::Tri { diagonal, upper, .. } => request.both(
             |r| join::tri(r.operands, diagonal, upper),
             |d| join::tri_tangent(d.operands, diagonal, upper),
         ),
-        Op::Conv { x, weight, window } => ask.both(
+        Op::Conv { x, weight, window } => request.both(
             |r| conv::conv(r.operands, x, weight, window),
             |d| conv::conv_tangent(d.operands, x, weight, window),
         ),
-        Op::ConvInputGrad { g, weight, window, x_shape } => ask.both(
+        Op::ConvInputGrad { g, weight, window, x_shape } => request.both(
             |r| conv::conv_input_grad(r.operands, g, weight, window),
             |d| conv::conv_input_grad_tangent(d.operands, g, weight, window, x_shape),
         ),
-        Op::ConvWeightGrad { g, x, window, weight_shape } => ask.both(
+        Op::ConvWeightGrad { g, x, window, weight_shape } => request.both(
             |r| conv::conv_weight_grad(r.operands, g, x, window),
             |d| conv::conv_weight_grad_tangent(d.operands, g, x, window, weight_shape),
         ),
-        Op::MaxPool { x, kernel_size, .. } => ask.both(
+        Op::MaxPool { x, kernel_size, .. } => request.both(
             |r| pool::max_pool(r.operands, x, kernel_size.len(), &r.outputs[1]),
             |d| pool::max_pool_tangent(d.operands, kernel_size.len(), &d.outputs[1]),
         ),
-        Op::MaxPoolGrad { g, positions, x_shape, spatial } => ask.both(
+        Op::MaxPoolGrad { g, positions, x_shape, spatial } => request.both(
             |r| pool::max_pool_grad(r.operands, g, positions, spatial),
             |d| pool::max_pool_grad_tangent(d.operands, positions, x_shape, spatial),
         ),
-        Op::AvgPool { x, kernel_size, window } => ask.both(
+        Op::AvgPool { x, kernel_size, window } => request.both(
             |r| pool::avg_pool(r.operands, x, kernel_size, window),
             |d| pool::avg_pool_tangent(d.operands, kernel_size, window),
         ),
+        // tangent: by the definition
         Op::Attention { ref inputs } => {
-            ask.gradient(|r| attention::attention(r.operands, inputs, r.outputs))
+            request.gradient(|r| attention::attention(r.operands, inputs, r.outputs))
         }
+        // tangent: `forward::linalg`
         Op::Linalg { op, inputs } => {
-            ask.gradient(|r| linalg::linalg(r.operands, op, inputs, r.outputs))
+            request.gradient(|r| linalg::linalg(r.operands, op, inputs, r.outputs))
         }
-        _ => Ok(Answer::None),
+        _ => Ok(Reply::None),
     }
 }

@@ -16,7 +16,8 @@ use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::sync::Arc;
 
-/// The operands that the fields of a new op have not taken yet.
+/// The operands that the fields of a new op have not taken yet. An op has at most one operand that
+/// may be absent, and none beside a list: the count alone says whether it is there.
 pub(crate) struct Rest<'a> {
     operands: &'a [&'a Tensor],
     /// An operand that may be absent is among them.
@@ -40,12 +41,14 @@ impl<'a> Rest<'a> {
 pub(crate) trait Operand<'a> {
     /// How many it always has; a list has 0 and is the last field.
     const REQUIRED: usize;
-    /// What it holds beside operands.
+    /// Its options, without the operands.
     type Kept: Clone + Copy + PartialEq;
     /// The field of an op on operands of another lifetime.
     type Of<'b>;
+    /// Appends its operands to `all`.
     fn list(&self, all: &mut Operands<'a>);
     fn kept(&self) -> Self::Kept;
+    /// Takes its operands from the front of `rest`.
     fn from_rest<'b>(kept: Self::Kept, rest: &mut Rest<'b>) -> Self::Of<'b>;
 }
 
@@ -110,7 +113,9 @@ pub(crate) trait Attribute {
     type Lent<'b>
     where
         Self: 'b;
+    /// The recorded form.
     fn owned(&self) -> Self::Owned;
+    /// Borrows the field from the recorded form.
     fn lent(owned: &Self::Owned) -> Self::Lent<'_>;
     /// The same field for an op that borrows from this one.
     fn again(&self) -> Self::Lent<'_>;
@@ -195,8 +200,10 @@ pub(crate) trait RunTime<'a> {
     fn pass_on<'b>(&'b mut self) -> Self::Of<'b>
     where
         'a: 'b;
-    fn note(&self, numbers: &mut RuntimeArgs<'a>);
-    fn given<'b>(numbers: RuntimeArgs<'b>, dst: &mut Option<StorageRef>) -> Self::Of<'b>;
+    /// Stores it in `args`.
+    fn note(&self, args: &mut RuntimeArgs<'a>);
+    /// Takes it from `args`, or the destination from `dst`.
+    fn given<'b>(args: RuntimeArgs<'b>, dst: &mut Option<StorageRef>) -> Self::Of<'b>;
 }
 
 impl<'a> RunTime<'a> for &'a [Scalar] {
@@ -207,11 +214,11 @@ impl<'a> RunTime<'a> for &'a [Scalar] {
     {
         self
     }
-    fn note(&self, numbers: &mut RuntimeArgs<'a>) {
-        numbers.params = self;
+    fn note(&self, args: &mut RuntimeArgs<'a>) {
+        args.params = self;
     }
-    fn given<'b>(numbers: RuntimeArgs<'b>, _: &mut Option<StorageRef>) -> &'b [Scalar] {
-        numbers.params
+    fn given<'b>(args: RuntimeArgs<'b>, _: &mut Option<StorageRef>) -> &'b [Scalar] {
+        args.params
     }
 }
 
@@ -223,11 +230,11 @@ impl<'a> RunTime<'a> for Key {
     {
         *self
     }
-    fn note(&self, numbers: &mut RuntimeArgs<'a>) {
-        numbers.key = Some(*self);
+    fn note(&self, args: &mut RuntimeArgs<'a>) {
+        args.key = Some(*self);
     }
-    fn given<'b>(numbers: RuntimeArgs<'b>, _: &mut Option<StorageRef>) -> Key {
-        numbers.key.unwrap_or(Key { seed: 0, draw: 0 })
+    fn given<'b>(args: RuntimeArgs<'b>, _: &mut Option<StorageRef>) -> Key {
+        args.key.unwrap_or(Key { seed: 0, draw: 0 })
     }
 }
 

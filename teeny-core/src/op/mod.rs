@@ -4,7 +4,7 @@
 //! wrapper reads it and passes it on with other operands.
 //!
 //! ```text
-//! table     Op: one row an operation                 kinds      ReduceOp, ScanOp, ScatterMode
+//! table     Op: one row per operation                kinds      ReduceOp, ScanOp, ScatterMode
 //! requests  what follows from the rows               linalg     solvers and decompositions
 //! fields    the kinds of fields that an op has       attention  options and operands of attention
 //! recorded  an op without operands                   window     strides, padding; conv_shape

@@ -1,5 +1,5 @@
-//! What follows from the table of requests: [`Op`](super::Op), its names and operands, the same op
-//! on other operands, and its recorded form.
+//! Expands the table of requests to [`Op`](super::Op): its names and operands, the same op on other
+//! operands, and its recorded form. The macro runs in `table`, which imports the names that it uses.
 //!
 //! [`Op::ElementwiseInPlace`](super::Op::ElementwiseInPlace) is no row: it overwrites storage that
 //! the caller holds, so it is never recorded.

@@ -1,6 +1,6 @@
-//! The table of requests: [`Op`], one row an operation.
+//! The table of requests: [`Op`], one row per operation.
 //!
-//! The fields of a row are in three groups, each with a `;` behind it: the operands, which are the
+//! The fields of a row are in three groups, each of which ends with `;`: the operands, which are the
 //! tensors that the op reads; the attributes, which with the name are its recorded form; and what
 //! differs from one run to the next: parameters, a key, the storage that the device takes. Then its
 //! name and, where they are not the fields', those of its operands; whether it only moves, chooses

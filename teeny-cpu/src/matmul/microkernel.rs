@@ -15,6 +15,10 @@
 //!    stays in a cache while all rows of a go by.
 //! 3. Column panels that are not whole vectors load and store the last vector in part.
 //! 4. k is split so that no sum is a chain of more than [`MAX_CHAIN`] products.
+//!
+//! An element of c is a sum over p in ascending order in such chains, whatever tile it is in: tile
+//! sizes are free, `MAX_CHAIN` changes the bits. A column panel is a range of columns; it need not
+//! be packed.
 
 use super::matrix::Matrix;
 use crate::float::Float;

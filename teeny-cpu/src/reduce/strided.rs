@@ -5,9 +5,14 @@
 //!
 //! ```text
 //!   rows      runs of a reduced axis, by vectors along the run
-//!             short ones: many rows transposed in L1, then added as columns
+//!             short rows: transposed in L1 and added as columns, or element by element
+//!             short runs of one output: copied to one another first
 //!   columns   rows of a kept axis, added to a row of accumulators; several narrow rows as one
+//!             a few rows: without accumulators
 //! ```
+//! `flip` makes a minimum a maximum: the bits that are flipped (`reducers::flip_of`). Sums that are
+//! not finite are added again by the exact functions of the table.
+//!
 //! Long reductions are split into blocks whose size depends on the sizes alone; their accumulators
 //! are joined in order, so results have the same bits for any number of threads. 16-bit floats are
 //! converted piece by piece in L1. Scratch memory is at most 16 bytes for 64 K elements and each
@@ -31,7 +36,7 @@ const TRANSPOSED: usize = 2048;
 /// Short rows that are transposed at a time, at most.
 const SHORT_ROWS: usize = 256;
 /// Elements of a run below which the runs of an output are copied to one another.
-const JOINED: usize = 64;
+const MAX_COPIED_RUN: usize = 64;
 /// Columns of 16-bit floats that are added together: sixteen rows are a piece.
 const HALF_WIDTH: usize = PIECE / 16;
 
@@ -68,7 +73,7 @@ impl Strided<'_> {
 
     fn memory(&self, transposes: bool) -> Result<Memory> {
         let words = |wanted, words| if wanted { words } else { 0 };
-        let converts = self.dtype.is_half() || self.joins_runs();
+        let converts = self.dtype.is_half() || self.copies_runs();
         Ok(Memory {
             converted: Array::filled(self.cpu, words(converts, PIECE / 2), 0)?,
             transposed: Array::filled(self.cpu, words(transposes, TRANSPOSED), 0)?,
@@ -77,11 +82,11 @@ impl Strided<'_> {
 
     /// Whether the runs of an output are so short that they are copied to one another first:
     /// starting and ending a run takes longer.
-    fn joins_runs(&self) -> bool {
+    fn copies_runs(&self) -> bool {
         let reduced = &self.axes.reduced;
         self.axes.form == Form::Rows
             && reduced.list().len() > 1
-            && reduced.last().size < JOINED
+            && reduced.last().size < MAX_COPIED_RUN
             && !self.dtype.is_half()
     }
 
@@ -259,7 +264,7 @@ impl Strided<'_> {
             let x = x.wrapping_offset((outer.offset(at) + start as isize) * size);
             // SAFETY: these runs are the operand's; pieces are converted one by one.
             unsafe {
-                if self.joins_runs() {
+                if self.copies_runs() {
                     let to = memory.converted.as_mut_ptr().cast::<u8>();
                     let bytes = len * self.table.element;
                     let most = 4 * PIECE / bytes;

@@ -4,7 +4,8 @@
 //!   columns     neighbouring rows are neighbours in memory, where they are read
 //!   blocks      short rows are transposed, some at a time: (rows, n) ─► (n, rows) ─► (rows, n)
 //! ```
-//! Folds are operations between vectors, without an exchange between lanes.
+//! Folds are operations between vectors, without an exchange between lanes. Sums of f32 go on in f64
+//! every [`TERMS`] terms; if a result is not finite, the pass runs again with every term in f64.
 
 use super::bind::{Bound, Memory, Side};
 use super::folds::{Across, Fill, Piece, identity};
@@ -195,8 +196,8 @@ impl Job<'_> {
         }
     }
 
-    /// The pass in pieces of so many positions, after each of which sums and products go on in f64.
-    /// False if one is not finite.
+    /// Runs the pass in pieces of `terms` positions, and adds each piece's sums and products to f64
+    /// totals. Returns false if a result is not finite.
     ///
     /// # Safety
     /// As [`Job::passes_across`].
@@ -212,8 +213,8 @@ impl Job<'_> {
         let level = self.level;
         let mut finite = true;
         for at in (0..self.n).step_by(terms) {
-            let rows = at..self.n.min(at + terms);
-            let piece = Piece { first: at == 0, last: rows.end == self.n };
+            let positions = at..self.n.min(at + terms);
+            let piece = Piece { first: at == 0, last: positions.end == self.n };
             // SAFETY: by contract; row values have memory of whole cache lines.
             unsafe {
                 for reduction in &pass.folds {
@@ -225,7 +226,7 @@ impl Job<'_> {
                         level.run(Fill::<T> { to, bytes, x });
                     }
                 }
-                run_rows(level, self.size, code, rows, 0..lanes, false);
+                run_rows(level, self.size, code, positions, 0..lanes, false);
                 for (k, reduction) in pass.folds.iter().enumerate() {
                     if let Fold::Sum | Fold::Prod = reduction.fold {
                         finite &= level.run(Across::<T> {

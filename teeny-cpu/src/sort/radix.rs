@@ -20,14 +20,15 @@ const PIECE: usize = 64 << 10;
 const PIECES: usize = 16;
 
 /// Whether `n` entries whose keys differ in `bytes` bytes are sorted by bytes. A comparison sort
-/// takes about 1.2 ns for each of log2 n comparisons; a byte takes 1.6 ns, and 0.5 us to begin.
+/// takes about 1.2 ns for each of log2 n comparisons; a byte takes 1.6 ns, and 0.5 us to begin;
+/// finding the bytes that differ takes 2 ns an entry.
 pub(super) fn by_bytes(n: usize, bytes: u32) -> bool {
     let comparisons = 12 * u64::from(n.max(1).ilog2()) * n as u64;
     comparisons > u64::from(bytes) * (16 * n as u64 + 5000) + 20 * n as u64
 }
 
-/// Sorts `entries`, which are in the order of their positions. Their keys are moved by the least
-/// one: afterwards only the positions count. `spare` is as long.
+/// Sorts `entries`, which are in the order of their positions: that keeps the sort by bytes stable.
+/// Their keys are moved by the least one: afterwards only the positions count. `spare` is as long.
 pub(super) fn sort<E: Entry>(cpu: &Cpu, entries: &mut [E], spare: &mut [E]) -> Result<()> {
     let n = entries.len();
     let most = size_of::<E::Key>() as u32;

@@ -4,8 +4,9 @@
 //     acc = neutral(); for r in 0..elements { acc = combine(acc, element(r)); } out[result] = acc;
 // From there:
 //  1. Blocks of 64 are combined first: rounding errors grow with the number of blocks.
-//  2. Long reductions are split into `chunks` of `length` elements, and another launch combines the
-//     results of the chunks.
+//  2. Long reductions are split into `chunks` of `length` elements (groups of four or eight, see 4),
+//     and another launch combines the results of the chunks. Positions have one chunk: without its
+//     value a position cannot be combined (ops/reduce/parts.rs).
 //  3. TEAM threads share a chunk and combine their parts in workgroup memory: all THREADS for few
 //     long rows, 8 for thousands of rows and for rows of some hundred elements. Columns and short
 //     rows have one thread a result, so that neighbours read neighbouring elements.
@@ -13,7 +14,7 @@
 //     one address for four elements, and no division. So are they by eights, where a load of 64-bit
 //     words costs no more.
 //  5. The elements of a thread come in their order, so that a position is replaced by a better value
-//     only.
+//     only: `followed` compares no positions; `combine`, between threads, does.
 // 4 bytes an element, one addition: bound by bandwidth; one accumulator and a block in registers, 8
 // bytes of workgroup memory a thread. Expected: 80 to 90 % of the bandwidth for rows of vectors, 40
 // to 60 % for others.

@@ -1,5 +1,6 @@
 // A row program: for each row the values of the program at each element, the folds of its values,
-// and values that depend on those.
+// and values that depend on those. A fold is a reduction along the row. Level l has the values that
+// need folds of level l - 1; level 0 needs none.
 //
 // Naive: a launch for each fold and for each value that later ones read (the definition of
 // Op::Rows), so that every level reads and writes the row in memory. Here a launch computes all

@@ -3,6 +3,9 @@
 // Naive, one thread per row: three loops, for the maximum, the sum and the result. Here a workgroup
 // has a row and each thread every THREADS-th element of it; the second and third loop read the row
 // from cache. Subtracting the maximum keeps exp finite.
+//
+// For rows that softmax_quads.wgsl does not take: long, strided, or not of whole groups of four. y
+// has the accumulation dtype and is cast afterwards.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 @group(0) @binding(1) var<storage, read_write> y: array<Value>;

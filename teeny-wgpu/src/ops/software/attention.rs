@@ -1,4 +1,4 @@
-//! Attention by subgroups of 8 threads, each with a tile of its own; see `software_attention.wgsl`.
+//! Attention by subgroups of 8 threads, one tile each; see `software_attention.wgsl`.
 
 use crate::codegen::shader::{Shader, shader};
 use crate::device::adapter::Capabilities;

@@ -1,4 +1,4 @@
-//! Products by subgroups of 8 threads, each with a tile of its own; see `software_matmul.wgsl`.
+//! Products by subgroups of 8 threads, one tile each; see `software_matmul.wgsl`.
 
 use crate::codegen::shader::{Shader, shader};
 use crate::codegen::types;

@@ -1,5 +1,5 @@
-//! What only software adapters run: Mesa's llvmpipe, on which continuous integration and machines
-//! without a GPU compute. A GPU runs none of it, and a device is complete without it.
+//! Kernels that only software adapters run: Mesa's llvmpipe, on which continuous integration and
+//! machines without a GPU compute. A GPU runs none of it, and a device is complete without it.
 //!
 //! ```text
 //! is_software                in registers: transposes                        transpose
@@ -16,8 +16,9 @@
 //! elementwise kernels and reductions by eight elements 3 to 5 times, transposes in registers up to
 //! 3 times (BENCHMARKS.md).
 //!
-//! Each is chosen by one line where an operation selects its kernel, and its shader is
-//! `shaders/software_*.wgsl`. What a GPU runs is tested on the same adapter.
+//! An operation calls them where it selects its kernel and where it makes its shader; products,
+//! attention and transposes have `shaders/software_*.wgsl`. The kernels of GPUs are tested on the
+//! same adapter.
 
 pub(crate) mod attention;
 pub(crate) mod matmul;
@@ -39,7 +40,7 @@ pub(crate) fn reads_octets(gpu: &Capabilities) -> bool {
     is_software(gpu) && gpu.int64
 }
 
-/// Whether subgroups of 8 threads multiply elements of this type by tiles of their own, without
+/// Whether subgroups of 8 threads multiply elements of this type by one tile each, without
 /// workgroup memory.
 pub(crate) fn multiplies_by_subgroups(gpu: &Capabilities, dtype: DType) -> bool {
     is_software(gpu)
