@@ -6,5 +6,6 @@ mod common;
 mod files;
 
 mod fuzz;
+mod gguf;
 mod harmful_files;
 mod unreadable_entries;

@@ -6,7 +6,7 @@ use crate::files::*;
 use std::fs;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
 use teeny_nn::data::idx;
-use teeny_nn::state::{Archive, Checkpoint, npz, pt};
+use teeny_nn::state::{Archive, Checkpoint, Gguf, npz, pt};
 use teeny_nn::text::Bpe;
 use teeny_nn::train::Log;
 
@@ -345,4 +345,27 @@ fn damaged_logs_are_errors_and_stay_as_they_are() {
             resumed
         });
     }
+}
+
+#[test]
+fn damaged_gguf_files_are_errors() {
+    let device = reference();
+    let list = |count: u64, values: &[u8]| {
+        [&8u32.to_le_bytes(), &count.to_le_bytes()[..], values].concat()
+    };
+    let text = [&3u64.to_le_bytes()[..], b"abc"].concat();
+    let metadata = [
+        ("general.architecture", 8, text.clone()),
+        ("general.alignment", 4, 32u32.to_le_bytes().to_vec()),
+        ("tokens", 9, list(3, &text.repeat(3))),
+        ("tied", 7, vec![1]),
+        ("epsilon", 6, 1e-5f32.to_le_bytes().to_vec()),
+    ];
+    let tensors: [(&str, &[u64], u32, u64); 4] =
+        [("a", &[2, 3], 0, 0), ("b", &[32], 8, 32), ("c", &[3], 1, 96), ("d", &[1], 99, 96)];
+    let good = gguf(&metadata, &tensors, &[7; 128]);
+    fuzz("gguf", &good, 4000, |bytes| {
+        let file = Gguf::from_bytes(bytes)?;
+        file.entries().keys().try_for_each(|name| file.tensor(name, &device).map(drop))
+    });
 }

@@ -162,7 +162,7 @@ impl Archive {
             Source::File(file) => {
                 let mut bytes =
                     memory::filled(0, (end - begin) as usize).map_err(|e| e.named(self.label()))?;
-                read_at(file, &mut bytes, begin)
+                file_kind::read_at(file, &mut bytes, begin)
                     .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
                 make(&bytes)
             }
@@ -195,22 +195,6 @@ impl Archive {
     pub fn label(&self) -> String {
         self.label.clone()
     }
-}
-
-/// Fills `bytes` from byte `at` of `file`. Threads that share the file do not disturb each other.
-#[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-/// Fills `bytes` from byte `at` of `file`. The lock keeps threads that share the file from moving
-/// its position between the two calls.
-#[cfg(not(unix))]
-fn read_at(mut file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
-    static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _position = POSITION.lock().unwrap_or_else(|e| e.into_inner());
-    file.seek(std::io::SeekFrom::Start(at))?;
-    file.read_exact(bytes)
 }
 
 fn label(path: &Path) -> String {

@@ -1,4 +1,4 @@
-//! Recognises files of another kind than a reader expects, for its errors.
+//! Reads parts of files, and recognises files of another kind than a reader expects.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,7 +26,7 @@ const KINDS: [(&[u8], &str, &str); 9] = [
         "an HDF5 file",
         "convert it to safetensors, or save its arrays with numpy.savez",
     ),
-    (b"GGUF", "a GGUF file", "convert it to safetensors"),
+    (b"GGUF", "a GGUF file", "state::Gguf::open reads GGUF files"),
     (b"\x1f\x8b", "a gzip file", "unpack it first: gunzip"),
     (
         b"\x80\x02",
@@ -47,9 +47,12 @@ const KINDS: [(&[u8], &str, &str); 9] = [
 ];
 
 /// The error for a file of another kind than `wanted`, by its first bytes; `None` if they match no
-/// signature.
+/// signature, or that of `wanted`.
 pub(super) fn other_kind(first: &[u8], wanted: &str) -> Option<Error> {
     let (_, what, help) = KINDS.iter().find(|(signature, ..)| first.starts_with(signature))?;
+    if *what == wanted {
+        return None;
+    }
     Some(Error::format(format!("this is {what}, not {wanted}")).help(*help))
 }
 
@@ -90,4 +93,20 @@ pub(super) fn other_kind_of_file(mut file: &File, wanted: &str) -> Option<Error>
     let mut first = Vec::new();
     (&mut file).take(FIRST as u64).read_to_end(&mut first).ok()?;
     other_kind(&first, wanted)
+}
+
+/// Fills `bytes` from byte `at` of `file`. Threads that share the file do not disturb each other.
+#[cfg(unix)]
+pub(super) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+/// Fills `bytes` from byte `at` of `file`. The lock keeps threads that share the file from moving
+/// its position between the two calls.
+#[cfg(not(unix))]
+pub(super) fn read_at(mut file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+    static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _position = POSITION.lock().unwrap_or_else(|e| e.into_inner());
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(at))?;
+    file.read_exact(bytes)
 }

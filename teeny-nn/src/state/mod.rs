@@ -4,6 +4,7 @@
 //! Store::save, load, load_from   weights by name                          here, mapping
 //! Checkpoint, Stateful           a whole run in one file                  checkpoint, stateful
 //! Archive, write                 safetensors files                        archive
+//! Gguf                           GGUF files, of plain or quantised tensors   gguf/
 //! npz::read, write               NumPy's .npz archives                    npz, zip
 //! pt::read                       PyTorch's .pt files, read as data only   pt, pickle, zip
 //! ```
@@ -15,6 +16,7 @@
 mod archive;
 mod checkpoint;
 mod file_kind;
+pub mod gguf;
 mod key_mismatch;
 mod mapping;
 pub mod npz;
@@ -26,6 +28,7 @@ mod zip;
 pub(crate) use archive::COUNTER;
 pub use archive::{Archive, Entry, write, write_async};
 pub use checkpoint::Checkpoint;
+pub use gguf::Gguf;
 pub(crate) use key_mismatch::KeyMismatch;
 pub use mapping::{LoadReport, Mapping, TensorSource};
 pub use stateful::{Position, Random, State, Stateful};

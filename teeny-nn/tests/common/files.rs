@@ -102,3 +102,27 @@ pub fn zip(entries: &[(&str, &[u8])], deflate: bool) -> Vec<u8> {
 /// The pickle of {"w": a tensor (2, 3) with strides (3, 1)} as `torch.save` writes it.
 pub const PICKLE: &[u8] = b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\x00\x00\x00storageq\x03ctorch\nFloatStorage\nq\x04\
 X\x01\x00\x00\x000q\x05X\x03\x00\x00\x00cpuq\x06K\x06tq\x07QK\x00K\x02K\x03\x86q\x08K\x03K\x01\x86q\x09\x89ccollections\nOrderedDict\nq\x0a)Rq\x0btq\x0cRq\x0ds.";
+
+/// The bytes of a GGUF file with these metadata and tensors: name, sizes, type, offset.
+pub fn gguf(
+    metadata: &[(&str, u32, Vec<u8>)],
+    tensors: &[(&str, &[u64], u32, u64)],
+    data: &[u8],
+) -> Vec<u8> {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+    bytes.extend((tensors.len() as u64).to_le_bytes());
+    bytes.extend((metadata.len() as u64).to_le_bytes());
+    for (key, kind, value) in metadata {
+        bytes.extend([text(key), kind.to_le_bytes().to_vec(), value.clone()].concat());
+    }
+    for (name, sizes, kind, offset) in tensors {
+        bytes.extend([text(name), (sizes.len() as u32).to_le_bytes().to_vec()].concat());
+        sizes.iter().for_each(|size| bytes.extend(size.to_le_bytes()));
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(offset.to_le_bytes());
+    }
+    bytes.resize(bytes.len().next_multiple_of(32), 0);
+    bytes.extend(data);
+    bytes
+}

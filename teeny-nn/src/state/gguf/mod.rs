@@ -1,0 +1,210 @@
+//! GGUF files, in which llama.cpp and its relatives keep models: named tensors, often quantised, and
+//! metadata such as the sizes of the model and its vocabulary.
+//!
+//! ```text
+//! "GGUF", version, counts | metadata: key, type, value | tensors: name, sizes, type, offset | data
+//! ```
+//!
+//! [`Gguf::open`] reads the header, [`Gguf::tensor`] one tensor: f32, f16 and bf16 as they are,
+//! quantised ones as f32. A model that is divided into `NAME-00001-of-00003.gguf` and so on is one
+//! [`Gguf`]. The header is checked against the length of the file before any of it is used.
+//!
+//! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+
+mod blocks;
+mod header;
+
+use super::TensorSource;
+use super::file_kind;
+use crate::names::listed;
+use blocks::Kind;
+pub use header::{Entry, Value};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Seek};
+use std::path::{Path, PathBuf};
+use teeny_core::file::reason;
+use teeny_core::{DeviceRef, Error, Result, Tensor, ToDevice, memory};
+
+/// An open GGUF file, or its bytes.
+#[derive(Debug)]
+pub struct Gguf {
+    label: String,
+    sources: Vec<Source>,
+    metadata: BTreeMap<String, Value>,
+    entries: BTreeMap<String, Entry>,
+    unreadable: BTreeMap<String, Error>,
+}
+
+/// Where the bytes of tensors are.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    Bytes(Vec<u8>),
+}
+
+impl Gguf {
+    /// Opens the file at `path`, of a divided model its first part, and checks its header against
+    /// its length.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not a valid GGUF file, or a part of the model is missing.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn main() -> teeny_core::Result<()> {
+    /// # let device = teeny_nn::device::device("cpu")?;
+    /// let file = teeny_nn::state::Gguf::open("smollm2.gguf")?;
+    /// let layers = file.metadata()["llama.block_count"].as_u64();
+    /// let embedding = file.tensor("token_embd.weight", &device)?; // (vocabulary, features)
+    /// # Ok(()) }
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
+        let path = path.as_ref();
+        let label = format!("load {:?}", path.display().to_string());
+        let mut model = Gguf::open_part(path).map_err(|e| e.named(&label))?;
+        model.label = label;
+        for (part, path) in other_parts(path, &model.metadata).into_iter().enumerate() {
+            let name = format!("load {:?}", path.display().to_string());
+            model.add(part + 1, Gguf::open_part(&path).map_err(|e| e.named(&name))?)?;
+        }
+        Ok(model)
+    }
+
+    fn open_part(path: &Path) -> Result<Gguf> {
+        file_kind::require_file(path, &[".gguf"])?;
+        let mut file = File::open(path)
+            .map_err(|e| Error::io(format!("cannot read the file: {}", reason(path, &e))))?;
+        let length = file.metadata().map_err(|e| Error::io(e.to_string()))?.len();
+        let header = header::read(&mut BufReader::new(&file), length).map_err(|error| {
+            let first = file.rewind().ok();
+            first.and_then(|()| file_kind::other_kind_of_file(&file, WANTED)).unwrap_or(error)
+        })?;
+        Ok(Gguf::of(header, Source::File(file)))
+    }
+
+    /// The model whose file has these bytes, for programs without files.
+    ///
+    /// # Errors
+    /// As [`Gguf::open`].
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Gguf> {
+        let bytes = bytes.into();
+        let header = header::read(&mut bytes.as_slice(), bytes.len() as u64).map_err(|error| {
+            file_kind::other_kind(&bytes, WANTED).unwrap_or(error).named("load bytes")
+        })?;
+        Ok(Gguf::of(header, Source::Bytes(bytes)))
+    }
+
+    fn of(header: header::Header, source: Source) -> Gguf {
+        let header::Header { metadata, entries, unreadable } = header;
+        let (label, sources) = ("load bytes".to_string(), vec![source]);
+        Gguf { label, sources, metadata, entries, unreadable }
+    }
+
+    /// Adds the tensors of part `part`.
+    fn add(&mut self, part: usize, mut other: Gguf) -> Result<()> {
+        for (name, mut entry) in std::mem::take(&mut other.entries) {
+            entry.part = part;
+            if self.entries.insert(name.clone(), entry).is_some() {
+                let text = format!("tensor {name:?} is in two parts of the model");
+                return Err(Error::format(text).named(&self.label));
+            }
+        }
+        self.unreadable.append(&mut other.unreadable);
+        self.sources.append(&mut other.sources);
+        Ok(())
+    }
+
+    /// The metadata, such as `general.architecture` and `tokenizer.ggml.tokens`.
+    pub fn metadata(&self) -> &BTreeMap<String, Value> {
+        &self.metadata
+    }
+
+    /// The tensors that can be read, by name.
+    pub fn entries(&self) -> &BTreeMap<String, Entry> {
+        &self.entries
+    }
+
+    /// The tensors of types that are not read, each with its error.
+    pub fn unreadable(&self) -> &BTreeMap<String, Error> {
+        &self.unreadable
+    }
+
+    /// Reads tensor `name` onto `device`: a plain one in its dtype, a quantised one as f32.
+    ///
+    /// # Errors
+    /// If there is no such tensor (the error lists the names), it has a type that is not read, or
+    /// the file cannot be read.
+    pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
+        self.read_tensor(name, &device.to_device()).map_err(|e| e.named(&self.label))
+    }
+
+    fn read_tensor(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+        let Some(entry) = self.entries.get(name) else {
+            let names: Vec<&str> = self.entries.keys().map(String::as_str).collect();
+            let missing =
+                || Error::value(format!("no tensor {name:?}; the file has {}", listed(&names)));
+            return Err(self.unreadable.get(name).cloned().unwrap_or_else(missing));
+        };
+        let (at, count) = (entry.at, entry.bytes as usize);
+        let read;
+        let bytes = match &self.sources[entry.part] {
+            Source::Bytes(bytes) => &bytes[at as usize..][..count],
+            Source::File(file) => {
+                let mut bytes = memory::filled(0, count)?;
+                file_kind::read_at(file, &mut bytes, at)
+                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?;
+                read = bytes;
+                read.as_slice()
+            }
+        };
+        let shape = entry.shape.as_slice();
+        match entry.of.kind {
+            Kind::Plain(dtype) => Tensor::from_bytes(bytes, shape, dtype, device),
+            Kind::Blocks(decode) => {
+                let elements = entry.of.elements;
+                let mut values = memory::filled(0f32, count / entry.of.bytes * elements)?;
+                let blocks = bytes.chunks_exact(entry.of.bytes);
+                values
+                    .chunks_exact_mut(elements)
+                    .zip(blocks)
+                    .for_each(|(to, block)| decode(block, to));
+                Tensor::from_vec(values, shape, device)
+            }
+        }
+    }
+}
+
+/// What the readers of this module expect.
+const WANTED: &str = "a GGUF file";
+
+/// The paths of the parts after the first of a divided model, whose first part is at `path`.
+fn other_parts(path: &Path, metadata: &BTreeMap<String, Value>) -> Vec<PathBuf> {
+    let number = |key: &str| metadata.get(key).and_then(Value::as_u64);
+    let (count, name) = (number("split.count").unwrap_or(1), path.to_string_lossy());
+    let end = format!("-00001-of-{count:05}.gguf");
+    match name.strip_suffix(&end) {
+        Some(begin) if number("split.no").unwrap_or(0) == 0 && count <= 99_999 => {
+            (2..=count).map(|k| format!("{begin}-{k:05}-of-{count:05}.gguf").into()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl TensorSource for Gguf {
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.entries.iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
+    }
+
+    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+        self.read_tensor(name, device)
+    }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        self.unreadable.iter().map(|(name, error)| (name.clone(), error.clone())).collect()
+    }
+}
