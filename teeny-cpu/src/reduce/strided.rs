@@ -2,17 +2,13 @@
 //!
 //! The naive form goes over the reduced elements of each output. Here the innermost loop follows
 //! the contiguous axis, as `axes` arranges them:
-//!
 //! ```text
-//!   rows      runs of a reduced axis, by vectors along the run
-//!             short rows: transposed in L1 and added as columns, or element by element
-//!             short runs of one output: copied to one another first
-//!   columns   rows of a kept axis, added to a row of accumulators; several narrow rows as one
+//!   rows      runs of a reduced axis, by vectors; short rows: transposed in L1 and added as
+//!             columns, or by elements; short runs of one output: copied to one another first
+//!   columns   rows of a kept axis, added to a row of accumulators; several narrow rows as one;
 //!             a few rows: without accumulators
 //! ```
-//! `flip` makes a minimum a maximum: the bits that are flipped (`reducers::flip_of`). Sums that are
-//! not finite are added again by the exact functions of the table.
-//!
+//! `flip`: bits that make a minimum a maximum. Sums that are not finite are added again exactly.
 //! Long reductions are split into blocks whose size depends on the sizes alone; their accumulators
 //! are joined in order, so results have the same bits for any number of threads. 16-bit floats are
 //! converted piece by piece in L1. Scratch memory is at most 16 bytes for 64 K elements and each
