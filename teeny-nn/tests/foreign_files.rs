@@ -38,7 +38,7 @@ fn every_reader_says_what_a_file_is_instead() {
         ("page", b"<!DOCTYPE html><html><body>404: not found</body></html>", "a web page", "address"),
         ("array", b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", "a NumPy array", "load_npy"),
         ("hdf", b"\x89HDF\r\n\x1a\n0123456789", "an HDF5 file", "safetensors"),
-        ("gguf", b"GGUF\x03\x00\x00\x00\x01\x00\x00\x00", "a GGUF file", "safetensors"),
+        ("gguf", b"GGUF\x03\x00\x00\x00\x01\x00\x00\x00", "a GGUF file", "state::Gguf::open"),
         ("gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03abc", "a gzip file", "gunzip"),
     ];
     for (name, content, what, help) in kinds {
