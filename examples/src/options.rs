@@ -1,6 +1,6 @@
 //! The common options of the examples: device, data, files to read and write, debugging.
 //!
-//! Options are rows of tables ([`Opt`]); a program has a table of its own, see [`crate::Program`].
+//! Options are rows of tables ([`Opt`]); each program has its table, see [`crate::Program`].
 //! Common options that it declares as unused are errors, and its help does not list them.
 
 use crate::ranks::{Distributed, Ranks};

@@ -1,6 +1,6 @@
 //! The fused ops of the device against the reference device, which runs their definitions.
 
-use crate::common::*;
+use crate::common::{self, *};
 use std::sync::{Arc, OnceLock};
 use teeny_core::{DType, Op, Reference, RowFunction, Tensor, Window};
 
@@ -18,22 +18,13 @@ fn sample(shape: &[usize], dtype: DType, seed: usize) -> Tensor {
 
 /// Largest difference relative to the largest value.
 fn near(got: &Tensor, want: &Tensor, what: &str) {
-    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
     let tolerance = match want.dtype() {
         DType::F64 => 1e-12,
         DType::F32 => 1e-5,
         DType::F16 => 4e-3,
         _ => 3e-2,
     };
-    let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
-    let scale = want.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(1.0, f64::max);
-    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-        let (g, w) = (g.to_f64(), w.to_f64());
-        assert!(
-            g == w || (g - w).abs() <= tolerance * scale || g.is_nan() && w.is_nan(),
-            "{what}: element {i} is {g}, not {w}"
-        );
-    }
+    common::near(got, want, tolerance, what);
 }
 
 fn input_grad(g: &Tensor, weight: &Tensor, window: &Window, x: &Tensor) -> Tensor {

@@ -2,7 +2,7 @@
 //! random ones, on random shapes, axes, views and float types, at every level, and with the same
 //! bits on any number of threads.
 
-use crate::common::*;
+use crate::common::{self, *};
 use std::sync::Arc;
 use teeny_core::kernel::build::{Builder, Expr};
 use teeny_core::kernel::{Extent, Kernel, RowFunction};
@@ -101,22 +101,13 @@ fn view(draw: &mut Draw, x: &Tensor, device: &Arc<Cpu>) -> Tensor {
 
 /// Equal but for rounding, relative to the largest value.
 fn near(got: &Tensor, want: &Tensor, what: &str) {
-    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
     let tolerance = match want.dtype() {
         DType::F64 => 1e-11,
         DType::F32 => 2e-5,
         DType::F16 => 2e-3,
         _ => 1.6e-2,
     };
-    let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
-    let scale = want.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(1.0, f64::max);
-    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-        let (g, w) = (g.to_f64(), w.to_f64());
-        assert!(
-            g == w || (g - w).abs() <= tolerance * scale || g.is_nan() && w.is_nan(),
-            "{what}: element {i} is {g}, not {w}"
-        );
-    }
+    common::near(got, want, tolerance, what);
 }
 
 /// Numbers from -3 to 3, some of them special.

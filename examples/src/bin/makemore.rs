@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     PROGRAM.main(defaults, run)
 }
 
-/// What is added to counts: 0 or more.
+/// The number that is added to each count: 0 or more.
 fn smooth(text: &str) -> std::result::Result<f64, String> {
     if text == "0" { Ok(0.0) } else { positive(text) }
 }

@@ -168,7 +168,7 @@ impl<T: Float> ConvTask<'_, T> {
     }
 }
 
-/// What a product of matrices computes.
+/// The result of a product of matrices.
 #[derive(Clone, Copy)]
 pub(super) enum MatmulOf {
     Results,

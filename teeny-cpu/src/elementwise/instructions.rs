@@ -58,7 +58,7 @@ macro_rules! declare {
             LoadF16,
             StoreBf16,
             StoreF16,
-            /// A function that has a loop of its own: of the accumulator and, if it has two
+            /// A function with a separate loop: of the accumulator and, if it has two
             /// operands, this one. The next instruction is memory for two buffers.
             Call(Loop),
             /// Combines the accumulator, which stays as it is, with the numbers at the operand.

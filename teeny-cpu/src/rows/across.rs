@@ -93,7 +93,7 @@ impl Job<'_> {
     /// Transposes the operands of some rows.
     ///
     /// # Safety
-    /// The memory is that of so many rows.
+    /// The memory is that of `rows` rows.
     unsafe fn read_block<T: Number>(
         &self,
         memory: &Memory,

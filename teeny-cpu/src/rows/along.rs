@@ -53,7 +53,7 @@ impl Job<'_> {
     /// Writes the outputs of one value a row.
     ///
     /// # Safety
-    /// The memory has the values of so many rows, which belong to this task in the outputs.
+    /// The memory has the values of these rows, which belong to this task in the outputs.
     pub(super) unsafe fn write_rows(
         &self,
         memory: &Memory,
@@ -126,8 +126,8 @@ impl Job<'_> {
         }
     }
 
-    /// The pass in pieces of so many elements, after each of which folds go on in f64, if that is
-    /// said each lane by itself. False if a sum or product is not finite.
+    /// Runs the pass in pieces, after each of which folds go on in f64, on request each lane by
+    /// itself. Returns false if a sum or product is not finite.
     ///
     /// # Safety
     /// As [`Job::pass_along`].

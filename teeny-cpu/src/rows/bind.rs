@@ -13,7 +13,7 @@ use crate::scratch::LINE;
 use std::ops::Range;
 use teeny_core::{DType, Scalar};
 
-/// How rows lie on vectors.
+/// The assignment of rows to vectors.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Side {
     /// Along them. Short rows are reduced to one vector each, otherwise to eight.
@@ -159,7 +159,7 @@ impl Bound<'_> {
         }
     }
 
-    /// What is computed before pass `k`, and the instructions over its elements.
+    /// The values that pass `k` needs, and the instructions over its elements.
     pub(super) fn pass(&self, k: usize) -> [&[Instruction]; 2] {
         let [before, lines] = &self.template.passes[k];
         [&self.code[before.clone()], &self.code[lines.clone()]]

@@ -143,3 +143,18 @@ pub fn alone(name: &str, case: impl FnOnce()) {
     assert!(output.status.success(), "{}\n{text}", output.status);
     assert!(text.contains("1 passed"), "no test is named {name}\n{text}");
 }
+
+/// Equal but for rounding, by at most `tolerance` relative to the largest value.
+#[track_caller]
+pub fn near(got: &Tensor, want: &Tensor, tolerance: f64, what: &str) {
+    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
+    let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
+    let scale = want.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(1.0, f64::max);
+    for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+        let (g, w) = (g.to_f64(), w.to_f64());
+        assert!(
+            g == w || (g - w).abs() <= tolerance * scale || g.is_nan() && w.is_nan(),
+            "{what}: element {i} is {g}, not {w}"
+        );
+    }
+}

@@ -77,7 +77,7 @@ impl<T: Float> ConvTask<'_, T> {
         let ([height, width], outer) = lattice.results();
         let (inputs, results) = (self.in_channels * grid.plane(), m * grid.size());
         let flat = lattice.is_flat(rows, lanes::<T>(cpu.level));
-        // What is computed is the result itself, or rows that are copied to it.
+        // The sums are the results themselves, or rows that are copied to them.
         let in_result = !flat && grid.is_dense();
         let places = [grid.size(), grid.row_step()];
         let (line, step) = match flat {
