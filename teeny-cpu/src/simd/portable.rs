@@ -2,7 +2,6 @@
 //! turns these loops into NEON and its like.
 
 use super::{F32s, F64s, Half, Lanes, Work};
-use teeny_core::{bf16, f16};
 
 /// Lanes: two registers, so that one waits for memory while the other computes.
 const N: usize = 8;
@@ -16,6 +15,44 @@ pub struct V([f32; N]);
 #[inline(always)]
 fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
+}
+
+/// The least normal f16 as f32: its exponent is the least.
+const LEAST_NORMAL: u32 = 113 << 23;
+
+/// The bits of a 16-bit float as f32.
+#[inline(always)]
+fn widened<H: Half>(x: u16) -> u32 {
+    if H::IS_BF16 {
+        return u32::from(x) << 16;
+    }
+    let (sign, rest) = (u32::from(x & 0x8000) << 16, u32::from(x & 0x7fff) << 13);
+    let normal = rest + (112 << 23);
+    // 2^-14 plus the fraction, less 2^-14: the exponent follows.
+    let subnormal = f32::from_bits(rest + LEAST_NORMAL) - f32::from_bits(LEAST_NORMAL);
+    let finite = if rest < 1 << 23 { subnormal.to_bits() } else { normal };
+    let nan = if rest > 31 << 23 { 1 << 22 } else { 0 };
+    sign | if rest >= 31 << 23 { rest | 0xff << 23 | nan } else { finite }
+}
+
+/// The bits of an f32 as 16-bit float.
+#[inline(always)]
+fn rounded<H: Half>(x: u32) -> u16 {
+    /// 1/2: the last place of its sum with a subnormal f16 is that of the f16.
+    const HALF: u32 = 126 << 23;
+    if H::IS_BF16 {
+        let nearest = x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16;
+        let is_nan = x & 0x7fff_ffff > 0x7f80_0000;
+        return if is_nan { (x >> 16) | 0x40 } else { nearest } as u16;
+    }
+    let (sign, rest) = (x >> 16 & 0x8000, x & 0x7fff_ffff);
+    let odd = rest >> 13 & 1;
+    let normal = rest.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
+    let subnormal = (f32::from_bits(rest) + f32::from_bits(HALF)).to_bits();
+    let finite = if rest < LEAST_NORMAL { subnormal.wrapping_sub(HALF) } else { normal };
+    let nan = 0x7e00 | (rest >> 13 & 0x3ff);
+    let huge = if rest > 255 << 23 { nan } else { 0x7c00 };
+    (sign | if rest >= 143 << 23 { huge } else { finite }) as u16
 }
 
 /// Arrays need no unsafe code.
@@ -119,17 +156,11 @@ impl F32s for V {
     unsafe fn load_half<H: Half>(p: *const u16) -> Self {
         // SAFETY: the caller promises N readable values.
         let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
-        V(lanes(|i| match H::IS_BF16 {
-            true => bf16::from_bits(bits[i]).to_f32_const(),
-            false => f16::from_bits(bits[i]).to_f32_const(),
-        }))
+        V(lanes(|i| f32::from_bits(widened::<H>(bits[i]))))
     }
     #[inline(always)]
     unsafe fn store_half<H: Half>(self, p: *mut u16) {
-        let bits = lanes(|i| match H::IS_BF16 {
-            true => bf16::from_f32_const(self.0[i]).to_bits(),
-            false => f16::from_f32_const(self.0[i]).to_bits(),
-        });
+        let bits = lanes(|i| rounded::<H>(self.0[i].to_bits()));
         // SAFETY: the caller promises N writable values.
         unsafe { p.cast::<[u16; N]>().write_unaligned(bits) }
     }

@@ -2,7 +2,6 @@
 
 use super::{F32s, F64s, Half, Lanes, Work};
 use std::arch::x86_64::*;
-use teeny_core::f16;
 
 /// 4 lanes.
 #[derive(Clone, Copy)]
@@ -117,34 +116,57 @@ impl F32s for V {
     }
     #[inline(always)]
     unsafe fn load_half<H: Half>(p: *const u16) -> Self {
-        V(op!(if H::IS_BF16 {
-            let x = _mm_loadl_epi64(p.cast());
-            _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), x))
-        } else {
-            let mut lanes = [0.0f32; 4];
-            for (i, lane) in lanes.iter_mut().enumerate() {
-                *lane = f16::from_bits(p.add(i).read_unaligned()).to_f32_const();
+        V(op!({
+            let (x, zero) = (_mm_loadl_epi64(p.cast()), _mm_setzero_si128());
+            if H::IS_BF16 {
+                _mm_castsi128_ps(_mm_unpacklo_epi16(zero, x))
+            } else {
+                // As `wasm`: exponent and fraction at the places of f32 are a number 2^112 times too
+                // small, subnormal ones included.
+                let x = _mm_unpacklo_epi16(x, zero);
+                let size = _mm_and_si128(x, _mm_set1_epi32(0x7fff));
+                let above = |bits| _mm_cmpgt_epi32(size, _mm_set1_epi32(bits));
+                let small = _mm_castsi128_ps(_mm_slli_epi32::<13>(size));
+                let scaled = _mm_mul_ps(small, _mm_set1_ps(f32::from_bits(0x7780_0000)));
+                let quiet = _mm_and_si128(above(0x7c00), _mm_set1_epi32(0x40_0000));
+                let all_ones = _mm_and_si128(above(0x7bff), _mm_set1_epi32(0x7f80_0000));
+                let all_ones = _mm_or_si128(all_ones, quiet);
+                let sign = _mm_slli_epi32::<16>(_mm_and_si128(x, _mm_set1_epi32(0x8000)));
+                _mm_or_ps(scaled, _mm_castsi128_ps(_mm_or_si128(all_ones, sign)))
             }
-            _mm_loadu_ps(lanes.as_ptr())
         }))
     }
     #[inline(always)]
     unsafe fn store_half<H: Half>(self, p: *mut u16) {
-        op!(if H::IS_BF16 {
+        op!({
+            let select = |m, a, b| _mm_or_si128(_mm_and_si128(m, a), _mm_andnot_si128(m, b));
             let x = _mm_castps_si128(self.0);
-            let odd = _mm_and_si128(_mm_srli_epi32::<16>(x), _mm_set1_epi32(1));
-            let up = _mm_add_epi32(_mm_add_epi32(x, _mm_set1_epi32(0x7fff)), odd);
-            let nan = _mm_castps_si128(_mm_cmpunord_ps(self.0, self.0));
-            let quiet = _mm_or_si128(x, _mm_set1_epi32(0x40_0000));
-            let y = _mm_or_si128(_mm_and_si128(nan, quiet), _mm_andnot_si128(nan, up));
+            let y = if H::IS_BF16 {
+                let odd = _mm_and_si128(_mm_srli_epi32::<16>(x), _mm_set1_epi32(1));
+                let up = _mm_add_epi32(_mm_add_epi32(x, _mm_set1_epi32(0x7fff)), odd);
+                let nan = _mm_castps_si128(_mm_cmpunord_ps(self.0, self.0));
+                select(nan, _mm_or_si128(x, _mm_set1_epi32(0x40_0000)), up)
+            } else {
+                // As `wasm`; from 65520 on the nearest f16 is infinity.
+                let size = _mm_and_si128(x, _mm_set1_epi32(0x7fff_ffff));
+                let places = _mm_srli_epi32::<13>(size);
+                let odd = _mm_and_si128(places, _mm_set1_epi32(1));
+                let up = _mm_add_epi32(odd, _mm_set1_epi32(0xfff - (112 << 23)));
+                let normal = _mm_srli_epi32::<13>(_mm_add_epi32(size, up));
+                let half = _mm_set1_ps(0.5);
+                let small = _mm_castps_si128(_mm_add_ps(_mm_castsi128_ps(size), half));
+                let small = _mm_sub_epi32(small, _mm_castps_si128(half));
+                let above = |bits| _mm_cmpgt_epi32(size, _mm_set1_epi32(bits));
+                let y = select(above((113 << 23) - 1), normal, small);
+                let y = select(above(0x477f_efff), _mm_set1_epi32(0x7c00), y);
+                let quiet = _mm_and_si128(places, _mm_set1_epi32(0x3ff));
+                let quiet = _mm_or_si128(quiet, _mm_set1_epi32(0x7e00));
+                let y = select(above(0x7f80_0000), quiet, y);
+                let sign = _mm_and_si128(x, _mm_set1_epi32(i32::MIN));
+                _mm_or_si128(_mm_slli_epi32::<16>(y), sign)
+            };
             let y = _mm_srai_epi32::<16>(y);
             _mm_storel_epi64(p.cast(), _mm_packs_epi32(y, y))
-        } else {
-            let mut lanes = [0.0f32; 4];
-            _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
-            for (i, lane) in lanes.into_iter().enumerate() {
-                p.add(i).write_unaligned(f16::from_f32_const(lane).to_bits());
-            }
         })
     }
 

@@ -158,7 +158,8 @@ impl F32s for V {
         let size = v128_and(x, i32x4_splat(0x7fff));
         let special = i32x4_gt(size, i32x4_splat(0x7bff));
         let scaled = f32x4_mul(i32x4_shl(size, 13), f32x4_splat(f32::from_bits(0x7780_0000)));
-        let all_ones = v128_and(special, i32x4_splat(0x7f80_0000));
+        let quiet = v128_and(i32x4_gt(size, i32x4_splat(0x7c00)), i32x4_splat(0x40_0000));
+        let all_ones = v128_or(v128_and(special, i32x4_splat(0x7f80_0000)), quiet);
         let sign = i32x4_shl(v128_and(x, i32x4_splat(0x8000)), 16);
         V(v128_or(v128_or(scaled, all_ones), sign))
     }
