@@ -8,7 +8,7 @@
 //! positions, so a sort of entries is stable. Values of up to 32 bits have entries of 64 bits.
 
 use crate::simd::{F32s, Work, for_pairs};
-use teeny_core::{bf16, f16};
+use teeny_core::DType;
 
 /// A key with a position, compared as a whole.
 pub(super) trait Entry: Copy + Ord + Default + Send + Sync + 'static {
@@ -64,68 +64,87 @@ macro_rules! entries {
 }
 entries! { u64: u32, 32; u128: u64, 64; }
 
-/// A value that can be sorted.
+/// How the bits of a type become keys: a sort is compiled for integers and floats of each size, not
+/// for each type.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    /// Bits that are flipped: of all keys for a descending order, the sign of signed integers.
+    flipped: u64,
+    /// The bits of infinity of a float of 16 bits.
+    infinity: u16,
+}
+
+impl Order {
+    /// The order of the values of `dtype`, or the reverse.
+    pub(super) fn of(dtype: DType, descending: bool) -> Order {
+        let (sign, infinity) = match dtype {
+            DType::I8 => (1 << 7, 0),
+            DType::I16 => (1 << 15, 0),
+            DType::I32 => (1 << 31, 0),
+            DType::I64 => (1 << 63, 0),
+            DType::F16 => (0, 0x7c00),
+            DType::BF16 => (0, 0x7f80),
+            DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 => (0, 0),
+            DType::F32 | DType::F64 => (0, 0),
+        };
+        Order { flipped: if descending { !sign } else { sign }, infinity }
+    }
+}
+
+/// The bits of a value that can be sorted.
 pub(super) trait Value: Copy + Send + Sync + 'static {
     /// Its key with a position.
     type Entry: Entry;
-    /// Compares as the values do; with `complement` as the values in descending order.
-    fn sort_key(self, complement: bool) -> <Self::Entry as Entry>::Key;
+    /// Compares as the values do.
+    fn sort_key(self, order: Order) -> <Self::Entry as Entry>::Key;
 }
 
+/// A float of 16 bits.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Float16(pub u16);
+
 macro_rules! integers {
-    ($($t:ty: $unsigned:ty, $entry:ty;)*) => {$(
-        impl Value for $t {
+    ($($bits:ty: $entry:ty;)*) => {$(
+        impl Value for $bits {
             type Entry = $entry;
             #[inline(always)]
-            fn sort_key(self, complement: bool) -> <$entry as Entry>::Key {
-                // The least value of a signed type becomes 0.
-                let key = (self as $unsigned) ^ (<$t>::MIN as $unsigned);
-                (if complement { !key } else { key }) as _
+            fn sort_key(self, order: Order) -> <$entry as Entry>::Key {
+                (self ^ order.flipped as $bits) as _
             }
         }
     )*};
 }
-integers! {
-    u8: u8, u64; u16: u16, u64; u32: u32, u64; u64: u64, u128;
-    i8: u8, u64; i16: u16, u64; i32: u32, u64; i64: u64, u128;
-}
+integers! { u8: u64; u16: u64; u32: u64; u64: u128; }
 
 macro_rules! floats {
-    ($($t:ty: $bits:ty, $entry:ty, $infinity:literal;)*) => {$(
+    ($($t:ty: $bits:ty, $entry:ty, |$x:ident, $order:ident| $to_bits:expr, $infinity:expr;)*) => {$(
         impl Value for $t {
             type Entry = $entry;
             #[inline(always)]
-            fn sort_key(self, complement: bool) -> <$entry as Entry>::Key {
+            fn sort_key(self, $order: Order) -> <$entry as Entry>::Key {
                 const SIGN: $bits = !(<$bits>::MAX >> 1);
-                let bits = self.to_bits();
+                let $x = self;
+                let bits: $bits = $to_bits;
                 let bits = if bits == SIGN { 0 } else { bits }; // -0 is 0
                 let key = if bits & SIGN == 0 { bits | SIGN } else { !bits };
                 let key = if bits & !SIGN > $infinity { <$bits>::MAX } else { key };
-                (if complement { !key } else { key }) as _
+                (key ^ $order.flipped as $bits) as _
             }
         }
     )*};
 }
 floats! {
-    f16: u16, u64, 0x7c00; bf16: u16, u64, 0x7f80; f32: u32, u64, 0x7f80_0000;
-    f64: u64, u128, 0x7ff0_0000_0000_0000;
+    Float16: u16, u64, |x, order| x.0, order.infinity;
+    f32: u32, u64, |x, order| x.to_bits(), 0x7f80_0000;
+    f64: u64, u128, |x, order| x.to_bits(), 0x7ff0_0000_0000_0000;
 }
-
-/// Runs `$body` with `$t` the stored type of `$dtype`; bools sort as bytes.
-macro_rules! with_value {
-    ($dtype:expr, $t:ident => $body:expr) => {
-        crate::typed::with_type!($dtype, $t => $body;
-            Bool | U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32,
-            I64 => i64, F16 => f16, BF16 => bf16, F32 => f32, F64 => f64;)
-    };
-}
-pub(super) use with_value;
 
 /// `entries[i]` of `x[i]`, whose positions begin at `first`, as a loop of any level.
 pub(super) struct Fill<'a, V: Value> {
     pub x: &'a [V],
     pub first: usize,
-    pub complement: bool,
+    pub order: Order,
     pub entries: &'a mut [V::Entry],
 }
 
@@ -136,7 +155,7 @@ impl<V: Value> Work for Fill<'_, V> {
     fn run<L: F32s>(self) {
         let mut position = self.first;
         for_pairs(self.entries, self.x, |entry, x| {
-            *entry = V::Entry::new(x.sort_key(self.complement), position);
+            *entry = V::Entry::new(x.sort_key(self.order), position);
             position += 1;
         });
     }
@@ -147,7 +166,7 @@ impl<V: Value> Work for Fill<'_, V> {
 pub(super) struct Below<'a, V: Value> {
     pub x: &'a [V],
     pub from: usize,
-    pub complement: bool,
+    pub order: Order,
     pub limit: <V::Entry as Entry>::Key,
 }
 
@@ -163,8 +182,7 @@ impl<V: Value> Work for Below<'_, V> {
             let mut any = false;
             for i in 0..GROUP {
                 // SAFETY: the group is inside x.
-                any |=
-                    unsafe { *self.x.get_unchecked(at + i) }.sort_key(self.complement) < self.limit;
+                any |= unsafe { *self.x.get_unchecked(at + i) }.sort_key(self.order) < self.limit;
             }
             if any {
                 break;
@@ -176,9 +194,10 @@ impl<V: Value> Work for Below<'_, V> {
 }
 
 #[cfg(test)]
-pub(super) fn all_keys_ascend<V: Value>(values: &[V]) -> bool {
+pub(super) fn all_keys_ascend<V: Value>(dtype: DType, values: &[V]) -> bool {
+    let (up, down) = (Order::of(dtype, false), Order::of(dtype, true));
     values.windows(2).all(|pair| {
-        pair[0].sort_key(false) <= pair[1].sort_key(false)
-            && pair[0].sort_key(true) >= pair[1].sort_key(true)
+        pair[0].sort_key(up) <= pair[1].sort_key(up)
+            && pair[0].sort_key(down) >= pair[1].sort_key(down)
     })
 }

@@ -17,11 +17,12 @@ mod select;
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
 use crate::threads::{for_each_range, try_for_each_range};
+use crate::typed::with_type;
 use crate::{Cpu, copy};
-use keys::{Entry, Fill, Value, with_value};
+use keys::{Entry, Fill, Float16, Order, Value};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Result, Tensor, bf16, f16};
+use teeny_core::{DType, Result, Tensor};
 
 /// Elements below which one thread sorts.
 const MIN_PARALLEL_ELEMENTS: usize = 4096;
@@ -58,18 +59,13 @@ pub(crate) fn first(
         let view = View::of(x)?;
         let copy = if view.is_contiguous() { None } else { Some(copy::contiguous(cpu, &view)?) };
         let input = copy.as_ref().map_or(view.ptr, |copy| copy.ptr());
-        with_value!(x.dtype(), T => Rows::<T> {
-            cpu,
-            x: Shared(input.cast_mut().cast()),
-            values: Shared(values.ptr().cast()),
-            positions: Shared(positions.ptr().cast()),
-            rows,
-            length,
-            inner,
-            k,
-            descending,
-        }
-        .run())?;
+        // the types whose bits are those of the values
+        with_type!(x.dtype(), T => {
+            let (order, x) = (Order::of(x.dtype(), descending), Shared(input.cast_mut().cast()));
+            let (values, positions) = (Shared(values.ptr().cast()), Shared(positions.ptr().cast()));
+            Rows::<T> { cpu, x, values, positions, rows, length, inner, k, order }.run()?
+        }; Bool | U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32, U64 | I64 => u64,
+           F16 | BF16 => Float16, F32 => f32, F64 => f64;);
     }
     Ok((Arc::new(values), Arc::new(positions)))
 }
@@ -84,7 +80,7 @@ struct Rows<'a, V> {
     length: usize,
     inner: usize,
     k: usize,
-    descending: bool,
+    order: Order,
 }
 
 impl<V: Value> Rows<'_, V> {
@@ -135,7 +131,7 @@ impl<V: Value> Rows<'_, V> {
                     let x = unsafe { std::slice::from_raw_parts(from, length) };
                     if selects {
                         let level = self.cpu.level;
-                        if !select::select(level, x, 0, k, self.descending, &mut entries) {
+                        if !select::select(level, x, 0, k, self.order, &mut entries) {
                             // They are not in the order of their positions, which a sort by bytes
                             // of the keys relies on.
                             entries[..k].sort_unstable();
@@ -144,7 +140,7 @@ impl<V: Value> Rows<'_, V> {
                         self.cpu.level.run(Fill {
                             x,
                             first: 0,
-                            complement: self.descending,
+                            order: self.order,
                             entries: &mut entries,
                         });
                         radix::sort(self.cpu, &mut entries, &mut spare)?;
@@ -179,7 +175,7 @@ impl<V: Value> Rows<'_, V> {
             let mut list = Array::filled(self.cpu, most, V::Entry::default())?;
             for p in range {
                 let x = &x[piece(p)];
-                select::select(self.cpu.level, x, p * PIECE, kept(p), self.descending, &mut list);
+                select::select(self.cpu.level, x, p * PIECE, kept(p), self.order, &mut list);
                 // SAFETY: each piece has its own candidates.
                 let to =
                     unsafe { std::slice::from_raw_parts_mut(shared.get().add(p * k), kept(p)) };
@@ -213,22 +209,26 @@ impl<V: Value> Rows<'_, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::keys::all_keys_ascend;
-    use teeny_core::{bf16, f16};
+    use super::keys::{Float16, all_keys_ascend};
+    use teeny_core::{DType, bf16, f16};
 
     #[test]
     fn keys_have_the_order_of_the_values() {
         let (inf, nan) = (f32::INFINITY, f32::NAN);
         let floats =
             [-inf, f32::MIN, -1.5, -1e-40, -0.0, 0.0, 1e-45, 1e-40, 1.0, f32::MAX, inf, nan, -nan];
-        assert!(all_keys_ascend(&floats));
-        assert!(all_keys_ascend(&floats.map(f64::from)));
-        assert!(all_keys_ascend(&floats.map(f16::from_f32)));
-        assert!(all_keys_ascend(&floats.map(bf16::from_f32)));
-        assert!(all_keys_ascend(&[i8::MIN, -1, 0, 1, i8::MAX]));
-        assert!(all_keys_ascend(&[i16::MIN, -1, 0, 1, i16::MAX]));
-        assert!(all_keys_ascend(&[i32::MIN, -1, 0, 1, i32::MAX]));
-        assert!(all_keys_ascend(&[i64::MIN, -1, 0, 1, i64::MAX]));
-        assert!(all_keys_ascend(&[0u64, 1, u64::MAX]) && all_keys_ascend(&[0u8, 128, 255]));
+        assert!(all_keys_ascend(DType::F32, &floats));
+        assert!(all_keys_ascend(DType::F64, &floats.map(f64::from)));
+        assert!(all_keys_ascend(DType::F16, &floats.map(|x| Float16(f16::from_f32(x).to_bits()))));
+        assert!(all_keys_ascend(
+            DType::BF16,
+            &floats.map(|x| Float16(bf16::from_f32(x).to_bits()))
+        ));
+        assert!(all_keys_ascend(DType::I8, &[i8::MIN, -1, 0, 1, i8::MAX].map(|x| x as u8)));
+        assert!(all_keys_ascend(DType::I16, &[i16::MIN, -1, 0, 1, i16::MAX].map(|x| x as u16)));
+        assert!(all_keys_ascend(DType::I32, &[i32::MIN, -1, 0, 1, i32::MAX].map(|x| x as u32)));
+        assert!(all_keys_ascend(DType::I64, &[i64::MIN, -1, 0, 1, i64::MAX].map(|x| x as u64)));
+        assert!(all_keys_ascend(DType::U64, &[0u64, 1, u64::MAX]));
+        assert!(all_keys_ascend(DType::U8, &[0u8, 128, 255]));
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn sort<V: Value>(all: &Rows<'_, V>, range: Range<usize>) {
 
 /// Rows of `N` values: with a known number all comparisons are unrolled.
 fn rank<V: Value, const N: usize>(all: &Rows<'_, V>, range: Range<usize>) {
-    let Rows { inner, k, descending, .. } = *all;
+    let Rows { inner, k, order, .. } = *all;
     let mut keys = [V::Entry::LAST; N];
     let (mut outer, mut column) = (range.start / inner, range.start % inner);
     for _ in range {
@@ -37,7 +37,7 @@ fn rank<V: Value, const N: usize>(all: &Rows<'_, V>, range: Range<usize>) {
         let (values, positions) = (values.wrapping_add(start), positions.wrapping_add(start));
         for (i, key) in keys.iter_mut().enumerate() {
             // SAFETY: element i of a row of the operand.
-            *key = unsafe { *x.add(i * inner) }.sort_key(descending);
+            *key = unsafe { *x.add(i * inner) }.sort_key(order);
         }
         let mut places = [0usize; N];
         for i in 1..N {

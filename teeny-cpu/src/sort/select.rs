@@ -7,7 +7,7 @@
 //! their order. A few candidates are kept in order, so that the limit is always the last of them.
 //! The list is at most two `k` and 512 entries long, and never longer than the row.
 
-use super::keys::{Below, Entry, Fill, GROUP, Value};
+use super::keys::{Below, Entry, Fill, GROUP, Order, Value};
 use crate::simd::Level;
 
 /// Candidates beyond `k` that are collected before some are dropped, at least.
@@ -22,17 +22,17 @@ pub(super) fn candidates(n: usize, k: usize) -> usize {
 const MAX_SELECTED: usize = 32;
 
 /// The first few of `x`, in order.
-fn few<V: Value>(level: Level, x: &[V], first: usize, complement: bool, list: &mut [V::Entry]) {
+fn few<V: Value>(level: Level, x: &[V], first: usize, order: Order, list: &mut [V::Entry]) {
     let (n, mut at) = (x.len(), list.len());
-    level.run(Fill { x: &x[..at], first, complement, entries: &mut *list });
+    level.run(Fill { x: &x[..at], first, order, entries: &mut *list });
     list.sort_unstable();
     let last = at - 1;
     let mut limit = list[last].key();
     while at < n {
-        at = level.run(Below { x, from: at, complement, limit });
+        at = level.run(Below { x, from: at, order, limit });
         let end = n.min(at + GROUP);
         for (i, value) in x[at..end].iter().enumerate() {
-            let key = value.sort_key(complement);
+            let key = value.sort_key(order);
             if key < limit {
                 let (entry, mut place) = (V::Entry::new(key, first + at + i), last);
                 while place > 0 && list[place - 1] > entry {
@@ -52,10 +52,10 @@ fn few<V: Value>(level: Level, x: &[V], first: usize, complement: bool, list: &m
 const SHORT: usize = 32;
 
 /// The first few of a short row, in order.
-fn short<V: Value>(x: &[V], first: usize, complement: bool, list: &mut [V::Entry]) {
+fn short<V: Value>(x: &[V], first: usize, order: Order, list: &mut [V::Entry]) {
     let mut len = 0;
     for (i, value) in x.iter().enumerate() {
-        let entry = V::Entry::new(value.sort_key(complement), first + i);
+        let entry = V::Entry::new(value.sort_key(order), first + i);
         let mut place = len.min(list.len() - 1);
         if len < list.len() {
             len += 1;
@@ -77,18 +77,18 @@ pub(super) fn select<V: Value>(
     x: &[V],
     first: usize,
     k: usize,
-    complement: bool,
+    order: Order,
     list: &mut [V::Entry],
 ) -> bool {
     if 0 < k && k <= MAX_SELECTED && k < x.len() {
         match x.len() <= SHORT {
-            true => short(x, first, complement, &mut list[..k]),
-            false => few(level, x, first, complement, &mut list[..k]),
+            true => short(x, first, order, &mut list[..k]),
+            false => few(level, x, first, order, &mut list[..k]),
         }
         return true;
     }
     let (n, most) = (x.len(), candidates(x.len(), k));
-    level.run(Fill { x: &x[..most], first, complement, entries: &mut list[..most] });
+    level.run(Fill { x: &x[..most], first, order, entries: &mut list[..most] });
     if k == 0 || k >= most {
         return false;
     }
@@ -96,10 +96,10 @@ pub(super) fn select<V: Value>(
     let (mut len, mut at) = (k, most);
     let mut limit = list[k - 1].key();
     while at < n {
-        at = level.run(Below { x, from: at, complement, limit });
+        at = level.run(Below { x, from: at, order, limit });
         let end = n.min(at + GROUP);
         for (i, value) in x[at..end].iter().enumerate() {
-            let key = value.sort_key(complement);
+            let key = value.sort_key(order);
             if key < limit {
                 list[len] = Entry::new(key, first + at + i);
                 len += 1;
