@@ -94,13 +94,12 @@ impl Embedding {
                 ))
                 .help("an embedding with one more id has one for padding"));
             }
-            let weight = path.param("weight", (count, size), options.init)?; // (count, size)
-            if let Some(id) = options.padding_idx {
-                let value = track::detached(&weight.value())?; // (count, size)
+            let weight = path.param_of("weight", (count, size), &|shape, dtype, device| {
+                let value = options.init.tensor(shape, dtype, device)?; // (count, size)
+                let Some(id) = options.padding_idx else { return Ok(value) };
                 let zeros = Tensor::zeros((1, size), value.dtype(), &value)?; // (1, size)
-                let row = id as isize..id as isize + 1;
-                weight.set(&value.slice_assign(0, row, &zeros)?)?;
-            }
+                value.slice_assign(0, id as isize..id as isize + 1, &zeros)
+            })?; // (count, size)
             Ok(Embedding { weight, padding_idx: options.padding_idx })
         })
     }

@@ -5,7 +5,7 @@
 //! (out, in, kernel..) `fan_in` is `in * kernel` and `fan_out` is `out * kernel`.
 
 use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Shape, Tensor, ToDevice};
+use teeny_core::{DType, DeviceRef, Error, Result, Shape, Tensor, ToDevice};
 
 /// The distribution of the initial values of a parameter. They are drawn from the generator of
 /// `teeny_core`: [`teeny_core::manual_seed`] makes them reproducible.
@@ -50,6 +50,18 @@ pub enum Init {
         /// The gain of the activation; see [`calculate_gain`].
         gain: f64,
     },
+}
+
+/// What the parameters of a model that is being made begin with, instead of random values.
+pub(crate) trait FirstValues: Send + Sync {
+    /// The value of the parameter `name`; none if its layer draws it.
+    fn value(
+        &self,
+        name: &str,
+        shape: &Shape,
+        dtype: DType,
+        device: &DeviceRef,
+    ) -> Result<Option<Tensor>>;
 }
 
 impl Init {

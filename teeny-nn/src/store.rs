@@ -10,7 +10,7 @@
 //! the store holds the same handles in creation order. It is independent of layers, optimizers or
 //! files.
 
-use crate::init::Init;
+use crate::init::{FirstValues, Init};
 use crate::track;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -199,6 +199,8 @@ struct StoreInner {
     params: Mutex<Vec<Param>>,
     /// Counts additions of parameters and calls of `set_trainable`.
     changes: AtomicU64,
+    /// Read before initial values are drawn.
+    first_values: Mutex<Option<Arc<dyn FirstValues>>>,
 }
 
 impl Store {
@@ -215,6 +217,7 @@ impl Store {
             training: AtomicBool::new(true),
             params: Mutex::default(),
             changes: AtomicU64::new(0),
+            first_values: Mutex::default(),
         }))
     }
 
@@ -307,6 +310,12 @@ impl Store {
         self.params().push(param.clone());
         self.0.changes.fetch_add(1, Ordering::Relaxed);
         param
+    }
+
+    /// The place of what parameters begin with.
+    pub(crate) fn first_values(&self) -> MutexGuard<'_, Option<Arc<dyn FirstValues>>> {
+        // a panic elsewhere leaves it as it was: it is only replaced
+        self.0.first_values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn new_param(&self, name: String, value: Tensor, trainable: bool) -> Param {
@@ -407,7 +416,18 @@ impl Path {
         init: Init,
     ) -> Result<Param> {
         let _op = enter("new parameter");
-        self.add(name, checked_shape(shape)?, init, true, self.store.0.dtype)
+        let make = |shape, dtype, device: &DeviceRef| init.tensor(shape, dtype, device);
+        self.param_of(name, shape, &make)
+    }
+
+    /// [`Path::param`] with the initial values that `make` returns.
+    pub(crate) fn param_of(
+        &self,
+        name: &str,
+        shape: impl teeny_core::IntoShape,
+        make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
+    ) -> Result<Param> {
+        self.add(name, checked_shape(shape)?, make, true, self.store.0.dtype)
     }
 
     /// Makes the buffer `name`: state that is saved but not trained, such as running statistics.
@@ -421,8 +441,7 @@ impl Path {
         shape: impl teeny_core::IntoShape,
         init: Init,
     ) -> Result<Param> {
-        let _op = enter("new buffer");
-        self.add(name, checked_shape(shape)?, init, false, self.store.0.dtype)
+        self.buffer_as(name, shape, init, self.store.0.dtype)
     }
 
     /// [`Path::buffer`] with another dtype than the store's, such as a count.
@@ -438,14 +457,15 @@ impl Path {
         dtype: DType,
     ) -> Result<Param> {
         let _op = enter("new buffer");
-        self.add(name, checked_shape(shape)?, init, false, dtype)
+        let make = |shape, dtype, device: &DeviceRef| init.tensor(shape, dtype, device);
+        self.add(name, checked_shape(shape)?, &make, false, dtype)
     }
 
     fn add(
         &self,
         name: &str,
         shape: Shape,
-        init: Init,
+        make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
         trainable: bool,
         dtype: DType,
     ) -> Result<Param> {
@@ -457,14 +477,22 @@ impl Path {
             if params.iter().any(|p| p.name() == name) { Err(error()) } else { Ok(()) }
         };
         taken(&self.store.params())?;
-        let value = init.tensor(shape, dtype, self.store.device()).map_err(|error| {
+        let (device, values) = (self.store.device(), self.store.first_values().clone());
+        let read = values.map(|values| values.value(&name, &shape, dtype, device)).transpose();
+        let value = read.and_then(|read| match read.flatten() {
+            Some(value) => Ok(value),
+            None => make(shape, dtype, device),
+        });
+        let value = value.map_err(|error| {
             let error = error.note(format!("for {name:?}, {dtype} of {shape}"));
             match error.kind() {
                 ErrorKind::OutOfMemory => error.help("smaller sizes, or a device with more memory"),
                 _ => error,
             }
         })?;
-        let value = if trainable { track::leaf(&value, &name)? } else { value };
+        // an expanded number stands for a value that is refused when the model is made
+        let tracks = trainable && value.layout().is_contiguous();
+        let value = if tracks { track::leaf(&value, &name)? } else { value };
         let mut params = self.store.params();
         taken(&params)?; // by another thread, while the values were made
         let param = self.store.new_param(name, value, trainable);

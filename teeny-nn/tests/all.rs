@@ -28,6 +28,7 @@ mod gradients;
 mod layers;
 mod lazy;
 mod losses;
+mod mapping;
 mod mixed_types;
 mod norms;
 mod optim;

@@ -6,13 +6,14 @@ use examples::options::{about, any, at_least_one, one_of, positive};
 use examples::{Common, Program, opt};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 use teeny_autograd::no_grad;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
 use teeny_nn::state::{Archive, Mapping};
 use teeny_nn::text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
-use teeny_nn::{Decoder, Gpt, GptConfig, Store};
+use teeny_nn::{Decoder, Gpt, GptConfig, Path, Store};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
@@ -69,17 +70,22 @@ fn size(name: &str) -> std::result::Result<GptConfig, String> {
 fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
     let store = Store::with_dtype(&device, if options.half { DType::BF16 } else { DType::F32 });
-    let gpt = Gpt::new(&store.root(), options.config)?;
-    store.set_training(false);
-    match &common.load {
+    let make = |root: &Path| Gpt::new(root, options.config);
+    let gpt = match &common.load {
         Some(path) => {
-            let report = store.load_from(&Archive::open(path)?, &Mapping::gpt2())?;
+            let file = Arc::new(Archive::open(path)?);
+            let (gpt, report) = store.build_from(file, &Mapping::gpt2(), make)?;
             println!("loaded  {} tensors from {}", report.loaded.len(), path.display());
+            gpt
         }
-        None => println!(
-            "weights random, so the text is meaningless; --load model.safetensors loads GPT-2's"
-        ),
-    }
+        None => {
+            println!(
+                "weights random, so the text is meaningless; --load model.safetensors loads GPT-2's"
+            );
+            make(&store.root())?
+        }
+    };
+    store.set_training(false);
     let tokenizer: Box<dyn Tokenizer> = match &options.tokenizer {
         Some(path) => Box::new(Bpe::load(path)?),
         None => Box::new(ByteTokenizer),

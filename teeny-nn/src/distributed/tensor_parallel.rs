@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
-use teeny_core::{DeviceRef, Error, Result, Tensor, random};
+use teeny_core::{DeviceRef, Error, Result, Shape, Tensor, random};
 
 /// The ranks that share one model: each has a part of the large weights and computes with it. One
 /// value serves one model; clones are handles of the same value.
@@ -189,8 +189,8 @@ impl TensorParallel {
     /// one tensor at a time.
     ///
     /// # Errors
-    /// As [`Store::load_from`]; if a tensor that is split has another size than the whole
-    /// parameter.
+    /// As [`Store::load_from`], with the model's names for unexpected keys; if a tensor that is
+    /// split has another size than the whole parameter.
     #[track_caller]
     pub fn load_from(
         &self,
@@ -199,14 +199,17 @@ impl TensorParallel {
         mapping: &Mapping,
     ) -> Result<LoadReport> {
         let _op = enter("load_from");
-        let part = PartOf { parallel: self, source, mapping };
-        for (name, shape) in source.shapes() {
+        let whole = mapping.apply(source).map_err(|error| error.named(source.label()))?;
+        let part = PartOf { parallel: self, source: &whole };
+        for (name, shape) in whole.shapes() {
             if let Some(shard) = part.shard(&name) {
                 self.check(&name, &shape, &shard, shard.size())
                     .map_err(|error| error.named(source.label()))?;
             }
         }
-        store.load_from(&part, mapping)
+        let mut report = store.load_from(&part, &mapping.allowances())?;
+        report.skipped.extend_from_slice(whole.skipped());
+        Ok(report)
     }
 
     /// [`crate::optim::clip_grad_norm`] of the whole model: squares of parts are summed over the
@@ -297,15 +300,13 @@ impl TensorParallel {
         }
         let mut own = shape.to_vec();
         own[shard.axis] = shard.size() / ranks;
-        let param = if ranks == 1 || matches!(init, Init::Constant(_)) {
-            path.param(name, &own[..], init)?
-        } else {
-            let param = path.param(name, &own[..], Init::ZEROS)?;
-            let (store, dtype) = (path.store(), param.value().dtype());
-            let whole = init.tensor(teeny_core::IntoShape::shape(shape)?, dtype, store.device())?;
-            param.set(&self.part(&whole, &shard)?)?;
-            param
+        let whole = teeny_core::IntoShape::shape(shape)?;
+        let make = |own: Shape, dtype, device: &DeviceRef| match init {
+            Init::Constant(_) => init.tensor(own, dtype, device),
+            // the part that this rank has of the values that one rank would draw
+            _ => self.part(&init.tensor(whole, dtype, device)?, &shard),
         };
+        let param = path.param_of(name, &own[..], &make)?;
         self.shards().insert(param.name().to_string(), shard);
         Ok(param)
     }
@@ -371,16 +372,12 @@ impl TensorParallel {
 struct PartOf<'a> {
     parallel: &'a TensorParallel,
     source: &'a dyn TensorSource,
-    mapping: &'a Mapping,
 }
 
 impl PartOf<'_> {
-    /// How the source's tensor `name` is split.
+    /// How the parameter `name` is split.
     fn shard(&self, name: &str) -> Option<Shard> {
-        let shard = self.parallel.shards().get(&self.mapping.renamed(name)?).cloned()?;
-        // a weight of 2 axes, which the source may have transposed
-        let axis = if self.mapping.transposes(name) { 1 - shard.axis } else { shard.axis };
-        Some(Shard { axis, ..shard })
+        self.parallel.shards().get(name).cloned()
     }
 }
 

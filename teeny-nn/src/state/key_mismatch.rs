@@ -68,8 +68,8 @@ impl KeyMismatch {
         let help = self.prefix_help().or_else(|| {
             let key = transposed?;
             Some(format!(
-                "the transpose of {key} would fit: Mapping::new().transpose(|name| name == \
-                 {key:?}), with the file's name, for store.load_from"
+                "the transpose of {key} would fit: Mapping::new().transpose({key:?}), with the \
+                 file's name, for store.load_from"
             ))
         });
         let error = self.shapes.into_iter().fold(error, Error::note);
@@ -85,15 +85,14 @@ impl KeyMismatch {
         let unexpected: Vec<&str> = self.unexpected.iter().map(String::as_str).collect();
         if let Some(prefix) = common_prefix(&unexpected, &missing) {
             return Some(format!(
-                "every key of the file begins with {prefix:?}: Mapping::new()\
-                 .rename(|name| Some(name.strip_prefix({prefix:?}).unwrap_or(name).into())) \
-                 removes it, for store.load_from"
+                "every key of the file begins with {prefix:?}: \
+                 Mapping::new().rename(\"{prefix}*\", \"*\") removes it, for store.load_from"
             ));
         }
         let prefix = common_prefix(&missing, &unexpected)?;
         Some(format!(
-            "every key of the model begins with {prefix:?}: Mapping::new()\
-             .rename(|name| Some(format!(\"{prefix}{{name}}\"))) adds it, for store.load_from"
+            "every key of the model begins with {prefix:?}: \
+             Mapping::new().rename(\"*\", \"{prefix}*\") adds it, for store.load_from"
         ))
     }
 }

@@ -1,274 +1,315 @@
-//! Loading tensors with the names and layout of another library.
+//! The names and layout of another library: rules that work both ways.
+//!
+//! ```text
+//! file                              rule                                 model
+//! encoder.0.kernel (in, out)   rename, transpose          layers.0.weight (out, in)
+//! h.0.q, h.0.k, h.0.v          join, along the first axis     h.0.qkv
+//! h.0.qkv                      split                          h.0.q, h.0.k, h.0.v
+//! ```
+//!
+//! A rule is patterns and sizes, not a function: so it can be printed, and turned round. Knows no
+//! tensor; `mapped` applies it to a source.
 
-use super::archive::is_counter;
-use super::{Archive, KeyMismatch, State};
-use crate::store::{Store, set_all};
-use std::collections::BTreeMap;
-use teeny_core::{DType, DeviceRef, Error, Reference, Result, Tensor};
+use std::ops::Range;
+use teeny_core::{Error, Result};
 
-/// A source of named tensors: a safetensors file, or a [`State`] read from another format.
-pub trait TensorSource {
-    /// The name of the source in errors.
-    fn label(&self) -> String;
-
-    /// The names and shapes of the tensors, each name once.
-    fn shapes(&self) -> Vec<(String, Vec<usize>)>;
-
-    /// Reads tensor `name` onto `device`.
-    ///
-    /// # Errors
-    /// If there is no such tensor, or it cannot be read.
-    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
-
-    /// The tensors that cannot be read, each with the error of reading it.
-    fn unreadable(&self) -> Vec<(String, Error)> {
-        Vec::new()
-    }
-}
-
-impl TensorSource for Archive {
-    fn label(&self) -> String {
-        Archive::label(self)
-    }
-
-    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
-        self.entries().iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
-    }
-
-    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.tensor_on_device(name, device)
-    }
-
-    fn unreadable(&self) -> Vec<(String, Error)> {
-        listed(Archive::unreadable(self))
-    }
-}
-
-fn listed(errors: &BTreeMap<String, Error>) -> Vec<(String, Error)> {
-    errors.iter().map(|(name, error)| (name.clone(), error.clone())).collect()
-}
-
-impl TensorSource for State {
-    fn label(&self) -> String {
-        "load".to_string()
-    }
-
-    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
-        self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
-    }
-
-    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        let tensor = self.tensor(name)?;
-        if tensor.dtype() == DType::I64 && is_counter(name) {
-            // on the host: the device may lack integers of 64 bits
-            return tensor.to(&Reference::new())?.cast(DType::I32)?.to(device);
-        }
-        tensor.to(device)
-    }
-
-    fn unreadable(&self) -> Vec<(String, Error)> {
-        listed(&self.unreadable)
-    }
-}
-
-type Rename = Box<dyn Fn(&str) -> Option<String>>;
-
-/// Maps the names and matrices of a file to those of the model.
+/// Rules that give the tensors of a file the names and the layout that a model has.
+///
+/// Rules have patterns of whole names. Each `*` of a pattern stands for one or more characters, as
+/// few as fit, and the new name has them in the place of its own `*`. The first rule with a pattern
+/// of the name applies; a name without a rule stays as it is.
 ///
 /// # Example
 /// ```
 /// use teeny_nn::state::Mapping;
 /// // the file says `encoder.0.kernel` (in, out), the model `layers.0.weight` (out, in)
 /// let mapping = Mapping::new()
-///     .rename(|name| Some(name.replace("encoder", "layers").replace("kernel", "weight")))
-///     .transpose(|name| name.ends_with("kernel"));
+///     .rename("encoder.*.kernel", "layers.*.weight")
+///     .transpose("*.kernel");
 /// # let _ = mapping;
 /// ```
+#[derive(Clone, Debug, Default)]
 pub struct Mapping {
-    rename: Rename,
-    transpose: Box<dyn Fn(&str) -> bool>,
-    /// The name in the model of a copy, which is skipped if the model does not have it.
-    copy: Option<&'static str>,
-    strict: bool,
+    rules: Vec<Rule>,
+    /// Patterns of names in the file, which are the new names of an inverted mapping.
+    transposed: Vec<String>,
+    inverted: bool,
+    /// Patterns of names in the model.
+    missing: Vec<String>,
+    unexpected: Vec<String>,
 }
 
-impl Default for Mapping {
-    fn default() -> Mapping {
-        Mapping::new()
-    }
+/// One name to one, several to one that has their rows one after the other, one to several, or one
+/// to none.
+#[derive(Clone, Debug)]
+struct Rule {
+    theirs: Vec<String>,
+    ours: Vec<String>,
+    /// The rows of each of several.
+    rows: Vec<usize>,
+}
+
+/// What becomes of a tensor of the file.
+pub(super) struct Target {
+    pub ours: String,
+    /// Which of `parts` it is.
+    pub part: usize,
+    pub parts: usize,
+    /// The rows of the tensor that are taken, if not all.
+    pub taken: Option<Range<usize>>,
+    /// The rows that the tensor must have, if the rule says it.
+    pub rows: Option<usize>,
 }
 
 impl Mapping {
     /// The identity: all names are unchanged, and every key must match.
     pub fn new() -> Mapping {
-        Mapping {
-            rename: Box::new(|name| Some(name.to_string())),
-            transpose: Box::new(|_| false),
-            copy: None,
-            strict: true,
-        }
+        Mapping::default()
     }
 
-    /// Renames the file's tensor `name` to `rename(name)`; `None` skips the tensor.
-    pub fn rename(mut self, rename: impl Fn(&str) -> Option<String> + 'static) -> Mapping {
-        self.rename = Box::new(rename);
+    /// Gives the file's tensors with names of the pattern `theirs` the names of the pattern `ours`.
+    pub fn rename(self, theirs: &str, ours: &str) -> Mapping {
+        self.rule(&[theirs], &[ours], &[])
+    }
+
+    /// Skips the file's tensors with names of this pattern.
+    pub fn skip(self, theirs: &str) -> Mapping {
+        self.rule(&[theirs], &[], &[])
+    }
+
+    /// Joins tensors along their first axis, in the order of the patterns `theirs`. Part `i` has
+    /// `rows[i]` rows.
+    ///
+    /// # Example
+    /// ```
+    /// # use teeny_nn::state::Mapping;
+    /// // weights and biases of three projections, for attention with one
+    /// let mapping = Mapping::new().join(
+    ///     &["*.query.*", "*.key.*", "*.value.*"],
+    ///     "*.qkv.*",
+    ///     &[64, 16, 16],
+    /// );
+    /// # let _ = mapping;
+    /// ```
+    pub fn join(self, theirs: &[&str], ours: &str, rows: &[usize]) -> Mapping {
+        self.rule(theirs, &[ours], rows)
+    }
+
+    /// Splits tensors along their first axis: the reverse of [`Mapping::join`].
+    pub fn split(self, theirs: &str, ours: &[&str], rows: &[usize]) -> Mapping {
+        self.rule(&[theirs], ours, rows)
+    }
+
+    /// Transposes the file's matrices with names of this pattern, before they are joined or split.
+    pub fn transpose(mut self, theirs: &str) -> Mapping {
+        self.transposed.push(theirs.to_string());
         self
     }
 
-    /// Transposes the matrices for whose names in the file `transpose` returns true.
-    pub fn transpose(mut self, transpose: impl Fn(&str) -> bool + 'static) -> Mapping {
-        self.transpose = Box::new(transpose);
+    /// Lets parameters with names of this pattern keep their values if the file does not have them.
+    pub fn allow_missing(mut self, ours: &str) -> Mapping {
+        self.missing.push(ours.to_string());
         self
     }
 
-    /// Sets whether missing and unexpected keys are errors, the default; otherwise they are only
+    /// Ignores tensors of the file whose names in the model, of this pattern, no parameter has.
+    pub fn allow_unexpected(mut self, ours: &str) -> Mapping {
+        self.unexpected.push(ours.to_string());
+        self
+    }
+
+    /// Whether missing and unexpected keys are errors, the default; otherwise they are only
     /// reported. Shape mismatches are always errors. Equivalent: `strict` of PyTorch's
     /// `load_state_dict`.
     pub fn strict(mut self, strict: bool) -> Mapping {
-        self.strict = strict;
+        for allowed in [&mut self.missing, &mut self.unexpected] {
+            allowed.retain(|pattern| pattern != "*");
+            if !strict {
+                allowed.push("*".to_string());
+            }
+        }
         self
+    }
+
+    /// The mapping of the model's names and layout to those of the file. Names that no rule of this
+    /// mapping makes stay as they are; what it skips, no file gets. Of several rules that make a
+    /// name the first is turned round: let those for few names stand before those for many.
+    pub fn inverse(&self) -> Mapping {
+        let turned = |rule: &Rule| Rule {
+            theirs: rule.ours.clone(),
+            ours: rule.theirs.clone(),
+            rows: rule.rows.clone(),
+        };
+        Mapping {
+            rules: self.rules.iter().map(turned).collect(),
+            transposed: self.transposed.clone(),
+            inverted: !self.inverted,
+            ..Mapping::default()
+        }
     }
 
     /// The mapping for Hugging Face's GPT-2 files: removes the prefix `transformer.`, skips the
     /// stored masks, and transposes the weights of `Conv1D` (in, out) to those of linear layers
-    /// (out, in). `lm_head.weight` is skipped if the model does not have it: its head is then the
-    /// embedding, and the file has a copy.
+    /// (out, in). A model without `lm_head.weight` does without: its head is then the embedding,
+    /// and the file has a copy.
     pub fn gpt2() -> Mapping {
-        let skipped = [".attn.bias", ".attn.masked_bias"];
-        let conv1d = [
-            ".attn.c_attn.weight",
-            ".attn.c_proj.weight",
-            ".mlp.c_fc.weight",
-            ".mlp.c_proj.weight",
-        ];
-        Mapping { copy: Some("lm_head.weight"), ..Mapping::new() }
-            .rename(move |name| {
-                let kept = !skipped.iter().any(|end| name.ends_with(end));
-                kept.then(|| name.strip_prefix("transformer.").unwrap_or(name).to_string())
-            })
-            .transpose(move |name| conv1d.iter().any(|end| name.ends_with(end)))
+        let mapping = Mapping::new()
+            .skip("*.attn.bias")
+            .skip("*.attn.masked_bias")
+            .rename("lm_head.weight", "lm_head.weight")
+            .rename("transformer.*", "*")
+            .allow_unexpected("lm_head.weight");
+        ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]
+            .iter()
+            .fold(mapping, |mapping, name| mapping.transpose(&format!("*.{name}.weight")))
     }
 
-    /// The model's name of the file's tensor `name`.
+    fn rule(mut self, theirs: &[&str], ours: &[&str], rows: &[usize]) -> Mapping {
+        let owned = |patterns: &[&str]| patterns.iter().map(|p| p.to_string()).collect();
+        self.rules.push(Rule { theirs: owned(theirs), ours: owned(ours), rows: rows.to_vec() });
+        self
+    }
+
+    /// What is allowed to be missing or unexpected, without rules.
     #[cfg(feature = "distributed")]
-    pub(crate) fn renamed(&self, name: &str) -> Option<String> {
-        (self.rename)(name)
+    pub(crate) fn allowances(&self) -> Mapping {
+        let (missing, unexpected) = (self.missing.clone(), self.unexpected.clone());
+        Mapping { missing, unexpected, ..Mapping::default() }
     }
 
-    /// Whether the file's matrix `name` is transposed.
-    #[cfg(feature = "distributed")]
-    pub(crate) fn transposes(&self, name: &str) -> bool {
-        (self.transpose)(name)
-    }
-}
-
-/// The result of [`Store::load_from`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LoadReport {
-    /// Parameters and buffers with a new value.
-    pub loaded: Vec<String>,
-    /// Parameters and buffers that are not in the file.
-    pub missing_keys: Vec<String>,
-    /// Names in the file that the model does not have.
-    pub unexpected_keys: Vec<String>,
-    /// Names in the file that the mapping skips.
-    pub skipped: Vec<String>,
-}
-
-impl Store {
-    /// Replaces parameters and buffers by the tensors of `source`, renamed by `mapping`.
-    ///
-    /// # Errors
-    /// If there are missing keys, unexpected keys or shape mismatches: the error lists all of them,
-    /// and nothing has changed. With `Mapping::strict(false)` only shape mismatches are errors.
-    ///
-    /// # Example
-    /// ```no_run
-    /// use teeny_nn::{Store, state::{Archive, Mapping}};
-    /// # fn demo(store: &Store) -> teeny_core::Result<()> {
-    /// let file = Archive::open("gpt2.safetensors")?;
-    /// let report = store.load_from(&file, &Mapping::gpt2().strict(false))?;
-    /// println!("not in the file: {:?}", report.missing_keys);
-    /// # Ok(()) }
-    /// ```
-    pub fn load_from(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<LoadReport> {
-        self.load_mapped(source, mapping).map_err(|e| e.named(source.label()))
-    }
-
-    fn load_mapped(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<LoadReport> {
-        let mut report = LoadReport::default();
-        let mut sources: Vec<(String, Vec<usize>)> = Vec::new();
-        // the index in `sources` of each of the model's names
-        let mut found: BTreeMap<String, usize> = BTreeMap::new();
-        for (theirs, mut shape) in source.shapes() {
-            let Some(ours) = (mapping.rename)(&theirs) else {
-                report.skipped.push(theirs);
-                continue;
-            };
-            if (mapping.transpose)(&theirs) {
-                if shape.len() != 2 {
-                    return Err(Error::shape(format!(
-                        "cannot transpose {theirs:?}: {shape:?} is not a matrix"
-                    )));
-                }
-                shape.reverse();
-            }
-            if let Some(other) = found.insert(ours.clone(), sources.len()) {
+    /// An error unless each rule has as many `*` in all patterns, and sizes for its parts.
+    pub(super) fn check(&self) -> Result<()> {
+        for rule in self.rules.iter().filter(|rule| !rule.ours.is_empty()) {
+            let patterns = || rule.theirs.iter().chain(&rule.ours);
+            let stars = |pattern: &String| pattern.matches('*').count();
+            let first = patterns().next().map_or(0, stars);
+            if let Some(other) = patterns().find(|pattern| stars(pattern) != first) {
+                let known = patterns().next().map_or("", |pattern| pattern);
                 return Err(Error::value(format!(
-                    "{:?} and {theirs:?} are both renamed to {ours:?}",
-                    sources[other].0
-                )));
+                    "the patterns {known:?} and {other:?} of a mapping have different numbers of *"
+                ))
+                .help("each * of one stands for the characters of a * of the other"));
             }
-            sources.push((theirs, shape));
-        }
-        let mut mismatch = KeyMismatch::default();
-        let mut unreadable = BTreeMap::new();
-        for (theirs, error) in source.unreadable() {
-            match (mapping.rename)(&theirs) {
-                None => report.skipped.push(theirs),
-                Some(ours) => drop(unreadable.insert(ours, (theirs, error))),
-            }
-        }
-        let mut matching = Vec::new();
-        for param in self.all() {
-            let expected = *param.value().shape();
-            match found.remove(param.name()).map(|place| &sources[place]) {
-                None => {
-                    if let Some((_, error)) = unreadable.remove(param.name()) {
-                        return Err(error);
-                    }
-                    report.missing_keys.push(param.name().to_string());
-                    if mapping.strict {
-                        mismatch.missing(param.name(), &expected);
-                    }
-                }
-                Some((_, shape)) if shape[..] != expected[..] => {
-                    mismatch.shape(param.name(), shape, &expected)
-                }
-                Some((theirs, _)) => matching.push((param, theirs)),
+            let parts = rule.theirs.len().max(rule.ours.len());
+            let expected = if parts > 1 || !rule.rows.is_empty() { parts } else { 0 };
+            if rule.rows.len() != expected {
+                return Err(Error::value(format!(
+                    "{parts} parts of {:?} and {:?} have {} numbers of rows",
+                    rule.theirs,
+                    rule.ours,
+                    rule.rows.len()
+                ))
+                .help("join and split take the rows of each part"));
             }
         }
-        if let Some(place) = mapping.copy.and_then(|copy| found.remove(copy)) {
-            report.skipped.push(sources[place].0.clone());
-        }
-        let others = found.into_values().map(|place| sources[place].0.clone());
-        for name in others.chain(unreadable.into_values().map(|(name, _)| name)) {
-            if mapping.strict {
-                mismatch.unexpected(&name);
-            }
-            report.unexpected_keys.push(name);
-        }
-        mismatch.check("the model")?;
-        let device = self.device();
-        let read = |theirs: &str| {
-            let tensor = source.read(theirs, device)?;
-            if (mapping.transpose)(theirs) { tensor.t()?.contiguous() } else { Ok(tensor) }
+        Ok(())
+    }
+
+    /// What becomes of the file's tensor `theirs`; nothing, if it is skipped.
+    pub(super) fn targets(&self, theirs: &str) -> Vec<Target> {
+        let found = self.rules.iter().find_map(|rule| {
+            let matching = |pattern: &String| matched(pattern, theirs);
+            let part = rule.theirs.iter().position(|pattern| matching(pattern).is_some())?;
+            Some((rule, part, matching(&rule.theirs[part])?))
+        });
+        let Some((rule, part, stars)) = found else {
+            let ours = theirs.to_string();
+            return vec![Target { ours, part: 0, parts: 1, taken: None, rows: None }];
         };
-        let tensors =
-            matching.iter().map(|(_, theirs)| read(theirs)).collect::<Result<Vec<_>>>()?;
-        set_all(matching.iter().map(|(param, _)| param).zip(&tensors))?;
-        report.loaded.extend(matching.iter().map(|(param, _)| param.name().to_string()));
-        Ok(report)
+        let parts = rule.theirs.len();
+        if rule.ours.len() == 1 {
+            let ours = filled(&rule.ours[0], &stars);
+            let rows = rule.rows.get(part).copied();
+            return vec![Target { ours, part, parts, taken: None, rows }];
+        }
+        let all = rule.rows.iter().fold(0, |all: usize, rows| all.saturating_add(*rows));
+        let mut start = 0usize;
+        let split = rule.ours.iter().zip(&rule.rows).map(|(pattern, rows)| {
+            let taken = start..start.saturating_add(*rows);
+            start = taken.end;
+            let ours = filled(pattern, &stars);
+            Target { ours, part: 0, parts: 1, taken: Some(taken), rows: Some(all) }
+        });
+        split.collect()
+    }
+
+    /// Whether a matrix is transposed before it is joined or split; `theirs` is its name there.
+    pub(super) fn transposes_first(&self, theirs: &str) -> bool {
+        !self.inverted && any(&self.transposed, theirs)
+    }
+
+    /// Whether a matrix is transposed after it was joined or split, to be what `ours` is called.
+    pub(super) fn transposes_last(&self, ours: &str) -> bool {
+        self.inverted && any(&self.transposed, ours)
+    }
+
+    pub(super) fn allows_missing(&self, ours: &str) -> bool {
+        any(&self.missing, ours)
+    }
+
+    pub(super) fn allows_unexpected(&self, ours: &str) -> bool {
+        any(&self.unexpected, ours)
+    }
+}
+
+fn any(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| matched(pattern, name).is_some())
+}
+
+/// What each `*` of `pattern` stands for in `name`, if it is a pattern of it.
+fn matched<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
+    let mut pieces = pattern.split('*');
+    let mut rest = name.strip_prefix(pieces.next()?)?;
+    let mut stars = Vec::new();
+    let mut pieces = pieces.peekable();
+    while let Some(piece) = pieces.next() {
+        // at least one character; the last piece is the end of the name
+        let first = rest.chars().next()?.len_utf8();
+        let at = match pieces.peek() {
+            Some(_) => first + rest[first..].find(piece)?,
+            None => rest.len().checked_sub(piece.len()).filter(|&at| at >= first)?,
+        };
+        if !rest.is_char_boundary(at) || !rest[at..].starts_with(piece) {
+            return None;
+        }
+        stars.push(&rest[..at]);
+        rest = &rest[at + piece.len()..];
+    }
+    rest.is_empty().then_some(stars)
+}
+
+/// `pattern` with `stars` for its `*`.
+fn filled(pattern: &str, stars: &[&str]) -> String {
+    let mut stars = stars.iter();
+    let mut name = String::new();
+    for (i, piece) in pattern.split('*').enumerate() {
+        if i > 0 {
+            name += stars.next().copied().unwrap_or_default();
+        }
+        name += piece;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_stand_for_whole_names() {
+        let stars = |pattern, name| matched(pattern, name);
+        assert_eq!(stars("w", "w"), Some(vec![]));
+        assert_eq!(stars("w", "wx"), None);
+        assert_eq!(stars("*", "h.0.w"), Some(vec!["h.0.w"]));
+        assert_eq!(stars("*", ""), None);
+        assert_eq!(stars("h.*.w", "h.12.w"), Some(vec!["12"]));
+        assert_eq!(stars("h.*.w", "h..w"), None);
+        assert_eq!(stars("*.w", "a.w.b.w"), Some(vec!["a.w.b"]));
+        assert_eq!(stars("*.attn.*", "h.0.attn.q.attn.w"), Some(vec!["h.0", "q.attn.w"]));
+        assert_eq!(stars("é*é", "ééé"), Some(vec!["é"]));
+        assert_eq!(stars("*é", "xyé"), Some(vec!["xy"]));
+        assert_eq!(stars("*xx", "é"), None);
+        assert_eq!(stars("a**b", "axyb"), Some(vec!["x", "y"]));
+        assert_eq!(filled("layers.*.q.*", &["3", "bias"]), "layers.3.q.bias");
     }
 }

@@ -1,7 +1,8 @@
 //! Saving and loading: parameters by name, whole runs, and files of other libraries.
 //!
 //! ```text
-//! Store::save, load, load_from   weights by name                          here, mapping
+//! Store::save, load              weights by name                          here
+//! Store::load_from, build_from   weights of other names and layouts       load, mapping, mapped
 //! Checkpoint, Stateful           a whole run in one file                  checkpoint, stateful
 //! Archive, write                 safetensors files                        archive
 //! Gguf                           GGUF files, of plain or quantised tensors   gguf/
@@ -18,10 +19,13 @@ mod checkpoint;
 mod file_kind;
 pub mod gguf;
 mod key_mismatch;
+mod load;
+mod mapped;
 mod mapping;
 pub mod npz;
 mod pickle;
 pub mod pt;
+mod source;
 mod stateful;
 mod zip;
 
@@ -30,14 +34,17 @@ pub use archive::{Archive, Entry, write, write_async};
 pub use checkpoint::Checkpoint;
 pub use gguf::Gguf;
 pub(crate) use key_mismatch::KeyMismatch;
-pub use mapping::{LoadReport, Mapping, TensorSource};
+pub use load::LoadReport;
+pub use mapped::Mapped;
+pub use mapping::Mapping;
+pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
 
 use crate::store::Store;
 use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
-use teeny_core::{Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
 impl Store {
     /// Writes all parameters and buffers to the safetensors file `path`, with PyTorch's names.
@@ -48,6 +55,39 @@ impl Store {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let tensors = self.named_tensors();
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
+    }
+
+    /// Writes all parameters and buffers to the safetensors file `path` with the names and the
+    /// layout of the files that `mapping` is for, so that the library they come from reads it.
+    ///
+    /// # Errors
+    /// As [`Store::save`] and [`Mapping::apply`]; if the file would not be read back under the
+    /// same names.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn demo(store: &teeny_nn::Store) -> teeny_core::Result<()> {
+    /// // the weights of a `Gpt` for `GPT2LMHeadModel.from_pretrained`
+    /// store.save_as("out/model.safetensors", &teeny_nn::state::Mapping::gpt2())?;
+    /// # Ok(()) }
+    /// ```
+    pub fn save_as(&self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<()> {
+        let state = self.state()?;
+        let back = mapping.inverse();
+        let mapped = back.apply(&state)?;
+        let again = mapping.apply(&mapped)?.shapes();
+        if let Some((name, _)) = state.shapes().into_iter().find(|own| !again.contains(own)) {
+            return Err(Error::value(format!("{name:?} is not read back under this name"))
+                .help("the rules of the mapping cannot be turned round; see Mapping::inverse"));
+        }
+        let read = |(name, _): (String, _)| {
+            let tensor = mapped.read(&name, self.device())?;
+            Ok((name, tensor))
+        };
+        let tensors = mapped.shapes().into_iter().map(read).collect::<Result<Vec<_>>>()?;
+        // transformers reads no file without it
+        let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
     }
 
     /// The bytes of the file that [`Store::save`] writes.

@@ -1,0 +1,71 @@
+//! [`TensorSource`]: what tensors with names are read from.
+
+use super::archive::is_counter;
+use super::{Archive, State};
+use std::collections::BTreeMap;
+use teeny_core::{DType, DeviceRef, Error, Reference, Result, Tensor};
+
+/// A source of named tensors: a safetensors file, or a [`State`] read from another format.
+pub trait TensorSource {
+    /// The name of the source in errors.
+    fn label(&self) -> String;
+
+    /// The names and shapes of the tensors, each name once.
+    fn shapes(&self) -> Vec<(String, Vec<usize>)>;
+
+    /// Reads tensor `name` onto `device`.
+    ///
+    /// # Errors
+    /// If there is no such tensor, or it cannot be read.
+    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
+
+    /// The tensors that cannot be read, each with the error of reading it.
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        Vec::new()
+    }
+}
+
+impl TensorSource for Archive {
+    fn label(&self) -> String {
+        Archive::label(self)
+    }
+
+    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.entries().iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
+    }
+
+    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+        self.tensor_on_device(name, device)
+    }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        listed(Archive::unreadable(self))
+    }
+}
+
+fn listed(errors: &BTreeMap<String, Error>) -> Vec<(String, Error)> {
+    errors.iter().map(|(name, error)| (name.clone(), error.clone())).collect()
+}
+
+impl TensorSource for State {
+    fn label(&self) -> String {
+        "load".to_string()
+    }
+
+    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
+    }
+
+    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+        let tensor = self.tensor(name)?;
+        if tensor.dtype() == DType::I64 && is_counter(name) {
+            // on the host: the device may lack integers of 64 bits
+            return tensor.to(&Reference::new())?.cast(DType::I32)?.to(device);
+        }
+        tensor.to(device)
+    }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        listed(&self.unreadable)
+    }
+}
