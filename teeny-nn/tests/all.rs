@@ -47,4 +47,5 @@ mod text;
 mod third_party;
 mod tokenizers;
 mod training;
+mod weights;
 mod windows;

@@ -26,7 +26,7 @@ const KINDS: [(&[u8], &str, &str); 9] = [
         "an HDF5 file",
         "convert it to safetensors, or save its arrays with numpy.savez",
     ),
-    (b"GGUF", "a GGUF file", "state::Gguf::open reads GGUF files"),
+    (b"GGUF", "a GGUF file", "state::Gguf::open and state::open_weights read GGUF files"),
     (b"\x1f\x8b", "a gzip file", "unpack it first: gunzip"),
     (
         b"\x80\x02",
@@ -41,8 +41,7 @@ const KINDS: [(&[u8], &str, &str); 9] = [
     (
         b"{",
         "a JSON text",
-        "an index (model.safetensors.index.json) names the files with the tensors: \
-         load each with Mapping::new().strict(false)",
+        "state::open_weights reads the files that an index (model.safetensors.index.json) names",
     ),
 ];
 

@@ -7,7 +7,7 @@
 //! ```
 
 use super::mapped::Index;
-use super::{KeyMismatch, Mapping, TensorSource};
+use super::{KeyMismatch, Mapping, TensorSource, Weights};
 use crate::init::FirstValues;
 use crate::store::{Path, Store, set_all};
 use std::collections::BTreeSet;
@@ -93,7 +93,7 @@ impl Store {
     #[track_caller]
     pub fn build_from<M>(
         &self,
-        source: Arc<dyn TensorSource + Send + Sync>,
+        source: Weights,
         mapping: &Mapping,
         make: impl FnOnce(&Path) -> Result<M>,
     ) -> Result<(M, LoadReport)> {
@@ -136,7 +136,7 @@ fn with_values<T>(
 
 /// A source from which the parameters of a store are read as they are made.
 struct Reading {
-    source: Arc<dyn TensorSource + Send + Sync>,
+    source: Weights,
     index: Index,
     mapping: Mapping,
     keys: Mutex<Keys>,

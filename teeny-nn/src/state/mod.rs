@@ -3,6 +3,7 @@
 //! ```text
 //! Store::save, load              weights by name                          here
 //! Store::load_from, build_from   weights of other names and layouts       load, mapping, mapped
+//! open_weights                   files and folders of any of these formats    weights
 //! Checkpoint, Stateful           a whole run in one file                  checkpoint, stateful
 //! Archive, write                 safetensors files                        archive
 //! Gguf                           GGUF files, of plain or quantised tensors   gguf/
@@ -27,6 +28,7 @@ mod pickle;
 pub mod pt;
 mod source;
 mod stateful;
+mod weights;
 mod zip;
 
 pub(crate) use archive::COUNTER;
@@ -39,6 +41,7 @@ pub use mapped::Mapped;
 pub use mapping::Mapping;
 pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
+pub use weights::{Weights, open_weights};
 
 use crate::store::Store;
 use crate::track;

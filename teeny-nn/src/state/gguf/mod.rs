@@ -201,7 +201,7 @@ impl TensorSource for Gguf {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.read_tensor(name, device)
+        self.tensor(name, device)
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
