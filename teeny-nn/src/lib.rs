@@ -49,7 +49,8 @@
 //! | [`data`] | data sets, loaders, the IDX format |
 //! | [`text`] | tokenizers and sampling |
 //! | [`train`] | losses by step, metrics, logs, plots, early stopping |
-//! | [`state`] | checkpoints, safetensors, `.npz`, `.pt` |
+//! | [`state`] | checkpoints, safetensors, GGUF, `.npz`, `.pt` |
+//! | [`pretrained`] | models of others: folders of Hugging Face |
 //! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
@@ -84,6 +85,7 @@ mod options;
 pub mod pool;
 mod prelu;
 pub mod prelude;
+pub mod pretrained;
 pub mod recurrent;
 pub mod schedule;
 pub mod state;

@@ -32,6 +32,7 @@ mod mapping;
 mod mixed_types;
 mod norms;
 mod optim;
+mod pretrained;
 mod ranges;
 mod recurrent;
 mod sampling;

@@ -41,6 +41,7 @@ pub use mapped::Mapped;
 pub use mapping::Mapping;
 pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
+pub(crate) use weights::found;
 pub use weights::{Weights, open_weights};
 
 use crate::store::Store;

@@ -5,7 +5,7 @@ use super::{Archive, State};
 use std::collections::BTreeMap;
 use teeny_core::{DType, DeviceRef, Error, Reference, Result, Tensor};
 
-/// A source of named tensors: a safetensors file, or a [`State`] read from another format.
+/// A source of named tensors: a file, several, or a [`State`] that was read.
 pub trait TensorSource {
     /// The name of the source in errors.
     fn label(&self) -> String;

@@ -56,7 +56,7 @@ pub fn open_weights(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Wei
 }
 
 /// `path` if it exists, otherwise the folder of the model of this name in the cache of the hub.
-fn found(path: &Path) -> Result<PathBuf> {
+pub(crate) fn found(path: &Path) -> Result<PathBuf> {
     if path.exists() {
         return Ok(path.to_path_buf());
     }

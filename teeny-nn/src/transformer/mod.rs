@@ -1,19 +1,21 @@
-//! Transformers: PyTorch's encoder and decoder layers, and [`Gpt`], the decoder of GPT-2, which
-//! [`Decoder`] generates with.
+//! Transformers: PyTorch's encoder and decoder layers, [`Encoder`], that of BERT, and [`Gpt`], the
+//! decoder of GPT-2, which [`Decoder`] generates with.
 
 mod decoder;
+mod encoder;
 mod gpt;
 #[cfg(feature = "distributed")]
 mod gpt_parallel;
 
 pub use decoder::Decoder;
+pub use encoder::{Encoder, EncoderConfig, EncoderInputs};
 pub use gpt::{Gpt, GptConfig};
 
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
 use crate::dropout::Dropout;
 use crate::linear::Linear;
 use crate::module::{Activation, Module};
-use crate::norm::LayerNorm;
+use crate::norm::{LayerNorm, LayerNormOptions};
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
@@ -35,6 +37,8 @@ pub struct TransformerConfig {
     /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
     /// them, as in the paper; false.
     pub norm_first: bool,
+    /// Added to the variance by the norms; 1e-5.
+    pub norm_eps: f64,
 }
 
 impl TransformerConfig {
@@ -47,6 +51,7 @@ impl TransformerConfig {
             activation: Activation::Relu,
             dropout: 0.1,
             norm_first: false,
+            norm_eps: 1e-5,
         }
     }
 
@@ -65,6 +70,12 @@ impl TransformerConfig {
     /// Sets whether norms precede attention and perceptron.
     pub fn with_norm_first(mut self, norm_first: bool) -> TransformerConfig {
         self.norm_first = norm_first;
+        self
+    }
+
+    /// Sets what the norms add to the variance.
+    pub fn with_norm_eps(mut self, eps: f64) -> TransformerConfig {
+        self.norm_eps = eps;
         self
     }
 }
@@ -116,8 +127,8 @@ impl TransformerEncoderLayer {
                 self_attn: attention(&path.at("self_attn"), &config)?,
                 linear1: Linear::new(&path.at("linear1"), n_embd, hidden)?,
                 linear2: Linear::new(&path.at("linear2"), hidden, n_embd)?,
-                norm1: LayerNorm::new(&path.at("norm1"), n_embd)?,
-                norm2: LayerNorm::new(&path.at("norm2"), n_embd)?,
+                norm1: norm(&path.at("norm1"), &config)?,
+                norm2: norm(&path.at("norm2"), &config)?,
                 dropout: Dropout::new(path, dropout)?,
                 config,
             })
@@ -173,7 +184,7 @@ impl TransformerDecoderLayer {
         path.build("TransformerDecoderLayer::new", || {
             let encoder = TransformerEncoderLayer::new(path, config)?;
             let multihead_attn = attention(&path.at("multihead_attn"), &config)?;
-            let norm3 = LayerNorm::new(&path.at("norm3"), config.n_embd)?;
+            let norm3 = norm(&path.at("norm3"), &config)?;
             Ok(TransformerDecoderLayer { encoder, multihead_attn, norm3 })
         })
     }
@@ -204,6 +215,11 @@ impl TransformerDecoderLayer {
             residual(&x, &self.norm3, first, &layer.dropout, |x| layer.feed_forward(x))
         })
     }
+}
+
+fn norm(path: &Path, config: &TransformerConfig) -> Result<LayerNorm> {
+    let options = LayerNormOptions::new().with_eps(config.norm_eps);
+    LayerNorm::with_options(path, config.n_embd, options)
 }
 
 /// Attention with the sizes and dropout of `config`.

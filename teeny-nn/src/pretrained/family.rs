@@ -1,0 +1,212 @@
+//! The families of encoders: what each calls its sizes and its tensors.
+
+use super::config::Config;
+use crate::module::Activation;
+use crate::state::Mapping;
+use crate::transformer::{EncoderConfig, TransformerConfig};
+use teeny_core::Result;
+
+/// What a family calls things, and what a missing key of its `config.json` means.
+pub(super) struct EncoderFamily {
+    /// Values of `model_type`.
+    types: &'static [&'static str],
+    /// The prefix of tensors of a model that has a head.
+    prefix: &'static str,
+    /// Keys with defaults.
+    width: (&'static str, usize),
+    layers: (&'static str, usize),
+    heads: (&'static str, usize),
+    hidden: (&'static str, usize),
+    activation: &'static str,
+    dropout: &'static str,
+    vocab: usize,
+    norm_eps: (&'static str, f64),
+    token_types: usize,
+    padding_idx: Option<usize>,
+    /// The projections to queries, keys and values of layer `*`.
+    qkv: [&'static str; 3],
+    /// Other names in the file and here, without `.weight` and `.bias`.
+    layer: &'static [(&'static str, &'static str)],
+}
+
+const BERT: EncoderFamily = EncoderFamily {
+    types: &["bert"],
+    prefix: "bert.",
+    width: ("hidden_size", 768),
+    layers: ("num_hidden_layers", 12),
+    heads: ("num_attention_heads", 12),
+    hidden: ("intermediate_size", 3072),
+    activation: "hidden_act",
+    dropout: "hidden_dropout_prob",
+    vocab: 30_522,
+    norm_eps: ("layer_norm_eps", 1e-12),
+    token_types: 2,
+    padding_idx: None,
+    qkv: [
+        "encoder.layer.*.attention.self.query",
+        "encoder.layer.*.attention.self.key",
+        "encoder.layer.*.attention.self.value",
+    ],
+    layer: &[
+        ("encoder.layer.*.attention.output.dense", "layers.*.self_attn.out_proj"),
+        ("encoder.layer.*.attention.output.LayerNorm", "layers.*.norm1"),
+        ("encoder.layer.*.intermediate.dense", "layers.*.linear1"),
+        ("encoder.layer.*.output.dense", "layers.*.linear2"),
+        ("encoder.layer.*.output.LayerNorm", "layers.*.norm2"),
+    ],
+};
+
+/// The known families. A new one is a row.
+const ENCODERS: [EncoderFamily; 4] = [
+    BERT,
+    EncoderFamily {
+        types: &["roberta"],
+        prefix: "roberta.",
+        vocab: 50_265,
+        padding_idx: Some(1),
+        ..BERT
+    },
+    EncoderFamily {
+        types: &["xlm-roberta", "camembert"],
+        prefix: "roberta.",
+        padding_idx: Some(1),
+        ..BERT
+    },
+    EncoderFamily {
+        types: &["distilbert"],
+        prefix: "distilbert.",
+        width: ("dim", 768),
+        layers: ("n_layers", 6),
+        heads: ("n_heads", 12),
+        hidden: ("hidden_dim", 3072),
+        activation: "activation",
+        dropout: "dropout",
+        token_types: 0,
+        norm_eps: ("", 1e-12), // no key
+        qkv: [
+            "transformer.layer.*.attention.q_lin",
+            "transformer.layer.*.attention.k_lin",
+            "transformer.layer.*.attention.v_lin",
+        ],
+        layer: &[
+            ("transformer.layer.*.attention.out_lin", "layers.*.self_attn.out_proj"),
+            ("transformer.layer.*.sa_layer_norm", "layers.*.norm1"),
+            ("transformer.layer.*.ffn.lin1", "layers.*.linear1"),
+            ("transformer.layer.*.ffn.lin2", "layers.*.linear2"),
+            ("transformer.layer.*.output_layer_norm", "layers.*.norm2"),
+        ],
+        ..BERT
+    },
+];
+
+/// The family of the model that `config` describes.
+///
+/// # Errors
+/// If it is not known, or the weights are quantised by a method of their own.
+pub(super) fn encoder(config: &Config) -> Result<&'static EncoderFamily> {
+    let known = || ENCODERS.iter().flat_map(|family| family.types).copied().collect::<Vec<_>>();
+    let help = |text: String| {
+        config.error(text).help(format!(
+            "encoders are of {}; another family loads by a state::Mapping of its names and \
+             Store::build_from",
+            known().join(", ")
+        ))
+    };
+    if config.has("quantization_config") {
+        return Err(config
+            .error("the weights are quantised by \"quantization_config\"".to_string())
+            .help("use the model in f32, f16 or bf16, or as GGUF"));
+    }
+    let Some(name) = config.text("model_type")? else {
+        return Err(help("there is no \"model_type\"".to_string()));
+    };
+    let found = ENCODERS.iter().find(|family| family.types.contains(&name));
+    found.ok_or_else(|| help(format!("no encoder of model_type {name:?}")))
+}
+
+/// The activation that transformers calls `name`.
+fn activation(config: &Config, key: &str) -> Result<Activation> {
+    Ok(match config.text(key)?.unwrap_or("gelu") {
+        "gelu" => Activation::Gelu,
+        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+        "silu" | "swish" => Activation::Silu,
+        "relu" => Activation::Relu,
+        "tanh" => Activation::Tanh,
+        other => {
+            return Err(config.error(format!("{key:?} is {other:?}")).help(
+                "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, silu, swish, relu, tanh",
+            ));
+        }
+    })
+}
+
+impl EncoderFamily {
+    /// Sizes and options of a model.
+    pub fn options(&self, config: &Config) -> Result<EncoderConfig> {
+        let size = |(key, default): (&str, usize)| config.size(&[key], default);
+        let (width, heads) = (size(self.width)?, size(self.heads)?);
+        if heads == 0 || width % heads != 0 {
+            let text = format!("{heads} heads do not divide a width of {width}");
+            return Err(config.error(format!("{text}: {:?} and {:?}", self.heads.0, self.width.0)));
+        }
+        if let Some(kind) = config.text("position_embedding_type")?.filter(|k| *k != "absolute") {
+            return Err(config
+                .error(format!("\"position_embedding_type\" is {kind:?}"))
+                .help("positions are \"absolute\""));
+        }
+        if config.is_true("is_decoder") {
+            return Err(config
+                .error("\"is_decoder\" is true: a token sees no later one".to_string())
+                .help("encoders see all tokens; use a model without is_decoder"));
+        }
+        let layer = TransformerConfig::new(width, heads, size(self.hidden)?)
+            .with_activation(activation(config, self.activation)?)
+            .with_dropout(config.number(&[self.dropout], 0.1)?)
+            .with_norm_eps(config.number(&[self.norm_eps.0], self.norm_eps.1)?);
+        let positions = config.size(&["max_position_embeddings"], 512)?;
+        let vocab = config.size(&["vocab_size"], self.vocab)?;
+        let types = match self.token_types {
+            0 => 0,
+            default => config.size(&["type_vocab_size"], default)?,
+        };
+        let options = EncoderConfig::new(vocab, positions, size(self.layers)?, layer);
+        let padding = match self.padding_idx {
+            Some(default) => Some(config.size(&["pad_token_id"], default)?),
+            None => None,
+        };
+        Ok(EncoderConfig { padding_idx: padding, types, ..options })
+    }
+
+    /// The names and the layout of the file, for a model of this width. Heads are skipped; other
+    /// tensors of the encoder than those of the family keep their names, which no parameter has.
+    pub fn mapping(&self, width: usize) -> Mapping {
+        let mut mapping = Mapping::new().skip("*position_ids");
+        for prefix in ["", self.prefix] {
+            for (theirs, ours) in [
+                ("embeddings.word_embeddings.weight", "embeddings.word.weight"),
+                ("embeddings.position_embeddings.weight", "embeddings.position.weight"),
+                ("embeddings.token_type_embeddings.weight", "embeddings.type.weight"),
+            ] {
+                mapping = mapping.rename(&format!("{prefix}{theirs}"), ours);
+            }
+            // files of 2018 call the weight and the bias of a norm gamma and beta
+            for (end, own) in
+                [("weight", "weight"), ("bias", "bias"), ("gamma", "weight"), ("beta", "bias")]
+            {
+                let parts = self.qkv.map(|name| format!("{prefix}{name}.{own}"));
+                let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+                mapping =
+                    mapping.join(&parts, &format!("layers.*.self_attn.in_proj_{own}"), &[width; 3]);
+                let others =
+                    [("embeddings.LayerNorm", "embeddings.norm"), ("pooler.dense", "pooler")];
+                for (theirs, ours) in self.layer.iter().chain(&others) {
+                    mapping = mapping
+                        .rename(&format!("{prefix}{theirs}.{end}"), &format!("{ours}.{own}"));
+                }
+            }
+        }
+        let roots = [self.prefix, "embeddings.", "encoder.", "transformer."];
+        let kept = roots.iter().map(|root| format!("{root}*"));
+        kept.fold(mapping, |mapping, names| mapping.rename(&names, &names)).skip("*")
+    }
+}

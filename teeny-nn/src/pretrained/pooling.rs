@@ -1,0 +1,151 @@
+//! How the states of tokens become the embedding of a text, as sentence-transformers has it.
+
+use super::config::{label, read};
+use serde_json::Value;
+use std::path::Path;
+use teeny_core::context::enter;
+use teeny_core::{DType, Error, Result, Tensor};
+
+/// Which states make the embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolingMode {
+    /// The mean of those of all tokens.
+    Mean,
+    /// That of the first token.
+    Cls,
+    /// The largest value of each feature.
+    Max,
+    /// That of the last token.
+    LastToken,
+}
+
+/// How an embedding is made of the states of the tokens of a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Pooling {
+    /// Which states.
+    pub mode: PoolingMode,
+    /// Whether the embedding is divided by its length.
+    pub normalize: bool,
+}
+
+/// Names of `pooling_mode`, and the keys that older files have instead.
+const MODES: [(&str, &str, PoolingMode); 4] = [
+    ("mean", "pooling_mode_mean_tokens", PoolingMode::Mean),
+    ("cls", "pooling_mode_cls_token", PoolingMode::Cls),
+    ("max", "pooling_mode_max_tokens", PoolingMode::Max),
+    ("lasttoken", "pooling_mode_lasttoken", PoolingMode::LastToken),
+];
+
+impl Pooling {
+    /// The pooling of `modules.json` in `folder`; without that file, the mean, not normalised.
+    pub(super) fn open(folder: &Path) -> Result<Pooling> {
+        let mut pooling = Pooling { mode: PoolingMode::Mean, normalize: false };
+        let path = folder.join("modules.json");
+        if !path.exists() {
+            return Ok(pooling);
+        }
+        let (path, modules) = read(path)?;
+        let wrong = |text: String| Error::format(text).named(label(&path));
+        let Some(modules) = modules.as_array() else {
+            return Err(wrong("it is not a list of modules".to_string()));
+        };
+        for module in modules {
+            let kind = module["type"].as_str().unwrap_or_default();
+            match kind.rsplit('.').next().unwrap_or_default() {
+                "Transformer" => {}
+                "Normalize" => pooling.normalize = true,
+                "Pooling" => {
+                    let name = module["path"].as_str().unwrap_or_default();
+                    let inside = |part| matches!(part, std::path::Component::Normal(_));
+                    if !Path::new(name).components().all(inside) {
+                        return Err(wrong(format!("{name:?} is outside the folder")));
+                    }
+                    pooling.mode = mode(&folder.join(name))?;
+                }
+                _ => {
+                    return Err(wrong(format!("a module of type {kind:?}"))
+                        .help("Transformer, Pooling and Normalize are known"));
+                }
+            }
+        }
+        Ok(pooling)
+    }
+
+    /// The embeddings of texts with `states` (B, T, E), whose tokens are where `mask` (B, T) is
+    /// true → (B, E). Computed in f32 at least. The mean of no tokens is zero.
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    #[track_caller]
+    pub fn apply(&self, states: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let _op = enter("pooling");
+        let dtype = states.dtype();
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let states = &states.cast(wide)?;
+        let [batch, tokens, _] = states.shape()[..] else {
+            return Err(Error::shape(format!("states are (B, T, E), not {}", states.shape()))
+                .help("Encoder::hidden returns them"));
+        };
+        let mask = match mask {
+            Some(mask) if mask.shape()[..] != [batch, tokens] => {
+                let text = format!("states are {}, the mask {}", states.shape(), mask.shape());
+                return Err(Error::shape(text).help("one value for each token: (B, T)"));
+            }
+            Some(mask) => mask.cast(DType::Bool)?,
+            None => Tensor::ones((batch, tokens), DType::Bool, states)?,
+        }; // (B, T)
+        // chosen, not multiplied: the states of padding may be anything
+        let chosen = |mask: &Tensor, other: f64| mask.unsqueeze(-1)?.where_cond(states, other);
+        let pooled = match self.mode {
+            PoolingMode::Mean => {
+                let count = mask.cast(wide)?.sum_keepdim(1)?.clamp(1e-9, f64::INFINITY)?; // (B, 1)
+                chosen(&mask, 0.0)?.sum(1)?.div(&count)?
+            }
+            PoolingMode::Cls => states.at(1, 0)?,
+            PoolingMode::Max => chosen(&mask, f64::NEG_INFINITY)?.max(1)?,
+            PoolingMode::LastToken => {
+                let positions = Tensor::arange(0, tokens as i32, 1, states)?; // (T)
+                let last = mask.where_cond(&positions, -1)?.max(1)?.unsqueeze(1)?; // (B, 1)
+                chosen(&positions.eq(&last)?, 0.0)?.sum(1)?
+            }
+        }; // (B, E)
+        let pooled = match self.normalize {
+            true => {
+                let length = pooled.vector_norm(2.0, -1)?.clamp(1e-12, f64::INFINITY)?; // (B)
+                pooled.div(&length.unsqueeze(-1)?)?
+            }
+            false => pooled,
+        };
+        pooled.cast(dtype)
+    }
+}
+
+/// The mode in the `config.json` of `folder`.
+fn mode(folder: &Path) -> Result<PoolingMode> {
+    let (path, values) = read(folder.join("config.json"))?;
+    let wrong = |text: String| {
+        let known: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
+        Error::format(text).named(label(&path)).help(format!("{} are known", known.join(", ")))
+    };
+    if let Some(name) = values.get("pooling_mode") {
+        let found = MODES.iter().find(|(mode, ..)| name.as_str() == Some(mode));
+        return found.map(|found| found.2).ok_or_else(|| wrong(format!("pooling_mode is {name}")));
+    }
+    let members = values.as_object().into_iter().flatten();
+    let keys = members.filter(|(key, _)| key.starts_with("pooling_mode_")).collect::<Vec<_>>();
+    let set: Vec<&String> = keys
+        .iter()
+        .filter(|(_, value)| **value == Value::Bool(true))
+        .map(|(key, _)| *key)
+        .collect();
+    match set[..] {
+        [] if keys.is_empty() => Ok(PoolingMode::Mean),
+        [key] => {
+            let found = MODES.iter().find(|(_, old, _)| key == old);
+            found.map(|found| found.2).ok_or_else(|| wrong(format!("{key} is true")))
+        }
+        _ => Err(wrong(format!("{} poolings are true, not one", set.len()))),
+    }
+}

@@ -1,0 +1,282 @@
+//! Folders of Hugging Face (`golden/pretrained`, by `make_pretrained.py`) as models.
+
+use crate::common::*;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use teeny_core::{DType, Result, Tensor};
+use teeny_nn::pretrained::{Encoder, PoolingMode};
+use teeny_nn::state::{Archive, write};
+use teeny_nn::transformer::EncoderInputs;
+
+const FOLDERS: [&str; 5] = ["bert", "bert-parts", "roberta", "xlm-roberta", "distilbert"];
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pretrained").join(name)
+}
+
+/// A copy of a folder, to be changed.
+fn copy(name: &str, of: &str) -> Folder {
+    let folder = Folder::new(name);
+    for entry in golden(of).read_dir().unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+fn flat(v: &Value) -> Vec<f64> {
+    match v.as_array() {
+        Some(items) => items.iter().flat_map(flat).collect(),
+        None => vec![v.as_f64().unwrap()],
+    }
+}
+
+fn integers(v: &Value, like: &Tensor) -> Tensor {
+    let rows = v.as_array().unwrap().len();
+    let numbers: Vec<i32> = flat(v).iter().map(|&x| x as i32).collect();
+    let columns = numbers.len() / rows;
+    Tensor::from_vec(numbers, (rows, columns), like.device()).unwrap()
+}
+
+struct Case {
+    encoder: Encoder,
+    tokens: Tensor,
+    mask: Tensor,
+    types: Option<Tensor>,
+    want: Value,
+}
+
+impl Case {
+    fn open(name: &str, dtype: DType) -> Case {
+        let encoder = Encoder::open_as(golden(name), dtype, device()).unwrap();
+        let want = parse(&fs::read_to_string(golden(name).join("expected.json")).unwrap());
+        let like = encoder.store.all()[0].value();
+        let tokens = integers(&want["input_ids"], &like);
+        let mask = integers(&want["attention_mask"], &like).cast(DType::Bool).unwrap();
+        let types = want.get("token_type_ids").map(|types| integers(types, &like));
+        Case { encoder, tokens, mask, types, want }
+    }
+
+    fn inputs(&self) -> EncoderInputs<'_> {
+        let inputs = EncoderInputs::new(&self.tokens).with_mask(&self.mask);
+        self.types.iter().fold(inputs, |inputs, types| inputs.with_types(types))
+    }
+}
+
+#[test]
+fn encoders_of_every_family_compute_the_states_of_transformers() {
+    for name in FOLDERS {
+        for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::F64, 2e-5), (DType::BF16, 0.15)] {
+            let case = Case::open(name, dtype);
+            let states = case.encoder.model.hidden(&case.inputs()).unwrap();
+            // the states of padding mean nothing
+            let real = flat(&case.want["attention_mask"]);
+            let width = states.shape()[2];
+            let kept = |all: Vec<f64>| -> Vec<f64> {
+                let rows = all.chunks(width).zip(&real).filter(|(_, real)| **real > 0.0);
+                rows.flat_map(|(row, _)| row.to_vec()).collect()
+            };
+            let (got, want) = (kept(values(&states)), kept(flat(&case.want["states"])));
+            assert_eq!(got.len(), (7 + 5 + 4) * width);
+            assert_close(&got, &want, tolerance, &format!("{name} {dtype}"));
+            if !case.want["pooled"].is_null() {
+                let pooled = values(&case.encoder.model.pooled(&states).unwrap());
+                // the first token of the second text is padding
+                let want = flat(&case.want["pooled"]);
+                assert_close(&pooled[..width], &want[..width], tolerance, &name);
+                assert_close(&pooled[2 * width..], &want[2 * width..], tolerance, &name);
+            }
+        }
+    }
+}
+
+#[test]
+fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
+    let folder = copy("pooling", "bert");
+    let modules = |kinds: &[(&str, &str)]| {
+        let text: Vec<String> = kinds
+            .iter()
+            .map(|(kind, path)| format!("{{\"type\": \"st.models.{kind}\", \"path\": {path:?}}}"))
+            .collect();
+        fs::write(folder.0.join("modules.json"), format!("[{}]", text.join(","))).unwrap();
+    };
+    let pooled = |config: &str| {
+        fs::create_dir_all(folder.0.join("1_Pooling")).unwrap();
+        fs::write(folder.0.join("1_Pooling/config.json"), config).unwrap();
+        Encoder::open(&folder.0, device())
+    };
+    let encoder = Encoder::open(&folder.0, device())?;
+    assert_eq!(encoder.pooling.mode, PoolingMode::Mean, "without modules.json");
+    assert!(!encoder.pooling.normalize);
+    let case = Case::open("bert", DType::F32);
+    let states = flat(&case.want["states"]);
+    let (width, texts) = (12, [(0, 0..7), (1, 2..7), (2, 0..4)]);
+    let column = |text: usize, at: usize, j: usize| states[(7 * text + at) * width + j];
+    modules(&[("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]);
+    for (config, mode) in [
+        (r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": false}"#, "mean"),
+        (r#"{"pooling_mode": "cls"}"#, "cls"),
+        (r#"{"pooling_mode_max_tokens": true}"#, "max"),
+        (r#"{"pooling_mode": "lasttoken"}"#, "last"),
+    ] {
+        let encoder = pooled(config)?;
+        let like = encoder.store.all()[0].value();
+        let on = |x: &Tensor| x.to(like.device()).unwrap();
+        let (tokens, mask, types) =
+            (on(&case.tokens), on(&case.mask), on(case.types.as_ref().unwrap()));
+        let inputs = EncoderInputs::new(&tokens).with_mask(&mask).with_types(&types);
+        let got = values(&encoder.embed(&inputs)?);
+        for (text, range) in texts.clone() {
+            if mode == "cls" && text == 1 {
+                continue; // its first token is padding
+            }
+            let all = |j: usize| range.clone().map(move |at| column(text, at, j));
+            let mut want: Vec<f64> = (0..width)
+                .map(|j| match mode {
+                    "mean" => all(j).sum::<f64>() / range.len() as f64,
+                    "cls" => column(text, range.start, j),
+                    "max" => all(j).fold(f64::NEG_INFINITY, f64::max),
+                    _ => column(text, range.end - 1, j),
+                })
+                .collect();
+            let length = want.iter().map(|x| x * x).sum::<f64>().sqrt();
+            want.iter_mut().for_each(|x| *x /= length);
+            assert_close(&got[width * text..][..width], &want, 1e-5, &mode);
+        }
+    }
+    for (config, part) in [
+        (r#"{"pooling_mode": "weightedmean"}"#, "weightedmean"),
+        (r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#, "2 poolings"),
+        ("[", "not JSON"),
+    ] {
+        let said = pooled(config).err().unwrap().to_string();
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let states = Tensor::ones((2, 3, 4), DType::F32, &device())?;
+    let narrow = Tensor::ones((2, 1), DType::Bool, &states)?;
+    let said = encoder.pooling.apply(&states, Some(&narrow)).unwrap_err().to_string();
+    assert!(said.contains("states are (2, 3, 4), the mask (2, 1)"), "{said}");
+    let said = Encoder::open_as(&folder.0, DType::I32, device()).err().unwrap().to_string();
+    assert!(said.contains("floats, not i32"), "{said}");
+    for (kind, path, part) in
+        [("Dense", "2_Dense", "st.models.Dense"), ("Pooling", "../..", "outside the folder")]
+    {
+        modules(&[(kind, path)]);
+        let said = Encoder::open(&folder.0, device()).err().unwrap().to_string();
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn folders_that_are_damaged_say_what_is_wrong() {
+    let folder = copy("damaged-model", "bert");
+    let config = folder.0.join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    let says = |part: &str| {
+        for device in [device(), autograd()] {
+            let said = Encoder::open(&folder.0, device).err().unwrap().to_string();
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    };
+    let with = |key: &str, value: &str| {
+        let mut values: Value = parse(&text);
+        match value {
+            "" => drop(values.as_object_mut().unwrap().remove(key)),
+            _ => values[key] = parse(value),
+        }
+        fs::write(&config, values.to_string()).unwrap();
+    };
+    for (key, value, part) in [
+        ("model_type", "\"mamba\"", "no encoder of model_type \"mamba\""),
+        ("model_type", "", "there is no \"model_type\""),
+        ("model_type", "7", "\"model_type\" is 7, not a text"),
+        ("hidden_size", "13", "3 heads do not divide a width of 13"),
+        ("num_attention_heads", "0", "0 heads do not divide"),
+        ("hidden_size", "-12", "\"hidden_size\" is -12, not a size"),
+        ("hidden_size", "24", "its rule is for 24 rows"),
+        ("hidden_size", "1e30", "not a size"),
+        ("intermediate_size", "21", "linear1.weight is (20, 12), but should be (21, 12)"),
+        ("num_hidden_layers", "3", "missing keys: layers.2."),
+        ("num_hidden_layers", "4000000000", "4000000000 layers, but the weights are"),
+        ("vocab_size", "4000000000", "but should be (4000000000, 12)"),
+        ("num_hidden_layers", "1", "unexpected keys: encoder.layer.1."),
+        ("vocab_size", "31", "embeddings.word.weight is (30, 12), but should be (31, 12)"),
+        ("hidden_act", "\"snake\"", "\"hidden_act\" is \"snake\""),
+        ("layer_norm_eps", "\"small\"", "not a number"),
+        ("is_decoder", "true", "\"is_decoder\" is true"),
+        ("position_embedding_type", "\"relative_key\"", "relative_key"),
+        ("quantization_config", "{\"quant_method\": \"gptq\"}", "quantization_config"),
+    ] {
+        with(key, value);
+        says(part);
+    }
+    fs::write(&config, "{").unwrap();
+    says("not JSON");
+    fs::remove_file(&config).unwrap();
+    says("config.json");
+    fs::write(&config, &text).unwrap();
+    fs::remove_file(folder.0.join("model.safetensors")).unwrap();
+    says("no weights in the folder");
+    let said = Encoder::open(&config, device()).err().unwrap().to_string();
+    assert!(said.contains("this is a file, not the folder of a model"), "{said}");
+    let said = Encoder::open(Path::new("no-one/no-model"), device()).err().unwrap().to_string();
+    assert!(said.contains("there is no file or folder"), "{said}");
+}
+
+/// A tensor of an encoder that the family does not have may change every state.
+#[test]
+fn tensors_of_other_encoders_are_refused_and_heads_are_skipped() -> Result<()> {
+    let folder = copy("other-tensors", "bert");
+    let path = folder.0.join("model.safetensors");
+    let file = Archive::open(&path)?;
+    let read = |name: &String| Ok((name.clone(), file.tensor(name, device())?));
+    let tensors = file.entries().keys().map(read).collect::<Result<Vec<_>>>()?;
+    for (name, is_head) in [
+        ("score.weight", true),
+        ("cls.predictions.bias", true),
+        ("embeddings.position_ids", true),
+        ("encoder.layer.0.attention.self.distance_embedding.weight", false),
+        ("encoder.relative_attention_bias.weight", false),
+        ("bert.encoder.rel_embeddings.weight", false),
+        ("embeddings.factor.weight", false),
+    ] {
+        let mut all = tensors.clone();
+        all.push((name.to_string(), tensors[0].1.clone()));
+        let mut bytes = Vec::new();
+        write(&mut bytes, &all, &Default::default())?;
+        fs::write(&path, bytes).unwrap();
+        match Encoder::open(&folder.0, device()) {
+            Ok(_) => assert!(is_head, "{name}"),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!is_head && said.contains(&format!("unexpected keys: {name}")), "{said}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_errors() {
+    let Case { encoder, .. } = Case::open("distilbert", DType::F32);
+    let like = encoder.store.all()[0].value();
+    let tokens = |rows: usize, n: usize| Tensor::full((rows, n), 5, DType::I32, &like).unwrap();
+    let says = |inputs: &EncoderInputs<'_>, part: &str| {
+        let said = encoder.model.hidden(inputs).unwrap_err().to_string();
+        assert!(said.contains(part), "{part}: {said}");
+    };
+    assert_eq!(encoder.model.context(), 9);
+    says(&EncoderInputs::new(&tokens(1, 10)), "10 tokens are more than the context of 9");
+    says(&EncoderInputs::new(&tokens(1, 0)), "tokens are (B, T) with T > 0");
+    says(&EncoderInputs::new(&tokens(1, 3).squeeze(0).unwrap()), "tokens are (B, T)");
+    let (three, mask) = (tokens(1, 3), tokens(1, 2).cast(DType::Bool).unwrap());
+    says(&EncoderInputs::new(&three).with_mask(&mask), "the mask");
+    says(&EncoderInputs::new(&three).with_types(&three), "no token types");
+    says(&EncoderInputs::new(&three.mul(10).unwrap()), "embeddings.word.weight is (30, 12)");
+    let states = encoder.model.hidden(&EncoderInputs::new(&three)).unwrap();
+    assert!(encoder.model.pooled(&states).unwrap_err().to_string().contains("no pooler"));
+    let roberta = Case::open("roberta", DType::F32).encoder.model;
+    assert_eq!(roberta.context(), 10, "positions begin at 2 of 12");
+}
