@@ -52,17 +52,10 @@ pub enum Init {
     },
 }
 
-/// What the parameters of a model that is being made begin with, instead of random values.
-pub(crate) trait FirstValues: Send + Sync {
-    /// The value of the parameter `name`; none if its layer draws it.
-    fn value(
-        &self,
-        name: &str,
-        shape: &Shape,
-        dtype: DType,
-        device: &DeviceRef,
-    ) -> Result<Option<Tensor>>;
-}
+/// Returns the value that a new parameter of this name, shape and dtype begins with; none if its
+/// layer draws it.
+pub(crate) type FirstValues =
+    dyn Fn(&str, &Shape, DType, &DeviceRef) -> Result<Option<Tensor>> + Send + Sync;
 
 impl Init {
     /// Zeros.

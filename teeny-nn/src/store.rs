@@ -199,8 +199,8 @@ struct StoreInner {
     params: Mutex<Vec<Param>>,
     /// Counts additions of parameters and calls of `set_trainable`.
     changes: AtomicU64,
-    /// Read before initial values are drawn.
-    first_values: Mutex<Option<Arc<dyn FirstValues>>>,
+    /// Asked before initial values are drawn.
+    first_values: Mutex<Option<Arc<FirstValues>>>,
 }
 
 impl Store {
@@ -312,8 +312,8 @@ impl Store {
         param
     }
 
-    /// The place of what parameters begin with.
-    pub(crate) fn first_values(&self) -> MutexGuard<'_, Option<Arc<dyn FirstValues>>> {
+    /// The function that is asked before initial values are drawn, if there is one.
+    pub(crate) fn first_values(&self) -> MutexGuard<'_, Option<Arc<FirstValues>>> {
         // a panic elsewhere leaves it as it was: it is only replaced
         self.0.first_values.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -478,11 +478,8 @@ impl Path {
         };
         taken(&self.store.params())?;
         let (device, values) = (self.store.device(), self.store.first_values().clone());
-        let read = values.map(|values| values.value(&name, &shape, dtype, device)).transpose();
-        let value = read.and_then(|read| match read.flatten() {
-            Some(value) => Ok(value),
-            None => make(shape, dtype, device),
-        });
+        let read = values.map_or(Ok(None), |values| values(&name, &shape, dtype, device));
+        let value = read.and_then(|value| value.map_or_else(|| make(shape, dtype, device), Ok));
         let value = value.map_err(|error| {
             let error = error.note(format!("for {name:?}, {dtype} of {shape}"));
             match error.kind() {

@@ -121,8 +121,8 @@ impl F32s for V {
             if H::IS_BF16 {
                 _mm_castsi128_ps(_mm_unpacklo_epi16(zero, x))
             } else {
-                // As `wasm`: exponent and fraction at the places of f32 are a number 2^112 times too
-                // small, subnormal ones included.
+                // As `wasm`: exponent and fraction at the places of f32 are a number 2^112 times
+                // too small, subnormal ones included.
                 let x = _mm_unpacklo_epi16(x, zero);
                 let size = _mm_and_si128(x, _mm_set1_epi32(0x7fff));
                 let above = |bits| _mm_cmpgt_epi32(size, _mm_set1_epi32(bits));

@@ -144,7 +144,8 @@ pub fn alone(name: &str, case: impl FnOnce()) {
     assert!(text.contains("1 passed"), "no test is named {name}\n{text}");
 }
 
-/// Equal but for rounding, by at most `tolerance` relative to the largest value.
+/// Fails unless shapes and dtypes are equal, and values differ by at most `tolerance` times the
+/// largest finite size of those wanted, or times 1.
 #[track_caller]
 pub fn near(got: &Tensor, want: &Tensor, tolerance: f64, what: &str) {
     assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");

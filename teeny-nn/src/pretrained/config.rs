@@ -1,5 +1,6 @@
 //! `config.json`: sizes under the keys that a family uses.
 
+use crate::names::loading;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use teeny_core::file::quoted;
@@ -15,7 +16,7 @@ impl Config {
     pub fn open(folder: &Path) -> Result<Config> {
         if folder.is_file() {
             return Err(Error::io("this is a file, not the folder of a model")
-                .named(label(folder))
+                .named(loading(folder))
                 .help("use the folder that has config.json and the weights"));
         }
         read(folder.join("config.json")).map(|(path, values)| Config { path, values })
@@ -23,7 +24,7 @@ impl Config {
 
     /// An error about this file.
     pub fn error(&self, text: String) -> Error {
-        Error::value(text).named(label(&self.path))
+        Error::value(text).named(loading(&self.path))
     }
 
     /// The value of the first of `keys` that is there and not null.
@@ -79,9 +80,5 @@ pub(super) fn read(path: PathBuf) -> Result<(PathBuf, Value)> {
     let values = teeny_core::file::read(&path).and_then(|bytes| {
         serde_json::from_slice(&bytes).map_err(|e| Error::format(format!("not JSON: {e}")))
     });
-    values.map_err(|error| error.named(label(&path))).map(|values| (path, values))
-}
-
-pub(super) fn label(path: &Path) -> String {
-    format!("load {:?}", path.display().to_string())
+    values.map_err(|error| error.named(loading(&path))).map(|values| (path, values))
 }

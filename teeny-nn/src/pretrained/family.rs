@@ -6,7 +6,7 @@ use crate::state::Mapping;
 use crate::transformer::{EncoderConfig, TransformerConfig};
 use teeny_core::Result;
 
-/// What a family calls things, and what a missing key of its `config.json` means.
+/// The names of a family: keys of `config.json` with their defaults, tensors.
 pub(super) struct EncoderFamily {
     /// Values of `model_type`.
     types: &'static [&'static str],

@@ -15,7 +15,7 @@ mod pooling;
 
 pub use pooling::{Pooling, PoolingMode};
 
-use crate::state::{Weights, open_weights};
+use crate::state::open_weights;
 use crate::store::Store;
 use crate::transformer::{self, EncoderInputs};
 use config::Config;
@@ -79,10 +79,12 @@ impl Encoder {
         let family = family::encoder(&config)?;
         let store = Store::with_dtype(device, dtype);
         let weights = open_weights(&folder, store.device())?;
-        let options = family.options(&config)?.with_pooler(has_pooler(&weights));
-        let tensors = weights.shapes().len();
-        if options.n_layer > tensors {
-            let text = format!("{} layers, but the weights are {tensors} tensors", options.n_layer);
+        let tensors = weights.shapes();
+        let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
+        let options = family.options(&config)?.with_pooler(has_pooler);
+        if options.n_layer > tensors.len() {
+            let (layers, tensors) = (options.n_layer, tensors.len());
+            let text = format!("{layers} layers, but the weights are {tensors} tensors");
             return Err(config.error(text).help("config.json is of another model"));
         }
         let mapping = family.mapping(options.layer.n_embd);
@@ -101,8 +103,4 @@ impl Encoder {
         let _op = enter("embed");
         self.pooling.apply(&self.model.hidden(inputs)?, inputs.mask)
     }
-}
-
-fn has_pooler(weights: &Weights) -> bool {
-    weights.shapes().iter().any(|(name, _)| name.ends_with("pooler.dense.weight"))
 }

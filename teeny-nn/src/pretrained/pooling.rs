@@ -1,6 +1,7 @@
 //! How the states of tokens become the embedding of a text, as sentence-transformers has it.
 
-use super::config::{label, read};
+use super::config::read;
+use crate::names::loading;
 use serde_json::Value;
 use std::path::Path;
 use teeny_core::context::enter;
@@ -47,7 +48,7 @@ impl Pooling {
             return Ok(pooling);
         }
         let (path, modules) = read(path)?;
-        let wrong = |text: String| Error::format(text).named(label(&path));
+        let wrong = |text: String| Error::format(text).named(loading(&path));
         let Some(modules) = modules.as_array() else {
             return Err(wrong("it is not a list of modules".to_string()));
         };
@@ -127,7 +128,7 @@ fn mode(folder: &Path) -> Result<PoolingMode> {
     let (path, values) = read(folder.join("config.json"))?;
     let wrong = |text: String| {
         let known: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
-        Error::format(text).named(label(&path)).help(format!("{} are known", known.join(", ")))
+        Error::format(text).named(loading(&path)).help(format!("{} are known", known.join(", ")))
     };
     if let Some(name) = values.get("pooling_mode") {
         let found = MODES.iter().find(|(mode, ..)| name.as_str() == Some(mode));

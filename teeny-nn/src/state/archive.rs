@@ -16,7 +16,7 @@
 
 use super::file_kind;
 use crate::json::Json;
-use crate::names::listed;
+use crate::names::{listed, loading};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -63,7 +63,7 @@ impl Archive {
     /// with a header whose shapes, types and offsets do not describe the data exactly.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
         let path = path.as_ref().to_path_buf();
-        let name = label(&path);
+        let name = loading(&path);
         let io = |e: std::io::Error| Error::io(e.to_string()).named(&name);
         file_kind::require_file(&path, &[".safetensors"]).map_err(|e| e.named(&name))?;
         let file = File::open(&path).map_err(|e| {
@@ -195,10 +195,6 @@ impl Archive {
     pub fn label(&self) -> String {
         self.label.clone()
     }
-}
-
-fn label(path: &Path) -> String {
-    format!("load {:?}", path.display().to_string())
 }
 
 /// The size of the header of a file of `length` bytes, which begins with `size`.

@@ -102,8 +102,13 @@ impl Store {
         let index = Index::new(&*source, mapping).map_err(named)?;
         let (source, keys) = (source.clone(), Mutex::default());
         let reading = Arc::new(Reading { source, index, mapping: mapping.clone(), keys });
+        let values = reading.clone();
+        let values: Arc<FirstValues> = Arc::new(move |name, shape, dtype, device| {
+            let value = values.read(name, shape, dtype, device);
+            value.map_err(|error| error.named(values.source.label()))
+        });
         self.root().build("build_from", || {
-            let model = with_values(self, reading.clone(), || make(&self.root()))?;
+            let model = with_values(self, values, || make(&self.root()))?;
             let keys = std::mem::take(&mut *reading.keys());
             Ok((model, keys.report(&reading.index, mapping).map_err(named)?))
         })
@@ -113,7 +118,7 @@ impl Store {
 /// Runs `make`, in which the parameters of `store` begin with `values`.
 fn with_values<T>(
     store: &Store,
-    values: Arc<dyn FirstValues>,
+    values: Arc<FirstValues>,
     make: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     /// Later parameters are drawn, also after a panic.
@@ -170,19 +175,6 @@ impl Reading {
                 if whole { value.contiguous() } else { value.copy() }.map(Some)
             }
         }
-    }
-}
-
-impl FirstValues for Reading {
-    fn value(
-        &self,
-        name: &str,
-        shape: &Shape,
-        dtype: DType,
-        device: &DeviceRef,
-    ) -> Result<Option<Tensor>> {
-        let value = self.read(name, shape, dtype, device);
-        value.map_err(|error| error.named(self.source.label()))
     }
 }
 

@@ -4,7 +4,7 @@
 //! shapes of the source ─ rules of the mapping ─► recipes: pieces of the source's tensors
 //!   read("h.0.qkv")  =  read h.0.q, h.0.k, h.0.v ─ transpose each ─ take rows ─ join
 //! ```
-//! Recipes are made once, from shapes alone. A tensor is read when it is asked for.
+//! Shapes alone make the recipes, once. Each `read` reads the tensors of its recipe.
 
 use super::{Mapping, TensorSource};
 use std::collections::BTreeMap;

@@ -170,7 +170,7 @@ impl Mapping {
         self
     }
 
-    /// What is allowed to be missing or unexpected, without rules.
+    /// The same allowed differences, without rules.
     #[cfg(feature = "distributed")]
     pub(crate) fn allowances(&self) -> Mapping {
         let (missing, unexpected) = (self.missing.clone(), self.unexpected.clone());

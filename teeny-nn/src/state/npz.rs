@@ -3,6 +3,7 @@
 use super::State;
 use super::file_kind;
 use super::zip::{self, Zip};
+use crate::names::loading;
 use std::path::Path;
 use teeny_core::file::quoted;
 use teeny_core::{Error, ErrorKind, Result, Tensor, ToDevice};
@@ -67,7 +68,7 @@ pub fn write(
 /// # Errors
 /// If the file cannot be read or is damaged.
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
-    let name = format!("load {:?}", path.as_ref().display().to_string());
+    let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".npz"])
         .and_then(|bytes| from_bytes(&bytes, device))
         .map_err(|e| e.named(name))

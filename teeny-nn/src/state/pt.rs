@@ -17,6 +17,7 @@ use super::State;
 use super::file_kind;
 use super::pickle::{self, Function, Id, Node};
 use super::zip::{self, Zip};
+use crate::names::loading;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
@@ -46,7 +47,7 @@ const ENTRY: usize = 112;
 /// # Ok(()) }
 /// ```
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
-    let name = format!("load {:?}", path.as_ref().display().to_string());
+    let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".pt", ".pth", ".bin"])
         .and_then(|bytes| from_bytes(&bytes, device))
         .map_err(|e| e.named(name))

@@ -39,11 +39,12 @@ impl TensorSource for Archive {
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
-        listed(Archive::unreadable(self))
+        refused(Archive::unreadable(self))
     }
 }
 
-fn listed(errors: &BTreeMap<String, Error>) -> Vec<(String, Error)> {
+/// The errors with their names, of tensors that cannot be read.
+pub(super) fn refused(errors: &BTreeMap<String, Error>) -> Vec<(String, Error)> {
     errors.iter().map(|(name, error)| (name.clone(), error.clone())).collect()
 }
 
@@ -66,6 +67,6 @@ impl TensorSource for State {
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
-        listed(&self.unreadable)
+        refused(&self.unreadable)
     }
 }

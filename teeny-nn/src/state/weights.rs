@@ -10,7 +10,7 @@
 
 use super::{Archive, Gguf, TensorSource, file_kind, pt};
 use crate::json::Json;
-use crate::names::listed;
+use crate::names::{listed, loading};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Read;
@@ -33,8 +33,8 @@ const FILES: [&str; 4] = [
 /// Opens the weights at `path`: a safetensors, GGUF or PyTorch file, the index of a model in parts,
 /// a folder with one of these, or `ORG/NAME` in the local cache of the Hugging Face hub.
 ///
-/// Safetensors and GGUF files are read when a tensor is asked for. Those of PyTorch are read whole,
-/// onto `device`.
+/// Each [`TensorSource::read`] reads one tensor of a safetensors or GGUF file. A PyTorch file is read
+/// whole, onto `device`.
 ///
 /// # Errors
 /// If there are no weights, or a file is damaged or of another kind; if an index names a file
@@ -67,13 +67,13 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf> {
         ))
     };
     let cached = hub().and_then(|hub| cached(&hub, path));
-    cached.unwrap_or_else(nothing).map_err(|error| error.named(label(path)))
+    cached.unwrap_or_else(nothing).map_err(|error| error.named(loading(path)))
 }
 
 /// `may_be_index` is false for the files of an index, so that none names itself.
 fn open(path: &Path, device: &DeviceRef, may_be_index: bool) -> Result<Weights> {
     if path.is_dir() && may_be_index {
-        return open(&in_folder(path).map_err(|e| e.named(label(path)))?, device, true);
+        return open(&in_folder(path).map_err(|e| e.named(loading(path)))?, device, true);
     }
     let mut first = Vec::new();
     // an error of reading is that of the reader
@@ -163,10 +163,6 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn label(path: &Path) -> String {
-    format!("load {:?}", shown(path))
-}
-
 /// A model whose tensors are in several files, and the index that says which.
 struct Parts {
     label: String,
@@ -177,20 +173,16 @@ struct Parts {
 
 impl Parts {
     fn open(index: &Path, device: &DeviceRef) -> Result<Parts> {
-        let named = |error: Error| error.named(label(index));
+        let named = |error: Error| error.named(loading(index));
         let (names, places) = named_files(index).map_err(named)?;
         let folder = index.parent().unwrap_or(Path::new(""));
         // the error of a file names it
         let opened = names.iter().map(|name| open(&folder.join(name), device, false));
         let parts =
-            Parts { label: label(index), files: opened.collect::<Result<Vec<_>>>()?, places };
-        let known: HashSet<String> = parts.shapes().into_iter().map(|(name, _)| name).collect();
-        let refused: HashSet<String> =
-            parts.unreadable().into_iter().map(|(name, _)| name).collect();
-        let absent = parts.places.iter().find(|(tensor, _)| {
-            !known.contains(tensor.as_str()) && !refused.contains(tensor.as_str())
-        });
-        match absent {
+            Parts { label: loading(index), files: opened.collect::<Result<Vec<_>>>()?, places };
+        let mut known: HashSet<String> = parts.shapes().into_iter().map(|(name, _)| name).collect();
+        known.extend(parts.unreadable().into_iter().map(|(name, _)| name));
+        match parts.places.iter().find(|(tensor, _)| !known.contains(*tensor)) {
             None => Ok(parts),
             Some((tensor, &place)) => Err(named(
                 Error::format(format!(

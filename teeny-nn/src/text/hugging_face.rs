@@ -1,6 +1,7 @@
 //! Tokenizers of every kind that Hugging Face's crate `tokenizers` reads, as a [`Tokenizer`].
 
 use super::Tokenizer;
+use crate::names::loading;
 use std::path::Path;
 use teeny_core::{Error, Result};
 
@@ -28,9 +29,7 @@ impl HuggingFace {
     pub fn load(path: impl AsRef<Path>) -> Result<HuggingFace> {
         let path = path.as_ref();
         let tokenizer = tokenizers::Tokenizer::from_file(path);
-        tokenizer.map(HuggingFace).map_err(|e| {
-            Error::format(e.to_string()).named(format!("load {:?}", path.display().to_string()))
-        })
+        tokenizer.map(HuggingFace).map_err(|e| Error::format(e.to_string()).named(loading(path)))
     }
 
     /// The token with the text `name`, such as `[MASK]`, if there is one.

@@ -9,8 +9,8 @@
 //! Q3_K Q6_K  w = d s (q - 4 or 32)    MXFP4  w = 2^(e - 127) F[q]
 //! ```
 //!
-//! Source: the layouts of <https://github.com/ggml-org/ggml>; results are those of the Python package
-//! `gguf`, bit for bit.
+//! Source: the layouts of <https://github.com/ggml-org/ggml>; results are those of the Python
+//! package `gguf`, bit for bit.
 
 use teeny_core::{DType, f16};
 

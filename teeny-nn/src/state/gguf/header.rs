@@ -205,7 +205,8 @@ impl Described {
         let name = quoted(&self.name);
         if !self.offset.is_multiple_of(alignment) || self.offset > data_bytes {
             return Err(Error::format(format!(
-                "tensor {name} is at byte {} of the {data_bytes} bytes of data, aligned to {alignment}",
+                "tensor {name} is at byte {} of the {data_bytes} bytes of data, aligned to \
+                 {alignment}",
                 self.offset
             )));
         }

@@ -1,5 +1,5 @@
-//! GGUF files, in which llama.cpp and its relatives keep models: named tensors, often quantised, and
-//! metadata such as the sizes of the model and its vocabulary.
+//! GGUF files, in which llama.cpp and its relatives keep models: named tensors, often quantised,
+//! and metadata such as the sizes of the model and its vocabulary.
 //!
 //! ```text
 //! "GGUF", version, counts | metadata: key, type, value | tensors: name, sizes, type, offset | data
@@ -16,7 +16,8 @@ mod header;
 
 use super::TensorSource;
 use super::file_kind;
-use crate::names::listed;
+use super::source::refused;
+use crate::names::{listed, loading};
 use blocks::Kind;
 pub use header::{Entry, Value};
 use std::collections::BTreeMap;
@@ -61,11 +62,11 @@ impl Gguf {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
         let path = path.as_ref();
-        let label = format!("load {:?}", path.display().to_string());
+        let label = loading(path);
         let mut model = Gguf::open_part(path).map_err(|e| e.named(&label))?;
         model.label = label;
         for (part, path) in other_parts(path, &model.metadata).into_iter().enumerate() {
-            let name = format!("load {:?}", path.display().to_string());
+            let name = loading(&path);
             model.add(part + 1, Gguf::open_part(&path).map_err(|e| e.named(&name))?)?;
         }
         Ok(model)
@@ -175,7 +176,7 @@ impl Gguf {
     }
 }
 
-/// What the readers of this module expect.
+/// The kind of file that [`Gguf`] reads, in errors.
 const WANTED: &str = "a GGUF file";
 
 /// The paths of the parts after the first of a divided model, whose first part is at `path`.
@@ -205,6 +206,6 @@ impl TensorSource for Gguf {
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
-        self.unreadable.iter().map(|(name, error)| (name.clone(), error.clone())).collect()
+        refused(&self.unreadable)
     }
 }
