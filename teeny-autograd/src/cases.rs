@@ -311,6 +311,7 @@ fn attention() -> Vec<Case> {
         "attention" |x| x[0].attention(&x[1], &x[2], None, &Attention::full());
         "attention_causal" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(1).scale(0.7));
         "attention_window" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(2).window(2));
+        "attention_softcap" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(1).softcap(0.6));
         "attention_masked" |x| x[0].attention(&x[1], &x[2], Some(&seen(&x[0])?), &Attention::full());
     };
     all.extend(cases! { &[&[2, 2, 3, 5], &[2, 1, 3, 5]], false;
@@ -319,6 +320,7 @@ fn attention() -> Vec<Case> {
     });
     all.extend(cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2], &[3, 4]], false;
         "attention_bias" |x| x[0].attention(&x[1], &x[2], Some(&x[3]), &Attention::causal(1));
+        "attention_bias_softcap" |x| x[0].attention(&x[1], &x[2], Some(&x[3]), &Attention::full().softcap(0.4));
     });
     all
 }

@@ -1,7 +1,7 @@
 //! The definition of attention in primitives.
 //!
 //! ```text
-//! s = scale q kᵀ + mask      -inf where a query may not look           (.., T, S)
+//! s = scale q kᵀ + mask      of softcap(scale q kᵀ) if there is one; -inf where a query may not look           (.., T, S)
 //! p = softmax(s)             0 in a row that sees no key               (.., T, S)
 //! y = p v                    logsumexp = log(Σ exp(s)), -inf there     (.., T, hv) and (.., T)
 //! ```
@@ -27,6 +27,8 @@ struct Scores {
     /// Scaled and masked, the lowest finite number where nothing is seen; (.., T, S) in the compute
     /// dtype.
     s: Tensor,
+    /// The derivative of `softcap` at the scores, (.., T, S), if there is one.
+    softcap_grad: Option<Tensor>,
     /// True where a query sees a key.
     seen: Tensor,
     /// Whether limits or a mask may hide a key from a query.
@@ -60,6 +62,11 @@ impl AttentionInputs<'_> {
                 let infinite = s.gt(0).where_cond(high, s.lt(0).where_cond(low, nan));
                 unfit.where_cond(infinite, finite)
             })?;
+        }
+        let mut softcap_grad = None;
+        if let Some(c) = self.options.softcap {
+            s = map([&s], |[s]| (s / c).tanh() * c)?;
+            softcap_grad = Some(map([&s], |[s]| s.like(1.0) - (s / c) * (s / c))?);
         }
         let mut seen = None;
         if self.options.causal.is_some() {
@@ -96,7 +103,7 @@ impl AttentionInputs<'_> {
             None => map([&s], |[s]| s.le(lowest).not())?,
         };
         let s = map([&s, &seen], |[s, seen]| seen.where_cond(s, lowest))?;
-        Ok(Scores { s, seen, hides })
+        Ok(Scores { s, softcap_grad, seen, hides })
     }
 
     /// The softmax of the scores, 0 where a query sees nothing: (.., T, S) of the operands' type.
@@ -116,7 +123,7 @@ impl AttentionInputs<'_> {
     /// Those of the device.
     pub fn composed(&self) -> Result<(Tensor, Tensor)> {
         let (dtype, lowest) = (self.q.dtype(), self.lowest());
-        let Scores { s, seen, hides } = self.scores()?;
+        let Scores { s, seen, hides, .. } = self.scores()?;
         let p = weights(&s, &seen)?;
         let y = product(&p, &self.v.cast(dtype.compute())?, hides)?.cast(dtype)?;
         let sum = s.logsumexp(-1)?;
@@ -147,7 +154,7 @@ impl AttentionInputs<'_> {
     ) -> Result<[Option<Tensor>; 3]> {
         let [.., hs, _] = self.sizes();
         let (dtype, wide) = (self.q.dtype(), self.q.dtype().compute());
-        let Scores { s, seen, hides } = self.scores()?;
+        let Scores { s, softcap_grad, seen, hides } = self.scores()?;
         let g = g.cast(wide)?;
         let p = match forward {
             Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| {
@@ -168,9 +175,12 @@ impl AttentionInputs<'_> {
             None => p.mul(&d_p)?.sum_keepdim(-1)?,
         }; // (.., T, 1)
         let scale = self.options.factor(hs);
-        let d_s = map([&p, &d_p, &inner], |[p, d, inner]| {
+        let mut d_s = map([&p, &d_p, &inner], |[p, d, inner]| {
             p.ne(0).where_cond(p * (d - inner) * scale, 0)
         })?;
+        if let Some(grad) = softcap_grad {
+            d_s = map([&d_s, &grad], |[d, grad]| d.ne(0).where_cond(d * grad, 0))?;
+        }
         let along = |weights: Tensor, x: &Tensor| -> Result<Tensor> {
             product(&weights, &x.cast(wide)?, hides)?.cast(dtype)
         };

@@ -17,15 +17,16 @@ fn formula(
     k: &[f64],
     v: &[f64],
     [t, s, hs, hv]: [usize; 4],
-    scale: f64,
+    options: &Attention,
     bias: impl Fn(usize, usize) -> f64,
 ) -> Vec<f64> {
+    let scale = options.scale.unwrap_or(1.0 / (hs as f64).sqrt());
     let mut y = vec![0.0; t * hv];
     for i in 0..t {
         let weights: Vec<f64> = (0..s)
             .map(|j| {
-                ((0..hs).map(|c| q[i * hs + c] * k[j * hs + c]).sum::<f64>() * scale + bias(i, j))
-                    .exp()
+                let s = (0..hs).map(|c| q[i * hs + c] * k[j * hs + c]).sum::<f64>() * scale;
+                (options.softcap.map_or(s, |c| c * (s / c).tanh()) + bias(i, j)).exp()
             })
             .collect();
         let sum: f64 = weights.iter().sum();
@@ -47,14 +48,7 @@ fn compare(mask: Option<Tensor>, options: Attention, bias: impl Fn(usize, usize)
     let mask = mask.map(|m| m.to(&device).unwrap());
     let y = q.attention(&k, &v, mask.as_ref(), &options).unwrap().to_vec::<f64>().unwrap();
     let vec = |x: &Tensor| x.to_vec::<f64>().unwrap();
-    let want = formula(
-        &vec(&q),
-        &vec(&k),
-        &vec(&v),
-        sizes,
-        options.scale.unwrap_or(1.0 / 5f64.sqrt()),
-        bias,
-    );
+    let want = formula(&vec(&q), &vec(&k), &vec(&v), sizes, &options, bias);
     y.iter()
         .zip(&want)
         .for_each(|(y, want)| assert!((y - want).abs() < 1e-14, "{y} is not {want}"));
@@ -64,6 +58,7 @@ fn compare(mask: Option<Tensor>, options: Attention, bias: impl Fn(usize, usize)
 fn attention_is_the_softmax_of_scaled_scores_times_the_values() {
     compare(None, Attention::full(), |_, _| 0.0);
     compare(None, Attention::full().scale(2.0), |_, _| 0.0);
+    compare(None, Attention::full().softcap(0.5), |_, _| 0.0);
 }
 
 #[test]
@@ -89,7 +84,9 @@ fn masks_are_bool_or_added_and_join_the_limits() {
         if seen[i * 6 + j] && j <= i + 1 { 0.0 } else { HIDDEN }
     });
     let bias = [0.5, -1.0, HIDDEN, 0.0, 0.25, 2.0];
-    compare(Some(Tensor::new(bias, &device).unwrap()), Attention::full(), |_, j| bias[j]);
+    let mask = Some(Tensor::new(bias, &device).unwrap());
+    compare(mask.clone(), Attention::full(), |_, j| bias[j]);
+    compare(mask, Attention::full().softcap(0.3), |_, j| bias[j]);
 }
 
 #[test]
@@ -178,4 +175,8 @@ fn what_attention_refuses_it_names() {
     let e =
         text(refused(q.attention(&k, &k, None, &Attention::causal(0).window(0))), ErrorKind::Value);
     assert!(e.contains("a window of 0 keys"), "{e}");
+    for c in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let e = text(refused(q.attention(&k, &k, None, &full.softcap(c))), ErrorKind::Value);
+        assert!(e.contains(&format!("scores are capped at {c}")), "{e}");
+    }
 }

@@ -169,14 +169,14 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::AvgPool { x, kernel_size, window } => {
             returned(pooling::avg_pool(cpu, x, kernel_size, window, &shape()))
         }
-        Op::Attention { ref inputs } if !attention::is_empty(inputs) => {
+        Op::Attention { ref inputs } if attention::can_fuse(inputs) => {
             returned(attention::forward(cpu, inputs))
         }
-        Op::AttentionGrad { ref inputs, y, lse, g, needs } if !attention::is_empty(inputs) => {
+        Op::AttentionGrad { ref inputs, y, lse, g, needs } if attention::can_fuse(inputs) => {
             let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
             Ok(Some(grads.into_iter().flatten().collect()))
         }
-        // Attention to nothing and linear algebra are what core makes of the ops above.
+        // Other attention and linear algebra are what core makes of the ops above.
         _ => Ok(None),
     }
 }

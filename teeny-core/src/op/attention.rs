@@ -24,6 +24,8 @@ pub struct Attention {
     pub causal: Option<usize>,
     /// Of the keys that a causal query sees, only the last `window`: `j > i + offset - window`.
     pub window: Option<usize>,
+    /// `c` of scores `c tanh(s / c)`, which stay within `±c`, before the mask. Positive.
+    pub softcap: Option<f64>,
 }
 
 impl Attention {
@@ -46,6 +48,14 @@ impl Attention {
     /// The same, but a query sees only the last `window` of its keys, itself included.
     pub fn window(mut self, window: usize) -> Attention {
         self.window = Some(window);
+        self
+    }
+
+    /// The same, but scores are `c tanh(s / c)`, as in Gemma 2.
+    ///
+    /// Source: Gemma Team 2024, arXiv:2408.00118, section 2.
+    pub fn softcap(mut self, c: f64) -> Attention {
+        self.softcap = Some(c);
         self
     }
 

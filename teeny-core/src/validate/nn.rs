@@ -54,6 +54,10 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
         ))
         .help("Attention::causal(offset).window(n) with n of at least 1"));
     }
+    if let Some(c) = options.softcap.filter(|c| !(*c > 0.0 && c.is_finite())) {
+        return Err(Error::value(format!("scores are capped at {c}, which is not positive"))
+            .help("Attention::softcap(c) with a finite c above 0"));
+    }
     let y = q.shape().resized(n - 1, hv)?;
     Ok([(y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())])
 }

@@ -875,6 +875,9 @@ fn attention() -> Vec<Fault> {
         fault!("attention ignores its window", "attention", F64, Op::Attention { inputs } => |m, _call| {
             m.instead(Op::Attention { inputs: with(&inputs, Attention { window: None, ..inputs.options }) })
         }),
+        fault!("attention ignores its softcap", "attention", F32, Op::Attention { inputs } => |m, _call| {
+            m.instead(Op::Attention { inputs: with(&inputs, Attention { softcap: None, ..inputs.options }) })
+        }),
         fault!("attention ignores its scale", "attention", F32, Op::Attention { inputs } => |m, _call| {
             m.instead(Op::Attention { inputs: with(&inputs, Attention { scale: None, ..inputs.options }) })
         }),

@@ -38,6 +38,8 @@ pub fn each(sink: Sink<'_>) {
                 Mask::Bias,
                 Attention::causal(3).window(3).scale(0.5),
             );
+            let capped = Attention::causal(2).softcap(0.25);
+            case(sink, dtype, small, [arrangement, other, other], Mask::Bias, capped);
         }
         let packed = [Arrangement::Packed; 3];
         let sizes: [Sizes; 11] = [

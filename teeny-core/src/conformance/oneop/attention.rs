@@ -55,6 +55,9 @@ fn attention(dice: &mut Dice) -> Result<Case> {
             options = options.window(dice.between(1, keys.max(1)));
         }
     }
+    if dice.one_in(8) {
+        options = options.softcap(2.0);
+    }
     let needs = dice.pick(&[
         [true; 3],
         [true, false, false],

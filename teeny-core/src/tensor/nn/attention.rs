@@ -147,7 +147,13 @@ fn check_options(options: &Attention) -> Result<()> {
              query, and this attention is not causal"
         ))
         .help("Attention::causal(offset).window(n)")),
-        _ => Ok(()),
+        _ => match options.softcap {
+            Some(c) if !(c > 0.0 && c.is_finite()) => Err(Error::value(format!(
+                "scores are capped at {c}, which is not positive and finite"
+            ))
+            .help("Gemma 2 has Attention::softcap(50.0)")),
+            _ => Ok(()),
+        },
     }
 }
 

@@ -36,9 +36,10 @@ const QUERIES: usize = 48;
 /// Heads from which a backward task is a whole head.
 const WHOLE_HEADS: usize = 16;
 
-/// Whether an operand is empty.
-pub(crate) fn is_empty(inputs: &AttentionInputs<'_>) -> bool {
-    inputs.q.numel() == 0 || inputs.k.numel() == 0 || inputs.v.numel() == 0
+/// Whether there is a kernel for these operands: not if one is empty, or scores are capped.
+pub(crate) fn can_fuse(inputs: &AttentionInputs<'_>) -> bool {
+    let AttentionInputs { q, k, v, ref options, .. } = *inputs;
+    options.softcap.is_none() && [q, k, v].iter().all(|x| x.numel() > 0)
 }
 
 /// y and the logsumexp.

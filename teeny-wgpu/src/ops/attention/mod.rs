@@ -48,6 +48,7 @@ fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
         .max(inputs.v.numel())
         .max(inputs.q.numel() / hs.max(1) * hv);
     inputs.q.dtype() != DType::F64
+        && inputs.options.softcap.is_none()
         && !empty
         && (queries >= FEW || gpu.capabilities.kind != AdapterKind::Cpu)
         && queries.saturating_add(keys) < FAR
