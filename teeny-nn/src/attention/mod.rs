@@ -7,158 +7,41 @@
 //!                    └─ v (B, n_kv_head, T, hs) ────────┘
 //! ```
 //!
-//! Heads are views of the projections. [`AttentionOptions`] says for each call which keys a query
+//! `qkv` is one projection or three ([`Projections`]); queries and keys may have a norm of each head
+//! before `rope`. Heads are views of the projections. [`AttentionOptions`] says for each call which keys a query
 //! sees. The computation is `Tensor::attention`.
 
 mod cache;
+mod options;
+mod projections;
 mod ranks;
 mod rope;
+mod rope_scaling;
 
 pub use cache::KvCache;
 pub(crate) use cache::Mark;
+pub use options::{AttentionOptions, MultiheadAttentionOptions};
+pub use projections::Projections;
 pub use rope::{Rope, RopeOptions, RopePairing};
+pub use rope_scaling::RopeScaling;
 
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::Linear;
-use crate::module::{Module, require_type};
+use crate::module::Module;
+use crate::norm::RmsNorm;
 use crate::store::Path;
 use ranks::Ranks;
 use teeny_core::context::enter;
 use teeny_core::{Attention, DType, Error, Result, Tensor};
 
-/// Options of one call of attention, with PyTorch's defaults: every query sees every key.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct AttentionOptions<'a> {
-    /// Whether query i sees only the keys up to its own position; false.
-    pub causal: bool,
-    /// With `causal`, the number of keys that a query sees at most; all.
-    pub window: Option<usize>,
-    /// The factor of the scores; `1 / sqrt(hs)`.
-    pub scale: Option<f64>,
-    /// A mask that broadcasts to (B, n_head, T, S): bool (true: may attend), or a float that is
-    /// added to the scores.
-    pub mask: Option<&'a Tensor>,
-    /// (B, S) of bool: true for a token, false for padding. PyTorch's `key_padding_mask` is the
-    /// negation.
-    pub key_mask: Option<&'a Tensor>,
-    /// Rotates queries and keys by their positions, counted from the first position in the cache.
-    pub rope: Option<&'a Rope>,
-    /// Keys and values of earlier calls: the input continues them.
-    pub cache: Option<&'a mut KvCache>,
-}
-
-impl<'a> AttentionOptions<'a> {
-    /// The defaults.
-    pub fn new() -> AttentionOptions<'a> {
-        AttentionOptions::default()
-    }
-
-    /// Causal attention: every position sees itself and those before it.
-    pub fn causal() -> AttentionOptions<'a> {
-        AttentionOptions { causal: true, ..AttentionOptions::default() }
-    }
-
-    /// Sets the number of keys that a query of causal attention sees at most.
-    pub fn with_window(mut self, window: usize) -> AttentionOptions<'a> {
-        self.window = Some(window);
-        self
-    }
-
-    /// Sets the factor of the scores.
-    pub fn with_scale(mut self, scale: f64) -> AttentionOptions<'a> {
-        self.scale = Some(scale);
-        self
-    }
-
-    /// Sets the mask.
-    pub fn with_mask(mut self, mask: &'a Tensor) -> AttentionOptions<'a> {
-        self.mask = Some(mask);
-        self
-    }
-
-    /// Sets the mask of the keys.
-    pub fn with_key_mask(mut self, key_mask: &'a Tensor) -> AttentionOptions<'a> {
-        self.key_mask = Some(key_mask);
-        self
-    }
-
-    /// Sets the rotary embedding.
-    pub fn with_rope(mut self, rope: &'a Rope) -> AttentionOptions<'a> {
-        self.rope = Some(rope);
-        self
-    }
-
-    /// Sets the cache.
-    pub fn with_cache(mut self, cache: &'a mut KvCache) -> AttentionOptions<'a> {
-        self.cache = Some(cache);
-        self
-    }
-
-    /// Runs `body` with these options; an error reverts the cache.
-    pub(crate) fn revert_on_error<T>(
-        mut self,
-        body: impl FnOnce(AttentionOptions<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let Some(cache) = self.cache.take() else { return body(self) };
-        let mark = cache.mark();
-        body(AttentionOptions { cache: Some(&mut *cache), ..self })
-            .inspect_err(|_| cache.rewind(mark))
-    }
-}
-
-/// Options of a [`MultiheadAttention`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct MultiheadAttentionOptions {
-    /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped queries);
-    /// `n_head`.
-    pub n_kv_head: Option<usize>,
-    /// Whether there are biases; true.
-    pub bias: bool,
-    /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
-    /// S), are then stored.
-    pub dropout: f64,
-}
-
-impl Default for MultiheadAttentionOptions {
-    fn default() -> MultiheadAttentionOptions {
-        MultiheadAttentionOptions { n_kv_head: None, bias: true, dropout: 0.0 }
-    }
-}
-
-impl MultiheadAttentionOptions {
-    /// The defaults.
-    pub fn new() -> MultiheadAttentionOptions {
-        MultiheadAttentionOptions::default()
-    }
-
-    /// Sets the number of key heads.
-    pub fn with_n_kv_head(mut self, n_kv_head: usize) -> MultiheadAttentionOptions {
-        self.n_kv_head = Some(n_kv_head);
-        self
-    }
-
-    /// Sets whether there are biases.
-    pub fn with_bias(mut self, bias: bool) -> MultiheadAttentionOptions {
-        self.bias = bias;
-        self
-    }
-
-    /// Sets the probability of dropping an attention weight.
-    pub fn with_dropout(mut self, p: f64) -> MultiheadAttentionOptions {
-        self.dropout = p;
-        self
-    }
-}
-
 /// Multi-head attention of a sequence to itself or to another.
 ///
 /// Shapes: x (B, T, E) or (T, E) → the same. Parameters have the names and layout of
-/// `torch.nn.MultiheadAttention`: `in_proj_weight` (E + 2 KV, E) with the rows of queries, keys and
-/// values in this order, `in_proj_bias`, `out_proj.weight` (E, E), `out_proj.bias`. KV is E, or
-/// less if several query heads share a key head ([`MultiheadAttentionOptions::n_kv_head`]).
+/// `torch.nn.MultiheadAttention`: `in_proj_weight` (Q + 2 KV, E) with the rows of queries, keys and
+/// values in this order, `in_proj_bias`, `out_proj.weight` (E, Q), `out_proj.bias`. Q is `n_head *
+/// hs` and KV `n_kv_head * hs`: both are E, unless several query heads share a key head
+/// ([`MultiheadAttentionOptions::n_kv_head`]) or heads have a size of their own.
 ///
 /// # Example
 /// ```
@@ -177,13 +60,16 @@ impl MultiheadAttentionOptions {
 /// arXiv:2305.13245.
 #[derive(Clone, Debug)]
 pub struct MultiheadAttention {
-    /// (E + 2 KV, E); the rows of this rank if the heads are split over ranks.
-    pub qkv: Linear,
-    /// (E, E); the columns of this rank if the heads are split over ranks.
+    /// To Q + 2 KV features; the rows of this rank if the heads are split over ranks.
+    pub qkv: Projections,
+    /// (E, Q); the columns of this rank if the heads are split over ranks.
     pub out: Linear,
     /// The heads of this rank.
     n_head: usize,
     n_kv_head: usize,
+    head_size: usize,
+    /// Of each head of the queries and of the keys.
+    norms: Option<[RmsNorm; 2]>,
     dropout: Dropout,
     ranks: Ranks,
 }
@@ -213,9 +99,8 @@ impl MultiheadAttention {
         options: MultiheadAttentionOptions,
     ) -> Result<MultiheadAttention> {
         path.build("MultiheadAttention::with_options", || {
-            let n_kv_head = options.n_kv_head.unwrap_or(n_head);
-            check_heads(n_embd, n_head, n_kv_head)?;
-            let rows = rows(n_embd, n_head, n_kv_head);
+            let heads = Heads::new(n_embd, n_head, &options)?;
+            let (columns, rows) = (heads.queries(), heads.rows());
             let bias_of = |path: &Path, name: &str, size: usize| {
                 let bias = options.bias.then(|| path.param(name, (size,), Init::ZEROS));
                 bias.transpose()
@@ -225,65 +110,95 @@ impl MultiheadAttention {
             let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows)? };
             let out_proj = path.at("out_proj");
             let out = Linear {
-                weight: out_proj.param("weight", (n_embd, n_embd), Init::TORCH)?,
+                weight: out_proj.param("weight", (n_embd, columns), Init::TORCH)?,
                 bias: bias_of(&out_proj, "bias", n_embd)?,
             };
             MultiheadAttention::from_linear(path, qkv, out, n_head, options)
         })
     }
 
-    /// A layer with the given projections, for models with other names: `qkv` (E + 2 KV, E) and
-    /// `out` (E, E). `options.bias` is not used: the projections have biases or not. `path` is any
-    /// path of the store.
+    /// A layer with the given projections, for models with other names: `qkv`, one of (Q + 2 KV, E)
+    /// or three of (Q, E), (KV, E) and (KV, E), and `out` (E, Q). `options.bias` is not used: the
+    /// projections have biases or not. `path` is any path of the store.
     ///
     /// # Errors
     /// If the numbers of heads do not fit the weights, or `dropout` is outside `0..=1`.
     #[track_caller]
     pub fn from_linear(
         path: &Path,
-        qkv: Linear,
+        qkv: impl Into<Projections>,
         out: Linear,
         n_head: usize,
         options: MultiheadAttentionOptions,
     ) -> Result<MultiheadAttention> {
         let _op = enter("MultiheadAttention::from_linear");
-        MultiheadAttention::assemble(path, (qkv, out), n_head, options, Ranks::default())
+        MultiheadAttention::assemble(path, (qkv.into(), out), n_head, options, Ranks::default())
+    }
+
+    /// The same layer with norms of each head of the queries and of the keys, before they are
+    /// rotated.
+    ///
+    /// # Errors
+    /// If they do not normalise the size of a head.
+    ///
+    /// Source: Dehghani et al. 2023, arXiv:2302.05442, section 2.
+    #[track_caller]
+    pub fn with_norms(mut self, q: RmsNorm, k: RmsNorm) -> Result<MultiheadAttention> {
+        let _op = enter("MultiheadAttention::with_norms");
+        for (what, norm) in [("queries", &q), ("keys", &k)] {
+            if norm.sizes()[..] != [self.head_size] {
+                let (own, head_size) = (norm.sizes(), self.head_size);
+                return Err(Error::shape(format!(
+                    "the norm of the {what} is of {own}, but heads are of size {head_size}"
+                ))
+                .help("RmsNorm::new(path, head_size)"));
+            }
+        }
+        self.norms = Some([q, k]);
+        Ok(self)
     }
 
     /// `n_head` and `options` are those of all ranks together.
     fn assemble(
         path: &Path,
-        (qkv, out): (Linear, Linear),
+        (qkv, out): (Projections, Linear),
         n_head: usize,
         options: MultiheadAttentionOptions,
         ranks: Ranks,
     ) -> Result<MultiheadAttention> {
-        let n_kv_head = options.n_kv_head.unwrap_or(n_head);
-        let (weight, out_weight) = (qkv.weight.value(), out.weight.value());
-        let n_embd = weight.shape()[1];
-        check_heads(n_embd, n_head, n_kv_head)?;
-        let rows = rows(n_embd, n_head, n_kv_head) / ranks.size();
-        let columns = n_embd / ranks.size();
-        if weight.shape()[0] != rows || out_weight.shape()[..] != [n_embd, columns] {
-            let text = format!(
-                "{} is {}, {} is {}",
-                qkv.weight.name(),
-                weight.shape(),
-                out.weight.name(),
-                out_weight.shape()
-            );
-            return Err(Error::shape(text).help(format!(
-                "{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {columns})"
+        let n_embd = qkv.inputs();
+        let heads = Heads::new(n_embd, n_head, &options)?;
+        let size = ranks.size();
+        let out_shape = [n_embd, heads.queries() / size];
+        let out_weight = out.weight.value();
+        let [q, kv] = [heads.queries() / size, heads.keys() / size];
+        if !qkv.fits(q, kv) || out_weight.shape()[..] != out_shape {
+            let out = format!("{} is {}", out.weight.name(), out_weight.shape());
+            let n_kv_head = heads.n_kv_head;
+            return Err(Error::shape(format!("{}, {out}", qkv.described())).help(format!(
+                "{n_head} heads over {n_kv_head} need ({}, {n_embd}) and ({n_embd}, {})",
+                heads.rows() / size,
+                out_shape[1]
             )));
         }
         let dropout = Dropout::new(path, options.dropout)?;
-        let (n_head, n_kv_head) = (n_head / ranks.size(), n_kv_head / ranks.size());
-        Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout, ranks })
+        let (n_head, n_kv_head) = (n_head / size, heads.n_kv_head / size);
+        let head_size = heads.size;
+        Ok(MultiheadAttention {
+            qkv,
+            out,
+            n_head,
+            n_kv_head,
+            head_size,
+            norms: None,
+            dropout,
+            ranks,
+        })
     }
 
     /// The width E.
     pub fn n_embd(&self) -> usize {
-        self.qkv.weight.value().shape()[1]
+        self.qkv.inputs()
     }
 
     /// The number of query heads, of all ranks together.
@@ -296,10 +211,14 @@ impl MultiheadAttention {
         self.n_kv_head * self.ranks.size()
     }
 
-    /// The widths of this rank's queries, E, and of its keys, KV.
-    fn widths(&self) -> (usize, usize) {
-        let head_size = self.n_embd() / self.n_head();
-        (self.n_head * head_size, self.n_kv_head * head_size)
+    /// The size of a head.
+    pub fn head_size(&self) -> usize {
+        self.head_size
+    }
+
+    /// The widths of this rank's queries, Q, and of its keys, KV.
+    fn widths(&self) -> [usize; 2] {
+        [self.n_head * self.head_size, self.n_kv_head * self.head_size]
     }
 
     /// Self-attention: queries, keys and values of `x` (B, T, E), with the keys and values of the
@@ -319,10 +238,8 @@ impl MultiheadAttention {
             return self.attend_with(&x.unsqueeze(0)?, options)?.squeeze(0);
         }
         self.check(x, "x")?;
-        let (q, kv) = self.widths();
-        let projected = self.qkv.forward(&self.ranks.input(x)?)?; // (B, T, E + 2 KV)
-        let parts = projected.split_sizes(-1, &[q, kv, kv])?;
-        self.attend_heads(&parts[0], &parts[1], &parts[2], options)
+        let [q, k, v] = self.qkv.all(&self.ranks.input(x)?, self.widths())?;
+        self.attend_heads(&q, &k, &v, options)
     }
 
     /// Cross-attention: queries of `x` (B, T, E), keys and values of `context` (B, S, E).
@@ -346,24 +263,9 @@ impl MultiheadAttention {
         }
         self.check(x, "x")?;
         self.check(context, "context")?;
-        let queries = self.widths().0 as isize;
-        let project = |x: &Tensor, from: isize, to: Option<isize>| -> Result<Tensor> {
-            let (weight, bias) =
-                (self.qkv.weight.value(), self.qkv.bias.as_ref().map(|bias| bias.value()));
-            require_type(x, &self.qkv.weight)?;
-            let rows = |t: &Tensor| match to {
-                Some(to) => t.slice(0, from..to),
-                None => t.slice(0, from..),
-            };
-            let y = self.ranks.input(x)?.matmul(&rows(&weight)?.t()?)?;
-            match bias {
-                Some(bias) => y.add(&rows(&bias)?),
-                None => Ok(y),
-            }
-        };
-        let q = project(x, 0, Some(queries))?; // (B, T, E)
-        let kv = project(context, queries, None)?.chunk(-1, 2)?; // (B, S, KV) twice
-        self.attend_heads(&q, &kv[0], &kv[1], options)
+        let [x, context] = [self.ranks.input(x)?, self.ranks.input(context)?];
+        let (q, [k, v]) = self.qkv.of_two(&x, &context, self.widths())?;
+        self.attend_heads(&q, &k, &v, options)
     }
 
     fn check(&self, x: &Tensor, what: &str) -> Result<()> {
@@ -374,7 +276,7 @@ impl MultiheadAttention {
             .help("the last axis has size n_embd"))
     }
 
-    /// The layer's output for projected q (B, T, E), k and v (B, S, KV).
+    /// The layer's output for projected q (B, T, Q), k and v (B, S, KV).
     fn attend_heads(
         &self,
         q: &Tensor,
@@ -386,9 +288,16 @@ impl MultiheadAttention {
         let heads = |x: &Tensor, n: usize| x.unflatten(-1, (n, x.shape()[2] / n))?.transpose(1, 2);
         let (mut q, mut k, mut v) =
             (heads(q, self.n_head)?, heads(k, self.n_kv_head)?, heads(v, self.n_kv_head)?);
+        if let Some([q_norm, k_norm]) = &self.norms {
+            (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
+        }
         let past = options.cache.as_ref().map_or(0, |cache| cache.len());
         if let Some(rope) = options.rope {
-            (q, k) = (rope.apply(&q, past)?, rope.apply(&k, past)?);
+            let rotated = |x: &Tensor| match options.positions {
+                Some(positions) => rope.apply_at(x, positions),
+                None => rope.apply(x, past),
+            };
+            (q, k) = (rotated(&q)?, rotated(&k)?);
         }
         if let Some(cache) = options.cache {
             (k, v) = cache.append(&k, &v)?; // (B, n_kv_head, S, hs)
@@ -399,6 +308,7 @@ impl MultiheadAttention {
             scale: options.scale,
             causal: options.causal.then_some(past),
             window: options.window,
+            softcap: options.softcap,
         };
         let group = self.n_head / self.n_kv_head;
         let y = if group == 1 {
@@ -446,24 +356,47 @@ impl Module for MultiheadAttention {
     }
 }
 
-fn check_heads(n_embd: usize, n_head: usize, n_kv_head: usize) -> Result<()> {
-    let divides = |n: usize, of: usize| n > 0 && of.is_multiple_of(n);
-    if divides(n_head, n_embd) && divides(n_kv_head, n_head) {
-        return Ok(());
-    }
-    let text = format!(
-        "n_embd is {n_embd}, n_head {n_head}, n_kv_head {n_kv_head}: \
-         each must be a multiple of the next"
-    );
-    Err(Error::value(text).help(
-        "n_embd = n_head * head size, and n_head = n_kv_head * query heads per key head; none is 0",
-    ))
+/// The heads of all ranks together.
+struct Heads {
+    n_head: usize,
+    n_kv_head: usize,
+    size: usize,
 }
 
-/// The rows of queries, keys and values together. Sizes that memory cannot hold are an error of the
-/// allocation.
-fn rows(n_embd: usize, n_head: usize, n_kv_head: usize) -> usize {
-    (n_embd / n_head).saturating_mul(n_kv_head).saturating_mul(2).saturating_add(n_embd)
+impl Heads {
+    fn new(n_embd: usize, n_head: usize, options: &MultiheadAttentionOptions) -> Result<Heads> {
+        let n_kv_head = options.n_kv_head.unwrap_or(n_head);
+        let divides = |n: usize, of: usize| n > 0 && of.is_multiple_of(n);
+        let size = options.head_size.or(n_embd.checked_div(n_head)).unwrap_or(0);
+        let fits = options.head_size.is_some() || divides(n_head, n_embd);
+        if fits && size > 0 && divides(n_kv_head, n_head) {
+            return Ok(Heads { n_head, n_kv_head, size });
+        }
+        let own = options.head_size.map(|size| format!(", head_size {size}")).unwrap_or_default();
+        let text = format!(
+            "n_embd is {n_embd}, n_head {n_head}, n_kv_head {n_kv_head}{own}: \
+             each must be a multiple of the next"
+        );
+        Err(Error::value(text).help(
+            "n_embd = n_head * head size, and n_head = n_kv_head * query heads per key head; \
+             none is 0",
+        ))
+    }
+
+    /// Q, the width of the queries. Sizes that memory cannot hold are an error of the allocation.
+    fn queries(&self) -> usize {
+        self.n_head.saturating_mul(self.size)
+    }
+
+    /// KV, the width of the keys.
+    fn keys(&self) -> usize {
+        self.n_kv_head.saturating_mul(self.size)
+    }
+
+    /// The rows of queries, keys and values together.
+    fn rows(&self) -> usize {
+        self.keys().saturating_mul(2).saturating_add(self.queries())
+    }
 }
 
 /// A mask and a key mask (B, S) as one mask with four axes.

@@ -103,6 +103,6 @@ impl MultiheadAttention {
             )));
         }
         let ranks = Ranks { parallel: Some(qkv.parallel().clone()) };
-        MultiheadAttention::assemble(path, (qkv.linear, out.linear), n_head, options, ranks)
+        MultiheadAttention::assemble(path, (qkv.linear.into(), out.linear), n_head, options, ranks)
     }
 }

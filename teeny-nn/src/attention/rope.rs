@@ -36,6 +36,8 @@ options! {
 
 /// Tables of cosines and sines for heads of one size.
 ///
+/// [`super::RopeScaling`] has the frequencies of models for long texts.
+///
 /// # Example
 /// ```
 /// use teeny_core::{DType, Tensor};
@@ -56,6 +58,8 @@ pub struct Rope {
     /// As `cos`: minus the sine for the first element, the sine for the second.
     sin: Tensor,
     pairing: RopePairing,
+    /// hs; elements of a head after those of the pairs are not rotated.
+    head_size: usize,
 }
 
 impl Rope {
@@ -94,7 +98,36 @@ impl Rope {
             ))
             .help("10,000 is usual"));
         }
-        let half = hs / 2;
+        let frequency = |i: usize| base.powf(-2.0 * i as f64 / hs as f64);
+        let frequencies: Vec<f64> = (0..hs / 2).map(frequency).collect();
+        Rope::from_frequencies(&frequencies, 1.0, hs, capacity, pairing, device)
+    }
+
+    /// Tables with the angles `position * frequencies[i]` and cosines and sines times `factor`. The
+    /// first `2 * frequencies.len()` elements of a head are rotated, the rest stays as it is.
+    ///
+    /// # Errors
+    /// If there are no frequencies, more than pairs in a head, or numbers that are not finite.
+    #[track_caller]
+    pub fn from_frequencies(
+        frequencies: &[f64],
+        factor: f64,
+        hs: usize,
+        capacity: usize,
+        pairing: RopePairing,
+        device: impl ToDevice,
+    ) -> Result<Rope> {
+        let _op = enter("Rope::from_frequencies");
+        let (device, half) = (device.to_device(), frequencies.len());
+        if half == 0 || half > hs / 2 {
+            return Err(Error::value(format!(
+                "{half} frequencies for the pairs of a head of size {hs}"
+            ))
+            .help("at least one, and at most hs / 2"));
+        }
+        if let Some(x) = frequencies.iter().chain([&factor]).find(|x| !x.is_finite()) {
+            return Err(Error::value(format!("frequencies and factor are finite, not {x}")));
+        }
         let shape = match pairing {
             RopePairing::Interleaved => (capacity, half, 2),
             RopePairing::Halves => (capacity, 2, half),
@@ -104,23 +137,24 @@ impl Rope {
             Tensor::zeros(shape, DType::F32, &device)?,
             Tensor::zeros(shape, DType::F32, &device)?,
         ];
-        let mut cos = memory::filled(0f32, capacity * hs)?;
-        let mut sin = memory::filled(0f32, capacity * hs)?;
+        let mut cos = memory::filled(0f32, capacity * half * 2)?;
+        let mut sin = memory::filled(0f32, capacity * half * 2)?;
         for position in 0..capacity {
-            for i in 0..half {
-                let angle = position as f64 * base.powf(-2.0 * i as f64 / hs as f64);
+            for (i, frequency) in frequencies.iter().enumerate() {
+                let angle = position as f64 * frequency;
                 let (first, second) = match pairing {
                     RopePairing::Interleaved => (2 * i, 2 * i + 1),
                     RopePairing::Halves => (i, i + half),
                 };
-                let row = position * hs;
-                (cos[row + first], cos[row + second]) = (angle.cos() as f32, angle.cos() as f32);
-                (sin[row + first], sin[row + second]) = (-angle.sin() as f32, angle.sin() as f32);
+                let row = position * half * 2;
+                let (c, s) = ((factor * angle.cos()) as f32, (factor * angle.sin()) as f32);
+                (cos[row + first], cos[row + second]) = (c, c);
+                (sin[row + first], sin[row + second]) = (-s, s);
             }
         }
         drop(tables);
         let table = |values: Vec<f32>| Tensor::from_vec(values, shape, &device);
-        Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairing })
+        Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairing, head_size: hs })
     }
 
     /// Rotates `x` (.., T, hs), whose rows are the positions `start..start + T`. Computes in f32 or
@@ -131,18 +165,8 @@ impl Rope {
     #[track_caller]
     pub fn apply(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let _op = enter("rope");
-        let [capacity, hs] = [self.cos.shape()[0], self.cos.shape()[1] * self.cos.shape()[2]];
-        let &[.., t, size] = &x.shape()[..] else {
-            return Err(Error::shape(format!("needs (.., T, hs), not {}", x.shape()))
-                .help("x.unsqueeze(0)? adds an axis"));
-        };
-        if size != hs {
-            return Err(Error::shape(format!(
-                "the head size is {size} in {}, but {hs} in the tables",
-                x.shape()
-            ))
-            .help("Rope::new with this head size, which is n_embd / n_head"));
-        }
+        let capacity = self.cos.shape()[0];
+        let t = self.check(x)?;
         let Some(end) = start.checked_add(t).filter(|&end| end <= capacity) else {
             let text = format!(
                 "positions {start}..{} are beyond the tables' {capacity}",
@@ -150,20 +174,75 @@ impl Rope {
             );
             return Err(Error::value(text).help("Rope::new with a larger capacity"));
         };
-        let rows = |table: &Tensor| table.slice(0, start..end);
-        let pair = self.cos.shape();
-        let split = x.unflatten(-1, (pair[1], pair[2]))?; // (.., T, 2, hs/2) or (.., T, hs/2, 2)
+        let rows = |table: &Tensor| table.slice(0, start..end); // (T, 2, hs/2)
+        self.rotate(x, [rows(&self.cos)?, rows(&self.sin)?])
+    }
+
+    /// Rotates `x` (B, n, T, hs), whose rows have the positions `positions` (B, T) of integers.
+    /// Everything else as [`Rope::apply`].
+    ///
+    /// # Errors
+    /// As [`Rope::apply`]; if `positions` do not fit `x`.
+    #[track_caller]
+    pub fn apply_at(&self, x: &Tensor, positions: &Tensor) -> Result<Tensor> {
+        let _op = enter("rope");
+        let t = self.check(x)?;
+        if x.ndim() != 4 || positions.shape()[..] != [x.shape()[0], t] {
+            return Err(Error::shape(format!(
+                "positions of {} are not those of {}",
+                positions.shape(),
+                x.shape()
+            ))
+            .help("(B, T) for x of (B, n, T, hs)"));
+        }
+        let rows = |table: &Tensor| table.index_select(0, positions)?.unsqueeze(1);
+        let named = |error: Error| error.note("the tables have a row for each position");
+        let tables = rows(&self.cos).and_then(|cos| Ok([cos, rows(&self.sin)?]));
+        self.rotate(x, tables.map_err(named)?) // (B, 1, T, 2, hs/2)
+    }
+
+    /// T of `x` (.., T, hs).
+    fn check(&self, x: &Tensor) -> Result<usize> {
+        let &[.., t, size] = &x.shape()[..] else {
+            return Err(Error::shape(format!("needs (.., T, hs), not {}", x.shape()))
+                .help("x.unsqueeze(0)? adds an axis"));
+        };
+        if size == self.head_size {
+            return Ok(t);
+        }
+        Err(Error::shape(format!(
+            "the head size is {size} in {}, but {} in the tables",
+            x.shape(),
+            self.head_size
+        ))
+        .help("Rope::new with this head size, which is n_embd / n_head"))
+    }
+
+    /// `x` (.., T, hs) rotated by cosines and sines of its rows.
+    fn rotate(&self, x: &Tensor, [cos, sin]: [Tensor; 2]) -> Result<Tensor> {
+        let pair = [self.cos.shape()[1], self.cos.shape()[2]];
+        let rotated = pair[0] * pair[1];
+        if rotated < self.head_size {
+            let size = rotated as isize;
+            let pairs = self.rotate_pairs(&x.slice(-1, ..size)?, pair, [cos, sin])?;
+            return Tensor::cat(&[&pairs, &x.slice(-1, size..)?], -1);
+        }
+        self.rotate_pairs(x, pair, [cos, sin])
+    }
+
+    fn rotate_pairs(&self, x: &Tensor, pair: [usize; 2], tables: [Tensor; 2]) -> Result<Tensor> {
+        // (.., T, 2, hs/2) or (.., T, hs/2, 2)
+        let split = x.unflatten(-1, (pair[0], pair[1]))?;
         let swapped = split.flip(match self.pairing {
             RopePairing::Interleaved => -1,
             RopePairing::Halves => -2,
         })?;
         let dtype = x.dtype();
         let compute = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        let rotated =
-            map([&split, &swapped, &rows(&self.cos)?, &rows(&self.sin)?], |[x, y, cos, sin]| {
-                (x.cast(compute) * cos.cast(compute) + y.cast(compute) * sin.cast(compute))
-                    .cast(dtype)
-            })?;
+        let [cos, sin] = &tables;
+        let rotated = map([&split, &swapped, cos, sin], |[x, y, cos, sin]| {
+            (x.cast(compute) * cos.cast(compute) + y.cast(compute) * sin.cast(compute)).cast(dtype)
+        })?;
         rotated.flatten(-2, -1) // (.., T, hs)
     }
 }

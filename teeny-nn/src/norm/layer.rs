@@ -29,11 +29,13 @@ pub struct RmsNormOptions {
     pub eps: Option<f64>,
     /// Whether there is a `weight`; true.
     pub elementwise_affine: bool,
+    /// Whether the factor is `1 + weight`, whose initial weight is 0, as in Gemma; false.
+    pub unit_offset: bool,
 }
 
 impl Default for RmsNormOptions {
     fn default() -> RmsNormOptions {
-        RmsNormOptions { eps: None, elementwise_affine: true }
+        RmsNormOptions { eps: None, elementwise_affine: true, unit_offset: false }
     }
 }
 
@@ -52,6 +54,12 @@ impl RmsNormOptions {
     /// Sets [`RmsNormOptions::elementwise_affine`].
     pub fn with_elementwise_affine(mut self, elementwise_affine: bool) -> RmsNormOptions {
         self.elementwise_affine = elementwise_affine;
+        self
+    }
+
+    /// Sets [`RmsNormOptions::unit_offset`].
+    pub fn with_unit_offset(mut self, unit_offset: bool) -> RmsNormOptions {
+        self.unit_offset = unit_offset;
         self
     }
 }
@@ -170,7 +178,8 @@ impl Module for LayerNorm {
     }
 }
 
-/// `y = x / sqrt(mean(x²) + eps) * weight` over the last axes, for each position.
+/// `y = x / sqrt(mean(x²) + eps) * weight` over the last axes, for each position; or `* (1 +
+/// weight)`, with [`RmsNormOptions::unit_offset`].
 ///
 /// Shapes: x (.., sizes..) → the same; `weight` (sizes..).
 ///
@@ -181,6 +190,7 @@ pub struct RmsNorm {
     pub weight: Option<Param>,
     sizes: Shape,
     eps: Option<f64>,
+    unit_offset: bool,
 }
 
 impl RmsNorm {
@@ -208,12 +218,18 @@ impl RmsNorm {
             let sizes = checked_sizes(sizes)?;
             check_options(options.eps.unwrap_or(0.0), None)?;
             let weight = if options.elementwise_affine {
-                Some(path.param("weight", sizes, Init::ONES)?)
+                let init = if options.unit_offset { Init::ZEROS } else { Init::ONES };
+                Some(path.param("weight", sizes, init)?)
             } else {
                 None
             };
-            Ok(RmsNorm { weight, sizes, eps: options.eps })
+            Ok(RmsNorm { weight, sizes, eps: options.eps, unit_offset: options.unit_offset })
         })
+    }
+
+    /// The sizes of the axes that are normalised.
+    pub(crate) fn sizes(&self) -> &Shape {
+        &self.sizes
     }
 }
 
@@ -224,11 +240,15 @@ impl Module for RmsNorm {
         require_last_sizes(x, &self.sizes)?;
         self.weight.iter().try_for_each(|weight| require_type(x, weight))?;
         let epsilon = if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
-        x.rms_norm(
-            self.sizes.ndim(),
-            self.weight.as_ref().map(Param::value).as_ref(),
-            self.eps.unwrap_or(epsilon),
-        )
+        let (axes, eps) = (self.sizes.ndim(), self.eps.unwrap_or(epsilon));
+        match self.weight.as_ref().map(Param::value) {
+            Some(weight) if self.unit_offset => {
+                // 1 + weight needs more digits than weight
+                let factor = weight.cast(weight.dtype().compute())?.add(1.0)?; // (sizes..)
+                x.rms_norm(axes, Some(&factor), eps)?.cast(x.dtype().promote(weight.dtype()))
+            }
+            weight => x.rms_norm(axes, weight.as_ref(), eps),
+        }
     }
 
     fn describe(&self) -> String {

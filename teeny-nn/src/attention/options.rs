@@ -1,0 +1,155 @@
+//! Options of attention: of one call, and of a layer.
+
+use super::{KvCache, Rope};
+use teeny_core::{Result, Tensor};
+
+/// Options of one call of attention, with PyTorch's defaults: every query sees every key.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct AttentionOptions<'a> {
+    /// Whether query i sees only the keys up to its own position; false.
+    pub causal: bool,
+    /// With `causal`, the number of keys that a query sees at most; all.
+    pub window: Option<usize>,
+    /// The factor of the scores; `1 / sqrt(hs)`.
+    pub scale: Option<f64>,
+    /// A mask that broadcasts to (B, n_head, T, S): bool (true: may attend), or a float that is
+    /// added to the scores.
+    pub mask: Option<&'a Tensor>,
+    /// (B, S) of bool: true for a token, false for padding. PyTorch's `key_padding_mask` is the
+    /// negation.
+    pub key_mask: Option<&'a Tensor>,
+    /// `c` of scores `c tanh(s / c)`, before the mask; none.
+    pub softcap: Option<f64>,
+    /// Rotates queries and keys by their positions, counted from the first position in the cache.
+    pub rope: Option<&'a Rope>,
+    /// (B, T) of integers: the positions for `rope`, where they are not counted. Texts that are
+    /// padded on the left begin later.
+    pub positions: Option<&'a Tensor>,
+    /// Keys and values of earlier calls: the input continues them.
+    pub cache: Option<&'a mut KvCache>,
+}
+
+impl<'a> AttentionOptions<'a> {
+    /// The defaults.
+    pub fn new() -> AttentionOptions<'a> {
+        AttentionOptions::default()
+    }
+
+    /// Causal attention: every position sees itself and those before it.
+    pub fn causal() -> AttentionOptions<'a> {
+        AttentionOptions { causal: true, ..AttentionOptions::default() }
+    }
+
+    /// Sets the number of keys that a query of causal attention sees at most.
+    pub fn with_window(mut self, window: usize) -> AttentionOptions<'a> {
+        self.window = Some(window);
+        self
+    }
+
+    /// Sets the factor of the scores.
+    pub fn with_scale(mut self, scale: f64) -> AttentionOptions<'a> {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// Sets the mask.
+    pub fn with_mask(mut self, mask: &'a Tensor) -> AttentionOptions<'a> {
+        self.mask = Some(mask);
+        self
+    }
+
+    /// Sets the mask of the keys.
+    pub fn with_key_mask(mut self, key_mask: &'a Tensor) -> AttentionOptions<'a> {
+        self.key_mask = Some(key_mask);
+        self
+    }
+
+    /// Sets the limit of the scores.
+    pub fn with_softcap(mut self, c: f64) -> AttentionOptions<'a> {
+        self.softcap = Some(c);
+        self
+    }
+
+    /// Sets the positions of the input for the rotary embedding.
+    pub fn with_positions(mut self, positions: &'a Tensor) -> AttentionOptions<'a> {
+        self.positions = Some(positions);
+        self
+    }
+
+    /// Sets the rotary embedding.
+    pub fn with_rope(mut self, rope: &'a Rope) -> AttentionOptions<'a> {
+        self.rope = Some(rope);
+        self
+    }
+
+    /// Sets the cache.
+    pub fn with_cache(mut self, cache: &'a mut KvCache) -> AttentionOptions<'a> {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// Runs `body` with these options; an error reverts the cache.
+    pub(crate) fn revert_on_error<T>(
+        mut self,
+        body: impl FnOnce(AttentionOptions<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Some(cache) = self.cache.take() else { return body(self) };
+        let mark = cache.mark();
+        body(AttentionOptions { cache: Some(&mut *cache), ..self })
+            .inspect_err(|_| cache.rewind(mark))
+    }
+}
+
+/// Options of a [`MultiheadAttention`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MultiheadAttentionOptions {
+    /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped queries);
+    /// `n_head`.
+    pub n_kv_head: Option<usize>,
+    /// The size of a head, hs; `n_embd / n_head`.
+    pub head_size: Option<usize>,
+    /// Whether there are biases; true.
+    pub bias: bool,
+    /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
+    /// S), are then stored.
+    pub dropout: f64,
+}
+
+impl Default for MultiheadAttentionOptions {
+    fn default() -> MultiheadAttentionOptions {
+        MultiheadAttentionOptions { n_kv_head: None, head_size: None, bias: true, dropout: 0.0 }
+    }
+}
+
+impl MultiheadAttentionOptions {
+    /// The defaults.
+    pub fn new() -> MultiheadAttentionOptions {
+        MultiheadAttentionOptions::default()
+    }
+
+    /// Sets the number of key heads.
+    pub fn with_n_kv_head(mut self, n_kv_head: usize) -> MultiheadAttentionOptions {
+        self.n_kv_head = Some(n_kv_head);
+        self
+    }
+
+    /// Sets the size of a head.
+    pub fn with_head_size(mut self, head_size: usize) -> MultiheadAttentionOptions {
+        self.head_size = Some(head_size);
+        self
+    }
+
+    /// Sets whether there are biases.
+    pub fn with_bias(mut self, bias: bool) -> MultiheadAttentionOptions {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets the probability of dropping an attention weight.
+    pub fn with_dropout(mut self, p: f64) -> MultiheadAttentionOptions {
+        self.dropout = p;
+        self
+    }
+}
