@@ -1,7 +1,7 @@
-//! [`Decoder`]: generating with a [`Gpt`] whose step for one token is recorded and replayed.
+//! [`Decoder`]: generating with a [`CausalLm`] whose step for one token is recorded and replayed.
 //!
 //! ```text
-//! next(prompt (B, T))   Gpt::next                                       position 0 → T
+//! next(prompt (B, T))   CausalLm::next                                  position 0 → T
 //! next(token (B, 1))    ┌ token, keys, values ─ Capture ─ logits, keys, values ┐   T → T + 1, ..
 //!                       └───────────────── written in place ◄──────────────────┘
 //! ```
@@ -10,7 +10,7 @@
 //! it, so one recording serves the whole context. Keys and values are given up by each call and
 //! returned by it, so that a new row is written in place.
 
-use super::gpt::Gpt;
+use super::causal_lm::CausalLm;
 use crate::attention::KvCache;
 use std::fmt;
 use std::mem;
@@ -18,8 +18,8 @@ use teeny_autograd::no_grad;
 use teeny_core::context::enter;
 use teeny_core::{Capture, DType, Error, Result, Tensor};
 
-/// Generates with a [`Gpt`] one token at a time, and from the fourth or fifth token on without
-/// running the model: what it did is replayed ([`Capture`]). Logits are those of [`Gpt::next`] to
+/// Generates with a [`CausalLm`] one token at a time, and from the fourth or fifth token on without
+/// running the model: what it did is replayed ([`Capture`]). Logits are those of [`CausalLm::next`] to
 /// the bit, untracked.
 ///
 /// The model's device must record: `Autograd::new(Lazy::new(device))`. If the weights, the training
@@ -47,7 +47,7 @@ use teeny_core::{Capture, DType, Error, Result, Tensor};
 /// # Ok(()) }
 /// ```
 pub struct Decoder<'m> {
-    gpt: &'m Gpt,
+    model: &'m CausalLm,
     /// Keys and values of each layer, (B, n_head, context, hs). None before the first token, and
     /// after a call that failed.
     rows: Vec<Tensor>,
@@ -69,19 +69,26 @@ impl<'m> Decoder<'m> {
     /// A decoder at position 0.
     ///
     /// # Errors
-    /// If the device of the model does not record, or several ranks share the model.
+    /// If the device of the model does not record, several ranks share the model, or its rotary
+    /// embedding changes with the length ([`crate::attention::RopeScaling::LongRope`]).
     #[track_caller]
-    pub fn new(gpt: &'m Gpt) -> Result<Decoder<'m>> {
+    pub fn new(model: &'m CausalLm) -> Result<Decoder<'m>> {
         let _op = enter("Decoder::new");
-        if gpt.ranks() > 1 {
-            let text = format!("the model is shared by {} ranks", gpt.ranks());
+        if model.ranks() > 1 {
+            let text = format!("the model is shared by {} ranks", model.ranks());
             return Err(Error::value(text)
                 .note("a recorded step would wait for messages of other ranks")
-                .help("gpt.generate runs each step"));
+                .help("model.generate runs each step"));
+        }
+        if let Some(length) = model.changes_after() {
+            let text = format!("rotations change after {length} tokens");
+            return Err(Error::value(text)
+                .note("a recorded step has those of its first position")
+                .help("model.generate runs each step"));
         }
         // The first call records; this one tells early whether the device can.
-        Capture::new(gpt.embedding().value().device(), |_| Ok(Vec::new()))?;
-        Ok(Decoder { gpt, rows: Vec::new(), position: 0, captures: None })
+        Capture::new(model.embedding().value().device(), |_| Ok(Vec::new()))?;
+        Ok(Decoder { model, rows: Vec::new(), position: 0, captures: None })
     }
 
     /// The number of tokens so far: the position of the next one.
@@ -104,7 +111,7 @@ impl<'m> Decoder<'m> {
     /// untracked. The first call, and calls of several tokens (a prompt), run the model.
     ///
     /// # Errors
-    /// As [`Gpt::next`]: among others, if the context is full. Nothing has changed then. If the
+    /// As [`CausalLm::next`]: among others, if the context is full. Nothing has changed then. If the
     /// device fails (no memory, a token outside of the vocabulary), keys and values are lost: later
     /// calls are errors until [`Decoder::reset`].
     #[track_caller]
@@ -131,7 +138,7 @@ impl<'m> Decoder<'m> {
     }
 
     /// Appends `count` tokens to `tokens` (B, T) → (B, T + count), from position 0; `pick` chooses
-    /// each from the logits (B, V), as tokens (B). The tokens are those of [`Gpt::generate`]; where
+    /// each from the logits (B, V), as tokens (B). The tokens are those of [`CausalLm::generate`]; where
     /// they are more than the context, the step for a whole window is recorded and replayed.
     ///
     /// # Errors
@@ -144,7 +151,7 @@ impl<'m> Decoder<'m> {
         mut pick: impl FnMut(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let _op = enter("generate");
-        let context = self.gpt.config().context;
+        let context = self.model.config().context;
         self.reset();
         let (mut all, mut new) = (vec![tokens.clone()], tokens.clone());
         let start = tokens.size(1)?;
@@ -180,7 +187,7 @@ impl<'m> Decoder<'m> {
             ))
             .help("decoder.reset(), then pass all tokens again"));
         }
-        let context = self.gpt.config().context;
+        let context = self.model.config().context;
         if position.saturating_add(count) > context {
             return Err(Error::value(format!(
                 "{count} more tokens do not fit: {position} of the context of {context} are used"
@@ -200,10 +207,10 @@ impl<'m> Decoder<'m> {
         }
     }
 
-    /// [`Gpt::next`].
+    /// [`CausalLm::next`].
     fn run_model(&mut self, tokens: &Tensor, count: usize) -> Result<Tensor> {
-        let mut caches = caches(self.gpt, mem::take(&mut self.rows), self.position);
-        let logits = no_grad(|| self.gpt.next(tokens, &mut caches));
+        let mut caches = caches(self.model, mem::take(&mut self.rows), self.position);
+        let logits = no_grad(|| self.model.next(tokens, &mut caches));
         self.rows = rows(caches);
         let logits = logits?;
         self.position += count;
@@ -215,30 +222,30 @@ impl<'m> Decoder<'m> {
         let kind = (tokens.shape()[0], tokens.dtype());
         match self.captures.take().filter(|captures| captures.tokens == kind) {
             Some(captures) => Ok(self.captures.insert(captures)),
-            None => Ok(self.captures.insert(Captures::new(self.gpt, kind)?)),
+            None => Ok(self.captures.insert(Captures::new(self.model, kind)?)),
         }
     }
 }
 
 impl<'m> Captures<'m> {
-    fn new(gpt: &'m Gpt, tokens: (usize, DType)) -> Result<Captures<'m>> {
-        let device = gpt.embedding().value().device().clone();
-        let positions = 0..=gpt.config().context;
+    fn new(model: &'m CausalLm, tokens: (usize, DType)) -> Result<Captures<'m>> {
+        let device = model.embedding().value().device().clone();
+        let positions = 0..=model.config().context;
         let step = Capture::with_symbol(&device, positions, move |inputs, position| {
-            let mut caches = caches(gpt, inputs[1..].to_vec(), position);
-            let logits = no_grad(|| gpt.next(&inputs[0], &mut caches))?; // (B, V)
+            let mut caches = caches(model, inputs[1..].to_vec(), position);
+            let logits = no_grad(|| model.next(&inputs[0], &mut caches))?; // (B, V)
             Ok([logits].into_iter().chain(rows(caches)).collect())
         })?;
         let window = Capture::new(&device, move |inputs| {
-            Ok(vec![no_grad(|| gpt.next(&inputs[0], &mut gpt.caches()))?])
+            Ok(vec![no_grad(|| model.next(&inputs[0], &mut model.caches()))?])
         })?;
         Ok(Captures { step, window, tokens })
     }
 }
 
 /// Caches of these keys and values, which hold `position` tokens; empty ones of none.
-fn caches(gpt: &Gpt, rows: Vec<Tensor>, position: usize) -> Vec<KvCache> {
-    let mut caches = gpt.caches();
+fn caches(model: &CausalLm, rows: Vec<Tensor>, position: usize) -> Vec<KvCache> {
+    let mut caches = model.caches();
     let mut rows = rows.into_iter();
     for cache in &mut caches {
         if let (Some(keys), Some(values)) = (rows.next(), rows.next()) {

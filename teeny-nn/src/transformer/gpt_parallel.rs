@@ -1,6 +1,8 @@
 //! A [`Gpt`] whose heads and perceptrons are split over ranks.
 
-use super::gpt::{Gpt, GptConfig, Layers, STD, attention_options, linear_options, residual_std};
+use super::block::{Layers, Names, attention_linears, attention_options, mlp_linears};
+use super::causal_config::CausalLmConfig;
+use super::gpt::{Gpt, GptConfig};
 use crate::attention::MultiheadAttention;
 use crate::distributed::{ColumnParallelLinear, RowParallelLinear, TensorParallel};
 use crate::module::Module;
@@ -29,32 +31,40 @@ impl Gpt {
         parallel: &TensorParallel,
     ) -> Result<Gpt> {
         path.build("Gpt::tensor_parallel", || {
-            let mut gpt = Gpt::assemble(path, config, parallel)?;
-            gpt.ranks = parallel.size();
-            Ok(gpt)
+            Gpt::assemble(path, config, parallel, parallel.size())
         })
     }
 }
 
 impl Layers for TensorParallel {
-    fn attention(&self, path: &Path, config: &GptConfig) -> Result<MultiheadAttention> {
-        let n = config.n_embd;
-        let (c_attn, c_proj) = (path.at("c_attn"), path.at("c_proj"));
-        let (first, last) =
-            (linear_options(config, STD), linear_options(config, residual_std(config)));
-        let qkv = ColumnParallelLinear::with_parts(&c_attn, self, n, &[n; 3], first)?;
-        let out = RowParallelLinear::with_options(&c_proj, self, n, n, last)?;
+    fn attention(
+        &self,
+        path: &Path,
+        names: &Names,
+        config: &CausalLmConfig,
+    ) -> Result<MultiheadAttention> {
+        let (e, size) = (config.n_embd, config.head_size);
+        let [q, kv] = [config.n_head, config.n_kv_head].map(|heads| heads.saturating_mul(size));
+        let (qkv, out) = (path.at(names.qkv), path.at(names.out));
+        let [first, last] = attention_linears(config);
+        let qkv = ColumnParallelLinear::with_parts(&qkv, self, e, &[q, kv, kv], first)?;
+        let out = RowParallelLinear::with_options(&out, self, q, e, last)?;
         let options = attention_options(config);
         MultiheadAttention::from_parallel(path, qkv, out, config.n_head, options)
     }
 
-    fn perceptron(&self, path: &Path, config: &GptConfig) -> Result<[Box<dyn Module>; 2]> {
-        let (n, hidden) = (config.n_embd, config.n_embd.saturating_mul(4));
-        let (c_fc, c_proj) = (path.at("c_fc"), path.at("c_proj"));
-        let (first, last) =
-            (linear_options(config, STD), linear_options(config, residual_std(config)));
-        let c_fc = ColumnParallelLinear::with_options(&c_fc, self, n, hidden, first)?;
-        let c_proj = RowParallelLinear::with_options(&c_proj, self, hidden, n, last)?;
-        Ok([Box::new(c_fc), Box::new(c_proj)])
+    fn perceptron(
+        &self,
+        path: &Path,
+        names: &Names,
+        config: &CausalLmConfig,
+    ) -> Result<[Box<dyn Module>; 2]> {
+        let (e, hidden) = (config.n_embd, config.hidden);
+        let parts = if config.gated { &[hidden; 2][..] } else { &[hidden][..] };
+        let (up, down) = (path.at(names.up), path.at(names.down));
+        let [first, last] = mlp_linears(config);
+        let up = ColumnParallelLinear::with_parts(&up, self, e, parts, first)?;
+        let down = RowParallelLinear::with_options(&down, self, hidden, e, last)?;
+        Ok([Box::new(up), Box::new(down)])
     }
 }

@@ -1,12 +1,17 @@
-//! Transformers: PyTorch's encoder and decoder layers, [`Encoder`], that of BERT, and [`Gpt`], the
-//! decoder of GPT-2, which [`Decoder`] generates with.
+//! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], that of BERT; [`CausalLm`], the
+//! decoder of Llama and its relatives, and of GPT-2 as [`Gpt`], which [`Decoder`] generates with.
 
+mod block;
+mod causal_config;
+mod causal_lm;
 mod decoder;
 mod encoder;
 mod gpt;
 #[cfg(feature = "distributed")]
 mod gpt_parallel;
 
+pub use causal_config::{CausalLmConfig, NormKind, Positions, Rotary};
+pub use causal_lm::{CausalInputs, CausalLm};
 pub use decoder::Decoder;
 pub use encoder::{Encoder, EncoderConfig, EncoderInputs};
 pub use gpt::{Gpt, GptConfig};

@@ -1,0 +1,374 @@
+//! [`CausalLm`]: a decoder-only transformer of any published family.
+//!
+//! ```text
+//! tokens (B, T) ─ embedding ─ block ─ block ─ … ─ norm ─ head ─ logits (B, T, V)
+//!                               │
+//!                               x + attention(norm(x)),  x + perceptron(norm(x))
+//! ```
+//!
+//! Families differ by options ([`CausalLmConfig`]), not by code. Parameter names are those of Phi 3
+//! without `model.`: `embed_tokens`, `layers.0.self_attn.qkv_proj`, `layers.0.mlp.gate_up_proj` and
+//! so on. [`crate::pretrained`] opens files of such models, [`super::Gpt`] is GPT-2 with its names.
+
+use super::block::{Block, LLAMA, Layers, Names, Plain, STD, norm};
+use super::causal_config::{CausalLmConfig, Positions, Rotary};
+use crate::attention::{AttentionOptions, KvCache, Mark, Rope, RopePairing};
+use crate::dropout::Dropout;
+use crate::embedding::{Embedding, EmbeddingOptions};
+use crate::init::Init;
+use crate::linear::{Linear, LinearOptions};
+use crate::module::Module;
+use crate::store::{Param, Path};
+use teeny_core::context::enter;
+use teeny_core::{DType, Error, Result, Tensor};
+
+/// The tokens of a decoder, and which of them are padding.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CausalInputs<'a> {
+    /// (B, T) of integers.
+    pub tokens: &'a Tensor,
+    /// (B, S) of bool, for the tokens of the caches and the T new ones: true for a token, false for
+    /// padding; all are tokens. Positions count tokens only.
+    pub mask: Option<&'a Tensor>,
+}
+
+impl<'a> CausalInputs<'a> {
+    /// Tokens (B, T) without padding.
+    pub fn new(tokens: &'a Tensor) -> CausalInputs<'a> {
+        CausalInputs { tokens, mask: None }
+    }
+
+    /// Sets which tokens are not padding.
+    pub fn with_mask(mut self, mask: &'a Tensor) -> CausalInputs<'a> {
+        self.mask = Some(mask);
+        self
+    }
+}
+
+impl<'a> From<&'a Tensor> for CausalInputs<'a> {
+    fn from(tokens: &'a Tensor) -> CausalInputs<'a> {
+        CausalInputs::new(tokens)
+    }
+}
+
+/// Tables of rotations, for texts up to a length and for longer ones.
+struct Ropes {
+    short: Rope,
+    long: Option<(usize, Rope)>,
+}
+
+impl Ropes {
+    fn new(path: &Path, rotary: &Rotary, config: &CausalLmConfig) -> Result<Ropes> {
+        let device = path.store().device();
+        let dims = rotary.dims.unwrap_or(config.head_size);
+        if dims == 0 || !dims.is_multiple_of(2) || dims > config.head_size {
+            let text = format!("{dims} of {} elements of a head are rotated", config.head_size);
+            return Err(Error::value(text).help("an even number, at least 2"));
+        }
+        let table = |length: usize, capacity: usize| {
+            let (f, factor) = rotary.scaling.frequencies(dims, rotary.base, length);
+            let pairing = RopePairing::Halves;
+            Rope::from_frequencies(&f, factor, config.head_size, capacity, pairing, device)
+        };
+        let context = config.context;
+        match rotary.scaling.changes_after().filter(|&length| length < context) {
+            None => Ok(Ropes { short: table(context, context)?, long: None }),
+            Some(length) => {
+                let short = table(length, length)?;
+                Ok(Ropes { short, long: Some((length, table(context, context)?)) })
+            }
+        }
+    }
+
+    /// The table for texts of `length` tokens.
+    fn of(&self, length: usize) -> &Rope {
+        match &self.long {
+            Some((above, long)) if length > *above => long,
+            _ => &self.short,
+        }
+    }
+}
+
+/// A decoder-only transformer.
+///
+/// # Example
+/// ```
+/// use teeny_core::Tensor;
+/// use teeny_nn::transformer::{CausalLm, CausalLmConfig};
+/// use teeny_nn::{Store, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let store = Store::new(&device("cpu")?);
+/// let config = CausalLmConfig::new(65, 32, 2, 4, 16, 40); // a small Llama
+/// let model = CausalLm::new(&store.root(), config)?;
+/// let tokens = Tensor::new([[1i32, 2, 3]], store.device())?; // (B, T)
+/// let logits = model.logits(&tokens)?; // (B, T, V)
+/// assert_eq!(logits.shape()[..], [1, 3, 65]);
+/// // two more tokens, each the most likely one
+/// let longer = model.generate(&tokens, 2, |logits| logits.argmax(-1))?;
+/// assert_eq!(longer.shape()[..], [1, 5]);
+/// # Ok(()) }
+/// ```
+/// Source: Touvron et al. 2023, arXiv:2302.13971; the initial weights are those of GPT-2, Radford
+/// et al. 2019, with standard deviation `0.02 / sqrt(2 n_layer)` for the residual projections.
+pub struct CausalLm {
+    config: CausalLmConfig,
+    tokens: Embedding,
+    positions: Option<Embedding>,
+    /// Without a window, and with one.
+    ropes: Option<[Option<Ropes>; 2]>,
+    dropout: Dropout,
+    blocks: Vec<Block>,
+    norm: Box<dyn Module>,
+    /// (V, E), unless the head is the embedding.
+    head: Option<Linear>,
+    /// The number of ranks that share the model.
+    pub(super) ranks: usize,
+}
+
+impl CausalLm {
+    /// A model at `path`.
+    ///
+    /// # Errors
+    /// If numbers of heads or sizes do not fit each other, `dropout` is outside `0..=1`, or names
+    /// are taken.
+    #[track_caller]
+    pub fn new(path: &Path, config: CausalLmConfig) -> Result<CausalLm> {
+        path.build("CausalLm::new", || CausalLm::assemble(path, config, &LLAMA, &Plain))
+    }
+
+    pub(super) fn assemble(
+        path: &Path,
+        config: CausalLmConfig,
+        names: &Names,
+        layers: &dyn Layers,
+    ) -> Result<CausalLm> {
+        let init = Init::Normal { mean: 0.0, std: STD };
+        let embedding = |name: &str, count: usize| {
+            let options = EmbeddingOptions::new().with_init(init);
+            Embedding::with_options(&path.at(name), count, config.n_embd, options)
+        };
+        let tokens = embedding(names.tokens, config.vocab)?;
+        let (positions, ropes) = match &config.positions {
+            Positions::Learned => (Some(embedding(names.positions, config.context)?), None),
+            Positions::Rotary { full, windowed } => {
+                let other = windowed.as_ref().map(|rotary| Ropes::new(path, rotary, &config));
+                (None, Some([Some(Ropes::new(path, full, &config)?), other.transpose()?]))
+            }
+        };
+        let blocks = (0..config.n_layer)
+            .map(|i| Block::new(&path.at(names.blocks).at(i), names, &config, layers))
+            .collect::<Result<_>>()?;
+        let norm = norm(&path.at(names.last_norm), config.n_embd, &config)?;
+        let head = if config.tied {
+            None
+        } else {
+            let options = LinearOptions::new().with_weight_init(init).with_bias(false);
+            let path = path.at("lm_head");
+            Some(Linear::with_options(&path, config.n_embd, config.vocab, options)?)
+        };
+        let dropout = Dropout::new(path, config.dropout)?;
+        Ok(CausalLm { config, tokens, positions, ropes, dropout, blocks, norm, head, ranks: 1 })
+    }
+
+    /// Sizes and options.
+    pub fn config(&self) -> &CausalLmConfig {
+        &self.config
+    }
+
+    /// The number of ranks that share the model.
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// The token embedding (V, E).
+    pub(crate) fn embedding(&self) -> &Param {
+        &self.tokens.weight
+    }
+
+    /// The length beyond which keys of a cache are to be computed again, because positions mean
+    /// other rotations.
+    pub(crate) fn changes_after(&self) -> Option<usize> {
+        let ropes = self.ropes.iter().flatten().flatten();
+        ropes.filter_map(|ropes| ropes.long.as_ref().map(|(length, _)| *length)).min()
+    }
+
+    /// The logits of every next token: tokens (B, T) of integers → (B, T, V).
+    ///
+    /// # Errors
+    /// If there are more tokens than the context holds, or one is not in the vocabulary.
+    #[track_caller]
+    pub fn logits<'a>(&self, inputs: impl Into<CausalInputs<'a>>) -> Result<Tensor> {
+        let _op = enter("causal_lm");
+        self.head(&self.states(inputs.into(), None)?)
+    }
+
+    /// The states of the last norm: tokens (B, T) of integers → (B, T, E).
+    ///
+    /// # Errors
+    /// As [`CausalLm::logits`].
+    #[track_caller]
+    pub fn hidden<'a>(&self, inputs: impl Into<CausalInputs<'a>>) -> Result<Tensor> {
+        let _op = enter("causal_lm");
+        self.states(inputs.into(), None)
+    }
+
+    /// Empty caches for [`CausalLm::next`], one per block.
+    pub fn caches(&self) -> Vec<KvCache> {
+        self.caches_of(self.config.context)
+    }
+
+    /// Empty caches for up to `capacity` tokens.
+    pub fn caches_of(&self, capacity: usize) -> Vec<KvCache> {
+        (0..self.config.n_layer).map(|_| KvCache::new(capacity)).collect()
+    }
+
+    /// The logits of the next token: `tokens` (B, T) continue those in `caches` → (B, V).
+    ///
+    /// # Errors
+    /// As [`CausalLm::logits`]; also if there is not one cache per block. No cache has changed
+    /// then; see [`KvCache::append`] for a device that fails.
+    #[track_caller]
+    pub fn next<'a>(
+        &self,
+        inputs: impl Into<CausalInputs<'a>>,
+        caches: &mut [KvCache],
+    ) -> Result<Tensor> {
+        let _op = enter("causal_lm");
+        if caches.len() != self.blocks.len() {
+            let text = format!("{} caches for {} blocks", caches.len(), self.blocks.len());
+            return Err(Error::value(text).help("model.caches() makes them"));
+        }
+        let marks: Vec<Mark> = caches.iter().map(KvCache::mark).collect();
+        // (B, V) of (B, T, E)
+        let logits =
+            self.states(inputs.into(), Some(&mut *caches)).and_then(|x| self.head(&x.at(1, -1)?));
+        logits.inspect_err(|_| {
+            caches.iter_mut().zip(marks).for_each(|(cache, mark)| cache.rewind(mark))
+        })
+    }
+
+    /// Appends `count` tokens to `tokens` (B, T) → (B, T + count); `pick` chooses each from the
+    /// logits (B, V), as tokens (B).
+    ///
+    /// Within the context every token is computed once. Beyond it the window moves, and is computed
+    /// again at each step, because positions move too.
+    ///
+    /// # Errors
+    /// As [`CausalLm::logits`], and those of `pick`.
+    #[track_caller]
+    pub fn generate(
+        &self,
+        tokens: &Tensor,
+        count: usize,
+        mut pick: impl FnMut(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let _op = enter("generate");
+        let dtype = tokens.dtype();
+        let (mut all, mut caches) = (tokens.clone(), self.caches());
+        let mut new = tokens.clone();
+        for _ in 0..count {
+            let length = all.size(1)?;
+            if self.changes_after().is_some_and(|last| caches[0].len() == last) {
+                (caches, new) = (self.caches(), all.clone());
+            }
+            let logits = if length <= self.config.context {
+                self.next(&new, &mut caches)?
+            } else {
+                let window = all.slice(1, -(self.config.context as isize)..)?;
+                self.next(&window, &mut self.caches())?
+            }; // (B, V)
+            new = pick(&logits)?.cast(dtype)?.unsqueeze(1)?; // (B, 1)
+            all = Tensor::cat(&[&all, &new], 1)?;
+        }
+        Ok(all)
+    }
+
+    fn states(
+        &self,
+        inputs: CausalInputs<'_>,
+        mut caches: Option<&mut [KvCache]>,
+    ) -> Result<Tensor> {
+        let (config, tokens) = (&self.config, inputs.tokens);
+        let past = caches.as_ref().map_or(0, |caches| caches.first().map_or(0, KvCache::len));
+        let end = self.check(&inputs, past)?;
+        let mut x = self.tokens.forward(tokens)?; // (B, T, E)
+        if config.embed_scale != 1.0 {
+            // rounded to the type of the weights, as in Gemma
+            let scale = Tensor::full((), config.embed_scale, x.dtype(), &x)?;
+            x = x.mul(&scale)?;
+        }
+        let positions = inputs.mask.map(|mask| positions(mask, past)).transpose()?; // (B, T)
+        if let Some(table) = &self.positions {
+            x = x.add(&match &positions {
+                Some(positions) => table.forward(positions)?, // (B, T, E)
+                None => table.weight.value().slice(0, past as isize..end as isize)?, // (T, E)
+            })?;
+        }
+        x = self.dropout.forward(&x)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            let window = config.window(i);
+            let ropes = self.ropes.as_ref().and_then(|[full, windowed]| {
+                let own = windowed.as_ref().filter(|_| window.is_some());
+                own.or(full.as_ref())
+            });
+            let options = AttentionOptions {
+                causal: true,
+                window,
+                scale: config.scale_of(i),
+                softcap: config.softcap,
+                key_mask: inputs.mask,
+                rope: ropes.map(|ropes| ropes.of(end)),
+                positions: positions.as_ref(),
+                cache: caches.as_mut().and_then(|caches| caches.get_mut(i)),
+                ..AttentionOptions::new()
+            };
+            x = block.forward(&x, options, config)?;
+        }
+        self.norm.forward(&x)
+    }
+
+    /// The number of tokens with those of the caches; an error if shapes do not fit.
+    fn check(&self, inputs: &CausalInputs<'_>, past: usize) -> Result<usize> {
+        let shape = inputs.tokens.shape();
+        if shape.len() != 2 || inputs.tokens.numel() == 0 {
+            return Err(Error::shape(format!("tokens are (B, T) with T > 0, not {shape}"))
+                .help("tokens.unsqueeze(0)? is a batch of one"));
+        }
+        let (batch, end) = (shape[0], past.saturating_add(shape[1]));
+        if end > self.config.context {
+            let text = format!("{end} tokens are more than the context of {}", self.config.context);
+            return Err(Error::value(text).help("keep the last ones: tokens.slice(1, -context..)"));
+        }
+        match inputs.mask {
+            Some(mask) if mask.dtype() != DType::Bool || mask.shape()[..] != [batch, end] => {
+                Err(Error::shape(format!(
+                    "a mask of {} {} for {end} tokens of {batch} texts",
+                    mask.dtype(),
+                    mask.shape()
+                ))
+                .help("(B, S) of bool, true for tokens: those of the caches, then the new ones"))
+            }
+            _ => Ok(end),
+        }
+    }
+
+    /// (.., E) → (.., V).
+    fn head(&self, x: &Tensor) -> Result<Tensor> {
+        let logits = match &self.head {
+            Some(head) => head.forward(x)?,
+            None => x.matmul(&self.tokens.weight.value().t()?)?,
+        };
+        match self.config.logits_softcap {
+            Some(c) => logits.div(c)?.tanh()?.mul(c),
+            None => Ok(logits),
+        }
+    }
+}
+
+/// The positions of the new tokens of `mask` (B, S), the first `past` of which are in the caches:
+/// the number of tokens before each, and 0 for padding before them → (B, S - past).
+fn positions(mask: &Tensor, past: usize) -> Result<Tensor> {
+    let counted = mask.cast(DType::I32)?.cumsum(1)?.cast(DType::I32)?.sub(1)?; // (B, S)
+    counted.clamp(0, i32::MAX)?.slice(1, past as isize..)
+}
