@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::{DType, Result, Tensor};
-use teeny_nn::pretrained::{Encoder, PoolingMode};
+use teeny_nn::pretrained::{Encoder, OpenOptions, PoolingMode};
 use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::EncoderInputs;
 
@@ -49,7 +49,9 @@ struct Case {
 
 impl Case {
     fn open(name: &str, dtype: DType) -> Case {
-        let encoder = Encoder::open_as(golden(name), dtype, device()).unwrap();
+        let encoder =
+            Encoder::open_with(golden(name), &OpenOptions::new().with_dtype(dtype), device())
+                .unwrap();
         let want = parse(&fs::read_to_string(golden(name).join("expected.json")).unwrap());
         let like = encoder.store.all()[0].value();
         let tokens = integers(&want["input_ids"], &like);
@@ -157,7 +159,10 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
     let narrow = Tensor::ones((2, 1), DType::Bool, &states)?;
     let said = encoder.pooling.apply(&states, Some(&narrow)).unwrap_err().to_string();
     assert!(said.contains("states are (2, 3, 4), the mask (2, 1)"), "{said}");
-    let said = Encoder::open_as(&folder.0, DType::I32, device()).err().unwrap().to_string();
+    let said = Encoder::open_with(&folder.0, &OpenOptions::new().with_dtype(DType::I32), device())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(said.contains("floats, not i32"), "{said}");
     for (kind, path, part) in
         [("Dense", "2_Dense", "st.models.Dense"), ("Pooling", "../..", "outside the folder")]

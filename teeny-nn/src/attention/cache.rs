@@ -11,7 +11,7 @@
 
 use teeny_core::context::enter;
 use teeny_core::device::common;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{DType, Error, Result, Tensor};
 
 /// Keys and values of one attention layer. The first append allocates the memory; it determines
 /// batch, heads, dtype and device.
@@ -31,6 +31,8 @@ use teeny_core::{Error, Result, Tensor};
 #[derive(Clone, Debug)]
 pub struct KvCache {
     capacity: usize,
+    /// That of the first keys, if none.
+    dtype: Option<DType>,
     len: usize,
     /// Keys (B, n_kv_head, capacity, hs) and values (B, n_kv_head, capacity, hv).
     rows: Option<[Tensor; 2]>,
@@ -48,7 +50,14 @@ pub(crate) struct Mark {
 impl KvCache {
     /// An empty cache for up to `capacity` positions.
     pub fn new(capacity: usize) -> KvCache {
-        KvCache { capacity, len: 0, rows: None, lost: false }
+        KvCache { capacity, dtype: None, len: 0, rows: None, lost: false }
+    }
+
+    /// The same, with keys and values of `dtype`: 16 bits take half the memory of 32. Attention to
+    /// them has their precision.
+    pub fn with_dtype(mut self, dtype: DType) -> KvCache {
+        self.dtype = Some(dtype);
+        self
     }
 
     /// The number of positions kept.
@@ -90,7 +99,7 @@ impl KvCache {
 
     /// Keeps the first `len` positions of keys and values (B, n_kv_head, capacity, hs).
     pub(crate) fn put(&mut self, rows: [Tensor; 2], len: usize) {
-        *self = KvCache { capacity: self.capacity, len, rows: Some(rows), lost: false };
+        *self = KvCache { len, rows: Some(rows), lost: false, ..*self };
     }
 
     /// The keys and values, (B, n_kv_head, capacity, hs), if there are any.
@@ -152,7 +161,10 @@ impl KvCache {
         }
         let [k, v] = match &self.rows {
             Some([keys, values]) => [k.cast(keys.dtype())?, v.cast(values.dtype())?],
-            None => [k.clone(), v.clone()],
+            None => {
+                let kept = |x: &Tensor| x.cast(self.dtype.unwrap_or(x.dtype()));
+                [kept(k)?, kept(v)?]
+            }
         };
         let range = self.len as isize..end as isize;
         let [keys, values] = match self.rows.take() {

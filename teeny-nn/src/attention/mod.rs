@@ -299,8 +299,10 @@ impl MultiheadAttention {
             };
             (q, k) = (rotated(&q)?, rotated(&k)?);
         }
+        let dtype = q.dtype();
         if let Some(cache) = options.cache {
             (k, v) = cache.append(&k, &v)?; // (B, n_kv_head, S, hs)
+            q = q.cast(k.dtype())?; // not all keys to the type of one query
         }
         let mask = combined_mask(options.mask, options.key_mask)?;
         let mask = mask.map(|mask| self.ranks.mask(mask, self.n_head)).transpose()?;
@@ -318,7 +320,8 @@ impl MultiheadAttention {
             let q = q.unflatten(1, (self.n_kv_head, group))?; // (B, n_kv_head, G, T, hs)
             self.scored(&q, &k.unsqueeze(2)?, &v.unsqueeze(2)?, mask.as_ref(), &attention)?
                 .flatten(1, 2)?
-        };
+        }
+        .cast(dtype)?;
         self.ranks.output(&self.out, &y.transpose(1, 2)?.flatten(2, 3)?) // (B, T, E)
     }
 

@@ -1,5 +1,6 @@
 //! `config.json`: sizes under the keys that a family uses.
 
+use crate::module::Activation;
 use crate::names::loading;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,23 @@ impl Config {
                 .named(loading(folder))
                 .help("use the folder that has config.json and the weights"));
         }
-        read(folder.join("config.json")).map(|(path, values)| Config { path, values })
+        Config::open_file(folder.join("config.json"))
+    }
+
+    /// Another file with keys and values.
+    pub fn open_file(path: PathBuf) -> Result<Config> {
+        read(path).map(|(path, values)| Config { path, values })
+    }
+
+    /// The values of a file of another format, under the keys of `config.json`.
+    pub fn of(path: &Path, values: Value) -> Config {
+        Config { path: path.to_path_buf(), values }
+    }
+
+    /// The member `key` of this file, if it is an object.
+    pub fn section(&self, key: &str) -> Option<Config> {
+        let values = self.values.get(key).filter(|value| value.is_object())?.clone();
+        Some(Config { path: self.path.clone(), values })
     }
 
     /// An error about this file.
@@ -57,12 +74,103 @@ impl Config {
         value.as_f64().ok_or_else(|| self.wrong(keys, value, "a number"))
     }
 
-    pub fn is_true(&self, key: &str) -> bool {
-        self.get(&[key]).is_some_and(|value| value.as_bool() == Some(true))
+    /// The number of the first of `keys` that is there.
+    pub fn number_of(&self, keys: &[&str]) -> Result<Option<f64>> {
+        let Some(value) = self.get(keys) else { return Ok(None) };
+        value.as_f64().map(Some).ok_or_else(|| self.wrong(keys, value, "a number"))
+    }
+
+    /// The truth value of `key`, otherwise `default`.
+    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        let Some(value) = self.get(&[key]) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.wrong(&[key], value, "true or false"))
+    }
+
+    /// The items of the list `key`, each by `item`.
+    pub fn list<T>(
+        &self,
+        key: &str,
+        wanted: &str,
+        item: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>> {
+        let Some(value) = self.get(&[key]) else { return Ok(None) };
+        let items = value.as_array().and_then(|items| items.iter().map(item).collect());
+        items.map(Some).ok_or_else(|| self.wrong(&[key], value, wanted))
+    }
+
+    /// The numbers of the list `key`.
+    pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
+        self.list(key, "a list of numbers", Value::as_f64)
+    }
+
+    /// The tokens of `key`: a number or a list of them.
+    pub fn tokens(&self, key: &str) -> Result<Vec<u32>> {
+        let Some(value) = self.get(&[key]) else { return Ok(Vec::new()) };
+        let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let all = match value.as_array() {
+            Some(items) => items.iter().map(token).collect(),
+            None => token(value).map(|id| vec![id]),
+        };
+        all.ok_or_else(|| self.wrong(&[key], value, "a token or a list of tokens"))
     }
 
     pub fn has(&self, key: &str) -> bool {
         self.get(&[key]).is_some()
+    }
+
+    /// Whether `key` is there, as `null`.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.values.get(key).is_some_and(Value::is_null)
+    }
+
+    /// The value of `model_type`, if it is one of `known`.
+    ///
+    /// # Errors
+    /// If it is not, or the weights are quantised by a method of their own.
+    pub fn family(&self, kind: &str, known: &[&'static str]) -> Result<&'static str> {
+        let help = |text: String| {
+            self.error(text).help(format!(
+                "{kind}s are of {}; another family loads by a state::Mapping of its names and \
+                 Store::build_from",
+                known.join(", ")
+            ))
+        };
+        if self.has("quantization_config") {
+            return Err(self
+                .error("the weights are quantised by \"quantization_config\"".to_string())
+                .help("use the model in f32, f16 or bf16, or as GGUF"));
+        }
+        let Some(name) = self.text("model_type")? else {
+            return Err(help("there is no \"model_type\"".to_string()));
+        };
+        let found = known.iter().find(|known| **known == name);
+        found.copied().ok_or_else(|| help(format!("no {kind} of model_type {name:?}")))
+    }
+
+    /// The activation that transformers calls by the first of `keys`, otherwise `default`.
+    pub fn activation(&self, keys: &[&str], default: Activation) -> Result<Activation> {
+        let Some(key) = keys.iter().find(|key| self.has(key)) else { return Ok(default) };
+        Ok(match self.text(key)?.unwrap_or_default() {
+            "gelu" => Activation::Gelu,
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+            "silu" | "swish" => Activation::Silu,
+            "relu" => Activation::Relu,
+            "tanh" => Activation::Tanh,
+            other => {
+                return Err(self.error(format!("{key:?} is {other:?}")).help(
+                    "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, silu, swish, relu, tanh",
+                ));
+            }
+        })
+    }
+
+    /// An error if the weights are fewer tensors than layers.
+    pub fn check_layers(&self, layers: usize, tensors: usize) -> Result<()> {
+        if layers <= tensors {
+            return Ok(());
+        }
+        let text = format!("{layers} layers, but the weights are {tensors} tensors");
+        Err(self.error(text).help("config.json is of another model"))
     }
 
     fn wrong(&self, keys: &[&str], value: &Value, wanted: &str) -> Error {

@@ -1,106 +1,30 @@
-//! Models of others: a folder of Hugging Face as a model of this crate.
+//! Models of others: a folder of Hugging Face, or a GGUF file, as a model of this crate.
 //!
 //! ```text
-//! config.json ──────── sizes, and the family by `model_type`            family
-//! weights of any kind ─ names and layout of the family ─► parameters    state::Mapping
-//! modules.json ─────── how states become the embedding of a text        pooling
+//! config.json, or metadata ─ sizes, and the family by `model_type`        *_family, rotary, gguf
+//! weights of any kind ────── names and layout of the family ─► parameters       state::Mapping
+//! modules.json ───────────── how states become the embedding of a text               pooling
+//! generation_config.json ─── how tokens are chosen                                generation
 //! ```
 //!
 //! A family is a row of a table: its keys, its defaults, its names. Parameters are read as they are
 //! made.
 
 mod config;
-mod family;
+mod decoder;
+mod decoder_family;
+mod encoder;
+mod encoder_family;
+mod generation;
+mod gguf;
+mod options;
 mod pooling;
+mod rotary;
+mod session;
 
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use generation::GenerationConfig;
+pub use options::OpenOptions;
 pub use pooling::{Pooling, PoolingMode};
-
-use crate::state::open_weights;
-use crate::store::Store;
-use crate::transformer::{self, EncoderInputs};
-use config::Config;
-use std::path::Path;
-use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Tensor, ToDevice};
-
-/// A pretrained encoder: BERT, RoBERTa, XLM-RoBERTa, DistilBERT, and models for embeddings that are
-/// made of them, such as MiniLM, BGE and E5.
-///
-/// In training mode the layers drop as PyTorch's `TransformerEncoderLayer` does, between the linear
-/// layers too, with `hidden_dropout_prob` for attention weights as well.
-///
-/// # Example
-/// ```no_run
-/// use teeny_core::Tensor;
-/// use teeny_nn::device::device;
-/// use teeny_nn::pretrained::Encoder;
-/// use teeny_nn::transformer::EncoderInputs;
-/// # fn main() -> teeny_core::Result<()> {
-/// let device = device("cpu")?;
-/// let encoder = Encoder::open("sentence-transformers/all-MiniLM-L6-v2", &device)?;
-/// let tokens = Tensor::new([[101i32, 7592, 2088, 102]], &device)?; // [CLS] hello world [SEP]
-/// let vectors = encoder.embed(&EncoderInputs::new(&tokens))?; // (1, 384), of length 1
-/// # Ok(()) }
-/// ```
-pub struct Encoder {
-    /// The parameters, in evaluation mode.
-    pub store: Store,
-    /// The model.
-    pub model: transformer::Encoder,
-    /// How the states of the tokens become the embedding of a text.
-    pub pooling: Pooling,
-}
-
-impl Encoder {
-    /// Opens the folder `path`, or `ORG/NAME` in the local cache of the Hugging Face hub, as f32.
-    ///
-    /// # Errors
-    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
-    /// `config.json` contradict those of the weights, or tensors are missing.
-    #[track_caller]
-    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Encoder> {
-        let _op = enter("Encoder::open");
-        Encoder::open_as(path, DType::F32, device)
-    }
-
-    /// [`Encoder::open`] with parameters of `dtype`.
-    ///
-    /// # Errors
-    /// As [`Encoder::open`].
-    #[track_caller]
-    pub fn open_as(path: impl AsRef<Path>, dtype: DType, device: impl ToDevice) -> Result<Encoder> {
-        let _op = enter("Encoder::open_as");
-        if !dtype.is_float() {
-            return Err(Error::dtype(format!("parameters of an encoder are floats, not {dtype}"))
-                .help("f32, bf16, f16 or f64"));
-        }
-        let folder = crate::state::found(path.as_ref())?;
-        let (config, pooling) = (Config::open(&folder)?, Pooling::open(&folder)?);
-        let family = family::encoder(&config)?;
-        let store = Store::with_dtype(device, dtype);
-        let weights = open_weights(&folder, store.device())?;
-        let tensors = weights.shapes();
-        let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
-        let options = family.options(&config)?.with_pooler(has_pooler);
-        if options.n_layer > tensors.len() {
-            let (layers, tensors) = (options.n_layer, tensors.len());
-            let text = format!("{layers} layers, but the weights are {tensors} tensors");
-            return Err(config.error(text).help("config.json is of another model"));
-        }
-        let mapping = family.mapping(options.layer.n_embd);
-        let (model, _) =
-            store.build_from(weights, &mapping, |root| transformer::Encoder::new(root, options))?;
-        store.set_training(false);
-        Ok(Encoder { store, model, pooling })
-    }
-
-    /// The embeddings of texts: the states of their tokens, pooled → (B, E).
-    ///
-    /// # Errors
-    /// As [`transformer::Encoder::hidden`].
-    #[track_caller]
-    pub fn embed(&self, inputs: &EncoderInputs<'_>) -> Result<Tensor> {
-        let _op = enter("embed");
-        self.pooling.apply(&self.model.hidden(inputs)?, inputs.mask)
-    }
-}
+pub use session::{Finish, Generated, Session};

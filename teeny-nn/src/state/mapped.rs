@@ -12,8 +12,8 @@ use std::ops::Range;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 
 /// A source with other names and another layout: see [`Mapping::apply`].
-pub struct Mapped<'a> {
-    source: &'a dyn TensorSource,
+pub struct Mapped<S> {
+    source: S,
     index: Index,
 }
 
@@ -23,19 +23,20 @@ impl Mapping {
     /// # Errors
     /// If a rule has patterns with different numbers of `*`; if two tensors get one name, a matrix
     /// that is transposed is none, or what is joined or split has other sizes than the rule says.
-    pub fn apply<'a>(&self, source: &'a dyn TensorSource) -> Result<Mapped<'a>> {
-        Ok(Mapped { source, index: Index::new(source, self)? })
+    pub fn apply<S: TensorSource>(&self, source: S) -> Result<Mapped<S>> {
+        let index = Index::new(&source, self)?;
+        Ok(Mapped { source, index })
     }
 }
 
-impl Mapped<'_> {
+impl<S> Mapped<S> {
     /// The names in the source that the mapping skips.
     pub fn skipped(&self) -> &[String] {
         &self.index.skipped
     }
 }
 
-impl TensorSource for Mapped<'_> {
+impl<S: TensorSource> TensorSource for Mapped<S> {
     fn label(&self) -> String {
         self.source.label()
     }
@@ -46,7 +47,7 @@ impl TensorSource for Mapped<'_> {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.index.read(self.source, name, device)
+        self.index.read(&self.source, name, device)
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {

@@ -41,8 +41,8 @@ pub use mapped::Mapped;
 pub use mapping::Mapping;
 pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
-pub(crate) use weights::found;
 pub use weights::{Weights, open_weights};
+pub(crate) use weights::{found, is_gguf};
 
 use crate::store::Store;
 use crate::track;

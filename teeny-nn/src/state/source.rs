@@ -3,6 +3,7 @@
 use super::archive::is_counter;
 use super::{Archive, State};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use teeny_core::{DType, DeviceRef, Error, Reference, Result, Tensor};
 
 /// A source of named tensors: a file, several, or a [`State`] that was read.
@@ -24,6 +25,31 @@ pub trait TensorSource {
         Vec::new()
     }
 }
+
+/// A source behind a pointer.
+macro_rules! pointer {
+    ($type:ty) => {
+        impl<T: TensorSource + ?Sized> TensorSource for $type {
+            fn label(&self) -> String {
+                (**self).label()
+            }
+
+            fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+                (**self).shapes()
+            }
+
+            fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+                (**self).read(name, device)
+            }
+
+            fn unreadable(&self) -> Vec<(String, Error)> {
+                (**self).unreadable()
+            }
+        }
+    };
+}
+pointer!(&T);
+pointer!(Arc<T>);
 
 impl TensorSource for Archive {
     fn label(&self) -> String {

@@ -70,6 +70,12 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf> {
     cached.unwrap_or_else(nothing).map_err(|error| error.named(loading(path)))
 }
 
+/// Whether the file at `path` begins as GGUF files do.
+pub(crate) fn is_gguf(path: &Path) -> bool {
+    let mut first = [0; 4];
+    File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"GGUF"
+}
+
 /// `may_be_index` is false for the files of an index, so that none names itself.
 fn open(path: &Path, device: &DeviceRef, may_be_index: bool) -> Result<Weights> {
     if path.is_dir() && may_be_index {

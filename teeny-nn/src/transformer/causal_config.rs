@@ -1,6 +1,6 @@
 //! [`CausalLmConfig`]: the sizes and options by which families of decoders differ.
 
-use crate::attention::RopeScaling;
+use crate::attention::{RopePairing, RopeScaling};
 use crate::module::Activation;
 
 /// The norms of a decoder.
@@ -28,12 +28,14 @@ pub struct Rotary {
     pub dims: Option<usize>,
     /// How frequencies are scaled.
     pub scaling: RopeScaling,
+    /// The pairs of elements that are rotated together; halves.
+    pub pairing: RopePairing,
 }
 
 impl Rotary {
     /// All elements of a head, without scaling.
     pub fn new(base: f64) -> Rotary {
-        Rotary { base, dims: None, scaling: RopeScaling::None }
+        Rotary { base, dims: None, scaling: RopeScaling::None, pairing: RopePairing::Halves }
     }
 
     /// Sets the number of rotated elements of a head.
@@ -165,6 +167,11 @@ impl CausalLmConfig {
     /// The number of keys that a query of layer `i` sees at most.
     pub fn window(&self, i: usize) -> Option<usize> {
         self.windows.get(i).copied().flatten()
+    }
+
+    /// Whether there is a learnt vector for each position.
+    pub(crate) fn learned_positions(&self) -> bool {
+        self.positions == Positions::Learned
     }
 
     /// The factor of the scores of layer `i`, if it is not the usual one.

@@ -12,7 +12,7 @@
 
 use super::block::{Block, LLAMA, Layers, Names, Plain, STD, norm};
 use super::causal_config::{CausalLmConfig, Positions, Rotary};
-use crate::attention::{AttentionOptions, KvCache, Mark, Rope, RopePairing};
+use crate::attention::{AttentionOptions, KvCache, Mark, Rope};
 use crate::dropout::Dropout;
 use crate::embedding::{Embedding, EmbeddingOptions};
 use crate::init::Init;
@@ -68,8 +68,8 @@ impl Ropes {
         }
         let table = |length: usize, capacity: usize| {
             let (f, factor) = rotary.scaling.frequencies(dims, rotary.base, length);
-            let pairing = RopePairing::Halves;
-            Rope::from_frequencies(&f, factor, config.head_size, capacity, pairing, device)
+            let (size, pairing) = (config.head_size, rotary.pairing);
+            Rope::from_frequencies(&f, factor, size, capacity, pairing, device)
         };
         let context = config.context;
         match rotary.scaling.changes_after().filter(|&length| length < context) {

@@ -38,8 +38,7 @@ const WHOLE_HEADS: usize = 16;
 
 /// Whether there is a kernel for these operands: not if one is empty, or scores are capped.
 pub(crate) fn can_fuse(inputs: &AttentionInputs<'_>) -> bool {
-    let AttentionInputs { q, k, v, ref options, .. } = *inputs;
-    options.softcap.is_none() && [q, k, v].iter().all(|x| x.numel() > 0)
+    inputs.options.softcap.is_none() && [inputs.q, inputs.k, inputs.v].iter().all(|x| x.numel() > 0)
 }
 
 /// y and the logsumexp.

@@ -104,40 +104,10 @@ const ENCODERS: [EncoderFamily; 4] = [
 /// # Errors
 /// If it is not known, or the weights are quantised by a method of their own.
 pub(super) fn encoder(config: &Config) -> Result<&'static EncoderFamily> {
-    let known = || ENCODERS.iter().flat_map(|family| family.types).copied().collect::<Vec<_>>();
-    let help = |text: String| {
-        config.error(text).help(format!(
-            "encoders are of {}; another family loads by a state::Mapping of its names and \
-             Store::build_from",
-            known().join(", ")
-        ))
-    };
-    if config.has("quantization_config") {
-        return Err(config
-            .error("the weights are quantised by \"quantization_config\"".to_string())
-            .help("use the model in f32, f16 or bf16, or as GGUF"));
-    }
-    let Some(name) = config.text("model_type")? else {
-        return Err(help("there is no \"model_type\"".to_string()));
-    };
+    let known: Vec<_> = ENCODERS.iter().flat_map(|family| family.types).copied().collect();
+    let name = config.family("encoder", &known)?;
     let found = ENCODERS.iter().find(|family| family.types.contains(&name));
-    found.ok_or_else(|| help(format!("no encoder of model_type {name:?}")))
-}
-
-/// The activation that transformers calls `name`.
-fn activation(config: &Config, key: &str) -> Result<Activation> {
-    Ok(match config.text(key)?.unwrap_or("gelu") {
-        "gelu" => Activation::Gelu,
-        "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
-        "silu" | "swish" => Activation::Silu,
-        "relu" => Activation::Relu,
-        "tanh" => Activation::Tanh,
-        other => {
-            return Err(config.error(format!("{key:?} is {other:?}")).help(
-                "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, silu, swish, relu, tanh",
-            ));
-        }
-    })
+    Ok(found.unwrap_or(&ENCODERS[0]))
 }
 
 impl EncoderFamily {
@@ -154,13 +124,13 @@ impl EncoderFamily {
                 .error(format!("\"position_embedding_type\" is {kind:?}"))
                 .help("positions are \"absolute\""));
         }
-        if config.is_true("is_decoder") {
+        if config.flag("is_decoder", false)? {
             return Err(config
                 .error("\"is_decoder\" is true: a token sees no later one".to_string())
                 .help("encoders see all tokens; use a model without is_decoder"));
         }
         let layer = TransformerConfig::new(width, heads, size(self.hidden)?)
-            .with_activation(activation(config, self.activation)?)
+            .with_activation(config.activation(&[self.activation], Activation::Gelu)?)
             .with_dropout(config.number(&[self.dropout], 0.1)?)
             .with_norm_eps(config.number(&[self.norm_eps.0], self.norm_eps.1)?);
         let positions = config.size(&["max_position_embeddings"], 512)?;

@@ -1,0 +1,126 @@
+//! [`Decoder`]: a language model of a folder or of a GGUF file.
+
+use super::config::Config;
+use super::options::OpenOptions;
+use super::{GenerationConfig, decoder_family, gguf};
+use crate::state::{Gguf, Mapping, Weights, found, is_gguf, open_weights};
+use crate::store::{self, Store};
+use crate::transformer::{CausalLm, CausalLmConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use teeny_core::context::enter;
+use teeny_core::{Result, ToDevice};
+
+/// The number of tokens that a model takes at most, unless [`OpenOptions::context`] says otherwise.
+const CONTEXT: usize = 8192;
+
+/// A pretrained language model: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, Phi 3, and
+/// models that are made of them, such as SmolLM and TinyLlama.
+///
+/// # Example
+/// ```no_run
+/// use teeny_core::Tensor;
+/// use teeny_nn::device::device;
+/// use teeny_nn::pretrained::Decoder;
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = device("cpu")?;
+/// let decoder = Decoder::open("HuggingFaceTB/SmolLM2-135M", &device)?;
+/// let tokens = Tensor::new([[504i32, 3575, 282]], &device)?; // The capital of
+/// let longer = decoder.model.generate(&tokens, 8, |logits| logits.argmax(-1))?; // (1, 11)
+/// # Ok(()) }
+/// ```
+pub struct Decoder {
+    /// The parameters, in evaluation mode.
+    pub store: Store,
+    /// The model.
+    pub model: CausalLm,
+    /// How the model's files say that tokens are chosen.
+    pub generation: GenerationConfig,
+}
+
+impl Decoder {
+    /// Opens the folder `path`, a GGUF file, or `ORG/NAME` in the local cache of the Hugging Face
+    /// hub, as f32.
+    ///
+    /// # Errors
+    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
+    /// `config.json` contradict those of the weights, or tensors are missing.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Decoder> {
+        let _op = enter("Decoder::open");
+        Decoder::open_with(path, &OpenOptions::new(), device)
+    }
+
+    /// [`Decoder::open`] with options.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    #[track_caller]
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+        device: impl ToDevice,
+    ) -> Result<Decoder> {
+        let _op = enter("Decoder::open_with");
+        let store = Store::with_dtype(device, options.checked_dtype()?);
+        let path = found(path.as_ref())?;
+        let Opened { config, generation, mut sizes, weights, mapping } = match gguf_in(&path) {
+            Some(file) => open_gguf(&file, &store)?,
+            None => open_folder(&path, &store)?,
+        };
+        let weights = options.renamed(weights)?;
+        config.check_layers(sizes.n_layer, weights.shapes().len())?;
+        let limit = sizes.context;
+        sizes.context = options.context.unwrap_or(limit.min(CONTEXT));
+        if sizes.learned_positions() {
+            sizes.context = limit; // a row of a table for each
+        }
+        let make = |root: &store::Path| CausalLm::new(root, sizes);
+        let (model, _) = store.build_from(weights, &mapping, make)?;
+        store.set_training(false);
+        Ok(Decoder { store, model, generation })
+    }
+}
+
+/// A model whose parameters are not read yet.
+struct Opened {
+    config: Config,
+    generation: GenerationConfig,
+    sizes: CausalLmConfig,
+    weights: Weights,
+    mapping: Mapping,
+}
+
+fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
+    let whole = Config::open(path)?;
+    let family = decoder_family::decoder(&whole)?;
+    // the language model of one that sees images too
+    let config = whole.section("text_config").unwrap_or(whole);
+    let sizes = family.options(&config)?;
+    let generation = GenerationConfig::open(path, &config)?;
+    let (weights, mapping) = (open_weights(path, store.device())?, family.mapping(&sizes));
+    Ok(Opened { config, generation, sizes, weights, mapping })
+}
+
+fn open_gguf(path: &Path, store: &Store) -> Result<Opened> {
+    let file = Gguf::open(path)?;
+    let config = gguf::config(path, &file)?;
+    let sizes = decoder_family::decoder(&config)?.options(&config)?;
+    let sizes = gguf::adapt(sizes, &config, &file, store.device())?;
+    let mapping = gguf::mapping(&sizes, &file);
+    let generation = gguf::generation(&file);
+    Ok(Opened { config, generation, sizes, weights: Arc::new(file), mapping })
+}
+
+/// The GGUF file that `path` is, or the only one in this folder if it has no `config.json`.
+fn gguf_in(path: &Path) -> Option<PathBuf> {
+    if !path.is_dir() {
+        return is_gguf(path).then(|| path.to_path_buf());
+    }
+    if path.join("config.json").exists() {
+        return None;
+    }
+    let files = path.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files = files.filter(|path| path.extension().is_some_and(|end| end == "gguf"));
+    files.next().filter(|_| files.next().is_none())
+}

@@ -1,0 +1,216 @@
+//! [`GenerationConfig`]: how the tokens of a text are chosen, and when it ends.
+//!
+//! ```text
+//! logits ─ repetition penalty ─ n-grams ─ least length ─ suppressed tokens ─ Sampler ─ token
+//! ```
+//!
+//! The order is that of transformers. The first steps need the tokens before, so they run on the
+//! host, and only if they are asked for.
+
+use super::config::Config;
+use crate::text::Sampler;
+use std::path::Path;
+use teeny_core::random::Key;
+use teeny_core::{DType, Error, Result, Tensor};
+
+/// The number of new tokens if nothing says it.
+const NEW_TOKENS: usize = 256;
+
+/// How tokens are chosen and when a text ends. The defaults are those of transformers, greedy and
+/// without an end, but for the number of new tokens.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct GenerationConfig {
+    /// The number of new tokens at most; 256.
+    pub max_new_tokens: usize,
+    /// The number of new tokens before which no end token is chosen; 0.
+    pub min_new_tokens: usize,
+    /// Whether tokens are drawn; otherwise each is the most likely one. False.
+    pub do_sample: bool,
+    /// The divisor of the logits, if tokens are drawn; 1.
+    pub temperature: f64,
+    /// The number of tokens that may be drawn, 0 for all; 50.
+    pub top_k: usize,
+    /// The total probability of those that may be drawn; 1.
+    pub top_p: f64,
+    /// The least probability of one that may be drawn, as a part of the largest; 0.
+    pub min_p: f64,
+    /// The factor by which tokens that are in the text already are less likely; 1.
+    pub repetition_penalty: f64,
+    /// The length of sequences of tokens that occur once at most, 0 for none; 0.
+    pub no_repeat_ngram_size: usize,
+    /// Tokens that are never chosen.
+    pub suppress_tokens: Vec<u32>,
+    /// Tokens after which a text ends.
+    pub eos_tokens: Vec<u32>,
+    /// Texts after which a text ends.
+    pub stop_strings: Vec<String>,
+    /// The seed of the draws; 0.
+    pub seed: u64,
+}
+
+impl Default for GenerationConfig {
+    fn default() -> GenerationConfig {
+        GenerationConfig {
+            max_new_tokens: NEW_TOKENS,
+            min_new_tokens: 0,
+            do_sample: false,
+            temperature: 1.0,
+            top_k: 50,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            no_repeat_ngram_size: 0,
+            suppress_tokens: Vec::new(),
+            eos_tokens: Vec::new(),
+            stop_strings: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
+impl GenerationConfig {
+    /// The defaults.
+    pub fn new() -> GenerationConfig {
+        GenerationConfig::default()
+    }
+
+    /// Sets the number of new tokens at most.
+    pub fn with_max_new_tokens(mut self, count: usize) -> GenerationConfig {
+        self.max_new_tokens = count;
+        self
+    }
+
+    /// Sets the seed, and that tokens are drawn.
+    pub fn sampled(mut self, seed: u64) -> GenerationConfig {
+        (self.do_sample, self.seed) = (true, seed);
+        self
+    }
+
+    /// That of the folder `path`: `generation_config.json`, or the keys that older files have in
+    /// `config.json`.
+    pub(super) fn open(path: &Path, model: &Config) -> Result<GenerationConfig> {
+        let own = path.join("generation_config.json");
+        let own = if own.exists() { Some(Config::open_file(own)?) } else { None };
+        let file = own.as_ref().unwrap_or(model);
+        let mut config = GenerationConfig::of(file)?;
+        if config.eos_tokens.is_empty() {
+            config.eos_tokens = model.tokens("eos_token_id")?;
+        }
+        Ok(config)
+    }
+
+    fn of(file: &Config) -> Result<GenerationConfig> {
+        let usual = GenerationConfig::default();
+        for (key, most) in [("num_beams", 1.0), ("typical_p", 1.0), ("penalty_alpha", 0.0)] {
+            if let Some(other) = file.number_of(&[key])?.filter(|x| *x != most) {
+                return Err(file
+                    .error(format!("{key:?} is {other}"))
+                    .help("tokens are the most likely ones, or drawn by temperature, top_k, top_p and min_p"));
+            }
+        }
+        let size = |key: &str, usual: usize| file.size(&[key], usual);
+        let number = |key: &str, usual: f64| file.number(&[key], usual);
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_string);
+        let config = GenerationConfig {
+            max_new_tokens: size("max_new_tokens", usual.max_new_tokens)?,
+            min_new_tokens: size("min_new_tokens", 0)?,
+            do_sample: file.flag("do_sample", false)?,
+            temperature: number("temperature", 1.0)?,
+            top_k: size("top_k", usual.top_k)?,
+            top_p: number("top_p", 1.0)?,
+            min_p: number("min_p", 0.0)?,
+            repetition_penalty: number("repetition_penalty", 1.0)?,
+            no_repeat_ngram_size: size("no_repeat_ngram_size", 0)?,
+            suppress_tokens: file.tokens("suppress_tokens")?,
+            eos_tokens: file.tokens("eos_token_id")?,
+            stop_strings: file.list("stop_strings", "a list of texts", text)?.unwrap_or_default(),
+            seed: 0,
+        };
+        config.check().map_err(|error| file.error(error.message().to_string()))?;
+        Ok(config)
+    }
+
+    /// An error if an option is out of range.
+    pub(super) fn check(&self) -> Result<()> {
+        let rules = [
+            ("temperature", self.temperature, self.temperature >= 0.0),
+            ("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0),
+            ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p)),
+            ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0.0),
+        ];
+        match rules.iter().find(|(_, value, valid)| !(*valid && value.is_finite())) {
+            Some((name, value, _)) => Err(Error::value(format!("{name} is {value}")).help(
+                "temperature is 0 or more, top_p and min_p are probabilities, a penalty is above 0",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn sampler(&self) -> Sampler {
+        if !self.do_sample {
+            return Sampler::greedy();
+        }
+        let sampler =
+            Sampler::new().temperature(self.temperature).top_p(self.top_p).min_p(self.min_p);
+        if self.top_k > 0 { sampler.top_k(self.top_k) } else { sampler }
+    }
+
+    /// The next token of each text: logits (B, V). `texts` are the tokens before, prompts of
+    /// `prompts[i]` tokens among them.
+    pub(super) fn next(
+        &self,
+        logits: &Tensor,
+        texts: &[Vec<u32>],
+        prompts: &[usize],
+        step: usize,
+    ) -> Result<Vec<u32>> {
+        let key = Key { seed: self.seed, draw: step as u64 };
+        let too_short = |i: usize| texts[i].len() - prompts[i] < self.min_new_tokens;
+        let as_they_are = self.repetition_penalty == 1.0
+            && self.no_repeat_ngram_size == 0
+            && self.suppress_tokens.is_empty()
+            && !(0..texts.len()).any(too_short);
+        if as_they_are {
+            return self.sampler().tokens(logits, key);
+        }
+        let (shape, vocab) = (*logits.shape(), logits.shape()[1]);
+        let mut values = logits.cast(DType::F32)?.to_vec::<f32>()?.to_vec();
+        for (i, (row, text)) in values.chunks_mut(vocab).zip(texts).enumerate() {
+            self.penalize(row, text);
+            let ends = self.eos_tokens.iter().filter(|_| too_short(i));
+            for &token in ends.chain(&self.suppress_tokens) {
+                set(row, token, |_| f32::NEG_INFINITY);
+            }
+        }
+        self.sampler().tokens(&Tensor::from_vec(values, shape, logits)?, key)
+    }
+
+    /// Repetition penalty and n-grams.
+    fn penalize(&self, row: &mut [f32], text: &[u32]) {
+        let penalty = self.repetition_penalty as f32;
+        if penalty != 1.0 {
+            let mut seen = text.to_vec();
+            seen.sort_unstable();
+            seen.dedup();
+            for token in seen {
+                set(row, token, |x| if x > 0.0 { x / penalty } else { x * penalty });
+            }
+        }
+        let n = self.no_repeat_ngram_size;
+        if n == 0 || text.len() + 1 < n {
+            return;
+        }
+        let last = &text[text.len() + 1 - n..]; // n - 1 tokens
+        for window in text.windows(n).filter(|window| window[..n - 1] == *last) {
+            set(row, window[n - 1], |_| f32::NEG_INFINITY);
+        }
+    }
+}
+
+/// Changes the logit of `token`, if it is in the vocabulary.
+fn set(row: &mut [f32], token: u32, f: impl FnOnce(f32) -> f32) {
+    if let Some(x) = row.get_mut(token as usize) {
+        *x = f(*x);
+    }
+}

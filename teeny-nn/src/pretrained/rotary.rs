@@ -1,0 +1,132 @@
+//! The rotary embedding that a `config.json` describes, in any of its spellings.
+
+use super::config::Config;
+use crate::attention::RopeScaling;
+use crate::transformer::Rotary;
+use teeny_core::Result;
+
+/// The rotary embedding of layers of the type `layers`, such as `full_attention`. `theta` is the
+/// base if the file has none, under the key `theta.0` where it has no `rope_parameters`.
+pub(super) fn rotary(
+    config: &Config,
+    layers: &str,
+    theta: (&str, f64),
+    head_size: usize,
+) -> Result<Rotary> {
+    let parameters = config.section("rope_parameters");
+    let own = parameters.as_ref().and_then(|section| section.section(layers));
+    let base = match own.as_ref().or(parameters.as_ref()) {
+        Some(section) => section.number(&["rope_theta"], theta.1)?,
+        None => config.number(&[theta.0], theta.1)?,
+    };
+    if !(base > 0.0 && base.is_finite()) {
+        return Err(config.error(format!("\"rope_theta\" is {base}, not positive")));
+    }
+    let old = config.section("rope_scaling").filter(|_| layers == FULL);
+    let section = own.or(parameters).or(old);
+    let factor = |section: &Config| section.number_of(&["partial_rotary_factor"]);
+    let partial = match section.as_ref().map(factor).transpose()?.flatten() {
+        Some(partial) => partial,
+        None => config.number(&["partial_rotary_factor"], 1.0)?,
+    };
+    let dims = (head_size as f64 * partial.clamp(0.0, 1.0)) as usize;
+    if dims < 2 || !dims.is_multiple_of(2) {
+        let text =
+            format!("{dims} of {head_size} elements of a head are rotated, not an even number");
+        return Err(config.error(text).help("see \"partial_rotary_factor\" and \"head_dim\""));
+    }
+    let scaling = match &section {
+        Some(section) => scaling(config, section, dims)?,
+        None => RopeScaling::None,
+    };
+    Ok(Rotary::new(base).with_dims(dims).with_scaling(scaling))
+}
+
+/// The type of layers that see all keys before them.
+pub(super) const FULL: &str = "full_attention";
+
+/// The type of layers with a window.
+pub(super) const SLIDING: &str = "sliding_attention";
+
+fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling> {
+    let longest = config.size(&["max_position_embeddings"], 2048)?;
+    let original = || -> Result<usize> {
+        let key = ["original_max_position_embeddings"];
+        match section.size(&key, 0)? {
+            0 => config.size(&key, longest).map(|size| size.max(1)),
+            size => Ok(size),
+        }
+    };
+    let factor = || {
+        let factor = section.number(&["factor"], 1.0)?;
+        let valid = factor >= 1.0 && factor.is_finite();
+        let text = || format!("\"factor\" of the rotary embedding is {factor}, below 1");
+        if valid { Ok(factor) } else { Err(config.error(text())) }
+    };
+    let kind = match section.text("rope_type")? {
+        Some(kind) => Some(kind),
+        None => section.text("type")?,
+    };
+    Ok(match kind.unwrap_or("default") {
+        "default" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: factor()? },
+        "dynamic" => RopeScaling::Dynamic { factor: factor()?, original: longest.max(1) },
+        "llama3" => RopeScaling::Llama3 {
+            factor: factor()?,
+            low: section.number(&["low_freq_factor"], 1.0)?,
+            high: section.number(&["high_freq_factor"], 4.0)?,
+            original: original()?,
+        },
+        "yarn" => {
+            let factor = factor()?;
+            let growth =
+                |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
+            let number = |key| section.number_of(&[key]);
+            let attention =
+                match (number("attention_factor")?, number("mscale")?, number("mscale_all_dim")?) {
+                    (Some(attention), ..) => attention,
+                    (None, Some(own), Some(all)) if own != 0.0 && all != 0.0 => {
+                        growth(own) / growth(all)
+                    }
+                    _ => growth(1.0),
+                };
+            RopeScaling::Yarn {
+                factor,
+                beta_fast: section.number(&["beta_fast"], 32.0)?,
+                beta_slow: section.number(&["beta_slow"], 1.0)?,
+                original: original()?,
+                attention,
+                truncate: section.flag("truncate", true)?,
+            }
+        }
+        "longrope" | "su" => {
+            let original = original()?;
+            let divisors = |key: &str| {
+                let numbers = section.numbers(key)?.unwrap_or_default();
+                let valid = numbers.len() == dims / 2 && numbers.iter().all(|x| *x > 0.0);
+                let text = || format!("{key:?} is not {} numbers above 0", dims / 2);
+                if valid { Ok(numbers) } else { Err(config.error(text())) }
+            };
+            let grown = match section.number_of(&["factor"])? {
+                Some(factor) => factor,
+                None => longest as f64 / original as f64,
+            };
+            let usual = if grown <= 1.0 || original < 2 {
+                1.0
+            } else {
+                (1.0 + grown.ln() / (original as f64).ln()).sqrt()
+            };
+            RopeScaling::LongRope {
+                short: divisors("short_factor")?,
+                long: divisors("long_factor")?,
+                original,
+                attention: section.number(&["attention_factor"], usual)?,
+            }
+        }
+        other => {
+            return Err(config
+                .error(format!("\"rope_type\" is {other:?}"))
+                .help("known: default, linear, dynamic, llama3, yarn, longrope"));
+        }
+    })
+}

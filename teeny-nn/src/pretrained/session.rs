@@ -1,0 +1,251 @@
+//! Generating: [`Decoder::generate`] for a batch of texts, [`Session`] for one that goes on.
+//!
+//! ```text
+//! prompts of unequal length ─ padded on the left ─ CausalLm::next ─ GenerationConfig::next ─┐
+//!                                                        ▲                                  │
+//!                                                        └── one token of each text ◄───────┘
+//! ```
+
+use super::{Decoder, GenerationConfig};
+use crate::attention::KvCache;
+use crate::transformer::{CausalInputs, CausalLm};
+use std::ops::ControlFlow;
+use teeny_autograd::no_grad;
+use teeny_core::context::enter;
+use teeny_core::{DType, Error, Result, Tensor};
+
+/// Why a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// The model chose an end token, the last of the text.
+    EndToken,
+    /// There are as many new tokens as allowed, or as the context holds.
+    Length,
+    /// The caller stopped it.
+    Stopped,
+}
+
+/// The new tokens of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Generated {
+    /// The tokens after the prompt, with the end token if there is one.
+    pub tokens: Vec<u32>,
+    /// Why the text ended.
+    pub finish: Finish,
+}
+
+impl Decoder {
+    /// Continues each of `prompts`, all at once, until it ends as `config` says. `on_token` is
+    /// called with the index of a text and its new token, and may stop that text.
+    ///
+    /// Prompts may have different lengths. A text continues in a batch as it does alone, up to the
+    /// rounding of products of another size.
+    ///
+    /// # Errors
+    /// If a prompt is empty or longer than the context, a token is not in the vocabulary, an option
+    /// is out of range, or a device fails.
+    #[track_caller]
+    pub fn generate(
+        &self,
+        prompts: &[Vec<u32>],
+        config: &GenerationConfig,
+        mut on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Generated>> {
+        let _op = enter("generate");
+        if prompts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut batch = Batch::new(&self.model, prompts)?;
+        let capacity = batch.width().saturating_add(config.max_new_tokens);
+        let mut caches = self.model.caches_of(capacity.min(self.model.config().context));
+        batch.generate(config, &mut caches, &mut on_token)
+    }
+
+    /// A session for texts of up to `capacity` tokens, in memory that does not grow.
+    pub fn session(&self, capacity: usize) -> Session<'_> {
+        let caches = self.model.caches_of(capacity.min(self.model.config().context));
+        Session { model: &self.model, caches, tokens: Vec::new() }
+    }
+}
+
+/// One text at a time, with the keys and values of the tokens before: a text that begins as the
+/// last one, such as a conversation, computes its new tokens only.
+pub struct Session<'m> {
+    model: &'m CausalLm,
+    caches: Vec<KvCache>,
+    /// Those of the caches.
+    tokens: Vec<u32>,
+}
+
+impl Session<'_> {
+    /// The same with keys and values of `dtype`; those that were kept are dropped.
+    pub fn with_dtype(mut self, dtype: DType) -> Self {
+        let dropped = self.caches.drain(..).map(|cache| KvCache::new(cache.capacity()));
+        self.caches = dropped.map(|cache| cache.with_dtype(dtype)).collect();
+        self.tokens.clear();
+        self
+    }
+
+    /// The number of tokens whose keys and values are kept.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether no keys and values are kept.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Continues `prompt`, the whole text from its first token: as [`Decoder::generate`].
+    ///
+    /// # Errors
+    /// As [`Decoder::generate`]; if the prompt does not fit the capacity.
+    #[track_caller]
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        config: &GenerationConfig,
+        mut on_token: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Generated> {
+        let _op = enter("generate");
+        let mut batch = Batch::new(self.model, std::slice::from_ref(&prompt))?;
+        let same = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        // the last token is computed, for its logits
+        let mut kept = same.min(prompt.len() - 1);
+        let rotations_differ = |last| (self.tokens.len() > last) != (prompt.len() > last);
+        if self.model.changes_after().is_some_and(rotations_differ) {
+            kept = 0;
+        }
+        self.caches.iter_mut().for_each(|cache| cache.truncate(kept));
+        self.tokens.truncate(kept);
+        let generated = batch.generate(config, &mut self.caches, &mut |_, token| on_token(token));
+        let kept = self.caches.first().map_or(0, KvCache::len);
+        self.tokens = batch.rows.swap_remove(0);
+        self.tokens.truncate(kept);
+        let mut generated = generated?;
+        Ok(generated.swap_remove(0))
+    }
+}
+
+/// Texts of one length, padded on the left.
+struct Batch<'m> {
+    model: &'m CausalLm,
+    rows: Vec<Vec<u32>>,
+    /// The padding before each.
+    padding: Vec<usize>,
+}
+
+impl<'m> Batch<'m> {
+    fn new(model: &'m CausalLm, prompts: &[impl AsRef<[u32]>]) -> Result<Batch<'m>> {
+        let (context, vocab) = (model.config().context, model.config().vocab);
+        for (i, prompt) in prompts.iter().enumerate() {
+            let prompt = prompt.as_ref();
+            if prompt.is_empty() {
+                return Err(Error::value(format!("prompt {i} has no tokens"))
+                    .help("begin with the token of a start, such as bos_token"));
+            }
+            if prompt.len() > context {
+                let text = format!("prompt {i} has {} tokens, the context {context}", prompt.len());
+                return Err(Error::value(text)
+                    .help("a shorter prompt, or a model opened with_context of more"));
+            }
+            if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
+                let text = format!("token {token} of prompt {i} is not below {vocab}");
+                return Err(Error::index(text).help("the tokenizer is that of another model"));
+            }
+        }
+        let width = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(0);
+        let padding = prompts.iter().map(|prompt| width - prompt.as_ref().len()).collect();
+        let row = |prompt: &[u32]| [&vec![0; width - prompt.len()], prompt].concat();
+        let rows = prompts.iter().map(|prompt| row(prompt.as_ref())).collect();
+        Ok(Batch { model, rows, padding })
+    }
+
+    /// The number of tokens of a text, with padding.
+    fn width(&self) -> usize {
+        self.rows[0].len()
+    }
+
+    /// Tokens `from..` of all texts, (B, T).
+    fn tokens(&self, from: usize) -> Result<Tensor> {
+        let device = self.model.embedding().value();
+        let ids = self.rows.iter().flat_map(|row| &row[from..]).map(|&id| id as i32);
+        Tensor::from_vec(ids.collect::<Vec<_>>(), (self.rows.len(), self.width() - from), &device)
+    }
+
+    /// Which of the tokens are no padding, (B, S); none, if there is no padding.
+    fn mask(&self) -> Result<Option<Tensor>> {
+        if self.padding.iter().all(|&padding| padding == 0) {
+            return Ok(None);
+        }
+        let device = self.model.embedding().value();
+        let row = |&padding: &usize| (0..self.width()).map(move |i| i >= padding);
+        let seen: Vec<bool> = self.padding.iter().flat_map(row).collect();
+        Tensor::from_vec(seen, (self.rows.len(), self.width()), &device).map(Some)
+    }
+
+    fn generate(
+        &mut self,
+        config: &GenerationConfig,
+        caches: &mut [KvCache],
+        on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Generated>> {
+        config.check()?;
+        let (start, count) = (self.width(), self.rows.len());
+        let capacity = caches.first().map_or(self.model.config().context, KvCache::capacity);
+        if start > capacity {
+            let text = format!("a prompt of {start} tokens for a session of {capacity}");
+            return Err(Error::value(text).help("Decoder::session with a larger capacity"));
+        }
+        let prompts: Vec<usize> = self.padding.iter().map(|padding| start - padding).collect();
+        let mut texts: Vec<Vec<u32>> =
+            self.rows.iter().zip(&self.padding).map(|(row, &from)| row[from..].to_vec()).collect();
+        let mut finish: Vec<Option<Finish>> = vec![None; count];
+        for step in 0..config.max_new_tokens {
+            if self.width() > capacity || finish.iter().all(Option::is_some) {
+                break;
+            }
+            let logits = no_grad(|| self.next(caches))?; // (B, V)
+            let chosen = config.next(&logits, &texts, &prompts, step)?;
+            for (i, token) in chosen.into_iter().enumerate() {
+                self.rows[i].push(token);
+                if finish[i].is_some() {
+                    continue;
+                }
+                texts[i].push(token);
+                let stopped = on_token(i, token).is_break();
+                if config.eos_tokens.contains(&token) {
+                    finish[i] = Some(Finish::EndToken);
+                } else if stopped {
+                    finish[i] = Some(Finish::Stopped);
+                }
+            }
+        }
+        let ended = texts.into_iter().zip(&prompts).zip(finish);
+        Ok(ended
+            .map(|((mut text, &prompt), finish)| Generated {
+                tokens: text.split_off(prompt),
+                finish: finish.unwrap_or(Finish::Length),
+            })
+            .collect())
+    }
+
+    /// The logits of the next token of each text, with the tokens that are not in the caches.
+    fn next(&self, caches: &mut [KvCache]) -> Result<Tensor> {
+        let mut past = caches.first().map_or(0, KvCache::len);
+        if self
+            .model
+            .changes_after()
+            .is_some_and(|last| past > 0 && past <= last && self.width() > last)
+        {
+            // keys of longer texts are rotated otherwise
+            caches.iter_mut().for_each(|cache| cache.truncate(0));
+            past = 0;
+        }
+        let (tokens, mask) = (self.tokens(past)?, self.mask()?);
+        let inputs = CausalInputs { mask: mask.as_ref(), ..CausalInputs::new(&tokens) };
+        self.model.next(inputs, caches)
+    }
+}
