@@ -119,3 +119,35 @@ fn texts_padded_on_the_left_continue_as_alone() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn gguf_files_of_every_layout_are_the_same_models() -> Result<()> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/decoders_gguf");
+    let mut count = 0;
+    for file in folder.read_dir().unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+        // what the file does not say: scores have the usual scale
+        let copy = Folder::new(&format!("gguf-{name}"));
+        for entry in golden(&name).read_dir().unwrap() {
+            let from = entry.unwrap().path();
+            fs::copy(&from, copy.0.join(from.file_name().unwrap())).unwrap();
+        }
+        let config = fs::read_to_string(golden(&name).join("config.json")).unwrap();
+        let config = config
+            .replace("\"query_pre_attn_scalar\": 10", "\"query_pre_attn_scalar\": 8")
+            .replace("_layer_idx\": true", "_layer_idx\": false");
+        fs::write(copy.0.join("config.json"), config).unwrap();
+        let (decoder, folder) =
+            (Decoder::open(&path, device())?, Decoder::open(&copy.0, device())?);
+        let text = Tensor::new([tokens(&expected(&name)["tokens"])], decoder.store.device())?;
+        let want = folder.model.logits(&text.to(folder.store.device())?)?;
+        let largest = values(&want).iter().fold(1.0, |a: f64, x| a.max(x.abs()));
+        let logits = decoder.model.logits(&text)?;
+        assert_close(&values(&logits), &values(&want), 2e-6 * largest, &name);
+        assert_eq!(decoder.generation.eos_tokens, [2], "{name}");
+        count += 1;
+    }
+    assert_eq!(count, 7);
+    Ok(())
+}
