@@ -3,6 +3,8 @@
 
 #[path = "../../teeny-core/tests/support/awaited.rs"]
 mod awaited;
+#[cfg(feature = "chat")]
+mod chat;
 mod common;
 #[path = "../../teeny-core/tests/third_party/device.rs"]
 mod device;

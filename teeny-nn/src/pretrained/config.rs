@@ -98,6 +98,28 @@ impl Config {
         items.map(Some).ok_or_else(|| self.wrong(&[key], value, wanted))
     }
 
+    /// The chat template of a `tokenizer_config.json`: a text, or the default of several.
+    #[cfg(feature = "chat")]
+    pub fn chat_template(&self) -> Result<Option<String>> {
+        let Some(value) = self.get(&["chat_template"]) else { return Ok(None) };
+        if let Some(text) = value.as_str() {
+            return Ok(Some(text.to_string()));
+        }
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let default = items.iter().find(|item| item["name"] == "default").or(items.first());
+        match default.and_then(|item| item["template"].as_str()) {
+            Some(text) => Ok(Some(text.to_string())),
+            None => Err(self.error("\"chat_template\" is no text and no list of them".to_string())),
+        }
+    }
+
+    /// The text of the special token `key` of a `tokenizer_config.json`.
+    #[cfg(feature = "chat")]
+    pub fn special_token(&self, key: &str) -> Option<String> {
+        let value = self.get(&[key])?;
+        value.as_str().or(value["content"].as_str()).map(str::to_string)
+    }
+
     /// The numbers of the list `key`.
     pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
         self.list(key, "a list of numbers", Value::as_f64)

@@ -10,6 +10,8 @@
 //! A family is a row of a table: its keys, its defaults, its names. Parameters are read as they are
 //! made.
 
+#[cfg(feature = "chat")]
+mod chat;
 mod config;
 mod decoder;
 mod decoder_family;
@@ -22,6 +24,8 @@ mod pooling;
 mod rotary;
 mod session;
 
+#[cfg(feature = "chat")]
+pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use generation::GenerationConfig;

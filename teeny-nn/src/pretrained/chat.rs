@@ -1,0 +1,283 @@
+//! [`ChatTemplate`]: a conversation as the text that a model was trained on.
+//!
+//! A template is a Jinja program of the model's files. `minijinja` runs it with the settings,
+//! functions and filters of transformers. The text has its special tokens already: encode it
+//! without adding them again.
+
+mod values;
+
+use super::config::Config;
+use crate::json::Json;
+use crate::names::loading;
+use crate::state::Gguf;
+use crate::state::gguf;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, ErrorKind, Value};
+use std::fmt;
+use std::path::Path;
+use teeny_core::context::enter;
+use teeny_core::{Error, Result};
+use values::{Ordered, now, to_json, value};
+
+/// The steps that a template takes at most.
+const FUEL: u64 = 20_000_000;
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user`, `assistant`, or another role that the template knows.
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of any role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+        Message { role: role.into(), content: content.into() }
+    }
+
+    /// A message of the user.
+    pub fn user(content: impl Into<String>) -> Message {
+        Message::new("user", content)
+    }
+
+    /// A message of the model.
+    pub fn assistant(content: impl Into<String>) -> Message {
+        Message::new("assistant", content)
+    }
+
+    /// The instructions before a conversation.
+    pub fn system(content: impl Into<String>) -> Message {
+        Message::new("system", content)
+    }
+}
+
+/// What a template is told besides the messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChatOptions {
+    /// Whether the text ends with the beginning of the model's answer; true.
+    pub add_generation_prompt: bool,
+    /// Further variables by name, as JSON: `tools`, `documents`, `enable_thinking`, ..
+    pub variables: Vec<(String, String)>,
+}
+
+impl Default for ChatOptions {
+    fn default() -> ChatOptions {
+        ChatOptions { add_generation_prompt: true, variables: Vec::new() }
+    }
+}
+
+impl ChatOptions {
+    /// The defaults.
+    pub fn new() -> ChatOptions {
+        ChatOptions::default()
+    }
+
+    /// Sets whether the text ends with the beginning of the model's answer.
+    pub fn with_add_generation_prompt(mut self, add: bool) -> ChatOptions {
+        self.add_generation_prompt = add;
+        self
+    }
+
+    /// Sets the variable `name` to a value in JSON, such as `tools` to a list of functions.
+    pub fn with_variable(mut self, name: &str, json: &str) -> ChatOptions {
+        self.variables.push((name.to_string(), json.to_string()));
+        self
+    }
+}
+
+/// The template of a model, and the special tokens that it may use.
+///
+/// # Example
+/// ```
+/// use teeny_nn::pretrained::{ChatOptions, ChatTemplate, Message};
+/// # fn main() -> teeny_core::Result<()> {
+/// let template = ChatTemplate::new(
+///     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ eos_token }}\n{% endfor %}",
+/// )?
+/// .with_token("eos_token", "</s>");
+/// let text = template.render(&[Message::user("Hello")], &ChatOptions::new())?;
+/// assert_eq!(text, "<|user|>Hello</s>\n");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    tokens: Vec<(String, String)>,
+}
+
+impl ChatTemplate {
+    /// The template with this source.
+    ///
+    /// # Errors
+    /// If it is no Jinja template; the error has the line.
+    #[track_caller]
+    pub fn new(source: &str) -> Result<ChatTemplate> {
+        let _op = enter("ChatTemplate::new");
+        let mut environment = Environment::new();
+        let mut syntax = SyntaxConfig::builder();
+        syntax.trim_blocks(true).lstrip_blocks(true);
+        environment.set_syntax(syntax.build().map_err(|error| described(&error))?);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_fuel(Some(FUEL));
+        environment.add_filter("tojson", to_json);
+        environment.add_function("strftime_now", now);
+        environment.add_function(
+            "raise_exception",
+            |text: String| -> std::result::Result<Value, _> {
+                Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
+            },
+        );
+        let added = environment.add_template_owned(NAME, without_generation(source));
+        added.map_err(|error| described(&error))?;
+        Ok(ChatTemplate { environment, tokens: Vec::new() })
+    }
+
+    /// Sets a special token, such as `bos_token`, to its text.
+    pub fn with_token(mut self, name: &str, text: &str) -> ChatTemplate {
+        self.tokens.push((name.to_string(), text.to_string()));
+        self
+    }
+
+    /// The template of the folder `path`: `chat_template.jinja`, or the key of
+    /// `tokenizer_config.json`; none, if the model has none.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or has no valid template.
+    pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
+        let path = path.as_ref();
+        let file = path.join("tokenizer_config.json");
+        let config = if file.exists() { Some(Config::open_file(file)?) } else { None };
+        let own = path.join("chat_template.jinja");
+        let (label, source) = if own.exists() {
+            let named = |error: Error| error.named(loading(&own));
+            let bytes = teeny_core::file::read(&own).map_err(named)?;
+            let text = String::from_utf8(bytes);
+            (own.clone(), text.map_err(|_| named(Error::format("the file is not UTF-8")))?)
+        } else {
+            match config.as_ref().map(Config::chat_template).transpose()?.flatten() {
+                Some(source) => (path.join("tokenizer_config.json"), source),
+                None => return Ok(None),
+            }
+        };
+        let mut template =
+            ChatTemplate::new(&source).map_err(|error| error.named(loading(&label)))?;
+        for name in TOKENS {
+            if let Some(text) = config.as_ref().and_then(|config| config.special_token(name)) {
+                template = template.with_token(name, &text);
+            }
+        }
+        Ok(Some(template))
+    }
+
+    /// The template of a GGUF file; none, if it has none.
+    ///
+    /// # Errors
+    /// If the template is not valid.
+    pub fn from_gguf(file: &Gguf) -> Result<Option<ChatTemplate>> {
+        let get = |key: &str| file.metadata().get(&format!("tokenizer.{key}"));
+        let Some(source) = get("chat_template").and_then(gguf::Value::as_str) else {
+            return Ok(None);
+        };
+        let mut template = ChatTemplate::new(source)?;
+        let tokens = get("ggml.tokens").and_then(gguf::Value::as_list).unwrap_or_default();
+        for (name, key) in [("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")]
+        {
+            let id = get(&format!("ggml.{key}_token_id")).and_then(gguf::Value::as_u64);
+            let text = id.and_then(|id| tokens.get(id as usize)).and_then(gguf::Value::as_str);
+            if let Some(text) = text {
+                template = template.with_token(&format!("{name}_token"), text);
+            }
+        }
+        Ok(Some(template))
+    }
+
+    /// The text of a conversation.
+    ///
+    /// # Errors
+    /// If the template refuses the conversation (two messages of the user in a row, for example),
+    /// has an error of its own, or a variable is not JSON.
+    #[track_caller]
+    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
+        let _op = enter("chat_template");
+        let message = |m: &Message| {
+            let members = [("role", m.role.as_str()), ("content", m.content.as_str())];
+            Ordered::value(members.map(|(name, text)| (name.to_string(), Value::from(text))).into())
+        };
+        self.rendered(messages.iter().map(message).collect(), options)
+    }
+
+    /// The text of a conversation in JSON: a list of messages, whose contents may be lists of parts,
+    /// with `tool_calls` and whatever else the template knows.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`]; if `messages` is not JSON.
+    #[track_caller]
+    pub fn render_json(&self, messages: &str, options: &ChatOptions) -> Result<String> {
+        let _op = enter("chat_template");
+        self.rendered(value(Json::parse(messages.as_bytes())?)?, options)
+    }
+
+    fn rendered(&self, messages: Value, options: &ChatOptions) -> Result<String> {
+        let mut variables = vec![
+            ("messages".to_string(), messages),
+            ("tools".to_string(), Value::from(())),
+            ("documents".to_string(), Value::from(())),
+            ("add_generation_prompt".to_string(), Value::from(options.add_generation_prompt)),
+        ];
+        variables
+            .extend(self.tokens.iter().map(|(name, text)| (name.clone(), Value::from(&**text))));
+        for (name, json) in &options.variables {
+            let value = Json::parse(json.as_bytes()).and_then(value);
+            let value = value.map_err(|error| error.note(format!("of the variable {name:?}")))?;
+            variables.retain(|(other, _)| other != name);
+            variables.push((name.clone(), value));
+        }
+        let template = self.environment.get_template(NAME).map_err(|error| described(&error))?;
+        template.render(Ordered::value(variables)).map_err(|error| described(&error))
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}
+
+/// The name of the template in the environment.
+const NAME: &str = "chat template";
+
+/// Special tokens that templates use.
+const TOKENS: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
+
+fn described(error: &minijinja::Error) -> Error {
+    let place = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
+    let said = error.detail().map(|text| format!(": {text}")).unwrap_or_default();
+    Error::value(format!("the chat template{place}: {}{said}", error.kind()))
+        .help("the messages must be as the model's template wants them")
+}
+
+/// `source` with the tags `generation` and `endgeneration`, which mark the model's answers for
+/// training, as tags that do nothing.
+fn without_generation(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        out += before;
+        let end = tag.find("%}").map_or(tag.len(), |end| end + 2);
+        let (tag, after) = tag.split_at(end);
+        let inner = tag.trim_start_matches("{%").trim_end_matches("%}");
+        let inner = inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
+        out += &match inner {
+            "generation" => tag.replace("generation", "if true"),
+            "endgeneration" => tag.replace("endgeneration", "endif"),
+            _ => tag.to_string(),
+        };
+        rest = after;
+    }
+    out + rest
+}

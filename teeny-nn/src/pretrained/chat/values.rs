@@ -1,0 +1,269 @@
+//! JSON as values of a template, the filter `tojson` and the function `strftime_now`, as Python has
+//! them: members keep their order, text is not escaped for HTML.
+
+use crate::json::Json;
+use minijinja::value::{Enumerator, Kwargs, Object, ObjectExt, ValueKind};
+use minijinja::{Error as TemplateError, ErrorKind, Value};
+use std::sync::Arc;
+use std::time::SystemTime;
+use teeny_core::{Error, Result};
+
+type Done<T> = std::result::Result<T, TemplateError>;
+
+/// Members in their order.
+#[derive(Debug)]
+pub(super) struct Ordered(Vec<(String, Value)>);
+
+impl Ordered {
+    pub fn value(members: Vec<(String, Value)>) -> Value {
+        Value::from_object(Ordered(members))
+    }
+}
+
+impl Object for Ordered {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let key = key.as_str()?;
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.mapped_enumerator(|this| Box::new(this.0.iter().map(|(name, _)| Value::from(&**name))))
+    }
+}
+
+/// A value of JSON.
+pub(super) fn value(json: Json<'_>) -> Result<Value> {
+    let text = json.text();
+    if let Some(items) = json.items() {
+        return items.map(value).collect::<Result<Vec<_>>>().map(Value::from);
+    }
+    if text.starts_with('{') {
+        let mut members = Vec::new();
+        json.members(|name, member| {
+            members.push((name, value(member)?));
+            Ok(())
+        })?;
+        return Ok(Ordered::value(members));
+    }
+    if let Some(text) = json.string() {
+        return Ok(Value::from(text));
+    }
+    Ok(match text {
+        "null" => Value::from(()),
+        "true" => Value::from(true),
+        "false" => Value::from(false),
+        _ => match text.parse::<i64>() {
+            Ok(n) => Value::from(n),
+            Err(_) => Value::from(
+                text.parse::<f64>().map_err(|_| Error::format(format!("{text} is no number")))?,
+            ),
+        },
+    })
+}
+
+/// The filter `tojson`, as Python's `json.dumps` with `ensure_ascii=False`.
+pub(super) fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Done<Value> {
+    let indent = match indent {
+        Some(indent) => Some(indent),
+        None => options.get::<Option<usize>>("indent")?,
+    };
+    let separators = options.get::<Option<Vec<String>>>("separators")?;
+    let sorted = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
+    options.get::<Option<bool>>("ensure_ascii")?;
+    options.assert_all_used()?;
+    let usual = if indent.is_some() { "," } else { ", " };
+    let (item, key) = match separators.as_deref() {
+        None => (usual.to_string(), ": ".to_string()),
+        Some([item, key]) => (item.clone(), key.clone()),
+        Some(_) => {
+            let text = "separators are two texts";
+            return Err(TemplateError::new(ErrorKind::InvalidOperation, text));
+        }
+    };
+    let mut writer = Writer { out: String::new(), indent, item, key, sorted };
+    writer.write(value, 0)?;
+    Ok(Value::from_safe_string(writer.out))
+}
+
+struct Writer {
+    out: String,
+    indent: Option<usize>,
+    /// Between items, and between a key and its value.
+    item: String,
+    key: String,
+    sorted: bool,
+}
+
+/// The nesting of values that are written.
+const DEPTH: usize = 128;
+
+impl Writer {
+    fn write(&mut self, value: &Value, depth: usize) -> Done<()> {
+        if depth > DEPTH {
+            let text = format!("more than {DEPTH} values are nested");
+            return Err(TemplateError::new(ErrorKind::InvalidOperation, text));
+        }
+        match value.kind() {
+            ValueKind::Undefined | ValueKind::None => self.out += "null",
+            ValueKind::Bool => self.out += if value.is_true() { "true" } else { "false" },
+            ValueKind::Number => self.out += &number(value),
+            ValueKind::Map => {
+                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                if self.sorted {
+                    keys.sort_by_key(|key| key.to_string());
+                }
+                self.list('{', '}', keys, depth, |writer, key| {
+                    writer.string(&key.to_string());
+                    writer.out += &writer.key.clone();
+                    writer.write(&value.get_item(key)?, depth + 1)
+                })?;
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items: Vec<Value> = value.try_iter()?.collect();
+                self.list('[', ']', items, depth, |writer, item| writer.write(item, depth + 1))?;
+            }
+            _ => self.string(&value.to_string()),
+        }
+        Ok(())
+    }
+
+    fn list(
+        &mut self,
+        open: char,
+        close: char,
+        items: Vec<Value>,
+        depth: usize,
+        each: impl Fn(&mut Writer, &Value) -> Done<()>,
+    ) -> Done<()> {
+        self.out.push(open);
+        let line = |writer: &mut Writer, depth: usize| {
+            if let Some(indent) = writer.indent {
+                writer.out.push('\n');
+                writer.out += &" ".repeat(indent.min(64) * depth);
+            }
+        };
+        for (i, item) in items.iter().enumerate() {
+            if i > 0 {
+                self.out += &self.item.clone();
+            }
+            line(self, depth + 1);
+            each(self, item)?;
+        }
+        if !items.is_empty() {
+            line(self, depth);
+        }
+        self.out.push(close);
+        Ok(())
+    }
+
+    fn string(&mut self, text: &str) {
+        self.out += &serde_json::Value::from(text).to_string();
+    }
+}
+
+/// A number as Python writes it: a float has a point.
+fn number(value: &Value) -> String {
+    let text = value.to_string();
+    match value.is_integer() || text.contains(['.', 'e', 'n', 'i']) {
+        true => text,
+        false => text + ".0",
+    }
+}
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] =
+    ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+
+/// The function `strftime_now`: the time in UTC.
+pub(super) fn now(format: String) -> Done<String> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    formatted(now.as_secs(), &format)
+}
+
+/// `seconds` since 1970 by a format of C's `strftime`.
+fn formatted(seconds: u64, format: &str) -> Done<String> {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (mut year, mut day) = (1970, days);
+    let leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let (day_of_year, mut month) = (day + 1, 0);
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    let weekday = DAYS[(days % 7) as usize];
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let (mut out, mut chars) = (String::new(), format.chars());
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let field = chars.next().unwrap_or('%');
+        out += &match field {
+            'Y' => year.to_string(),
+            'y' => format!("{:02}", year % 100),
+            'm' => format!("{:02}", month + 1),
+            'B' => MONTHS[month].to_string(),
+            'b' | 'h' => MONTHS[month][..3].to_string(),
+            'd' => format!("{:02}", day + 1),
+            'e' => format!("{:2}", day + 1),
+            'j' => format!("{day_of_year:03}"),
+            'A' => weekday.to_string(),
+            'a' => weekday[..3].to_string(),
+            'H' => format!("{hour:02}"),
+            'I' => format!("{:02}", (hour + 11) % 12 + 1),
+            'p' => if hour < 12 { "AM" } else { "PM" }.to_string(),
+            'M' => format!("{minute:02}"),
+            'S' => format!("{second:02}"),
+            'F' => format!("{year}-{:02}-{:02}", month + 1, day + 1),
+            'T' => format!("{hour:02}:{minute:02}:{second:02}"),
+            'Z' => "UTC".to_string(),
+            'z' => "+0000".to_string(),
+            '%' => "%".to_string(),
+            other => {
+                let text = format!("strftime_now does not know %{other}");
+                return Err(TemplateError::new(ErrorKind::InvalidOperation, text));
+            }
+        };
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::formatted;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let all = "%Y-%m-%d %H:%M:%S %a %b %j %I%p";
+        // by Python's datetime.fromtimestamp(.., UTC)
+        for (seconds, want) in [
+            (0, "1970-01-01 00:00:00 Thu Jan 001 12AM"),
+            (951_827_696, "2000-02-29 12:34:56 Tue Feb 060 12PM"),
+            (1_735_689_599, "2024-12-31 23:59:59 Tue Dec 366 11PM"),
+            (4_107_542_400, "2100-03-01 00:00:00 Mon Mar 060 12AM"),
+        ] {
+            assert_eq!(formatted(seconds, all).unwrap(), want);
+        }
+        assert!(formatted(0, "%Q").unwrap_err().to_string().contains("%Q"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Chat templates: the texts of transformers (`golden/chat.json`, by `make_chat.py`), and what is
+//! refused.
+
+use crate::common::*;
+use std::fs;
+use teeny_nn::pretrained::{ChatOptions, ChatTemplate, Message};
+
+#[test]
+fn conversations_have_the_texts_of_transformers() {
+    let golden = parse(include_str!("golden/chat.json"));
+    let cases = golden["cases"].as_array().unwrap();
+    assert!(cases.len() >= 60);
+    for case in cases {
+        let name = case["template"].as_str().unwrap();
+        let source = golden["templates"][name].as_str().unwrap();
+        let template = ChatTemplate::new(source).unwrap();
+        let template = template.with_token("bos_token", "<s>").with_token("eos_token", "</s>");
+        let prompt = case["prompt"].as_bool().unwrap();
+        let mut options = ChatOptions::new().with_add_generation_prompt(prompt);
+        for (name, value) in case["variables"].as_object().unwrap() {
+            options = options.with_variable(name, value.as_str().unwrap());
+        }
+        let messages = case["messages"].as_str().unwrap();
+        let text = template.render_json(messages, &options);
+        match case["text"].as_str() {
+            Some(want) => assert_eq!(text.unwrap(), want, "{name} of {messages}"),
+            None => assert!(text.is_err(), "{name} of {messages}: {text:?}"),
+        }
+        // the same by messages of this crate, where they can say it
+        let parsed = parse(messages);
+        let parsed = parsed.as_array().unwrap();
+        if parsed.iter().all(|m| m["content"].is_string() && m["tool_calls"].is_null()) {
+            let text_of = |m: &serde_json::Value, key: &str| m[key].as_str().unwrap().to_string();
+            let messages: Vec<Message> = parsed
+                .iter()
+                .map(|m| Message::new(text_of(m, "role"), text_of(m, "content")))
+                .collect();
+            assert_eq!(template.render(&messages, &options).ok().as_deref(), case["text"].as_str());
+        }
+    }
+}
+
+#[test]
+fn a_folder_has_its_template_in_a_file_or_under_a_key() {
+    let folder = Folder::new("chat");
+    let open = || ChatTemplate::open(&folder.0);
+    assert!(open().unwrap().is_none());
+    let config = folder.0.join("tokenizer_config.json");
+    let render = || {
+        let template = open().unwrap().unwrap();
+        template.render(&[Message::user("x")], &ChatOptions::new()).unwrap()
+    };
+    fs::write(&config, r#"{"bos_token": "<s>"}"#).unwrap();
+    assert!(open().unwrap().is_none());
+    fs::write(&config, r#"{"bos_token": {"content": "<b>"}, "chat_template": "{{ bos_token }}1"}"#)
+        .unwrap();
+    assert_eq!(render(), "<b>1");
+    let list = r#"[{"name": "rag", "template": "2"}, {"name": "default", "template": "3"}]"#;
+    fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
+    assert_eq!(render(), "3");
+    fs::write(folder.0.join("chat_template.jinja"), "4{{ messages[0].content }}\n").unwrap();
+    assert_eq!(render(), "4x");
+    for (text, said) in [
+        ("{% for %}", "line 1"),
+        ("{{ raise_exception('only two turns') }}", "only two turns"),
+        ("{{ nothing.else }}", "chat template"),
+        (
+            "{% for i in range(100000) %}{% for j in range(100000) %}{{ j }}{% endfor %}{% endfor %}",
+            "fuel",
+        ),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "chat template"),
+    ] {
+        fs::write(folder.0.join("chat_template.jinja"), text).unwrap();
+        let rendered = open().and_then(|template| {
+            template.unwrap().render(&[Message::user("x")], &ChatOptions::new())
+        });
+        let error = rendered.unwrap_err().to_string();
+        assert!(error.contains(said), "{text}: {error}");
+    }
+    fs::write(folder.0.join("chat_template.jinja"), [0xff]).unwrap();
+    assert!(open().unwrap_err().to_string().contains("not UTF-8"));
+    fs::remove_file(folder.0.join("chat_template.jinja")).unwrap();
+    fs::write(&config, r#"{"chat_template": 5}"#).unwrap();
+    assert!(open().unwrap_err().to_string().contains("chat_template"));
+    let template = ChatTemplate::new("{{ messages }}").unwrap();
+    let options = ChatOptions::new().with_variable("tools", "[1,");
+    let error = template.render(&[Message::user("x")], &options).unwrap_err().to_string();
+    assert!(error.contains("not JSON") && error.contains("tools"), "{error}");
+    assert!(template.render_json("[{]", &ChatOptions::new()).is_err());
+}
