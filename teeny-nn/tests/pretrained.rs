@@ -5,11 +5,21 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::{DType, Result, Tensor};
-use teeny_nn::pretrained::{Encoder, OpenOptions, PoolingMode};
+use teeny_nn::pretrained::{Encoder, OpenOptions, PoolingMode, Task};
 use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::EncoderInputs;
 
-const FOLDERS: [&str; 5] = ["bert", "bert-parts", "roberta", "xlm-roberta", "distilbert"];
+const FOLDERS: [&str; 9] = [
+    "bert",
+    "bert-parts",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+    "bert-masked",
+    "bert-tokens",
+    "roberta-pairs",
+    "distilbert-texts",
+];
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pretrained").join(name)
@@ -88,6 +98,32 @@ fn encoders_of_every_family_compute_the_states_of_transformers() {
                 let want = flat(&case.want["pooled"]);
                 assert_close(&pooled[..width], &want[..width], tolerance, &name);
                 assert_close(&pooled[2 * width..], &want[2 * width..], tolerance, &name);
+            }
+            let Some(head) = &case.encoder.head else {
+                assert!(case.want["logits"].is_null(), "{name}");
+                continue;
+            };
+            let logits = case.encoder.logits(&case.inputs()).unwrap();
+            let want = flat(&case.want["logits"]);
+            let classes = *logits.shape().last().unwrap();
+            let all = values(&logits);
+            match head.task() {
+                // the first token of the second text is padding
+                Task::Sequence => {
+                    assert_eq!(logits.shape()[..], [3, classes]);
+                    for text in [0, 2] {
+                        let row = |all: &[f64]| all[text * classes..][..classes].to_vec();
+                        assert_close(&row(&all), &row(&want), 2.0 * tolerance, &name);
+                    }
+                }
+                _ => {
+                    let rows = |all: Vec<f64>| -> Vec<f64> {
+                        let rows = all.chunks(classes).zip(&real).filter(|(_, real)| **real > 0.0);
+                        rows.flat_map(|(row, _)| row.to_vec()).collect()
+                    };
+                    let limit = tolerance * if dtype == DType::BF16 { 3.0 } else { 2.0 };
+                    assert_close(&rows(all), &rows(want), limit, &name);
+                }
             }
         }
     }
@@ -284,4 +320,30 @@ fn inputs_that_do_not_fit_are_errors() {
     assert!(encoder.model.pooled(&states).unwrap_err().to_string().contains("no pooler"));
     let roberta = Case::open("roberta", DType::F32).encoder.model;
     assert_eq!(roberta.context(), 10, "positions begin at 2 of 12");
+}
+
+#[test]
+fn heads_have_the_classes_of_their_model() -> Result<()> {
+    let head = |name: &str| Encoder::open(golden(name), device()).unwrap().head;
+    assert!(head("bert").is_none());
+    assert_eq!(head("bert-tokens").unwrap().labels, ["O", "B-PER", "I-PER", "B-LOC"]);
+    assert_eq!(head("bert-parts").unwrap().labels, ["LABEL_0", "LABEL_1", "LABEL_2"]);
+    assert_eq!(head("distilbert").unwrap().task(), Task::MaskedLm);
+    let case = Case::open("roberta-pairs", DType::F32);
+    let (logits, head) = (case.encoder.logits(&case.inputs())?, case.encoder.head.unwrap());
+    let (scores, one) = (values(&head.probabilities(&logits)?), values(&logits));
+    for (p, x) in scores.iter().zip(one) {
+        assert!((p - 1.0 / (1.0 + (-x).exp())).abs() < 1e-6, "one class is yes or no");
+    }
+    let case = Case::open("bert", DType::F32);
+    let error = case.encoder.logits(&case.inputs()).unwrap_err().to_string();
+    assert!(error.contains("no head") && error.contains("architectures"), "{error}");
+    // a class without a name
+    let folder = copy("labels", "bert-tokens");
+    let path = folder.0.join("config.json");
+    let config = fs::read_to_string(&path).unwrap();
+    fs::write(&path, config.replace("\"3\":", "\"4\":")).unwrap();
+    let error = Encoder::open(&folder.0, device()).err().unwrap().to_string();
+    assert!(error.contains("id2label"), "{error}");
+    Ok(())
 }

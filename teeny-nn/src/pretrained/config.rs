@@ -120,6 +120,23 @@ impl Config {
         value.as_str().or(value["content"].as_str()).map(str::to_string)
     }
 
+    /// The first text of the list `key`.
+    pub fn first_text(&self, key: &str) -> Option<&str> {
+        self.get(&[key])?.as_array()?.first()?.as_str()
+    }
+
+    /// The names of classes by their number.
+    pub fn labels(&self) -> Result<Vec<String>> {
+        let usual = |count: usize| (0..count).map(|i| format!("LABEL_{i}")).collect();
+        let Some(value) = self.get(&["id2label"]) else {
+            return self.size(&["num_labels"], 2).map(usual);
+        };
+        let wrong = || self.wrong(&["id2label"], value, "texts of the classes 0, 1, ..");
+        let names = value.as_object().ok_or_else(wrong)?;
+        let name = |i: usize| names.get(&i.to_string())?.as_str().map(str::to_string);
+        (0..names.len()).map(name).collect::<Option<_>>().ok_or_else(wrong)
+    }
+
     /// The numbers of the list `key`.
     pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
         self.list(key, "a list of numbers", Value::as_f64)

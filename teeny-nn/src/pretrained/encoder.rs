@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::encoder_family;
+use super::head::{self, Head, HeadFamily};
 use super::options::OpenOptions;
 use super::pooling::Pooling;
 use crate::state::open_weights;
@@ -9,7 +10,7 @@ use crate::store::{self, Store};
 use crate::transformer::{self, EncoderInputs};
 use std::path::Path;
 use teeny_core::context::enter;
-use teeny_core::{Result, Tensor, ToDevice};
+use teeny_core::{Error, Result, Tensor, ToDevice};
 
 /// A pretrained encoder: BERT, RoBERTa, XLM-RoBERTa, DistilBERT, and models for embeddings that are
 /// made of them, such as MiniLM, BGE and E5.
@@ -37,6 +38,8 @@ pub struct Encoder {
     pub model: transformer::Encoder,
     /// How the states of the tokens become the embedding of a text.
     pub pooling: Pooling,
+    /// What the model predicts, if it is one for classes or masked tokens.
+    pub head: Option<Head>,
 }
 
 impl Encoder {
@@ -72,11 +75,30 @@ impl Encoder {
         let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
         let sizes = family.options(&config)?.with_pooler(has_pooler);
         config.check_layers(sizes.n_layer, tensors.len())?;
-        let mapping = family.mapping(sizes.layer.n_embd);
-        let make = |root: &store::Path| transformer::Encoder::new(root, sizes);
-        let (model, _) = store.build_from(weights, &mapping, make)?;
+        let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
+        let mapping = family.mapping(sizes.layer.n_embd, head);
+        let make = |root: &store::Path| {
+            let model = transformer::Encoder::new(root, sizes)?;
+            Ok((model, head.map(|head| head.build(root, &config, &sizes)).transpose()?))
+        };
+        let ((model, head), _) = store.build_from(weights, &mapping, make)?;
         store.set_training(false);
-        Ok(Encoder { store, model, pooling })
+        Ok(Encoder { store, model, pooling, head })
+    }
+
+    /// The logits of the model's [`Head`]: of classes of a text (B, L), of classes of tokens (B, T,
+    /// L), or of masked tokens (B, T, V).
+    ///
+    /// # Errors
+    /// If the model has no head; as [`transformer::Encoder::hidden`].
+    #[track_caller]
+    pub fn logits(&self, inputs: &EncoderInputs<'_>) -> Result<Tensor> {
+        let _op = enter("logits");
+        let head = self.head.as_ref().ok_or_else(|| {
+            Error::value("the model has no head for classes or masked tokens")
+                .help("see \"architectures\" in its config.json; embed is for embeddings")
+        })?;
+        head.logits(&self.model, &self.model.hidden(inputs)?)
     }
 
     /// The embeddings of texts: the states of their tokens, pooled → (B, E).

@@ -1,6 +1,7 @@
 //! The families of encoders: what each calls its sizes and its tensors.
 
 use super::config::Config;
+use super::head::{self, HeadFamily};
 use crate::module::Activation;
 use crate::state::Mapping;
 use crate::transformer::{EncoderConfig, TransformerConfig};
@@ -27,6 +28,8 @@ pub(super) struct EncoderFamily {
     qkv: [&'static str; 3],
     /// Other names in the file and here, without `.weight` and `.bias`.
     layer: &'static [(&'static str, &'static str)],
+    /// The heads.
+    pub heads_of: &'static [HeadFamily; 3],
 }
 
 const BERT: EncoderFamily = EncoderFamily {
@@ -54,6 +57,7 @@ const BERT: EncoderFamily = EncoderFamily {
         ("encoder.layer.*.output.dense", "layers.*.linear2"),
         ("encoder.layer.*.output.LayerNorm", "layers.*.norm2"),
     ],
+    heads_of: &head::BERT,
 };
 
 /// The known families. A new one is a row.
@@ -64,12 +68,14 @@ const ENCODERS: [EncoderFamily; 4] = [
         prefix: "roberta.",
         vocab: 50_265,
         padding_idx: Some(1),
+        heads_of: &head::ROBERTA,
         ..BERT
     },
     EncoderFamily {
         types: &["xlm-roberta", "camembert"],
         prefix: "roberta.",
         padding_idx: Some(1),
+        heads_of: &head::ROBERTA,
         ..BERT
     },
     EncoderFamily {
@@ -95,6 +101,7 @@ const ENCODERS: [EncoderFamily; 4] = [
             ("transformer.layer.*.ffn.lin2", "layers.*.linear2"),
             ("transformer.layer.*.output_layer_norm", "layers.*.norm2"),
         ],
+        heads_of: &head::DISTILBERT,
         ..BERT
     },
 ];
@@ -147,9 +154,10 @@ impl EncoderFamily {
         Ok(EncoderConfig { padding_idx: padding, types, ..options })
     }
 
-    /// The names and the layout of the file, for a model of this width. Heads are skipped; other
-    /// tensors of the encoder than those of the family keep their names, which no parameter has.
-    pub fn mapping(&self, width: usize) -> Mapping {
+    /// The names and the layout of the file, for a model of this width with this head. Other heads
+    /// are skipped; other tensors of the encoder than those of the family keep their names, which no
+    /// parameter has.
+    pub fn mapping(&self, width: usize, head: Option<&HeadFamily>) -> Mapping {
         let mut mapping = Mapping::new().skip("*position_ids");
         for prefix in ["", self.prefix] {
             for (theirs, ours) in [
@@ -174,6 +182,9 @@ impl EncoderFamily {
                         .rename(&format!("{prefix}{theirs}.{end}"), &format!("{ours}.{own}"));
                 }
             }
+        }
+        if let Some(head) = head {
+            mapping = head.mapping(mapping);
         }
         let roots = [self.prefix, "embeddings.", "encoder.", "transformer."];
         let kept = roots.iter().map(|root| format!("{root}*"));

@@ -17,7 +17,7 @@ use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::{LayerNorm, LayerNormOptions};
-use crate::store::Path;
+use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -178,6 +178,11 @@ impl Encoder {
     /// The number of tokens that a sequence has at most.
     pub fn context(&self) -> usize {
         self.config.positions - self.first_position().min(self.config.positions)
+    }
+
+    /// The word embedding (V, E).
+    pub(crate) fn word(&self) -> &Param {
+        &self.word.weight
     }
 
     fn first_position(&self) -> usize {

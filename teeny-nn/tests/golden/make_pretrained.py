@@ -12,12 +12,16 @@ from pathlib import Path
 import torch
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    DistilBertForSequenceClassification,
     RobertaConfig,
     RobertaForMaskedLM,
+    RobertaForSequenceClassification,
     XLMRobertaConfig,
     XLMRobertaModel,
 )
@@ -50,6 +54,16 @@ def models():
         dim=12, n_layers=3, n_heads=2, hidden_dim=20, vocab_size=30, max_position_embeddings=9
     )
     yield "distilbert", DistilBertForMaskedLM(distil), 0, {}
+    masked = BertConfig(**BERT, vocab_size=30, max_position_embeddings=10)
+    yield "bert-masked", BertForMaskedLM(masked), 0, {}
+    labels = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}}
+    tokens = BertConfig(**BERT, vocab_size=30, max_position_embeddings=10, **labels)
+    yield "bert-tokens", BertForTokenClassification(tokens), 0, {}
+    texts = RobertaConfig(**BERT, vocab_size=25, max_position_embeddings=12, num_labels=1)
+    yield "roberta-pairs", RobertaForSequenceClassification(texts), 1, {}
+    texts = dict(dim=12, n_layers=2, n_heads=2, hidden_dim=20, vocab_size=30, num_labels=3)
+    texts = DistilBertConfig(**texts, max_position_embeddings=9)
+    yield "distilbert-texts", DistilBertForSequenceClassification(texts), 0, {}
 
 
 def expected(model, padding):
@@ -68,6 +82,9 @@ def expected(model, padding):
     result["states"] = output.last_hidden_state.tolist()
     pooled = getattr(output, "pooler_output", None)
     result["pooled"] = None if pooled is None else pooled.tolist()
+    with torch.no_grad():
+        logits = getattr(model(**inputs), "logits", None)
+    result["logits"] = None if logits is None else logits.tolist()
     return result
 
 

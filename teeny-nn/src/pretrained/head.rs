@@ -1,0 +1,225 @@
+//! [`Head`]: classes of texts, classes of tokens, or masked tokens from the states of an encoder.
+//!
+//! ```text
+//! states (B, T, E) ─ pooler, first token or all ─ dense ─ activation ─ norm ─ out ─ logits
+//!                                                 └── those that the family has ──┘
+//! ```
+
+use super::config::Config;
+use crate::dropout::Dropout;
+use crate::init::Init;
+use crate::linear::{Linear, LinearOptions};
+use crate::module::{Activation, Module};
+use crate::norm::{LayerNorm, LayerNormOptions};
+use crate::state::Mapping;
+use crate::store::{self, Param};
+use crate::transformer::{Encoder, EncoderConfig};
+use teeny_core::{Result, Tensor};
+
+/// What a [`Head`] predicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Task {
+    /// Classes of a text or of a pair of texts: logits (B, L).
+    Sequence,
+    /// Classes of each token: logits (B, T, L).
+    Token,
+    /// The tokens of the vocabulary in the place of each: logits (B, T, V).
+    MaskedLm,
+}
+
+/// The states that a head reads.
+#[derive(Clone, Copy, PartialEq)]
+enum Input {
+    Pooler,
+    First,
+    All,
+}
+
+/// The layers of a head and their names in the file: a row of a table of each family.
+pub(super) struct HeadFamily {
+    task: Task,
+    input: Input,
+    /// The first layer, if there is one, and its activation if it is not that of the model.
+    dense: Option<(&'static str, Option<Activation>)>,
+    norm: Option<&'static str>,
+    /// The last layer; of masked tokens its bias alone, the weight being the word embedding.
+    out: &'static str,
+}
+
+const fn head(task: Task, input: Input, out: &'static str) -> HeadFamily {
+    HeadFamily { task, input, dense: None, norm: None, out }
+}
+
+const TOKENS: HeadFamily = head(Task::Token, Input::All, "classifier");
+
+pub(super) const BERT: [HeadFamily; 3] = [
+    head(Task::Sequence, Input::Pooler, "classifier"),
+    TOKENS,
+    HeadFamily {
+        dense: Some(("cls.predictions.transform.dense", None)),
+        norm: Some("cls.predictions.transform.LayerNorm"),
+        ..head(Task::MaskedLm, Input::All, "cls.predictions")
+    },
+];
+
+pub(super) const ROBERTA: [HeadFamily; 3] = [
+    HeadFamily {
+        dense: Some(("classifier.dense", Some(Activation::Tanh))),
+        ..head(Task::Sequence, Input::First, "classifier.out_proj")
+    },
+    TOKENS,
+    HeadFamily {
+        dense: Some(("lm_head.dense", Some(Activation::Gelu))),
+        norm: Some("lm_head.layer_norm"),
+        ..head(Task::MaskedLm, Input::All, "lm_head")
+    },
+];
+
+pub(super) const DISTILBERT: [HeadFamily; 3] = [
+    HeadFamily {
+        dense: Some(("pre_classifier", Some(Activation::Relu))),
+        ..head(Task::Sequence, Input::First, "classifier")
+    },
+    TOKENS,
+    HeadFamily {
+        dense: Some(("vocab_transform", None)),
+        norm: Some("vocab_layer_norm"),
+        ..head(Task::MaskedLm, Input::All, "vocab_projector")
+    },
+];
+
+/// The task of the model that `config` describes, if it has one.
+pub(super) fn task(config: &Config) -> Option<Task> {
+    let name = config.first_text("architectures")?;
+    let ends = [
+        ("ForSequenceClassification", Task::Sequence),
+        ("ForTokenClassification", Task::Token),
+        ("ForMaskedLM", Task::MaskedLm),
+    ];
+    ends.iter().find(|(end, _)| name.ends_with(end)).map(|(_, task)| *task)
+}
+
+impl HeadFamily {
+    /// The row of `task`.
+    pub fn of(rows: &'static [HeadFamily; 3], task: Task) -> Option<&'static HeadFamily> {
+        rows.iter().find(|row| row.task == task)
+    }
+
+    /// The names of the file, after those of the encoder.
+    pub fn mapping(&self, mut mapping: Mapping) -> Mapping {
+        let masked = self.task == Task::MaskedLm;
+        if masked {
+            // those of files that repeat them
+            mapping = mapping
+                .skip(&format!("{}.decoder.*", self.out))
+                .skip(&format!("{}.weight", self.out));
+        }
+        let dense = self.dense.map(|(name, _)| (name, "head.dense"));
+        let norm = self.norm.map(|name| (name, "head.norm"));
+        let layers = [dense, norm, Some((self.out, "head.out"))];
+        for (theirs, ours) in layers.into_iter().flatten() {
+            for (end, own) in
+                [("weight", "weight"), ("bias", "bias"), ("gamma", "weight"), ("beta", "bias")]
+            {
+                mapping = mapping.rename(&format!("{theirs}.{end}"), &format!("{ours}.{own}"));
+            }
+        }
+        mapping
+    }
+
+    /// The layers at `path`, for a model of these sizes.
+    pub fn build(
+        &'static self,
+        path: &store::Path,
+        config: &Config,
+        sizes: &EncoderConfig,
+    ) -> Result<Head> {
+        let (width, layer) = (sizes.layer.n_embd, sizes.layer);
+        let path = path.at("head");
+        let linear = |name: &str, outputs: usize| {
+            let options =
+                LinearOptions::new().with_weight_init(Init::Normal { mean: 0.0, std: 0.02 });
+            Linear::with_options(&path.at(name), width, outputs, options)
+        };
+        let dense = match self.dense {
+            Some((_, activation)) => {
+                Some((linear("dense", width)?, activation.unwrap_or(layer.activation)))
+            }
+            None => None,
+        };
+        let options = LayerNormOptions::new().with_eps(layer.norm_eps);
+        let norm = self.norm.map(|_| LayerNorm::with_options(&path.at("norm"), width, options));
+        let labels = config.labels()?;
+        let out = match self.task {
+            Task::MaskedLm => {
+                Out::Tied(path.at("out").param("bias", (sizes.vocab,), Init::ZEROS)?)
+            }
+            _ => Out::Linear(linear("out", labels.len())?),
+        };
+        let drop = config.number(&["classifier_dropout", "seq_classif_dropout"], layer.dropout)?;
+        let multi_label = config.text("problem_type")? == Some("multi_label_classification");
+        let dropout = Dropout::new(&path, drop)?;
+        Ok(Head { family: self, dense, norm: norm.transpose()?, out, dropout, labels, multi_label })
+    }
+}
+
+enum Out {
+    Linear(Linear),
+    /// (V), added to the products with the word embedding.
+    Tied(Param),
+}
+
+/// The head of an encoder.
+pub struct Head {
+    family: &'static HeadFamily,
+    dense: Option<(Linear, Activation)>,
+    norm: Option<LayerNorm>,
+    out: Out,
+    dropout: Dropout,
+    /// The names of the classes, `LABEL_0` and so on if the model has none.
+    pub labels: Vec<String>,
+    /// Whether a text may have several classes: probabilities are then the sigmoid of each logit,
+    /// otherwise their softmax.
+    pub multi_label: bool,
+}
+
+impl Head {
+    /// What the head predicts.
+    pub fn task(&self) -> Task {
+        self.family.task
+    }
+
+    /// The logits of `states` (B, T, E) of `model` → (B, L), (B, T, L) or (B, T, V).
+    ///
+    /// # Errors
+    /// If shapes do not fit.
+    #[track_caller]
+    pub fn logits(&self, model: &Encoder, states: &Tensor) -> Result<Tensor> {
+        let mut x = match self.family.input {
+            Input::Pooler => model.pooled(states)?,
+            Input::First => states.at(1, 0)?,
+            Input::All => states.clone(),
+        };
+        if let Some((dense, activation)) = &self.dense {
+            x = activation.forward(&dense.forward(&x)?)?;
+        }
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x)?;
+        }
+        match &self.out {
+            Out::Linear(out) => out.forward(&self.dropout.forward(&x)?),
+            Out::Tied(bias) => x.matmul(&model.word().value().t()?)?.add(&bias.value()),
+        }
+    }
+
+    /// The probabilities of classes with `logits` (.., L) → the same, and of one class alone the
+    /// sigmoid.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn probabilities(&self, logits: &Tensor) -> Result<Tensor> {
+        let one = logits.shape().last() == Some(&1);
+        if one || self.multi_label { logits.sigmoid() } else { logits.softmax(-1) }
+    }
+}
