@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Tokenizer      text ↔ tokens     CharTokenizer, ByteTokenizer, Bpe;
+//!                                  PretrainedTokenizer (feature `pretrained`),
 //!                                  HuggingFace (feature `tokenizers`)
 //! DecodeStream   tokens → text     one token at a time, whole characters
 //! Sampler        logits → tokens   greedy, or drawn: temperature, top-k, top-p, min-p
@@ -12,6 +13,8 @@
 mod bpe;
 #[cfg(feature = "tokenizers")]
 mod hugging_face;
+#[cfg(feature = "pretrained")]
+mod pretrained;
 mod sample;
 mod stream;
 mod tokenizer;
@@ -19,6 +22,10 @@ mod tokenizer;
 pub use bpe::Bpe;
 #[cfg(feature = "tokenizers")]
 pub use hugging_face::HuggingFace;
+#[cfg(feature = "pretrained")]
+pub use pretrained::{
+    Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer, Side, Truncation,
+};
 pub use sample::{Replacement, Sampler, multinomial, repetition_penalty};
 pub use stream::DecodeStream;
 pub(crate) use tokenizer::in_order;

@@ -7,17 +7,22 @@
 //! tokens                 ␣low er
 //! ```
 //!
-//! `words` splits text, `train` finds merges, `files` stores them; this file applies them. Sources:
+//! `words` splits text, `train` finds merges, `files` stores them, `merge` applies them. Sources:
 //! P. Gage 1994; Sennrich, Haddow & Birch 2016, arXiv:1508.07909; bytes instead of characters:
 //! Radford et al. 2019 (GPT-2).
 
 mod files;
+#[cfg_attr(not(feature = "pretrained"), allow(dead_code))]
+pub(in crate::text) mod merge;
 mod train;
 mod words;
 
+#[cfg(feature = "pretrained")]
+pub(super) use words::words;
+
 use super::tokenizer::{Tokenizer, no_such_token};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use merge::{Symbol, merge};
+use std::collections::HashMap;
 use std::ops::Range;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
@@ -87,39 +92,13 @@ impl Bpe {
         &self.merges
     }
 
-    /// Appends the tokens of one word to `out`: merges the neighbouring pair of lowest rank, the
-    /// leftmost of equals, until no pair has a rank. A heap of candidates makes this O(n log n).
+    /// Appends the tokens of one word to `out`.
     fn encode_word(&self, word: &[u8], out: &mut Vec<u32>) {
-        const MERGED: u32 = u32::MAX;
-        let mut tokens: Vec<u32> = word.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
-        let n = tokens.len();
-        // indices of the neighbours that are not merged
-        let mut next: Vec<usize> = (1..=n).collect();
-        let mut before: Vec<usize> = (0..n).map(|i| i.wrapping_sub(1)).collect();
-        let mut candidates = BinaryHeap::new();
-        let candidate = |tokens: &[u32], i: usize, j: usize| {
-            Some(Reverse((self.ranks.get(&(tokens[i], *tokens.get(j)?))?.0, i)))
-        };
-        candidates.extend((0..n).filter_map(|i| candidate(&tokens, i, i + 1)));
-        while let Some(Reverse((rank, i))) = candidates.pop() {
-            let pair = self.merges[rank as usize];
-            let j = next[i];
-            // an earlier merge may have consumed one of the two
-            if j >= n || (tokens[i], tokens[j]) != pair {
-                continue;
-            }
-            tokens[i] = self.ranks[&pair].1;
-            tokens[j] = MERGED;
-            next[i] = next[j];
-            if next[i] < n {
-                before[next[i]] = i;
-            }
-            candidates.extend(candidate(&tokens, i, next[i]));
-            if before[i] < n {
-                candidates.extend(candidate(&tokens, before[i], i));
-            }
-        }
-        out.extend(tokens.into_iter().filter(|token| *token != MERGED));
+        let symbol =
+            |(start, &byte)| Symbol { token: self.bytes[usize::from(byte)], len: 1, start };
+        let mut symbols: Vec<Symbol> = word.iter().enumerate().map(symbol).collect();
+        merge(&mut symbols, |a, b| self.ranks.get(&(a.token, b.token)).copied());
+        out.extend(symbols.iter().map(|symbol| symbol.token));
     }
 }
 
@@ -157,7 +136,7 @@ impl Tokenizer for Bpe {
 
 /// GPT-2's printable character for each byte: the byte itself if it is printable, otherwise one
 /// from U+0100 on.
-fn alphabet() -> [char; 256] {
+pub(in crate::text) fn alphabet() -> [char; 256] {
     let mut others = (0x100..).filter_map(char::from_u32);
     std::array::from_fn(|byte| match byte {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => byte as u8 as char,

@@ -42,7 +42,7 @@ fn class(c: char) -> Class {
 const CONTRACTIONS: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
 
 /// The words of `text` in order.
-pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
+pub(in crate::text) fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     iter::from_fn(move || {
         let (word, after) = rest.split_at(first_word(rest)?);

@@ -1,0 +1,304 @@
+//! Added tokens: texts that are one token wherever they occur, such as `[MASK]` and `<|im_end|>`.
+
+use super::aligned::{Segment, Text};
+use super::normalize::Normalizer;
+use super::section::Section;
+use super::unicode;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use teeny_core::Result;
+
+/// The longest text of an added token, in bytes. It bounds the time that a search takes.
+const MAX_LENGTH: usize = 4096;
+
+/// An added token, as in the file.
+#[derive(Clone, Debug)]
+pub(super) struct AddedToken {
+    pub id: u32,
+    pub content: String,
+    /// Not within a word.
+    pub single_word: bool,
+    /// With the white space before it.
+    pub lstrip: bool,
+    /// With the white space after it.
+    pub rstrip: bool,
+    /// Searched in the normalized text.
+    pub normalized: bool,
+    /// Left out when decoding without special tokens.
+    pub special: bool,
+}
+
+impl AddedToken {
+    /// A special token, searched in the original text.
+    pub(super) fn special(id: u32, content: &str) -> AddedToken {
+        AddedToken {
+            id,
+            content: content.to_string(),
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: false,
+            special: true,
+        }
+    }
+
+    /// Reads the object `section`.
+    ///
+    /// # Errors
+    /// If a member is missing or of the wrong type, or the text is too long.
+    pub(super) fn parse(section: &Section) -> Result<AddedToken> {
+        let special = section.flag("special", false)?;
+        let id = section.number("id")?.and_then(|id| u32::try_from(id).ok());
+        let content = section.string("content")?;
+        if content.len() > MAX_LENGTH {
+            let expected = format!("at most {MAX_LENGTH} bytes");
+            return Err(section.wrong("content", &expected));
+        }
+        Ok(AddedToken {
+            id: id.ok_or_else(|| section.wrong("id", "the number of a token"))?,
+            content,
+            single_word: section.flag("single_word", false)?,
+            lstrip: section.flag("lstrip", false)?,
+            rstrip: section.flag("rstrip", false)?,
+            normalized: section.flag("normalized", !special)?,
+            special,
+        })
+    }
+}
+
+/// An added token in a text.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub id: u32,
+    /// Its range in the original text, if that is tracked.
+    pub origin: (usize, usize),
+    /// The white-space characters at its start and end, which `lstrip` and `rstrip` took.
+    pub spaces: (usize, usize),
+}
+
+/// A text, divided at added tokens.
+pub(super) enum Part<'a> {
+    Text(Segment<'a>),
+    Token(Found),
+}
+
+/// The added tokens of a tokenizer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Added {
+    tokens: Vec<AddedToken>,
+    /// The spelling of each token when it is decoded.
+    spellings: Vec<String>,
+    original: Finder,
+    normalized: Finder,
+    specials: HashSet<String>,
+    /// The index of each token by its text.
+    by_content: HashMap<String, usize>,
+    /// The index of each token by its number.
+    by_id: HashMap<u32, usize>,
+}
+
+impl Added {
+    /// The tokens `tokens`; `normalizer` is that of the text.
+    ///
+    /// # Errors
+    /// If normalizing a token fails.
+    pub(super) fn new(tokens: Vec<AddedToken>, normalizer: Option<&Normalizer>) -> Result<Added> {
+        let spell = |token: &AddedToken| -> Result<String> {
+            let mut text = Text::new(&token.content, 0, false);
+            if let Some(normalizer) = normalizer.filter(|_| token.normalized) {
+                normalizer.apply(&mut text)?;
+            }
+            Ok(text.as_str().to_string())
+        };
+        let spellings: Vec<String> = tokens.iter().map(spell).collect::<Result<_>>()?;
+        let finder = |normalized: bool| {
+            let all = tokens.iter().zip(&spellings).enumerate();
+            Finder::new(
+                all.filter(|(_, (token, _))| token.normalized == normalized)
+                    .map(|(i, (_, spelling))| (spelling.clone(), i)),
+            )
+        };
+        let (original, normalized) = (finder(false), finder(true));
+        let special = tokens.iter().filter(|token| token.special);
+        let specials = special.map(|token| token.content.clone()).collect();
+        let indices = || tokens.iter().enumerate();
+        let by_content = indices().map(|(i, token)| (token.content.clone(), i)).collect();
+        let by_id = indices().map(|(i, token)| (token.id, i)).collect();
+        Ok(Added { tokens, spellings, original, normalized, specials, by_content, by_id })
+    }
+
+    /// The number of the token with the text `content`.
+    pub(super) fn id(&self, content: &str) -> Option<u32> {
+        Some(self.tokens[*self.by_content.get(content)?].id)
+    }
+
+    /// The text of token `id`.
+    pub(super) fn content(&self, id: u32) -> Option<&str> {
+        Some(&self.tokens[*self.by_id.get(&id)?].content)
+    }
+
+    /// The spelling of token `id` when it is decoded.
+    pub(super) fn spelling(&self, id: u32) -> Option<&str> {
+        Some(&self.spellings[*self.by_id.get(&id)?])
+    }
+
+    /// The largest number.
+    pub(super) fn last(&self) -> Option<u32> {
+        self.by_id.keys().copied().max()
+    }
+
+    /// True if `spelling` is that of a special token.
+    pub(super) fn is_special(&self, spelling: &str) -> bool {
+        self.specials.contains(spelling)
+    }
+
+    /// Divides `text` at added tokens, and normalizes what is between them.
+    ///
+    /// # Errors
+    /// If the normalized text is much longer than the original.
+    pub(super) fn divide<'a>(
+        &self,
+        text: &'a str,
+        normalizer: Option<&Normalizer>,
+        tracked: bool,
+    ) -> Result<Vec<Part<'a>>> {
+        let mut parts = Vec::new();
+        for (range, token) in self.find(&self.original, text) {
+            let mut part = Text::new(&text[range.clone()], range.start, tracked);
+            if let Some(token) = token {
+                let origin = part.origin(0..range.len()).unwrap_or_default();
+                parts.push(Part::Token(self.found(token, part.as_str(), origin)));
+                continue;
+            }
+            if let Some(normalizer) = normalizer {
+                normalizer.apply(&mut part)?;
+            }
+            let found = self.find(&self.normalized, part.as_str());
+            if let [(all, None)] = found.as_slice() {
+                parts.push(Part::Text(Segment::new(part, all.clone())));
+                continue;
+            }
+            for (range, token) in found {
+                parts.push(match token {
+                    None => Part::Text(Segment::new(part.clone(), range)),
+                    Some(token) => {
+                        let origin = part.origin(range.clone()).unwrap_or_default();
+                        Part::Token(self.found(token, &part.as_str()[range], origin))
+                    }
+                });
+            }
+        }
+        Ok(parts)
+    }
+
+    fn found(&self, token: usize, text: &str, origin: (usize, usize)) -> Found {
+        Found { id: self.tokens[token].id, origin, spaces: spaces(text) }
+    }
+
+    /// The ranges of `text`, in order, each with the index of its token.
+    fn find(&self, finder: &Finder, text: &str) -> Vec<(Range<usize>, Option<usize>)> {
+        let (mut parts, mut last, mut at) = (Vec::new(), 0, 0);
+        while let Some((found, index)) = finder.find(text, at) {
+            at = found.end;
+            let token = &self.tokens[index];
+            let (before, after) = (&text[..found.start], &text[found.end..]);
+            if token.single_word
+                && (before.chars().next_back().is_some_and(unicode::is_word)
+                    || after.chars().next().is_some_and(unicode::is_word))
+            {
+                continue;
+            }
+            let (mut start, mut end) = (found.start, found.end);
+            if token.lstrip {
+                start = before.trim_end().len().max(last);
+            }
+            if token.rstrip {
+                end += after.len() - after.trim_start().len();
+            }
+            // the token before may have taken the white space that this one is made of
+            if start > end {
+                continue;
+            }
+            if last < start {
+                parts.push((last..start, None));
+            }
+            parts.push((start..end, Some(index)));
+            last = end;
+        }
+        if last < text.len() {
+            parts.push((last..text.len(), None));
+        }
+        parts
+    }
+}
+
+/// The number of white-space characters at the start and at the end of `text`, in which GPT-2's
+/// spelling of a space counts too.
+pub(super) fn spaces(text: &str) -> (usize, usize) {
+    let space = |c: &char| *c == '\u{120}' || c.is_whitespace();
+    (text.chars().take_while(space).count(), text.chars().rev().take_while(space).count())
+}
+
+/// Finds texts: the leftmost, of those that start at one byte the longest.
+#[derive(Clone, Debug, Default)]
+struct Finder {
+    /// The texts with their indices, sorted.
+    texts: Vec<(String, usize)>,
+    /// The texts that begin with each byte.
+    by_byte: Vec<Range<usize>>,
+}
+
+impl Finder {
+    fn new(texts: impl Iterator<Item = (String, usize)>) -> Finder {
+        let mut texts: Vec<_> = texts.filter(|(text, _)| !text.is_empty()).collect();
+        texts.sort_unstable();
+        texts.dedup_by(|a, b| a.0 == b.0);
+        if texts.is_empty() {
+            return Finder::default();
+        }
+        let first =
+            |byte: usize| texts.partition_point(|(t, _)| usize::from(t.as_bytes()[0]) < byte);
+        let by_byte = (0..256).map(|byte| first(byte)..first(byte + 1)).collect();
+        Finder { texts, by_byte }
+    }
+
+    /// The first text in `text` from byte `at` on, and its index.
+    fn find(&self, text: &str, at: usize) -> Option<(Range<usize>, usize)> {
+        let bytes = text.as_bytes();
+        if self.texts.is_empty() {
+            return None;
+        }
+        (at..bytes.len()).find_map(|start| {
+            let candidates = self.by_byte[usize::from(bytes[start])].clone();
+            if candidates.is_empty() {
+                return None;
+            }
+            let (len, index) = self.longest(&bytes[start..], candidates)?;
+            Some((start..start + len, index))
+        })
+    }
+
+    /// The longest text with which `bytes` begins, of `candidates`, which begin with the first byte.
+    fn longest(&self, bytes: &[u8], mut candidates: Range<usize>) -> Option<(usize, usize)> {
+        let (mut len, mut best) = (1, None);
+        loop {
+            // all candidates begin with bytes[..len]; the shortest is the first
+            let (text, index) = &self.texts[candidates.start];
+            if text.len() == len {
+                best = Some((len, *index));
+                candidates.start += 1;
+            }
+            let Some(next) = bytes.get(len).filter(|_| !candidates.is_empty()) else {
+                return best;
+            };
+            let texts = &self.texts[candidates.clone()];
+            let less = texts.partition_point(|(text, _)| text.as_bytes()[len] < *next);
+            let same = texts[less..].partition_point(|(text, _)| text.as_bytes()[len] == *next);
+            candidates = candidates.start + less..candidates.start + less + same;
+            if candidates.is_empty() {
+                return best;
+            }
+            len += 1;
+        }
+    }
+}

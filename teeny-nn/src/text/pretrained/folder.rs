@@ -1,0 +1,245 @@
+//! The files of a tokenizer in a folder of Hugging Face.
+
+use super::added::{Added, AddedToken};
+use super::decode::Decoder;
+use super::model::{Bpe, Model, Vocab, WordPiece};
+use super::normalize::{Bert, Normalizer};
+use super::process::Processor;
+use super::read::{MERGE, TOKEN, add_merge, pair_of_line, parse, vocab_of};
+use super::section::Section;
+use super::split::PreTokenizer;
+use super::{Parts, PretrainedTokenizer, Specials};
+use crate::json::Json;
+use crate::names::loading;
+use crate::state::Gguf;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use teeny_core::file::{self, Budget, quoted};
+use teeny_core::{Error, Result};
+
+/// Opens a file or a folder.
+///
+/// # Errors
+/// As [`PretrainedTokenizer::open`].
+pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
+    if path.extension().is_some_and(|extension| extension == "gguf") {
+        return PretrainedTokenizer::from_gguf(&Gguf::open(path)?);
+    }
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    let config = Config::read(folder)?;
+    let there = |name: &str| path.is_dir() && path.join(name).is_file();
+    let mut parts = if !path.is_dir() || there("tokenizer.json") {
+        let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
+        file::read(&path)
+            .and_then(|bytes| parse(&bytes).map_err(|e| pointer(&bytes).unwrap_or(e)))
+            .map_err(|e| e.named(loading(&path)))?
+    } else if there("vocab.json") && there("merges.txt") {
+        gpt2(path, &config)?
+    } else if there("vocab.txt") {
+        bert(&path.join("vocab.txt"), &config)?
+    } else {
+        let names = "tokenizer.json, vocab.json with merges.txt, or vocab.txt";
+        let error = Error::value(format!("the folder has no tokenizer: {names}"));
+        let help = "tokenizer.model alone is read by transformers, which saves tokenizer.json; \
+                    the vocabulary of a .gguf file by its path";
+        return Err(error.help(help).named(loading(path)));
+    };
+    config.apply(&mut parts);
+    Ok(PretrainedTokenizer(Arc::new(parts)))
+}
+
+/// The error of a file that Git LFS has not downloaded.
+fn pointer(bytes: &[u8]) -> Option<Error> {
+    bytes.starts_with(b"version https://git-lfs").then(|| {
+        Error::format("it is a pointer of Git LFS, not the file")
+            .help("`git lfs pull` in the folder downloads the file")
+    })
+}
+
+/// The special tokens and options that the files beside the tokenizer give.
+#[derive(Debug, Default)]
+struct Config {
+    /// The text of a special token by its role, such as `bos_token`.
+    names: HashMap<&'static str, String>,
+    lowercase: Option<bool>,
+    class: String,
+    max_length: Option<usize>,
+}
+
+const ROLES: [&str; 7] =
+    ["bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"];
+
+impl Config {
+    /// Reads `special_tokens_map.json` and `tokenizer_config.json`, whose values win.
+    fn read(folder: &Path) -> Result<Config> {
+        let mut config = Config::default();
+        for name in ["special_tokens_map.json", "tokenizer_config.json"] {
+            let path = folder.join(name);
+            if path.is_file() {
+                file::read(&path)
+                    .and_then(|bytes| config.add(&bytes))
+                    .map_err(|e| e.named(loading(&path)))?;
+            }
+        }
+        Ok(config)
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = Section::root(Json::parse(bytes)?)?;
+        for role in ROLES {
+            // a text, or an added token
+            let text = match file.get(role).filter(|value| value.text().starts_with('{')) {
+                Some(_) => file.section(role)?.map(|token| token.string("content")).transpose()?,
+                None => file.optional_string(role)?,
+            };
+            self.names.extend(text.map(|text| (role, text)));
+        }
+        if file.get("do_lower_case").is_some() {
+            self.lowercase = Some(file.flag("do_lower_case", true)?);
+        }
+        if let Some(class) = file.get("tokenizer_class").and_then(|class| class.string()) {
+            self.class = class;
+        }
+        // 10^30 stands for no limit
+        let length = file.get("model_max_length").and_then(|value| value.number());
+        self.max_length = self.max_length.or(length.and_then(|n| usize::try_from(n).ok()));
+        Ok(())
+    }
+
+    fn name(&self, role: &str, default: &str) -> String {
+        self.names.get(role).cloned().unwrap_or_else(|| default.to_string())
+    }
+
+    /// Sets the special tokens of `parts`.
+    fn apply(&self, parts: &mut Parts) {
+        let id = |role: &str| {
+            let name = self.names.get(role)?;
+            parts.added.id(name).or_else(|| parts.vocab.id(name))
+        };
+        let old = parts.specials;
+        parts.specials = Specials {
+            bos: id("bos_token").or(old.bos),
+            eos: id("eos_token").or(old.eos),
+            pad: id("pad_token").or(old.pad),
+            unk: id("unk_token").or(old.unk),
+            cls: id("cls_token").or(old.cls),
+            sep: id("sep_token").or(old.sep),
+            mask: id("mask_token").or(old.mask),
+        };
+        parts.max_length = parts.max_length.or(self.max_length);
+    }
+
+    /// The special tokens that `vocab` has.
+    fn added(&self, vocab: &Vocab, defaults: &[&str]) -> Vec<AddedToken> {
+        let mut names: Vec<&str> = self.names.values().map(String::as_str).collect();
+        names.extend(defaults);
+        names.sort_unstable();
+        names.dedup();
+        let token = |name: &str| Some(AddedToken::special(vocab.id(name)?, name));
+        names.into_iter().filter(|name| !name.is_empty()).filter_map(token).collect()
+    }
+}
+
+/// A byte-level BPE of `vocab.json` and `merges.txt`: GPT-2, or RoBERTa according to the config.
+fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
+    let (vocab_path, merges_path) = (folder.join("vocab.json"), folder.join("merges.txt"));
+    let bytes = file::read(&vocab_path).map_err(|e| e.named(loading(&vocab_path)))?;
+    let vocab = Json::parse(&bytes).and_then(|json| vocab_of(json, &mut Budget::new(bytes.len())));
+    let vocab = vocab.map_err(|e| e.named(loading(&vocab_path)))?;
+    let read = || {
+        let bytes = file::read(&merges_path)?;
+        let text = std::str::from_utf8(&bytes).map_err(|e| Error::format(e.to_string()))?;
+        let mut budget = Budget::new(bytes.len());
+        let mut ranks = HashMap::new();
+        let lines = text.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
+        for (rank, line) in (0..).zip(lines) {
+            budget.charge(MERGE + 2 * line.len())?;
+            let pair = pair_of_line(line).ok_or_else(|| {
+                let line = quoted(line);
+                Error::format(format!("expected two tokens separated by a space, found {line}"))
+            })?;
+            add_merge(&mut ranks, &vocab, rank, pair, "")?;
+        }
+        Ok(ranks)
+    };
+    let ranks = read().map_err(|e: Error| e.named(loading(&merges_path)))?;
+    let mut steps = Vec::new();
+    if config.class.starts_with("Roberta") {
+        let id = |role: &str, name: &str| vocab.id(&config.name(role, name));
+        if let (Some(cls), Some(sep)) = (id("cls_token", "<s>"), id("sep_token", "</s>")) {
+            steps.push(Processor::TrimOffsets { add_prefix_space: false });
+            steps.push(Processor::NoTypes);
+            steps.push(Processor::around(cls, sep, Some(sep), Some(0)));
+        }
+    }
+    let added = Added::new(config.added(&vocab, &["<|endoftext|>"]), None)?;
+    Ok(Parts {
+        normalizer: None,
+        pre_tokenizer: Some(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: true }),
+        model: Model::Bpe(Box::new(Bpe { ranks, ..Bpe::default() })),
+        vocab,
+        added,
+        processor: Some(Processor::Sequence(steps)),
+        decoder: Some(Decoder::ByteLevel),
+        specials: Specials::default(),
+        max_length: None,
+    })
+}
+
+/// A WordPiece tokenizer of `vocab.txt`: a token per line.
+fn bert(path: &Path, config: &Config) -> Result<Parts> {
+    let read = || {
+        let bytes = file::read(path)?;
+        let text = std::str::from_utf8(&bytes).map_err(|e| Error::format(e.to_string()))?;
+        let mut budget = Budget::new(bytes.len());
+        let mut vocab = Vocab::default();
+        for (id, line) in (0..).zip(text.lines()) {
+            budget.charge(TOKEN + 4 * line.len())?;
+            vocab.insert(line.trim_end(), id);
+        }
+        word_piece(vocab, config.lowercase.unwrap_or(true), |vocab| {
+            config.added(vocab, &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+        })
+    };
+    read().map_err(|e| e.named(loading(path)))
+}
+
+/// BERT's tokenizer with the tokens of `vocab`.
+///
+/// # Errors
+/// If `[CLS]` or `[SEP]` is not among them.
+pub(super) fn word_piece(
+    vocab: Vocab,
+    lowercase: bool,
+    added: impl FnOnce(&Vocab) -> Vec<AddedToken>,
+) -> Result<Parts> {
+    let id = |name: &str| {
+        vocab.id(name).ok_or_else(|| Error::format(format!("the vocabulary has no token {name:?}")))
+    };
+    let (cls, sep) = (id("[CLS]")?, id("[SEP]")?);
+    let specials = Specials {
+        pad: vocab.id("[PAD]"),
+        unk: vocab.id("[UNK]"),
+        cls: Some(cls),
+        sep: Some(sep),
+        mask: vocab.id("[MASK]"),
+        ..Specials::default()
+    };
+    Ok(Parts {
+        normalizer: Some(Normalizer::Bert(Bert {
+            clean_text: true,
+            handle_chinese_chars: true,
+            strip_accents: lowercase,
+            lowercase,
+        })),
+        pre_tokenizer: Some(PreTokenizer::Bert),
+        model: Model::WordPiece(WordPiece::new(&vocab, "##", "[UNK]", 100)),
+        added: Added::new(added(&vocab), None)?,
+        vocab,
+        processor: Some(Processor::around(cls, sep, None, None)),
+        decoder: Some(Decoder::WordPiece { prefix: "##".to_string(), cleanup: true }),
+        specials,
+        max_length: None,
+    })
+}

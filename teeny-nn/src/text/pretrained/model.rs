@@ -1,0 +1,280 @@
+//! Models: the tokens of one word.
+
+use crate::text::bpe::merge::{Symbol, merge};
+use std::collections::HashMap;
+use std::sync::Arc;
+use teeny_core::file::quoted;
+use teeny_core::{Error, Result};
+
+/// The tokens of a model, by text and by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Vocab {
+    ids: HashMap<Arc<str>, u32>,
+    texts: HashMap<u32, Arc<str>>,
+    /// The length of the longest text, in bytes.
+    longest: usize,
+}
+
+impl Vocab {
+    pub(super) fn insert(&mut self, text: &str, id: u32) {
+        let text: Arc<str> = text.into();
+        self.longest = self.longest.max(text.len());
+        self.ids.insert(text.clone(), id);
+        self.texts.insert(id, text);
+    }
+
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    pub(super) fn text(&self, id: u32) -> Option<&str> {
+        self.texts.get(&id).map(|text| &**text)
+    }
+
+    /// The number of texts.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The largest number.
+    pub(super) fn last(&self) -> Option<u32> {
+        self.texts.keys().copied().max()
+    }
+
+    /// The texts and their numbers, in any order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.ids.iter().map(|(text, id)| (&**text, *id))
+    }
+
+    /// The numbers of the tokens `<0x00>` to `<0xFF>`.
+    pub(super) fn byte_tokens(&self) -> Box<[Option<u32>; 256]> {
+        Box::new(std::array::from_fn(|byte| self.id(&format!("<0x{byte:02X}>"))))
+    }
+}
+
+/// A token of a word, and its bytes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub id: u32,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// How a word becomes tokens.
+#[derive(Clone, Debug)]
+pub(super) enum Model {
+    Bpe(Box<Bpe>),
+    WordPiece(WordPiece),
+    SentencePiece(SentencePiece),
+}
+
+impl Model {
+    /// Appends the tokens of `word`, which is not empty.
+    ///
+    /// # Errors
+    /// If the word has no token and there is none for unknown words.
+    pub(super) fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<Token>) -> Result<()> {
+        match self {
+            Model::Bpe(bpe) => bpe.encode(vocab, word, out),
+            Model::WordPiece(model) => model.encode(vocab, word, out),
+            Model::SentencePiece(model) => model.encode(vocab, word, out),
+        }
+    }
+}
+
+/// A token for unknown text: its name, and its number if it is in the vocabulary.
+#[derive(Clone, Debug)]
+pub(super) struct Unknown {
+    pub name: String,
+    pub id: Option<u32>,
+}
+
+impl Unknown {
+    fn id(&self, word: &str) -> Result<u32> {
+        self.id.ok_or_else(|| {
+            let [name, word] = [&self.name, word].map(quoted);
+            Error::value(format!("{word} has no token, and {name}, its replacement, has none"))
+                .named("encode")
+        })
+    }
+}
+
+/// Byte-pair encoding.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bpe {
+    /// The rank of each pair, and the token that it becomes.
+    pub ranks: HashMap<(u32, u32), (u32, u32)>,
+    pub unknown: Option<Unknown>,
+    /// Unknown characters in a row are one token.
+    pub fuse_unknown: bool,
+    /// The tokens of bytes, for characters without tokens.
+    pub bytes: Option<Box<[Option<u32>; 256]>>,
+    /// A word that is a token is not split.
+    pub ignore_merges: bool,
+    /// Before each character of a word except the first.
+    pub prefix: String,
+    /// After the last character of a word.
+    pub suffix: String,
+}
+
+impl Bpe {
+    fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<Token>) -> Result<()> {
+        if let Some(id) = vocab.id(word).filter(|_| self.ignore_merges) {
+            out.push(Token { id, start: 0, end: word.len() });
+            return Ok(());
+        }
+        let mut symbols: Vec<Symbol> = Vec::with_capacity(word.len());
+        let mut add = |token, len| symbols.push(Symbol { token, len, start: 0 });
+        let mut unknown: Option<(u32, usize)> = None;
+        let mut spelled = String::new();
+        for (i, c) in word.char_indices() {
+            spelled.clear();
+            if i > 0 {
+                spelled.push_str(&self.prefix);
+            }
+            spelled.push(c);
+            if i + c.len_utf8() == word.len() {
+                spelled.push_str(&self.suffix);
+            }
+            if let Some(id) = vocab.id(&spelled) {
+                unknown.take().into_iter().for_each(|(id, len)| add(id, len));
+                add(id, c.len_utf8());
+                continue;
+            }
+            if let Some(ids) = self.bytes_of(&spelled) {
+                ids.into_iter().for_each(|id| add(id, 1));
+            } else if let Some(token) = &self.unknown {
+                let id = token.id(word)?;
+                unknown = match unknown {
+                    Some((id, len)) if self.fuse_unknown => Some((id, len + c.len_utf8())),
+                    other => {
+                        other.into_iter().for_each(|(id, len)| add(id, len));
+                        Some((id, c.len_utf8()))
+                    }
+                };
+            }
+        }
+        unknown.into_iter().for_each(|(id, len)| add(id, len));
+        merge(&mut symbols, |a, b| self.ranks.get(&(a.token, b.token)).copied());
+        let mut start = 0;
+        out.extend(symbols.iter().map(|symbol| {
+            start += symbol.len;
+            Token { id: symbol.token, start: start - symbol.len, end: start }
+        }));
+        Ok(())
+    }
+
+    /// The tokens of the bytes of `text`, if all have one.
+    fn bytes_of(&self, text: &str) -> Option<Vec<u32>> {
+        let bytes = self.bytes.as_ref()?;
+        text.bytes().map(|byte| bytes[usize::from(byte)]).collect()
+    }
+}
+
+/// WordPiece: the longest token with which the word begins, then the longest with which its rest
+/// begins, and so on.
+///
+/// Source: Schuster & Nakajima 2012, "Japanese and Korean voice search".
+#[derive(Clone, Debug)]
+pub(super) struct WordPiece {
+    pub unknown: Unknown,
+    /// The tokens inside words, without their prefix `##`.
+    pub inside: HashMap<Box<str>, u32>,
+    /// The length of the longest text of `inside`, in bytes.
+    pub longest: usize,
+    /// Longer words are unknown.
+    pub max_chars: usize,
+}
+
+impl WordPiece {
+    /// The model with the tokens of `vocab`, of which those inside words begin with `prefix`.
+    pub(super) fn new(vocab: &Vocab, prefix: &str, unknown: &str, max_chars: usize) -> WordPiece {
+        let inside: HashMap<Box<str>, u32> = vocab
+            .iter()
+            .filter_map(|(text, id)| Some((text.strip_prefix(prefix)?.into(), id)))
+            .collect();
+        let longest = inside.keys().map(|text| text.len()).max().unwrap_or(0);
+        let unknown = Unknown { name: unknown.to_string(), id: vocab.id(unknown) };
+        WordPiece { unknown, inside, longest, max_chars }
+    }
+
+    fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<Token>) -> Result<()> {
+        let (from, mut start) = (out.len(), 0);
+        let fits = word.len() <= self.max_chars || word.chars().count() <= self.max_chars;
+        while fits && start < word.len() {
+            let longest = if start == 0 { vocab.longest } else { self.longest };
+            let mut end = word.len().min(start.saturating_add(longest));
+            let id = loop {
+                if end <= start {
+                    break None;
+                }
+                if word.is_char_boundary(end) {
+                    let part = &word[start..end];
+                    let id = match start {
+                        0 => vocab.id(part),
+                        _ => self.inside.get(part).copied(),
+                    };
+                    if id.is_some() {
+                        break id;
+                    }
+                }
+                end -= 1;
+            };
+            let Some(id) = id else { break };
+            out.push(Token { id, start, end });
+            start = end;
+        }
+        if start < word.len() {
+            out.truncate(from);
+            out.push(Token { id: self.unknown.id(word)?, start: 0, end: word.len() });
+        }
+        Ok(())
+    }
+}
+
+/// SentencePiece's BPE: merges the neighbouring pair that makes the token of the best score.
+///
+/// Source: Kudo & Richardson 2018, arXiv:1808.06226.
+#[derive(Clone, Debug)]
+pub(super) struct SentencePiece {
+    /// The position of each token in the order of scores, best first; equal scores are equal.
+    pub ranks: HashMap<u32, u32>,
+    pub unknown: Option<u32>,
+    /// The tokens of bytes, for characters without tokens.
+    pub bytes: Box<[Option<u32>; 256]>,
+}
+
+impl SentencePiece {
+    fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<Token>) -> Result<()> {
+        /// A character without a token, which may be part of one.
+        const NONE: u32 = u32::MAX;
+        let symbol = |(start, c): (usize, char)| {
+            let end = start + c.len_utf8();
+            let token = vocab.id(&word[start..end]).unwrap_or(NONE);
+            Symbol { token, len: end - start, start }
+        };
+        let mut symbols: Vec<Symbol> = word.char_indices().map(symbol).collect();
+        merge(&mut symbols, |a, b| {
+            let len = a.len + b.len;
+            let id =
+                vocab.id(word.get(a.start..a.start + len).filter(|_| len <= vocab.longest)?)?;
+            Some((*self.ranks.get(&id)?, id))
+        });
+        for Symbol { token, len, start } in symbols {
+            if token != NONE {
+                out.push(Token { id: token, start, end: start + len });
+                continue;
+            }
+            for i in start..start + len {
+                let byte = self.bytes[usize::from(word.as_bytes()[i])].or(self.unknown);
+                let id = byte.ok_or_else(|| {
+                    let text = quoted(&word[start..start + len]);
+                    Error::value(format!("{text} has no token, and there is none for its bytes"))
+                        .named("encode")
+                })?;
+                out.push(Token { id, start: i, end: i + 1 });
+            }
+        }
+        Ok(())
+    }
+}

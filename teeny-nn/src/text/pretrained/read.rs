@@ -1,0 +1,229 @@
+//! Reads `tokenizer.json`.
+
+use super::added::{Added, AddedToken};
+use super::decode::Decoder;
+use super::model::{Bpe, Model, Unknown, Vocab, WordPiece};
+use super::normalize::Normalizer;
+use super::process::Processor;
+use super::section::Section;
+use super::split::PreTokenizer;
+use super::{Parts, Specials};
+use crate::json::Json;
+use std::collections::HashMap;
+use teeny_core::file::{Budget, quoted};
+use teeny_core::{Error, Result};
+
+/// Memory for a token besides its text: in maps, which grow.
+pub(super) const TOKEN: usize = 320;
+
+/// Memory for a merge besides its texts.
+pub(super) const MERGE: usize = 200;
+
+/// Reads a whole file.
+///
+/// # Errors
+/// If it is damaged, or a part is of a kind that is not supported.
+pub(super) fn parse(bytes: &[u8]) -> Result<Parts> {
+    let mut budget = Budget::new(bytes.len());
+    let file = Section::root(Json::parse(bytes)?)?;
+    let memory = &mut 0;
+    let normalizer = file.section("normalizer")?;
+    let normalizer = normalizer.map(|part| Normalizer::parse(&part, memory)).transpose()?;
+    let pre_tokenizer = file.section("pre_tokenizer")?;
+    let pre_tokenizer = pre_tokenizer.map(|part| PreTokenizer::parse(&part, memory)).transpose()?;
+    let decoder = file.section("decoder")?;
+    let decoder = decoder.map(|part| Decoder::parse(&part, memory)).transpose()?;
+    let processor = file.section("post_processor")?;
+    let processor = processor.map(|part| Processor::parse(&part, &mut budget)).transpose()?;
+    let model = file.section("model")?.ok_or_else(|| file.wrong("model", "an object"))?;
+    let (vocab, model, unk) = parse_model(&model, &mut budget)?;
+    let added = parse_added(&file, &vocab, &mut budget)?;
+    let added = Added::new(added, normalizer.as_ref())?;
+    let number = |section: Option<Section>, key: &str| -> Result<Option<u64>> {
+        Ok(section.map(|section| section.number(key)).transpose()?.flatten())
+    };
+    let max_length = number(file.section("truncation")?, "max_length")?;
+    let pad = number(file.section("padding")?, "pad_id")?;
+    let specials =
+        Specials { unk, pad: pad.and_then(|id| u32::try_from(id).ok()), ..Specials::default() };
+    let max_length = max_length.and_then(|n| usize::try_from(n).ok());
+    Ok(Parts {
+        normalizer,
+        pre_tokenizer,
+        vocab,
+        model,
+        added,
+        processor,
+        decoder,
+        specials,
+        max_length,
+    })
+}
+
+/// The added tokens with their numbers: a token of the vocabulary keeps its number, others follow
+/// the vocabulary in the order of the file, as in Hugging Face's crate.
+fn parse_added(file: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Vec<AddedToken>> {
+    if file.get("added_tokens").is_none() {
+        return Ok(Vec::new());
+    }
+    let mut next = vocab.len() as u32;
+    let mut tokens: Vec<AddedToken> = Vec::new();
+    let mut indices: HashMap<String, usize> = HashMap::new();
+    for section in file.sections("added_tokens")? {
+        let mut token = AddedToken::parse(&section)?;
+        budget.charge(2 * TOKEN + 8 * token.content.len())?;
+        if token.content.is_empty() {
+            continue;
+        }
+        if let Some(&i) = indices.get(&token.content) {
+            token.id = tokens[i].id;
+            tokens[i] = token;
+            continue;
+        }
+        token.id = vocab.id(&token.content).unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+        indices.insert(token.content.clone(), tokens.len());
+        tokens.push(token);
+    }
+    Ok(tokens)
+}
+
+/// The vocabulary, the model, and the token of unknown words.
+fn parse_model(section: &Section, budget: &mut Budget) -> Result<(Vocab, Model, Option<u32>)> {
+    let kind = match section.optional_string("type")? {
+        Some(kind) => kind,
+        // files of before 2020
+        None if section.get("merges").is_some() => "BPE".to_string(),
+        None if section.get("max_input_chars_per_word").is_some() => "WordPiece".to_string(),
+        None => return Err(section.wrong("type", "BPE or WordPiece")),
+    };
+    match kind.as_str() {
+        "BPE" => {
+            let vocab = parse_vocab(section, budget)?;
+            let bpe = parse_bpe(section, &vocab, budget)?;
+            let unk = bpe.unknown.as_ref().and_then(|unknown| unknown.id);
+            Ok((vocab, Model::Bpe(Box::new(bpe)), unk))
+        }
+        "WordPiece" => {
+            let vocab = parse_vocab(section, budget)?;
+            let string = |key: &str, default: &str| -> Result<String> {
+                Ok(section.optional_string(key)?.unwrap_or_else(|| default.to_string()))
+            };
+            let prefix = string("continuing_subword_prefix", "##")?;
+            let unknown = string("unk_token", "[UNK]")?;
+            let max_chars = section.number("max_input_chars_per_word")?.unwrap_or(100);
+            let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
+            let model = WordPiece::new(&vocab, &prefix, &unknown, max_chars);
+            let unk = model.unknown.id;
+            Ok((vocab, Model::WordPiece(model), unk))
+        }
+        "Unigram" | "WordLevel" => {
+            let place = section.place("type");
+            Err(Error::unsupported(format!(
+                "{place} is {kind}; this reader knows BPE and WordPiece"
+            ))
+            .help("text::HuggingFace (feature `tokenizers` of teeny-nn) reads it"))
+        }
+        kind => Err(section.unknown(kind, &["BPE", "WordPiece"])),
+    }
+}
+
+/// The map from texts to numbers.
+fn parse_vocab(section: &Section, budget: &mut Budget) -> Result<Vocab> {
+    let wrong = || section.wrong("vocab", "an object of texts and numbers");
+    vocab_of(section.get("vocab").ok_or_else(wrong)?, budget)
+        .map_err(|e| e.note(format!("in {}", section.place("vocab"))))
+}
+
+/// The vocabulary of an object of texts and numbers.
+///
+/// # Errors
+/// If it is something else.
+pub(super) fn vocab_of(value: Json, budget: &mut Budget) -> Result<Vocab> {
+    let mut vocab = Vocab::default();
+    value.members(|text, id| {
+        budget.charge(TOKEN + 4 * text.len())?;
+        let number = id.number().and_then(|id| u32::try_from(id).ok());
+        let number = number.filter(|id| *id < u32::MAX).ok_or_else(|| {
+            let [text, id] = [&text, id.text()].map(quoted);
+            Error::format(format!("the number of token {text} is {}", id.trim_matches('"')))
+        })?;
+        vocab.insert(&text, number);
+        Ok(())
+    })?;
+    Ok(vocab)
+}
+
+fn parse_bpe(section: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Bpe> {
+    let dropout = section.get("dropout").map(|value| value.text());
+    if dropout.is_some_and(|text| text.parse() != Ok(0.0f64)) {
+        return Err(section.wrong("dropout", "null: encoding is not random here"));
+    }
+    let text = |key: &str| Ok(section.optional_string(key)?.unwrap_or_default());
+    let (prefix, suffix): (String, String) =
+        (text("continuing_subword_prefix")?, text("end_of_word_suffix")?);
+    let unknown = section.optional_string("unk_token")?;
+    let unknown = unknown.map(|name| Unknown { id: vocab.id(&name), name });
+    let mut ranks = HashMap::new();
+    for (rank, merge) in (0..).zip(section.list("merges")?) {
+        budget.charge(MERGE + 2 * merge.text().len())?;
+        let wrong = || {
+            let merge = quoted(merge.text());
+            let place = section.place("merges");
+            Error::format(format!("{place}: expected two tokens, found {merge}"))
+        };
+        if let Some(line) = merge.string() {
+            if !line.starts_with("#version") {
+                let (a, b) = pair_of_line(&line).ok_or_else(wrong)?;
+                add_merge(&mut ranks, vocab, rank, (a, b), &prefix)?;
+            }
+            continue;
+        }
+        let mut pair = merge.items().ok_or_else(wrong)?.map(|part| part.string());
+        match (pair.next().flatten(), pair.next().flatten(), pair.next()) {
+            (Some(a), Some(b), None) => add_merge(&mut ranks, vocab, rank, (&a, &b), &prefix)?,
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(Bpe {
+        ranks,
+        unknown,
+        fuse_unknown: section.flag("fuse_unk", false)?,
+        bytes: section.flag("byte_fallback", false)?.then(|| vocab.byte_tokens()),
+        ignore_merges: section.flag("ignore_merges", false)?,
+        prefix,
+        suffix,
+    })
+}
+
+/// `a b` as its two tokens.
+pub(super) fn pair_of_line(line: &str) -> Option<(&str, &str)> {
+    line.split_once(' ').filter(|(_, b)| !b.contains(' '))
+}
+
+/// Adds the merge of `a` and `b`; `prefix` is that of tokens inside words.
+///
+/// # Errors
+/// If one of them, or the token that they become, is not in the vocabulary.
+pub(super) fn add_merge(
+    ranks: &mut HashMap<(u32, u32), (u32, u32)>,
+    vocab: &Vocab,
+    rank: u32,
+    (a, b): (&str, &str),
+    prefix: &str,
+) -> Result<()> {
+    let id = |text: &str| {
+        vocab.id(text).ok_or_else(|| {
+            let [a, b, text] = [a, b, text].map(quoted);
+            Error::format(format!(
+                "the merge of {a} and {b} needs token {text}, which is not in the vocabulary"
+            ))
+        })
+    };
+    let rest = b.get(prefix.len()..).unwrap_or_default();
+    let merged = (id(a)?, id(b)?, id(&format!("{a}{rest}"))?);
+    ranks.insert((merged.0, merged.1), (rank, merged.2));
+    Ok(())
+}

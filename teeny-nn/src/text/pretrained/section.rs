@@ -1,0 +1,146 @@
+//! An object of `tokenizer.json` with its place in the file, for errors that name the key.
+
+use crate::json::Json;
+use std::collections::BTreeMap;
+use teeny_core::file::quoted;
+use teeny_core::{Error, Result};
+
+/// The deepest nesting of sequences.
+const MAX_DEPTH: usize = 8;
+
+/// An object, and where it is: `pre_tokenizer.pretokenizers[1]`.
+pub(super) struct Section<'a> {
+    path: String,
+    members: BTreeMap<String, Json<'a>>,
+    depth: usize,
+}
+
+impl<'a> Section<'a> {
+    /// The whole file.
+    ///
+    /// # Errors
+    /// If it is not an object.
+    pub(super) fn root(file: Json<'a>) -> Result<Section<'a>> {
+        Ok(Section { path: String::new(), members: file.object()?, depth: 0 })
+    }
+
+    /// The place of the member `key` in the file.
+    pub(super) fn place(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// The member `key`, if it is there and not null.
+    pub(super) fn get(&self, key: &str) -> Option<Json<'a>> {
+        self.members.get(key).copied().filter(|value| value.text() != "null")
+    }
+
+    /// The error of the member `key`, which should be `expected`.
+    pub(super) fn wrong(&self, key: &str, expected: &str) -> Error {
+        let place = self.place(key);
+        Error::format(match self.get(key) {
+            Some(found) => {
+                format!("{place}: expected {expected}, found {}", shortened(found.text()))
+            }
+            None => format!("{place} is missing: expected {expected}"),
+        })
+    }
+
+    fn sub(&self, path: String, value: Json<'a>) -> Result<Section<'a>> {
+        if self.depth == MAX_DEPTH {
+            return Err(Error::format(format!("{path} is nested more than {MAX_DEPTH} deep")));
+        }
+        let members = value.object().map_err(|e| e.note(format!("at {path}")))?;
+        Ok(Section { path, members, depth: self.depth + 1 })
+    }
+
+    /// The object `key`, if it is there.
+    ///
+    /// # Errors
+    /// If it is not an object or nested too deep.
+    pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>> {
+        self.get(key).map(|value| self.sub(self.place(key), value)).transpose()
+    }
+
+    /// The items of the list `key`.
+    ///
+    /// # Errors
+    /// If there is no such list.
+    pub(super) fn list(&self, key: &str) -> Result<Vec<Json<'a>>> {
+        let items = self.get(key).and_then(|value| value.items());
+        Ok(items.ok_or_else(|| self.wrong(key, "a list"))?.collect())
+    }
+
+    /// The objects of the list `key`.
+    ///
+    /// # Errors
+    /// If there is no such list, or an item is not an object.
+    pub(super) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>> {
+        let items = self.list(key)?.into_iter().enumerate();
+        items.map(|(i, item)| self.sub(format!("{}[{i}]", self.place(key)), item)).collect()
+    }
+
+    /// The text `key`.
+    ///
+    /// # Errors
+    /// If there is no such text.
+    pub(super) fn string(&self, key: &str) -> Result<String> {
+        let text = self.get(key).and_then(|value| value.string());
+        text.ok_or_else(|| self.wrong(key, "a string"))
+    }
+
+    /// The text `key`, if it is there.
+    ///
+    /// # Errors
+    /// If it is not a string.
+    pub(super) fn optional_string(&self, key: &str) -> Result<Option<String>> {
+        self.get(key).map(|_| self.string(key)).transpose()
+    }
+
+    /// The character `key`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn char(&self, key: &str) -> Result<char> {
+        let text = self.string(key)?;
+        let mut chars = text.chars();
+        let only = chars.next().filter(|_| chars.next().is_none());
+        only.ok_or_else(|| self.wrong(key, "one character"))
+    }
+
+    /// The truth value `key`, `default` if it is not there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool> {
+        match self.get(key).map(|value| value.text()) {
+            None => Ok(default),
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(_) => Err(self.wrong(key, "true or false")),
+        }
+    }
+
+    /// The whole number `key`, if it is there.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub(super) fn number(&self, key: &str) -> Result<Option<u64>> {
+        let number = |value: Json| value.number().ok_or_else(|| self.wrong(key, "a whole number"));
+        self.get(key).map(number).transpose()
+    }
+
+    /// The error of a kind that this reader does not know.
+    pub(super) fn unknown(&self, kind: &str, known: &[&str]) -> Error {
+        let place = self.place("type");
+        Error::unsupported(format!("{place} is {}, which is not supported", quoted(kind)))
+            .note(format!("supported: {}", known.join(", ")))
+            .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json")
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text.to_string(),
+    }
+}
