@@ -50,7 +50,7 @@
 //! | [`text`] | tokenizers and sampling |
 //! | [`train`] | losses by step, metrics, logs, plots, early stopping |
 //! | [`state`] | checkpoints, safetensors, GGUF, `.npz`, `.pt` |
-//! | [`pretrained`] | models of others: folders of Hugging Face |
+//! | `pretrained` | models of others: folders of Hugging Face, GGUF files (features `pretrained`, `chat`) |
 //! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
@@ -85,6 +85,7 @@ mod options;
 pub mod pool;
 mod prelu;
 pub mod prelude;
+#[cfg(feature = "pretrained")]
 pub mod pretrained;
 pub mod recurrent;
 pub mod schedule;

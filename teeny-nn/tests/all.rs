@@ -26,6 +26,7 @@ mod foreign_files;
 mod formats;
 mod functional;
 mod generated;
+#[cfg(feature = "pretrained")]
 mod generation;
 mod gradients;
 mod layers;
@@ -35,8 +36,18 @@ mod mapping;
 mod mixed_types;
 mod norms;
 mod optim;
+#[cfg(feature = "pretrained")]
 mod pretrained;
+#[cfg(feature = "pretrained")]
 mod pretrained_decoders;
+#[cfg(feature = "pretrained")]
+mod pretrained_tokenizer_damage;
+#[cfg(feature = "pretrained")]
+mod pretrained_tokenizer_files;
+#[cfg(feature = "pretrained")]
+mod pretrained_tokenizers;
+#[cfg(all(feature = "pretrained", feature = "tokenizers"))]
+mod pretrained_tokenizers_random;
 mod ranges;
 mod recurrent;
 mod sampling;

@@ -29,8 +29,8 @@ pub(in crate::text) fn merge(
         let (rank, token) = rank(symbols[i], *symbols.get(j)?)?;
         Some(Reverse((rank, i, token)))
     };
-    let mut candidates: BinaryHeap<_> =
-        (0..n).filter_map(|i| candidate(symbols, i, i + 1)).collect();
+    let mut candidates = BinaryHeap::with_capacity(n);
+    candidates.extend((0..n).filter_map(|i| candidate(symbols, i, i + 1)));
     while let Some(Reverse((_, i, token))) = candidates.pop() {
         let j = next[i];
         // an earlier merge may have consumed one of the two

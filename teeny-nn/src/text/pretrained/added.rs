@@ -95,6 +95,8 @@ pub(super) struct Added {
     by_content: HashMap<String, usize>,
     /// The index of each token by its number.
     by_id: HashMap<u32, usize>,
+    /// The largest number.
+    last: Option<u32>,
 }
 
 impl Added {
@@ -124,7 +126,8 @@ impl Added {
         let indices = || tokens.iter().enumerate();
         let by_content = indices().map(|(i, token)| (token.content.clone(), i)).collect();
         let by_id = indices().map(|(i, token)| (token.id, i)).collect();
-        Ok(Added { tokens, spellings, original, normalized, specials, by_content, by_id })
+        let last = tokens.iter().map(|token| token.id).max();
+        Ok(Added { tokens, spellings, original, normalized, specials, by_content, by_id, last })
     }
 
     /// The number of the token with the text `content`.
@@ -144,7 +147,7 @@ impl Added {
 
     /// The largest number.
     pub(super) fn last(&self) -> Option<u32> {
-        self.by_id.keys().copied().max()
+        self.last
     }
 
     /// True if `spelling` is that of a special token.
@@ -174,13 +177,13 @@ impl Added {
                 normalizer.apply(&mut part)?;
             }
             let found = self.find(&self.normalized, part.as_str());
-            if let [(all, None)] = found.as_slice() {
-                parts.push(Part::Text(Segment::new(part, all.clone())));
+            if let [(_, None)] = found.as_slice() {
+                parts.push(Part::Text(Segment::new(part)));
                 continue;
             }
             for (range, token) in found {
                 parts.push(match token {
-                    None => Part::Text(Segment::new(part.clone(), range)),
+                    None => Part::Text(Segment::new(part.slice(range))),
                     Some(token) => {
                         let origin = part.origin(range.clone()).unwrap_or_default();
                         Part::Token(self.found(token, &part.as_str()[range], origin))
@@ -278,7 +281,7 @@ impl Finder {
         })
     }
 
-    /// The longest text with which `bytes` begins, of `candidates`, which begin with the first byte.
+    /// The longest of `candidates` with which `bytes` begins; all begin with the first byte.
     fn longest(&self, bytes: &[u8], mut candidates: Range<usize>) -> Option<(usize, usize)> {
         let (mut len, mut best) = (1, None);
         loop {

@@ -58,6 +58,20 @@ impl<'a> Text<'a> {
         Some((first.0, self.map.origin(&self.text, range.end - 1)?.1))
     }
 
+    /// The bytes `range` as a text.
+    pub(super) fn slice(&self, range: Range<usize>) -> Text<'a> {
+        let text = match &self.text {
+            Cow::Borrowed(text) => Cow::Borrowed(&text[range.clone()]),
+            Cow::Owned(text) => Cow::Owned(text[range.clone()].to_string()),
+        };
+        let map = match &self.map {
+            Map::Unchanged(base) => Map::Unchanged(base + range.start),
+            Map::Untracked => Map::Untracked,
+            Map::Ranges(ranges) => Map::Ranges(ranges[range].to_vec()),
+        };
+        Text { text, map, limit: self.limit }
+    }
+
     /// Replaces the text by what `write` writes for it.
     ///
     /// # Errors
@@ -168,8 +182,9 @@ pub(super) struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// The part `range` of `text` as one piece.
-    pub(super) fn new(text: Text<'a>, range: Range<usize>) -> Segment<'a> {
+    /// All of `text` as one piece.
+    pub(super) fn new(text: Text<'a>) -> Segment<'a> {
+        let range = 0..text.as_str().len();
         let start = text.origin(range.clone()).map_or(0, |origin| origin.0);
         let pieces = if range.is_empty() { vec![] } else { vec![Piece { range, start }] };
         Segment { text, pieces }

@@ -13,18 +13,36 @@ pub(super) struct Vocab {
     texts: HashMap<u32, Arc<str>>,
     /// The length of the longest text, in bytes.
     longest: usize,
+    /// The largest number.
+    last: Option<u32>,
+    /// The numbers of texts of one character below U+0200, which words are made of.
+    chars: Vec<Option<u32>>,
 }
 
 impl Vocab {
     pub(super) fn insert(&mut self, text: &str, id: u32) {
+        let mut chars = text.chars();
+        if let (Some(c @ ..'\u{200}'), None) = (chars.next(), chars.next()) {
+            self.chars.resize(0x200, None);
+            self.chars[c as usize] = Some(id);
+        }
         let text: Arc<str> = text.into();
         self.longest = self.longest.max(text.len());
+        self.last = self.last.max(Some(id));
         self.ids.insert(text.clone(), id);
         self.texts.insert(id, text);
     }
 
     pub(super) fn id(&self, text: &str) -> Option<u32> {
         self.ids.get(text).copied()
+    }
+
+    /// The number of the text `c`.
+    fn char(&self, c: char) -> Option<u32> {
+        match self.chars.get(c as usize) {
+            Some(id) => *id,
+            None => self.id(c.encode_utf8(&mut [0; 4])),
+        }
     }
 
     pub(super) fn text(&self, id: u32) -> Option<&str> {
@@ -38,7 +56,7 @@ impl Vocab {
 
     /// The largest number.
     pub(super) fn last(&self) -> Option<u32> {
-        self.texts.keys().copied().max()
+        self.last
     }
 
     /// The texts and their numbers, in any order.
@@ -126,22 +144,27 @@ impl Bpe {
         let mut symbols: Vec<Symbol> = Vec::with_capacity(word.len());
         let mut add = |token, len| symbols.push(Symbol { token, len, start: 0 });
         let mut unknown: Option<(u32, usize)> = None;
-        let mut spelled = String::new();
+        let (mut buffer, mut spelled) = ([0; 4], String::new());
         for (i, c) in word.char_indices() {
-            spelled.clear();
-            if i > 0 {
-                spelled.push_str(&self.prefix);
-            }
-            spelled.push(c);
-            if i + c.len_utf8() == word.len() {
-                spelled.push_str(&self.suffix);
-            }
-            if let Some(id) = vocab.id(&spelled) {
+            let last = i + c.len_utf8() == word.len();
+            let prefix = if i > 0 { self.prefix.as_str() } else { "" };
+            let suffix = if last { self.suffix.as_str() } else { "" };
+            let plain = prefix.is_empty() && suffix.is_empty();
+            let text: &str = if plain {
+                c.encode_utf8(&mut buffer)
+            } else {
+                spelled.clear();
+                spelled.push_str(prefix);
+                spelled.push(c);
+                spelled.push_str(suffix);
+                &spelled
+            };
+            if let Some(id) = if plain { vocab.char(c) } else { vocab.id(text) } {
                 unknown.take().into_iter().for_each(|(id, len)| add(id, len));
                 add(id, c.len_utf8());
                 continue;
             }
-            if let Some(ids) = self.bytes_of(&spelled) {
+            if let Some(ids) = self.bytes_of(text) {
                 ids.into_iter().for_each(|id| add(id, 1));
             } else if let Some(token) = &self.unknown {
                 let id = token.id(word)?;
@@ -250,7 +273,7 @@ impl SentencePiece {
         const NONE: u32 = u32::MAX;
         let symbol = |(start, c): (usize, char)| {
             let end = start + c.len_utf8();
-            let token = vocab.id(&word[start..end]).unwrap_or(NONE);
+            let token = vocab.char(c).unwrap_or(NONE);
             Symbol { token, len: end - start, start }
         };
         let mut symbols: Vec<Symbol> = word.char_indices().map(symbol).collect();

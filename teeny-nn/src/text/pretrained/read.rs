@@ -19,6 +19,10 @@ pub(super) const TOKEN: usize = 320;
 /// Memory for a merge besides its texts.
 pub(super) const MERGE: usize = 200;
 
+/// The largest limit for the length of words of WordPiece, whose time is its square; published
+/// models have 100.
+const MAX_WORD: u64 = 1000;
+
 /// Reads a whole file.
 ///
 /// # Errors
@@ -114,7 +118,11 @@ fn parse_model(section: &Section, budget: &mut Budget) -> Result<(Vocab, Model, 
             let prefix = string("continuing_subword_prefix", "##")?;
             let unknown = string("unk_token", "[UNK]")?;
             let max_chars = section.number("max_input_chars_per_word")?.unwrap_or(100);
-            let max_chars = usize::try_from(max_chars).unwrap_or(usize::MAX);
+            if max_chars > MAX_WORD {
+                let expected = format!("at most {MAX_WORD}");
+                return Err(section.wrong("max_input_chars_per_word", &expected));
+            }
+            let max_chars = max_chars as usize;
             let model = WordPiece::new(&vocab, &prefix, &unknown, max_chars);
             let unk = model.unknown.id;
             Ok((vocab, Model::WordPiece(model), unk))

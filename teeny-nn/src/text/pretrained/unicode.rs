@@ -1,8 +1,8 @@
 //! Classes and normal forms of characters.
 //!
 //! Sources: Unicode Standard Annex 15 (normal forms); the classes of BERT's `tokenization.py`.
-//! NOTE: these are the characters of a recent Unicode. Hugging Face's crate uses tables of Unicode 8
-//! and 9, so it may treat characters that were added since 2016 differently.
+//! NOTE: these are the characters of a recent Unicode. Hugging Face's crate uses tables of Unicode
+//! 8 and 9, so it may treat characters that were added since 2016 differently.
 
 use super::aligned::Output;
 use std::collections::VecDeque;
@@ -43,8 +43,8 @@ pub(super) fn is_nonspacing_mark(c: char) -> bool {
     c >= '\u{300}' && get_general_category(c) == G::NonspacingMark
 }
 
-/// An ideograph, which BERT takes as a word. The blocks are those of `tokenization.py`, with the gap
-/// of Hugging Face's crate before U+2B920.
+/// An ideograph, which BERT takes as a word. The blocks are those of `tokenization.py`, with the
+/// gap of Hugging Face's crate before U+2B920.
 pub(super) fn is_ideograph(c: char) -> bool {
     matches!(
         u32::from(c),
