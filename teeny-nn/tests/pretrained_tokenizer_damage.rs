@@ -130,3 +130,20 @@ fn damaged_files_never_panic() {
     assert!(read_count > 100);
     assert!(start.elapsed().as_secs() < 120);
 }
+
+#[test]
+fn long_texts_without_words_take_linear_time() {
+    let parts = ["a", " ", "\u{301}", "<", "</s>", "\n ", "é", "Yesterday", "1", "  x", "日", "▁"];
+    let start = Instant::now();
+    for name in ["bert_cased", "clip", "gemma", "llama3", "phi3", "qwen2", "roberta", "subwords"] {
+        let tokenizer = PretrainedTokenizer::open(golden(name)).unwrap();
+        for part in parts {
+            let text = part.repeat(100_000 / part.len());
+            let now = Instant::now();
+            let encoded = tokenizer.encode_with(&text, &EncodeOptions::default()).unwrap();
+            tokenizer.decode(&encoded.ids).unwrap();
+            assert!(now.elapsed().as_secs() < 5, "{name}, {part:?}: {:?}", now.elapsed());
+        }
+    }
+    println!("{:.2?}", start.elapsed());
+}

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use teeny_nn::text::{EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer, Side, Truncation};
+use teeny_nn::text::{
+    DecodeStream, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer, Side, Tokenizer,
+    Truncation,
+};
 
 /// The tokenizers in `golden/tokenizers`, made by `golden/make_tokenizers.py`.
 pub const NAMES: [&str; 18] = [
@@ -103,4 +106,20 @@ fn every_kind_of_tokenizer_computes_what_hugging_face_computes() {
         println!("{text}");
     }
     assert!(wrong.is_empty(), "{} differ", wrong.len());
+}
+
+#[test]
+fn streamed_tokens_are_the_decoded_text() {
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(folder().join("cases.json")).unwrap()).unwrap();
+    for name in NAMES {
+        let tokenizer = open(name);
+        for case in golden["cases"].as_array().unwrap() {
+            let ids = tokenizer.encode(case["text"].as_str().unwrap()).unwrap();
+            let mut stream = DecodeStream::new(&tokenizer);
+            let mut text: String = ids.iter().map(|id| stream.push(*id).unwrap()).collect();
+            text += &stream.finish().unwrap();
+            assert_eq!(text, tokenizer.decode(&ids).unwrap(), "{name}: {case}");
+        }
+    }
 }

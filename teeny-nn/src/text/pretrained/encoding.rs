@@ -156,7 +156,7 @@ impl Encoding {
         self.ids.is_empty()
     }
 
-    /// Appends `count` times a special token.
+    /// Appends a special token.
     pub(super) fn push_special(&mut self, id: u32, type_id: u32) {
         self.ids.push(id);
         self.type_ids.push(type_id);

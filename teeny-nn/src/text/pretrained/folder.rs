@@ -13,6 +13,8 @@ use crate::json::Json;
 use crate::names::loading;
 use crate::state::Gguf;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use teeny_core::file::{self, Budget, quoted};
@@ -23,7 +25,18 @@ use teeny_core::{Error, Result};
 /// # Errors
 /// As [`PretrainedTokenizer::open`].
 pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
-    if path.extension().is_some_and(|extension| extension == "gguf") {
+    let found;
+    let path = match path.extension().is_some_and(|extension| extension == "json") {
+        true => path,
+        false => {
+            found = crate::state::found(path)?;
+            &found
+        }
+    };
+    let mut first = [0; 4];
+    // an error of reading is that of the reader
+    let _ = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    if first == *b"GGUF" {
         return PretrainedTokenizer::from_gguf(&Gguf::open(path)?);
     }
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };

@@ -108,7 +108,8 @@ impl std::fmt::Debug for PretrainedTokenizer {
 impl PretrainedTokenizer {
     /// Opens a `tokenizer.json`, a GGUF file, or a folder with one of `tokenizer.json`,
     /// `vocab.json` with `merges.txt` (byte-level BPE as in GPT-2), `vocab.txt` (WordPiece as in
-    /// BERT). `tokenizer_config.json` and `special_tokens_map.json` beside them name the special
+    /// BERT). The folder may be `ORG/NAME` in the local cache of the Hugging Face hub.
+    /// `tokenizer_config.json` and `special_tokens_map.json` beside the file name the special
     /// tokens.
     ///
     /// The file's settings of truncation and padding are not applied: those of [`EncodeOptions`]

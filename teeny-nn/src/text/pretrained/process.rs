@@ -93,8 +93,8 @@ impl Processor {
         })
     }
 
-    /// `cls A sep`, and for pairs `cls A sep middle B sep`, in which the special tokens of B have the
-    /// type `after`, by default 1.
+    /// `cls A sep`, and for pairs `cls A sep middle B sep`, in which the special tokens of B have
+    /// the type `after`, by default 1.
     pub(super) fn around(cls: u32, sep: u32, middle: Option<u32>, after: Option<u32>) -> Processor {
         let single = vec![Slot::Token(cls, 0), Slot::Text(0, None), Slot::Token(sep, 0)];
         let after = after.unwrap_or(1);
