@@ -120,6 +120,15 @@ impl Config {
         value.as_str().or(value["content"].as_str()).map(str::to_string)
     }
 
+    /// The texts of the object `key` by their names.
+    pub fn texts(&self, key: &str) -> Result<Vec<(String, String)>> {
+        let Some(value) = self.get(&[key]) else { return Ok(Vec::new()) };
+        let text =
+            |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_string()));
+        let all = value.as_object().and_then(|members| members.iter().map(text).collect());
+        all.ok_or_else(|| self.wrong(&[key], value, "texts by their names"))
+    }
+
     /// The first text of the list `key`.
     pub fn first_text(&self, key: &str) -> Option<&str> {
         self.get(&[key])?.as_array()?.first()?.as_str()

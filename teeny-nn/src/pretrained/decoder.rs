@@ -5,6 +5,7 @@ use super::options::OpenOptions;
 use super::{GenerationConfig, decoder_family, gguf};
 use crate::state::{Gguf, Mapping, Weights, found, is_gguf, open_weights};
 use crate::store::{self, Store};
+use crate::text::PretrainedTokenizer;
 use crate::transformer::{CausalLm, CausalLmConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +37,10 @@ pub struct Decoder {
     pub model: CausalLm,
     /// How the model's files say that tokens are chosen.
     pub generation: GenerationConfig,
+    /// Why there is none, if there is none.
+    pub(super) tokenizer: Result<PretrainedTokenizer>,
+    #[cfg(feature = "chat")]
+    pub(super) template: Option<super::ChatTemplate>,
 }
 
 impl Decoder {
@@ -64,10 +69,12 @@ impl Decoder {
         let _op = enter("Decoder::open_with");
         let store = Store::with_dtype(device, options.checked_dtype()?);
         let path = found(path.as_ref())?;
-        let Opened { config, generation, mut sizes, weights, mapping } = match gguf_in(&path) {
-            Some(file) => open_gguf(&file, &store)?,
-            None => open_folder(&path, &store)?,
+        let path = gguf_in(&path).unwrap_or(path);
+        let opened = match is_gguf(&path) {
+            true => open_gguf(&path, &store)?,
+            false => open_folder(&path, &store)?,
         };
+        let Opened { config, generation, mut sizes, weights, mapping, tokenizer, .. } = opened;
         let weights = options.renamed(weights)?;
         config.check_layers(sizes.n_layer, weights.shapes().len())?;
         let limit = sizes.context;
@@ -78,7 +85,14 @@ impl Decoder {
         let make = |root: &store::Path| CausalLm::new(root, sizes);
         let (model, _) = store.build_from(weights, &mapping, make)?;
         store.set_training(false);
-        Ok(Decoder { store, model, generation })
+        Ok(Decoder {
+            store,
+            model,
+            generation,
+            tokenizer,
+            #[cfg(feature = "chat")]
+            template: opened.template,
+        })
     }
 }
 
@@ -89,6 +103,9 @@ struct Opened {
     sizes: CausalLmConfig,
     weights: Weights,
     mapping: Mapping,
+    tokenizer: Result<PretrainedTokenizer>,
+    #[cfg(feature = "chat")]
+    template: Option<super::ChatTemplate>,
 }
 
 fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
@@ -99,7 +116,16 @@ fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
     let sizes = family.options(&config)?;
     let generation = GenerationConfig::open(path, &config)?;
     let (weights, mapping) = (open_weights(path, store.device())?, family.mapping(&sizes));
-    Ok(Opened { config, generation, sizes, weights, mapping })
+    Ok(Opened {
+        config,
+        generation,
+        sizes,
+        weights,
+        mapping,
+        tokenizer: PretrainedTokenizer::open(path),
+        #[cfg(feature = "chat")]
+        template: super::ChatTemplate::open(path)?,
+    })
 }
 
 fn open_gguf(path: &Path, store: &Store) -> Result<Opened> {
@@ -109,14 +135,20 @@ fn open_gguf(path: &Path, store: &Store) -> Result<Opened> {
     let sizes = gguf::adapt(sizes, &config, &file, store.device())?;
     let mapping = gguf::mapping(&sizes, &file);
     let generation = gguf::generation(&file);
-    Ok(Opened { config, generation, sizes, weights: Arc::new(file), mapping })
+    Ok(Opened {
+        config,
+        generation,
+        sizes,
+        mapping,
+        tokenizer: PretrainedTokenizer::from_gguf(&file),
+        #[cfg(feature = "chat")]
+        template: super::ChatTemplate::from_gguf(&file)?,
+        weights: Arc::new(file),
+    })
 }
 
-/// The GGUF file that `path` is, or the only one in this folder if it has no `config.json`.
+/// The only GGUF file of the folder `path`, if it has no `config.json`.
 fn gguf_in(path: &Path) -> Option<PathBuf> {
-    if !path.is_dir() {
-        return is_gguf(path).then(|| path.to_path_buf());
-    }
     if path.join("config.json").exists() {
         return None;
     }

@@ -2,11 +2,13 @@
 
 use super::config::Config;
 use super::encoder_family;
-use super::head::{self, Head, HeadFamily};
+use super::head::{self, Head, HeadFamily, Task};
 use super::options::OpenOptions;
 use super::pooling::Pooling;
+use super::texts::Texts;
 use crate::state::open_weights;
 use crate::store::{self, Store};
+use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{self, EncoderInputs};
 use std::path::Path;
 use teeny_core::context::enter;
@@ -40,6 +42,7 @@ pub struct Encoder {
     pub pooling: Pooling,
     /// What the model predicts, if it is one for classes or masked tokens.
     pub head: Option<Head>,
+    pub(super) texts: Texts,
 }
 
 impl Encoder {
@@ -83,7 +86,8 @@ impl Encoder {
         };
         let ((model, head), _) = store.build_from(weights, &mapping, make)?;
         store.set_training(false);
-        Ok(Encoder { store, model, pooling, head })
+        let texts = Texts::open(&folder, model.context())?;
+        Ok(Encoder { store, model, pooling, head, texts })
     }
 
     /// The logits of the model's [`Head`]: of classes of a text (B, L), of classes of tokens (B, T,
@@ -109,5 +113,76 @@ impl Encoder {
     pub fn embed(&self, inputs: &EncoderInputs<'_>) -> Result<Tensor> {
         let _op = enter("embed");
         self.pooling.apply(&self.model.hidden(inputs)?, inputs.mask)
+    }
+}
+
+impl Encoder {
+    /// The tokenizer of the model.
+    ///
+    /// # Errors
+    /// If the folder has none, or one of a kind that is not known.
+    pub fn tokenizer(&self) -> Result<&PretrainedTokenizer> {
+        self.texts.tokenizer()
+    }
+
+    /// The number of tokens of a text at most; longer texts are truncated.
+    pub fn max_length(&self) -> usize {
+        self.texts.max_length
+    }
+
+    /// The instruction of the model for texts of this kind, such as `query` or `passage`.
+    pub fn prompt(&self, name: &str) -> Option<&str> {
+        let found = self.texts.prompts.iter().find(|(own, _)| own == name);
+        found.map(|(_, text)| text.as_str())
+    }
+
+    /// The embeddings of `texts` → (N, E).
+    ///
+    /// # Errors
+    /// If the model has no tokenizer, or the device fails.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use teeny_nn::pretrained::Encoder;
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let encoder = Encoder::open("sentence-transformers/all-MiniLM-L6-v2", "cpu")?;
+    /// let vectors = encoder.embed_texts(&["a cat", "a kitten", "the stock market"])?; // (3, 384)
+    /// let similar = vectors.matmul(&vectors.t()?)?; // (3, 3), cosines
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn embed_texts(&self, texts: &[&str]) -> Result<Tensor> {
+        let _op = enter("embed_texts");
+        let width = self.model.config().layer.n_embd;
+        self.in_batches(texts, width, &|inputs| self.embed(inputs))
+    }
+
+    /// The logits of the classes of texts, or of pairs of texts → (N, L).
+    ///
+    /// # Errors
+    /// If the model is not one for classes of texts or has no tokenizer, or the device fails.
+    #[track_caller]
+    pub fn classify_texts<'a, T: Into<EncodeInput<'a>> + Copy>(
+        &self,
+        texts: &[T],
+    ) -> Result<Tensor> {
+        let _op = enter("classify_texts");
+        let head = self.head.as_ref().filter(|head| head.task() == Task::Sequence);
+        let Some(head) = head else {
+            return Err(Error::value("the model has no head for classes of texts")
+                .help("see \"architectures\" in its config.json; embed_texts is for embeddings"));
+        };
+        self.in_batches(texts, head.labels.len(), &|inputs| self.logits(inputs))
+    }
+
+    fn in_batches<'a, T: Into<EncodeInput<'a>> + Copy>(
+        &self,
+        texts: &[T],
+        width: usize,
+        compute: &dyn Fn(&EncoderInputs<'_>) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let inputs: Vec<EncodeInput<'_>> = texts.iter().map(|&text| text.into()).collect();
+        let (like, types) = (self.model.word().value(), self.model.config().types > 1);
+        self.texts.in_batches(&inputs, width, (&like, types), compute)
     }
 }

@@ -12,6 +12,7 @@
 
 #[cfg(feature = "chat")]
 mod chat;
+mod completion;
 mod config;
 mod decoder;
 mod decoder_family;
@@ -24,9 +25,13 @@ mod options;
 mod pooling;
 mod rotary;
 mod session;
+mod texts;
 
 #[cfg(feature = "chat")]
 pub use chat::{ChatOptions, ChatTemplate, Message};
+#[cfg(feature = "chat")]
+pub use completion::Chat;
+pub use completion::Completion;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use generation::GenerationConfig;

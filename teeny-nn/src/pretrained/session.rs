@@ -22,6 +22,8 @@ pub enum Finish {
     EndToken,
     /// There are as many new tokens as allowed, or as the context holds.
     Length,
+    /// A stop string followed.
+    StopString,
     /// The caller stopped it.
     Stopped,
 }

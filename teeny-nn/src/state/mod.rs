@@ -42,6 +42,7 @@ pub use mapping::Mapping;
 pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
 pub use weights::{Weights, open_weights};
+#[cfg(feature = "pretrained")]
 pub(crate) use weights::{found, is_gguf};
 
 use crate::store::Store;

@@ -71,6 +71,7 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf> {
 }
 
 /// Whether the file at `path` begins as GGUF files do.
+#[cfg(feature = "pretrained")]
 pub(crate) fn is_gguf(path: &Path) -> bool {
     let mut first = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *b"GGUF"

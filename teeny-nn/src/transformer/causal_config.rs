@@ -170,6 +170,7 @@ impl CausalLmConfig {
     }
 
     /// Whether there is a learnt vector for each position.
+    #[cfg(feature = "pretrained")]
     pub(crate) fn learned_positions(&self) -> bool {
         self.positions == Positions::Learned
     }

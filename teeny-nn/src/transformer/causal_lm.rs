@@ -8,7 +8,7 @@
 //!
 //! Families differ by options ([`CausalLmConfig`]), not by code. Parameter names are those of Phi 3
 //! without `model.`: `embed_tokens`, `layers.0.self_attn.qkv_proj`, `layers.0.mlp.gate_up_proj` and
-//! so on. [`crate::pretrained`] opens files of such models, [`super::Gpt`] is GPT-2 with its names.
+//! so on. Module `pretrained` opens files of such models, [`super::Gpt`] is GPT-2 with its names.
 
 use super::block::{Block, LLAMA, Layers, Names, Plain, STD, norm};
 use super::causal_config::{CausalLmConfig, Positions, Rotary};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Positions are counted from 0, or, as RoBERTa does, from the token after the padding's number,
-//! padding not counted. [`crate::pretrained`] opens files of such models.
+//! padding not counted. Module `pretrained` opens files of such models.
 
 use super::{TransformerConfig, TransformerEncoderLayer};
 use crate::attention::AttentionOptions;
@@ -17,7 +17,7 @@ use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::{LayerNorm, LayerNormOptions};
-use crate::store::{Param, Path};
+use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -181,7 +181,8 @@ impl Encoder {
     }
 
     /// The word embedding (V, E).
-    pub(crate) fn word(&self) -> &Param {
+    #[cfg(feature = "pretrained")]
+    pub(crate) fn word(&self) -> &crate::store::Param {
         &self.word.weight
     }
 

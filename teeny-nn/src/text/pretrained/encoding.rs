@@ -202,7 +202,7 @@ impl Batch {
     ///
     /// # Errors
     /// If padding is needed, but `pad` is None.
-    pub(super) fn new(
+    pub(crate) fn new(
         encodings: Vec<Encoding>,
         pad: Option<u32>,
         options: &EncodeOptions,

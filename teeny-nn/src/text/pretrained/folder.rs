@@ -13,8 +13,6 @@ use crate::json::Json;
 use crate::names::loading;
 use crate::state::Gguf;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use teeny_core::file::{self, Budget, quoted};
@@ -33,10 +31,7 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
             &found
         }
     };
-    let mut first = [0; 4];
-    // an error of reading is that of the reader
-    let _ = File::open(path).and_then(|mut file| file.read_exact(&mut first));
-    if first == *b"GGUF" {
+    if crate::state::is_gguf(path) {
         return PretrainedTokenizer::from_gguf(&Gguf::open(path)?);
     }
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };

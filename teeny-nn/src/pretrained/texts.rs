@@ -1,0 +1,91 @@
+//! How texts become the inputs of an encoder: they are encoded, sorted by length and computed in
+//! batches of similar length, so that little of them is padding.
+
+use super::config::Config;
+use crate::text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer};
+use crate::transformer::EncoderInputs;
+use std::path::Path;
+use teeny_autograd::no_grad;
+use teeny_core::{Error, Result, Tensor};
+
+/// The texts of a batch at most, and its tokens.
+const TEXTS: usize = 32;
+const TOKENS: usize = 8192;
+
+/// How texts become the inputs of an encoder.
+pub(super) struct Texts {
+    /// Why there is none, if there is none.
+    tokenizer: Result<PretrainedTokenizer>,
+    /// The number of tokens of a text at most.
+    pub max_length: usize,
+    /// Instructions before a text by their name, such as `query`.
+    pub prompts: Vec<(String, String)>,
+}
+
+impl Texts {
+    /// Those of the folder `path`, for a model of this context.
+    pub fn open(path: &Path, context: usize) -> Result<Texts> {
+        let tokenizer = PretrainedTokenizer::open(path);
+        let optional = |name: &str| {
+            let file = path.join(name);
+            file.exists().then(|| Config::open_file(file)).transpose()
+        };
+        let limit = match optional("sentence_bert_config.json")? {
+            Some(config) => config.size(&["max_seq_length"], context)?,
+            None => tokenizer.as_ref().ok().and_then(|t| t.max_length()).unwrap_or(context),
+        };
+        let prompts = match optional("config_sentence_transformers.json")? {
+            Some(config) => config.texts("prompts")?,
+            None => Vec::new(),
+        };
+        Ok(Texts { tokenizer, max_length: limit.min(context), prompts })
+    }
+}
+
+impl Texts {
+    pub fn tokenizer(&self) -> Result<&PretrainedTokenizer> {
+        self.tokenizer.as_ref().map_err(Error::clone)
+    }
+
+    /// `compute` (B, T) → (B, width) of all inputs, in their order, for a model with the word
+    /// embedding `like` that has token types or not.
+    pub fn in_batches(
+        &self,
+        inputs: &[EncodeInput<'_>],
+        width: usize,
+        (like, types): (&Tensor, bool),
+        compute: &dyn Fn(&EncoderInputs<'_>) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let tokenizer = self.tokenizer()?;
+        let options = EncodeOptions::default().with_max_length(self.max_length);
+        let encode = |input: &EncodeInput<'_>| tokenizer.encode_with(*input, &options);
+        let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<Encoding>>>()?;
+        if encodings.is_empty() {
+            return Tensor::zeros((0, width), like.dtype(), like);
+        }
+        let mut order: Vec<usize> = (0..encodings.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(encodings[i].len())); // the largest batch first
+        let (mut rows, mut rest) = (Vec::new(), &order[..]);
+        while let Some(&first) = rest.first() {
+            let longest = encodings[first].len().max(1);
+            let count = (TOKENS / longest).clamp(1, TEXTS).min(rest.len());
+            let (batch, later) = rest.split_at(count);
+            let batch: Vec<Encoding> =
+                batch.iter().map(|&i| std::mem::take(&mut encodings[i])).collect();
+            let padded = batch.iter().any(|other| other.len() != batch[0].len());
+            let pad = tokenizer.pad().or(Some(0)); // masked: any token will do
+            let batch = Batch::new(batch, pad, &options)?;
+            let tokens = batch.tokens(like)?; // (B, T)
+            let mask = padded.then(|| batch.mask(like)).transpose()?;
+            let types = types.then(|| batch.types(like)).transpose()?;
+            let inputs = EncoderInputs::new(&tokens);
+            let inputs = EncoderInputs { mask: mask.as_ref(), types: types.as_ref(), ..inputs };
+            rows.push(no_grad(|| compute(&inputs))?);
+            rest = later;
+        }
+        let rows = Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)?; // (N, width), by length
+        let mut places = vec![0i32; order.len()];
+        order.iter().zip(0..).for_each(|(&i, place)| places[i] = place);
+        rows.index_select(0, &Tensor::new(places, &rows)?)
+    }
+}
