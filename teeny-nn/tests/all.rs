@@ -41,6 +41,10 @@ mod pretrained;
 #[cfg(feature = "pretrained")]
 mod pretrained_decoders;
 #[cfg(feature = "pretrained")]
+mod pretrained_saved;
+#[cfg(feature = "pretrained")]
+mod pretrained_texts;
+#[cfg(feature = "pretrained")]
 mod pretrained_tokenizer_damage;
 #[cfg(feature = "pretrained")]
 mod pretrained_tokenizer_files;

@@ -8,6 +8,7 @@ use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 
 /// A `config.json`.
+#[derive(Clone)]
 pub(super) struct Config {
     path: PathBuf,
     values: Value,
@@ -37,6 +38,11 @@ impl Config {
     pub fn section(&self, key: &str) -> Option<Config> {
         let values = self.values.get(key).filter(|value| value.is_object())?.clone();
         Some(Config { path: self.path.clone(), values })
+    }
+
+    /// All values.
+    pub fn values(&self) -> &Value {
+        &self.values
     }
 
     /// An error about this file.

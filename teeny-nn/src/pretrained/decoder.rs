@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::options::OpenOptions;
+use super::origin::Origin;
 use super::{GenerationConfig, decoder_family, gguf};
 use crate::state::{Gguf, Mapping, Weights, found, is_gguf, open_weights};
 use crate::store::{self, Store};
@@ -10,7 +11,7 @@ use crate::transformer::{CausalLm, CausalLmConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use teeny_core::context::enter;
-use teeny_core::{Result, ToDevice};
+use teeny_core::{Error, Result, ToDevice};
 
 /// The number of tokens that a model takes at most, unless [`OpenOptions::context`] says otherwise.
 const CONTEXT: usize = 8192;
@@ -37,6 +38,8 @@ pub struct Decoder {
     pub model: CausalLm,
     /// How the model's files say that tokens are chosen.
     pub generation: GenerationConfig,
+    /// None for a GGUF file.
+    origin: Option<Origin>,
     /// Why there is none, if there is none.
     pub(super) tokenizer: Result<PretrainedTokenizer>,
     #[cfg(feature = "chat")]
@@ -85,20 +88,42 @@ impl Decoder {
         let make = |root: &store::Path| CausalLm::new(root, sizes);
         let (model, _) = store.build_from(weights, &mapping, make)?;
         store.set_training(false);
+        let origin = Origin { folder: path, config, mapping, class: None };
+        let origin = opened.is_folder.then_some(origin);
         Ok(Decoder {
             store,
             model,
             generation,
+            origin,
             tokenizer,
             #[cfg(feature = "chat")]
             template: opened.template,
         })
+    }
+
+    /// Writes the model into the folder `path`, which transformers opens: weights under the names of
+    /// the family, in parts above 5 GB, `config.json`, and the other files of the folder that it was
+    /// opened from.
+    ///
+    /// # Errors
+    /// If it was opened from a GGUF file, a file cannot be written, or `path` is the folder that it
+    /// was opened from.
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("Decoder::save");
+        let origin = self.origin.as_ref().ok_or_else(|| {
+            Error::value("the model was opened from a GGUF file, which has another layout")
+                .help("store.save keeps its parameters under the names of this crate")
+        })?;
+        origin.save(&self.store, path.as_ref())
     }
 }
 
 /// A model whose parameters are not read yet.
 struct Opened {
     config: Config,
+    /// Whether it is a folder, which is written as it is read.
+    is_folder: bool,
     generation: GenerationConfig,
     sizes: CausalLmConfig,
     weights: Weights,
@@ -118,6 +143,7 @@ fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
     let (weights, mapping) = (open_weights(path, store.device())?, family.mapping(&sizes));
     Ok(Opened {
         config,
+        is_folder: true,
         generation,
         sizes,
         weights,
@@ -137,6 +163,7 @@ fn open_gguf(path: &Path, store: &Store) -> Result<Opened> {
     let generation = gguf::generation(&file);
     Ok(Opened {
         config,
+        is_folder: false,
         generation,
         sizes,
         mapping,

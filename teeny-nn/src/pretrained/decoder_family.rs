@@ -342,8 +342,8 @@ impl DecoderFamily {
                 .chain(&["model.vision_tower.*", "*multi_modal_projector.*"])
                 .fold(Mapping::new(), |mapping, name| mapping.skip(name));
         let mut mapping = mapping
-            .rename("language_model.lm_head.weight", "lm_head.weight")
-            .rename("lm_head.weight", "lm_head.weight");
+            .rename("lm_head.weight", "lm_head.weight")
+            .rename("language_model.lm_head.weight", "lm_head.weight");
         if options.tied {
             mapping = mapping.allow_unexpected("lm_head.weight");
         }

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::encoder_family;
 use super::head::{self, Head, HeadFamily, Task};
 use super::options::OpenOptions;
+use super::origin::Origin;
 use super::pooling::Pooling;
 use super::texts::Texts;
 use crate::state::open_weights;
@@ -42,7 +43,8 @@ pub struct Encoder {
     pub pooling: Pooling,
     /// What the model predicts, if it is one for classes or masked tokens.
     pub head: Option<Head>,
-    pub(super) texts: Texts,
+    texts: Texts,
+    origin: Origin,
 }
 
 impl Encoder {
@@ -87,7 +89,22 @@ impl Encoder {
         let ((model, head), _) = store.build_from(weights, &mapping, make)?;
         store.set_training(false);
         let texts = Texts::open(&folder, model.context())?;
-        Ok(Encoder { store, model, pooling, head, texts })
+        // a head that is not read is not written either
+        let class = config.first_text("architectures").filter(|_| head.is_none());
+        let class = class.and_then(|name| Some(format!("{}Model", name.split_once("For")?.0)));
+        let origin = Origin { folder, config, mapping, class };
+        Ok(Encoder { store, model, pooling, head, texts, origin })
+    }
+
+    /// Writes the model into the folder `path`, which transformers opens: weights under the names of
+    /// the family, `config.json`, and the other files of the folder that it was opened from.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or `path` is the folder that it was opened from.
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("Encoder::save");
+        self.origin.save(&self.store, path.as_ref())
     }
 
     /// The logits of the model's [`Head`]: of classes of a text (B, L), of classes of tokens (B, T,

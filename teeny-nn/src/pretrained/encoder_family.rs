@@ -159,7 +159,9 @@ impl EncoderFamily {
     /// parameter has.
     pub fn mapping(&self, width: usize, head: Option<&HeadFamily>) -> Mapping {
         let mut mapping = Mapping::new().skip("*position_ids");
-        for prefix in ["", self.prefix] {
+        // the first is that of files that are written: those with a head have the prefix
+        let prefixes = if head.is_some() { [self.prefix, ""] } else { ["", self.prefix] };
+        for prefix in prefixes {
             for (theirs, ours) in [
                 ("embeddings.word_embeddings.weight", "embeddings.word.weight"),
                 ("embeddings.position_embeddings.weight", "embeddings.position.weight"),

@@ -81,6 +81,15 @@ impl GenerationConfig {
         self
     }
 
+    /// Sets the texts after which a text ends.
+    pub fn with_stop_strings<S: Into<String>>(
+        mut self,
+        texts: impl IntoIterator<Item = S>,
+    ) -> GenerationConfig {
+        self.stop_strings = texts.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets the seed, and that tokens are drawn.
     pub fn sampled(mut self, seed: u64) -> GenerationConfig {
         (self.do_sample, self.seed) = (true, seed);

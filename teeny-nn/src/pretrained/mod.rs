@@ -22,6 +22,7 @@ mod generation;
 mod gguf;
 mod head;
 mod options;
+mod origin;
 mod pooling;
 mod rotary;
 mod session;

@@ -78,21 +78,78 @@ impl Store {
     /// ```
     pub fn save_as(&self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<()> {
         let state = self.state()?;
-        let back = mapping.inverse();
-        let mapped = back.apply(&state)?;
+        let mapped = self.renamed_back(&state, mapping)?;
+        let names = mapped.shapes().into_iter().map(|(name, _)| name);
+        self.write_mapped(path.as_ref(), &mapped, names)
+    }
+
+    /// Writes the parameters for another library, as [`Store::save_as`], into the folder `path`:
+    /// `model.safetensors`, or parts of at most `part` bytes with an index, if they are more. A
+    /// tensor of more bytes is a part of its own.
+    ///
+    /// # Errors
+    /// As [`Store::save_as`].
+    pub fn save_parts(&self, path: impl AsRef<Path>, mapping: &Mapping, part: u64) -> Result<()> {
+        let (path, state) = (path.as_ref(), self.state()?);
+        let mapped = self.renamed_back(&state, mapping)?;
+        let bytes = |shape: &[usize]| shape.iter().product::<usize>() as u64;
+        // all parameters of a store have one dtype; buffers of others are few
+        let size = self.all().first().map_or(4, |param| param.value().dtype().size()) as u64;
+        let (mut parts, mut last, mut total) = (vec![Vec::new()], 0, 0);
+        for (name, shape) in mapped.shapes() {
+            let bytes = bytes(&shape) * size;
+            if last > 0 && last + bytes > part {
+                parts.push(Vec::new());
+                last = 0;
+            }
+            (last, total) = (last + bytes, total + bytes);
+            parts
+                .last_mut()
+                .into_iter()
+                .for_each(|names: &mut Vec<String>| names.push(name.clone()));
+        }
+        if parts.len() == 1 {
+            let names = parts.swap_remove(0);
+            return self.write_mapped(&path.join("model.safetensors"), &mapped, names);
+        }
+        let (count, mut files) = (parts.len(), serde_json::Map::new());
+        for (i, names) in parts.into_iter().enumerate() {
+            let file = format!("model-{:05}-of-{count:05}.safetensors", i + 1);
+            files.extend(names.iter().map(|name| (name.clone(), file.as_str().into())));
+            self.write_mapped(&path.join(file), &mapped, names)?;
+        }
+        let index = serde_json::json!({"metadata": {"total_size": total}, "weight_map": files});
+        teeny_core::file::replace(&path.join("model.safetensors.index.json"), |writer| {
+            serde_json::to_writer_pretty(writer, &index)
+                .map_err(|e| Error::io(format!("cannot write: {e}")))
+        })
+    }
+
+    /// `state` under the names of `mapping`, from which it can be read back.
+    fn renamed_back<'a>(&self, state: &'a State, mapping: &Mapping) -> Result<Mapped<&'a State>> {
+        let mapped = mapping.inverse().apply(state)?;
         let again = mapping.apply(&mapped)?.shapes();
         if let Some((name, _)) = state.shapes().into_iter().find(|own| !again.contains(own)) {
             return Err(Error::value(format!("{name:?} is not read back under this name"))
                 .help("the rules of the mapping cannot be turned round; see Mapping::inverse"));
         }
-        let read = |(name, _): (String, _)| {
+        Ok(mapped)
+    }
+
+    fn write_mapped(
+        &self,
+        path: &Path,
+        mapped: &Mapped<&State>,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<()> {
+        let read = |name: String| {
             let tensor = mapped.read(&name, self.device())?;
             Ok((name, tensor))
         };
-        let tensors = mapped.shapes().into_iter().map(read).collect::<Result<Vec<_>>>()?;
+        let tensors = names.into_iter().map(read).collect::<Result<Vec<_>>>()?;
         // transformers reads no file without it
         let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
-        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
+        teeny_core::file::replace(path, |writer| write(writer, &tensors, &metadata))
     }
 
     /// The bytes of the file that [`Store::save`] writes.

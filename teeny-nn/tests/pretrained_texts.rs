@@ -1,0 +1,219 @@
+//! Texts in and out of pretrained models, with the tokenizers of `golden/tokenizers`.
+
+use crate::common::*;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use teeny_core::{Result, Tensor, random};
+use teeny_nn::Store;
+use teeny_nn::pretrained::{Completion, Decoder, Encoder, Finish, GenerationConfig, OpenOptions};
+use teeny_nn::state::Mapping;
+use teeny_nn::text::{EncodeOptions, Tokenizer};
+use teeny_nn::transformer::{
+    self, CausalLm, CausalLmConfig, EncoderConfig, EncoderInputs, TransformerConfig,
+};
+
+fn tokenizer(name: &str) -> PathBuf {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers");
+    golden.join(format!("{name}.json"))
+}
+
+/// A folder with a random decoder for 343 tokens, under the names of Phi 3, which are those of this
+/// crate, and the tokenizer of SmolLM.
+fn decoder_folder(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let store = Store::new(device());
+    random::with_seed(3, || {
+        let config = CausalLmConfig::new(343, 96, 2, 4, 32, 48);
+        CausalLm::new(&store.root(), config).unwrap();
+        // larger weights than those of a model that is trained
+        for param in store.all() {
+            param.set(&param.value().mul(6.0).unwrap()).unwrap();
+        }
+    });
+    store.save(folder.0.join("model.safetensors")).unwrap();
+    let config = r#"{"model_type": "phi3", "vocab_size": 343, "hidden_size": 32,
+        "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 96, "rms_norm_eps": 1e-6, "eos_token_id": [342]}"#;
+    fs::write(folder.0.join("config.json"), config).unwrap();
+    fs::copy(tokenizer("smollm"), folder.0.join("tokenizer.json")).unwrap();
+    folder
+}
+
+fn complete(decoder: &Decoder, prompt: &str, config: &GenerationConfig) -> (Completion, String) {
+    let mut streamed = String::new();
+    let completion = decoder.complete(prompt, config, |piece| {
+        streamed += piece;
+        ControlFlow::Continue(())
+    });
+    (completion.unwrap(), streamed)
+}
+
+#[test]
+fn a_text_is_continued_in_whole_characters_and_ends_at_stop_strings() -> Result<()> {
+    let folder = decoder_folder("texts");
+    let decoder = Decoder::open(&folder.0, device())?;
+    assert_eq!(decoder.generation.eos_tokens, [342]);
+    let config = decoder.generation.clone().with_max_new_tokens(60);
+    let (whole, streamed) = complete(&decoder, "the cat", &config);
+    assert_eq!(whole.text, streamed);
+    let tokenizer = decoder.tokenizer()?;
+    let prompt = tokenizer.encode("the cat")?;
+    assert_eq!(whole.prompt_tokens, prompt.len());
+    let tokens = decoder.generate(&[prompt], &config, |_, _| ControlFlow::Continue(()))?;
+    assert_eq!(whole.text, tokenizer.decode_with(&tokens[0].tokens, true)?);
+    assert_eq!((whole.finish, whole.new_tokens), (tokens[0].finish, tokens[0].tokens.len()));
+    // a stop string from the middle of the text, which is streamed up to there
+    let chars: Vec<char> = whole.text.chars().collect();
+    assert!(chars.len() > 20, "{:?}", whole.text);
+    let stop: String = chars[11..15].iter().collect();
+    let before = &whole.text[..whole.text.find(&stop).unwrap()];
+    let stops = config.clone().with_stop_strings(["nothing".to_string(), stop]);
+    let (stopped, streamed) = complete(&decoder, "the cat", &stops);
+    assert_eq!((stopped.text.as_str(), stopped.finish), (before, Finish::StopString));
+    assert_eq!(streamed, before);
+    // the beginning of a stop string that does not come is not lost
+    let end: String = chars[chars.len() - 2..].iter().collect();
+    let stops = config.clone().with_stop_strings([end + "never"]);
+    assert_eq!(complete(&decoder, "the cat", &stops).0.text, whole.text);
+    // the caller stops
+    let mut pieces = 0;
+    let stopped = decoder.complete("the cat", &config, |_| {
+        pieces += 1;
+        if pieces == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    assert_eq!((pieces, stopped.finish), (3, Finish::Stopped));
+    assert!(whole.text.starts_with(&stopped.text));
+    Ok(())
+}
+
+#[test]
+#[cfg(feature = "chat")]
+fn a_conversation_is_that_of_its_template() -> Result<()> {
+    use teeny_nn::pretrained::{ChatOptions, Message};
+    let folder = decoder_folder("conversation");
+    let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+                    {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let without = Decoder::open(&folder.0, device())?.chat(96, Vec::new()).err().unwrap();
+    assert!(without.to_string().contains("no chat template"), "{without}");
+    fs::write(folder.0.join("chat_template.jinja"), template).unwrap();
+    let decoder = Decoder::open(&folder.0, device())?;
+    let config = decoder.generation.clone().with_max_new_tokens(4);
+    let mut chat = decoder.chat(96, vec![Message::system("be")])?;
+    for (turn, text) in ["a", "the", "cat"].into_iter().enumerate() {
+        let mut messages = chat.messages.clone();
+        messages.push(Message::user(text));
+        let answer = chat.send(text, &config, |_| ControlFlow::Continue(()))?;
+        let prompt = decoder.template()?.render(&messages, &ChatOptions::new())?;
+        let prompt = decoder.tokenizer()?.encode(&prompt)?;
+        let fresh = decoder
+            .generate(std::slice::from_ref(&prompt), &config, |_, _| ControlFlow::Continue(()))?;
+        let want = decoder.tokenizer()?.decode_with(&fresh[0].tokens, true)?;
+        assert_eq!(answer.prompt_tokens, prompt.len());
+        assert_eq!(answer.text, want, "turn {turn}");
+        messages.push(Message::assistant(want));
+        assert_eq!(chat.messages, messages);
+    }
+    let before = chat.messages.clone();
+    let long = "word ".repeat(100);
+    let error = chat.send(&long, &config, |_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert!(error.contains("the context") || error.contains("session"), "{error}");
+    assert_eq!(chat.messages, before);
+    Ok(())
+}
+
+/// A folder with a random BERT of this crate's names, and the mapping to BERT's names.
+fn encoder_folder() -> (Folder, Mapping, Store, transformer::Encoder) {
+    let folder = Folder::new("embeddings");
+    let store = Store::new(device());
+    let layer = TransformerConfig::new(16, 2, 24)
+        .with_activation(teeny_nn::Activation::Gelu)
+        .with_norm_eps(1e-12);
+    let config = EncoderConfig::new(260, 24, 2, layer);
+    let model = random::with_seed(4, || transformer::Encoder::new(&store.root(), config)).unwrap();
+    store.set_training(false);
+    store.save(folder.0.join("model.safetensors")).unwrap();
+    let config = r#"{"model_type": "bert", "vocab_size": 260, "hidden_size": 16,
+        "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "max_position_embeddings": 24}"#;
+    fs::write(folder.0.join("config.json"), config).unwrap();
+    fs::write(folder.0.join("sentence_bert_config.json"), r#"{"max_seq_length": 20}"#).unwrap();
+    let prompts = r#"{"prompts": {"query": "find: "}}"#;
+    fs::write(folder.0.join("config_sentence_transformers.json"), prompts).unwrap();
+    fs::copy(tokenizer("bert"), folder.0.join("tokenizer.json")).unwrap();
+    let mut mapping = Mapping::new()
+        .rename("embeddings.word.*", "embeddings.word_embeddings.*")
+        .rename("embeddings.position.*", "embeddings.position_embeddings.*")
+        .rename("embeddings.type.*", "embeddings.token_type_embeddings.*")
+        .rename("embeddings.norm.*", "embeddings.LayerNorm.*");
+    for end in ["weight", "bias"] {
+        let parts = ["query", "key", "value"];
+        let parts = parts.map(|name| format!("encoder.layer.*.attention.self.{name}.{end}"));
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        mapping = mapping.split(&format!("layers.*.self_attn.in_proj_{end}"), &parts, &[16; 3]);
+    }
+    for (ours, theirs) in [
+        ("self_attn.out_proj", "attention.output.dense"),
+        ("norm1", "attention.output.LayerNorm"),
+        ("linear1", "intermediate.dense"),
+        ("linear2", "output.dense"),
+        ("norm2", "output.LayerNorm"),
+    ] {
+        mapping =
+            mapping.rename(&format!("layers.*.{ours}.*"), &format!("encoder.layer.*.{theirs}.*"));
+    }
+    (folder, mapping, store, model)
+}
+
+#[test]
+fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
+    let (folder, mapping, store, model) = encoder_folder();
+    let options = OpenOptions::new().with_mapping(mapping);
+    let encoder = Encoder::open_with(&folder.0, &options, device())?;
+    assert_eq!((encoder.max_length(), encoder.prompt("query")), (20, Some("find: ")));
+    assert_eq!(encoder.prompt("passage"), None);
+    // more than a batch, of many lengths, some too long
+    let texts: Vec<String> =
+        (0..70).map(|i| "the cat sat on a mat ".repeat(1 + i * 7 % 9)).collect();
+    let texts: Vec<&str> =
+        texts.iter().enumerate().map(|(i, text)| &text[..text.len().min(5 + i % 40)]).collect();
+    let texts = [&texts[..], &["", "\u{e9}", "the ".repeat(50).leak()]].concat();
+    let all = encoder.embed_texts(&texts)?;
+    assert_eq!(all.shape()[..], [73, 16]);
+    let rows = values(&all);
+    for (i, text) in texts.iter().enumerate() {
+        let options = EncodeOptions::default().with_max_length(20);
+        let ids = encoder.tokenizer()?.encode_with(*text, &options)?.ids;
+        assert!(ids.len() <= 20);
+        let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+        let like = encoder.store.all()[0].value();
+        let tokens = Tensor::new([ids], &like)?;
+        let alone = encoder.embed(&EncoderInputs::new(&tokens))?;
+        assert_close(&rows[16 * i..][..16], &values(&alone), 1e-5, text);
+        // the model that was saved
+        if i % 10 == 0 {
+            let states = model.hidden(&EncoderInputs::new(&tokens.to(store.device())?));
+            let mean = states.and_then(|states| states.mean(1))?;
+            assert_close(&values(&mean), &values(&alone), 1e-5, text);
+        }
+    }
+    assert_eq!(encoder.embed_texts(&[])?.shape()[..], [0, 16]);
+    let error = encoder.classify_texts(&["a"]).unwrap_err().to_string();
+    assert!(error.contains("no head for classes of texts"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_model_without_a_known_tokenizer_says_so_when_it_is_needed() -> Result<()> {
+    let folder = decoder_folder("no-tokenizer");
+    fs::remove_file(folder.0.join("tokenizer.json")).unwrap();
+    let decoder = Decoder::open(&folder.0, device())?;
+    let go = |_: &str| ControlFlow::Continue(());
+    let error = decoder.complete("a", &decoder.generation, go).unwrap_err().to_string();
+    assert!(error.contains("no tokenizer"), "{error}");
+    fs::write(folder.0.join("tokenizer.json"), r#"{"model": {"type": "Unigram"}}"#).unwrap();
+    let decoder = Decoder::open(&folder.0, device())?;
+    let error = decoder.complete("a", &decoder.generation, go).unwrap_err().to_string();
+    assert!(error.contains("Unigram"), "{error}");
+    Ok(())
+}
