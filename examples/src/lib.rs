@@ -1,7 +1,7 @@
 //! The library of the example programs: help and exit codes ([`Program`]), the options that all of
 //! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), steps
 //! that may be replayed or run on several ranks ([`Step`], [`Update`], [`Ranks`]), data
-//! ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`], `cost`).
+//! ([`locate`]), pretrained models (`pretrained`), and models and workloads ([`digits`], [`makemore`], [`mod@bench`], `cost`).
 #![forbid(unsafe_code)]
 
 mod bar;
@@ -15,6 +15,8 @@ mod graph;
 pub mod locate;
 pub mod makemore;
 pub mod options;
+#[cfg(feature = "pretrained")]
+pub mod pretrained;
 mod program;
 pub mod ranks;
 mod step;

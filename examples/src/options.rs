@@ -29,7 +29,7 @@ pub struct Opt<O> {
 }
 
 /// An option that is called `usage`, a name and what its value is called (`steps N`), or a name
-/// alone. `set` stores its value.
+/// alone; in capitals (`FILE`), the argument of the program. `set` stores its value.
 pub const fn opt<O>(
     usage: &'static str,
     help: &'static str,
@@ -49,12 +49,19 @@ impl<O> Opt<O> {
         self.usage.split(' ').next().unwrap_or_default()
     }
 
+    /// Whether it is an argument without a name, such as `FILE`.
+    pub(crate) fn is_argument(&self) -> bool {
+        self.usage.starts_with(char::is_uppercase)
+    }
+
     /// Its lines in the help text.
     pub(crate) fn lines(&self) -> String {
         let help = self.help.replace('\n', &format!("\n{:19}", ""));
-        match self.usage.len() {
-            ..=14 => format!("  --{:<14} {help}\n", self.usage),
-            _ => format!("  --{}\n{:19}{help}\n", self.usage, ""),
+        let dashes = if self.is_argument() { "" } else { "--" };
+        let usage = format!("{dashes}{}", self.usage);
+        match usage.len() {
+            ..=16 => format!("  {usage:<16} {help}\n"),
+            _ => format!("  {usage}\n{:19}{help}\n", ""),
         }
     }
 }

@@ -61,6 +61,13 @@ impl<O> Program<O> {
             let name = match arg {
                 Arg::Short('h') | Arg::Long("help") => return Ok(None),
                 Arg::Long(name) => name.to_string(),
+                Arg::Value(text) => {
+                    let Some(row) = self.options.iter().find(|row| row.is_argument()) else {
+                        return Err(Arg::Value(text).unexpected());
+                    };
+                    take(self.options, &mut options, row.name(), &mut Parser::from_args([text]))?;
+                    continue;
+                }
                 other => return Err(other.unexpected()),
             };
             let known = !self.without.contains(&name.as_str())
@@ -118,6 +125,7 @@ mod tests {
             opt("count N", "how many", |o, v| v.with(&mut o.0, at_least_one)),
             opt("rate X", "how fast", |o, v| v.with(&mut o.1, positive)),
             about("data FILE", "what"),
+            opt("N", "the same without a name", |o, v| v.with(&mut o.0, at_least_one)),
             opt("a-very-long-name N", "one line\nand another", |o, v| {
                 v.with(&mut o.0, at_least_one)
             }),
@@ -142,6 +150,7 @@ mod tests {
             (options, common.seed, common.data.as_deref(), common.threads),
             ((7, 2.0), 4, Some(Path::new("x")), Some(2))
         );
+        assert_eq!(parse("9 --rate 2").unwrap().unwrap().0, (9, 2.0));
         assert!(parse("--seed 3 --help").unwrap().is_none() && parse("-h").unwrap().is_none());
     }
 
@@ -157,6 +166,7 @@ mod tests {
             "--bogus",
             "-x",
             "stray",
+            "0",
             "--save",
         ] {
             assert!(parse(args).is_err(), "{args}");

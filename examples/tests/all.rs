@@ -10,4 +10,5 @@ mod gpt;
 mod locate;
 mod makemore;
 mod mnist;
+mod pretrained;
 mod regression;

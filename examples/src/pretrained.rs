@@ -1,0 +1,130 @@
+//! What the programs that run pretrained models share: the options of the model, texts of files.
+
+use crate::Common;
+use crate::options::one_of;
+use std::io::BufRead;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use teeny_core::{DType, DeviceRef, Error, Result};
+use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
+
+/// The common options that these programs do not have.
+pub const WITHOUT: &[&str] =
+    &["data", "load", "save", "resume", "plot", "log", "lazy", "captured", "graph"];
+
+/// The model of a program.
+pub struct Model {
+    /// A folder, a GGUF file, or `ORG/NAME` in the local cache of the Hugging Face hub.
+    pub path: Option<PathBuf>,
+    /// The dtype of its parameters.
+    pub dtype: DType,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model { path: None, dtype: DType::F32 }
+    }
+}
+
+/// A dtype of parameters by its name.
+///
+/// # Errors
+/// If there is no such dtype.
+pub fn dtype(name: &str) -> std::result::Result<DType, String> {
+    one_of(name, &[("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)])
+}
+
+impl Model {
+    fn open<T>(
+        &self,
+        common: &Common,
+        open: impl FnOnce(&Path, &OpenOptions, &DeviceRef) -> Result<T>,
+    ) -> Result<T> {
+        let path = self.path.as_deref().ok_or_else(|| {
+            Error::value("no model").help(
+                "--model PATH is a folder of Hugging Face, a GGUF file, or ORG/NAME of a model \
+                 that was downloaded before",
+            )
+        })?;
+        open(path, &OpenOptions::new().with_dtype(self.dtype), &common.device()?)
+    }
+
+    /// Opens a decoder.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`]; if the option is missing.
+    pub fn decoder(&self, common: &Common) -> Result<Decoder> {
+        self.open(common, |path, options, device| Decoder::open_with(path, options, device))
+    }
+
+    /// Opens an encoder.
+    ///
+    /// # Errors
+    /// As [`Encoder::open`]; if the option is missing.
+    pub fn encoder(&self, common: &Common) -> Result<Encoder> {
+        self.open(common, |path, options, device| Encoder::open_with(path, options, device))
+    }
+}
+
+/// What the options of a program change in the model's own way to choose tokens.
+#[derive(Default)]
+pub struct Choice {
+    /// The number of new tokens at most.
+    pub tokens: Option<usize>,
+    /// The temperature: 0 takes the most likely token.
+    pub temperature: Option<f64>,
+    /// Draw from the most likely tokens that together have this probability.
+    pub top_p: Option<f64>,
+    /// Texts after which the text ends.
+    pub stops: Vec<String>,
+}
+
+impl Choice {
+    /// The model's way with these changes.
+    pub fn of(&self, decoder: &Decoder, common: &Common) -> GenerationConfig {
+        let mut config = decoder.generation.clone();
+        config.seed = common.seed;
+        config.max_new_tokens = self.tokens.unwrap_or(config.max_new_tokens);
+        config.stop_strings.extend(self.stops.iter().cloned());
+        if let Some(temperature) = self.temperature {
+            (config.temperature, config.do_sample) = (temperature, temperature > 0.0);
+        }
+        if let Some(top_p) = self.top_p {
+            (config.top_p, config.do_sample) = (top_p, true);
+        }
+        config
+    }
+}
+
+/// Prints a piece of text at once.
+pub fn show(piece: &str) -> ControlFlow<()> {
+    use std::io::Write;
+    print!("{piece}");
+    // a reader that is gone has seen enough
+    match std::io::stdout().flush() {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    }
+}
+
+/// The lines of `file`, or of the standard input.
+///
+/// # Errors
+/// If it cannot be read or is not UTF-8.
+pub fn lines(file: Option<&Path>) -> Result<Vec<String>> {
+    let named = |e: std::io::Error| {
+        let name = file.map_or("the standard input".to_string(), |path| path.display().to_string());
+        Error::io(format!("cannot read {name}: {e}"))
+    };
+    let reader: Box<dyn BufRead> = match file {
+        Some(path) => Box::new(std::io::BufReader::new(std::fs::File::open(path).map_err(named)?)),
+        None => Box::new(std::io::stdin().lock()),
+    };
+    reader.lines().collect::<std::io::Result<_>>().map_err(named)
+}
+
+/// `count` per second.
+pub fn rate(count: usize, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(1e-9)
+}

@@ -1,0 +1,127 @@
+//! The programs that run pretrained models, on tiny ones of the tests of teeny-nn.
+
+use crate::common::*;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Stdio;
+use teeny_core::random;
+use teeny_nn::Store;
+use teeny_nn::transformer::{CausalLm, CausalLmConfig};
+
+fn golden(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden").join(path)
+}
+
+/// A random decoder with the tokenizer of SmolLM and a chat template.
+fn decoder(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let store = Store::new(teeny_nn::device("cpu").unwrap());
+    let config = CausalLmConfig::new(343, 128, 1, 2, 16, 24);
+    random::with_seed(3, || CausalLm::new(&store.root(), config)).unwrap();
+    store.save(folder.at("model.safetensors")).unwrap();
+    let config = r#"{"model_type": "phi3", "vocab_size": 343, "hidden_size": 16,
+        "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "eos_token_id": 342}"#;
+    fs::write(folder.at("config.json"), config).unwrap();
+    fs::copy(golden("tokenizers/smollm.json"), folder.at("tokenizer.json")).unwrap();
+    let template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}";
+    fs::write(folder.at("chat_template.jinja"), template).unwrap();
+    folder
+}
+
+/// A golden encoder of 30 tokens, with a tokenizer of as many.
+fn encoder(of: &str) -> Folder {
+    let folder = Folder::new(of);
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(golden("pretrained").join(of).join(file), folder.at(file)).unwrap();
+    }
+    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "dog", "sat", "##s", "the"];
+    let vocab: Vec<String> = words.iter().zip(0..).map(|(w, i)| format!("{w:?}: {i}")).collect();
+    let tokenizer = format!(
+        r###"{{"model": {{"type": "WordPiece", "unk_token": "[UNK]", "vocab": {{{}}},
+            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}},
+            "pre_tokenizer": {{"type": "BertPreTokenizer"}},
+            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}
+        }}"###,
+        vocab.join(", ")
+    );
+    fs::write(folder.at("tokenizer.json"), tokenizer).unwrap();
+    folder
+}
+
+#[test]
+fn a_text_is_continued_and_refused_options_are_named() {
+    let folder = decoder("generate");
+    let program = env!("CARGO_BIN_EXE_generate");
+    let path = folder.at("");
+    let run = |more: &[&str]| {
+        let args = [&["--model", &path, "--prompt", "the cat", "--device", "cpu"], more].concat();
+        command(program, &args).output().unwrap()
+    };
+    let text = succeed(run(&["--tokens", "9"]));
+    assert!(text.contains("the cat") && text.contains("tokens of the prompt"), "{text}");
+    assert!(number_after(&text, "the first new text after ") > 0.0, "{text}");
+    let drawn = |seed: &str| {
+        let text = succeed(run(&["--tokens", "9", "--temperature", "1.5", "--seed", seed]));
+        text.split("\n\n").nth(1).unwrap().to_string()
+    };
+    assert_eq!(drawn("1"), drawn("1"));
+    assert_ne!(drawn("1"), drawn("2"));
+    assert!(refuse(command(program, &[]).output().unwrap()).contains("--model PATH"));
+    assert!(refuse(run(&["--dtype", "i8"])).contains("f32"));
+    assert!(refuse(run(&["--temperature", "-1"])).contains("temperature is -1"));
+    assert!(refuse(run(&["--save", "x"])).contains("invalid option '--save'"));
+    let encoder = encoder("bert");
+    let error = refuse(command(program, &["--model", &encoder.at("")]).output().unwrap());
+    assert!(error.contains("no decoder of model_type \"bert\""), "{error}");
+}
+
+#[test]
+fn a_conversation_has_a_turn_for_each_line() {
+    let folder = decoder("chat");
+    let args = ["--model", &folder.at(""), "--tokens", "4", "--device", "cpu"];
+    let mut child = command(env!("CARGO_BIN_EXE_chat"), &args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"the cat\n\nagain\n/reset\nthe cat\n/quit\nno\n")
+        .unwrap();
+    let text = succeed(child.wait_with_output().unwrap());
+    let turns: Vec<&str> = text.split("\n> ").skip(1).collect();
+    assert_eq!(turns.len(), 6, "{text}");
+    assert!(turns[3].contains("a new conversation"), "{text}");
+    // without the time of the line in brackets
+    let answer = |turn: &str| turn.split('[').next().unwrap().to_string();
+    assert_eq!(answer(turns[0]), answer(turns[4]), "as before the other messages");
+    assert!(!text.contains("no\n"), "{text}");
+}
+
+#[test]
+fn lines_are_embedded_ranked_and_classified() {
+    let folder = encoder("bert");
+    let file = folder.at("lines.txt");
+    fs::write(&file, "the cat sat\na dog\n\nthe cats\n").unwrap();
+    let (path, out) = (folder.at(""), folder.at("vectors.npy"));
+    let args = ["--model", &path, &file, "--device", "cpu", "--query", "the cats", "--top", "2"];
+    let args = [&args[..], &["--out", &out]].concat();
+    let text = succeed(command(env!("CARGO_BIN_EXE_embed"), &args).output().unwrap());
+    assert!(text.contains("4 vectors of 12 numbers"), "{text}");
+    assert_eq!(text.matches('\n').count(), 4, "{text}");
+    assert!(text.contains("\n1.000  the cats\n"), "{text}");
+    assert!(fs::metadata(&out).unwrap().len() > 4 * 12 * 4);
+    let classes = encoder("distilbert-texts");
+    let args = ["--model", &classes.at(""), &file, "--device", "cpu"];
+    let text = succeed(command(env!("CARGO_BIN_EXE_classify"), &args).output().unwrap());
+    assert_eq!(text.matches("LABEL_").count(), 4, "{text}");
+    assert!(text.contains("4 texts, "), "{text}");
+    let args = ["--model", &path, &file];
+    let error = refuse(command(env!("CARGO_BIN_EXE_classify"), &args).output().unwrap());
+    assert!(error.contains("no head for classes of texts"), "{error}");
+}
