@@ -1,10 +1,12 @@
 //! The definition of attention in primitives.
 //!
 //! ```text
-//! s = scale q kᵀ + mask      of softcap(scale q kᵀ) if there is one; -inf where a query may not look           (.., T, S)
+//! s = cap(scale q kᵀ) + mask -inf where a query may not look           (.., T, S)
 //! p = softmax(s)             0 in a row that sees no key               (.., T, S)
 //! y = p v                    logsumexp = log(Σ exp(s)), -inf there     (.., T, hv) and (.., T)
 //! ```
+//!
+//! `cap(s)` is `c tanh(s / c)` with [`Attention::softcap`], `s` without.
 //!
 //! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback
 //! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in

@@ -39,7 +39,7 @@ fn encoder(path: &str) -> Result<()> {
     let device = device("cpu")?;
     let encoder = Encoder::open(path, &device)?;
     for (batch, length) in [1, 32].into_iter().flat_map(|b| [8, 32, 128, 256].map(|t| (b, t))) {
-        let ids = (0..batch * length).map(|i| 1000 + (i * 7919 % 20_000) as i32);
+        let ids = (0..batch * length).map(|i: usize| 1000 + (i * 7919 % 20_000) as i32);
         let tokens = Tensor::from_vec(ids.collect::<Vec<_>>(), (batch, length), &device)?;
         let inputs = EncoderInputs::new(&tokens);
         let calls = if batch * length < 300 { 50 } else { 8 };

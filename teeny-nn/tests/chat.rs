@@ -87,4 +87,12 @@ fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let error = template.render(&[Message::user("x")], &options).unwrap_err().to_string();
     assert!(error.contains("not JSON") && error.contains("tools"), "{error}");
     assert!(template.render_json("[{]", &ChatOptions::new()).is_err());
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    let error = template.render_json(&deep, &ChatOptions::new()).unwrap_err().to_string();
+    assert!(error.contains("more than 128 values are nested"), "{error}");
+    // special tokens of the older file
+    fs::write(&config, r#"{"chat_template": "{{ bos_token }}{{ sep_token }}"}"#).unwrap();
+    let map = r#"{"bos_token": {"content": "<s>"}, "sep_token": "</s>"}"#;
+    fs::write(folder.0.join("special_tokens_map.json"), map).unwrap();
+    assert_eq!(render(), "<s></s>");
 }

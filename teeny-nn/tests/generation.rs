@@ -2,7 +2,8 @@
 
 use crate::pretrained_decoders::{expected, open, tokens};
 use std::ops::ControlFlow;
-use teeny_core::{DType, Result};
+use teeny_core::wrappers::{Faulty, Lasting, Request};
+use teeny_core::{DType, DeviceRef, ErrorKind, Result};
 use teeny_nn::pretrained::{Decoder, Finish, Generated, GenerationConfig};
 
 fn ids(v: &[i32]) -> Vec<u32> {
@@ -171,4 +172,53 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("a prompt of 12 tokens for a session of 5"), "{error}");
     assert!(run(&decoder, &[], &config).is_empty());
+    let stops = config.clone().with_stop_strings(["."]);
+    let error = said(std::slice::from_ref(&text), &stops);
+    assert!(error.contains("Decoder::complete"), "{error}");
+}
+
+#[test]
+fn options_of_a_model_that_are_not_supported_are_errors_when_they_are_used() -> Result<()> {
+    let folder = crate::common::Folder::new("unsupported");
+    for entry in crate::pretrained_decoders::golden("qwen3").read_dir().unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
+    }
+    for (text, part) in [
+        (r#"{"num_beams": 4}"#, "\"num_beams\" is 4"),
+        (r#"{"bad_words_ids": [[3]]}"#, "\"bad_words_ids\" is set"),
+    ] {
+        std::fs::write(folder.0.join("generation_config.json"), text).unwrap();
+        let decoder = Decoder::open(&folder.0, crate::common::device())?;
+        let go = |_, _| ControlFlow::Continue(());
+        let error = decoder.generate(&[vec![3]], &decoder.generation, go).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert!(decoder.generate(&[vec![3]], &GenerationConfig::new(), go).is_ok());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_session_goes_on_after_a_device_has_failed() {
+    let faulty = Faulty::new(crate::common::device());
+    let device: DeviceRef = faulty.clone();
+    let decoder = Decoder::open(crate::pretrained_decoders::golden("llama"), &device).unwrap();
+    let text = ids(&tokens(&expected("llama")["tokens"]));
+    let config = GenerationConfig::new().with_max_new_tokens(3);
+    let want = run(&decoder, std::slice::from_ref(&text), &config).remove(0);
+    let go = |_| ControlFlow::Continue(());
+    let mut failures = 0;
+    for k in (0..).step_by(7) {
+        let mut session = decoder.session(32);
+        session.generate(&text[..6], &config, go).unwrap();
+        faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
+        let result = session.generate(&text, &config, go);
+        faulty.heal();
+        if result.is_ok() {
+            break;
+        }
+        failures += 1;
+        assert_eq!(session.generate(&text, &config, go).unwrap(), want, "request {k}");
+    }
+    assert!(failures > 20, "{failures}");
 }

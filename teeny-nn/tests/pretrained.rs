@@ -345,5 +345,18 @@ fn heads_have_the_classes_of_their_model() -> Result<()> {
     fs::write(&path, config.replace("\"3\":", "\"4\":")).unwrap();
     let error = Encoder::open(&folder.0, device()).err().unwrap().to_string();
     assert!(error.contains("id2label"), "{error}");
+    let mut values = parse(&config);
+    values.as_object_mut().unwrap().remove("id2label");
+    values["num_labels"] = 4_000_000_000_u64.into();
+    fs::write(&path, values.to_string()).unwrap();
+    let error = Encoder::open(&folder.0, device()).err().unwrap().to_string();
+    assert!(error.contains("\"num_labels\" is 4000000000"), "{error}");
+    let folder = copy("untied", "bert-masked");
+    let path = folder.0.join("config.json");
+    let mut values = parse(&fs::read_to_string(&path).unwrap());
+    values["tie_word_embeddings"] = false.into();
+    fs::write(&path, values.to_string()).unwrap();
+    let error = Encoder::open(&folder.0, device()).err().unwrap().to_string();
+    assert!(error.contains("\"tie_word_embeddings\" is false"), "{error}");
     Ok(())
 }

@@ -5,8 +5,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use teeny_core::{DType, Result, Tensor};
+use teeny_nn::attention::RopeScaling;
 use teeny_nn::pretrained::{Decoder, OpenOptions};
-use teeny_nn::transformer::CausalInputs;
+use teeny_nn::transformer::{CausalInputs, CausalLmConfig, Positions, Rotary};
 
 const FOLDERS: [&str; 14] = [
     "llama",
@@ -25,7 +26,7 @@ const FOLDERS: [&str; 14] = [
     "gpt2",
 ];
 
-fn golden(name: &str) -> PathBuf {
+pub fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/decoders").join(name)
 }
 
@@ -149,5 +150,262 @@ fn gguf_files_of_every_layout_are_the_same_models() -> Result<()> {
         count += 1;
     }
     assert_eq!(count, 7);
+    Ok(())
+}
+
+/// A copy of a golden folder, to be changed.
+fn copy(name: &str, of: &str) -> Folder {
+    let folder = Folder::new(name);
+    for entry in golden(of).read_dir().unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn folders_that_are_damaged_say_what_is_wrong() {
+    let folder = copy("damaged-decoder", "qwen3");
+    let path = folder.0.join("config.json");
+    let text = fs::read_to_string(&path).unwrap();
+    for (key, value, part) in [
+        ("model_type", "\"mamba\"", "no decoder of model_type \"mamba\""),
+        ("model_type", "", "there is no \"model_type\""),
+        ("num_attention_heads", "3", "2 key heads do not divide 3 heads"),
+        ("num_key_value_heads", "0", "0 key heads do not divide 4 heads"),
+        ("num_attention_heads", "8", "self_attn"),
+        ("head_dim", "12", "its rule is for 24 rows"),
+        ("head_dim", "4000000000", "\"head_dim\""),
+        ("head_dim", "7", "7 of 7 elements of a head are rotated, not an even number"),
+        ("hidden_size", "1e30", "\"hidden_size\" is 1e+30, not a size"),
+        ("hidden_size", "25", "but should be"),
+        ("intermediate_size", "33", "its rule is for 33 rows"),
+        ("num_hidden_layers", "4", "missing keys: layers.3."),
+        ("num_hidden_layers", "2", "unexpected keys: model.layers.2."),
+        ("num_hidden_layers", "4000000000", "4000000000 layers, but the weights are"),
+        ("vocab_size", "4000000000", "but should be (4000000000, 24)"),
+        ("hidden_act", "\"snake\"", "\"hidden_act\" is \"snake\""),
+        ("rms_norm_eps", "\"small\"", "not a number"),
+        ("rope_parameters", "{\"rope_type\": \"spiral\"}", "\"rope_type\" is \"spiral\""),
+        ("rope_parameters", "{\"rope_theta\": 0}", "\"rope_theta\" is 0, not positive"),
+        ("rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 0}", "\"factor\""),
+        ("rope_parameters", "{\"rope_type\": \"longrope\"}", "\"short_factor\" is not 5 numbers"),
+        ("tie_word_embeddings", "1", "\"tie_word_embeddings\" is 1, not true or false"),
+        ("quantization_config", "{\"quant_method\": \"gptq\"}", "quantization_config"),
+        ("use_bidirectional_attention", "true", "\"use_bidirectional_attention\" is true"),
+        ("rope_scaling", "{\"type\": \"linear\"}", "has no \"factor\""),
+        ("head_dim", "0", "\"head_dim\" is 0"),
+        ("tie_word_embeddings", "true", ""),
+    ] {
+        let mut values = parse(&text);
+        match value {
+            "" => drop(values.as_object_mut().unwrap().remove(key)),
+            _ => values[key] = parse(value),
+        }
+        fs::write(&path, values.to_string()).unwrap();
+        let opened = Decoder::open(&folder.0, device()).err().map(|e| e.to_string());
+        match (opened, part) {
+            // the file has a head, which a tied model does not read
+            (None, "") => {}
+            (Some(said), part) => {
+                assert!(!part.is_empty() && said.contains(part), "{part}: {said}")
+            }
+            (None, part) => panic!("{key} = {value} is opened, not {part}"),
+        }
+    }
+    fs::write(&path, &text).unwrap();
+    let generation = folder.0.join("generation_config.json");
+    for (config, part) in [
+        ("{\"temperature\": -1}", "temperature is -1"),
+        ("[]", "not a JSON object"),
+        ("{\"eos_token_id\": [1, \"x\"]}", "\"eos_token_id\""),
+        ("[", "not JSON"),
+    ] {
+        fs::write(&generation, config).unwrap();
+        let said = Decoder::open(&folder.0, device()).err().unwrap().to_string();
+        assert!(said.contains(part) && said.contains("generation_config"), "{part}: {said}");
+    }
+}
+
+/// Configurations with values of other kinds and sizes are errors, or models that run.
+#[test]
+fn no_configuration_panics_or_fills_the_memory() {
+    let mut state = 12_345_u64;
+    let mut dice = move |n: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    let values = [
+        "0",
+        "1",
+        "2",
+        "-1",
+        "3.5",
+        "1e30",
+        "1e-30",
+        "4294967295",
+        "18446744073709551615",
+        "null",
+        "true",
+        "false",
+        "\"\"",
+        "\"linear\"",
+        "\"yarn\"",
+        "\"longrope\"",
+        "\"llama3\"",
+        "[]",
+        "[1, 2]",
+        "[\"sliding_attention\", 1]",
+        "{}",
+        "{\"rope_type\": \"yarn\", \"factor\": 1e300}",
+    ];
+    let (mut opened, mut refused) = (0, 0);
+    for name in ["llama-yarn", "gemma3", "phi3-long", "gpt2"] {
+        let folder = copy(&format!("config-{name}"), name);
+        let path = folder.0.join("config.json");
+        let whole = parse(&fs::read_to_string(&path).unwrap());
+        let text = Tensor::new([[3i32, 4, 5]], &device()).unwrap();
+        for _ in 0..400 {
+            let mut changed = whole.clone();
+            for _ in 0..1 + dice(2) {
+                let root = changed.as_object_mut().unwrap();
+                let keys: Vec<String> = root.keys().cloned().collect();
+                let key = &keys[dice(keys.len())];
+                let value = parse(values[dice(values.len())]);
+                // a member of a member, half of the time
+                match root[key].as_object_mut().filter(|inner| !inner.is_empty() && dice(2) == 0) {
+                    Some(inner) => {
+                        let keys: Vec<String> = inner.keys().cloned().collect();
+                        inner[&keys[dice(keys.len())]] = value;
+                    }
+                    None => root[key] = value,
+                }
+            }
+            fs::write(&path, changed.to_string()).unwrap();
+            match Decoder::open(&folder.0, text.device()) {
+                Ok(decoder) => {
+                    opened += 1;
+                    let _ = decoder.model.logits(&text);
+                }
+                Err(error) => {
+                    refused += 1;
+                    let error = error.to_string();
+                    assert!(error.contains("config") || error.contains("model"), "{error}");
+                }
+            }
+        }
+    }
+    assert!(opened > 200 && refused > 200, "{opened} opened, {refused} refused");
+}
+
+/// The options of the golden folder `of` with other keys; none of its own of the rotary embedding.
+fn options_with(of: &str, keys: &str) -> CausalLmConfig {
+    let folder = copy(&format!("options-{of}"), of);
+    let path = folder.0.join("config.json");
+    let mut values = parse(&fs::read_to_string(&path).unwrap());
+    for key in ["rope_parameters", "original_max_position_embeddings", "layer_types"] {
+        values.as_object_mut().unwrap().remove(key);
+    }
+    for (key, value) in parse(keys).as_object().unwrap() {
+        values[key] = value.clone();
+    }
+    fs::write(&path, values.to_string()).unwrap();
+    Decoder::open(&folder.0, device()).unwrap().model.config().clone()
+}
+
+fn rotary(options: CausalLmConfig) -> (Rotary, Option<Rotary>) {
+    match options.positions {
+        Positions::Rotary { full, windowed } => (full, windowed),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As transformers 5.24 reads these keys (`AutoConfig.from_pretrained(..).rope_parameters`).
+#[test]
+fn rotary_embeddings_are_read_in_every_spelling() {
+    let full = |of: &str, keys: &str| rotary(options_with(of, keys)).0;
+    let plain = full("llama", "{}");
+    assert_eq!((plain.base, &plain.scaling), (1e4, &RopeScaling::None));
+    let old =
+        full("llama", r#"{"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2}}"#);
+    assert_eq!((old.base, old.scaling), (5e5, RopeScaling::Linear { factor: 2.0 }));
+    // the key that users add wins, with the base beside it
+    let both = r#"{"rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        "rope_scaling": {"rope_type": "linear", "factor": 4}, "rope_theta": 2e4}"#;
+    let both = full("qwen2", both);
+    assert_eq!((both.base, both.scaling), (2e4, RopeScaling::Linear { factor: 4.0 }));
+    // the base beside a section that has none
+    let beside = r#"{"rope_parameters": {"rope_type": "linear", "factor": 2}, "rope_theta": 5e5}"#;
+    assert_eq!(full("llama", beside).base, 5e5);
+    let (full_layers, windowed) = rotary(options_with(
+        "gemma3",
+        r#"{"rope_theta": 5e5, "rope_local_base_freq": 2e4,
+            "rope_scaling": {"rope_type": "linear", "factor": 8}}"#,
+    ));
+    assert_eq!((full_layers.base, full_layers.scaling), (5e5, RopeScaling::Linear { factor: 8.0 }));
+    let windowed = windowed.unwrap();
+    assert_eq!((windowed.base, windowed.scaling), (2e4, RopeScaling::None));
+    let (full_layers, windowed) = rotary(options_with("gemma3", "{}"));
+    assert_eq!((full_layers.base, windowed.unwrap().base), (1e6, 1e4));
+    // the length of texts in pretraining: of the file, of the section, of the family
+    let original = |of: &str, keys: &str| match full(of, keys).scaling {
+        RopeScaling::LongRope { original, .. } => original,
+        RopeScaling::Yarn { original, .. } => original,
+        other => panic!("{other:?}"),
+    };
+    let section = r#""rope_parameters": {"rope_type": "yarn", "factor": 2,
+        "original_max_position_embeddings": 16}"#;
+    assert_eq!(original("llama", &format!("{{{section}}}")), 16);
+    let top = format!(r#"{{{section}, "original_max_position_embeddings": 8}}"#);
+    assert_eq!(original("llama", &top), 8);
+    let long = r#"{"rope_scaling": {"type": "KIND", "short_factor": [1, 1, 1], "long_factor": [2, 2, 2]}}"#;
+    for kind in ["longrope", "su", "yarn"] {
+        assert_eq!(original("phi3", &long.replace("KIND", kind)), 4096, "{kind}");
+    }
+    match full(
+        "llama",
+        r#"{"rope_parameters": {"rope_type": "yarn", "factor": null,
+        "original_max_position_embeddings": 16}}"#,
+    )
+    .scaling
+    {
+        RopeScaling::Yarn { factor, .. } => assert_eq!(factor, 4.0),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn absent_and_null_keys_are_those_of_the_family() {
+    let windows = |of: &str, keys: &str| options_with(of, keys).windows;
+    assert_eq!(windows("qwen2", r#"{"sliding_window": null}"#), []);
+    assert_eq!(windows("mistral", r#"{"sliding_window": null}"#), []);
+    assert_eq!(windows("mistral", "{}"), [Some(5); 3]);
+    assert_eq!(windows("qwen2", "{}"), [None, Some(4), Some(4)]);
+    assert_eq!(windows("gemma2", "{}"), [Some(4), None, Some(4)]);
+    let gpt2 = r#"{"scale_attn_weights": false, "scale_attn_by_inverse_layer_idx": false}"#;
+    assert_eq!(options_with("gpt2", gpt2).scale, Some(1.0));
+    // the end tokens
+    for (name, end) in [("llama", 2), ("gemma2", 1), ("phi3", 32_000), ("gpt2", 50_256)] {
+        let folder = copy(&format!("ends-{name}"), name);
+        let _ = fs::remove_file(folder.0.join("generation_config.json"));
+        let path = folder.0.join("config.json");
+        let mut values = parse(&fs::read_to_string(&path).unwrap());
+        values.as_object_mut().unwrap().remove("eos_token_id");
+        fs::write(&path, values.to_string()).unwrap();
+        assert_eq!(Decoder::open(&folder.0, device()).unwrap().generation.eos_tokens, [end]);
+    }
+}
+
+#[test]
+fn keys_of_short_texts_do_not_continue_with_other_rotations() -> Result<()> {
+    let decoder = open("phi3-long", DType::F32);
+    let mut caches = decoder.model.caches();
+    let like = decoder.store.all()[0].value();
+    let ids: Vec<i32> = (0..16).map(|i| 3 + i % 30).collect();
+    let _ = decoder.model.next(&Tensor::new([ids], &like)?, &mut caches)?;
+    let next = decoder.model.next(&Tensor::new([[3i32]], &like)?, &mut caches);
+    let error = next.unwrap_err().to_string();
+    assert!(error.contains("keys of 16 tokens do not continue beyond 16"), "{error}");
     Ok(())
 }

@@ -95,6 +95,12 @@ fn weights_above_a_size_are_saved_in_parts() -> Result<()> {
     assert_eq!(index["weight_map"].as_object().unwrap().len(), model.store.all().len());
     assert_eq!(index["metadata"]["total_size"], 4 * model.store.count());
     assert_same(&model.store, &Decoder::open(&to.0, device())?.store, "parts");
+    // one file again: the parts are not read in its place
+    model.store.save_parts(&to.0, &mapping, u64::MAX)?;
+    assert!(!to.0.join("model.safetensors.index.json").exists());
+    assert_same(&model.store, &Decoder::open(&to.0, device())?.store, "one file");
+    model.store.save_parts(&to.0, &mapping, whole / 4)?;
+    assert!(!to.0.join("model.safetensors").exists());
     // a part for each tensor
     let each = Folder::new("saved-tensors");
     model.store.save_parts(&each.0, &mapping, 1)?;

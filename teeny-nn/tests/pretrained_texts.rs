@@ -76,6 +76,13 @@ fn a_text_is_continued_in_whole_characters_and_ends_at_stop_strings() -> Result<
     let end: String = chars[chars.len() - 2..].iter().collect();
     let stops = config.clone().with_stop_strings([end + "never"]);
     assert_eq!(complete(&decoder, "the cat", &stops).0.text, whole.text);
+    // a special token may be a stop string, though it is none of the text
+    let end = decoder.tokenizer()?.text_of(342).unwrap().to_string();
+    let mut ends = config.clone().with_stop_strings([end.clone()]);
+    ends.eos_tokens.clear();
+    ends.suppress_tokens = (0..342).collect();
+    let (stopped, _) = complete(&decoder, "the cat", &ends);
+    assert_eq!((stopped.text.as_str(), stopped.finish), ("", Finish::StopString), "{end}");
     // the caller stops
     let mut pieces = 0;
     let stopped = decoder.complete("the cat", &config, |_| {
@@ -138,7 +145,7 @@ fn encoder_folder() -> (Folder, Mapping, Store, transformer::Encoder) {
         "max_position_embeddings": 24}"#;
     fs::write(folder.0.join("config.json"), config).unwrap();
     fs::write(folder.0.join("sentence_bert_config.json"), r#"{"max_seq_length": 20}"#).unwrap();
-    let prompts = r#"{"prompts": {"query": "find: "}}"#;
+    let prompts = r#"{"prompts": {"query": "find: "}, "default_prompt_name": null}"#;
     fs::write(folder.0.join("config_sentence_transformers.json"), prompts).unwrap();
     fs::copy(tokenizer("bert"), folder.0.join("tokenizer.json")).unwrap();
     let mut mapping = Mapping::new()
@@ -198,6 +205,14 @@ fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
         }
     }
     assert_eq!(encoder.embed_texts(&[])?.shape()[..], [0, 16]);
+    // a default instruction comes before each text
+    let prompts = r#"{"prompts": {"q": "the "}, "default_prompt_name": "q"}"#;
+    fs::write(folder.0.join("config_sentence_transformers.json"), prompts).unwrap();
+    let lower = r#"{"max_seq_length": 20, "do_lower_case": true}"#;
+    fs::write(folder.0.join("sentence_bert_config.json"), lower).unwrap();
+    let prompted = Encoder::open_with(&folder.0, &options, device())?;
+    let (with, without) = (prompted.embed_texts(&["CAT"])?, encoder.embed_texts(&["the cat"])?);
+    assert_eq!(values(&with), values(&without));
     let error = encoder.classify_texts(&["a"]).unwrap_err().to_string();
     assert!(error.contains("no head for classes of texts"), "{error}");
     Ok(())

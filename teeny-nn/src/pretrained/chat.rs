@@ -1,7 +1,8 @@
 //! [`ChatTemplate`]: a conversation as the text that a model was trained on.
 //!
 //! A template is a Jinja program of the model's files. `minijinja` runs it with the settings,
-//! functions and filters of transformers. The text has its special tokens already: encode it
+//! functions and filters of transformers. A template is trusted as a program is: its steps are
+//! limited, its memory is not. The text has its special tokens already: encode it
 //! without adding them again.
 
 mod values;
@@ -165,8 +166,11 @@ impl ChatTemplate {
         };
         let mut template =
             ChatTemplate::new(&source).map_err(|error| error.named(loading(&label)))?;
+        let map = path.join("special_tokens_map.json");
+        let map = if map.exists() { Some(Config::open_file(map)?) } else { None };
         for name in TOKENS {
-            if let Some(text) = config.as_ref().and_then(|config| config.special_token(name)) {
+            let files = config.iter().chain(&map);
+            if let Some(text) = files.filter_map(|file| file.special_token(name)).next() {
                 template = template.with_token(name, &text);
             }
         }
@@ -251,7 +255,8 @@ impl fmt::Debug for ChatTemplate {
 const NAME: &str = "chat template";
 
 /// Special tokens that templates use.
-const TOKENS: [&str; 4] = ["bos_token", "eos_token", "pad_token", "unk_token"];
+const TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"];
 
 fn described(error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(", line {line}")).unwrap_or_default();

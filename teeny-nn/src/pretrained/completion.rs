@@ -85,9 +85,19 @@ fn completed(
         text.push_str(piece);
         if piece.is_empty() { ControlFlow::Continue(()) } else { on_text(piece) }
     };
-    let generated = session.generate(prompt, config, |token| {
+    let of_tokens = GenerationConfig { stop_strings: Vec::new(), ..config.clone() };
+    let is_stop = |token| {
+        // a special token is none of the text, but may be a stop string
+        let text = tokenizer.text_of(token);
+        text.is_some_and(|text| config.stop_strings.iter().any(|stop| stop == text))
+    };
+    let generated = session.generate(prompt, &of_tokens, |token| {
         if config.eos_tokens.contains(&token) {
             return ControlFlow::Continue(()); // it ends the text, and is none of it
+        }
+        if is_stop(token) {
+            met = true;
+            return ControlFlow::Break(());
         }
         match pieces.push(token) {
             Ok((piece, stop)) => {

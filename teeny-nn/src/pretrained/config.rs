@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 
+/// The number of classes at most: their names are made before the weights are read.
+const LABELS: usize = 1_000_000;
+
 /// A `config.json`.
 #[derive(Clone)]
 pub(super) struct Config {
@@ -26,7 +29,12 @@ impl Config {
 
     /// Another file with keys and values.
     pub fn open_file(path: PathBuf) -> Result<Config> {
-        read(path).map(|(path, values)| Config { path, values })
+        let (path, values) = read(path)?;
+        let config = Config { path, values };
+        if config.values.is_object() {
+            return Ok(config);
+        }
+        Err(config.error("not a JSON object".to_string()))
     }
 
     /// The values of a file of another format, under the keys of `config.json`.
@@ -48,6 +56,11 @@ impl Config {
     /// An error about this file.
     pub fn error(&self, text: String) -> Error {
         Error::value(text).named(loading(&self.path))
+    }
+
+    /// `error` of a model that was made as this file says.
+    pub fn noted(&self, error: Error) -> Error {
+        error.note(format!("sizes and options are those of {:?}", self.path.display().to_string()))
     }
 
     /// The value of the first of `keys` that is there and not null.
@@ -142,9 +155,12 @@ impl Config {
 
     /// The names of classes by their number.
     pub fn labels(&self) -> Result<Vec<String>> {
-        let usual = |count: usize| (0..count).map(|i| format!("LABEL_{i}")).collect();
         let Some(value) = self.get(&["id2label"]) else {
-            return self.size(&["num_labels"], 2).map(usual);
+            let count = self.size(&["num_labels"], 2)?;
+            if count > LABELS {
+                return Err(self.error(format!("\"num_labels\" is {count}, above {LABELS}")));
+            }
+            return Ok((0..count).map(|i| format!("LABEL_{i}")).collect());
         };
         let wrong = || self.wrong(&["id2label"], value, "texts of the classes 0, 1, ..");
         let names = value.as_object().ok_or_else(wrong)?;
@@ -237,7 +253,7 @@ impl Config {
     }
 }
 
-/// The values of the JSON file at `path`, which is an object.
+/// The values of the JSON file at `path`.
 pub(super) fn read(path: PathBuf) -> Result<(PathBuf, Value)> {
     let values = teeny_core::file::read(&path).and_then(|bytes| {
         serde_json::from_slice(&bytes).map_err(|e| Error::format(format!("not JSON: {e}")))

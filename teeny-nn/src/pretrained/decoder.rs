@@ -4,7 +4,7 @@ use super::config::Config;
 use super::options::OpenOptions;
 use super::origin::Origin;
 use super::{GenerationConfig, decoder_family, gguf};
-use crate::state::{Gguf, Mapping, Weights, found, is_gguf, open_weights};
+use crate::state::{Gguf, Mapping, TensorSource, Weights, found, is_gguf, open_weights};
 use crate::store::{self, Store};
 use crate::text::PretrainedTokenizer;
 use crate::transformer::{CausalLm, CausalLmConfig};
@@ -80,13 +80,19 @@ impl Decoder {
         let Opened { config, generation, mut sizes, weights, mapping, tokenizer, .. } = opened;
         let weights = options.renamed(weights)?;
         config.check_layers(sizes.n_layer, weights.shapes().len())?;
+        check_heads(&sizes, &config, &mapping, &weights).map_err(|e| config.noted(e))?;
         let limit = sizes.context;
         sizes.context = options.context.unwrap_or(limit.min(CONTEXT));
         if sizes.learned_positions() {
-            sizes.context = limit; // a row of a table for each
+            // a row of a table for each
+            if let Some(context) = options.context.filter(|context| *context != limit) {
+                let text = format!("a context of {context}, but positions are a table of {limit}");
+                return Err(config.error(text).help("open the model without with_context"));
+            }
+            sizes.context = limit;
         }
         let make = |root: &store::Path| CausalLm::new(root, sizes);
-        let (model, _) = store.build_from(weights, &mapping, make)?;
+        let (model, _) = store.build_from(weights, &mapping, make).map_err(|e| config.noted(e))?;
         store.set_training(false);
         let origin = Origin { folder: path, config, mapping, class: None };
         let origin = opened.is_folder.then_some(origin);
@@ -133,13 +139,31 @@ struct Opened {
     template: Option<super::ChatTemplate>,
 }
 
+/// An error if the weights have heads of other sizes.
+fn check_heads(
+    sizes: &CausalLmConfig,
+    config: &Config,
+    mapping: &Mapping,
+    weights: &Weights,
+) -> Result<()> {
+    let out = "layers.0.self_attn.o_proj.weight";
+    let (heads, size) = (sizes.n_head, sizes.head_size);
+    match mapping.apply(weights)?.shapes().iter().find(|(name, _)| name == out) {
+        Some((_, shape)) if shape.get(1) != Some(&heads.saturating_mul(size)) => {
+            let text = format!("{heads} heads of size {size}, but {out} is {shape:?}");
+            Err(config.error(text).help("see \"num_attention_heads\" and \"head_dim\""))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
     let whole = Config::open(path)?;
     let family = decoder_family::decoder(&whole)?;
     // the language model of one that sees images too
-    let config = whole.section("text_config").unwrap_or(whole);
+    let config = whole.section("text_config").unwrap_or_else(|| whole.clone());
     let sizes = family.options(&config)?;
-    let generation = GenerationConfig::open(path, &config)?;
+    let generation = GenerationConfig::open(path, &whole, family.eos)?;
     let (weights, mapping) = (open_weights(path, store.device())?, family.mapping(&sizes));
     Ok(Opened {
         config,

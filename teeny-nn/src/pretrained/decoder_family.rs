@@ -1,7 +1,7 @@
 //! The families of decoders: how each differs from Llama.
 
 use super::config::Config;
-use super::rotary::{FULL, SLIDING, rotary};
+use super::rotary::{FULL, SLIDING, Usual, rotary};
 use crate::module::Activation;
 use crate::state::Mapping;
 use crate::transformer::{CausalLmConfig, NormKind, Positions};
@@ -64,6 +64,10 @@ pub(super) struct DecoderFamily {
     window: usize,
     /// The base of the rotary embedding of all layers, and of those with a window if it differs.
     theta: (f64, Option<f64>),
+    /// The length of texts in pretraining of models whose long ones have LongRope.
+    original: Option<usize>,
+    /// The end token.
+    pub eos: Option<u32>,
     /// The softcaps of scores and logits.
     softcaps: [Option<f64>; 2],
     tied: bool,
@@ -94,6 +98,8 @@ const LLAMA: DecoderFamily = DecoderFamily {
     windows: Windows::None,
     window: 4096,
     theta: (10_000.0, None),
+    original: None,
+    eos: Some(2),
     softcaps: [None; 2],
     tied: false,
     gemma: false,
@@ -109,6 +115,7 @@ const QWEN3: DecoderFamily = DecoderFamily {
     qk_norms: true,
     mlp_bias: Bias::Always(false),
     windows: Windows::Last,
+    eos: None,
     ..LLAMA
 };
 
@@ -127,6 +134,7 @@ const GEMMA2: DecoderFamily = DecoderFamily {
     activation: Activation::GeluTanh,
     mlp_bias: Bias::Always(false),
     windows: Windows::Pattern(2),
+    eos: Some(1),
     softcaps: [Some(50.0), Some(30.0)],
     tied: true,
     gemma: true,
@@ -178,6 +186,8 @@ const DECODERS: [DecoderFamily; 8] = [
         out_bias: Bias::Always(false),
         mlp_bias: Bias::Always(false),
         windows: Windows::All(None),
+        original: Some(4096),
+        eos: Some(32_000),
         tensors: Tensors::Joined,
         ..LLAMA
     },
@@ -196,11 +206,15 @@ const DECODERS: [DecoderFamily; 8] = [
         qkv_bias: Bias::Always(true),
         out_bias: Bias::Always(true),
         mlp_bias: Bias::Always(true),
+        eos: Some(50_256),
         tied: true,
         tensors: Tensors::Gpt2,
         ..LLAMA
     },
 ];
+
+/// The size of a head at most: tables of positions grow with it before the weights are read.
+const HEAD_SIZE: usize = 1024;
 
 /// The family of the model that `config` describes.
 ///
@@ -216,6 +230,13 @@ pub(super) fn decoder(config: &Config) -> Result<&'static DecoderFamily> {
 impl DecoderFamily {
     /// Sizes and options of a model with the context that its positions allow.
     pub fn options(&self, config: &Config) -> Result<CausalLmConfig> {
+        if config.flag("use_bidirectional_attention", false)? {
+            return Err(config
+                .error(
+                    "\"use_bidirectional_attention\" is true: a token sees later ones".to_string(),
+                )
+                .help("decoders see the tokens before; this is a model for embeddings"));
+        }
         let size = |keys: &[&str], default| config.size(keys, default);
         let or = |value: usize, other: usize| if value == 0 { other } else { value };
         let width = size(&["hidden_size", "n_embd"], self.width)?;
@@ -227,6 +248,13 @@ impl DecoderFamily {
             return Err(config.error(format!("{text}: {keys}")));
         }
         let head_size = size(&["head_dim"], or(self.head_size, width / heads))?;
+        if head_size > HEAD_SIZE {
+            let text = format!("\"head_dim\" is {head_size}, above {HEAD_SIZE}");
+            return Err(config.error(text).help("config.json is damaged, or of another model"));
+        }
+        if head_size == 0 && config.has("head_dim") {
+            return Err(config.error("\"head_dim\" is 0".to_string()).help("at least 2"));
+        }
         if head_size == 0 || !config.has("head_dim") && width % heads != 0 && self.head_size == 0 {
             let text = format!("{heads} heads do not divide a width of {width}");
             return Err(config.error(text).help("see \"num_attention_heads\" and \"hidden_size\""));
@@ -254,9 +282,12 @@ impl DecoderFamily {
             Tensors::Gpt2 => Positions::Learned,
             _ => {
                 let (base, local) = self.theta;
-                let full = rotary(config, FULL, ("rope_theta", base), head_size)?;
-                let local = local
-                    .map(|base| rotary(config, SLIDING, ("rope_local_base_freq", base), head_size));
+                let (original, is_longrope) = (self.original, self.original.is_some());
+                let usual = |key, base| Usual { key, base, original, is_longrope };
+                let full = rotary(config, FULL, &usual("rope_theta", base), head_size)?;
+                let local = local.map(|base| {
+                    rotary(config, SLIDING, &usual("rope_local_base_freq", base), head_size)
+                });
                 Positions::Rotary { full, windowed: local.transpose()? }
             }
         };
@@ -279,7 +310,14 @@ impl DecoderFamily {
         options.mlp_bias = bias(&self.mlp_bias)?;
         options.positions = positions;
         options.windows = windows;
+        if !(scalar > 0.0 && scalar.is_finite()) {
+            let text = format!("\"query_pre_attn_scalar\" is {scalar}, not positive");
+            return Err(config.error(text).help("the scores are divided by its root"));
+        }
         options.scale = self.gemma.then_some(1.0 / scalar.sqrt());
+        if !config.flag("scale_attn_weights", true)? {
+            options.scale = Some(1.0);
+        }
         options.scale_by_layer = config.flag("scale_attn_by_inverse_layer_idx", false)?;
         options.softcap = cap("attn_logit_softcapping", self.softcaps[0])?;
         options.logits_softcap = cap("final_logit_softcapping", self.softcaps[1])?;
@@ -291,7 +329,12 @@ impl DecoderFamily {
     /// The window of each layer.
     fn windows(&self, config: &Config, layers: usize) -> Result<Vec<Option<usize>>> {
         let window = match (&self.windows, config.is_null("sliding_window")) {
-            (Windows::None, _) | (Windows::All(_), true) => return Ok(Vec::new()),
+            (Windows::None, _) | (Windows::All(_) | Windows::Last, true) => return Ok(Vec::new()),
+            (Windows::Pattern(_), true) => {
+                return Err(config
+                    .error("\"sliding_window\" is null".to_string())
+                    .help("a number"));
+            }
             (Windows::Last, _) if !config.flag("use_sliding_window", false)? => {
                 return Ok(Vec::new());
             }
@@ -362,7 +405,8 @@ impl DecoderFamily {
             }
             return mapping;
         }
-        let [q, kv] = [options.n_head, options.n_kv_head].map(|n| n * options.head_size);
+        let [q, kv] =
+            [options.n_head, options.n_kv_head].map(|n| n.saturating_mul(options.head_size));
         // the first is that of files that are written
         let prefixes = ["model.", "", "language_model.model.", "model.language_model."];
         for prefix in prefixes {

@@ -86,7 +86,8 @@ impl Encoder {
             let model = transformer::Encoder::new(root, sizes)?;
             Ok((model, head.map(|head| head.build(root, &config, &sizes)).transpose()?))
         };
-        let ((model, head), _) = store.build_from(weights, &mapping, make)?;
+        let built = store.build_from(weights, &mapping, make);
+        let ((model, head), _) = built.map_err(|e| config.noted(e))?;
         store.set_training(false);
         let texts = Texts::open(&folder, model.context())?;
         // a head that is not read is not written either
@@ -153,7 +154,7 @@ impl Encoder {
         found.map(|(_, text)| text.as_str())
     }
 
-    /// The embeddings of `texts` → (N, E).
+    /// The embeddings of `texts` → (N, E), each after the model's default instruction if it has one.
     ///
     /// # Errors
     /// If the model has no tokenizer, or the device fails.
@@ -171,7 +172,13 @@ impl Encoder {
     pub fn embed_texts(&self, texts: &[&str]) -> Result<Tensor> {
         let _op = enter("embed_texts");
         let width = self.model.config().layer.n_embd;
-        self.in_batches(texts, width, &|inputs| self.embed(inputs))
+        let prompt = &self.texts.default_prompt;
+        if prompt.is_empty() {
+            return self.in_batches(texts, width, &|inputs| self.embed(inputs));
+        }
+        let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        self.in_batches(&texts, width, &|inputs| self.embed(inputs))
     }
 
     /// The logits of the classes of texts, or of pairs of texts → (N, L).

@@ -43,11 +43,23 @@ pub struct GenerationConfig {
     pub suppress_tokens: Vec<u32>,
     /// Tokens after which a text ends.
     pub eos_tokens: Vec<u32>,
-    /// Texts after which a text ends.
+    /// Texts before which a text ends, such as `\nUser:`.
     pub stop_strings: Vec<String>,
     /// The seed of the draws; 0.
     pub seed: u64,
+    /// An option of the model's file that generation does not have: an error when it runs.
+    pub(super) unsupported: Option<String>,
 }
+
+/// Keys of `generation_config.json` that change the tokens and are not supported.
+const UNSUPPORTED: [&str; 6] = [
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "exponential_decay_length_penalty",
+    "force_words_ids",
+    "forced_eos_token_id",
+    "sequence_bias",
+];
 
 impl Default for GenerationConfig {
     fn default() -> GenerationConfig {
@@ -65,6 +77,7 @@ impl Default for GenerationConfig {
             eos_tokens: Vec::new(),
             stop_strings: Vec::new(),
             seed: 0,
+            unsupported: None,
         }
     }
 }
@@ -81,7 +94,7 @@ impl GenerationConfig {
         self
     }
 
-    /// Sets the texts after which a text ends.
+    /// Sets the texts before which a text ends.
     pub fn with_stop_strings<S: Into<String>>(
         mut self,
         texts: impl IntoIterator<Item = S>,
@@ -97,8 +110,8 @@ impl GenerationConfig {
     }
 
     /// That of the folder `path`: `generation_config.json`, or the keys that older files have in
-    /// `config.json`.
-    pub(super) fn open(path: &Path, model: &Config) -> Result<GenerationConfig> {
+    /// `config.json`, `model`. `eos` is the end token of the family.
+    pub(super) fn open(path: &Path, model: &Config, eos: Option<u32>) -> Result<GenerationConfig> {
         let own = path.join("generation_config.json");
         let own = if own.exists() { Some(Config::open_file(own)?) } else { None };
         let file = own.as_ref().unwrap_or(model);
@@ -106,18 +119,23 @@ impl GenerationConfig {
         if config.eos_tokens.is_empty() {
             config.eos_tokens = model.tokens("eos_token_id")?;
         }
+        if config.eos_tokens.is_empty() && !model.is_null("eos_token_id") {
+            config.eos_tokens.extend(eos);
+        }
         Ok(config)
     }
 
     fn of(file: &Config) -> Result<GenerationConfig> {
         let usual = GenerationConfig::default();
-        for (key, most) in [("num_beams", 1.0), ("typical_p", 1.0), ("penalty_alpha", 0.0)] {
-            if let Some(other) = file.number_of(&[key])?.filter(|x| *x != most) {
-                return Err(file
-                    .error(format!("{key:?} is {other}"))
-                    .help("tokens are the most likely ones, or drawn by temperature, top_k, top_p and min_p"));
-            }
-        }
+        let off = [("num_beams", 1.0), ("typical_p", 1.0), ("penalty_alpha", 0.0)];
+        let other = |(key, off): &(&'static str, f64)| {
+            let set = file.number_of(&[key])?.filter(|x| x != off);
+            Ok(set.map(|x| format!("{key:?} is {x}")))
+        };
+        let numbers = off.iter().map(other).collect::<Result<Vec<Option<String>>>>()?;
+        let lists =
+            UNSUPPORTED.iter().filter(|key| file.has(key)).map(|key| format!("{key:?} is set"));
+        let unsupported = numbers.into_iter().flatten().chain(lists).next();
         let size = |key: &str, usual: usize| file.size(&[key], usual);
         let number = |key: &str, usual: f64| file.number(&[key], usual);
         let text = |value: &serde_json::Value| value.as_str().map(str::to_string);
@@ -135,9 +153,10 @@ impl GenerationConfig {
             eos_tokens: file.tokens("eos_token_id")?,
             stop_strings: file.list("stop_strings", "a list of texts", text)?.unwrap_or_default(),
             seed: 0,
+            unsupported: None,
         };
         config.check().map_err(|error| file.error(error.message().to_string()))?;
-        Ok(config)
+        Ok(GenerationConfig { unsupported, ..config })
     }
 
     /// An error if an option is out of range.
@@ -148,6 +167,12 @@ impl GenerationConfig {
             ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p)),
             ("repetition_penalty", self.repetition_penalty, self.repetition_penalty > 0.0),
         ];
+        if let Some(text) = &self.unsupported {
+            return Err(Error::value(format!("the model's generation_config.json: {text}")).help(
+                "GenerationConfig::new() has the defaults: tokens are the most likely ones, or drawn \
+                 by temperature, top_k, top_p and min_p",
+            ));
+        }
         match rules.iter().find(|(_, value, valid)| !(*valid && value.is_finite())) {
             Some((name, value, _)) => Err(Error::value(format!("{name} is {value}")).help(
                 "temperature is 0 or more, top_p and min_p are probabilities, a penalty is above 0",

@@ -45,7 +45,9 @@ pub(super) fn config(path: &Path, file: &Gguf) -> Result<Config> {
         value => json!(value.as_u64()),
     };
     for (theirs, ours) in KEYS {
-        if let Some(value) = get(theirs) {
+        // a window of 0 is none
+        let none = |value: &&Value| ours == "sliding_window" && value.as_u64() == Some(0);
+        if let Some(value) = get(theirs).filter(|value| !none(value)) {
             values.insert(ours.to_string(), number(value));
         }
     }
@@ -69,12 +71,18 @@ pub(super) fn config(path: &Path, file: &Gguf) -> Result<Config> {
         matches!((name, uint("block_count")), ("gemma2", Some(46)) | ("gemma3", Some(62)));
     let scalar = if largest { usual } else { head_size };
     values.insert("query_pre_attn_scalar".to_string(), json!(scalar));
-    let kind = get("rope.scaling.type").and_then(Value::as_str);
+    let factor = get("rope.scaling.factor").or(get("rope.scale_linear")).and_then(Value::as_f64);
+    // a factor without a type divides all frequencies
+    let kind = get("rope.scaling.type").and_then(Value::as_str).or(factor.map(|_| "linear"));
     if let Some(kind) = kind.filter(|kind| !matches!(*kind, "none" | "longrope")) {
-        let factor = get("rope.scaling.factor").and_then(Value::as_f64).unwrap_or(1.0);
+        let factor = factor.unwrap_or(1.0);
+        // it multiplies what YaRN's paper has
+        let own = get("rope.scaling.attn_factor").and_then(Value::as_f64);
+        let attention = own.map(|own| own * (1.0 + 0.1 * factor.max(1.0).ln()));
         let original = uint("rope.scaling.original_context_length");
         let scaling = json!({
             "rope_type": kind, "factor": factor, "original_max_position_embeddings": original,
+            "attention_factor": attention,
         });
         values.insert("rope_scaling".to_string(), scaling);
     }
@@ -119,7 +127,8 @@ pub(super) fn adapt(
     if let (Some(short), Some(long)) =
         (divisors("rope_factors_short.weight")?, divisors("rope_factors_long.weight")?)
     {
-        let number = |key: &str| file.metadata().get(&format!("phi3.rope.scaling.{key}"));
+        let name = config.text("model_type")?.unwrap_or_default().trim_end_matches("_text");
+        let number = |key: &str| file.metadata().get(&format!("{name}.rope.scaling.{key}"));
         let original = number("original_context_length").and_then(Value::as_u64).unwrap_or(4096);
         let attention = number("attn_factor").and_then(Value::as_f64).unwrap_or(1.0);
         let original = original as usize;
@@ -128,11 +137,33 @@ pub(super) fn adapt(
     Ok(options)
 }
 
+/// Texts of tokens that end a turn in files that name none for it.
+const ENDS: [&str; 7] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+];
+
+/// The type of a control token in `tokenizer.ggml.token_type`.
+const CONTROL: u64 = 3;
+
 /// How tokens are chosen: the file has the end tokens alone.
 pub(super) fn generation(file: &Gguf) -> GenerationConfig {
-    let ends = ["eos", "eot"].map(|name| format!("tokenizer.ggml.{name}_token_id"));
-    let token = |key: &String| file.metadata().get(key)?.as_u64()?.try_into().ok();
-    GenerationConfig { eos_tokens: ends.iter().filter_map(token).collect(), ..Default::default() }
+    let get = |key: &str| file.metadata().get(&format!("tokenizer.ggml.{key}"));
+    let token = |name: &&str| get(&format!("{name}_token_id"))?.as_u64()?.try_into().ok();
+    let mut eos_tokens: Vec<u32> = ["eos", "eot", "eom"].iter().filter_map(token).collect();
+    let list = |key| get(key).and_then(Value::as_list).unwrap_or_default();
+    for (id, (text, kind)) in (0..).zip(list("tokens").iter().zip(list("token_type"))) {
+        let ends = text.as_str().is_some_and(|text| ENDS.contains(&text));
+        if ends && kind.as_u64() == Some(CONTROL) && !eos_tokens.contains(&id) {
+            eos_tokens.push(id);
+        }
+    }
+    GenerationConfig { eos_tokens, ..Default::default() }
 }
 
 /// Names in GGUF and ours, without `.weight` and `.bias`.
@@ -154,7 +185,7 @@ const NAMES: [(&str, &str); 12] = [
 /// The names and the layout of a GGUF file.
 pub(super) fn mapping(options: &CausalLmConfig, file: &Gguf) -> Mapping {
     let mut mapping = Mapping::new().skip("rope_*");
-    let [q, kv] = [options.n_head, options.n_kv_head].map(|n| n * options.head_size);
+    let [q, kv] = [options.n_head, options.n_kv_head].map(|n| n.saturating_mul(options.head_size));
     let before_mlp =
         if options.post_norms { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
     let gate_apart = file.entries().contains_key("blk.0.ffn_gate.weight");

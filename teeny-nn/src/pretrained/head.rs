@@ -136,6 +136,10 @@ impl HeadFamily {
         sizes: &EncoderConfig,
     ) -> Result<Head> {
         let (width, layer) = (sizes.layer.n_embd, sizes.layer);
+        if self.task == Task::MaskedLm && !config.flag("tie_word_embeddings", true)? {
+            let text = "\"tie_word_embeddings\" is false: the head has a weight of its own";
+            return Err(config.error(text.to_string()).help("heads of masked tokens are tied"));
+        }
         let path = path.at("head");
         let linear = |name: &str, outputs: usize| {
             let options =

@@ -5,38 +5,55 @@ use crate::attention::RopeScaling;
 use crate::transformer::Rotary;
 use teeny_core::Result;
 
-/// The rotary embedding of layers of the type `layers`, such as `full_attention`. `theta` is the
-/// base if the file has none, under the key `theta.0` where it has no `rope_parameters`.
+/// What a family takes where a file says nothing.
+pub(super) struct Usual {
+    /// The key of the base in files without `rope_parameters`.
+    pub key: &'static str,
+    pub base: f64,
+    /// The length of texts in pretraining, if it is not `max_position_embeddings`.
+    pub original: Option<usize>,
+    /// Whether files call LongRope by other names, as those of Phi 3 do.
+    pub is_longrope: bool,
+}
+
+/// The rotary embedding of layers of the type `layers`, such as `full_attention`.
 pub(super) fn rotary(
     config: &Config,
     layers: &str,
-    theta: (&str, f64),
+    usual: &Usual,
     head_size: usize,
 ) -> Result<Rotary> {
+    // the older key wins: it is what users add to a file to lengthen its texts
+    let old = config.section("rope_scaling").filter(|_| layers == FULL);
     let parameters = config.section("rope_parameters");
     let own = parameters.as_ref().and_then(|section| section.section(layers));
-    let base = match own.as_ref().or(parameters.as_ref()) {
-        Some(section) => section.number(&["rope_theta"], theta.1)?,
-        None => config.number(&[theta.0], theta.1)?,
+    let flat = parameters.filter(|_| own.is_none() && old.is_none());
+    let theta = |section: &Option<Config>| match section {
+        Some(section) => section.number_of(&["rope_theta"]),
+        None => Ok(None),
+    };
+    let base = match theta(&old)?.or(theta(&own)?).or(theta(&flat)?) {
+        Some(base) => base,
+        None => config.number(&[usual.key], usual.base)?,
     };
     if !(base > 0.0 && base.is_finite()) {
         return Err(config.error(format!("\"rope_theta\" is {base}, not positive")));
     }
-    let old = config.section("rope_scaling").filter(|_| layers == FULL);
-    let section = own.or(parameters).or(old);
+    let section = old.or(own).or(flat);
     let factor = |section: &Config| section.number_of(&["partial_rotary_factor"]);
     let partial = match section.as_ref().map(factor).transpose()?.flatten() {
         Some(partial) => partial,
         None => config.number(&["partial_rotary_factor"], 1.0)?,
     };
-    let dims = (head_size as f64 * partial.clamp(0.0, 1.0)) as usize;
+    // a whole number that was divided by the size of a head is that number again
+    let dims = (head_size as f64 * partial.clamp(0.0, 1.0) + 1e-6) as usize;
     if dims < 2 || !dims.is_multiple_of(2) {
         let text =
             format!("{dims} of {head_size} elements of a head are rotated, not an even number");
         return Err(config.error(text).help("see \"partial_rotary_factor\" and \"head_dim\""));
     }
     let scaling = match &section {
-        Some(section) => scaling(config, section, dims)?,
+        Some(section) => scaling(config, section, usual, dims)?,
         None => RopeScaling::None,
     };
     Ok(Rotary::new(base).with_dims(dims).with_scaling(scaling))
@@ -48,26 +65,31 @@ pub(super) const FULL: &str = "full_attention";
 /// The type of layers with a window.
 pub(super) const SLIDING: &str = "sliding_attention";
 
-fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling> {
+fn scaling(config: &Config, section: &Config, usual: &Usual, dims: usize) -> Result<RopeScaling> {
     let longest = config.size(&["max_position_embeddings"], 2048)?;
     let original = || -> Result<usize> {
         let key = ["original_max_position_embeddings"];
-        match section.size(&key, 0)? {
-            0 => config.size(&key, longest).map(|size| size.max(1)),
-            size => Ok(size),
-        }
+        let own = section.size(&key, usual.original.unwrap_or(longest))?;
+        config.size(&key, own).map(|size| size.max(1))
     };
-    let factor = || {
-        let factor = section.number(&["factor"], 1.0)?;
+    let checked = |factor: f64| {
         let valid = factor >= 1.0 && factor.is_finite();
         let text = || format!("\"factor\" of the rotary embedding is {factor}, below 1");
         if valid { Ok(factor) } else { Err(config.error(text())) }
+    };
+    let factor = || match section.number_of(&["factor"])? {
+        Some(factor) => checked(factor),
+        None => Err(config.error("the rotary embedding has no \"factor\"".to_string())),
     };
     let kind = match section.text("rope_type")? {
         Some(kind) => Some(kind),
         None => section.text("type")?,
     };
-    Ok(match kind.unwrap_or("default") {
+    let kind = match kind.unwrap_or("default") {
+        "yarn" if usual.is_longrope => "longrope",
+        kind => kind,
+    };
+    Ok(match kind {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear { factor: factor()? },
         "dynamic" => RopeScaling::Dynamic { factor: factor()?, original: longest.max(1) },
@@ -78,7 +100,11 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
             original: original()?,
         },
         "yarn" => {
-            let factor = factor()?;
+            let original = original()?;
+            let factor = match section.number_of(&["factor"])? {
+                Some(factor) => checked(factor)?,
+                None => checked(longest as f64 / original as f64)?,
+            };
             let growth =
                 |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
             let number = |key| section.number_of(&[key]);
@@ -94,7 +120,7 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
                 factor,
                 beta_fast: section.number(&["beta_fast"], 32.0)?,
                 beta_slow: section.number(&["beta_slow"], 1.0)?,
-                original: original()?,
+                original,
                 attention,
                 truncate: section.flag("truncate", true)?,
             }

@@ -42,11 +42,11 @@ impl Decoder {
     /// Continues each of `prompts`, all at once, until it ends as `config` says. `on_token` is
     /// called with the index of a text and its new token, and may stop that text.
     ///
-    /// Prompts may have different lengths. A text continues in a batch as it does alone, up to the
-    /// rounding of products of another size.
+    /// Prompts may have different lengths. The most likely tokens of a text are those that it has
+    /// alone, up to the rounding of products of another size; draws are those of the whole batch.
     ///
     /// # Errors
-    /// If a prompt is empty or longer than the context, a token is not in the vocabulary, an option
+    /// If `config` has stop strings, which [`Decoder::complete`] knows, a prompt is empty or longer than the context, a token is not in the vocabulary, an option
     /// is out of range, or a device fails.
     #[track_caller]
     pub fn generate(
@@ -123,6 +123,10 @@ impl Session<'_> {
         self.caches.iter_mut().for_each(|cache| cache.truncate(kept));
         self.tokens.truncate(kept);
         let generated = batch.generate(config, &mut self.caches, &mut |_, token| on_token(token));
+        if generated.is_err() {
+            // a device that failed may have lost keys
+            self.caches.iter_mut().for_each(|cache| cache.truncate(0));
+        }
         let kept = self.caches.first().map_or(0, KvCache::len);
         self.tokens = batch.rows.swap_remove(0);
         self.tokens.truncate(kept);
@@ -195,6 +199,10 @@ impl<'m> Batch<'m> {
         on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Generated>> {
         config.check()?;
+        if !config.stop_strings.is_empty() {
+            return Err(Error::value("stop strings are texts, and this generates tokens")
+                .help("Decoder::complete and Chat::send end at them"));
+        }
         let (start, count) = (self.width(), self.rows.len());
         let capacity = caches.first().map_or(self.model.config().context, KvCache::capacity);
         if start > capacity {

@@ -20,6 +20,9 @@ pub(super) struct Texts {
     pub max_length: usize,
     /// Instructions before a text by their name, such as `query`.
     pub prompts: Vec<(String, String)>,
+    /// The instruction before every text that is embedded.
+    pub default_prompt: String,
+    lowercase: bool,
 }
 
 impl Texts {
@@ -30,15 +33,24 @@ impl Texts {
             let file = path.join(name);
             file.exists().then(|| Config::open_file(file)).transpose()
         };
-        let limit = match optional("sentence_bert_config.json")? {
-            Some(config) => config.size(&["max_seq_length"], context)?,
-            None => tokenizer.as_ref().ok().and_then(|t| t.max_length()).unwrap_or(context),
+        let usual = tokenizer.as_ref().ok().and_then(|t| t.max_length()).unwrap_or(context);
+        let (limit, lowercase) = match optional("sentence_bert_config.json")? {
+            Some(config) => {
+                (config.size(&["max_seq_length"], usual)?, config.flag("do_lower_case", false)?)
+            }
+            None => (usual, false),
         };
-        let prompts = match optional("config_sentence_transformers.json")? {
-            Some(config) => config.texts("prompts")?,
-            None => Vec::new(),
-        };
-        Ok(Texts { tokenizer, max_length: limit.min(context), prompts })
+        let (mut prompts, mut default_prompt) = (Vec::new(), String::new());
+        if let Some(config) = optional("config_sentence_transformers.json")? {
+            prompts = config.texts("prompts")?;
+            if let Some(name) = config.text("default_prompt_name")? {
+                let found = prompts.iter().find(|(own, _)| own == name);
+                let missing = || config.error(format!("there is no prompt {name:?}"));
+                default_prompt = found.ok_or_else(missing)?.1.clone();
+            }
+        }
+        let max_length = limit.min(context);
+        Ok(Texts { tokenizer, max_length, prompts, default_prompt, lowercase })
     }
 }
 
@@ -58,7 +70,14 @@ impl Texts {
     ) -> Result<Tensor> {
         let tokenizer = self.tokenizer()?;
         let options = EncodeOptions::default().with_max_length(self.max_length);
-        let encode = |input: &EncodeInput<'_>| tokenizer.encode_with(*input, &options);
+        let encode = |input: &EncodeInput<'_>| {
+            if !self.lowercase {
+                return tokenizer.encode_with(*input, &options);
+            }
+            let (text, pair) = (input.text.to_lowercase(), input.pair.map(str::to_lowercase));
+            let input = EncodeInput { text: &text, pair: pair.as_deref() };
+            tokenizer.encode_with(input, &options)
+        };
         let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<Encoding>>>()?;
         if encodings.is_empty() {
             return Tensor::zeros((0, width), like.dtype(), like);

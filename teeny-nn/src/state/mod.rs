@@ -108,9 +108,18 @@ impl Store {
                 .into_iter()
                 .for_each(|names: &mut Vec<String>| names.push(name.clone()));
         }
+        let (whole, index_path) =
+            (path.join("model.safetensors"), path.join("model.safetensors.index.json"));
+        // what was there is not read in place of what is written
+        let remove = |path: &Path| match std::fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(format!("cannot remove {}: {e}", path.display())))
+            }
+            _ => Ok(()),
+        };
         if parts.len() == 1 {
-            let names = parts.swap_remove(0);
-            return self.write_mapped(&path.join("model.safetensors"), &mapped, names);
+            self.write_mapped(&whole, &mapped, parts.swap_remove(0))?;
+            return remove(&index_path);
         }
         let (count, mut files) = (parts.len(), serde_json::Map::new());
         for (i, names) in parts.into_iter().enumerate() {
@@ -119,10 +128,11 @@ impl Store {
             self.write_mapped(&path.join(file), &mapped, names)?;
         }
         let index = serde_json::json!({"metadata": {"total_size": total}, "weight_map": files});
-        teeny_core::file::replace(&path.join("model.safetensors.index.json"), |writer| {
+        teeny_core::file::replace(&index_path, |writer| {
             serde_json::to_writer_pretty(writer, &index)
                 .map_err(|e| Error::io(format!("cannot write: {e}")))
-        })
+        })?;
+        remove(&whole)
     }
 
     /// `state` under the names of `mapping`, from which it can be read back.

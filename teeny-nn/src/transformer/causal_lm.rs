@@ -226,8 +226,9 @@ impl CausalLm {
     /// The logits of the next token: `tokens` (B, T) continue those in `caches` → (B, V).
     ///
     /// # Errors
-    /// As [`CausalLm::logits`]; also if there is not one cache per block. No cache has changed
-    /// then; see [`KvCache::append`] for a device that fails.
+    /// As [`CausalLm::logits`]; also if there is not one cache per block, or rotations change with
+    /// this length ([`crate::attention::RopeScaling::LongRope`]). No cache has changed then; see
+    /// [`KvCache::append`] for a device that fails.
     #[track_caller]
     pub fn next<'a>(
         &self,
@@ -269,7 +270,8 @@ impl CausalLm {
         let mut new = tokens.clone();
         for _ in 0..count {
             let length = all.size(1)?;
-            if self.changes_after().is_some_and(|last| caches[0].len() == last) {
+            let past = caches.first().map_or(0, KvCache::len);
+            if self.changes_after() == Some(past) {
                 (caches, new) = (self.caches(), all.clone());
             }
             let logits = if length <= self.config.context {
@@ -339,6 +341,14 @@ impl CausalLm {
         if end > self.config.context {
             let text = format!("{end} tokens are more than the context of {}", self.config.context);
             return Err(Error::value(text).help("keep the last ones: tokens.slice(1, -context..)"));
+        }
+        if let Some(last) =
+            self.changes_after().filter(|&last| 0 < past && past <= last && last < end)
+        {
+            let text = format!("keys of {past} tokens do not continue beyond {last}");
+            return Err(Error::value(text)
+                .note("rotations of longer texts differ (RopeScaling::LongRope)")
+                .help("compute all tokens again, with empty caches"));
         }
         match inputs.mask {
             Some(mask) if mask.dtype() != DType::Bool || mask.shape()[..] != [batch, end] => {

@@ -32,7 +32,18 @@ impl Object for Ordered {
 }
 
 /// A value of JSON.
+///
+/// # Errors
+/// If more than [`DEPTH`] values are nested.
 pub(super) fn value(json: Json<'_>) -> Result<Value> {
+    nested(json, 0)
+}
+
+fn nested(json: Json<'_>, depth: usize) -> Result<Value> {
+    if depth > DEPTH {
+        return Err(Error::value(format!("more than {DEPTH} values are nested")));
+    }
+    let value = |json| nested(json, depth + 1);
     let text = json.text();
     if let Some(items) = json.items() {
         return items.map(value).collect::<Result<Vec<_>>>().map(Value::from);

@@ -172,6 +172,12 @@ fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
         Ok(ranks)
     };
     let ranks = read().map_err(|e: Error| e.named(loading(&merges_path)))?;
+    let known = ["GPT2", "Roberta", "PreTrainedTokenizerFast"];
+    if !config.class.is_empty() && !known.iter().any(|name| config.class.starts_with(name)) {
+        let text = format!("vocab.json with merges.txt of a {}", config.class);
+        let help = "its words are not those of GPT-2: transformers saves its tokenizer.json";
+        return Err(Error::value(text).help(help).named(loading(folder)));
+    }
     let mut steps = Vec::new();
     if config.class.starts_with("Roberta") {
         let id = |role: &str, name: &str| vocab.id(&config.name(role, name));
