@@ -101,7 +101,7 @@ impl<'a> AttentionOptions<'a> {
     }
 }
 
-/// Options of a [`MultiheadAttention`], with PyTorch's defaults.
+/// Options of a [`super::MultiheadAttention`], with PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MultiheadAttentionOptions {

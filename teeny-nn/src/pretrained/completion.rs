@@ -41,9 +41,9 @@ impl Decoder {
     /// # Example
     /// ```no_run
     /// use std::ops::ControlFlow;
-    /// use teeny_nn::pretrained::Decoder;
+    /// use teeny_nn::{device::device, pretrained::Decoder};
     /// # fn main() -> teeny_core::Result<()> {
-    /// let decoder = Decoder::open("smollm2-135m.gguf", "cpu")?;
+    /// let decoder = Decoder::open("smollm2-135m.gguf", device("cpu")?)?;
     /// let config = decoder.generation.clone().with_max_new_tokens(20);
     /// let completion = decoder.complete("The capital of France is", &config, |piece| {
     ///     print!("{piece}");

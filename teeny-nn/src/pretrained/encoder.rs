@@ -161,9 +161,9 @@ impl Encoder {
     ///
     /// # Example
     /// ```no_run
-    /// use teeny_nn::pretrained::Encoder;
+    /// use teeny_nn::{device::device, pretrained::Encoder};
     /// # fn main() -> teeny_core::Result<()> {
-    /// let encoder = Encoder::open("sentence-transformers/all-MiniLM-L6-v2", "cpu")?;
+    /// let encoder = Encoder::open("sentence-transformers/all-MiniLM-L6-v2", device("cpu")?)?;
     /// let vectors = encoder.embed_texts(&["a cat", "a kitten", "the stock market"])?; // (3, 384)
     /// let similar = vectors.matmul(&vectors.t()?)?; // (3, 3), cosines
     /// # Ok(()) }
