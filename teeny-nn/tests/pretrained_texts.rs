@@ -130,8 +130,8 @@ fn a_conversation_is_that_of_its_template() -> Result<()> {
 }
 
 /// A folder with a random BERT of this crate's names, and the mapping to BERT's names.
-fn encoder_folder() -> (Folder, Mapping, Store, transformer::Encoder) {
-    let folder = Folder::new("embeddings");
+fn encoder_folder(name: &str) -> (Folder, Mapping, Store, transformer::Encoder) {
+    let folder = Folder::new(name);
     let store = Store::new(device());
     let layer = TransformerConfig::new(16, 2, 24)
         .with_activation(teeny_nn::Activation::Gelu)
@@ -174,7 +174,7 @@ fn encoder_folder() -> (Folder, Mapping, Store, transformer::Encoder) {
 
 #[test]
 fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
-    let (folder, mapping, store, model) = encoder_folder();
+    let (folder, mapping, store, model) = encoder_folder("embeddings");
     let options = OpenOptions::new().with_mapping(mapping);
     let encoder = Encoder::open_with(&folder.0, &options, device())?;
     assert_eq!((encoder.max_length(), encoder.prompt("query")), (20, Some("find: ")));
@@ -230,5 +230,32 @@ fn a_model_without_a_known_tokenizer_says_so_when_it_is_needed() -> Result<()> {
     let decoder = Decoder::open(&folder.0, device())?;
     let error = decoder.complete("a", &decoder.generation, go).unwrap_err().to_string();
     assert!(error.contains("Unigram"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn threads_share_a_model_and_compute_what_one_computes() -> Result<()> {
+    let folder = decoder_folder("threads");
+    let decoder = Decoder::open(&folder.0, device())?;
+    let (encoders, mapping, ..) = encoder_folder("threads-encoder");
+    let options = OpenOptions::new().with_mapping(mapping);
+    let encoder = Encoder::open_with(&encoders.0, &options, device())?;
+    let config = decoder.generation.clone().with_max_new_tokens(12);
+    let prompts = ["the", "a cat", "sat on", "a mat and the"];
+    let continued = |text: &str| complete(&decoder, text, &config).0.text;
+    let embedded = |text: &str| values(&encoder.embed_texts(&[text]).unwrap());
+    let alone: Vec<_> = prompts.map(|text| (continued(text), embedded(text))).into();
+    std::thread::scope(|scope| {
+        let (continued, embedded) = (&continued, &embedded);
+        let threads: Vec<_> = (0..3 * prompts.len())
+            .map(|i| {
+                let text = prompts[i % prompts.len()];
+                scope.spawn(move || (continued(text), embedded(text)))
+            })
+            .collect();
+        for (i, thread) in threads.into_iter().enumerate() {
+            assert_eq!(thread.join().unwrap(), alone[i % prompts.len()]);
+        }
+    });
     Ok(())
 }

@@ -204,9 +204,9 @@ impl Decoder {
     /// The chat template of the model.
     ///
     /// # Errors
-    /// If it has none.
+    /// If it has none, or one that is not valid.
     pub fn template(&self) -> Result<&super::ChatTemplate> {
-        self.template.as_ref().ok_or_else(|| {
+        self.template.as_ref().map_err(Error::clone)?.as_ref().ok_or_else(|| {
             Error::value("the model has no chat template").help(
                 "models without one continue texts: Decoder::complete; those that are trained for \
                  conversations have \"instruct\" or \"chat\" in their names",

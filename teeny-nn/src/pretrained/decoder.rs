@@ -43,7 +43,7 @@ pub struct Decoder {
     /// Why there is none, if there is none.
     pub(super) tokenizer: Result<PretrainedTokenizer>,
     #[cfg(feature = "chat")]
-    pub(super) template: Option<super::ChatTemplate>,
+    pub(super) template: Result<Option<super::ChatTemplate>>,
 }
 
 impl Decoder {
@@ -136,7 +136,7 @@ struct Opened {
     mapping: Mapping,
     tokenizer: Result<PretrainedTokenizer>,
     #[cfg(feature = "chat")]
-    template: Option<super::ChatTemplate>,
+    template: Result<Option<super::ChatTemplate>>,
 }
 
 /// An error if the weights have heads of other sizes.
@@ -163,7 +163,7 @@ fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
     // the language model of one that sees images too
     let config = whole.section("text_config").unwrap_or_else(|| whole.clone());
     let sizes = family.options(&config)?;
-    let generation = GenerationConfig::open(path, &whole, family.eos)?;
+    let generation = GenerationConfig::open(path, [&whole, &config], family.eos)?;
     let (weights, mapping) = (open_weights(path, store.device())?, family.mapping(&sizes));
     Ok(Opened {
         config,
@@ -174,7 +174,7 @@ fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
         mapping,
         tokenizer: PretrainedTokenizer::open(path),
         #[cfg(feature = "chat")]
-        template: super::ChatTemplate::open(path)?,
+        template: super::ChatTemplate::open(path),
     })
 }
 
@@ -193,7 +193,7 @@ fn open_gguf(path: &Path, store: &Store) -> Result<Opened> {
         mapping,
         tokenizer: PretrainedTokenizer::from_gguf(&file),
         #[cfg(feature = "chat")]
-        template: super::ChatTemplate::from_gguf(&file)?,
+        template: super::ChatTemplate::from_gguf(&file),
         weights: Arc::new(file),
     })
 }

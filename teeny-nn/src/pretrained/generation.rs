@@ -110,16 +110,23 @@ impl GenerationConfig {
     }
 
     /// That of the folder `path`: `generation_config.json`, or the keys that older files have in
-    /// `config.json`, `model`. `eos` is the end token of the family.
-    pub(super) fn open(path: &Path, model: &Config, eos: Option<u32>) -> Result<GenerationConfig> {
+    /// `config.json`, the first of `models`; the other is its section of the language model. `eos` is
+    /// the end token of the family.
+    pub(super) fn open(
+        path: &Path,
+        models: [&Config; 2],
+        eos: Option<u32>,
+    ) -> Result<GenerationConfig> {
         let own = path.join("generation_config.json");
         let own = if own.exists() { Some(Config::open_file(own)?) } else { None };
-        let file = own.as_ref().unwrap_or(model);
-        let mut config = GenerationConfig::of(file)?;
-        if config.eos_tokens.is_empty() {
-            config.eos_tokens = model.tokens("eos_token_id")?;
+        let mut config = GenerationConfig::of(own.as_ref().unwrap_or(models[0]))?;
+        for model in models {
+            if config.eos_tokens.is_empty() {
+                config.eos_tokens = model.tokens("eos_token_id")?;
+            }
         }
-        if config.eos_tokens.is_empty() && !model.is_null("eos_token_id") {
+        let none = models.iter().any(|model| model.is_null("eos_token_id"));
+        if config.eos_tokens.is_empty() && !none {
             config.eos_tokens.extend(eos);
         }
         Ok(config)
