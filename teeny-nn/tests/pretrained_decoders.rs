@@ -4,7 +4,8 @@ use crate::common::*;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
-use teeny_core::{DType, Result, Tensor};
+use teeny_autograd::Autograd;
+use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor};
 use teeny_nn::attention::RopeScaling;
 use teeny_nn::pretrained::{Decoder, OpenOptions};
 use teeny_nn::transformer::{CausalInputs, CausalLmConfig, Positions, Rotary};
@@ -407,5 +408,26 @@ fn keys_of_short_texts_do_not_continue_with_other_rotations() -> Result<()> {
     let next = decoder.model.next(&Tensor::new([[3i32]], &like)?, &mut caches);
     let error = next.unwrap_err().to_string();
     assert!(error.contains("keys of 16 tokens do not continue beyond 16"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn captured_steps_of_every_family_choose_the_same_tokens() -> Result<()> {
+    for name in FOLDERS {
+        let device: DeviceRef = Autograd::new(Lazy::new(device()));
+        let decoder = Decoder::open(golden(name), &device)?;
+        let captured = teeny_nn::Decoder::new(&decoder.model);
+        if name == "phi3-long" {
+            let error = captured.err().unwrap().to_string();
+            assert!(error.contains("rotations change after 16 tokens"), "{error}");
+            continue;
+        }
+        let mut captured = captured?;
+        let text = Tensor::new([tokens(&expected(name)["tokens"])], &device)?;
+        let all = captured.generate(&text, 32, |logits| logits.argmax(-1))?;
+        let new = all.slice(1, 12..)?.to_vec::<i32>()?;
+        assert_eq!(new, tokens(&expected(name)["greedy"]), "{name}");
+        assert!(captured.is_replaying(), "{name}");
+    }
     Ok(())
 }

@@ -93,6 +93,12 @@ fn a_folder_of_before_2020_has_a_vocabulary_and_merges() {
     let gpt2 = PretrainedTokenizer::open(&path).unwrap();
     assert_eq!(gpt2.encode(TEXT).unwrap(), open("gpt2").encode(TEXT).unwrap());
     assert!(gpt2.encode(TEXT).unwrap().contains(&gpt2.token("<|endoftext|>").unwrap()));
+    // words of Qwen are others
+    let config = "{\"tokenizer_class\": \"Qwen2Tokenizer\"}";
+    fs::write(path.join("tokenizer_config.json"), config).unwrap();
+    let error = PretrainedTokenizer::open(&path).unwrap_err().to_string();
+    assert!(error.contains("vocab.json with merges.txt of a Qwen2Tokenizer"), "{error}");
+    fs::remove_file(path.join("tokenizer_config.json")).unwrap();
     // the same text as our own reader of these files, which knows no special tokens in a text
     let bpe = Bpe::load_gpt2(path.join("vocab.json"), path.join("merges.txt")).unwrap();
     let text = TEXT.replace("<|endoftext|>", "");
@@ -105,6 +111,13 @@ fn a_folder_of_before_2020_has_a_vocabulary_and_merges() {
     fs::write(path.join("tokenizer_config.json"), "{\"do_lower_case\": false}").unwrap();
     let cased = PretrainedTokenizer::open(&path).unwrap();
     assert_ne!(cased.encode("THE É").unwrap(), open("bert").encode("THE É").unwrap());
+    // accents stay if the file says so
+    let accents = |config: &str| {
+        fs::write(path.join("tokenizer_config.json"), config).unwrap();
+        PretrainedTokenizer::open(&path).unwrap().encode("e\u{301}").unwrap()
+    };
+    assert_eq!(accents("{}"), open("bert").encode("e").unwrap());
+    assert_ne!(accents("{\"strip_accents\": false}"), accents("{}"));
     fs::write(path.join("vocab.txt"), "a\nb").unwrap();
     let error = PretrainedTokenizer::open(&path).unwrap_err().to_string();
     assert!(error.contains("vocab.txt") && error.contains("[CLS]"), "{error}");

@@ -23,7 +23,7 @@ pub(super) struct Origin {
 }
 
 /// Files beside the weights: tokenizers, templates, and the modules of sentence-transformers.
-const COPIED: [&str; 14] = [
+const COPIED: [&str; 13] = [
     "added_tokens.json",
     "chat_template.jinja",
     "config_sentence_transformers.json",
@@ -37,7 +37,6 @@ const COPIED: [&str; 14] = [
     "tokenizer_config.json",
     "vocab.json",
     "vocab.txt",
-    "1_Pooling/config.json",
 ];
 
 impl Origin {
@@ -73,15 +72,22 @@ impl Origin {
                 .map_err(|e| Error::io(format!("cannot write: {e}")))
         })
         .map_err(named)?;
-        for name in COPIED {
+        let copy = |name: &Path| {
             let (from, to) = (self.folder.join(name), path.join(name));
             if !from.exists() {
-                continue;
+                return Ok(());
             }
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(|e| io(&to, &e))?;
             let copied = fs::copy(&from, &to);
-            copied.map_err(|e| Error::io(e.to_string()).named(loading(&from)))?;
-        }
+            copied.map(drop).map_err(|e| Error::io(e.to_string()).named(loading(&from)))
+        };
+        COPIED.iter().try_for_each(|name| copy(Path::new(name)))?;
+        // the modules of sentence-transformers have folders, such as 1_Pooling
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.path().is_dir());
+        folders
+            .map(|entry| entry.file_name())
+            .try_for_each(|name| copy(&Path::new(&name).join("config.json")))?;
         Ok(())
     }
 }

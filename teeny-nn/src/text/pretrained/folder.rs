@@ -71,6 +71,8 @@ struct Config {
     /// The text of a special token by its role, such as `bos_token`.
     names: HashMap<&'static str, String>,
     lowercase: Option<bool>,
+    strip_accents: Option<bool>,
+    tokenize_chinese_chars: Option<bool>,
     class: String,
     max_length: Option<usize>,
 }
@@ -103,8 +105,14 @@ impl Config {
             };
             self.names.extend(text.map(|text| (role, text)));
         }
-        if file.get("do_lower_case").is_some() {
-            self.lowercase = Some(file.flag("do_lower_case", true)?);
+        for (key, flag) in [
+            ("do_lower_case", &mut self.lowercase),
+            ("strip_accents", &mut self.strip_accents),
+            ("tokenize_chinese_chars", &mut self.tokenize_chinese_chars),
+        ] {
+            if file.get(key).is_some() {
+                *flag = Some(file.flag(key, true)?);
+            }
         }
         if let Some(class) = file.get("tokenizer_class").and_then(|class| class.string()) {
             self.class = class;
@@ -212,7 +220,13 @@ fn bert(path: &Path, config: &Config) -> Result<Parts> {
             budget.charge(TOKEN + 4 * line.len())?;
             vocab.insert(line.trim_end(), id);
         }
-        word_piece(vocab, config.lowercase.unwrap_or(true), |vocab| {
+        let usual = Bert::new(config.lowercase.unwrap_or(true));
+        let normalizer = Bert {
+            strip_accents: config.strip_accents.unwrap_or(usual.strip_accents),
+            handle_chinese_chars: config.tokenize_chinese_chars.unwrap_or(true),
+            ..usual
+        };
+        word_piece(vocab, normalizer, |vocab| {
             config.added(vocab, &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
         })
     };
@@ -225,7 +239,7 @@ fn bert(path: &Path, config: &Config) -> Result<Parts> {
 /// If `[CLS]` or `[SEP]` is not among them.
 pub(super) fn word_piece(
     vocab: Vocab,
-    lowercase: bool,
+    normalizer: Bert,
     added: impl FnOnce(&Vocab) -> Vec<AddedToken>,
 ) -> Result<Parts> {
     let id = |name: &str| {
@@ -241,12 +255,7 @@ pub(super) fn word_piece(
         ..Specials::default()
     };
     Ok(Parts {
-        normalizer: Some(Normalizer::Bert(Bert {
-            clean_text: true,
-            handle_chinese_chars: true,
-            strip_accents: lowercase,
-            lowercase,
-        })),
+        normalizer: Some(Normalizer::Bert(normalizer)),
         pre_tokenizer: Some(PreTokenizer::Bert),
         model: Model::WordPiece(WordPiece::new(&vocab, "##", "[UNK]", 100)),
         added: Added::new(added(&vocab), None)?,

@@ -4,7 +4,7 @@ use super::added::{Added, AddedToken};
 use super::decode::Decoder;
 use super::folder::word_piece;
 use super::model::{Bpe, Model, SentencePiece, Vocab};
-use super::normalize::Normalizer;
+use super::normalize::{Bert, Normalizer};
 use super::pattern::Pattern;
 use super::process::{Processor, Slot};
 use super::read::{add_merge, pair_of_line};
@@ -312,6 +312,6 @@ impl<'a> Metadata<'a> {
                 None => vocab.insert(&format!("##{text}"), id),
             }
         }
-        word_piece(vocab, !cased, |_| specials)
+        word_piece(vocab, Bert::new(!cased), |_| specials)
     }
 }

@@ -42,6 +42,14 @@ pub(super) struct Bert {
     pub lowercase: bool,
 }
 
+impl Bert {
+    /// That of BERT, cased or not.
+    pub(super) fn new(lowercase: bool) -> Bert {
+        let (clean_text, handle_chinese_chars) = (true, true);
+        Bert { clean_text, handle_chinese_chars, strip_accents: lowercase, lowercase }
+    }
+}
+
 const KINDS: [&str; 12] = [
     "Sequence",
     "NFC",
