@@ -107,9 +107,9 @@ impl Decoder {
         })
     }
 
-    /// Writes the model into the folder `path`, which transformers opens: weights under the names of
-    /// the family, in parts above 5 GB, `config.json`, and the other files of the folder that it was
-    /// opened from.
+    /// Writes the model into the folder `path`, which transformers opens: weights under the names
+    /// of the family, in parts above 5 GB, `config.json`, and the other files of the folder that it
+    /// was opened from.
     ///
     /// # Errors
     /// If it was opened from a GGUF file, a file cannot be written, or `path` is the folder that it
@@ -149,7 +149,7 @@ fn check_heads(
     let out = "layers.0.self_attn.o_proj.weight";
     let (heads, size) = (sizes.n_head, sizes.head_size);
     match mapping.apply(weights)?.shapes().iter().find(|(name, _)| name == out) {
-        Some((_, shape)) if shape.get(1) != Some(&heads.saturating_mul(size)) => {
+        Some((_, shape)) if shape.get(1) != Some(&sizes.widths()[0]) => {
             let text = format!("{heads} heads of size {size}, but {out} is {shape:?}");
             Err(config.error(text).help("see \"num_attention_heads\" and \"head_dim\""))
         }

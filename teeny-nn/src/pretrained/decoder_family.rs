@@ -405,8 +405,7 @@ impl DecoderFamily {
             }
             return mapping;
         }
-        let [q, kv] =
-            [options.n_head, options.n_kv_head].map(|n| n.saturating_mul(options.head_size));
+        let [q, kv] = options.widths();
         // the first is that of files that are written
         let prefixes = ["model.", "", "language_model.model.", "model.language_model."];
         for prefix in prefixes {

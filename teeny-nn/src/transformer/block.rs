@@ -88,12 +88,11 @@ impl Layers for Plain {
         names: &Names,
         config: &CausalLmConfig,
     ) -> Result<MultiheadAttention> {
-        let (e, heads) = (config.n_embd, config.n_head.saturating_mul(config.head_size));
+        let (e, [q, kv]) = (config.n_embd, config.widths());
         let [first, last] = attention_linears(config);
-        let keys = config.n_kv_head.saturating_mul(config.head_size);
-        let rows = keys.saturating_mul(2).saturating_add(heads);
+        let rows = kv.saturating_mul(2).saturating_add(q);
         let qkv = Linear::with_options(&path.at(names.qkv), e, rows, first)?;
-        let out = Linear::with_options(&path.at(names.out), heads, e, last)?;
+        let out = Linear::with_options(&path.at(names.out), q, e, last)?;
         let options = attention_options(config);
         MultiheadAttention::from_linear(path, qkv, out, config.n_head, options)
     }

@@ -175,6 +175,12 @@ impl CausalLmConfig {
         self.positions == Positions::Learned
     }
 
+    /// Q and KV, the widths of the queries and of the keys. Sizes that memory cannot hold are an
+    /// error of the allocation.
+    pub(crate) fn widths(&self) -> [usize; 2] {
+        [self.n_head, self.n_kv_head].map(|heads| heads.saturating_mul(self.head_size))
+    }
+
     /// The factor of the scores of layer `i`, if it is not the usual one.
     pub(super) fn scale_of(&self, i: usize) -> Option<f64> {
         if !self.scale_by_layer {

@@ -193,6 +193,12 @@ impl CausalLm {
         ropes.filter_map(|ropes| ropes.long.as_ref().map(|(length, _)| *length)).min()
     }
 
+    /// The length after which rotations change, if a text of `end` tokens is beyond it and `past`
+    /// ones in caches are not: their keys are to be computed again.
+    pub(crate) fn rotations_change(&self, past: usize, end: usize) -> Option<usize> {
+        self.changes_after().filter(|&last| 0 < past && past <= last && last < end)
+    }
+
     /// The logits of every next token: tokens (B, T) of integers → (B, T, V).
     ///
     /// # Errors
@@ -271,7 +277,7 @@ impl CausalLm {
         for _ in 0..count {
             let length = all.size(1)?;
             let past = caches.first().map_or(0, KvCache::len);
-            if self.changes_after() == Some(past) {
+            if self.rotations_change(past, past + 1).is_some() {
                 (caches, new) = (self.caches(), all.clone());
             }
             let logits = if length <= self.config.context {
@@ -342,9 +348,7 @@ impl CausalLm {
             let text = format!("{end} tokens are more than the context of {}", self.config.context);
             return Err(Error::value(text).help("keep the last ones: tokens.slice(1, -context..)"));
         }
-        if let Some(last) =
-            self.changes_after().filter(|&last| 0 < past && past <= last && last < end)
-        {
+        if let Some(last) = self.rotations_change(past, end) {
             let text = format!("keys of {past} tokens do not continue beyond {last}");
             return Err(Error::value(text)
                 .note("rotations of longer texts differ (RopeScaling::LongRope)")

@@ -19,8 +19,8 @@ use teeny_core::context::enter;
 use teeny_core::{Capture, DType, Error, Result, Tensor};
 
 /// Generates with a [`CausalLm`] one token at a time, and from the fourth or fifth token on without
-/// running the model: what it did is replayed ([`Capture`]). Logits are those of [`CausalLm::next`] to
-/// the bit, untracked.
+/// running the model: what it did is replayed ([`Capture`]). Logits are those of [`CausalLm::next`]
+/// to the bit, untracked.
 ///
 /// The model's device must record: `Autograd::new(Lazy::new(device))`. If the weights, the training
 /// mode, the batch size or the dtype of the tokens change, the step is recorded again.
@@ -111,9 +111,9 @@ impl<'m> Decoder<'m> {
     /// untracked. The first call, and calls of several tokens (a prompt), run the model.
     ///
     /// # Errors
-    /// As [`CausalLm::next`]: among others, if the context is full. Nothing has changed then. If the
-    /// device fails (no memory, a token outside of the vocabulary), keys and values are lost: later
-    /// calls are errors until [`Decoder::reset`].
+    /// As [`CausalLm::next`]: among others, if the context is full. Nothing has changed then. If
+    /// the device fails (no memory, a token outside of the vocabulary), keys and values are lost:
+    /// later calls are errors until [`Decoder::reset`].
     #[track_caller]
     pub fn next(&mut self, tokens: &Tensor) -> Result<Tensor> {
         let _op = enter("decoder");
@@ -138,8 +138,8 @@ impl<'m> Decoder<'m> {
     }
 
     /// Appends `count` tokens to `tokens` (B, T) → (B, T + count), from position 0; `pick` chooses
-    /// each from the logits (B, V), as tokens (B). The tokens are those of [`CausalLm::generate`]; where
-    /// they are more than the context, the step for a whole window is recorded and replayed.
+    /// each from the logits (B, V), as tokens (B). The tokens are those of [`CausalLm::generate`];
+    /// where they are more than the context, the step for a whole window is recorded and replayed.
     ///
     /// # Errors
     /// As [`Decoder::next`], and those of `pick`.

@@ -43,8 +43,7 @@ impl Layers for TensorParallel {
         names: &Names,
         config: &CausalLmConfig,
     ) -> Result<MultiheadAttention> {
-        let (e, size) = (config.n_embd, config.head_size);
-        let [q, kv] = [config.n_head, config.n_kv_head].map(|heads| heads.saturating_mul(size));
+        let (e, [q, kv]) = (config.n_embd, config.widths());
         let (qkv, out) = (path.at(names.qkv), path.at(names.out));
         let [first, last] = attention_linears(config);
         let qkv = ColumnParallelLinear::with_parts(&qkv, self, e, &[q, kv, kv], first)?;
