@@ -8,7 +8,7 @@
 //! host, and only if they are asked for.
 
 use super::config::Config;
-use crate::text::Sampler;
+use crate::text::{Sampler, repetition_penalty};
 use std::path::Path;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
@@ -16,8 +16,8 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// The number of new tokens if nothing says it.
 const NEW_TOKENS: usize = 256;
 
-/// How tokens are chosen and when a text ends. The defaults are those of transformers, greedy and
-/// without an end, but for the number of new tokens.
+/// How tokens are chosen and when a text ends. The defaults are those of transformers: greedy,
+/// without an end token. The number of new tokens is 256 instead of 20.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GenerationConfig {
@@ -110,8 +110,8 @@ impl GenerationConfig {
     }
 
     /// That of the folder `path`: `generation_config.json`, or the keys that older files have in
-    /// `config.json`, the first of `models`; the other is its section of the language model. `eos` is
-    /// the end token of the family.
+    /// `config.json`, the first of `models`; the other is its section of the language model. `eos`
+    /// is the end token of the family.
     pub(super) fn open(
         path: &Path,
         models: [&Config; 2],
@@ -176,8 +176,8 @@ impl GenerationConfig {
         ];
         if let Some(text) = &self.unsupported {
             return Err(Error::value(format!("the model's generation_config.json: {text}")).help(
-                "GenerationConfig::new() has the defaults: tokens are the most likely ones, or drawn \
-                 by temperature, top_k, top_p and min_p",
+                "GenerationConfig::new() has the defaults: tokens are the most likely ones, or \
+                 drawn by temperature, top_k, top_p and min_p",
             ));
         }
         match rules.iter().find(|(_, value, valid)| !(*valid && value.is_finite())) {
@@ -197,61 +197,49 @@ impl GenerationConfig {
         if self.top_k > 0 { sampler.top_k(self.top_k) } else { sampler }
     }
 
-    /// The next token of each text: logits (B, V). `texts` are the tokens before, prompts of
-    /// `prompts[i]` tokens among them.
-    pub(super) fn next(
-        &self,
-        logits: &Tensor,
-        texts: &[Vec<u32>],
-        prompts: &[usize],
-        step: usize,
-    ) -> Result<Vec<u32>> {
+    /// The next token of each text: logits (B, V). `texts` are the tokens before, among them `step`
+    /// new ones.
+    pub(super) fn next(&self, logits: &Tensor, texts: &[&[u32]], step: usize) -> Result<Vec<u32>> {
         let key = Key { seed: self.seed, draw: step as u64 };
-        let too_short = |i: usize| texts[i].len() - prompts[i] < self.min_new_tokens;
-        let as_they_are = self.repetition_penalty == 1.0
-            && self.no_repeat_ngram_size == 0
-            && self.suppress_tokens.is_empty()
-            && !(0..texts.len()).any(too_short);
-        if as_they_are {
-            return self.sampler().tokens(logits, key);
+        let mut logits = logits.clone();
+        if self.repetition_penalty != 1.0 {
+            let previous = rectangle(texts, &logits)?;
+            logits = repetition_penalty(&logits, &previous, self.repetition_penalty)?;
         }
-        let (shape, vocab) = (*logits.shape(), logits.shape()[1]);
-        let mut values = logits.cast(DType::F32)?.to_vec::<f32>()?.to_vec();
-        for (i, (row, text)) in values.chunks_mut(vocab).zip(texts).enumerate() {
-            self.penalize(row, text);
-            let ends = self.eos_tokens.iter().filter(|_| too_short(i));
-            for &token in ends.chain(&self.suppress_tokens) {
-                set(row, token, |_| f32::NEG_INFINITY);
-            }
-        }
-        self.sampler().tokens(&Tensor::from_vec(values, shape, logits)?, key)
-    }
-
-    /// Repetition penalty and n-grams.
-    fn penalize(&self, row: &mut [f32], text: &[u32]) {
-        let penalty = self.repetition_penalty as f32;
-        if penalty != 1.0 {
-            let mut seen = text.to_vec();
-            seen.sort_unstable();
-            seen.dedup();
-            for token in seen {
-                set(row, token, |x| if x > 0.0 { x / penalty } else { x * penalty });
-            }
-        }
+        let too_short = step < self.min_new_tokens;
         let n = self.no_repeat_ngram_size;
-        if n == 0 || text.len() + 1 < n {
-            return;
+        if n > 0 || !self.suppress_tokens.is_empty() || too_short {
+            let (shape, vocab) = (*logits.shape(), logits.shape()[1]);
+            let mut values = logits.cast(DType::F32)?.to_vec::<f32>()?.to_vec();
+            for (row, text) in values.chunks_mut(vocab).zip(texts) {
+                let ends = self.eos_tokens.iter().filter(|_| too_short);
+                for token in repeating(text, n).chain(ends.chain(&self.suppress_tokens).copied()) {
+                    row.get_mut(token as usize).into_iter().for_each(|x| *x = f32::NEG_INFINITY);
+                }
+            }
+            logits = Tensor::from_vec(values, shape, &logits)?;
         }
-        let last = &text[text.len() + 1 - n..]; // n - 1 tokens
-        for window in text.windows(n).filter(|window| window[..n - 1] == *last) {
-            set(row, window[n - 1], |_| f32::NEG_INFINITY);
-        }
+        self.sampler().tokens(&logits, key)
     }
 }
 
-/// Changes the logit of `token`, if it is in the vocabulary.
-fn set(row: &mut [f32], token: u32, f: impl FnOnce(f32) -> f32) {
-    if let Some(x) = row.get_mut(token as usize) {
-        *x = f(*x);
-    }
+/// The tokens of all texts, (B, T): a shorter text has its first token several times.
+fn rectangle(texts: &[&[u32]], like: &Tensor) -> Result<Tensor> {
+    let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+    let row = |text: &&[u32]| {
+        let first = text.first().copied().unwrap_or(0);
+        let padding = std::iter::repeat_n(first, longest - text.len());
+        padding.chain(text.iter().copied()).map(|id| id as i32).collect::<Vec<_>>()
+    };
+    let ids = texts.iter().flat_map(row).collect::<Vec<_>>();
+    Tensor::from_vec(ids, (texts.len(), longest), like)
+}
+
+/// The tokens that would make the last `n` tokens of `text` a sequence that it has already; none if
+/// `n` is 0.
+fn repeating(text: &[u32], n: usize) -> impl Iterator<Item = u32> {
+    let before = n.saturating_sub(1);
+    let last = text.len().checked_sub(before).filter(|_| n > 0).map(|at| &text[at..]);
+    let windows = text.windows(before + 1).filter(move |window| last == Some(&window[..before]));
+    windows.map(move |window| window[before])
 }

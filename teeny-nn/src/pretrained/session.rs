@@ -46,8 +46,9 @@ impl Decoder {
     /// alone, up to the rounding of products of another size; draws are those of the whole batch.
     ///
     /// # Errors
-    /// If `config` has stop strings, which [`Decoder::complete`] knows, a prompt is empty or longer than the context, a token is not in the vocabulary, an option
-    /// is out of range, or a device fails.
+    /// If `config` has stop strings, which [`Decoder::complete`] knows, a prompt is empty or longer
+    /// than the context, a token is not in the vocabulary, an option is out of range, or a device
+    /// fails.
     #[track_caller]
     pub fn generate(
         &self,
@@ -203,53 +204,45 @@ impl<'m> Batch<'m> {
             return Err(Error::value("stop strings are texts, and this generates tokens")
                 .help("Decoder::complete and Chat::send end at them"));
         }
-        let (start, count) = (self.width(), self.rows.len());
+        let start = self.width();
         let capacity = caches.first().map_or(self.model.config().context, KvCache::capacity);
         if start > capacity {
             let text = format!("a prompt of {start} tokens for a session of {capacity}");
             return Err(Error::value(text).help("Decoder::session with a larger capacity"));
         }
-        let prompts: Vec<usize> = self.padding.iter().map(|padding| start - padding).collect();
-        let mut texts: Vec<Vec<u32>> =
-            self.rows.iter().zip(&self.padding).map(|(row, &from)| row[from..].to_vec()).collect();
-        let mut finish: Vec<Option<Finish>> = vec![None; count];
+        // why a text has ended, and the number of its tokens then, with padding
+        let mut ended: Vec<Option<(Finish, usize)>> = vec![None; self.rows.len()];
         for step in 0..config.max_new_tokens {
-            if self.width() > capacity || finish.iter().all(Option::is_some) {
+            if self.width() > capacity || ended.iter().all(Option::is_some) {
                 break;
             }
             let logits = no_grad(|| self.next(caches))?; // (B, V)
-            let chosen = config.next(&logits, &texts, &prompts, step)?;
+            let texts = self.rows.iter().zip(&self.padding).map(|(row, &from)| &row[from..]);
+            let chosen = config.next(&logits, &texts.collect::<Vec<_>>(), step)?;
             for (i, token) in chosen.into_iter().enumerate() {
-                self.rows[i].push(token);
-                if finish[i].is_some() {
+                self.rows[i].push(token); // of an ended text too: all have one length
+                if ended[i].is_some() {
                     continue;
                 }
-                texts[i].push(token);
                 let stopped = on_token(i, token).is_break();
-                if config.eos_tokens.contains(&token) {
-                    finish[i] = Some(Finish::EndToken);
-                } else if stopped {
-                    finish[i] = Some(Finish::Stopped);
-                }
+                let finish = match config.eos_tokens.contains(&token) {
+                    true => Some(Finish::EndToken),
+                    false => stopped.then_some(Finish::Stopped),
+                };
+                ended[i] = finish.map(|finish| (finish, self.rows[i].len()));
             }
         }
-        let ended = texts.into_iter().zip(&prompts).zip(finish);
-        Ok(ended
-            .map(|((mut text, &prompt), finish)| Generated {
-                tokens: text.split_off(prompt),
-                finish: finish.unwrap_or(Finish::Length),
-            })
-            .collect())
+        let generated = |(row, ended): (&Vec<u32>, Option<(Finish, usize)>)| {
+            let (finish, end) = ended.unwrap_or((Finish::Length, row.len()));
+            Generated { tokens: row[start..end].to_vec(), finish }
+        };
+        Ok(self.rows.iter().zip(ended).map(generated).collect())
     }
 
     /// The logits of the next token of each text, with the tokens that are not in the caches.
     fn next(&self, caches: &mut [KvCache]) -> Result<Tensor> {
         let mut past = caches.first().map_or(0, KvCache::len);
-        if self
-            .model
-            .changes_after()
-            .is_some_and(|last| past > 0 && past <= last && self.width() > last)
-        {
+        if self.model.rotations_change(past, self.width()).is_some() {
             // keys of longer texts are rotated otherwise
             caches.iter_mut().for_each(|cache| cache.truncate(0));
             past = 0;
