@@ -2,8 +2,8 @@
 //!
 //! A template is a Jinja program of the model's files. `minijinja` runs it with the settings,
 //! functions and filters of transformers. A template is trusted as a program is: its steps are
-//! limited, its memory is not. The text has its special tokens already: encode it
-//! without adding them again.
+//! limited, its memory is not. The text has its special tokens already: encode it without adding
+//! them again.
 
 mod values;
 
@@ -12,6 +12,7 @@ use crate::json::Json;
 use crate::names::loading;
 use crate::state::Gguf;
 use crate::state::gguf;
+use crate::text::special_tokens;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value};
 use std::fmt;
@@ -54,7 +55,7 @@ impl Message {
     }
 }
 
-/// What a template is told besides the messages.
+/// Variables of a template besides the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChatOptions {
@@ -150,8 +151,6 @@ impl ChatTemplate {
     /// If a file cannot be read, or has no valid template.
     pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
         let path = path.as_ref();
-        let file = path.join("tokenizer_config.json");
-        let config = if file.exists() { Some(Config::open_file(file)?) } else { None };
         let own = path.join("chat_template.jinja");
         let (label, source) = if own.exists() {
             let named = |error: Error| error.named(loading(&own));
@@ -159,20 +158,17 @@ impl ChatTemplate {
             let text = String::from_utf8(bytes);
             (own.clone(), text.map_err(|_| named(Error::format("the file is not UTF-8")))?)
         } else {
+            let file = path.join("tokenizer_config.json");
+            let config = file.exists().then(|| Config::open_file(file.clone())).transpose()?;
             match config.as_ref().map(Config::chat_template).transpose()?.flatten() {
-                Some(source) => (path.join("tokenizer_config.json"), source),
+                Some(source) => (file, source),
                 None => return Ok(None),
             }
         };
         let mut template =
             ChatTemplate::new(&source).map_err(|error| error.named(loading(&label)))?;
-        let map = path.join("special_tokens_map.json");
-        let map = if map.exists() { Some(Config::open_file(map)?) } else { None };
-        for name in TOKENS {
-            let files = config.iter().chain(&map);
-            if let Some(text) = files.filter_map(|file| file.special_token(name)).next() {
-                template = template.with_token(name, &text);
-            }
+        for (name, text) in special_tokens(path)? {
+            template = template.with_token(name, &text);
         }
         Ok(Some(template))
     }
@@ -203,7 +199,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If the template refuses the conversation (two messages of the user in a row, for example),
-    /// has an error of its own, or a variable is not JSON.
+    /// fails itself, or a variable is not JSON.
     #[track_caller]
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String> {
         let _op = enter("chat_template");
@@ -214,8 +210,8 @@ impl ChatTemplate {
         self.rendered(messages.iter().map(message).collect(), options)
     }
 
-    /// The text of a conversation in JSON: a list of messages, whose contents may be lists of parts,
-    /// with `tool_calls` and whatever else the template knows.
+    /// The text of a conversation in JSON: a list of messages, whose contents may be lists of
+    /// parts, with `tool_calls` and whatever else the template knows.
     ///
     /// # Errors
     /// As [`ChatTemplate::render`]; if `messages` is not JSON.
@@ -253,10 +249,6 @@ impl fmt::Debug for ChatTemplate {
 
 /// The name of the template in the environment.
 const NAME: &str = "chat template";
-
-/// Special tokens that templates use.
-const TOKENS: [&str; 7] =
-    ["bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"];
 
 fn described(error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(", line {line}")).unwrap_or_default();

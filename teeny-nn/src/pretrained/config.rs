@@ -132,13 +132,6 @@ impl Config {
         }
     }
 
-    /// The text of the special token `key` of a `tokenizer_config.json`.
-    #[cfg(feature = "chat")]
-    pub fn special_token(&self, key: &str) -> Option<String> {
-        let value = self.get(&[key])?;
-        value.as_str().or(value["content"].as_str()).map(str::to_string)
-    }
-
     /// The texts of the object `key` by their names.
     pub fn texts(&self, key: &str) -> Result<Vec<(String, String)>> {
         let Some(value) = self.get(&[key]) else { return Ok(Vec::new()) };

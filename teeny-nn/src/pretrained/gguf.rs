@@ -6,6 +6,7 @@ use crate::attention::{RopePairing, RopeScaling};
 use crate::names::loading;
 use crate::state::gguf::Value;
 use crate::state::{Gguf, Mapping};
+use crate::text::end_tokens;
 use crate::transformer::{CausalLmConfig, NormKind, Positions};
 use serde_json::{Map, json};
 use std::path::Path;
@@ -137,33 +138,9 @@ pub(super) fn adapt(
     Ok(options)
 }
 
-/// Texts of tokens that end a turn in files that name none for it.
-const ENDS: [&str; 7] = [
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-];
-
-/// The type of a control token in `tokenizer.ggml.token_type`.
-const CONTROL: u64 = 3;
-
 /// How tokens are chosen: the file has the end tokens alone.
 pub(super) fn generation(file: &Gguf) -> GenerationConfig {
-    let get = |key: &str| file.metadata().get(&format!("tokenizer.ggml.{key}"));
-    let token = |name: &&str| get(&format!("{name}_token_id"))?.as_u64()?.try_into().ok();
-    let mut eos_tokens: Vec<u32> = ["eos", "eot", "eom"].iter().filter_map(token).collect();
-    let list = |key| get(key).and_then(Value::as_list).unwrap_or_default();
-    for (id, (text, kind)) in (0..).zip(list("tokens").iter().zip(list("token_type"))) {
-        let ends = text.as_str().is_some_and(|text| ENDS.contains(&text));
-        if ends && kind.as_u64() == Some(CONTROL) && !eos_tokens.contains(&id) {
-            eos_tokens.push(id);
-        }
-    }
-    GenerationConfig { eos_tokens, ..Default::default() }
+    GenerationConfig { eos_tokens: end_tokens(file), ..Default::default() }
 }
 
 /// Names in GGUF and ours, without `.weight` and `.bias`.
@@ -185,7 +162,7 @@ const NAMES: [(&str, &str); 12] = [
 /// The names and the layout of a GGUF file.
 pub(super) fn mapping(options: &CausalLmConfig, file: &Gguf) -> Mapping {
     let mut mapping = Mapping::new().skip("rope_*");
-    let [q, kv] = [options.n_head, options.n_kv_head].map(|n| n.saturating_mul(options.head_size));
+    let [q, kv] = options.widths();
     let before_mlp =
         if options.post_norms { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
     let gate_apart = file.entries().contains_key("blk.0.ffn_gate.weight");

@@ -23,6 +23,10 @@ pub use bpe::Bpe;
 #[cfg(feature = "tokenizers")]
 pub use hugging_face::HuggingFace;
 #[cfg(feature = "pretrained")]
+pub(crate) use pretrained::end_tokens;
+#[cfg(feature = "chat")]
+pub(crate) use pretrained::special_tokens;
+#[cfg(feature = "pretrained")]
 pub use pretrained::{
     Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer, Side, Truncation,
 };

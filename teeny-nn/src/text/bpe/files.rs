@@ -105,10 +105,10 @@ impl Bpe {
 }
 
 /// Memory for a token besides its spelling: in lists and maps, which grow.
-const TOKEN: usize = 320;
+pub(in crate::text) const TOKEN: usize = 320;
 
 /// Memory for a merge besides its spellings.
-const MERGE: usize = 200;
+pub(in crate::text) const MERGE: usize = 200;
 
 /// A merge as the file spells its two tokens.
 type SpelledPair<'a> = (Cow<'a, str>, Cow<'a, str>);

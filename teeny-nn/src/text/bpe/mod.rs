@@ -18,6 +18,8 @@ mod train;
 mod words;
 
 #[cfg(feature = "pretrained")]
+pub(super) use files::{MERGE, TOKEN};
+#[cfg(feature = "pretrained")]
 pub(super) use words::words;
 
 use super::tokenizer::{Tokenizer, no_such_token};

@@ -57,6 +57,18 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
     Ok(PretrainedTokenizer(Arc::new(parts)))
 }
 
+/// The texts of the special tokens that the files of `folder` name, by their role, such as
+/// `bos_token`.
+///
+/// # Errors
+/// If a file is damaged.
+#[cfg(feature = "chat")]
+pub(crate) fn special_tokens(folder: &Path) -> Result<Vec<(&'static str, String)>> {
+    let mut tokens: Vec<_> = Config::read(folder)?.names.into_iter().collect();
+    tokens.sort_unstable();
+    Ok(tokens)
+}
+
 /// The error of a file that Git LFS has not downloaded.
 fn pointer(bytes: &[u8]) -> Option<Error> {
     bytes.starts_with(b"version https://git-lfs").then(|| {

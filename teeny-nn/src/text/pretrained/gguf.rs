@@ -111,6 +111,33 @@ pub(super) fn parse(file: &Gguf) -> Result<Parts> {
     Ok(Parts { specials, ..parts })
 }
 
+/// Texts of tokens that end a turn in files that name none for it.
+const ENDS: [&str; 7] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+];
+
+/// The tokens after which a text of the model ends: those that the file names, then control tokens
+/// with a text that is usual for it.
+pub(crate) fn end_tokens(file: &Gguf) -> Vec<u32> {
+    let metadata = Metadata(file);
+    let token = |name: &&str| metadata.get(&format!("{name}_token_id"))?.as_u64()?.try_into().ok();
+    let mut ends: Vec<u32> = ["eos", "eot", "eom"].iter().filter_map(token).collect();
+    let list = |key| metadata.get(key).and_then(Value::as_list).unwrap_or_default();
+    for (id, (text, kind)) in (0..).zip(list("tokens").iter().zip(list("token_type"))) {
+        let usual = text.as_str().is_some_and(|text| ENDS.contains(&text));
+        if usual && kind.as_u64() == Some(CONTROL) && !ends.contains(&id) {
+            ends.push(id);
+        }
+    }
+    ends
+}
+
 /// The keys that begin with `tokenizer.ggml.`.
 struct Metadata<'a>(&'a Gguf);
 

@@ -30,6 +30,9 @@ mod split;
 mod unicode;
 
 pub use encoding::{Batch, EncodeInput, EncodeOptions, Encoding, Side, Truncation};
+#[cfg(feature = "chat")]
+pub(crate) use folder::special_tokens;
+pub(crate) use gguf::end_tokens;
 
 use super::bpe::alphabet;
 use super::tokenizer::{Tokenizer, no_such_token};

@@ -9,15 +9,10 @@ use super::section::Section;
 use super::split::PreTokenizer;
 use super::{Parts, Specials};
 use crate::json::Json;
+pub(super) use crate::text::bpe::{MERGE, TOKEN};
 use std::collections::HashMap;
 use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};
-
-/// Memory for a token besides its text: in maps, which grow.
-pub(super) const TOKEN: usize = 320;
-
-/// Memory for a merge besides its texts.
-pub(super) const MERGE: usize = 200;
 
 /// The largest limit for the length of words of WordPiece, whose time is its square; published
 /// models have 100.
