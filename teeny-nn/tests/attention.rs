@@ -10,7 +10,7 @@ use teeny_nn::attention::{
 };
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
-use teeny_nn::{Activation, Gpt, GptConfig, MultiheadAttention, Store};
+use teeny_nn::{Activation, Gpt, GptConfig, Linear, MultiheadAttention, Store};
 
 fn golden() -> Value {
     parse(include_str!("golden/attention.json"))
@@ -452,4 +452,47 @@ fn counts_of_parameters_and_operations() {
     assert_eq!(804_096 - 64 * 128, 795_904); // without positions, as nanoGPT prints
     assert_eq!(count(GptConfig::new(65, 256, 6, 6, 384).with_bias(false)), 10_745_088);
     assert_eq!(count(GptConfig::new(27, 16, 4, 4, 64).with_tied(false)), 204_544);
+}
+
+#[test]
+fn three_projections_are_one_divided_by_rows() -> Result<()> {
+    let store = store();
+    let options = MultiheadAttentionOptions::new().with_n_kv_head(2).with_head_size(3);
+    // 4 heads of size 3 of 8 features: queries of 12, keys and values of 6
+    let joined =
+        random::with_seed(1, || MultiheadAttention::with_options(&store.at("a"), 8, 4, options))?;
+    let linear = |name: &str, rows: std::ops::Range<isize>| -> Result<Linear> {
+        let layer = Linear::new(&store.at(name), 8, (rows.end - rows.start) as usize)?;
+        let of = |name: &str| store.get(name)?.value().detach()?.slice(0, rows.clone());
+        layer.weight.set(&of("a.in_proj_weight")?)?;
+        layer.bias.as_ref().unwrap().set(&of("a.in_proj_bias")?)?;
+        Ok(layer)
+    };
+    let parts = [linear("q", 0..12)?, linear("k", 12..18)?, linear("v", 18..24)?];
+    let out = joined.out.clone();
+    let separate = MultiheadAttention::from_linear(&store.root(), parts, out, 4, options)?;
+    let normal = |t: usize| Tensor::randn((2, t, 8), DType::F64, store.device());
+    let (x, context) = random::with_seed(2, || (normal(5).unwrap(), normal(3).unwrap()));
+    let both = |f: &dyn Fn(&MultiheadAttention) -> Result<Tensor>| -> Result<()> {
+        let (a, b) = (f(&joined)?, f(&separate)?);
+        assert_close(&values(&b), &values(&a), 1e-12, &"results");
+        let (a, b) = (a.square()?.sum_all()?.backward()?, b.square()?.sum_all()?.backward()?);
+        let grad = |gradients: &teeny_autograd::Gradients, name: &str| {
+            values(gradients.get(&store.get(name).unwrap().value()).unwrap())
+        };
+        let whole = grad(&a, "a.in_proj_weight");
+        let parts = ["q.weight", "k.weight", "v.weight"].map(|name| grad(&b, name)).concat();
+        assert_close(&parts, &whole, 1e-11, &"gradients");
+        Ok(())
+    };
+    both(&|layer| layer.attend(&x, AttentionOptions::causal()))?;
+    both(&|layer| layer.attend_to(&x, &context, AttentionOptions::new()))?;
+    // a projection of another size
+    let (q, k) = (Linear::new(&store.at("q2"), 8, 12)?, Linear::new(&store.at("k2"), 8, 5)?);
+    let wrong = [q, k.clone(), k];
+    let wrong =
+        MultiheadAttention::from_linear(&store.root(), wrong, joined.out.clone(), 4, options);
+    let error = wrong.unwrap_err().to_string();
+    assert!(error.contains("k2.weight is (5, 8)"), "{error}");
+    Ok(())
 }

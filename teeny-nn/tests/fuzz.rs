@@ -10,18 +10,6 @@ use teeny_nn::state::{Archive, Checkpoint, Gguf, npz, pt};
 use teeny_nn::text::Bpe;
 use teeny_nn::train::Log;
 
-/// Marsaglia's xorshift: the same damage in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
-
 /// Extreme numbers for wrong headers.
 const LIES: [&[u8]; 8] = [
     &[0xff; 8],

@@ -1,4 +1,5 @@
-//! Generating: options against transformers (`golden/decoders/llama`), sessions, batches, bad input.
+//! Generating: options against transformers (`golden/decoders/llama`), sessions, batches, bad
+//! input.
 
 use crate::pretrained_decoders::{expected, open, tokens};
 use std::ops::ControlFlow;
@@ -179,11 +180,8 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
 
 #[test]
 fn options_of_a_model_that_are_not_supported_are_errors_when_they_are_used() -> Result<()> {
-    let folder = crate::common::Folder::new("unsupported");
-    for entry in crate::pretrained_decoders::golden("qwen3").read_dir().unwrap() {
-        let from = entry.unwrap().path();
-        std::fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
-    }
+    let golden = crate::pretrained_decoders::golden("qwen3");
+    let folder = crate::common::Folder::copy("unsupported", &golden);
     for (text, part) in [
         (r#"{"num_beams": 4}"#, "\"num_beams\" is 4"),
         (r#"{"bad_words_ids": [[3]]}"#, "\"bad_words_ids\" is set"),

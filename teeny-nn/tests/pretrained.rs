@@ -25,21 +25,9 @@ fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pretrained").join(name)
 }
 
-/// A copy of a folder, to be changed.
+/// A copy of a golden folder, to be changed.
 fn copy(name: &str, of: &str) -> Folder {
-    let folder = Folder::new(name);
-    for entry in golden(of).read_dir().unwrap() {
-        let from = entry.unwrap().path();
-        fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
-    }
-    folder
-}
-
-fn flat(v: &Value) -> Vec<f64> {
-    match v.as_array() {
-        Some(items) => items.iter().flat_map(flat).collect(),
-        None => vec![v.as_f64().unwrap()],
-    }
+    Folder::copy(name, &golden(of))
 }
 
 fn integers(v: &Value, like: &Tensor) -> Tensor {

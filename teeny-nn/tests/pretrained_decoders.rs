@@ -43,13 +43,6 @@ pub fn tokens(v: &Value) -> Vec<i32> {
     v.as_array().unwrap().iter().map(|x| x.as_i64().unwrap() as i32).collect()
 }
 
-fn flat(v: &Value) -> Vec<f64> {
-    match v.as_array() {
-        Some(items) => items.iter().flat_map(flat).collect(),
-        None => vec![v.as_f64().unwrap()],
-    }
-}
-
 /// The tokens that follow a text, each the most likely one.
 fn greedy(decoder: &Decoder, text: &Tensor, count: usize) -> Result<Vec<i32>> {
     let all = decoder.model.generate(text, count, |logits| logits.argmax(-1))?;
@@ -130,11 +123,7 @@ fn gguf_files_of_every_layout_are_the_same_models() -> Result<()> {
         let path = file.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_string();
         // what the file does not say: scores have the usual scale
-        let copy = Folder::new(&format!("gguf-{name}"));
-        for entry in golden(&name).read_dir().unwrap() {
-            let from = entry.unwrap().path();
-            fs::copy(&from, copy.0.join(from.file_name().unwrap())).unwrap();
-        }
+        let copy = copy(&format!("gguf-{name}"), &name);
         let config = fs::read_to_string(golden(&name).join("config.json")).unwrap();
         let config = config
             .replace("\"query_pre_attn_scalar\": 10", "\"query_pre_attn_scalar\": 8")
@@ -156,12 +145,7 @@ fn gguf_files_of_every_layout_are_the_same_models() -> Result<()> {
 
 /// A copy of a golden folder, to be changed.
 fn copy(name: &str, of: &str) -> Folder {
-    let folder = Folder::new(name);
-    for entry in golden(of).read_dir().unwrap() {
-        let from = entry.unwrap().path();
-        fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
-    }
-    folder
+    Folder::copy(name, &golden(of))
 }
 
 #[test]
@@ -231,12 +215,8 @@ fn folders_that_are_damaged_say_what_is_wrong() {
 /// Configurations with values of other kinds and sizes are errors, or models that run.
 #[test]
 fn no_configuration_panics_or_fills_the_memory() {
-    let mut state = 12_345_u64;
-    let mut dice = move |n: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % n
-    };
+    let mut dice = Dice(12_345);
+    let mut dice = |n: usize| dice.below(n);
     let values = [
         "0",
         "1",
@@ -360,7 +340,8 @@ fn rotary_embeddings_are_read_in_every_spelling() {
     assert_eq!(original("llama", &format!("{{{section}}}")), 16);
     let top = format!(r#"{{{section}, "original_max_position_embeddings": 8}}"#);
     assert_eq!(original("llama", &top), 8);
-    let long = r#"{"rope_scaling": {"type": "KIND", "short_factor": [1, 1, 1], "long_factor": [2, 2, 2]}}"#;
+    let long = r#"{"rope_scaling":
+        {"type": "KIND", "short_factor": [1, 1, 1], "long_factor": [2, 2, 2]}}"#;
     for kind in ["longrope", "su", "yarn"] {
         assert_eq!(original("phi3", &long.replace("KIND", kind)), 4096, "{kind}");
     }

@@ -1,5 +1,5 @@
-//! Models that are saved as folders of Hugging Face and read back. `golden/check_saved.py` reads them
-//! with transformers.
+//! Models that are saved as folders of Hugging Face and read back. `golden/check_saved.py` reads
+//! them with transformers.
 
 use crate::common::*;
 use std::fs;

@@ -1,22 +1,11 @@
 //! Of thousands of damaged tokenizer files, none makes the reader or the tokenizer panic.
 
+use crate::common::Dice;
 use crate::pretrained_tokenizer_files::{TEXT, golden};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Instant;
 use teeny_nn::text::{EncodeOptions, PretrainedTokenizer, Tokenizer};
-
-/// Marsaglia's xorshift: the same damage in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-}
 
 /// Replaces one value somewhere in `value`.
 fn replace(value: &mut Value, dice: &mut Dice, depth: usize) {

@@ -18,6 +18,16 @@ impl Folder {
         Folder(path)
     }
 
+    /// A folder with the files of the folder `from`.
+    pub fn copy(name: &str, from: &std::path::Path) -> Folder {
+        let folder = Folder::new(name);
+        for entry in from.read_dir().unwrap() {
+            let from = entry.unwrap().path();
+            std::fs::copy(&from, folder.0.join(from.file_name().unwrap())).unwrap();
+        }
+        folder
+    }
+
     pub fn files(&self) -> Vec<String> {
         fs::read_dir(&self.0)
             .unwrap()
@@ -56,6 +66,14 @@ fn device_below(x: &Tensor) -> DeviceRef {
 
 pub fn parse(text: &str) -> Value {
     serde_json::from_str(text).expect("golden files are JSON")
+}
+
+/// The numbers of nested lists.
+pub fn flat(v: &Value) -> Vec<f64> {
+    match v.as_array() {
+        Some(items) => items.iter().flat_map(flat).collect(),
+        None => vec![v.as_f64().unwrap()],
+    }
 }
 
 pub fn number(v: &Value) -> f64 {
@@ -151,5 +169,17 @@ pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &dyn std::f
         let close =
             (g - w).abs() <= tolerance * w.abs().max(1.0) || g == w || (g.is_nan() && w.is_nan());
         assert!(close, "element {i} is {g}, wanted {w}: {what}");
+    }
+}
+
+/// Marsaglia's xorshift: the same numbers in every run.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n.max(1) as u64) as usize
     }
 }
