@@ -1,4 +1,4 @@
-//! What the programs that run pretrained models share: the options of the model, texts of files.
+//! Parts of the programs that run pretrained models: options of the model, lines of files.
 
 use crate::Common;
 use crate::options::one_of;
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// What the options of a program change in the model's own way to choose tokens.
+/// Options of a program that replace those of the model's [`GenerationConfig`].
 #[derive(Default)]
 pub struct Choice {
     /// The number of new tokens at most.
@@ -81,7 +81,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The model's way with these changes.
+    /// The model's [`GenerationConfig`] with these options.
     pub fn of(&self, decoder: &Decoder, common: &Common) -> GenerationConfig {
         let mut config = decoder.generation.clone();
         config.seed = common.seed;

@@ -50,7 +50,7 @@
 //! | [`text`] | tokenizers and sampling |
 //! | [`train`] | losses by step, metrics, logs, plots, early stopping |
 //! | [`state`] | checkpoints, safetensors, GGUF, `.npz`, `.pt` |
-//! | `pretrained` | models of others: folders of Hugging Face, GGUF files (features `pretrained`, `chat`) |
+//! | `pretrained` | models of Hugging Face and GGUF files (features `pretrained`, `chat`) |
 //! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options

@@ -312,7 +312,7 @@ impl Store {
         param
     }
 
-    /// The function that is asked before initial values are drawn, if there is one.
+    /// The function that returns initial values in place of draws, if there is one.
     pub(crate) fn first_values(&self) -> MutexGuard<'_, Option<Arc<FirstValues>>> {
         // a panic elsewhere leaves it as it was: it is only replaced
         self.0.first_values.lock().unwrap_or_else(PoisonError::into_inner)

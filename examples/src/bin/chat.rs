@@ -12,9 +12,10 @@ use teeny_nn::pretrained::Message;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
-    about: "A conversation with a pretrained model. A line is a message; /reset begins anew, /quit ends.",
+    about: "A conversation with a pretrained model, by lines; /reset forgets it, /quit ends.",
     options: &[
-        opt("model PATH", "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
+        opt("model PATH",
+            "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
             |o, v| v.path(&mut o.model.path)),
         opt("system TEXT", "the instruction before the conversation [that of the model]",
             |o, v| v.text(&mut o.system)),

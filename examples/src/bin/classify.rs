@@ -11,7 +11,7 @@ use teeny_nn::text::EncodeInput;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
-    about: "Classifies lines of text with a pretrained model. A line with a tab is a pair of texts.",
+    about: "Classifies lines of text by a pretrained model. A line with a tab is a pair of texts.",
     options: &[
         opt("FILE", "the lines [standard input]", |o, v| v.path(&mut o.file)),
         opt("model PATH", "a folder of Hugging Face, or ORG/NAME of a downloaded model",

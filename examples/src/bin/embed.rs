@@ -11,7 +11,7 @@ use teeny_core::Result;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
-    about: "Embeds lines of text with a pretrained model, and finds those that are similar to a text.",
+    about: "Embeds lines of text by a pretrained model, and finds those similar to a text.",
     options: &[
         opt("FILE", "the lines [standard input]", |o, v| v.path(&mut o.file)),
         opt("model PATH", "a folder of Hugging Face, or ORG/NAME of a downloaded model",

@@ -12,7 +12,8 @@ use teeny_core::Result;
 const PROGRAM: Program<Options> = Program {
     about: "Continues a text with a pretrained language model.",
     options: &[
-        opt("model PATH", "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
+        opt("model PATH",
+            "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
             |o, v| v.path(&mut o.model.path)),
         opt("prompt TEXT", "text to continue [Once upon a time]", |o, v| v.text(&mut o.prompt)),
         opt("tokens N", "new tokens at most [those of the model, or 256]",
@@ -22,7 +23,7 @@ const PROGRAM: Program<Options> = Program {
         opt("top-p X", "sample from the most likely tokens that together have probability X",
             |o, v| v.with(&mut o.choice.top_p, positive)),
         opt("stop TEXT", "end the text before this one; may be given several times",
-            |o, v| { let mut text = String::new(); v.text(&mut text)?; o.choice.stops.push(text); Ok(()) }),
+            |o, v| { o.choice.stops.push(v.get(any)?); Ok(()) }),
         opt("dtype NAME", "of the weights: f32, bf16 or f16 [f32]",
             |o, v| v.with(&mut o.model.dtype, dtype)),
     ],

@@ -7,9 +7,9 @@
 //!                    └─ v (B, n_kv_head, T, hs) ────────┘
 //! ```
 //!
-//! `qkv` is one projection or three ([`Projections`]); queries and keys may have a norm of each head
-//! before `rope`. Heads are views of the projections. [`AttentionOptions`] says for each call which keys a query
-//! sees. The computation is `Tensor::attention`.
+//! `qkv` is one projection or three ([`Projections`]); queries and keys may have a norm of each
+//! head before `rope`. Heads are views of the projections. [`AttentionOptions`] says for each call
+//! which keys a query sees. The computation is `Tensor::attention`.
 
 mod cache;
 mod options;

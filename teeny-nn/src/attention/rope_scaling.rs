@@ -13,7 +13,8 @@ use std::f64::consts::PI;
 /// How the frequencies of [`super::Rope`] differ from `base^(-2i / D)`.
 ///
 /// Sources: linear: Chen et al. 2023, arXiv:2306.15595; Yarn: Peng et al. 2023, arXiv:2309.00071;
-/// LongRope: Ding et al. 2024, arXiv:2402.13753; Llama 3: Grattafiori et al. 2024, arXiv:2407.21783.
+/// LongRope: Ding et al. 2024, arXiv:2402.13753; Llama 3: Grattafiori et al. 2024,
+/// arXiv:2407.21783.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum RopeScaling {

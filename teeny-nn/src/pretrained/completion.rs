@@ -32,8 +32,8 @@ impl Decoder {
         self.tokenizer.as_ref().map_err(Error::clone)
     }
 
-    /// Continues `prompt`. `on_text` is called with each new piece of whole characters, and may stop
-    /// the text.
+    /// Continues `prompt`. `on_text` is called with each new piece of whole characters, and may
+    /// stop the text.
     ///
     /// # Errors
     /// If the model has no tokenizer; as [`Decoder::generate`].
@@ -144,8 +144,8 @@ impl Tokenizer for Visible<'_> {
     }
 }
 
-/// Pieces of text that end where a stop string begins. Text that may be the beginning of one is held
-/// back.
+/// Pieces of text that end where a stop string begins. Text that may be the beginning of one is
+/// held back.
 struct Pieces<'a> {
     stream: DecodeStream<'a>,
     held: String,
@@ -182,7 +182,7 @@ pub struct Chat<'m> {
     session: Session<'m>,
     /// The messages, those of the model among them.
     pub messages: Vec<Message>,
-    /// What the template is told.
+    /// Variables of the template besides the messages.
     pub options: ChatOptions,
 }
 

@@ -41,7 +41,7 @@ pub struct Encoder {
     pub model: transformer::Encoder,
     /// How the states of the tokens become the embedding of a text.
     pub pooling: Pooling,
-    /// What the model predicts, if it is one for classes or masked tokens.
+    /// The head, if the model predicts classes or masked tokens.
     pub head: Option<Head>,
     texts: Texts,
     origin: Origin,
@@ -97,8 +97,8 @@ impl Encoder {
         Ok(Encoder { store, model, pooling, head, texts, origin })
     }
 
-    /// Writes the model into the folder `path`, which transformers opens: weights under the names of
-    /// the family, `config.json`, and the other files of the folder that it was opened from.
+    /// Writes the model into the folder `path`, which transformers opens: weights under the names
+    /// of the family, `config.json`, and the other files of the folder that it was opened from.
     ///
     /// # Errors
     /// If a file cannot be written, or `path` is the folder that it was opened from.
@@ -154,7 +154,8 @@ impl Encoder {
         found.map(|(_, text)| text.as_str())
     }
 
-    /// The embeddings of `texts` → (N, E), each after the model's default instruction if it has one.
+    /// The embeddings of `texts` → (N, E), each after the model's default instruction if it has
+    /// one.
     ///
     /// # Errors
     /// If the model has no tokenizer, or the device fails.

@@ -155,8 +155,8 @@ impl EncoderFamily {
     }
 
     /// The names and the layout of the file, for a model of this width with this head. Other heads
-    /// are skipped; other tensors of the encoder than those of the family keep their names, which no
-    /// parameter has.
+    /// are skipped; other tensors of the encoder than those of the family keep their names, which
+    /// no parameter has.
     pub fn mapping(&self, width: usize, head: Option<&HeadFamily>) -> Mapping {
         let mut mapping = Mapping::new().skip("*position_ids");
         // the first is that of files that are written: those with a head have the prefix

@@ -16,7 +16,7 @@ use crate::store::{self, Param};
 use crate::transformer::{Encoder, EncoderConfig};
 use teeny_core::{Result, Tensor};
 
-/// What a [`Head`] predicts.
+/// The task of a [`Head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Task {
@@ -189,7 +189,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// What the head predicts.
+    /// The task of the head.
     pub fn task(&self) -> Task {
         self.family.task
     }

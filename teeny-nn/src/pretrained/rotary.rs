@@ -5,7 +5,7 @@ use crate::attention::RopeScaling;
 use crate::transformer::Rotary;
 use teeny_core::Result;
 
-/// What a family takes where a file says nothing.
+/// Defaults of a family for keys that a file lacks.
 pub(super) struct Usual {
     /// The key of the base in files without `rope_parameters`.
     pub key: &'static str,

@@ -85,7 +85,7 @@ impl Store {
 
     /// Writes the parameters for another library, as [`Store::save_as`], into the folder `path`:
     /// `model.safetensors`, or parts of at most `part` bytes with an index, if they are more. A
-    /// tensor of more bytes is a part of its own.
+    /// larger tensor has a part alone.
     ///
     /// # Errors
     /// As [`Store::save_as`].
@@ -95,19 +95,17 @@ impl Store {
         let bytes = |shape: &[usize]| shape.iter().product::<usize>() as u64;
         // all parameters of a store have one dtype; buffers of others are few
         let size = self.all().first().map_or(4, |param| param.value().dtype().size()) as u64;
-        let (mut parts, mut last, mut total) = (vec![Vec::new()], 0, 0);
+        let (mut parts, mut names, mut last, mut total) = (Vec::new(), Vec::new(), 0, 0);
         for (name, shape) in mapped.shapes() {
             let bytes = bytes(&shape) * size;
             if last > 0 && last + bytes > part {
-                parts.push(Vec::new());
+                parts.push(std::mem::take(&mut names));
                 last = 0;
             }
             (last, total) = (last + bytes, total + bytes);
-            parts
-                .last_mut()
-                .into_iter()
-                .for_each(|names: &mut Vec<String>| names.push(name.clone()));
+            names.push(name);
         }
+        parts.push(names);
         let (whole, index_path) =
             (path.join("model.safetensors"), path.join("model.safetensors.index.json"));
         // what was there is not read in place of what is written

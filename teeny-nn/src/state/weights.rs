@@ -33,8 +33,8 @@ const FILES: [&str; 4] = [
 /// Opens the weights at `path`: a safetensors, GGUF or PyTorch file, the index of a model in parts,
 /// a folder with one of these, or `ORG/NAME` in the local cache of the Hugging Face hub.
 ///
-/// Each [`TensorSource::read`] reads one tensor of a safetensors or GGUF file. A PyTorch file is read
-/// whole, onto `device`.
+/// Each [`TensorSource::read`] reads one tensor of a safetensors or GGUF file. A PyTorch file is
+/// read whole, onto `device`.
 ///
 /// # Errors
 /// If there are no weights, or a file is damaged or of another kind; if an index names a file
