@@ -35,6 +35,7 @@ pub mod memory;
 mod messages;
 pub mod op;
 pub mod picture;
+pub mod quant;
 pub mod random;
 mod reference;
 pub mod registry;
@@ -61,6 +62,7 @@ pub use op::{
     Attention, AttentionInputs, Cost, LinalgOp, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
     TensorSpec, Triangle, Window,
 };
+pub use quant::{Part as QuantPart, QuantType};
 pub use random::{Distribution, Key, manual_seed};
 pub use reference::Reference;
 pub use scalar::Scalar;
