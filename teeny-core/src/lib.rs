@@ -70,7 +70,7 @@ pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
     Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, PadMode,
-    Pca, SliceRange, Subscript, Tensor, map, map_n, map_rows, map_sum, permutation,
+    Pca, QuantTensor, SliceRange, Subscript, Tensor, map, map_n, map_rows, map_sum, permutation,
 };
 
 /// The program of the crate's README must compile and run.

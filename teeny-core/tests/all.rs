@@ -38,6 +38,7 @@ mod npy;
 mod oneop;
 mod op;
 mod parts;
+mod quant;
 mod random;
 mod ranges;
 mod reference;

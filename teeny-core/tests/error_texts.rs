@@ -11,8 +11,9 @@ use std::panic::Location;
 use teeny_core::random::{Key, next_key};
 use teeny_core::{
     Attention, Averaging, Builder, DType, Distribution, Error, ErrorKind as K, Interpolation,
-    IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, PadMode, Pca, Reference, Result, Scalar,
-    Shape, Tensor, Triangle, Window, device, map, map_n, map_rows, map_sum, memory, registry, s,
+    IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, PadMode, Pca, QuantPart, QuantTensor,
+    QuantType, Reference, Result, Scalar, Shape, Tensor, Triangle, Window, device, map, map_n,
+    map_rows, map_sum, memory, registry, s,
 };
 
 /// A wrong call and what came of it.
@@ -759,6 +760,43 @@ fn foundations(m: &mut Misuses, o: &Operands) {
     m.of("Kernel::run_many", K::Shape, kernel.run_many(&[right, (&[&o.x, &o.y], &[])]));
 }
 
+fn quantized(m: &mut Misuses, o: &Operands) {
+    let kind = QuantType::Q8_0;
+    let of = |columns| {
+        let x = Tensor::ones((2, columns), DType::F32, &o.device).expect("a matrix");
+        QuantTensor::quantize(&x, kind).expect("a weight")
+    };
+    let (small, wide) = (of(32), of(64));
+    let parts = [QuantPart { kind, rows: 3 }];
+    let blocks = [0u8; 68];
+    m.bare(
+        "QuantTensor::from_blocks",
+        K::Shape,
+        QuantTensor::from_blocks(&blocks, kind, [2, 33], &o.device),
+    );
+    m.bare(
+        "QuantTensor::from_blocks",
+        K::Value,
+        QuantTensor::from_blocks(&blocks, kind, [3, 32], &o.device),
+    );
+    m.bare(
+        "QuantTensor::from_blocks",
+        K::Value,
+        QuantTensor::from_blocks(&[255; 34], kind, [1, 32], &o.device),
+    );
+    m.of("QuantTensor::from_packed", K::Shape, QuantTensor::from_packed(&o.x, &parts, 32));
+    m.of("QuantTensor::quantize", K::Shape, QuantTensor::quantize(&o.v, kind));
+    m.of("QuantTensor::quantize", K::DType, QuantTensor::quantize(&o.i, kind));
+    m.of("QuantTensor::quantize", K::Shape, QuantTensor::quantize(&o.x, kind));
+    m.bare("QuantTensor::join", K::Value, QuantTensor::join(&[]));
+    m.bare("QuantTensor::join", K::Shape, QuantTensor::join(&[&small, &wide]));
+    m.of("QuantTensor::with_blocks", K::Shape, small.with_blocks(&o.x));
+    m.of("linear", K::Shape, small.linear(&o.x));
+    m.of("linear", K::DType, small.linear(&o.i));
+    m.of("index_select", K::DType, small.index_select(&o.x));
+    m.of("index_select", K::Index, small.index_select(&o.i));
+}
+
 fn misuses() -> Vec<Misuse> {
     let (mut m, o) = (Misuses::default(), Operands::new().expect("operands"));
     let all = [
@@ -772,6 +810,7 @@ fn misuses() -> Vec<Misuse> {
         attention,
         windows,
         files,
+        quantized,
         foundations,
     ];
     all.iter().for_each(|group| group(&mut m, &o));
@@ -834,7 +873,9 @@ fn every_misuse_is_named_placed_and_helped() {
 }
 
 /// Operations that report nothing that a user could do otherwise, and why.
-const CANNOT_FAIL: [(&str, &str); 5] = [
+const CANNOT_FAIL: [(&str, &str); 7] = [
+    ("dequantize", "takes any quantised matrix"),
+    ("to_blocks", "takes any quantised matrix"),
     ("t", "exchanges the last two axes of any tensor, and returns one without two axes"),
     ("sum_all", "reduces all axes of any type"),
     ("mean_all", "reduces all axes of any type"),

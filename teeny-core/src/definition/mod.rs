@@ -20,6 +20,7 @@ use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use crate::tensor::index::flat_positions;
 use crate::tensor::linalg::triangle;
+use crate::tensor::quant::{dequantized, rows as quantized_rows};
 use crate::tensor::reduce::cum_max;
 use crate::tensor::view::framed;
 use crate::validate;
@@ -111,6 +112,13 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
             .flatten()
             .map(finish)
             .collect::<Result<Outputs>>()?,
+        Op::QuantMatmul { x, blocks, parts, .. } => {
+            let weight = dequantized(blocks, parts, x.shape().last().copied().unwrap_or(0))?;
+            finish(x.matmul(&weight.t()?)?)?.into()
+        }
+        Op::QuantRows { blocks, index, parts, columns } => {
+            finish(quantized_rows(blocks, index, parts, columns)?)?.into()
+        }
         Op::Linalg { op, inputs } => linalg::on_host(device, op, inputs)?,
     })
 }

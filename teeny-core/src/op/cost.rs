@@ -3,6 +3,7 @@
 use super::{AttentionInputs, Op};
 use crate::error::Result;
 use crate::kernel::{Extent, Kernel, OpCode};
+use crate::quant::Part;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -85,6 +86,11 @@ pub(super) fn results(op: &Op<'_>) -> u64 {
 /// The product of matrices: every element of `lhs` meets a row of `rhs`.
 pub(super) fn product(lhs: &Tensor, rhs: &Tensor) -> u64 {
     2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64
+}
+
+/// The rows of a quantised weight.
+pub(super) fn rows_of(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| part.rows as u64).sum()
 }
 
 /// `g` elements that each meet a filter: all of `weight`, a shape, but its first axis.

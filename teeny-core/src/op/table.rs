@@ -18,6 +18,7 @@ use super::window::Window;
 use crate::dtype::DType;
 use crate::kernel::{Kernel, MAX_INPUTS, RowFunction};
 use crate::layout::Layout;
+use crate::quant::Part;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -445,6 +446,33 @@ requests! {
             Some(_) => &["q", "k", "v", "mask", "y", "lse", "g"],
         }, moves false,
         flops attention_grad(inputs, *needs)
+    }
+
+    /// `x @ weightᵀ` by a quantised weight of [`crate::quant`]: (.., columns) to (.., rows). A device
+    /// may quantise x to 8 bits, unless `exact`.
+    fused QuantMatmul {
+        /// (.., columns), f32.
+        x: &'a Tensor,
+        /// The bytes of the parts, one after another, as [`crate::quant`] interleaves rows.
+        blocks: &'a Tensor;
+        /// The types of the rows, in their order.
+        parts: &'a [Part],
+        /// Whether the elements of x are multiplied as they are.
+        exact: bool; ;
+        name "quant_matmul", moves false, flops 2 * numel(x) * rows_of(parts)
+    }
+
+    /// The rows `index` of a quantised weight, as f32: the shape of `index`, and the columns.
+    fused QuantRows {
+        /// As in [`Op::QuantMatmul`].
+        blocks: &'a Tensor,
+        /// Integers, checked as in [`Op::Gather`].
+        index: &'a Tensor;
+        /// The types of the rows, in their order.
+        parts: &'a [Part],
+        /// The elements of a row.
+        columns: usize; ;
+        name "quant_rows", moves false, flops results(request)
     }
 
     /// Solves or factors matrices; outputs as [`LinalgOp::results`] describes. A matrix without a

@@ -14,6 +14,7 @@
 //! | `linalg` | matrix products, einsum, decompositions, solvers, norms |
 //! | `conv` | convolution, pooling, interpolation |
 //! | `nn` | softmax, cross-entropy, normalisation, attention |
+//! | `quant` | [`QuantTensor`]: a quantised weight |
 //!
 //! Each method checks shapes and types, infers the result, and runs an op on the device. This file
 //! holds the struct and how devices make tensors; `properties` reads its fields, `one_device`
@@ -42,6 +43,8 @@ mod conv;
 
 mod nn;
 
+pub(crate) mod quant;
+
 mod one_device;
 
 pub use conv::{Averaging, Interpolation};
@@ -49,6 +52,7 @@ pub use create::{Nested, permutation};
 pub use elementwise::{Operand, map, map_n, map_rows, map_sum};
 pub use index::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use linalg::{MatrixNorm, Pca};
+pub use quant::QuantTensor;
 pub use view::{PadMode, SliceRange};
 
 use crate::context::enter;

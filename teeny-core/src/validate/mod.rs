@@ -17,11 +17,13 @@
 //! | `window` | convolution, pooling |
 //! | `rows` | row programs |
 //! | `nn` | attention |
+//! | `quant` | products and rows of quantised weights |
 
 mod elementwise;
 mod index;
 mod linalg;
 mod nn;
+mod quant;
 mod rows;
 mod window;
 
@@ -33,6 +35,7 @@ pub use elementwise::{
 pub use index::{cat, copy_into, flat_positions, gather, pad, scatter, sort, topk, tri};
 pub use linalg::{linalg, matmul};
 pub use nn::{attention, attention_grad};
+pub use quant::{quant_blocks, quant_matmul, quant_rows};
 pub use rows::rows;
 pub use window::{avg_pool, conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad};
 
@@ -121,6 +124,10 @@ impl Op<'_> {
                 }
                 let needed = all.into_iter().zip(needs).filter(|(_, need)| *need);
                 needed.map(|(spec, _)| spec).collect()
+            }
+            Op::QuantMatmul { x, blocks, parts, .. } => quant_matmul(x, blocks, parts)?.into(),
+            Op::QuantRows { blocks, index, parts, columns } => {
+                quant_rows(blocks, index, parts, columns)?.into()
             }
             Op::Linalg { op, inputs } => linalg(op, inputs)?.into_iter().collect(),
         })

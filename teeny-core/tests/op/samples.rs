@@ -86,6 +86,8 @@ const ANSWERS: &[Answer] = &[
         &[(&[2, 2, 3], F32), (&[2, 4, 2], F32)]),
     ("Attention", "attention", &["q", "k", "v", "mask"], &[(&[2, 2, 2], F32), (&[2, 2], F32)]),
     ("AttentionGrad", "attention_grad", MASKED, &[(&[2, 2, 3], F32), (&[2, 4, 2], F32)]),
+    ("QuantMatmul", "quant_matmul", &["x", "blocks"], &[(&[2, 20], F32)]),
+    ("QuantRows", "quant_rows", &["blocks", "index"], &[(&[2, 2, 64], F32)]),
     ("Linalg", "solve", &["a", "b"], &[(&[2, 2], F32)]),
     ("Linalg", "svd", &["a"], &[(&[2, 2], F32), (&[2], F32), (&[2, 2], F32)]),
 ];

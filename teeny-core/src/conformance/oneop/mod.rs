@@ -26,6 +26,7 @@ mod operand;
 mod product_kernels;
 mod products;
 pub mod program;
+mod quant;
 mod reductions;
 mod rows;
 mod windows;
@@ -169,7 +170,7 @@ struct Family {
 
 /// Every group of operations.
 fn families() -> impl Iterator<Item = &'static Family> {
-    let all: [&'static [Family]; 11] = [
+    let all: [&'static [Family]; 12] = [
         elementwise::FAMILIES,
         reductions::FAMILIES,
         rows::FAMILIES,
@@ -181,6 +182,7 @@ fn families() -> impl Iterator<Item = &'static Family> {
         windows::FAMILIES,
         fused::FAMILIES,
         attention::FAMILIES,
+        quant::FAMILIES,
     ];
     all.into_iter().flatten()
 }

@@ -1,7 +1,7 @@
 //! The requests that differ from a sample: other operands, other counts of them, other attributes,
 //! positions outside their axis.
 
-use super::samples::{kernel, shape};
+use super::samples::{kernel, other_parts, shape};
 use super::{Arrangement, Input, Request, drawn};
 use crate::dtype::DType;
 use crate::kernel::{Kernel, RowFunction};
@@ -427,6 +427,22 @@ fn attributes(sample: &Request) -> Vec<Request> {
             all.extend(other_lists(&kernel_size).into_iter().map(|kernel_size| {
                 Recorded::AvgPool { kernel_size: kernel_size.into(), window: window.clone() }
             }));
+        }
+        Recorded::QuantMatmul { parts, exact } => {
+            all.extend(
+                other_parts(&parts, other_lists(&parts))
+                    .into_iter()
+                    .map(|parts| Recorded::QuantMatmul { parts, exact }),
+            );
+        }
+        Recorded::QuantRows { parts, columns } => {
+            all.extend(
+                other_parts(&parts, other_lists(&parts))
+                    .into_iter()
+                    .map(|parts| Recorded::QuantRows { parts, columns }),
+            );
+            let sizes = [0, 1, 32, 96, usize::MAX, usize::MAX / 32 * 32];
+            all.extend(sizes.map(|columns| Recorded::QuantRows { parts: parts.clone(), columns }));
         }
         Recorded::AttentionGrad { options, .. } => {
             let needs = [[false; 3], [true; 3], [false, true, false]];

@@ -8,6 +8,7 @@ use crate::kernel::build::{Builder, Expr};
 use crate::kernel::{Extent, Kernel, RowFunction};
 use crate::layout::Layout;
 use crate::op::{LinalgOp, Recorded, ReduceOp, ScanOp, ScatterMode, Window};
+use crate::quant::{Part, QuantType, packed_parts};
 use crate::random::Distribution;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -35,6 +36,7 @@ pub(super) fn all(dtype: DType) -> Vec<Request> {
     fused(dtype, &mut all);
     windows(dtype, &mut all);
     attention(dtype, &mut all);
+    quantized(dtype, &mut all);
     let square = || drawn(&[2, 2], dtype).with_domain(Domain::Positive);
     for (op, count) in [(LinalgOp::Solve, 2), (LinalgOp::Svd { full: false }, 1)] {
         let inputs = (0..count).map(|_| square()).collect();
@@ -179,6 +181,30 @@ fn own_rows(dtype: DType) -> Arc<Kernel> {
         builder.finish(&[scaled, (scaled.max() - r).cast(DType::F32) * p])
     };
     Arc::new(build(dtype).or_else(|_| build(DType::F32)).expect("the suite's programs are legal"))
+}
+
+fn quantized(dtype: DType, all: &mut Vec<Request>) {
+    let parts =
+        [(QuantType::Q8_0, 3), (QuantType::Q4_1, 17)].map(|(kind, rows)| Part { kind, rows });
+    let blocks = || {
+        let bytes = packed_parts(&parts, 64).map_or(0, |[_, bytes]| bytes);
+        // bytes of scales that are finite
+        drawn(&[bytes], DType::U8).with_domain(Domain::Below(60))
+    };
+    let product = Recorded::QuantMatmul { parts: parts.into(), exact: true };
+    all.push(Request::new("QuantMatmul", product, vec![drawn(&[2, 64], dtype), blocks()]));
+    let index = drawn(&[2, 2], DType::I32).with_domain(Domain::Below(20));
+    let rows = Recorded::QuantRows { parts: parts.into(), columns: 64 };
+    all.push(Request::new("QuantRows", rows, vec![blocks(), index]));
+}
+
+/// Parts of other types and of other numbers of rows, and those of `lists`.
+pub(super) fn other_parts(parts: &[Part], lists: Vec<Vec<Part>>) -> Vec<Box<[Part]>> {
+    let first = |part| [&[part], &parts[1..]].concat();
+    let rows = [0, 1, 16, 17, usize::MAX, isize::MAX as usize, usize::MAX / 34];
+    let kinds = QuantType::ALL.map(|kind| first(Part { kind, ..parts[0] }));
+    let rows = rows.map(|rows| first(Part { rows, ..parts[0] }));
+    lists.into_iter().chain(kinds).chain(rows).map(Vec::into).collect()
 }
 
 fn windows(dtype: DType, all: &mut Vec<Request>) {
