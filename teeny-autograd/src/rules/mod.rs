@@ -18,6 +18,7 @@ pub(crate) mod join;
 pub(crate) mod linalg;
 pub(crate) mod matmul;
 pub(crate) mod pool;
+pub(crate) mod quant;
 pub(crate) mod reduce;
 pub(crate) mod scan;
 mod table;

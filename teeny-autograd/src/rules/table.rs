@@ -5,7 +5,7 @@
 //! their rules in `rules::assign` and `forward::assign`, the gradients of attention in
 //! `attention::recorded_grad`.
 
-use super::{attention, conv, index, join, linalg, matmul, pool, reduce, scan};
+use super::{attention, conv, index, join, linalg, matmul, pool, quant, reduce, scan};
 use crate::duals::Duals;
 use crate::record::{Operands, Recorder, Rule};
 use teeny_core::{Op, Result, Tensor};
@@ -171,6 +171,10 @@ pub(super) fn rules(op: &Op<'_>, request: Request<'_>) -> Result<Reply> {
         Op::AvgPool { x, kernel_size, window } => request.both(
             |r| pool::avg_pool(r.operands, x, kernel_size, window),
             |d| pool::avg_pool_tangent(d.operands, kernel_size, window),
+        ),
+        Op::QuantMatmul { x, blocks, parts, exact } => request.both(
+            |r| quant::matmul(r.operands, x, blocks, parts),
+            |d| quant::matmul_tangent(d.operands, blocks, parts, exact),
         ),
         // tangent: by the definition
         Op::Attention { ref inputs } => {
