@@ -6,8 +6,8 @@ use crate::device::Cpu;
 use crate::fused::{attention, named::named};
 use crate::storage::View;
 use crate::{
-    Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, rows,
-    scan, sort,
+    Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, quant, random, reduce,
+    rows, scan, sort,
 };
 use std::sync::Arc;
 use teeny_core::{
@@ -175,6 +175,12 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::AttentionGrad { ref inputs, y, lse, g, needs } if attention::can_fuse(inputs) => {
             let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
             Ok(Some(grads.into_iter().flatten().collect()))
+        }
+        Op::QuantMatmul { x, blocks, parts, exact: false } => {
+            returned(quant::product(cpu, x, blocks, parts))
+        }
+        Op::QuantRows { blocks, index, parts, columns } => {
+            returned(quant::rows(cpu, blocks, index, parts, columns))
         }
         // Other attention and linear algebra are what core makes of the ops above.
         _ => Ok(None),

@@ -34,6 +34,7 @@ mod os_memory;
 mod pool;
 mod pooling;
 mod processor;
+mod quant;
 mod random;
 mod reduce;
 mod reverse;

@@ -18,6 +18,7 @@ mod numerics_windows;
 mod pooling;
 mod product_kernels;
 mod products;
+mod quant;
 mod row_loops;
 mod row_programs;
 mod rows;

@@ -59,7 +59,7 @@ pub(crate) fn integers(cpu: &Cpu, index: &Tensor) -> Result<Integers> {
 }
 
 /// The indices row-major, each in `0..size`.
-fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Integers> {
+pub(crate) fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Integers> {
     let out = integers(cpu, index)?;
     if cpu.level.run(AllInside { indices: &out, size: size as i64 }) {
         return Ok(out);

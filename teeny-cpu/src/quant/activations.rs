@@ -1,0 +1,95 @@
+//! Activations as integers of 8 bits, in blocks of 32 with a scale each.
+
+use super::panel::SUB;
+use crate::Cpu;
+use crate::cost::Cost;
+use crate::scratch::Array;
+use crate::storage::Shared;
+use crate::threads::for_each_range;
+use teeny_core::Result;
+
+/// What belongs to a block.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Block {
+    /// The elements are the integers times this; NaN if one is not finite.
+    pub scale: f32,
+    /// The sums of the integers of each half.
+    pub sums: [i32; 2],
+}
+
+/// Rows of activations.
+pub(super) struct Activations {
+    integers: Array<[i8; SUB]>,
+    blocks: Array<Block>,
+    /// Blocks of a row.
+    pub count: usize,
+}
+
+impl Activations {
+    /// Quantises `rows` rows of `columns` elements, which follow each other at `x`.
+    ///
+    /// # Safety
+    /// They are readable, and `columns` is a multiple of [`SUB`].
+    pub unsafe fn new(
+        cpu: &Cpu,
+        x: *const f32,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Activations> {
+        let count = columns / SUB;
+        let mut integers = Array::filled(cpu, rows * count, [0i8; SUB])?;
+        let mut blocks = Array::filled(cpu, rows * count, Block::default())?;
+        let (to, about) = (Shared(integers.as_mut_ptr()), Shared(blocks.as_mut_ptr()));
+        let from = Shared(x.cast_mut());
+        let least = Cost::bytes(5 * SUB).arithmetic(4 * SUB).range(rows * count);
+        for_each_range(rows * count, least, |range| {
+            for i in range {
+                // SAFETY: block i of each; no other range has it.
+                unsafe {
+                    let x = &*from.get().add(SUB * i).cast::<[f32; SUB]>();
+                    *about.get().add(i) = quantize(x, &mut *to.get().add(i));
+                }
+            }
+        });
+        Ok(Activations { integers, blocks, count })
+    }
+
+    /// The integers of block `b` of row `row`, four in a word.
+    #[inline(always)]
+    pub fn words(&self, row: usize, b: usize) -> *const i32 {
+        self.integers[row * self.count + b].as_ptr().cast()
+    }
+
+    #[inline(always)]
+    pub fn block(&self, row: usize, b: usize) -> &Block {
+        &self.blocks[row * self.count + b]
+    }
+}
+
+/// Adding it rounds a small number to an integer, ties to even; the result has it in its low bits.
+const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+
+/// Blocks of smaller numbers are zeros: the inverse of their scale is not finite.
+const LEAST: f32 = 1e-36;
+
+fn quantize(x: &[f32; SUB], to: &mut [i8; SUB]) -> Block {
+    // magnitudes are ordered as their bits are, NaN last
+    let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & 0x7fff_ffff));
+    let most = f32::from_bits(most);
+    if !most.is_finite() {
+        *to = [0; SUB];
+        return Block { scale: f32::NAN, sums: [0; 2] };
+    }
+    let scale = most / 127.0;
+    let inverse = if most < LEAST { 0.0 } else { 127.0 / most };
+    let mut sums = [0; 2];
+    for (half, sum) in sums.iter_mut().enumerate() {
+        for j in 16 * half..16 * half + 16 {
+            let q =
+                ((x[j] * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+            to[j] = q as i8;
+            *sum += q;
+        }
+    }
+    Block { scale, sums }
+}

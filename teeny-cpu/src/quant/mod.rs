@@ -1,0 +1,300 @@
+//! Products and rows of quantised weights.
+//!
+//! ```text
+//! mod          the two operations: groups of sixteen rows over threads
+//! activations  x as integers of 8 bits, once for all rows of the weight
+//! panel        blocks of sixteen rows to bytes, scales and minima: one arm for each type
+//! rows16       sixteen lanes at each instruction level
+//! ```
+//!
+//! The naive form is `y[i][j] = Σ x[i][p] dequantized[j][p]`. Here integers are multiplied and summed
+//! exactly for 32 elements at a time; the sums of these are floats, added in their order. So the
+//! result has the same bits at each instruction level and for any number of threads and rows.
+
+mod activations;
+mod panel;
+mod rows16;
+
+use crate::Cpu;
+use crate::copy;
+use crate::cost::Cost;
+use crate::index::checked;
+use crate::storage::{Shared, View, storage_of};
+use crate::threads::{for_each_range, try_for_each_range};
+use activations::Activations;
+use panel::{Kind, Panel, SUB, SUBS, kind, unpack};
+use rows16::{RowWork, Rows};
+use std::ops::Range;
+use std::sync::Arc;
+use teeny_core::quant::{GROUP, Part, packed_parts};
+use teeny_core::{DType, Error, QuantType, Result, StorageRef, Tensor};
+
+/// Rows of x that are multiplied with a panel one after another; their sums stay in L1.
+const PASS: usize = 64;
+
+/// [`teeny_core::Op::QuantMatmul`] with x quantised to 8 bits.
+pub(crate) fn product(
+    cpu: &Cpu,
+    x: &Tensor,
+    blocks: &Tensor,
+    parts: &[Part],
+) -> Result<StorageRef> {
+    let columns = x.shape().last().copied().unwrap_or(0);
+    let [n, bytes] = packed_parts(parts, columns)?;
+    let m = x.numel().checked_div(columns).unwrap_or(0);
+    let out = cpu.alloc(m * n, DType::F32)?;
+    if m * n == 0 {
+        return Ok(Arc::new(out));
+    }
+    let view = View::of(x)?;
+    let copied = if view.is_contiguous() { None } else { Some(copy::contiguous(cpu, &view)?) };
+    let from = copied.as_ref().map_or(view.ptr, |copied| copied.ptr()).cast();
+    // SAFETY: x has m rows; a row is whole blocks, which are multiples of SUB.
+    let activations = unsafe { Activations::new(cpu, from, m, columns)? };
+    let weight = bytes_of(blocks, bytes)?;
+    let groups: usize = parts.iter().map(|part| part.rows.div_ceil(GROUP)).sum();
+    let each = Cost::bytes(bytes / groups).arithmetic(m * columns * GROUP / 4);
+    let shared = Shared(out.ptr().cast::<f32>());
+    for_each_range(groups, each.range(groups), |range| {
+        let (activations, to) = (&activations, shared.get());
+        rows16::run(cpu.level, Groups { weight, parts, columns, activations, m, n, to, range });
+    });
+    Ok(Arc::new(out))
+}
+
+/// The bytes of a quantised weight.
+fn bytes_of(blocks: &Tensor, bytes: usize) -> Result<&[u8]> {
+    let storage = storage_of(blocks)?;
+    if blocks.numel() != bytes || !blocks.is_contiguous() {
+        return Err(Error::internal("the bytes of a quantised weight have gaps"));
+    }
+    // SAFETY: the layout is inside the storage and has no gaps; the tensor is borrowed.
+    Ok(unsafe { std::slice::from_raw_parts(storage.ptr().add(blocks.layout().offset()), bytes) })
+}
+
+/// The products of some groups of rows with all of x.
+struct Groups<'a> {
+    weight: &'a [u8],
+    parts: &'a [Part],
+    columns: usize,
+    activations: &'a Activations,
+    m: usize,
+    n: usize,
+    to: *mut f32,
+    range: Range<usize>,
+}
+
+/// A group of at most sixteen rows.
+struct Group<'a> {
+    of: QuantType,
+    blocks: &'a [u8],
+    /// The first of its rows in the weight, and their number.
+    first: usize,
+    rows: usize,
+}
+
+impl Groups<'_> {
+    /// Group `i` of all parts.
+    fn group(&self, mut i: usize) -> Option<Group<'_>> {
+        let (mut first, mut from) = (0, 0);
+        for part in self.parts {
+            let bytes = part.kind.row_bytes(self.columns).ok()? * GROUP;
+            let count = part.rows.div_ceil(GROUP);
+            if i < count {
+                let rows = GROUP.min(part.rows - GROUP * i);
+                let blocks = &self.weight[from + i * bytes..][..bytes];
+                return Some(Group { of: part.kind, blocks, first: first + GROUP * i, rows });
+            }
+            (i, first, from) = (i - count, first + part.rows, from + count * bytes);
+        }
+        None
+    }
+}
+
+impl RowWork for Groups<'_> {
+    #[inline(always)]
+    fn run<R: Rows>(self) {
+        let mut panel = Panel::new();
+        for group in self.range.clone().filter_map(|i| self.group(i)) {
+            for from in (0..self.m).step_by(PASS) {
+                let count = PASS.min(self.m - from);
+                let mut sums = [[0.0f32; GROUP]; PASS];
+                multiply::<R>(&group, self.activations, from, &mut sums[..count], &mut panel);
+                for (i, sums) in sums[..count].iter().enumerate() {
+                    // SAFETY: a row of y and columns of it that no other group has.
+                    unsafe {
+                        let to = self.to.add((from + i) * self.n + group.first);
+                        std::ptr::copy_nonoverlapping(sums.as_ptr(), to, group.rows);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of a group with rows `from` on of x to their sums.
+#[inline(always)]
+fn multiply<R: Rows>(
+    group: &Group<'_>,
+    activations: &Activations,
+    from: usize,
+    sums: &mut [[f32; GROUP]],
+    panel: &mut Panel,
+) {
+    let (how, zero) = kind(group.of);
+    let zero = if how == Kind::Signed { R::SHIFT } else { zero };
+    let sub_bytes = group.of.block_bytes() * GROUP / (group.of.block_elements() / SUB);
+    for b in (0..activations.count).step_by(SUBS) {
+        let subs = SUBS.min(activations.count - b);
+        let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
+        // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
+        unsafe { unpack::<R>(group.of, blocks.as_ptr(), subs, panel) };
+        let minima = group.of.has_minimum();
+        let tile = Tile { panel, activations, b, subs, zero, minima };
+        let mut i = 0;
+        while i < sums.len() {
+            i += match (how, sums.len() - i >= 4) {
+                (Kind::Unsigned, true) => tile.add::<R, 4, 0>(from + i, &mut sums[i..]),
+                (Kind::Unsigned, false) => tile.add::<R, 1, 0>(from + i, &mut sums[i..]),
+                (Kind::Signed, true) => tile.add::<R, 4, 1>(from + i, &mut sums[i..]),
+                (Kind::Signed, false) => tile.add::<R, 1, 1>(from + i, &mut sums[i..]),
+                (Kind::Sixteenths, true) => tile.add::<R, 4, 2>(from + i, &mut sums[i..]),
+                (Kind::Sixteenths, false) => tile.add::<R, 1, 2>(from + i, &mut sums[i..]),
+            };
+        }
+    }
+}
+
+/// A panel and the blocks of x that it meets.
+struct Tile<'a> {
+    panel: &'a Panel,
+    activations: &'a Activations,
+    /// The first block of x.
+    b: usize,
+    subs: usize,
+    /// What is subtracted from each byte.
+    zero: i32,
+    minima: bool,
+}
+
+impl Tile<'_> {
+    /// Adds the products of `M` rows, from `row` on, to `sums`, and returns `M`. `HOW` is a
+    /// [`Kind`].
+    #[inline(always)]
+    fn add<R: Rows, const M: usize, const HOW: usize>(
+        &self,
+        row: usize,
+        sums: &mut [[f32; GROUP]],
+    ) -> usize {
+        let panel = self.panel;
+        // SAFETY: arrays of 16 numbers or 64 bytes; blocks of rows that x has.
+        unsafe {
+            let mut totals: [R::Floats; M] =
+                std::array::from_fn(|i| R::load_floats(sums[i].as_ptr()));
+            for s in 0..self.subs {
+                let b = self.b + s;
+                let words: [*const i32; M] =
+                    std::array::from_fn(|i| self.activations.words(row + i, b));
+                let half = |half: usize| {
+                    let mut dots: [R; M] = std::array::from_fn(|i| {
+                        let block = self.activations.block(row + i, b);
+                        let sum = if HOW == Kind::Sixteenths as usize {
+                            block.sums[half]
+                        } else if half == 0 {
+                            block.sums[0] + block.sums[1]
+                        } else {
+                            0
+                        };
+                        R::splat(-self.zero * sum)
+                    });
+                    for c in 4 * half..4 * half + 4 {
+                        let x = R::load(panel.bytes[8 * s + c].as_ptr());
+                        for i in 0..M {
+                            let a = words[i].add(c).read();
+                            dots[i] = if HOW == Kind::Signed as usize {
+                                dots[i].dot_signed(x, a)
+                            } else {
+                                dots[i].dot(x, a)
+                            };
+                        }
+                    }
+                    dots
+                };
+                let (mut dots, upper) = (half(0), half(1));
+                if HOW == Kind::Sixteenths as usize {
+                    let scales: [R; 2] = std::array::from_fn(|h| {
+                        R::load(panel.sixteenths[2 * s + h].as_ptr().cast())
+                    });
+                    for i in 0..M {
+                        dots[i] = dots[i].mul(scales[0]).add(upper[i].mul(scales[1]));
+                    }
+                } else {
+                    (0..M).for_each(|i| dots[i] = dots[i].add(upper[i]));
+                }
+                let scale = R::load_floats(panel.scales[s].as_ptr());
+                for i in 0..M {
+                    let block = self.activations.block(row + i, b);
+                    let mut y = R::mul_floats(scale, dots[i].floats());
+                    if self.minima {
+                        let sum = R::splat_float((block.sums[0] + block.sums[1]) as f32);
+                        let minimum = R::load_floats(panel.minima[s].as_ptr());
+                        y = R::add_floats(y, R::mul_floats(minimum, sum));
+                    }
+                    y = R::mul_floats(R::splat_float(block.scale), y);
+                    totals[i] = R::add_floats(totals[i], y);
+                }
+            }
+            (0..M).for_each(|i| R::store_floats(totals[i], sums[i].as_mut_ptr()));
+        }
+        M
+    }
+}
+
+/// [`teeny_core::Op::QuantRows`].
+pub(crate) fn rows(
+    cpu: &Cpu,
+    blocks: &Tensor,
+    index: &Tensor,
+    parts: &[Part],
+    columns: usize,
+) -> Result<StorageRef> {
+    let [n, bytes] = packed_parts(parts, columns)?;
+    let indices = checked(cpu, index, 0, n)?;
+    let weight = bytes_of(blocks, bytes)?;
+    let out = cpu.alloc(indices.len() * columns, DType::F32)?;
+    let to = Shared(out.ptr().cast::<f32>());
+    let least = Cost::bytes(6 * columns).steps(columns / 4).range(indices.len());
+    try_for_each_range(indices.len(), least, |range| {
+        for i in range {
+            // SAFETY: row i of the output; no other range has it.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * columns), columns) };
+            dequantize(weight, parts, columns, indices[i] as usize, to)?;
+        }
+        Ok(())
+    })?;
+    Ok(Arc::new(out))
+}
+
+/// Row `row` of the weight.
+fn dequantize(
+    mut weight: &[u8],
+    parts: &[Part],
+    columns: usize,
+    mut row: usize,
+    to: &mut [f32],
+) -> Result<()> {
+    for part in parts {
+        let (own, rest) = weight.split_at(part.bytes(columns)?);
+        if row < part.rows {
+            let mut block = [0; QuantType::MOST_BYTES];
+            let block = &mut block[..part.kind.block_bytes()];
+            for (b, to) in to.chunks_exact_mut(part.kind.block_elements()).enumerate() {
+                part.block(own, columns, row, b, block)?;
+                part.kind.decode(block, to);
+            }
+            return Ok(());
+        }
+        (weight, row) = (rest, row - part.rows);
+    }
+    Err(Error::internal("a position that was checked is not that of a row"))
+}

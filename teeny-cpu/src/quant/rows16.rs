@@ -1,0 +1,429 @@
+//! [`Rows`]: sixteen lanes of 32 bits, one for each row of a group, at each instruction level.
+//!
+//! Products of bytes are summed exactly, and floats are multiplied and added with a rounding each, so
+//! a loop over these lanes has the same bits at every level.
+
+/// Sixteen lanes, as integers of 32 bits or as four bytes each. Methods are safe to call because a
+/// type is only named by the entry function of its level.
+pub(super) trait Rows: Copy {
+    /// Sixteen f32.
+    type Floats: Copy;
+    /// How [`Rows::signed`] shifts bytes with a sign: 128 if it makes them unsigned, else 0.
+    const SHIFT: i32;
+
+    /// Reads 64 bytes.
+    ///
+    /// # Safety
+    /// They must be readable.
+    unsafe fn load(p: *const u8) -> Self;
+    /// Writes 64 bytes.
+    ///
+    /// # Safety
+    /// They must be writable.
+    unsafe fn store(self, p: *mut u8);
+    /// All lanes `x`.
+    fn splat(x: i32) -> Self;
+    /// Each lane shifted to the right, zeros behind; `n` below 32.
+    fn shr(self, n: u32) -> Self;
+    /// Each lane shifted to the left; `n` below 32.
+    fn shl(self, n: u32) -> Self;
+    /// Each lane shifted to the right, the sign behind; `n` below 32.
+    fn sar(self, n: u32) -> Self;
+    /// The bits that both have.
+    fn and(self, o: Self) -> Self;
+    /// The bits that either has.
+    fn or(self, o: Self) -> Self;
+    /// Products of lanes, wrapping.
+    fn mul(self, o: Self) -> Self;
+    /// Sums of lanes, wrapping.
+    fn add(self, o: Self) -> Self;
+    /// `table[byte]` for each byte, which is below 16.
+    fn look_up(self, table: &[i8; 16]) -> Self;
+    /// Bytes with a sign as [`Rows::dot_signed`] takes them.
+    fn signed(self) -> Self;
+    /// Adds to each lane the products of its four bytes of `x`, of 0 to 127, with those of `a`, which
+    /// have signs.
+    fn dot(self, x: Self, a: i32) -> Self;
+    /// [`Rows::dot`] for results of [`Rows::signed`]; no byte of `a` is -128.
+    fn dot_signed(self, x: Self, a: i32) -> Self;
+    /// The lanes as floats.
+    fn floats(self) -> Self::Floats;
+
+    /// Sixteen 16-bit floats.
+    ///
+    /// # Safety
+    /// 32 bytes must be readable.
+    unsafe fn halves(p: *const u8) -> Self::Floats;
+    /// Reads 16 floats.
+    ///
+    /// # Safety
+    /// They must be readable.
+    unsafe fn load_floats(p: *const f32) -> Self::Floats;
+    /// Writes 16 floats.
+    ///
+    /// # Safety
+    /// They must be writable.
+    unsafe fn store_floats(x: Self::Floats, p: *mut f32);
+    /// All lanes `x`.
+    fn splat_float(x: f32) -> Self::Floats;
+    /// Products of lanes.
+    fn mul_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// Sums of lanes.
+    fn add_floats(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+}
+
+/// Work on rows that can be compiled for each level; see [`crate::simd::Work`].
+pub(super) trait RowWork {
+    /// The work.
+    fn run<R: Rows>(self);
+}
+
+/// Runs `work` with the best lanes that this level and the machine have.
+pub(super) fn run(level: crate::Level, work: impl RowWork) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: a level is only ever made by detection; the other feature is detected here.
+        unsafe {
+            if level == crate::Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
+                return vnni::enter(work);
+            }
+            if level >= crate::Level::Avx2 {
+                return avx2::enter(work);
+            }
+        }
+    }
+    let _ = level;
+    work.run::<Arrays>()
+}
+
+/// Arrays, for the baseline.
+#[derive(Clone, Copy)]
+struct Arrays([i32; 16]);
+
+impl Arrays {
+    #[inline(always)]
+    fn map(self, f: impl Fn(i32) -> i32) -> Arrays {
+        Arrays(self.0.map(f))
+    }
+
+    #[inline(always)]
+    fn zip(mut self, o: Arrays, f: impl Fn(i32, i32) -> i32) -> Arrays {
+        self.0.iter_mut().zip(o.0).for_each(|(a, b)| *a = f(*a, b));
+        self
+    }
+}
+
+#[inline(always)]
+fn zip_floats(mut a: [f32; 16], b: [f32; 16], f: impl Fn(f32, f32) -> f32) -> [f32; 16] {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a = f(*a, b));
+    a
+}
+
+impl Rows for Arrays {
+    type Floats = [f32; 16];
+    const SHIFT: i32 = 0;
+
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> Arrays {
+        // SAFETY: by contract.
+        Arrays(unsafe { p.cast::<[[u8; 4]; 16]>().read() }.map(i32::from_le_bytes))
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut u8) {
+        // SAFETY: by contract.
+        unsafe { p.cast::<[[u8; 4]; 16]>().write(self.0.map(i32::to_le_bytes)) }
+    }
+    #[inline(always)]
+    fn splat(x: i32) -> Arrays {
+        Arrays([x; 16])
+    }
+    #[inline(always)]
+    fn shr(self, n: u32) -> Arrays {
+        self.map(|x| (x as u32 >> n) as i32)
+    }
+    #[inline(always)]
+    fn shl(self, n: u32) -> Arrays {
+        self.map(|x| x << n)
+    }
+    #[inline(always)]
+    fn sar(self, n: u32) -> Arrays {
+        self.map(|x| x >> n)
+    }
+    #[inline(always)]
+    fn and(self, o: Arrays) -> Arrays {
+        self.zip(o, |a, b| a & b)
+    }
+    #[inline(always)]
+    fn or(self, o: Arrays) -> Arrays {
+        self.zip(o, |a, b| a | b)
+    }
+    #[inline(always)]
+    fn mul(self, o: Arrays) -> Arrays {
+        self.zip(o, i32::wrapping_mul)
+    }
+    #[inline(always)]
+    fn add(self, o: Arrays) -> Arrays {
+        self.zip(o, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn look_up(self, table: &[i8; 16]) -> Arrays {
+        let byte = |x: u8| table[usize::from(x & 15)] as u8;
+        self.map(|x| i32::from_le_bytes(x.to_le_bytes().map(byte)))
+    }
+    #[inline(always)]
+    fn signed(self) -> Arrays {
+        self
+    }
+    #[inline(always)]
+    fn dot(self, x: Arrays, a: i32) -> Arrays {
+        // of 0 to 127, a byte is the same with a sign
+        self.dot_signed(x, a)
+    }
+    #[inline(always)]
+    fn dot_signed(self, x: Arrays, a: i32) -> Arrays {
+        let byte = |x: i32, k: u32| (x << (24 - 8 * k)) >> 24;
+        let product =
+            |sum: i32, x: i32| (0..4).fold(sum, |sum, k| sum.wrapping_add(byte(x, k) * byte(a, k)));
+        self.zip(x, product)
+    }
+    #[inline(always)]
+    fn floats(self) -> [f32; 16] {
+        self.0.map(|x| x as f32)
+    }
+    #[inline(always)]
+    unsafe fn halves(p: *const u8) -> [f32; 16] {
+        // SAFETY: by contract.
+        let halves = unsafe { p.cast::<[[u8; 2]; 16]>().read() };
+        halves.map(|half| teeny_core::f16::from_le_bytes(half).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn load_floats(p: *const f32) -> [f32; 16] {
+        // SAFETY: by contract.
+        unsafe { p.cast::<[f32; 16]>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store_floats(x: [f32; 16], p: *mut f32) {
+        // SAFETY: by contract.
+        unsafe { p.cast::<[f32; 16]>().write(x) }
+    }
+    #[inline(always)]
+    fn splat_float(x: f32) -> [f32; 16] {
+        [x; 16]
+    }
+    #[inline(always)]
+    fn mul_floats(a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        zip_floats(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn add_floats(a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        zip_floats(a, b, |a, b| a + b)
+    }
+}
+
+/// An instruction of a level.
+#[cfg(target_arch = "x86_64")]
+macro_rules! op {
+    ($instruction:expr) => {
+        // SAFETY: the existence of the type proves the features; pointers are as their function
+        // demands.
+        unsafe { $instruction }
+    };
+}
+
+/// A level of x86-64: the features of its entry function, its two types of sixteen lanes as parts, and
+/// instructions of each part.
+#[cfg(target_arch = "x86_64")]
+macro_rules! level {
+    (
+        $features:literal, $parts:literal of $int:ty, $float:ty, $half:ty, shift $shift:literal,
+        load $load:ident, store $store:ident, splat $splat:ident,
+        shifts $srl:ident $sll:ident $sra:ident,
+        and $and:ident, or $or:ident, mul $mul:ident, add $add:ident,
+        look_up |$bytes:ident, $table:ident| $look_up:expr,
+        signed |$signed:ident| $to_signed:expr,
+        dot |$sum:ident, $x:ident, $a:ident| $dot:expr,
+        dot_signed |$sum2:ident, $x2:ident, $a2:ident| $dot_signed:expr,
+        floats $floats:ident, halves $load_half:ident $halves:ident,
+        float $loadf:ident $storef:ident $splatf:ident $mulf:ident $addf:ident
+    ) => {
+        use super::{RowWork, Rows};
+        use std::arch::x86_64::*;
+
+        /// Runs `work` with this level's lanes.
+        ///
+        /// # Safety
+        /// The processor must have the features named here.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn enter(work: impl RowWork) {
+            work.run::<Lanes>()
+        }
+
+        /// Sixteen lanes. Named only by `enter`, so its existence proves the features.
+        #[derive(Clone, Copy)]
+        pub(super) struct Lanes([$int; $parts]);
+
+        /// Sixteen floats, by the same proof.
+        #[derive(Clone, Copy)]
+        pub(super) struct Floats([$float; $parts]);
+
+        const STEP: usize = 16 / $parts;
+
+        impl Lanes {
+            #[inline(always)]
+            fn zip(mut self, o: Lanes, f: impl Fn($int, $int) -> $int) -> Lanes {
+                (0..$parts).for_each(|i| self.0[i] = f(self.0[i], o.0[i]));
+                self
+            }
+        }
+
+        impl Rows for Lanes {
+            type Floats = Floats;
+            const SHIFT: i32 = $shift;
+
+            #[inline(always)]
+            unsafe fn load(p: *const u8) -> Lanes {
+                Lanes(std::array::from_fn(|i| op!($load(p.add(4 * STEP * i).cast()))))
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut u8) {
+                (0..$parts).for_each(|i| op!($store(p.add(4 * STEP * i).cast(), self.0[i])));
+            }
+            #[inline(always)]
+            fn splat(x: i32) -> Lanes {
+                Lanes([op!($splat(x)); $parts])
+            }
+            #[inline(always)]
+            fn shr(self, n: u32) -> Lanes {
+                Lanes(self.0.map(|x| op!($srl(x, _mm_cvtsi32_si128(n as i32)))))
+            }
+            #[inline(always)]
+            fn shl(self, n: u32) -> Lanes {
+                Lanes(self.0.map(|x| op!($sll(x, _mm_cvtsi32_si128(n as i32)))))
+            }
+            #[inline(always)]
+            fn sar(self, n: u32) -> Lanes {
+                Lanes(self.0.map(|x| op!($sra(x, _mm_cvtsi32_si128(n as i32)))))
+            }
+            #[inline(always)]
+            fn and(self, o: Lanes) -> Lanes {
+                self.zip(o, |a, b| op!($and(a, b)))
+            }
+            #[inline(always)]
+            fn or(self, o: Lanes) -> Lanes {
+                self.zip(o, |a, b| op!($or(a, b)))
+            }
+            #[inline(always)]
+            fn mul(self, o: Lanes) -> Lanes {
+                self.zip(o, |a, b| op!($mul(a, b)))
+            }
+            #[inline(always)]
+            fn add(self, o: Lanes) -> Lanes {
+                self.zip(o, |a, b| op!($add(a, b)))
+            }
+            #[inline(always)]
+            fn look_up(self, table: &[i8; 16]) -> Lanes {
+                let $table = op!(_mm_loadu_si128(table.as_ptr().cast()));
+                Lanes(self.0.map(|$bytes| op!($look_up)))
+            }
+            #[inline(always)]
+            fn signed(self) -> Lanes {
+                Lanes(self.0.map(|$signed| op!($to_signed)))
+            }
+            #[inline(always)]
+            fn dot(self, x: Lanes, a: i32) -> Lanes {
+                let $a = op!($splat(a));
+                let mut sums = self;
+                for i in 0..$parts {
+                    let ($sum, $x) = (self.0[i], x.0[i]);
+                    sums.0[i] = op!($dot);
+                }
+                sums
+            }
+            #[inline(always)]
+            fn dot_signed(self, x: Lanes, a: i32) -> Lanes {
+                let $a2 = op!($splat(a));
+                let mut sums = self;
+                for i in 0..$parts {
+                    let ($sum2, $x2) = (self.0[i], x.0[i]);
+                    sums.0[i] = op!($dot_signed);
+                }
+                sums
+            }
+            #[inline(always)]
+            fn floats(self) -> Floats {
+                Floats(self.0.map(|x| op!($floats(x))))
+            }
+            #[inline(always)]
+            unsafe fn halves(p: *const u8) -> Floats {
+                Floats(std::array::from_fn(|i| {
+                    op!($halves($load_half(p.add(2 * STEP * i).cast::<$half>())))
+                }))
+            }
+            #[inline(always)]
+            unsafe fn load_floats(p: *const f32) -> Floats {
+                Floats(std::array::from_fn(|i| op!($loadf(p.add(STEP * i)))))
+            }
+            #[inline(always)]
+            unsafe fn store_floats(x: Floats, p: *mut f32) {
+                (0..$parts).for_each(|i| op!($storef(p.add(STEP * i), x.0[i])));
+            }
+            #[inline(always)]
+            fn splat_float(x: f32) -> Floats {
+                Floats([op!($splatf(x)); $parts])
+            }
+            #[inline(always)]
+            fn mul_floats(mut a: Floats, b: Floats) -> Floats {
+                (0..$parts).for_each(|i| a.0[i] = op!($mulf(a.0[i], b.0[i])));
+                a
+            }
+            #[inline(always)]
+            fn add_floats(mut a: Floats, b: Floats) -> Floats {
+                (0..$parts).for_each(|i| a.0[i] = op!($addf(a.0[i], b.0[i])));
+                a
+            }
+        }
+    };
+}
+
+/// One vector, and instructions that multiply four bytes and add the products to a lane.
+#[cfg(target_arch = "x86_64")]
+mod vnni {
+    level! {
+        "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c",
+        1 of __m512i, __m512, __m256i, shift 128,
+        load _mm512_loadu_si512, store _mm512_storeu_si512, splat _mm512_set1_epi32,
+        shifts _mm512_srl_epi32 _mm512_sll_epi32 _mm512_sra_epi32,
+        and _mm512_and_si512, or _mm512_or_si512, mul _mm512_mullo_epi32, add _mm512_add_epi32,
+        look_up |x, table| _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), x),
+        signed |x| _mm512_xor_si512(x, _mm512_set1_epi8(-128)),
+        dot |sum, x, a| _mm512_dpbusd_epi32(sum, x, a),
+        dot_signed |sum, x, a| _mm512_dpbusd_epi32(sum, x, a),
+        floats _mm512_cvtepi32_ps, halves _mm256_loadu_si256 _mm512_cvtph_ps,
+        float _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_mul_ps _mm512_add_ps
+    }
+}
+
+/// Two vectors. Products of bytes are summed in pairs of 16 bits, which do not overflow: the first
+/// factor is at most 127, as an absolute value at most 128 with 127.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    level! {
+        "avx2,fma,f16c",
+        2 of __m256i, __m256, __m128i, shift 0,
+        load _mm256_loadu_si256, store _mm256_storeu_si256, splat _mm256_set1_epi32,
+        shifts _mm256_srl_epi32 _mm256_sll_epi32 _mm256_sra_epi32,
+        and _mm256_and_si256, or _mm256_or_si256, mul _mm256_mullo_epi32, add _mm256_add_epi32,
+        look_up |x, table| _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x),
+        signed |x| _mm256_or_si256(x, x), // as they are
+        dot |sum, x, a| {
+            let pairs = _mm256_maddubs_epi16(x, a);
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        },
+        dot_signed |sum, x, a| {
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(a, x));
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        },
+        floats _mm256_cvtepi32_ps, halves _mm_loadu_si128 _mm256_cvtph_ps,
+        float _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_mul_ps _mm256_add_ps
+    }
+}
