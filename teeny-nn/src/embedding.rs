@@ -94,7 +94,7 @@ impl Embedding {
                 ))
                 .help("an embedding with one more id has one for padding"));
             }
-            let weight = path.param_of("weight", (count, size), &|shape, dtype, device| {
+            let weight = path.matrix("weight", [count, size], &|shape, dtype, device| {
                 let value = options.init.tensor(shape, dtype, device)?; // (count, size)
                 let Some(id) = options.padding_idx else { return Ok(value) };
                 let zeros = Tensor::zeros((1, size), value.dtype(), &value)?; // (1, size)
@@ -105,13 +105,25 @@ impl Embedding {
     }
 }
 
+impl Embedding {
+    /// The rows `from..to`: (to - from, size).
+    pub(crate) fn range(&self, from: usize, to: usize) -> Result<Tensor> {
+        match self.weight.quantized() {
+            None => self.weight.value().slice(0, from as isize..to as isize),
+            Some(weight) => {
+                let ids = Tensor::arange(from as i64, to as i64, 1, weight.blocks())?;
+                self.weight.rows(&ids)
+            }
+        }
+    }
+}
+
 impl Module for Embedding {
     #[track_caller]
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         let _op = enter("embedding");
-        let weight = self.weight.value(); // (count, size)
-        let y = weight.index_select(0, ids).map_err(|e| {
-            let error = e.note(format!("{} is {}", self.weight.name(), weight.shape()));
+        let y = self.weight.rows(ids).map_err(|e| {
+            let error = e.note(format!("{} is {}", self.weight.name(), self.weight.shape()));
             with_help(error, "ids are integers from 0 to one less than the number of rows")
         })?; // (.., size)
         let Some(padding) = self.padding_idx else { return Ok(y) };
@@ -123,7 +135,7 @@ impl Module for Embedding {
     }
 
     fn describe(&self) -> String {
-        let weight = self.weight.value();
-        format!("Embedding({}, {})", weight.shape()[0], weight.shape()[1])
+        let shape = self.weight.shape();
+        format!("Embedding({}, {})", shape[0], shape[1])
     }
 }

@@ -5,7 +5,7 @@
 //! (out, in, kernel..) `fan_in` is `in * kernel` and `fan_out` is `out * kernel`.
 
 use teeny_core::context::enter;
-use teeny_core::{DType, DeviceRef, Error, Result, Shape, Tensor, ToDevice};
+use teeny_core::{DType, Error, Result, Shape, Tensor, ToDevice};
 
 /// The distribution of the initial values of a parameter. They are drawn from the generator of
 /// `teeny_core`: [`teeny_core::manual_seed`] makes them reproducible.
@@ -51,11 +51,6 @@ pub enum Init {
         gain: f64,
     },
 }
-
-/// Returns the value that a new parameter of this name, shape and dtype begins with; none if its
-/// layer draws it.
-pub(crate) type FirstValues =
-    dyn Fn(&str, &Shape, DType, &DeviceRef) -> Result<Option<Tensor>> + Send + Sync;
 
 impl Init {
     /// Zeros.

@@ -85,7 +85,10 @@ impl Linear {
         options: LinearOptions,
     ) -> Result<Linear> {
         path.build("Linear::with_options", || {
-            let weight = path.param("weight", (outputs, inputs), options.weight_init)?; // (out, in)
+            let init = options.weight_init;
+            let weight = path.matrix("weight", [outputs, inputs], &|shape, dtype, device| {
+                init.tensor(shape, dtype, device)
+            })?; // (out, in)
             let bias = if options.bias {
                 let init = options.bias_init.unwrap_or_else(|| Init::torch_bias(inputs));
                 Some(path.param("bias", (outputs,), init)?) // (out)
@@ -100,13 +103,12 @@ impl Linear {
 impl Linear {
     /// `x @ weightᵀ`, without the bias.
     pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
-        let weight = self.weight.value(); // (out, in)
-        if x.shape().last() != weight.shape().last() {
+        let shape = self.weight.shape(); // (out, in)
+        if x.shape().last() != shape.last() {
             let text = format!(
-                "{} is {}, so its input must be (.., {}), not {}",
+                "{} is {shape}, so its input must be (.., {}), not {}",
                 self.weight.name(),
-                weight.shape(),
-                weight.shape()[1],
+                shape[1],
                 x.shape()
             );
             return Err(Error::shape(text).help(
@@ -114,7 +116,7 @@ impl Linear {
             ));
         }
         require_type(x, &self.weight)?;
-        x.matmul(&weight.t()?) // (.., out)
+        self.weight.linear(x) // (.., out)
     }
 }
 
@@ -130,7 +132,7 @@ impl Module for Linear {
     }
 
     fn describe(&self) -> String {
-        let weight = self.weight.value();
-        format!("Linear({} -> {})", weight.shape()[1], weight.shape()[0])
+        let shape = self.weight.shape();
+        format!("Linear({} -> {})", shape[1], shape[0])
     }
 }

@@ -52,6 +52,7 @@ mod pretrained_tokenizer_files;
 mod pretrained_tokenizers;
 #[cfg(all(feature = "pretrained", feature = "tokenizers"))]
 mod pretrained_tokenizers_random;
+mod quantized;
 mod ranges;
 mod recurrent;
 mod sampling;

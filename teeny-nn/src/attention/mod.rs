@@ -170,10 +170,10 @@ impl MultiheadAttention {
         let heads = Heads::new(n_embd, n_head, &options)?;
         let size = ranks.size();
         let out_shape = [n_embd, heads.queries() / size];
-        let out_weight = out.weight.value();
+        let out_weight = out.weight.shape();
         let [q, kv] = [heads.queries() / size, heads.keys() / size];
-        if !qkv.fits(q, kv) || out_weight.shape()[..] != out_shape {
-            let out = format!("{} is {}", out.weight.name(), out_weight.shape());
+        if !qkv.fits(q, kv) || out_weight[..] != out_shape {
+            let out = format!("{} is {out_weight}", out.weight.name());
             let n_kv_head = heads.n_kv_head;
             return Err(Error::shape(format!("{}, {out}", qkv.described())).help(format!(
                 "{n_head} heads over {n_kv_head} need ({}, {n_embd}) and ({n_embd}, {})",

@@ -37,7 +37,7 @@ impl Projections {
 
     /// The width E.
     pub(super) fn inputs(&self) -> usize {
-        self.layers()[0].weight.value().shape()[1]
+        self.layers()[0].weight.shape()[1]
     }
 
     /// Whether queries have `q` features, and keys and values `kv` each.
@@ -45,14 +45,14 @@ impl Projections {
         let all = kv.saturating_mul(2).saturating_add(q);
         let rows = if self.layers().len() == 1 { vec![all] } else { vec![q, kv, kv] };
         let e = self.inputs();
-        self.layers().iter().zip(rows).all(|(layer, n)| layer.weight.value().shape()[..] == [n, e])
+        self.layers().iter().zip(rows).all(|(layer, n)| layer.weight.shape()[..] == [n, e])
     }
 
     /// The names and the shapes of the weights.
     pub(super) fn described(&self) -> String {
         let each = |layer: &Linear| {
             let weight = &layer.weight;
-            format!("{} is {}", weight.name(), weight.value().shape())
+            format!("{} is {}", weight.name(), weight.shape())
         };
         self.layers().iter().map(each).collect::<Vec<_>>().join(", ")
     }
@@ -94,6 +94,9 @@ impl Projections {
 
 /// The rows `from..to` of a layer, of `x`.
 fn rows(layer: &Linear, x: &Tensor, from: isize, to: isize) -> Result<Tensor> {
+    if layer.weight.quantized().is_some() {
+        return layer.forward(x)?.slice(-1, from..to);
+    }
     require_type(x, &layer.weight)?;
     let y = x.matmul(&layer.weight.value().slice(0, from..to)?.t()?)?;
     match &layer.bias {

@@ -195,6 +195,6 @@ pub(crate) fn row_parallel(
 
 /// Inputs and outputs of one rank.
 fn sizes(linear: &Linear) -> String {
-    let weight = linear.weight.value();
-    format!("{} -> {}", weight.shape()[1], weight.shape()[0])
+    let shape = linear.weight.shape();
+    format!("{} -> {}", shape[1], shape[0])
 }

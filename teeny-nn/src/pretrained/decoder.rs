@@ -93,6 +93,7 @@ impl Decoder {
         }
         let make = |root: &store::Path| CausalLm::new(root, sizes);
         let (model, _) = store.build_from(weights, &mapping, make).map_err(|e| config.noted(e))?;
+        options.quantize(&store)?;
         store.set_training(false);
         let origin = Origin { folder: path, config, mapping, class: None };
         let origin = opened.is_folder.then_some(origin);

@@ -88,6 +88,7 @@ impl Encoder {
         };
         let built = store.build_from(weights, &mapping, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
+        options.quantize(&store)?;
         store.set_training(false);
         let texts = Texts::open(&folder, model.context())?;
         // a head that is not read is not written either

@@ -1,8 +1,9 @@
 //! [`OpenOptions`]: how a model is opened.
 
-use crate::state::{Mapping, Weights};
+use crate::state::{Mapping, TensorSource, Weights};
+use crate::store::Store;
 use std::sync::Arc;
-use teeny_core::{DType, Error, Result};
+use teeny_core::{DType, DeviceRef, Error, QuantType, Result, Tensor};
 
 /// How [`super::Encoder`] and [`super::Decoder`] are opened.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,12 @@ pub struct OpenOptions {
     pub context: Option<usize>,
     /// Other names of the weights in the file, before those of the family; none.
     pub mapping: Option<Mapping>,
+    /// The type to which the weights of linear layers and embeddings are quantised, where rows are
+    /// whole blocks of it ([`QuantType::fitting`]); none. Weights that a GGUF file has quantised
+    /// keep their type.
+    pub quantize: Option<QuantType>,
+    /// Whether weights that a GGUF file has quantised are made floats; false.
+    pub dequantize: bool,
 }
 
 impl OpenOptions {
@@ -41,6 +48,27 @@ impl OpenOptions {
         self
     }
 
+    /// Sets the type to which weights are quantised.
+    pub fn with_quantize(mut self, kind: QuantType) -> OpenOptions {
+        self.quantize = Some(kind);
+        self
+    }
+
+    /// Sets whether weights that a GGUF file has quantised are made floats.
+    pub fn with_dequantize(mut self, dequantize: bool) -> OpenOptions {
+        self.dequantize = dequantize;
+        self
+    }
+
+    /// Quantises the weights of a model that was read.
+    pub(super) fn quantize(&self, store: &Store) -> Result<()> {
+        let Some(kind) = self.quantize else { return Ok(()) };
+        store.quantize(|param| match param.quantized() {
+            Some(_) => None,
+            None => kind.fitting(param.shape()[1]),
+        })
+    }
+
     pub(super) fn checked_dtype(&self) -> Result<DType> {
         let dtype = self.dtype.unwrap_or(DType::F32);
         if dtype.is_float() {
@@ -52,9 +80,31 @@ impl OpenOptions {
 
     /// `weights` under the names of the family.
     pub(super) fn renamed(&self, weights: Weights) -> Result<Weights> {
+        let weights: Weights = if self.dequantize { Arc::new(Floats(weights)) } else { weights };
         match &self.mapping {
             Some(mapping) => Ok(Arc::new(mapping.apply(weights)?)),
             None => Ok(weights),
         }
+    }
+}
+
+/// A source whose quantised tensors are read as floats.
+struct Floats(Weights);
+
+impl TensorSource for Floats {
+    fn label(&self) -> String {
+        self.0.label()
+    }
+
+    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.0.shapes()
+    }
+
+    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+        self.0.read(name, device)
+    }
+
+    fn unreadable(&self) -> Vec<(String, Error)> {
+        self.0.unreadable()
     }
 }

@@ -8,12 +8,11 @@
 
 use super::mapped::Index;
 use super::{KeyMismatch, Mapping, TensorSource, Weights};
-use crate::init::FirstValues;
-use crate::store::{Path, Store, set_all};
+use crate::store::{FirstValue, FirstValues, Path, Store, Value, set_all};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_core::context::enter;
-use teeny_core::{DType, DeviceRef, Error, Result, Shape, Tensor};
+use teeny_core::{DeviceRef, Error, Result, Shape, Tensor};
 
 /// The result of [`Store::load_from`] and [`Store::build_from`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,8 +102,8 @@ impl Store {
         let (source, keys) = (source.clone(), Mutex::default());
         let reading = Arc::new(Reading { source, index, mapping: mapping.clone(), keys });
         let values = reading.clone();
-        let values: Arc<FirstValues> = Arc::new(move |name, shape, dtype, device| {
-            let value = values.read(name, shape, dtype, device);
+        let values: Arc<FirstValues> = Arc::new(move |wanted, device| {
+            let value = values.read(wanted, device);
             value.map_err(|error| error.named(values.source.label()))
         });
         self.root().build("build_from", || {
@@ -155,26 +154,27 @@ impl Reading {
 }
 
 impl Reading {
-    fn read(
-        &self,
-        name: &str,
-        shape: &Shape,
-        dtype: DType,
-        device: &DeviceRef,
-    ) -> Result<Option<Tensor>> {
-        let key = self.keys().compare(&self.index, &self.mapping, name, shape)?;
-        match key {
-            Key::Absent => Ok(None),
+    fn read(&self, wanted: &FirstValue<'_>, device: &DeviceRef) -> Result<Option<Value>> {
+        let FirstValue { name, shape, dtype, quantized } = *wanted;
+        let key = self.keys().compare(&self.index, &self.mapping, name, &shape)?;
+        let value = match key {
+            Key::Absent => return Ok(None),
             // the other names are compared too, so that one error has them all: one zero stands for
             // any number of them
-            Key::Differs => Tensor::zeros((), dtype, device)?.expand(shape).map(Some),
+            Key::Differs => Tensor::zeros((), dtype, device)?.expand(shape)?,
             Key::Fits => {
+                if quantized
+                    && let Some(value) = self.index.read_quantized(&*self.source, name, device)?
+                {
+                    return Ok(Some(Value::Quantized(value)));
+                }
                 let value = self.index.read(&*self.source, name, device)?.cast(dtype)?;
                 // from the start of a storage, as all parameters are
                 let whole = value.layout().offset() == 0;
-                if whole { value.contiguous() } else { value.copy() }.map(Some)
+                if whole { value.contiguous()? } else { value.copy()? }
             }
-        }
+        };
+        Ok(Some(Value::Plain(value)))
     }
 }
 

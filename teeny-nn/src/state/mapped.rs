@@ -9,7 +9,7 @@
 use super::{Mapping, TensorSource};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use teeny_core::{DeviceRef, Error, Result, Tensor};
+use teeny_core::{DeviceRef, Error, QuantTensor, Result, Tensor};
 
 /// A source with other names and another layout: see [`Mapping::apply`].
 pub struct Mapped<S> {
@@ -48,6 +48,10 @@ impl<S: TensorSource> TensorSource for Mapped<S> {
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
         self.index.read(&self.source, name, device)
+    }
+
+    fn read_quantized(&self, name: &str, device: &DeviceRef) -> Result<Option<QuantTensor>> {
+        self.index.read_quantized(&self.source, name, device)
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
@@ -187,6 +191,35 @@ impl Index {
             _ => Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)?,
         };
         if recipe.transposes { joined.t()?.contiguous() } else { Ok(joined) }
+    }
+}
+
+impl Index {
+    /// Reads the tensor that the model calls `ours` as a quantised matrix, if all that it is made of
+    /// are quantised in the source, and whole rows of them are joined.
+    pub fn read_quantized(
+        &self,
+        source: &dyn TensorSource,
+        ours: &str,
+        device: &DeviceRef,
+    ) -> Result<Option<QuantTensor>> {
+        let Some(recipe) = self.recipes.get(ours).filter(|recipe| !recipe.transposes) else {
+            return Ok(None);
+        };
+        let mut all = Vec::new();
+        for piece in &recipe.pieces {
+            if piece.transposes || piece.taken.is_some() {
+                return Ok(None);
+            }
+            match source.read_quantized(&piece.theirs, device)? {
+                Some(matrix) => all.push(matrix),
+                None => return Ok(None),
+            }
+        }
+        match all.len() {
+            1 => Ok(all.pop()),
+            _ => QuantTensor::join(&all.iter().collect::<Vec<_>>()).map(Some),
+        }
     }
 }
 

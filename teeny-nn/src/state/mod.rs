@@ -45,7 +45,7 @@ pub use weights::{Weights, open_weights};
 #[cfg(feature = "pretrained")]
 pub(crate) use weights::{found, is_gguf};
 
-use crate::store::Store;
+use crate::store::{Param, Store};
 use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,7 +59,8 @@ impl Store {
     /// unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let tensors = self.named_tensors();
-        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
+        let metadata = self.block_types();
+        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
     }
 
     /// Writes all parameters and buffers to the safetensors file `path` with the names and the
@@ -135,6 +136,10 @@ impl Store {
 
     /// `state` under the names of `mapping`, from which it can be read back.
     fn renamed_back<'a>(&self, state: &'a State, mapping: &Mapping) -> Result<Mapped<&'a State>> {
+        if let Some(param) = self.all().iter().find(|param| param.quantized().is_some()) {
+            return Err(Error::value(format!("{:?} is quantised", param.name()))
+                .help("store.dequantize()? first: other libraries read floats"));
+        }
         let mapped = mapping.inverse().apply(state)?;
         let again = mapping.apply(&mapped)?.shapes();
         if let Some((name, _)) = state.shapes().into_iter().find(|own| !again.contains(own)) {
@@ -178,7 +183,7 @@ impl Store {
     /// ```
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        write(&mut bytes, &self.named_tensors(), &BTreeMap::new())?;
+        write(&mut bytes, &self.named_tensors(), &self.block_types())?;
         Ok(bytes)
     }
 
@@ -188,7 +193,31 @@ impl Store {
     /// # Errors
     /// As [`Store::to_bytes`].
     pub fn to_bytes_async(&self) -> impl Future<Output = Result<Vec<u8>>> + use<> {
-        write_async(&self.named_tensors(), &BTreeMap::new())
+        write_async(&self.named_tensors(), &self.block_types())
+    }
+
+    /// For each quantised weight, whose tensor is the bytes of its blocks, what these are.
+    fn block_types(&self) -> BTreeMap<String, String> {
+        let types = |param: Param| Some((quantized_key(&param), param.quantized()?.describe()));
+        self.all().into_iter().filter_map(types).collect()
+    }
+
+    /// An error if the blocks of a file, of which `metadata` are the entries, are of other types.
+    fn check_block_types(&self, metadata: &BTreeMap<String, String>) -> Result<()> {
+        for (key, own) in self.block_types() {
+            if metadata.get(&key) != Some(&own) {
+                let theirs = metadata.get(&key).map_or("not there", String::as_str);
+                let text = format!("the entry {key:?} is {theirs}, the weight is {own}");
+                return Err(Error::value(text)
+                    .help("quantise the model as the saved one, or dequantise both"));
+            }
+        }
+        Ok(())
+    }
+
+    fn load_archive(&self, file: &Archive) -> Result<()> {
+        self.check_block_types(file.metadata()).map_err(|e| e.named(file.label()))?;
+        self.load_from(file, &Mapping::new()).map(|_| ())
     }
 
     fn named_tensors(&self) -> Vec<(String, Tensor)> {
@@ -202,7 +231,7 @@ impl Store {
     /// If the file is damaged, or there are missing keys, unexpected keys or shape mismatches: the
     /// error lists all of them. Nothing has changed then.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.load_from(&Archive::open(path)?, &Mapping::new()).map(|_| ())
+        self.load_archive(&Archive::open(path)?)
     }
 
     /// [`Store::load`] of a file with these bytes.
@@ -210,7 +239,7 @@ impl Store {
     /// # Errors
     /// As [`Store::load`].
     pub fn load_bytes(&self, bytes: impl Into<Vec<u8>>) -> Result<()> {
-        self.load_from(&Archive::from_bytes(bytes)?, &Mapping::new()).map(|_| ())
+        self.load_archive(&Archive::from_bytes(bytes)?)
     }
 }
 
@@ -221,10 +250,16 @@ impl Stateful for Store {
             .into_iter()
             .map(|p| Ok((p.name().to_string(), track::detached(&p.value())?)))
             .collect::<Result<_>>()?;
-        Ok(State { tensors, ..State::default() })
+        Ok(State { tensors, values: self.block_types(), ..State::default() })
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
+        self.check_block_types(&state.values)?;
         self.load_from(state, &Mapping::new()).map(|_| ())
     }
+}
+
+/// The name of the entry with the types of a quantised weight.
+fn quantized_key(param: &Param) -> String {
+    format!("quantized.{}", param.name())
 }

@@ -4,7 +4,7 @@ use super::archive::is_counter;
 use super::{Archive, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use teeny_core::{DType, DeviceRef, Error, Reference, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Error, QuantTensor, Reference, Result, Tensor};
 
 /// A source of named tensors: a file, several, or a [`State`] that was read.
 pub trait TensorSource {
@@ -19,6 +19,15 @@ pub trait TensorSource {
     /// # Errors
     /// If there is no such tensor, or it cannot be read.
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
+
+    /// Reads tensor `name` as the quantised matrix that it is in the source; none if it is not one.
+    ///
+    /// # Errors
+    /// As [`TensorSource::read`].
+    fn read_quantized(&self, name: &str, device: &DeviceRef) -> Result<Option<QuantTensor>> {
+        let _ = (name, device);
+        Ok(None)
+    }
 
     /// The tensors that cannot be read, each with the error of reading it.
     fn unreadable(&self) -> Vec<(String, Error)> {
@@ -40,6 +49,14 @@ macro_rules! pointer {
 
             fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
                 (**self).read(name, device)
+            }
+
+            fn read_quantized(
+                &self,
+                name: &str,
+                device: &DeviceRef,
+            ) -> Result<Option<QuantTensor>> {
+                (**self).read_quantized(name, device)
             }
 
             fn unreadable(&self) -> Vec<(String, Error)> {

@@ -310,7 +310,7 @@ impl CausalLm {
         if let Some(table) = &self.positions {
             x = x.add(&match &positions {
                 Some(positions) => table.forward(positions)?, // (B, T, E)
-                None => table.weight.value().slice(0, past as isize..end as isize)?, // (T, E)
+                None => table.range(past, end)?,              // (T, E)
             })?;
         }
         x = self.dropout.forward(&x)?;
@@ -371,7 +371,7 @@ impl CausalLm {
     fn head(&self, x: &Tensor) -> Result<Tensor> {
         let logits = match &self.head {
             Some(head) => head.forward(x)?,
-            None => x.matmul(&self.tokens.weight.value().t()?)?,
+            None => self.tokens.weight.linear(x)?,
         };
         match self.config.logits_softcap {
             Some(c) => logits.div(c)?.tanh()?.mul(c),

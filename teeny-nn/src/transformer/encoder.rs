@@ -202,8 +202,8 @@ impl Encoder {
         let mut x = self.word.forward(inputs.tokens)?.add(&self.positions(inputs.tokens)?)?;
         if let Some(table) = &self.types {
             let types = match inputs.types {
-                Some(types) => table.forward(types)?,   // (B, T, E)
-                None => table.weight.value().at(0, 0)?, // (E)
+                Some(types) => table.forward(types)?, // (B, T, E)
+                None => table.range(0, 1)?,           // (1, E)
             };
             x = x.add(&types)?;
         }
@@ -255,7 +255,7 @@ impl Encoder {
     /// The embeddings of the positions of `tokens` (B, T) → (T, E) or (B, T, E).
     fn positions(&self, tokens: &Tensor) -> Result<Tensor> {
         let Some(padding) = self.config.padding_idx else {
-            return self.position.weight.value().slice(0, ..tokens.shape()[1] as isize);
+            return self.position.range(0, tokens.shape()[1]);
         };
         let real = tokens.ne(padding as i64)?.cast(DType::I32)?; // (B, T)
         let counted = real.cumsum(1)?.cast(DType::I32)?.mul(&real)?; // 1, 2, .. and 0 for padding

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`Gguf::open`] reads the header, [`Gguf::tensor`] one tensor: f32, f16 and bf16 as they are,
-//! quantised ones as f32. A model that is divided into `NAME-00001-of-00003.gguf` and so on is one
+//! quantised ones as f32; [`Gguf::quantized`] keeps their blocks. A model that is divided into `NAME-00001-of-00003.gguf` and so on is one
 //! [`Gguf`]. The header is checked against the length of the file before any of it is used.
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
@@ -25,7 +25,7 @@ use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 use teeny_core::file::reason;
-use teeny_core::{DeviceRef, Error, Result, Tensor, ToDevice, memory};
+use teeny_core::{DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice, memory};
 
 /// An open GGUF file, or its bytes.
 #[derive(Debug)]
@@ -140,6 +140,19 @@ impl Gguf {
         self.read_tensor(name, &device.to_device()).map_err(|e| e.named(&self.label))
     }
 
+    fn bytes(&self, name: &str, entry: &Entry) -> Result<Bytes<'_>> {
+        let (at, count) = (entry.at, entry.bytes as usize);
+        match &self.sources[entry.part] {
+            Source::Bytes(bytes) => Ok(Bytes::Borrowed(&bytes[at as usize..][..count])),
+            Source::File(file) => {
+                let mut bytes = memory::filled(0, count)?;
+                file_kind::read_at(file, &mut bytes, at)
+                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?;
+                Ok(Bytes::Owned(bytes))
+            }
+        }
+    }
+
     fn read_tensor(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
         let Some(entry) = self.entries.get(name) else {
             let names: Vec<&str> = self.entries.keys().map(String::as_str).collect();
@@ -147,34 +160,48 @@ impl Gguf {
                 || Error::value(format!("no tensor {name:?}; the file has {}", listed(&names)));
             return Err(self.unreadable.get(name).cloned().unwrap_or_else(missing));
         };
-        let (at, count) = (entry.at, entry.bytes as usize);
-        let read;
-        let bytes = match &self.sources[entry.part] {
-            Source::Bytes(bytes) => &bytes[at as usize..][..count],
-            Source::File(file) => {
-                let mut bytes = memory::filled(0, count)?;
-                file_kind::read_at(file, &mut bytes, at)
-                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?;
-                read = bytes;
-                read.as_slice()
-            }
-        };
+        let bytes = self.bytes(name, entry)?;
         let shape = entry.shape.as_slice();
+        let elements = entry.bytes as usize / entry.of.bytes * entry.of.elements;
+        let decoded = |decode: &dyn Fn(&[u8], &mut [f32])| {
+            let mut values = memory::filled(0f32, elements)?;
+            decode(&bytes, &mut values);
+            Tensor::from_vec(values, shape, device)
+        };
         match entry.of.kind {
-            Kind::Plain(dtype) => Tensor::from_bytes(bytes, shape, dtype, device),
-            Kind::Blocks(decode) => {
-                let elements = entry.of.elements;
-                let mut values = memory::filled(0f32, count / entry.of.bytes * elements)?;
-                let blocks = bytes.chunks_exact(entry.of.bytes);
-                values
-                    .chunks_exact_mut(elements)
-                    .zip(blocks)
-                    .for_each(|(to, block)| decode(block, to));
-                Tensor::from_vec(values, shape, device)
+            Kind::Plain(dtype) => Tensor::from_bytes(&bytes, shape, dtype, device),
+            Kind::Quantized(kind) => decoded(&|blocks, to| kind.decode(blocks, to)),
+            Kind::Blocks(decode) => decoded(&|blocks, to| {
+                let blocks = blocks.chunks_exact(entry.of.bytes);
+                let to = to.chunks_exact_mut(entry.of.elements);
+                to.zip(blocks).for_each(|(to, block)| decode(block, to));
+            }),
+        }
+    }
+
+    /// Reads tensor `name` onto `device` as the quantised matrix that it is; none if it has another
+    /// type, which [`Gguf::tensor`] reads.
+    ///
+    /// # Errors
+    /// As [`Gguf::tensor`]; if a scale is not finite.
+    pub fn quantized(&self, name: &str, device: impl ToDevice) -> Result<Option<QuantTensor>> {
+        let named = |e: Error| e.note(format!("tensor {name:?}")).named(&self.label);
+        let Some(entry) = self.entries.get(name) else {
+            return self.tensor(name, device).map(|_| None);
+        };
+        match (entry.of.kind, &entry.shape[..]) {
+            (Kind::Quantized(kind), &[rows, columns]) => {
+                let bytes = self.bytes(name, entry).map_err(named)?;
+                let matrix = QuantTensor::from_blocks(&bytes, kind, [rows, columns], device);
+                matrix.map(Some).map_err(named)
             }
+            _ => Ok(None),
         }
     }
 }
+
+/// Bytes of a file.
+type Bytes<'a> = std::borrow::Cow<'a, [u8]>;
 
 /// The kind of file that [`Gguf`] reads, in errors.
 const WANTED: &str = "a GGUF file";
@@ -203,6 +230,10 @@ impl TensorSource for Gguf {
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
         self.tensor(name, device)
+    }
+
+    fn read_quantized(&self, name: &str, device: &DeviceRef) -> Result<Option<QuantTensor>> {
+        self.quantized(name, device)
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {

@@ -10,172 +10,20 @@
 //! the store holds the same handles in creation order. It is independent of layers, optimizers or
 //! files.
 
-use crate::init::{FirstValues, Init};
+mod param;
+
+use crate::init::Init;
 use crate::track;
+pub use param::Param;
+use param::ParamInner;
+pub(crate) use param::{FirstValue, FirstValues, Value, set_all};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use teeny_autograd::is_recomputing;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use teeny_core::context::enter;
-use teeny_core::{Capture, DType, DeviceRef, Error, ErrorKind, Result, Shape, Tensor, ToDevice};
-
-/// A named tensor whose value training replaces. Clones are handles of the same parameter.
-#[derive(Clone)]
-pub struct Param(Arc<ParamInner>);
-
-struct ParamInner {
-    name: String,
-    value: RwLock<Tensor>,
-    /// Counts the values, for captured functions that read one.
-    version: AtomicU64,
-    /// False for buffers (running statistics) and frozen parameters.
-    trainable: AtomicBool,
-    /// True once an optimizer was made with it.
-    claimed: AtomicBool,
-    /// The store of the parameter.
-    store: Weak<StoreInner>,
-}
-
-impl Param {
-    /// The full name, e.g. `fc1.weight`.
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// The current value. On an autograd device it is tracked while the parameter is trainable.
-    pub fn value(&self) -> Tensor {
-        let value = self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone();
-        self.note("value", Some(&value), |param| param.version.load(Ordering::Relaxed));
-        value
-    }
-
-    /// Whether optimizers change this parameter.
-    pub fn is_trainable(&self) -> bool {
-        self.note("trainable", None, |param| param.trainable.load(Ordering::Relaxed).into());
-        self.0.trainable.load(Ordering::Relaxed)
-    }
-
-    /// Tells a captured function that is being recorded that it reads this parameter.
-    fn note(&self, what: &'static str, value: Option<&Tensor>, version: fn(&ParamInner) -> u64) {
-        if Capture::is_recording() {
-            let (id, param) = (Arc::as_ptr(&self.0) as usize, self.0.clone());
-            Capture::depends_on((id, what), value, move || version(&param));
-        }
-    }
-
-    /// Makes the parameter trainable, or freezes it: no gradient is then computed for it.
-    ///
-    /// # Errors
-    /// If the value cannot be tracked (its dtype is not a float). Nothing has changed then.
-    #[track_caller]
-    pub fn set_trainable(&self, trainable: bool) -> Result<()> {
-        let _op = enter("set_trainable");
-        let value = self.prepared(&self.value(), trainable)?;
-        self.0.trainable.store(trainable, Ordering::Relaxed);
-        self.put(value);
-        if let Some(store) = self.0.store.upgrade() {
-            store.changes.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Replaces the value. `value` is detached, cast to the parameter's dtype and moved to its
-    /// device. A buffer keeps its value while a checkpoint computes again what changed it before.
-    ///
-    /// # Errors
-    /// If the shape differs: the error names the parameter and both shapes. The value has not
-    /// changed then.
-    #[track_caller]
-    pub fn set(&self, value: &Tensor) -> Result<()> {
-        let _op = enter("set");
-        self.replace(self.prepare(value)?);
-        Ok(())
-    }
-
-    /// The tensor that [`Param::set`] stores: the part of it that can fail.
-    pub(crate) fn prepare(&self, value: &Tensor) -> Result<Tensor> {
-        self.prepared(value, self.is_trainable())
-    }
-
-    fn prepared(&self, value: &Tensor, trainable: bool) -> Result<Tensor> {
-        self.require_shape(value)?;
-        let old = self.value();
-        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?;
-        // row-major from the start of a storage, as captured functions pass their inputs
-        let value = if value.layout().offset() > 0 { value.copy()? } else { value.contiguous()? };
-        if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
-    }
-
-    /// An error unless `value` has the shape of the parameter.
-    pub(crate) fn require_shape(&self, value: &Tensor) -> Result<()> {
-        let old = self.value();
-        if value.shape() != old.shape() {
-            let text = format!(
-                "parameter {:?} is {}, the new value {}",
-                self.name(),
-                old.shape(),
-                value.shape()
-            );
-            return Err(Error::shape(text).help(format!(
-                "a parameter keeps its shape: set it to a tensor of {}",
-                old.shape()
-            )));
-        }
-        Ok(())
-    }
-
-    /// [`Param::put`], unless a checkpoint computes again what has changed this buffer before.
-    fn replace(&self, prepared: Tensor) {
-        if !is_recomputing() || self.is_trainable() {
-            self.put(prepared);
-        }
-    }
-
-    /// Stores a result of [`Param::prepare`] or [`Param::value`]. Cannot fail, so that several
-    /// parameters change together or not at all.
-    pub(crate) fn put(&self, prepared: Tensor) {
-        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = prepared;
-        self.0.version.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Stores a value for a while. A captured function that does so puts back what it found, so it
-    /// does not depend on it.
-    pub(crate) fn lend(&self, value: Tensor) {
-        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value;
-        self.0.version.fetch_add(u64::from(!Capture::is_recording()), Ordering::Relaxed);
-    }
-
-    /// The store of the parameter, if it still exists.
-    pub(crate) fn store(&self) -> Option<Store> {
-        self.0.store.upgrade().map(Store)
-    }
-
-    /// Records that an optimizer was made with this parameter.
-    pub(crate) fn claim(&self) {
-        self.0.claimed.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether [`Param::claim`] was called.
-    pub(crate) fn is_claimed(&self) -> bool {
-        self.0.claimed.load(Ordering::Relaxed)
-    }
-}
-
-/// Replaces the values of several parameters: all of them, or none after an error.
-pub(crate) fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
-    let prepared = pairs
-        .map(|(param, value)| Ok((param, param.prepare(value)?)))
-        .collect::<Result<Vec<_>>>()?;
-    prepared.into_iter().for_each(|(param, value)| param.replace(value));
-    Ok(())
-}
-
-impl fmt::Debug for Param {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.value();
-        write!(f, "{} {} {}", self.name(), value.shape(), value.dtype())
-    }
-}
+use teeny_core::{
+    Capture, DType, DeviceRef, Error, ErrorKind, QuantType, Result, Shape, Tensor, ToDevice,
+};
 
 /// The parameters and buffers of a model. Clones are handles of the same store.
 ///
@@ -264,7 +112,7 @@ impl Store {
 
     /// The number of elements of all trainable parameters.
     pub fn count(&self) -> usize {
-        self.params().iter().filter(|p| p.is_trainable()).map(|p| p.value().numel()).sum()
+        self.params().iter().filter(|p| p.is_trainable()).map(|p| p.shape().numel()).sum()
     }
 
     /// The parameter or buffer called `name`.
@@ -281,6 +129,48 @@ impl Store {
                 format!("no parameter {name:?}; the store has {}", crate::names::listed(&names));
             Error::value(text).help("store.all() lists every parameter and buffer")
         })
+    }
+
+    /// Quantises the weights for which `choose` returns a type, of those of linear layers and
+    /// embeddings ([`Param::is_quantizable`]). They are frozen then.
+    ///
+    /// # Errors
+    /// If rows are not whole blocks of their type ([`QuantType::fitting`] chooses one that fits), or
+    /// an element is not finite. Nothing has changed then.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{DType, QuantType, Tensor};
+    /// use teeny_nn::{Linear, Module, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let store = Store::new(&device("cpu")?);
+    /// let layer = Linear::new(&store.at("fc1"), 768, 128)?;
+    /// store.quantize(|param| QuantType::Q4K.fitting(param.shape()[1]))?;
+    /// let y = layer.forward(&Tensor::ones((3, 768), DType::F32, store.device())?)?;
+    /// assert_eq!(y.shape()[..], [3, 128]);
+    /// assert_eq!(format!("{:?}", layer.weight), "fc1.weight (128, 768) Q4_K");
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn quantize(&self, choose: impl Fn(&Param) -> Option<QuantType>) -> Result<()> {
+        let _op = enter("quantize");
+        let chosen = |param: Param| {
+            let kind = Some(&param).filter(|param| param.is_quantizable()).and_then(&choose)?;
+            Some(param.made_quantized(kind).map(|weight| (param, weight)))
+        };
+        let all = self.all().into_iter().filter_map(chosen).collect::<Result<Vec<_>>>()?;
+        all.into_iter().for_each(|(param, weight)| param.set_value(Value::Quantized(weight)));
+        Ok(())
+    }
+
+    /// Makes every quantised weight one of floats of the store's type. They stay frozen.
+    ///
+    /// # Errors
+    /// If there is no memory: weights before the one that failed are floats then.
+    #[track_caller]
+    pub fn dequantize(&self) -> Result<()> {
+        let _op = enter("dequantize");
+        self.all().iter().try_for_each(Param::dequantize)
     }
 
     /// A version number that changes when a parameter is added, frozen or made trainable.
@@ -306,7 +196,7 @@ impl Store {
     /// The caller keeps names apart.
     #[cfg(feature = "distributed")]
     pub(crate) fn adopt(&self, name: &str, value: Tensor) -> Param {
-        let param = self.new_param(name.to_string(), value, true);
+        let param = self.new_param(name.to_string(), Value::Plain(value), true, false);
         self.params().push(param.clone());
         self.0.changes.fetch_add(1, Ordering::Relaxed);
         param
@@ -318,12 +208,13 @@ impl Store {
         self.0.first_values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_param(&self, name: String, value: Tensor, trainable: bool) -> Param {
+    fn new_param(&self, name: String, value: Value, trainable: bool, quantizable: bool) -> Param {
         Param(Arc::new(ParamInner {
             name,
             value: RwLock::new(value),
             version: AtomicU64::new(0),
             trainable: AtomicBool::new(trainable),
+            quantizable,
             claimed: AtomicBool::new(false),
             store: Arc::downgrade(&self.0),
         }))
@@ -427,7 +318,18 @@ impl Path {
         shape: impl teeny_core::IntoShape,
         make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
     ) -> Result<Param> {
-        self.add(name, checked_shape(shape)?, make, true, self.store.0.dtype)
+        self.add(name, checked_shape(shape)?, make, Role::Trained, self.store.0.dtype)
+    }
+
+    /// [`Path::param_of`] for a matrix that is read by [`Param::linear`] and [`Param::rows`] alone,
+    /// so that it can be quantised.
+    pub(crate) fn matrix(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
+    ) -> Result<Param> {
+        self.add(name, checked_shape(shape)?, make, Role::Matrix, self.store.0.dtype)
     }
 
     /// Makes the buffer `name`: state that is saved but not trained, such as running statistics.
@@ -458,7 +360,7 @@ impl Path {
     ) -> Result<Param> {
         let _op = enter("new buffer");
         let make = |shape, dtype, device: &DeviceRef| init.tensor(shape, dtype, device);
-        self.add(name, checked_shape(shape)?, &make, false, dtype)
+        self.add(name, checked_shape(shape)?, &make, Role::Buffer, dtype)
     }
 
     fn add(
@@ -466,7 +368,7 @@ impl Path {
         name: &str,
         shape: Shape,
         make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
-        trainable: bool,
+        role: Role,
         dtype: DType,
     ) -> Result<Param> {
         let name = self.full(name);
@@ -478,8 +380,10 @@ impl Path {
         };
         taken(&self.store.params())?;
         let (device, values) = (self.store.device(), self.store.first_values().clone());
-        let read = values.map_or(Ok(None), |values| values(&name, &shape, dtype, device));
-        let value = read.and_then(|value| value.map_or_else(|| make(shape, dtype, device), Ok));
+        let wanted = FirstValue { name: &name, shape, dtype, quantized: role == Role::Matrix };
+        let read = values.map_or(Ok(None), |values| values(&wanted, device));
+        let made = || make(shape, dtype, device).map(Value::Plain);
+        let value = read.and_then(|value| value.map_or_else(made, Ok));
         let value = value.map_err(|error| {
             let error = error.note(format!("for {name:?}, {dtype} of {shape}"));
             match error.kind() {
@@ -488,11 +392,16 @@ impl Path {
             }
         })?;
         // an expanded number stands for a value that is refused when the model is made
-        let tracks = trainable && value.layout().is_contiguous();
-        let value = if tracks { track::leaf(&value, &name)? } else { value };
+        let (value, trainable) = match value {
+            Value::Plain(value) if role != Role::Buffer && value.layout().is_contiguous() => {
+                (Value::Plain(track::leaf(&value, &name)?), true)
+            }
+            Value::Plain(value) => (Value::Plain(value), role != Role::Buffer),
+            Value::Quantized(value) => (Value::Quantized(value), false),
+        };
         let mut params = self.store.params();
         taken(&params)?; // by another thread, while the values were made
-        let param = self.store.new_param(name, value, trainable);
+        let param = self.store.new_param(name, value, trainable, role == Role::Matrix);
         params.push(param.clone());
         drop(params);
         self.store.0.changes.fetch_add(1, Ordering::Relaxed);
@@ -502,6 +411,15 @@ impl Path {
     fn full(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
     }
+}
+
+/// What a new parameter is.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Trained,
+    /// A weight that can be quantised.
+    Matrix,
+    Buffer,
 }
 
 fn checked_shape(shape: impl teeny_core::IntoShape) -> Result<Shape> {
