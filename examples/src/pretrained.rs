@@ -6,7 +6,7 @@ use std::io::BufRead;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use teeny_core::{DType, DeviceRef, Error, Result};
+use teeny_core::{DType, DeviceRef, Error, QuantType, Result};
 use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
 
 /// The common options that these programs do not have.
@@ -19,11 +19,13 @@ pub struct Model {
     pub path: Option<PathBuf>,
     /// The dtype of its parameters.
     pub dtype: DType,
+    /// The type to which its weights are quantised.
+    pub quantize: Option<QuantType>,
 }
 
 impl Default for Model {
     fn default() -> Model {
-        Model { path: None, dtype: DType::F32 }
+        Model { path: None, dtype: DType::F32, quantize: None }
     }
 }
 
@@ -33,6 +35,16 @@ impl Default for Model {
 /// If there is no such dtype.
 pub fn dtype(name: &str) -> std::result::Result<DType, String> {
     one_of(name, &[("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)])
+}
+
+/// A type of quantised weights by its name, for an option that may be absent.
+///
+/// # Errors
+/// If there is no such type, or weights are not written in it.
+pub fn quant_type(name: &str) -> std::result::Result<Option<QuantType>, String> {
+    let kinds: Vec<_> = QuantType::ALL.into_iter().filter(|kind| kind.is_written()).collect();
+    let known: Vec<_> = kinds.iter().map(|kind| (kind.name(), Some(*kind))).collect();
+    one_of(&name.to_uppercase(), &known)
 }
 
 impl Model {
@@ -47,7 +59,9 @@ impl Model {
                  that was downloaded before",
             )
         })?;
-        open(path, &OpenOptions::new().with_dtype(self.dtype), &common.device()?)
+        let mut options = OpenOptions::new().with_dtype(self.dtype);
+        options.quantize = self.quantize;
+        open(path, &options, &common.device()?)
     }
 
     /// Opens a decoder.

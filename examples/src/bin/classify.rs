@@ -1,7 +1,7 @@
 //! Classes of the lines of a file, or scores of pairs of texts, by a pretrained model.
 #![forbid(unsafe_code)]
 
-use examples::pretrained::{Model, WITHOUT, dtype, lines, rate};
+use examples::pretrained::{Model, WITHOUT, dtype, lines, quant_type, rate};
 use examples::{Common, Program, opt};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +18,8 @@ const PROGRAM: Program<Options> = Program {
             |o, v| v.path(&mut o.model.path)),
         opt("dtype NAME", "of the weights: f32, bf16 or f16 [f32]",
             |o, v| v.with(&mut o.model.dtype, dtype)),
+        opt("quantize TYPE", "quantise the weights: q8_0, q6_k, q5_k, q4_k, q5_0, q4_0, ..",
+            |o, v| v.with(&mut o.model.quantize, quant_type)),
     ],
     without: WITHOUT,
 };

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
-use examples::pretrained::{Model, WITHOUT, dtype, lines, rate};
+use examples::pretrained::{Model, WITHOUT, dtype, lines, quant_type, rate};
 use examples::{Common, Program, opt};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +22,8 @@ const PROGRAM: Program<Options> = Program {
         opt("out FILE", "write the vectors, a row for each line (.npy)", |o, v| v.path(&mut o.out)),
         opt("dtype NAME", "of the weights: f32, bf16 or f16 [f32]",
             |o, v| v.with(&mut o.model.dtype, dtype)),
+        opt("quantize TYPE", "quantise the weights: q8_0, q6_k, q5_k, q4_k, q5_0, q4_0, ..",
+            |o, v| v.with(&mut o.model.quantize, quant_type)),
     ],
     without: WITHOUT,
 };

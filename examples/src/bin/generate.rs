@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{any, at_least_one, positive};
-use examples::pretrained::{Choice, Model, WITHOUT, dtype, rate, show};
+use examples::pretrained::{Choice, Model, WITHOUT, dtype, quant_type, rate, show};
 use examples::{Common, Program, opt};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -26,6 +26,8 @@ const PROGRAM: Program<Options> = Program {
             |o, v| { o.choice.stops.push(v.get(any)?); Ok(()) }),
         opt("dtype NAME", "of the weights: f32, bf16 or f16 [f32]",
             |o, v| v.with(&mut o.model.dtype, dtype)),
+        opt("quantize TYPE", "quantise the weights: q8_0, q6_k, q5_k, q4_k, q5_0, q4_0, ..",
+            |o, v| v.with(&mut o.model.quantize, quant_type)),
     ],
     without: WITHOUT,
 };
