@@ -95,6 +95,68 @@ fn a_text_is_continued_in_whole_characters_and_ends_at_stop_strings() -> Result<
 }
 
 #[test]
+fn texts_of_a_batch_with_options_of_their_own_are_those_they_have_alone() -> Result<()> {
+    let folder = decoder_folder("each");
+    let decoder = Decoder::open(&folder.0, device())?;
+    let greedy = decoder.generation.clone().with_max_new_tokens(24);
+    let whole = complete(&decoder, "the cat", &greedy).0.text;
+    let chars: Vec<char> = whole.chars().collect();
+    let drawn = |seed, temperature| {
+        let mut config = greedy.clone().sampled(seed);
+        config.temperature = temperature;
+        config
+    };
+    let mut mixed = drawn(7, 0.7).with_max_new_tokens(9);
+    (mixed.top_p, mixed.repetition_penalty) = (0.9, 1.3);
+    let cases = [
+        ("the cat", greedy.clone()),
+        ("a", drawn(5, 1.0)),
+        ("the cat sat on the mat, and the dog", drawn(6, 1.5)),
+        ("a", drawn(6, 1.0)),
+        ("the cat", greedy.clone().with_stop_strings([chars[5..8].iter().collect::<String>()])),
+        ("on the", mixed),
+        ("the", greedy.clone().with_max_new_tokens(1)),
+        ("the", greedy.clone().with_max_new_tokens(0)),
+    ];
+    let encode = |text: &str| decoder.tokenizer()?.encode(text);
+    let prompts = cases.iter().map(|(text, _)| encode(text)).collect::<Result<Vec<_>>>()?;
+    let configs: Vec<_> = cases.iter().map(|(_, config)| config.clone()).collect();
+    let (mut streamed, mut calls) = (vec![String::new(); cases.len()], vec![0; cases.len()]);
+    let got = decoder.complete_each(&prompts, &configs, |i, piece| {
+        streamed[i] += piece;
+        calls[i] += 1;
+        ControlFlow::Continue(())
+    })?;
+    for (i, (text, config)) in cases.iter().enumerate() {
+        assert_eq!(got[i], complete(&decoder, text, config).0, "{i}");
+        assert_eq!(got[i].text, streamed[i], "{i}");
+    }
+    assert!(got[1].text != got[3].text && got[4].finish == Finish::StopString);
+    assert!(calls[0] >= got[0].new_tokens, "a piece of each token, even if it is empty");
+    // one is stopped after its second token, and the others go on
+    calls.fill(0);
+    let stopped = decoder.complete_each(&prompts, &configs, |i, _| {
+        calls[i] += 1;
+        if i == 2 && calls[2] == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    assert_eq!((stopped[2].finish, stopped[2].new_tokens), (Finish::Stopped, 2));
+    assert!((0..cases.len()).all(|i| i == 2 || stopped[i] == got[i]));
+    // bad options of one text
+    let all = |prompts: &[Vec<u32>], configs: &[GenerationConfig]| {
+        let result = decoder.complete_each(prompts, configs, |_, _| ControlFlow::Continue(()));
+        result.map_err(|error| error.to_string())
+    };
+    let mut bad = configs.clone();
+    bad[3].temperature = -1.0;
+    assert!(all(&prompts, &bad).unwrap_err().contains("temperature is -1"));
+    let error = all(&prompts, &configs[1..]).unwrap_err();
+    assert!(error.contains("8 prompts, but 7 options"), "{error}");
+    assert!(all(&[Vec::new()], &configs[..1]).unwrap_err().contains("prompt 0 has no tokens"));
+    assert_eq!(all(&[], &[]), Ok(Vec::new()));
+    Ok(())
+}
+
+#[test]
 #[cfg(feature = "chat")]
 fn a_conversation_is_that_of_its_template() -> Result<()> {
     use teeny_nn::pretrained::{ChatOptions, Message};
@@ -179,6 +241,8 @@ fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
     let encoder = Encoder::open_with(&folder.0, &options, device())?;
     assert_eq!((encoder.max_length(), encoder.prompt("query")), (20, Some("find: ")));
     assert_eq!(encoder.prompt("passage"), None);
+    assert!(Encoder::knows(&folder.0) && !Encoder::knows(folder.0.join("nothing")));
+    assert!(!Encoder::knows(decoder_folder("no_encoder").0.as_path()));
     // more than a batch, of many lengths, some too long
     let texts: Vec<String> =
         (0..70).map(|i| "the cat sat on a mat ".repeat(1 + i * 7 % 9)).collect();
@@ -192,6 +256,7 @@ fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
         let options = EncodeOptions::default().with_max_length(20);
         let ids = encoder.tokenizer()?.encode_with(*text, &options)?.ids;
         assert!(ids.len() <= 20);
+        assert_eq!(encoder.token_count(text)?, ids.len());
         let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
         let like = encoder.store.all()[0].value();
         let tokens = Tensor::new([ids], &like)?;

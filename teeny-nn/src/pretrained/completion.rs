@@ -64,6 +64,39 @@ impl Decoder {
         let capacity = prompt.len().saturating_add(config.max_new_tokens);
         completed(tokenizer, &mut self.session(capacity), &prompt, config, on_text)
     }
+
+    /// Continues each of `prompts` as its own of `configs` says, all at once. `on_text` is called
+    /// after each new token with the index of a text and the piece of whole characters that the
+    /// token completes, which may be empty; it may stop that text.
+    ///
+    /// A text is the one that it has alone, draws too, up to the rounding of products of another
+    /// size. The longest prompt with the new tokens of a text fits the context, or that text is cut
+    /// there.
+    ///
+    /// # Errors
+    /// If there are not as many options as prompts, or the model has no tokenizer; as
+    /// [`Decoder::generate`].
+    #[track_caller]
+    pub fn complete_each(
+        &self,
+        prompts: &[Vec<u32>],
+        configs: &[GenerationConfig],
+        mut on_text: impl FnMut(usize, &str) -> ControlFlow<()>,
+    ) -> Result<Vec<Completion>> {
+        let _op = enter("complete_each");
+        let visible = Visible(self.tokenizer()?);
+        let mut texts: Vec<_> =
+            configs.iter().map(|config| NewText::new(&visible, config)).collect();
+        let of_tokens: Vec<_> = configs.iter().map(without_stops).collect();
+        let generated = self.generate_each(prompts, &of_tokens, &mut |i, token| {
+            texts[i].push(token, &mut |piece| on_text(i, piece))
+        })?;
+        let all = texts.into_iter().zip(generated).zip(prompts).enumerate();
+        all.map(|(i, ((text, generated), prompt))| {
+            text.finish(prompt.len(), generated, &mut |piece| on_text(i, piece))
+        })
+        .collect()
+    }
 }
 
 /// The text after `prompt`.
@@ -75,56 +108,92 @@ fn completed(
     mut on_text: impl FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Completion> {
     let visible = Visible(tokenizer);
-    let mut pieces = Pieces {
-        stream: DecodeStream::new(&visible),
-        held: String::new(),
-        stops: &config.stop_strings,
-    };
-    let (mut text, mut failed, mut met) = (String::new(), None, false);
-    let mut add = |piece: &str| {
-        text.push_str(piece);
-        if piece.is_empty() { ControlFlow::Continue(()) } else { on_text(piece) }
-    };
-    let of_tokens = GenerationConfig { stop_strings: Vec::new(), ..config.clone() };
-    let is_stop = |token| {
-        // a special token is none of the text, but may be a stop string
-        let text = tokenizer.text_of(token);
-        text.is_some_and(|text| config.stop_strings.iter().any(|stop| stop == text))
-    };
-    let generated = session.generate(prompt, &of_tokens, |token| {
-        if config.eos_tokens.contains(&token) {
+    let mut text = NewText::new(&visible, config);
+    let generated = session.generate(prompt, &without_stops(config), |token| {
+        text.push(token, &mut |piece| match piece {
+            "" => ControlFlow::Continue(()),
+            piece => on_text(piece),
+        })
+    })?;
+    text.finish(prompt.len(), generated, &mut on_text)
+}
+
+/// `config` for tokens, whose texts [`NewText`] compares with the stop strings.
+fn without_stops(config: &GenerationConfig) -> GenerationConfig {
+    GenerationConfig { stop_strings: Vec::new(), ..config.clone() }
+}
+
+/// A text that grows by tokens.
+struct NewText<'a> {
+    tokenizer: &'a PretrainedTokenizer,
+    config: &'a GenerationConfig,
+    pieces: Pieces<'a>,
+    text: String,
+    /// Whether a stop string followed.
+    met: bool,
+    failed: Option<Error>,
+}
+
+impl<'a> NewText<'a> {
+    fn new(visible: &'a Visible<'a>, config: &'a GenerationConfig) -> NewText<'a> {
+        let (stream, stops) = (DecodeStream::new(visible), &config.stop_strings[..]);
+        let pieces = Pieces { stream, held: String::new(), stops };
+        let text = String::new();
+        NewText { tokenizer: visible.0, config, pieces, text, met: false, failed: None }
+    }
+
+    /// Adds `token`. `on_text` is called with the text that it completes, unless it ends the text.
+    fn push(
+        &mut self,
+        token: u32,
+        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if self.config.eos_tokens.contains(&token) {
             return ControlFlow::Continue(()); // it ends the text, and is none of it
         }
-        if is_stop(token) {
-            met = true;
+        // a special token is none of the text, but may be a stop string
+        let stops = &self.config.stop_strings;
+        if self.tokenizer.text_of(token).is_some_and(|text| stops.iter().any(|stop| stop == text)) {
+            self.met = true;
             return ControlFlow::Break(());
         }
-        match pieces.push(token) {
+        match self.pieces.push(token) {
             Ok((piece, stop)) => {
-                met = stop;
-                let asked = add(&piece);
+                self.met = stop;
+                self.text.push_str(&piece);
+                let asked = on_text(&piece);
                 if stop { ControlFlow::Break(()) } else { asked }
             }
             Err(error) => {
-                failed = Some(error);
+                self.failed = Some(error);
                 ControlFlow::Break(())
             }
         }
-    })?;
-    if let Some(error) = failed {
-        return Err(error);
     }
-    let Generated { tokens, mut finish } = generated;
-    if met {
-        finish = Finish::StopString;
-    } else {
-        // what was held back, if the caller has not stopped it
-        let rest = pieces.finish()?;
-        if finish != Finish::Stopped {
-            let _ = add(&rest);
+
+    /// The whole text, after the rest of it was given to `on_text`.
+    fn finish(
+        mut self,
+        prompt_tokens: usize,
+        generated: Generated,
+        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<Completion> {
+        if let Some(error) = self.failed {
+            return Err(error);
         }
+        let Generated { tokens, mut finish } = generated;
+        if self.met {
+            finish = Finish::StopString;
+        } else {
+            // what was held back, if the caller has not stopped it
+            let rest = self.pieces.finish()?;
+            if finish != Finish::Stopped && !rest.is_empty() {
+                self.text.push_str(&rest);
+                let _ = on_text(&rest);
+            }
+        }
+        Ok(Completion { text: self.text, prompt_tokens, new_tokens: tokens.len(), finish })
     }
-    Ok(Completion { text, prompt_tokens: prompt.len(), new_tokens: tokens.len(), finish })
 }
 
 /// A tokenizer whose texts have no special tokens.

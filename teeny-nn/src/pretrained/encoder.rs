@@ -98,6 +98,13 @@ impl Encoder {
         Ok(Encoder { store, model, pooling, head, texts, origin })
     }
 
+    /// Whether the folder `path`, or `ORG/NAME` in the local cache, has an encoder of a family that
+    /// this opens.
+    pub fn knows(path: impl AsRef<Path>) -> bool {
+        let config = crate::state::found(path.as_ref()).and_then(|folder| Config::open(&folder));
+        config.and_then(|config| encoder_family::encoder(&config).map(drop)).is_ok()
+    }
+
     /// Writes the model into the folder `path`, which transformers opens: weights under the names
     /// of the family, `config.json`, and the other files of the folder that it was opened from.
     ///
@@ -153,6 +160,16 @@ impl Encoder {
     pub fn prompt(&self, name: &str) -> Option<&str> {
         let found = self.texts.prompts.iter().find(|(own, _)| own == name);
         found.map(|(_, text)| text.as_str())
+    }
+
+    /// The number of tokens that [`Encoder::embed_texts`] computes for `text`: with special tokens
+    /// and the model's default instruction, [`Encoder::max_length`] at most.
+    ///
+    /// # Errors
+    /// If the model has no tokenizer.
+    pub fn token_count(&self, text: &str) -> Result<usize> {
+        let prompted = format!("{}{text}", self.texts.default_prompt);
+        Ok(self.texts.encode(prompted.as_str().into())?.len())
     }
 
     /// The embeddings of `texts` → (N, E), each after the model's default instruction if it has

@@ -63,7 +63,28 @@ impl Decoder {
         let mut batch = Batch::new(&self.model, prompts)?;
         let capacity = batch.width().saturating_add(config.max_new_tokens);
         let mut caches = self.model.caches_of(capacity.min(self.model.config().context));
-        batch.generate(config, &mut caches, &mut on_token)
+        batch.generate(Configs::Shared(config), &mut caches, &mut on_token)
+    }
+
+    /// [`Decoder::generate`] with options for each of `prompts`, whose draws are those that it has
+    /// alone.
+    pub(super) fn generate_each(
+        &self,
+        prompts: &[Vec<u32>],
+        configs: &[GenerationConfig],
+        on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Generated>> {
+        if prompts.len() != configs.len() {
+            let text = format!("{} prompts, but {} options", prompts.len(), configs.len());
+            return Err(Error::value(text).help("one GenerationConfig for each prompt"));
+        }
+        if prompts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut batch = Batch::new(&self.model, prompts)?;
+        let most = configs.iter().map(|config| config.max_new_tokens).max().unwrap_or(0);
+        let capacity = batch.width().saturating_add(most).min(self.model.config().context);
+        batch.generate(Configs::Each(configs), &mut self.model.caches_of(capacity), on_token)
     }
 
     /// A session for texts of up to `capacity` tokens, in memory that does not grow.
@@ -123,7 +144,8 @@ impl Session<'_> {
         }
         self.caches.iter_mut().for_each(|cache| cache.truncate(kept));
         self.tokens.truncate(kept);
-        let generated = batch.generate(config, &mut self.caches, &mut |_, token| on_token(token));
+        let mut on_token = |_, token| on_token(token);
+        let generated = batch.generate(Configs::Shared(config), &mut self.caches, &mut on_token);
         if generated.is_err() {
             // a device that failed may have lost keys
             self.caches.iter_mut().for_each(|cache| cache.truncate(0));
@@ -133,6 +155,45 @@ impl Session<'_> {
         self.tokens.truncate(kept);
         let mut generated = generated?;
         Ok(generated.swap_remove(0))
+    }
+}
+
+/// How the texts of a batch are continued.
+#[derive(Clone, Copy)]
+enum Configs<'a> {
+    /// All alike; draws are those of the whole batch.
+    Shared(&'a GenerationConfig),
+    /// Each as if it were alone.
+    Each(&'a [GenerationConfig]),
+}
+
+impl<'a> Configs<'a> {
+    fn all(self) -> &'a [GenerationConfig] {
+        match self {
+            Configs::Shared(config) => std::slice::from_ref(config),
+            Configs::Each(configs) => configs,
+        }
+    }
+
+    /// That of text `i`.
+    fn of(self, i: usize) -> &'a GenerationConfig {
+        match self {
+            Configs::Shared(config) => config,
+            Configs::Each(configs) => &configs[i],
+        }
+    }
+
+    /// The next token of each text: as [`GenerationConfig::next`].
+    fn next(self, logits: &Tensor, texts: &[&[u32]], step: usize) -> Result<Vec<u32>> {
+        let Configs::Each(configs) = self else {
+            return self.of(0).next(logits, texts, step);
+        };
+        // a draw depends on the row of its logits
+        let of_row = |(i, config): (usize, &GenerationConfig)| {
+            let row = logits.slice(0, i as isize..i as isize + 1)?; // (1, V)
+            Ok(config.next(&row, &texts[i..=i], step)?[0])
+        };
+        configs.iter().enumerate().map(of_row).collect()
     }
 }
 
@@ -195,12 +256,12 @@ impl<'m> Batch<'m> {
 
     fn generate(
         &mut self,
-        config: &GenerationConfig,
+        configs: Configs<'_>,
         caches: &mut [KvCache],
         on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Generated>> {
-        config.check()?;
-        if !config.stop_strings.is_empty() {
+        configs.all().iter().try_for_each(GenerationConfig::check)?;
+        if configs.all().iter().any(|config| !config.stop_strings.is_empty()) {
             return Err(Error::value("stop strings are texts, and this generates tokens")
                 .help("Decoder::complete and Chat::send end at them"));
         }
@@ -211,23 +272,28 @@ impl<'m> Batch<'m> {
             return Err(Error::value(text).help("Decoder::session with a larger capacity"));
         }
         // why a text has ended, and the number of its tokens then, with padding
-        let mut ended: Vec<Option<(Finish, usize)>> = vec![None; self.rows.len()];
-        for step in 0..config.max_new_tokens {
+        let none = |i| configs.of(i).max_new_tokens == 0;
+        let mut ended: Vec<Option<(Finish, usize)>> =
+            (0..self.rows.len()).map(|i| none(i).then_some((Finish::Length, start))).collect();
+        for step in 0.. {
             if self.width() > capacity || ended.iter().all(Option::is_some) {
                 break;
             }
             let logits = no_grad(|| self.next(caches))?; // (B, V)
             let texts = self.rows.iter().zip(&self.padding).map(|(row, &from)| &row[from..]);
-            let chosen = config.next(&logits, &texts.collect::<Vec<_>>(), step)?;
+            let chosen = configs.next(&logits, &texts.collect::<Vec<_>>(), step)?;
             for (i, token) in chosen.into_iter().enumerate() {
                 self.rows[i].push(token); // of an ended text too: all have one length
                 if ended[i].is_some() {
                     continue;
                 }
-                let stopped = on_token(i, token).is_break();
-                let finish = match config.eos_tokens.contains(&token) {
-                    true => Some(Finish::EndToken),
-                    false => stopped.then_some(Finish::Stopped),
+                let (stopped, config) = (on_token(i, token).is_break(), configs.of(i));
+                let finish = if config.eos_tokens.contains(&token) {
+                    Some(Finish::EndToken)
+                } else if stopped {
+                    Some(Finish::Stopped)
+                } else {
+                    (step + 1 >= config.max_new_tokens).then_some(Finish::Length)
                 };
                 ended[i] = finish.map(|finish| (finish, self.rows[i].len()));
             }

@@ -59,6 +59,21 @@ impl Texts {
         self.tokenizer.as_ref().map_err(Error::clone)
     }
 
+    fn options(&self) -> EncodeOptions {
+        EncodeOptions::default().with_max_length(self.max_length)
+    }
+
+    /// The tokens of `input` with special tokens, as many as the model takes.
+    pub fn encode(&self, input: EncodeInput<'_>) -> Result<Encoding> {
+        let tokenizer = self.tokenizer()?;
+        if !self.lowercase {
+            return tokenizer.encode_with(input, &self.options());
+        }
+        let (text, pair) = (input.text.to_lowercase(), input.pair.map(str::to_lowercase));
+        let input = EncodeInput { text: &text, pair: pair.as_deref() };
+        tokenizer.encode_with(input, &self.options())
+    }
+
     /// `compute` (B, T) → (B, width) of all inputs, in their order, for a model with the word
     /// embedding `like` that has token types or not.
     pub fn in_batches(
@@ -68,16 +83,8 @@ impl Texts {
         (like, types): (&Tensor, bool),
         compute: &dyn Fn(&EncoderInputs<'_>) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let tokenizer = self.tokenizer()?;
-        let options = EncodeOptions::default().with_max_length(self.max_length);
-        let encode = |input: &EncodeInput<'_>| {
-            if !self.lowercase {
-                return tokenizer.encode_with(*input, &options);
-            }
-            let (text, pair) = (input.text.to_lowercase(), input.pair.map(str::to_lowercase));
-            let input = EncodeInput { text: &text, pair: pair.as_deref() };
-            tokenizer.encode_with(input, &options)
-        };
+        let (tokenizer, options) = (self.tokenizer()?, self.options());
+        let encode = |input: &EncodeInput<'_>| self.encode(*input);
         let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<Encoding>>>()?;
         if encodings.is_empty() {
             return Tensor::zeros((0, width), like.dtype(), like);
