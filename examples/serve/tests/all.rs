@@ -1,0 +1,3 @@
+//! One program for the tests.
+
+mod parts;
