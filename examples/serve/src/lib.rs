@@ -7,6 +7,8 @@
 //! HTTP runs on one thread, each model on its own. Requests that wait are computed together.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod metrics;
 pub mod queue;
 pub mod requests;
+pub mod worker;
