@@ -1,3 +1,7 @@
-//! One program for the tests.
+//! One program for the tests, which start servers on free ports.
 
+mod batches;
+mod common;
+mod errors;
 mod parts;
+mod routes;
