@@ -3,5 +3,7 @@
 mod batches;
 mod common;
 mod errors;
+mod malformed;
 mod parts;
+mod program;
 mod routes;
