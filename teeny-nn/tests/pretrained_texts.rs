@@ -157,6 +157,35 @@ fn texts_of_a_batch_with_options_of_their_own_are_those_they_have_alone() -> Res
 }
 
 #[test]
+fn a_short_text_has_its_own_rotations_beside_a_long_one() -> Result<()> {
+    let folder = Folder::copy("each-long", &crate::pretrained_decoders::golden("phi3-long"));
+    fs::copy(tokenizer("smollm"), folder.0.join("tokenizer.json")).unwrap();
+    let decoder = Decoder::open(&folder.0, device())?;
+    let want = crate::pretrained_decoders::expected("phi3-long");
+    let text: Vec<u32> =
+        crate::pretrained_decoders::tokens(&want["tokens"]).iter().map(|&id| id as u32).collect();
+    let config = GenerationConfig::new().with_max_new_tokens(20);
+    let prompts = [text[..3].to_vec(), [&text[..], &text[..]].concat(), text[2..7].to_vec()];
+    let configs = vec![config; 3];
+    let mut calls = [0; 3];
+    let all = decoder.complete_each(&prompts, &configs, |i, _| {
+        calls[i] += 1;
+        ControlFlow::Continue(())
+    })?;
+    for (i, prompt) in prompts.iter().enumerate() {
+        let go = |_: usize, _: &str| ControlFlow::Continue(());
+        let alone = decoder.complete_each(std::slice::from_ref(prompt), &configs[i..=i], go)?;
+        assert_eq!(all[i], alone[0], "text {i}");
+        assert!(calls[i] >= 20);
+        let go = |_: usize, _: u32| ControlFlow::Continue(());
+        let generated = decoder.generate(&prompts, &configs[0], go)?;
+        let alone = decoder.generate(std::slice::from_ref(prompt), &configs[0], go)?;
+        assert_eq!(generated[i], alone[0], "text {i}");
+    }
+    Ok(())
+}
+
+#[test]
 #[cfg(feature = "chat")]
 fn a_conversation_is_that_of_its_template() -> Result<()> {
     use teeny_nn::pretrained::{ChatOptions, Message};

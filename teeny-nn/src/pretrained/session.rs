@@ -57,13 +57,7 @@ impl Decoder {
         mut on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Generated>> {
         let _op = enter("generate");
-        if prompts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut batch = Batch::new(&self.model, prompts)?;
-        let capacity = batch.width().saturating_add(config.max_new_tokens);
-        let mut caches = self.model.caches_of(capacity.min(self.model.config().context));
-        batch.generate(Configs::Shared(config), &mut caches, &mut on_token)
+        self.generate_batch(prompts, Configs::Shared(config), &mut on_token)
     }
 
     /// [`Decoder::generate`] with options for each of `prompts`, whose draws are those that it has
@@ -78,13 +72,34 @@ impl Decoder {
             let text = format!("{} prompts, but {} options", prompts.len(), configs.len());
             return Err(Error::value(text).help("one GenerationConfig for each prompt"));
         }
+        self.generate_batch(prompts, Configs::Each(configs), on_token)
+    }
+
+    fn generate_batch(
+        &self,
+        prompts: &[Vec<u32>],
+        configs: Configs<'_>,
+        on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Generated>> {
         if prompts.is_empty() {
             return Ok(Vec::new());
         }
         let mut batch = Batch::new(&self.model, prompts)?;
-        let most = configs.iter().map(|config| config.max_new_tokens).max().unwrap_or(0);
-        let capacity = batch.width().saturating_add(most).min(self.model.config().context);
-        batch.generate(Configs::Each(configs), &mut self.model.caches_of(capacity), on_token)
+        let most = configs.all().iter().map(|config| config.max_new_tokens).max().unwrap_or(0);
+        let length = batch.width().saturating_add(most);
+        if prompts.len() > 1 && self.model.changes_after().is_some_and(|last| length > last) {
+            // a batch has the rotations of its longest text, with padding
+            let alone = |(i, prompt)| {
+                let config = Configs::Shared(configs.of(i));
+                let mut on_token = |_: usize, token| on_token(i, token);
+                let generated =
+                    self.generate_batch(std::slice::from_ref(prompt), config, &mut on_token);
+                Ok(generated?.swap_remove(0))
+            };
+            return prompts.iter().enumerate().map(alone).collect();
+        }
+        let mut caches = self.model.caches_of(length.min(self.model.config().context));
+        batch.generate(configs, &mut caches, on_token)
     }
 
     /// A session for texts of up to `capacity` tokens, in memory that does not grow.
