@@ -136,6 +136,8 @@ pub enum Activation {
     Gelu,
     /// GELU by the tanh approximation, as in GPT-2.
     GeluTanh,
+    /// `x sigmoid(1.702 x)`, an approximation of GELU, as in CLIP.
+    QuickGelu,
     /// `x sigmoid(x)`.
     Silu,
     /// `x tanh(softplus(x))`.
@@ -158,6 +160,7 @@ impl Module for Activation {
             Activation::Elu(alpha) => x.elu(alpha),
             Activation::Gelu => x.gelu(),
             Activation::GeluTanh => x.gelu_tanh(),
+            Activation::QuickGelu => x.mul(&x.mul(1.702)?.sigmoid()?),
             Activation::Silu => x.silu(),
             Activation::Mish => x.mish(),
             Activation::Tanh => x.tanh(),

@@ -101,25 +101,26 @@ impl MultiheadAttention {
         path.build("MultiheadAttention::with_options", || {
             let heads = Heads::new(n_embd, n_head, &options)?;
             let (columns, rows) = (heads.queries(), heads.rows());
-            let bias_of = |path: &Path, name: &str, size: usize| {
-                let bias = options.bias.then(|| path.param(name, (size,), Init::ZEROS));
-                bias.transpose()
+            let bias_of = |path: &Path, name: &str, size: usize, bias: bool| {
+                bias.then(|| path.param(name, (size,), Init::ZEROS)).transpose()
             };
+            let [bias, qkv_bias] = [options.bias, options.bias && options.qkv_bias];
             let weight =
                 path.param("in_proj_weight", (rows, n_embd), Init::XavierUniform { gain: 1.0 })?;
-            let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows)? };
+            let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows, qkv_bias)? };
             let out_proj = path.at("out_proj");
             let out = Linear {
                 weight: out_proj.param("weight", (n_embd, columns), Init::TORCH)?,
-                bias: bias_of(&out_proj, "bias", n_embd)?,
+                bias: bias_of(&out_proj, "bias", n_embd, bias)?,
             };
             MultiheadAttention::from_linear(path, qkv, out, n_head, options)
         })
     }
 
     /// A layer with the given projections, for models with other names: `qkv`, one of (Q + 2 KV, E)
-    /// or three of (Q, E), (KV, E) and (KV, E), and `out` (E, Q). `options.bias` is not used: the
-    /// projections have biases or not. `path` is any path of the store.
+    /// or three of (Q, E), (KV, E) and (KV, E), and `out` (E, Q). `options.bias` and
+    /// `options.qkv_bias` are not used: the projections have biases or not. `path` is any path of
+    /// the store.
     ///
     /// # Errors
     /// If the numbers of heads do not fit the weights, or `dropout` is outside `0..=1`.

@@ -112,6 +112,8 @@ pub struct MultiheadAttentionOptions {
     pub head_size: Option<usize>,
     /// Whether there are biases; true.
     pub bias: bool,
+    /// With `bias`, whether the projections to queries, keys and values have them too; true.
+    pub qkv_bias: bool,
     /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
     /// S), are then stored.
     pub dropout: f64,
@@ -119,7 +121,13 @@ pub struct MultiheadAttentionOptions {
 
 impl Default for MultiheadAttentionOptions {
     fn default() -> MultiheadAttentionOptions {
-        MultiheadAttentionOptions { n_kv_head: None, head_size: None, bias: true, dropout: 0.0 }
+        MultiheadAttentionOptions {
+            n_kv_head: None,
+            head_size: None,
+            bias: true,
+            qkv_bias: true,
+            dropout: 0.0,
+        }
     }
 }
 
@@ -144,6 +152,12 @@ impl MultiheadAttentionOptions {
     /// Sets whether there are biases.
     pub fn with_bias(mut self, bias: bool) -> MultiheadAttentionOptions {
         self.bias = bias;
+        self
+    }
+
+    /// Sets whether the projections to queries, keys and values have biases.
+    pub fn with_qkv_bias(mut self, qkv_bias: bool) -> MultiheadAttentionOptions {
+        self.qkv_bias = qkv_bias;
         self
     }
 

@@ -1,11 +1,12 @@
-//! [`Encoder`]: the encoder of BERT and of its family.
+//! [`Encoder`]: the encoder of BERT and of its family, and of CLIP's texts.
 //!
 //! ```text
 //! tokens (B, T) ─ word + position + type ─ norm ─ layers.0 ─ layers.1 ─ … ─ hidden states (B, T, E)
 //!                                                     │
-//!                                     TransformerEncoderLayer, norms last
+//!                                     TransformerEncoderLayer
 //! ```
 //!
+//! Layers that begin with their norms (CLIP) have the norm of the embeddings after the last layer.
 //! Positions are counted from 0, or, as RoBERTa does, from the token after the padding's number,
 //! padding not counted. Module `pretrained` opens files of such models.
 
@@ -43,6 +44,8 @@ pub struct EncoderConfig {
     pub padding_idx: Option<usize>,
     /// Whether there is a pooler, a linear layer and tanh on the state of the first token; false.
     pub pooler: bool,
+    /// Whether a token sees only itself and those before it; false.
+    pub causal: bool,
 }
 
 impl EncoderConfig {
@@ -53,8 +56,16 @@ impl EncoderConfig {
         n_layer: usize,
         layer: TransformerConfig,
     ) -> EncoderConfig {
-        let (types, padding_idx, pooler) = (2, None, false);
-        EncoderConfig { vocab, positions, types, n_layer, layer, padding_idx, pooler }
+        EncoderConfig {
+            vocab,
+            positions,
+            types: 2,
+            n_layer,
+            layer,
+            padding_idx: None,
+            pooler: false,
+            causal: false,
+        }
     }
 
     /// Sets the number of token types.
@@ -72,6 +83,12 @@ impl EncoderConfig {
     /// Sets whether there is a pooler.
     pub fn with_pooler(mut self, pooler: bool) -> EncoderConfig {
         self.pooler = pooler;
+        self
+    }
+
+    /// Sets whether a token sees only itself and those before it.
+    pub fn with_causal(mut self, causal: bool) -> EncoderConfig {
+        self.causal = causal;
         self
     }
 }
@@ -107,7 +124,10 @@ impl<'a> EncoderInputs<'a> {
     }
 }
 
-/// The encoder of BERT: embeddings and layers with full attention.
+/// The encoder of BERT: embeddings and layers with full attention, or causal attention.
+///
+/// The norm `embeddings.norm` follows the embeddings. If the norms of layers come first, a norm
+/// called `norm` follows the last layer instead.
 ///
 /// # Example
 /// ```
@@ -157,7 +177,9 @@ impl Encoder {
                 (table("word", config.vocab)?, table("position", config.positions)?);
             let types = (config.types > 0).then(|| table("type", config.types)).transpose()?;
             let options = LayerNormOptions::new().with_eps(norm_eps);
-            let norm = LayerNorm::with_options(&embeddings.at("norm"), n_embd, options)?;
+            let first = config.layer.norm_first;
+            let norm_path = if first { path.at("norm") } else { embeddings.at("norm") };
+            let norm = LayerNorm::with_options(&norm_path, n_embd, options)?;
             let layers = (0..config.n_layer)
                 .map(|i| TransformerEncoderLayer::new(&path.at("layers").at(i), config.layer))
                 .collect::<Result<_>>()?;
@@ -190,7 +212,8 @@ impl Encoder {
         self.config.padding_idx.map_or(0, |id| id.saturating_add(1))
     }
 
-    /// The states of the last layer → (B, T, E). Those of padding mean nothing.
+    /// The states of the last layer, or of the norm after it → (B, T, E). Those of padding mean
+    /// nothing.
     ///
     /// # Errors
     /// If shapes do not fit, there are more tokens than positions, or a token or a type is not in
@@ -207,12 +230,14 @@ impl Encoder {
             };
             x = x.add(&types)?;
         }
-        let mut x = self.dropout.forward(&self.norm.forward(&x)?)?; // (B, T, E)
+        let first = self.config.layer.norm_first;
+        let embedded = if first { x } else { self.norm.forward(&x)? };
+        let mut x = self.dropout.forward(&embedded)?; // (B, T, E)
         for layer in &self.layers {
-            let options = AttentionOptions { key_mask: inputs.mask, ..AttentionOptions::new() };
-            x = layer.attend(&x, options)?;
+            let (causal, key_mask) = (self.config.causal, inputs.mask);
+            x = layer.attend(&x, AttentionOptions { causal, key_mask, ..Default::default() })?;
         }
-        Ok(x)
+        if first { self.norm.forward(&x) } else { Ok(x) }
     }
 
     /// `tanh` of the pooler's linear layer on the states (B, T, E) of the first tokens → (B, E).

@@ -1,5 +1,6 @@
-//! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], that of BERT; [`CausalLm`], the
-//! decoder of Llama and its relatives, and of GPT-2 as [`Gpt`], which [`Decoder`] generates with.
+//! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], that of BERT and of CLIP's
+//! texts; [`VisionEncoder`], that of images in ViT and CLIP; [`CausalLm`], the decoder of Llama and
+//! its relatives, and of GPT-2 as [`Gpt`], which [`Decoder`] generates with.
 
 mod block;
 mod causal_config;
@@ -9,12 +10,14 @@ mod encoder;
 mod gpt;
 #[cfg(feature = "distributed")]
 mod gpt_parallel;
+mod vision;
 
 pub use causal_config::{CausalLmConfig, NormKind, Positions, Rotary};
 pub use causal_lm::{CausalInputs, CausalLm};
 pub use decoder::Decoder;
 pub use encoder::{Encoder, EncoderConfig, EncoderInputs};
 pub use gpt::{Gpt, GptConfig};
+pub use vision::{VisionConfig, VisionEncoder};
 
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
 use crate::dropout::Dropout;
@@ -44,6 +47,8 @@ pub struct TransformerConfig {
     pub norm_first: bool,
     /// Added to the variance by the norms; 1e-5.
     pub norm_eps: f64,
+    /// Whether the projections to queries, keys and values have biases; true.
+    pub qkv_bias: bool,
 }
 
 impl TransformerConfig {
@@ -57,6 +62,7 @@ impl TransformerConfig {
             dropout: 0.1,
             norm_first: false,
             norm_eps: 1e-5,
+            qkv_bias: true,
         }
     }
 
@@ -81,6 +87,12 @@ impl TransformerConfig {
     /// Sets what the norms add to the variance.
     pub fn with_norm_eps(mut self, eps: f64) -> TransformerConfig {
         self.norm_eps = eps;
+        self
+    }
+
+    /// Sets whether the projections to queries, keys and values have biases.
+    pub fn with_qkv_bias(mut self, qkv_bias: bool) -> TransformerConfig {
+        self.qkv_bias = qkv_bias;
         self
     }
 }
@@ -229,7 +241,9 @@ fn norm(path: &Path, config: &TransformerConfig) -> Result<LayerNorm> {
 
 /// Attention with the sizes and dropout of `config`.
 fn attention(path: &Path, config: &TransformerConfig) -> Result<MultiheadAttention> {
-    let options = MultiheadAttentionOptions::new().with_dropout(config.dropout);
+    let options = MultiheadAttentionOptions::new()
+        .with_qkv_bias(config.qkv_bias)
+        .with_dropout(config.dropout);
     MultiheadAttention::with_options(path, config.n_embd, config.n_head, options)
 }
 
