@@ -14,6 +14,8 @@ const LABELS: usize = 1_000_000;
 #[derive(Clone)]
 pub(super) struct Config {
     path: PathBuf,
+    /// The member of the file that has the values, if it is not the whole.
+    section: Option<String>,
     values: Value,
 }
 
@@ -30,7 +32,7 @@ impl Config {
     /// Another file with keys and values.
     pub fn open_file(path: PathBuf) -> Result<Config> {
         let (path, values) = read(path)?;
-        let config = Config { path, values };
+        let config = Config { path, section: None, values };
         if config.values.is_object() {
             return Ok(config);
         }
@@ -39,13 +41,13 @@ impl Config {
 
     /// The values of a file of another format, under the keys of `config.json`.
     pub fn of(path: &Path, values: Value) -> Config {
-        Config { path: path.to_path_buf(), values }
+        Config { path: path.to_path_buf(), section: None, values }
     }
 
     /// The member `key` of this file, if it is an object.
     pub fn section(&self, key: &str) -> Option<Config> {
         let values = self.values.get(key).filter(|value| value.is_object())?.clone();
-        Some(Config { path: self.path.clone(), values })
+        Some(Config { path: self.path.clone(), section: Some(key.to_string()), values })
     }
 
     /// All values.
@@ -55,6 +57,10 @@ impl Config {
 
     /// An error about this file.
     pub fn error(&self, text: String) -> Error {
+        let text = match &self.section {
+            Some(section) => format!("in {section:?}: {text}"),
+            None => text,
+        };
         Error::value(text).named(loading(&self.path))
     }
 
@@ -85,6 +91,24 @@ impl Config {
         let Some(value) = self.get(keys) else { return Ok(default) };
         let size = value.as_u64().and_then(|size| u32::try_from(size).ok());
         size.map(|size| size as usize).ok_or_else(|| self.wrong(keys, value, "a size"))
+    }
+
+    /// The height and the width of `key`: a number, a list of two, or an object.
+    pub fn sides(&self, key: &str) -> Result<Option<[usize; 2]>> {
+        let Some(value) = self.get(&[key]) else { return Ok(None) };
+        let size = |value: &Value| u32::try_from(value.as_u64()?).ok().map(|size| size as usize);
+        let sides = match (value, value.as_array().map(Vec::as_slice)) {
+            (Value::Object(members), _) => {
+                let side = |name| members.get(name).and_then(size);
+                side("height").zip(side("width"))
+            }
+            (_, Some([height, width])) => size(height).zip(size(width)),
+            _ => size(value).map(|size| (size, size)),
+        };
+        match sides {
+            Some((height, width)) => Ok(Some([height, width])),
+            None => Err(self.wrong(&[key], value, "a size, or a height and a width")),
+        }
     }
 
     /// The number of the first of `keys` that is there, otherwise `default`.

@@ -3,6 +3,7 @@
 //! ```text
 //! config.json, or metadata ─ sizes, and the family by `model_type`        *_family, rotary, gguf
 //! weights of any kind ────── names and layout of the family ─► parameters       state::Mapping
+//! preprocessor_config.json ─ how images become the input of a model                     vision
 //! modules.json ───────────── how states become the embedding of a text               pooling
 //! generation_config.json ─── how tokens are chosen                                generation
 //! ```
@@ -27,6 +28,7 @@ mod pooling;
 mod rotary;
 mod session;
 mod texts;
+mod vision;
 
 #[cfg(feature = "chat")]
 pub use chat::{ChatOptions, ChatTemplate, Message};
@@ -40,3 +42,4 @@ pub use head::{Head, Task};
 pub use options::OpenOptions;
 pub use pooling::{Pooling, PoolingMode};
 pub use session::{Finish, Generated, Session};
+pub use vision::{ImageProcessor, ImageSize, Resample};
