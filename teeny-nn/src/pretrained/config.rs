@@ -50,6 +50,17 @@ impl Config {
         Some(Config { path: self.path.clone(), section: Some(key.to_string()), values })
     }
 
+    /// The member `key` as a file of its own, without values if it is missing.
+    pub fn part(&self, key: &str) -> Result<Config> {
+        match self.get(&[key]) {
+            Some(value) if !value.is_object() => Err(self.wrong(&[key], value, "an object")),
+            value => {
+                let values = value.cloned().unwrap_or_else(|| Value::Object(Default::default()));
+                Ok(Config { path: self.path.clone(), section: Some(key.to_string()), values })
+            }
+        }
+    }
+
     /// All values.
     pub fn values(&self) -> &Value {
         &self.values
@@ -240,12 +251,14 @@ impl Config {
         Ok(match self.text(key)?.unwrap_or_default() {
             "gelu" => Activation::Gelu,
             "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+            "quick_gelu" => Activation::QuickGelu,
             "silu" | "swish" => Activation::Silu,
             "relu" => Activation::Relu,
             "tanh" => Activation::Tanh,
             other => {
                 return Err(self.error(format!("{key:?} is {other:?}")).help(
-                    "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, silu, swish, relu, tanh",
+                    "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, \
+                     relu, tanh",
                 ));
             }
         })

@@ -84,7 +84,8 @@ impl Encoder {
         let mapping = family.mapping(sizes.layer.n_embd, head);
         let make = |root: &store::Path| {
             let model = transformer::Encoder::new(root, sizes)?;
-            Ok((model, head.map(|head| head.build(root, &config, &sizes)).transpose()?))
+            let head = head.map(|head| head.build(root, &config, (&sizes.layer, sizes.vocab)));
+            Ok((model, head.transpose()?))
         };
         let built = store.build_from(weights, &mapping, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;

@@ -29,7 +29,7 @@ pub(super) struct EncoderFamily {
     /// Other names in the file and here, without `.weight` and `.bias`.
     layer: &'static [(&'static str, &'static str)],
     /// The heads.
-    pub heads_of: &'static [HeadFamily; 3],
+    pub heads_of: &'static [HeadFamily],
 }
 
 const BERT: EncoderFamily = EncoderFamily {

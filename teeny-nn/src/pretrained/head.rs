@@ -1,4 +1,4 @@
-//! [`Head`]: classes of texts, classes of tokens, or masked tokens from the states of an encoder.
+//! [`Head`]: classes of texts, tokens or images, or masked tokens, from the states of an encoder.
 //!
 //! ```text
 //! states (B, T, E) ─ pooler, first token or all ─ dense ─ activation ─ norm ─ out ─ logits
@@ -13,8 +13,8 @@ use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions};
 use crate::state::Mapping;
 use crate::store::{self, Param};
-use crate::transformer::{Encoder, EncoderConfig};
-use teeny_core::{Result, Tensor};
+use crate::transformer::{Encoder, TransformerConfig};
+use teeny_core::{Error, Result, Tensor};
 
 /// The task of a [`Head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Task {
     Token,
     /// The tokens of the vocabulary in the place of each: logits (B, T, V).
     MaskedLm,
+    /// Classes of an image: logits (B, L).
+    Image,
 }
 
 /// The states that a head reads.
@@ -89,6 +91,8 @@ pub(super) const DISTILBERT: [HeadFamily; 3] = [
     },
 ];
 
+pub(super) const VIT: [HeadFamily; 1] = [head(Task::Image, Input::First, "classifier")];
+
 /// The task of the model that `config` describes, if it has one.
 pub(super) fn task(config: &Config) -> Option<Task> {
     let name = config.first_text("architectures")?;
@@ -96,13 +100,14 @@ pub(super) fn task(config: &Config) -> Option<Task> {
         ("ForSequenceClassification", Task::Sequence),
         ("ForTokenClassification", Task::Token),
         ("ForMaskedLM", Task::MaskedLm),
+        ("ForImageClassification", Task::Image),
     ];
     ends.iter().find(|(end, _)| name.ends_with(end)).map(|(_, task)| *task)
 }
 
 impl HeadFamily {
     /// The row of `task`.
-    pub fn of(rows: &'static [HeadFamily; 3], task: Task) -> Option<&'static HeadFamily> {
+    pub fn of(rows: &'static [HeadFamily], task: Task) -> Option<&'static HeadFamily> {
         rows.iter().find(|row| row.task == task)
     }
 
@@ -128,14 +133,14 @@ impl HeadFamily {
         mapping
     }
 
-    /// The layers at `path`, for a model of these sizes.
+    /// The layers at `path`, for a model with layers of these sizes and this vocabulary.
     pub fn build(
         &'static self,
         path: &store::Path,
         config: &Config,
-        sizes: &EncoderConfig,
+        (layer, vocab): (&TransformerConfig, usize),
     ) -> Result<Head> {
-        let (width, layer) = (sizes.layer.n_embd, sizes.layer);
+        let width = layer.n_embd;
         if self.task == Task::MaskedLm && !config.flag("tie_word_embeddings", true)? {
             let text = "\"tie_word_embeddings\" is false: the head has a weight of its own";
             return Err(config.error(text.to_string()).help("heads of masked tokens are tied"));
@@ -156,12 +161,13 @@ impl HeadFamily {
         let norm = self.norm.map(|_| LayerNorm::with_options(&path.at("norm"), width, options));
         let labels = config.labels()?;
         let out = match self.task {
-            Task::MaskedLm => {
-                Out::Tied(path.at("out").param("bias", (sizes.vocab,), Init::ZEROS)?)
-            }
+            Task::MaskedLm => Out::Tied(path.at("out").param("bias", (vocab,), Init::ZEROS)?),
             _ => Out::Linear(linear("out", labels.len())?),
         };
-        let drop = config.number(&["classifier_dropout", "seq_classif_dropout"], layer.dropout)?;
+        let drop = match self.task {
+            Task::Image => 0.0,
+            _ => config.number(&["classifier_dropout", "seq_classif_dropout"], layer.dropout)?,
+        };
         let multi_label = config.text("problem_type")? == Some("multi_label_classification");
         let dropout = Dropout::new(&path, drop)?;
         Ok(Head { family: self, dense, norm: norm.transpose()?, out, dropout, labels, multi_label })
@@ -192,6 +198,14 @@ impl Head {
     /// The task of the head.
     pub fn task(&self) -> Task {
         self.family.task
+    }
+
+    /// The logits of the classes of images with `states` (B, T, E) → (B, L).
+    pub(super) fn image_logits(&self, states: &Tensor) -> Result<Tensor> {
+        match &self.out {
+            Out::Linear(out) => out.forward(&states.at(1, 0)?),
+            Out::Tied(_) => Err(Error::internal("a head for images without a layer")),
+        }
     }
 
     /// The logits of `states` (B, T, E) of `model` → (B, L), (B, T, L) or (B, T, V).

@@ -42,4 +42,4 @@ pub use head::{Head, Task};
 pub use options::OpenOptions;
 pub use pooling::{Pooling, PoolingMode};
 pub use session::{Finish, Generated, Session};
-pub use vision::{ImageProcessor, ImageSize, Resample};
+pub use vision::{Clip, ImageEncoder, ImageProcessor, ImageSize, Resample};

@@ -5,7 +5,8 @@ use crate::store::Store;
 use std::sync::Arc;
 use teeny_core::{DType, DeviceRef, Error, QuantType, Result, Tensor};
 
-/// How [`super::Encoder`] and [`super::Decoder`] are opened.
+/// How [`super::Encoder`], [`super::Decoder`], [`super::ImageEncoder`] and [`super::Clip`] are
+/// opened.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct OpenOptions {

@@ -22,14 +22,17 @@ pub(super) struct Origin {
     pub class: Option<String>,
 }
 
-/// Files beside the weights: tokenizers, templates, and the modules of sentence-transformers.
-const COPIED: [&str; 13] = [
+/// Files beside the weights: tokenizers, templates, processors of images, and the modules of
+/// sentence-transformers.
+const COPIED: [&str; 15] = [
     "added_tokens.json",
     "chat_template.jinja",
     "config_sentence_transformers.json",
     "generation_config.json",
     "merges.txt",
     "modules.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "sentence_bert_config.json",
     "special_tokens_map.json",
     "tokenizer.json",

@@ -113,14 +113,17 @@ impl Pooling {
             }
         }; // (B, E)
         let pooled = match self.normalize {
-            true => {
-                let length = pooled.vector_norm(2.0, -1)?.clamp(1e-12, f64::INFINITY)?; // (B)
-                pooled.div(&length.unsqueeze(-1)?)?
-            }
+            true => normalized(&pooled)?,
             false => pooled,
         };
         pooled.cast(dtype)
     }
+}
+
+/// `x` (.., E) divided by the length of each row.
+pub(super) fn normalized(x: &Tensor) -> Result<Tensor> {
+    let length = x.vector_norm(2.0, -1)?.clamp(1e-12, f64::INFINITY)?; // (..)
+    x.div(&length.unsqueeze(-1)?)
 }
 
 /// The mode in the `config.json` of `folder`.

@@ -1,7 +1,37 @@
-//! Images as the input of models.
+//! Encoders of images, and CLIP, which compares images with texts.
 
+mod clip;
+mod encoder;
+mod family;
 mod processor;
 mod resample;
 
+pub use clip::Clip;
+pub use encoder::ImageEncoder;
 pub use processor::{ImageProcessor, ImageSize};
 pub use resample::Resample;
+
+use teeny_autograd::no_grad;
+use teeny_core::{Result, Tensor};
+
+/// The images of a batch at most.
+const IMAGES: usize = 16;
+
+/// `compute` (B, 3, H, W) → (B, width) of all images, in their order, on the device and of the
+/// dtype of `like`.
+fn in_batches(
+    images: &[Tensor],
+    processor: &ImageProcessor,
+    (width, like): (usize, &Tensor),
+    compute: &dyn Fn(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if images.is_empty() {
+        return Tensor::zeros((0, width), like.dtype(), like);
+    }
+    let rows = images.chunks(IMAGES).map(|images| {
+        let pixels = processor.process(images, like)?; // (B, 3, H, W)
+        no_grad(|| compute(&pixels))
+    });
+    let rows = rows.collect::<Result<Vec<Tensor>>>()?;
+    Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0) // (N, width)
+}

@@ -1,0 +1,203 @@
+//! [`ImageEncoder`]: an encoder of images of a folder, for embeddings and classes.
+
+use super::family::{NEW_VIT_NAMES, VIT, VIT_NAMES};
+use super::in_batches;
+use super::processor::ImageProcessor;
+use crate::module::Activation;
+use crate::pretrained::config::Config;
+use crate::pretrained::head::{self, Head, HeadFamily};
+use crate::pretrained::options::OpenOptions;
+use crate::pretrained::origin::Origin;
+use crate::state::{Mapping, open_weights};
+use crate::store::{self, Store};
+use crate::transformer::{VisionConfig, VisionEncoder};
+use std::path::Path;
+use teeny_core::context::enter;
+use teeny_core::{Error, Result, Tensor, ToDevice};
+
+/// A pretrained encoder of images: ViT, with a head for classes or without.
+///
+/// In training mode the layers drop as PyTorch's `TransformerEncoderLayer` does, with
+/// `hidden_dropout_prob` for attention weights as well.
+///
+/// # Example
+/// ```no_run
+/// use teeny_core::Tensor;
+/// use teeny_nn::device::device;
+/// use teeny_nn::pretrained::ImageEncoder;
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = device("cpu")?;
+/// let encoder = ImageEncoder::open("google/vit-base-patch16-224", &device)?;
+/// let image = Tensor::from_vec(vec![0u8; 480 * 640 * 3], (480, 640, 3), &device)?; // (H, W, 3)
+/// let logits = encoder.classify_images(&[image])?; // (1, 1000)
+/// # Ok(()) }
+/// ```
+/// [`ImageProcessor`] says what an image is and how files are decoded.
+pub struct ImageEncoder {
+    /// The parameters, in evaluation mode.
+    pub store: Store,
+    /// The model.
+    pub model: VisionEncoder,
+    /// The head, if the model predicts classes.
+    pub head: Option<Head>,
+    /// Why there is none, if there is none.
+    processor: Result<ImageProcessor>,
+    origin: Origin,
+}
+
+impl ImageEncoder {
+    /// Opens the folder `path`, or `ORG/NAME` in the local cache of the Hugging Face hub, as f32.
+    ///
+    /// # Errors
+    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
+    /// `config.json` contradict those of the weights, or tensors are missing.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<ImageEncoder> {
+        let _op = enter("ImageEncoder::open");
+        ImageEncoder::open_with(path, &OpenOptions::new(), device)
+    }
+
+    /// [`ImageEncoder::open`] with options.
+    ///
+    /// # Errors
+    /// As [`ImageEncoder::open`].
+    #[track_caller]
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+        device: impl ToDevice,
+    ) -> Result<ImageEncoder> {
+        let _op = enter("ImageEncoder::open_with");
+        let dtype = options.checked_dtype()?;
+        let folder = crate::state::found(path.as_ref())?;
+        let config = Config::open(&folder)?;
+        config.family("image encoder", &["vit"]).map_err(|error| {
+            let clip = config.text("model_type").is_ok_and(|name| name == Some("clip"));
+            if clip { error.help("Clip::open opens it") } else { error }
+        })?;
+        let store = Store::with_dtype(device, dtype);
+        let weights = options.renamed(open_weights(&folder, store.device())?)?;
+        let tensors = weights.shapes();
+        let mut sizes = VIT.vision(&config)?;
+        if tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight")) {
+            let width = config.size(&["pooler_output_size"], sizes.layer.n_embd)?;
+            let activation = config.activation(&["pooler_act"], Activation::Tanh)?;
+            sizes = sizes.with_pooler(width, activation);
+        }
+        config.check_layers(sizes.n_layer, tensors.len())?;
+        let head = head::task(&config).and_then(|task| HeadFamily::of(&head::VIT, task));
+        let mapping = mapping(&sizes, head);
+        let make = |root: &store::Path| {
+            let model = VisionEncoder::new(root, sizes)?;
+            let head = head.map(|head| head.build(root, &config, (&sizes.layer, 0)));
+            Ok((model, head.transpose()?))
+        };
+        let built = store.build_from(weights, &mapping, make);
+        let ((model, head), _) = built.map_err(|e| config.noted(e))?;
+        store.set_training(false);
+        let processor = ImageProcessor::open_folder(&folder);
+        // a head that is not read is not written either
+        let class = head.is_none().then(|| "ViTModel".to_string());
+        let origin = Origin { folder, config, mapping, class };
+        Ok(ImageEncoder { store, model, head, processor, origin })
+    }
+
+    /// Writes the model into the folder `path`, which transformers opens: weights under the names
+    /// of the family, `config.json`, and the other files of the folder that it was opened from.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or `path` is the folder that it was opened from.
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("ImageEncoder::save");
+        self.origin.save(&self.store, path.as_ref())
+    }
+
+    /// How images become pixels.
+    ///
+    /// # Errors
+    /// If the folder does not say it, or for processors of a class that is not known.
+    pub fn processor(&self) -> Result<&ImageProcessor> {
+        self.processor.as_ref().map_err(Error::clone)
+    }
+
+    /// The embeddings of images with `pixels` (B, 3, H, W): the states of the class tokens →
+    /// (B, E). [`VisionEncoder::pooled`] has the pooler of models with one.
+    ///
+    /// # Errors
+    /// As [`VisionEncoder::hidden`].
+    #[track_caller]
+    pub fn embed(&self, pixels: &Tensor) -> Result<Tensor> {
+        let _op = enter("embed");
+        self.model.hidden(pixels)?.at(1, 0)
+    }
+
+    /// The logits of the classes of images with `pixels` (B, 3, H, W) → (B, L).
+    ///
+    /// # Errors
+    /// If the model has no head; as [`VisionEncoder::hidden`].
+    #[track_caller]
+    pub fn logits(&self, pixels: &Tensor) -> Result<Tensor> {
+        let _op = enter("logits");
+        self.classes()?.image_logits(&self.model.hidden(pixels)?)
+    }
+
+    /// The embeddings of `images`, each as [`ImageProcessor`] takes it → (N, E).
+    ///
+    /// # Errors
+    /// As [`ImageProcessor::process`]; if the folder has no processor, or the sizes that it makes
+    /// are not those of the model.
+    #[track_caller]
+    pub fn embed_images(&self, images: &[Tensor]) -> Result<Tensor> {
+        let _op = enter("embed_images");
+        let width = self.model.config().layer.n_embd;
+        self.in_batches(images, width, &|pixels| self.embed(pixels))
+    }
+
+    /// The logits of the classes of `images` → (N, L).
+    ///
+    /// # Errors
+    /// If the model has no head; as [`ImageEncoder::embed_images`].
+    #[track_caller]
+    pub fn classify_images(&self, images: &[Tensor]) -> Result<Tensor> {
+        let _op = enter("classify_images");
+        let labels = self.classes()?.labels.len();
+        self.in_batches(images, labels, &|pixels| self.logits(pixels))
+    }
+
+    fn classes(&self) -> Result<&Head> {
+        self.head.as_ref().ok_or_else(|| {
+            Error::value("the model has no head for classes of images")
+                .help("see \"architectures\" in its config.json; embed_images is for embeddings")
+        })
+    }
+
+    fn in_batches(
+        &self,
+        images: &[Tensor],
+        width: usize,
+        compute: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let like = self.store.all()[0].value();
+        in_batches(images, self.processor()?, (width, &like), compute)
+    }
+}
+
+/// The names and the layout of files of ViT with this head. Other heads are skipped, and the mask
+/// token of a model that was trained with masked patches.
+fn mapping(sizes: &VisionConfig, head: Option<&HeadFamily>) -> Mapping {
+    let mut mapping = Mapping::new();
+    // the first is that of files that are written: those with a head have the prefix
+    let prefixes = if head.is_some() { ["vit.", ""] } else { ["", "vit."] };
+    for prefix in prefixes {
+        mapping = mapping.skip(&format!("{prefix}embeddings.mask_token"));
+        for names in [VIT_NAMES, NEW_VIT_NAMES] {
+            mapping = names.mapping(mapping, prefix, "", sizes.layer.n_embd);
+        }
+    }
+    if let Some(head) = head {
+        mapping = head.mapping(mapping);
+    }
+    let kept = ["vit.*", "embeddings.*", "encoder.*", "layers.*"];
+    kept.iter().fold(mapping, |mapping, names| mapping.rename(names, names)).skip("*")
+}
