@@ -41,6 +41,8 @@ mod pretrained;
 #[cfg(feature = "pretrained")]
 mod pretrained_decoders;
 #[cfg(feature = "pretrained")]
+mod pretrained_images;
+#[cfg(feature = "pretrained")]
 mod pretrained_saved;
 #[cfg(feature = "pretrained")]
 mod pretrained_texts;
