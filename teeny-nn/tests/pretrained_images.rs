@@ -1,7 +1,7 @@
 //! Encoders of images and CLIP of folders (`golden/vision`, `golden/clip`, by `make_images.py`),
 //! and images in other sizes.
 
-use crate::common::{Folder, assert_close, flat, parse, sizes, values};
+use crate::common::{Dice, Folder, assert_close, flat, parse, sizes, values};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -464,4 +464,45 @@ fn pixels_that_do_not_fit_are_errors() -> Result<()> {
     let said = encoder.embed_images(&[image(&[4, 5, 3], 0)]).unwrap_err().to_string();
     assert!(said.contains("preprocessor_config.json"), "{said}");
     Ok(())
+}
+
+#[test]
+fn no_configuration_of_images_panics() {
+    let mut dice = Dice(54_321);
+    let others = r#"0|1|2|-1|3.5|1e30|4294967295|18446744073709551615|null|true|false|""|"relu"
+        |[]|[1, 2]|[0, 0, 0]|{}|{"shortest_edge": 2}|{"height": 4294967295, "width": 0}"#;
+    let others: Vec<&str> = others.split('|').collect();
+    let (mut opened, mut refused) = (0, 0);
+    let small = image(&[5, 6, 3], 0);
+    for of in ["vision/vit-classes", "clip/clip-old"] {
+        let folder = Folder::copy(&format!("config-{}", of.replace('/', "-")), &golden(of));
+        let files = ["config.json", "preprocessor_config.json"].map(|name| folder.0.join(name));
+        let whole = files.clone().map(|path| parse(&fs::read_to_string(path).unwrap()));
+        for i in 0..600 {
+            let which = i % 2;
+            let mut changed = whole[which].clone();
+            for _ in 0..1 + dice.below(2) {
+                let mut place = &mut changed;
+                loop {
+                    let keys: Vec<String> = place.as_object().unwrap().keys().cloned().collect();
+                    place = &mut place[&keys[dice.below(keys.len())]];
+                    let inner = place.as_object().is_some_and(|inner| !inner.is_empty());
+                    if !inner || dice.below(4) == 0 {
+                        break;
+                    }
+                }
+                *place = parse(others[dice.below(others.len())]);
+            }
+            fs::write(&files[which], changed.to_string()).unwrap();
+            fs::write(&files[1 - which], whole[1 - which].to_string()).unwrap();
+            let images = std::slice::from_ref(&small);
+            let result = match of.starts_with("clip") {
+                true => Clip::open(&folder.0, device()).and_then(|clip| clip.embed_images(images)),
+                false => ImageEncoder::open(&folder.0, device())
+                    .and_then(|encoder| encoder.classify_images(images)),
+            };
+            *(if result.is_ok() { &mut opened } else { &mut refused }) += 1;
+        }
+    }
+    assert!(opened > 200 && refused > 200, "{opened} opened, {refused} refused");
 }
