@@ -39,7 +39,7 @@ macro_rules! methods {
 ops!(methods);
 
 impl<'b> Expr<'b> {
-    fn to_float(self) -> Expr<'b> {
+    pub(super) fn to_float(self) -> Expr<'b> {
         self.cast(self.dtype().to_float())
     }
 

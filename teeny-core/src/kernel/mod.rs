@@ -32,6 +32,7 @@ mod parts;
 mod row_functions;
 pub mod rows;
 mod simplify;
+mod special;
 pub mod table;
 
 pub use named::RowFunction;

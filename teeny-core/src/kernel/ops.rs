@@ -91,14 +91,18 @@ macro_rules! ops {
                     /// The larger; NaN if either is NaN. Zeros are equal whatever their sign, and
                     /// of equal operands the result is the second: of `-0` and `0` it is `0`, of
                     /// `0` and `-0` it is `-0`. Equivalent: `torch.maximum`.
+                    #[doc(alias = "clamp_min")]
                     Max maximum;
                     /// The smaller; NaN if either is NaN. Of equal operands the second, as for
                     /// `maximum`. Equivalent: `torch.minimum`.
+                    #[doc(alias = "clamp_max")]
                     Min minimum;
                     /// The remainder with the sign of `rhs`, as Python's `%`. An integer modulo 0
                     /// is 0. Equivalent: `torch.remainder`.
+                    #[doc(alias = "remainder")]
                     Rem rem;
                     /// `floor(self / rhs)`. An integer divided by 0 is 0.
+                    #[doc(alias = "floor_divide")]
                     FloorDiv floor_div;
                 }
                 /// A comparison, which returns a bool.

@@ -208,6 +208,8 @@ macro_rules! binary {
     };
 }
 
+pub(super) use {binary as binary_methods, unary as unary_methods};
+
 macro_rules! methods {
     (
         unary { $($(#[$doc1:meta])* $variant1:ident($class1:ident) {
@@ -261,6 +263,7 @@ unary! {
     /// `log(1 + exp(x))` without overflow.
     softplus;
     /// `log(sigmoid(x))` without underflow.
+    #[doc(alias = "logsigmoid")]
     log_sigmoid;
     /// `x tanh(softplus(x))`.
     mish;
@@ -316,7 +319,8 @@ impl Tensor {
     }
 
     /// `min(max(x, low), high)`; NaN stays NaN. The bounds are numbers. The gradient is 0 at a
-    /// bound and beyond, as in PyTorch 2.15.
+    /// bound and beyond, as in PyTorch 2.15. One bound alone, or tensors as bounds:
+    /// `x.maximum(low)?`, `x.minimum(high)?`.
     ///
     /// # Errors
     /// If `low > high`, or the type is bool.
@@ -388,6 +392,7 @@ impl Tensor {
 
     /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are
     /// promoted. Equivalent: `torch.where(self, a, b)`.
+    #[doc(alias = "where")]
     #[track_caller]
     pub fn where_cond(&self, a: impl Operand, b: impl Operand) -> Result<Tensor> {
         let _op = enter("where_cond").on([

@@ -3,6 +3,8 @@
 
 mod math;
 
+mod special;
+
 mod map;
 
 mod kernel;
