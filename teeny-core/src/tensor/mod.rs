@@ -47,7 +47,7 @@ pub(crate) mod quant;
 
 mod one_device;
 
-pub use conv::{Averaging, Interpolation};
+pub use conv::{Averaging, Interpolation, Outside, Sampling};
 pub use create::{Nested, permutation};
 pub use elementwise::{Operand, map, map_n, map_rows, map_sum};
 pub use index::{Ellipsis, IntoIndex, NewAxis, Subscript};

@@ -5,7 +5,9 @@
 
 use super::adaptive_pool::output_size_help;
 use crate::context::enter;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::shape::Shape;
 use crate::tensor::create::generate;
 use crate::tensor::{Tensor, map};
@@ -30,6 +32,13 @@ pub enum Interpolation {
     },
     /// The mean of the elements a result covers: [`Tensor::adaptive_avg_pool`].
     Area,
+    /// The mean of the elements around a result, weighted by a triangle that is as wide as two
+    /// results (two elements of an image that becomes larger): `bilinear` with PyTorch's
+    /// `antialias`.
+    AntialiasLinear,
+    /// The same by cubic convolution with a = -0.5, as wide as four results: `bicubic` with
+    /// PyTorch's `antialias`.
+    AntialiasCubic,
 }
 
 impl Tensor {
@@ -113,6 +122,16 @@ impl Tensor {
             if out == n && ratio == 1.0 {
                 continue;
             }
+            if let Some(radius) = filter_radius(mode) {
+                let shape = Shape::new(&[out, n])?;
+                let weights = filter_weights(&shape, ratio, radius)?;
+                let weights = match x.dtype() {
+                    DType::F64 => generate(shape, &x, |i| weights[i])?,
+                    _ => generate(shape, &x, |i| weights[i] as f32)?,
+                }; // (out, n)
+                x = x.movedim(axis, -1)?.matmul(&weights.t()?)?.movedim(-1, axis)?;
+                continue;
+            }
             let along = [&[out], &vec![1; x.ndim() - axis - 1][..]].concat();
             let along = Shape::new(&along)?;
             let taps = (0..count(mode)).map(|k| {
@@ -144,6 +163,7 @@ impl Tensor {
 fn count(mode: Interpolation) -> usize {
     match mode {
         Interpolation::Nearest | Interpolation::NearestExact | Interpolation::Area => 1,
+        Interpolation::AntialiasLinear | Interpolation::AntialiasCubic => 1, // use filters
         Interpolation::Linear { .. } => 2,
         Interpolation::Cubic { .. } => 4,
     }
@@ -158,9 +178,10 @@ fn tap(i: usize, k: usize, n: usize, out: usize, ratio: f64, mode: Interpolation
     let (x, weight) = match mode {
         // NOTE: i n / out may be an integer that rounding puts just below itself.
         Interpolation::Nearest => ((i as f64 * ratio + 1e-9).floor(), 1.0),
-        Interpolation::NearestExact | Interpolation::Area => {
-            (((i as f64 + 0.5) * ratio).floor(), 1.0)
-        }
+        Interpolation::NearestExact
+        | Interpolation::Area
+        | Interpolation::AntialiasLinear
+        | Interpolation::AntialiasCubic => (((i as f64 + 0.5) * ratio).floor(), 1.0),
         Interpolation::Linear { align_corners } => {
             let x = if align_corners { corners(i) } else { cells(i).max(0.0) };
             let t = x - x.floor();
@@ -169,18 +190,49 @@ fn tap(i: usize, k: usize, n: usize, out: usize, ratio: f64, mode: Interpolation
         Interpolation::Cubic { align_corners } => {
             let x = if align_corners { corners(i) } else { cells(i) };
             let from = k as f64 - 1.0;
-            (x.floor() + from, cubic(from - (x - x.floor())))
+            (x.floor() + from, cubic(from - (x - x.floor()), -0.75))
         }
     };
     (x.clamp(0.0, last) as i64, weight)
 }
 
-/// The cubic convolution kernel with a = -0.75. Source: Keys 1981, doi:10.1109/TASSP.1981.1163711.
-fn cubic(x: f64) -> f64 {
-    const A: f64 = -0.75;
+/// Half the width of a filter in results, if `mode` is a filter.
+fn filter_radius(mode: Interpolation) -> Option<f64> {
+    match mode {
+        Interpolation::AntialiasLinear => Some(1.0),
+        Interpolation::AntialiasCubic => Some(2.0),
+        _ => None,
+    }
+}
+
+/// The weights (out, n) of n elements for each of `out` results, whose sum is 1.
+fn filter_weights(shape: &Shape, ratio: f64, radius: f64) -> Result<Vec<f64>> {
+    let n = shape[1];
+    let scale = ratio.max(1.0);
+    let mut all = memory::reserved(shape.numel())?;
+    for i in 0..shape[0] {
+        let center = (i as f64 + 0.5) * ratio;
+        // As PyTorch rounds the ends of the window.
+        let start = (center - radius * scale + 0.5).max(0.0) as usize;
+        let end = (center + radius * scale + 0.5) as usize;
+        let weight = |j: usize| match (j as f64 - center + 0.5) / scale {
+            _ if !(start..end).contains(&j) => 0.0,
+            x if radius == 1.0 => (1.0 - x.abs()).max(0.0),
+            x => cubic(x, -0.5),
+        };
+        all.extend((0..n).map(weight));
+        let row = &mut all[i * n..];
+        let sum: f64 = row.iter().sum();
+        row.iter_mut().for_each(|w| *w /= sum);
+    }
+    Ok(all)
+}
+
+/// The cubic convolution kernel. Source: Keys 1981, doi:10.1109/TASSP.1981.1163711.
+fn cubic(x: f64, a: f64) -> f64 {
     match x.abs() {
-        x if x <= 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
-        x if x < 2.0 => ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A,
+        x if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
         _ => 0.0,
     }
 }

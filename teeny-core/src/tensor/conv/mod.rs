@@ -11,7 +11,10 @@ mod adaptive_pool;
 
 mod interpolate;
 
+mod grid_sample;
+
 mod pixel_shuffle;
 
+pub use grid_sample::{Outside, Sampling};
 pub use interpolate::Interpolation;
 pub use pool::Averaging;
