@@ -70,8 +70,8 @@ pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
     Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, Outside,
-    PadMode, Pca, QuantTensor, Sampling, SliceRange, Subscript, Tensor, map, map_n, map_rows,
-    map_sum, permutation,
+    PadMode, Pca, QuantTensor, QuantileMethod, Sampling, SliceRange, Subscript, Tensor, map, map_n,
+    map_rows, map_sum, permutation,
 };
 
 /// The program of the crate's README must compile and run.

@@ -52,6 +52,7 @@ pub use create::{Nested, permutation};
 pub use elementwise::{Operand, map, map_n, map_rows, map_sum};
 pub use index::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use linalg::{MatrixNorm, Pca};
+pub use order::QuantileMethod;
 pub use quant::QuantTensor;
 pub use view::{PadMode, SliceRange};
 

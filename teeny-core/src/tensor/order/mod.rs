@@ -6,3 +6,7 @@ mod sort;
 mod unique;
 
 mod histogram;
+
+mod statistics;
+
+pub use statistics::QuantileMethod;

@@ -93,8 +93,8 @@ impl Tensor {
             place = map(
                 [&place, &after, &inside, &passed, &wanted],
                 |[place, after, inside, s, v]| {
-                    let before = if right { s.gt(v).not() } else { s.ge(v).not() };
-                    inside.and(before).where_cond(after, place)
+                    let before = if right { s.le(v) } else { s.lt(v) };
+                    inside.and(before.or(v.is_nan())).where_cond(after, place)
                 },
             )?;
             step /= 2;

@@ -2,6 +2,8 @@
 
 mod reductions;
 
+mod keepdim;
+
 mod scan;
 
 pub(crate) use scan::cum_max;

@@ -27,6 +27,29 @@ impl Tensor {
         self.scan(ScanOp::Prod, axis)
     }
 
+    /// The running `log(sum(exp(x)))` along `axis` without overflow: sums of 1, 2, 4, .. elements
+    /// by [`Tensor::logaddexp`].
+    ///
+    /// # Errors
+    /// If the axis does not exist or the type is not a float.
+    ///
+    /// Equivalent: `torch.logcumsumexp`.
+    #[track_caller]
+    pub fn logcumsumexp(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("logcumsumexp").on([("x", Some(self))]);
+        self.require_float()?;
+        let axis = self.shape().axis(axis)?;
+        let (n, mut step) = (self.shape()[axis], 1);
+        let mut y = self.cast(self.dtype().compute())?;
+        while step < n {
+            let mut widths = vec![(0, 0); self.ndim()];
+            widths[axis] = (step as isize, -(step as isize));
+            y = y.logaddexp(&y.pad(&widths, f64::NEG_INFINITY)?)?;
+            step *= 2;
+        }
+        y.cast(self.dtype())
+    }
+
     /// The running maximum along `axis`, and its position (`I32`): of equal ones the latest. From
     /// the first NaN on, NaN.
     ///

@@ -35,6 +35,7 @@ impl Tensor {
     }
 
     /// Axes `a` and `b` exchanged.
+    #[doc(alias("swapaxes", "swapdims"))]
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
         let _op = enter("transpose").on([("x", Some(self))]);
@@ -58,6 +59,7 @@ impl Tensor {
     /// If an axis does not exist or is named twice, or the lists differ in length.
     ///
     /// Equivalent: `torch.movedim`, `numpy.moveaxis`.
+    #[doc(alias = "moveaxis")]
     #[track_caller]
     pub fn movedim(&self, from: impl IntoShape, to: impl IntoShape) -> Result<Tensor> {
         let _op = enter("movedim").on([("x", Some(self))]);

@@ -11,6 +11,8 @@ mod slice;
 
 mod concat;
 
+mod stack;
+
 mod repeat;
 
 mod pad;

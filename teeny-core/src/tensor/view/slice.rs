@@ -60,6 +60,7 @@ impl SliceRange for RangeFull {
 
 impl Tensor {
     /// The part of `axis` in `range`: `x.slice(0, 2..5)`. Equivalent: `x[2:5]`.
+    #[doc(alias = "narrow")]
     #[track_caller]
     pub fn slice(&self, axis: isize, range: impl SliceRange) -> Result<Tensor> {
         let _op = enter("slice").on([("x", Some(self))]);
