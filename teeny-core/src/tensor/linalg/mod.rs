@@ -17,6 +17,10 @@ mod decompositions;
 
 mod pca;
 
+mod matrix_functions;
+
+mod vectors;
+
 pub(crate) use diagonal::triangle;
 pub use norms::MatrixNorm;
 pub use pca::Pca;

@@ -48,6 +48,7 @@ impl Tensor {
     /// If the diagonal has a 0 where it counts; otherwise as [`Tensor::solve`].
     ///
     /// Equivalent: `torch.linalg.solve_triangular(a, b, upper, unitriangular)`.
+    #[doc(alias = "triangular_solve")]
     #[track_caller]
     pub fn solve_triangular(&self, b: &Tensor, triangle: Triangle) -> Result<Tensor> {
         let _op = enter("solve_triangular").on([("x", Some(self)), ("b", Some(b))]);

@@ -1,0 +1,157 @@
+//! Functions of matrices made of products and solvers: powers, the exponential, chains.
+
+use crate::context::enter;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Triangle;
+use crate::shape::index_end;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The `n`-th power of square matrices (.., m, m), of the inverse for negative n.
+    ///
+    /// # Errors
+    /// If the matrices are not square; for negative n as [`Tensor::inv`].
+    ///
+    /// Equivalent: `torch.linalg.matrix_power`.
+    #[track_caller]
+    pub fn matrix_power(&self, n: i64) -> Result<Tensor> {
+        let _op = enter("matrix_power").on([("x", Some(self))]);
+        let m = self.square_size()?;
+        let mut square = if n < 0 { self.inv()? } else { self.clone() };
+        let (mut rest, mut power) = (n.unsigned_abs(), None::<Tensor>);
+        while rest > 0 {
+            if rest % 2 == 1 {
+                power = Some(match power {
+                    Some(power) => power.matmul(&square)?,
+                    None => square.clone(),
+                });
+            }
+            rest /= 2;
+            if rest > 0 {
+                square = square.matmul(&square)?;
+            }
+        }
+        match power {
+            Some(power) => Ok(power),
+            None => Tensor::eye(m, self.dtype(), self)?.expand(self.shape())?.contiguous(),
+        }
+    }
+
+    /// The exponential `Σ x^k / k!` of square matrices (.., m, m): 18 terms of the series of the
+    /// matrix divided by a power of two, squared as often. Waits for the device.
+    ///
+    /// # Errors
+    /// If the matrices are not square or not of floats.
+    ///
+    /// Equivalent: `torch.matrix_exp`.
+    #[track_caller]
+    pub fn matrix_exp(&self) -> Result<Tensor> {
+        let _op = enter("matrix_exp").on([("x", Some(self))]);
+        self.require_float()?;
+        let m = self.square_size()?;
+        let eye = Tensor::eye(m, self.dtype(), self)?.expand(self.shape())?.contiguous()?;
+        if self.numel() == 0 {
+            return Ok(eye);
+        }
+        let norm = self.abs()?.sum(-1)?.max_all()?.cast(DType::F32)?.item::<f32>()?;
+        // A norm that is not finite gives NaN by the series alone.
+        let halvings = if norm.is_finite() { norm.log2().ceil().max(0.0) as i32 } else { 0 };
+        let x = self.mul(0.5f64.powi(halvings))?;
+        // Horner's scheme: 1 + x (1 + x/2 (1 + x/3 (..)))
+        let mut sum = eye.clone();
+        for k in (1..=18).rev() {
+            sum = x.matmul(&sum)?.mul(1.0 / f64::from(k))?.add(&eye)?;
+        }
+        for _ in 0..halvings {
+            sum = sum.matmul(&sum)?;
+        }
+        Ok(sum)
+    }
+
+    /// The solution x of `a x = self` for the matrix a with the Cholesky factor `l`, which is
+    /// lower, or upper with `upper`: self (.., n, k), l (.., n, n).
+    ///
+    /// # Errors
+    /// As [`Tensor::solve_triangular`].
+    ///
+    /// Equivalent: `torch.cholesky_solve(self, l, upper)`.
+    #[track_caller]
+    pub fn cholesky_solve(&self, l: &Tensor, upper: bool) -> Result<Tensor> {
+        let _op = enter("cholesky_solve").on([("x", Some(self)), ("l", Some(l))]);
+        let l = if upper { l.transpose(-2, -1)? } else { l.clone() };
+        let y = l.solve_triangular(self, Triangle::Lower)?;
+        l.transpose(-2, -1)?.solve_triangular(&y, Triangle::Upper)
+    }
+
+    /// The product of a chain of matrices, in the order of multiplication that costs least; the
+    /// first and the last may be vectors.
+    ///
+    /// # Errors
+    /// If there are no matrices, or neighbours do not fit.
+    ///
+    /// Equivalent: `torch.linalg.multi_dot`.
+    #[track_caller]
+    pub fn multi_dot(matrices: &[&Tensor]) -> Result<Tensor> {
+        let _op = enter("multi_dot").on_all("matrices", matrices);
+        let n = matrices.len();
+        let Some(first) = matrices.first() else { return Err(crate::messages::no_tensors()) };
+        if n == 1 {
+            return Ok((*first).clone());
+        }
+        let fits = |i: usize, x: &Tensor| x.ndim() == 2 || x.ndim() == 1 && (i == 0 || i + 1 == n);
+        if let Some((i, x)) = matrices.iter().enumerate().find(|(i, x)| !fits(*i, x)) {
+            return Err(Error::shape(format!("factor {i} of a chain is {}", x.shape()))
+                .help("factors are matrices; the first and the last may be vectors"));
+        }
+        // rows[i] is the number of rows of factor i, and of columns of the one before.
+        let mut rows: Vec<f64> = matrices
+            .iter()
+            .enumerate()
+            .map(|(i, x)| if i == 0 && x.ndim() == 1 { 1.0 } else { x.shape()[0] as f64 })
+            .collect();
+        rows.push(if matrices[n - 1].ndim() == 1 {
+            1.0
+        } else {
+            matrices[n - 1].shape()[1] as f64
+        });
+        // cost[i][j] of factors i to j, and the last factor of the left part.
+        let mut best = vec![vec![(0.0, 0); n]; n];
+        for length in 1..n {
+            for i in 0..n - length {
+                let j = i + length;
+                best[i][j] = (i..j)
+                    .map(|k| {
+                        let product = rows[i] * rows[k + 1] * rows[j + 1];
+                        (best[i][k].0 + best[k + 1][j].0 + product, k)
+                    })
+                    .min_by(|a, b| a.0.total_cmp(&b.0))
+                    .unwrap_or((0.0, i));
+            }
+        }
+        chain(matrices, &best, 0, n - 1)
+    }
+
+    /// The powers of a vector's elements as rows: (.., m) → (.., m, n) with exponents from 0 to n -
+    /// 1.
+    ///
+    /// # Errors
+    /// If self is a scalar.
+    ///
+    /// Equivalent: `torch.linalg.vander(x, N=n)`, `numpy.vander(x, n, increasing=True)`.
+    #[track_caller]
+    pub fn vander(&self, n: usize) -> Result<Tensor> {
+        let _op = enter("vander").on([("x", Some(self))]);
+        let exponents = Tensor::arange(0i32, index_end(n)?, 1, self)?.cast(self.dtype())?;
+        self.unsqueeze(self.shape().axis(-1)? as isize + 1)?.pow(&exponents)
+    }
+}
+
+/// The product of factors `i` to `j`.
+fn chain(matrices: &[&Tensor], best: &[Vec<(f64, usize)>], i: usize, j: usize) -> Result<Tensor> {
+    if i == j {
+        return Ok(matrices[i].clone());
+    }
+    let k = best[i][j].1;
+    chain(matrices, best, i, k)?.matmul(&chain(matrices, best, k + 1, j)?)
+}
