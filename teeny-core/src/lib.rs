@@ -69,9 +69,9 @@ pub use scalar::Scalar;
 pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
-    Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, Outside,
-    PadMode, Pca, QuantTensor, QuantileMethod, Sampling, SliceRange, Subscript, Tensor, map, map_n,
-    map_rows, map_sum, permutation,
+    Averaging, BagMode, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand,
+    Outside, PadMode, Pca, QuantTensor, QuantileMethod, Sampling, ScatterReduce, SliceRange,
+    Subscript, Tensor, map, map_n, map_rows, map_sum, permutation,
 };
 
 /// The program of the crate's README must compile and run.

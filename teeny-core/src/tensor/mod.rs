@@ -50,7 +50,7 @@ mod one_device;
 pub use conv::{Averaging, Interpolation, Outside, Sampling};
 pub use create::{Nested, permutation};
 pub use elementwise::{Operand, map, map_n, map_rows, map_sum};
-pub use index::{Ellipsis, IntoIndex, NewAxis, Subscript};
+pub use index::{BagMode, Ellipsis, IntoIndex, NewAxis, ScatterReduce, Subscript};
 pub use linalg::{MatrixNorm, Pca};
 pub use order::QuantileMethod;
 pub use quant::QuantTensor;

@@ -13,7 +13,10 @@ mod assign;
 
 mod gather_scatter;
 
+mod scatter_reduce;
+
 mod nonzero;
 
 pub(crate) use advanced::flat_positions;
+pub use scatter_reduce::{BagMode, ScatterReduce};
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
