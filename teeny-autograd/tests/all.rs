@@ -29,6 +29,7 @@ mod recording;
 mod rows;
 mod second_order;
 mod special_points;
+mod torch_functions;
 mod views;
 mod windows;
 mod wrappers;

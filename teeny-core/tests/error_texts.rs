@@ -10,10 +10,11 @@ use std::fs;
 use std::panic::Location;
 use teeny_core::random::{Key, next_key};
 use teeny_core::{
-    Attention, Averaging, Builder, DType, Distribution, Error, ErrorKind as K, Interpolation,
-    IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, PadMode, Pca, QuantPart, QuantTensor,
-    QuantType, Reference, Result, Scalar, Shape, Tensor, Triangle, Window, device, map, map_n,
-    map_rows, map_sum, memory, registry, s,
+    Attention, Averaging, BagMode, Builder, DType, Distribution, Error, ErrorKind as K,
+    Interpolation, IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, Outside, PadMode, Pca,
+    QuantPart, QuantTensor, QuantType, QuantileMethod, Reference, Result, Sampling, Scalar,
+    ScatterReduce, Shape, Tensor, Triangle, Window, device, map, map_n, map_rows, map_sum, memory,
+    registry, s,
 };
 
 /// A wrong call and what came of it.
@@ -797,6 +798,84 @@ fn quantized(m: &mut Misuses, o: &Operands) {
     m.of("index_select", K::Index, small.index_select(&o.i));
 }
 
+/// Functions that are composites of others.
+fn composites(m: &mut Misuses, o: &Operands) {
+    let Operands { x, y, v, i, b, far, image, scalar, huge, .. } = o;
+    m.of("logaddexp", K::Shape, x.logaddexp(y));
+    m.of("logaddexp2", K::Shape, x.logaddexp2(y));
+    m.of("xlogy", K::Shape, x.xlogy(y));
+    m.of("atan2", K::Shape, x.atan2(y));
+    m.of("hypot", K::Shape, x.hypot(y));
+    m.of("fmod", K::Shape, x.fmod(y));
+    m.of("div_trunc", K::Shape, x.div_trunc(y));
+    m.of("copysign", K::Shape, x.copysign(y));
+    m.of("gcd", K::DType, x.gcd(y));
+    m.of("lcm", K::DType, x.lcm(y));
+    m.of("heaviside", K::Shape, x.heaviside(y));
+    m.of("celu", K::Shape, x.celu(y));
+    m.of("hardshrink", K::Shape, x.hardshrink(y));
+    m.of("softshrink", K::Shape, x.softshrink(y));
+    m.of("nan_to_num", K::OutOfMemory, huge.nan_to_num(0.0, None, None));
+    m.of("threshold", K::OutOfMemory, huge.threshold(0.0, 1.0));
+    m.of("glu", K::Shape, x.glu(1));
+    m.of("glu", K::Axis, x.glu(2));
+    let (linear, zeros) = (Sampling::Linear, Outside::Zeros);
+    m.of("grid_sample", K::Shape, image.grid_sample(x, linear, zeros, false));
+    m.of("grid_sample", K::DType, i.grid_sample(x, linear, zeros, false));
+    let (volume, places) = (image.unsqueeze(2), Tensor::zeros((1, 1, 1, 1, 3), DType::F32, x));
+    let (volume, places) = (volume.expect("five axes"), places.expect("places"));
+    m.of("grid_sample", K::Value, volume.grid_sample(&places, Sampling::Cubic, zeros, false));
+    m.of("affine_grid", K::Shape, x.affine_grid(&[2, 2], false));
+    m.of("median", K::Axis, x.median(2));
+    m.of("nanmedian", K::Axis, x.nanmedian(2));
+    m.of("median", K::Shape, o.empty.median(0));
+    m.of("kthvalue", K::Value, x.kthvalue(4, 1));
+    m.of("mode", K::Axis, x.mode(2));
+    m.of("mode", K::Shape, o.empty.mode(0));
+    m.of("quantile", K::Value, x.quantile(&[2.0], 1, QuantileMethod::Linear));
+    m.of("quantile", K::Value, x.quantile(&[], 1, QuantileMethod::Linear));
+    m.of("nanquantile", K::DType, i.nanquantile(&[0.5], 1, QuantileMethod::Linear));
+    m.of("nansum", K::Axis, x.nansum(2));
+    m.of("nanmean", K::Axis, x.nanmean(2));
+    m.of("aminmax", K::Axis, x.aminmax(2));
+    m.of("bucketize", K::Shape, x.bucketize(y, false));
+    m.of("isin", K::OutOfMemory, huge.isin(v));
+    m.of("unbind", K::Axis, x.unbind(2));
+    m.of("tensor_split", K::Value, x.tensor_split(1, 0));
+    m.of("hstack", K::Shape, Tensor::hstack(&[x, y]));
+    m.of("vstack", K::Shape, Tensor::vstack(&[x, y]));
+    m.of("dstack", K::Shape, Tensor::dstack(&[x, y]));
+    m.of("view_as", K::Shape, x.view_as(y));
+    m.of("masked_scatter", K::Shape, y.masked_scatter(b, x));
+    m.of("masked_scatter", K::Index, x.masked_scatter(b, scalar));
+    m.of("normalize", K::Axis, x.normalize(2.0, 2, 1e-12));
+    m.of("cosine_similarity", K::Shape, x.cosine_similarity(y, 1, 1e-8));
+    m.of("cross", K::Shape, x.cross(x, 0));
+    m.of("cross", K::Shape, x.cross(y, 0));
+    m.of("tensordot", K::Shape, x.tensordot(y, &[0], &[1]));
+    m.of("tensordot", K::Shape, x.tensordot(x, &[0], &[0, 1]));
+    m.of("tensordot", K::Axis, x.tensordot(x, &[0, 0], &[0, 0]));
+    m.of("cov", K::Shape, image.cov(1, None, None));
+    m.of("cov", K::Shape, x.cov(1, Some(y), None));
+    m.of("corrcoef", K::Shape, image.corrcoef());
+    m.of("logcumsumexp", K::Axis, x.logcumsumexp(2));
+    m.of("argmax_keepdim", K::Axis, x.argmax_keepdim(2));
+    m.of("argmin_keepdim", K::Axis, x.argmin_keepdim(2));
+    m.of("matrix_power", K::Shape, x.matrix_power(2));
+    m.of("matrix_exp", K::Shape, x.matrix_exp());
+    m.of("cholesky_solve", K::Shape, x.cholesky_solve(y, false));
+    m.of("multi_dot", K::Shape, Tensor::multi_dot(&[x, y]));
+    m.of("multi_dot", K::Shape, Tensor::multi_dot(&[x, v, y]));
+    m.of("vander", K::Axis, scalar.vander(3));
+    m.of("scatter_reduce", K::Index, x.scatter_reduce(0, i, x, ScatterReduce::Prod, true));
+    m.of("scatter_reduce", K::Shape, x.scatter_reduce(0, i, y, ScatterReduce::Mean, false));
+    m.of("assign_add", K::Index, x.assign_add(5, 1.0f32));
+    m.of("assign_add", K::Shape, x.assign_add(0, y));
+    m.of("embedding_bag", K::Shape, x.embedding_bag(v, None, BagMode::Mean));
+    m.of("embedding_bag", K::Index, x.embedding_bag(i, None, BagMode::Max));
+    m.of("isin", K::Device, x.isin(far));
+}
+
 fn misuses() -> Vec<Misuse> {
     let (mut m, o) = (Misuses::default(), Operands::new().expect("operands"));
     let all = [
@@ -812,6 +891,7 @@ fn misuses() -> Vec<Misuse> {
         files,
         quantized,
         foundations,
+        composites,
     ];
     all.iter().for_each(|group| group(&mut m, &o));
     m.0
@@ -920,7 +1000,8 @@ fn fallible(text: &str) -> Vec<String> {
     }
     // The functions of two operands: rows `name;` of the macro, rows `Variant name;` of the table.
     let list = |from: &str| text.split_once(from).map_or("", |(_, rows)| rows);
-    let composites = list("\nbinary! {\n").split("\n}").next().unwrap_or("");
+    let rows = |of| list(of).split("\n}").next().unwrap_or("");
+    let composites = [rows("\nbinary! {\n"), rows("\nbinary_methods! {\n")].concat();
     let table = list("\n            binary {\n").split("\n            }").next().unwrap_or("");
     names.extend(
         composites
@@ -928,7 +1009,7 @@ fn fallible(text: &str) -> Vec<String> {
             .chain(table.lines())
             .filter_map(|line| line.trim().strip_suffix(';'))
             .map(|row| row.rsplit(' ').next().unwrap_or(row).to_string())
-            .filter(|name| name.starts_with(char::is_lowercase) && name != "composite_tables"),
+            .filter(|name| name.starts_with(char::is_lowercase) && !name.ends_with("_tables")),
     );
     if text.contains("\nunary! {") {
         names.push("(unary)".to_string());
