@@ -227,3 +227,58 @@ fn a_target_of_a_narrow_type_is_not_ignored_for_its_low_bits() {
         assert_eq!(loss(&wide.cast(DType::U8).unwrap()), loss(&wide), "{label_smoothing}");
     }
 }
+
+#[test]
+fn losses_of_margins_labels_and_sequences() {
+    let device = autograd();
+    let golden = parse(include_str!("golden/margins.json"));
+    for case in golden["cases"].as_array().unwrap() {
+        let name = case["loss"].as_str().unwrap();
+        let inputs = case["inputs"].as_array().unwrap().iter();
+        let x: Vec<Tensor> = inputs
+            .map(|v| match v["dtype"] == "i64" {
+                true => ints(&v["data"], &sizes(&v["shape"]), &device),
+                false => tensor(v, &device).requires_grad().unwrap(),
+            })
+            .collect();
+        let r = reduction(case);
+        let log_p = || x[0].log_softmax(2).unwrap();
+        let got = match name {
+            "soft_margin" => loss::soft_margin(&x[0], &x[1], r),
+            "hinge_embedding" => loss::hinge_embedding(&x[0], &x[1], 1.0, r),
+            "focal" => loss::focal(&x[0], &x[1], 0.25, 2.0, r),
+            "kl_div_log" => loss::kl_div_log(&x[0], &x[1], r),
+            "smooth_l1" => loss::smooth_l1(&x[0], &x[1], 0.7, r),
+            "smooth_l1 0" => loss::smooth_l1(&x[0], &x[1], 0.0, r),
+            "bce_with_logits_weighted" => {
+                let positive = f64s(vec![0.5, 1.0, 2.0, 3.0], &[4], &device);
+                loss::bce_with_logits_weighted(&x[0], &x[1], &positive, r)
+            }
+            "margin_ranking" => loss::margin_ranking(&x[0], &x[1], &x[2], 0.3, r),
+            "cosine_embedding" => loss::cosine_embedding(&x[0], &x[1], &x[2], 0.1, r),
+            "triplet_margin" => loss::triplet_margin(&x[0], &x[1], &x[2], 0.8, 2.0, r),
+            "multi_margin" => loss::multi_margin(&x[0], &x[1], 1.0, 1.0, r),
+            "multi_margin 2" => loss::multi_margin(&x[0], &x[1], 2.0, 0.6, r),
+            "multilabel_margin" => loss::multilabel_margin(&x[0], &x[1], r),
+            "multilabel_soft_margin" => loss::multilabel_soft_margin(&x[0], &x[1], r),
+            "gaussian_nll" => loss::gaussian_nll(&x[0], &x[1], &x[2], 1e-6, r),
+            "ctc" => loss::ctc(&log_p(), &x[1], &[6, 5, 4], &[3, 2, 0], 0, false, r),
+            "ctc zero_infinity" => loss::ctc(&log_p(), &x[1], &[6, 2, 4], &[3, 2, 1], 0, true, r),
+            "ctc infinity" => loss::ctc(&log_p(), &x[1], &[6, 2, 4], &[3, 2, 1], 0, false, r),
+            other => panic!("no test for {other}"),
+        }
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let what = format!("{name} {r:?}");
+        assert_eq!(got.shape()[..], sizes(&case["result"]["shape"]), "{what}");
+        assert_close(&values(&got), &numbers(&case["result"]["data"]), 1e-11, &what);
+        if case["grads"].is_null() {
+            continue;
+        }
+        let grads = backward(&got);
+        for (leaf, want) in x.iter().zip(case["grads"].as_array().unwrap()) {
+            if !want.is_null() {
+                assert_close(&values(grads.get(leaf).unwrap()), &numbers(want), 1e-10, &what);
+            }
+        }
+    }
+}

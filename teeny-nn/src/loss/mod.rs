@@ -4,8 +4,16 @@
 //! [`cross_entropy`](cross_entropy()) has its own file.
 
 mod cross_entropy;
+mod ctc;
+mod margin;
 
 pub use cross_entropy::{CrossEntropy, cross_entropy, nll};
+pub use ctc::ctc;
+pub use margin::{
+    bce_with_logits_weighted, cosine_embedding, focal, gaussian_nll, hinge_embedding, kl_div_log,
+    margin_ranking, multi_margin, multilabel_margin, multilabel_soft_margin, smooth_l1,
+    soft_margin, triplet_margin,
+};
 
 use crate::module::is_higher;
 use teeny_core::context::enter;
