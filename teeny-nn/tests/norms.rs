@@ -6,7 +6,7 @@ use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};
 use teeny_nn::norm::{
-    BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm, InstanceNormOptions,
+    self, BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm, InstanceNormOptions,
     LayerNormOptions, RmsNorm, RmsNormOptions,
 };
 use teeny_nn::{BatchNorm, Embedding, EmbeddingOptions, LayerNorm, Module, Store};
@@ -369,4 +369,33 @@ fn norms_and_embedding_say_what_does_not_fit() {
             .to_string()
             .contains("padding_idx is 3, but there are 3")
     );
+}
+
+#[test]
+fn norms_without_a_layer_equal_torch() {
+    let device = autograd();
+    let golden = parse(include_str!("golden/margins.json"));
+    let inputs = golden["norm_inputs"].as_array().unwrap().iter();
+    let x: Vec<Tensor> = inputs.map(|v| tensor(v, &device).requires_grad().unwrap()).collect();
+    let affine = Some((&x[1], &x[2]));
+    for case in golden["norms"].as_array().unwrap() {
+        let got = match case["norm"].as_str().unwrap() {
+            "batch_norm" => norm::batch_norm(&x[0], None, affine, 1e-5),
+            "batch_norm running" => norm::batch_norm(&x[0], Some((&x[3], &x[4])), affine, 1e-5),
+            "batch_norm plain" => norm::batch_norm(&x[0], None, None, 1e-5),
+            "instance_norm" => norm::instance_norm(&x[0], affine, 1e-5),
+            "group_norm" => norm::group_norm(&x[0], 2, affine, 1e-5),
+            other => panic!("no test for {other}"),
+        }
+        .unwrap();
+        assert_close(&values(&got), &numbers(&case["result"]), 1e-11, case);
+        let grads = backward(&got);
+        for (leaf, want) in x.iter().zip(case["grads"].as_array().unwrap()) {
+            if !want.is_null() {
+                assert_close(&values(grads.get(leaf).unwrap()), &numbers(want), 1e-10, case);
+            }
+        }
+    }
+    let error = norm::group_norm(&x[0], 3, None, 1e-5).unwrap_err().to_string();
+    assert!(error.contains("3 groups do not divide 4 channels"), "{error}");
 }

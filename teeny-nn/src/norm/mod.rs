@@ -13,6 +13,7 @@
 //! `Tensor::layer_norm` and `rms_norm`.
 
 mod batch;
+mod functional;
 mod group;
 mod instance;
 mod layer;
@@ -21,6 +22,7 @@ mod running;
 mod standardise;
 
 pub use batch::{BatchNorm, BatchNormOptions};
+pub use functional::{batch_norm, group_norm, instance_norm};
 pub use group::{GroupNorm, GroupNormOptions};
 pub use instance::{InstanceNorm, InstanceNormOptions};
 pub use layer::{LayerNorm, LayerNormOptions, RmsNorm, RmsNormOptions};
