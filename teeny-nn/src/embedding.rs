@@ -94,7 +94,7 @@ impl Embedding {
                 ))
                 .help("an embedding with one more id has one for padding"));
             }
-            let weight = path.matrix("weight", [count, size], &|shape, dtype, device| {
+            let weight = path.matrix_of("weight", [count, size], &|shape, dtype, device| {
                 let value = options.init.tensor(shape, dtype, device)?; // (count, size)
                 let Some(id) = options.padding_idx else { return Ok(value) };
                 let zeros = Tensor::zeros((1, size), value.dtype(), &value)?; // (1, size)

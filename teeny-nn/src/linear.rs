@@ -85,10 +85,7 @@ impl Linear {
         options: LinearOptions,
     ) -> Result<Linear> {
         path.build("Linear::with_options", || {
-            let init = options.weight_init;
-            let weight = path.matrix("weight", [outputs, inputs], &|shape, dtype, device| {
-                init.tensor(shape, dtype, device)
-            })?; // (out, in)
+            let weight = path.matrix("weight", [outputs, inputs], options.weight_init)?; // (out, in)
             let bias = if options.bias {
                 let init = options.bias_init.unwrap_or_else(|| Init::torch_bias(inputs));
                 Some(path.param("bias", (outputs,), init)?) // (out)

@@ -6,7 +6,7 @@ use std::fs;
 use teeny_core::{DType, Reference, Tensor};
 use teeny_nn::state::gguf::Value;
 use teeny_nn::state::{Archive, Gguf, Mapping, TensorSource};
-use teeny_nn::{Init, Store};
+use teeny_nn::{Init, Linear, LinearOptions, Store};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/types.gguf");
 
@@ -36,6 +36,45 @@ fn quantised_tensors_have_the_values_of_the_python_package() {
         }
         assert!(file.unreadable().is_empty());
     }
+}
+
+#[test]
+fn quantised_tensors_are_kept_in_blocks() {
+    let (device, file) = (Reference::new(), Gguf::open(PATH).unwrap());
+    let mut kept = 0;
+    for (name, entry) in file.entries() {
+        let bits = |x: Tensor| -> Vec<u32> {
+            x.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+        };
+        let Some(matrix) = file.quantized(name, &device).unwrap() else {
+            // two types are only decoded
+            let plain = matches!(entry.type_name(), "F32" | "F16" | "BF16" | "I32");
+            assert!(plain || ["Q2_K", "Q3_K"].contains(&&name[..]), "{name}");
+            continue;
+        };
+        assert_eq!(bits(matrix.dequantize().unwrap()), bits(file.tensor(name, &device).unwrap()));
+        assert_eq!(matrix.parts()[0].kind.name(), entry.type_name());
+        // a layer keeps them, under its own name
+        let columns = matrix.shape()[1];
+        let others = file.entries().keys().filter(|other| *other != name);
+        let mapping = others.fold(Mapping::new(), |mapping, other| mapping.skip(other));
+        let mapping = mapping.rename(name, "fc.weight");
+        let store = Store::new(&device);
+        let source = std::sync::Arc::new(Gguf::open(PATH).unwrap());
+        let options = LinearOptions::new().with_bias(false);
+        let (layer, _) = store
+            .build_from(source, &mapping, |root| {
+                Linear::with_options(&root.at("fc"), columns, 3, options)
+            })
+            .unwrap();
+        let own = layer.weight.quantized().unwrap();
+        assert_eq!(own.blocks().to_bytes().unwrap(), matrix.blocks().to_bytes().unwrap());
+        assert!(!layer.weight.is_trainable());
+        kept += 1;
+    }
+    assert_eq!(kept, 10);
+    let text = file.quantized("nothing", &device).unwrap_err().to_string();
+    assert!(text.contains("no tensor \"nothing\""), "{text}");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use teeny_autograd::Grad;
 use teeny_core::{DType, QuantType, Result, Tensor, random};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::state::{Archive, Checkpoint, Mapping};
-use teeny_nn::transformer::{Gpt, GptConfig};
+use teeny_nn::transformer::{
+    Encoder, EncoderConfig, EncoderInputs, Gpt, GptConfig, TransformerConfig,
+};
 use teeny_nn::{Embedding, LayerNorm, Linear, Module, Store};
 
 fn randn(shape: &[usize], seed: u64, store: &Store) -> Tensor {
@@ -150,6 +152,25 @@ fn files_keep_blocks_and_know_their_types() -> Result<()> {
     assert_eq!(on(&linear)?.to_vec::<f32>()?, on(&linear2)?.to_vec::<f32>()?);
     let (mut floats, _) = make(None, 11)?;
     assert!(checkpoint.restore("model", &mut floats).is_err());
+    Ok(())
+}
+
+/// An encoder whose tables, joined projections and linear layers are quantised.
+#[test]
+fn an_encoder_runs_quantised() -> Result<()> {
+    let store = Store::new(device());
+    let config =
+        EncoderConfig::new(40, 16, 2, TransformerConfig::new(64, 4, 128)).with_pooler(true);
+    let encoder = random::with_seed(13, || Encoder::new(&store.root(), config))?;
+    store.set_training(false);
+    let tokens = Tensor::new([[1i32, 5, 39, 2], [0, 3, 3, 9]], store.device())?;
+    let run = || encoder.pooled(&encoder.hidden(&EncoderInputs::new(&tokens))?);
+    let plain = run()?;
+    store.quantize(|param| QuantType::Q8_0.fitting(param.shape()[1]))?;
+    let matrices = store.all().into_iter().filter(|param| param.quantized().is_some());
+    // of each layer joined and last projections, and two linear layers; three tables, the pooler
+    assert_eq!(matrices.count(), 2 * 4 + 3 + 1);
+    near(&run()?, &plain, 0.05);
     Ok(())
 }
 

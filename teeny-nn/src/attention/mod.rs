@@ -106,11 +106,11 @@ impl MultiheadAttention {
             };
             let [bias, qkv_bias] = [options.bias, options.bias && options.qkv_bias];
             let weight =
-                path.param("in_proj_weight", (rows, n_embd), Init::XavierUniform { gain: 1.0 })?;
+                path.matrix("in_proj_weight", [rows, n_embd], Init::XavierUniform { gain: 1.0 })?;
             let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows, qkv_bias)? };
             let out_proj = path.at("out_proj");
             let out = Linear {
-                weight: out_proj.param("weight", (n_embd, columns), Init::TORCH)?,
+                weight: out_proj.matrix("weight", [n_embd, columns], Init::TORCH)?,
                 bias: bias_of(&out_proj, "bias", n_embd, bias)?,
             };
             MultiheadAttention::from_linear(path, qkv, out, n_head, options)

@@ -226,7 +226,7 @@ impl Encoder {
         compute: &dyn Fn(&EncoderInputs<'_>) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let inputs: Vec<EncodeInput<'_>> = texts.iter().map(|&text| text.into()).collect();
-        let (like, types) = (self.model.word().value(), self.model.config().types > 1);
+        let (like, types) = (self.store.empty()?, self.model.config().types > 1);
         self.texts.in_batches(&inputs, width, (&like, types), compute)
     }
 }

@@ -227,7 +227,7 @@ impl Head {
         }
         match &self.out {
             Out::Linear(out) => out.forward(&self.dropout.forward(&x)?),
-            Out::Tied(bias) => x.matmul(&model.word().value().t()?)?.add(bias.value()),
+            Out::Tied(bias) => model.word().linear(&x)?.add(bias.value()),
         }
     }
 

@@ -74,8 +74,8 @@ impl Texts {
         tokenizer.encode_with(input, &self.options())
     }
 
-    /// `compute` (B, T) → (B, width) of all inputs, in their order, for a model with the word
-    /// embedding `like` that has token types or not.
+    /// `compute` (B, T) → (B, width) of all inputs, in their order, for a model of the type and on
+    /// the device of `like`, that has token types or not.
     pub fn in_batches(
         &self,
         inputs: &[EncodeInput<'_>],

@@ -74,6 +74,16 @@ impl Store {
         &self.0.device
     }
 
+    /// The dtype of new parameters.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// A tensor without elements, of this dtype on this device.
+    pub(crate) fn empty(&self) -> Result<Tensor> {
+        Tensor::zeros(0, self.0.dtype, &self.0.device)
+    }
+
     /// Whether layers are in training mode (dropout drops) or in evaluation mode.
     pub fn is_training(&self) -> bool {
         if Capture::is_recording() {
@@ -321,9 +331,14 @@ impl Path {
         self.add(name, checked_shape(shape)?, make, Role::Trained, self.store.0.dtype)
     }
 
-    /// [`Path::param_of`] for a matrix that is read by [`Param::linear`] and [`Param::rows`] alone,
-    /// so that it can be quantised.
-    pub(crate) fn matrix(
+    /// [`Path::param`] for a matrix that is read by [`Param::linear`] and [`Param::rows`] alone, so
+    /// that it can be quantised.
+    pub(crate) fn matrix(&self, name: &str, shape: [usize; 2], init: Init) -> Result<Param> {
+        self.matrix_of(name, shape, &|shape, dtype, device| init.tensor(shape, dtype, device))
+    }
+
+    /// [`Path::matrix`] with the initial values that `make` returns.
+    pub(crate) fn matrix_of(
         &self,
         name: &str,
         shape: [usize; 2],

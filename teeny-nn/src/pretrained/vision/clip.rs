@@ -123,6 +123,7 @@ impl Clip {
         };
         let built = store.build_from(weights, &mapping, make);
         let ((text, vision, projections, logit_scale), _) = built.map_err(|e| config.noted(e))?;
+        options.quantize(&store)?;
         store.set_training(false);
         let texts = Texts::open(&folder, text.context())?;
         let processor = ImageProcessor::open_folder(&folder);
@@ -218,7 +219,7 @@ impl Clip {
     pub fn embed_texts(&self, texts: &[&str]) -> Result<Tensor> {
         let _op = enter("embed_texts");
         let inputs: Vec<EncodeInput<'_>> = texts.iter().map(|&text| text.into()).collect();
-        let (like, width) = (self.text.word().value(), self.width());
+        let (like, width) = (self.store.empty()?, self.width());
         self.texts.in_batches(&inputs, width, (&like, false), &|inputs| self.embed_tokens(inputs))
     }
 
@@ -230,7 +231,7 @@ impl Clip {
     #[track_caller]
     pub fn embed_images(&self, images: &[Tensor]) -> Result<Tensor> {
         let _op = enter("embed_images");
-        let (like, width) = (self.text.word().value(), self.width());
+        let (like, width) = (self.store.empty()?, self.width());
         in_batches(images, self.processor()?, (width, &like), &|pixels| self.embed_pixels(pixels))
     }
 
@@ -248,7 +249,7 @@ impl Clip {
 
     /// P, the width of the embeddings.
     fn width(&self) -> usize {
-        self.text_projection.weight.value().shape()[0]
+        self.text_projection.weight.shape()[0]
     }
 }
 

@@ -94,6 +94,7 @@ impl ImageEncoder {
         };
         let built = store.build_from(weights, &mapping, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
+        options.quantize(&store)?;
         store.set_training(false);
         let processor = ImageProcessor::open_folder(&folder);
         // a head that is not read is not written either
@@ -178,7 +179,7 @@ impl ImageEncoder {
         width: usize,
         compute: &dyn Fn(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let like = self.store.all()[0].value();
+        let like = self.store.empty()?;
         in_batches(images, self.processor()?, (width, &like), compute)
     }
 }
