@@ -80,6 +80,7 @@ impl Store {
     }
 
     /// A tensor without elements, of this dtype on this device.
+    #[cfg(feature = "pretrained")]
     pub(crate) fn empty(&self) -> Result<Tensor> {
         Tensor::zeros(0, self.0.dtype, &self.0.device)
     }
