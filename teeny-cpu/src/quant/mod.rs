@@ -187,66 +187,80 @@ impl Tile<'_> {
         sums: &mut [[f32; GROUP]],
     ) -> usize {
         let panel = self.panel;
-        // SAFETY: arrays of 16 numbers or 64 bytes; blocks of rows that x has.
-        unsafe {
-            let mut totals: [R::Floats; M] =
-                std::array::from_fn(|i| R::load_floats(sums[i].as_ptr()));
-            for s in 0..self.subs {
-                let b = self.b + s;
-                let words: [*const i32; M] =
-                    std::array::from_fn(|i| self.activations.words(row + i, b));
-                let half = |half: usize| {
-                    let mut dots: [R; M] = std::array::from_fn(|i| {
-                        let block = self.activations.block(row + i, b);
-                        let sum = if HOW == Kind::Sixteenths as usize {
-                            block.sums[half]
-                        } else if half == 0 {
-                            block.sums[0] + block.sums[1]
-                        } else {
-                            0
-                        };
-                        R::splat(-self.zero * sum)
-                    });
-                    for c in 4 * half..4 * half + 4 {
-                        let x = R::load(panel.bytes[8 * s + c].as_ptr());
-                        for i in 0..M {
-                            let a = words[i].add(c).read();
-                            dots[i] = if HOW == Kind::Signed as usize {
-                                dots[i].dot_signed(x, a)
-                            } else {
-                                dots[i].dot(x, a)
-                            };
-                        }
-                    }
-                    dots
-                };
-                let (mut dots, upper) = (half(0), half(1));
-                if HOW == Kind::Sixteenths as usize {
-                    let scales: [R; 2] = std::array::from_fn(|h| {
-                        R::load(panel.sixteenths[2 * s + h].as_ptr().cast())
-                    });
-                    for i in 0..M {
-                        dots[i] = dots[i].mul(scales[0]).add(upper[i].mul(scales[1]));
-                    }
+        let mut totals = [R::splat_float(0.0); M];
+        // SAFETY: arrays of 16 numbers.
+        (0..M).for_each(|i| totals[i] = unsafe { R::load_floats(sums[i].as_ptr()) });
+        for s in 0..self.subs {
+            let b = self.b + s;
+            let mut dots = self.half::<R, M, HOW>(row, s, 0);
+            let upper = self.half::<R, M, HOW>(row, s, 1);
+            for i in 0..M {
+                dots[i] = if HOW == Kind::Sixteenths as usize {
+                    // SAFETY: arrays of 16 integers.
+                    let scale =
+                        |h: usize| unsafe { R::load(panel.sixteenths[2 * s + h].as_ptr().cast()) };
+                    dots[i].mul(scale(0)).add(upper[i].mul(scale(1)))
                 } else {
-                    (0..M).for_each(|i| dots[i] = dots[i].add(upper[i]));
+                    dots[i].add(upper[i])
+                };
+            }
+            for i in 0..M {
+                let block = self.activations.block(row + i, b);
+                // SAFETY: arrays of 16 numbers.
+                let (scale, minimum) = unsafe {
+                    let [scale, minimum] = [&panel.scales[s], &panel.minima[s]];
+                    (R::load_floats(scale.as_ptr()), R::load_floats(minimum.as_ptr()))
+                };
+                let mut y = R::mul_floats(scale, dots[i].floats());
+                if self.minima {
+                    let sum = R::splat_float((block.sums[0] + block.sums[1]) as f32);
+                    y = R::add_floats(y, R::mul_floats(minimum, sum));
                 }
-                let scale = R::load_floats(panel.scales[s].as_ptr());
+                y = R::mul_floats(R::splat_float(block.scale), y);
+                totals[i] = R::add_floats(totals[i], y);
+            }
+        }
+        // SAFETY: as above.
+        (0..M).for_each(|i| unsafe { R::store_floats(totals[i], sums[i].as_mut_ptr()) });
+        M
+    }
+
+    /// The products of half of sub-block `s`, its first or last 16 elements, less what is
+    /// subtracted from its bytes. A function and no closure: only what is inlined has the level's
+    /// instructions.
+    #[inline(always)]
+    fn half<R: Rows, const M: usize, const HOW: usize>(
+        &self,
+        row: usize,
+        s: usize,
+        half: usize,
+    ) -> [R; M] {
+        let mut dots = [R::splat(0); M];
+        let mut words = [std::ptr::null::<i32>(); M];
+        for i in 0..M {
+            let block = self.activations.block(row + i, self.b + s);
+            let sum = match (HOW == Kind::Sixteenths as usize, half) {
+                (true, half) => block.sums[half],
+                (false, 0) => block.sums[0] + block.sums[1],
+                _ => 0,
+            };
+            dots[i] = R::splat(-self.zero * sum);
+            words[i] = self.activations.words(row + i, self.b + s);
+        }
+        for c in 4 * half..4 * half + 4 {
+            // SAFETY: an array of 64 bytes; eight words of each row.
+            unsafe {
+                let x = R::load(self.panel.bytes[8 * s + c].as_ptr());
                 for i in 0..M {
-                    let block = self.activations.block(row + i, b);
-                    let mut y = R::mul_floats(scale, dots[i].floats());
-                    if self.minima {
-                        let sum = R::splat_float((block.sums[0] + block.sums[1]) as f32);
-                        let minimum = R::load_floats(panel.minima[s].as_ptr());
-                        y = R::add_floats(y, R::mul_floats(minimum, sum));
-                    }
-                    y = R::mul_floats(R::splat_float(block.scale), y);
-                    totals[i] = R::add_floats(totals[i], y);
+                    let a = words[i].add(c).read();
+                    dots[i] = match HOW == Kind::Signed as usize {
+                        true => dots[i].dot_signed(x, a),
+                        false => dots[i].dot(x, a),
+                    };
                 }
             }
-            (0..M).for_each(|i| R::store_floats(totals[i], sums[i].as_mut_ptr()));
         }
-        M
+        dots
     }
 }
 
