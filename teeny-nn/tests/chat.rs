@@ -40,6 +40,17 @@ fn conversations_have_the_texts_of_transformers() {
     }
 }
 
+/// Published templates ask so before they take the length of the tools, which may be None.
+#[test]
+fn none_is_not_iterable_and_an_undefined_value_is() {
+    let source = "{% for x in [none, nothing, 'a', [], {}, 1, tools] %}\
+                  {{ 1 if x is iterable else 0 }}{% endfor %}\
+                  {% if tools is iterable and tools | length > 0 %}tools{% endif %}";
+    let template = ChatTemplate::new(source).unwrap();
+    // what jinja2 3.1 prints, for tools that are None
+    assert_eq!(template.render(&[], &ChatOptions::new()).unwrap(), "0111100");
+}
+
 #[test]
 fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let folder = Folder::new("chat");

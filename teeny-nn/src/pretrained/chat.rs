@@ -126,6 +126,9 @@ impl ChatTemplate {
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_fuel(Some(FUEL));
         environment.add_filter("tojson", to_json);
+        // in Python, None is not; an undefined value is
+        environment
+            .add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment.add_function("strftime_now", now);
         environment.add_function(
             "raise_exception",
