@@ -7,9 +7,9 @@
 //! rows16       sixteen lanes at each instruction level
 //! ```
 //!
-//! The naive form is `y[i][j] = Σ x[i][p] dequantized[j][p]`. Here integers are multiplied and summed
-//! exactly for 32 elements at a time; the sums of these are floats, added in their order. So the
-//! result has the same bits at each instruction level and for any number of threads and rows.
+//! The naive form is `y[i][j] = Σ x[i][p] dequantized[j][p]`. Here integers are multiplied and
+//! summed exactly for 32 elements at a time; the sums of these are floats, added in their order. So
+//! the result has the same bits at each instruction level and for any number of threads and rows.
 
 mod activations;
 mod panel;

@@ -1,6 +1,6 @@
 //! [`Rows`]: sixteen lanes of 32 bits, one for each row of a group, at each instruction level.
 //!
-//! Products of bytes are summed exactly, and floats are multiplied and added with a rounding each, so
+//! Products of bytes are summed exactly, and floats are multiplied and added with a rounding each:
 //! a loop over these lanes has the same bits at every level.
 
 /// Sixteen lanes, as integers of 32 bits or as four bytes each. Methods are safe to call because a
@@ -41,8 +41,8 @@ pub(super) trait Rows: Copy {
     fn look_up(self, table: &[i8; 16]) -> Self;
     /// Bytes with a sign as [`Rows::dot_signed`] takes them.
     fn signed(self) -> Self;
-    /// Adds to each lane the products of its four bytes of `x`, of 0 to 127, with those of `a`, which
-    /// have signs.
+    /// Adds to each lane the products of its four bytes of `x`, of 0 to 127, with those of `a`,
+    /// which have signs.
     fn dot(self, x: Self, a: i32) -> Self;
     /// [`Rows::dot`] for results of [`Rows::signed`]; no byte of `a` is -128.
     fn dot_signed(self, x: Self, a: i32) -> Self;
@@ -230,8 +230,8 @@ macro_rules! op {
     };
 }
 
-/// A level of x86-64: the features of its entry function, its two types of sixteen lanes as parts, and
-/// instructions of each part.
+/// A level of x86-64: the features of its entry function, its two types of sixteen lanes as parts,
+/// and instructions of each part.
 #[cfg(target_arch = "x86_64")]
 macro_rules! level {
     (
