@@ -1,5 +1,4 @@
-//! The product with a quantised weight W: `d x = g W`. W is made of floats for it and has no gradient
-//! of its own.
+//! The product with a quantised weight W: `d x = g W` with W as floats. W has no gradient.
 
 use crate::duals::Duals;
 use crate::record::{Operands, Rule};

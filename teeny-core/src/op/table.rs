@@ -448,8 +448,8 @@ requests! {
         flops attention_grad(inputs, *needs)
     }
 
-    /// `x @ weightᵀ` by a quantised weight of [`crate::quant`]: (.., columns) to (.., rows). A device
-    /// may quantise x to 8 bits, unless `exact`.
+    /// `x @ weightᵀ` by a quantised weight of [`crate::quant`]: (.., columns) to (.., rows). A
+    /// device may quantise x to 8 bits, unless `exact`.
     fused QuantMatmul {
         /// (.., columns), f32.
         x: &'a Tensor,

@@ -68,7 +68,7 @@ fn mxfp4(block: &[u8], to: &mut [f32]) {
 }
 
 /// `2^(e - 128)`, subnormal for e below 2: half of the scale of a block of MXFP4.
-pub(super) fn half_of_power(e: u8) -> f32 {
+pub fn half_of_power(e: u8) -> f32 {
     let e = u32::from(e);
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
 }
@@ -128,7 +128,7 @@ impl QuantType {
         // an exponent of 255 is NaN
         let bad = |block: &[u8]| {
             self == QuantType::Mxfp4 && block[0] == 255
-                || self.halves().iter().any(|&at| !half(block, at).is_finite())
+                || self.halves().any(|at| !half(block, at).is_finite())
         };
         match blocks.chunks_exact(self.block_bytes()).position(bad) {
             Some(i) => Err(Error::value(format!("a scale of block {i} of {self:?} is not finite"))

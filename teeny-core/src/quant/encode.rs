@@ -261,7 +261,7 @@ impl QuantType {
             x.chunks_exact(elements).zip(blocks.chunks_exact_mut(self.block_bytes())).enumerate()
         {
             self.encode_block(x, block);
-            if self.halves().iter().any(|&at| !half(block, at).is_finite()) {
+            if self.halves().any(|at| !half(block, at).is_finite()) {
                 return Err(Error::value(format!(
                     "elements {} to {} of up to {} are too large for a scale of 16 bits",
                     k * elements,

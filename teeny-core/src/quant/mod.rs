@@ -23,6 +23,7 @@ mod encode;
 mod pack;
 
 use crate::error::{Error, Result};
+pub use decode::half_of_power;
 pub use pack::{GROUP, Part, packed_parts};
 use std::fmt;
 
@@ -211,14 +212,9 @@ impl QuantType {
         })
     }
 
-    /// Where the 16-bit floats of a block are.
-    fn halves(self) -> &'static [usize] {
-        match self {
-            Q8_0 | Q4_0 | Q5_0 | Iq4Nl => &[0],
-            Q4_1 | Q5_1 | Q4K | Q5K => &[0, 2],
-            Q6K => &[208],
-            Mxfp4 => &[],
-        }
+    /// Where the 16-bit floats of a block are: its fields of two bytes.
+    fn halves(self) -> impl Iterator<Item = usize> {
+        self.fields().iter().filter(|field| field.len == 2).map(|field| field.at)
     }
 }
 

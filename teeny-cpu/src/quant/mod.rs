@@ -172,7 +172,7 @@ struct Tile<'a> {
     /// The first block of x.
     b: usize,
     subs: usize,
-    /// What is subtracted from each byte.
+    /// The number that is subtracted from each byte.
     zero: i32,
     minima: bool,
 }

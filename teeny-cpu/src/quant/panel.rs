@@ -5,7 +5,7 @@
 
 use super::rows16::Rows;
 use teeny_core::QuantType;
-use teeny_core::quant::{GROUP, IQ4_NL, MXFP4};
+use teeny_core::quant::{GROUP, IQ4_NL, MXFP4, half_of_power};
 
 /// The most sub-blocks of a panel: those of the largest block.
 pub(super) const SUBS: usize = 8;
@@ -41,7 +41,7 @@ pub(super) struct Panel {
     pub bytes: [[u8; 4 * GROUP]; SUBS * SUB / 4],
     /// For each sub-block, the scale of each row.
     pub scales: [[f32; GROUP]; SUBS],
-    /// What is added for each row, times the sum of the activations.
+    /// For each sub-block, what the sum of the activations is multiplied by, of each row.
     pub minima: [[f32; GROUP]; SUBS],
     /// For each half of a sub-block, the integer scale of each row.
     pub sixteenths: [[i32; GROUP]; 2 * SUBS],
@@ -230,9 +230,4 @@ fn q6_k<R: Rows>(to: &mut Writer<'_>) {
             to.put(c, low.or(high));
         }
     }
-}
-
-/// `2^(e - 128)`.
-fn half_of_power(e: u8) -> f32 {
-    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (u32::from(e) - 1) << 23 })
 }
