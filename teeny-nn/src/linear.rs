@@ -85,7 +85,8 @@ impl Linear {
         options: LinearOptions,
     ) -> Result<Linear> {
         path.build("Linear::with_options", || {
-            let weight = path.matrix("weight", [outputs, inputs], options.weight_init)?; // (out, in)
+            // (out, in)
+            let weight = path.matrix("weight", [outputs, inputs], options.weight_init)?;
             let bias = if options.bias {
                 let init = options.bias_init.unwrap_or_else(|| Init::torch_bias(inputs));
                 Some(path.param("bias", (outputs,), init)?) // (out)

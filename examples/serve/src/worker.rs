@@ -81,8 +81,8 @@ impl Job for TextJob {
     }
 }
 
-/// Computes the batches of `queue` until it is closed and empty. A batch that panics is dropped, which
-/// closes the channels of its requests.
+/// Computes the batches of `queue` until it is closed and empty. A batch that panics is dropped,
+/// which closes the channels of its requests.
 pub fn work<J: Job>(queue: &Queue<J>, texts: usize, compute: impl Fn(Vec<J>)) {
     while let Some(jobs) = queue.take(texts) {
         let _ = catch_unwind(AssertUnwindSafe(|| compute(jobs)));

@@ -1,4 +1,4 @@
-//! What is refused, with its status, the field and the code.
+//! Requests that are refused: the status, the field and the code of each.
 
 use crate::common::*;
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ fn a_server_without_a_model_for_a_route_says_so() {
         Models { encoder: Some(("e".into(), encoder(&encoder_files))), ..Models::default() };
     let server = Running::start(models, &LIMITS);
     refused(&server.post(TEXT, &json!({"prompt": "a"})), 404, None, "--model");
-    // a decoder without a template continues texts, but answers nobody
+    // a decoder without a template completes texts, and refuses conversations
     std::fs::remove_file(decoder_files.at("chat_template.jinja")).unwrap();
     let models =
         Models { decoder: Some(("d".into(), decoder(&decoder_files))), ..Models::default() };

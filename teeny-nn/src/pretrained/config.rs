@@ -50,7 +50,7 @@ impl Config {
         Some(Config { path: self.path.clone(), section: Some(key.to_string()), values })
     }
 
-    /// The member `key` as a file of its own, without values if it is missing.
+    /// The member `key` as a configuration, without values if it is missing.
     pub fn part(&self, key: &str) -> Result<Config> {
         match self.get(&[key]) {
             Some(value) if !value.is_object() => Err(self.wrong(&[key], value, "an object")),

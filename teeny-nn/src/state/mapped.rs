@@ -195,8 +195,8 @@ impl Index {
 }
 
 impl Index {
-    /// Reads the tensor that the model calls `ours` as a quantised matrix, if all that it is made of
-    /// are quantised in the source, and whole rows of them are joined.
+    /// Reads the tensor that the model calls `ours` as a quantised matrix, if all tensors of its
+    /// recipe are quantised in the source, and joined as they are.
     pub fn read_quantized(
         &self,
         source: &dyn TensorSource,

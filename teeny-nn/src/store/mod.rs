@@ -146,8 +146,8 @@ impl Store {
     /// embeddings ([`Param::is_quantizable`]). They are frozen then.
     ///
     /// # Errors
-    /// If rows are not whole blocks of their type ([`QuantType::fitting`] chooses one that fits), or
-    /// an element is not finite. Nothing has changed then.
+    /// If rows are not whole blocks of their type ([`QuantType::fitting`] chooses one that fits),
+    /// or an element is not finite. Nothing has changed then.
     ///
     /// # Example
     /// ```
@@ -429,7 +429,7 @@ impl Path {
     }
 }
 
-/// What a new parameter is.
+/// The role of a new parameter.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Trained,

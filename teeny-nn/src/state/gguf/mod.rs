@@ -6,8 +6,9 @@
 //! ```
 //!
 //! [`Gguf::open`] reads the header, [`Gguf::tensor`] one tensor: f32, f16 and bf16 as they are,
-//! quantised ones as f32; [`Gguf::quantized`] keeps their blocks. A model that is divided into `NAME-00001-of-00003.gguf` and so on is one
-//! [`Gguf`]. The header is checked against the length of the file before any of it is used.
+//! quantised ones as f32; [`Gguf::quantized`] keeps their blocks. A model that is divided into
+//! `NAME-00001-of-00003.gguf` and so on is one [`Gguf`]. The header is checked against the length
+//! of the file before any of it is used.
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
