@@ -21,8 +21,8 @@ use crate::cost::Cost;
 use crate::index::checked;
 use crate::storage::{Shared, View, storage_of};
 use crate::threads::{for_each_range, try_for_each_range};
-use activations::Activations;
-use panel::{Kind, Panel, SUB, SUBS, kind, unpack};
+use activations::{Activations, Block};
+use panel::{Kind, Panel, SUB, SUBS, Sink, kind, unpack};
 use rows16::{RowWork, Rows};
 use std::ops::Range;
 use std::sync::Arc;
@@ -143,12 +143,23 @@ fn multiply<R: Rows>(
 ) {
     let (how, zero) = kind(group.of);
     let zero = if how == Kind::Signed { R::SHIFT } else { zero };
+    if let [sums] = sums {
+        // SAFETY: a group has the bytes of its blocks.
+        unsafe {
+            match how {
+                Kind::Unsigned => Row::<R, 0>::add(group, activations, from, zero, sums),
+                Kind::Signed => Row::<R, 1>::add(group, activations, from, zero, sums),
+                Kind::Sixteenths => Row::<R, 2>::add(group, activations, from, zero, sums),
+            }
+        }
+        return;
+    }
     let sub_bytes = group.of.block_bytes() * GROUP / (group.of.block_elements() / SUB);
     for b in (0..activations.count).step_by(SUBS) {
         let subs = SUBS.min(activations.count - b);
         let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
         // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
-        unsafe { unpack::<R>(group.of, blocks.as_ptr(), subs, panel) };
+        unsafe { unpack::<R, Panel>(group.of, blocks.as_ptr(), subs, panel) };
         let minima = group.of.has_minimum();
         let tile = Tile { panel, activations, b, subs, zero, minima };
         let mut i = 0;
@@ -211,12 +222,8 @@ impl Tile<'_> {
                     let [scale, minimum] = [&panel.scales[s], &panel.minima[s]];
                     (R::load_floats(scale.as_ptr()), R::load_floats(minimum.as_ptr()))
                 };
-                let mut y = R::mul_floats(scale, dots[i].floats());
-                if self.minima {
-                    let sum = R::splat_float((block.sums[0] + block.sums[1]) as f32);
-                    y = R::add_floats(y, R::mul_floats(minimum, sum));
-                }
-                y = R::mul_floats(R::splat_float(block.scale), y);
+                let minimum = self.minima.then_some(minimum);
+                let y = scaled::<R>(dots[i], scale, minimum, block);
                 totals[i] = R::add_floats(totals[i], y);
             }
         }
@@ -262,6 +269,112 @@ impl Tile<'_> {
         }
         dots
     }
+}
+
+/// The products of a group with one row of x, made as its blocks are read, without a panel. `HOW` is
+/// a [`Kind`]; the results are those of [`Tile`].
+struct Row<'a, R: Rows, const HOW: usize> {
+    activations: &'a Activations,
+    row: usize,
+    zero: i32,
+    minima: bool,
+    halves: [R; 2],
+    scale: R::Floats,
+    minimum: R::Floats,
+    sixteenths: [R; 2],
+    total: R::Floats,
+}
+
+impl<R: Rows, const HOW: usize> Row<'_, R, HOW> {
+    /// Adds the products with row `row` of x to `sums`.
+    ///
+    /// # Safety
+    /// The group has the bytes of its blocks.
+    #[inline(always)]
+    unsafe fn add(
+        group: &Group<'_>,
+        activations: &Activations,
+        row: usize,
+        zero: i32,
+        sums: &mut [f32; GROUP],
+    ) {
+        let (none, minima) = (R::splat_float(0.0), group.of.has_minimum());
+        let halves = [R::splat(0); 2];
+        let mut sink = Row::<R, HOW> {
+            activations,
+            row,
+            zero,
+            minima,
+            halves,
+            scale: none,
+            minimum: none,
+            sixteenths: halves,
+            total: none,
+        };
+        // SAFETY: by contract; an array of 16 floats.
+        unsafe {
+            unpack::<R, _>(group.of, group.blocks.as_ptr(), activations.count, &mut sink);
+            R::store_floats(sink.total, sums.as_mut_ptr());
+        }
+    }
+}
+
+impl<R: Rows, const HOW: usize> Sink<R> for Row<'_, R, HOW> {
+    #[inline(always)]
+    fn begin(&mut self, sub: usize) {
+        let [a, b] = self.activations.block(self.row, sub).sums;
+        let [a, b] = if HOW == Kind::Sixteenths as usize { [a, b] } else { [a + b, 0] };
+        self.halves = [R::splat(-self.zero * a), R::splat(-self.zero * b)];
+    }
+    #[inline(always)]
+    fn scale(&mut self, _: usize, scale: R::Floats) {
+        self.scale = scale;
+    }
+    #[inline(always)]
+    fn minimum(&mut self, _: usize, minimum: R::Floats) {
+        self.minimum = minimum;
+    }
+    #[inline(always)]
+    fn sixteenth(&mut self, _: usize, half: usize, scale: R) {
+        self.sixteenths[half] = scale;
+    }
+    #[inline(always)]
+    fn bytes(&mut self, sub: usize, c: usize, x: R) {
+        // SAFETY: a block of x has eight words.
+        let a = unsafe { self.activations.words(self.row, sub).add(c).read() };
+        let half = &mut self.halves[c / 4];
+        *half = match HOW == Kind::Signed as usize {
+            true => half.dot_signed(x, a),
+            false => half.dot(x, a),
+        };
+    }
+    #[inline(always)]
+    fn end(&mut self, sub: usize) {
+        let [a, b] = self.halves;
+        let dots = match HOW == Kind::Sixteenths as usize {
+            true => a.mul(self.sixteenths[0]).add(b.mul(self.sixteenths[1])),
+            false => a.add(b),
+        };
+        let block = self.activations.block(self.row, sub);
+        let minimum = self.minima.then_some(self.minimum);
+        self.total = R::add_floats(self.total, scaled::<R>(dots, self.scale, minimum, block));
+    }
+}
+
+/// The product of a sub-block from the products of its integers.
+#[inline(always)]
+fn scaled<R: Rows>(
+    dots: R,
+    scale: R::Floats,
+    minimum: Option<R::Floats>,
+    block: &Block,
+) -> R::Floats {
+    let mut y = R::mul_floats(scale, dots.floats());
+    if let Some(minimum) = minimum {
+        let sum = R::splat_float((block.sums[0] + block.sums[1]) as f32);
+        y = R::add_floats(y, R::mul_floats(minimum, sum));
+    }
+    R::mul_floats(R::splat_float(block.scale), y)
 }
 
 /// [`teeny_core::Op::QuantRows`].

@@ -4,6 +4,8 @@
 //! one loop (`product`) multiplies them with the activations.
 
 use super::rows16::Rows;
+use crate::simd::prefetch;
+use std::marker::PhantomData;
 use teeny_core::QuantType;
 use teeny_core::quant::{GROUP, IQ4_NL, MXFP4, half_of_power};
 
@@ -11,6 +13,10 @@ use teeny_core::quant::{GROUP, IQ4_NL, MXFP4, half_of_power};
 pub(super) const SUBS: usize = 8;
 /// Elements of a sub-block.
 pub(super) const SUB: usize = 32;
+
+/// How many bytes before their use bytes are prefetched, which the processor itself does only inside
+/// a page.
+const AHEAD: usize = 2048;
 
 /// How the bytes of a type are multiplied.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,50 +64,90 @@ impl Panel {
     }
 }
 
-/// A place in a block of sixteen rows, and where its bytes go.
-struct Writer<'p> {
-    block: *const u8,
-    panel: &'p mut Panel,
-    sub: usize,
+/// What takes the numbers of sub-blocks: [`Panel`], or the products with a row.
+pub(super) trait Sink<R: Rows> {
+    /// Sub-block `sub` comes next.
+    fn begin(&mut self, sub: usize);
+    /// The scale of each row.
+    fn scale(&mut self, sub: usize, scale: R::Floats);
+    /// What the sum of the activations is multiplied by, of each row.
+    fn minimum(&mut self, sub: usize, minimum: R::Floats);
+    /// The integer scale of each row for a half of the sub-block.
+    fn sixteenth(&mut self, sub: usize, half: usize, scale: R);
+    /// The bytes of elements `4 c` on of the sub-block, of each row.
+    fn bytes(&mut self, sub: usize, c: usize, x: R);
+    /// All of sub-block `sub` was given.
+    fn end(&mut self, sub: usize);
 }
 
-impl Writer<'_> {
+impl<R: Rows> Sink<R> for Panel {
+    #[inline(always)]
+    fn begin(&mut self, _: usize) {}
+    #[inline(always)]
+    fn scale(&mut self, sub: usize, scale: R::Floats) {
+        // SAFETY: 16 floats of the panel.
+        unsafe { R::store_floats(scale, self.scales[sub].as_mut_ptr()) };
+    }
+    #[inline(always)]
+    fn minimum(&mut self, sub: usize, minimum: R::Floats) {
+        // SAFETY: as above.
+        unsafe { R::store_floats(minimum, self.minima[sub].as_mut_ptr()) };
+    }
+    #[inline(always)]
+    fn sixteenth(&mut self, sub: usize, half: usize, scale: R) {
+        // SAFETY: 16 integers of the panel.
+        unsafe { scale.store(self.sixteenths[2 * sub + half].as_mut_ptr().cast()) };
+    }
+    #[inline(always)]
+    fn bytes(&mut self, sub: usize, c: usize, x: R) {
+        // SAFETY: 64 bytes of the panel.
+        unsafe { x.store(self.bytes[sub * SUB / 4 + c].as_mut_ptr()) };
+    }
+    #[inline(always)]
+    fn end(&mut self, _: usize) {}
+}
+
+/// A place in a block of sixteen rows, and where its numbers go.
+struct Reader<'s, R, S> {
+    block: *const u8,
+    sink: &'s mut S,
+    sub: usize,
+    rows: PhantomData<R>,
+}
+
+impl<R: Rows, S: Sink<R>> Reader<'_, R, S> {
     /// The 64 bytes at byte `at` of each row: a unit of 4 of each.
     #[inline(always)]
-    fn load<R: Rows>(&self, at: usize) -> R {
+    fn load(&self, at: usize) -> R {
         // SAFETY: `unpack` is given whole blocks, and `at` is in a field of units of 4 bytes.
         unsafe { R::load(self.block.add(GROUP * at)) }
     }
 
     /// The 16-bit floats at byte `at` of each row.
     #[inline(always)]
-    fn halves<R: Rows>(&self, at: usize) -> R::Floats {
+    fn halves(&self, at: usize) -> R::Floats {
         // SAFETY: as above, of units of 2 bytes.
         unsafe { R::halves(self.block.add(GROUP * at)) }
     }
 
-    /// Stores the bytes of elements `4 c` on of the sub-block.
     #[inline(always)]
-    fn put<R: Rows>(&mut self, c: usize, x: R) {
-        // SAFETY: 64 bytes of the panel.
-        unsafe { x.store(self.panel.bytes[self.sub * SUB / 4 + c].as_mut_ptr()) };
+    fn put(&mut self, c: usize, x: R) {
+        self.sink.bytes(self.sub, c, x);
     }
 
     #[inline(always)]
-    fn put_scale<R: Rows>(&mut self, scale: R::Floats) {
-        // SAFETY: 16 floats of the panel.
-        unsafe { R::store_floats(scale, self.panel.scales[self.sub].as_mut_ptr()) };
+    fn put_scale(&mut self, scale: R::Floats) {
+        self.sink.scale(self.sub, scale);
     }
 
     #[inline(always)]
-    fn put_minimum<R: Rows>(&mut self, minimum: R::Floats) {
-        // SAFETY: as above.
-        unsafe { R::store_floats(minimum, self.panel.minima[self.sub].as_mut_ptr()) };
+    fn put_minimum(&mut self, minimum: R::Floats) {
+        self.sink.minimum(self.sub, minimum);
     }
 
-    /// Stores numbers of 4 bits at byte `at`, each changed by `f` with its four elements' number.
+    /// Gives numbers of 4 bits at byte `at`, each changed by `f` with its four elements' number.
     #[inline(always)]
-    fn put_nibbles<R: Rows>(&mut self, at: usize, f: impl Fn(R, usize) -> R) {
+    fn put_nibbles(&mut self, at: usize, f: impl Fn(R, usize) -> R) {
         let low = R::splat(0x0f0f_0f0f);
         for c in 0..4 {
             let x: R = self.load(at + 4 * c);
@@ -119,73 +165,92 @@ fn fifth_bits<R: Rows>(word: R, c: usize) -> R {
     four.mul(R::splat(0x0204_0810)).and(R::splat(0x1010_1010))
 }
 
-/// Unpacks `subs` sub-blocks of sixteen rows, from `blocks` on.
+/// Gives `sink` `subs` sub-blocks of sixteen rows, from `blocks` on.
 ///
 /// # Safety
 /// The bytes of as many sub-blocks are readable: whole blocks of a group.
 #[inline(always)]
-pub(super) unsafe fn unpack<R: Rows>(
+pub(super) unsafe fn unpack<R: Rows, S: Sink<R>>(
     of: QuantType,
     blocks: *const u8,
     subs: usize,
-    panel: &mut Panel,
+    sink: &mut S,
 ) {
     let each = of.block_elements() / SUB;
     for first in (0..subs).step_by(each) {
+        let bytes = of.block_bytes() * GROUP;
         // SAFETY: a whole block.
-        let block = unsafe { blocks.add(first / each * of.block_bytes() * GROUP) };
-        let mut to = Writer { block, panel, sub: first };
+        let block = unsafe { blocks.add(first / each * bytes) };
+        (0..bytes).step_by(64).for_each(|at| prefetch(block.wrapping_add(AHEAD + at).cast()));
+        let mut from = Reader { block, sink, sub: first, rows: PhantomData };
         match of {
-            QuantType::Q4K | QuantType::Q5K => with_minima::<R>(of == QuantType::Q5K, &mut to),
-            QuantType::Q6K => q6_k::<R>(&mut to),
-            QuantType::Mxfp4 => {
-                // SAFETY: the first 16 bytes are the exponents.
-                let exponents = unsafe { block.cast::<[u8; GROUP]>().read() };
-                to.panel.scales[first] = exponents.map(half_of_power);
-                // the bytes behind one byte a row
-                to.put_nibbles(1, |x: R, _| x.look_up(&MXFP4).signed());
+            QuantType::Q4K | QuantType::Q5K => with_minima(of == QuantType::Q5K, &mut from),
+            QuantType::Q6K => q6_k(&mut from),
+            _ => {
+                from.sink.begin(first);
+                one_sub_block(of, &mut from);
+                from.sink.end(first);
             }
-            QuantType::Q8_0 => {
-                to.put_scale::<R>(to.halves::<R>(0));
-                (0..8).for_each(|c| to.put(c, to.load::<R>(2 + 4 * c).signed()));
-            }
-            QuantType::Q4_0 => {
-                to.put_scale::<R>(to.halves::<R>(0));
-                to.put_nibbles(2, |x: R, _| x);
-            }
-            QuantType::Iq4Nl => {
-                to.put_scale::<R>(to.halves::<R>(0));
-                to.put_nibbles(2, |x: R, _| x.look_up(&IQ4_NL).signed());
-            }
-            QuantType::Q4_1 => {
-                to.put_scale::<R>(to.halves::<R>(0));
-                to.put_minimum::<R>(to.halves::<R>(2));
-                to.put_nibbles(4, |x: R, _| x);
-            }
-            QuantType::Q5_0 => {
-                to.put_scale::<R>(to.halves::<R>(0));
-                let high: R = to.load(2);
-                to.put_nibbles(6, |x: R, c| x.or(fifth_bits(high, c)));
-            }
-            QuantType::Q5_1 => {
-                to.put_scale::<R>(to.halves::<R>(0));
-                to.put_minimum::<R>(to.halves::<R>(2));
-                let high: R = to.load(4);
-                to.put_nibbles(8, |x: R, c| x.or(fifth_bits(high, c)));
-            }
+        }
+    }
+}
+
+/// A block of 32 elements.
+#[inline(always)]
+fn one_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>) {
+    let scale = |from: &mut Reader<'_, R, S>| from.put_scale(from.halves(0));
+    let both = |from: &mut Reader<'_, R, S>| {
+        from.put_scale(from.halves(0));
+        from.put_minimum(from.halves(2));
+    };
+    match of {
+        QuantType::Mxfp4 => {
+            // SAFETY: the first 16 bytes are the exponents.
+            let exponents = unsafe { from.block.cast::<[u8; GROUP]>().read() };
+            // SAFETY: an array of 16 floats.
+            from.put_scale(unsafe { R::load_floats(exponents.map(half_of_power).as_ptr()) });
+            // the bytes behind one byte a row
+            from.put_nibbles(1, |x: R, _| x.look_up(&MXFP4).signed());
+        }
+        QuantType::Q8_0 => {
+            scale(from);
+            (0..8).for_each(|c| from.put(c, from.load(2 + 4 * c).signed()));
+        }
+        QuantType::Iq4Nl => {
+            scale(from);
+            from.put_nibbles(2, |x: R, _| x.look_up(&IQ4_NL).signed());
+        }
+        QuantType::Q4_1 => {
+            both(from);
+            from.put_nibbles(4, |x: R, _| x);
+        }
+        QuantType::Q5_0 => {
+            scale(from);
+            let high = from.load(2);
+            from.put_nibbles(6, |x: R, c| x.or(fifth_bits(high, c)));
+        }
+        QuantType::Q5_1 => {
+            both(from);
+            let high = from.load(4);
+            from.put_nibbles(8, |x: R, c| x.or(fifth_bits(high, c)));
+        }
+        _ => {
+            scale(from);
+            from.put_nibbles(2, |x: R, _| x);
         }
     }
 }
 
 /// Q4_K and Q5_K: eight sub-blocks with a scale and a minimum of 6 bits each.
 #[inline(always)]
-fn with_minima<R: Rows>(five: bool, to: &mut Writer<'_>) {
-    let (d, e) = (to.halves::<R>(0), to.halves::<R>(2));
-    let [a, b, c] = [4, 8, 12].map(|at| to.load::<R>(at));
-    let (low, first) = (if five { 48 } else { 16 }, to.sub);
+fn with_minima<R: Rows, S: Sink<R>>(five: bool, from: &mut Reader<'_, R, S>) {
+    let (d, e) = (from.halves(0), from.halves(2));
+    let [a, b, c] = [4, 8, 12].map(|at| from.load(at));
+    let (low, first) = (if five { 48 } else { 16 }, from.sub);
     let [nibble, six] = [R::splat(15), R::splat(63)];
     for i in 0..SUBS {
-        to.sub = first + i;
+        from.sub = first + i;
+        from.sink.begin(first + i);
         let by = 8 * (i % 4) as u32;
         let (scale, least) = if i < 4 {
             (a.shr(by).and(six), b.shr(by).and(six))
@@ -193,41 +258,42 @@ fn with_minima<R: Rows>(five: bool, to: &mut Writer<'_>) {
             let upper = |x: R| x.shr(by + 6).and(R::splat(3)).shl(4);
             (c.shr(by).and(nibble).or(upper(a)), c.shr(by + 4).and(nibble).or(upper(b)))
         };
-        to.put_scale::<R>(R::mul_floats(d, scale.floats()));
+        from.put_scale(R::mul_floats(d, scale.floats()));
         let least = R::mul_floats(e, least.floats());
-        to.put_minimum::<R>(R::mul_floats(least, R::splat_float(-1.0)));
+        from.put_minimum(R::mul_floats(least, R::splat_float(-1.0)));
         for c in 0..8 {
-            let pair: R = to.load(low + 32 * (i / 2) + 4 * c);
+            let pair = from.load(low + 32 * (i / 2) + 4 * c);
             let mut x = pair.shr(4 * (i % 2) as u32).and(R::splat(0x0f0f_0f0f));
             if five {
-                let high: R = to.load(16 + 4 * c);
+                let high = from.load(16 + 4 * c);
                 x = x.or(high.shr(i as u32).and(R::splat(0x0101_0101)).shl(4));
             }
-            to.put(c, x);
+            from.put(c, x);
         }
+        from.sink.end(first + i);
     }
 }
 
 #[inline(always)]
-fn q6_k<R: Rows>(to: &mut Writer<'_>) {
-    let (d, first) = (to.halves::<R>(208), to.sub);
+fn q6_k<R: Rows, S: Sink<R>>(from: &mut Reader<'_, R, S>) {
+    let (d, first) = (from.halves(208), from.sub);
     for k in 0..SUBS {
-        to.sub = first + k;
-        to.put_scale::<R>(d);
-        let scales: R = to.load(192 + 4 * (k / 2));
+        from.sub = first + k;
+        from.sink.begin(first + k);
+        from.put_scale(d);
+        let scales = from.load(192 + 4 * (k / 2));
         for half in 0..2 {
             let byte = (2 * (k % 2) + half) as u32;
-            let scale = scales.shl(24 - 8 * byte).sar(24);
-            // SAFETY: 16 integers of the panel.
-            unsafe { scale.store(to.panel.sixteenths[2 * to.sub + half].as_mut_ptr().cast()) };
+            from.sink.sixteenth(first + k, half, scales.shl(24 - 8 * byte).sar(24));
         }
         let (n, j) = (k / 4, k % 4);
         for c in 0..8 {
-            let low: R = to.load(64 * n + 32 * (j % 2) + 4 * c);
-            let high: R = to.load(128 + 32 * n + 4 * c);
+            let low = from.load(64 * n + 32 * (j % 2) + 4 * c);
+            let high = from.load(128 + 32 * n + 4 * c);
             let low = low.shr(4 * (j / 2) as u32).and(R::splat(0x0f0f_0f0f));
             let high = high.shr(2 * j as u32).and(R::splat(0x0303_0303)).shl(4);
-            to.put(c, low.or(high));
+            from.put(c, low.or(high));
         }
+        from.sink.end(first + k);
     }
 }
