@@ -161,6 +161,13 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             let grads = attention::attention_grad(gpu, inputs, y, lse, g, needs)?;
             return Ok(grads.map(|grads| grads.into_iter().flatten().collect()));
         }
+        // On this device x is never quantised.
+        Op::QuantMatmul { x, blocks, parts, .. } => {
+            return Ok(ops::quant::product(gpu, x, blocks, parts)?.map(Outputs::one));
+        }
+        Op::QuantRows { blocks, index, parts, columns } => {
+            return Ok(ops::quant::rows(gpu, blocks, index, parts, columns)?.map(Outputs::one));
+        }
         // Padding, selection and linear algebra are what core makes of the ops above.
         _ => return Ok(None),
     }))

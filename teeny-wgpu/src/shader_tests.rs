@@ -19,10 +19,10 @@ use crate::ops::scan::Pass;
 use crate::ops::softmax::SoftmaxKind;
 use crate::ops::software::matmul::Subgroups;
 use crate::ops::{
-    attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, radix_sort, random,
-    reduce, scan, scatter, softmax, sort, transpose,
+    attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, quant, radix_sort,
+    random, reduce, scan, scatter, softmax, sort, transpose,
 };
-use teeny_core::{Builder, DType, Expr, Kernel, OpCode, ReduceOp, ScanOp, ScatterMode};
+use teeny_core::{Builder, DType, Expr, Kernel, OpCode, QuantType, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
 pub(crate) fn accept(label: &str, source: &str, types: &[DType]) {
@@ -450,6 +450,22 @@ fn every_kernel_of_a_product_on_cooperative_matrices() {
                 let text = matmul::wgsl(kernel, 2, dtype, after, false).unwrap();
                 accept(&format!("{kernel:?} {dtype}"), &text, &[dtype]);
             }
+        }
+    }
+}
+
+#[test]
+fn products_and_rows_of_every_quantised_type() {
+    for kind in QuantType::ALL {
+        for (rows, groups, teams, broadcasts) in
+            [(1, 2, 1, false), (1, 1, 8, false), (8, 4, 8, false), (16, 4, 1, true)]
+        {
+            let tile = quant::Tile { rows, groups, teams, broadcasts };
+            accept(&format!("{kind} {tile:?}"), &quant::product_wgsl(kind, tile).unwrap(), &[]);
+        }
+        for index in [DType::U8, DType::I32, DType::I64] {
+            let text = quant::rows_wgsl(kind, 2, index).unwrap();
+            accept(&format!("rows {kind} {index}"), &text, &[index]);
         }
     }
 }

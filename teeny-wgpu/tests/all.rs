@@ -17,6 +17,7 @@ mod limits;
 mod matmul;
 #[path = "precision/main.rs"]
 mod precision;
+mod quant;
 mod ranks;
 mod recording;
 mod scatter;

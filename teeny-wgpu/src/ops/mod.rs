@@ -9,6 +9,7 @@
 //! matmul/ conv/ pooling                       products, convolutions, windows
 //! softmax cross_entropy norm attention        fused operations along rows
 //! cat                                         tensors one after another
+//! quant/                                      products with quantised weights, and their rows
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
 //!                                             a binding, results below 32 bits
 //! epilogue                                    kernels behind products
@@ -32,6 +33,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pieces;
 pub(crate) mod pooling;
+pub(crate) mod quant;
 pub(crate) mod radix_sort;
 pub(crate) mod random;
 pub(crate) mod reduce;
