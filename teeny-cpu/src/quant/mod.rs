@@ -199,18 +199,21 @@ impl Tile<'_> {
     ) -> usize {
         let panel = self.panel;
         let mut totals = [R::splat_float(0.0); M];
-        // SAFETY: arrays of 16 numbers.
-        (0..M).for_each(|i| totals[i] = unsafe { R::load_floats(sums[i].as_ptr()) });
+        for (total, sums) in totals.iter_mut().zip(&*sums) {
+            // SAFETY: an array of 16 numbers.
+            *total = unsafe { R::load_floats(sums.as_ptr()) };
+        }
         for s in 0..self.subs {
             let b = self.b + s;
             let mut dots = self.half::<R, M, HOW>(row, s, 0);
             let upper = self.half::<R, M, HOW>(row, s, 1);
             for i in 0..M {
                 dots[i] = if HOW == Kind::Sixteenths as usize {
+                    let [a, b] = [&panel.sixteenths[2 * s], &panel.sixteenths[2 * s + 1]];
                     // SAFETY: arrays of 16 integers.
-                    let scale =
-                        |h: usize| unsafe { R::load(panel.sixteenths[2 * s + h].as_ptr().cast()) };
-                    dots[i].mul(scale(0)).add(upper[i].mul(scale(1)))
+                    let (a, b): (R, R) =
+                        unsafe { (R::load(a.as_ptr().cast()), R::load(b.as_ptr().cast())) };
+                    dots[i].mul(a).add(upper[i].mul(b))
                 } else {
                     dots[i].add(upper[i])
                 };
@@ -227,8 +230,10 @@ impl Tile<'_> {
                 totals[i] = R::add_floats(totals[i], y);
             }
         }
-        // SAFETY: as above.
-        (0..M).for_each(|i| unsafe { R::store_floats(totals[i], sums[i].as_mut_ptr()) });
+        for (total, sums) in totals.iter().zip(sums) {
+            // SAFETY: as above.
+            unsafe { R::store_floats(*total, sums.as_mut_ptr()) };
+        }
         M
     }
 

@@ -145,14 +145,20 @@ impl<R: Rows, S: Sink<R>> Reader<'_, R, S> {
         self.sink.minimum(self.sub, minimum);
     }
 
-    /// Gives numbers of 4 bits at byte `at`, each changed by `f` with its four elements' number.
+    /// Gives numbers of 4 bits at byte `at`, with their fifth bits, or what a table has for them.
     #[inline(always)]
-    fn put_nibbles(&mut self, at: usize, f: impl Fn(R, usize) -> R) {
+    fn put_nibbles(&mut self, at: usize, high: Option<R>, table: Option<&[i8; 16]>) {
         let low = R::splat(0x0f0f_0f0f);
-        for c in 0..4 {
-            let x: R = self.load(at + 4 * c);
-            self.put(c, f(x.and(low), c));
-            self.put(c + 4, f(x.shr(4).and(low), c + 4));
+        for c in 0..8 {
+            // the numbers of elements 16 on are in the upper halves of the bytes
+            let mut x = self.load(at + 4 * (c % 4)).shr(4 * (c / 4) as u32).and(low);
+            if let Some(high) = high {
+                x = x.or(fifth_bits(high, c));
+            }
+            if let Some(table) = table {
+                x = x.look_up(table).signed();
+            }
+            self.put(c, x);
         }
     }
 }
@@ -181,7 +187,9 @@ pub(super) unsafe fn unpack<R: Rows, S: Sink<R>>(
         let bytes = of.block_bytes() * GROUP;
         // SAFETY: a whole block.
         let block = unsafe { blocks.add(first / each * bytes) };
-        (0..bytes).step_by(64).for_each(|at| prefetch(block.wrapping_add(AHEAD + at).cast()));
+        for at in (0..bytes).step_by(64) {
+            prefetch(block.wrapping_add(AHEAD + at).cast());
+        }
         let mut from = Reader { block, sink, sub: first, rows: PhantomData };
         match of {
             QuantType::Q4K | QuantType::Q5K => with_minima(of == QuantType::Q5K, &mut from),
@@ -198,46 +206,29 @@ pub(super) unsafe fn unpack<R: Rows, S: Sink<R>>(
 /// A block of 32 elements.
 #[inline(always)]
 fn one_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>) {
-    let scale = |from: &mut Reader<'_, R, S>| from.put_scale(from.halves(0));
-    let both = |from: &mut Reader<'_, R, S>| {
-        from.put_scale(from.halves(0));
+    if of == QuantType::Mxfp4 {
+        // SAFETY: the first 16 bytes are the exponents.
+        let exponents = unsafe { from.block.cast::<[u8; GROUP]>().read() };
+        // SAFETY: an array of 16 floats.
+        from.put_scale(unsafe { R::load_floats(exponents.map(half_of_power).as_ptr()) });
+        // the bytes behind one byte a row
+        return from.put_nibbles(1, None, Some(&MXFP4));
+    }
+    from.put_scale(from.halves(0));
+    if of.has_minimum() {
         from.put_minimum(from.halves(2));
-    };
+    }
     match of {
-        QuantType::Mxfp4 => {
-            // SAFETY: the first 16 bytes are the exponents.
-            let exponents = unsafe { from.block.cast::<[u8; GROUP]>().read() };
-            // SAFETY: an array of 16 floats.
-            from.put_scale(unsafe { R::load_floats(exponents.map(half_of_power).as_ptr()) });
-            // the bytes behind one byte a row
-            from.put_nibbles(1, |x: R, _| x.look_up(&MXFP4).signed());
-        }
         QuantType::Q8_0 => {
-            scale(from);
-            (0..8).for_each(|c| from.put(c, from.load(2 + 4 * c).signed()));
+            for c in 0..8 {
+                from.put(c, from.load(2 + 4 * c).signed());
+            }
         }
-        QuantType::Iq4Nl => {
-            scale(from);
-            from.put_nibbles(2, |x: R, _| x.look_up(&IQ4_NL).signed());
-        }
-        QuantType::Q4_1 => {
-            both(from);
-            from.put_nibbles(4, |x: R, _| x);
-        }
-        QuantType::Q5_0 => {
-            scale(from);
-            let high = from.load(2);
-            from.put_nibbles(6, |x: R, c| x.or(fifth_bits(high, c)));
-        }
-        QuantType::Q5_1 => {
-            both(from);
-            let high = from.load(4);
-            from.put_nibbles(8, |x: R, c| x.or(fifth_bits(high, c)));
-        }
-        _ => {
-            scale(from);
-            from.put_nibbles(2, |x: R, _| x);
-        }
+        QuantType::Iq4Nl => from.put_nibbles(2, None, Some(&IQ4_NL)),
+        QuantType::Q4_1 => from.put_nibbles(4, None, None),
+        QuantType::Q5_0 => from.put_nibbles(6, Some(from.load(2)), None),
+        QuantType::Q5_1 => from.put_nibbles(8, Some(from.load(4)), None),
+        _ => from.put_nibbles(2, None, None),
     }
 }
 
@@ -245,7 +236,7 @@ fn one_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>
 #[inline(always)]
 fn with_minima<R: Rows, S: Sink<R>>(five: bool, from: &mut Reader<'_, R, S>) {
     let (d, e) = (from.halves(0), from.halves(2));
-    let [a, b, c] = [4, 8, 12].map(|at| from.load(at));
+    let (a, b, c) = (from.load(4), from.load(8), from.load(12));
     let (low, first) = (if five { 48 } else { 16 }, from.sub);
     let [nibble, six] = [R::splat(15), R::splat(63)];
     for i in 0..SUBS {
@@ -255,8 +246,9 @@ fn with_minima<R: Rows, S: Sink<R>>(five: bool, from: &mut Reader<'_, R, S>) {
         let (scale, least) = if i < 4 {
             (a.shr(by).and(six), b.shr(by).and(six))
         } else {
-            let upper = |x: R| x.shr(by + 6).and(R::splat(3)).shl(4);
-            (c.shr(by).and(nibble).or(upper(a)), c.shr(by + 4).and(nibble).or(upper(b)))
+            let a = a.shr(by + 6).and(R::splat(3)).shl(4);
+            let b = b.shr(by + 6).and(R::splat(3)).shl(4);
+            (c.shr(by).and(nibble).or(a), c.shr(by + 4).and(nibble).or(b))
         };
         from.put_scale(R::mul_floats(d, scale.floats()));
         let least = R::mul_floats(e, least.floats());

@@ -230,6 +230,20 @@ macro_rules! op {
     };
 }
 
+/// An array whose element `i` is the expression. A loop and no closure: only what is inlined has the
+/// level's instructions, and nothing promises that a closure is.
+#[cfg(target_arch = "x86_64")]
+macro_rules! parts {
+    ($parts:literal, |$i:ident| $element:expr) => {{
+        let $i = 0usize;
+        let mut all = [$element; $parts];
+        for $i in 1..$parts {
+            all[$i] = $element;
+        }
+        all
+    }};
+}
+
 /// A level of x86-64: the features of its entry function, its two types of sixteen lanes as parts,
 /// and instructions of each part.
 #[cfg(target_arch = "x86_64")]
@@ -268,25 +282,19 @@ macro_rules! level {
 
         const STEP: usize = 16 / $parts;
 
-        impl Lanes {
-            #[inline(always)]
-            fn zip(mut self, o: Lanes, f: impl Fn($int, $int) -> $int) -> Lanes {
-                (0..$parts).for_each(|i| self.0[i] = f(self.0[i], o.0[i]));
-                self
-            }
-        }
-
         impl Rows for Lanes {
             type Floats = Floats;
             const SHIFT: i32 = $shift;
 
             #[inline(always)]
             unsafe fn load(p: *const u8) -> Lanes {
-                Lanes(std::array::from_fn(|i| op!($load(p.add(4 * STEP * i).cast()))))
+                Lanes(parts!($parts, |i| op!($load(p.add(4 * STEP * i).cast()))))
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut u8) {
-                (0..$parts).for_each(|i| op!($store(p.add(4 * STEP * i).cast(), self.0[i])));
+                for i in 0..$parts {
+                    op!($store(p.add(4 * STEP * i).cast(), self.0[i]));
+                }
             }
             #[inline(always)]
             fn splat(x: i32) -> Lanes {
@@ -294,40 +302,49 @@ macro_rules! level {
             }
             #[inline(always)]
             fn shr(self, n: u32) -> Lanes {
-                Lanes(self.0.map(|x| op!($srl(x, _mm_cvtsi32_si128(n as i32)))))
+                let n = op!(_mm_cvtsi32_si128(n as i32));
+                Lanes(parts!($parts, |i| op!($srl(self.0[i], n))))
             }
             #[inline(always)]
             fn shl(self, n: u32) -> Lanes {
-                Lanes(self.0.map(|x| op!($sll(x, _mm_cvtsi32_si128(n as i32)))))
+                let n = op!(_mm_cvtsi32_si128(n as i32));
+                Lanes(parts!($parts, |i| op!($sll(self.0[i], n))))
             }
             #[inline(always)]
             fn sar(self, n: u32) -> Lanes {
-                Lanes(self.0.map(|x| op!($sra(x, _mm_cvtsi32_si128(n as i32)))))
+                let n = op!(_mm_cvtsi32_si128(n as i32));
+                Lanes(parts!($parts, |i| op!($sra(self.0[i], n))))
             }
             #[inline(always)]
             fn and(self, o: Lanes) -> Lanes {
-                self.zip(o, |a, b| op!($and(a, b)))
+                Lanes(parts!($parts, |i| op!($and(self.0[i], o.0[i]))))
             }
             #[inline(always)]
             fn or(self, o: Lanes) -> Lanes {
-                self.zip(o, |a, b| op!($or(a, b)))
+                Lanes(parts!($parts, |i| op!($or(self.0[i], o.0[i]))))
             }
             #[inline(always)]
             fn mul(self, o: Lanes) -> Lanes {
-                self.zip(o, |a, b| op!($mul(a, b)))
+                Lanes(parts!($parts, |i| op!($mul(self.0[i], o.0[i]))))
             }
             #[inline(always)]
             fn add(self, o: Lanes) -> Lanes {
-                self.zip(o, |a, b| op!($add(a, b)))
+                Lanes(parts!($parts, |i| op!($add(self.0[i], o.0[i]))))
             }
             #[inline(always)]
             fn look_up(self, table: &[i8; 16]) -> Lanes {
                 let $table = op!(_mm_loadu_si128(table.as_ptr().cast()));
-                Lanes(self.0.map(|$bytes| op!($look_up)))
+                Lanes(parts!($parts, |i| {
+                    let $bytes = self.0[i];
+                    op!($look_up)
+                }))
             }
             #[inline(always)]
             fn signed(self) -> Lanes {
-                Lanes(self.0.map(|$signed| op!($to_signed)))
+                Lanes(parts!($parts, |i| {
+                    let $signed = self.0[i];
+                    op!($to_signed)
+                }))
             }
             #[inline(always)]
             fn dot(self, x: Lanes, a: i32) -> Lanes {
@@ -351,35 +368,35 @@ macro_rules! level {
             }
             #[inline(always)]
             fn floats(self) -> Floats {
-                Floats(self.0.map(|x| op!($floats(x))))
+                Floats(parts!($parts, |i| op!($floats(self.0[i]))))
             }
             #[inline(always)]
             unsafe fn halves(p: *const u8) -> Floats {
-                Floats(std::array::from_fn(|i| {
+                Floats(parts!($parts, |i| {
                     op!($halves($load_half(p.add(2 * STEP * i).cast::<$half>())))
                 }))
             }
             #[inline(always)]
             unsafe fn load_floats(p: *const f32) -> Floats {
-                Floats(std::array::from_fn(|i| op!($loadf(p.add(STEP * i)))))
+                Floats(parts!($parts, |i| op!($loadf(p.add(STEP * i)))))
             }
             #[inline(always)]
             unsafe fn store_floats(x: Floats, p: *mut f32) {
-                (0..$parts).for_each(|i| op!($storef(p.add(STEP * i), x.0[i])));
+                for i in 0..$parts {
+                    op!($storef(p.add(STEP * i), x.0[i]));
+                }
             }
             #[inline(always)]
             fn splat_float(x: f32) -> Floats {
                 Floats([op!($splatf(x)); $parts])
             }
             #[inline(always)]
-            fn mul_floats(mut a: Floats, b: Floats) -> Floats {
-                (0..$parts).for_each(|i| a.0[i] = op!($mulf(a.0[i], b.0[i])));
-                a
+            fn mul_floats(a: Floats, b: Floats) -> Floats {
+                Floats(parts!($parts, |i| op!($mulf(a.0[i], b.0[i]))))
             }
             #[inline(always)]
-            fn add_floats(mut a: Floats, b: Floats) -> Floats {
-                (0..$parts).for_each(|i| a.0[i] = op!($addf(a.0[i], b.0[i])));
-                a
+            fn add_floats(a: Floats, b: Floats) -> Floats {
+                Floats(parts!($parts, |i| op!($addf(a.0[i], b.0[i]))))
             }
         }
     };

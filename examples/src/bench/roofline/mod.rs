@@ -28,8 +28,8 @@ use teeny_core::{Cost, DType, DeviceRef, ErrorKind, Kernel, Result};
 use timer::Timer;
 use workloads::{ALL, Run, Workload};
 
-/// Elements of the tensor whose copy measures the bandwidth: 64 MiB of f32, beyond the caches.
-const COPIED: usize = 1 << 24;
+/// Elements of the tensor whose copy measures the bandwidth: 256 MiB of f32, beyond the caches.
+const COPIED: usize = 1 << 26;
 /// Elements of the tensor on which arithmetic is measured: 4 MiB of f32, within a cache.
 const CHAINED: usize = 1 << 20;
 /// Multiplications with an addition in each of the two chains of an element: 64 FLOP per byte.

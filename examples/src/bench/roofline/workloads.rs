@@ -3,7 +3,7 @@
 use crate::bench::ops::{integers, normal};
 use std::hint::black_box;
 use teeny_autograd::Autograd;
-use teeny_core::{Attention, DType, DeviceRef, Result, Window};
+use teeny_core::{Attention, DType, DeviceRef, QuantTensor, QuantType, Result, Tensor, Window};
 use teeny_nn::optim::{Adam, Optimizer};
 use teeny_nn::{Linear, Store};
 
@@ -14,7 +14,7 @@ pub type Run = Box<dyn FnMut() -> Result<()>>;
 pub type Workload = (&'static str, fn(&DeviceRef) -> Result<Run>);
 
 /// All workloads.
-pub const ALL: [Workload; 17] = [
+pub const ALL: [Workload; 27] = [
     ("matmul/512", |device| {
         let (x, y) = (normal(&[512, 512], device)?, normal(&[512, 512], device)?);
         run(move || x.matmul(&y))
@@ -28,6 +28,16 @@ pub const ALL: [Workload; 17] = [
         let (x, y) = (normal(&[8, 2048], device)?, normal(&[2048, 2048], device)?);
         run(move || x.matmul(&y))
     }),
+    ("matvec/f32", |device| floats(DType::F32, device)),
+    ("matvec/bf16", |device| floats(DType::BF16, device)),
+    ("matvec/q8_0", |device| quantized(QuantType::Q8_0, device)),
+    ("matvec/q6_k", |device| quantized(QuantType::Q6K, device)),
+    ("matvec/q5_k", |device| quantized(QuantType::Q5K, device)),
+    ("matvec/q5_1", |device| quantized(QuantType::Q5_1, device)),
+    ("matvec/q5_0", |device| quantized(QuantType::Q5_0, device)),
+    ("matvec/q4_k", |device| quantized(QuantType::Q4K, device)),
+    ("matvec/q4_1", |device| quantized(QuantType::Q4_1, device)),
+    ("matvec/q4_0", |device| quantized(QuantType::Q4_0, device)),
     ("conv/3x3", |device| {
         let (x, w) = (normal(&[2, 32, 56, 56], device)?, normal(&[64, 32, 3, 3], device)?);
         run(move || x.conv(&w, &Window::new(2).padding(1)))
@@ -106,4 +116,22 @@ fn run<T>(mut work: impl FnMut() -> Result<T> + 'static) -> Result<Run> {
         drop(black_box(work()?));
         Ok(())
     }))
+}
+
+/// The rows and columns of the weight of `matvec/..`: of each type it is beyond the caches.
+const WEIGHT: [usize; 2] = [32_768, 4096];
+
+/// The product of a row with a matrix of floats.
+fn floats(dtype: DType, device: &DeviceRef) -> Result<Run> {
+    let (x, weight) = (normal(&[1, WEIGHT[1]], device)?, Tensor::ones(WEIGHT, dtype, device)?);
+    let x = x.cast(dtype)?;
+    run(move || x.matmul(&weight.t()?))
+}
+
+/// The product of a row with a quantised matrix, whose rows repeat: quantising takes its time.
+fn quantized(kind: QuantType, device: &DeviceRef) -> Result<Run> {
+    let (x, rows) = (normal(&[1, WEIGHT[1]], device)?, normal(&[1024, WEIGHT[1]], device)?);
+    let rows = QuantTensor::quantize(&rows, kind)?;
+    let weight = QuantTensor::join(&vec![&rows; WEIGHT[0] / 1024])?;
+    run(move || weight.linear(&x))
 }
