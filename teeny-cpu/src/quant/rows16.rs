@@ -237,7 +237,7 @@ macro_rules! parts {
     ($parts:literal, |$i:ident| $element:expr) => {{
         let $i = 0usize;
         let mut all = [$element; $parts];
-        for $i in 1..$parts {
+        for $i in 0..$parts {
             all[$i] = $element;
         }
         all
