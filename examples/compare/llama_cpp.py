@@ -1,0 +1,83 @@
+"""Times GGUF files in llama.cpp, and computes perplexities, as `teeny-nn/examples/time_pretrained`.
+
+    CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary :all: llama-cpp-python==0.3.36
+    python llama_cpp.py quantize FILE.gguf OUT.gguf Q4_0
+    python llama_cpp.py decoder FILE.gguf [THREADS]
+    python llama_cpp.py perplexity FILE.gguf TEXT [THREADS]
+"""
+
+import math
+import sys
+import time
+
+import numpy
+
+sys.path.pop(0)  # this folder has a file of the package's name
+import llama_cpp
+
+TYPES = {"F32": 0, "Q8_0": 7, "Q6_K": 18, "Q4_K": 14, "Q4_0": 2, "Q4_1": 3}
+WINDOW = 512
+
+
+def open_model(path, threads, **options):
+    return llama_cpp.Llama(
+        path,
+        n_ctx=1024,
+        n_batch=512,
+        n_ubatch=512,
+        n_threads=threads,
+        n_threads_batch=threads,
+        verbose=False,
+        **options,
+    )
+
+
+def least(n, f):
+    times = []
+    for _ in range(n):
+        start = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def quantize(source, target, name):
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize, params.pure = TYPES[name], True, True
+    assert llama_cpp.llama_model_quantize(source.encode(), target.encode(), params) == 0
+
+
+def decoder(path, threads=2):
+    model = open_model(path, int(threads))
+
+    def generate(prompt, count):
+        model.reset()
+        model.eval(prompt)
+        for token in range(1000, 1000 + count):
+            model.eval([token])
+
+    for length in (128, 512):
+        prompt = [100 + i * 7 % 3000 for i in range(length)]
+        print(f"prompt of {length} tokens: {least(4, lambda: generate(prompt, 0)) * 1e3:.1f} ms")
+    prompt = list(range(500, 505))
+    seconds = least(4, lambda: generate(prompt, 64)) - least(4, lambda: generate(prompt, 0))
+    print(f"decoding: {64 / seconds:.1f} tokens per second")
+
+
+def perplexity(path, file, threads=2):
+    model = open_model(path, int(threads), logits_all=True)
+    tokens = model.tokenize(open(file, "rb").read(), add_bos=False, special=False)
+    total, count, half = 0.0, 0, WINDOW // 2
+    for start in range(0, len(tokens) - WINDOW + 1, WINDOW):
+        window = tokens[start : start + WINDOW]
+        model.reset()
+        model.eval(window)
+        logits = numpy.array(model.scores[half - 1 : WINDOW - 1], dtype=numpy.float64)
+        highest = logits.max(axis=1, keepdims=True)
+        sums = numpy.log(numpy.exp(logits - highest).sum(axis=1)) + highest[:, 0]
+        total += (sums - logits[numpy.arange(half), window[half:]]).sum()
+        count += half
+    print(f"perplexity of {count} tokens: {math.exp(total / count):.4f}")
+
+
+{"quantize": quantize, "decoder": decoder, "perplexity": perplexity}[sys.argv[1]](*sys.argv[2:])
