@@ -3,8 +3,8 @@
 use crate::common::*;
 use crate::files::gguf as file;
 use std::fs;
-use teeny_core::{DType, Reference, Tensor};
-use teeny_nn::state::gguf::Value;
+use teeny_core::{DType, QuantType, Reference, Tensor};
+use teeny_nn::state::gguf::{ElementType, Value, Writer};
 use teeny_nn::state::{Archive, Gguf, Mapping, TensorSource};
 use teeny_nn::{Init, Linear, LinearOptions, Store};
 
@@ -185,4 +185,76 @@ fn wrong_files_say_what_is_wrong() {
     let mut other = Vec::new();
     teeny_nn::state::write(&mut other, &[("x".to_string(), x)], &Default::default()).unwrap();
     says(other, &["does not begin with GGUF"]);
+}
+
+/// The bytes of a tensor as a file has them.
+fn bytes_of(file: &Gguf, name: &str) -> Vec<u8> {
+    match file.quantized(name, Reference::new()).unwrap() {
+        Some(weight) => weight.to_blocks().unwrap().into_iter().flat_map(|(_, b)| b).collect(),
+        None => file.tensor(name, Reference::new()).unwrap().to_bytes().unwrap(),
+    }
+}
+
+#[test]
+fn a_written_file_is_read_back() {
+    let (folder, file) = (Folder::new("gguf-written"), Gguf::open(PATH).unwrap());
+    let mut metadata = file.metadata().clone();
+    let list = |values: Vec<Value>| Value::List(values);
+    for (key, value) in [
+        ("a.u64", Value::Unsigned(u64::MAX)),
+        ("a.i64", Value::Signed(i64::MIN)),
+        ("a.f64", Value::Float(0.1)),
+        ("a.mixed", list(vec![Value::Unsigned(1), Value::Unsigned(1 << 40)])),
+        ("a.empty", list(vec![])),
+        ("a.nested", list(vec![list(vec![Value::Bool(true)]), list(vec![])])),
+    ] {
+        metadata.insert(key.to_string(), value);
+    }
+    let mut writer = Writer::new(metadata.clone());
+    let written = file.entries().iter().filter_map(|(name, entry)| {
+        let of = entry.element_type()?;
+        writer.add(name, entry.shape(), of).unwrap();
+        Some(name.clone())
+    });
+    let written: Vec<String> = written.collect();
+    assert!(written.len() > 8, "{written:?}");
+    let path = folder.0.join("x.gguf");
+    writer.write(&path, |name| Ok(bytes_of(&file, name))).unwrap();
+    let again = Gguf::open(&path).unwrap();
+    metadata.remove("general.alignment");
+    assert_eq!(*again.metadata(), metadata);
+    assert_eq!(again.entries().keys().cloned().collect::<Vec<_>>(), written);
+    for name in &written {
+        let (before, after) = (&file.entries()[name], &again.entries()[name]);
+        assert_eq!((before.shape(), before.type_name()), (after.shape(), after.type_name()));
+        assert_eq!(bytes_of(&file, name), bytes_of(&again, name), "{name}");
+    }
+
+    // what fails leaves the old file
+    let error = writer.write(&path, |_| Ok(vec![1])).unwrap_err().to_string();
+    assert!(error.contains("has 1 bytes, not"), "{error}");
+    assert_eq!(*Gguf::open(&path).unwrap().metadata(), metadata);
+}
+
+#[test]
+fn what_a_file_cannot_have_is_refused() {
+    let mut writer = Writer::new([].into());
+    let f32s = ElementType::Plain(DType::F32);
+    writer.add("a", &[2, 32], ElementType::Quantized(QuantType::Q8_0)).unwrap();
+    for (name, shape, of, said) in [
+        ("a", &[1][..], f32s, "two tensors are called"),
+        ("b", &[1; 5], f32s, "5 axes"),
+        ("b", &[2, 33], ElementType::Quantized(QuantType::Q8_0), "blocks of 32"),
+        ("b", &[1], ElementType::Plain(DType::Bool), "no type"),
+        ("b", &[usize::MAX, 2], f32s, "overflows"),
+    ] {
+        let error = writer.add(name, shape, of).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    let mixed = Value::List(vec![Value::Bool(true), Value::Unsigned(1)]);
+    let writer = Writer::new([("a.list".to_string(), mixed)].into());
+    let path = std::env::temp_dir().join("never-written.gguf");
+    let error = writer.write(&path, |_| Ok(vec![])).unwrap_err().to_string();
+    assert!(error.contains("several types") && error.contains("a.list"), "{error}");
+    assert!(!path.exists());
 }

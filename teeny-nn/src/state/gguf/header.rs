@@ -1,6 +1,7 @@
 //! The header of a GGUF file: metadata and the table of tensors.
 
-use super::blocks::{self, Type};
+use super::blocks::{self, Kind, Type};
+use super::write::ElementType;
 use std::collections::BTreeMap;
 use std::io::Read;
 use teeny_core::file::{Budget, quoted};
@@ -90,6 +91,15 @@ impl Entry {
     /// The name of the element type, such as `F16` or `Q4_K`.
     pub fn type_name(&self) -> &'static str {
         self.of.name
+    }
+
+    /// The element type, if files are written in it; none for Q2_K and Q3_K.
+    pub fn element_type(&self) -> Option<ElementType> {
+        match self.of.kind {
+            Kind::Plain(dtype) => Some(ElementType::Plain(dtype)),
+            Kind::Quantized(kind) => Some(ElementType::Quantized(kind)),
+            Kind::Blocks(_) => None,
+        }
     }
 
     /// The bytes that the tensor has in the file.

@@ -8,12 +8,13 @@
 //! [`Gguf::open`] reads the header, [`Gguf::tensor`] one tensor: f32, f16 and bf16 as they are,
 //! quantised ones as f32; [`Gguf::quantized`] keeps their blocks. A model that is divided into
 //! `NAME-00001-of-00003.gguf` and so on is one [`Gguf`]. The header is checked against the length
-//! of the file before any of it is used.
+//! of the file before any of it is used. [`Writer`] writes such files.
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod blocks;
 mod header;
+mod write;
 
 use super::TensorSource;
 use super::file_kind;
@@ -27,6 +28,7 @@ use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 use teeny_core::file::reason;
 use teeny_core::{DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice, memory};
+pub use write::{ElementType, Writer};
 
 /// An open GGUF file, or its bytes.
 #[derive(Debug)]
