@@ -6,8 +6,10 @@ use std::io::BufRead;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use teeny_core::{DType, DeviceRef, Error, QuantType, Result};
+use teeny_core::{DType, DeviceRef, Error, QuantTensor, QuantType, Result, Tensor};
 use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
+use teeny_nn::state::Gguf;
+use teeny_nn::state::gguf::ElementType;
 
 /// The common options that these programs do not have.
 pub const WITHOUT: &[&str] =
@@ -45,6 +47,58 @@ pub fn quant_type(name: &str) -> std::result::Result<Option<QuantType>, String> 
     let kinds: Vec<_> = QuantType::ALL.into_iter().filter(|kind| kind.is_written()).collect();
     let known: Vec<_> = kinds.iter().map(|kind| (kind.name(), Some(*kind))).collect();
     one_of(&name.to_uppercase(), &known)
+}
+
+/// A type of elements of GGUF files by its name.
+///
+/// # Errors
+/// If there is no such type, or weights are not written in it.
+pub fn element_type(name: &str) -> std::result::Result<ElementType, String> {
+    if let Ok(dtype) = dtype(name) {
+        return Ok(ElementType::Plain(dtype));
+    }
+    let kind = quant_type(name).map_err(|e| format!("{e}, f32, bf16, f16"))?;
+    kind.map(ElementType::Quantized).ok_or_else(|| "it has no type".to_string())
+}
+
+/// The bytes of tensor `name` of `file` in the type `of`, and what the change loses: the root of the
+/// mean square of the differences, divided by that of the elements.
+///
+/// # Errors
+/// If the tensor cannot be read, or an element is not finite.
+pub fn quantized(
+    file: &Gguf,
+    name: &str,
+    of: ElementType,
+    device: &DeviceRef,
+) -> Result<(Vec<u8>, f64)> {
+    let blocks = |weight: &QuantTensor| -> Result<Vec<u8>> {
+        Ok(weight.to_blocks()?.into_iter().flat_map(|(_, blocks)| blocks).collect())
+    };
+    let same = file.entries().get(name).and_then(|entry| entry.element_type()) == Some(of);
+    let kept = if same { file.quantized(name, device)? } else { None };
+    if let Some(weight) = kept {
+        return Ok((blocks(&weight)?, 0.0));
+    }
+    let x = file.tensor(name, device)?;
+    if same {
+        return Ok((x.to_bytes()?, 0.0));
+    }
+    let (bytes, y) = match of {
+        ElementType::Plain(dtype) => {
+            let y = x.cast(dtype)?;
+            (y.to_bytes()?, y.cast(DType::F32)?)
+        }
+        ElementType::Quantized(kind) => {
+            let weight = QuantTensor::quantize(&x, kind)?;
+            (blocks(&weight)?, weight.dequantize()?)
+        }
+    };
+    let x = x.cast(DType::F32)?;
+    let square = |x: &Tensor| x.mul(x)?.sum_all()?.item::<f32>();
+    let (lost, all) = (square(&y.sub(&x)?)?, square(&x)?);
+    let error = if lost == 0.0 { 0.0 } else { f64::from(lost / all).sqrt() };
+    Ok((bytes, error))
 }
 
 impl Model {

@@ -5,8 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Stdio;
-use teeny_core::random;
+use teeny_core::{DType, random};
 use teeny_nn::Store;
+use teeny_nn::state::Gguf;
+use teeny_nn::state::gguf::{ElementType, Writer};
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
 
 fn golden(path: &str) -> PathBuf {
@@ -124,4 +126,39 @@ fn lines_are_embedded_ranked_and_classified() {
     let args = ["--model", &path, &file];
     let error = refuse(command(env!("CARGO_BIN_EXE_classify"), &args).output().unwrap());
     assert!(error.contains("no head for classes of texts"), "{error}");
+}
+
+#[test]
+fn the_matrices_of_a_file_are_quantised() {
+    let folder = Folder::new("quantize");
+    let mut writer = Writer::new([].into());
+    let f32s = ElementType::Plain(DType::F32);
+    let tensors = [("norm.weight", vec![64]), ("a.weight", vec![8, 64]), ("b.weight", vec![8, 64])];
+    tensors.iter().for_each(|(name, shape)| writer.add(name, shape, f32s).unwrap());
+    let values = |shape: &[usize]| -> Vec<u8> {
+        let numbers = 0..shape.iter().product();
+        numbers.flat_map(|i: usize| ((i * 37 % 101) as f32 - 50.0).to_le_bytes()).collect()
+    };
+    let of = |name: &str| tensors.iter().find(|(own, _)| *own == name).unwrap();
+    writer.write(folder.at("in.gguf"), |name| Ok(values(&of(name).1))).unwrap();
+    let run = |more: &[&str]| {
+        let files = [&folder.at("in.gguf"), "--out", &folder.at("out.gguf"), "--device", "cpu"];
+        command(env!("CARGO_BIN_EXE_quantize"), &[&files[..], more].concat()).output().unwrap()
+    };
+    let text = succeed(run(&["--type", "q4_k", "--tensor", "b.=q8_0", "--tensor", "norm=q8_0"]));
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+    // rows of 64 are no blocks of 256, a vector no rows
+    assert!(line("a.weight").contains("Q5_0") && line("b.weight").contains("Q8_0"), "{text}");
+    assert!(line("norm.weight").contains("0.00e0"), "{text}");
+    let error = |name: &str| line(name).split_whitespace().last().unwrap().parse::<f64>().unwrap();
+    assert!(error("b.weight") > 0.0 && error("b.weight") < 0.01, "{text}");
+    assert!(error("a.weight") > error("b.weight") && error("a.weight") < 0.1, "{text}");
+    let file = Gguf::open(folder.at("out.gguf")).unwrap();
+    let types: Vec<&str> = file.entries().values().map(|entry| entry.type_name()).collect();
+    assert_eq!(types, ["Q5_0", "Q8_0", "F32"]);
+    assert_eq!(file.metadata()["general.file_type"].as_u64(), Some(14));
+    assert!(refuse(run(&["--type", "q9"])).contains("q9"));
+    assert!(refuse(run(&["--tensor", "a"])).contains("PART=TYPE"));
+    let nothing = command(env!("CARGO_BIN_EXE_quantize"), &[]).output().unwrap();
+    assert!(refuse(nothing).contains("--out"));
 }
