@@ -192,7 +192,8 @@ fn product_by(
     broadcasts: bool,
 ) -> Result<Option<StorageRef>> {
     let columns = x.shape().last().copied().unwrap_or(0);
-    let (m, [n, _]) = (x.numel() / columns, packed_parts(parts, columns)?);
+    let [n, _] = packed_parts(parts, columns)?;
+    let m = x.numel().checked_div(columns).unwrap_or(0);
     let count = m.saturating_mul(n);
     if count == 0 {
         return gpu.allocate(0, DType::F32).map(Some);
