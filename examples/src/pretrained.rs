@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use teeny_core::{DType, DeviceRef, Error, QuantTensor, QuantType, Result, Tensor};
+use teeny_nn::Store;
 use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
 use teeny_nn::state::Gguf;
 use teeny_nn::state::gguf::ElementType;
@@ -99,6 +100,11 @@ pub fn quantized(
     let (lost, all) = (square(&y.sub(&x)?)?, square(&x)?);
     let error = if lost == 0.0 { 0.0 } else { f64::from(lost / all).sqrt() };
     Ok((bytes, error))
+}
+
+/// The number of elements of all parameters and buffers, quantised ones too.
+pub fn parameter_count(store: &Store) -> usize {
+    store.all().iter().map(|param| param.shape().numel()).sum()
 }
 
 impl Model {
@@ -195,4 +201,20 @@ pub fn lines(file: Option<&Path>) -> Result<Vec<String>> {
 /// `count` per second.
 pub fn rate(count: usize, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use teeny_nn::Linear;
+
+    #[test]
+    fn quantised_parameters_are_counted() -> Result<()> {
+        let store = Store::new(&teeny_nn::device("cpu")?);
+        Linear::new(&store.root(), 64, 8)?;
+        let count = parameter_count(&store);
+        store.quantize(|param| QuantType::Q8_0.fitting(*param.shape().last()?))?;
+        assert_eq!([count, parameter_count(&store)], [64 * 8 + 8; 2]);
+        Ok(())
+    }
 }

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{any, at_least_one, positive};
-use examples::pretrained::{Choice, Model, WITHOUT, dtype, quant_type, rate, show};
+use examples::pretrained::{
+    Choice, Model, WITHOUT, dtype, parameter_count, quant_type, rate, show,
+};
 use examples::{Common, Program, opt};
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
@@ -52,7 +54,10 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let config = options.choice.of(&decoder, common);
     let system: Vec<Message> = options.system.iter().map(Message::system).collect();
     let mut chat = decoder.chat(options.context, system.clone())?;
-    println!("{:.1} million parameters; /reset, /quit", decoder.store.count() as f64 / 1e6);
+    println!(
+        "{:.1} million parameters; /reset, /quit",
+        parameter_count(&decoder.store) as f64 / 1e6
+    );
     let stdin = std::io::stdin();
     let terminal = stdin.is_terminal();
     let mut lines = stdin.lock().lines();

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{any, at_least_one, positive};
-use examples::pretrained::{Choice, Model, WITHOUT, dtype, quant_type, rate, show};
+use examples::pretrained::{
+    Choice, Model, WITHOUT, dtype, parameter_count, quant_type, rate, show,
+};
 use examples::{Common, Program, opt};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
 fn run(options: &Options, common: &Common) -> Result<()> {
     let start = Instant::now();
     let decoder = options.model.decoder(common)?;
-    let (count, opened) = (decoder.store.count(), start.elapsed());
+    let (count, opened) = (parameter_count(&decoder.store), start.elapsed());
     println!("{:.1} million parameters, opened in {opened:.2?}\n", count as f64 / 1e6);
     print!("{}", options.prompt);
     let (start, mut first) = (Instant::now(), None);
