@@ -62,8 +62,8 @@ pub fn element_type(name: &str) -> std::result::Result<ElementType, String> {
     kind.map(ElementType::Quantized).ok_or_else(|| "it has no type".to_string())
 }
 
-/// The bytes of tensor `name` of `file` in the type `of`, and what the change loses: the root of the
-/// mean square of the differences, divided by that of the elements.
+/// The bytes of tensor `name` of `file` in the type `of`, and what the change loses: the root of
+/// the mean square of the differences, divided by that of the elements.
 ///
 /// # Errors
 /// If the tensor cannot be read, or an element is not finite.

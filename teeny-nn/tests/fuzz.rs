@@ -56,16 +56,11 @@ fn damage(good: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// How many times as many files as usual.
-fn times() -> usize {
-    std::env::var("TEENY_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
-}
-
 /// Reads `count` damaged versions of a file; most must be errors, none may panic or exceed the
 /// memory of its budget.
 fn fuzz(name: &str, good: &[u8], count: usize, read: impl Fn(&[u8]) -> Result<()>) {
     read(good).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let count = count * times();
+    let count = count * fuzz_times();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ good.len() as u64);
     let mut refused = 0;
     for i in 0..count {
@@ -417,7 +412,7 @@ fn damaged_configurations_are_errors_or_models() {
         let path = folder.0.join("config.json");
         let good: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let keys: Vec<&String> = good.as_object().unwrap().keys().collect();
-        let (count, mut refused) = (150 * times(), 0);
+        let (count, mut refused) = (150 * fuzz_times(), 0);
         for _ in 0..count {
             let mut config = good.clone();
             for _ in 0..=dice.below(2) {

@@ -1,7 +1,7 @@
 //! Of thousands of damaged tokenizer files, none makes the reader or the tokenizer panic. The
 //! variable TEENY_FUZZ multiplies their number.
 
-use crate::common::Dice;
+use crate::common::{Dice, fuzz_times};
 use crate::pretrained_tokenizer_files::{TEXT, golden};
 use serde_json::{Value, json};
 use std::fs;
@@ -78,7 +78,7 @@ fn damaged_files_never_panic() {
         "phi3",
     ];
     let (mut read_count, start) = (0, Instant::now());
-    let times = std::env::var("TEENY_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let times = fuzz_times();
     let rounds = 200 * times;
     for name in names {
         let good = fs::read(golden(name)).unwrap();

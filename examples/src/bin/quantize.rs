@@ -75,11 +75,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let (before, after) = (entry.bytes(), bytes.len() as u64);
         total = [total[0] + before, total[1] + after];
         let (was, shape) = (entry.type_name(), shape.join(" x "));
-        let is = match of {
-            ElementType::Plain(dtype) => dtype.to_string().to_uppercase(),
-            ElementType::Quantized(kind) => kind.to_string(),
-        };
-        println!("{name:32} {shape:>14} {was:>5} {before:>11} {is:>5} {after:>11} {error:9.2e}");
+        println!("{name:32} {shape:>14} {was:>5} {before:>11} {of:>5} {after:>11} {error:9.2e}");
         Ok(bytes)
     })?;
     let [before, after] = total.map(|bytes| bytes as f64 / 1e6);
@@ -109,13 +105,9 @@ impl Options {
 
 /// llama.cpp's number of a file most of whose weights have this type.
 fn file_type(of: ElementType) -> Option<u64> {
-    let name = match of {
-        ElementType::Plain(dtype) => dtype.to_string(),
-        ElementType::Quantized(kind) => kind.to_string(),
-    };
     const NUMBERS: [(&str, u64); 11] = [
-        ("f32", 0),
-        ("f16", 1),
+        ("F32", 0),
+        ("F16", 1),
         ("Q4_0", 2),
         ("Q4_1", 3),
         ("Q8_0", 7),
@@ -124,7 +116,8 @@ fn file_type(of: ElementType) -> Option<u64> {
         ("Q4_K", 14),
         ("Q5_K", 16),
         ("Q6_K", 18),
-        ("bf16", 32),
+        ("BF16", 32),
     ];
+    let name = of.to_string();
     NUMBERS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }

@@ -208,15 +208,11 @@ impl Tile<'_> {
             let mut dots = self.half::<R, M, HOW>(row, s, 0);
             let upper = self.half::<R, M, HOW>(row, s, 1);
             for i in 0..M {
-                dots[i] = if HOW == Kind::Sixteenths as usize {
-                    let [a, b] = [&panel.sixteenths[2 * s], &panel.sixteenths[2 * s + 1]];
-                    // SAFETY: arrays of 16 integers.
-                    let (a, b): (R, R) =
-                        unsafe { (R::load(a.as_ptr().cast()), R::load(b.as_ptr().cast())) };
-                    dots[i].mul(a).add(upper[i].mul(b))
-                } else {
-                    dots[i].add(upper[i])
-                };
+                let [a, b] = [&panel.sixteenths[2 * s], &panel.sixteenths[2 * s + 1]];
+                // SAFETY: arrays of 16 integers.
+                let sixteenths =
+                    unsafe { [R::load(a.as_ptr().cast()), R::load(b.as_ptr().cast())] };
+                dots[i] = joined::<R, HOW>([dots[i], upper[i]], sixteenths);
             }
             for i in 0..M {
                 let block = self.activations.block(row + i, b);
@@ -251,12 +247,7 @@ impl Tile<'_> {
         let mut words = [std::ptr::null::<i32>(); M];
         for i in 0..M {
             let block = self.activations.block(row + i, self.b + s);
-            let sum = match (HOW == Kind::Sixteenths as usize, half) {
-                (true, half) => block.sums[half],
-                (false, 0) => block.sums[0] + block.sums[1],
-                _ => 0,
-            };
-            dots[i] = R::splat(-self.zero * sum);
+            dots[i] = starts::<R, HOW>(self.zero, block)[half];
             words[i] = self.activations.words(row + i, self.b + s);
         }
         for c in 4 * half..4 * half + 4 {
@@ -265,10 +256,7 @@ impl Tile<'_> {
                 let x = R::load(self.panel.bytes[8 * s + c].as_ptr());
                 for i in 0..M {
                     let a = words[i].add(c).read();
-                    dots[i] = match HOW == Kind::Signed as usize {
-                        true => dots[i].dot_signed(x, a),
-                        false => dots[i].dot(x, a),
-                    };
+                    dots[i] = dot::<R, HOW>(dots[i], x, a);
                 }
             }
         }
@@ -276,8 +264,8 @@ impl Tile<'_> {
     }
 }
 
-/// The products of a group with one row of x, made as its blocks are read, without a panel. `HOW` is
-/// a [`Kind`]; the results are those of [`Tile`].
+/// The products of a group with one row of x, made as its blocks are read, without a panel. `HOW`
+/// is a [`Kind`]; the results are those of [`Tile`].
 struct Row<'a, R: Rows, const HOW: usize> {
     activations: &'a Activations,
     row: usize,
@@ -327,9 +315,7 @@ impl<R: Rows, const HOW: usize> Row<'_, R, HOW> {
 impl<R: Rows, const HOW: usize> Sink<R> for Row<'_, R, HOW> {
     #[inline(always)]
     fn begin(&mut self, sub: usize) {
-        let [a, b] = self.activations.block(self.row, sub).sums;
-        let [a, b] = if HOW == Kind::Sixteenths as usize { [a, b] } else { [a + b, 0] };
-        self.halves = [R::splat(-self.zero * a), R::splat(-self.zero * b)];
+        self.halves = starts::<R, HOW>(self.zero, self.activations.block(self.row, sub));
     }
     #[inline(always)]
     fn scale(&mut self, _: usize, scale: R::Floats) {
@@ -348,21 +334,38 @@ impl<R: Rows, const HOW: usize> Sink<R> for Row<'_, R, HOW> {
         // SAFETY: a block of x has eight words.
         let a = unsafe { self.activations.words(self.row, sub).add(c).read() };
         let half = &mut self.halves[c / 4];
-        *half = match HOW == Kind::Signed as usize {
-            true => half.dot_signed(x, a),
-            false => half.dot(x, a),
-        };
+        *half = dot::<R, HOW>(*half, x, a);
     }
     #[inline(always)]
     fn end(&mut self, sub: usize) {
-        let [a, b] = self.halves;
-        let dots = match HOW == Kind::Sixteenths as usize {
-            true => a.mul(self.sixteenths[0]).add(b.mul(self.sixteenths[1])),
-            false => a.add(b),
-        };
+        let dots = joined::<R, HOW>(self.halves, self.sixteenths);
         let block = self.activations.block(self.row, sub);
         let minimum = self.minima.then_some(self.minimum);
         self.total = R::add_floats(self.total, scaled::<R>(dots, self.scale, minimum, block));
+    }
+}
+
+/// What the products of the two halves of a sub-block begin with: the sums of the activations
+/// times what is subtracted from the bytes. Without scales for halves the first has all of it.
+#[inline(always)]
+fn starts<R: Rows, const HOW: usize>(zero: i32, block: &Block) -> [R; 2] {
+    let [a, b] = block.sums;
+    let [a, b] = if HOW == Kind::Sixteenths as usize { [a, b] } else { [a + b, 0] };
+    [R::splat(-zero * a), R::splat(-zero * b)]
+}
+
+/// `sum` and the products of four bytes of each row with those of `a`.
+#[inline(always)]
+fn dot<R: Rows, const HOW: usize>(sum: R, x: R, a: i32) -> R {
+    if HOW == Kind::Signed as usize { sum.dot_signed(x, a) } else { sum.dot(x, a) }
+}
+
+/// The product of a sub-block of integers from those of its halves.
+#[inline(always)]
+fn joined<R: Rows, const HOW: usize>([a, b]: [R; 2], scales: [R; 2]) -> R {
+    match HOW == Kind::Sixteenths as usize {
+        true => a.mul(scales[0]).add(b.mul(scales[1])),
+        false => a.add(b),
     }
 }
 

@@ -14,8 +14,8 @@ pub(super) const SUBS: usize = 8;
 /// Elements of a sub-block.
 pub(super) const SUB: usize = 32;
 
-/// How many bytes before their use bytes are prefetched, which the processor itself does only inside
-/// a page.
+/// How many bytes before their use bytes are prefetched, which the processor itself does only
+/// inside a page.
 const AHEAD: usize = 2048;
 
 /// How the bytes of a type are multiplied.
@@ -47,7 +47,7 @@ pub(super) struct Panel {
     pub bytes: [[u8; 4 * GROUP]; SUBS * SUB / 4],
     /// For each sub-block, the scale of each row.
     pub scales: [[f32; GROUP]; SUBS],
-    /// For each sub-block, what the sum of the activations is multiplied by, of each row.
+    /// For each sub-block, the minimum of each row, which multiplies the sum of the activations.
     pub minima: [[f32; GROUP]; SUBS],
     /// For each half of a sub-block, the integer scale of each row.
     pub sixteenths: [[i32; GROUP]; 2 * SUBS],
@@ -70,7 +70,7 @@ pub(super) trait Sink<R: Rows> {
     fn begin(&mut self, sub: usize);
     /// The scale of each row.
     fn scale(&mut self, sub: usize, scale: R::Floats);
-    /// What the sum of the activations is multiplied by, of each row.
+    /// The minimum of each row, which multiplies the sum of the activations.
     fn minimum(&mut self, sub: usize, minimum: R::Floats);
     /// The integer scale of each row for a half of the sub-block.
     fn sixteenth(&mut self, sub: usize, half: usize, scale: R);

@@ -230,8 +230,8 @@ macro_rules! op {
     };
 }
 
-/// An array whose element `i` is the expression. A loop and no closure: only what is inlined has the
-/// level's instructions, and nothing promises that a closure is.
+/// An array whose element `i` is the expression. A loop and no closure: only what is inlined has
+/// the level's instructions, and nothing promises that a closure is.
 #[cfg(target_arch = "x86_64")]
 macro_rules! parts {
     ($parts:literal, |$i:ident| $element:expr) => {{

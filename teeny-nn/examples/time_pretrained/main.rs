@@ -1,6 +1,6 @@
 //! Times pretrained models on the CPU: an encoder on batches of tokens, a decoder on prompts and on
 //! single tokens; computes the perplexity of a text. `examples/compare/pretrained.py` does the same
-//! with transformers, `examples/compare/llama_cpp.py` with llama.cpp.
+//! with transformers, `examples/compare/gguf.py` with llama.cpp.
 //!
 //! ```text
 //! cargo run --release -p teeny-nn --features pretrained --example time_pretrained -- \
@@ -26,8 +26,8 @@ fn main() -> Result<()> {
         ["decoder", path, weights] => decoder(path, weights),
         ["perplexity", path, weights, file] => perplexity(path, weights, file),
         _ => Err(Error::value("no such arguments").help(
-            "encoder PATH, decoder PATH WEIGHTS, or perplexity PATH WEIGHTS FILE; WEIGHTS are file, \
-             f32, bf16 or a type such as q8_0",
+            "encoder PATH, decoder PATH WEIGHTS, or perplexity PATH WEIGHTS FILE; WEIGHTS are \
+             file, f32, bf16 or a type such as q8_0",
         )),
     }
 }

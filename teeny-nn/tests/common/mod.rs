@@ -172,6 +172,11 @@ pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &dyn std::f
     }
 }
 
+/// How many times as many damaged files as usual readers get, by the variable TEENY_FUZZ.
+pub fn fuzz_times() -> usize {
+    std::env::var("TEENY_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
 /// Marsaglia's xorshift: the same numbers in every run.
 pub struct Dice(pub u64);
 

@@ -3,6 +3,7 @@
 use super::Value;
 use super::blocks::{self, Kind, Type};
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::{quoted, replace};
@@ -21,6 +22,16 @@ pub enum ElementType {
     Plain(DType),
     /// Blocks of quantised numbers.
     Quantized(QuantType),
+}
+
+/// Its name in GGUF.
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ElementType::Plain(dtype) => f.pad(&dtype.to_string().to_uppercase()),
+            ElementType::Quantized(kind) => f.pad(kind.name()),
+        }
+    }
 }
 
 impl ElementType {

@@ -59,7 +59,7 @@ shader_params! {
     }
 }
 
-/// What a workgroup of the product computes.
+/// The part of the product that a workgroup computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tile {
     /// Rows of x.

@@ -1,19 +1,17 @@
 """Times GGUF files in llama.cpp, and computes perplexities, as `teeny-nn/examples/time_pretrained`.
 
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary :all: llama-cpp-python==0.3.36
-    python llama_cpp.py quantize FILE.gguf OUT.gguf Q4_0
-    python llama_cpp.py decoder FILE.gguf [THREADS]
-    python llama_cpp.py perplexity FILE.gguf TEXT [THREADS]
+    python gguf.py quantize FILE.gguf OUT.gguf Q4_0
+    python gguf.py decoder FILE.gguf [THREADS]
+    python gguf.py perplexity FILE.gguf TEXT [THREADS]
 """
 
 import math
 import sys
 import time
 
-import numpy
-
-sys.path.pop(0)  # this folder has a file of the package's name
 import llama_cpp
+import numpy
 
 TYPES = {"F32": 0, "Q8_0": 7, "Q6_K": 18, "Q4_K": 14, "Q4_0": 2, "Q4_1": 3}
 WINDOW = 512
