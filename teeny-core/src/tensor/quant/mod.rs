@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::op::Op;
-use crate::quant::{Part, QuantType, packed_parts};
+use crate::quant::{GROUP, Part, QuantType, packed_parts};
 pub(crate) use dequantize::{dequantized, rows};
 use std::fmt;
 use std::sync::Arc;
@@ -130,7 +130,16 @@ impl QuantTensor {
             return Err(Error::shape(text).help("join matrices with as many columns"));
         }
         let blocks = Tensor::cat(&weights.iter().map(|w| &w.blocks).collect::<Vec<_>>(), 0)?;
-        let parts: Vec<Part> = weights.iter().flat_map(|w| w.parts.iter().copied()).collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for part in weights.iter().flat_map(|w| w.parts.iter()) {
+            match parts.last_mut() {
+                // whole groups of one type are one part
+                Some(last) if last.kind == part.kind && last.rows.is_multiple_of(GROUP) => {
+                    last.rows += part.rows;
+                }
+                _ => parts.push(*part),
+            }
+        }
         let joined = QuantTensor::from_packed(&blocks, &parts, first.shape[1])?;
         Ok(joined.with_exact(first.exact))
     }
