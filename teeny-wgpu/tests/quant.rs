@@ -70,7 +70,9 @@ fn compare(
             || (0..columns).map(|k| f64::from(x[i * columns + k] * matrix[j * columns + k]));
         let (want, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
         let error = (f64::from(y[i * n + j]) - want).abs();
-        let bound = (8.0 + columns as f64) * scale * 2f64.powi(-24);
+        // MXFP4's two least scales are subnormal, and a GPU may take 12 times each of them as 0
+        let lost: f64 = x[i * columns..][..columns].iter().map(|x| f64::from(x.abs())).sum();
+        let bound = (8.0 + columns as f64) * scale * 2f64.powi(-24) + lost * 2f64.powi(-123);
         assert!(error <= bound, "{case}: y[{i}, {j}] is {}, not {want}", y[i * n + j]);
     }
     for (at, &row) in index.iter().enumerate() {

@@ -10,6 +10,7 @@
 //     in software_matmul.wgsl.
 //  4. TEAMS teams of 16 threads take the sub-blocks of 32 elements in turn; their sums are added in
 //     workgroup memory in a fixed order. With one team there is no barrier.
+//  5. Loads of 8 quads are begun together where registers suffice: a GPU waits long for memory.
 // ROWS x GROUPS accumulators, 64 bytes of workgroup memory a team for each. One row of x: bound by
 // the bandwidth of the weight's own bytes.
 {{params}}
@@ -69,23 +70,26 @@ fn main(
 #for g in 0..groups
         let scale{{g}} = scale(at{{g}} + block, sub, lane);
 #endfor
-        for (var i = 0u; i < 8u; i += 1u) {
+        for (var quad = 0u; quad < 8u; quad += {{unrolled}}u) {
+#for u in 0..unrolled
+            let i{{u}} = quad + {{u}}u;
 #for g in 0..groups
-            let w{{g}} =
-                scale{{g}}.x * integers(at{{g}} + block, sub, i, lane) + scale{{g}}.y;
+            let w{{g}}_{{u}} =
+                scale{{g}}.x * integers(at{{g}} + block, sub, i{{u}}, lane) + scale{{g}}.y;
 #endfor
 #for r in 0..loads
-            let v{{r}} = x[from{{r}} + 8u * s + i];
+            let v{{r}}_{{u}} = x[from{{r}} + 8u * s + i{{u}}];
 #endfor
 #for r in 0..rows
 #if broadcasts
-            let x{{r}} = subgroupBroadcast(v{{r / 8}}, {{r % 8}}u);
+            let x{{r}}_{{u}} = subgroupBroadcast(v{{r / 8}}_{{u}}, {{r % 8}}u);
 #else
-            let x{{r}} = v{{r}};
+            let x{{r}}_{{u}} = v{{r}}_{{u}};
 #endif
 #for g in 0..groups
 #for c in 0..4
-            sum{{r * groups + g}} += x{{r}}[{{c}}] * w{{g}}[{{c}}];
+            sum{{r * groups + g}} += x{{r}}_{{u}}[{{c}}] * w{{g}}_{{u}}[{{c}}];
+#endfor
 #endfor
 #endfor
 #endfor

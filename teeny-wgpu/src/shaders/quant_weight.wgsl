@@ -45,7 +45,7 @@ fn six_bits(field: u32, sub: u32, lane: u32) -> vec2<f32> {
     let least = ((c >> 4u) & 15u) | ((b >> 2u) & 48u);
     return vec2<f32>(f32(scale), f32(least));
 }
-// 2^(e - 128) by the lowest byte of a word.
+// 2^(e - 128) by the lowest byte of a word; subnormal, and 0 on GPUs that flush, for e below 2.
 fn half_of_power(word: u32) -> f32 {
     let e = word & 255u;
     return bitcast<f32>(select((e - 1u) << 23u, 0x00200000u << e, e < 2u));
