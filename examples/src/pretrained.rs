@@ -24,11 +24,13 @@ pub struct Model {
     pub dtype: DType,
     /// The type to which its weights are quantised.
     pub quantize: Option<QuantType>,
+    /// The type of the keys and values that a decoder keeps.
+    pub cache: Option<ElementType>,
 }
 
 impl Default for Model {
     fn default() -> Model {
-        Model { path: None, dtype: DType::F32, quantize: None }
+        Model { path: None, dtype: DType::F32, quantize: None, cache: None }
     }
 }
 
@@ -60,6 +62,20 @@ pub fn element_type(name: &str) -> std::result::Result<ElementType, String> {
     }
     let kind = quant_type(name).map_err(|e| format!("{e}, f32, bf16, f16"))?;
     kind.map(ElementType::Quantized).ok_or_else(|| "it has no type".to_string())
+}
+
+/// A type of kept keys and values by its name.
+///
+/// # Errors
+/// If a cache does not keep it.
+pub fn cache_type(name: &str) -> std::result::Result<Option<ElementType>, String> {
+    let known = [
+        ("f32", DType::F32.into()),
+        ("bf16", DType::BF16.into()),
+        ("f16", DType::F16.into()),
+        ("q8_0", QuantType::Q8_0.into()),
+    ];
+    one_of(name, &known.map(|(name, of)| (name, Some(of))))
 }
 
 /// The bytes of tensor `name` of `file` in the type `of`, and what the change loses: the root of
@@ -120,7 +136,7 @@ impl Model {
             )
         })?;
         let mut options = OpenOptions::new().with_dtype(self.dtype);
-        options.quantize = self.quantize;
+        (options.quantize, options.cache) = (self.quantize, self.cache);
         open(path, &options, &common.device()?)
     }
 

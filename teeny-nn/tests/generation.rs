@@ -1,11 +1,11 @@
 //! Generating: options against transformers (`golden/decoders/llama`), sessions, batches, bad
 //! input.
 
-use crate::pretrained_decoders::{expected, open, tokens};
+use crate::pretrained_decoders::{expected, golden, open, tokens};
 use std::ops::ControlFlow;
 use teeny_core::wrappers::{Faulty, Lasting, Request};
 use teeny_core::{DType, DeviceRef, ErrorKind, Result};
-use teeny_nn::pretrained::{Decoder, Finish, Generated, GenerationConfig};
+use teeny_nn::pretrained::{Decoder, Finish, Generated, GenerationConfig, OpenOptions};
 
 fn ids(v: &[i32]) -> Vec<u32> {
     v.iter().map(|&id| id as u32).collect()
@@ -89,8 +89,10 @@ fn a_session_computes_the_new_tokens_only_and_changes_none() -> Result<()> {
 
 #[test]
 fn keys_of_16_bits_choose_nearly_the_same_tokens() -> Result<()> {
-    let (decoder, text, config) = llama();
-    let mut session = decoder.session(64).with_dtype(DType::F16);
+    let (_, text, config) = llama();
+    let options = OpenOptions::new().with_cache(DType::F16);
+    let decoder = Decoder::open_with(golden("llama"), &options, crate::common::device())?;
+    let mut session = decoder.session(64);
     let got = session.generate(&text, &config, |_| ControlFlow::Continue(()))?;
     let want = ids(&tokens(&expected("llama")["greedy"]));
     let same = got.tokens.iter().zip(&want).take_while(|(a, b)| a == b).count();

@@ -3,7 +3,7 @@
 
 use examples::options::{any, at_least_one, positive};
 use examples::pretrained::{
-    Choice, Model, WITHOUT, dtype, parameter_count, quant_type, rate, show,
+    Choice, Model, WITHOUT, cache_type, dtype, parameter_count, quant_type, rate, show,
 };
 use examples::{Common, Program, opt};
 use std::process::ExitCode;
@@ -30,6 +30,8 @@ const PROGRAM: Program<Options> = Program {
             |o, v| v.with(&mut o.model.dtype, dtype)),
         opt("quantize TYPE", "quantise the weights: q8_0, q6_k, q5_k, q4_k, q5_0, q4_0, ..",
             |o, v| v.with(&mut o.model.quantize, quant_type)),
+        opt("cache TYPE", "of the keys and values that are kept: f32, bf16, f16 or q8_0 [f32]",
+            |o, v| v.with(&mut o.model.cache, cache_type)),
     ],
     without: WITHOUT,
 };

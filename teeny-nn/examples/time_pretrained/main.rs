@@ -4,17 +4,21 @@
 //!
 //! ```text
 //! cargo run --release -p teeny-nn --features pretrained --example time_pretrained -- \
-//!     encoder minilm | decoder smollm2.gguf WEIGHTS | perplexity smollm2.gguf WEIGHTS FILE
+//!     encoder minilm | decoder smollm2.gguf WEIGHTS [CACHE]
+//!     | perplexity smollm2.gguf WEIGHTS FILE [CACHE] | made-up 1b|3b TYPE OUT.gguf [VOCABULARY.gguf]
 //! ```
 //!
 //! `WEIGHTS` are `file` (as the file has them), `f32`, `bf16`, or a type such as `q8_0`, to which
-//! the weights of the file are quantised again.
+//! the weights of the file are quantised again. `CACHE` is the type of keys and values that are
+//! kept, `f32` if absent; with one, the second half of each window is read token by token. The
+//! device is that of `TEENY_DEVICE`, the CPU if absent.
 #![forbid(unsafe_code)]
+
+mod made_up;
 
 use std::ops::ControlFlow;
 use std::time::Instant;
-use teeny_core::{DType, Error, QuantType, Result, Tensor};
-use teeny_nn::device::device;
+use teeny_core::{DType, DeviceRef, Error, QuantType, Result, Tensor};
 use teeny_nn::pretrained::{Decoder, Encoder, OpenOptions};
 use teeny_nn::text::Tokenizer;
 use teeny_nn::transformer::EncoderInputs;
@@ -23,13 +27,24 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["encoder", path] => encoder(path),
-        ["decoder", path, weights] => decoder(path, weights),
-        ["perplexity", path, weights, file] => perplexity(path, weights, file),
+        ["decoder", path, weights] => decoder(path, weights, None),
+        ["decoder", path, weights, cache] => decoder(path, weights, Some(cache)),
+        ["perplexity", path, weights, file] => perplexity(path, weights, file, None),
+        ["perplexity", path, weights, file, cache] => perplexity(path, weights, file, Some(cache)),
+        ["made-up", size, kind, out] => made_up::write(size, kind, out, None),
+        ["made-up", size, kind, out, of] => made_up::write(size, kind, out, Some(of)),
         _ => Err(Error::value("no such arguments").help(
-            "encoder PATH, decoder PATH WEIGHTS, or perplexity PATH WEIGHTS FILE; WEIGHTS are \
-             file, f32, bf16 or a type such as q8_0",
+            "encoder PATH, decoder PATH WEIGHTS [CACHE], perplexity PATH WEIGHTS FILE [CACHE], or \
+             made-up 1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, f32, bf16 or a type such as \
+             q8_0",
         )),
     }
+}
+
+/// The device that `TEENY_DEVICE` names, or the CPU.
+fn device() -> Result<DeviceRef> {
+    let name = std::env::var("TEENY_DEVICE").unwrap_or_default();
+    teeny_nn::device::device(if name.is_empty() { "cpu" } else { &name })
 }
 
 /// The least seconds of `n` calls.
@@ -44,7 +59,7 @@ fn least(n: usize, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
 }
 
 fn encoder(path: &str) -> Result<()> {
-    let device = device("cpu")?;
+    let device = device()?;
     let encoder = Encoder::open(path, &device)?;
     for (batch, length) in [1, 32].into_iter().flat_map(|b| [8, 32, 128, 256].map(|t| (b, t))) {
         let ids = (0..batch * length).map(|i: usize| 1000 + (i * 7919 % 20_000) as i32);
@@ -57,42 +72,69 @@ fn encoder(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Opens a decoder with the weights that the third argument names.
-fn open(path: &str, weights: &str) -> Result<Decoder> {
+/// Opens a decoder with the weights and the cache that arguments name.
+fn open(path: &str, weights: &str, cache: Option<&str>) -> Result<Decoder> {
     let floats = OpenOptions::new().with_dequantize(true);
-    let options = match weights {
+    let mut options = match weights {
         "file" => OpenOptions::new(),
         "f32" => floats,
         "bf16" => floats.with_dtype(DType::BF16),
         name => floats.with_quantize(QuantType::by_name(&name.to_uppercase())?),
     };
-    Decoder::open_with(path, &options, &device("cpu")?)
+    options.cache = match cache {
+        None | Some("f32") => None,
+        Some("bf16") => Some(DType::BF16.into()),
+        Some(name) => Some(QuantType::by_name(&name.to_uppercase())?.into()),
+    };
+    let (start, device) = (Instant::now(), device()?);
+    let decoder = Decoder::open_with(path, &options, &device)?;
+    device.synchronize()?;
+    println!("{weights}, opened in {:.2} s", start.elapsed().as_secs_f64());
+    Ok(decoder)
 }
 
 /// The tokens of a window, of which the second half is predicted.
 const WINDOW: usize = 512;
 
-fn perplexity(path: &str, weights: &str, file: &str) -> Result<()> {
-    let decoder = open(path, weights)?;
+fn perplexity(path: &str, weights: &str, file: &str, cache: Option<&str>) -> Result<()> {
+    let decoder = open(path, weights, cache)?;
     let text = std::fs::read_to_string(file).map_err(|e| Error::io(format!("{file}: {e}")))?;
     let tokens: Vec<i32> =
         decoder.tokenizer()?.encode(&text)?.into_iter().map(|t| t as i32).collect();
     let (mut sum, mut count) = (0.0, 0);
     for window in tokens.chunks_exact(WINDOW) {
         let tokens = Tensor::from_vec(window.to_vec(), (1, WINDOW), decoder.store.device())?;
-        let logits = decoder.model.logits(&tokens)?; // (1, WINDOW, vocabulary)
         let half = WINDOW / 2;
-        let predicted = logits.slice(1, half - 1..WINDOW - 1)?.squeeze(0)?.cast(DType::F32)?;
-        let targets = tokens.slice(1, half..)?.squeeze(0)?;
-        sum += f64::from(predicted.cross_entropy(&targets, None)?.sum_all()?.item::<f32>()?);
+        let predicted = match cache {
+            None => {
+                let logits = decoder.model.logits(&tokens)?; // (1, WINDOW, vocabulary)
+                logits.slice(1, half as isize - 1..WINDOW as isize - 1)?.squeeze(0)?
+            }
+            Some(_) => cached(&decoder, &tokens)?,
+        };
+        let targets = tokens.slice(1, half as isize..)?.squeeze(0)?;
+        let loss = predicted.cast(DType::F32)?.cross_entropy(&targets, None)?;
+        sum += f64::from(loss.sum_all()?.item::<f32>()?);
         count += half;
     }
-    println!("{weights}, perplexity of {count} tokens: {:.4}", (sum / count as f64).exp());
+    let cache = cache.map(|cache| format!(", cache {cache}")).unwrap_or_default();
+    println!("{weights}{cache}, perplexity of {count} tokens: {:.4}", (sum / count as f64).exp());
     Ok(())
 }
 
-fn decoder(path: &str, weights: &str) -> Result<()> {
-    let decoder = open(path, weights)?;
+/// The logits of the second half of `tokens` (1, WINDOW), each token with the keys and values that
+/// are kept of those before: (WINDOW / 2, vocabulary).
+fn cached(decoder: &Decoder, tokens: &Tensor) -> Result<Tensor> {
+    let (mut caches, half) = (decoder.model.caches_of(WINDOW), WINDOW as isize / 2);
+    let mut logits = vec![decoder.model.next(&tokens.slice(1, 0..half)?, &mut caches)?];
+    for i in half..WINDOW as isize - 1 {
+        logits.push(decoder.model.next(&tokens.slice(1, i..i + 1)?, &mut caches)?);
+    }
+    Tensor::cat(&logits.iter().collect::<Vec<_>>(), 0)
+}
+
+fn decoder(path: &str, weights: &str, cache: Option<&str>) -> Result<()> {
+    let decoder = open(path, weights, cache)?;
     let generate = |prompt: &[u32], count: usize| {
         let mut config = decoder.generation.clone().with_max_new_tokens(count);
         config.eos_tokens.clear();
@@ -104,8 +146,11 @@ fn decoder(path: &str, weights: &str) -> Result<()> {
         let time = generate(&prompt, 1)?;
         println!("{weights}, prompt of {length} tokens: {:.1} ms", time * 1e3);
     }
-    let prompt: Vec<u32> = (500..505).collect();
-    let time = generate(&prompt, 65)? - generate(&prompt, 1)?;
-    println!("{weights}, decoding: {:.1} tokens per second", 64.0 / time);
+    // after 5 tokens, and after 1024
+    for length in [5, 1024] {
+        let prompt: Vec<u32> = (500..500 + length).collect();
+        let time = generate(&prompt, 65)? - generate(&prompt, 1)?;
+        println!("{weights}, decoding after {length} tokens: {:.1} tokens per second", 64.0 / time);
+    }
     Ok(())
 }

@@ -9,12 +9,13 @@
 //! that owner: appending writes only the new rows, provided that the views returned by an earlier
 //! call have been dropped.
 
+use crate::state::gguf::ElementType;
 use teeny_core::context::enter;
 use teeny_core::device::common;
-use teeny_core::{DType, Error, Result, Tensor};
+use teeny_core::{DType, Error, QuantType, Result, Shape, Tensor, map, map_rows};
 
 /// Keys and values of one attention layer. The first append allocates the memory; it determines
-/// batch, heads, dtype and device.
+/// batch, heads and device, and the type unless [`KvCache::with_type`] does.
 ///
 /// # Example
 /// ```
@@ -32,10 +33,10 @@ use teeny_core::{DType, Error, Result, Tensor};
 pub struct KvCache {
     capacity: usize,
     /// That of the first keys, if none.
-    dtype: Option<DType>,
+    of: Option<ElementType>,
     len: usize,
     /// Keys (B, n_kv_head, capacity, hs) and values (B, n_kv_head, capacity, hv).
-    rows: Option<[Tensor; 2]>,
+    rows: Option<[Rows; 2]>,
     /// True after the device failed during a write, which loses the rows.
     lost: bool,
 }
@@ -50,13 +51,17 @@ pub(crate) struct Mark {
 impl KvCache {
     /// An empty cache for up to `capacity` positions.
     pub fn new(capacity: usize) -> KvCache {
-        KvCache { capacity, dtype: None, len: 0, rows: None, lost: false }
+        KvCache { capacity, of: None, len: 0, rows: None, lost: false }
     }
 
-    /// The same, with keys and values of `dtype`: 16 bits take half the memory of 32. Attention to
-    /// them has their precision.
-    pub fn with_dtype(mut self, dtype: DType) -> KvCache {
-        self.dtype = Some(dtype);
+    /// The same, with keys and values of the type `of`: a float dtype, or
+    /// [`QuantType::Q8_0`](teeny_core::QuantType::Q8_0).
+    ///
+    /// 16 bits take half the memory of 32; attention to them has their precision. Q8_0 takes 8.5:
+    /// each 32 elements of a head have a scale, and differ from what they were by at most 1/254 of
+    /// the largest of them. Attention is that of f32 to these numbers.
+    pub fn with_type(mut self, of: impl Into<ElementType>) -> KvCache {
+        self.of = Some(of.into());
         self
     }
 
@@ -97,18 +102,39 @@ impl KvCache {
         self.lost = mark.len > 0 && self.rows.is_none();
     }
 
-    /// Keeps the first `len` positions of keys and values (B, n_kv_head, capacity, hs).
-    pub(crate) fn put(&mut self, rows: [Tensor; 2], len: usize) {
+    /// Keeps the first `len` positions of `tensors`, which are those of [`KvCache::into_tensors`].
+    ///
+    /// # Errors
+    /// If there are not as many.
+    pub(crate) fn put(&mut self, tensors: Vec<Tensor>, len: usize) -> Result<()> {
+        let rows = match (self.of, <[Tensor; 4]>::try_from(tensors)) {
+            (Some(ElementType::Quantized(_)), Ok([keys, a, values, b])) => {
+                [Rows::Blocks([keys, a]), Rows::Blocks([values, b])]
+            }
+            (None | Some(ElementType::Plain(_)), Err(tensors)) => {
+                let [keys, values] = tensors
+                    .try_into()
+                    .map_err(|_| Error::internal("keys and values of a cache are two tensors"))?;
+                [Rows::Floats(keys), Rows::Floats(values)]
+            }
+            _ => return Err(Error::internal("tensors of a cache of another type")),
+        };
         *self = KvCache { len, rows: Some(rows), lost: false, ..*self };
+        Ok(())
     }
 
-    /// The keys and values, (B, n_kv_head, capacity, hs), if there are any.
-    pub(crate) fn into_rows(self) -> Option<[Tensor; 2]> {
-        self.rows
+    /// The keys and values of all positions, if there are any: two tensors, (B, n_kv_head,
+    /// capacity, ..), or of blocks four.
+    pub(crate) fn into_tensors(self) -> Vec<Tensor> {
+        let tensors = |rows| match rows {
+            Rows::Floats(x) => vec![x],
+            Rows::Blocks(parts) => parts.into(),
+        };
+        self.rows.into_iter().flatten().flat_map(tensors).collect()
     }
 
     /// Appends `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv); returns all kept keys and
-    /// values, views of (B, n_kv_head, len, hs) and (.., hv). Drop them before the next append, or
+    /// values, (B, n_kv_head, len, hs) and (.., hv). Drop them before the next append, or
     /// that one copies.
     ///
     /// # Errors
@@ -150,50 +176,135 @@ impl KvCache {
                 .help("a larger KvCache::new(capacity), or a model with a larger context"));
         }
         for (kept, new) in self.rows.iter().flatten().zip([k, v]) {
-            if *new.shape() != kept.shape().with_size(kept.ndim() - 2, t) {
-                let text =
-                    format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
+            let (shape, device) = (kept.shape(), kept.tensors()[0].device());
+            if *new.shape() != shape.with_size(shape.ndim() - 2, t) {
+                let text = format!("rows of {} do not continue the {shape} kept", new.shape());
                 return Err(Error::shape(text).help("one cache per attention layer and per batch"));
             }
-            common(new.device(), kept.device()).map_err(|e| {
+            common(new.device(), device).map_err(|e| {
                 e.help("k.to(&device)?: a cache stays on the device of its first append")
             })?;
         }
-        let [k, v] = match &self.rows {
-            Some([keys, values]) => [k.cast(keys.dtype())?, v.cast(values.dtype())?],
-            None => {
-                let kept = |x: &Tensor| x.cast(self.dtype.unwrap_or(x.dtype()));
-                [kept(k)?, kept(v)?]
-            }
-        };
-        let range = self.len as isize..end as isize;
-        let [keys, values] = match self.rows.take() {
+        let of = self.of.unwrap_or(ElementType::Plain(k.dtype()));
+        let new = [Rows::of(k, of)?, Rows::of(v, of)?];
+        let kept = match self.rows.take() {
             Some(rows) => rows,
-            None => [self.allocate(&k)?, self.allocate(&v)?],
+            None => [new[0].allocate(self.capacity)?, new[1].allocate(self.capacity)?],
         };
-        self.write([keys, values], range, &k, &v)
+        self.write(kept, new)
     }
 
     /// Writes the new rows into the kept ones, which are lost if that fails.
-    fn write(
-        &mut self,
-        [keys, values]: [Tensor; 2],
-        range: std::ops::Range<isize>,
-        k: &Tensor,
-        v: &Tensor,
-    ) -> Result<(Tensor, Tensor)> {
-        let end = range.end;
+    fn write(&mut self, [keys, values]: [Rows; 2], [k, v]: [Rows; 2]) -> Result<(Tensor, Tensor)> {
+        let (start, new) = (self.len, k.shape());
+        let end = start + new[new.ndim() - 2];
         self.lost = self.len > 0;
-        let keys = keys.slice_assign(-2, range.clone(), k)?;
-        let values = values.slice_assign(-2, range, v)?;
-        let views = (keys.slice(-2, 0..end)?, values.slice(-2, 0..end)?);
+        let (keys, values) = (keys.write(start, &k)?, values.write(start, &v)?);
+        let read = (keys.read(end)?, values.read(end)?);
         self.rows = Some([keys, values]);
-        (self.len, self.lost) = (end as usize, false);
-        Ok(views)
+        (self.len, self.lost) = (end, false);
+        Ok(read)
+    }
+}
+
+/// The elements of a block of Q8_0.
+const BLOCK: usize = 32;
+
+/// Keys or values as they are kept.
+#[derive(Clone, Debug)]
+enum Rows {
+    /// (B, n_kv_head, S, hs).
+    Floats(Tensor),
+    /// Q8_0: integers (B, n_kv_head, S, hs / 32, 32) and their scales (B, n_kv_head, S, hs / 32, 1),
+    /// i8 and f16.
+    Blocks([Tensor; 2]),
+}
+
+impl Rows {
+    /// `x` (B, n_kv_head, S, hs) in the type `of`.
+    fn of(x: &Tensor, of: ElementType) -> Result<Rows> {
+        let size = x.shape()[x.ndim() - 1];
+        match of {
+            ElementType::Plain(dtype) if dtype.is_float() => x.cast(dtype).map(Rows::Floats),
+            ElementType::Quantized(QuantType::Q8_0) if size.is_multiple_of(BLOCK) && size > 0 => {
+                let blocks = x.unflatten(-1, (size / BLOCK, BLOCK))?;
+                let scales = map_rows([&blocks], -1, |[x]| {
+                    (x.cast(DType::F32).abs().max() / 127.0).cast(DType::F16)
+                })?;
+                // by the scale before it is rounded to 16 bits, as in files
+                let elements = map_rows([&blocks], -1, |[x]| {
+                    let x = x.cast(DType::F32);
+                    let scale = x.abs().max() / 127.0;
+                    let inverse = scale.eq(0.0).where_cond(scale, scale.recip());
+                    (x * inverse).round().cast(DType::I8)
+                })?;
+                Ok(Rows::Blocks([elements, scales]))
+            }
+            ElementType::Quantized(QuantType::Q8_0) => {
+                let text = format!("heads of {size} are no blocks of {BLOCK}");
+                Err(Error::shape(text).help("a cache of bf16 takes any size"))
+            }
+            other => Err(Error::dtype(format!("a cache keeps no {other}"))
+                .help("f32, bf16, f16, f64 or Q8_0")),
+        }
     }
 
-    fn allocate(&self, like: &Tensor) -> Result<Tensor> {
-        let shape = like.shape().with_size(like.ndim() - 2, self.capacity);
-        Tensor::zeros(shape, like.dtype(), like)
+    fn tensors(&self) -> &[Tensor] {
+        match self {
+            Rows::Floats(x) => std::slice::from_ref(x),
+            Rows::Blocks(parts) => parts,
+        }
+    }
+
+    /// (B, n_kv_head, S, hs).
+    fn shape(&self) -> Shape {
+        let shape = *self.tensors()[0].shape();
+        match self {
+            Rows::Floats(_) => shape,
+            Rows::Blocks(_) => {
+                let last = shape.ndim() - 1;
+                shape.without(last).with_size(last - 1, shape[last - 1] * BLOCK)
+            }
+        }
+    }
+
+    /// Zeros for `capacity` positions.
+    fn allocate(&self, capacity: usize) -> Result<Rows> {
+        let zeros = |x: &Tensor, back| {
+            Tensor::zeros(x.shape().with_size(x.ndim() - back, capacity), x.dtype(), x)
+        };
+        Ok(match self {
+            Rows::Floats(x) => Rows::Floats(zeros(x, 2)?),
+            Rows::Blocks([x, scales]) => Rows::Blocks([zeros(x, 3)?, zeros(scales, 3)?]),
+        })
+    }
+
+    /// The same, with `new` from position `start` on.
+    fn write(self, start: usize, new: &Rows) -> Result<Rows> {
+        let write = |x: Tensor, axis: isize, new: &Tensor| {
+            let end = start + new.size(axis)?;
+            x.slice_assign(axis, start as isize..end as isize, new)
+        };
+        match (self, new) {
+            (Rows::Floats(x), Rows::Floats(new)) => write(x, -2, new).map(Rows::Floats),
+            (Rows::Blocks([x, scales]), Rows::Blocks([new, new_scales])) => {
+                Ok(Rows::Blocks([write(x, -3, new)?, write(scales, -3, new_scales)?]))
+            }
+            _ => Err(Error::internal("rows of another type than those kept")),
+        }
+    }
+
+    /// The first `end` positions, (B, n_kv_head, end, hs).
+    fn read(&self, end: usize) -> Result<Tensor> {
+        let range = 0..end as isize;
+        match self {
+            Rows::Floats(x) => x.slice(-2, range),
+            Rows::Blocks([x, scales]) => {
+                let (x, scales) = (x.slice(-3, range.clone())?, scales.slice(-3, range)?);
+                let x =
+                    map([&x, &scales], |[x, scale]| x.cast(DType::F32) * scale.cast(DType::F32))?;
+                x.flatten(-2, -1)
+            }
+        }
     }
 }

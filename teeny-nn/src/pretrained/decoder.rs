@@ -91,6 +91,7 @@ impl Decoder {
             }
             sizes.context = limit;
         }
+        sizes.cache = options.cache;
         let make = |root: &store::Path| CausalLm::new(root, sizes);
         let (model, _) = store.build_from(weights, &mapping, make).map_err(|e| config.noted(e))?;
         options.quantize(&store)?;

@@ -1,5 +1,6 @@
 //! [`OpenOptions`]: how a model is opened.
 
+use crate::state::gguf::ElementType;
 use crate::state::{Mapping, TensorSource, Weights};
 use crate::store::Store;
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub struct OpenOptions {
     pub quantize: Option<QuantType>,
     /// Whether weights that a GGUF file has quantised are made floats; false.
     pub dequantize: bool,
+    /// The type in which a decoder keeps keys and values: a float dtype, or Q8_0
+    /// ([`crate::attention::KvCache::with_type`]); that of the parameters.
+    pub cache: Option<ElementType>,
 }
 
 impl OpenOptions {
@@ -58,6 +62,12 @@ impl OpenOptions {
     /// Sets whether weights that a GGUF file has quantised are made floats.
     pub fn with_dequantize(mut self, dequantize: bool) -> OpenOptions {
         self.dequantize = dequantize;
+        self
+    }
+
+    /// Sets the type in which a decoder keeps keys and values.
+    pub fn with_cache(mut self, of: impl Into<ElementType>) -> OpenOptions {
+        self.cache = Some(of.into());
         self
     }
 

@@ -12,7 +12,7 @@ use crate::transformer::{CausalInputs, CausalLm};
 use std::ops::ControlFlow;
 use teeny_autograd::no_grad;
 use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
 /// Why a text ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,14 +119,6 @@ pub struct Session<'m> {
 }
 
 impl Session<'_> {
-    /// The same with keys and values of `dtype`; those that were kept are dropped.
-    pub fn with_dtype(mut self, dtype: DType) -> Self {
-        let dropped = self.caches.drain(..).map(|cache| KvCache::new(cache.capacity()));
-        self.caches = dropped.map(|cache| cache.with_dtype(dtype)).collect();
-        self.tokens.clear();
-        self
-    }
-
     /// The number of tokens whose keys and values are kept.
     pub fn len(&self) -> usize {
         self.tokens.len()

@@ -2,6 +2,7 @@
 
 use crate::attention::{RopePairing, RopeScaling};
 use crate::module::Activation;
+use crate::state::gguf::ElementType;
 
 /// The norms of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +123,9 @@ pub struct CausalLmConfig {
     pub tied: bool,
     /// The probability of dropping, in training; 0.
     pub dropout: f64,
+    /// The type in which the model's caches keep keys and values
+    /// ([`crate::attention::KvCache::with_type`]); that of the activations.
+    pub cache: Option<ElementType>,
 }
 
 impl CausalLmConfig {
@@ -161,6 +165,7 @@ impl CausalLmConfig {
             embed_scale: 1.0,
             tied: false,
             dropout: 0.0,
+            cache: None,
         }
     }
 

@@ -226,7 +226,11 @@ impl CausalLm {
 
     /// Empty caches for up to `capacity` tokens.
     pub fn caches_of(&self, capacity: usize) -> Vec<KvCache> {
-        (0..self.config.n_layer).map(|_| KvCache::new(capacity)).collect()
+        let cache = || match self.config.cache {
+            Some(of) => KvCache::new(capacity).with_type(of),
+            None => KvCache::new(capacity),
+        };
+        (0..self.config.n_layer).map(|_| cache()).collect()
     }
 
     /// The logits of the next token: `tokens` (B, T) continue those in `caches` → (B, V).

@@ -209,7 +209,7 @@ impl<'m> Decoder<'m> {
 
     /// [`CausalLm::next`].
     fn run_model(&mut self, tokens: &Tensor, count: usize) -> Result<Tensor> {
-        let mut caches = caches(self.model, mem::take(&mut self.rows), self.position);
+        let mut caches = caches(self.model, mem::take(&mut self.rows), self.position)?;
         let logits = no_grad(|| self.model.next(tokens, &mut caches));
         self.rows = rows(caches);
         let logits = logits?;
@@ -232,7 +232,7 @@ impl<'m> Captures<'m> {
         let device = model.embedding().value().device().clone();
         let positions = 0..=model.config().context;
         let step = Capture::with_symbol(&device, positions, move |inputs, position| {
-            let mut caches = caches(model, inputs[1..].to_vec(), position);
+            let mut caches = caches(model, inputs[1..].to_vec(), position)?;
             let logits = no_grad(|| model.next(&inputs[0], &mut caches))?; // (B, V)
             Ok([logits].into_iter().chain(rows(caches)).collect())
         })?;
@@ -244,20 +244,19 @@ impl<'m> Captures<'m> {
 }
 
 /// Caches of these keys and values, which hold `position` tokens; empty ones of none.
-fn caches(model: &CausalLm, rows: Vec<Tensor>, position: usize) -> Vec<KvCache> {
+fn caches(model: &CausalLm, rows: Vec<Tensor>, position: usize) -> Result<Vec<KvCache>> {
     let mut caches = model.caches();
+    let of_each = rows.len() / caches.len().max(1);
     let mut rows = rows.into_iter();
-    for cache in &mut caches {
-        if let (Some(keys), Some(values)) = (rows.next(), rows.next()) {
-            cache.put([keys, values], position);
-        }
+    for cache in caches.iter_mut().filter(|_| of_each > 0) {
+        cache.put(rows.by_ref().take(of_each).collect(), position)?;
     }
-    caches
+    Ok(caches)
 }
 
 /// The keys and values of all caches.
 fn rows(caches: Vec<KvCache>) -> Vec<Tensor> {
-    caches.into_iter().filter_map(KvCache::into_rows).flatten().collect()
+    caches.into_iter().flat_map(KvCache::into_tensors).collect()
 }
 
 impl fmt::Debug for Decoder<'_> {

@@ -34,6 +34,18 @@ impl fmt::Display for ElementType {
     }
 }
 
+impl From<DType> for ElementType {
+    fn from(dtype: DType) -> ElementType {
+        ElementType::Plain(dtype)
+    }
+}
+
+impl From<QuantType> for ElementType {
+    fn from(kind: QuantType) -> ElementType {
+        ElementType::Quantized(kind)
+    }
+}
+
 impl ElementType {
     /// Its number in files, and its sizes.
     fn described(self) -> Result<(u32, Type)> {
