@@ -124,6 +124,32 @@ fn products_and_rows_are_those_of_the_dequantised_matrix() -> Result<()> {
 }
 
 #[test]
+fn rows_move_as_they_are() -> Result<()> {
+    let (device, mut dice) = (Reference::new(), Dice::new(5));
+    let parts: Vec<QuantTensor> = [(QuantType::Q4K, 3), (QuantType::Q6K, 18), (QuantType::Q8_0, 2)]
+        .iter()
+        .map(|(kind, rows)| {
+            let bytes = random_blocks(*kind, rows * 512 / kind.block_elements(), &mut dice);
+            QuantTensor::from_blocks(&bytes, *kind, [*rows, 512], &device)
+        })
+        .collect::<Result<_>>()?;
+    let matrix = QuantTensor::join(&parts.iter().collect::<Vec<_>>())?;
+    let index: Vec<usize> = (0..40).map(|_| dice.below(23)).collect();
+    let got = matrix.select_rows(&index)?;
+    let ids = Tensor::from_vec(index.iter().map(|i| *i as i64).collect(), 40, &device)?;
+    let wanted = matrix.dequantize()?.index_select(0, &ids)?;
+    assert_eq!(got.shape(), [40, 512]);
+    assert_eq!(bits(&got.dequantize()?.to_vec::<f32>()?), bits(&wanted.to_vec::<f32>()?));
+    // the bytes of a part are those it was made of
+    let own = matrix.select_rows(&(3..21).collect::<Vec<_>>())?;
+    assert_eq!(own.to_blocks()?, parts[1].to_blocks()?);
+    let bad = matrix.select_rows(&[0, 23]).unwrap_err().to_string();
+    assert!(bad.contains("index[1] is 23, but there are 23 rows"), "{bad}");
+    assert!(matrix.select_rows(&[]).is_err());
+    Ok(())
+}
+
+#[test]
 fn types_of_floats_are_kept() -> Result<()> {
     let device = Reference::new();
     let weight =

@@ -144,6 +144,43 @@ impl QuantTensor {
         Ok(joined.with_exact(first.exact))
     }
 
+    /// The rows `index` as a matrix: their blocks move as they are. For rows as floats there is
+    /// [`QuantTensor::index_select`].
+    ///
+    /// # Errors
+    /// If there is no index, or one is not that of a row.
+    #[track_caller]
+    pub fn select_rows(&self, index: &[usize]) -> Result<QuantTensor> {
+        let _op = enter("QuantTensor::select_rows");
+        let ([rows, columns], blocks) = (self.shape, self.to_blocks()?);
+        // the part of each row, and its place there
+        let places =
+            blocks.iter().flat_map(|(part, bytes)| (0..part.rows).map(move |i| (i, bytes)));
+        let kinds = self.parts.iter().flat_map(|part| std::iter::repeat_n(part.kind, part.rows));
+        let all: Vec<_> = kinds.zip(places).collect();
+        let mut runs: Vec<(Part, Vec<u8>)> = Vec::new();
+        for (at, &row) in index.iter().enumerate() {
+            let Some(&(kind, (i, bytes))) = all.get(row) else {
+                let text = format!("index[{at}] is {row}, but there are {rows} rows");
+                return Err(Error::value(text).help("rows are counted from 0"));
+            };
+            let size = kind.row_bytes(columns)?;
+            if runs.last().is_none_or(|(part, _)| part.kind != kind) {
+                runs.push((Part { kind, rows: 0 }, Vec::new()));
+            }
+            if let Some((part, run)) = runs.last_mut() {
+                part.rows += 1;
+                run.extend_from_slice(&bytes[i * size..][..size]);
+            }
+        }
+        let matrix = |(part, bytes): &(Part, Vec<u8>)| {
+            QuantTensor::from_blocks(bytes, part.kind, [part.rows, columns], self.device())
+        };
+        let matrices = runs.iter().map(matrix).collect::<Result<Vec<_>>>()?;
+        let joined = QuantTensor::join(&matrices.iter().collect::<Vec<_>>())?;
+        Ok(joined.with_exact(self.exact))
+    }
+
     /// The numbers of rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
