@@ -6,10 +6,9 @@ use std::io::BufRead;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use teeny_core::{DType, DeviceRef, Error, QuantTensor, QuantType, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Error, QuantType, Result};
 use teeny_nn::Store;
 use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
-use teeny_nn::state::Gguf;
 use teeny_nn::state::gguf::ElementType;
 
 /// The common options that these programs do not have.
@@ -76,46 +75,6 @@ pub fn cache_type(name: &str) -> std::result::Result<Option<ElementType>, String
         ("q8_0", QuantType::Q8_0.into()),
     ];
     one_of(name, &known.map(|(name, of)| (name, Some(of))))
-}
-
-/// The bytes of tensor `name` of `file` in the type `of`, and what the change loses: the root of
-/// the mean square of the differences, divided by that of the elements.
-///
-/// # Errors
-/// If the tensor cannot be read, or an element is not finite.
-pub fn quantized(
-    file: &Gguf,
-    name: &str,
-    of: ElementType,
-    device: &DeviceRef,
-) -> Result<(Vec<u8>, f64)> {
-    let blocks = |weight: &QuantTensor| -> Result<Vec<u8>> {
-        Ok(weight.to_blocks()?.into_iter().flat_map(|(_, blocks)| blocks).collect())
-    };
-    let same = file.entries().get(name).and_then(|entry| entry.element_type()) == Some(of);
-    let kept = if same { file.quantized(name, device)? } else { None };
-    if let Some(weight) = kept {
-        return Ok((blocks(&weight)?, 0.0));
-    }
-    let x = file.tensor(name, device)?;
-    if same {
-        return Ok((x.to_bytes()?, 0.0));
-    }
-    let (bytes, y) = match of {
-        ElementType::Plain(dtype) => {
-            let y = x.cast(dtype)?;
-            (y.to_bytes()?, y.cast(DType::F32)?)
-        }
-        ElementType::Quantized(kind) => {
-            let weight = QuantTensor::quantize(&x, kind)?;
-            (blocks(&weight)?, weight.dequantize()?)
-        }
-    };
-    let x = x.cast(DType::F32)?;
-    let square = |x: &Tensor| x.mul(x)?.sum_all()?.item::<f32>();
-    let (lost, all) = (square(&y.sub(&x)?)?, square(&x)?);
-    let error = if lost == 0.0 { 0.0 } else { f64::from(lost / all).sqrt() };
-    Ok((bytes, error))
 }
 
 /// The number of elements of all parameters and buffers, quantised ones too.

@@ -6,6 +6,7 @@
 //! ```
 //! Shapes alone make the recipes, once. Each `read` reads the tensors of its recipe.
 
+use super::element_type::ElementType;
 use super::{Mapping, TensorSource};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -52,6 +53,12 @@ impl<S: TensorSource> TensorSource for Mapped<S> {
 
     fn read_quantized(&self, name: &str, device: &DeviceRef) -> Result<Option<QuantTensor>> {
         self.index.read_quantized(&self.source, name, device)
+    }
+
+    fn element_type(&self, name: &str) -> Option<ElementType> {
+        let mut types = self.index.recipes.get(name)?.theirs();
+        let first = self.source.element_type(types.next()?)?;
+        types.all(|theirs| self.source.element_type(theirs) == Some(first)).then_some(first)
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
@@ -196,7 +203,7 @@ impl Index {
 
 impl Index {
     /// Reads the tensor that the model calls `ours` as a quantised matrix, if all tensors of its
-    /// recipe are quantised in the source, and joined as they are.
+    /// recipe are quantised in the source: whole rows are taken and joined as they are.
     pub fn read_quantized(
         &self,
         source: &dyn TensorSource,
@@ -208,13 +215,16 @@ impl Index {
         };
         let mut all = Vec::new();
         for piece in &recipe.pieces {
-            if piece.transposes || piece.taken.is_some() {
+            if piece.transposes {
                 return Ok(None);
             }
-            match source.read_quantized(&piece.theirs, device)? {
-                Some(matrix) => all.push(matrix),
-                None => return Ok(None),
-            }
+            let Some(matrix) = source.read_quantized(&piece.theirs, device)? else {
+                return Ok(None);
+            };
+            all.push(match &piece.taken {
+                Some(rows) => matrix.select_rows(&rows.clone().collect::<Vec<_>>())?,
+                None => matrix,
+            });
         }
         match all.len() {
             1 => Ok(all.pop()),

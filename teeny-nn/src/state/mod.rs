@@ -17,6 +17,7 @@
 
 mod archive;
 mod checkpoint;
+mod element_type;
 mod file_kind;
 pub mod gguf;
 mod key_mismatch;

@@ -1,6 +1,7 @@
 //! [`TensorSource`]: what tensors with names are read from.
 
 use super::archive::is_counter;
+use super::element_type::ElementType;
 use super::{Archive, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ pub trait TensorSource {
     fn read_quantized(&self, name: &str, device: &DeviceRef) -> Result<Option<QuantTensor>> {
         let _ = (name, device);
         Ok(None)
+    }
+
+    /// The type of the elements of tensor `name` in the source, if it is known before it is read.
+    fn element_type(&self, name: &str) -> Option<ElementType> {
+        let _ = name;
+        None
     }
 
     /// The tensors that cannot be read, each with the error of reading it.
@@ -59,6 +66,10 @@ macro_rules! pointer {
                 (**self).read_quantized(name, device)
             }
 
+            fn element_type(&self, name: &str) -> Option<ElementType> {
+                (**self).element_type(name)
+            }
+
             fn unreadable(&self) -> Vec<(String, Error)> {
                 (**self).unreadable()
             }
@@ -79,6 +90,10 @@ impl TensorSource for Archive {
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
         self.tensor_on_device(name, device)
+    }
+
+    fn element_type(&self, name: &str) -> Option<ElementType> {
+        Some(ElementType::Plain(self.entries().get(name)?.dtype))
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {
@@ -107,6 +122,10 @@ impl TensorSource for State {
             return tensor.to(&Reference::new())?.cast(DType::I32)?.to(device);
         }
         tensor.to(device)
+    }
+
+    fn element_type(&self, name: &str) -> Option<ElementType> {
+        Some(ElementType::Plain(self.tensors.get(name)?.dtype()))
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {

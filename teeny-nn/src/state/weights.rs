@@ -8,6 +8,7 @@
 //!        ─ one .gguf file, which may have parts
 //! ```
 
+use super::element_type::ElementType;
 use super::{Archive, Gguf, TensorSource, file_kind, pt};
 use crate::json::Json;
 use crate::names::{listed, loading};
@@ -247,6 +248,10 @@ impl TensorSource for Parts {
         let place = self.places.get(name).ok_or_else(missing)?;
         let file = &self.files[*place];
         file.read(name, device).map_err(|error| error.note(format!("read by {}", file.label())))
+    }
+
+    fn element_type(&self, name: &str) -> Option<ElementType> {
+        self.files[*self.places.get(name)?].element_type(name)
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {

@@ -1,7 +1,7 @@
 //! The header of a GGUF file: metadata and the table of tensors.
 
 use super::blocks::{self, Kind, Type};
-use super::write::ElementType;
+use crate::state::element_type::ElementType;
 use std::collections::BTreeMap;
 use std::io::Read;
 use teeny_core::file::{Budget, quoted};

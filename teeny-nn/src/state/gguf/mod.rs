@@ -8,27 +8,30 @@
 //! [`Gguf::open`] reads the header, [`Gguf::tensor`] one tensor: f32, f16 and bf16 as they are,
 //! quantised ones as f32; [`Gguf::quantized`] keeps their blocks. A model that is divided into
 //! `NAME-00001-of-00003.gguf` and so on is one [`Gguf`]. The header is checked against the length
-//! of the file before any of it is used. [`Writer`] writes such files.
+//! of the file before any of it is used. [`Writer`] writes such files, [`save`] those of a model.
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod blocks;
 mod header;
+mod save;
 mod write;
 
 use super::TensorSource;
+pub use super::element_type::ElementType;
 use super::file_kind;
 use super::source::refused;
 use crate::names::{listed, loading};
 use blocks::Kind;
 pub use header::{Entry, Value};
+pub use save::{WriteOptions, Written, save};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 use teeny_core::file::reason;
 use teeny_core::{DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice, memory};
-pub use write::{ElementType, Writer};
+pub use write::Writer;
 
 /// An open GGUF file, or its bytes.
 #[derive(Debug)]
@@ -237,6 +240,10 @@ impl TensorSource for Gguf {
 
     fn read_quantized(&self, name: &str, device: &DeviceRef) -> Result<Option<QuantTensor>> {
         self.quantized(name, device)
+    }
+
+    fn element_type(&self, name: &str) -> Option<ElementType> {
+        self.entries.get(name)?.element_type()
     }
 
     fn unreadable(&self) -> Vec<(String, Error)> {

@@ -2,12 +2,12 @@
 
 use super::Value;
 use super::blocks::{self, Kind, Type};
+use crate::state::element_type::ElementType;
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::{quoted, replace};
-use teeny_core::{DType, Error, QuantType, Result};
+use teeny_core::{DType, Error, Result};
 
 /// The bytes to whose multiples tensors are aligned.
 const ALIGNMENT: u64 = 32;
@@ -15,53 +15,20 @@ const ALIGNMENT: u64 = 32;
 /// The most axes that readers of GGUF take.
 const MOST_AXES: usize = 4;
 
-/// The type of the elements of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElementType {
-    /// Elements of a dtype.
-    Plain(DType),
-    /// Blocks of quantised numbers.
-    Quantized(QuantType),
-}
-
-/// Its name in GGUF.
-impl fmt::Display for ElementType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ElementType::Plain(dtype) => f.pad(&dtype.to_string().to_uppercase()),
-            ElementType::Quantized(kind) => f.pad(kind.name()),
-        }
-    }
-}
-
-impl From<DType> for ElementType {
-    fn from(dtype: DType) -> ElementType {
-        ElementType::Plain(dtype)
-    }
-}
-
-impl From<QuantType> for ElementType {
-    fn from(kind: QuantType) -> ElementType {
-        ElementType::Quantized(kind)
-    }
-}
-
-impl ElementType {
-    /// Its number in files, and its sizes.
-    fn described(self) -> Result<(u32, Type)> {
-        let plain = |dtype: DType| {
-            let is_it = |of: Type| matches!(of.kind, Kind::Plain(own) if own == dtype);
-            (0..64).find(|&id| blocks::by_id(id).is_some_and(is_it))
-        };
-        let id = match self {
-            ElementType::Plain(dtype) => plain(dtype),
-            ElementType::Quantized(kind) => Some(kind.gguf_id()),
-        };
-        let found = id.and_then(|id| Some((id, blocks::by_id(id)?)));
-        found.ok_or_else(|| {
-            Error::dtype(format!("GGUF has no type for {self:?}")).help("cast the tensor to f32")
-        })
-    }
+/// The number in files of a type, and its sizes.
+pub(super) fn described(of: ElementType) -> Result<(u32, Type)> {
+    let plain = |dtype: DType| {
+        let is_it = |of: Type| matches!(of.kind, Kind::Plain(own) if own == dtype);
+        (0..64).find(|&id| blocks::by_id(id).is_some_and(is_it))
+    };
+    let id = match of {
+        ElementType::Plain(dtype) => plain(dtype),
+        ElementType::Quantized(kind) => Some(kind.gguf_id()),
+    };
+    let found = id.and_then(|id| Some((id, blocks::by_id(id)?)));
+    found.ok_or_else(|| {
+        Error::dtype(format!("GGUF has no type for {of:?}")).help("cast the tensor to f32")
+    })
 }
 
 /// A GGUF file to be written: metadata and the table of tensors, whose bytes are asked for one
@@ -120,7 +87,7 @@ impl Writer {
     #[track_caller]
     pub fn add(&mut self, name: &str, shape: &[usize], of: ElementType) -> Result<()> {
         let _op = enter("gguf::Writer::add");
-        let (id, of) = of.described()?;
+        let (id, of) = described(of)?;
         if shape.len() > MOST_AXES {
             let text = format!("tensor {name:?} has {} axes", shape.len());
             return Err(Error::shape(text).help("GGUF has at most 4; reshape the tensor"));
