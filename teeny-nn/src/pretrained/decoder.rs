@@ -1,15 +1,14 @@
 //! [`Decoder`]: a language model of a folder or of a GGUF file.
 
-use super::config::Config;
+use super::GenerationConfig;
+use super::opened::{Opened, check_heads, located};
 use super::options::OpenOptions;
 use super::origin::Origin;
-use super::{GenerationConfig, decoder_family, gguf};
-use crate::state::{Gguf, Mapping, TensorSource, Weights, found, is_gguf, open_weights};
+use crate::state::{TensorSource, is_gguf};
 use crate::store::{self, Store};
 use crate::text::PretrainedTokenizer;
-use crate::transformer::{CausalLm, CausalLmConfig};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use crate::transformer::CausalLm;
+use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, ToDevice};
 
@@ -71,16 +70,15 @@ impl Decoder {
     ) -> Result<Decoder> {
         let _op = enter("Decoder::open_with");
         let store = Store::with_dtype(device, options.checked_dtype()?);
-        let path = found(path.as_ref())?;
-        let path = gguf_in(&path).unwrap_or(path);
+        let path = located(path.as_ref())?;
         let opened = match is_gguf(&path) {
-            true => open_gguf(&path, &store)?,
-            false => open_folder(&path, &store)?,
+            true => Opened::gguf(&path, store.device())?,
+            false => Opened::folder(&path, store.device())?,
         };
         let Opened { config, generation, mut sizes, weights, mapping, tokenizer, .. } = opened;
         let weights = options.renamed(weights)?;
         config.check_layers(sizes.n_layer, weights.shapes().len())?;
-        check_heads(&sizes, &config, &mapping, &weights).map_err(|e| config.noted(e))?;
+        check_heads(&sizes, &config, &mapping, &weights)?;
         let limit = sizes.context;
         sizes.context = options.context.unwrap_or(limit.min(CONTEXT));
         if sizes.learned_positions() {
@@ -125,87 +123,4 @@ impl Decoder {
         })?;
         origin.save(&self.store, path.as_ref())
     }
-}
-
-/// A model whose parameters are not read yet.
-struct Opened {
-    config: Config,
-    /// Whether it is a folder, which is written as it is read.
-    is_folder: bool,
-    generation: GenerationConfig,
-    sizes: CausalLmConfig,
-    weights: Weights,
-    mapping: Mapping,
-    tokenizer: Result<PretrainedTokenizer>,
-    #[cfg(feature = "chat")]
-    template: Result<Option<super::ChatTemplate>>,
-}
-
-/// An error if the weights have heads of other sizes.
-fn check_heads(
-    sizes: &CausalLmConfig,
-    config: &Config,
-    mapping: &Mapping,
-    weights: &Weights,
-) -> Result<()> {
-    let out = "layers.0.self_attn.o_proj.weight";
-    let (heads, size) = (sizes.n_head, sizes.head_size);
-    match mapping.apply(weights)?.shapes().iter().find(|(name, _)| name == out) {
-        Some((_, shape)) if shape.get(1) != Some(&sizes.widths()[0]) => {
-            let text = format!("{heads} heads of size {size}, but {out} is {shape:?}");
-            Err(config.error(text).help("see \"num_attention_heads\" and \"head_dim\""))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn open_folder(path: &Path, store: &Store) -> Result<Opened> {
-    let whole = Config::open(path)?;
-    let family = decoder_family::decoder(&whole)?;
-    // the language model of one that sees images too
-    let config = whole.section("text_config").unwrap_or_else(|| whole.clone());
-    let sizes = family.options(&config)?;
-    let generation = GenerationConfig::open(path, [&whole, &config], family.eos)?;
-    let (weights, mapping) = (open_weights(path, store.device())?, family.mapping(&sizes));
-    Ok(Opened {
-        config,
-        is_folder: true,
-        generation,
-        sizes,
-        weights,
-        mapping,
-        tokenizer: PretrainedTokenizer::open(path),
-        #[cfg(feature = "chat")]
-        template: super::ChatTemplate::open(path),
-    })
-}
-
-fn open_gguf(path: &Path, store: &Store) -> Result<Opened> {
-    let file = Gguf::open(path)?;
-    let config = gguf::config(path, &file)?;
-    let sizes = decoder_family::decoder(&config)?.options(&config)?;
-    let sizes = gguf::adapt(sizes, &config, &file, store.device())?;
-    let mapping = gguf::mapping(&sizes, &file);
-    let generation = gguf::generation(&file);
-    Ok(Opened {
-        config,
-        is_folder: false,
-        generation,
-        sizes,
-        mapping,
-        tokenizer: PretrainedTokenizer::from_gguf(&file),
-        #[cfg(feature = "chat")]
-        template: super::ChatTemplate::from_gguf(&file),
-        weights: Arc::new(file),
-    })
-}
-
-/// The only GGUF file of the folder `path`, if it has no `config.json`.
-fn gguf_in(path: &Path) -> Option<PathBuf> {
-    if path.join("config.json").exists() {
-        return None;
-    }
-    let files = path.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files = files.filter(|path| path.extension().is_some_and(|end| end == "gguf"));
-    files.next().filter(|_| files.next().is_none())
 }

@@ -1,41 +1,82 @@
 //! A GGUF file as a decoder: its metadata under the keys of `config.json`, and its names.
 
-use super::GenerationConfig;
 use super::config::Config;
+use super::rotary::{FULL, SLIDING};
+use super::{GenerationConfig, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
 use crate::names::loading;
 use crate::state::gguf::Value;
-use crate::state::{Gguf, Mapping};
+use crate::state::{Mapping, TensorSource};
 use crate::text::end_tokens;
 use crate::transformer::{CausalLmConfig, NormKind, Positions};
 use serde_json::{Map, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{DeviceRef, Error, Result};
 
+/// The metadata of a file.
+pub(super) type Metadata = BTreeMap<String, Value>;
+
+/// The shapes of tensors by name.
+type Shapes = BTreeMap<String, Vec<usize>>;
+
 /// Keys of the metadata, after the name of the architecture, and of `config.json`.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 16] = [
     ("context_length", "max_position_embeddings"),
     ("embedding_length", "hidden_size"),
     ("block_count", "num_hidden_layers"),
     ("feed_forward_length", "intermediate_size"),
     ("attention.head_count", "num_attention_heads"),
     ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.value_length", "head_dim"),
     ("attention.key_length", "head_dim"),
     ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
     ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
     ("rope.freq_base", "rope_theta"),
+    ("rope.freq_base_swa", "rope_local_base_freq"),
     ("attention.sliding_window", "sliding_window"),
+    ("attention.sliding_window_pattern", "sliding_window_pattern"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
 ];
 
-/// The metadata of `file` as a `config.json`.
+/// The configuration of a file with this metadata and these tensors, and the options of its model.
+///
+/// # Errors
+/// If the metadata does not describe a known model, or a tensor of factors cannot be read.
+pub(super) fn options(
+    path: &Path,
+    metadata: &Metadata,
+    tensors: &dyn TensorSource,
+    device: &DeviceRef,
+) -> Result<(Config, CausalLmConfig)> {
+    let shapes = tensors.shapes().into_iter().collect();
+    let config = config(path, metadata, &shapes)?;
+    let options = decoder_family::decoder(&config)?.options(&config)?;
+    let read = |name: &str| match shapes.contains_key(name) {
+        true => tensors.read(name, device)?.to_vec::<f32>().map(|x| Some(x.to_vec())),
+        false => Ok(None),
+    };
+    let options = adapt(options, &config, metadata, &read)?;
+    Ok((config, options))
+}
+
+/// Whether rotated pairs of the heads of an architecture are neighbours.
+fn has_adjacent_pairs(architecture: &str) -> bool {
+    architecture == "llama"
+}
+
+/// The name of the architecture.
+fn architecture(metadata: &Metadata) -> Option<&str> {
+    metadata.get("general.architecture").and_then(Value::as_str)
+}
+
+/// The metadata as a `config.json`.
 ///
 /// # Errors
 /// If it does not name an architecture.
-pub(super) fn config(path: &Path, file: &Gguf) -> Result<Config> {
-    let metadata = file.metadata();
-    let Some(name) = metadata.get("general.architecture").and_then(Value::as_str) else {
+fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
+    let Some(name) = architecture(metadata) else {
         let text = "the metadata has no \"general.architecture\"";
         return Err(Error::format(text).named(loading(path)).help("use a GGUF file of a model"));
     };
@@ -52,13 +93,31 @@ pub(super) fn config(path: &Path, file: &Gguf) -> Result<Config> {
             values.insert(ours.to_string(), number(value));
         }
     }
-    let model_type = if name == "gemma3" { "gemma3_text" } else { name };
+    // Mistral's models have Llama's architecture
+    let model_type = match name {
+        "gemma3" => "gemma3_text",
+        "llama" if values.contains_key("sliding_window") => "mistral",
+        name => name,
+    };
     values.insert("model_type".to_string(), json!(model_type));
-    let rows = |name: &str| file.entries().get(name).and_then(|entry| entry.shape().first());
-    if let Some(rows) = rows("token_embd.weight") {
+    // or a list in place of the number
+    let slides = get("attention.sliding_window_pattern").and_then(Value::as_list);
+    if let Some(slides) = slides.filter(|_| values.contains_key("sliding_window")) {
+        let kind = |slides: &Value| if slides.as_bool()? { Some(SLIDING) } else { Some(FULL) };
+        let types: Vec<_> = slides.iter().map(kind).collect();
+        values.insert("layer_types".to_string(), json!(types));
+        values.insert("use_sliding_window".to_string(), json!(true));
+    }
+    if let Some(rows) = shapes.get("token_embd.weight").and_then(|shape| shape.first()) {
         values.insert("vocab_size".to_string(), json!(rows));
     }
-    values.insert("tie_word_embeddings".to_string(), json!(rows("output.weight").is_none()));
+    for (key, tensor, with) in [
+        ("tie_word_embeddings", "output.weight", false),
+        ("attention_bias", "blk.0.attn_q.bias", true),
+        ("mlp_bias", "blk.0.ffn_up.bias", true),
+    ] {
+        values.insert(key.to_string(), json!(shapes.contains_key(tensor) == with));
+    }
     let uint = |key: &str| get(key).and_then(Value::as_u64);
     let [width, heads] =
         ["embedding_length", "attention.head_count"].map(|key| uint(key).unwrap_or(0));
@@ -81,9 +140,11 @@ pub(super) fn config(path: &Path, file: &Gguf) -> Result<Config> {
         let own = get("rope.scaling.attn_factor").and_then(Value::as_f64);
         let attention = own.map(|own| own * (1.0 + 0.1 * factor.max(1.0).ln()));
         let original = uint("rope.scaling.original_context_length");
+        let beta = |key: &str| get(&format!("rope.scaling.yarn_{key}")).and_then(Value::as_f64);
         let scaling = json!({
             "rope_type": kind, "factor": factor, "original_max_position_embeddings": original,
-            "attention_factor": attention,
+            "attention_factor": attention, "beta_fast": beta("beta_fast"),
+            "beta_slow": beta("beta_slow"),
         });
         values.insert("rope_scaling".to_string(), scaling);
     }
@@ -91,29 +152,28 @@ pub(super) fn config(path: &Path, file: &Gguf) -> Result<Config> {
 }
 
 /// `options` as the tensors of this kind of file are to be used: rotated pairs of Llama's heads are
-/// neighbours, factors of Gemma's norms have the 1, and factors of frequencies are tensors.
+/// neighbours, factors of Gemma's norms have the 1, and factors of frequencies are tensors, which
+/// `read` returns.
 ///
 /// # Errors
 /// If a tensor of factors cannot be read.
-pub(super) fn adapt(
+fn adapt(
     mut options: CausalLmConfig,
     config: &Config,
-    file: &Gguf,
-    device: &DeviceRef,
+    metadata: &Metadata,
+    read: &dyn Fn(&str) -> Result<Option<Vec<f32>>>,
 ) -> Result<CausalLmConfig> {
     if options.norm == NormKind::RmsUnitOffset {
         options.norm = NormKind::Rms;
     }
+    let name = architecture(metadata).unwrap_or_default();
     let Positions::Rotary { full, .. } = &mut options.positions else { return Ok(options) };
-    if config.text("model_type")? == Some("llama") {
+    if has_adjacent_pairs(name) {
         full.pairing = RopePairing::Interleaved;
     }
     let dims = full.dims.unwrap_or(options.head_size);
     let divisors = |name: &str| -> Result<Option<Vec<f64>>> {
-        if !file.entries().contains_key(name) {
-            return Ok(None);
-        }
-        let values = file.tensor(name, device)?.to_vec::<f32>()?;
+        let Some(values) = read(name)? else { return Ok(None) };
         let valid = values.len() == dims / 2 && values.iter().all(|x| *x > 0.0 && x.is_finite());
         if valid {
             return Ok(Some(values.into_iter().map(f64::from).collect()));
@@ -128,8 +188,7 @@ pub(super) fn adapt(
     if let (Some(short), Some(long)) =
         (divisors("rope_factors_short.weight")?, divisors("rope_factors_long.weight")?)
     {
-        let name = config.text("model_type")?.unwrap_or_default().trim_end_matches("_text");
-        let number = |key: &str| file.metadata().get(&format!("{name}.rope.scaling.{key}"));
+        let number = |key: &str| metadata.get(&format!("{name}.rope.scaling.{key}"));
         let original = number("original_context_length").and_then(Value::as_u64).unwrap_or(4096);
         let attention = number("attn_factor").and_then(Value::as_f64).unwrap_or(1.0);
         let original = original as usize;
@@ -139,8 +198,8 @@ pub(super) fn adapt(
 }
 
 /// How tokens are chosen: the file has the end tokens alone.
-pub(super) fn generation(file: &Gguf) -> GenerationConfig {
-    GenerationConfig { eos_tokens: end_tokens(file), ..Default::default() }
+pub(super) fn generation(metadata: &Metadata) -> GenerationConfig {
+    GenerationConfig { eos_tokens: end_tokens(metadata), ..Default::default() }
 }
 
 /// Names in GGUF and ours, without `.weight` and `.bias`.
@@ -159,21 +218,40 @@ const NAMES: [(&str, &str); 12] = [
     ("blk.*.post_ffw_norm", "layers.*.post_feedforward_layernorm"),
 ];
 
+/// Which tensors of a layer a file has one by one.
+#[derive(Clone, Copy)]
+pub(super) struct Apart {
+    /// The projections to queries, keys and values.
+    pub qkv: bool,
+    /// The gate of a perceptron.
+    pub gate: bool,
+}
+
+impl Apart {
+    /// Those of a file with these tensors.
+    pub fn of(tensors: &dyn TensorSource) -> Apart {
+        let shapes = tensors.shapes();
+        let has = |name| shapes.iter().any(|(own, _)| own == name);
+        Apart { qkv: has("blk.0.attn_q.weight"), gate: has("blk.0.ffn_gate.weight") }
+    }
+}
+
 /// The names and the layout of a GGUF file.
-pub(super) fn mapping(options: &CausalLmConfig, file: &Gguf) -> Mapping {
+pub(super) fn mapping(options: &CausalLmConfig, apart: Apart) -> Mapping {
     let mut mapping = Mapping::new().skip("rope_*");
     let [q, kv] = options.widths();
     let before_mlp =
         if options.post_norms { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
-    let gate_apart = file.entries().contains_key("blk.0.ffn_gate.weight");
     for end in ["weight", "bias"] {
         let layer = |name: &str| format!("blk.*.{name}.{end}");
         let [a, b, c] = ["attn_q", "attn_k", "attn_v"].map(layer);
         let ours = format!("layers.*.self_attn.qkv_proj.{end}");
-        mapping = mapping.join(&[&a, &b, &c], &ours, &[q, kv, kv]);
+        if apart.qkv {
+            mapping = mapping.join(&[&a, &b, &c], &ours, &[q, kv, kv]);
+        }
         let ours = format!("layers.*.mlp.gate_up_proj.{end}");
         let (gate, up) = (layer("ffn_gate"), layer("ffn_up"));
-        mapping = match gate_apart {
+        mapping = match apart.gate {
             true => mapping.join(&[&gate, &up], &ours, &[options.hidden; 2]),
             false => mapping.rename(&up, &ours),
         };

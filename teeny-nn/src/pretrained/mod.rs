@@ -22,6 +22,7 @@ mod encoder_family;
 mod generation;
 mod gguf;
 mod head;
+mod opened;
 mod options;
 mod origin;
 mod pooling;

@@ -10,9 +10,8 @@ use super::process::{Processor, Slot};
 use super::read::{add_merge, pair_of_line};
 use super::split::{Behavior, PreTokenizer};
 use super::{Parts, Specials};
-use crate::state::Gguf;
 use crate::state::gguf::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 
@@ -73,16 +72,17 @@ const DEFAULT: [&str; 4] = [
 ];
 
 /// Kinds of tokens in `tokenizer.ggml.token_type`.
+const NORMAL: u64 = 1;
 const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
-/// The tokenizer of a file.
+/// The tokenizer of a file with this metadata.
 ///
 /// # Errors
 /// If keys are missing or wrong, or the kind is not known.
-pub(super) fn parse(file: &Gguf) -> Result<Parts> {
-    let metadata = Metadata(file);
+pub(super) fn parse(metadata: &BTreeMap<String, Value>) -> Result<Parts> {
+    let metadata = Metadata(metadata);
     let parts = match metadata.string("model")? {
         "gpt2" => metadata.gpt2(),
         "llama" => metadata.sentence_piece(),
@@ -124,8 +124,8 @@ const ENDS: [&str; 7] = [
 
 /// The tokens after which a text of the model ends: those that the file names, then control tokens
 /// with a text that is usual for it.
-pub(crate) fn end_tokens(file: &Gguf) -> Vec<u32> {
-    let metadata = Metadata(file);
+pub(crate) fn end_tokens(metadata: &BTreeMap<String, Value>) -> Vec<u32> {
+    let metadata = Metadata(metadata);
     let token = |name: &&str| metadata.get(&format!("{name}_token_id"))?.as_u64()?.try_into().ok();
     let mut ends: Vec<u32> = ["eos", "eot", "eom"].iter().filter_map(token).collect();
     let list = |key| metadata.get(key).and_then(Value::as_list).unwrap_or_default();
@@ -139,11 +139,11 @@ pub(crate) fn end_tokens(file: &Gguf) -> Vec<u32> {
 }
 
 /// The keys that begin with `tokenizer.ggml.`.
-struct Metadata<'a>(&'a Gguf);
+struct Metadata<'a>(&'a BTreeMap<String, Value>);
 
 impl<'a> Metadata<'a> {
     fn get(&self, key: &str) -> Option<&'a Value> {
-        self.0.metadata().get(&format!("tokenizer.ggml.{key}"))
+        self.0.get(&format!("tokenizer.ggml.{key}"))
     }
 
     fn wrong(&self, key: &str, expected: &str) -> Error {
@@ -173,7 +173,7 @@ impl<'a> Metadata<'a> {
     /// The kind of each of `count` tokens; none is special if the file has no kinds.
     fn kinds(&self, count: usize) -> Result<Vec<u64>> {
         if self.get("token_type").is_none() {
-            return Ok(vec![1; count]);
+            return Ok(vec![NORMAL; count]);
         }
         let list = self.list("token_type", "a list of numbers")?.iter().map(Value::as_u64);
         let kinds = list.collect::<Option<Vec<_>>>().filter(|kinds| kinds.len() == count);

@@ -147,7 +147,7 @@ impl PretrainedTokenizer {
     #[track_caller]
     pub fn from_gguf(file: &Gguf) -> Result<PretrainedTokenizer> {
         let _op = enter("PretrainedTokenizer::from_gguf");
-        let parts = gguf::parse(file).map_err(|e| e.named(file.label()))?;
+        let parts = gguf::parse(file.metadata()).map_err(|e| e.named(file.label()))?;
         Ok(PretrainedTokenizer(Arc::new(parts)))
     }
 
