@@ -42,6 +42,8 @@ mod pretrained;
 #[cfg(feature = "pretrained")]
 mod pretrained_decoders;
 #[cfg(feature = "pretrained")]
+mod pretrained_gguf;
+#[cfg(feature = "pretrained")]
 mod pretrained_images;
 #[cfg(feature = "pretrained")]
 mod pretrained_saved;

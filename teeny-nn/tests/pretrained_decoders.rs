@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor};
 use teeny_nn::attention::RopeScaling;
-use teeny_nn::pretrained::{Decoder, OpenOptions};
+use teeny_nn::pretrained::{Decoder, GgufModel, OpenOptions};
+use teeny_nn::state::gguf::{WriteOptions, save};
 use teeny_nn::transformer::{CausalInputs, CausalLmConfig, Positions, Rotary};
 
-const FOLDERS: [&str; 14] = [
+pub const FOLDERS: [&str; 14] = [
     "llama",
     "llama-tied",
     "llama3",
@@ -241,7 +242,7 @@ fn no_configuration_panics_or_fills_the_memory() {
         "{}",
         "{\"rope_type\": \"yarn\", \"factor\": 1e300}",
     ];
-    let (mut opened, mut refused) = (0, 0);
+    let (mut opened, mut refused, mut written) = (0, 0, 0);
     for name in ["llama-yarn", "gemma3", "phi3-long", "gpt2"] {
         let folder = copy(&format!("config-{name}"), name);
         let path = folder.0.join("config.json");
@@ -267,7 +268,20 @@ fn no_configuration_panics_or_fills_the_memory() {
             match Decoder::open(&folder.0, text.device()) {
                 Ok(decoder) => {
                     opened += 1;
-                    let _ = decoder.model.logits(&text);
+                    let logits = decoder.model.logits(&text);
+                    // a file of GGUF has the same model, or there is none
+                    let Ok(model) = GgufModel::open(&folder.0, text.device()) else { continue };
+                    let (to, types) = (folder.0.join("out.gguf"), WriteOptions::new());
+                    save(&to, model.metadata(), &model, &types, text.device(), |_| {}).unwrap();
+                    let read = Decoder::open(&to, text.device()).unwrap();
+                    written += 1;
+                    if let (Ok(a), Ok(b)) = (logits, read.model.logits(&text)) {
+                        let (a, b) = (crate::common::values(&a), crate::common::values(&b));
+                        let largest = a.iter().fold(1.0, |n: f64, x| n.max(x.abs()));
+                        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-4 * largest;
+                        let finite = a.iter().all(|x| x.is_finite());
+                        assert!(!finite || a.iter().zip(&b).all(close), "{name}: {changed}");
+                    }
                 }
                 Err(error) => {
                     refused += 1;
@@ -278,6 +292,7 @@ fn no_configuration_panics_or_fills_the_memory() {
         }
     }
     assert!(opened > 200 && refused > 200, "{opened} opened, {refused} refused");
+    assert!(written > 100, "{written}");
 }
 
 /// The options of the golden folder `of` with other keys; none of its own of the rotary embedding.

@@ -7,7 +7,6 @@
 
 mod values;
 
-use super::config::Config;
 use crate::json::Json;
 use crate::names::loading;
 use crate::state::Gguf;
@@ -154,20 +153,7 @@ impl ChatTemplate {
     /// If a file cannot be read, or has no valid template.
     pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
         let path = path.as_ref();
-        let own = path.join("chat_template.jinja");
-        let (label, source) = if own.exists() {
-            let named = |error: Error| error.named(loading(&own));
-            let bytes = teeny_core::file::read(&own).map_err(named)?;
-            let text = String::from_utf8(bytes);
-            (own.clone(), text.map_err(|_| named(Error::format("the file is not UTF-8")))?)
-        } else {
-            let file = path.join("tokenizer_config.json");
-            let config = file.exists().then(|| Config::open_file(file.clone())).transpose()?;
-            match config.as_ref().map(Config::chat_template).transpose()?.flatten() {
-                Some(source) => (file, source),
-                None => return Ok(None),
-            }
-        };
+        let Some((label, source)) = super::config::template(path)? else { return Ok(None) };
         let mut template =
             ChatTemplate::new(&source).map_err(|error| error.named(loading(&label)))?;
         for (name, text) in special_tokens(path)? {

@@ -153,8 +153,7 @@ impl Config {
     }
 
     /// The chat template of a `tokenizer_config.json`: a text, or the default of several.
-    #[cfg(feature = "chat")]
-    pub fn chat_template(&self) -> Result<Option<String>> {
+    fn chat_template(&self) -> Result<Option<String>> {
         let Some(value) = self.get(&["chat_template"]) else { return Ok(None) };
         if let Some(text) = value.as_str() {
             return Ok(Some(text.to_string()));
@@ -281,6 +280,27 @@ impl Config {
         };
         self.error(format!("{key:?} is {shown}, not {wanted}"))
     }
+}
+
+/// The chat template of the folder `path`, and the file that has it: `chat_template.jinja`, or
+/// `tokenizer_config.json`.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn template(path: &Path) -> Result<Option<(PathBuf, String)>> {
+    let own = path.join("chat_template.jinja");
+    if own.exists() {
+        let text = teeny_core::file::read(&own).and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
+        });
+        return text.map_err(|e| e.named(loading(&own))).map(|text| Some((own, text)));
+    }
+    let file = path.join("tokenizer_config.json");
+    if !file.exists() {
+        return Ok(None);
+    }
+    let source = Config::open_file(file.clone())?.chat_template()?;
+    Ok(source.map(|source| (file, source)))
 }
 
 /// The values of the JSON file at `path`.

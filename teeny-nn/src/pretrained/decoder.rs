@@ -1,9 +1,10 @@
 //! [`Decoder`]: a language model of a folder or of a GGUF file.
 
-use super::GenerationConfig;
 use super::opened::{Opened, check_heads, located};
 use super::options::OpenOptions;
 use super::origin::Origin;
+use super::{GenerationConfig, GgufModel};
+use crate::state::gguf::{WriteOptions, save};
 use crate::state::{TensorSource, is_gguf};
 use crate::store::{self, Store};
 use crate::text::PretrainedTokenizer;
@@ -122,5 +123,22 @@ impl Decoder {
                 .help("store.save keeps its parameters under the names of this crate")
         })?;
         origin.save(&self.store, path.as_ref())
+    }
+
+    /// Writes the model as the GGUF file `path`, which llama.cpp opens: see [`GgufModel`]. Weights
+    /// that are quantised keep their type, unless `options` say otherwise.
+    ///
+    /// # Errors
+    /// If it was opened from a GGUF file, GGUF does not have its options or its tokenizer, or the
+    /// file cannot be written.
+    #[track_caller]
+    pub fn save_gguf(&self, path: impl AsRef<Path>, options: &WriteOptions) -> Result<()> {
+        let _op = enter("Decoder::save_gguf");
+        let origin = self.origin.as_ref().ok_or_else(|| {
+            Error::value("the model was opened from a GGUF file")
+                .help("state::gguf::save writes a file with other types")
+        })?;
+        let model = GgufModel::of_store(&origin.folder, &self.store)?;
+        save(path, model.metadata(), &model, options, self.store.device(), |_| {})
     }
 }

@@ -1,4 +1,7 @@
 //! A GGUF file as a decoder: its metadata under the keys of `config.json`, and its names.
+//! `describe` makes the metadata of a decoder.
+
+mod describe;
 
 use super::config::Config;
 use super::rotary::{FULL, SLIDING};
@@ -13,6 +16,8 @@ use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{DeviceRef, Error, Result};
+
+pub(super) use describe::{Description, describe, differing};
 
 /// The metadata of a file.
 pub(super) type Metadata = BTreeMap<String, Value>;
@@ -62,7 +67,7 @@ pub(super) fn options(
 }
 
 /// Whether rotated pairs of the heads of an architecture are neighbours.
-fn has_adjacent_pairs(architecture: &str) -> bool {
+pub(super) fn has_adjacent_pairs(architecture: &str) -> bool {
     architecture == "llama"
 }
 

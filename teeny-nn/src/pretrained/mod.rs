@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A family is a row of a table: its keys, its defaults, its names. Parameters are read as they are
-//! made.
+//! made. [`GgufModel`] is the way back: a folder as a GGUF file.
 
 #[cfg(feature = "chat")]
 mod chat;
@@ -21,6 +21,7 @@ mod encoder;
 mod encoder_family;
 mod generation;
 mod gguf;
+mod gguf_model;
 mod head;
 mod opened;
 mod options;
@@ -39,6 +40,7 @@ pub use completion::Completion;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use generation::GenerationConfig;
+pub use gguf_model::GgufModel;
 pub use head::{Head, Task};
 pub use options::OpenOptions;
 pub use pooling::{Pooling, PoolingMode};

@@ -31,6 +31,12 @@ impl Mapping {
 }
 
 impl<S> Mapped<S> {
+    /// The shape of tensor `name`, if there is one.
+    #[cfg(feature = "pretrained")]
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        Some(&self.index.recipes.get(name)?.shape)
+    }
+
     /// The names in the source that the mapping skips.
     pub fn skipped(&self) -> &[String] {
         &self.index.skipped
