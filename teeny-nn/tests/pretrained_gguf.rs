@@ -1,8 +1,9 @@
-//! Folders of decoders that are written as GGUF files: the same model.
+//! Folders of decoders that are written as GGUF files: the same model, tokenizer and template.
 //! `golden/check_gguf.py` reads them with llama.cpp.
 
 use crate::common::*;
 use crate::pretrained_decoders::{FOLDERS, expected, golden, tokens};
+use crate::pretrained_tokenizers;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +11,8 @@ use std::path::Path;
 use teeny_core::{DType, QuantType, Result, Tensor};
 use teeny_nn::pretrained::{Decoder, GgufModel, OpenOptions};
 use teeny_nn::state::gguf::{ElementType, Gguf, WriteOptions, save};
-use teeny_nn::state::write;
+use teeny_nn::state::{TensorSource, open_weights, write};
+use teeny_nn::text::{EncodeOptions, PretrainedTokenizer, Tokenizer};
 
 /// A copy at `path` of a golden folder without what GGUF does not say.
 fn folder(path: &str, name: &str) -> Folder {
@@ -177,6 +179,165 @@ fn wide_llama(name: &str) -> Result<Folder> {
     Ok(folder)
 }
 
+/// The tokenizer of a folder, by the file in `golden/tokenizers`.
+const TOKENIZERS: [(&str, &str); 8] = [
+    ("gpt2", "gpt2"),
+    ("llama-tied", "smollm"),
+    ("llama3", "llama3"),
+    ("qwen3", "qwen2"),
+    ("llama", "llama2"),
+    ("mistral", "mistral"),
+    ("gemma3", "gemma"),
+    ("phi3", "phi3"),
+];
+
+/// The tokenizer `name`, which has all merges of two tokens that make a token, as converted ones
+/// of SentencePiece have.
+fn tokenizer(name: &str) -> Value {
+    let path = pretrained_tokenizers::folder().join(format!("{name}.json"));
+    let mut file = parse(&fs::read_to_string(path).unwrap());
+    if file["model"]["byte_fallback"] != json!(true) {
+        return file;
+    }
+    let pair = |merge: &Value| match merge.as_str() {
+        Some(line) => line.split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())).unwrap(),
+        None => (merge[0].as_str().unwrap().into(), merge[1].as_str().unwrap().into()),
+    };
+    let added = file["added_tokens"].as_array().unwrap();
+    let added: Vec<String> =
+        added.iter().map(|token| token["content"].as_str().unwrap().to_string()).collect();
+    let is_plain = |text: &str| {
+        let known = file["model"]["vocab"].get(text).is_some();
+        known && !added.iter().any(|own| own == text) && !text.starts_with("<0x")
+    };
+    let mut order: Vec<String> = Vec::new();
+    for merge in file["model"]["merges"].as_array().unwrap() {
+        let (a, b) = pair(merge);
+        order.push(format!("{a}{b}"));
+    }
+    let vocab = file["model"]["vocab"].as_object().unwrap();
+    order.extend(vocab.keys().filter(|text| is_plain(text)).cloned());
+    let mut merges: Vec<Value> = Vec::new();
+    for (i, text) in order.iter().enumerate().filter(|(_, text)| is_plain(text)) {
+        for (at, _) in text.char_indices().skip(1).filter(|_| !order[..i].contains(text)) {
+            let (a, b) = text.split_at(at);
+            merges.extend((is_plain(a) && is_plain(b)).then(|| json!([a, b])));
+        }
+    }
+    file["model"]["merges"] = json!(merges);
+    file
+}
+
+/// The tokenizer with what GGUF has instead: no normal form, a space before each text between
+/// added tokens, which are found in the text as it is, inside words too, without white space.
+fn without_differences(mut file: Value) -> Value {
+    if file["normalizer"]["type"] == "NFC" {
+        file["normalizer"] = json!(null);
+    }
+    if file["pre_tokenizer"]["type"] == "Metaspace" {
+        file["pre_tokenizer"] = json!(null);
+        file["normalizer"] = tokenizer("llama2")["normalizer"].clone();
+    }
+    for token in file["added_tokens"].as_array_mut().unwrap() {
+        for key in ["lstrip", "rstrip", "single_word", "normalized"] {
+            token[key] = json!(false);
+        }
+    }
+    file
+}
+
+/// Gives the model of a folder the vocabulary of a tokenizer, and rows that no token has.
+fn add_tokenizer(folder: &Path, file: &Value) -> Result<()> {
+    fs::write(folder.join("tokenizer.json"), file.to_string()).unwrap();
+    let names: Vec<&str> = file["added_tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|token| token["content"].as_str().unwrap())
+        .collect();
+    let first = |options: &[&'static str]| {
+        options.iter().copied().find(|option| names.contains(option)).unwrap_or_default()
+    };
+    let config = json!({
+        "bos_token": first(&["<bos>", "<s>", "<|endoftext|>"]),
+        "eos_token": first(&["</s>", "<|im_end|>", "<|endoftext|>"]),
+        "chat_template": "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\
+                          {{ eos_token }}{% endfor %}",
+    });
+    fs::write(folder.join("tokenizer_config.json"), config.to_string()).unwrap();
+    let tokenizer = PretrainedTokenizer::open(folder)?;
+    let vocab = tokenizer.vocab_size() + 3;
+    change(folder, |config| {
+        config["vocab_size"] = json!(vocab);
+        config["eos_token_id"] = json!([tokenizer.eos().unwrap(), 5]);
+    });
+    fs::remove_file(folder.join("generation_config.json")).unwrap();
+    let device = device();
+    let weights = open_weights(folder, &device)?;
+    let mut tensors = Vec::new();
+    for (name, _) in weights.shapes() {
+        let mut x = weights.read(&name, &device)?;
+        if ["embed_tokens.weight", "wte.weight", "lm_head.weight"].iter().any(|e| name.ends_with(e))
+        {
+            let rows: Vec<i64> = (0..vocab as i64).map(|i| i * 7 % 40).collect();
+            x = x.index_select(0, &Tensor::from_vec(rows, vocab, &device)?)?;
+        }
+        tensors.push((name, x));
+    }
+    let _ = fs::remove_file(folder.join("model.safetensors.index.json"));
+    let mut file = fs::File::create(folder.join("model.safetensors")).unwrap();
+    write(&mut file, &tensors, &Default::default())
+}
+
+#[test]
+fn tokenizers_and_templates_are_in_the_file() -> Result<()> {
+    let cases = pretrained_tokenizers::folder().join("cases.json");
+    let cases = parse(&fs::read_to_string(cases).unwrap());
+    for (model, name) in TOKENIZERS {
+        // llama.cpp looks for tokens of the published Phi 3 in a model of its name
+        let folder = folder("gguf-tokens", model);
+        let file = tokenizer(name);
+        add_tokenizer(&folder.0, &file)?;
+        let to = folder.0.join("out.gguf");
+        write_gguf(&folder.0, &to, &WriteOptions::new())?;
+        let (own, read) = (Decoder::open(&folder.0, device())?, Decoder::open(&to, device())?);
+        let wanted = without_differences(file).to_string();
+        let wanted = PretrainedTokenizer::from_bytes(wanted.as_bytes())?;
+        let (known, got) = (own.tokenizer()?, read.tokenizer()?);
+        assert_eq!((got.bos(), got.eos()), (known.bos(), known.eos()), "{name}");
+        assert_eq!(got.unk(), known.unk(), "{name}");
+        let (mut count, mut kept) = (0, Vec::new());
+        for case in cases["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            let options = EncodeOptions::default().with_add_special_tokens(case["special"] == true);
+            let ids = got.encode_with(text, &options)?.ids;
+            assert_eq!(ids, wanted.encode_with(text, &options)?.ids, "{name}: {text:?}");
+            for skip in [false, true] {
+                let decoded = got.decode_with(&ids, skip)?;
+                assert_eq!(decoded, wanted.decode_with(&ids, skip)?, "{name}: {text:?}");
+            }
+            count += ids.len();
+            kept.push(json!({"text": text, "special": case["special"], "ids": ids}));
+        }
+        keep(&to, &format!("tokens-{name}"), &json!({"texts": kept}));
+        assert!(count > 1000, "{count}");
+        let ends = &read.generation.eos_tokens;
+        assert!(own.generation.eos_tokens.iter().all(|id| ends.contains(id)), "{name}: {ends:?}");
+        assert_eq!(read.model.config().vocab, own.model.config().vocab, "{name}");
+        #[cfg(feature = "chat")]
+        {
+            use teeny_nn::pretrained::{ChatOptions, Message};
+            let messages = [Message::user("Hello"), Message::assistant("Good day")];
+            let text = |decoder: &Decoder| {
+                decoder.template().unwrap().render(&messages, &ChatOptions::new())
+            };
+            assert_eq!(text(&read)?, text(&own)?, "{name}");
+            assert!(text(&own)?.contains("<|user|>Hello"));
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn models_that_gguf_does_not_have_are_refused() -> Result<()> {
     let refused = |folder: &Path, part: &str| {
@@ -206,8 +367,32 @@ fn models_that_gguf_does_not_have_are_refused() -> Result<()> {
         change(&folder.0, |config| config[key] = value);
         refused(&folder.0, part);
     }
-    // files of GGUF
+    // tokenizers
+    let text = |name: &str| {
+        let path = pretrained_tokenizers::folder().join(format!("{name}.json"));
+        fs::read_to_string(path).unwrap()
+    };
     let folder = folder("gguf-refused", "llama");
+    add_tokenizer(&folder.0, &parse(&text("llama2")))?;
+    refused(&folder.0, "have no merge");
+    for (name, part) in [
+        ("roberta", "words are split in another way"),
+        ("clip", "prefixes or suffixes"),
+        ("suffix", "no tokens of bytes"),
+        ("bert", "WordPiece"),
+        ("byte_normalizer", "texts are normalized"),
+        ("metaspace", "no tokens of bytes"),
+    ] {
+        fs::write(folder.0.join("tokenizer.json"), text(name)).unwrap();
+        refused(&folder.0, part);
+    }
+    let lines = text("qwen2").replace(r"|\\p{N}|", r"|\\p{N}{1,2}|");
+    fs::write(folder.0.join("tokenizer.json"), lines).unwrap();
+    refused(&folder.0, "the patterns of words are");
+    fs::write(folder.0.join("tokenizer.json"), "{").unwrap();
+    refused(&folder.0, "tokenizer.json");
+    // files of GGUF
+    fs::remove_file(folder.0.join("tokenizer.json")).unwrap();
     let to = folder.0.join("out.gguf");
     write_gguf(&folder.0, &to, &WriteOptions::new())?;
     let decoder = Decoder::open(&to, device())?;

@@ -274,8 +274,17 @@ fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Resul
     if let Some((_, source)) = template(path)? {
         set("chat_template", Value::Text(source));
     }
-    // weights without a tokenizer
-    set("ggml.model", Value::Text("none".to_string()));
+    match &opened.tokenizer {
+        Ok(tokenizer) => {
+            let added = tokenizer.to_gguf(opened.sizes.vocab, metadata);
+            added.map_err(|e| e.named(loading(path)))?;
+        }
+        Err(error) if FILES.iter().any(|name| path.join(name).exists()) => {
+            return Err(error.clone());
+        }
+        // weights without a tokenizer
+        Err(_) => set("ggml.model", Value::Text("none".to_string())),
+    }
     // the tokens that end an answer, as many as there are keys
     for id in &opened.generation.eos_tokens {
         let key = |name: &str| format!("tokenizer.ggml.{name}_token_id");
@@ -289,3 +298,6 @@ fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Resul
     }
     Ok(())
 }
+
+/// Files of tokenizers.
+const FILES: [&str; 4] = ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"];

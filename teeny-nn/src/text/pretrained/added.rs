@@ -135,9 +135,14 @@ impl Added {
         Some(self.tokens[*self.by_content.get(content)?].id)
     }
 
+    /// The token `id`.
+    pub(super) fn get(&self, id: u32) -> Option<&AddedToken> {
+        Some(&self.tokens[*self.by_id.get(&id)?])
+    }
+
     /// The text of token `id`.
     pub(super) fn content(&self, id: u32) -> Option<&str> {
-        Some(&self.tokens[*self.by_id.get(&id)?].content)
+        self.get(id).map(|token| token.content.as_str())
     }
 
     /// The spelling of token `id` when it is decoded.

@@ -1,5 +1,7 @@
 //! Tokenizers from the metadata of GGUF files, as llama.cpp reads them.
 
+mod write;
+
 use super::added::{Added, AddedToken};
 use super::decode::Decoder;
 use super::folder::word_piece;
@@ -14,6 +16,7 @@ use crate::state::gguf::Value;
 use std::collections::{BTreeMap, HashMap};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+pub(super) use write::write;
 
 /// GPT-2's words.
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -76,6 +79,8 @@ const NORMAL: u64 = 1;
 const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
+const UNUSED: u64 = 5;
+const BYTE: u64 = 6;
 
 /// The tokenizer of a file with this metadata.
 ///

@@ -44,7 +44,7 @@ use normalize::Normalizer;
 use process::{Processor, Sequence};
 use split::PreTokenizer;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -149,6 +149,18 @@ impl PretrainedTokenizer {
         let _op = enter("PretrainedTokenizer::from_gguf");
         let parts = gguf::parse(file.metadata()).map_err(|e| e.named(file.label()))?;
         Ok(PretrainedTokenizer(Arc::new(parts)))
+    }
+
+    /// Adds the keys `tokenizer.ggml.*` of a GGUF file whose model has `vocab` tokens.
+    ///
+    /// # Errors
+    /// If GGUF has no such tokenizer.
+    pub(crate) fn to_gguf(
+        &self,
+        vocab: usize,
+        metadata: &mut BTreeMap<String, crate::state::gguf::Value>,
+    ) -> Result<()> {
+        gguf::write(self, vocab, metadata)
     }
 
     /// Encodes a text, or a pair of texts: `tokenizer.encode_with(("a", "b"), &options)`.

@@ -22,6 +22,8 @@ const TOTAL_LIMIT: usize = 64 << 20;
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
+    /// What it was compiled from.
+    pub source: Box<str>,
     regex: Regex,
     /// The index of the alternative `\s+(?!\S)`, and the alternatives after it.
     spaces: Option<(usize, Option<Regex>)>,
@@ -41,7 +43,8 @@ impl Pattern {
         let alternatives = alternatives(source)?;
         let spaces = alternatives.iter().position(|part| *part == SPACES_BEFORE_SPACE);
         let Some(index) = spaces else {
-            return Ok(Pattern { regex: build(&[source], memory)?, spaces: None });
+            let regex = build(&[source], memory)?;
+            return Ok(Pattern { source: source.into(), regex, spaces: None });
         };
         let mut parts: Vec<&str> = alternatives.clone();
         parts[index] = r"\s+";
@@ -51,7 +54,8 @@ impl Pattern {
         }
         let after: Vec<&str> = others.filter(|(i, _)| *i > index).map(|(_, part)| *part).collect();
         let after = if after.is_empty() { None } else { Some(build(&after, memory)?) };
-        Ok(Pattern { regex: build(&parts, memory)?, spaces: Some((index, after)) })
+        let regex = build(&parts, memory)?;
+        Ok(Pattern { source: source.into(), regex, spaces: Some((index, after)) })
     }
 
     /// A pattern that matches `text`.
@@ -66,7 +70,8 @@ impl Pattern {
             }
             source.push(c);
         }
-        Ok(Pattern { regex: build(&[&source], memory)?, spaces: None })
+        let regex = build(&[&source], memory)?;
+        Ok(Pattern { source: source.into(), regex, spaces: None })
     }
 
     /// Calls `found` with each match in `text`, in order.
