@@ -162,3 +162,27 @@ fn the_matrices_of_a_file_are_quantised() {
     let nothing = command(env!("CARGO_BIN_EXE_quantize"), &[]).output().unwrap();
     assert!(refuse(nothing).contains("--out"));
 }
+
+#[test]
+fn a_folder_becomes_a_file_that_continues_texts_alike() {
+    let (folder, out) = (decoder("to-gguf"), Folder::new("to-gguf-out"));
+    let file = out.at("model.gguf");
+    let args = [&folder.at(""), "--out", &file, "--tensor", "ffn_down=bf16", "--device", "cpu"];
+    let text = succeed(command(env!("CARGO_BIN_EXE_quantize"), &args).output().unwrap());
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+    // rows of 16 are no blocks
+    assert!(line("blk.0.attn_qkv.weight").ends_with("0.00e0"), "{text}");
+    assert!(line("blk.0.ffn_down.weight").contains("BF16"), "{text}");
+    assert!(text.lines().last().unwrap().contains("MB to"), "{text}");
+    let args = [&folder.at(""), "--out", &file, "--type", "f32", "--device", "cpu"];
+    succeed(command(env!("CARGO_BIN_EXE_quantize"), &args).output().unwrap());
+    let continued = |model: &str| {
+        let args = ["--model", model, "--prompt", "the cat", "--tokens", "9", "--device", "cpu"];
+        let text = succeed(command(env!("CARGO_BIN_EXE_generate"), &args).output().unwrap());
+        text.split("\n\n").nth(1).unwrap().to_string()
+    };
+    assert_eq!(continued(&file), continued(&folder.at("")));
+    let args = [&out.at("none"), "--out", &file];
+    let nothing = command(env!("CARGO_BIN_EXE_quantize"), &args).output().unwrap();
+    assert!(refuse(nothing).contains("there is no file or folder"));
+}

@@ -1,4 +1,4 @@
-//! Quantises the weights of a GGUF file, and says what each loses.
+//! Writes a GGUF file of a model with quantised weights, and says what each loses.
 #![forbid(unsafe_code)]
 
 use examples::options::any;
@@ -7,13 +7,15 @@ use examples::{Common, Program, opt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use teeny_core::{Error, Result};
+use teeny_nn::pretrained::GgufModel;
 use teeny_nn::state::gguf::{ElementType, Gguf, WriteOptions, Written, save};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
-    about: "Quantises the weights of a GGUF file, and prints the bytes and the error of each.",
+    about: "Writes a GGUF file of a model, and prints the bytes and the error of each tensor.",
     options: &[
-        opt("MODEL", "the GGUF file; of a divided model its first part",
+        opt("MODEL",
+            "a folder of Hugging Face, ORG/NAME, or a GGUF file, of a divided model its first part",
             |o, v| v.path(&mut o.model)),
         opt("out FILE", "the file to write", |o, v| v.path(&mut o.out)),
         opt("type TYPE",
@@ -51,20 +53,26 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let mut types = WriteOptions::new().with_matrices(options.of);
     types.tensors.clone_from(&options.tensors);
     let (device, mut total) = (common.device()?, [0u64; 2]);
-    let file = Gguf::open(from)?;
+    let file = from.is_file().then(|| Gguf::open(from)).transpose()?;
     let print = |tensor: &Written| {
         let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
         let (name, shape, [was, of]) = (&tensor.name, shape.join(" x "), tensor.types);
         let (mut was, [mut before, after]) = (was.to_string(), tensor.bytes);
         // of a type that is read as floats
-        if let Some(entry) = file.entries().get(name) {
+        if let Some(entry) = file.as_ref().and_then(|file| file.entries().get(name)) {
             (was, before) = (entry.type_name().to_string(), entry.bytes());
         }
         total = [total[0] + before, total[1] + after];
         let error = tensor.error;
         println!("{name:32} {shape:>14} {was:>5} {before:>11} {of:>5} {after:>11} {error:9.2e}");
     };
-    save(to, file.metadata(), &file, &types, &device, print)?;
+    match &file {
+        Some(file) => save(to, file.metadata(), file, &types, &device, print)?,
+        None => {
+            let model = GgufModel::open(from, &device)?;
+            save(to, model.metadata(), &model, &types, &device, print)?;
+        }
+    }
     let [before, after] = total.map(|bytes| bytes as f64 / 1e6);
     println!("{before:.1} MB to {after:.1} MB");
     Ok(())
