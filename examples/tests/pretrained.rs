@@ -74,7 +74,7 @@ fn a_text_is_continued_and_refused_options_are_named() {
     assert!(refuse(run(&["--dtype", "i8"])).contains("f32"));
     assert!(refuse(run(&["--temperature", "-1"])).contains("temperature is -1"));
     assert!(refuse(run(&["--save", "x"])).contains("invalid option '--save'"));
-    let encoder = encoder("bert");
+    let encoder = encoder("bert-tokens");
     let error = refuse(command(program, &["--model", &encoder.at("")]).output().unwrap());
     assert!(error.contains("no decoder of model_type \"bert\""), "{error}");
 }
