@@ -460,7 +460,8 @@ fn products_and_rows_of_every_quantised_type() {
         for (rows, groups, teams, broadcasts) in
             [(1, 2, 1, false), (1, 1, 8, false), (8, 4, 8, false), (16, 4, 1, true)]
         {
-            let tile = quant::Tile { rows, groups, teams, broadcasts };
+            let unrolled = if (rows, groups) == (1, 2) { 8 } else { 1 };
+            let tile = quant::Tile { rows, groups, teams, unrolled, broadcasts };
             accept(&format!("{kind} {tile:?}"), &quant::product_wgsl(kind, tile).unwrap(), &[]);
         }
         for index in [DType::U8, DType::I32, DType::I64] {
