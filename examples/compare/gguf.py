@@ -4,6 +4,7 @@
     python gguf.py quantize FILE.gguf OUT.gguf Q4_0
     python gguf.py decoder FILE.gguf [THREADS]
     python gguf.py perplexity FILE.gguf TEXT [THREADS]
+    python gguf.py greedy FILE.gguf TEXT
 """
 
 import math
@@ -62,6 +63,20 @@ def decoder(path, threads=2):
     print(f"decoding: {64 / seconds:.1f} tokens per second")
 
 
+def greedy(path, file):
+    """The 64 most likely tokens after each of 16 pieces of 32 tokens of a text."""
+    model = open_model(path, 2, logits_all=True)
+    tokens = model.tokenize(open(file, "rb").read(), add_bos=False, special=False)
+    for start in range(0, min(16_000, len(tokens) - 31), 1000):
+        model.reset()
+        model.eval(tokens[start : start + 32])
+        found = []
+        for _ in range(64):
+            found.append(int(model.scores[model.n_tokens - 1].argmax()))
+            model.eval(found[-1:])
+        print(found)
+
+
 def perplexity(path, file, threads=2):
     model = open_model(path, int(threads), logits_all=True)
     tokens = model.tokenize(open(file, "rb").read(), add_bos=False, special=False)
@@ -78,4 +93,4 @@ def perplexity(path, file, threads=2):
     print(f"perplexity of {count} tokens: {math.exp(total / count):.4f}")
 
 
-{"quantize": quantize, "decoder": decoder, "perplexity": perplexity}[sys.argv[1]](*sys.argv[2:])
+{"quantize": quantize, "decoder": decoder, "greedy": greedy, "perplexity": perplexity}[sys.argv[1]](*sys.argv[2:])

@@ -791,6 +791,7 @@ fn quantized(m: &mut Misuses, o: &Operands) {
     m.of("QuantTensor::quantize", K::Shape, QuantTensor::quantize(&o.x, kind));
     m.bare("QuantTensor::join", K::Value, QuantTensor::join(&[]));
     m.bare("QuantTensor::join", K::Shape, QuantTensor::join(&[&small, &wide]));
+    m.bare("QuantTensor::select_rows", K::Index, small.select_rows(&[0, 99]));
     m.of("QuantTensor::with_blocks", K::Shape, small.with_blocks(&o.x));
     m.of("linear", K::Shape, small.linear(&o.x));
     m.of("linear", K::DType, small.linear(&o.i));

@@ -5,7 +5,8 @@
 //! ```text
 //! cargo run --release -p teeny-nn --features pretrained --example time_pretrained -- \
 //!     encoder minilm | decoder smollm2.gguf WEIGHTS [CACHE]
-//!     | perplexity smollm2.gguf WEIGHTS FILE [CACHE] | made-up 1b|3b TYPE OUT.gguf [VOCABULARY.gguf]
+//!     | perplexity smollm2.gguf WEIGHTS FILE [CACHE] | greedy smollm2.gguf WEIGHTS FILE
+//!     | made-up 1b|3b TYPE OUT.gguf [VOCABULARY.gguf]
 //! ```
 //!
 //! `WEIGHTS` are `file` (as the file has them), `f32`, `bf16`, or a type such as `q8_0`, to which
@@ -31,11 +32,12 @@ fn main() -> Result<()> {
         ["decoder", path, weights, cache] => decoder(path, weights, Some(cache)),
         ["perplexity", path, weights, file] => perplexity(path, weights, file, None),
         ["perplexity", path, weights, file, cache] => perplexity(path, weights, file, Some(cache)),
+        ["greedy", path, weights, file] => greedy(path, weights, file),
         ["made-up", size, kind, out] => made_up::write(size, kind, out, None),
         ["made-up", size, kind, out, of] => made_up::write(size, kind, out, Some(of)),
         _ => Err(Error::value("no such arguments").help(
-            "encoder PATH, decoder PATH WEIGHTS [CACHE], perplexity PATH WEIGHTS FILE [CACHE], or \
-             made-up 1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, f32, bf16 or a type such as \
+            "encoder PATH, decoder PATH WEIGHTS [CACHE], perplexity PATH WEIGHTS FILE [CACHE], \
+             greedy PATH WEIGHTS FILE, or made-up 1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, f32, bf16 or a type such as \
              q8_0",
         )),
     }
@@ -131,6 +133,21 @@ fn cached(decoder: &Decoder, tokens: &Tensor) -> Result<Tensor> {
         logits.push(decoder.model.next(&tokens.slice(1, i..i + 1)?, &mut caches)?);
     }
     Tensor::cat(&logits.iter().collect::<Vec<_>>(), 0)
+}
+
+/// Prints the 64 most likely tokens after each of 16 pieces of 32 tokens of a text.
+fn greedy(path: &str, weights: &str, file: &str) -> Result<()> {
+    let decoder = open(path, weights, None)?;
+    let text = std::fs::read_to_string(file).map_err(|e| Error::io(format!("{file}: {e}")))?;
+    let tokens = decoder.tokenizer()?.encode(&text)?;
+    let mut config = decoder.generation.clone().with_max_new_tokens(64);
+    (config.do_sample, config.repetition_penalty) = (false, 1.0);
+    config.eos_tokens.clear();
+    for piece in tokens.chunks(1000).filter(|piece| piece.len() >= 32).take(16) {
+        let go = |_, _| ControlFlow::Continue(());
+        println!("{:?}", decoder.generate(&[piece[..32].to_vec()], &config, go)?[0].tokens);
+    }
+    Ok(())
 }
 
 fn decoder(path: &str, weights: &str, cache: Option<&str>) -> Result<()> {

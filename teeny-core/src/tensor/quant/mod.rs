@@ -162,7 +162,7 @@ impl QuantTensor {
         for (at, &row) in index.iter().enumerate() {
             let Some(&(kind, (i, bytes))) = all.get(row) else {
                 let text = format!("index[{at}] is {row}, but there are {rows} rows");
-                return Err(Error::value(text).help("rows are counted from 0"));
+                return Err(Error::index(text).help("rows are counted from 0"));
             };
             let size = kind.row_bytes(columns)?;
             if runs.last().is_none_or(|(part, _)| part.kind != kind) {
