@@ -10,7 +10,7 @@ use teeny_nn::state::gguf::ElementType;
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
 use teeny_nn::{Decoder, Store};
 
-/// What the blocks of `x` (B, H, T, hs) represent.
+/// `x` (B, H, T, hs), quantised to Q8_0 and dequantised.
 fn blocks(x: &Tensor) -> Result<Tensor> {
     let rows = x.flatten(0, 2)?;
     QuantTensor::quantize(&rows, QuantType::Q8_0)?.dequantize()?.reshape(*x.shape())

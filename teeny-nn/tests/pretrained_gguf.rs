@@ -62,8 +62,8 @@ fn folders_of_every_family_become_files_of_the_same_model() -> Result<()> {
         write_gguf(&folder.0, &to, &WriteOptions::new())?;
         let (own, read) = (Decoder::open(&folder.0, device())?, Decoder::open(&to, device())?);
         let (wanted, got) = (logits(&own, name)?, logits(&read, name)?);
-        // sums over a head have another order in Llama's files; numbers of the rotary embedding have
-        // 32 bits
+        // sums over a head have another order in Llama's files; numbers of the rotary embedding
+        // have 32 bits
         let inexact = ["llama", "mistral", "phi3-long"].iter().any(|own| name.starts_with(own));
         let largest = wanted.iter().fold(1.0, |a: f64, x| a.max(x.abs()));
         let tolerance = if inexact { 2e-6 * largest } else { 0.0 };

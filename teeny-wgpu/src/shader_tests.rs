@@ -457,10 +457,13 @@ fn every_kernel_of_a_product_on_cooperative_matrices() {
 #[test]
 fn products_and_rows_of_every_quantised_type() {
     for kind in QuantType::ALL {
-        for (rows, groups, teams, broadcasts) in
-            [(1, 2, 1, false), (1, 1, 8, false), (8, 4, 8, false), (16, 4, 1, true)]
-        {
-            let unrolled = if (rows, groups) == (1, 2) { 8 } else { 1 };
+        for (rows, groups, teams, unrolled, broadcasts) in [
+            (1, 2, 1, 1, false),
+            (1, 2, 16, 8, false),
+            (1, 1, 8, 1, false),
+            (8, 4, 8, 1, false),
+            (16, 4, 1, 1, true),
+        ] {
             let tile = quant::Tile { rows, groups, teams, unrolled, broadcasts };
             accept(&format!("{kind} {tile:?}"), &quant::product_wgsl(kind, tile).unwrap(), &[]);
         }

@@ -345,8 +345,8 @@ impl<R: Rows, const HOW: usize> Sink<R> for Row<'_, R, HOW> {
     }
 }
 
-/// What the products of the two halves of a sub-block begin with: the sums of the activations
-/// times what is subtracted from the bytes. Without scales for halves the first has all of it.
+/// The initial values of the two half products of a sub-block: the sums of the activations times
+/// `-zero`, the offset of the bytes. Without scales for halves the first one has both.
 #[inline(always)]
 fn starts<R: Rows, const HOW: usize>(zero: i32, block: &Block) -> [R; 2] {
     let [a, b] = block.sums;

@@ -22,8 +22,8 @@ const VOCABULARY: usize = 49_152;
 /// The number of rows that are drawn; the others repeat them.
 const DRAWN: usize = 256;
 
-/// Writes a Llama of the size `1b` or `3b` with weights of type `kind` to `out`, with the vocabulary
-/// of the file `of`.
+/// Writes a Llama of the size `1b` or `3b` with weights of type `kind` to `out`. It has the
+/// vocabulary of the file `of`.
 pub fn write(size: &str, kind: &str, out: &str, of: Option<&str>) -> Result<()> {
     let sizes = match size {
         "1b" => Sizes { width: 2048, layers: 16, heads: 16, kv_heads: 4, hidden: 8192 },

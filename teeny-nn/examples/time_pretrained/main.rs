@@ -37,8 +37,8 @@ fn main() -> Result<()> {
         ["made-up", size, kind, out, of] => made_up::write(size, kind, out, Some(of)),
         _ => Err(Error::value("no such arguments").help(
             "encoder PATH, decoder PATH WEIGHTS [CACHE], perplexity PATH WEIGHTS FILE [CACHE], \
-             greedy PATH WEIGHTS FILE, or made-up 1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, f32, bf16 or a type such as \
-             q8_0",
+             greedy PATH WEIGHTS FILE, or made-up 1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, \
+             f32, bf16 or a type such as q8_0",
         )),
     }
 }
@@ -95,14 +95,18 @@ fn open(path: &str, weights: &str, cache: Option<&str>) -> Result<Decoder> {
     Ok(decoder)
 }
 
+/// The tokens of the text in `file`.
+fn encoded(decoder: &Decoder, file: &str) -> Result<Vec<u32>> {
+    let text = std::fs::read_to_string(file).map_err(|e| Error::io(format!("{file}: {e}")))?;
+    decoder.tokenizer()?.encode(&text)
+}
+
 /// The tokens of a window, of which the second half is predicted.
 const WINDOW: usize = 512;
 
 fn perplexity(path: &str, weights: &str, file: &str, cache: Option<&str>) -> Result<()> {
     let decoder = open(path, weights, cache)?;
-    let text = std::fs::read_to_string(file).map_err(|e| Error::io(format!("{file}: {e}")))?;
-    let tokens: Vec<i32> =
-        decoder.tokenizer()?.encode(&text)?.into_iter().map(|t| t as i32).collect();
+    let tokens: Vec<i32> = encoded(&decoder, file)?.into_iter().map(|t| t as i32).collect();
     let (mut sum, mut count) = (0.0, 0);
     for window in tokens.chunks_exact(WINDOW) {
         let tokens = Tensor::from_vec(window.to_vec(), (1, WINDOW), decoder.store.device())?;
@@ -138,8 +142,7 @@ fn cached(decoder: &Decoder, tokens: &Tensor) -> Result<Tensor> {
 /// Prints the 64 most likely tokens after each of 16 pieces of 32 tokens of a text.
 fn greedy(path: &str, weights: &str, file: &str) -> Result<()> {
     let decoder = open(path, weights, None)?;
-    let text = std::fs::read_to_string(file).map_err(|e| Error::io(format!("{file}: {e}")))?;
-    let tokens = decoder.tokenizer()?.encode(&text)?;
+    let tokens = encoded(&decoder, file)?;
     let mut config = decoder.generation.clone().with_max_new_tokens(64);
     (config.do_sample, config.repetition_penalty) = (false, 1.0);
     config.eos_tokens.clear();

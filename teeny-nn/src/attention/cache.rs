@@ -207,27 +207,24 @@ impl KvCache {
     }
 }
 
-/// The elements of a block of Q8_0.
-const BLOCK: usize = 32;
-
 /// Keys or values as they are kept.
 #[derive(Clone, Debug)]
 enum Rows {
     /// (B, n_kv_head, S, hs).
     Floats(Tensor),
-    /// Q8_0: integers (B, n_kv_head, S, hs / 32, 32) and their scales (B, n_kv_head, S, hs / 32, 1),
-    /// i8 and f16.
+    /// Q8_0: integers (B, n_kv_head, S, hs / 32, 32) of i8 and scales (B, n_kv_head, S, hs / 32, 1)
+    /// of f16.
     Blocks([Tensor; 2]),
 }
 
 impl Rows {
     /// `x` (B, n_kv_head, S, hs) in the type `of`.
     fn of(x: &Tensor, of: ElementType) -> Result<Rows> {
-        let size = x.shape()[x.ndim() - 1];
+        let (size, block) = (x.shape()[x.ndim() - 1], QuantType::Q8_0.block_elements());
         match of {
             ElementType::Plain(dtype) if dtype.is_float() => x.cast(dtype).map(Rows::Floats),
-            ElementType::Quantized(QuantType::Q8_0) if size.is_multiple_of(BLOCK) && size > 0 => {
-                let blocks = x.unflatten(-1, (size / BLOCK, BLOCK))?;
+            ElementType::Quantized(QuantType::Q8_0) if size.is_multiple_of(block) && size > 0 => {
+                let blocks = x.unflatten(-1, (size / block, block))?;
                 let scales = map_rows([&blocks], -1, |[x]| {
                     (x.cast(DType::F32).abs().max() / 127.0).cast(DType::F16)
                 })?;
@@ -241,7 +238,7 @@ impl Rows {
                 Ok(Rows::Blocks([elements, scales]))
             }
             ElementType::Quantized(QuantType::Q8_0) => {
-                let text = format!("heads of {size} are no blocks of {BLOCK}");
+                let text = format!("heads of {size} are no blocks of {block}");
                 Err(Error::shape(text).help("a cache of bf16 takes any size"))
             }
             other => Err(Error::dtype(format!("a cache keeps no {other}"))
@@ -263,7 +260,7 @@ impl Rows {
             Rows::Floats(_) => shape,
             Rows::Blocks(_) => {
                 let last = shape.ndim() - 1;
-                shape.without(last).with_size(last - 1, shape[last - 1] * BLOCK)
+                shape.without(last).with_size(last - 1, shape[last - 1] * shape[last])
             }
         }
     }

@@ -73,8 +73,8 @@ pub struct Written {
     pub types: [ElementType; 2],
     /// The bytes in the source, and in the file.
     pub bytes: [u64; 2],
-    /// What the change of the type loses: the root of the mean square of the differences, divided
-    /// by that of the elements.
+    /// The error of the new type: the root of the mean square of the differences, divided by that
+    /// of the elements.
     pub error: f64,
 }
 
@@ -147,7 +147,7 @@ pub fn save(
     })
 }
 
-/// The bytes of tensor `name` in the type `of`, and what the change loses.
+/// The bytes of tensor `name` in the type `of`, and [`Written::error`].
 fn encoded(
     source: &dyn TensorSource,
     name: &str,

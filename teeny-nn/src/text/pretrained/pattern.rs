@@ -22,7 +22,7 @@ const TOTAL_LIMIT: usize = 64 << 20;
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
-    /// What it was compiled from.
+    /// The regular expression.
     pub source: Box<str>,
     regex: Regex,
     /// The index of the alternative `\s+(?!\S)`, and the alternatives after it.

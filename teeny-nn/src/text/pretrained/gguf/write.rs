@@ -5,7 +5,7 @@
 //! BPE with byte fallback ──── "llama": texts and scores; the order of merges is that of scores
 //! ```
 //!
-//! What is written is read again, and must encode a text of many kinds of characters alike.
+//! The keys are parsed again; the parsed tokenizer must encode a probe text alike.
 
 use super::super::added::AddedToken;
 use super::super::model::{Bpe, Model};
