@@ -15,7 +15,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, LazyLock};
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Op, Outputs, ReadFuture, Result, Shape, Stats,
+    DType, Device, DeviceInfo, DeviceRef, Fill, Op, Outputs, ReadFuture, Result, Shape, Stats,
     StorageRef, Tensor, ToDevice, WaitFuture,
 };
 
@@ -90,6 +90,14 @@ fn plain(value: Tensor) -> StorageRef {
     Tracked::storage(value, None, Default::default())
 }
 
+impl Autograd {
+    /// A value that the inner device has.
+    fn uploaded(&self, storage: StorageRef) -> Result<StorageRef> {
+        let (shape, dtype) = (Shape::new(&[storage.len()])?, storage.dtype());
+        Ok(plain(self.recorder.value(storage, shape, dtype)?))
+    }
+}
+
 // A method that is not passed on would act on this wrapper alone.
 #[deny(clippy::missing_trait_methods)]
 impl Device for Autograd {
@@ -98,9 +106,16 @@ impl Device for Autograd {
         DeviceInfo { name: format!("autograd({name})"), description }
     }
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
-        let storage = self.inner_device().upload(bytes, dtype)?;
-        let shape = Shape::new(&[storage.len()])?;
-        Ok(plain(self.recorder.value(storage, shape, dtype)?))
+        self.uploaded(self.inner_device().upload(bytes, dtype)?)
+    }
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        self.uploaded(self.inner_device().upload_with(len, dtype, step, fill)?)
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         note_leaving(x)?;

@@ -11,6 +11,7 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::op::{Op, Outputs};
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
@@ -29,6 +30,17 @@ pub type ReadFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
 
 /// A wait that [`Device::synchronize_async`] or [`Device::ready_async`] has started.
 pub type WaitFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// What [`Device::upload_with`] calls: `fill(at, part)` writes the bytes from byte `at` on to
+/// `part`. Parts are filled in any order, by several threads at once.
+pub type Fill<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
+
+/// All bytes of `len` elements that `fill` writes.
+pub(crate) fn filled(len: usize, dtype: DType, fill: &Fill<'_>) -> Result<Vec<u8>> {
+    let mut bytes = memory::filled(0, len.saturating_mul(dtype.size()))?;
+    fill(0, &mut bytes)?;
+    Ok(bytes)
+}
 
 /// The name and description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +132,23 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     fn synchronize(&self) -> Result<()>;
 
     // ---- provided ----
+
+    /// [`Device::upload`] of `len` elements whose bytes `fill` writes: those of a file need not be
+    /// in the memory of the host first. Parts begin at multiples of `step` elements (0 counts as
+    /// 1) and end at one or with the last. Provided: one part, in the memory of the host.
+    ///
+    /// # Errors
+    /// That of `fill`; those of [`Device::upload`].
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        let _ = step;
+        self.upload(&filled(len, dtype, fill)?, dtype)
+    }
 
     /// [`Device::download`] as a future. The call itself submits the copy, so that the bytes are
     /// those of this moment and later operations overlap the read; only the wait is awaited.

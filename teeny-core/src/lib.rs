@@ -46,7 +46,7 @@ mod tensor;
 pub mod validate;
 pub mod wrappers;
 
-pub use device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
+pub use device::{Device, DeviceInfo, DeviceRef, Fill, ReadFuture, Stats, ToDevice, WaitFuture};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

@@ -121,6 +121,9 @@ fn constructors(m: &mut Misuses, o: &Operands) {
     m.bare("from_vec", K::Shape, Tensor::from_vec(vec![1.0f32, 2.0], (2, 2), d));
     m.bare("from_vec", K::Shape, Tensor::from_vec(vec![1.0f32, 2.0], -2, d));
     m.bare("from_bytes", K::Shape, Tensor::from_bytes(&[0, 0, 0], 2, f32, d));
+    let broken =
+        |_: usize, _: &mut [u8]| Err(Error::io("the file is cut off").help("download it again"));
+    m.bare("from_bytes_with", K::Io, Tensor::from_bytes_with(2, f32, d, broken));
     m.bare("from_scalars", K::Shape, Tensor::from_scalars(&[Scalar::Int(1)], 2, f32, d));
     m.bare("full", K::Shape, Tensor::full((2, -3), 1, f32, d));
     m.bare("zeros", K::Shape, Tensor::zeros([1; 9], f32, d));
@@ -784,6 +787,13 @@ fn quantized(m: &mut Misuses, o: &Operands) {
         "QuantTensor::from_blocks",
         K::Value,
         QuantTensor::from_blocks(&[255; 34], kind, [1, 32], &o.device),
+    );
+    let broken =
+        |_: usize, _: &mut [u8]| Err(Error::io("the file is cut off").help("download it again"));
+    m.bare(
+        "QuantTensor::from_blocks_with",
+        K::Io,
+        QuantTensor::from_blocks_with(kind, [2, 32], &o.device, broken),
     );
     m.of("QuantTensor::from_packed", K::Shape, QuantTensor::from_packed(&o.x, &parts, 32));
     m.of("QuantTensor::quantize", K::Shape, QuantTensor::quantize(&o.v, kind));

@@ -4,16 +4,20 @@
 
 use crate::device::Cpu;
 use crate::fused::{attention, named::named};
-use crate::storage::View;
+use crate::storage::{Shared, View};
+use crate::threads::try_for_each_chunk;
 use crate::{
     Level, border, conv, copy, cum_max, elementwise, index, matmul, pooling, quant, random, reduce,
     rows, scan, sort,
 };
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Op, Outputs, Result, Shape, Stats, StorageRef, Tensor,
+    DType, Device, DeviceInfo, Error, Fill, Op, Outputs, Result, Shape, Stats, StorageRef, Tensor,
     validate,
 };
+
+/// The bytes that one call of a [`Fill`] writes, about: a part of the second cache.
+const PART: usize = 1 << 19;
 
 impl Device for Cpu {
     fn info(&self) -> DeviceInfo {
@@ -38,6 +42,29 @@ impl Device for Cpu {
                 bytes.len() / dtype.size() * dtype.size(),
             )
         };
+        Ok(Arc::new(storage))
+    }
+
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        let _operation = self.begin("upload");
+        let storage = self.alloc(len, dtype)?;
+        let (bytes, to) = (len * dtype.size(), Shared(storage.ptr()));
+        let step = step.max(1).saturating_mul(dtype.size());
+        let part = (PART / step).max(1).saturating_mul(step);
+        try_for_each_chunk(bytes.div_ceil(part), |i| {
+            let (at, end) = (i * part, bytes.min(i.saturating_add(1).saturating_mul(part)));
+            // SAFETY: parts are apart and inside the storage, which has no other owner; memory of
+            // the pool is never uninitialised.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(at), end - at) };
+            fill(at, to)?;
+            validate::upload(to, dtype).map(drop)
+        })?;
         Ok(Arc::new(storage))
     }
 

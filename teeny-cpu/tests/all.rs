@@ -24,5 +24,6 @@ mod row_programs;
 mod rows;
 mod special;
 mod structure;
+mod uploads;
 mod windows;
 mod wrappers;

@@ -8,8 +8,8 @@ use crate::ops::pooling::{self, Pool};
 use crate::ops::{self, attention, conv, copy};
 use std::future::ready;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Op, Outputs, ReadFuture, Result, Stats, StorageRef, Tensor,
-    WaitFuture, validate,
+    DType, Device, DeviceInfo, Error, Fill, Op, Outputs, ReadFuture, Result, Stats, StorageRef,
+    Tensor, WaitFuture, validate,
 };
 
 impl Device for Wgpu {
@@ -20,6 +20,16 @@ impl Device for Wgpu {
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         validate::upload(bytes, dtype)?;
         ops::transfer::upload(self, bytes, dtype)
+    }
+
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        ops::transfer::upload_with(self, len, dtype, step, fill)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {

@@ -15,6 +15,12 @@ fn every_type_survives_the_round_trip() {
                 .collect();
             let x = Tensor::from_bytes(&bytes, len, dtype, &gpu).unwrap();
             assert_eq!(gpu.download(&x).unwrap(), bytes, "{dtype} {len}");
+            let part = |at: usize, part: &mut [u8]| {
+                part.copy_from_slice(&bytes[at..at + part.len()]);
+                Ok(())
+            };
+            let x = Tensor::from_bytes_with(len, dtype, &gpu, part).unwrap();
+            assert_eq!(gpu.download(&x).unwrap(), bytes, "{dtype} {len} in parts");
         }
     }
 }

@@ -55,6 +55,19 @@ fn uploads_in_a_loop_use_the_same_memory_again() {
 }
 
 #[test]
+fn uploads_in_parts_arrive_whole() {
+    let Some(gpu) = gpu() else { return };
+    let len = (65 << 20) + 3;
+    let numbers = |at: usize, part: &mut [u8]| {
+        part.iter_mut().enumerate().for_each(|(i, to)| *to = ((at + i) % 251) as u8);
+        Ok(())
+    };
+    let x = Tensor::from_bytes_with(len, DType::U8, &gpu, numbers).unwrap();
+    let back = x.to_bytes().unwrap();
+    assert!(back.iter().enumerate().all(|(i, byte)| *byte == (i % 251) as u8));
+}
+
+#[test]
 fn sizes_whose_bytes_overflow_are_out_of_memory_and_name_the_operation() {
     let Some(gpu) = gpu() else { return };
     type Op = fn(&Tensor) -> Result<Tensor>;

@@ -39,8 +39,8 @@ use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Error, Op, Outputs, ReadFuture, ReduceOp, Result, Stats,
-    StorageRef, Tensor, ToDevice, WaitFuture,
+    DType, Device, DeviceInfo, DeviceRef, Error, Fill, Op, Outputs, ReadFuture, ReduceOp, Result,
+    Stats, StorageRef, Tensor, ToDevice, WaitFuture,
 };
 
 /// A device for forward-mode differentiation: tensors with a tangent give results with a tangent,
@@ -165,6 +165,15 @@ impl Device for Forward {
     }
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         Dual::constant(self.inner.upload(bytes, dtype)?, &self.inner)
+    }
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        Dual::constant(self.inner.upload_with(len, dtype, step, fill)?, &self.inner)
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&value(x)?)

@@ -10,7 +10,7 @@ use super::run::Run;
 use super::show::Drawing;
 use super::value::{LazyStorage, Slot, Value, value};
 use crate::context;
-use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, Stats, ToDevice, WaitFuture};
+use crate::device::{Device, DeviceInfo, DeviceRef, Fill, ReadFuture, Stats, ToDevice, WaitFuture};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Op, Outputs, Recorded, RuntimeArgs, taken};
@@ -352,6 +352,18 @@ impl Lazy {
     }
 }
 
+impl Lazy {
+    /// A value that the inner device has.
+    fn uploaded(&self, storage: StorageRef) -> StorageRef {
+        let storage = LazyStorage::ready(storage);
+        if let Some(list) = self.recording().captured() {
+            let slot = list.slot(storage.value());
+            list.uploads.push(slot);
+        }
+        Arc::new(storage)
+    }
+}
+
 // A method that is not passed on would act on this wrapper alone.
 #[deny(clippy::missing_trait_methods)]
 impl Device for Lazy {
@@ -361,12 +373,17 @@ impl Device for Lazy {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
-        let storage = LazyStorage::ready(self.inner.upload(bytes, dtype)?);
-        if let Some(list) = self.recording().captured() {
-            let slot = list.slot(storage.value());
-            list.uploads.push(slot);
-        }
-        Ok(Arc::new(storage))
+        Ok(self.uploaded(self.inner.upload(bytes, dtype)?))
+    }
+
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        Ok(self.uploaded(self.inner.upload_with(len, dtype, step, fill)?))
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {

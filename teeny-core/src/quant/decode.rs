@@ -120,19 +120,22 @@ impl QuantType {
         }
     }
 
-    /// An error if a scale in `blocks` is NaN or infinite.
+    /// An error if a scale in `blocks`, which begin with block `first`, is NaN or infinite.
     ///
     /// # Errors
     /// It names the first such block.
-    pub fn check(self, blocks: &[u8]) -> Result<()> {
+    pub fn check(self, blocks: &[u8], first: usize) -> Result<()> {
         // an exponent of 255 is NaN
         let bad = |block: &[u8]| {
             self == QuantType::Mxfp4 && block[0] == 255
                 || self.halves().any(|at| !half(block, at).is_finite())
         };
         match blocks.chunks_exact(self.block_bytes()).position(bad) {
-            Some(i) => Err(Error::value(format!("a scale of block {i} of {self:?} is not finite"))
-                .help("the file is damaged, or its weights were not finite")),
+            Some(i) => Err(Error::value(format!(
+                "a scale of block {} of {self:?} is not finite",
+                first + i
+            ))
+            .help("the file is damaged, or its weights were not finite")),
             None => Ok(()),
         }
     }

@@ -90,26 +90,22 @@ fn units(part: &Part, columns: usize, mut f: impl FnMut(usize, usize, usize)) ->
 }
 
 impl Part {
-    /// Interleaves `rows`, which follow each other in blocks.
+    /// Interleaves up to 16 rows, which follow each other in blocks, to their group in `to`.
     ///
     /// # Errors
-    /// If their number of bytes is another, or there is no memory.
-    pub fn pack(&self, rows: &[u8], columns: usize) -> Result<Vec<u8>> {
-        let wanted = self.kind.row_bytes(columns)?.saturating_mul(self.rows);
-        if rows.len() != wanted {
-            return Err(Error::value(format!(
-                "{} bytes for {} rows of {columns} elements of {:?}, which have {wanted}",
-                rows.len(),
-                self.rows,
-                self.kind
-            ))
-            .help("rows follow each other without gaps, each of whole blocks"));
+    /// If `to` is not as long as 16 rows, or `rows` are more or not whole.
+    pub(crate) fn pack_group(&self, rows: &[u8], columns: usize, to: &mut [u8]) -> Result<()> {
+        let row = self.kind.row_bytes(columns)?;
+        let lanes = rows.len() / row;
+        if lanes > GROUP || rows.len() != lanes * row || to.len() != GROUP * row {
+            return Err(Error::internal("the rows of a group have other bytes"));
         }
-        let mut groups = memory::filled(0, self.bytes(columns)?)?;
-        units(self, columns, |from, to, n| {
-            groups[to..to + n].copy_from_slice(&rows[from..from + n]);
-        })?;
-        Ok(groups)
+        if lanes < GROUP {
+            to.fill(0);
+        }
+        units(&Part { rows: lanes, ..*self }, columns, |from, at, n| {
+            to[at..at + n].copy_from_slice(&rows[from..from + n]);
+        })
     }
 
     /// Copies block `b` of row `row` from `groups` to `to`.

@@ -324,7 +324,7 @@ impl Device for Checked {
         Ok(x.storage().clone())
     }
     pass_through!(
-        inner: inner, flush, prefers_batched_kernels, stats, clear_cache, synchronize,
+        inner: inner, upload_filled, flush, prefers_batched_kernels, stats, clear_cache, synchronize,
         synchronize_async, ready_async, download, download_async, unwrap
     );
 }

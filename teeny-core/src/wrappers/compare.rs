@@ -558,7 +558,7 @@ impl Device for Compare {
         self.first.clear_cache();
         self.second.clear_cache();
     }
-    pass_through!(first: inner, prefers_batched_kernels);
+    pass_through!(first: inner, upload_filled, prefers_batched_kernels);
 }
 
 /// Two waits that have been started, as one.

@@ -103,6 +103,29 @@ macro_rules! pass_through {
             self.$inner.upload(bytes, dtype)
         }
     };
+    (@ $inner:ident upload_with) => {
+        fn upload_with(
+            &self,
+            len: usize,
+            dtype: $crate::dtype::DType,
+            step: usize,
+            fill: &$crate::device::Fill<'_>,
+        ) -> $crate::error::Result<$crate::storage::StorageRef> {
+            self.$inner.upload_with(len, dtype, step, fill)
+        }
+    };
+    // for a device that has to see the bytes
+    (@ $inner:ident upload_filled) => {
+        fn upload_with(
+            &self,
+            len: usize,
+            dtype: $crate::dtype::DType,
+            _step: usize,
+            fill: &$crate::device::Fill<'_>,
+        ) -> $crate::error::Result<$crate::storage::StorageRef> {
+            self.upload(&$crate::device::filled(len, dtype, fill)?, dtype)
+        }
+    };
     (@ $inner:ident download) => {
         fn download(&self, x: &$crate::tensor::Tensor) -> $crate::error::Result<Vec<u8>> {
             self.$inner.download(&$crate::wrappers::unwrap(x, &self.$inner)?)

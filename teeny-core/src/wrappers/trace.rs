@@ -4,7 +4,7 @@
 use super::{pass_on, pass_through, place, unwrap};
 use crate::clock::Instant;
 use crate::context::{self, OpContext};
-use crate::device::{Device, DeviceInfo, DeviceRef, ReadFuture, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, Fill, ReadFuture, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::file::replace;
@@ -245,6 +245,16 @@ impl Device for Trace {
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         let cost = Cost { bytes: bytes.len() as u64, flops: 0 };
         self.span("upload", &[], cost, || self.inner.upload(bytes, dtype))
+    }
+    fn upload_with(
+        &self,
+        len: usize,
+        dtype: DType,
+        step: usize,
+        fill: &Fill<'_>,
+    ) -> Result<StorageRef> {
+        let cost = Cost { bytes: (len as u64).saturating_mul(dtype.size() as u64), flops: 0 };
+        self.span("upload", &[], cost, || self.inner.upload_with(len, dtype, step, fill))
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };

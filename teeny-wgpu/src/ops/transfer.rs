@@ -14,25 +14,53 @@ use crate::ops::copy::contiguous;
 use std::future::ready;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
-use teeny_core::{DType, ReadFuture, Result, StorageRef, Tensor};
+use teeny_core::{DType, Fill, ReadFuture, Result, StorageRef, Tensor, memory, validate};
 
 /// New storage with these bytes.
 pub(crate) fn upload(gpu: &Wgpu, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
     let memory = gpu.memory(bytes.len() / dtype.size(), dtype, FirstUse::Upload)?;
-    let (mut at, whole) = (0, bytes.len() / 4 * 4);
-    for part in bytes[..whole].chunks(UPLOADS as usize) {
-        gpu.queue.write_buffer(memory.buffer(), at, part);
-        at += part.len() as u64;
-        gpu.stream.uploaded(part.len() as u64);
-    }
-    if whole < bytes.len() {
-        let mut rest = [0u8; 4];
-        rest[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-        gpu.queue.write_buffer(memory.buffer(), at, &rest);
-        gpu.stream.uploaded(4);
+    for (i, part) in bytes.chunks(UPLOADS as usize).enumerate() {
+        write(gpu, &memory, i * UPLOADS as usize, part);
     }
     gpu.check()?; // the driver may lack the memory in which uploads wait
     Ok(Arc::new(memory))
+}
+
+/// New storage of `len` elements with the bytes that `fill` writes, of which the host has a part at
+/// a time.
+pub(crate) fn upload_with(
+    gpu: &Wgpu,
+    len: usize,
+    dtype: DType,
+    step: usize,
+    fill: &Fill<'_>,
+) -> Result<StorageRef> {
+    let memory = gpu.memory(len, dtype, FirstUse::Upload)?;
+    let (bytes, step) = (len * dtype.size(), step.max(1).saturating_mul(4 * dtype.size()));
+    let length = (UPLOADS as usize / step).max(1).saturating_mul(step);
+    let mut part = memory::filled(0, length.min(bytes))?;
+    for at in (0..bytes).step_by(length) {
+        let part = &mut part[..length.min(bytes - at)];
+        fill(at, part)?;
+        validate::upload(part, dtype)?;
+        write(gpu, &memory, at, part);
+    }
+    gpu.check()?;
+    Ok(Arc::new(memory))
+}
+
+/// Writes `bytes` from byte `at` on, a multiple of 4.
+fn write(gpu: &Wgpu, memory: &Memory, at: usize, bytes: &[u8]) {
+    let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
+    let mut last = [0u8; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = if rest.is_empty() { &[][..] } else { &last };
+    for (at, part) in [(at, words), (at + words.len(), last)] {
+        if !part.is_empty() {
+            gpu.queue.write_buffer(memory.buffer(), at as u64, part);
+            gpu.stream.uploaded(part.len() as u64);
+        }
+    }
 }
 
 /// A download whose copy is submitted.

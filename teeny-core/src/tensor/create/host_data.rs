@@ -87,6 +87,46 @@ impl Tensor {
         place(bytes, dtype, shape, device.to_device())
     }
 
+    /// [`Tensor::from_bytes`] of bytes that `fill(at, part)` writes: those from byte `at` on to
+    /// `part`. Several threads fill parts at once, in any order; a device such as the CPU has them
+    /// in place, without a copy in the memory of the host.
+    ///
+    /// # Errors
+    /// That of `fill`.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{DType, Reference, Tensor};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let file = [0u8, 0, 128, 63, 0, 0, 0, 64];
+    /// let fill = |at: usize, part: &mut [u8]| {
+    ///     part.copy_from_slice(&file[at..at + part.len()]);
+    ///     Ok(())
+    /// };
+    /// let x = Tensor::from_bytes_with(2, DType::F32, &Reference::new(), fill)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn from_bytes_with(
+        shape: impl IntoShape,
+        dtype: DType,
+        device: &(impl ToDevice + ?Sized),
+        fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<Tensor> {
+        let _op = enter("from_bytes_with");
+        let (shape, device) = (shape.shape()?, device.to_device());
+        let fill = |at: usize, part: &mut [u8]| {
+            fill(at, part)?;
+            if dtype == DType::Bool {
+                part.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
+            Ok(())
+        };
+        let storage = device.upload_with(shape.numel(), dtype, 1, &fill).map_err(Error::placed)?;
+        Tensor::from_result(storage, shape, dtype, device)
+    }
+
     /// A tensor of `shape` and `dtype` from numbers of any kind in row-major order, each rounded by
     /// the rules of [`Scalar::cast`]; the inverse is [`Tensor::to_scalars`].
     ///

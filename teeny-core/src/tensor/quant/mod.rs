@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::op::Op;
 use crate::quant::{GROUP, Part, QuantType, packed_parts};
+use crate::shape::Shape;
 pub(crate) use dequantize::{dequantized, rows};
 use std::fmt;
 use std::sync::Arc;
@@ -58,10 +59,52 @@ impl QuantTensor {
         device: impl ToDevice,
     ) -> Result<QuantTensor> {
         let _op = enter("QuantTensor::from_blocks");
-        let part = Part { kind, rows };
-        let packed = part.pack(blocks, columns)?;
-        kind.check(blocks)?;
-        QuantTensor::of(&packed, &[part], columns, &device.to_device())
+        let wanted = kind.row_bytes(columns)?.saturating_mul(rows);
+        if blocks.len() != wanted {
+            return Err(Error::value(format!(
+                "{} bytes for {rows} rows of {columns} elements of {kind}, which have {wanted}",
+                blocks.len()
+            ))
+            .help("rows follow each other without gaps, each of whole blocks"));
+        }
+        QuantTensor::from_blocks_with(kind, [rows, columns], device, |at, part| {
+            part.copy_from_slice(&blocks[at..at + part.len()]);
+            Ok(())
+        })
+    }
+
+    /// [`QuantTensor::from_blocks`] of bytes that `fill(at, rows)` writes: those from byte `at` on,
+    /// whole rows. Several threads fill rows at once, in any order, and the host has a few of them
+    /// at a time if the device can.
+    ///
+    /// # Errors
+    /// That of `fill`; those of [`QuantTensor::from_blocks`].
+    #[track_caller]
+    pub fn from_blocks_with(
+        kind: QuantType,
+        [rows, columns]: [usize; 2],
+        device: impl ToDevice,
+        fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<QuantTensor> {
+        let _op = enter("QuantTensor::from_blocks_with");
+        let (part, row, device) =
+            (Part { kind, rows }, kind.row_bytes(columns)?, device.to_device());
+        let (bytes, group) = (part.bytes(columns)?, row.saturating_mul(GROUP));
+        // groups of rows are as long as the rows, and begin where these do
+        let pack = |at: usize, to: &mut [u8]| {
+            let mut rows = memory::filled(0, group)?;
+            for (i, to) in to.chunks_exact_mut(group).enumerate() {
+                let at = at + i * group;
+                let own = &mut rows[..group.min(part.rows * row - at)];
+                fill(at, own)?;
+                kind.check(own, at / kind.block_bytes())?;
+                part.pack_group(own, columns, to)?;
+            }
+            Ok(())
+        };
+        let blocks = device.upload_with(bytes, DType::U8, group, &pack).map_err(Error::placed)?;
+        let blocks = Tensor::from_result(blocks, Shape::new(&[bytes])?, DType::U8, device)?;
+        QuantTensor::from_packed(&blocks, &[part], columns)
     }
 
     /// The matrix with these blocks, as [`QuantTensor::blocks`] returns them.
@@ -79,16 +122,6 @@ impl QuantTensor {
         }
         let (blocks, shape) = (blocks.contiguous()?, [rows, columns]);
         Ok(QuantTensor { blocks, parts: parts.into(), shape, exact: false })
-    }
-
-    fn of(
-        packed: &[u8],
-        parts: &[Part],
-        columns: usize,
-        device: &DeviceRef,
-    ) -> Result<QuantTensor> {
-        let blocks = Tensor::from_bytes(packed, packed.len(), DType::U8, device)?;
-        QuantTensor::from_packed(&blocks, parts, columns)
     }
 
     /// Quantises a matrix of floats. Its device keeps the result.
