@@ -152,21 +152,18 @@ impl Archive {
     /// ```
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
         let entry = self.entry(name)?;
-        let (begin, end) = (self.data_start + entry.begin, self.data_start + entry.end);
-        let make = |bytes: &[u8]| {
-            Tensor::from_bytes(bytes, entry.shape.as_slice(), entry.dtype, &device.to_device())
-                .map_err(|e| e.named(self.label()))
-        };
-        match &self.source {
-            Source::Bytes(bytes) => make(&bytes[begin as usize..end as usize]),
-            Source::File(file) => {
-                let mut bytes =
-                    memory::filled(0, (end - begin) as usize).map_err(|e| e.named(self.label()))?;
-                file_kind::read_at(file, &mut bytes, begin)
-                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
-                make(&bytes)
+        let fill = |from: usize, to: &mut [u8]| {
+            let at = self.data_start + entry.begin + from as u64;
+            match &self.source {
+                Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),
+                Source::File(file) => file_kind::read_at(file, to, at)
+                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?,
             }
-        }
+            Ok(())
+        };
+        let shape = entry.shape.as_slice();
+        Tensor::from_bytes_with(shape, entry.dtype, &device.to_device(), fill)
+            .map_err(|e| e.named(self.label()))
     }
 
     /// [`Archive::tensor`], a counter of 64 bits as one of 32.

@@ -146,17 +146,15 @@ impl Gguf {
         self.read_tensor(name, &device.to_device()).map_err(|e| e.named(&self.label))
     }
 
-    fn bytes(&self, name: &str, entry: &Entry) -> Result<Bytes<'_>> {
-        let (at, count) = (entry.at, entry.bytes as usize);
+    /// Reads the bytes of a tensor from byte `from` on.
+    fn fill(&self, name: &str, entry: &Entry, from: usize, to: &mut [u8]) -> Result<()> {
+        let at = entry.at + from as u64;
         match &self.sources[entry.part] {
-            Source::Bytes(bytes) => Ok(Bytes::Borrowed(&bytes[at as usize..][..count])),
-            Source::File(file) => {
-                let mut bytes = memory::filled(0, count)?;
-                file_kind::read_at(file, &mut bytes, at)
-                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?;
-                Ok(Bytes::Owned(bytes))
-            }
+            Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),
+            Source::File(file) => file_kind::read_at(file, to, at)
+                .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?,
         }
+        Ok(())
     }
 
     fn read_tensor(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
@@ -166,16 +164,18 @@ impl Gguf {
                 || Error::value(format!("no tensor {name:?}; the file has {}", listed(&names)));
             return Err(self.unreadable.get(name).cloned().unwrap_or_else(missing));
         };
-        let bytes = self.bytes(name, entry)?;
+        let fill = |from: usize, to: &mut [u8]| self.fill(name, entry, from, to);
         let shape = entry.shape.as_slice();
         let elements = entry.bytes as usize / entry.of.bytes * entry.of.elements;
         let decoded = |decode: &dyn Fn(&[u8], &mut [f32])| {
+            let mut bytes = memory::filled(0, entry.bytes as usize)?;
+            fill(0, &mut bytes)?;
             let mut values = memory::filled(0f32, elements)?;
             decode(&bytes, &mut values);
             Tensor::from_vec(values, shape, device)
         };
         match entry.of.kind {
-            Kind::Plain(dtype) => Tensor::from_bytes(&bytes, shape, dtype, device),
+            Kind::Plain(dtype) => Tensor::from_bytes_with(shape, dtype, device, fill),
             Kind::Quantized(kind) => decoded(&|blocks, to| kind.decode(blocks, to)),
             Kind::Blocks(decode) => decoded(&|blocks, to| {
                 let blocks = blocks.chunks_exact(entry.of.bytes);
@@ -197,17 +197,14 @@ impl Gguf {
         };
         match (entry.of.kind, &entry.shape[..]) {
             (Kind::Quantized(kind), &[rows, columns]) => {
-                let bytes = self.bytes(name, entry).map_err(named)?;
-                let matrix = QuantTensor::from_blocks(&bytes, kind, [rows, columns], device);
+                let fill = |from: usize, to: &mut [u8]| self.fill(name, entry, from, to);
+                let matrix = QuantTensor::from_blocks_with(kind, [rows, columns], device, fill);
                 matrix.map(Some).map_err(named)
             }
             _ => Ok(None),
         }
     }
 }
-
-/// Bytes of a file.
-type Bytes<'a> = std::borrow::Cow<'a, [u8]>;
 
 /// The kind of file that [`Gguf`] reads, in errors.
 const WANTED: &str = "a GGUF file";
