@@ -3,15 +3,16 @@
 
 use crate::common::*;
 use crate::pretrained_decoders::{FOLDERS, expected, golden, tokens};
+use crate::pretrained_texts::encoder_folder;
 use crate::pretrained_tokenizers;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use teeny_core::{DType, QuantType, Result, Tensor};
-use teeny_nn::pretrained::{Decoder, GgufModel, OpenOptions};
-use teeny_nn::state::gguf::{ElementType, Gguf, WriteOptions, save};
-use teeny_nn::state::{TensorSource, open_weights, write};
+use teeny_nn::pretrained::{Decoder, Encoder, GgufModel, OpenOptions, PoolingMode};
+use teeny_nn::state::gguf::{ElementType, Gguf, Value as Key, WriteOptions, save};
+use teeny_nn::state::{Mapping, TensorSource, open_weights, write};
 use teeny_nn::text::{EncodeOptions, PretrainedTokenizer, Tokenizer};
 
 /// A copy at `path` of a golden folder without what GGUF does not say.
@@ -400,5 +401,108 @@ fn models_that_gguf_does_not_have_are_refused() -> Result<()> {
     assert!(error.to_string().contains("was opened from a GGUF file"), "{error}");
     let error = GgufModel::open(&to, device()).err().unwrap().to_string();
     assert!(error.contains("a GGUF file already"), "{error}");
+    Ok(())
+}
+
+/// The metadata of the encoder of `encoder_folder`, whose tokenizer is `tokenizer`.
+fn encoder_keys(tokenizer: &PretrainedTokenizer) -> BTreeMap<String, Key> {
+    let mut keys = BTreeMap::new();
+    for (key, number) in [
+        ("bert.context_length", 24),
+        ("bert.embedding_length", 16),
+        ("bert.feed_forward_length", 24),
+        ("bert.attention.head_count", 2),
+        ("bert.block_count", 2),
+        ("bert.pooling_type", 1),
+        ("tokenizer.ggml.token_type_count", 2),
+    ] {
+        keys.insert(key.to_string(), Key::Unsigned(number));
+    }
+    keys.insert("bert.attention.causal".to_string(), Key::Bool(false));
+    keys.insert("bert.attention.layer_norm_epsilon".to_string(), Key::Float(1e-12f32.into()));
+    keys.insert("general.architecture".to_string(), Key::Text("bert".to_string()));
+    keys.insert("tokenizer.ggml.model".to_string(), Key::Text("bert".to_string()));
+    let specials = ["[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"];
+    let (mut tokens, mut kinds) = (Vec::new(), Vec::new());
+    for id in 0..260 {
+        let text = tokenizer.text_of(id).map_or_else(|| format!("[PAD{id}]"), str::to_string);
+        let special = specials.contains(&text.as_str());
+        kinds.push(Key::Signed(if special { 3 } else { 1 }));
+        // the spelling of files: words begin with a mark, the insides of words do not
+        tokens.push(Key::Text(match text.strip_prefix("##") {
+            Some(inside) => inside.to_string(),
+            None if special => text.clone(),
+            None => format!("\u{2581}{text}"),
+        }));
+        let roles = ["unknown", "seperator", "padding", "cls", "mask"];
+        if let Some(at) = specials.iter().position(|own| *own == text) {
+            let key = format!("tokenizer.ggml.{}_token_id", roles[at]);
+            keys.insert(key, Key::Unsigned(id.into()));
+        }
+        // llama.cpp's name for the first token
+        if text == "[CLS]" {
+            keys.insert("tokenizer.ggml.bos_token_id".to_string(), Key::Unsigned(id.into()));
+        }
+    }
+    keys.insert("tokenizer.ggml.tokens".to_string(), Key::List(tokens));
+    keys.insert("tokenizer.ggml.token_type".to_string(), Key::List(kinds));
+    keys
+}
+
+#[test]
+fn encoders_of_files_embed_as_those_of_folders() -> Result<()> {
+    let (folder, own, store, _) = encoder_folder("gguf-encoder");
+    let whole = Encoder::open_with(&folder.0, &OpenOptions::new().with_mapping(own), device())?;
+    let mut mapping = Mapping::new();
+    for end in ["weight", "bias"] {
+        let parts = ["q", "k", "v"].map(|part| format!("blk.*.attn_{part}.{end}"));
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let joined = format!("layers.*.self_attn.in_proj_{end}");
+        mapping = mapping.split(&joined, &parts, &[16; 3]);
+        for (ours, theirs) in [
+            ("embeddings.word", "token_embd"),
+            ("embeddings.position", "position_embd"),
+            ("embeddings.type", "token_types"),
+            ("embeddings.norm", "token_embd_norm"),
+            ("layers.*.self_attn.out_proj", "blk.*.attn_output"),
+            ("layers.*.norm1", "blk.*.attn_output_norm"),
+            ("layers.*.linear1", "blk.*.ffn_up"),
+            ("layers.*.linear2", "blk.*.ffn_down"),
+            ("layers.*.norm2", "blk.*.layer_output_norm"),
+        ] {
+            mapping = mapping.rename(&format!("{ours}.{end}"), &format!("{theirs}.{end}"));
+        }
+    }
+    let weights = folder.0.join("ours.safetensors");
+    store.save(&weights)?;
+    let source = mapping.apply(open_weights(&weights, device())?)?;
+    let path = folder.0.join("encoder.gguf");
+    let mut keys = encoder_keys(whole.tokenizer()?);
+    save(&path, &keys, &source, &WriteOptions::new(), device(), |_| {})?;
+
+    assert!(Encoder::knows(&path));
+    let encoder = Encoder::open(&path, device())?;
+    assert_eq!((encoder.pooling.mode, encoder.pooling.normalize), (PoolingMode::Mean, true));
+    let texts = ["The quick brown fox", "caf\u{e9} (42)", "words, w\u{f6}rds and unwordly", "a"];
+    let tokens = |of: &Encoder| -> Result<Vec<Vec<u32>>> {
+        texts.iter().map(|text| of.tokenizer()?.encode(text)).collect()
+    };
+    assert_eq!(tokens(&encoder)?, tokens(&whole)?);
+    let vectors = encoder.embed_texts(&texts)?;
+    let wanted = whole.embed_texts(&texts)?.to(vectors.device())?;
+    let wanted = wanted.div(&wanted.vector_norm(2.0, -1)?.unsqueeze(-1)?)?;
+    let difference = vectors.sub(&wanted)?.abs()?.max(..)?.item::<f32>()?;
+    assert!(difference < 1e-6, "{difference}");
+    let computed = json!({ "embeddings": values(&vectors), "texts": texts });
+    keep(&path, "encoder", &computed);
+
+    let error = encoder.save(folder.0.join("again")).unwrap_err().to_string();
+    assert!(error.contains("opened from a GGUF file"), "{error}");
+    let error = Decoder::open(&path, device()).err().unwrap().to_string();
+    assert!(error.contains("bert"), "{error}");
+    keys.insert("bert.pooling_type".to_string(), Key::Unsigned(4));
+    save(&path, &keys, &source, &WriteOptions::new(), device(), |_| {})?;
+    let error = Encoder::open(&path, device()).err().unwrap().to_string();
+    assert!(error.contains("bert.pooling_type is 4"), "{error}");
     Ok(())
 }

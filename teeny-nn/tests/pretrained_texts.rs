@@ -221,7 +221,7 @@ fn a_conversation_is_that_of_its_template() -> Result<()> {
 }
 
 /// A folder with a random BERT of this crate's names, and the mapping to BERT's names.
-fn encoder_folder(name: &str) -> (Folder, Mapping, Store, transformer::Encoder) {
+pub fn encoder_folder(name: &str) -> (Folder, Mapping, Store, transformer::Encoder) {
     let folder = Folder::new(name);
     let store = Store::new(device());
     let layer = TransformerConfig::new(16, 2, 24)

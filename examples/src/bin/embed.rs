@@ -14,7 +14,7 @@ const PROGRAM: Program<Options> = Program {
     about: "Embeds lines of text by a pretrained model, and finds those similar to a text.",
     options: &[
         opt("FILE", "the lines [standard input]", |o, v| v.path(&mut o.file)),
-        opt("model PATH", "a folder of Hugging Face, or ORG/NAME of a downloaded model",
+        opt("model PATH", "a folder of Hugging Face, a GGUF file, or ORG/NAME of the local cache",
             |o, v| v.path(&mut o.model.path)),
         opt("query TEXT", "print the lines that are most similar to this text",
             |o, v| v.text(&mut o.query)),

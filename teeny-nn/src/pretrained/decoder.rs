@@ -118,11 +118,7 @@ impl Decoder {
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let _op = enter("Decoder::save");
-        let origin = self.origin.as_ref().ok_or_else(|| {
-            Error::value("the model was opened from a GGUF file, which has another layout")
-                .help("store.save keeps its parameters under the names of this crate")
-        })?;
-        origin.save(&self.store, path.as_ref())
+        Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
     }
 
     /// Writes the model as the GGUF file `path`, which llama.cpp opens: see [`GgufModel`]. Weights

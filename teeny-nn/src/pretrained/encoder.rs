@@ -1,17 +1,19 @@
 //! [`Encoder`]: an encoder of a folder, for embeddings.
 
 use super::config::Config;
-use super::encoder_family;
 use super::head::{self, Head, HeadFamily, Task};
+use super::opened::located;
 use super::options::OpenOptions;
 use super::origin::Origin;
 use super::pooling::Pooling;
 use super::texts::Texts;
-use crate::state::open_weights;
+use super::{encoder_family, gguf};
+use crate::state::{Gguf, TensorSource, Weights, is_gguf, open_weights};
 use crate::store::{self, Store};
 use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{self, EncoderInputs};
 use std::path::Path;
+use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
@@ -44,11 +46,14 @@ pub struct Encoder {
     /// The head, if the model predicts classes or masked tokens.
     pub head: Option<Head>,
     texts: Texts,
-    origin: Origin,
+    /// None for a GGUF file.
+    origin: Option<Origin>,
 }
 
 impl Encoder {
-    /// Opens the folder `path`, or `ORG/NAME` in the local cache of the Hugging Face hub, as f32.
+    /// Opens the folder `path`, a GGUF file of BERT's architecture, or `ORG/NAME` in the local
+    /// cache of the Hugging Face hub, as f32. Embeddings of a GGUF file are divided by their
+    /// length.
     ///
     /// # Errors
     /// If a file is missing, damaged or of another kind, the family is not known, sizes in
@@ -71,17 +76,31 @@ impl Encoder {
     ) -> Result<Encoder> {
         let _op = enter("Encoder::open_with");
         let dtype = options.checked_dtype()?;
-        let folder = crate::state::found(path.as_ref())?;
-        let (config, pooling) = (Config::open(&folder)?, Pooling::open(&folder)?);
-        let family = encoder_family::encoder(&config)?;
+        let path = located(path.as_ref())?;
         let store = Store::with_dtype(device, dtype);
-        let weights = options.renamed(open_weights(&folder, store.device())?)?;
+        let file = is_gguf(&path).then(|| Gguf::open(&path)).transpose()?.map(Arc::new);
+        let (config, pooling) = match &file {
+            Some(file) => {
+                (gguf::encoder_config(&path, file)?, gguf::pooling(&path, file.metadata())?)
+            }
+            None => (Config::open(&path)?, Pooling::open(&path)?),
+        };
+        let family = encoder_family::encoder(&config)?;
+        let weights: Weights = match &file {
+            Some(file) => file.clone(),
+            None => open_weights(&path, store.device())?,
+        };
+        let weights = options.renamed(weights)?;
         let tensors = weights.shapes();
         let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
         let sizes = family.options(&config)?.with_pooler(has_pooler);
         config.check_layers(sizes.n_layer, tensors.len())?;
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
-        let mapping = family.mapping(sizes.layer.n_embd, head);
+        let width = sizes.layer.n_embd;
+        let mapping = match file {
+            Some(_) => gguf::encoder_mapping(width),
+            None => family.mapping(width, head),
+        };
         let make = |root: &store::Path| {
             let model = transformer::Encoder::new(root, sizes)?;
             let head = head.map(|head| head.build(root, &config, (&sizes.layer, sizes.vocab)));
@@ -91,18 +110,25 @@ impl Encoder {
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
         options.quantize(&store)?;
         store.set_training(false);
-        let texts = Texts::open(&folder, model.context())?;
+        let texts = match &file {
+            Some(file) => Texts::of(PretrainedTokenizer::from_gguf(file), model.context()),
+            None => Texts::open(&path, model.context())?,
+        };
         // a head that is not read is not written either
         let class = config.first_text("architectures").filter(|_| head.is_none());
         let class = class.and_then(|name| Some(format!("{}Model", name.split_once("For")?.0)));
-        let origin = Origin { folder, config, mapping, class };
+        let origin = Origin { folder: path, config, mapping, class };
+        let origin = file.is_none().then_some(origin);
         Ok(Encoder { store, model, pooling, head, texts, origin })
     }
 
-    /// Whether the folder `path`, or `ORG/NAME` in the local cache, has an encoder of a family that
-    /// this opens.
+    /// Whether the folder or GGUF file `path`, or `ORG/NAME` in the local cache, has an encoder of
+    /// a family that this opens.
     pub fn knows(path: impl AsRef<Path>) -> bool {
-        let config = crate::state::found(path.as_ref()).and_then(|folder| Config::open(&folder));
+        let config = located(path.as_ref()).and_then(|path| match is_gguf(&path) {
+            true => gguf::encoder_config(&path, &Gguf::open(&path)?),
+            false => Config::open(&path),
+        });
         config.and_then(|config| encoder_family::encoder(&config).map(drop)).is_ok()
     }
 
@@ -110,11 +136,12 @@ impl Encoder {
     /// of the family, `config.json`, and the other files of the folder that it was opened from.
     ///
     /// # Errors
-    /// If a file cannot be written, or `path` is the folder that it was opened from.
+    /// If it was opened from a GGUF file, a file cannot be written, or `path` is the folder that it
+    /// was opened from.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let _op = enter("Encoder::save");
-        self.origin.save(&self.store, path.as_ref())
+        Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
     }
 
     /// The logits of the model's [`Head`]: of classes of a text (B, L), of classes of tokens (B, T,

@@ -1,7 +1,8 @@
 //! A GGUF file as a decoder: its metadata under the keys of `config.json`, and its names.
-//! `describe` makes the metadata of a decoder.
+//! `describe` makes the metadata of a decoder; `encoder` is the same for encoders.
 
 mod describe;
+mod encoder;
 
 use super::config::Config;
 use super::rotary::{FULL, SLIDING};
@@ -18,6 +19,7 @@ use std::path::Path;
 use teeny_core::{DeviceRef, Error, Result};
 
 pub(super) use describe::{Description, describe, differing};
+pub(super) use encoder::{encoder_config, encoder_mapping, pooling};
 
 /// The metadata of a file.
 pub(super) type Metadata = BTreeMap<String, Value>;
@@ -113,9 +115,15 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
         values.insert("layer_types".to_string(), json!(types));
         values.insert("use_sliding_window".to_string(), json!(true));
     }
-    if let Some(rows) = shapes.get("token_embd.weight").and_then(|shape| shape.first()) {
-        values.insert("vocab_size".to_string(), json!(rows));
+    for (tensor, key) in
+        [("token_embd.weight", "vocab_size"), ("token_types.weight", "type_vocab_size")]
+    {
+        let rows = shapes.get(tensor).and_then(|shape| shape.first());
+        values.extend(rows.map(|rows| (key.to_string(), json!(rows))));
     }
+    // BERT's name for it
+    let eps = values.get("layer_norm_epsilon").cloned();
+    values.extend(eps.map(|eps| ("layer_norm_eps".to_string(), eps)));
     for (key, tensor, with) in [
         ("tie_word_embeddings", "output.weight", false),
         ("attention_bias", "blk.0.attn_q.bias", true),

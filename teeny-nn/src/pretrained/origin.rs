@@ -43,6 +43,14 @@ const COPIED: [&str; 15] = [
 ];
 
 impl Origin {
+    /// `origin`, which a model that was opened from a GGUF file does not have.
+    pub fn of_folder(origin: &Option<Origin>) -> Result<&Origin> {
+        origin.as_ref().ok_or_else(|| {
+            Error::value("the model was opened from a GGUF file, which has another layout")
+                .help("store.save keeps its parameters under the names of this crate")
+        })
+    }
+
     /// Writes `store` and the other files of the model into the folder `path`.
     pub fn save(&self, store: &Store, path: &Path) -> Result<()> {
         let named = |error: Error| error.named(format!("save {}", path.display()));

@@ -26,6 +26,12 @@ pub(super) struct Texts {
 }
 
 impl Texts {
+    /// Those of a file with this tokenizer alone.
+    pub fn of(tokenizer: Result<PretrainedTokenizer>, context: usize) -> Texts {
+        let (prompts, default_prompt) = (Vec::new(), String::new());
+        Texts { tokenizer, max_length: context, prompts, default_prompt, lowercase: false }
+    }
+
     /// Those of the folder `path`, for a model of this context.
     pub fn open(path: &Path, context: usize) -> Result<Texts> {
         let tokenizer = PretrainedTokenizer::open(path);

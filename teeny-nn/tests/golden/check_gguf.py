@@ -1,5 +1,5 @@
-"""Opens the GGUF files that the tests `pretrained_gguf` have written in llama.cpp: logits must be
-equal within its own error, and texts must have the same tokens.
+"""Opens the GGUF files that the tests `pretrained_gguf` have written in llama.cpp: logits
+and embeddings must be equal within its own error, and texts must have the same tokens.
 
     pip install --no-binary :all: llama-cpp-python==0.3.36 numpy
     TEENY_SAVED=/tmp/saved cargo test --release -p teeny-nn --features chat --test all pretrained_gguf
@@ -43,11 +43,22 @@ def check_tokens(name, path, texts):
     return not differing
 
 
+def check_embeddings(name, path, expected):
+    model = llama_cpp.Llama(str(path), embedding=True, verbose=False)
+    got = np.array([model.embed(text, normalize=True) for text in expected["texts"]])
+    wanted = np.array(expected["embeddings"]).reshape(got.shape)
+    error = np.abs(got - wanted).max()
+    print(f"{name}: {len(got)} embeddings, largest difference {error:.1e}")
+    return error < 2e-3  # its GELU is an approximation in 16 bits
+
+
 def main():
     good = []
     for path in sorted((Path(sys.argv[1]) / "gguf").glob("*.gguf")):
         expected = json.loads(path.with_suffix(".json").read_text())
-        if "logits" in expected:
+        if "embeddings" in expected:
+            good.append(check_embeddings(path.stem, path, expected))
+        elif "logits" in expected:
             good.append(check_logits(path.stem, path, expected))
         else:
             good.append(check_tokens(path.stem, path, expected["texts"]))

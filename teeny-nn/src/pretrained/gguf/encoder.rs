@@ -1,0 +1,66 @@
+//! A GGUF file as an encoder: BERT's layers, and how states become the embedding of a text.
+
+use super::{Metadata, architecture, config};
+use crate::names::loading;
+use crate::pretrained::config::Config;
+use crate::pretrained::pooling::{Pooling, PoolingMode};
+use crate::state::{Gguf, Mapping, TensorSource};
+use std::path::Path;
+use teeny_core::{Error, Result};
+
+/// The configuration of the encoder `file` at `path`.
+///
+/// # Errors
+/// If the metadata does not name an architecture.
+pub(in crate::pretrained) fn encoder_config(path: &Path, file: &Gguf) -> Result<Config> {
+    config(path, file.metadata(), &file.shapes().into_iter().collect())
+}
+
+/// How states become an embedding, which llama.cpp divides by its length.
+///
+/// # Errors
+/// If the file says a kind that is not known, such as that of models that rank texts.
+pub(in crate::pretrained) fn pooling(path: &Path, metadata: &Metadata) -> Result<Pooling> {
+    let name = architecture(metadata).unwrap_or_default();
+    let kind = metadata.get(&format!("{name}.pooling_type")).and_then(|kind| kind.as_u64());
+    let mode = match kind {
+        None | Some(0 | 1) => PoolingMode::Mean,
+        Some(2) => PoolingMode::Cls,
+        Some(3) => PoolingMode::LastToken,
+        Some(other) => {
+            let text = format!("{name}.pooling_type is {other}");
+            let help = "0 and 1 are the mean, 2 is the first token and 3 the last";
+            return Err(Error::unsupported(text).named(loading(path)).help(help));
+        }
+    };
+    Ok(Pooling { mode, normalize: true })
+}
+
+/// Names in GGUF and ours, without `.weight` and `.bias`.
+const NAMES: [(&str, &str); 9] = [
+    ("token_embd", "embeddings.word"),
+    ("position_embd", "embeddings.position"),
+    ("token_types", "embeddings.type"),
+    ("token_embd_norm", "embeddings.norm"),
+    ("blk.*.attn_output", "layers.*.self_attn.out_proj"),
+    ("blk.*.attn_output_norm", "layers.*.norm1"),
+    ("blk.*.ffn_up", "layers.*.linear1"),
+    ("blk.*.ffn_down", "layers.*.linear2"),
+    ("blk.*.layer_output_norm", "layers.*.norm2"),
+];
+
+/// The names and the layout of a file of an encoder of this width. Heads are not read.
+pub(in crate::pretrained) fn encoder_mapping(width: usize) -> Mapping {
+    let mut mapping = Mapping::new().skip("cls*");
+    for end in ["weight", "bias"] {
+        let parts = ["q", "k", "v"].map(|part| format!("blk.*.attn_{part}.{end}"));
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let ours = format!("layers.*.self_attn.in_proj_{end}");
+        mapping = mapping.join(&parts, &ours, &[width; 3]);
+        mapping = mapping.rename(&format!("blk.*.attn_qkv.{end}"), &ours);
+        for (theirs, ours) in NAMES {
+            mapping = mapping.rename(&format!("{theirs}.{end}"), &format!("{ours}.{end}"));
+        }
+    }
+    mapping
+}
