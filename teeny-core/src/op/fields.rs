@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// The operands that the fields of a new op have not taken yet. An op has at most one operand that
 /// may be absent, and none beside a list: the count alone says whether it is there.
-pub(crate) struct Rest<'a> {
+pub struct Rest<'a> {
     operands: &'a [&'a Tensor],
     /// An operand that may be absent is among them.
     optional: bool,
@@ -38,7 +38,7 @@ impl<'a> Rest<'a> {
 }
 
 /// A field that holds operands.
-pub(crate) trait Operand<'a> {
+pub trait Operand<'a> {
     /// How many it always has; a list has 0 and is the last field.
     const REQUIRED: usize;
     /// Its options, without the operands.
@@ -108,7 +108,7 @@ impl<'a> Operand<'a> for AttentionInputs<'a> {
 }
 
 /// A field that says what is done: borrowed in an op, owned in its recorded form.
-pub(crate) trait Attribute {
+pub trait Attribute {
     type Owned: Clone + PartialEq;
     type Lent<'b>
     where
@@ -185,11 +185,11 @@ impl<T: Clone + PartialEq> Attribute for &[T] {
 
 /// The numbers of an op that may be others when the same work is done again.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct RuntimeArgs<'a> {
+pub struct RuntimeArgs<'a> {
     /// Those of a kernel's run-time parameters.
-    pub(crate) params: &'a [Scalar],
+    pub params: &'a [Scalar],
     /// That of a draw.
-    pub(crate) key: Option<Key>,
+    pub key: Option<Key>,
 }
 
 /// A field that may have another value when the same work is done again.

@@ -27,7 +27,8 @@ mod kinds;
 mod linalg;
 mod operands;
 mod outputs;
-mod recorded;
+#[doc(hidden)]
+pub mod recorded;
 mod requests;
 mod table;
 mod window;
@@ -36,7 +37,6 @@ pub use attention::{Attention, AttentionInputs};
 pub(crate) use conv_shape::{at_least_one, pool_window_error};
 pub use conv_shape::{conv_shape, pool_shape};
 pub use cost::Cost;
-pub(crate) use fields::RuntimeArgs;
 pub use kinds::{ReduceOp, ScanOp, ScatterMode};
 #[cfg(feature = "linalg")]
 pub(crate) use linalg::matrix_parts;
@@ -44,7 +44,7 @@ pub use linalg::{LinalgOp, Triangle};
 pub use operands::Operands;
 pub(crate) use outputs::taken;
 pub use outputs::{Outputs, TensorSpec, TensorSpecs};
-pub(crate) use recorded::Recorded;
+pub(crate) use recorded::{Recorded, RuntimeArgs};
 pub use table::Op;
 pub use window::Window;
 

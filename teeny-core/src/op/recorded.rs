@@ -1,16 +1,18 @@
-//! The recorded form of an [`Op`](super::Op): an op that runs later than it was asked for.
+//! The recorded form of an [`Op`](super::Op): an op that runs later than it was asked for. Public for
+//! the suite of devices alone, which changes valid requests in every way.
 
-use super::table::RecordedOp;
+pub use super::fields::RuntimeArgs;
+pub use super::table::RecordedOp;
 use crate::kernel::Kernel;
 use crate::shape::Integer;
 use std::sync::Arc;
 
-/// An op without operands and without its [`RuntimeArgs`](super::RuntimeArgs).
-pub(crate) type Recorded = RecordedOp<'static>;
+/// An op without operands and without its [`RuntimeArgs`].
+pub type Recorded = RecordedOp<'static>;
 
 impl Recorded {
     /// The scalar program that it runs.
-    pub(crate) fn kernel(&self) -> Option<&Arc<Kernel>> {
+    pub fn kernel(&self) -> Option<&Arc<Kernel>> {
         match self {
             Recorded::Elementwise { kernel, .. }
             | Recorded::ElementwiseMany { kernel, .. }

@@ -84,7 +84,8 @@ macro_rules! requests {
         /// from one run to the next ([`RuntimeArgs`]). Two that are equal do the same work. `'a` is
         /// the lifetime in the types of the table; nothing is borrowed.
         #[derive(Clone, PartialEq)]
-        pub(crate) enum RecordedOp<'a> {
+        #[doc(hidden)]
+        pub enum RecordedOp<'a> {
             $(
                 $variant {
                     $($($kept: <$operand_type as Operand<'a>>::Kept,)?)*
@@ -203,7 +204,7 @@ macro_rules! requests {
 
             /// The op on `operands`, which are as many as it was recorded with, in the order of
             /// [`Op::operands`]. `dst` is the destination of [`Op::CopyInto`].
-            pub(crate) fn op<'b>(
+            pub fn op<'b>(
                 &'b self,
                 operands: &'b [&'b Tensor],
                 numbers: RuntimeArgs<'b>,

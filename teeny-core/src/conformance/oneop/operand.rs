@@ -6,12 +6,13 @@
 use super::dice::Dice;
 use crate::device::DeviceRef;
 use crate::dtype::DType;
-use crate::element::encode;
+use crate::element::Element;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::with_element;
 use half::{bf16, f16};
 use std::fmt;
 
@@ -181,6 +182,14 @@ fn sign(bits: u64) -> f64 {
     if bits & 1 == 1 { -1.0 } else { 1.0 }
 }
 
+/// The little-endian bytes of `scalars` as elements of type `dtype`.
+fn encode(scalars: &[Scalar], dtype: DType) -> Vec<u8> {
+    fn of<T: Element>(scalars: &[Scalar]) -> Vec<u8> {
+        T::to_bytes(&scalars.iter().map(|&x| T::from_scalar(x)).collect::<Vec<T>>()).into_owned()
+    }
+    with_element!(dtype, T => of::<T>(scalars))
+}
+
 /// One operand of a case: the bytes of a storage and the view of it.
 pub struct Operand {
     bytes: Vec<u8>,
@@ -222,13 +231,7 @@ impl Operand {
                 all[place] = Scalar::Float(dice.pick(&STRONG));
             }
         }
-        Operand {
-            bytes: encode(&all, dtype).expect("host memory for a small operand"),
-            len,
-            layout,
-            dtype,
-            values,
-        }
+        Operand { bytes: encode(&all, dtype), len, layout, dtype, values }
     }
 
     /// `shape` in a random view of a storage filled from `all`, over and over.
@@ -236,7 +239,7 @@ impl Operand {
         let (layout, len) = view(dice, shape);
         let storage: Vec<Scalar> = all.iter().copied().cycle().take(len).collect();
         Operand {
-            bytes: encode(&storage, dtype).expect("host memory for a small operand"),
+            bytes: encode(&storage, dtype),
             len: storage.len(),
             layout,
             dtype,

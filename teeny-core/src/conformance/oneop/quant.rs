@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::op::Op;
 use crate::quant::{Part, QuantType, packed_parts};
 use crate::shape::Shape;
+use crate::tensor::QuantTensor;
 
 pub const FAMILIES: &[Family] = &[
     Family { name: "quant_matmul", weight: 4, generate: product },
@@ -50,7 +51,7 @@ fn product(dice: &mut Dice) -> Result<Case> {
     Ok(case.scaled(factor, move |x| {
         // the operands are f64 here, bytes too
         let (x, blocks) = (&x[0].cast(DType::F32)?, x[1].cast(DType::U8)?);
-        let weight = crate::tensor::quant::dequantized(&blocks, &own, columns)?.abs()?;
+        let weight = QuantTensor::from_packed(&blocks, &own, columns)?.dequantize()?.abs()?;
         let lead = x.shape()[..x.ndim() - 1].to_vec();
         let by_block = x.abs()?.unflatten(-1, [columns / 32, 32])?;
         let most = by_block.max_keepdim(-1)?.expand([&lead[..], &[columns / 32, 32]].concat())?;

@@ -6,7 +6,7 @@ use super::{Arrangement, Input, Request, drawn};
 use crate::dtype::DType;
 use crate::kernel::{Kernel, RowFunction};
 use crate::layout::Layout;
-use crate::op::{LinalgOp, Recorded, ReduceOp, ScanOp, ScatterMode, Triangle, Window};
+use crate::op::{LinalgOp, ReduceOp, ScanOp, ScatterMode, Triangle, Window, recorded::Recorded};
 use crate::random::{Distribution, Key, philox};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_NDIM, Shape};
