@@ -5,7 +5,7 @@ use crate::common::cases::all;
 use crate::common::{close, device, vec};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::conformance::{Suite, every};
+use teeny_conformance::{Suite, every};
 use teeny_core::{DType, Device, ErrorKind, Lazy, Tensor};
 use teeny_cpu::{Cpu, CpuOptions};
 

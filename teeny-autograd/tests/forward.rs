@@ -5,7 +5,7 @@ use crate::common::cases::{Case, all};
 use crate::common::{close, values, vec};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Forward, Grad, allow_unused, apply, checkpoint, hvp, jvp, vjp};
-use teeny_core::conformance::{Suite, every};
+use teeny_conformance::{Suite, every};
 use teeny_core::{
     Builder, DType, Distribution, Expr, Key, Reference, Result, Tensor, map_n, map_sum,
 };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::conformance::{self, Cell, Report, Suite};
+use teeny_conformance::{Cell, Report, Suite};
 use teeny_core::{DType, DeviceRef, Reference, Tensor};
 use teeny_cpu::Cpu;
 
@@ -80,7 +80,7 @@ fn wgpu_table(text: &str) -> HashMap<String, Types> {
 fn gradients() -> HashMap<&'static str, &'static str> {
     let device = Autograd::new(Cpu::new());
     let mut table = HashMap::new();
-    conformance::each(|trial| {
+    teeny_conformance::each(|trial| {
         if trial.dtype() != DType::F32 {
             return;
         }

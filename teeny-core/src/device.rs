@@ -98,6 +98,8 @@ pub struct Stats {
 ///     }
 /// }
 /// ```
+///
+/// The crate `teeny-conformance` has the suite and the fuzzers that test a device.
 pub trait Device: Any + Send + Sync + fmt::Debug {
     /// What this device is.
     fn info(&self) -> DeviceInfo;

@@ -12,13 +12,11 @@
 //! ```
 //!
 //! This crate has neither backends nor gradients. [`Reference`] is a naive device that defines
-//! every operation; the suite behind the feature `conformance` compares other devices with it.
+//! every operation; the suite of the crate `teeny-conformance` compares other devices with it.
 #![forbid(unsafe_code)]
 
 pub mod attention;
 pub mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod context;
 pub mod definition;
 pub mod device;

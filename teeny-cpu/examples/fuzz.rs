@@ -4,11 +4,11 @@
 //! Each case runs on a new thread with fresh memory, where nothing that earlier work left behind
 //! hides a write past its end, and on four threads with pooled memory: both must give the same
 //! bits, or a result depends on threads or on what a block held before. `--level` is an instruction
-//! set: `portable`, `avx2` or `avx512`. See `teeny_core::conformance::oneop`.
+//! set: `portable`, `avx2` or `avx512`. See `teeny_conformance::oneop`.
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::process::ExitCode;
-use teeny_core::conformance::oneop::{Rules, Site, program};
+use teeny_conformance::oneop::{Rules, Site, program};
 use teeny_core::device::DeviceRef;
 use teeny_core::{Error, Result};
 use teeny_cpu::{Cpu, CpuOptions, Level};

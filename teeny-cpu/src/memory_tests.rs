@@ -6,7 +6,7 @@ use crate::{Cpu, FloatMatmul};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use teeny_core::conformance::{self, Suite, every};
+use teeny_conformance::{Suite, every};
 use teeny_core::{DType, Error, ErrorKind, Result, Tensor};
 
 fn device(level: Level, guarded: bool) -> Arc<Cpu> {
@@ -62,7 +62,7 @@ fn every_request_of_every_case_may_fail() {
     for level in Level::available() {
         let cpu = device(level, false);
         let (mut cases, mut requests) = (0, 0);
-        conformance::each(|trial| {
+        teeny_conformance::each(|trial| {
             // One level sees all cases, the others those with separate kernels.
             if level != Level::best() && !matches!(trial.dtype(), DType::F32 | DType::F64) {
                 return;
@@ -82,7 +82,7 @@ fn every_request_of_every_case_may_fail() {
 fn every_request_of_products_by_the_gemm_crate_may_fail() {
     let cpu = device_with(Level::best(), false, FloatMatmul::GemmCrate);
     let (mut cases, mut requests) = (0, 0);
-    conformance::each(|trial| {
+    teeny_conformance::each(|trial| {
         let products = ["matmul", "conv", "attention"];
         if trial.dtype() != DType::F32 || !products.iter().any(|name| trial.op().contains(name)) {
             return;

@@ -2,7 +2,7 @@
 //! implementations of float products.
 
 use crate::common;
-use teeny_core::conformance::{self, Suite, every};
+use teeny_conformance::{Suite, every};
 use teeny_core::{Attention, DType, DeviceRef, Lazy, LazyOptions, Result, Tensor, Window};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 
@@ -18,7 +18,7 @@ fn the_suite_passes_at_every_level_with_both_matmuls() {
 #[test]
 fn random_graphs_agree_with_the_oracle_at_every_level_with_both_matmuls() {
     for (seed, device) in common::devices_of_both_matmuls().into_iter().enumerate() {
-        conformance::fuzz(&device, 2000, seed as u64)
+        teeny_conformance::fuzz(&device, 2000, seed as u64)
             .unwrap_or_else(|failure| panic!("{device:?}\n{failure}"));
     }
 }
@@ -88,6 +88,6 @@ fn the_suite_passes_on_a_recording_device() {
         // Positions outside an axis are found when a result is read.
         let report = Suite::new(&device).every(every(8)).trusts_indices().run();
         assert!(report.passed(), "{report}");
-        conformance::fuzz(&device, 10_000, 20).unwrap_or_else(|failure| panic!("{failure}"));
+        teeny_conformance::fuzz(&device, 10_000, 20).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

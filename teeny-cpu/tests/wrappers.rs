@@ -2,7 +2,7 @@
 //! engines agree on all of it.
 
 use std::sync::Arc;
-use teeny_core::conformance::{Suite, every};
+use teeny_conformance::{Suite, every};
 use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
 use teeny_core::{DeviceRef, Reference};
 use teeny_cpu::Cpu;

@@ -6,7 +6,7 @@ mod awaited;
 #[cfg(feature = "chat")]
 mod chat;
 mod common;
-#[path = "../../teeny-core/tests/third_party/device.rs"]
+#[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
 mod device;
 #[cfg(feature = "distributed")]
 #[path = "common/ranks.rs"]

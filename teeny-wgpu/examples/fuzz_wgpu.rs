@@ -3,10 +3,10 @@
 //!
 //! `--level` chooses how shaders run: `trusted` (the default), `checked`, `portable` (the limits of
 //! every browser), or `narrow`, a device that binds 8 KiB and launches 64 workgroups a row, so that
-//! small cases take the code paths of large tensors. See `teeny_core::conformance::oneop`.
+//! small cases take the code paths of large tensors. See `teeny_conformance::oneop`.
 
 use std::process::ExitCode;
-use teeny_core::conformance::oneop::{Rules, Site, program};
+use teeny_conformance::oneop::{Rules, Site, program};
 use teeny_core::{DeviceRef, Error, Result};
 use teeny_wgpu::{Options, Shaders, Wgpu};
 

@@ -3,8 +3,8 @@
 
 use crate::common;
 use std::sync::Arc;
+use teeny_conformance::{Cell, Report, Suite, every};
 use teeny_core::DType;
-use teeny_core::conformance::{Cell, Report, Suite, every};
 use teeny_wgpu::{Options, Shaders, Wgpu};
 
 /// The deviations that GPUs are allowed.

@@ -4,7 +4,7 @@
 use crate::common;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use teeny_core::conformance::Suite;
+use teeny_conformance::Suite;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, random};
 use teeny_wgpu::{AdapterKind, CooperativeMatrices, Options, Wgpu};
 

@@ -3,7 +3,7 @@
 //! software driver without a shader cache translates at 30 ms each.
 
 use crate::common;
-use teeny_core::conformance::fuzz;
+use teeny_conformance::fuzz;
 
 fn half(seed: u64) {
     let Some(gpu) = common::gpu() else { return };

@@ -2,7 +2,7 @@
 
 use crate::common;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::conformance::{Suite, fuzz};
+use teeny_conformance::{Suite, fuzz};
 use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor, random};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};

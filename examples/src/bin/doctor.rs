@@ -8,7 +8,7 @@
 use lexopt::{Arg, Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use teeny_core::conformance::{Cell, Suite};
+use teeny_conformance::{Cell, Suite};
 use teeny_cpu::{Cpu, Level};
 use teeny_wgpu::{Capabilities, Wgpu};
 

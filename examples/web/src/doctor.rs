@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
-use teeny_core::conformance::{Cell, Suite};
+use teeny_conformance::{Cell, Suite};
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor};
 use teeny_cpu::Cpu;
 use teeny_wgpu::{Options, Wgpu};

@@ -17,8 +17,6 @@
 mod checked;
 mod compare;
 mod faulty;
-#[cfg(all(test, feature = "conformance"))]
-mod mutants;
 mod trace;
 
 pub use checked::{Checked, Checks};

@@ -12,8 +12,8 @@
 mod exports;
 mod workloads;
 
-use teeny_core::conformance::oneop::{Rules, Site, Verdict, check, generate};
-use teeny_core::conformance::{self, Suite};
+use teeny_conformance::Suite;
+use teeny_conformance::oneop::{Rules, Site, Verdict, check, generate};
 use teeny_core::device::DeviceRef;
 use teeny_cpu::{Cpu, CpuOptions};
 
@@ -28,7 +28,7 @@ fn suite() -> Outcome {
 
 /// Random graphs of operations.
 fn fuzz(cases: usize) -> Outcome {
-    match conformance::fuzz(&Cpu::new(), cases, 22) {
+    match teeny_conformance::fuzz(&Cpu::new(), cases, 22) {
         Ok(_) => (true, format!("{cases} random graphs agree with the oracle")),
         Err(failure) => (false, failure.to_string()),
     }

@@ -269,7 +269,7 @@ mod tests {
         let rows: Vec<&str> =
             ops::rows(&DType::ALL, false, &[]).iter().map(|row| row.name).collect();
         let mut missing = std::collections::BTreeSet::new();
-        teeny_core::conformance::each(|trial| {
+        teeny_conformance::each(|trial| {
             let op = trial.op();
             let renamed = RENAMED.iter().find(|(name, _)| *name == op).map(|&(_, name)| name);
             let name = renamed.unwrap_or(op).trim_end_matches("_grad");

@@ -1,0 +1,249 @@
+//! Gathering, scattering, sorting and the structural operations made of them. All exact, except
+//! sums of duplicates.
+
+use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one, stepwise};
+use teeny_core::{DType, NewAxis, Result, Scalar, Tensor, s};
+
+const INDEX: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::U32];
+
+pub fn each(sink: Sink<'_>) {
+    for dtype in DType::ALL {
+        for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
+            let other = Arrangement::ALL[(i + 3) % 7];
+            gather(sink, dtype, arrangement, other, INDEX[i % 4]);
+            scatter(sink, dtype, arrangement, other, INDEX[i % 4]);
+            sort(sink, dtype, arrangement);
+            structure(sink, dtype, arrangement);
+            subscripts(sink, dtype, arrangement, other, INDEX[i % 4]);
+        }
+        edges(sink, dtype);
+    }
+}
+
+fn gather(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: DType) {
+    for (axis, shape) in [(0isize, [7, 5]), (1, [4, 9]), (-2, [2, 3])] {
+        let size = if axis == 1 { 5 } else { 4 };
+        let inputs = || {
+            vec![
+                Input::new((4, 5), dtype, a, Domain::Any, 50),
+                Input::new(shape, index, b, Domain::Below(size), 51),
+            ]
+        };
+        sink(one("gather", dtype, BITS, inputs(), format!("axis {axis}"), move |x| {
+            x[0].gather(axis, &x[1])
+        }));
+        sink(one("index_select", dtype, BITS, inputs(), format!("axis {axis}"), move |x| {
+            x[0].index_select(axis, &x[1])
+        }));
+    }
+}
+
+type Part = fn(&[Tensor]) -> Result<Tensor>;
+const PARTS: [(&str, Part); 6] = [
+    ("[1..;2, NewAxis, ..;-1]", |x| x[0].index(s![1..;2, NewAxis, ..;-1])),
+    ("[rows]", |x| x[0].index(&x[1])),
+    ("[rows, -columns]", |x| x[0].index((&x[1], [-1, 0, -4]))),
+    ("[mask]", |x| x[0].index(x[0].ne(0)?)),
+    ("[rows, 1..] = y", |x| x[0].clone().assign(s![&x[1], 1..], &x[2])),
+    ("[mask] = y", |x| x[0].clone().assign(x[0].ne(0)?, x[2].at(1, 0)?.at(0, 0)?)),
+];
+
+fn subscripts(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: DType) {
+    for (name, f) in PARTS {
+        let inputs = vec![
+            Input::new((4, 5), dtype, a, Domain::Small, 60),
+            Input::new(3, index, b, Domain::Below(4), 61),
+            Input::new((3, 4), dtype, b, Domain::Small, 62),
+        ];
+        let op = if name.contains('=') { "assign by index" } else { "index" };
+        sink(one(op, dtype, BITS, inputs, name.to_string(), f));
+    }
+}
+
+type Scatter = fn(&Tensor, isize, &Tensor, &Tensor) -> Result<Tensor>;
+const SCATTER: [(&str, Scatter, Tolerance); 4] = [
+    ("scatter", |x, axis, i, s| x.scatter(axis, i, s), BITS),
+    ("scatter_add", |x, axis, i, s| x.scatter_add(axis, i, s), EQUAL),
+    ("scatter_max", |x, axis, i, s| x.scatter_max(axis, i, s), EQUAL),
+    ("scatter_min", |x, axis, i, s| x.scatter_min(axis, i, s), EQUAL),
+];
+
+fn scatter(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: DType) {
+    for (op, f, tolerance) in SCATTER {
+        // Some devices round a 16-bit sum after each arrival, as atomics do.
+        let tolerance = if op == "scatter_add" { stepwise(dtype, 8.0, 16.0) } else { tolerance };
+        for (axis, shape) in [(0isize, [9usize, 5]), (1, [4, 9]), (0, [6, 2]), (1, [3, 0])] {
+            let domain = if op == "scatter_add" { Domain::Small } else { Domain::Any };
+            // Fewer places than arrivals: duplicates are certain.
+            let inputs = vec![
+                Input::new((4, 5), dtype, a, domain, 52),
+                Input::new(shape, index, b, Domain::Below(4), 53),
+                Input::new(shape, dtype, a, domain, 54),
+            ];
+            sink(one(op, dtype, tolerance, inputs, format!("axis {axis}"), move |x| {
+                f(&x[0], axis, &x[1], &x[2])
+            }));
+        }
+    }
+}
+
+fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
+    for (shape, axis) in [
+        (vec![4, 6], 0),
+        (vec![4, 6], 1),
+        (vec![2, 3, 40], 2),
+        (vec![1], 0),
+        (vec![0, 3], 0),
+        (vec![3, 0], 0),
+    ] {
+        for descending in [false, true] {
+            for domain in [Domain::Any, Domain::Below(4)] {
+                let body = move |_: &_, x: &[Tensor]| {
+                    x[0].sort(axis, descending).map(|(values, places)| vec![values, places])
+                };
+                let inputs = vec![Input::new(shape.clone(), dtype, arrangement, domain, 55)];
+                let detail =
+                    format!("axis {axis}, {}", if descending { "descending" } else { "ascending" });
+                sink(Case {
+                    op: "sort",
+                    dtype,
+                    inputs,
+                    tolerance: EQUAL,
+                    detail,
+                    body: Box::new(body),
+                });
+            }
+        }
+    }
+    // Neighbours that are equal as f64, on both sides of the sign of 64 bits.
+    if matches!(dtype, DType::I64 | DType::U64) {
+        let far = [
+            (1u64 << 53) + 1,
+            1 << 53,
+            (1 << 62) + 3,
+            (1 << 62) + 1,
+            (1 << 62) + 2,
+            (1 << 63) + 1,
+            1 << 63,
+            u64::MAX,
+            5,
+        ]
+        .map(Scalar::UInt);
+        for descending in [false, true] {
+            let inputs = vec![Input::of(far.map(|x| x.cast(dtype)), 9, dtype, arrangement)];
+            let body = move |_: &_, x: &[Tensor]| {
+                x[0].sort(0, descending).map(|(values, places)| vec![values, places])
+            };
+            sink(Case {
+                op: "sort",
+                dtype,
+                inputs,
+                tolerance: EQUAL,
+                detail: "neighbours".to_string(),
+                body: Box::new(body),
+            });
+        }
+    }
+    let inputs = vec![Input::new((3, 8), dtype, arrangement, Domain::Below(5), 56)];
+    let body =
+        |_: &_, x: &[Tensor]| x[0].topk(3, 1, true).map(|(values, places)| vec![values, places]);
+    sink(Case {
+        op: "topk",
+        dtype,
+        inputs,
+        tolerance: EQUAL,
+        detail: String::new(),
+        body: Box::new(body),
+    });
+}
+
+type Structural = fn(&Tensor) -> Result<Tensor>;
+const STRUCTURE: [(&str, Structural); 9] = [
+    ("cat", |x| Tensor::cat(&[x, &x.slice(0, 1..)?, x], 0)),
+    ("cat", |x| Tensor::cat(&[x, &x.slice(1, 0..0)?, &x.flip(1)?], 1)),
+    ("stack", |x| Tensor::stack(&[x, &x.flip(0)?], -1)),
+    ("pad", |x| x.pad(&[(1, 2), (0, 1)], 7)),
+    ("repeat", |x| x.repeat((2, 1, 3))),
+    ("roll", |x| x.roll(1, -2)),
+    ("tril", |x| x.tril(1)),
+    ("triu", |x| x.triu(-1)),
+    ("nonzero", |x| x.nonzero()),
+];
+
+fn structure(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
+    for (op, f) in STRUCTURE {
+        let inputs = vec![Input::new((4, 5), dtype, arrangement, Domain::Small, 57)];
+        sink(one(op, dtype, EQUAL, inputs, String::new(), move |x| f(&x[0])));
+    }
+}
+
+/// Nothing to gather, no axes, and positions outside.
+fn edges(sink: Sink<'_>, dtype: DType) {
+    let x = || Input::new((4, 5), dtype, Arrangement::Packed, Domain::Small, 58);
+    let places = |values: &[i64], shape: &[usize]| {
+        Input::of(values.iter().copied(), shape, DType::I64, Arrangement::Packed)
+    };
+    sink(one("gather", dtype, BITS, vec![x(), places(&[], &[0, 5])], "nothing".to_string(), |x| {
+        x[0].gather(0, &x[1])
+    }));
+    sink(one(
+        "index_select",
+        dtype,
+        BITS,
+        vec![x(), places(&[2], &[])],
+        "a scalar index".to_string(),
+        |x| x[0].index_select(1, &x[1]),
+    ));
+    sink(one(
+        "index_select",
+        dtype,
+        BITS,
+        vec![x(), places(&[], &[0])],
+        "nothing".to_string(),
+        |x| x[0].index_select(1, &x[1]),
+    ));
+    let far = Input::of([200i64, 255, 0, 299 - 45, 128], 5, DType::U8, Arrangement::Packed);
+    let long = || Input::new(300, dtype, Arrangement::Packed, Domain::Any, 59);
+    sink(one(
+        "gather",
+        dtype,
+        BITS,
+        vec![long(), far.clone()],
+        "positions above 127 as u8".to_string(),
+        |x| x[0].gather(0, &x[1]),
+    ));
+    sink(one(
+        "index_select",
+        dtype,
+        BITS,
+        vec![long(), far],
+        "positions above 127 as u8".to_string(),
+        |x| x[0].index_select(0, &x[1]),
+    ));
+    for (bad, kind) in [
+        (u32::MAX as i64, DType::U32),
+        (1 << 31, DType::U32),
+        (-1, DType::I8),
+        (-3, DType::I32),
+        (254, DType::U8),
+    ] {
+        let index = Input::of([0, 1, bad], 3, kind, Arrangement::Packed);
+        sink(one(
+            "index outside",
+            dtype,
+            BITS,
+            vec![x(), index],
+            format!("{bad} as {kind}"),
+            |x| x[0].index_select(0, &x[1]),
+        ));
+    }
+    for bad in [4, -1, 1 << 32, (1 << 32) + 1, -(1 << 32), i64::MAX] {
+        let inputs = || vec![x(), places(&[0, 1, 3, bad, 2], &[1, 5])];
+        sink(one("index outside", dtype, BITS, inputs(), format!("gather at {bad}"), |x| {
+            x[0].gather(0, &x[1])
+        }));
+        sink(one("index outside", dtype, BITS, inputs(), format!("scatter at {bad}"), |x| {
+            x[0].scatter(0, &x[1], &x[0].slice(0, 0..1)?)
+        }));
+    }
+}

@@ -1,0 +1,269 @@
+//! A valid request of every variant of [`Op`](teeny_core::Op), small enough to be changed in every
+//! way.
+
+use super::{Request, drawn};
+use crate::cases::{Domain, Input};
+use std::sync::Arc;
+use teeny_core::Attention;
+use teeny_core::kernel::Extent;
+use teeny_core::op::recorded::Recorded;
+use teeny_core::quant::{Part, packed_parts};
+use teeny_core::{
+    Builder, DType, Distribution, Expr, Kernel, Layout, LinalgOp, QuantType, ReduceOp, RowFunction,
+    Scalar, ScanOp, ScatterMode, Shape, Window,
+};
+
+pub(super) fn shape(sizes: &[usize]) -> Shape {
+    Shape::new(sizes).expect("the suite's shapes are legal")
+}
+
+/// A kernel on `dtype`, or on F32 where its functions are not defined for `dtype`.
+pub(super) fn kernel<const I: usize, const O: usize>(
+    dtype: DType,
+    body: impl for<'b> Fn([Expr<'b>; I]) -> [Expr<'b>; O],
+) -> Arc<Kernel> {
+    let of = |dtype| Kernel::build([dtype; I], [], |inputs, []| body(inputs));
+    Arc::new(of(dtype).or_else(|_| of(DType::F32)).expect("the suite's kernels are legal"))
+}
+
+/// Requests on operands of `dtype`, in the order of the variants. Those that are not defined for
+/// `dtype` are invalid.
+pub(super) fn all(dtype: DType) -> Vec<Request> {
+    let mut all = Vec::new();
+    elementwise(dtype, &mut all);
+    moves(dtype, &mut all);
+    fused(dtype, &mut all);
+    windows(dtype, &mut all);
+    attention(dtype, &mut all);
+    quantized(dtype, &mut all);
+    let square = || drawn(&[2, 2], dtype).with_domain(Domain::Positive);
+    for (op, count) in [(LinalgOp::Solve, 2), (LinalgOp::Svd { full: false }, 1)] {
+        let inputs = (0..count).map(|_| square()).collect();
+        all.push(Request::new("Linalg", Recorded::Linalg { op }, inputs));
+    }
+    all
+}
+
+fn elementwise(dtype: DType, all: &mut Vec<Request>) {
+    let (add, exp) = (kernel(dtype, |[a, b]| [a + b]), kernel(dtype, |[a]| [a.exp()]));
+    let two = kernel(dtype, |[a, b]| [a * b + 1.0, a - b]);
+    let x = || drawn(&[2, 3], dtype);
+    let at = |kernel: &Arc<Kernel>| {
+        let (kernel, shape) = (kernel.clone(), shape(&[2, 3]));
+        Recorded::Elementwise { kernel, shape }
+    };
+    let scaled = Kernel::build([DType::F32], [DType::F32], |[a], [p]| [a * p]).map(Arc::new);
+    all.extend([
+        Request::new("Elementwise", at(&add), vec![x(), x()]),
+        Request::new("Elementwise", at(&two), vec![x(), x()]),
+        Request {
+            params: vec![2.0.into()],
+            ..Request::new(
+                "Elementwise",
+                at(&scaled.expect("the suite's kernels are legal")),
+                vec![x()],
+            )
+        },
+        Request::new("ElementwiseInPlace", at(&add), vec![x(), x()]).in_place(1),
+        Request::new("ElementwiseInPlace", at(&exp), vec![x()]).in_place(0),
+    ]);
+    let shapes = [shape(&[2, 3]), shape(&[3])].into();
+    let inputs = vec![x(), x(), drawn(&[3], dtype), drawn(&[3], dtype)];
+    let many = Recorded::ElementwiseMany { kernel: two.clone(), shapes };
+    all.push(Request::new("ElementwiseMany", many, inputs));
+    let (op, axes) = (ReduceOp::Sum, [0].into());
+    let reduced = Recorded::ReduceKernel { kernel: add, shape: shape(&[2, 3]), op, axes };
+    all.push(Request::new("ReduceKernel", reduced, vec![x(), x()]));
+    for (op, axes) in [(ReduceOp::ArgMax, &[1][..]), (ReduceOp::Sum, &[0, 2])] {
+        let reduce = Recorded::Reduce { op, axes: axes.into() };
+        all.push(Request::new("Reduce", reduce, vec![drawn(&[2, 2, 3], dtype)]));
+    }
+    let scan = Recorded::Scan { op: ScanOp::Sum, axis: 0 };
+    all.push(Request::new("Scan", scan, vec![x()]));
+    let product = || vec![drawn(&[2, 4, 3], dtype), drawn(&[2, 3, 5], dtype)];
+    all.push(Request::new("Matmul", Recorded::Matmul {}, product()));
+    let inputs = [product(), vec![drawn(&[2, 4, 5], dtype)]].concat();
+    all.push(Request::new("MatmulKernel", Recorded::MatmulKernel { kernel: two }, inputs));
+}
+
+fn moves(dtype: DType, all: &mut Vec<Request>) {
+    let x = || drawn(&[2, 3], dtype);
+    let index = || drawn(&[1, 3], DType::I64).with_domain(Domain::Below(2));
+    for axis in 0..2 {
+        all.push(Request::new("Gather", Recorded::Gather { axis }, vec![x(), index()]));
+        let src = drawn(&[1, 3], dtype);
+        let mode = if axis == 0 { ScatterMode::Add } else { ScatterMode::Set };
+        let inputs = vec![x(), index(), src];
+        all.push(Request::new("Scatter", Recorded::Scatter { mode, axis }, inputs));
+    }
+    let line = || vec![drawn(&[5], dtype), drawn(&[4], DType::I32).with_domain(Domain::Below(5))];
+    all.push(Request::new("Gather", Recorded::Gather { axis: 0 }, line()));
+    let view = Layout::strided(shape(&[3]), &[-2], 4, 6).expect("the suite's views are legal");
+    let inputs = vec![drawn(&[6], dtype), drawn(&[3], dtype)];
+    all.push(Request::new("CopyInto", Recorded::CopyInto { view }, inputs));
+    let one = |variant, attributes| Request::new(variant, attributes, vec![x()]);
+    all.extend([
+        one("CumMax", Recorded::CumMax { axis: 1, largest: true }),
+        one("Sort", Recorded::Sort { axis: 1, descending: true }),
+        one("TopK", Recorded::TopK { axis: 1, k: 2, largest: true }),
+        one("Pad", Recorded::Pad { widths: [(0, 1), (2, 0)].into(), value: 7.0.into() }),
+        one("Tri", Recorded::Tri { diagonal: -1, upper: false }),
+        one("Tri", Recorded::Tri { diagonal: 1, upper: true }),
+        one("Contiguous", Recorded::Contiguous {}),
+    ]);
+    let rows = drawn(&[1, 3], DType::I32).with_domain(Domain::Small);
+    let positions = Recorded::Positions { sizes: [2, 3].into() };
+    all.push(Request::new("Positions", positions, vec![rows, index()]));
+    let distribution = match dtype.is_float() {
+        true => Distribution::Uniform { low: 0.0, high: 1.0 },
+        false => Distribution::Integer { low: 0, high: 5 },
+    };
+    let random = Recorded::Random { distribution, shape: shape(&[2, 3]), dtype };
+    all.push(Request::new("Random", random, vec![]));
+    let three = vec![x(), x(), x()];
+    all.push(Request::new("Cat", Recorded::Cat { axis: 0 }, three));
+}
+
+fn fused(dtype: DType, all: &mut Vec<Request>) {
+    let x = || drawn(&[2, 3], dtype);
+    let targets = || drawn(&[2, 1], DType::I64).with_domain(Domain::Below(3));
+    let eps = || vec![Scalar::Float(1e-5).cast(DType::F32)];
+    let mut rows = |function, axis, inputs: Vec<Input>, params: Vec<Scalar>| {
+        let axes = [axis].into();
+        let program = named(function, dtype, &inputs, params.len());
+        let attributes = Recorded::Rows { program, shape: shape(&[2, 3]), axes };
+        all.push(Request { params, ..Request::new("Rows", attributes, inputs) });
+    };
+    rows(RowFunction::Softmax, 1, vec![x()], vec![]);
+    rows(RowFunction::LogSoftmax, 0, vec![x()], vec![]);
+    rows(RowFunction::SoftmaxGrad, 0, vec![x(), x()], vec![]);
+    rows(RowFunction::LogSoftmaxGrad, 1, vec![x(), x()], vec![]);
+    for ignored in [vec![], vec![Scalar::Int(0)]] {
+        rows(RowFunction::CrossEntropy, 1, vec![x(), targets()], ignored.clone());
+        let inputs = vec![x(), targets(), drawn(&[2, 1], dtype)];
+        rows(RowFunction::CrossEntropyGrad, 1, inputs, ignored);
+    }
+    for count in 1..=3 {
+        rows(RowFunction::LayerNorm, 1, (0..count).map(|_| x()).collect(), eps());
+    }
+    for count in 2..=3 {
+        rows(RowFunction::RmsNormGrad, 1, (0..count).map(|_| x()).collect(), eps());
+    }
+    let own = |axes: &[usize], row: &[usize]| {
+        let attributes =
+            Recorded::Rows { program: own_rows(dtype), shape: shape(&[2, 3]), axes: axes.into() };
+        let inputs = vec![x(), drawn(row, dtype)];
+        Request { params: vec![2.0.into()], ..Request::new("Rows", attributes, inputs) }
+    };
+    all.extend([own(&[1], &[2, 1]), own(&[0], &[1, 3]), own(&[0, 1], &[1, 1])]);
+}
+
+/// The named program on inputs of these types, or of F32 where it is not defined for `dtype`.
+fn named(function: RowFunction, dtype: DType, inputs: &[Input], params: usize) -> Arc<Kernel> {
+    let types: Vec<DType> = inputs.iter().map(Input::dtype).collect();
+    let mut floats = vec![if dtype.is_float() { dtype } else { DType::F32 }; types.len()];
+    if matches!(function, RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad) {
+        floats[1] = types[1];
+    }
+    let program = function.program(&types, params).or_else(|_| function.program(&floats, params));
+    program.expect("the suite's programs are legal").clone()
+}
+
+/// A row program of the user: three levels, an output of each extent, a parameter.
+fn own_rows(dtype: DType) -> Arc<Kernel> {
+    let build = |dtype| {
+        let builder = Builder::new();
+        let (x, r) = (builder.input(dtype), builder.input_of(dtype, Extent::Row));
+        let p = builder.param(DType::F32);
+        let shifted = x.maximum(r) - x.min();
+        let scaled = shifted * (shifted.sum() + 1).cast(dtype) + x.index().cast(dtype);
+        builder.finish(&[scaled, (scaled.max() - r).cast(DType::F32) * p])
+    };
+    Arc::new(build(dtype).or_else(|_| build(DType::F32)).expect("the suite's programs are legal"))
+}
+
+fn quantized(dtype: DType, all: &mut Vec<Request>) {
+    let parts =
+        [(QuantType::Q8_0, 3), (QuantType::Q4_1, 17)].map(|(kind, rows)| Part { kind, rows });
+    let blocks = || {
+        let bytes = packed_parts(&parts, 64).map_or(0, |[_, bytes]| bytes);
+        // bytes of scales that are finite
+        drawn(&[bytes], DType::U8).with_domain(Domain::Below(60))
+    };
+    let product = Recorded::QuantMatmul { parts: parts.into(), exact: true };
+    all.push(Request::new("QuantMatmul", product, vec![drawn(&[2, 64], dtype), blocks()]));
+    let index = drawn(&[2, 2], DType::I32).with_domain(Domain::Below(20));
+    let rows = Recorded::QuantRows { parts: parts.into(), columns: 64 };
+    all.push(Request::new("QuantRows", rows, vec![blocks(), index]));
+}
+
+/// Parts of other types and of other numbers of rows, and those of `lists`.
+pub(super) fn other_parts(parts: &[Part], lists: Vec<Vec<Part>>) -> Vec<Box<[Part]>> {
+    let first = |part| [&[part], &parts[1..]].concat();
+    let rows = [0, 1, 16, 17, usize::MAX, isize::MAX as usize, usize::MAX / 34];
+    let kinds = QuantType::ALL.map(|kind| first(Part { kind, ..parts[0] }));
+    let rows = rows.map(|rows| first(Part { rows, ..parts[0] }));
+    lists.into_iter().chain(kinds).chain(rows).map(Vec::into).collect()
+}
+
+fn windows(dtype: DType, all: &mut Vec<Request>) {
+    let image = || drawn(&[1, 2, 5, 5], dtype); // (N, C_in, h, w)
+    let weight = || drawn(&[4, 1, 3, 3], dtype); // (C_out, C_in / groups, kh, kw)
+    let g = || drawn(&[1, 4, 3, 3], dtype); // (N, C_out, h', w')
+    let window = || Box::new(Window { groups: 2, ..Window::new(2).stride(2).padding(1) });
+    let add = kernel(dtype, |[a, b]| [a + b]);
+    let (x_shape, weight_shape) = (shape(&[1, 2, 5, 5]), shape(&[4, 1, 3, 3]));
+    let conv = Recorded::Conv { window: window() };
+    let conv_kernel = Recorded::ConvKernel { window: window(), kernel: add };
+    let input_grad = Recorded::ConvInputGrad { window: window(), x_shape };
+    let weight_grad = Recorded::ConvWeightGrad { window: window(), weight_shape };
+    all.extend([
+        Request::new("Conv", conv, vec![image(), weight()]),
+        Request::new("ConvKernel", conv_kernel, vec![image(), weight(), g()]),
+        Request::new("ConvInputGrad", input_grad, vec![g(), weight()]),
+        Request::new("ConvWeightGrad", weight_grad, vec![g(), image()]),
+    ]);
+    let pool = || Box::new(Window::new(2).stride(2));
+    let max = Recorded::MaxPool { kernel_size: [2, 3].into(), window: pool() };
+    let mean = Recorded::AvgPool { kernel_size: [2, 2].into(), window: pool() };
+    let pooled = &[1, 2, 2, 2]; // (N, C, h', w')
+    let positions = drawn(pooled, DType::I32).with_domain(Domain::Below(25));
+    let grad = Recorded::MaxPoolGrad { x_shape, spatial: 2 };
+    all.extend([
+        Request::new("MaxPool", max, vec![image()]),
+        Request::new("MaxPoolGrad", grad, vec![drawn(pooled, dtype), positions]),
+        Request::new("AvgPool", mean, vec![image()]),
+    ]);
+    // Four axes: windows as a view would have more axes than a tensor.
+    let deep = || drawn(&[1, 2, 3, 2, 2, 3], dtype);
+    let size = || [2, 1, 2, 2].into();
+    let window = || Box::new(Window::new(4));
+    let weight = drawn(&[2, 2, 2, 1, 2, 2], dtype);
+    let max = Recorded::MaxPool { kernel_size: size(), window: window() };
+    let mean = Recorded::AvgPool { kernel_size: size(), window: window() };
+    let conv = Recorded::Conv { window: window() };
+    all.extend([
+        Request::new("Conv", conv, vec![deep(), weight]),
+        Request::new("MaxPool", max, vec![deep()]),
+        Request::new("AvgPool", mean, vec![deep()]),
+    ]);
+}
+
+fn attention(dtype: DType, all: &mut Vec<Request>) {
+    let operands = |mask: bool| -> Vec<Input> {
+        let q = drawn(&[2, 2, 3], dtype); // (heads, T, hs)
+        let k = drawn(&[2, 4, 3], dtype); // (heads, S, hs)
+        let v = drawn(&[2, 4, 2], dtype); // (heads, S, hv)
+        let mask = mask.then(|| drawn(&[2, 2, 4], dtype)); // (heads, T, S)
+        [Some(q), Some(k), Some(v), mask].into_iter().flatten().collect()
+    };
+    for mask in [false, true] {
+        let options = Attention::causal(2).window(3);
+        let forward = Recorded::Attention { options };
+        all.push(Request::new("Attention", forward, operands(mask)));
+        let (y, lse) = (|| drawn(&[2, 2, 2], dtype), drawn(&[2, 2], dtype.compute()));
+        let inputs = [operands(mask), vec![y(), lse, y()]].concat();
+        let grad = Recorded::AttentionGrad { options, needs: [true, false, true] };
+        all.push(Request::new("AttentionGrad", grad, inputs));
+    }
+}

@@ -1,0 +1,412 @@
+//! Random graphs of operations, run on a device and on the oracle.
+//!
+//! A graph is made while it runs on the oracle, so that every step is legal and its values stay in
+//! range. Steps that could turn a difference in the last place into a different answer
+//! (comparisons, rounding, casts to integers) read only values that must be exact. A disagreement
+//! is reported with the steps that lead to it and nothing else.
+
+use super::layouts::{Arrangement, Domain, Input};
+use teeny_core::random::philox;
+use teeny_core::{
+    DType, DeviceRef, ErrorKind, Key, Reference, Result, Scalar, Tensor, ToDevice, map,
+};
+
+/// Numbers for the choices of one graph.
+struct Dice {
+    key: Key,
+    rolls: u64,
+}
+
+impl Dice {
+    /// A number in `0..n`.
+    fn below(&mut self, n: usize) -> usize {
+        self.rolls += 1;
+        (philox(self.key, self.rolls)[0] as usize) % n.max(1)
+    }
+    fn pick<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())].clone()
+    }
+}
+
+type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+
+/// One step: what it reads, what it does, in words.
+struct Step {
+    text: String,
+    sources: Vec<usize>,
+    run: Run,
+    /// The same bits on every device.
+    exact: bool,
+}
+
+/// A value on the oracle, and what its rounding errors are measured against: the largest number and
+/// the coarsest type on the way to it.
+struct Value {
+    tensor: Tensor,
+    exact: bool,
+    size: f64,
+    relative: f64,
+}
+
+/// How far results of a type may be apart, relative to the largest number on the way.
+fn relative(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 4e-3,
+        DType::BF16 => 3e-2,
+        DType::F64 => 1e-12,
+        _ => 1e-5,
+    }
+}
+
+/// Runs `graphs` random graphs of about a dozen steps on `device` and on the oracle.
+///
+/// Floats may differ by 1e-5 of the largest number on the way (1e-12 for f64, two places of a
+/// 16-bit float); all else must be equal. Types that the device refuses as unsupported are left
+/// out.
+///
+/// # Errors
+/// The first disagreement: the steps that lead to it, the element, both values.
+pub fn fuzz(
+    device: &(impl ToDevice + ?Sized),
+    graphs: usize,
+    seed: u64,
+) -> std::result::Result<(), String> {
+    let (device, reference): (DeviceRef, DeviceRef) = (device.to_device(), Reference::new());
+    let supported: Vec<DType> = DType::ALL
+        .into_iter()
+        .filter(|&t| !matches!(Tensor::zeros(2, t, &device).and_then(|x| x.to_bytes()), Err(e) if e.kind() == ErrorKind::Unsupported))
+        .collect();
+    (0..graphs as u64).try_for_each(|graph| {
+        let key = Key { seed, draw: graph };
+        one_graph(&device, &reference, &supported, key)
+    })
+}
+
+/// The types that a graph begins with and casts to: mostly f32 and one other, so that all types
+/// occur and a device that compiles kernels meets few pairs of them; in one of sixteen all of them,
+/// in any mixture.
+fn palette(key: Key, supported: &[DType]) -> Vec<DType> {
+    let other = supported[(key.draw % supported.len() as u64) as usize];
+    if key.draw % 16 == 5 {
+        supported.to_vec()
+    } else {
+        supported.iter().copied().filter(|&t| t == other || t == DType::F32).collect()
+    }
+}
+
+fn one_graph(
+    device: &DeviceRef,
+    reference: &DeviceRef,
+    supported: &[DType],
+    key: Key,
+) -> std::result::Result<(), String> {
+    let dtypes = &palette(key, supported);
+    let mut dice = Dice { key, rolls: 0 };
+    let (mut steps, mut values, mut mirror): (Vec<Step>, Vec<Value>, Vec<Tensor>) =
+        (Vec::new(), Vec::new(), Vec::new());
+    let want = 6 + dice.below(10);
+    for attempt in 0..4 * want {
+        if steps.len() >= want {
+            break;
+        }
+        let Some(step) = (if steps.len() < 2 {
+            Some(leaf(&mut dice, dtypes, attempt))
+        } else {
+            next(&mut dice, dtypes, &values)
+        }) else {
+            continue;
+        };
+        let on = |tensors: &[Tensor], home: &DeviceRef| -> Result<Tensor> {
+            if step.sources.is_empty() {
+                return (step.run)(&[Tensor::zeros((), DType::F32, home)?]);
+            }
+            (step.run)(&step.sources.iter().map(|&s| tensors[s].clone()).collect::<Vec<_>>())
+        };
+        let oracle: Vec<Tensor> = values.iter().map(|v| v.tensor.clone()).collect();
+        let Ok(tensor) = on(&oracle, reference) else { continue };
+        let Some(size) = usable(&tensor, supported) else { continue };
+        let size = step.sources.iter().map(|&s| values[s].size).fold(size, f64::max);
+        let exact = step.exact && step.sources.iter().all(|&s| values[s].exact);
+        let got = on(&mirror, device);
+        // A step may compute in the type of an operand before it promotes: tanh of an f32 times an
+        // f64.
+        let rough =
+            step.sources.iter().filter(|&&s| !step.exact || !values[s].exact).map(|&s| &values[s]);
+        let own = rough.map(|v| if v.exact { relative(v.tensor.dtype()) } else { v.relative });
+        let coarsest = own.fold(relative(tensor.dtype()), f64::max);
+        steps.push(step);
+        values.push(Value { tensor, exact, size, relative: coarsest });
+        let story = |why: &str| {
+            format!(
+                "graph {} of seed {}: {why}\n{}",
+                key.draw,
+                key.seed,
+                story(&steps, steps.len() - 1)
+            )
+        };
+        match got {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                steps.pop();
+                values.pop();
+            }
+            Err(error) => return Err(story(&error.to_string())),
+            Ok(got) => {
+                compare(values.last().expect("just pushed"), &got).map_err(|why| story(&why))?;
+                mirror.push(got);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The steps that lead to step `last`, one a line.
+fn story(steps: &[Step], last: usize) -> String {
+    let mut needed = vec![false; steps.len()];
+    needed[last] = true;
+    // Sources come before users, so one backward sweep finds them all.
+    for i in (0..=last).rev() {
+        if needed[i] {
+            steps[i].sources.iter().for_each(|&s| needed[s] = true);
+        }
+    }
+    let lines = (0..=last)
+        .filter(|&i| needed[i])
+        .map(|i| format!("  %{i} = {} {:?}", steps[i].text, steps[i].sources));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The largest magnitude, if the tensor is small enough to go on with and its numbers are tame.
+fn usable(x: &Tensor, supported: &[DType]) -> Option<f64> {
+    if x.numel() > 600 || !supported.contains(&x.dtype()) {
+        return None;
+    }
+    let sizes: Vec<f64> = x.to_scalars().ok()?.into_iter().map(|v| v.to_f64().abs()).collect();
+    let largest = sizes.iter().copied().fold(1.0, f64::max);
+    let tame = !x.dtype().is_float() || sizes.iter().all(|&size| size < 1e3); // NaN is not tame
+    tame.then_some(largest)
+}
+
+fn compare(expected: &Value, got: &Tensor) -> std::result::Result<(), String> {
+    let (x, dtype) = (&expected.tensor, expected.tensor.dtype());
+    if (x.shape(), dtype) != (got.shape(), got.dtype()) {
+        return Err(format!("{} {}, expected {dtype} {}", got.dtype(), got.shape(), x.shape()));
+    }
+    let (want, have) =
+        (x.to_scalars().map_err(|e| e.to_string())?, got.to_scalars().map_err(|e| e.to_string())?);
+    for (i, (w, h)) in want.into_iter().zip(have).enumerate() {
+        let (a, b) = (w.to_f64(), h.to_f64());
+        let agree = match w {
+            Scalar::Float(_) if !expected.exact => {
+                (a - b).abs() <= expected.relative * expected.size
+            }
+            Scalar::Float(_) => a == b,
+            _ => w == h,
+        };
+        if !agree {
+            return Err(format!("element {i} is {h}, expected {w}"));
+        }
+    }
+    Ok(())
+}
+
+fn step(
+    text: impl Into<String>,
+    sources: Vec<usize>,
+    exact: bool,
+    run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+) -> Option<Step> {
+    Some(Step { text: text.into(), sources, run: Box::new(run), exact })
+}
+
+fn leaf(dice: &mut Dice, dtypes: &[DType], seed: usize) -> Step {
+    let shape: Vec<usize> = (0..dice.below(4))
+        .map(|_| if dice.below(12) == 0 { 0 } else { 1 + dice.below(5) })
+        .collect();
+    let favourites: Vec<DType> =
+        dtypes.iter().copied().filter(|t| matches!(t, DType::F32 | DType::F64)).collect();
+    let dtype = if dice.below(2) == 0 && !favourites.is_empty() {
+        dice.pick(&favourites)
+    } else {
+        dice.pick(dtypes)
+    };
+    let input = Input::new(
+        shape,
+        dtype,
+        dice.pick(&Arrangement::ALL),
+        Domain::Small,
+        dice.key.draw << 8 | seed as u64,
+    );
+    let text = input.to_string();
+    Step {
+        text,
+        sources: Vec::new(),
+        run: Box::new(move |home| input.on(home[0].device())),
+        exact: true,
+    }
+}
+
+fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
+    let a = dice.below(values.len());
+    let x = &values[a];
+    let ndim = x.tensor.ndim();
+    match dice.below(12) {
+        0 | 1 => view(dice, a, &x.tensor),
+        2 | 3 => unary(dice, a, x),
+        4..=6 => {
+            // A partner that broadcasts is rare by chance: look for one.
+            let fits: Vec<usize> = (0..values.len())
+                .filter(|&b| x.tensor.shape().broadcast(values[b].tensor.shape()).is_some())
+                .collect();
+            let b = dice.pick(&fits);
+            binary(dice, a, b, x.exact && values[b].exact)
+        }
+        7 if ndim > 0 => reduce(dice, a, &x.tensor),
+        8 if ndim > 0 => {
+            let fits: Vec<(usize, bool)> = (0..values.len())
+                .filter_map(|b| {
+                    let (k, y) = (x.tensor.shape()[ndim - 1], values[b].tensor.shape());
+                    match y.ndim() {
+                        0 => None,
+                        n if y[n.max(2) - 2] == k => Some((b, false)),
+                        n if y[n - 1] == k => Some((b, true)),
+                        _ => None,
+                    }
+                })
+                .collect();
+            let (b, transposed) = if fits.is_empty() { return None } else { dice.pick(&fits) };
+            step(if transposed { "matmul with t" } else { "matmul" }, vec![a, b], false, move |x| {
+                x[0].matmul(&if transposed { x[1].t()? } else { x[1].clone() })
+            })
+        }
+        9 if x.exact => {
+            let to = dice.pick(dtypes);
+            step(format!("cast {to}"), vec![a], true, move |x| x[0].cast(to))
+        }
+        10 if ndim > 0 => {
+            let axis = dice.below(ndim) as isize;
+            match dice.below(3) {
+                0 => step(format!("softmax {axis}"), vec![a], false, move |x| x[0].softmax(axis)),
+                1 => step(format!("cumsum {axis}"), vec![a], false, move |x| x[0].cumsum(axis)),
+                _ if x.exact => step(format!("sort {axis}"), vec![a], true, move |x| {
+                    Ok(x[0].sort(axis, true)?.0)
+                }),
+                _ => step(format!("cat {axis}"), vec![a, a], true, move |x| {
+                    Tensor::cat(&[&x[0], &x[1]], axis)
+                }),
+            }
+        }
+        _ => {
+            let b = dice.below(values.len());
+            step("map: tanh(a) * 0.5 + b * a", vec![a, b], false, |x| {
+                map([&x[0], &x[1]], |[a, b]| a.tanh() * 0.5 + b * a)
+            })
+        }
+    }
+}
+
+fn view(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
+    let ndim = x.ndim();
+    let axis = dice.below(ndim) as isize;
+    let size = if ndim == 0 { 0 } else { x.shape()[axis as usize] };
+    let (start, other) = (dice.below(size + 1), dice.below(ndim) as isize);
+    match dice.below(9) {
+        0 => step(format!("unsqueeze {axis}"), vec![a], true, move |x| x[0].unsqueeze(axis)),
+        1 => step("reshape -1", vec![a], true, |x| x[0].reshape(-1)),
+        2 => step("copy", vec![a], true, |x| x[0].copy()),
+        3 => {
+            let n = 1 + dice.below(3);
+            step(format!("expand front {n}"), vec![a], true, move |x| {
+                let shape: Vec<usize> =
+                    std::iter::once(n).chain(x[0].shape().iter().copied()).collect();
+                x[0].expand(shape)
+            })
+        }
+        _ if ndim == 0 => None,
+        4 => step(format!("flip {axis}"), vec![a], true, move |x| x[0].flip(axis)),
+        5 => step(format!("transpose {axis} {other}"), vec![a], true, move |x| {
+            x[0].transpose(axis, other)
+        }),
+        6 => step(format!("slice {axis} from {start}"), vec![a], true, move |x| {
+            x[0].slice(axis, start..)
+        }),
+        7 => {
+            let by = dice.pick(&[-2isize, -1, 2, 3]);
+            step(format!("slice_step {axis} by {by}"), vec![a], true, move |x| {
+                x[0].slice_step(axis, .., by)
+            })
+        }
+        _ if size > 0 => {
+            let window = 1 + dice.below(size);
+            step(format!("unfold {axis} {window}"), vec![a], true, move |x| {
+                x[0].unfold(axis, window, 1)
+            })
+        }
+        _ => None,
+    }
+}
+
+fn unary(dice: &mut Dice, a: usize, x: &Value) -> Option<Step> {
+    type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
+    const EXACT: [Unary; 5] = [
+        ("neg", |x| x.neg()),
+        ("abs", |x| x.abs()),
+        ("relu", |x| x.relu()),
+        ("sign", |x| x.sign()),
+        ("not", |x| x.not()),
+    ];
+    const SMOOTH: [Unary; 9] = [
+        ("tanh", |x| x.tanh()),
+        ("sigmoid", |x| x.sigmoid()),
+        ("sin", |x| x.sin()),
+        ("exp of -abs", |x| map([x], |[x]| (-x.abs()).exp())),
+        ("gelu", |x| x.gelu()),
+        ("silu", |x| x.silu()),
+        ("softplus", |x| x.softplus()),
+        ("sqrt of 1 + square", |x| map([x], |[x]| (x.square() + 1.0).sqrt())),
+        ("div by 3", |x| x.div(3)),
+    ];
+    let smooth = x.tensor.dtype().is_float() && dice.below(3) > 0;
+    let (text, f) = if smooth { dice.pick(&SMOOTH) } else { dice.pick(&EXACT) };
+    // A sign is exact only of exact values: a tiny difference around 0 would jump.
+    if text == "sign" && !x.exact {
+        return None;
+    }
+    step(text, vec![a], !smooth, move |x| f(&x[0]))
+}
+
+fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<Step> {
+    type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
+    const ARITHMETIC: [Binary; 3] =
+        [("add", |a, b| a.add(b)), ("sub", |a, b| a.sub(b)), ("mul", |a, b| a.mul(b))];
+    const CONTINUOUS: [Binary; 2] =
+        [("maximum", |a, b| a.maximum(b)), ("minimum", |a, b| a.minimum(b))];
+    const JUMPING: [Binary; 6] = [
+        ("lt", |a, b| a.lt(b)),
+        ("eq", |a, b| a.eq(b)),
+        ("floor_div", |a, b| a.floor_div(b)),
+        ("rem", |a, b| a.rem(b)),
+        ("xor", |a, b| a.xor(b)),
+        ("where_cond", |a, b| a.where_cond(a, b)),
+    ];
+    let (text, f, bits) = match dice.below(if exact { 3 } else { 2 }) {
+        0 => dice.pick(&ARITHMETIC.map(|(t, f)| (t, f, false))),
+        1 => dice.pick(&CONTINUOUS.map(|(t, f)| (t, f, true))),
+        _ => dice.pick(&JUMPING.map(|(t, f)| (t, f, true))),
+    };
+    step(text, vec![a, b], bits, move |x| f(&x[0], &x[1]))
+}
+
+fn reduce(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
+    type Reduce = (&'static str, fn(&Tensor, &[i64]) -> Result<Tensor>, bool);
+    const REDUCTIONS: [Reduce; 5] = [
+        ("sum", |x, a| x.sum(a), false),
+        ("mean", |x, a| x.mean(a), false),
+        ("max_keepdim", |x, a| x.max_keepdim(a), true),
+        ("min", |x, a| x.min(a), true),
+        ("logsumexp", |x, a| x.logsumexp(a), false),
+    ];
+    let (text, f, exact) = dice.pick(&REDUCTIONS);
+    let bits = 1 + dice.below((1 << x.ndim()) - 1);
+    let axes: Vec<i64> = (0..x.ndim() as i64).filter(|axis| bits >> axis & 1 == 1).collect();
+    step(format!("{text} {axes:?}"), vec![a], exact, move |x| f(&x[0], &axes))
+}
