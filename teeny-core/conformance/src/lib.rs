@@ -7,6 +7,8 @@
 //! tolerance  when two results agree
 //! report     a table of operations × types, with the first counterexample of each failure
 //! fuzz       random graphs of operations instead of written cases
+//! oneop      random single operations
+//! dice       random choices, and operand: random values in a random view, for both
 //! ```
 //!
 //! A device of another crate runs all of it in a test of six lines:
@@ -26,10 +28,12 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+mod dice;
 pub mod fuzz;
 pub mod golden;
 mod layouts;
 pub mod oneop;
+mod operand;
 mod report;
 mod tolerance;
 

@@ -2,9 +2,9 @@
 //! definition in f64.
 
 use super::compare::coarseness;
-use super::dice::Dice;
-use super::operand::{Operand, Values, view};
 use super::{Case, FLOATS, Family, roundings_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values, view};
 use teeny_core::{Attention, AttentionInputs, DType, Op, Result, Shape, Tensor};
 
 pub const FAMILIES: &[Family] = &[Family { name: "attention", weight: 5, generate: attention }];

@@ -5,10 +5,10 @@
 //! of them in a row is exact, the signs of zeros included; what is not exact may only be an output.
 
 use super::compare::Tolerance;
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family};
 use crate::cases::{Domain, elementwise::row_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use std::sync::Arc;
 use teeny_core::kernel::{MAX_INPUTS, MAX_OUTPUTS};
 use teeny_core::{

@@ -3,10 +3,10 @@
 //! Scales say what an f32 computation can lose: an exponential passes on the relative error of its
 //! argument times the argument, a difference keeps the absolute errors of its terms.
 
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family, roundings_of};
 use crate::cases::fused::cross_entropy_grad;
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use teeny_core::{DType, Result, RowFunction, Scalar, Shape, Tensor, map};
 
 pub const FAMILIES: &[Family] = &[

@@ -1,9 +1,9 @@
 //! Gathering, scattering and sorting.
 
 use super::compare::coarseness;
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, Family};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use teeny_core::{DType, Op, Result, ScatterMode, Shape};
 
 pub const FAMILIES: &[Family] = &[

@@ -1,8 +1,8 @@
 //! One kernel on tensors of several shapes, of any sizes, layouts and types.
 
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, Family};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use std::sync::Arc;
 use teeny_core::{DType, Kernel, Op, Result, Scalar, Shape, Tensor};
 

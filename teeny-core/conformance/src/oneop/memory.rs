@@ -1,9 +1,9 @@
 //! Operations that move elements: reading views, copies, assignment, concatenation, random draws.
 
 use super::compare::Tolerance;
-use super::dice::Dice;
-use super::operand::{Operand, Values, view};
 use super::{Case, FLOATS, Family, of_shape};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values, view};
 use teeny_core::{DType, Distribution, Key, Layout, Op, Result, Scalar, Shape, Tensor};
 
 pub const FAMILIES: &[Family] = &[

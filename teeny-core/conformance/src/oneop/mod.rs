@@ -16,13 +16,11 @@
 
 mod attention;
 mod compare;
-mod dice;
 mod elementwise;
 mod fused;
 mod index;
 mod many;
 mod memory;
-mod operand;
 mod product_kernels;
 mod products;
 pub mod program;
@@ -33,9 +31,9 @@ mod windows;
 
 pub use compare::Rules;
 
+use crate::dice::Dice;
+use crate::operand::Operand;
 use compare::Tolerance;
-use dice::Dice;
-use operand::Operand;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use teeny_core::random::with_seed;
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Shape, Tensor};

@@ -2,11 +2,11 @@
 //! kernels are such that an error of the product stays as large as it is.
 
 use super::compare::coarseness;
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::products::sizes;
 use super::windows::{Geometry, float, geometry, transforms};
 use super::{Case, Family, roundings_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use std::sync::Arc;
 use teeny_core::{DType, Error, Kernel, Op, Result, Scalar, Shape, Tensor, Window};
 

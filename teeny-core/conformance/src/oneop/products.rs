@@ -1,8 +1,8 @@
 //! Matrix products: any sizes, batches and strides, every type but bool.
 
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family, of_shape, roundings_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use teeny_core::{DType, Op, Result, Shape, Tensor};
 
 pub const FAMILIES: &[Family] = &[Family { name: "matmul", weight: 10, generate: matmul }];

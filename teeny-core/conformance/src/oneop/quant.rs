@@ -1,8 +1,8 @@
 //! Products with quantised weights, and their rows.
 
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, Family};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use teeny_core::quant::{Part, packed_parts};
 use teeny_core::{DType, Op, QuantTensor, QuantType, Result, Shape};
 

@@ -1,10 +1,10 @@
 //! Reductions, reductions of kernels, and scans.
 
 use super::compare::Tolerance;
-use super::dice::Dice;
 use super::elementwise::{Mix, random_kernel};
-use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family, of_shape, roundings_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use std::sync::Arc;
 use teeny_core::{DType, Op, ReduceOp, Result, Scalar, ScanOp, Shape, Tensor};
 

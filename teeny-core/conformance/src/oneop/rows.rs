@@ -2,10 +2,10 @@
 //! of floats at the end, so that any number of levels agrees with the oracle.
 
 use super::compare::Tolerance;
-use super::dice::Dice;
 use super::elementwise::{Mix, step};
-use super::operand::{Operand, Values};
 use super::{Case, Family, roundings_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use std::sync::Arc;
 use teeny_core::kernel::{Extent, Fold, MAX_INPUTS, MAX_OUTPUTS};
 use teeny_core::{Builder, DType, Expr, Kernel, Op, Result, Shape, Tensor};

@@ -1,8 +1,8 @@
 //! Convolution and pooling with their gradients, over any windows that fit.
 
-use super::dice::Dice;
-use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family, of_shape, roundings_of};
+use crate::dice::Dice;
+use crate::operand::{Operand, Values};
 use teeny_core::validate::{conv_shape, pool_shape};
 use teeny_core::{DType, Op, Result, Shape, Tensor, Window};
 

@@ -1,9 +1,9 @@
-//! Operands of a case: random values in a storage, seen through a random view.
+//! Operands of a random case or graph: random values in a storage, seen through a random view.
 //!
 //! The storage is filled whole, so elements that the view does not select hold other random values,
 //! and a device that reads them computes something else.
 
-use super::dice::Dice;
+use crate::dice::Dice;
 use std::fmt;
 use teeny_core::{
     DType, DeviceRef, Element, Layout, Result, Scalar, Shape, Tensor, bf16, f16, with_element,

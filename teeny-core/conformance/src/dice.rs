@@ -1,5 +1,4 @@
-//! Random choices of one case: a stream that depends on the campaign's seed and the case's number
-//! only.
+//! Random choices of one case or graph: a stream that depends on a seed and a number only.
 
 use teeny_core::{MAX_NDIM, Shape};
 
