@@ -33,6 +33,7 @@ pub fn each(sink: Sink<'_>) {
                 sink(one("copy", dtype, BITS, vec![input()], String::new(), |x| x[0].copy()));
             }
             fill(sink, dtype, shape);
+            in_parts(sink, dtype, shape);
         }
         random(sink, dtype);
         new_storage(sink, dtype);
@@ -177,6 +178,20 @@ fn many_draws(sink: Sink<'_>) {
 }
 
 /// A device returns new storage: a result that is its input's storage would change with it.
+/// Bytes that a device asks for in parts.
+fn in_parts(sink: Sink<'_>, dtype: DType, shape: &'static [usize]) {
+    let inputs = vec![Input::new(1, dtype, Arrangement::Packed, Domain::Any, 6)];
+    let body = move |x: &[Tensor]| {
+        let most = if dtype == DType::Bool { 2 } else { 61 };
+        Tensor::from_bytes_with(shape, dtype, x[0].device(), |at, part| {
+            part.iter_mut().enumerate().for_each(|(i, to)| *to = ((at + i) * 7 % most) as u8);
+            Ok(())
+        })
+    };
+    let detail = format!("in parts, {shape:?}");
+    sink(one("upload, download", dtype, BITS, inputs, detail, body));
+}
+
 fn new_storage(sink: Sink<'_>, dtype: DType) {
     let makes: [(&str, View); 6] = [
         ("copy", |x| x.copy()),
