@@ -19,8 +19,8 @@ pub(super) struct Block {
 
 /// Rows of activations.
 pub(super) struct Activations {
-    integers: Array<[i8; SUB]>,
-    blocks: Array<Block>,
+    pub integers: Array<[i8; SUB]>,
+    pub blocks: Array<Block>,
     /// Blocks of a row.
     pub count: usize,
 }
@@ -52,6 +52,12 @@ impl Activations {
             }
         });
         Ok(Activations { integers, blocks, count })
+    }
+
+    /// The place of block `b` of row `row`.
+    #[inline(always)]
+    pub fn index(&self, row: usize, b: usize) -> usize {
+        row * self.count + b
     }
 
     /// The integers of block `b` of row `row`, four in a word.

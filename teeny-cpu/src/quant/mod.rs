@@ -160,21 +160,27 @@ fn multiply<R: Rows>(
         let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
         // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
         unsafe { unpack::<R, Panel>(group.of, blocks.as_ptr(), subs, panel) };
+        let tile = Tile { panel, activations, b, subs, zero };
         let minima = group.of.has_minimum();
-        let tile = Tile { panel, activations, b, subs, zero, minima };
         let mut i = 0;
         while i < sums.len() {
-            i += match (how, sums.len() - i >= 4) {
-                (Kind::Unsigned, true) => tile.add::<R, 4, 0>(from + i, &mut sums[i..]),
-                (Kind::Unsigned, false) => tile.add::<R, 1, 0>(from + i, &mut sums[i..]),
-                (Kind::Signed, true) => tile.add::<R, 4, 1>(from + i, &mut sums[i..]),
-                (Kind::Signed, false) => tile.add::<R, 1, 1>(from + i, &mut sums[i..]),
-                (Kind::Sixteenths, true) => tile.add::<R, 4, 2>(from + i, &mut sums[i..]),
-                (Kind::Sixteenths, false) => tile.add::<R, 1, 2>(from + i, &mut sums[i..]),
+            let (row, sums) = (from + i, &mut sums[i..]);
+            i += match (how, minima, sums.len() >= WIDE) {
+                (Kind::Unsigned, true, true) => tile.add::<R, WIDE, 0, true>(row, sums),
+                (Kind::Unsigned, true, false) => tile.add::<R, 1, 0, true>(row, sums),
+                (Kind::Unsigned, false, true) => tile.add::<R, WIDE, 0, false>(row, sums),
+                (Kind::Unsigned, false, false) => tile.add::<R, 1, 0, false>(row, sums),
+                (Kind::Signed, _, true) => tile.add::<R, WIDE, 1, false>(row, sums),
+                (Kind::Signed, _, false) => tile.add::<R, 1, 1, false>(row, sums),
+                (Kind::Sixteenths, _, true) => tile.add::<R, WIDE, 2, false>(row, sums),
+                (Kind::Sixteenths, _, false) => tile.add::<R, 1, 2, false>(row, sums),
             };
         }
     }
 }
+
+/// Rows of x that are multiplied with a panel at once: as many sums and totals are in registers.
+const WIDE: usize = 4;
 
 /// A panel and the blocks of x that it meets.
 struct Tile<'a> {
@@ -185,82 +191,66 @@ struct Tile<'a> {
     subs: usize,
     /// The number that is subtracted from each byte.
     zero: i32,
-    minima: bool,
 }
 
 impl Tile<'_> {
     /// Adds the products of `M` rows, from `row` on, to `sums`, and returns `M`. `HOW` is a
-    /// [`Kind`].
+    /// [`Kind`]. Arrays are indexed, without iterators and closures: so they stay in registers.
     #[inline(always)]
-    fn add<R: Rows, const M: usize, const HOW: usize>(
+    #[allow(clippy::needless_range_loop)]
+    fn add<R: Rows, const M: usize, const HOW: usize, const MINIMA: bool>(
         &self,
         row: usize,
         sums: &mut [[f32; GROUP]],
     ) -> usize {
-        let panel = self.panel;
+        let (panel, x, sums) = (self.panel, self.activations, &mut sums[..M]);
+        // checked once: the rows have these blocks
+        let (first, last) = (x.index(row, self.b), x.index(row + M - 1, self.b + self.subs - 1));
+        let blocks = &x.blocks[first..=last];
+        let words = x.integers[first..=last].as_ptr().cast::<i32>();
         let mut totals = [R::splat_float(0.0); M];
-        for (total, sums) in totals.iter_mut().zip(&*sums) {
+        for i in 0..M {
             // SAFETY: an array of 16 numbers.
-            *total = unsafe { R::load_floats(sums.as_ptr()) };
+            totals[i] = unsafe { R::load_floats(sums[i].as_ptr()) };
         }
         for s in 0..self.subs {
-            let b = self.b + s;
-            let mut dots = self.half::<R, M, HOW>(row, s, 0);
-            let upper = self.half::<R, M, HOW>(row, s, 1);
-            for i in 0..M {
-                let [a, b] = [&panel.sixteenths[2 * s], &panel.sixteenths[2 * s + 1]];
-                // SAFETY: arrays of 16 integers.
-                let sixteenths =
-                    unsafe { [R::load(a.as_ptr().cast()), R::load(b.as_ptr().cast())] };
-                dots[i] = joined::<R, HOW>([dots[i], upper[i]], sixteenths);
-            }
-            for i in 0..M {
-                let block = self.activations.block(row + i, b);
-                // SAFETY: arrays of 16 numbers.
-                let (scale, minimum) = unsafe {
-                    let [scale, minimum] = [&panel.scales[s], &panel.minima[s]];
-                    (R::load_floats(scale.as_ptr()), R::load_floats(minimum.as_ptr()))
-                };
-                let minimum = self.minima.then_some(minimum);
-                let y = scaled::<R>(dots[i], scale, minimum, block);
-                totals[i] = R::add_floats(totals[i], y);
-            }
-        }
-        for (total, sums) in totals.iter().zip(sums) {
-            // SAFETY: as above.
-            unsafe { R::store_floats(*total, sums.as_mut_ptr()) };
-        }
-        M
-    }
-
-    /// The products of half of sub-block `s`, its first or last 16 elements, less what is
-    /// subtracted from its bytes. A function and no closure: only what is inlined has the level's
-    /// instructions.
-    #[inline(always)]
-    fn half<R: Rows, const M: usize, const HOW: usize>(
-        &self,
-        row: usize,
-        s: usize,
-        half: usize,
-    ) -> [R; M] {
-        let mut dots = [R::splat(0); M];
-        let mut words = [std::ptr::null::<i32>(); M];
-        for i in 0..M {
-            let block = self.activations.block(row + i, self.b + s);
-            dots[i] = starts::<R, HOW>(self.zero, block)[half];
-            words[i] = self.activations.words(row + i, self.b + s);
-        }
-        for c in 4 * half..4 * half + 4 {
-            // SAFETY: an array of 64 bytes; eight words of each row.
+            let mut halves = [[R::splat(0); M]; 2];
+            // SAFETY: block `s` of each row is at `i * count + s`, up to `last`, and has eight words;
+            // the panel has 64 bytes, 16 numbers or 16 integers at each index.
             unsafe {
-                let x = R::load(self.panel.bytes[8 * s + c].as_ptr());
                 for i in 0..M {
-                    let a = words[i].add(c).read();
-                    dots[i] = dot::<R, HOW>(dots[i], x, a);
+                    let block = blocks.get_unchecked(i * x.count + s);
+                    let [a, b] = starts::<R, HOW>(self.zero, block);
+                    (halves[0][i], halves[1][i]) = (a, b);
+                }
+                for c in 0..8 {
+                    let bytes = R::load(panel.bytes.get_unchecked(8 * s + c).as_ptr());
+                    let half = if HOW == Kind::Sixteenths as usize { c / 4 } else { 0 };
+                    for i in 0..M {
+                        let a = words.add(8 * (i * x.count + s) + c).read();
+                        halves[half][i] = dot::<R, HOW>(halves[half][i], bytes, a);
+                    }
+                }
+                let sixteenths = [
+                    R::load(panel.sixteenths.get_unchecked(2 * s).as_ptr().cast()),
+                    R::load(panel.sixteenths.get_unchecked(2 * s + 1).as_ptr().cast()),
+                ];
+                let scale = R::load_floats(panel.scales.get_unchecked(s).as_ptr());
+                let minimum = R::load_floats(panel.minima.get_unchecked(s).as_ptr());
+                let minimum = if MINIMA { Some(minimum) } else { None };
+                for i in 0..M {
+                    let dots = joined::<R, HOW>([halves[0][i], halves[1][i]], sixteenths);
+                    let block = blocks.get_unchecked(i * x.count + s);
+                    let y = scaled::<R>(dots, scale, minimum, block);
+                    totals[i] = R::add_floats(totals[i], y);
                 }
             }
         }
-        dots
+        for i in 0..M {
+            // SAFETY: as above.
+            unsafe { R::store_floats(totals[i], sums[i].as_mut_ptr()) };
+        }
+        M
     }
 }
 
