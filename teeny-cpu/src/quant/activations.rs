@@ -1,6 +1,6 @@
 //! Activations as integers of 8 bits, in blocks of 32 with a scale each.
 
-use super::panel::SUB;
+use super::panel::{SUB, SUBS};
 use crate::Cpu;
 use crate::cost::Cost;
 use crate::scratch::Array;
@@ -17,12 +17,14 @@ pub(super) struct Block {
     pub sums: [i32; 2],
 }
 
-/// Rows of activations.
+/// Rows of activations: eight blocks of a row, then those of the next row, so that what meets a
+/// panel lies together.
 pub(super) struct Activations {
     pub integers: Array<[i8; SUB]>,
     pub blocks: Array<Block>,
     /// Blocks of a row.
     pub count: usize,
+    rows: usize,
 }
 
 impl Activations {
@@ -37,39 +39,47 @@ impl Activations {
         columns: usize,
     ) -> Result<Activations> {
         let count = columns / SUB;
-        let mut integers = Array::filled(cpu, rows * count, [0i8; SUB])?;
-        let mut blocks = Array::filled(cpu, rows * count, Block::default())?;
+        let places = rows * count.next_multiple_of(SUBS);
+        let mut integers = Array::filled(cpu, places, [0i8; SUB])?;
+        let mut blocks = Array::filled(cpu, places, Block::default())?;
         let (to, about) = (Shared(integers.as_mut_ptr()), Shared(blocks.as_mut_ptr()));
         let from = Shared(x.cast_mut());
         let least = Cost::bytes(5 * SUB).arithmetic(4 * SUB).range(rows * count);
         for_each_range(rows * count, least, |range| {
             for i in range {
-                // SAFETY: block i of each; no other range has it.
+                let place = place(rows, i / count, i % count);
+                // SAFETY: block i of x and its place, which no other range has.
                 unsafe {
                     let x = &*from.get().add(SUB * i).cast::<[f32; SUB]>();
-                    *about.get().add(i) = quantize(x, &mut *to.get().add(i));
+                    *about.get().add(place) = quantize(x, &mut *to.get().add(place));
                 }
             }
         });
-        Ok(Activations { integers, blocks, count })
+        Ok(Activations { integers, blocks, count, rows })
     }
 
     /// The place of block `b` of row `row`.
     #[inline(always)]
     pub fn index(&self, row: usize, b: usize) -> usize {
-        row * self.count + b
+        place(self.rows, row, b)
     }
 
     /// The integers of block `b` of row `row`, four in a word.
     #[inline(always)]
     pub fn words(&self, row: usize, b: usize) -> *const i32 {
-        self.integers[row * self.count + b].as_ptr().cast()
+        self.integers[self.index(row, b)].as_ptr().cast()
     }
 
     #[inline(always)]
     pub fn block(&self, row: usize, b: usize) -> &Block {
-        &self.blocks[row * self.count + b]
+        &self.blocks[self.index(row, b)]
     }
+}
+
+/// The place of block `b` of row `row` of `rows`.
+#[inline(always)]
+fn place(rows: usize, row: usize, b: usize) -> usize {
+    (b / SUBS * rows + row) * SUBS + b % SUBS
 }
 
 /// Adding it rounds a small number to an integer, ties to even; the result has it in its low bits.

@@ -29,8 +29,9 @@ use std::sync::Arc;
 use teeny_core::quant::{GROUP, Part, packed_parts};
 use teeny_core::{DType, Error, QuantType, Result, StorageRef, Tensor};
 
-/// Rows of x that are multiplied with a panel one after another; their sums stay in L1.
-const PASS: usize = 64;
+/// Rows of x that are multiplied with two panels one after another, half as many with one: their
+/// sums are 16 or 8 KiB.
+const PASS: usize = 128;
 
 /// [`teeny_core::Op::QuantMatmul`] with x quantised to 8 bits.
 pub(crate) fn product(
@@ -85,6 +86,7 @@ struct Groups<'a> {
 }
 
 /// A group of at most sixteen rows.
+#[derive(Clone, Copy)]
 struct Group<'a> {
     of: QuantType,
     blocks: &'a [u8],
@@ -114,17 +116,28 @@ impl Groups<'_> {
 impl RowWork for Groups<'_> {
     #[inline(always)]
     fn run<R: Rows>(self) {
-        let mut panel = Panel::new();
-        for group in self.range.clone().filter_map(|i| self.group(i)) {
-            for from in (0..self.m).step_by(PASS) {
-                let count = PASS.min(self.m - from);
-                let mut sums = [[0.0f32; GROUP]; PASS];
-                multiply::<R>(&group, self.activations, from, &mut sums[..count], &mut panel);
+        let mut panels = [Panel::new(), Panel::new()];
+        let pass = if R::PAIRS { PASS } else { PASS / 2 };
+        let mut next = self.range.start;
+        while let Some(first) = self.group(next).filter(|_| next < self.range.end) {
+            // two groups of one type at once, if there are registers for them
+            let second = self.group(next + 1).filter(|second| {
+                R::PAIRS && self.m > 1 && next + 1 < self.range.end && second.of == first.of
+            });
+            next += 1 + usize::from(second.is_some());
+            let both = [first, second.unwrap_or(first)];
+            let groups = &both[..1 + usize::from(second.is_some())];
+            for from in (0..self.m).step_by(pass) {
+                let count = pass.min(self.m - from);
+                let mut sums = [[[0.0f32; GROUP]; 2]; PASS];
+                multiply::<R>(groups, self.activations, from, &mut sums[..count], &mut panels);
                 for (i, sums) in sums[..count].iter().enumerate() {
-                    // SAFETY: a row of y and columns of it that no other group has.
-                    unsafe {
-                        let to = self.to.add((from + i) * self.n + group.first);
-                        std::ptr::copy_nonoverlapping(sums.as_ptr(), to, group.rows);
+                    for (group, sums) in groups.iter().zip(sums) {
+                        // SAFETY: a row of y and columns of it that no other group has.
+                        unsafe {
+                            let to = self.to.add((from + i) * self.n + group.first);
+                            std::ptr::copy_nonoverlapping(sums.as_ptr(), to, group.rows);
+                        }
                     }
                 }
             }
@@ -132,48 +145,50 @@ impl RowWork for Groups<'_> {
     }
 }
 
-/// Adds the products of a group with rows `from` on of x to their sums.
+/// Adds the products of one or two groups of a type with rows `from` on of x to their sums.
 #[inline(always)]
 fn multiply<R: Rows>(
-    group: &Group<'_>,
+    groups: &[Group<'_>],
     activations: &Activations,
     from: usize,
-    sums: &mut [[f32; GROUP]],
-    panel: &mut Panel,
+    sums: &mut [[[f32; GROUP]; 2]],
+    panels: &mut [Panel; 2],
 ) {
-    let (how, zero) = kind(group.of);
+    let of = groups[0].of;
+    let (how, zero) = kind(of);
     let zero = if how == Kind::Signed { R::SHIFT } else { zero };
     if let [sums] = sums {
-        // SAFETY: a group has the bytes of its blocks.
-        unsafe {
-            match how {
-                Kind::Unsigned => Row::<R, 0>::add(group, activations, from, zero, sums),
-                Kind::Signed => Row::<R, 1>::add(group, activations, from, zero, sums),
-                Kind::Sixteenths => Row::<R, 2>::add(group, activations, from, zero, sums),
+        for (group, sums) in groups.iter().zip(sums) {
+            // SAFETY: a group has the bytes of its blocks.
+            unsafe {
+                match how {
+                    Kind::Unsigned => Row::<R, 0>::add(group, activations, from, zero, sums),
+                    Kind::Signed => Row::<R, 1>::add(group, activations, from, zero, sums),
+                    Kind::Sixteenths => Row::<R, 2>::add(group, activations, from, zero, sums),
+                }
             }
         }
         return;
     }
-    let sub_bytes = group.of.block_bytes() * GROUP / (group.of.block_elements() / SUB);
+    let sub_bytes = of.block_bytes() * GROUP / (of.block_elements() / SUB);
     for b in (0..activations.count).step_by(SUBS) {
         let subs = SUBS.min(activations.count - b);
-        let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
-        // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
-        unsafe { unpack::<R, Panel>(group.of, blocks.as_ptr(), subs, panel) };
-        let tile = Tile { panel, activations, b, subs, zero };
-        let minima = group.of.has_minimum();
+        for (group, panel) in groups.iter().zip(&mut *panels) {
+            let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
+            // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
+            unsafe { unpack::<R, Panel>(of, blocks.as_ptr(), subs, panel) };
+        }
+        let tile = Tile { panels, activations, b, subs, zero, how, minima: of.has_minimum() };
         let mut i = 0;
         while i < sums.len() {
             let (row, sums) = (from + i, &mut sums[i..]);
-            i += match (how, minima, sums.len() >= WIDE) {
-                (Kind::Unsigned, true, true) => tile.add::<R, WIDE, 0, true>(row, sums),
-                (Kind::Unsigned, true, false) => tile.add::<R, 1, 0, true>(row, sums),
-                (Kind::Unsigned, false, true) => tile.add::<R, WIDE, 0, false>(row, sums),
-                (Kind::Unsigned, false, false) => tile.add::<R, 1, 0, false>(row, sums),
-                (Kind::Signed, _, true) => tile.add::<R, WIDE, 1, false>(row, sums),
-                (Kind::Signed, _, false) => tile.add::<R, 1, 1, false>(row, sums),
-                (Kind::Sixteenths, _, true) => tile.add::<R, WIDE, 2, false>(row, sums),
-                (Kind::Sixteenths, _, false) => tile.add::<R, 1, 2, false>(row, sums),
+            i += match (sums.len() >= WIDE, groups.len()) {
+                (true, 2) => tile.add_any::<R, WIDE, 2>(row, sums, 0),
+                (true, _) => tile.add_any::<R, WIDE, 1>(row, sums, 0),
+                (false, count) => {
+                    (0..count).for_each(|g| _ = tile.add_any::<R, 1, 1>(row, sums, g));
+                    1
+                }
             };
         }
     }
@@ -182,75 +197,108 @@ fn multiply<R: Rows>(
 /// Rows of x that are multiplied with a panel at once: as many sums and totals are in registers.
 const WIDE: usize = 4;
 
-/// A panel and the blocks of x that it meets.
+/// Panels and the blocks of x that they meet.
 struct Tile<'a> {
-    panel: &'a Panel,
+    panels: &'a [Panel; 2],
     activations: &'a Activations,
     /// The first block of x.
     b: usize,
     subs: usize,
     /// The number that is subtracted from each byte.
     zero: i32,
+    how: Kind,
+    minima: bool,
 }
 
 impl Tile<'_> {
-    /// Adds the products of `M` rows, from `row` on, to `sums`, and returns `M`. `HOW` is a
-    /// [`Kind`]. Arrays are indexed, without iterators and closures: so they stay in registers.
+    /// Adds the products of `M` rows, from `row` on, and `G` panels, from `panel` on, to `sums`, and
+    /// returns `M`.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop)]
-    fn add<R: Rows, const M: usize, const HOW: usize, const MINIMA: bool>(
+    fn add_any<R: Rows, const M: usize, const G: usize>(
         &self,
         row: usize,
-        sums: &mut [[f32; GROUP]],
+        sums: &mut [[[f32; GROUP]; 2]],
+        panel: usize,
     ) -> usize {
-        let (panel, x, sums) = (self.panel, self.activations, &mut sums[..M]);
+        match (self.how, self.minima) {
+            (Kind::Unsigned, true) => self.add::<R, M, G, 0, true>(row, sums, panel),
+            (Kind::Unsigned, false) => self.add::<R, M, G, 0, false>(row, sums, panel),
+            (Kind::Signed, _) => self.add::<R, M, G, 1, false>(row, sums, panel),
+            (Kind::Sixteenths, _) => self.add::<R, M, G, 2, false>(row, sums, panel),
+        }
+        M
+    }
+
+    /// [`Tile::add_any`] for one way to multiply; `HOW` is a [`Kind`]. Arrays are indexed, without
+    /// iterators and closures: so they stay in registers.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)]
+    fn add<R: Rows, const M: usize, const G: usize, const HOW: usize, const MINIMA: bool>(
+        &self,
+        row: usize,
+        sums: &mut [[[f32; GROUP]; 2]],
+        panel: usize,
+    ) {
+        let (panels, x, sums) = (&self.panels[panel..][..G], self.activations, &mut sums[..M]);
         // checked once: the rows have these blocks
         let (first, last) = (x.index(row, self.b), x.index(row + M - 1, self.b + self.subs - 1));
         let blocks = &x.blocks[first..=last];
         let words = x.integers[first..=last].as_ptr().cast::<i32>();
-        let mut totals = [R::splat_float(0.0); M];
+        let mut totals = [[R::splat_float(0.0); G]; M];
         for i in 0..M {
-            // SAFETY: an array of 16 numbers.
-            totals[i] = unsafe { R::load_floats(sums[i].as_ptr()) };
+            for g in 0..G {
+                // SAFETY: an array of 16 numbers.
+                totals[i][g] = unsafe { R::load_floats(sums[i][panel + g].as_ptr()) };
+            }
         }
         for s in 0..self.subs {
-            let mut halves = [[R::splat(0); M]; 2];
-            // SAFETY: block `s` of each row is at `i * count + s`, up to `last`, and has eight words;
-            // the panel has 64 bytes, 16 numbers or 16 integers at each index.
+            let mut halves = [[[R::splat(0); G]; M]; 2];
+            // SAFETY: block `s` of each row is at `i * SUBS + s`, up to `last`, and has eight words;
+            // a panel has 64 bytes, 16 numbers or 16 integers at each index.
             unsafe {
                 for i in 0..M {
-                    let block = blocks.get_unchecked(i * x.count + s);
+                    let block = blocks.get_unchecked(i * SUBS + s);
                     let [a, b] = starts::<R, HOW>(self.zero, block);
-                    (halves[0][i], halves[1][i]) = (a, b);
+                    (halves[0][i], halves[1][i]) = ([a; G], [b; G]);
                 }
                 for c in 0..8 {
-                    let bytes = R::load(panel.bytes.get_unchecked(8 * s + c).as_ptr());
                     let half = if HOW == Kind::Sixteenths as usize { c / 4 } else { 0 };
+                    let mut bytes = [R::splat(0); G];
+                    for g in 0..G {
+                        bytes[g] = R::load(panels[g].bytes.get_unchecked(8 * s + c).as_ptr());
+                    }
                     for i in 0..M {
-                        let a = words.add(8 * (i * x.count + s) + c).read();
-                        halves[half][i] = dot::<R, HOW>(halves[half][i], bytes, a);
+                        let a = words.add(8 * (i * SUBS + s) + c).read();
+                        for g in 0..G {
+                            halves[half][i][g] = dot::<R, HOW>(halves[half][i][g], bytes[g], a);
+                        }
                     }
                 }
-                let sixteenths = [
-                    R::load(panel.sixteenths.get_unchecked(2 * s).as_ptr().cast()),
-                    R::load(panel.sixteenths.get_unchecked(2 * s + 1).as_ptr().cast()),
-                ];
-                let scale = R::load_floats(panel.scales.get_unchecked(s).as_ptr());
-                let minimum = R::load_floats(panel.minima.get_unchecked(s).as_ptr());
-                let minimum = if MINIMA { Some(minimum) } else { None };
-                for i in 0..M {
-                    let dots = joined::<R, HOW>([halves[0][i], halves[1][i]], sixteenths);
-                    let block = blocks.get_unchecked(i * x.count + s);
-                    let y = scaled::<R>(dots, scale, minimum, block);
-                    totals[i] = R::add_floats(totals[i], y);
+                for g in 0..G {
+                    let panel = panels.get_unchecked(g);
+                    let sixteenths = [
+                        R::load(panel.sixteenths.get_unchecked(2 * s).as_ptr().cast()),
+                        R::load(panel.sixteenths.get_unchecked(2 * s + 1).as_ptr().cast()),
+                    ];
+                    let scale = R::load_floats(panel.scales.get_unchecked(s).as_ptr());
+                    let minimum = R::load_floats(panel.minima.get_unchecked(s).as_ptr());
+                    let minimum = if MINIMA { Some(minimum) } else { None };
+                    for i in 0..M {
+                        let dots = [halves[0][i][g], halves[1][i][g]];
+                        let dots = joined::<R, HOW>(dots, sixteenths);
+                        let block = blocks.get_unchecked(i * SUBS + s);
+                        let y = scaled::<R>(dots, scale, minimum, block);
+                        totals[i][g] = R::add_floats(totals[i][g], y);
+                    }
                 }
             }
         }
         for i in 0..M {
-            // SAFETY: as above.
-            unsafe { R::store_floats(totals[i], sums[i].as_mut_ptr()) };
+            for g in 0..G {
+                // SAFETY: as above.
+                unsafe { R::store_floats(totals[i][g], sums[i][panel + g].as_mut_ptr()) };
+            }
         }
-        M
     }
 }
 

@@ -10,6 +10,8 @@ pub(super) trait Rows: Copy {
     type Floats: Copy;
     /// How [`Rows::signed`] shifts bytes with a sign: 128 if it makes them unsigned, else 0.
     const SHIFT: i32;
+    /// Whether there are registers for the products with two groups of rows.
+    const PAIRS: bool;
 
     /// Reads 64 bytes.
     ///
@@ -122,6 +124,7 @@ fn zip_floats(mut a: [f32; 16], b: [f32; 16], f: impl Fn(f32, f32) -> f32) -> [f
 impl Rows for Arrays {
     type Floats = [f32; 16];
     const SHIFT: i32 = 0;
+    const PAIRS: bool = false;
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Arrays {
@@ -285,6 +288,7 @@ macro_rules! level {
         impl Rows for Lanes {
             type Floats = Floats;
             const SHIFT: i32 = $shift;
+            const PAIRS: bool = $parts == 1;
 
             #[inline(always)]
             unsafe fn load(p: *const u8) -> Lanes {
