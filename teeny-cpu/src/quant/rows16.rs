@@ -3,6 +3,8 @@
 //! Products of bytes are summed exactly, and floats are multiplied and added with a rounding each:
 //! a loop over these lanes has the same bits at every level.
 
+use crate::Level;
+
 /// Sixteen lanes, as integers of 32 bits or as four bytes each. Methods are safe to call because a
 /// type is only named by the entry function of its level.
 pub(super) trait Rows: Copy {
@@ -80,22 +82,70 @@ pub(super) trait RowWork {
     fn run<R: Rows>(self);
 }
 
-/// Runs `work` with the best lanes that this level and the machine have.
-pub(super) fn run(level: crate::Level, work: impl RowWork) {
+/// The instructions that lanes are made of.
+#[derive(Clone, Copy, Debug)]
+enum Instructions {
     #[cfg(target_arch = "x86_64")]
-    {
-        // SAFETY: a level is only ever made by detection; the other feature is detected here.
-        unsafe {
-            if level == crate::Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
-                return vnni::enter(work);
+    Avx512Vnni,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Baseline,
+}
+
+impl Instructions {
+    /// All, the best first.
+    const ALL: &[Instructions] = &[
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512Vnni,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::AvxVnni,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2,
+        Instructions::Baseline,
+    ];
+
+    /// Whether a level, which is only ever made by detection, and the machine have them.
+    fn are_at(self, level: Level) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Vnni => {
+                level == Level::Avx512 && is_x86_feature_detected!("avx512vnni")
             }
-            if level >= crate::Level::Avx2 {
-                return avx2::enter(work);
+            #[cfg(target_arch = "x86_64")]
+            Instructions::AvxVnni => level >= Level::Avx2 && is_x86_feature_detected!("avxvnni"),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => level >= Level::Avx2,
+            Instructions::Baseline => level >= Level::Portable,
+        }
+    }
+
+    /// Runs `work` with lanes of these.
+    ///
+    /// # Safety
+    /// The machine must have them.
+    unsafe fn run(self, work: impl RowWork) {
+        // SAFETY: by contract.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Avx512Vnni => avx512_vnni::enter(work),
+                #[cfg(target_arch = "x86_64")]
+                Instructions::AvxVnni => avx_vnni::enter(work),
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Avx2 => avx2::enter(work),
+                Instructions::Baseline => work.run::<Arrays>(),
             }
         }
     }
-    let _ = level;
-    work.run::<Arrays>()
+}
+
+/// Runs `work` with the best lanes that this level and the machine have.
+pub(super) fn run(level: Level, work: impl RowWork) {
+    let best = Instructions::ALL.iter().find(|all| all.are_at(level));
+    // SAFETY: they were detected.
+    unsafe { best.unwrap_or(&Instructions::Baseline).run(work) }
 }
 
 /// Arrays, for the baseline.
@@ -408,7 +458,7 @@ macro_rules! level {
 
 /// One vector, and instructions that multiply four bytes and add the products to a lane.
 #[cfg(target_arch = "x86_64")]
-mod vnni {
+mod avx512_vnni {
     level! {
         "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c",
         1 of __m512i, __m512, __m256i, shift 128,
@@ -421,6 +471,24 @@ mod vnni {
         dot_signed |sum, x, a| _mm512_dpbusd_epi32(sum, x, a),
         floats _mm512_cvtepi32_ps, halves _mm256_loadu_si256 _mm512_cvtph_ps,
         float _mm512_loadu_ps _mm512_storeu_ps _mm512_set1_ps _mm512_mul_ps _mm512_add_ps
+    }
+}
+
+/// Two vectors, and such instructions: client processors of Intel since 2021, of AMD since Zen 5.
+#[cfg(target_arch = "x86_64")]
+mod avx_vnni {
+    level! {
+        "avxvnni,avx2,fma,f16c",
+        2 of __m256i, __m256, __m128i, shift 128,
+        load _mm256_loadu_si256, store _mm256_storeu_si256, splat _mm256_set1_epi32,
+        shifts _mm256_srl_epi32 _mm256_sll_epi32 _mm256_sra_epi32,
+        and _mm256_and_si256, or _mm256_or_si256, mul _mm256_mullo_epi32, add _mm256_add_epi32,
+        look_up |x, table| _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x),
+        signed |x| _mm256_xor_si256(x, _mm256_set1_epi8(-128)),
+        dot |sum, x, a| _mm256_dpbusd_avx_epi32(sum, x, a),
+        dot_signed |sum, x, a| _mm256_dpbusd_avx_epi32(sum, x, a),
+        floats _mm256_cvtepi32_ps, halves _mm_loadu_si128 _mm256_cvtph_ps,
+        float _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_mul_ps _mm256_add_ps
     }
 }
 
@@ -446,5 +514,92 @@ mod avx2 {
         },
         floats _mm256_cvtepi32_ps, halves _mm_loadu_si128 _mm256_cvtph_ps,
         float _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_mul_ps _mm256_add_ps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every method on the same bytes.
+    struct Probe<'a> {
+        x: [u8; 64],
+        a: i32,
+        to: &'a mut Vec<[i32; 16]>,
+    }
+
+    impl Probe<'_> {
+        fn keep<R: Rows>(&mut self, lanes: R) {
+            let mut all = [0; 16];
+            // SAFETY: 64 bytes.
+            unsafe { lanes.store(all.as_mut_ptr().cast()) };
+            self.to.push(all);
+        }
+
+        fn keep_floats<R: Rows>(&mut self, floats: R::Floats) {
+            let mut all = [0.0; 16];
+            // SAFETY: 16 floats.
+            unsafe { R::store_floats(floats, all.as_mut_ptr()) };
+            self.to.push(all.map(|x| x.to_bits() as i32));
+        }
+    }
+
+    impl RowWork for Probe<'_> {
+        fn run<R: Rows>(mut self) {
+            // SAFETY: 64 bytes, of which 32 are 16-bit floats.
+            let (x, halves) = unsafe { (R::load(self.x.as_ptr()), R::halves(self.x.as_ptr())) };
+            let (a, table) = (self.a, &[-127, 3, 0, 1, -1, 9, 5, 7, 100, 0, 2, -5, 8, 127, 6, -9]);
+            let sum = a.to_le_bytes().iter().fold(0, |sum, &byte| sum + i32::from(byte as i8));
+            let shift = R::splat(-R::SHIFT * sum);
+            for lanes in [
+                x,
+                x.shr(5),
+                x.shl(7),
+                x.sar(9),
+                x.and(R::splat(a)),
+                x.or(R::splat(a)),
+                x.mul(R::splat(a)),
+                x.add(R::splat(a)),
+                R::splat(a).dot(x.and(R::splat(0x7f7f_7f7f)), a),
+                x.add(shift).dot_signed(x.signed(), a),
+                x.and(R::splat(0x0f0f_0f0f)).look_up(table),
+            ] {
+                self.keep(lanes);
+            }
+            let floats = R::mul_floats(x.floats(), R::splat_float(1e-3));
+            self.keep_floats::<R>(floats);
+            self.keep_floats::<R>(R::add_floats(halves, floats));
+        }
+    }
+
+    #[test]
+    fn lanes_of_all_instructions_compute_the_same() {
+        let level = Level::Avx512.supported();
+        let (mut seed, mut seen) = (7u64, 0);
+        for case in 0..500 {
+            let mut byte = || {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 56) as u8
+            };
+            // the ends of the range too; no exponent of an infinite half, no -128 in `a`
+            let mut x: [u8; 64] = std::array::from_fn(|_| match case % 3 {
+                0 => byte(),
+                1 => 128 + byte() % 2,
+                _ => 127 - byte() % 2,
+            });
+            x.iter_mut().take(32).skip(1).step_by(2).for_each(|high| *high &= 0x3b);
+            let a = [byte(), byte(), byte(), byte()];
+            let a = i32::from_le_bytes(a.map(|byte| if byte == 128 { 129 } else { byte }));
+            let mut wanted = Vec::new();
+            Probe { x, a, to: &mut wanted }.run::<Arrays>();
+            for all in Instructions::ALL.iter().filter(|all| all.are_at(level)) {
+                let mut got = Vec::new();
+                // SAFETY: they were detected.
+                unsafe { all.run(Probe { x, a, to: &mut got }) };
+                assert_eq!(got, wanted, "case {case}: {all:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen >= 500);
     }
 }
