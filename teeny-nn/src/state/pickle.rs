@@ -111,7 +111,7 @@ impl<'a> Machine<'a, '_> {
             0x88 => self.push(Node::Bool(true))?,
             0x89 => self.push(Node::Bool(false))?,
             b'K' => {
-                let v = self.take(1)?[0];
+                let v = self.short()?;
                 self.push(Node::Int(v.into()))?;
             }
             b'M' => {
@@ -122,33 +122,18 @@ impl<'a> Machine<'a, '_> {
                 let v = i32::from_le_bytes(self.array()?);
                 self.push(Node::Int(v.into()))?;
             }
-            0x8a => {
-                let length = self.take(1)?[0];
-                self.long(length.into())?;
-            }
-            0x8b => {
-                let length = u32::from_le_bytes(self.array()?);
-                self.long(length as usize)?;
-            }
             b'G' => {
                 let v = f64::from_be_bytes(self.array()?);
                 self.push(Node::Float(v))?;
             }
-            0x8c => {
-                let length = self.take(1)?[0];
-                self.text(length.into())?;
-            }
-            b'X' => {
-                let length = u32::from_le_bytes(self.array()?);
-                self.text(length as usize)?;
-            }
-            b'C' => {
-                let length = self.take(1)?[0];
-                self.bytes(length.into())?;
-            }
-            b'B' => {
-                let length = u32::from_le_bytes(self.array()?);
-                self.bytes(length as usize)?;
+            0x8a | 0x8c | b'C' | 0x8b | b'X' | b'B' => {
+                let is_short = matches!(op, 0x8a | 0x8c | b'C');
+                let length = if is_short { self.short()? } else { self.count()? } as usize;
+                match op {
+                    0x8a | 0x8b => self.long(length)?,
+                    0x8c | b'X' => self.text(length)?,
+                    _ => self.bytes(length)?,
+                }
             }
             b'(' => {
                 self.budget.charge(ID)?;
@@ -191,36 +176,20 @@ impl<'a> Machine<'a, '_> {
                 let items = self.marked()?;
                 self.insert(&items)?;
             }
-            b'q' => {
-                let i = self.take(1)?[0];
-                self.memoize(i.into())?;
-            }
-            b'r' => {
-                let i = u32::from_le_bytes(self.array()?);
+            b'q' | b'r' => {
+                let i = if op == b'q' { self.short()? } else { self.count()? };
                 self.memoize(i)?;
             }
             0x94 => self.memoize(self.memo.len() as u32)?,
-            b'h' => {
-                let i = self.take(1)?[0];
-                self.push_memo(i.into())?;
-            }
-            b'j' => {
-                let i = u32::from_le_bytes(self.array()?);
+            b'h' | b'j' => {
+                let i = if op == b'h' { self.short()? } else { self.count()? };
                 self.push_memo(i)?;
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
                 self.global(module, name)?;
             }
-            0x93 => {
-                let (name, module) = (self.pop()?, self.pop()?);
-                let (Node::Text(module), Node::Text(name)) = (self.node(module), self.node(name))
-                else {
-                    return Err(Error::format("a name is not text"));
-                };
-                let (module, name) = (*module, *name);
-                self.global(module, name)?;
-            }
+            0x93 => self.stacked_global()?,
             b'Q' => {
                 let argument = self.pop()?;
                 self.push(Node::Persistent(argument))?;
@@ -231,13 +200,7 @@ impl<'a> Machine<'a, '_> {
                 self.pop()?; // NEWOBJ_EX: arguments by keyword
                 self.call()?;
             }
-            b'b' => {
-                // attributes of an ordered dictionary: the versions of its modules, not needed
-                self.pop()?;
-                if !matches!(self.top()?, Node::Dict(_) | Node::OtherCall(_)) {
-                    return Err(Error::format("attributes of a value that is not a dictionary"));
-                }
-            }
+            b'b' => self.attributes()?,
             other => {
                 return Err(Error::format(format!(
                     "opcode 0x{other:02x} is not one that files of tensors use"
@@ -245,6 +208,35 @@ impl<'a> Machine<'a, '_> {
             }
         }
         Ok(None)
+    }
+
+    /// A global whose module and name are on the stack.
+    fn stacked_global(&mut self) -> Result<()> {
+        let (name, module) = (self.pop()?, self.pop()?);
+        let (Node::Text(module), Node::Text(name)) = (self.node(module), self.node(name)) else {
+            return Err(Error::format("a name is not text"));
+        };
+        let (module, name) = (*module, *name);
+        self.global(module, name)
+    }
+
+    /// Attributes of an ordered dictionary: the versions of its modules, which are not needed.
+    fn attributes(&mut self) -> Result<()> {
+        self.pop()?;
+        match self.top()? {
+            Node::Dict(_) | Node::OtherCall(_) => Ok(()),
+            _ => Err(Error::format("attributes of a value that is not a dictionary")),
+        }
+    }
+
+    /// A number of one byte.
+    fn short(&mut self) -> Result<u32> {
+        Ok(self.take(1)?[0].into())
+    }
+
+    /// A number of four bytes.
+    fn count(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
