@@ -186,7 +186,9 @@ fn multiply<R: Rows>(
                 (true, 2) => tile.add_any::<R, WIDE, 2>(row, sums, 0),
                 (true, _) => tile.add_any::<R, WIDE, 1>(row, sums, 0),
                 (false, count) => {
-                    (0..count).for_each(|g| _ = tile.add_any::<R, 1, 1>(row, sums, g));
+                    for g in 0..count {
+                        tile.add_any::<R, 1, 1>(row, sums, g);
+                    }
                     1
                 }
             };

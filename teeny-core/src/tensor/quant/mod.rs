@@ -92,6 +92,9 @@ impl QuantTensor {
         let (bytes, group) = (part.bytes(columns)?, row.saturating_mul(GROUP));
         // groups of rows are as long as the rows, and begin where these do
         let pack = |at: usize, to: &mut [u8]| {
+            if !at.is_multiple_of(group) || !to.len().is_multiple_of(group) {
+                return Err(Error::internal("a part is not whole groups of rows"));
+            }
             let mut rows = memory::filled(0, group)?;
             for (i, to) in to.chunks_exact_mut(group).enumerate() {
                 let at = at + i * group;
