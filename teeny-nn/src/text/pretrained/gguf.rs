@@ -338,7 +338,8 @@ impl<'a> Metadata<'a> {
                 specials.push(AddedToken::special(id, text));
                 continue;
             }
-            cased |= text.contains(char::is_uppercase);
+            // letters such as ℝ are capital, but have no small form
+            cased |= text.chars().any(|c| !c.to_lowercase().eq([c]));
             match text.strip_prefix('▁') {
                 Some(word) => vocab.insert(word, id),
                 None => vocab.insert(&format!("##{text}"), id),
