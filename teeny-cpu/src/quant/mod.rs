@@ -14,6 +14,8 @@
 mod activations;
 mod panel;
 mod rows16;
+#[cfg(test)]
+mod rows16_tests;
 
 use crate::Cpu;
 use crate::copy;
