@@ -14,7 +14,7 @@
 //! MB). The crate `safetensors` and its dependencies would add a third to the crates of a build;
 //! reading and writing take a page.
 
-use super::file_kind;
+use super::file_kind::{self, Source};
 use crate::json::Json;
 use crate::names::{listed, loading};
 use serde_json::{Map, Value, json};
@@ -46,13 +46,6 @@ pub struct Archive {
     source: Source,
     header: Header,
     data_start: u64,
-}
-
-/// Where the bytes of tensors are.
-#[derive(Debug)]
-enum Source {
-    File(File),
-    Bytes(Vec<u8>),
 }
 
 impl Archive {
@@ -153,13 +146,7 @@ impl Archive {
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
         let entry = self.entry(name)?;
         let fill = |from: usize, to: &mut [u8]| {
-            let at = self.data_start + entry.begin + from as u64;
-            match &self.source {
-                Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),
-                Source::File(file) => file_kind::read_at(file, to, at)
-                    .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?,
-            }
-            Ok(())
+            self.source.fill(name, self.data_start + entry.begin + from as u64, to)
         };
         let shape = entry.shape.as_slice();
         Tensor::from_bytes_with(shape, entry.dtype, &device.to_device(), fill)

@@ -94,16 +94,36 @@ pub(super) fn other_kind_of_file(mut file: &File, wanted: &str) -> Option<Error>
     other_kind(&first, wanted)
 }
 
+/// Where the bytes of tensors are.
+#[derive(Debug)]
+pub(super) enum Source {
+    File(File),
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    /// Fills `to` with those of tensor `name` from byte `at` on, which are inside the source.
+    pub fn fill(&self, name: &str, at: u64, to: &mut [u8]) -> Result<()> {
+        match self {
+            Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),
+            Source::File(file) => {
+                read_at(file, to, at).map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Fills `bytes` from byte `at` of `file`. Threads that share the file do not disturb each other.
 #[cfg(unix)]
-pub(super) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
 }
 
 /// Fills `bytes` from byte `at` of `file`. The lock keeps threads that share the file from moving
 /// its position between the two calls.
 #[cfg(not(unix))]
-pub(super) fn read_at(mut file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+fn read_at(mut file: &File, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
     static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _position = POSITION.lock().unwrap_or_else(|e| e.into_inner());
     std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(at))?;

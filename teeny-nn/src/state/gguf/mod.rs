@@ -19,7 +19,7 @@ mod write;
 
 use super::TensorSource;
 pub use super::element_type::ElementType;
-use super::file_kind;
+use super::file_kind::{self, Source};
 use super::source::refused;
 use crate::names::{listed, loading};
 use blocks::Kind;
@@ -41,13 +41,6 @@ pub struct Gguf {
     metadata: BTreeMap<String, Value>,
     entries: BTreeMap<String, Entry>,
     unreadable: BTreeMap<String, Error>,
-}
-
-/// Where the bytes of tensors are.
-#[derive(Debug)]
-enum Source {
-    File(File),
-    Bytes(Vec<u8>),
 }
 
 impl Gguf {
@@ -148,13 +141,7 @@ impl Gguf {
 
     /// Reads the bytes of a tensor from byte `from` on.
     fn fill(&self, name: &str, entry: &Entry, from: usize, to: &mut [u8]) -> Result<()> {
-        let at = entry.at + from as u64;
-        match &self.sources[entry.part] {
-            Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),
-            Source::File(file) => file_kind::read_at(file, to, at)
-                .map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?,
-        }
-        Ok(())
+        self.sources[entry.part].fill(name, entry.at + from as u64, to)
     }
 
     fn read_tensor(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
