@@ -324,8 +324,8 @@ impl Device for Checked {
         Ok(x.storage().clone())
     }
     pass_through!(
-        inner: inner, upload_filled, flush, prefers_batched_kernels, stats, clear_cache, synchronize,
-        synchronize_async, ready_async, download, download_async, unwrap
+        inner: inner, upload_filled, flush, prefers_batched_kernels, stats, clear_cache,
+        synchronize, synchronize_async, ready_async, download, download_async, unwrap
     );
 }
 

@@ -178,7 +178,8 @@ impl Device for Faulty {
         self.inner.synchronize()
     }
     pass_through!(
-        inner: inner, upload_filled, flush, prefers_batched_kernels, stats, clear_cache, ready_async, wrap, unwrap
+        inner: inner, upload_filled, flush, prefers_batched_kernels, stats, clear_cache,
+        ready_async, wrap, unwrap
     );
 }
 

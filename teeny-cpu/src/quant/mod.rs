@@ -215,8 +215,8 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Adds the products of `M` rows, from `row` on, and `G` panels, from `panel` on, to `sums`, and
-    /// returns `M`.
+    /// Adds the products of `M` rows, from `row` on, and `G` panels, from `panel` on, to `sums`,
+    /// and returns `M`.
     #[inline(always)]
     fn add_any<R: Rows, const M: usize, const G: usize>(
         &self,
@@ -257,8 +257,8 @@ impl Tile<'_> {
         }
         for s in 0..self.subs {
             let mut halves = [[[R::splat(0); G]; M]; 2];
-            // SAFETY: block `s` of each row is at `i * SUBS + s`, up to `last`, and has eight words;
-            // a panel has 64 bytes, 16 numbers or 16 integers at each index.
+            // SAFETY: block `s` of each row is at `i * SUBS + s`, up to `last`, with eight words; a
+            // panel has 64 bytes, 16 numbers or 16 integers at each index.
             unsafe {
                 for i in 0..M {
                     let block = blocks.get_unchecked(i * SUBS + s);

@@ -474,36 +474,40 @@ mod avx512_vnni {
     }
 }
 
-/// Two vectors, and such instructions: client processors of Intel since 2021, of AMD since Zen 5.
+/// Two vectors of AVX2, which differ in how bytes are multiplied.
+#[cfg(target_arch = "x86_64")]
+macro_rules! level_of_two {
+    ($features:literal, shift $shift:literal, $($bytes:tt)*) => {
+        level! {
+            $features, 2 of __m256i, __m256, __m128i, shift $shift,
+            load _mm256_loadu_si256, store _mm256_storeu_si256, splat _mm256_set1_epi32,
+            shifts _mm256_srl_epi32 _mm256_sll_epi32 _mm256_sra_epi32,
+            and _mm256_and_si256, or _mm256_or_si256, mul _mm256_mullo_epi32, add _mm256_add_epi32,
+            look_up |x, table| _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x),
+            $($bytes)*
+            floats _mm256_cvtepi32_ps, halves _mm_loadu_si128 _mm256_cvtph_ps,
+            float _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_mul_ps _mm256_add_ps
+        }
+    };
+}
+
+/// Instructions as above: client processors of Intel since 2021, of AMD since Zen 5.
 #[cfg(target_arch = "x86_64")]
 mod avx_vnni {
-    level! {
-        "avxvnni,avx2,fma,f16c",
-        2 of __m256i, __m256, __m128i, shift 128,
-        load _mm256_loadu_si256, store _mm256_storeu_si256, splat _mm256_set1_epi32,
-        shifts _mm256_srl_epi32 _mm256_sll_epi32 _mm256_sra_epi32,
-        and _mm256_and_si256, or _mm256_or_si256, mul _mm256_mullo_epi32, add _mm256_add_epi32,
-        look_up |x, table| _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x),
+    level_of_two! {
+        "avxvnni,avx2,fma,f16c", shift 128,
         signed |x| _mm256_xor_si256(x, _mm256_set1_epi8(-128)),
         dot |sum, x, a| _mm256_dpbusd_avx_epi32(sum, x, a),
         dot_signed |sum, x, a| _mm256_dpbusd_avx_epi32(sum, x, a),
-        floats _mm256_cvtepi32_ps, halves _mm_loadu_si128 _mm256_cvtph_ps,
-        float _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_mul_ps _mm256_add_ps
     }
 }
 
-/// Two vectors. Products of bytes are summed in pairs of 16 bits, which do not overflow: the first
-/// factor is at most 127, as an absolute value at most 128 with 127.
+/// Products of bytes are summed in pairs of 16 bits, which do not overflow: the first factor is at
+/// most 127, as an absolute value at most 128 with 127.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    level! {
-        "avx2,fma,f16c",
-        2 of __m256i, __m256, __m128i, shift 0,
-        load _mm256_loadu_si256, store _mm256_storeu_si256, splat _mm256_set1_epi32,
-        shifts _mm256_srl_epi32 _mm256_sll_epi32 _mm256_sra_epi32,
-        and _mm256_and_si256, or _mm256_or_si256, mul _mm256_mullo_epi32, add _mm256_add_epi32,
-        look_up |x, table| _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), x),
-        signed |x| _mm256_or_si256(x, x), // as they are
+    level_of_two! {
+        "avx2,fma,f16c", shift 0, signed |x| _mm256_or_si256(x, x), // as they are
         dot |sum, x, a| {
             let pairs = _mm256_maddubs_epi16(x, a);
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
@@ -512,7 +516,5 @@ mod avx2 {
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(a, x));
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         },
-        floats _mm256_cvtepi32_ps, halves _mm_loadu_si128 _mm256_cvtph_ps,
-        float _mm256_loadu_ps _mm256_storeu_ps _mm256_set1_ps _mm256_mul_ps _mm256_add_ps
     }
 }
