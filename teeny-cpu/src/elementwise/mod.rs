@@ -12,6 +12,7 @@
 //!                                                                          └─ slabs: transposes
 //! ```
 
+mod accumulator;
 mod blocks;
 mod calls;
 mod chains;

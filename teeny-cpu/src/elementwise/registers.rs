@@ -17,14 +17,13 @@
 //! `blocks`; `prepared` and `rows` call it with the instructions of their programs. Only those of
 //! `rows` have calls and folds.
 
-use super::calls::{Exponentials, call};
+use super::accumulator::Accumulator;
 use super::chains::Chain;
-use super::instructions::{BUFFER, Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
+use super::instructions::{Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
+use super::loops::each_loop;
 use super::loops::float::*;
 use super::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe};
-use super::loops::{Loop, each_loop};
 use super::step::{Format, Step, Stream};
-use crate::half;
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use crate::vecmath::{Cube, Square};
@@ -240,235 +239,46 @@ unsafe fn execute<T: Real, V: F32s, const N: usize, const PARTS: bool>(
     counts: [usize; VECTORS],
     rowwise: bool,
 ) {
-    let bytes = T::Vector::<V>::LANES * size_of::<T>();
-    let mut acc = [T::Vector::<V>::splat(T::default()); VECTORS];
-    // Numbers of vectors as literals, so that the accumulator stays in registers. Conditions are
-    // constants, so that what is not needed for N and PARTS is not compiled.
-    macro_rules! each {
-        (|$j:ident| $body:expr) => {
-            each!(@ $j $body, 0 1 2 3 4 5 6 7)
-        };
-        (@ $j:ident $body:expr, $($index:literal)*) => {{
-            $(if const { $index < N } {
-                const $j: usize = $index;
-                $body
-            })*
-        }};
-    }
+    let mut acc = Accumulator::<T, V, N, PARTS>::new(row, at, counts, rowwise);
     let mut rest = code.iter();
     while let Some(this) = rest.next() {
-        // The address of the first vector, and bytes to the next.
-        let place = |of: &Instruction| {
-            let first = of.first.wrapping_offset(row * of.row).wrapping_add(at * of.step);
-            (first, if PARTS && rowwise { of.down as usize } else { bytes & of.moves })
-        };
-        let (p, step) = place(this);
-        macro_rules! at {
-            ($p:expr, $step:expr, $j:expr) => {
-                $p.wrapping_add($step.wrapping_mul($j)).cast::<T>()
-            };
-        }
-        macro_rules! load {
-            ($p:expr, $step:expr, $j:expr) => {
-                if const { PARTS || N == 1 } {
-                    T::Vector::<V>::load_part(at!($p, $step, $j), counts[$j])
-                } else {
-                    T::Vector::<V>::load(at!($p, $step, $j))
-                }
-            };
-        }
-        macro_rules! number {
-            ($p:expr) => {
-                T::Vector::<V>::splat(*$p)
-            };
-        }
-        macro_rules! one {
-            ($f:ty) => {
-                each!(|J| acc[J] = T::unary::<$f, V>(acc[J]))
-            };
-        }
-        // A number is loaded once. Vectors of one row are a literal apart.
-        macro_rules! operand {
-            (|$x:ident, $acc:ident| $body:expr) => {
-                if const { PARTS || N == 1 } {
-                    if this.is_column {
-                        each!(|J| {
-                            let ($x, $acc) = (number!(at!(p, step, J)), acc[J]);
-                            acc[J] = $body;
-                        })
-                    } else {
-                        each!(|J| {
-                            let ($x, $acc) = (load!(p, step, J), acc[J]);
-                            acc[J] = $body;
-                        })
-                    }
-                } else if step == 0 {
-                    let $x = match this.is_column {
-                        true => number!(p.cast::<T>()),
-                        false => T::Vector::<V>::load(p.cast()),
-                    };
-                    each!(|J| {
-                        let $acc = acc[J];
-                        acc[J] = $body;
-                    })
-                } else {
-                    each!(|J| {
-                        let ($x, $acc) = (T::Vector::<V>::load(at!(p, bytes, J)), acc[J]);
-                        acc[J] = $body;
-                    })
-                }
-            };
-        }
-        macro_rules! binary {
-            ($f:ty) => {
-                operand!(|x, y| T::binary::<$f, V>(y, x))
-            };
-        }
-        macro_rules! reversed {
-            ($f:ty) => {
-                operand!(|x, y| T::binary::<$f, V>(x, y))
-            };
-        }
-        macro_rules! select {
-            ($f:ty) => {{
-                let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
-                let (v, a) = (place(v), place(a));
-                // A number is compared with what is chosen, as in most activations.
-                if const { N > 1 && !PARTS } && step == 0 && v == a && v.1 != 0 {
-                    let k = T::Vector::<V>::load(p.cast());
-                    each!(|J| {
-                        let x = T::Vector::<V>::load(at!(v.0, bytes, J));
-                        acc[J] = T::quaternary::<$f, V>([k, x, x, acc[J]]);
-                    })
-                } else {
-                    each!(|J| acc[J] = T::quaternary::<$f, V>([
-                        load!(p, step, J),
-                        load!(v.0, v.1, J),
-                        load!(a.0, a.1, J),
-                        acc[J]
-                    ]))
-                }
-            }};
-        }
-        // From one vector of 16-bit elements to the next.
-        let half_step = if PARTS && rowwise { step } else { bytes / 2 };
-        macro_rules! half {
-            ($j:expr) => {
-                p.wrapping_add(half_step.wrapping_mul($j)).cast::<u16>()
-            };
-        }
-        // Elements of a vector.
-        macro_rules! len {
-            ($j:expr) => {
-                if PARTS || N == 1 { counts[$j] } else { V::LANES }
-            };
-        }
-        macro_rules! load_half {
-            ($half:ty) => {
-                if const { size_of::<T>() == 4 } {
-                    each!(|J| acc[J] = T::from_f32s::<V>(half::load::<V, $half>(half!(J), len!(J))))
-                }
-            };
-        }
-        macro_rules! store_half {
-            ($half:ty) => {
-                if const { size_of::<T>() == 4 } {
-                    each!(|J| half::store::<V, $half>(T::to_f32s::<V>(acc[J]), half!(J), len!(J)))
-                }
-            };
-        }
-        // 16-bit elements at p as f32 in a buffer.
-        macro_rules! widen {
-            ($half:ty) => {{
-                let Some(buffer) = rest.next() else { return };
-                let next = if PARTS && rowwise { VECTOR } else { bytes };
-                if const { size_of::<T>() == 4 } {
-                    each!(|J| {
-                        let to = buffer.first.wrapping_add(next * J).cast::<f32>();
-                        half::load::<V, $half>(half!(J), len!(J)).store(to);
-                    })
-                }
-            }};
-        }
-        // Vectors of one number for all rows are combined with each other first.
-        macro_rules! fold {
-            ($f:ty) => {
-                if PARTS && step == 0 {
-                    let mut all = acc[0];
-                    each!(|J| if const { J > 0 } {
-                        all = T::binary::<$f, V>(all, acc[J])
-                    });
-                    let before = load!(p, step, 0);
-                    T::binary::<$f, V>(before, all).store_part(at!(p, step, 0), counts[0]);
-                } else {
-                    each!(|J| {
-                        let before = load!(p, step, J);
-                        let all = T::binary::<$f, V>(before, acc[J]);
-                        if const { PARTS || N == 1 } {
-                            all.store_part(at!(p, step, J), counts[J])
-                        } else {
-                            all.store(at!(p, step, J))
-                        }
-                    })
-                }
-            };
-        }
+        let x = acc.place(this);
         macro_rules! by_code {
             (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*;
              functions: $($function:ident)*; pairs: $($pair:ident)*; choices: $($choice:ident)*;) => {
                 match this.code {
-                    Code::Load if this.is_column => {
-                        each!(|J| acc[J] = number!(at!(p, step, J)));
-                    }
-                    // A part of a vector takes longer than a whole one at some levels.
-                    Code::Load if PARTS && counts[VECTORS - 1] == T::Vector::<V>::LANES => {
-                        each!(|J| acc[J] = T::Vector::<V>::load(at!(p, step, J)));
-                    }
-                    Code::Load => each!(|J| acc[J] = load!(p, step, J)),
-                    Code::Store | Code::Stream
-                        if PARTS && counts[VECTORS - 1] < T::Vector::<V>::LANES
-                            || N == 1 && counts[0] < T::Vector::<V>::LANES =>
-                    {
-                        each!(|J| acc[J].store_part(at!(p, step, J), counts[J]));
-                    }
-                    // The first element of each row is at a 64-byte boundary, and so is each of these.
-                    Code::Stream if N == VECTORS && !PARTS => {
-                        each!(|J| acc[J].stream(at!(p, step, J)))
-                    }
-                    Code::Store | Code::Stream => each!(|J| acc[J].store(at!(p, step, J))),
-                    $(Code::$cheap => one!($cheap),)*
-                    $(Code::$cheap_pair => binary!($cheap_pair),)*
-                    Code::RSub => reversed!(Sub),
-                    Code::RDiv => reversed!(Div),
-                    Code::RMax => reversed!(Max),
-                    Code::RMin => reversed!(Min),
-                    $(Code::$choice => select!($choice),)*
+                    Code::Load => acc.load(x, this.is_column),
+                    Code::Store => acc.store(x, false),
+                    Code::Stream => acc.store(x, true),
+                    $(Code::$cheap => acc.unary::<$cheap>(),)*
+                    $(Code::$cheap_pair => acc.binary::<$cheap_pair, false>(x, this.is_column),)*
+                    Code::RSub => acc.binary::<Sub, true>(x, this.is_column),
+                    Code::RDiv => acc.binary::<Div, true>(x, this.is_column),
+                    Code::RMax => acc.binary::<Max, true>(x, this.is_column),
+                    Code::RMin => acc.binary::<Min, true>(x, this.is_column),
+                    $(Code::$choice => {
+                        let (Some(v), Some(a)) = (rest.next(), rest.next()) else { return };
+                        acc.choice::<$choice>(x, acc.place(v), acc.place(a));
+                    })*
                     Code::Operand => {}
-                    // Only groups of f32 have elements of 16 bits.
-                    Code::LoadBf16 => load_half!(bf16),
-                    Code::LoadF16 => load_half!(f16),
-                    Code::WidenBf16 => widen!(bf16),
-                    Code::WidenF16 => widen!(f16),
-                    Code::StoreBf16 => store_half!(bf16),
-                    Code::StoreF16 => store_half!(f16),
-                    Code::FoldSum => fold!(Add),
-                    Code::FoldProd => fold!(Mul),
-                    Code::FoldMax => fold!(Max),
-                    Code::FoldMin => fold!(Min),
+                    Code::LoadBf16 => acc.load_half::<bf16>(x),
+                    Code::LoadF16 => acc.load_half::<f16>(x),
+                    Code::WidenBf16 | Code::WidenF16 => {
+                        let Some(buffer) = rest.next() else { return };
+                        match this.code {
+                            Code::WidenBf16 => acc.widen::<bf16>(x, buffer.first),
+                            _ => acc.widen::<f16>(x, buffer.first),
+                        }
+                    }
+                    Code::StoreBf16 => acc.store_half::<bf16>(x),
+                    Code::StoreF16 => acc.store_half::<f16>(x),
+                    Code::FoldSum => acc.fold::<Add>(x),
+                    Code::FoldProd => acc.fold::<Mul>(x),
+                    Code::FoldMax => acc.fold::<Max>(x),
+                    Code::FoldMin => acc.fold::<Min>(x),
                     Code::Call(body) => {
                         let Some(block) = rest.next() else { return };
-                        let block = block.first;
-                        each!(|J| acc[J].store(at!(block, bytes, J)));
-                        if body.operands() == 2 {
-                            let second = block.wrapping_add(BUFFER);
-                            each!(|J| load!(p, step, J).store(at!(second, bytes, J)));
-                        }
-                        if matches!(body, Loop::Exp) {
-                            V::call(Exponentials::<T> { block: block.cast(), vectors: N });
-                        } else {
-                            call(level, size_of::<T>() == 8, body, block, N * bytes / size_of::<T>());
-                        }
-                        each!(|J| acc[J] = T::Vector::<V>::load(at!(block, bytes, J)));
+                        acc.call(level, body, x, block.first);
                     }
                 }
             };
