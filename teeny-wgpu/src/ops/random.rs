@@ -169,7 +169,10 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> Result<String> {
         let from_bits = if dtype == DType::I64 { "bitcast<i64>(bits)" } else { "bits" };
         shader!("random64").text("from_bits", from_bits)
     } else {
-        shader!("random").flag("bernoulli", kind == Kind::Bernoulli)
+        shader!("random")
+            .text("dtype", dtype.name())
+            .flag("half", dtype.size() == 2)
+            .flag("bernoulli", kind == Kind::Bernoulli)
     };
     shader
         .params(&params)

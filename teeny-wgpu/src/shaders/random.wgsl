@@ -1,10 +1,14 @@
 // Random numbers of types up to 32 bits: a thread computes four neighbouring elements from the four
 // words of one Philox block.
-//     uniform    low + unit (high - low), below high
+//     uniform    low + unit (high - low); the number before high where rounding reaches it
 //     normal     mean + deviation sqrt(-2 log(1 - u)) (cos, sin)(2 pi v), two from two words
 //                (Box and Muller 1958)
 //     integer    low + the upper word of word * range
 //     Bernoulli  unit < p
+// Element 4 q + i comes from word i of block q. The bits are those of
+// teeny_core::random::Distribution::block (normal: within some units in the last place), the same on
+// every device: both change together.
+//
 // Products whose rounding matters pass through an exclusive-or with a zero parameter, so that no
 // compiler fuses them into the addition that follows.
 {{params}}
@@ -19,14 +23,23 @@ fn unit(word: u32) -> f32 { return f32(word >> 8u) * 5.9604644775390625e-8f; } /
 fn rounded(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ params.zero); }
 
 #if uniform
+// The number before one with these bits: they count away from zero, and `sign` is the first bit.
+fn before(bits: u32, sign: u32) -> u32 {
+    if (bits & (sign - 1u)) == 0u { return (sign | 1u) + params.zero; }
+    return select(bits - 1u, bits + 1u, bits >= sign);
+}
+
 fn draw(word: u32) -> f32 {
-    let value = low() + rounded(unit(word) * (high() - low()));
-    if value >= high() && low() < high() {
-        // The next number below: one unit of the bits, toward zero for positive numbers.
-        let bits = bitcast<u32>(high());
-        if (bits & 0x7fffffffu) == 0u { return bitcast<f32>(0x80000001u + params.zero); }
-        return bitcast<f32>(select(bits - 1u, bits + 1u, (bits >> 31u) == 1u));
+    var value = low() + rounded(unit(word) * (high() - low()));
+    if low() >= high() { return value; }
+    // The sum may be rounded up to high, and so may its nearest 16-bit float.
+    if value >= high() { value = bitcast<f32>(before(bitcast<u32>(high()), 0x80000000u)); }
+#if half
+    let nearest = round_{{dtype}}(value);
+    if nearest >= high() {
+        value = max({{dtype}}_of(before({{dtype}}_bits(nearest), 0x8000u)), round_{{dtype}}(low()));
     }
+#endif
     return value;
 }
 #endif
@@ -46,7 +59,7 @@ fn draw_pair(a: u32, b: u32) -> vec2<f32> {
 #endif
 #if integer
 fn draw(word: u32) -> {{value}} {
-    // A range of 2^32 has no lower word: every word is its own number.
+    // For a range of 2^32 the offset is the word itself.
     let offset = select(mul_high_u32(word, params.range_low), word, params.range_high != 0u);
     return bitcast<{{value}}>(params.low_low + offset);
 }

@@ -153,15 +153,21 @@ fn random(sink: Sink<'_>, dtype: DType) {
     }
 }
 
-/// More draws than a generator may repeat after, which no small tensor would show.
+/// More draws than a generator may repeat after, which no small tensor would show; and enough that
+/// some 16-bit floats are drawn so near the upper end that rounding would reach it.
 fn many_draws(sink: Sink<'_>) {
     let len = (1 << 18) + 100;
-    for (op, dtype, distribution) in [
+    let ends = [(0.0, 1.0), (-3.0, 0.0), (-2.0, -1.0), (0.3, 0.30001)];
+    let halves = [DType::F16, DType::BF16].into_iter().flat_map(|dtype| {
+        ends.map(|(low, high)| ("uniform", dtype, Distribution::Uniform { low, high }))
+    });
+    let others = [
         ("uniform", DType::F32, Distribution::Uniform { low: 0.0, high: 1.0 }),
         ("normal", DType::F32, Distribution::Normal { mean: 0.0, std: 1.0 }),
         ("random integers", DType::I32, Distribution::Integer { low: -5, high: 1 << 20 }),
         ("bernoulli", DType::Bool, Distribution::Bernoulli { p: 0.5 }),
-    ] {
+    ];
+    for (op, dtype, distribution) in others.into_iter().chain(halves) {
         let key = Key { seed: 3, draw: 5 };
         let detail = format!("{len} of {distribution:?}");
         let mut case = made(
@@ -177,7 +183,6 @@ fn many_draws(sink: Sink<'_>) {
     }
 }
 
-/// A device returns new storage: a result that is its input's storage would change with it.
 /// Bytes that a device asks for in parts.
 fn in_parts(sink: Sink<'_>, dtype: DType, shape: &'static [usize]) {
     let inputs = vec![Input::new(1, dtype, Arrangement::Packed, Domain::Any, 6)];
@@ -192,6 +197,7 @@ fn in_parts(sink: Sink<'_>, dtype: DType, shape: &'static [usize]) {
     sink(one("upload, download", dtype, BITS, inputs, detail, body));
 }
 
+/// A device returns new storage: a result that is its input's storage would change with it.
 fn new_storage(sink: Sink<'_>, dtype: DType) {
     let makes: [(&str, View); 6] = [
         ("copy", |x| x.copy()),
