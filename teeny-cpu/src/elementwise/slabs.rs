@@ -13,12 +13,12 @@ use crate::transpose::transpose;
 use crate::walk::{MAX_OPERANDS, TransposedInputs};
 use teeny_core::kernel::MAX_OUTPUTS;
 
-/// Rows and columns of a slab, 128 KiB of f32 in half of an L2: its source is read in groups of
-/// four neighbouring cache lines.
+/// Rows and columns of a slab, 256 KiB of f32, a quarter to a half of an L2. 64 rows are four
+/// neighbouring cache lines of f32 in each column of the source.
 const SLAB_ROWS: usize = 64;
 const SLAB_COLUMNS: usize = 1024;
-/// Elements of a row from which a row is a tile.
-const LONG_ROW: usize = 512;
+/// Elements of a row from which a row is a tile; shorter ones are joined.
+const MIN_TILE_ROW: usize = 512;
 /// Elements from one row of a slab to the next: not a power of two, so that a column of cache lines
 /// spreads over the sets of the cache.
 const SLAB_PITCH: usize = SLAB_COLUMNS + 16;
@@ -30,7 +30,8 @@ pub(super) fn bytes(inputs: &TransposedInputs) -> usize {
     inputs.count() * SLAB_BYTES
 }
 
-/// Some rows of the output along the transposed inputs' contiguous axis.
+/// A part of the output: `rows` indices along the transposed inputs' contiguous axis by `len`
+/// elements of the innermost axis. Small whole matrices may have more rows than [`SLAB_ROWS`].
 pub(super) struct Slab {
     /// The first element of the output.
     start: usize,
@@ -100,7 +101,8 @@ impl Program<'_> {
         stream: bool,
     ) {
         let Slab { start, rows, len, matrices } = *slab;
-        let joins = inputs.row_step == len && len < LONG_ROW;
+        let joins = inputs.row_step == len && len < MIN_TILE_ROW;
+        debug_assert!(matrices == 1 || joins, "several matrices are one run of elements");
         let pitch = if joins { len } else { SLAB_PITCH };
         let first = scratch.slabs;
         let mut count = 0;

@@ -1,18 +1,20 @@
-//! Copies of parts of an operand whose rows are contiguous: panels.
+//! Copies of blocks of a strided matrix to row-major buffers with a pitch: panels.
 //!
-//! The naive form is `panel[p * width + j] = operand[p][j]`. Contiguous rows are copied as they
-//! are; a transposed operand is transposed by blocks in registers, so that both sides are touched
-//! by whole cache lines. One whose rows and columns both have gaps is copied element by element.
+//! The naive form is `panel[i * width + j] = from[i][j]`. Contiguous rows are copied as they are; a
+//! transposed operand is transposed by blocks in registers, so that both sides are touched by whole
+//! cache lines where a type has such blocks. One whose rows and columns both have gaps is copied
+//! element by element.
 
 use super::matrix::Matrix;
 use crate::simd::Level;
 use crate::transpose::transpose;
 
-/// Writes `rows` rows and `columns` columns of `from` to rows of `width` elements.
+/// Writes the first `rows` rows and `columns` columns of `from` to rows of `width` elements. The
+/// elements of a row from `columns` on are not written, and no caller reads them.
 ///
 /// # Safety
-/// They are readable, the panel is writable for `rows` rows, and the two do not overlap.
-/// `columns <= width`.
+/// The elements of `from` are readable, the panel is writable for `rows * width` elements, and the
+/// two do not overlap. `columns <= width`.
 pub(super) unsafe fn pack_rows<T: Copy>(
     level: Level,
     from: Matrix<T>,

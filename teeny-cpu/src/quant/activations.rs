@@ -1,4 +1,5 @@
-//! Activations as integers of 8 bits, in blocks of 32 with a scale each.
+//! Activations as integers of 8 bits, in blocks of 32 with a scale each: from -127 to 127, never
+//! -128, which `Rows::dot_signed` could not multiply.
 
 use super::panel::{SUB, SUBS};
 use crate::Cpu;
@@ -11,14 +12,15 @@ use teeny_core::Result;
 /// What belongs to a block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Block {
-    /// The elements are the integers times this; NaN if one is not finite.
+    /// The elements are the integers times this; NaN if one element is not finite.
     pub scale: f32,
     /// The sums of the integers of each half.
     pub sums: [i32; 2],
 }
 
-/// Rows of activations: eight blocks of a row, then those of the next row, so that what meets a
-/// panel lies together.
+/// Rows of activations in the order (blocks / 8, rows, 8): eight consecutive blocks of a row, then
+/// the same eight of the next row, so that what meets a panel lies together. The last eight are
+/// padded with zeros.
 pub(super) struct Activations {
     pub integers: Array<[i8; SUB]>,
     pub blocks: Array<Block>,
@@ -64,7 +66,8 @@ impl Activations {
         place(self.rows, row, b)
     }
 
-    /// The integers of block `b` of row `row`, four in a word.
+    /// The integers of block `b` of row `row`, four in a word. Aligned, since an `Array` begins at
+    /// a cache line.
     #[inline(always)]
     pub fn words(&self, row: usize, b: usize) -> *const i32 {
         self.integers[self.index(row, b)].as_ptr().cast()
@@ -85,7 +88,7 @@ fn place(rows: usize, row: usize, b: usize) -> usize {
 /// Adding it rounds a small number to an integer, ties to even; the result has it in its low bits.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
-/// Blocks of smaller numbers are zeros: the inverse of their scale is not finite.
+/// Blocks whose largest magnitude is below this become zeros: 127 divided by it could overflow.
 const LEAST: f32 = 1e-36;
 
 fn quantize(x: &[f32; SUB], to: &mut [i8; SUB]) -> Block {

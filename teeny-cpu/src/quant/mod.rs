@@ -321,7 +321,7 @@ struct Row<'a, R: Rows, const HOW: usize> {
 }
 
 impl<R: Rows, const HOW: usize> Row<'_, R, HOW> {
-    /// Adds the products with row `row` of x to `sums`.
+    /// Writes the products with row `row` of x to `sums`.
     ///
     /// # Safety
     /// The group has the bytes of its blocks.

@@ -1,7 +1,8 @@
 //! Blocks of sixteen rows as bytes, scales and minima of their sub-blocks of 32 elements.
 //!
 //! The naive form is a product for each type. Here a type says only how its bits become bytes, and
-//! one loop (`product`) multiplies them with the activations.
+//! two consumers multiply them with the activations: `Tile`, by way of a [`Panel`], and `Row`,
+//! without one.
 
 use super::rows16::Rows;
 use crate::simd::prefetch;
@@ -14,8 +15,7 @@ pub(super) const SUBS: usize = 8;
 /// Elements of a sub-block.
 pub(super) const SUB: usize = 32;
 
-/// How many bytes before their use bytes are prefetched, which the processor itself does only
-/// inside a page.
+/// How far ahead blocks are prefetched, in bytes: the processor's own prefetching stops at a page.
 const AHEAD: usize = 2048;
 
 /// How the bytes of a type are multiplied.
@@ -23,13 +23,13 @@ const AHEAD: usize = 2048;
 pub(super) enum Kind {
     /// Bytes of 0 to 127.
     Unsigned,
-    /// Bytes with a sign.
+    /// Bytes with a sign, stored as `Rows::signed` makes them.
     Signed,
     /// Bytes of 0 to 127, with an integer scale for each 16.
     Sixteenths,
 }
 
-/// [`Kind`] of a type, and what is subtracted from its bytes.
+/// [`Kind`] of a type, and what is subtracted from its bytes (from signed ones `Rows::SHIFT`, too).
 pub(super) fn kind(of: QuantType) -> (Kind, i32) {
     match of {
         QuantType::Q8_0 | QuantType::Iq4Nl | QuantType::Mxfp4 => (Kind::Signed, 0),
@@ -43,11 +43,13 @@ pub(super) fn kind(of: QuantType) -> (Kind, i32) {
 /// Up to [`SUBS`] sub-blocks of sixteen rows.
 #[repr(C, align(64))]
 pub(super) struct Panel {
-    /// For each four elements, the bytes of sixteen rows.
+    /// For each four elements, the bytes of sixteen rows: `bytes[8 s + c][4 r + k]` is element
+    /// `32 s + 4 c + k` of row `r`.
     pub bytes: [[u8; 4 * GROUP]; SUBS * SUB / 4],
     /// For each sub-block, the scale of each row.
     pub scales: [[f32; GROUP]; SUBS],
-    /// For each sub-block, the minimum of each row, which multiplies the sum of the activations.
+    /// For each sub-block, what is added of each row, times the sum of the activations: the minimum
+    /// with the sign that the type gives it. Old numbers where the type has none, and so below.
     pub minima: [[f32; GROUP]; SUBS],
     /// For each half of a sub-block, the integer scale of each row.
     pub sixteenths: [[i32; GROUP]; 2 * SUBS],
@@ -64,13 +66,14 @@ impl Panel {
     }
 }
 
-/// What takes the numbers of sub-blocks: [`Panel`], or the products with a row.
+/// What takes the numbers of sub-blocks: [`Panel`], or the products with a row. For each sub-block
+/// `begin` comes first, then its scales, then the bytes of all `c`, then `end`.
 pub(super) trait Sink<R: Rows> {
     /// Sub-block `sub` comes next.
     fn begin(&mut self, sub: usize);
     /// The scale of each row.
     fn scale(&mut self, sub: usize, scale: R::Floats);
-    /// The minimum of each row, which multiplies the sum of the activations.
+    /// What is added of each row, times the sum of the activations.
     fn minimum(&mut self, sub: usize, minimum: R::Floats);
     /// The integer scale of each row for a half of the sub-block.
     fn sixteenth(&mut self, sub: usize, half: usize, scale: R);
@@ -171,10 +174,12 @@ fn fifth_bits<R: Rows>(word: R, c: usize) -> R {
     four.mul(R::splat(0x0204_0810)).and(R::splat(0x1010_1010))
 }
 
-/// Gives `sink` `subs` sub-blocks of sixteen rows, from `blocks` on.
+/// Gives `sink` `subs` sub-blocks of sixteen rows, from `blocks` on, interleaved as
+/// `teeny_core::quant::pack` does: the field at byte `at` of a block is at `GROUP * at`.
 ///
 /// # Safety
-/// The bytes of as many sub-blocks are readable: whole blocks of a group.
+/// The bytes of as many sub-blocks are readable: whole blocks of a group. A panel takes up to
+/// [`SUBS`].
 #[inline(always)]
 pub(super) unsafe fn unpack<R: Rows, S: Sink<R>>(
     of: QuantType,

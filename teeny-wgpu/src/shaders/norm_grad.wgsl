@@ -1,8 +1,13 @@
 // The gradient of a normalisation for its input. With u = g weight, h = (x - mean) scale (layer) or
-// x scale (RMS), and scale = 1 / sqrt(variance + eps):
+// x scale (RMS), and scale = 1 / sqrt(v + eps), where v is the variance (layer) or mean(x^2) (RMS):
 //     layer  x_grad = scale (u - mean(u) - h mean(u h))
 //     RMS    x_grad = scale (u - h mean(u h))
-// Mean and variance are computed again from the row (norm_row.wgsl), as in norm.wgsl.
+// Without a weight, u = g. Mean and v are computed again from the row (norm_row.wgsl), as in
+// norm.wgsl.
+//
+// A workgroup has a row, so its early return is uniform. x, g and weight are views with strides,
+// x_grad is contiguous, of the type that is computed in. Rows whose elements are contiguous and fit
+// go to norm_grad_quads.wgsl.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 @group(0) @binding(1) var<storage, read> g: array<{{g_word}}>;
@@ -29,18 +34,18 @@ fn main(
     let base = row_addresses(row);
     let of_row = row_statistics(thread, base.x);
     let scale = of_row.scale;
-    var mean_u: Value = {{zero}};
-    var mean_uh: Value = {{zero}};
+    var sum_u: Value = {{zero}};
+    var sum_uh: Value = {{zero}};
     for (var r = thread; r < params.length; r += THREADS) {
         let u = gradient(base, r);
-        mean_u += u;
-        mean_uh += u * centred(base.x, r, of_row) * scale;
+        sum_u += u;
+        sum_uh += u * centred(base.x, r, of_row) * scale;
     }
-    mean_uh = workgroup_sum(thread, mean_uh) * inverse_length();
+    let mean_uh = workgroup_sum(thread, sum_uh) * inverse_length();
 #if layer
-    mean_u = workgroup_sum(thread, mean_u) * inverse_length();
+    let mean_u = workgroup_sum(thread, sum_u) * inverse_length();
 #else
-    mean_u = {{zero}};
+    let mean_u = {{zero}};
 #endif
     for (var r = thread; r < params.length; r += THREADS) {
         let u = gradient(base, r);

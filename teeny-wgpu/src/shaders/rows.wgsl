@@ -6,17 +6,20 @@
 // Op::Rows), so that every level reads and writes the row in memory. Here a launch computes all
 // levels of a row:
 //  1. TEAM threads have a row: all THREADS of a workgroup, or fewer for short rows, whose workgroup
-//     has several rows. One thread has a row where neighbouring rows are neighbours in memory, so
-//     that neighbouring threads read neighbouring elements.
+//     has several rows. One thread has a row where the row is short, or where the elements of
+//     neighbouring rows are contiguous, so that neighbouring threads read neighbouring elements.
 //  2. A level is a loop over the row that ends in its folds (rows_level.wgsl). The values of a row
 //     are computed by each of its threads, between the loops.
-//  3. Rows of neighbours are read and written as vectors, in groups of four.
-//  4. A row that fits is read once: its groups, and what later levels need of them, stay in
+//  3. Rows whose elements are contiguous are read and written in vectors of LANES, quads.
+//  4. A row that fits is read once: its quads, and what later levels need of them, stay in
 //     registers, and the loops are unrolled. Longer rows are read once a level, and computed again.
 //
 // Reads and writes each element once where the row fits: bound by bandwidth for programs of up to
-// some 20 operations an element, such as softmax. Registers: {{held}} groups of {{lanes}}; workgroup
-// memory: the folds of each thread. Expected: 70 to 90 % of the bandwidth for rows of vectors.
+// some 20 operations an element, such as softmax. Registers: {{held}} quads of {{lanes}}; workgroup
+// memory: the folds of each thread. Expected: 70 to 90 % of the bandwidth for contiguous rows.
+//
+// `whole`: a workgroup has one row. `shared`: it has several, by teams of more than one thread.
+// `full`: the quads in registers are exactly the row, never with `shared`. See ops/rows/program.rs.
 {{params}}
 #for i in 0..inputs
 @group(0) @binding({{i}}) var<storage, read> {{names[i]}}: array<{{words[i]}}>;
@@ -56,19 +59,19 @@ fn main(
     subgroup_lane = own_lane;
     subgroup_count = count;
 #endif
-    let unit = group.y * groups.x + group.x;
+    let workgroup = group.y * groups.x + group.x;
 #if whole
-    if unit >= params.rows { return; }
-    let row = unit;
+    if workgroup >= params.rows { return; }
+    let row = workgroup;
     let length = params.groups;
 #else
 #if shared
-    // Teams behind the last row have an empty one, since all threads must reach the barriers.
-    let number = unit * (THREADS / TEAM) + thread / TEAM;
-    let row = min(number, params.rows - 1u);
-    let length = select(0u, params.groups, number < params.rows);
+    // Teams past the last row get a row of no quads: every thread must reach the barriers.
+    let own_row = workgroup * (THREADS / TEAM) + thread / TEAM;
+    let row = min(own_row, params.rows - 1u);
+    let length = select(0u, params.groups, own_row < params.rows);
 #else
-    let row = unit * THREADS + thread;
+    let row = workgroup * THREADS + thread;
     if row >= params.rows { return; }
     let length = params.groups;
 #endif

@@ -1,4 +1,6 @@
-// Whether a precedes b, positions left out. NaN is the largest.
+// Whether a sorts before b. Equal elements (all NaN are equal, and -0 equals 0) are ordered by the
+// caller, by position. NaN is the largest. Must be a strict weak order: otherwise two elements are
+// written to one place. `Value` is the type that the including shader sorts.
 fn less(a: Value, b: Value) -> bool {
 #if descending
     let x = b;

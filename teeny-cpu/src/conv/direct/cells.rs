@@ -35,8 +35,9 @@ pub(in crate::conv) struct Cells {
 pub(super) struct Band {
     pub top: usize,
     pub bottom: usize,
-    /// The row of the input at the first row of cells, and rows of cells. It may not exist: then
-    /// no tap of a result reads it.
+    /// The row of the input at the first row of cells, and rows of cells. It may be outside the
+    /// input: then it is padding, which `fill` does not write. The caller fills it with zeros, or
+    /// skips its taps (`taps` with `skips`).
     pub first: isize,
     pub rows: usize,
 }
@@ -49,8 +50,8 @@ impl Band {
 }
 
 impl Cells {
-    /// The cells of these grids, if they have the same axes, one or two, and take a small multiple of
-    /// the memory of operands.
+    /// The cells of these grids, if they have the same axes, one or two, and take a small multiple
+    /// of the memory of operands.
     pub(in crate::conv) fn new<'a>(
         grids: impl Iterator<Item = &'a Grid>,
         lanes: usize,
@@ -80,7 +81,7 @@ impl Cells {
         Some(Cells { parts, input, size, left, pitch, columns, lanes })
     }
 
-    /// The distance of each tap of a part from the least shifts.
+    /// The distance of each tap of a part, in elements, from the tap with the least shifts.
     pub(super) fn distances(&self, cpu: &Cpu, part: &Part) -> Result<Distances> {
         let (ys, xs) = (&part.y.shifts, &part.x.shifts);
         Distances::from_fn(cpu, ys.len() * xs.len(), |tap| {
@@ -104,7 +105,8 @@ impl Cells {
         Band { top, bottom, first, rows: (end - first) as usize }
     }
 
-    /// The taps of each row of results of a part: with `skips` those that see rows of the input.
+    /// The taps of each row of results of a part: with `skips` those that see rows of the input,
+    /// which are one range, since shifts grow with the tap.
     pub(super) fn taps(&self, cpu: &Cpu, part: &Part, skips: bool) -> Result<Array<[usize; 2]>> {
         let columns = part.x.shifts.len();
         Array::from_fn(cpu, part.y.output, |row| {
@@ -127,7 +129,8 @@ impl Cells {
     }
 
     /// Writes rows `top .. bottom` of `channels` planes of input at `x` to the cells of a band,
-    /// with zeros at both ends of each row. `temporary` has [`Cells::temporary`] elements.
+    /// with zeros at both ends of each row. No row outside the input is written, and no lane from
+    /// `channels` on. `temporary` has [`Cells::temporary`] elements.
     pub(super) fn fill<T: Float>(
         &self,
         cpu: &Cpu,
@@ -144,7 +147,9 @@ impl Cells {
         }
         let stride = plane as isize;
         let line = self.pitch * lanes;
-        assert!(x.len() >= (channels - 1) * plane + bottom * width);
+        assert!(
+            (1..=lanes).contains(&channels) && x.len() >= (channels - 1) * plane + bottom * width
+        );
         let first = (top as isize - band.first) as usize * line
             + (left as isize - self.left) as usize * lanes;
         if self.pitch == width && self.left == 0 {
@@ -192,8 +197,8 @@ impl Cells {
         }
     }
 
-    /// Whether rows fill blocks of a transpose so far that transposing each is faster than copying
-    /// it after several were transposed together.
+    /// Whether rows fill blocks of a transpose, of 16 columns, so far that transposing each is
+    /// faster than copying it after several were transposed together: 5/7 full, as measured.
     fn has_wide_rows(&self) -> bool {
         80 * self.input[1].div_ceil(16) <= 7 * self.input[1]
     }
@@ -218,11 +223,11 @@ impl Cells {
         (row * self.pitch + (part.x.low - self.left) as usize) * self.lanes
     }
 
-    /// From a row of results of a part to the next and from one to the next: in the cells, and in
-    /// the results of a step.
+    /// Elements between rows and between neighbouring results of a part, in the cells.
     pub(super) fn x_strides(&self, part: &Part) -> [usize; 2] {
         [part.y.step * self.pitch * self.lanes, part.x.step * self.lanes]
     }
+    /// Elements between rows and between neighbouring results of a part, in the results of a step.
     pub(super) fn y_strides(&self, part: &Part) -> [usize; 2] {
         [part.y.every * self.size[1] * self.lanes, part.x.every * self.lanes]
     }
