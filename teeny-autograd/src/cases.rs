@@ -6,8 +6,8 @@
 
 use crate::Grad;
 use teeny_core::{
-    Attention, Averaging, DType, Expr, Interpolation, IntoShape, MatrixNorm, NewAxis, PadMode,
-    Result, Tensor, ToDevice, Triangle, Window, map, map_rows, map_sum, s,
+    Attention, Averaging, DType, Expr, Extremum, Interpolation, IntoShape, MatrixNorm, NewAxis,
+    PadMode, Result, SortOrder, Tensor, ToDevice, Triangle, Window, map, map_rows, map_sum, s,
 };
 
 /// One operation on inputs of given shapes.
@@ -169,7 +169,7 @@ fn reductions() -> Vec<Case> {
         "map_sum" |x| map_sum([&x[0], &x[0].mean_keepdim(1)?], [0, 2], |[x, m]| (x - m).tanh() * x); "mean" |x| x[0].mean(-1); "prod" |x| x[0].prod(1); "prod_two_axes" |x| x[0].prod([0, 2]); "max" |x| x[0].max(1); "max_all" |x| x[0].max_all();
         "min" |x| x[0].min([0, 1]); "var" |x| x[0].var(1, 1); "std" |x| x[0].std([0, 2], 0); "logsumexp" |x| x[0].logsumexp(2);
         "cumsum" |x| x[0].cumsum(1); "cumprod" |x| x[0].cumprod(-1); "softmax" |x| x[0].softmax(1); "log_softmax" |x| x[0].log_softmax(-1);
-        "sort" |x| Ok(x[0].sort(1, true)?.0); "topk" |x| Ok(x[0].topk(2, -1, true)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);
+        "sort" |x| Ok(x[0].sort(1, SortOrder::Descending)?.0); "topk" |x| Ok(x[0].topk(2, -1, Extremum::Largest)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);
         "repeat" |x| x[0].repeat([2, 1, 1]); "pad" |x| x[0].pad(&[(0, 0), (1, 2), (0, 1)], 0.5); "unfold" |x| x[0].unfold(2, 3, 1);
         "cross_entropy" |x| x[0].flatten(0, 1)?.cross_entropy(&Tensor::new([0, 4, 2, -1, 3, 3, 1, 0, -1, 2, 2, 4], x[0].device())?, Some(-1));
         "overlapping_windows_squared" |x| x[0].unfold(1, 2, 1)?.square(); "diagonal" |x| x[0].diagonal(1, 1, 2);
@@ -246,8 +246,8 @@ fn arrangements() -> Vec<Case> {
         "repeat_each" |x| x[0].repeat_each(0, &index(&x[0], &[2, 0, 1, 1], &[4])?); "rot90" |x| x[0].rot90(1, 0, 1); "diff" |x| x[0].diff(0, 2);
         "tril" |x| x[0].tril(-1); "triu" |x| x[0].triu(1); "diag_embed" |x| x[0].diag_embed(1); "trace" |x| x[0].trace();
         "cummax" |x| Ok(x[0].cummax(0)?.0); "cummin" |x| Ok(x[0].cummin(1)?.0); "take" |x| x[0].take(&index(&x[0], &[0, -1, 5, 5], &[2, 2])?);
-        "take_along" |x| x[0].take_along(0, &x[0].argsort(0, true)?); "masked_select" |x| x[0].masked_select(&x[0].gt(0.1)?);
-        "unique_slices" |x| Ok(x[0].unique_slices(0)?.0); "topk" |x| Ok(x[0].topk(2, 0, true)?.0); "movedim" |x| x[0].movedim(0, 1)?.mul(&x[0].t()?);
+        "take_along" |x| x[0].take_along(0, &x[0].argsort(0, SortOrder::Descending)?); "masked_select" |x| x[0].masked_select(&x[0].gt(0.1)?);
+        "unique_slices" |x| Ok(x[0].unique_slices(0)?.0); "topk" |x| Ok(x[0].topk(2, 0, Extremum::Largest)?.0); "movedim" |x| x[0].movedim(0, 1)?.mul(&x[0].t()?);
     };
     all.extend(cases! { &[&[4, 3], &[2, 3]], false;
         "index_add" |x| x[0].index_add(0, &index(&x[0], &[2, 2], &[2])?, &x[1]); "kron" |x| x[0].kron(&x[1]); "outer" |x| x[0].at(1, 0)?.outer(&x[1].at(0, 0)?);

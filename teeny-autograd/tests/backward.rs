@@ -3,7 +3,7 @@ use crate::common::{close, device, values, vec};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use teeny_autograd::{Grad, Gradients, grad, no_grad};
-use teeny_core::{DType, ErrorKind, Reference, Result, Tensor};
+use teeny_core::{DType, ErrorKind, Reference, Result, SortOrder, Tensor};
 
 fn refusal<T>(result: Result<T>) -> String {
     let error = result.err().expect("a refusal");
@@ -158,7 +158,7 @@ fn a_missing_gradient_names_the_operation_without_one() {
     assert_says(&refusal(grads.get(&x)), &["stopped by gt at "]);
     let (grads, x) = lost(|x| x.cast(DType::I32).unwrap());
     assert_says(&refusal(grads.get(&x)), &["stopped by cast at "]);
-    let (grads, x) = lost(|x| x.sort(0, false).unwrap().1);
+    let (grads, x) = lost(|x| x.sort(0, SortOrder::Ascending).unwrap().1);
     assert_says(&refusal(grads.get(&x)), &["stopped by the positions of sort at "]);
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use teeny_autograd::{Autograd, Forward, Grad, allow_unused, apply, checkpoint, hvp, jvp, vjp};
 use teeny_conformance::{Suite, every};
 use teeny_core::{
-    Builder, DType, Distribution, Expr, Key, Reference, Result, Tensor, map_n, map_sum,
+    Builder, DType, Distribution, Expr, Key, Reference, Result, SortOrder, Tensor, map_n, map_sum,
 };
 use teeny_cpu::Cpu;
 
@@ -330,7 +330,7 @@ fn positions_comparisons_and_integers_have_no_tangent() {
         x.lt(0.0),
         x.is_nan(),
         x.cast(DType::I64),
-        x.argsort(0, false),
+        x.argsort(0, SortOrder::Ascending),
         x.any(0),
         x.floor(),
         x.detach(),
@@ -338,7 +338,7 @@ fn positions_comparisons_and_integers_have_no_tangent() {
     ] {
         assert!(d.unpack(&y.unwrap()).unwrap().1.is_none());
     }
-    assert!(d.unpack(&x.sort(1, false).unwrap().0).unwrap().1.is_some());
+    assert!(d.unpack(&x.sort(1, SortOrder::Ascending).unwrap().0).unwrap().1.is_some());
     assert!(d.unpack(&x.t().unwrap().slice(0, 1..).unwrap()).unwrap().1.is_some());
 }
 

@@ -4,7 +4,7 @@ use crate::common::cases::{Case, all};
 use crate::common::{device, positive, values};
 use std::sync::Arc;
 use teeny_autograd::{Check, Grad, gradcheck, gradgradcheck};
-use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, Tensor};
+use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, SortOrder, Tensor};
 
 fn check(
     case: &Case,
@@ -136,7 +136,7 @@ fn operations_without_a_gradient_give_untracked_results() {
         x.lt(0.0),
         x.is_nan(),
         x.cast(DType::I64),
-        x.argsort(0, false),
+        x.argsort(0, SortOrder::Ascending),
         x.gt(0.0).and_then(|c| c.cast(DType::F64)),
         Ok(x.max_pool_indices(&[2], &teeny_core::Window::new(1)).unwrap().1),
     ];

@@ -4,7 +4,9 @@ use crate::common::{close, device, values, vec};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::{Autograd, Check, Grad, gradcheck, hvp};
-use teeny_core::{DType, ErrorKind, Lazy, MatrixNorm, Reference, Result, Tensor, Triangle};
+use teeny_core::{
+    DType, ErrorKind, Lazy, MatrixNorm, Reference, Result, SortOrder, Tensor, Triangle,
+};
 use teeny_cpu::Cpu;
 
 /// One device for all tensors that meet.
@@ -100,7 +102,7 @@ fn eigenvalues_5_and_2() {
         let (w, v) = a.cast(t)?.eig()?; // (2), (2, 2)
         close(&vec(&a.matmul(&v.cast(DType::F64)?)?), &vec(&v.mul(&w)?.cast(DType::F64)?), 1e-6);
         close(&vec(&v.vector_norm(2.0, 0)?.cast(DType::F64)?), &[1.0, 1.0], 1e-6);
-        Ok(w.sort(0, true)?.0)
+        Ok(w.sort(0, SortOrder::Descending)?.0)
     };
     fixture("eig", values, &[5.0, 2.0], 1e-10);
 }
@@ -110,7 +112,7 @@ fn complex_eigenvalues_come_in_two_parts() {
     let turn = matrix([[0.0, -2.0], [2.0, 0.0]]);
     let (re, im) = turn.eigvals().unwrap(); // (2), (2)
     close(&vec(&re), &[0.0, 0.0], 1e-14);
-    close(&vec(&im.sort(0, false).unwrap().0), &[-2.0, 2.0], 1e-14);
+    close(&vec(&im.sort(0, SortOrder::Ascending).unwrap().0), &[-2.0, 2.0], 1e-14);
     let error = turn.eig().unwrap_err().to_string();
     assert!(
         error.starts_with("eig at ") && error.contains("not real") && error.contains("eigvals"),
@@ -201,6 +203,23 @@ fn named(name: &str, x: &[Tensor]) -> Result<Tensor> {
         other => panic!("{other}"),
     };
     y.reshape(-1)
+}
+
+#[test]
+fn a_cholesky_factor_solves_as_either_triangle() {
+    let factor = matrix([[2.0, 0.0], [-1.0, 4.0]]); // (2, 2)
+    let b = matrix([[1.0, 2.0], [3.0, -1.0]]); // (2, 2)
+    let ones = matrix([[1.0, 0.0], [-1.0, 1.0]]);
+    for (l, triangle, read) in [
+        (factor.clone(), Triangle::Lower, &factor),
+        (factor.t().unwrap(), Triangle::Upper, &factor),
+        (factor.clone(), Triangle::UnitLower, &ones),
+        (factor.t().unwrap(), Triangle::UnitUpper, &ones),
+    ] {
+        let x = b.cholesky_solve(&l, triangle).unwrap();
+        let a = read.matmul(&read.t().unwrap()).unwrap();
+        close(&vec(&a.matmul(&x).unwrap()), &vec(&b), 1e-14);
+    }
 }
 
 #[test]

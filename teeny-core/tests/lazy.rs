@@ -5,7 +5,7 @@ use std::sync::Arc;
 use teeny_core::wrappers::{Faulty, Lasting, Request, Trace};
 use teeny_core::{
     DType, Device, DeviceInfo, DeviceRef, ErrorKind, Lazy, LazyOptions, Op, Outputs, Reference,
-    Result, StorageRef, Tensor,
+    Result, SortOrder, StorageRef, Tensor,
 };
 
 /// A recording device and the trace below it.
@@ -307,7 +307,7 @@ fn a_device_that_panics_fails_one_operation() {
     let lazy = Lazy::new(Arc::new(PanicsOnSort(Reference::new())) as DeviceRef);
     let x = Tensor::new([2.0f32, 1.0], &lazy).unwrap();
     let before = x.add(1.0).unwrap();
-    let sorted = x.sort(0, false).unwrap().0;
+    let sorted = x.sort(0, SortOrder::Ascending).unwrap().0;
     let after = x.mul(2.0).unwrap();
     let error = sorted.to_vec::<f32>().unwrap_err().to_string();
     assert!(error.contains("sort at") && error.contains("panicked: no sorting today"), "{error}");

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use teeny_core::random::{Key, philox};
 use teeny_core::wrappers::Trace;
 use teeny_core::{
-    Capture, DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, Tensor, ToDevice,
+    Capture, DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, SortOrder, Tensor,
+    ToDevice,
 };
 
 struct Lab {
@@ -111,7 +112,8 @@ fn equal_operations_run_once() {
     assert_eq!(names.iter().filter(|name| **name == "sum").count(), 1, "{names:?}");
     // Several results of one operation.
     let sorts: Function<'_> = &|t| {
-        let ((a, i), (b, j)) = (t[0].sort(1, false)?, t[0].sort(1, false)?);
+        let ((a, i), (b, j)) =
+            (t[0].sort(1, SortOrder::Ascending)?, t[0].sort(1, SortOrder::Ascending)?);
         Ok(vec![a.mul(&b)?, i.add(&j)?])
     };
     let names = ran(DType::F32, &[s], sorts);

@@ -3,7 +3,9 @@
 use crate::broken::{Broken, Fault};
 use std::sync::Arc;
 use teeny_core::wrappers::{Checked, Checks, Compare, Faulty, Lasting, Request, Trace};
-use teeny_core::{DType, Device, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, map};
+use teeny_core::{
+    DType, Device, DeviceRef, ErrorKind, Reference, Result, SortOrder, Tensor, ToDevice, map,
+};
 
 /// The line of the caller, as errors print it.
 macro_rules! here {
@@ -393,7 +395,7 @@ fn small_faults_are_not_taken_for_rounding() -> Result<()> {
         (Fault::Exp, (|x| x.mul(1e-6)?.exp()) as fn(&Tensor) -> Result<Tensor>),
         (Fault::Exp, |x| map([x], |[x]| (x * 0.5).exp() * 3.0)),
         (Fault::ArgMaxTies, |x| x.relu()?.neg()?.argmax(0)),
-        (Fault::SortTies, |x| Ok(x.relu()?.sort(0, false)?.1)),
+        (Fault::SortTies, |x| Ok(x.relu()?.sort(0, SortOrder::Ascending)?.1)),
         (Fault::Random, |x| Tensor::rand((4,), DType::F32, x)),
         (Fault::Copy, |x| x.copy()?.slice_assign(0, 1..2, &Tensor::ones((1,), DType::F32, x)?)),
         (Fault::Upload, |x| Tensor::new([1.0f32, 2.0], x)),

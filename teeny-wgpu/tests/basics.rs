@@ -2,7 +2,7 @@
 //! against the oracle in `conformance.rs`.
 
 use crate::common::gpu;
-use teeny_core::{DType, Device, ErrorKind, Reference, Tensor};
+use teeny_core::{DType, Device, ErrorKind, Reference, SortOrder, Tensor};
 use teeny_wgpu::{Choice, Options, Shaders, Wgpu};
 
 #[test]
@@ -277,7 +277,7 @@ fn long_lines_are_sorted_and_summed() {
     let Some(gpu) = gpu() else { return };
     let values: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5003) as f32).collect();
     let x = Tensor::from_slice(&values, 5000, &gpu).unwrap();
-    let (sorted, _) = x.sort(0, false).unwrap();
+    let (sorted, _) = x.sort(0, SortOrder::Ascending).unwrap();
     let mut expected = values.clone();
     expected.sort_by(f32::total_cmp);
     assert_eq!(sorted.to_vec::<f32>().unwrap(), expected);

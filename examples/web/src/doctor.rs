@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use teeny_conformance::{Cell, Suite};
-use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, SortOrder, Tensor};
 use teeny_cpu::Cpu;
 use teeny_wgpu::{Options, Wgpu};
 
@@ -165,7 +165,7 @@ async fn beyond_binding() -> Result<String> {
     let expected = ramp(n, &(Reference::new() as DeviceRef))?.add(1.0)?.sum_all()?.item::<f32>()?;
     require((sum - expected).abs() <= 1e-5 * expected, "the sum is wrong")?;
     // a single line must fit
-    let line = match ramp(n, &device)?.sort(0, false) {
+    let line = match ramp(n, &device)?.sort(0, SortOrder::Ascending) {
         Ok((sorted, _)) => sorted.at(0, -1)?.item_async::<f32>().await.map(|v| v.to_string()),
         Err(error) => Err(error),
     };

@@ -8,7 +8,7 @@
 use super::dice::Dice;
 use super::operand::{Operand, Values};
 use teeny_core::{
-    DType, DeviceRef, ErrorKind, Reference, Result, Scalar, Shape, Tensor, ToDevice, map,
+    DType, DeviceRef, ErrorKind, Reference, Result, Scalar, Shape, SortOrder, Tensor, ToDevice, map,
 };
 
 type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
@@ -255,7 +255,7 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
                 0 => step(format!("softmax {axis}"), vec![a], false, move |x| x[0].softmax(axis)),
                 1 => step(format!("cumsum {axis}"), vec![a], false, move |x| x[0].cumsum(axis)),
                 _ if x.exact => step(format!("sort {axis}"), vec![a], true, move |x| {
-                    Ok(x[0].sort(axis, true)?.0)
+                    Ok(x[0].sort(axis, SortOrder::Descending)?.0)
                 }),
                 _ => step(format!("cat {axis}"), vec![a, a], true, move |x| {
                     Tensor::cat(&[&x[0], &x[1]], axis)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use teeny_conformance::{Cell, Report, Suite, fuzz};
 use teeny_core::{
     DType, Device, DeviceInfo, DeviceRef, Error, Layout, Op, Outputs, ReduceOp, Reference, Result,
-    StorageRef, Tensor,
+    SortOrder, StorageRef, Tensor,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,8 +106,9 @@ impl Device for Flawed {
                 let (index, src) = (&index.flip(axis)?, &src.flip(axis)?);
                 return Op::Scatter { mode, x, axis, index, src }.run(&self.0).map(Some);
             }
-            (SortsUnstably, &mut Op::Sort { x, axis, descending: true }) => {
-                let (values, places) = self.on_oracle(x)?.sort(axis as isize, false)?;
+            (SortsUnstably, &mut Op::Sort { x, axis, order: SortOrder::Descending }) => {
+                let (values, places) =
+                    self.on_oracle(x)?.sort(axis as isize, SortOrder::Ascending)?;
                 let reversed = |y: &Tensor| Ok(y.flip(axis)?.copy()?.storage().clone());
                 let outputs: [Result<StorageRef>; 2] = [reversed(&values), reversed(&places)];
                 return outputs.into_iter().collect::<Result<_>>().map(Some);

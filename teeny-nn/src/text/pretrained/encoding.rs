@@ -1,6 +1,6 @@
 //! Options and results of encoding.
 
-use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_core::{Error, Result, Side, Tensor, ToDevice};
 
 /// A text, or a pair of texts such as a question and a passage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +39,6 @@ pub enum Truncation {
     OnlyFirst,
     /// The second.
     OnlySecond,
-}
-
-/// An end of a sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Side {
-    /// The start.
-    Left,
-    /// The end.
-    #[default]
-    Right,
 }
 
 /// Options of [`PretrainedTokenizer::encode_with`](super::PretrainedTokenizer::encode_with), with
