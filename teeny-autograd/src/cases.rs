@@ -29,11 +29,15 @@ impl Case {
     /// If the device returns an error.
     pub fn inputs(
         &self,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         base: impl Fn(&[usize]) -> Vec<usize>,
     ) -> Vec<Tensor> {
         let fill = |shape: &&[usize]| {
-            if self.positive { positive(base(shape), device) } else { values(base(shape), device) }
+            if self.positive {
+                positive(base(shape), &device)
+            } else {
+                values(base(shape), &device)
+            }
         };
         self.shapes.iter().map(fill).collect()
     }
@@ -46,17 +50,17 @@ impl Case {
     /// What the device reports.
     pub fn gradients(
         &self,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         dtype: DType,
         transposed: bool,
     ) -> Result<Vec<Vec<f64>>> {
         let base =
             |s: &[usize]| if transposed { s.iter().rev().copied().collect() } else { s.to_vec() };
         // Made in f64 elsewhere: the device may lack the type.
-        let inputs = self.inputs(&teeny_core::Reference::new(), base);
+        let inputs = self.inputs(teeny_core::Reference::new(), base);
         let leaves = inputs
             .iter()
-            .map(|x| x.cast(dtype)?.to(device)?.requires_grad())
+            .map(|x| x.cast(dtype)?.to(&device)?.requires_grad())
             .collect::<Result<Vec<_>>>()?;
         let view = |x: &Tensor| {
             if transposed {
@@ -78,7 +82,7 @@ impl Case {
 ///
 /// # Panics
 /// If the device refuses.
-pub fn values(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
+pub fn values(shape: impl IntoShape, device: impl ToDevice) -> Tensor {
     let shape = shape.shape().unwrap();
     let all = (0..shape.numel())
         .map(|i| (((i * 7 + 3) % 11) as f64 - 5.0 + 0.3 + i as f64 / 100.0) / 4.0);
@@ -89,7 +93,7 @@ pub fn values(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tenso
 ///
 /// # Panics
 /// If the device refuses.
-pub fn positive(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
+pub fn positive(shape: impl IntoShape, device: impl ToDevice) -> Tensor {
     values(shape, device).abs().unwrap().add(0.3).unwrap()
 }
 

@@ -20,7 +20,7 @@ impl Function for Half {
 }
 
 fn leaf(name: &str) -> Tensor {
-    values(3, &device()).requires_grad_named(name).unwrap()
+    values(3, device()).requires_grad_named(name).unwrap()
 }
 
 fn on(x: &Tensor, name: &str) -> Tensor {

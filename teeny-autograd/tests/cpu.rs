@@ -16,7 +16,7 @@ fn cpu() -> Arc<Autograd> {
 #[test]
 fn an_autograd_device_passes_the_suite_of_devices() {
     let n = every(8);
-    let report = Suite::new(&device()).every(n).run();
+    let report = Suite::new(device()).every(n).run();
     assert!(report.passed() && n * report.cases() > 10_000, "{report}");
 }
 
@@ -79,7 +79,7 @@ fn gradients_that_repeat_one_element_are_copied_when_read() {
 
 #[test]
 fn a_chain_of_a_million_nodes_over_the_cpu() {
-    let x = Tensor::new(2.0f32, &cpu()).unwrap().requires_grad().unwrap();
+    let x = Tensor::new(2.0f32, cpu()).unwrap().requires_grad().unwrap();
     let mut y = x.clone();
     for _ in 0..1_000_000 {
         y = y.add(1.0).unwrap();

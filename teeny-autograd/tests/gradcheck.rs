@@ -12,7 +12,7 @@ fn check(
     base: fn(&[usize]) -> Vec<usize>,
     view: fn(&Tensor, &[usize]) -> Result<Tensor>,
 ) {
-    let inputs = case.inputs(&Reference::new(), base);
+    let inputs = case.inputs(Reference::new(), base);
     let f = |x: &[Tensor]| {
         let views = x
             .iter()
@@ -103,7 +103,7 @@ fn every_opcode_has_a_slope_or_is_listed_as_having_none() {
         let y = if op.arity() == 1 { inputs[0].unary(op) } else { inputs[0].binary(op, inputs[1]) };
         let kernel = Arc::new(builder.finish(&[y]).unwrap());
         let x: Vec<Tensor> = (0..op.arity())
-            .map(|i| positive((2, 3), &Reference::new()).add(0.37 * i as f64).unwrap())
+            .map(|i| positive((2, 3), Reference::new()).add(0.37 * i as f64).unwrap())
             .collect();
         let run = |x: &[Tensor]| Ok(kernel.run(&x.iter().collect::<Vec<_>>(), &[])?.remove(0));
         if listed {
@@ -159,7 +159,7 @@ fn a_wrong_gradient_is_reported_with_its_worst_element() {
             Ok(vec![Some(g.clone())])
         }
     }
-    let x = Tensor::new([0.5f64, 2.0], &Reference::new()).unwrap();
+    let x = Tensor::new([0.5f64, 2.0], Reference::new()).unwrap();
     let error =
         gradcheck(|x| teeny_autograd::apply(Wrong, &[&x[0]]), &[x], &Check::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Gradient);

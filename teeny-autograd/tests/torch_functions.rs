@@ -161,7 +161,7 @@ fn shape(v: &Value) -> Vec<usize> {
 fn tensor(v: &Value, float: DType, device: &DeviceRef) -> Tensor {
     let own = DType::ALL.into_iter().find(|t| v["dtype"] == t.name()).unwrap();
     let dtype = if own.is_float() { float } else { own };
-    let x = Tensor::from_vec(numbers(&v["data"]), shape(v), &Reference::new()).unwrap();
+    let x = Tensor::from_vec(numbers(&v["data"]), shape(v), Reference::new()).unwrap();
     x.cast(dtype).unwrap().to(device).unwrap()
 }
 

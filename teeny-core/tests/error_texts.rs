@@ -107,7 +107,7 @@ impl Operands {
             batch: zeros(&[2, 3, 4, 4])?,
             deep: zeros(&[1; 8])?,
             huge: zeros(&[])?.expand(1usize << 50)?,
-            far: Tensor::zeros((2, 3), DType::F32, &Reference::new())?,
+            far: Tensor::zeros((2, 3), DType::F32, Reference::new())?,
             device,
         })
     }

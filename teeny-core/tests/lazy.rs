@@ -40,7 +40,7 @@ fn a_hundred_operations_run_nothing_until_a_result_is_read() {
     assert!(ran(&trace).is_empty());
     assert_eq!(lazy.stats(), before, "nothing is allocated below");
     assert_eq!(lazy.counters().recorded, 100);
-    let reference = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &Reference::new()).unwrap();
+    let reference = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], Reference::new()).unwrap();
     let mut want = reference.clone();
     for _ in 0..50 {
         want = want.mul(0.5).unwrap().matmul(&reference).unwrap();

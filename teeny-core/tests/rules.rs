@@ -37,7 +37,7 @@ impl Lab {
         let outputs = f(&inputs).unwrap();
         assert!(self.trace.spans().is_empty(), "recording runs nothing");
         // All results are held when the first one is read.
-        let below = outputs.iter().map(|y| y.to(&reference()).unwrap()).collect();
+        let below = outputs.iter().map(|y| y.to(reference()).unwrap()).collect();
         let mut names = Vec::new();
         for span in self.trace.spans() {
             match span.op {
@@ -188,9 +188,9 @@ fn a_plan_with_shared_results_serves_other_numbers() {
         let y = x.to(&lab.lazy).unwrap();
         let f = |x: &Tensor, k: f64| x.add(k)?.cumsum(0);
         let (a, b) = (f(&y, 1.0).unwrap(), f(&y, 1.0 + f64::from(k)).unwrap());
-        assert_eq!(bits(&a.to(&reference()).unwrap()), bits(&f(&x, 1.0).unwrap()));
+        assert_eq!(bits(&a.to(reference()).unwrap()), bits(&f(&x, 1.0).unwrap()));
         let want = f(&x, 1.0 + f64::from(k)).unwrap();
-        assert_eq!(bits(&b.to(&reference()).unwrap()), bits(&want));
+        assert_eq!(bits(&b.to(reference()).unwrap()), bits(&want));
     }
 }
 

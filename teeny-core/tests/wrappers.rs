@@ -44,7 +44,7 @@ fn wrapped_tensors_move_in_and_out_without_a_change() -> Result<()> {
             (back.device().info().name.as_str(), back.to_vec::<f32>()?),
             (name.as_str(), vec![1.0, 3.0, 2.0, 4.0])
         );
-        assert_eq!(x.to(&Reference::new())?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(x.to(Reference::new())?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
     }
     Ok(())
 }
@@ -62,7 +62,7 @@ fn tensors_of_the_wrapped_device_are_constants() -> Result<()> {
             (y.device().info().name, y.to_vec::<f32>()?),
             (device.info().name, vec![4.0, 14.0, 6.0, 16.0])
         );
-        let stranger = Tensor::ones((2,), DType::F32, &Reference::new())?;
+        let stranger = Tensor::ones((2,), DType::F32, Reference::new())?;
         assert_eq!(x.add(&stranger).unwrap_err().kind(), ErrorKind::Device);
     }
     Ok(())
@@ -257,7 +257,7 @@ fn nan_of_too_few_elements_is_found() -> Result<()> {
             "{name}: {error}"
         );
     }
-    let pair = Tensor::new([1.0f32, 2.0], &Reference::new())?; // (2)
+    let pair = Tensor::new([1.0f32, 2.0], Reference::new())?; // (2)
     assert_eq!(
         (pair.var(0, 2)?.item::<f32>()?, pair.var(0, 3)?.item::<f32>()?),
         (f32::INFINITY, f32::INFINITY)

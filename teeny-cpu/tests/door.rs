@@ -64,7 +64,7 @@ fn programs_over_operands_that_they_are_not_for() {
     let cpu = Cpu::new();
     let x = zeros(&[4], DType::F32, &cpu);
     let (long, ints) = (zeros(&[1000], DType::F32, &cpu), zeros(&[4], DType::I64, &cpu));
-    let elsewhere = Tensor::zeros(4, DType::F32, &Reference::new()).unwrap();
+    let elsewhere = Tensor::zeros(4, DType::F32, Reference::new()).unwrap();
     let (wide, four, far) = (shape(&[1 << 20]), shape(&[4]), too_large(&[1 << 62, 1 << 62]));
     refused(&cpu, "a larger shape", elementwise(&add(), &[&x, &x], &[], &wide));
     refused(&cpu, "a shape that wraps", elementwise(&add(), &[&x, &x], &[], &far));
@@ -148,7 +148,7 @@ fn assignments_outside_and_twice() {
         "another shape",
         copy_into(own(6, DType::F32), &Layout::contiguous(shape(&[3, 2])), &src),
     );
-    let elsewhere = Tensor::zeros(6, DType::F32, &Reference::new()).unwrap().into_parts().0;
+    let elsewhere = Tensor::zeros(6, DType::F32, Reference::new()).unwrap().into_parts().0;
     refused(&cpu, "another device's storage", copy_into(elsewhere, &view(&[3, 1], 0), &src));
     refused(&cpu, "no storage", Op::CopyInto { dst: None, view: &view(&[3, 1], 0), src: &src });
     let whole = run(src.device(), copy_into(own(6, DType::F32), &view(&[3, 1], 0), &src)).unwrap();

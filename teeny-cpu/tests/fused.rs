@@ -13,7 +13,7 @@ fn sample(shape: &[usize], dtype: DType, seed: usize) -> Tensor {
     let n: usize = shape.iter().product();
     let values: Vec<f32> =
         (0..n).map(|i| ((i * 7919 + seed * 131) % 101) as f32 / 16.0 - 3.0).collect();
-    Tensor::from_slice(&values, shape, &oracle()).unwrap().cast(dtype).unwrap()
+    Tensor::from_slice(&values, shape, oracle()).unwrap().cast(dtype).unwrap()
 }
 
 /// Largest difference relative to the largest value.

@@ -31,7 +31,7 @@ impl Draw {
                 values[at] = self.one_of(&[f32::NAN, f32::INFINITY, -f32::INFINITY, -0.0, 3e38]);
             }
         }
-        let x = Tensor::from_slice(&values, shape, &oracle()).unwrap();
+        let x = Tensor::from_slice(&values, shape, oracle()).unwrap();
         if dtype == DType::Bool { x.gt(11.0).unwrap() } else { x.cast(dtype).unwrap() }
     }
 
@@ -317,7 +317,7 @@ fn gathers_and_scatters_of_random_views() {
         let of = |draw: &mut Draw, sizes: &[usize]| {
             let n = sizes.iter().product();
             let values: Vec<i64> = (0..n).map(|_| draw.below(high) as i64).collect();
-            Tensor::from_slice(&values, sizes, &oracle()).unwrap().cast(kind).unwrap()
+            Tensor::from_slice(&values, sizes, oracle()).unwrap().cast(kind).unwrap()
         };
         // One index for an element, for a row, for all outer axes, or both.
         let (rows, lists) = (draw.below(2) == 0, draw.below(2) == 0);

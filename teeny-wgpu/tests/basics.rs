@@ -323,7 +323,7 @@ fn rows_and_columns_of_every_length_are_reduced_and_scanned() {
         let values: Vec<f32> =
             (0..rows * columns).map(|i| ((i * 7919) % 17) as f32 - 8.0).collect();
         let x = Tensor::from_slice(&values, (rows, columns), &gpu).unwrap();
-        let oracle = Tensor::from_slice(&values, (rows, columns), &Reference::new()).unwrap();
+        let oracle = Tensor::from_slice(&values, (rows, columns), Reference::new()).unwrap();
         for axis in [0, 1] {
             let run = |x: &Tensor| {
                 let all = [

@@ -49,11 +49,7 @@ fn relative(dtype: DType) -> f64 {
 ///
 /// # Errors
 /// The first disagreement: the steps that lead to it, the element, both values.
-pub fn fuzz(
-    device: &(impl ToDevice + ?Sized),
-    graphs: usize,
-    seed: u64,
-) -> std::result::Result<(), String> {
+pub fn fuzz(device: impl ToDevice, graphs: usize, seed: u64) -> std::result::Result<(), String> {
     let (device, reference): (DeviceRef, DeviceRef) = (device.to_device(), Reference::new());
     let supported: Vec<DType> = DType::ALL
         .into_iter()

@@ -181,15 +181,15 @@ fn each_mistake_fails_in_the_operations_that_have_it() {
 
 #[test]
 fn random_graphs_find_ignored_strides_and_print_the_way_to_them() {
-    let story = fuzz(&device(IgnoresStrides), 200, 1).expect_err("strides are ignored");
+    let story = fuzz(device(IgnoresStrides), 200, 1).expect_err("strides are ignored");
     assert!(story.contains("of seed 1: element") && story.contains("\n  %"), "{story}");
-    assert!(fuzz(&device(DropsOffsets), 200, 1).is_err());
-    fuzz(&device(None), 200, 1).unwrap();
+    assert!(fuzz(device(DropsOffsets), 200, 1).is_err());
+    fuzz(device(None), 200, 1).unwrap();
 }
 
 #[test]
 fn what_a_device_refuses_is_reported_and_not_failed() {
-    let report = Suite::new(&device(RefusesF64)).only("exp").run();
+    let report = Suite::new(device(RefusesF64)).only("exp").run();
     assert!(report.passed());
     let (_, cells) = &report.rows()[0];
     assert!(
@@ -205,5 +205,5 @@ fn what_a_device_refuses_is_reported_and_not_failed() {
         report.markdown()
     );
     // A device that may report an index late must still report it: this one never does.
-    assert!(!Suite::new(&device(TrustsIndices)).only("index").trusts_indices().run().passed());
+    assert!(!Suite::new(device(TrustsIndices)).only("index").trusts_indices().run().passed());
 }

@@ -121,7 +121,7 @@ fn an_op_on_the_same_or_on_copied_operands_is_the_same_op() -> Result<()> {
 #[test]
 #[should_panic(expected = "an op on 2 operands")]
 fn other_numbers_of_operands_panic() {
-    let x = Tensor::ones((2, 2), DType::F32, &reference()).unwrap(); // (2, 2)
+    let x = Tensor::ones((2, 2), DType::F32, reference()).unwrap(); // (2, 2)
     Op::Matmul { lhs: &x, rhs: &x }.with_operands(&[&x]);
 }
 
@@ -342,7 +342,7 @@ fn a_wrapper_of_one_method_counts_ops() -> Result<()> {
         "counter(reference)"
     );
     assert_eq!(counter.take(), [("add", 1), ("sort", 1)]);
-    let wanted = Tensor::new([[1.0f32, -2.0], [3.0, 4.0]], &reference())?; // (2, 2)
+    let wanted = Tensor::new([[1.0f32, -2.0], [3.0, 4.0]], reference())?; // (2, 2)
     let wanted = wanted.matmul(&wanted.t()?)?.relu()?.softmax(-1)?;
     assert_eq!(y.to_vec::<f32>()?, wanted.to_vec::<f32>()?);
     assert_eq!(counter.take(), [], "reading executes no op");

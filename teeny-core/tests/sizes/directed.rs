@@ -14,7 +14,7 @@ fn refused<T>(result: Result<T>, kind: ErrorKind, words: &str) {
 }
 
 fn ones(shape: impl IntoShape, dtype: DType) -> Result<Tensor> {
-    Tensor::ones(shape, dtype, &Reference::new())
+    Tensor::ones(shape, dtype, Reference::new())
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn operands_that_broadcast_to_more_elements_than_memory_are_refused() -> Result<
 
 #[test]
 fn triangles_far_from_the_diagonal_are_everything_or_nothing() -> Result<()> {
-    let x = Tensor::arange(1i32, 7, 1, &Reference::new())?.reshape((2, 3))?;
+    let x = Tensor::arange(1i32, 7, 1, Reference::new())?.reshape((2, 3))?;
     let (all, nothing) = (x.to_vec::<i32>()?, vec![0; 6]);
     for far in [i32::MAX, i32::MAX - 1, 3] {
         assert_eq!(x.tril(far)?.to_vec::<i32>()?, all, "tril({far})");

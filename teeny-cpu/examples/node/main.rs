@@ -22,13 +22,13 @@ type Outcome = (bool, String);
 
 /// The conformance suite.
 fn suite() -> Outcome {
-    let report = Suite::new(&Cpu::new()).run();
+    let report = Suite::new(Cpu::new()).run();
     (report.passed(), report.to_string())
 }
 
 /// Random graphs of operations.
 fn fuzz(cases: usize) -> Outcome {
-    match teeny_conformance::fuzz(&Cpu::new(), cases, 22) {
+    match teeny_conformance::fuzz(Cpu::new(), cases, 22) {
         Ok(_) => (true, format!("{cases} random graphs agree with the oracle")),
         Err(failure) => (false, failure.to_string()),
     }

@@ -237,7 +237,7 @@ impl Batch {
     /// If the device cannot hold it.
     pub fn tokens(&self, device: impl ToDevice) -> Result<Tensor> {
         let ids: Vec<i32> = self.ids.concat().into_iter().map(|id| id as i32).collect();
-        Tensor::from_vec(ids, self.shape(), &device.to_device()) // (B, T)
+        Tensor::from_vec(ids, self.shape(), device.to_device()) // (B, T)
     }
 
     /// True for tokens, false for padding: a tensor (B, T) of bool.
@@ -245,7 +245,7 @@ impl Batch {
     /// # Errors
     /// If the device cannot hold it.
     pub fn mask(&self, device: impl ToDevice) -> Result<Tensor> {
-        Tensor::from_vec(self.mask.concat(), self.shape(), &device.to_device()) // (B, T)
+        Tensor::from_vec(self.mask.concat(), self.shape(), device.to_device()) // (B, T)
     }
 
     /// The types of the tokens as a tensor (B, T) of I32.
@@ -254,6 +254,6 @@ impl Batch {
     /// If the device cannot hold it.
     pub fn types(&self, device: impl ToDevice) -> Result<Tensor> {
         let types: Vec<i32> = self.type_ids.concat().into_iter().map(|id| id as i32).collect();
-        Tensor::from_vec(types, self.shape(), &device.to_device()) // (B, T)
+        Tensor::from_vec(types, self.shape(), device.to_device()) // (B, T)
     }
 }
