@@ -291,7 +291,7 @@ fn windows() -> Vec<Case> {
     all.extend(cases! { &[&[2, 5, 6]], false;
         "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
         "max_pool_ceil" |x| Ok(x[0].max_pool_ceil(&[2, 2], &Window::new(2).stride(3))?.0); "adaptive_max_pool" |x| Ok(x[0].adaptive_max_pool(&[3, 4])?.0);
-        "avg_pool_ceil" |x| x[0].avg_pool_with(&[2, 3], &Window::new(2).stride(2).padding(1), Averaging { ceil: true, count_padding: false, divisor: None });
+        "avg_pool_ceil" |x| x[0].avg_pool_with(&[2, 3], &Window::new(2).stride(2).padding(1), Averaging::new().with_ceil(true).with_count_padding(false));
         "adaptive_avg_pool" |x| x[0].adaptive_avg_pool(&[3, 4]); "lp_pool" |x| x[0].abs()?.add(0.2)?.lp_pool(3.0, &[2, 2], &Window::new(2));
         "max_unpool" |x| { let (y, at) = x[0].max_pool_indices(&[2, 2], &Window::new(2).stride(2))?; y.max_unpool(&at, &[5, 6]) };
         "interpolate_linear" |x| x[0].interpolate(&[7, 4], Interpolation::Linear { align_corners: false });

@@ -59,7 +59,7 @@ fn gradients_over_a_recording_device_are_those_of_the_eager_one() {
 #[test]
 fn gradients_that_repeat_one_element_are_copied_when_read() {
     // Two tensors of 4 MB, and scratch memory of as many threads as there may be.
-    let options = CpuOptions { memory_limit: Some(11_000_000), ..CpuOptions::default() };
+    let options = CpuOptions::new().with_memory_limit(Some(11_000_000));
     let device = Autograd::new(Cpu::with_options(options));
     let x = Tensor::zeros(1_000_000, DType::F32, &device).unwrap().requires_grad().unwrap();
     let mut grads = x.sum_all().unwrap().backward().unwrap();

@@ -8,7 +8,7 @@ use teeny_core::{Reference, Tensor};
 fn every_gradient_can_be_differentiated_again() {
     // One more difference quotient on top of a gradient that is itself larger: a looser bound than
     // for the first derivative.
-    let check = Check { tolerance: 1e-5, ..Check::default() };
+    let check = Check::new().with_tolerance(1e-5);
     for case in all() {
         let inputs = case.inputs(Reference::new(), |s| s.to_vec());
         if let Err(error) = gradgradcheck(case.f, &inputs, &check) {

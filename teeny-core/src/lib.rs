@@ -32,6 +32,7 @@ pub mod linalg;
 pub mod memory;
 mod messages;
 pub mod op;
+mod options;
 pub mod picture;
 pub mod quant;
 pub mod random;

@@ -198,7 +198,7 @@ fn inputs_of_another_shape_and_other_devices_are_refused() {
     assert_eq!(capture.run(vec![x]).unwrap()[0].to_vec::<f32>().unwrap(), [1.0; 3]);
     let error = Capture::new(Reference::new(), |_| Ok(vec![])).unwrap_err();
     assert!(error.to_string().contains("does not record"), "{error}");
-    let small = LazyOptions { max_nodes: 3, ..LazyOptions::default() };
+    let small = LazyOptions::new().with_max_nodes(3);
     let lazy = Lazy::with_options(Reference::new(), small);
     let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].exp()?.sin()?.exp()?.sin()?])).unwrap();
     let text = capture.run(vec![row(&lazy, 0.0, 3)]).unwrap_err().to_string();

@@ -638,11 +638,7 @@ fn windows(m: &mut Misuses, o: &Operands) {
     m.of(
         "avg_pool_with",
         K::Value,
-        image.avg_pool_with(
-            &[2, 2],
-            &plain,
-            Averaging { divisor: Some(0), ..Averaging::default() },
-        ),
+        image.avg_pool_with(&[2, 2], &plain, Averaging::new().with_divisor(Some(0))),
     );
     m.of("avg_pool_with", K::DType, ints.avg_pool_with(&[2, 2], &plain, Averaging::default()));
     m.of("lp_pool", K::Value, image.lp_pool(0.0, &[2, 2], &plain));

@@ -26,7 +26,7 @@ type Function<'f> = &'f dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
 impl Lab {
     fn new(reassociate: bool) -> Lab {
         let trace = Trace::new(Reference::new());
-        let options = LazyOptions { reassociate, ..LazyOptions::default() };
+        let options = LazyOptions::new().with_reassociate(reassociate);
         Lab { lazy: Lazy::with_options(trace.clone(), options), trace }
     }
 

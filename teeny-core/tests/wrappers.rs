@@ -223,7 +223,7 @@ fn the_first_operation_that_makes_an_infinity_is_named_with_its_operands() -> Re
     assert!(
         text.contains("log: f32 (2, 3), min -0.6931")
             && text.contains(", 1 -inf")
-            && text.contains("infinities: false"),
+            && text.contains("with_infinities(false)"),
         "{text}"
     );
     Ok(())
@@ -268,7 +268,7 @@ fn nan_of_too_few_elements_is_found() -> Result<()> {
 
 #[test]
 fn nan_made_of_infinities_is_found_where_infinities_may_pass() -> Result<()> {
-    let device = Checked::with(Reference::new(), Checks { infinities: false, ..Checks::default() });
+    let device = Checked::with(Reference::new(), Checks::new().with_infinities(false));
     let p = Tensor::new([0.5f32, 0.0], &device)?; // (2)
     let log = p.log()?;
     let (error, line) =
@@ -333,7 +333,7 @@ fn overflows_of_narrow_types_and_of_sums_are_found() -> Result<()> {
 
 #[test]
 fn data_is_looked_at_where_that_is_asked_for() -> Result<()> {
-    let device = Checked::with(Reference::new(), Checks { inputs: true, ..Checks::default() });
+    let device = Checked::with(Reference::new(), Checks::new().with_inputs(true));
     let error = Tensor::new([1.0f32, f32::NAN], &device).unwrap_err().to_string();
     assert!(
         error.starts_with("new at ")
@@ -352,7 +352,7 @@ fn data_is_looked_at_where_that_is_asked_for() -> Result<()> {
 
 #[test]
 fn findings_are_written_down_where_they_do_not_stop() -> Result<()> {
-    let device = Checked::with(Reference::new(), Checks { stop: false, ..Checks::default() });
+    let device = Checked::with(Reference::new(), Checks::new().with_stop(false));
     let x = Tensor::new([-1.0f32], &device)?;
     assert!(x.sqrt()?.item::<f32>()?.is_nan());
     assert_eq!(device.findings().len(), 1);

@@ -8,8 +8,7 @@ use teeny_wgpu::{Options, Wgpu};
 
 fn small() -> Option<DeviceRef> {
     common::gpu()?;
-    let options =
-        Options { max_binding: Some(8192), max_workgroups: Some(64), ..Options::default() };
+    let options = Options::new().with_max_binding(Some(8192)).with_max_workgroups(Some(64));
     Some(Wgpu::with_options(&options).expect("the device that was there a moment ago"))
 }
 

@@ -104,8 +104,7 @@ fn sizes_whose_bytes_overflow_are_out_of_memory_and_name_the_operation() {
 #[test]
 fn a_budget_that_is_met_names_the_operation_and_the_bytes() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() })
-        .unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_memory_budget(Some(1 << 20))).unwrap();
     let x = Tensor::zeros((300, 300), DType::F32, &gpu).unwrap();
     let y = x.add(1.0).unwrap();
     let error = x.matmul(&y).unwrap_err();

@@ -158,7 +158,7 @@ fn waiting_read(device: &DeviceRef) -> Result<String> {
 
 /// An adapter whose bindings end at 1 MiB computes with tensors of 4 MiB.
 async fn beyond_binding() -> Result<String> {
-    let options = Options { max_binding: Some(1 << 20), ..Options::default() };
+    let options = Options::new().with_max_binding(Some(1 << 20));
     let device: DeviceRef = Wgpu::new_async(&options).await?;
     let n = 1 << 20;
     let sum = ramp(n, &device)?.add(1.0)?.sum_all()?.item_async::<f32>().await?;
@@ -180,7 +180,7 @@ async fn beyond_binding() -> Result<String> {
 
 /// An allocation beyond the memory that is allowed is refused; the device is usable afterwards.
 async fn exhausted() -> Result<String> {
-    let options = Options { memory_budget: Some(8 << 20), ..Options::default() };
+    let options = Options::new().with_memory_budget(Some(8 << 20));
     let device: DeviceRef = Wgpu::new_async(&options).await?;
     match Tensor::zeros((4 << 20,), DType::F32, &device).and_then(|x| x.add(1.0)) {
         Err(error) if error.kind() == ErrorKind::OutOfMemory => {}

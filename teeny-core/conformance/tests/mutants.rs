@@ -864,22 +864,27 @@ fn windows() -> Vec<Fault> {
 }
 
 fn attention() -> Vec<Fault> {
-    fn with<'a>(inputs: &AttentionInputs<'a>, options: Attention) -> AttentionInputs<'a> {
-        AttentionInputs { options, ..*inputs }
+    fn with<'a>(
+        inputs: &AttentionInputs<'a>,
+        change: impl FnOnce(&mut Attention),
+    ) -> AttentionInputs<'a> {
+        let mut changed = *inputs;
+        change(&mut changed.options);
+        changed
     }
     vec![
         fault!("a causal query sees one key too many", "attention", F32, Op::Attention { inputs } => |m, _call| {
             let offset = inputs.options.causal? + 1;
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { causal: Some(offset), ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.causal = Some(offset)) })
         }),
         fault!("attention ignores its window", "attention", F64, Op::Attention { inputs } => |m, _call| {
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { window: None, ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.window = None) })
         }),
         fault!("attention ignores its softcap", "attention", F32, Op::Attention { inputs } => |m, _call| {
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { softcap: None, ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.softcap = None) })
         }),
         fault!("attention ignores its scale", "attention", F32, Op::Attention { inputs } => |m, _call| {
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { scale: None, ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.scale = None) })
         }),
         fault!("attention ignores its mask", "attention", BF16, Op::Attention { inputs } => |m, _call| {
             m.instead(Op::Attention { inputs: AttentionInputs { mask: None, ..inputs } })

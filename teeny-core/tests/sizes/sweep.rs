@@ -484,7 +484,7 @@ fn windows(s: &mut Sweep, name: &str, x: &Tensor) {
                     "max_pool" => two(x.max_pool_indices(&size, &window));
                     "max_pool_ceil" => two(x.max_pool_ceil(&size, &window));
                     "avg_pool" => one(x.avg_pool(&size, &window));
-                    "avg_pool_with" => one(x.avg_pool_with(&size, &window, Averaging { ceil: true, count_padding: false, divisor: None }));
+                    "avg_pool_with" => one(x.avg_pool_with(&size, &window, Averaging::new().with_ceil(true).with_count_padding(false)));
                     "lp_pool" => one(x.lp_pool(2.0, &size, &window));
                     "im2col" => one(x.im2col(&size, &window));
                     "col2im" => one(x.col2im(&size, &[2, 2], &window));

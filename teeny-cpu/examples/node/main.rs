@@ -49,7 +49,7 @@ impl Site for Here {
 
 /// Random single operations, with fresh memory and with pooled memory.
 fn oneop(cases: usize) -> Outcome {
-    let cold = Here(Cpu::with_options(CpuOptions { cache_bytes: 0, ..CpuOptions::default() }));
+    let cold = Here(Cpu::with_options(CpuOptions::new().with_cache_bytes(0)));
     let warm = Here(Cpu::new());
     let (sites, rules): ([&dyn Site; 2], _) = ([&cold, &warm], Rules::default());
     let (mut agreed, mut findings) = (0, Vec::new());
