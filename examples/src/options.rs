@@ -302,7 +302,7 @@ impl Common {
             wrappers.compare = Some(compare);
         }
         if self.check {
-            device = Checked::with(device, Checks { inputs: true, ..Checks::default() });
+            device = Checked::with(device, Checks::new().with_inputs(true));
         }
         if self.trace.is_some() {
             // the clocks of all ranks start together
@@ -430,7 +430,7 @@ fn lazy_options(value: Option<OsString>) -> Parsed<LazyOptions> {
         Some(Some("immediate")) => true,
         Some(_) => return Err("--lazy takes no value, or =immediate".into()),
     };
-    Ok(LazyOptions { immediate, ..LazyOptions::default() })
+    Ok(LazyOptions::new().with_immediate(immediate))
 }
 
 /// The name of a file that a picture can be written to.

@@ -6,8 +6,8 @@
 
 use crate::Grad;
 use teeny_core::{
-    Attention, Averaging, DType, Expr, Interpolation, IntoShape, MatrixNorm, NewAxis, PadMode,
-    Result, Tensor, ToDevice, Triangle, Window, map, map_rows, map_sum, s,
+    Attention, Averaging, DType, Expr, Extremum, Interpolation, IntoShape, MatrixNorm, NewAxis,
+    PadMode, Result, SortOrder, Tensor, ToDevice, Triangle, Window, map, map_rows, map_sum, s,
 };
 
 /// One operation on inputs of given shapes.
@@ -29,11 +29,15 @@ impl Case {
     /// If the device returns an error.
     pub fn inputs(
         &self,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         base: impl Fn(&[usize]) -> Vec<usize>,
     ) -> Vec<Tensor> {
         let fill = |shape: &&[usize]| {
-            if self.positive { positive(base(shape), device) } else { values(base(shape), device) }
+            if self.positive {
+                positive(base(shape), &device)
+            } else {
+                values(base(shape), &device)
+            }
         };
         self.shapes.iter().map(fill).collect()
     }
@@ -46,17 +50,17 @@ impl Case {
     /// What the device reports.
     pub fn gradients(
         &self,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         dtype: DType,
         transposed: bool,
     ) -> Result<Vec<Vec<f64>>> {
         let base =
             |s: &[usize]| if transposed { s.iter().rev().copied().collect() } else { s.to_vec() };
         // Made in f64 elsewhere: the device may lack the type.
-        let inputs = self.inputs(&teeny_core::Reference::new(), base);
+        let inputs = self.inputs(teeny_core::Reference::new(), base);
         let leaves = inputs
             .iter()
-            .map(|x| x.cast(dtype)?.to(device)?.requires_grad())
+            .map(|x| x.cast(dtype)?.to(&device)?.requires_grad())
             .collect::<Result<Vec<_>>>()?;
         let view = |x: &Tensor| {
             if transposed {
@@ -78,7 +82,7 @@ impl Case {
 ///
 /// # Panics
 /// If the device refuses.
-pub fn values(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
+pub fn values(shape: impl IntoShape, device: impl ToDevice) -> Tensor {
     let shape = shape.shape().unwrap();
     let all = (0..shape.numel())
         .map(|i| (((i * 7 + 3) % 11) as f64 - 5.0 + 0.3 + i as f64 / 100.0) / 4.0);
@@ -89,7 +93,7 @@ pub fn values(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tenso
 ///
 /// # Panics
 /// If the device refuses.
-pub fn positive(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
+pub fn positive(shape: impl IntoShape, device: impl ToDevice) -> Tensor {
     values(shape, device).abs().unwrap().add(0.3).unwrap()
 }
 
@@ -169,7 +173,7 @@ fn reductions() -> Vec<Case> {
         "map_sum" |x| map_sum([&x[0], &x[0].mean_keepdim(1)?], [0, 2], |[x, m]| (x - m).tanh() * x); "mean" |x| x[0].mean(-1); "prod" |x| x[0].prod(1); "prod_two_axes" |x| x[0].prod([0, 2]); "max" |x| x[0].max(1); "max_all" |x| x[0].max_all();
         "min" |x| x[0].min([0, 1]); "var" |x| x[0].var(1, 1); "std" |x| x[0].std([0, 2], 0); "logsumexp" |x| x[0].logsumexp(2);
         "cumsum" |x| x[0].cumsum(1); "cumprod" |x| x[0].cumprod(-1); "softmax" |x| x[0].softmax(1); "log_softmax" |x| x[0].log_softmax(-1);
-        "sort" |x| Ok(x[0].sort(1, true)?.0); "topk" |x| Ok(x[0].topk(2, -1, true)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);
+        "sort" |x| Ok(x[0].sort(1, SortOrder::Descending)?.0); "topk" |x| Ok(x[0].topk(2, -1, Extremum::Largest)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);
         "repeat" |x| x[0].repeat([2, 1, 1]); "pad" |x| x[0].pad(&[(0, 0), (1, 2), (0, 1)], 0.5); "unfold" |x| x[0].unfold(2, 3, 1);
         "cross_entropy" |x| x[0].flatten(0, 1)?.cross_entropy(&Tensor::new([0, 4, 2, -1, 3, 3, 1, 0, -1, 2, 2, 4], x[0].device())?, Some(-1));
         "overlapping_windows_squared" |x| x[0].unfold(1, 2, 1)?.square(); "diagonal" |x| x[0].diagonal(1, 1, 2);
@@ -246,8 +250,8 @@ fn arrangements() -> Vec<Case> {
         "repeat_each" |x| x[0].repeat_each(0, &index(&x[0], &[2, 0, 1, 1], &[4])?); "rot90" |x| x[0].rot90(1, 0, 1); "diff" |x| x[0].diff(0, 2);
         "tril" |x| x[0].tril(-1); "triu" |x| x[0].triu(1); "diag_embed" |x| x[0].diag_embed(1); "trace" |x| x[0].trace();
         "cummax" |x| Ok(x[0].cummax(0)?.0); "cummin" |x| Ok(x[0].cummin(1)?.0); "take" |x| x[0].take(&index(&x[0], &[0, -1, 5, 5], &[2, 2])?);
-        "take_along" |x| x[0].take_along(0, &x[0].argsort(0, true)?); "masked_select" |x| x[0].masked_select(&x[0].gt(0.1)?);
-        "unique_slices" |x| Ok(x[0].unique_slices(0)?.0); "topk" |x| Ok(x[0].topk(2, 0, true)?.0); "movedim" |x| x[0].movedim(0, 1)?.mul(&x[0].t()?);
+        "take_along" |x| x[0].take_along(0, &x[0].argsort(0, SortOrder::Descending)?); "masked_select" |x| x[0].masked_select(&x[0].gt(0.1)?);
+        "unique_slices" |x| Ok(x[0].unique_slices(0)?.0); "topk" |x| Ok(x[0].topk(2, 0, Extremum::Largest)?.0); "movedim" |x| x[0].movedim(0, 1)?.mul(&x[0].t()?);
     };
     all.extend(cases! { &[&[4, 3], &[2, 3]], false;
         "index_add" |x| x[0].index_add(0, &index(&x[0], &[2, 2], &[2])?, &x[1]); "kron" |x| x[0].kron(&x[1]); "outer" |x| x[0].at(1, 0)?.outer(&x[1].at(0, 0)?);
@@ -287,7 +291,7 @@ fn windows() -> Vec<Case> {
     all.extend(cases! { &[&[2, 5, 6]], false;
         "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
         "max_pool_ceil" |x| Ok(x[0].max_pool_ceil(&[2, 2], &Window::new(2).stride(3))?.0); "adaptive_max_pool" |x| Ok(x[0].adaptive_max_pool(&[3, 4])?.0);
-        "avg_pool_ceil" |x| x[0].avg_pool_with(&[2, 3], &Window::new(2).stride(2).padding(1), Averaging { ceil: true, count_padding: false, divisor: None });
+        "avg_pool_ceil" |x| x[0].avg_pool_with(&[2, 3], &Window::new(2).stride(2).padding(1), Averaging::new().with_ceil(true).with_count_padding(false));
         "adaptive_avg_pool" |x| x[0].adaptive_avg_pool(&[3, 4]); "lp_pool" |x| x[0].abs()?.add(0.2)?.lp_pool(3.0, &[2, 2], &Window::new(2));
         "max_unpool" |x| { let (y, at) = x[0].max_pool_indices(&[2, 2], &Window::new(2).stride(2))?; y.max_unpool(&at, &[5, 6]) };
         "interpolate_linear" |x| x[0].interpolate(&[7, 4], Interpolation::Linear { align_corners: false });

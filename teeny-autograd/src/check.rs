@@ -6,22 +6,17 @@ use crate::mode::{enable_grad, no_grad};
 use teeny_core::context::enter;
 use teeny_core::{DType, DeviceRef, Distribution, Error, Key, Result, Tensor};
 
-/// How a gradient is checked.
-#[derive(Clone, Copy, Debug)]
-pub struct Check {
-    /// The step of the central difference.
-    pub eps: f64,
-    /// The largest relative error that passes.
-    pub tolerance: f64,
-    /// Errors are relative to the gradient, or to this where the gradient is smaller: rounding of
-    /// the function over `eps` is about 1e-10 alone.
-    pub floor: f64,
-}
-
-impl Default for Check {
-    /// Step 1e-5, error below 1e-6, floor 1e-2.
-    fn default() -> Check {
-        Check { eps: 1e-5, tolerance: 1e-6, floor: 1e-2 }
+teeny_core::options! {
+    /// How a gradient is checked; by default with step 1e-5, errors below 1e-6, and floor 1e-2.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Check {
+        /// The step of the central difference.
+        eps: f64 = 1e-5, with_eps;
+        /// The largest relative error that passes.
+        tolerance: f64 = 1e-6, with_tolerance;
+        /// Errors are relative to the gradient, or to this where the gradient is smaller: rounding
+        /// of the function over `eps` is about 1e-10 alone.
+        floor: f64 = 1e-2, with_floor;
     }
 }
 

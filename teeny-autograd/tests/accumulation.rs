@@ -6,21 +6,21 @@ use teeny_core::{DType, Tensor};
 
 #[test]
 fn two_uses_add_up() {
-    let x = Tensor::new(3.0f64, &device()).unwrap().requires_grad().unwrap();
+    let x = Tensor::new(3.0f64, device()).unwrap().requires_grad().unwrap();
     let y = (&x * &x) + &x;
     assert_eq!(y.backward().unwrap().get(&x).unwrap().item::<f64>().unwrap(), 7.0);
 }
 
 #[test]
 fn a_thousand_uses_add_up() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let y = (1..1000).fold(x.clone(), |y, _| y + &x);
     assert_eq!(vec(y.sum_all().unwrap().backward().unwrap().get(&x).unwrap()), [1000.0; 3]);
 }
 
 #[test]
 fn backward_passes_add_up() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let w = values(3, x.device()).requires_grad().unwrap();
     let first = x.mul(2.0).unwrap().sum_all().unwrap().backward().unwrap();
     let second = x.mul(&w).unwrap().sum_all().unwrap().backward().unwrap();
@@ -48,7 +48,7 @@ fn changing_one_gradient_never_changes_another() {
 
 #[test]
 fn the_gradient_given_to_backward_is_not_changed_by_it() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let g = Tensor::new([1.0f64, 2.0, 3.0], x.device()).unwrap();
     let mut grads = x.add(&x).unwrap().backward_with(&g).unwrap();
     let doubled = grads.take(&x).unwrap();
@@ -58,7 +58,7 @@ fn the_gradient_given_to_backward_is_not_changed_by_it() {
 
 #[test]
 fn gradients_can_be_replaced_and_mapped() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let mut grads = x.mul(2.0).unwrap().sum_all().unwrap().backward().unwrap();
     grads = grads.map(|g| g.mul(0.5)).unwrap();
     assert_eq!(vec(grads.get(&x).unwrap()), [1.0; 3]);

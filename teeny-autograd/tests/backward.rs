@@ -3,7 +3,7 @@ use crate::common::{close, device, values, vec};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use teeny_autograd::{Grad, Gradients, grad, no_grad};
-use teeny_core::{DType, ErrorKind, Reference, Result, Tensor};
+use teeny_core::{DType, ErrorKind, Reference, Result, SortOrder, Tensor};
 
 fn refusal<T>(result: Result<T>) -> String {
     let error = result.err().expect("a refusal");
@@ -17,7 +17,7 @@ fn assert_says(text: &str, parts: &[&str]) {
 
 #[test]
 fn only_a_scalar_can_go_without_a_direction() {
-    let x = values((2, 3), &device()).requires_grad().unwrap();
+    let x = values((2, 3), device()).requires_grad().unwrap();
     let text = refusal(x.mul(2.0).unwrap().backward());
     assert_says(
         &text,
@@ -54,7 +54,7 @@ fn a_direction_has_the_shape_and_type_of_the_tensor() {
 
 #[test]
 fn only_floats_go_backward() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     assert_says(
         &refusal(x.argmax(0).unwrap().backward()),
         &["only floats have gradients, not i32"],
@@ -67,8 +67,8 @@ fn only_floats_go_backward() {
 
 #[test]
 fn a_gradient_of_a_gradient_says_how_to_nest() {
-    let x = values(3, &device()).requires_grad().unwrap();
-    let plain = values(3, &Reference::new());
+    let x = values(3, device()).requires_grad().unwrap();
+    let plain = values(3, Reference::new());
     let again = |x: &Tensor| x.square()?.sum_all()?.backward()?.take(x)?.sum_all()?.backward();
     for refused in [again(&x).map(|_| ()), grad(|x| again(x)?.take(x), &plain).map(|_| ())] {
         let nested = "grad(|x| grad(f, x)?.sum_all(), &x)";
@@ -80,7 +80,7 @@ fn a_gradient_of_a_gradient_says_how_to_nest() {
 #[test]
 fn a_loss_without_history_says_why() {
     let d = device();
-    let plain = values(3, &Reference::new()).sum_all().unwrap();
+    let plain = values(3, Reference::new()).sum_all().unwrap();
     assert_says(
         &refusal(plain.backward()),
         &[
@@ -158,7 +158,7 @@ fn a_missing_gradient_names_the_operation_without_one() {
     assert_says(&refusal(grads.get(&x)), &["stopped by gt at "]);
     let (grads, x) = lost(|x| x.cast(DType::I32).unwrap());
     assert_says(&refusal(grads.get(&x)), &["stopped by cast at "]);
-    let (grads, x) = lost(|x| x.sort(0, false).unwrap().1);
+    let (grads, x) = lost(|x| x.sort(0, SortOrder::Ascending).unwrap().1);
     assert_says(&refusal(grads.get(&x)), &["stopped by the positions of sort at "]);
 }
 
@@ -219,14 +219,14 @@ fn what_requires_no_gradient_has_none() {
         &["no gradient reaches the tensor (3,): stopped by detach at "],
     );
     assert_says(
-        &refusal(grads.get(&values(3, &Reference::new()))),
+        &refusal(grads.get(&values(3, Reference::new()))),
         &["is on reference, which records nothing"],
     );
 }
 
 #[test]
 fn intermediates_are_kept_on_request() {
-    let x = values((2, 3), &device()).requires_grad().unwrap();
+    let x = values((2, 3), device()).requires_grad().unwrap();
     let h = x.mul(2.0).unwrap();
     let text = refusal(h.sum_all().unwrap().backward().unwrap().get(&h));
     assert_says(
@@ -241,7 +241,7 @@ fn intermediates_are_kept_on_request() {
 
 #[test]
 fn views_have_gradients_as_values_of_their_own() {
-    let x = values((2, 3), &device()).requires_grad_named("w").unwrap();
+    let x = values((2, 3), device()).requires_grad_named("w").unwrap();
     let grads = x.square().unwrap().sum_all().unwrap().backward().unwrap();
     assert_says(
         &refusal(grads.get(&x.t().unwrap())),
@@ -256,7 +256,7 @@ fn views_have_gradients_as_values_of_their_own() {
 
 #[test]
 fn backward_twice_is_legal_and_gives_the_same() {
-    let x = values((3, 3), &device()).requires_grad().unwrap();
+    let x = values((3, 3), device()).requires_grad().unwrap();
     let loss = x
         .matmul(&x)
         .unwrap()
@@ -275,7 +275,7 @@ fn backward_twice_is_legal_and_gives_the_same() {
 
 #[test]
 fn hooks_see_complete_gradients_and_may_replace_them() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let h = x.mul(2.0).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
@@ -306,7 +306,7 @@ fn hooks_see_complete_gradients_and_may_replace_them() {
 
 #[test]
 fn an_error_in_a_hook_or_rule_is_an_error_of_backward() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let _hook = x.register_hook(|g| g.matmul(&g.reshape((1, 3))?).map(Some)).unwrap();
     let text = x.exp().unwrap().sum_all().unwrap().backward().unwrap_err().to_string();
     assert_says(&text, &["backward at ", "cannot multiply (3,) @ (1, 3)"]);
@@ -326,7 +326,7 @@ fn an_error_in_a_rule_names_the_operation_and_its_line() {
             Ok(vec![Some(g.reshape((7, 7))?)])
         }
     }
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let y = teeny_autograd::apply(Broken, &[&x]).unwrap();
     let line = line!() - 1;
     let text = y.sum_all().unwrap().backward().unwrap_err().to_string();
@@ -338,7 +338,7 @@ fn an_error_in_a_rule_names_the_operation_and_its_line() {
 
 #[test]
 fn a_hook_may_be_called_from_several_threads() {
-    let x = values(3, &device()).requires_grad().unwrap();
+    let x = values(3, device()).requires_grad().unwrap();
     let count = Arc::new(AtomicUsize::new(0));
     let counter = count.clone();
     x.register_hook(move |_| {

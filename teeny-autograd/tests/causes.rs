@@ -2,7 +2,7 @@
 
 use crate::common::{device, values};
 use teeny_autograd::{Function, Grad, Gradients, Saved, apply};
-use teeny_core::{DType, Reference, Result, Tensor};
+use teeny_core::{DType, Reference, Result, SortOrder, Tensor};
 
 /// Twice the sum of its inputs, with a gradient for the first one only.
 struct Half;
@@ -20,7 +20,7 @@ impl Function for Half {
 }
 
 fn leaf(name: &str) -> Tensor {
-    values(3, &device()).requires_grad_named(name).unwrap()
+    values(3, device()).requires_grad_named(name).unwrap()
 }
 
 fn on(x: &Tensor, name: &str) -> Tensor {
@@ -96,7 +96,7 @@ fn integers_have_no_gradient() {
     says(&backward(&w.mul(&hot).unwrap()), &x, &[&by_line(line!() - 1, "argmax")]);
     let hot = x.cast(DType::I64).unwrap().clamp(0, 2).unwrap().one_hot(3, DType::F64).unwrap();
     says(&backward(&w.mul(hot.sum(0).unwrap()).unwrap()), &x, &[&by_line(line!() - 1, "cast")]);
-    let picked = w.index_select(0, &x.argsort(0, false).unwrap()).unwrap();
+    let picked = w.index_select(0, &x.argsort(0, SortOrder::Ascending).unwrap()).unwrap();
     says(&backward(&picked), &x, &["stopped by the positions of sort at"]);
     let spread = w.scatter_add(0, &x.cast(DType::I32).unwrap().clamp(0, 2).unwrap(), &w).unwrap();
     says(&backward(&spread), &x, &["stopped by cast at"]);

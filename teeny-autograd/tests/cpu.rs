@@ -16,7 +16,7 @@ fn cpu() -> Arc<Autograd> {
 #[test]
 fn an_autograd_device_passes_the_suite_of_devices() {
     let n = every(8);
-    let report = Suite::new(&device()).every(n).run();
+    let report = Suite::new(device()).every(n).run();
     assert!(report.passed() && n * report.cases() > 10_000, "{report}");
 }
 
@@ -59,7 +59,7 @@ fn gradients_over_a_recording_device_are_those_of_the_eager_one() {
 #[test]
 fn gradients_that_repeat_one_element_are_copied_when_read() {
     // Two tensors of 4 MB, and scratch memory of as many threads as there may be.
-    let options = CpuOptions { memory_limit: Some(11_000_000), ..CpuOptions::default() };
+    let options = CpuOptions::new().with_memory_limit(Some(11_000_000));
     let device = Autograd::new(Cpu::with_options(options));
     let x = Tensor::zeros(1_000_000, DType::F32, &device).unwrap().requires_grad().unwrap();
     let mut grads = x.sum_all().unwrap().backward().unwrap();
@@ -79,7 +79,7 @@ fn gradients_that_repeat_one_element_are_copied_when_read() {
 
 #[test]
 fn a_chain_of_a_million_nodes_over_the_cpu() {
-    let x = Tensor::new(2.0f32, &cpu()).unwrap().requires_grad().unwrap();
+    let x = Tensor::new(2.0f32, cpu()).unwrap().requires_grad().unwrap();
     let mut y = x.clone();
     for _ in 0..1_000_000 {
         y = y.add(1.0).unwrap();

@@ -13,7 +13,7 @@ fn chain(x: &Tensor, length: usize) -> Tensor {
 
 #[test]
 fn a_chain_of_a_million_nodes_goes_backward() {
-    let x = Tensor::new(1.0f32, &device()).unwrap().requires_grad().unwrap();
+    let x = Tensor::new(1.0f32, device()).unwrap().requires_grad().unwrap();
     let grads = chain(&x, DEEP).into_backward().unwrap();
     assert_eq!(grads.get(&x).unwrap().item::<f32>().unwrap(), 1.0);
 }
@@ -21,7 +21,7 @@ fn a_chain_of_a_million_nodes_goes_backward() {
 #[test]
 fn a_recorded_chain_of_a_million_nodes_goes_backward() {
     let lazy = Lazy::new(Reference::new());
-    let x = Tensor::new(1.0f32, &Autograd::new(lazy.clone())).unwrap().requires_grad().unwrap();
+    let x = Tensor::new(1.0f32, Autograd::new(lazy.clone())).unwrap().requires_grad().unwrap();
     let grads = chain(&x, DEEP).into_backward().unwrap();
     assert_eq!(grads.get(&x).unwrap().item::<f32>().unwrap(), 1.0);
     let counters = lazy.counters();
@@ -30,7 +30,7 @@ fn a_recorded_chain_of_a_million_nodes_goes_backward() {
 
 #[test]
 fn a_chain_of_a_million_nodes_is_dropped() {
-    let x = Tensor::new(1.0f32, &device()).unwrap().requires_grad().unwrap();
+    let x = Tensor::new(1.0f32, device()).unwrap().requires_grad().unwrap();
     let y = chain(&x, DEEP);
     // A thread with a tiny stack: recursion of any kind would end it.
     std::thread::Builder::new()
@@ -43,7 +43,7 @@ fn a_chain_of_a_million_nodes_is_dropped() {
 
 #[test]
 fn a_wide_graph_adds_up() {
-    let x = values(2, &device()).requires_grad().unwrap();
+    let x = values(2, device()).requires_grad().unwrap();
     let branches: Vec<Tensor> = (0..10_000).map(|i| x.mul(i as f64).unwrap()).collect();
     let y = branches.iter().skip(1).fold(branches[0].clone(), |y, b| y + b);
     assert_eq!(

@@ -3,7 +3,7 @@ use crate::common::{close, device, vec};
 use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor};
 
-fn leaf(value: f64, dtype: DType, device: &impl teeny_core::ToDevice) -> Tensor {
+fn leaf(value: f64, dtype: DType, device: impl teeny_core::ToDevice) -> Tensor {
     Tensor::new(value, device).unwrap().cast(dtype).unwrap().requires_grad().unwrap()
 }
 
@@ -45,7 +45,7 @@ fn micrograd_readme() {
 #[test]
 fn micrograd_sanity() {
     in_both(|dtype, tolerance| {
-        let x = leaf(-4.0, dtype, &device());
+        let x = leaf(-4.0, dtype, device());
         let z: Tensor = 2.0 * &x + 2.0 + &x;
         let q = z.relu().unwrap() + &z * &x;
         let h = z.square().unwrap().relu().unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use teeny_autograd::{Autograd, Forward, Grad, allow_unused, apply, checkpoint, hvp, jvp, vjp};
 use teeny_conformance::{Suite, every};
 use teeny_core::{
-    Builder, DType, Distribution, Expr, Key, Reference, Result, Tensor, map_n, map_sum,
+    Builder, DType, Distribution, Expr, Key, Reference, Result, SortOrder, Tensor, map_n, map_sum,
 };
 use teeny_cpu::Cpu;
 
@@ -32,7 +32,7 @@ type View = fn(&Tensor, &[usize]) -> Result<Tensor>;
 /// The tangent agrees with the central difference along the direction, and with the gradient:
 /// `<g, J v> = <Jᵀ g, v>`.
 fn check(case: &Case, layout: &str, base: fn(&[usize]) -> Vec<usize>, view: View) {
-    let x = case.inputs(&Reference::new(), base);
+    let x = case.inputs(Reference::new(), base);
     let v: Vec<Tensor> = x.iter().enumerate().map(|(i, x)| direction(x, i as u64)).collect();
     let f = |x: &Vec<Tensor>| {
         (case.f)(
@@ -134,7 +134,7 @@ fn projected(case: &Case, x: &[Tensor]) -> Result<Tensor> {
 #[test]
 fn forward_over_reverse_agrees_with_reverse_over_reverse_for_every_operation() {
     each_case(|case| {
-        let x = case.inputs(&Reference::new(), |s| s.to_vec());
+        let x = case.inputs(Reference::new(), |s| s.to_vec());
         let v: Vec<Tensor> = x.iter().enumerate().map(|(i, x)| direction(x, i as u64)).collect();
         let (gradient, along) = hvp(|x: &Vec<Tensor>| projected(case, x), &x, &v)
             .unwrap_or_else(|e| panic!("{}: {e}", case.name));
@@ -174,7 +174,7 @@ fn forward_over_reverse_agrees_with_reverse_over_reverse_for_every_operation() {
 #[test]
 fn reverse_over_forward_agrees_with_forward_over_reverse_for_every_operation() {
     each_case(|case| {
-        let x = case.inputs(&Reference::new(), |s| s.to_vec());
+        let x = case.inputs(Reference::new(), |s| s.to_vec());
         let v: Vec<Tensor> = x.iter().enumerate().map(|(i, x)| direction(x, i as u64)).collect();
         let f = |x: &Vec<Tensor>| projected(case, x);
         let (_, forward) = hvp(f, &x, &v).unwrap();
@@ -197,7 +197,7 @@ fn reverse_over_forward_agrees_with_forward_over_reverse_for_every_operation() {
 fn tangents_over_the_cpu_equal_those_over_the_oracle() {
     let cpu = Cpu::new();
     each_case(|case| {
-        let x = case.inputs(&Reference::new(), |s| s.to_vec());
+        let x = case.inputs(Reference::new(), |s| s.to_vec());
         let v: Vec<Tensor> = x.iter().enumerate().map(|(i, x)| direction(x, i as u64)).collect();
         let there = |x: &[Tensor]| x.iter().map(|x| x.to(&cpu).unwrap()).collect::<Vec<_>>();
         let f = |x: &Vec<Tensor>| (case.f)(x);
@@ -212,7 +212,7 @@ fn tangents_over_the_cpu_equal_those_over_the_oracle() {
 #[test]
 fn a_forward_device_passes_the_suite_of_devices() {
     let n = every(8);
-    let report = Suite::new(&Forward::new(Reference::new())).every(n).run();
+    let report = Suite::new(Forward::new(Reference::new())).every(n).run();
     assert!(report.passed() && n * report.cases() > 10_000, "{report}");
 }
 
@@ -221,7 +221,7 @@ fn products_of_zeros_have_exact_tangents() {
     // (3, 5)
     let x = Tensor::new(
         [[2.0f64, 0.0, 3.0, 0.0, 5.0], [0.0, 4.0, 2.0, 5.0, 0.0], [1.0, 2.0, 3.0, 4.0, 0.0]],
-        &Reference::new(),
+        Reference::new(),
     )
     .unwrap();
     let v = Tensor::from_vec((1..16).map(f64::from).collect(), (3, 5), &x).unwrap(); // (3, 5)
@@ -239,7 +239,7 @@ fn products_of_zeros_have_exact_tangents() {
 #[test]
 fn equal_extrema_share_their_tangents_as_they_share_gradients() {
     // (2, 3)
-    let x = Tensor::new([[1.0f64, 3.0, 3.0], [2.0, 2.0, 2.0]], &Reference::new()).unwrap();
+    let x = Tensor::new([[1.0f64, 3.0, 3.0], [2.0, 2.0, 2.0]], Reference::new()).unwrap();
     let v = Tensor::new([[8.0f64, 1.0, 5.0], [3.0, 6.0, 0.0]], &x).unwrap(); // (2, 3)
     assert_eq!(vec(&jvp(|x| x.max(1), &x, &v).unwrap().1), [3.0, 3.0]);
     assert_eq!(vec(&jvp(|x| x.maximum(2.0), &x, &v).unwrap().1), [0.0, 1.0, 5.0, 0.0, 0.0, 0.0]);
@@ -253,7 +253,7 @@ fn equal_extrema_share_their_tangents_as_they_share_gradients() {
 
 #[test]
 fn sigmoid_has_a_finite_tangent_where_the_exponential_overflows() {
-    let x = Tensor::new([-1000.0f64, 1000.0, 0.0], &Reference::new()).unwrap(); // (3)
+    let x = Tensor::new([-1000.0f64, 1000.0, 0.0], Reference::new()).unwrap(); // (3)
     let v = x.ones_like().unwrap();
     assert_eq!(vec(&jvp(|x| x.sigmoid(), &x, &v).unwrap().1), [0.0, 0.0, 0.25]);
     assert_eq!(vec(&jvp(|x| x.silu(), &x, &v).unwrap().1), [0.0, 1.0, 0.5]);
@@ -305,7 +305,7 @@ fn a_kernel_at_the_limits_has_tangents_too() {
 #[test]
 fn half_precision_tangents_have_the_type_of_their_value() {
     for dtype in [DType::F16, DType::BF16] {
-        let x = values((2, 3), &Reference::new()).cast(dtype).unwrap();
+        let x = values((2, 3), Reference::new()).cast(dtype).unwrap();
         let w = values((3, 2), &x).cast(DType::F32).unwrap();
         let f = |x: &Tensor| x.layer_norm(1, None, None, 1e-5)?.softmax(0)?.log_softmax(1);
         let (y, t) = jvp(f, &x, &x.ones_like().unwrap()).unwrap();
@@ -330,7 +330,7 @@ fn positions_comparisons_and_integers_have_no_tangent() {
         x.lt(0.0),
         x.is_nan(),
         x.cast(DType::I64),
-        x.argsort(0, false),
+        x.argsort(0, SortOrder::Ascending),
         x.any(0),
         x.floor(),
         x.detach(),
@@ -338,7 +338,7 @@ fn positions_comparisons_and_integers_have_no_tangent() {
     ] {
         assert!(d.unpack(&y.unwrap()).unwrap().1.is_none());
     }
-    assert!(d.unpack(&x.sort(1, false).unwrap().0).unwrap().1.is_some());
+    assert!(d.unpack(&x.sort(1, SortOrder::Ascending).unwrap().0).unwrap().1.is_some());
     assert!(d.unpack(&x.t().unwrap().slice(0, 1..).unwrap()).unwrap().1.is_some());
 }
 
@@ -378,7 +378,7 @@ fn a_custom_function_and_a_checkpoint_let_tangents_through() {
             Ok(vec![Some(saved.tensors()[0].square()?.mul(3)?.mul(g)?)])
         }
     }
-    let x = values(4, &Reference::new());
+    let x = values(4, Reference::new());
     let v = direction(&x, 1);
     let f = |x: &Tensor| checkpoint(|x| apply(Cube, &[&x[0]]), &[x])?.sum_all();
     close(

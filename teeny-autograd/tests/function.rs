@@ -22,7 +22,7 @@ impl Function for Weighted {
 #[test]
 fn a_function_passes_gradcheck_once_and_twice() {
     let inputs =
-        [values((3, 4), &Reference::new()), values((3, 4), &Reference::new()).neg().unwrap()];
+        [values((3, 4), Reference::new()), values((3, 4), Reference::new()).neg().unwrap()];
     let f = |x: &[Tensor]| apply(Weighted, &[&x[0], &x[1]]);
     gradcheck(f, &inputs, &Check::default()).unwrap();
     gradgradcheck(f, &inputs, &Check::default()).unwrap();
@@ -68,7 +68,7 @@ impl Function for Careless {
 
 #[test]
 fn wrong_gradients_are_refused_by_name() {
-    let x = values((2, 3), &device()).requires_grad().unwrap();
+    let x = values((2, 3), device()).requires_grad().unwrap();
     let refusal = |f| {
         apply(Careless(f), &[&x])
             .unwrap()
@@ -100,7 +100,7 @@ fn wrong_gradients_are_refused_by_name() {
 
 #[test]
 fn a_view_may_be_the_result() {
-    let x = values((2, 3), &device()).requires_grad().unwrap();
+    let x = values((2, 3), device()).requires_grad().unwrap();
     let y = apply(Careless(|g| Ok(vec![Some(g.t()?)])), &[&x]).unwrap();
     close(&vec(&y), &vec(&x.t().unwrap()), 0.0);
     let g = y.square().unwrap().sum_all().unwrap().backward().unwrap().take(&x).unwrap();

@@ -16,7 +16,7 @@ fn network(x: &Tensor) -> Result<Tensor> {
 
 #[test]
 fn the_jacobian_by_columns_is_the_jacobian_by_rows() {
-    let x = values((3, 4), &Reference::new());
+    let x = values((3, 4), Reference::new());
     let rows = jacobian_rows(network, &x).unwrap();
     assert_eq!(rows.shape().to_vec(), [2, 5, 3, 4]);
     let columns = jacobian_columns(network, &x).unwrap();
@@ -78,7 +78,7 @@ fn a_hessian_product_costs_twice_a_gradient() {
 
 #[test]
 fn the_derivatives_of_sin_by_every_mix_of_modes() {
-    let x = values((), &Reference::new());
+    let x = values((), Reference::new());
     let one = x.ones_like().unwrap();
     let forward = |f: &dyn Fn(&Tensor) -> Result<Tensor>, x: &Tensor| Ok(jvp(f, x, &one)?.1);
     let reverse = |f: &dyn Fn(&Tensor) -> Result<Tensor>, x: &Tensor| grad(f, x);
@@ -101,7 +101,7 @@ fn the_derivatives_of_sin_by_every_mix_of_modes() {
 fn levels_do_not_confuse_their_tangents() {
     // d/dx (x d/dy (x + y)) = 1: an inner derivative that took the outer tangent for its own would
     // give 2 (Siskind & Pearlmutter 2005).
-    let x = Tensor::new(1.0f64, &Reference::new()).unwrap();
+    let x = Tensor::new(1.0f64, Reference::new()).unwrap();
     let one = x.ones_like().unwrap();
     let outer = |x: &Tensor| x.mul(&jvp(|y| x.add(y), &one, &one)?.1);
     assert_eq!(jvp(outer, &x, &one).unwrap().1.item::<f64>().unwrap(), 1.0);
@@ -113,7 +113,7 @@ fn levels_do_not_confuse_their_tangents() {
 #[test]
 fn the_hessian_of_several_tensors_has_a_block_for_each_pair() {
     // f = a' M b with a: (2), b: (3): the mixed blocks are M and its transpose, the others 0.
-    let m = values((2, 3), &Reference::new());
+    let m = values((2, 3), Reference::new());
     let (a, b) = (values(2, &m), values(3, &m));
     let f = |[a, b]: &[Tensor; 2]| a.matmul(&m)?.matmul(b);
     let [[aa, ab], [ba, bb]] = hessian(f, &[a.clone(), b.clone()]).unwrap();
@@ -128,7 +128,7 @@ fn the_hessian_of_several_tensors_has_a_block_for_each_pair() {
 
 #[test]
 fn the_hessian_is_the_jacobian_of_the_gradient_and_symmetric() {
-    let x = values((3, 4), &Reference::new());
+    let x = values((3, 4), Reference::new());
     let f = |x: &Tensor| network(x)?.mul(values((2, 5), x))?.square()?.sum_all();
     let h = hessian(f, &x).unwrap();
     assert_eq!(h.shape().to_vec(), [3, 4, 3, 4]);
@@ -143,7 +143,7 @@ fn the_hessian_is_the_jacobian_of_the_gradient_and_symmetric() {
 
 #[test]
 fn an_unused_argument_has_zero_derivatives_where_that_is_allowed() {
-    let x = values(3, &Reference::new());
+    let x = values(3, Reference::new());
     let c = values(2, &x);
     let constant = |_: &Tensor| Ok(c.clone());
     assert_eq!(vec(&allow_unused(|| jvp(constant, &x, &x)).unwrap().1), [0.0; 2]);
@@ -206,7 +206,7 @@ fn an_argument_that_the_function_does_not_use() {
 
 #[test]
 fn a_used_argument_may_have_zero_derivatives() {
-    let x = values(3, &Reference::new());
+    let x = values(3, Reference::new());
     let linear = |x: &Tensor| x.mul(2.0)?.sum_all();
     assert_eq!(vec(&hvp(linear, &x, &x).unwrap().1), [0.0; 3]);
     assert_eq!(vec(&hessian(linear, &x).unwrap()), [0.0; 9]);
@@ -229,7 +229,7 @@ fn a_used_argument_may_have_zero_derivatives() {
 
 #[test]
 fn empty_arguments_and_results_have_empty_jacobians() {
-    let x = values(3, &Reference::new());
+    let x = values(3, Reference::new());
     let none = x.slice(0, ..0).unwrap();
     for j in [
         jacobian_rows(|x| x.slice(0, ..0), &x).unwrap(),
@@ -247,7 +247,7 @@ fn empty_arguments_and_results_have_empty_jacobians() {
 
 #[test]
 fn detach_stops_derivatives_of_every_order() {
-    let x = Tensor::new(3.0f64, &Reference::new()).unwrap();
+    let x = Tensor::new(3.0f64, Reference::new()).unwrap();
     let one = x.ones_like().unwrap();
     let f = |x: &Tensor| x.mul(&x.detach()?);
     assert_eq!(jvp(f, &x, &one).unwrap().1.item::<f64>().unwrap(), 3.0);
@@ -279,7 +279,7 @@ fn functions_differentiate_under_no_grad_and_over_tracked_tensors() {
 
 #[test]
 fn mistakes_are_told_by_their_name() {
-    let x = values(3, &Reference::new());
+    let x = values(3, Reference::new());
     let sin = |x: &Tensor| x.sin();
     let error = jvp(sin, &x, &values(2, &x)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Gradient);

@@ -4,7 +4,7 @@ use crate::common::cases::{Case, all};
 use crate::common::{device, positive, values};
 use std::sync::Arc;
 use teeny_autograd::{Check, Grad, gradcheck, gradgradcheck};
-use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, Tensor};
+use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, SortOrder, Tensor};
 
 fn check(
     case: &Case,
@@ -12,7 +12,7 @@ fn check(
     base: fn(&[usize]) -> Vec<usize>,
     view: fn(&Tensor, &[usize]) -> Result<Tensor>,
 ) {
-    let inputs = case.inputs(&Reference::new(), base);
+    let inputs = case.inputs(Reference::new(), base);
     let f = |x: &[Tensor]| {
         let views = x
             .iter()
@@ -103,7 +103,7 @@ fn every_opcode_has_a_slope_or_is_listed_as_having_none() {
         let y = if op.arity() == 1 { inputs[0].unary(op) } else { inputs[0].binary(op, inputs[1]) };
         let kernel = Arc::new(builder.finish(&[y]).unwrap());
         let x: Vec<Tensor> = (0..op.arity())
-            .map(|i| positive((2, 3), &Reference::new()).add(0.37 * i as f64).unwrap())
+            .map(|i| positive((2, 3), Reference::new()).add(0.37 * i as f64).unwrap())
             .collect();
         let run = |x: &[Tensor]| Ok(kernel.run(&x.iter().collect::<Vec<_>>(), &[])?.remove(0));
         if listed {
@@ -136,7 +136,7 @@ fn operations_without_a_gradient_give_untracked_results() {
         x.lt(0.0),
         x.is_nan(),
         x.cast(DType::I64),
-        x.argsort(0, false),
+        x.argsort(0, SortOrder::Ascending),
         x.gt(0.0).and_then(|c| c.cast(DType::F64)),
         Ok(x.max_pool_indices(&[2], &teeny_core::Window::new(1)).unwrap().1),
     ];
@@ -159,7 +159,7 @@ fn a_wrong_gradient_is_reported_with_its_worst_element() {
             Ok(vec![Some(g.clone())])
         }
     }
-    let x = Tensor::new([0.5f64, 2.0], &Reference::new()).unwrap();
+    let x = Tensor::new([0.5f64, 2.0], Reference::new()).unwrap();
     let error =
         gradcheck(|x| teeny_autograd::apply(Wrong, &[&x[0]]), &[x], &Check::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Gradient);

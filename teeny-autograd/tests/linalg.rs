@@ -4,7 +4,9 @@ use crate::common::{close, device, values, vec};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::{Autograd, Check, Grad, gradcheck, hvp};
-use teeny_core::{DType, ErrorKind, Lazy, MatrixNorm, Reference, Result, Tensor, Triangle};
+use teeny_core::{
+    DType, ErrorKind, Lazy, MatrixNorm, Reference, Result, SortOrder, Tensor, Triangle,
+};
 use teeny_cpu::Cpu;
 
 /// One device for all tensors that meet.
@@ -14,7 +16,7 @@ fn reference() -> Arc<Reference> {
 }
 
 fn matrix<const M: usize, const N: usize>(data: [[f64; N]; M]) -> Tensor {
-    Tensor::new(data, &reference()).unwrap()
+    Tensor::new(data, reference()).unwrap()
 }
 
 /// The fixtures, in f64 to 1e-10 (or the digits they were published with) and in f32 to 1e-5.
@@ -29,7 +31,7 @@ fn fixture(name: &str, found: impl Fn(DType) -> Result<Tensor>, wanted: &[f64], 
 #[test]
 fn a_system_of_three_equations() {
     let a = matrix([[4.0, -1.0, 0.0], [-1.0, 4.0, -1.0], [0.0, -1.0, 4.0]]);
-    let b = Tensor::new([1.0f64, 2.0, 3.0], &reference()).unwrap(); // (3)
+    let b = Tensor::new([1.0f64, 2.0, 3.0], reference()).unwrap(); // (3)
     let exact = [13.0 / 28.0, 6.0 / 7.0, 27.0 / 28.0];
     close(&exact, &[0.46428571, 0.85714286, 0.96428571], 5e-9);
     fixture("solve", |t| a.cast(t)?.solve(&b.cast(t)?), &exact, 1e-10);
@@ -81,10 +83,10 @@ fn singular_values_of_five_rows() {
 
 #[test]
 fn two_right_sides_at_once_are_solved_as_one_by_one() {
-    let a = values((4, 4), &reference())
-        .add(Tensor::eye(4, DType::F64, &reference()).unwrap().mul(3.0).unwrap())
+    let a = values((4, 4), reference())
+        .add(Tensor::eye(4, DType::F64, reference()).unwrap().mul(3.0).unwrap())
         .unwrap();
-    let b = values((4, 2), &reference());
+    let b = values((4, 2), reference());
     let both = a.solve(&b).unwrap(); // (4, 2)
     for column in 0..2 {
         let one = a.solve(&b.at(1, column).unwrap()).unwrap(); // (4)
@@ -100,7 +102,7 @@ fn eigenvalues_5_and_2() {
         let (w, v) = a.cast(t)?.eig()?; // (2), (2, 2)
         close(&vec(&a.matmul(&v.cast(DType::F64)?)?), &vec(&v.mul(&w)?.cast(DType::F64)?), 1e-6);
         close(&vec(&v.vector_norm(2.0, 0)?.cast(DType::F64)?), &[1.0, 1.0], 1e-6);
-        Ok(w.sort(0, true)?.0)
+        Ok(w.sort(0, SortOrder::Descending)?.0)
     };
     fixture("eig", values, &[5.0, 2.0], 1e-10);
 }
@@ -110,7 +112,7 @@ fn complex_eigenvalues_come_in_two_parts() {
     let turn = matrix([[0.0, -2.0], [2.0, 0.0]]);
     let (re, im) = turn.eigvals().unwrap(); // (2), (2)
     close(&vec(&re), &[0.0, 0.0], 1e-14);
-    close(&vec(&im.sort(0, false).unwrap().0), &[-2.0, 2.0], 1e-14);
+    close(&vec(&im.sort(0, SortOrder::Ascending).unwrap().0), &[-2.0, 2.0], 1e-14);
     let error = turn.eig().unwrap_err().to_string();
     assert!(
         error.starts_with("eig at ") && error.contains("not real") && error.contains("eigvals"),
@@ -204,6 +206,23 @@ fn named(name: &str, x: &[Tensor]) -> Result<Tensor> {
 }
 
 #[test]
+fn a_cholesky_factor_solves_as_either_triangle() {
+    let factor = matrix([[2.0, 0.0], [-1.0, 4.0]]); // (2, 2)
+    let b = matrix([[1.0, 2.0], [3.0, -1.0]]); // (2, 2)
+    let ones = matrix([[1.0, 0.0], [-1.0, 1.0]]);
+    for (l, triangle, read) in [
+        (factor.clone(), Triangle::Lower, &factor),
+        (factor.t().unwrap(), Triangle::Upper, &factor),
+        (factor.clone(), Triangle::UnitLower, &ones),
+        (factor.t().unwrap(), Triangle::UnitUpper, &ones),
+    ] {
+        let x = b.cholesky_solve(&l, triangle).unwrap();
+        let a = read.matmul(&read.t().unwrap()).unwrap();
+        close(&vec(&a.matmul(&x).unwrap()), &vec(&b), 1e-14);
+    }
+}
+
+#[test]
 fn a_singular_matrix_is_named_with_its_place_and_a_remedy() {
     let device = reference();
     let good = [[2.0f64, 1.0], [1.0, 3.0]];
@@ -251,7 +270,7 @@ fn a_singular_matrix_is_named_with_its_place_and_a_remedy() {
 
 #[test]
 fn wrong_types_and_shapes_are_refused() {
-    let x = values((3, 3), &reference());
+    let x = values((3, 3), reference());
     for dtype in [DType::F16, DType::BF16, DType::I32, DType::Bool] {
         let error = x.cast(dtype).unwrap().det().unwrap_err().to_string();
         assert!(
@@ -261,14 +280,14 @@ fn wrong_types_and_shapes_are_refused() {
             "{error}"
         );
     }
-    let error = values((2, 3), &reference()).inv().unwrap_err().to_string();
+    let error = values((2, 3), reference()).inv().unwrap_err().to_string();
     assert!(error.contains("needs square matrices, not (2, 3): 2 rows, 3 columns"), "{error}");
-    let error = x.solve(&values(4, &reference())).unwrap_err().to_string();
+    let error = x.solve(&values(4, reference())).unwrap_err().to_string();
     assert!(
         error.contains("the matrix (3, 3) has 3 rows, the right-hand side (4, 1) has 4"),
         "{error}"
     );
-    assert!(values(3, &reference()).svd().unwrap_err().to_string().contains("needs matrices"));
+    assert!(values(3, reference()).svd().unwrap_err().to_string().contains("needs matrices"));
 }
 
 #[test]
@@ -335,11 +354,11 @@ fn singular_values_have_a_gradient_where_they_coincide() {
 #[test]
 fn rank_deficient_least_squares_has_the_least_norm() {
     let a = matrix([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]);
-    let b = Tensor::new([1.0f64, 2.0, 3.0], &reference()).unwrap(); // (3)
+    let b = Tensor::new([1.0f64, 2.0, 3.0], reference()).unwrap(); // (3)
     close(&vec(&a.lstsq(&b).unwrap()), &[0.5, 0.5], 1e-13);
     assert_eq!(a.matrix_rank(None).unwrap().item::<i64>().unwrap(), 1);
     // the pseudo-inverse of constant rank has a gradient: scale the matrix
-    let x = Tensor::new(2.0f64, &reference()).unwrap();
+    let x = Tensor::new(2.0f64, reference()).unwrap();
     gradcheck(|x| a.to(&x[0])?.mul(&x[0])?.pinv(None), &[x], &Check::default()).unwrap();
 }
 
@@ -386,7 +405,7 @@ fn two_principal_component_analyses_agree() {
         (40, 6),
         DType::F64,
         teeny_core::Key { seed: 2, draw: 0 },
-        &reference(),
+        reference(),
     )
     .unwrap();
     let x =
@@ -446,7 +465,7 @@ fn batches_broadcast_and_empty_ones_are_answered() {
 
 #[test]
 fn the_cpu_and_its_wrappers_answer_alike() {
-    let x = values((2, 4, 4), &reference());
+    let x = values((2, 4, 4), reference());
     let wanted = vec(&x.svdvals().unwrap());
     let trace = teeny_core::wrappers::Trace::new(Cpu::new());
     close(&vec(&x.to(&trace).unwrap().svdvals().unwrap()), &wanted, 0.0);

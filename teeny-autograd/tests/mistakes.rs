@@ -4,7 +4,7 @@ use teeny_autograd::{Check, Grad, gradcheck};
 use teeny_core::{Reference, Result, Tensor};
 
 fn leaf(values: &[f64]) -> Tensor {
-    Tensor::from_slice(values, values.len(), &device()).unwrap().requires_grad().unwrap()
+    Tensor::from_slice(values, values.len(), device()).unwrap().requires_grad().unwrap()
 }
 
 fn slope(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Vec<f64> {
@@ -13,7 +13,7 @@ fn slope(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Vec<f64> {
 
 #[test]
 fn gradient_lost_through_a_view() {
-    let x = values((2, 3, 4), &Reference::new());
+    let x = values((2, 3, 4), Reference::new());
     let views: [fn(&Tensor) -> Result<Tensor>; 9] = [
         |x| x.reshape((4, 6)),
         |x| x.permute([2, 0, 1]),
@@ -32,7 +32,7 @@ fn gradient_lost_through_a_view() {
 
 #[test]
 fn reshape_of_a_transposed_tensor_scrambles_its_gradient() {
-    let x = values((2, 3), &device()).requires_grad().unwrap();
+    let x = values((2, 3), device()).requires_grad().unwrap();
     let weights = Tensor::new([1.0f64, 2.0, 3.0, 4.0, 5.0, 6.0], x.device()).unwrap();
     assert_eq!(slope(&x, |x| x.t()?.reshape(6)?.mul(&weights)), [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
 }
@@ -55,7 +55,7 @@ fn matmul_backward_only_for_matrices() {
     let shapes: [&[usize]; 4] = [&[3], &[2, 3], &[4, 2, 3], &[2, 1, 2, 3]];
     for lhs in shapes {
         for rhs in [&[3][..], &[3, 2], &[4, 3, 2], &[2, 4, 3, 2]] {
-            let inputs = [values(lhs, &Reference::new()), values(rhs, &Reference::new())];
+            let inputs = [values(lhs, Reference::new()), values(rhs, Reference::new())];
             gradcheck(|x| x[0].matmul(&x[1]), &inputs, &Check::default())
                 .unwrap_or_else(|e| panic!("{lhs:?} @ {rhs:?}: {e}"));
         }
@@ -153,7 +153,7 @@ fn zero_size_tensors_crash() {
 
 #[test]
 fn backward_on_many_elements_silently_seeds_ones() {
-    assert!(values(2, &device()).requires_grad().unwrap().exp().unwrap().backward().is_err());
+    assert!(values(2, device()).requires_grad().unwrap().exp().unwrap().backward().is_err());
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_recurrent_state_that_is_always_the_first() {
 
 #[test]
 fn fused_operations_that_drop_gradients() {
-    let x = values((2, 3, 4), &Reference::new());
+    let x = values((2, 3, 4), Reference::new());
     let fused: [fn(&Tensor) -> Result<Tensor>; 6] = [
         |x| x.softmax(1),
         |x| x.log_softmax(2),
@@ -184,7 +184,7 @@ fn fused_operations_that_drop_gradients() {
 
 #[test]
 fn expm1_of_a_logarithm_and_other_long_programs() {
-    let x = values((2, 2), &Reference::new()).abs().unwrap().add(0.2).unwrap();
+    let x = values((2, 2), Reference::new()).abs().unwrap().add(0.2).unwrap();
     let f = |x: &[Tensor]| {
         teeny_core::map([&x[0]], |[x]| {
             (x.log() * x.sqrt()).expm1() / (x.rsqrt() + x.exp2()) - x.log1p().erf() * x.pow(x)

@@ -18,7 +18,7 @@ fn only_what_depends_on_a_leaf_is_recorded() {
 
 #[test]
 fn a_plain_device_records_nothing_and_says_so() {
-    let x = Tensor::new([1.0f32], &Reference::new()).unwrap();
+    let x = Tensor::new([1.0f32], Reference::new()).unwrap();
     assert!(!x.is_tracked());
     let error = x.requires_grad().unwrap_err().to_string();
     assert!(error.contains("reference records no operations"), "{error}");
@@ -89,7 +89,7 @@ fn constants_of_the_inner_device_meet_tracked_tensors() {
 
 #[test]
 fn only_floats_require_gradients() {
-    let x = Tensor::zeros(2, DType::I32, &device()).unwrap();
+    let x = Tensor::zeros(2, DType::I32, device()).unwrap();
     let error = x.requires_grad().unwrap_err().to_string();
     assert!(error.contains("only floats have gradients, not i32"), "{error}");
 }

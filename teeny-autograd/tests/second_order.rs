@@ -8,9 +8,9 @@ use teeny_core::{Reference, Tensor};
 fn every_gradient_can_be_differentiated_again() {
     // One more difference quotient on top of a gradient that is itself larger: a looser bound than
     // for the first derivative.
-    let check = Check { tolerance: 1e-5, ..Check::default() };
+    let check = Check::new().with_tolerance(1e-5);
     for case in all() {
-        let inputs = case.inputs(&Reference::new(), |s| s.to_vec());
+        let inputs = case.inputs(Reference::new(), |s| s.to_vec());
         if let Err(error) = gradgradcheck(case.f, &inputs, &check) {
             panic!("{}: {error}", case.name);
         }
@@ -59,7 +59,7 @@ impl InnerReference for Autograd {
 #[test]
 fn products_of_zeros_have_exact_second_derivatives() {
     let x =
-        Tensor::new([[2.0f64, 0.0, 3.0, -1.0], [0.0, 4.0, 0.0, 5.0]], &Reference::new()).unwrap();
+        Tensor::new([[2.0f64, 0.0, 3.0, -1.0], [0.0, 4.0, 0.0, 5.0]], Reference::new()).unwrap();
     let check = Check::default();
     gradgradcheck(|x| x[0].prod(1), std::slice::from_ref(&x), &check).unwrap();
     gradgradcheck(|x| x[0].cumprod(1), std::slice::from_ref(&x), &check).unwrap();

@@ -9,7 +9,9 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use teeny_autograd::{allow_unused, jvp, vjp};
-use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, ToDevice, Window};
+use teeny_core::{
+    DType, DeviceRef, Extremum, Reference, Result, SortOrder, Tensor, ToDevice, Window,
+};
 use teeny_cpu::Cpu;
 
 const HEAD: &str = "\
@@ -368,8 +370,8 @@ fn reduction(op: &str) -> Function {
         }
         "softmax" => Box::new(|x| x[0].softmax(0)),
         "log_softmax" => Box::new(|x| x[0].log_softmax(0)),
-        "sort" => Box::new(|x| Ok(x[0].sort(0, false)?.0)),
-        "top_2" => Box::new(|x| Ok(x[0].topk(x[0].numel().min(2), 0, true)?.0)),
+        "sort" => Box::new(|x| Ok(x[0].sort(0, SortOrder::Ascending)?.0)),
+        "top_2" => Box::new(|x| Ok(x[0].topk(x[0].numel().min(2), 0, Extremum::Largest)?.0)),
         "det" => Box::new(|x| x[0].det()),
         "slogdet" => Box::new(|x| Ok(x[0].slogdet()?.1)),
         "inv" => Box::new(|x| x[0].inv()),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use teeny_autograd::{allow_unused, grad, vjp};
 use teeny_core::{
     BagMode, DType, DeviceRef, Interpolation, Lazy, Outside, QuantileMethod, Reference, Result,
-    Sampling, ScatterReduce, Tensor, ToDevice,
+    Sampling, ScatterReduce, Side, Tensor, ToDevice, Triangle,
 };
 use teeny_cpu::Cpu;
 
@@ -70,8 +70,8 @@ const ROWS: &[(&str, Function)] = rows! {
     "quantile midpoint" |x| quantile(x, QuantileMethod::Midpoint)?.square();
     "quantile nearest" |x| quantile(x, QuantileMethod::Nearest)?.square();
     "nanquantile" |x| x[0].nanquantile(&[0.0, 0.3, 0.5], 2, QuantileMethod::Linear);
-    "bucketize False" |x| x[0].bucketize(&Tensor::new([-1.0, 0.0, 1.0], &x[0])?, false);
-    "bucketize True" |x| x[0].bucketize(&Tensor::new([-1.0, 0.0, 1.0], &x[0])?, true);
+    "bucketize False" |x| x[0].bucketize(&Tensor::new([-1.0, 0.0, 1.0], &x[0])?, Side::Left);
+    "bucketize True" |x| x[0].bucketize(&Tensor::new([-1.0, 0.0, 1.0], &x[0])?, Side::Right);
     "isin" |x| x[0].isin(&Tensor::new([2.0, -1.0, f64::NAN, 1.0], &x[0])?);
     "scatter_reduce sum True" |x| scatter(x, ScatterReduce::Sum, true);
     "scatter_reduce sum False" |x| scatter(x, ScatterReduce::Sum, false);
@@ -88,7 +88,7 @@ const ROWS: &[(&str, Function)] = rows! {
     "vander" |x| x[0].vander(4);
     "cholesky_solve" |x| {
         let eye = Tensor::eye(3, x[0].dtype(), &x[0])?;
-        x[0].cholesky_solve(&x[1].matmul(&x[1].t()?)?.add(&eye)?.cholesky()?, false)
+        x[0].cholesky_solve(&x[1].matmul(&x[1].t()?)?.add(&eye)?.cholesky()?, Triangle::Lower)
     };
     "affine_grid False" |x| x[0].affine_grid(&[3, 4], false);
     "affine_grid True" |x| x[0].affine_grid(&[3, 4], true);
@@ -161,7 +161,7 @@ fn shape(v: &Value) -> Vec<usize> {
 fn tensor(v: &Value, float: DType, device: &DeviceRef) -> Tensor {
     let own = DType::ALL.into_iter().find(|t| v["dtype"] == t.name()).unwrap();
     let dtype = if own.is_float() { float } else { own };
-    let x = Tensor::from_vec(numbers(&v["data"]), shape(v), &Reference::new()).unwrap();
+    let x = Tensor::from_vec(numbers(&v["data"]), shape(v), Reference::new()).unwrap();
     x.cast(dtype).unwrap().to(device).unwrap()
 }
 

@@ -56,7 +56,7 @@ fn two_hundred_random_chains() {
             let links = 3 + dice.roll(6);
             (0..links).try_fold(x[0].clone(), |x, _| link(x, &mut dice))
         };
-        let x = values((3, 4), &Reference::new());
+        let x = values((3, 4), Reference::new());
         empty += (f(std::slice::from_ref(&x)).unwrap().numel() == 0) as usize;
         gradcheck(f, &[x], &Check::default())
             .unwrap_or_else(|error| panic!("chain {seed}: {error}"));
@@ -77,7 +77,7 @@ fn repeated_positions_add_up() {
 
 #[test]
 fn overlapping_windows_add_up() {
-    let x = values(5, &device()).requires_grad().unwrap();
+    let x = values(5, device()).requires_grad().unwrap();
     let g = x.unfold(0, 3, 1).unwrap().sum_all().unwrap().backward().unwrap().take(&x).unwrap();
     assert_eq!(vec(&g), [1.0, 2.0, 3.0, 2.0, 1.0]);
 }

@@ -38,10 +38,8 @@ fn run(expression: &str, of: &Inputs) -> Result<Tensor> {
         let (values, positions) = on(x).max_pool_indices(pool, &w(pool.len()).stride(pool))?;
         values.max_unpool(&positions, spatial)
     };
-    let (outside, rounded) = (
-        Averaging { count_padding: false, ..Averaging::default() },
-        Averaging { ceil: true, ..Averaging::default() },
-    );
+    let (outside, rounded) =
+        (Averaging::new().with_count_padding(false), Averaging::new().with_ceil(true));
     let (edges, corners) = (Linear { align_corners: false }, Linear { align_corners: true });
     #[rustfmt::skip]
     let y = match expression {
@@ -73,11 +71,11 @@ fn run(expression: &str, of: &Inputs) -> Result<Tensor> {
         "F.avg_pool1d(x1, 2, 3, 1, ceil_mode=True)" => on("x1").avg_pool_with(&[2], &w(1).stride(3).padding(1), rounded),
         "F.avg_pool2d(x2, (2, 3), 2, 1, count_include_pad=False)" => on("x2").avg_pool_with(&[2, 3], &w(2).stride(2).padding(1), outside),
         "F.avg_pool2d(x2, 3, 2, 1, ceil_mode=True)" => on("x2").avg_pool_with(&[3, 3], &w(2).stride(2).padding(1), rounded),
-        "F.avg_pool2d(x2, 3, 2, 1, ceil_mode=True, count_include_pad=False)" => on("x2").avg_pool_with(&[3, 3], &w(2).stride(2).padding(1), Averaging { ceil: true, ..outside }),
+        "F.avg_pool2d(x2, 3, 2, 1, ceil_mode=True, count_include_pad=False)" => on("x2").avg_pool_with(&[3, 3], &w(2).stride(2).padding(1), outside.with_ceil(true)),
         "F.avg_pool2d(m, 2, 2, ceil_mode=True)" => on("m").avg_pool_with(&[2, 2], &w(2).stride(2), rounded),
-        "F.avg_pool2d(x2, 2, 1, divisor_override=3)" => on("x2").avg_pool_with(&[2, 2], &w(2), Averaging { divisor: Some(3), ..Averaging::default() }),
+        "F.avg_pool2d(x2, 2, 1, divisor_override=3)" => on("x2").avg_pool_with(&[2, 2], &w(2), Averaging::new().with_divisor(Some(3))),
         "F.avg_pool3d(x3, 2, 1, 1)" => on("x3").avg_pool(&[2; 3], &w(3).padding(1)),
-        "F.avg_pool3d(x3, 3, 2, 1, ceil_mode=True, count_include_pad=False)" => on("x3").avg_pool_with(&[3; 3], &w(3).stride(2).padding(1), Averaging { ceil: true, ..outside }),
+        "F.avg_pool3d(x3, 3, 2, 1, ceil_mode=True, count_include_pad=False)" => on("x3").avg_pool_with(&[3; 3], &w(3).stride(2).padding(1), outside.with_ceil(true)),
         "F.adaptive_avg_pool1d(x1, 4)" => on("x1").adaptive_avg_pool(&[4]),
         "F.adaptive_avg_pool2d(x2, (3, 4))" => on("x2").adaptive_avg_pool(&[3, 4]),
         "F.adaptive_avg_pool2d(x2, (5, 2))" => on("x2").adaptive_avg_pool(&[5, 2]),
@@ -274,11 +272,7 @@ fn mistakes_are_named() -> Result<()> {
         "at least 1",
     );
     refused(
-        x.avg_pool_with(
-            &[2, 2],
-            &Window::new(2),
-            Averaging { divisor: Some(0), ..Averaging::default() },
-        ),
+        x.avg_pool_with(&[2, 2], &Window::new(2), Averaging::new().with_divisor(Some(0))),
         ErrorKind::Value,
         "divided by 0",
     );

@@ -229,7 +229,19 @@ impl dyn Device {
 }
 
 /// A value that names a device: an `Arc` of one, a [`DeviceRef`], or a tensor, which stands for the
-/// device it is on.
+/// device it is on. Functions take `impl ToDevice`, which references to these are too.
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, Reference, Tensor};
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = Reference::new();
+/// let x = Tensor::zeros(3, DType::F32, &device)?; // (3)
+/// let y = Tensor::ones(3, DType::F32, &x)?; // (3), on the device of x
+/// let z = Tensor::ones(3, DType::F32, device)?; // (3)
+/// assert_eq!(x.add(&y)?.sub(&z)?.to_vec::<f32>()?, [0.0; 3]);
+/// # Ok(()) }
+/// ```
 pub trait ToDevice {
     /// Returns the device: of a tensor, the one it is on. Nothing is copied.
     fn to_device(&self) -> DeviceRef;

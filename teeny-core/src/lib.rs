@@ -32,6 +32,7 @@ pub mod linalg;
 pub mod memory;
 mod messages;
 pub mod op;
+mod options;
 pub mod picture;
 pub mod quant;
 pub mod random;
@@ -57,8 +58,8 @@ pub use kernel::{
 pub use layout::Layout;
 pub use lazy::{Capture, Lazy, LazyOptions, LazyStats};
 pub use op::{
-    Attention, AttentionInputs, Cost, LinalgOp, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
-    TensorSpec, Triangle, Window,
+    Attention, AttentionInputs, Cost, Extremum, LinalgOp, Op, Outputs, ReduceOp, ScanOp,
+    ScatterMode, SortOrder, TensorSpec, Triangle, Window,
 };
 pub use quant::{Part as QuantPart, QuantType};
 pub use random::{Distribution, Key, manual_seed};
@@ -68,7 +69,7 @@ pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
     Averaging, BagMode, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand,
-    Outside, PadMode, Pca, QuantTensor, QuantileMethod, Sampling, ScatterReduce, SliceRange,
+    Outside, PadMode, Pca, QuantTensor, QuantileMethod, Sampling, ScatterReduce, Side, SliceRange,
     Subscript, Tensor, map, map_n, map_rows, map_sum, permutation,
 };
 

@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::memory;
 use crate::messages;
-use crate::op::{Op, Outputs, ReduceOp, ScanOp, ScatterMode, taken};
+use crate::op::{Op, Outputs, ReduceOp, ScanOp, ScatterMode, SortOrder, taken};
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -280,7 +280,7 @@ impl Device for Reference {
             Op::CopyInto { ref mut dst, view, src } => {
                 self.copy_into(dst.take().ok_or_else(taken)?, view, src)?.into()
             }
-            Op::Sort { x, axis, descending } => self.sort(x, axis, descending)?.into(),
+            Op::Sort { x, axis, order } => self.sort(x, axis, order)?.into(),
             Op::Random { distribution, shape, dtype, key } => {
                 self.random(distribution, shape, dtype, key)?.into()
             }
@@ -428,12 +428,13 @@ impl Reference {
         Ok(dst)
     }
 
-    fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+    fn sort(&self, x: &Tensor, axis: usize, by: SortOrder) -> Result<(StorageRef, StorageRef)> {
         let sorted = |values: &[Scalar]| {
             let mut places: Vec<usize> = (0..values.len()).collect();
             // `sort_by` is stable, so equal elements keep their order in both directions.
-            places.sort_by(|&a, &b| {
-                if descending { order(values[b], values[a]) } else { order(values[a], values[b]) }
+            places.sort_by(|&a, &b| match by {
+                SortOrder::Ascending => order(values[a], values[b]),
+                SortOrder::Descending => order(values[b], values[a]),
             });
             places.into_iter().map(|p| (values[p], Scalar::from(p))).collect()
         };

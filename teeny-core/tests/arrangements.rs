@@ -2,7 +2,7 @@
 //! (`golden/structure.json`).
 
 use serde_json::Value;
-use teeny_core::{DType, ErrorKind, PadMode, Reference, Result, Tensor};
+use teeny_core::{DType, ErrorKind, PadMode, Reference, Result, Side, SortOrder, Tensor};
 
 fn numbers(v: &Value) -> Vec<f64> {
     let number = |v: &Value| match v {
@@ -117,7 +117,7 @@ fn arrangements_equal_torch() -> Result<()> {
         "torch.cummin(k, 0)": <[Tensor; 2]>::from(k.cummin(0)?);
         "torch.cummax(x, 0)": <[Tensor; 2]>::from(x.cummax(0)?);
         "torch.cummax(k > 1, 0)": <[Tensor; 2]>::from(k.gt(1)?.cummax(0)?);
-        "torch.take_along_dim(x, torch.argsort(x, dim=1, stable=True), 1)": [x.take_along(1, &x.argsort(1, false)?)?];
+        "torch.take_along_dim(x, torch.argsort(x, dim=1, stable=True), 1)": [x.take_along(1, &x.argsort(1, SortOrder::Ascending)?)?];
         "torch.take_along_dim(x, torch.tensor([[[0], [2]]]), 1)": [x.take_along(1, &Tensor::new([[[0i64], [2]]], &d)?)?];
         "torch.take(x, torch.tensor([[0, 23], [5, 5]]))": [x.take(&Tensor::new([[0i64, -1], [5, 5]], &d)?)?];
         "torch.from_numpy(np.take_along_axis(y.numpy(), np.array([[-1, 0, 0, -3]]), 0))": [y.take_along(0, &ints(&[-1, 0, 0, -3])?.unsqueeze(0)?)?];
@@ -127,10 +127,10 @@ fn arrangements_equal_torch() -> Result<()> {
         "torch.unique(rows, dim=1, return_inverse=True, return_counts=True)": three(rows.unique_slices(1)?);
         "torch.unique_consecutive(w, return_inverse=True, return_counts=True)": three(w.unique_consecutive()?);
         "torch.unique_consecutive(k, return_inverse=True, return_counts=True)": three(k.unique_consecutive()?);
-        "torch.searchsorted(edges, points)": [edges.searchsorted(&points, false)?];
-        "torch.searchsorted(edges, points, right=True)": [edges.searchsorted(&points, true)?];
-        "torch.searchsorted(edges[0], points)": [line.searchsorted(&points, false)?];
-        "torch.searchsorted(edges[0], points, right=True)": [line.searchsorted(&points, true)?];
+        "torch.searchsorted(edges, points)": [edges.searchsorted(&points, Side::Left)?];
+        "torch.searchsorted(edges, points, right=True)": [edges.searchsorted(&points, Side::Right)?];
+        "torch.searchsorted(edges[0], points)": [line.searchsorted(&points, Side::Left)?];
+        "torch.searchsorted(edges[0], points, right=True)": [line.searchsorted(&points, Side::Right)?];
         "torch.bincount(k)": [k.bincount(None, 0)?];
         "torch.bincount(k, minlength=7)": [k.bincount(None, 7)?];
         "torch.bincount(k[:7], weights=w)": [head(&k, 7)?.bincount(Some(&w), 0)?];
@@ -160,7 +160,7 @@ fn nothing_is_arranged_into_nothing() -> Result<()> {
         [0.0; 6]
     );
     assert_eq!(
-        e.reshape(-1)?.searchsorted(&Tensor::new([1.0f32], &d)?, false)?.to_vec::<i32>()?,
+        e.reshape(-1)?.searchsorted(&Tensor::new([1.0f32], &d)?, Side::Left)?.to_vec::<i32>()?,
         [0]
     );
     assert_eq!(e.histogram(2, None)?.0.to_vec::<i64>()?, [0, 0]);
@@ -195,7 +195,7 @@ fn mistakes_in_arrangements_are_named() -> Result<()> {
     refused(x.take(&Tensor::new([6i64], &d)?), ErrorKind::Index, "take");
     refused(x.index_add(0, &Tensor::new([2i64], &d)?, &x.at(0, 0)?), ErrorKind::Index, "index_add");
     refused(x.index_add(0, &Tensor::new([[0i64]], &d)?, &x), ErrorKind::Shape, "a vector");
-    refused(x.searchsorted(&x.at(0, 0)?, false), ErrorKind::Shape, "equal leading axes");
+    refused(x.searchsorted(&x.at(0, 0)?, Side::Left), ErrorKind::Shape, "equal leading axes");
     refused(x.bincount(None, 0), ErrorKind::DType, "integers");
     refused(Tensor::new([-1i64], &d)?.bincount(None, 0), ErrorKind::Index, "bincount");
     refused(x.histogram(0, None).map(|h| h.0), ErrorKind::Value, "no 0 intervals");

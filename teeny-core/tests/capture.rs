@@ -194,11 +194,11 @@ fn inputs_of_another_shape_and_other_devices_are_refused() {
     assert!(text.contains("input 0") && text.contains("(4,)") && text.contains("(3,)"), "{text}");
     assert!(capture.run(vec![]).is_err());
     assert!(capture.run_at(vec![row(&lazy, 0.0, 3)], 1).is_err());
-    let x = Tensor::zeros((3,), DType::F32, &Reference::new()).unwrap();
+    let x = Tensor::zeros((3,), DType::F32, Reference::new()).unwrap();
     assert_eq!(capture.run(vec![x]).unwrap()[0].to_vec::<f32>().unwrap(), [1.0; 3]);
-    let error = Capture::new(&Reference::new(), |_| Ok(vec![])).unwrap_err();
+    let error = Capture::new(Reference::new(), |_| Ok(vec![])).unwrap_err();
     assert!(error.to_string().contains("does not record"), "{error}");
-    let small = LazyOptions { max_nodes: 3, ..LazyOptions::default() };
+    let small = LazyOptions::new().with_max_nodes(3);
     let lazy = Lazy::with_options(Reference::new(), small);
     let mut capture = Capture::new(&lazy, |x| Ok(vec![x[0].exp()?.sin()?.exp()?.sin()?])).unwrap();
     let text = capture.run(vec![row(&lazy, 0.0, 3)]).unwrap_err().to_string();

@@ -10,11 +10,11 @@ use std::fs;
 use std::panic::Location;
 use teeny_core::random::{Key, next_key};
 use teeny_core::{
-    Attention, Averaging, BagMode, Builder, DType, Distribution, Error, ErrorKind as K,
+    Attention, Averaging, BagMode, Builder, DType, Distribution, Error, ErrorKind as K, Extremum,
     Interpolation, IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, Outside, PadMode, Pca,
     QuantPart, QuantTensor, QuantType, QuantileMethod, Reference, Result, Sampling, Scalar,
-    ScatterReduce, Shape, Tensor, Triangle, Window, device, map, map_n, map_rows, map_sum, memory,
-    registry, s,
+    ScatterReduce, Shape, Side, SortOrder, Tensor, Triangle, Window, device, map, map_n, map_rows,
+    map_sum, memory, registry, s,
 };
 
 /// A wrong call and what came of it.
@@ -107,7 +107,7 @@ impl Operands {
             batch: zeros(&[2, 3, 4, 4])?,
             deep: zeros(&[1; 8])?,
             huge: zeros(&[])?.expand(1usize << 50)?,
-            far: Tensor::zeros((2, 3), DType::F32, &Reference::new())?,
+            far: Tensor::zeros((2, 3), DType::F32, Reference::new())?,
             device,
         })
     }
@@ -370,18 +370,18 @@ fn reductions(m: &mut Misuses, o: &Operands) {
     m.of("cummax", K::Axis, x.cummax(2));
     m.of("cummin", K::Axis, x.cummin(2));
     m.of("cummin", K::Value, huge.cummin(0));
-    m.of("sort", K::Axis, x.sort(2, false));
-    m.of("sort", K::Value, huge.sort(0, false));
-    m.of("argsort", K::Axis, x.argsort(2, false));
-    m.of("topk", K::Axis, x.topk(1, 2, true));
-    m.of("topk", K::Value, x.topk(4, 1, true));
+    m.of("sort", K::Axis, x.sort(2, SortOrder::Ascending));
+    m.of("sort", K::Value, huge.sort(0, SortOrder::Ascending));
+    m.of("argsort", K::Axis, x.argsort(2, SortOrder::Ascending));
+    m.of("topk", K::Axis, x.topk(1, 2, Extremum::Largest));
+    m.of("topk", K::Value, x.topk(4, 1, Extremum::Largest));
     m.of("nonzero", K::Value, huge.nonzero());
     m.of("masked_select", K::Shape, o.y.masked_select(b));
     m.of("unique", K::Value, huge.unique());
     m.of("unique_slices", K::Axis, x.unique_slices(2));
     m.of("unique_consecutive", K::OutOfMemory, huge.unique_consecutive());
-    m.of("searchsorted", K::Shape, o.scalar.searchsorted(x, false));
-    m.of("searchsorted", K::Shape, x.searchsorted(&o.y, false));
+    m.of("searchsorted", K::Shape, o.scalar.searchsorted(x, Side::Left));
+    m.of("searchsorted", K::Shape, x.searchsorted(&o.y, Side::Left));
     m.of("bincount", K::DType, x.bincount(None, 0));
     m.of("bincount", K::Shape, i.bincount(Some(&o.v), 0));
     m.of("bincount", K::Index, i.neg().expect("integers").bincount(None, 0));
@@ -638,11 +638,7 @@ fn windows(m: &mut Misuses, o: &Operands) {
     m.of(
         "avg_pool_with",
         K::Value,
-        image.avg_pool_with(
-            &[2, 2],
-            &plain,
-            Averaging { divisor: Some(0), ..Averaging::default() },
-        ),
+        image.avg_pool_with(&[2, 2], &plain, Averaging::new().with_divisor(Some(0))),
     );
     m.of("avg_pool_with", K::DType, ints.avg_pool_with(&[2, 2], &plain, Averaging::default()));
     m.of("lp_pool", K::Value, image.lp_pool(0.0, &[2, 2], &plain));
@@ -849,7 +845,7 @@ fn composites(m: &mut Misuses, o: &Operands) {
     m.of("nansum", K::Axis, x.nansum(2));
     m.of("nanmean", K::Axis, x.nanmean(2));
     m.of("aminmax", K::Axis, x.aminmax(2));
-    m.of("bucketize", K::Shape, x.bucketize(y, false));
+    m.of("bucketize", K::Shape, x.bucketize(y, Side::Left));
     m.of("isin", K::OutOfMemory, huge.isin(v));
     m.of("unbind", K::Axis, x.unbind(2));
     m.of("tensor_split", K::Value, x.tensor_split(1, 0));
@@ -874,7 +870,7 @@ fn composites(m: &mut Misuses, o: &Operands) {
     m.of("argmin_keepdim", K::Axis, x.argmin_keepdim(2));
     m.of("matrix_power", K::Shape, x.matrix_power(2));
     m.of("matrix_exp", K::Shape, x.matrix_exp());
-    m.of("cholesky_solve", K::Shape, x.cholesky_solve(y, false));
+    m.of("cholesky_solve", K::Shape, x.cholesky_solve(y, Triangle::Lower));
     m.of("multi_dot", K::Shape, Tensor::multi_dot(&[x, y]));
     m.of("multi_dot", K::Shape, Tensor::multi_dot(&[x, v, y]));
     m.of("vander", K::Axis, scalar.vander(3));

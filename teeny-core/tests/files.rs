@@ -93,10 +93,10 @@ fn threads_that_write_one_file_leave_one_whole_file() {
 #[test]
 fn a_missing_folder_is_named() {
     let folder = Folder::new("missing");
-    let x = Tensor::new([1.0f32], &Reference::new()).unwrap();
+    let x = Tensor::new([1.0f32], Reference::new()).unwrap();
     let below = folder.0.join("runs");
     let path = below.join("x.npy");
-    for error in [x.save_npy(&path), Tensor::load_npy(&path, &Reference::new()).map(drop)] {
+    for error in [x.save_npy(&path), Tensor::load_npy(&path, Reference::new()).map(drop)] {
         let text = error.unwrap_err().to_string();
         assert!(text.contains(&format!("there is no folder {below:?}")), "{text}");
         assert!(!text.contains(".part"), "{text}");
@@ -104,6 +104,6 @@ fn a_missing_folder_is_named() {
     fs::write(&below, b"a file").unwrap();
     let text = x.save_npy(&path).unwrap_err().to_string();
     assert!(text.contains(&format!("{below:?} is not a folder")), "{text}");
-    let text = Tensor::load_npy(&folder.0, &Reference::new()).unwrap_err().to_string();
+    let text = Tensor::load_npy(&folder.0, Reference::new()).unwrap_err().to_string();
     assert!(text.contains("it is a folder"), "{text}");
 }

@@ -150,10 +150,8 @@ fn more_tensors_than_a_kernel_reads_are_two_kernels() {
 #[test]
 fn an_operation_in_front_of_a_reduction_is_part_of_it_where_the_order_has_no_effect() {
     let s: &[usize] = &[4, 6];
-    let (exact, any_order) = (
-        Lab::new(),
-        Lab::with_options(LazyOptions { reassociate: true, ..LazyOptions::default() }),
-    );
+    let (exact, any_order) =
+        (Lab::new(), Lab::with_options(LazyOptions::new().with_reassociate(true)));
     for (lab, sums) in [(&exact, 2), (&any_order, 1)] {
         assert_eq!(lab.count([s], |[x]| x.exp()?.max(1)), 1);
         assert_eq!(lab.count([s], |[x]| x.exp()?.sum(1)), sums);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use teeny_core::wrappers::{Faulty, Lasting, Request, Trace};
 use teeny_core::{
     DType, Device, DeviceInfo, DeviceRef, ErrorKind, Lazy, LazyOptions, Op, Outputs, Reference,
-    Result, StorageRef, Tensor,
+    Result, SortOrder, StorageRef, Tensor,
 };
 
 /// A recording device and the trace below it.
@@ -40,7 +40,7 @@ fn a_hundred_operations_run_nothing_until_a_result_is_read() {
     assert!(ran(&trace).is_empty());
     assert_eq!(lazy.stats(), before, "nothing is allocated below");
     assert_eq!(lazy.counters().recorded, 100);
-    let reference = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &Reference::new()).unwrap();
+    let reference = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], Reference::new()).unwrap();
     let mut want = reference.clone();
     for _ in 0..50 {
         want = want.mul(0.5).unwrap().matmul(&reference).unwrap();
@@ -77,7 +77,7 @@ fn reading_synchronizing_unwrapping_a_boundary_and_limits_run_the_list() {
     let counters = lazy.counters();
     assert_eq!((counters.reads, counters.boundaries, counters.synchronizations), (2, 1, 1));
 
-    let options = LazyOptions { max_nodes: 3, ..LazyOptions::default() };
+    let options = LazyOptions::new().with_max_nodes(3);
     let trace = Trace::new(Reference::new());
     let lazy = Lazy::with_options(trace.clone(), options);
     let mut y = ones(&lazy);
@@ -91,7 +91,7 @@ fn reading_synchronizing_unwrapping_a_boundary_and_limits_run_the_list() {
     assert_eq!(scans(&trace), 6);
     assert_eq!(lazy.counters().limits, 2);
     drop(all);
-    let options = LazyOptions { max_bytes: 32, ..LazyOptions::default() };
+    let options = LazyOptions::new().with_max_bytes(32);
     let lazy = Lazy::with_options(trace.clone(), options);
     let mut y = ones(&lazy);
     executes(&trace);
@@ -187,7 +187,7 @@ fn shapes_fail_when_they_are_recorded() {
 
 #[test]
 fn immediate_operations_fail_at_their_own_line() {
-    let options = LazyOptions { immediate: true, ..LazyOptions::default() };
+    let options = LazyOptions::new().with_immediate(true);
     let lazy = Lazy::with_options(Reference::new(), options);
     let x = ones(&lazy);
     let index = Tensor::new([[0i64, 1], [5, 0]], &lazy).unwrap();
@@ -218,7 +218,7 @@ fn results_that_do_not_need_a_failed_operation_are_computed() {
 /// A chain of a million operations is recorded, run and dropped without recursion.
 #[test]
 fn a_long_chain_is_dropped_and_run() {
-    let options = LazyOptions { max_nodes: usize::MAX, ..LazyOptions::default() };
+    let options = LazyOptions::new().with_max_nodes(usize::MAX);
     let lazy = Lazy::with_options(Reference::new(), options);
     let x = Tensor::new([1.0f32], &lazy).unwrap();
     let chain = |n: usize| (0..n).fold(x.clone(), |y, _| y.add(1.0).unwrap());
@@ -251,7 +251,7 @@ fn threads_share_a_recording_device() {
 fn an_assignment_after_a_boundary_reads_what_was_recorded_before() {
     let (lazy, _) = traced();
     for limit in [false, true] {
-        let options = LazyOptions { max_nodes: if limit { 2 } else { 100 }, ..Default::default() };
+        let options = LazyOptions::new().with_max_nodes(if limit { 2 } else { 100 });
         let lazy = if limit { Lazy::with_options(Reference::new(), options) } else { lazy.clone() };
         let nine = Tensor::full((1,), 9.0, DType::F32, &lazy).unwrap();
         let y = Tensor::arange(0.0f32, 4.0, 1.0, &lazy).unwrap().exp().unwrap();
@@ -307,7 +307,7 @@ fn a_device_that_panics_fails_one_operation() {
     let lazy = Lazy::new(Arc::new(PanicsOnSort(Reference::new())) as DeviceRef);
     let x = Tensor::new([2.0f32, 1.0], &lazy).unwrap();
     let before = x.add(1.0).unwrap();
-    let sorted = x.sort(0, false).unwrap().0;
+    let sorted = x.sort(0, SortOrder::Ascending).unwrap().0;
     let after = x.mul(2.0).unwrap();
     let error = sorted.to_vec::<f32>().unwrap_err().to_string();
     assert!(error.contains("sort at") && error.contains("panicked: no sorting today"), "{error}");
@@ -319,10 +319,7 @@ fn a_device_that_panics_fails_one_operation() {
 /// with all others.
 #[test]
 fn a_plan_of_many_held_results_is_made_at_once() {
-    let lazy = Lazy::with_options(
-        Reference::new(),
-        LazyOptions { max_nodes: 1 << 20, ..LazyOptions::default() },
-    );
+    let lazy = Lazy::with_options(Reference::new(), LazyOptions::new().with_max_nodes(1 << 20));
     let x = Tensor::ones((2,), DType::F32, &lazy).unwrap().exp().unwrap();
     let held: Vec<Tensor> = (0..40_000).map(|i| x.add(f64::from(i % 20_000)).unwrap()).collect();
     let last = held.iter().try_fold(x.clone(), |sum, y| sum.maximum(y)).unwrap();

@@ -122,6 +122,6 @@ fn a_structured_type_is_shown_whole() {
     let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (3,), }}\n");
     let length = (header.len() as u16).to_le_bytes();
     let bytes = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 24]].concat();
-    let error = Tensor::from_npy(&bytes, &Reference::new()).unwrap_err().to_string();
+    let error = Tensor::from_npy(&bytes, Reference::new()).unwrap_err().to_string();
     assert!(error.contains(&format!("{descr:?}")) && error.contains("each field"), "{error}");
 }

@@ -7,7 +7,7 @@ use teeny_core::{DType, Device, ErrorKind, Layout, Reference, Result, Shape, Sto
 
 /// Twelve f32 in memory.
 fn twelve() -> Result<Tensor> {
-    Tensor::from_vec((0..12).map(|i| i as f32).collect::<Vec<_>>(), 12, &Reference::new())
+    Tensor::from_vec((0..12).map(|i| i as f32).collect::<Vec<_>>(), 12, Reference::new())
 }
 
 fn kind<T>(result: Result<T>) -> Option<ErrorKind> {

@@ -164,7 +164,7 @@ fn types_of_floats_are_kept() -> Result<()> {
 /// The error of a type relative to the root of the mean square of normal numbers.
 #[test]
 fn the_error_of_each_type_is_the_published_one() -> Result<()> {
-    let x = random::with_seed(5, || Tensor::randn((64, 1024), DType::F32, &Reference::new()))?;
+    let x = random::with_seed(5, || Tensor::randn((64, 1024), DType::F32, Reference::new()))?;
     let x = x.to_vec::<f32>()?;
     // the bounds of the types with minima are those without a search of the step
     let bounds = [

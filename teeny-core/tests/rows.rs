@@ -106,13 +106,13 @@ fn a_position_is_read_and_one_outside_its_row_is_an_error() -> Result<()> {
 
 #[test]
 fn rows_without_elements_have_the_values_of_reductions() -> Result<()> {
-    let x = Tensor::zeros((2, 0), DType::F32, &Reference::new())?;
+    let x = Tensor::zeros((2, 0), DType::F32, Reference::new())?;
     assert_eq!(map_rows([&x], 1, |[x]| x.sum())?.to_vec::<f32>()?, [0.0, 0.0]);
     assert_eq!(map_rows([&x], 1, |[x]| x.softmax())?.shape()[..], [2, 0]);
     let error = map_rows([&x], 1, |[x]| x.max()).unwrap_err();
     assert!(error.to_string().contains("there is nothing to compare"), "{error}");
     assert!(map_rows([&x], 1, |[x]| x.at(0)).is_err());
-    let x = Tensor::zeros((0, 3), DType::F32, &Reference::new())?;
+    let x = Tensor::zeros((0, 3), DType::F32, Reference::new())?;
     assert_eq!(map_rows([&x], 1, |[x]| x.max())?.shape()[..], [0, 1]);
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use teeny_core::random::{Key, philox};
 use teeny_core::wrappers::Trace;
 use teeny_core::{
-    Capture, DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, Tensor, ToDevice,
+    Capture, DType, Device, DeviceRef, Lazy, LazyOptions, Reference, Result, SortOrder, Tensor,
+    ToDevice,
 };
 
 struct Lab {
@@ -25,7 +26,7 @@ type Function<'f> = &'f dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
 impl Lab {
     fn new(reassociate: bool) -> Lab {
         let trace = Trace::new(Reference::new());
-        let options = LazyOptions { reassociate, ..LazyOptions::default() };
+        let options = LazyOptions::new().with_reassociate(reassociate);
         Lab { lazy: Lazy::with_options(trace.clone(), options), trace }
     }
 
@@ -36,7 +37,7 @@ impl Lab {
         let outputs = f(&inputs).unwrap();
         assert!(self.trace.spans().is_empty(), "recording runs nothing");
         // All results are held when the first one is read.
-        let below = outputs.iter().map(|y| y.to(&reference()).unwrap()).collect();
+        let below = outputs.iter().map(|y| y.to(reference()).unwrap()).collect();
         let mut names = Vec::new();
         for span in self.trace.spans() {
             match span.op {
@@ -111,7 +112,8 @@ fn equal_operations_run_once() {
     assert_eq!(names.iter().filter(|name| **name == "sum").count(), 1, "{names:?}");
     // Several results of one operation.
     let sorts: Function<'_> = &|t| {
-        let ((a, i), (b, j)) = (t[0].sort(1, false)?, t[0].sort(1, false)?);
+        let ((a, i), (b, j)) =
+            (t[0].sort(1, SortOrder::Ascending)?, t[0].sort(1, SortOrder::Ascending)?);
         Ok(vec![a.mul(&b)?, i.add(&j)?])
     };
     let names = ran(DType::F32, &[s], sorts);
@@ -186,9 +188,9 @@ fn a_plan_with_shared_results_serves_other_numbers() {
         let y = x.to(&lab.lazy).unwrap();
         let f = |x: &Tensor, k: f64| x.add(k)?.cumsum(0);
         let (a, b) = (f(&y, 1.0).unwrap(), f(&y, 1.0 + f64::from(k)).unwrap());
-        assert_eq!(bits(&a.to(&reference()).unwrap()), bits(&f(&x, 1.0).unwrap()));
+        assert_eq!(bits(&a.to(reference()).unwrap()), bits(&f(&x, 1.0).unwrap()));
         let want = f(&x, 1.0 + f64::from(k)).unwrap();
-        assert_eq!(bits(&b.to(&reference()).unwrap()), bits(&want));
+        assert_eq!(bits(&b.to(reference()).unwrap()), bits(&want));
     }
 }
 

@@ -152,7 +152,7 @@ fn a_report_has_a_line_for_the_list_and_each_item() {
 #[test]
 fn reasons_are_named() {
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let options = LazyOptions { max_nodes: 3, ..LazyOptions::default() };
+    let options = LazyOptions::new().with_max_nodes(3);
     let lazy = Lazy::with_options(Reference::new(), options);
     let sink = lines.clone();
     lazy.log_to(1, move |text| sink.lock().unwrap().push(text.to_string()));

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use std::sync::Arc;
-use teeny_core::{DType, Reference, Result, Tensor};
+use teeny_core::{DType, Extremum, Reference, Result, Side, SortOrder, Tensor};
 
 fn golden() -> Value {
     serde_json::from_str(include_str!("golden/index.json")).expect("golden/index.json is JSON")
@@ -101,8 +101,13 @@ fn one(case: &Value, x: &Tensor, device: &Arc<Reference>) -> Result<Option<Tenso
         "nonzero" => x.nonzero()?,
         "masked_fill" => x.masked_fill(&mask()?, number(&case["value"]))?,
         "masked_select" => x.masked_select(&mask()?)?,
-        "searchsorted" => Tensor::from_vec(numbers(&case["sorted"]), 4, device)?
-            .searchsorted(x, case["right"] == Value::Bool(true))?,
+        "searchsorted" => Tensor::from_vec(numbers(&case["sorted"]), 4, device)?.searchsorted(
+            x,
+            match case["right"].as_bool().expect("a flag") {
+                true => Side::Right,
+                false => Side::Left,
+            },
+        )?,
         "einsum" => {
             let equation = case["equation"].as_str().expect("an equation");
             match case.get("rhs") {
@@ -132,15 +137,21 @@ fn structural_operations_equal_torch() -> Result<()> {
         }
         match case["op"].as_str().expect("an operation") {
             "sort" => {
-                let (values, positions) =
-                    x.sort(axis(), case["descending"].as_bool().expect("a flag"))?;
+                let order = match case["descending"].as_bool().expect("a flag") {
+                    true => SortOrder::Descending,
+                    false => SortOrder::Ascending,
+                };
+                let (values, positions) = x.sort(axis(), order)?;
                 assert_is(case, &values, result);
                 assert_positions(case, &positions, &case["indices"]);
             }
             "topk" => {
                 let k = case["k"].as_u64().expect("k") as usize;
-                let (values, positions) =
-                    x.topk(k, axis(), case["largest"].as_bool().expect("a flag"))?;
+                let extremum = match case["largest"].as_bool().expect("a flag") {
+                    true => Extremum::Largest,
+                    false => Extremum::Smallest,
+                };
+                let (values, positions) = x.topk(k, axis(), extremum)?;
                 assert_is(case, &values, result);
                 assert_positions(case, &positions, &case["indices"]);
             }

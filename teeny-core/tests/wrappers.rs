@@ -3,7 +3,9 @@
 use crate::broken::{Broken, Fault};
 use std::sync::Arc;
 use teeny_core::wrappers::{Checked, Checks, Compare, Faulty, Lasting, Request, Trace};
-use teeny_core::{DType, Device, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, map};
+use teeny_core::{
+    DType, Device, DeviceRef, ErrorKind, Reference, Result, SortOrder, Tensor, ToDevice, map,
+};
 
 /// The line of the caller, as errors print it.
 macro_rules! here {
@@ -42,7 +44,7 @@ fn wrapped_tensors_move_in_and_out_without_a_change() -> Result<()> {
             (back.device().info().name.as_str(), back.to_vec::<f32>()?),
             (name.as_str(), vec![1.0, 3.0, 2.0, 4.0])
         );
-        assert_eq!(x.to(&Reference::new())?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(x.to(Reference::new())?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
     }
     Ok(())
 }
@@ -60,7 +62,7 @@ fn tensors_of_the_wrapped_device_are_constants() -> Result<()> {
             (y.device().info().name, y.to_vec::<f32>()?),
             (device.info().name, vec![4.0, 14.0, 6.0, 16.0])
         );
-        let stranger = Tensor::ones((2,), DType::F32, &Reference::new())?;
+        let stranger = Tensor::ones((2,), DType::F32, Reference::new())?;
         assert_eq!(x.add(&stranger).unwrap_err().kind(), ErrorKind::Device);
     }
     Ok(())
@@ -221,7 +223,7 @@ fn the_first_operation_that_makes_an_infinity_is_named_with_its_operands() -> Re
     assert!(
         text.contains("log: f32 (2, 3), min -0.6931")
             && text.contains(", 1 -inf")
-            && text.contains("infinities: false"),
+            && text.contains("with_infinities(false)"),
         "{text}"
     );
     Ok(())
@@ -255,7 +257,7 @@ fn nan_of_too_few_elements_is_found() -> Result<()> {
             "{name}: {error}"
         );
     }
-    let pair = Tensor::new([1.0f32, 2.0], &Reference::new())?; // (2)
+    let pair = Tensor::new([1.0f32, 2.0], Reference::new())?; // (2)
     assert_eq!(
         (pair.var(0, 2)?.item::<f32>()?, pair.var(0, 3)?.item::<f32>()?),
         (f32::INFINITY, f32::INFINITY)
@@ -266,7 +268,7 @@ fn nan_of_too_few_elements_is_found() -> Result<()> {
 
 #[test]
 fn nan_made_of_infinities_is_found_where_infinities_may_pass() -> Result<()> {
-    let device = Checked::with(Reference::new(), Checks { infinities: false, ..Checks::default() });
+    let device = Checked::with(Reference::new(), Checks::new().with_infinities(false));
     let p = Tensor::new([0.5f32, 0.0], &device)?; // (2)
     let log = p.log()?;
     let (error, line) =
@@ -331,7 +333,7 @@ fn overflows_of_narrow_types_and_of_sums_are_found() -> Result<()> {
 
 #[test]
 fn data_is_looked_at_where_that_is_asked_for() -> Result<()> {
-    let device = Checked::with(Reference::new(), Checks { inputs: true, ..Checks::default() });
+    let device = Checked::with(Reference::new(), Checks::new().with_inputs(true));
     let error = Tensor::new([1.0f32, f32::NAN], &device).unwrap_err().to_string();
     assert!(
         error.starts_with("new at ")
@@ -350,7 +352,7 @@ fn data_is_looked_at_where_that_is_asked_for() -> Result<()> {
 
 #[test]
 fn findings_are_written_down_where_they_do_not_stop() -> Result<()> {
-    let device = Checked::with(Reference::new(), Checks { stop: false, ..Checks::default() });
+    let device = Checked::with(Reference::new(), Checks::new().with_stop(false));
     let x = Tensor::new([-1.0f32], &device)?;
     assert!(x.sqrt()?.item::<f32>()?.is_nan());
     assert_eq!(device.findings().len(), 1);
@@ -393,7 +395,7 @@ fn small_faults_are_not_taken_for_rounding() -> Result<()> {
         (Fault::Exp, (|x| x.mul(1e-6)?.exp()) as fn(&Tensor) -> Result<Tensor>),
         (Fault::Exp, |x| map([x], |[x]| (x * 0.5).exp() * 3.0)),
         (Fault::ArgMaxTies, |x| x.relu()?.neg()?.argmax(0)),
-        (Fault::SortTies, |x| Ok(x.relu()?.sort(0, false)?.1)),
+        (Fault::SortTies, |x| Ok(x.relu()?.sort(0, SortOrder::Ascending)?.1)),
         (Fault::Random, |x| Tensor::rand((4,), DType::F32, x)),
         (Fault::Copy, |x| x.copy()?.slice_assign(0, 1..2, &Tensor::ones((1,), DType::F32, x)?)),
         (Fault::Upload, |x| Tensor::new([1.0f32, 2.0], x)),

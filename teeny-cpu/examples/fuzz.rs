@@ -52,7 +52,7 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
     // A thread outside of all pools counts as one of the global pool.
     pool(1).build_global().map_err(failed)?;
     let device = |cache_bytes: usize| {
-        Cpu::with_options(CpuOptions { level, cache_bytes, ..CpuOptions::default() })
+        Cpu::with_options(CpuOptions::new().with_level(level).with_cache_bytes(cache_bytes))
     };
     let cold = Threads { device: device(0), pool: None };
     let warm = Threads {

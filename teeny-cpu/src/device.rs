@@ -21,41 +21,32 @@ pub enum FloatMatmul {
     GemmCrate,
 }
 
-/// How a [`Cpu`] is made. Fields not named keep their defaults.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuOptions {
-    /// The most bytes that the device may have from the system at a time: storages, what tasks work
-    /// in, and the cache, in whole blocks. Cached blocks are freed first; beyond that operations
-    /// fail with an out-of-memory error. Not counted are what the host gets (`to_vec`) and a few
-    /// hundred bytes for each tensor. None: the machine decides.
-    ///
-    /// The `gemm` crate multiplies at [`Level::Portable`], except in WebAssembly with simd128, and
-    /// operands without runs. At the first such product of a thread it allocates a buffer of the
-    /// size of a second-level cache, which is not counted, and aborts the process if that fails.
-    /// The device therefore allocates the same number of bytes first, releases them, and fails with
-    /// an error if it gets none. gemm still aborts if other code takes the memory in between.
-    pub memory_limit: Option<usize>,
-    /// The most bytes kept for reuse. 1 GiB by default.
-    pub cache_bytes: usize,
-    /// The instruction set to compute with, lowered to what the machine has.
-    pub level: Level,
-    /// Whether f32 convolutions with windows of 3 x 3 may use Winograd's minimal filtering: two to
-    /// three times as fast, with errors of 1e-5 instead of 1e-6 of a result's size. True by
-    /// default.
-    pub winograd: bool,
-    /// How floats are multiplied. [`FloatMatmul::Own`] by default.
-    pub float_matmul: FloatMatmul,
-}
-
-impl Default for CpuOptions {
-    fn default() -> Self {
-        CpuOptions {
-            memory_limit: None,
-            cache_bytes: 1 << 30,
-            level: Level::best(),
-            winograd: true,
-            float_matmul: FloatMatmul::default(),
-        }
+teeny_core::options! {
+    /// How a [`Cpu`] is made. Fields not named keep their defaults.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CpuOptions {
+        /// The most bytes that the device may have from the system at a time: storages, what tasks
+        /// work in, and the cache, in whole blocks. Cached blocks are freed first; beyond that
+        /// operations fail with an out-of-memory error. Not counted are what the host gets
+        /// (`to_vec`) and a few hundred bytes for each tensor. None: the machine decides.
+        ///
+        /// The `gemm` crate multiplies at [`Level::Portable`], except in WebAssembly with simd128,
+        /// and operands without runs. At the first such product of a thread it allocates a buffer
+        /// of the size of a second-level cache, which is not counted, and aborts the process if
+        /// that fails. The device therefore allocates the same number of bytes first, releases
+        /// them, and fails with an error if it gets none. gemm still aborts if other code takes the
+        /// memory in between.
+        memory_limit: Option<usize> = None, with_memory_limit;
+        /// The most bytes kept for reuse. 1 GiB by default.
+        cache_bytes: usize = 1 << 30, with_cache_bytes;
+        /// The instruction set to compute with, lowered to what the machine has.
+        level: Level = Level::best(), with_level;
+        /// Whether f32 convolutions with windows of 3 x 3 may use Winograd's minimal filtering: two
+        /// to three times as fast, with errors of 1e-5 instead of 1e-6 of a result's size. True by
+        /// default.
+        winograd: bool = true, with_winograd;
+        /// How floats are multiplied. [`FloatMatmul::Own`] by default.
+        float_matmul: FloatMatmul = FloatMatmul::default(), with_float_matmul;
     }
 }
 

@@ -12,8 +12,8 @@ use crate::{
 };
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Fill, Op, Outputs, Result, Shape, Stats, StorageRef, Tensor,
-    validate,
+    DType, Device, DeviceInfo, Error, Extremum, Fill, Op, Outputs, Result, Shape, SortOrder, Stats,
+    StorageRef, Tensor, validate,
 };
 
 /// The bytes that one call of a [`Fill`] writes, about: a part of the second cache.
@@ -142,7 +142,9 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(reduce::reduce_kernel(cpu, kernel, inputs, params, shape, op, axes))
         }
         Op::Scan { op, x, axis } => returned(scan::scan(cpu, op, x, axis)),
-        Op::CumMax { x, axis, largest } => returned(cum_max::cum_max(cpu, x, axis, largest)),
+        Op::CumMax { x, axis, extremum } => {
+            returned(cum_max::cum_max(cpu, x, axis, extremum == Extremum::Largest))
+        }
         Op::Matmul { lhs, rhs } => returned(matmul::matmul(cpu, lhs, rhs)),
         Op::MatmulKernel { lhs, rhs, kernel, others, params } => {
             matmul::matmul_kernel(cpu, [lhs, rhs], kernel, others, params, &shape())
@@ -155,8 +157,12 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
             returned(copy::copy_into(cpu, dst, view, src))
         }
-        Op::Sort { x, axis, descending } => returned(sort::sort(cpu, x, axis, descending)),
-        Op::TopK { x, axis, k, largest } => returned(sort::first(cpu, x, axis, k, largest)),
+        Op::Sort { x, axis, order } => {
+            returned(sort::sort(cpu, x, axis, order == SortOrder::Descending))
+        }
+        Op::TopK { x, axis, k, extremum } => {
+            returned(sort::first(cpu, x, axis, k, extremum == Extremum::Largest))
+        }
         Op::Random { distribution, shape, dtype, key } => {
             returned(random::random(cpu, distribution, shape.numel(), dtype, key))
         }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use teeny_conformance::{Suite, every};
-use teeny_core::{DType, Error, ErrorKind, Result, Tensor};
+use teeny_core::{DType, Error, ErrorKind, Result, SortOrder, Tensor};
 
 fn device(level: Level, guarded: bool) -> Arc<Cpu> {
     device_with(level, guarded, FloatMatmul::Own)
@@ -108,7 +108,8 @@ fn every_request_of_large_operations_may_fail() {
         (
             "sort",
             campaign(&cpu, "sort", || {
-                x.sort(0, false).and_then(|(a, b)| Ok(vec![a.to_bytes()?, b.to_bytes()?]))
+                x.sort(0, SortOrder::Ascending)
+                    .and_then(|(a, b)| Ok(vec![a.to_bytes()?, b.to_bytes()?]))
             }),
         ),
         ("sum of rows", campaign(&cpu, "sum of rows", || bytes(x.sum(1)?))),
@@ -161,14 +162,14 @@ fn the_limit_bounds_storages_cache_and_scratch() {
     // 2^18 elements of four bytes and their positions fit, two lists of 8 bytes for each key do not
     // fit beside them.
     let x = Tensor::randn(1 << 18, DType::F32, &cpu).unwrap();
-    assert!(x.sort(0, false).is_ok());
+    assert!(x.sort(0, SortOrder::Ascending).is_ok());
     within("a sort");
     cpu.set_memory_limit(Some(6 * MIB));
     assert!(
         cpu.pool_stats().live_bytes + cpu.pool_stats().cached_bytes <= 6 * MIB,
         "a new limit trims the cache"
     );
-    let error = x.sort(0, false).unwrap_err();
+    let error = x.sort(0, SortOrder::Ascending).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("2097152 bytes of scratch memory"), "{error}");
     assert_eq!(
@@ -214,7 +215,7 @@ fn an_overwritten_guard_names_the_operation() {
         ("elementwise [exp]", &|| x.exp()),
         ("softmax", &|| x.softmax(0)),
         ("sum", &|| x.sum(0)),
-        ("sort", &|| Ok(x.sort(0, false)?.0)),
+        ("sort", &|| Ok(x.sort(0, SortOrder::Ascending)?.0)),
     ] {
         overrun();
         let message = caught(run);

@@ -29,7 +29,8 @@ fn scratch_requests(
     float_matmul: FloatMatmul,
     run: fn(&Tensor) -> Result<Tensor>,
 ) -> usize {
-    let cpu = Cpu::with_options(CpuOptions { level, float_matmul, ..CpuOptions::default() });
+    let cpu =
+        Cpu::with_options(CpuOptions::new().with_level(level).with_float_matmul(float_matmul));
     let x = Tensor::randn((1, 16, 24, 24), DType::F32, &cpu).unwrap();
     let before = cpu.pool_stats().scratch_requests;
     let _ = run(&x).unwrap();
@@ -83,7 +84,7 @@ fn long_rows_and_columns_by_the_gemm_crate_are_as_accurate_as_matrices() {
 #[test]
 fn the_suite_passes_on_a_recording_device() {
     for reassociate in [false, true] {
-        let options = LazyOptions { reassociate, ..LazyOptions::default() };
+        let options = LazyOptions::new().with_reassociate(reassociate);
         let device = Lazy::with_options(Cpu::new(), options);
         // Positions outside an axis are found when a result is read.
         let report = Suite::new(&device).every(every(8)).trusts_indices().run();

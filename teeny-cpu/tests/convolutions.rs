@@ -108,7 +108,7 @@ fn run(device: &Arc<Cpu>, dtype: DType, case: &Case, random: &mut Random) {
 #[test]
 fn random_windows_agree_with_the_oracle_at_every_level() {
     for level in Level::available() {
-        let options = CpuOptions { level, winograd: false, ..CpuOptions::default() };
+        let options = CpuOptions::new().with_level(level).with_winograd(false);
         let device = Cpu::with_options(options);
         let mut random = Random(41 + level as u64);
         for case in 0..150 {
@@ -125,11 +125,7 @@ fn random_windows_agree_with_the_oracle_at_every_level() {
 
 #[test]
 fn random_windows_agree_with_the_oracle_by_the_gemm_crate() {
-    let options = CpuOptions {
-        float_matmul: FloatMatmul::GemmCrate,
-        winograd: false,
-        ..CpuOptions::default()
-    };
+    let options = CpuOptions::new().with_float_matmul(FloatMatmul::GemmCrate).with_winograd(false);
     let (device, mut random) = (Cpu::with_options(options), Random(43));
     for _ in 0..40 {
         run(&device, DType::F32, &draw(&mut random), &mut random);
@@ -164,7 +160,7 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn padding_times_what_is_not_finite_is_nan() {
     for level in Level::available() {
-        let device = Cpu::with_options(CpuOptions { level, ..CpuOptions::default() });
+        let device = Cpu::with_options(CpuOptions::new().with_level(level));
         let (one, reference) = (Tensor::new([1.0f32], &device).unwrap(), Reference::new());
         for (x, w, window) in [
             // A window that sees only padding; one row; depthwise; many channels on one pixel.

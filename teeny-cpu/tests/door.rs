@@ -8,8 +8,8 @@ use std::sync::Arc;
 use teeny_core::storage::Storage;
 use teeny_core::{
     Attention, AttentionInputs, DType, Device, Distribution, Error, ErrorKind, Kernel, Key, Layout,
-    LinalgOp, Op, ReduceOp, Reference, RowFunction, Scalar, ScanOp, ScatterMode, Shape, StorageRef,
-    Tensor, Window,
+    LinalgOp, Op, ReduceOp, Reference, RowFunction, Scalar, ScanOp, ScatterMode, Shape, SortOrder,
+    StorageRef, Tensor, Window,
 };
 use teeny_cpu::Cpu;
 
@@ -64,7 +64,7 @@ fn programs_over_operands_that_they_are_not_for() {
     let cpu = Cpu::new();
     let x = zeros(&[4], DType::F32, &cpu);
     let (long, ints) = (zeros(&[1000], DType::F32, &cpu), zeros(&[4], DType::I64, &cpu));
-    let elsewhere = Tensor::zeros(4, DType::F32, &Reference::new()).unwrap();
+    let elsewhere = Tensor::zeros(4, DType::F32, Reference::new()).unwrap();
     let (wide, four, far) = (shape(&[1 << 20]), shape(&[4]), too_large(&[1 << 62, 1 << 62]));
     refused(&cpu, "a larger shape", elementwise(&add(), &[&x, &x], &[], &wide));
     refused(&cpu, "a shape that wraps", elementwise(&add(), &[&x, &x], &[], &far));
@@ -96,7 +96,11 @@ fn programs_over_operands_that_they_are_not_for() {
     );
     let bytes = zeros(&[1], DType::U8, &cpu).expand((1usize << 31) + 8).unwrap();
     refused(&cpu, "positions beyond i32", reduce(ReduceOp::ArgMax, &bytes, &[0]));
-    refused(&cpu, "positions beyond i32", Op::Sort { x: &bytes, axis: 0, descending: false });
+    refused(
+        &cpu,
+        "positions beyond i32",
+        Op::Sort { x: &bytes, axis: 0, order: SortOrder::Ascending },
+    );
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn assignments_outside_and_twice() {
         "another shape",
         copy_into(own(6, DType::F32), &Layout::contiguous(shape(&[3, 2])), &src),
     );
-    let elsewhere = Tensor::zeros(6, DType::F32, &Reference::new()).unwrap().into_parts().0;
+    let elsewhere = Tensor::zeros(6, DType::F32, Reference::new()).unwrap().into_parts().0;
     refused(&cpu, "another device's storage", copy_into(elsewhere, &view(&[3, 1], 0), &src));
     refused(&cpu, "no storage", Op::CopyInto { dst: None, view: &view(&[3, 1], 0), src: &src });
     let whole = run(src.device(), copy_into(own(6, DType::F32), &view(&[3, 1], 0), &src)).unwrap();
@@ -198,7 +202,7 @@ fn products_indices_and_rows_that_do_not_fit() {
         "a sum of bools",
         scatter(ScatterMode::Add, &z(&[3, 4], DType::Bool), 0, &index, &z(&[3, 4], DType::Bool)),
     );
-    refused(&cpu, "no such axis", Op::Sort { x: &x, axis: 2, descending: true });
+    refused(&cpu, "no such axis", Op::Sort { x: &x, axis: 2, order: SortOrder::Descending });
     refused(&cpu, "no such axis", Op::Scan { op: ScanOp::Sum, x: &x, axis: 2 });
     refused(&cpu, "bools", Op::Scan { op: ScanOp::Sum, x: &z(&[3], DType::Bool), axis: 0 });
     let softmax = program(RowFunction::Softmax, 1, 0);
@@ -482,7 +486,7 @@ fn storages_of_something_else() {
         Op::Matmul { lhs: &x, rhs: &x },
         gather(&x, 0, &index),
         scatter(ScatterMode::Set, &x, 0, &index, &x),
-        Op::Sort { x: &x, axis: 0, descending: false },
+        Op::Sort { x: &x, axis: 0, order: SortOrder::Ascending },
         rows(program(RowFunction::Softmax, 1, 0), &[&x], &[], x.shape(), &[0]),
         rows(program(RowFunction::LayerNorm, 1, 1), &[&x], &[Scalar::Float(1.0)], x.shape(), &[1]),
         max_pool(&x, &[2], &Window::new(1)),

@@ -6,7 +6,7 @@ use crate::common::ops::*;
 use std::sync::Arc;
 use teeny_core::{
     Attention, AttentionInputs, DType, Distribution, Kernel, Key, Op, ReduceOp, Reference,
-    RowFunction, Scalar, ScanOp, ScatterMode, Shape, Tensor, Window,
+    RowFunction, Scalar, ScanOp, ScatterMode, Shape, SortOrder, Tensor, Window,
 };
 use teeny_cpu::Cpu;
 
@@ -135,7 +135,7 @@ fn generated_ops_are_refused_or_executed_as_by_the_reference() {
                 5 => Op::Gather { x: a, axis, index },
                 6 => Op::Scatter { mode, x: a, axis, index, src: b },
                 7 => copy_into(a.storage().clone(), b.layout(), c),
-                8 => Op::Sort { x: a, axis, descending: true },
+                8 => Op::Sort { x: a, axis, order: SortOrder::Descending },
                 9 => Op::Random {
                     distribution: Distribution::Uniform { low: 0.0, high: 1.0 },
                     shape: &shape,

@@ -42,7 +42,7 @@ fn sum_over_an_expanded_element() {
 fn argmax_over_an_expanded_element() {
     alone("argmax_over_an_expanded_element", || {
         for n in SIZES {
-            let x = Tensor::ones(1, DType::F32, &Cpu::new()).unwrap().expand(n).unwrap();
+            let x = Tensor::ones(1, DType::F32, Cpu::new()).unwrap().expand(n).unwrap();
             assert_eq!(x.argmax(0).unwrap().item::<i32>().unwrap(), 0);
         }
     });
@@ -53,7 +53,7 @@ fn rows_of_expanded_elements() {
     alone("rows_of_expanded_elements", || {
         for dtype in [DType::F32, DType::F64, DType::BF16, DType::U8] {
             for n in SIZES {
-                let x = Tensor::arange(0i64, 3, 1, &Cpu::new()).unwrap().cast(dtype).unwrap();
+                let x = Tensor::arange(0i64, 3, 1, Cpu::new()).unwrap().cast(dtype).unwrap();
                 let x = x.unsqueeze(1).unwrap().expand((3, n)).unwrap();
                 assert_eq!(f64s(&x.max(1).unwrap()), [0.0, 1.0, 2.0]);
                 assert_eq!(f64s(&x.max(0).unwrap()), vec![2.0; n]);
@@ -68,14 +68,14 @@ fn rows_of_expanded_elements() {
 fn columns_of_expanded_elements() {
     alone("columns_of_expanded_elements", || {
         for n in SIZES {
-            let x = Tensor::arange(0.0f32, 5.0, 1.0, &Cpu::new()).unwrap();
+            let x = Tensor::arange(0.0f32, 5.0, 1.0, Cpu::new()).unwrap();
             let x = x.reshape((5, 1)).unwrap().expand((5, n)).unwrap();
             assert_eq!(x.sum(0).unwrap().to_vec::<f32>().unwrap(), vec![10.0; n]);
             let x = x.unsqueeze(1).unwrap().expand((5, 3, n)).unwrap();
             assert_eq!(x.sum([0, 1]).unwrap().to_vec::<f32>().unwrap(), vec![30.0; n]);
             // The gradient of a mean, summed for a bias.
             let g =
-                Tensor::full(1, 0.5f32, DType::F32, &Cpu::new()).unwrap().expand((4, n)).unwrap();
+                Tensor::full(1, 0.5f32, DType::F32, Cpu::new()).unwrap().expand((4, n)).unwrap();
             assert_eq!(g.sum(0).unwrap().to_vec::<f32>().unwrap(), vec![2.0; n]);
             assert_eq!(g.sum(1).unwrap().to_vec::<f32>().unwrap(), vec![0.5 * n as f32; 4]);
         }

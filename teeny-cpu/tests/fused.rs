@@ -13,7 +13,7 @@ fn sample(shape: &[usize], dtype: DType, seed: usize) -> Tensor {
     let n: usize = shape.iter().product();
     let values: Vec<f32> =
         (0..n).map(|i| ((i * 7919 + seed * 131) % 101) as f32 / 16.0 - 3.0).collect();
-    Tensor::from_slice(&values, shape, &oracle()).unwrap().cast(dtype).unwrap()
+    Tensor::from_slice(&values, shape, oracle()).unwrap().cast(dtype).unwrap()
 }
 
 /// Largest difference relative to the largest value.
@@ -128,7 +128,7 @@ fn convolutions_and_their_gradients() {
 #[test]
 fn windows_of_three_by_three_take_winograds_way_to_the_same_values() {
     use teeny_cpu::{Cpu, CpuOptions};
-    let exactly = Cpu::with_options(CpuOptions { winograd: false, ..CpuOptions::default() });
+    let exactly = Cpu::with_options(CpuOptions::new().with_winograd(false));
     for device in devices() {
         // images, channels in and out of a group, groups, height and width, padding
         let cases = [

@@ -50,8 +50,7 @@ fn hundred_steps(threads: usize) {
 
 #[test]
 fn the_limit_is_an_error_and_the_device_lives_on() {
-    let device =
-        Cpu::with_options(CpuOptions { memory_limit: Some(1 << 20), ..CpuOptions::default() });
+    let device = Cpu::with_options(CpuOptions::new().with_memory_limit(Some(1 << 20)));
     let x = Tensor::zeros(100_000, DType::F32, &device).unwrap();
     let y = x.add(1.0f32).unwrap();
     let error = y.add(1.0f32).unwrap_err();

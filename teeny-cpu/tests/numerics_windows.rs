@@ -67,7 +67,7 @@ fn a_large_pixel_disturbs_only_windows_that_see_it() {
 #[test]
 fn three_by_three_convolutions_within_what_their_windows_see() {
     let mut random = Random(23);
-    let exact = Cpu::with_options(CpuOptions { winograd: false, ..CpuOptions::default() });
+    let exact = Cpu::with_options(CpuOptions::new().with_winograd(false));
     for device in devices() {
         for case in 0..12 {
             let (inputs, outputs) = (12 + random.size(40), 12 + random.size(40));
@@ -136,7 +136,7 @@ fn convolutions_by_columns_and_gradients_of_windows() {
 
 #[test]
 fn a_window_gradient_keeps_infinities_where_they_are() {
-    let exact = Cpu::with_options(CpuOptions { winograd: false, ..CpuOptions::default() });
+    let exact = Cpu::with_options(CpuOptions::new().with_winograd(false));
     let mut x =
         Tensor::randn((1, 16, 12, 12), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
     x[5 * 144] = f32::INFINITY; // a corner, which only some taps see

@@ -7,7 +7,7 @@ mod common;
 use common::alone;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use teeny_core::{Attention, DType, Device, ErrorKind, Result, Tensor, Window};
+use teeny_core::{Attention, DType, Device, ErrorKind, Result, SortOrder, Tensor, Window};
 use teeny_cpu::Cpu;
 
 const MIB: u64 = 1 << 20;
@@ -80,8 +80,8 @@ macro_rules! starved {
 }
 
 starved! {
-    sort |cpu| { let x = floats(cpu, &[1 << 20]); } x.sort(0, false);
-    sort_of_columns |cpu| { let x = floats(cpu, &[1 << 18, 4]); } x.sort(0, true);
+    sort |cpu| { let x = floats(cpu, &[1 << 20]); } x.sort(0, SortOrder::Ascending);
+    sort_of_columns |cpu| { let x = floats(cpu, &[1 << 18, 4]); } x.sort(0, SortOrder::Descending);
     to_bytes |cpu| { let x = floats(cpu, &[2048, 2048]); } x.t()?.to_bytes();
     gather |cpu| {
         let x = floats(cpu, &[1000, 1000]);

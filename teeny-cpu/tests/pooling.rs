@@ -24,7 +24,7 @@ impl Draw {
         let n = shape.iter().product();
         let values: Vec<f32> = (0..n).map(|_| element(self)).collect();
         let shape = Shape::new(shape).unwrap();
-        Tensor::from_slice(&values, shape, &Reference::new()).unwrap().cast(dtype).unwrap()
+        Tensor::from_slice(&values, shape, Reference::new()).unwrap().cast(dtype).unwrap()
     }
 }
 

@@ -8,7 +8,7 @@ use teeny_core::{
 use teeny_cpu::{Cpu, CpuOptions, Level};
 
 fn at(level: Level) -> Arc<Cpu> {
-    Cpu::with_options(CpuOptions { level, ..CpuOptions::default() })
+    Cpu::with_options(CpuOptions::new().with_level(level))
 }
 
 /// A number below `n`, other for each call.

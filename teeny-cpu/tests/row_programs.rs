@@ -118,7 +118,7 @@ fn tensor(draw: &mut Draw, shape: &[usize], dtype: DType, special: bool) -> Tens
         let at = draw.below(n);
         values[at] = draw.one_of(&[f32::NAN, f32::INFINITY, -f32::INFINITY, -0.0, 0.0]);
     }
-    Tensor::from_slice(&values, shape, &oracle()).unwrap().cast(dtype).unwrap()
+    Tensor::from_slice(&values, shape, oracle()).unwrap().cast(dtype).unwrap()
 }
 
 /// Rows of `length` along some axes.
@@ -155,7 +155,7 @@ fn named(draw: &mut Draw, function: RowFunction, dtype: DType, length: usize) ->
         let values: Vec<i64> = (0..count)
             .map(|_| if draw.below(5) == 0 { -100 } else { draw.below(n.clamp(1, 100)) as i64 })
             .collect();
-        Tensor::from_slice(&values, &one[..], &oracle()).unwrap().cast(dtype).unwrap()
+        Tensor::from_slice(&values, &one[..], oracle()).unwrap().cast(dtype).unwrap()
     };
     match function {
         RowFunction::Softmax | RowFunction::LogSoftmax => {}

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use std::sync::Arc;
-use teeny_core::{DType, Op, ReduceOp, Result, Tensor};
+use teeny_core::{DType, Extremum, Op, ReduceOp, Result, Tensor};
 use teeny_cpu::Cpu;
 
 impl Draw {
@@ -31,7 +31,7 @@ impl Draw {
                 values[at] = self.one_of(&[f32::NAN, f32::INFINITY, -f32::INFINITY, -0.0, 3e38]);
             }
         }
-        let x = Tensor::from_slice(&values, shape, &oracle()).unwrap();
+        let x = Tensor::from_slice(&values, shape, oracle()).unwrap();
         if dtype == DType::Bool { x.gt(11.0).unwrap() } else { x.cast(dtype).unwrap() }
     }
 
@@ -225,13 +225,14 @@ fn sorts_and_selections_of_random_views() {
             DType::I32 | DType::I64 => x.mul(&x).unwrap().mul(&x).unwrap().mul(12_345).unwrap(),
             _ => x,
         };
-        let (axis, descending) = (draw.below(shape.len()), draw.below(2) == 0);
+        let axis = draw.below(shape.len());
+        let extremum = draw.one_of(&[Extremum::Largest, Extremum::Smallest]);
         let n = shape[axis];
         let k = draw.one_of(&[0, 1, 3, n / 20, n / 3, n - 1, n]).min(n);
-        let what = format!("case {case}: {dtype} {shape:?} along {axis}, {k}, {descending}");
+        let what = format!("case {case}: {dtype} {shape:?} along {axis}, {k}, {extremum:?}");
         against_reference(&mut draw, &[&x], 0.0, &what, |x| {
-            let (values, positions) = x[0].sort(axis as isize, descending)?;
-            let (first, places) = x[0].topk(k, axis as isize, descending)?;
+            let (values, positions) = x[0].sort(axis as isize, extremum.order())?;
+            let (first, places) = x[0].topk(k, axis as isize, extremum)?;
             Ok(vec![values, positions, first, places])
         });
     }
@@ -244,15 +245,18 @@ fn long_rows_are_sorted_and_selected_from_in_pieces() {
     let values: Vec<f32> = (0..n).map(|i| (i * 7919 % 100_003) as f32 - 5e4).collect();
     for device in devices() {
         let x = Tensor::from_slice(&values, [n], &device).unwrap();
-        for (k, descending) in [(1, true), (1000, false), (4000, true)] {
+        for (k, extremum) in
+            [(1, Extremum::Largest), (1000, Extremum::Smallest), (4000, Extremum::Largest)]
+        {
             let run = || {
-                let (all, places) = x.sort(0, descending)?;
-                let (first, positions) = x.topk(k, 0, descending)?;
+                let (all, places) = x.sort(0, extremum.order())?;
+                let (first, positions) = x.topk(k, 0, extremum)?;
                 Ok(vec![all, places, first, positions])
             };
             let got = run().unwrap();
             let mut order: Vec<i32> = (0..n).collect();
-            let key = |i: &i32| values[*i as usize] * if descending { -1.0 } else { 1.0 };
+            let sign = if extremum == Extremum::Largest { -1.0 } else { 1.0 };
+            let key = |i: &i32| values[*i as usize] * sign;
             order.sort_by(|a, b| key(a).total_cmp(&key(b)));
             let sorted: Vec<f32> = order.iter().map(|&i| values[i as usize]).collect();
             assert!(
@@ -313,7 +317,7 @@ fn gathers_and_scatters_of_random_views() {
         let of = |draw: &mut Draw, sizes: &[usize]| {
             let n = sizes.iter().product();
             let values: Vec<i64> = (0..n).map(|_| draw.below(high) as i64).collect();
-            Tensor::from_slice(&values, sizes, &oracle()).unwrap().cast(kind).unwrap()
+            Tensor::from_slice(&values, sizes, oracle()).unwrap().cast(kind).unwrap()
         };
         // One index for an element, for a row, for all outer axes, or both.
         let (rows, lists) = (draw.below(2) == 0, draw.below(2) == 0);

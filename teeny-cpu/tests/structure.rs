@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use std::sync::Arc;
-use teeny_core::{DType, Kernel, Tensor};
+use teeny_core::{DType, Kernel, SortOrder, Tensor};
 
 #[test]
 fn every_reduction_over_every_set_of_axes() {
@@ -99,7 +99,7 @@ fn nan_wins_and_the_first_one_is_found() {
         assert_eq!(low.argmax(0).unwrap().item::<i32>().unwrap(), 0);
         let x = Tensor::new([2.0f32, f32::NAN, f32::NEG_INFINITY, -0.0, f32::INFINITY], &device)
             .unwrap();
-        let (values, positions) = x.sort(0, false).unwrap();
+        let (values, positions) = x.sort(0, SortOrder::Ascending).unwrap();
         assert_eq!(positions.to_vec::<i32>().unwrap(), [2, 3, 0, 4, 1]);
         assert!(values.to_vec::<f32>().unwrap()[4].is_nan());
     }
@@ -141,9 +141,9 @@ fn scans_sorts_gathers_and_scatters_match_the_reference() {
                     if dtype != DType::Bool {
                         same(&y.cumsum(axis).unwrap(), &x.cumsum(axis).unwrap(), 1.0, &what);
                     }
-                    for descending in [false, true] {
+                    for order in [SortOrder::Ascending, SortOrder::Descending] {
                         let (got, want) =
-                            (y.sort(axis, descending).unwrap(), x.sort(axis, descending).unwrap());
+                            (y.sort(axis, order).unwrap(), x.sort(axis, order).unwrap());
                         same(&got.0, &want.0, 0.0, &what);
                         same(&got.1, &want.1, 0.0, &what);
                     }

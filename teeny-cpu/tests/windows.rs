@@ -141,7 +141,7 @@ fn means_of_short_and_long_rows_are_those_of_the_definition() -> Result<()> {
     for [planes, height, width] in [[3, 5, 7], [4, 5, 7], [9, 8, 15], [5, 3, 70]] {
         for (size, stride, padding) in [(2, 2, 0), (3, 1, 1), (3, 2, 1), (1, 3, 0)] {
             let n = planes * height * width;
-            let x = Tensor::arange(0.0f32, n as f32, 1.0, &Reference::new())?;
+            let x = Tensor::arange(0.0f32, n as f32, 1.0, Reference::new())?;
             let x = x.mul(0.7)?.sin()?.reshape((planes, height, width))?;
             let window = Window::new(2).stride(stride).padding(padding);
             let want = x.avg_pool(&[size; 2], &window)?.to_vec::<f32>()?;

@@ -23,7 +23,7 @@ fn a_traced_cpu_passes_the_suite() {
 
 #[test]
 fn a_checked_cpu_passes_the_suite_where_findings_do_not_stop_it() {
-    let checked = Checked::with(Cpu::new(), Checks { stop: false, ..Checks::default() });
+    let checked = Checked::with(Cpu::new(), Checks::new().with_stop(false));
     passes(&(checked.clone() as DeviceRef));
     let findings = checked.findings().len();
     assert!(

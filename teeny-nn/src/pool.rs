@@ -226,11 +226,10 @@ impl<const N: usize> AvgPool<N> {
             dilation: vec![1; N],
             groups: 1,
         };
-        let averaging = Averaging {
-            ceil: options.ceil_mode,
-            count_padding: options.count_include_pad,
-            divisor: options.divisor_override,
-        };
+        let averaging = Averaging::new()
+            .with_ceil(options.ceil_mode)
+            .with_count_padding(options.count_include_pad)
+            .with_divisor(options.divisor_override);
         AvgPool { kernel, window, averaging }
     }
 }

@@ -10,6 +10,7 @@ use teeny_core::{Error, Result, Tensor};
 
 options! {
     /// Options of a [`PRelu`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct PReluOptions {
         /// The number of slopes: 1 for all channels together, or the number of channels; 1.
         num_parameters: usize = 1, with_num_parameters;

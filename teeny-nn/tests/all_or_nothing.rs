@@ -104,7 +104,7 @@ fn of(part: &dyn Stateful) -> Vec<u8> {
     bytes(&part.state().unwrap())
 }
 
-fn normal(shape: &[usize], seed: u64, device: &impl ToDevice) -> Tensor {
+fn normal(shape: &[usize], seed: u64, device: impl ToDevice) -> Tensor {
     random::with_seed(seed, || Tensor::randn(shape, DType::F32, device)).unwrap()
 }
 

@@ -187,7 +187,7 @@ fn metrics_that_are_awaited_are_those_that_are_waited_for() {
     assert_eq!(accuracy(&none, &no_targets).unwrap(), 0);
     // a mask of more elements than f32 counts one by one
     let n = (1 << 24) + 3;
-    let big = Tensor::ones((1,), DType::F32, &teeny_cpu::Cpu::new()).unwrap(); // (1)
+    let big = Tensor::ones((1,), DType::F32, teeny_cpu::Cpu::new()).unwrap(); // (1)
     let logits = big.expand((n, 1)).unwrap(); // (n, 1)
     let targets = Tensor::zeros((1,), DType::I32, logits.device()).unwrap(); // (1)
     assert_eq!(accuracy(&logits, &targets.expand((n,)).unwrap()).unwrap(), n);

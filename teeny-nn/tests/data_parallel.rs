@@ -391,8 +391,8 @@ fn metrics_are_those_of_all_ranks() {
         mean.add(rank as f64, 1.0 + rank as f64);
         assert_eq!(mean.all_reduce(&comm)?.value(), (2.0 + 6.0) / 6.0);
         let mut confusion = Confusion::new(2);
-        let logits = Tensor::new([[0.0f32, 1.0]], &common::device())?;
-        confusion.add(&logits, &Tensor::new([i32::from(rank > 0)], &common::device())?)?;
+        let logits = Tensor::new([[0.0f32, 1.0]], common::device())?;
+        confusion.add(&logits, &Tensor::new([i32::from(rank > 0)], common::device())?)?;
         let all = confusion.all_reduce(&comm)?;
         assert_eq!((all.count(1, 1), all.count(0, 1), all.accuracy()), (2, 1, 2.0 / 3.0));
         Ok(())

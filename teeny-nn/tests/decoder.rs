@@ -15,7 +15,7 @@ fn model(device: &DeviceRef, config: GptConfig) -> (Store, Gpt) {
         let gpt = Gpt::new(&store.root(), config).unwrap();
         for param in store.all() {
             // biases and norms that are not constant, the same on every device
-            let noise = Tensor::randn(*param.value().shape(), DType::F32, &Cpu::new()).unwrap();
+            let noise = Tensor::randn(*param.value().shape(), DType::F32, Cpu::new()).unwrap();
             param
                 .set(&param.value().add(noise.mul(0.1).unwrap().to(device).unwrap()).unwrap())
                 .unwrap();

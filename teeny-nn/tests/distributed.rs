@@ -7,7 +7,7 @@ use teeny_nn::distributed::{Collective, Communicator, Kind, Reduce, SingleRank, 
 
 fn ints(n: usize, rank: usize, dtype: DType) -> Result<Tensor> {
     let x: Vec<i32> = (0..n as i32).map(|i| (i * 7 + 5 * rank as i32) % 11).collect();
-    Tensor::from_vec(x, (n,), &Reference::new())?.cast(dtype)
+    Tensor::from_vec(x, (n,), Reference::new())?.cast(dtype)
 }
 
 fn values(x: &Tensor) -> Result<Vec<f64>> {
@@ -82,7 +82,7 @@ fn groups_are_communicators_of_their_own() {
         let (pair, column) = (comm.split(comm.rank() / 2)?, comm.split(comm.rank() % 2)?);
         assert_eq!((pair.size(), column.size()), (2, 3));
         assert_eq!((pair.rank(), column.rank()), (comm.rank() % 2, comm.rank() / 2));
-        let x = Tensor::new([1 << comm.rank()], &Reference::new())?;
+        let x = Tensor::new([1 << comm.rank()], Reference::new())?;
         let sum = |comm: &dyn Communicator| {
             comm.all_reduce(&x, Reduce::Sum)?.to_vec::<i32>().map(|sums| sums[0])
         };
@@ -121,7 +121,7 @@ fn operations_of_notes_are_told_apart() {
 #[test]
 fn ranks_that_call_different_operations_all_get_an_error() {
     let errors = Threads::run(3, |comm| {
-        let x = Tensor::zeros((4,), DType::F32, &Reference::new())?;
+        let x = Tensor::zeros((4,), DType::F32, Reference::new())?;
         let result = match comm.rank() {
             1 => comm.all_gather(&x).map(|_| ()),
             _ => comm.all_reduce(&x, Reduce::Sum).map(|_| ()),
@@ -185,7 +185,7 @@ fn a_rank_that_fails_or_ends_is_named() {
 
 #[test]
 fn one_rank_alone_needs_no_other() {
-    let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &Reference::new()).unwrap();
+    let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], Reference::new()).unwrap();
     for result in [
         SingleRank.all_reduce(&x, Reduce::Mean),
         SingleRank.all_gather(&x),
@@ -202,7 +202,7 @@ fn one_rank_alone_needs_no_other() {
 
 #[test]
 fn shares_that_are_not_those_of_the_ranks_are_errors() {
-    let x = Tensor::ones((6,), DType::F32, &Reference::new()).unwrap();
+    let x = Tensor::ones((6,), DType::F32, Reference::new()).unwrap();
     let wrong: [(Kind, &[usize]); 9] = [
         (Kind::AllReduce(Reduce::Sum), &[6]),
         (Kind::AllReduce(Reduce::Sum), &[3, 2]),

@@ -59,7 +59,7 @@ fn an_archive_opened_by_the_wrong_reader() {
     store.save(&weights).unwrap();
     npz::write(
         &arrays,
-        &[("x".into(), Tensor::new([1.0f32], &device()).unwrap())],
+        &[("x".into(), Tensor::new([1.0f32], device()).unwrap())],
         npz::Compression::Stored,
     )
     .unwrap();

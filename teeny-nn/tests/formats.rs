@@ -53,7 +53,7 @@ fn a_pt_file_loads_into_a_model_by_name() {
     assert_eq!(loaded.loaded, ["0.weight", "0.bias", "2.weight", "2.bias"]);
     assert!(loaded.missing_keys.is_empty() && loaded.unexpected_keys.len() == 5);
     assert_same(
-        &store.get("2.weight").unwrap().value().to(&device()).unwrap(),
+        &store.get("2.weight").unwrap().value().to(device()).unwrap(),
         &content()["state_dict"]["2.weight"],
     );
 }
@@ -138,12 +138,12 @@ fn npz_round_trip_of_every_type() {
     let folder = Folder::new("npz");
     let mut tensors = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|&t| t != DType::BF16) {
-        let x = Tensor::new([[0.0f64, 1.0, 2.5], [3.0, 100.0, 7.0]], &device())
+        let x = Tensor::new([[0.0f64, 1.0, 2.5], [3.0, 100.0, 7.0]], device())
             .unwrap()
             .cast(dtype)
             .unwrap();
         tensors.push((format!("{dtype}/transposed"), x.t().unwrap()));
-        tensors.push((format!("{dtype} empty"), Tensor::zeros((0, 2), dtype, &device()).unwrap()));
+        tensors.push((format!("{dtype} empty"), Tensor::zeros((0, 2), dtype, device()).unwrap()));
     }
     for compression in [npz::Compression::Stored, npz::Compression::Deflated] {
         let path = folder.0.join(format!("{compression:?}.npz"));
@@ -171,7 +171,7 @@ fn npz_round_trip_of_every_type() {
             .to_string()
             .contains("two arrays cannot both be called")
     );
-    let half = vec![("x".to_string(), Tensor::ones((2,), DType::BF16, &device()).unwrap())];
+    let half = vec![("x".to_string(), Tensor::ones((2,), DType::BF16, device()).unwrap())];
     assert!(
         npz::write(&path, &half, npz::Compression::Stored)
             .unwrap_err()
@@ -235,7 +235,7 @@ fn mappings_that_make_no_sense_are_errors() {
     store.root().param("w", (2,), Init::ZEROS).unwrap();
     let mut file = State::default();
     for name in ["a", "b"] {
-        file.tensors.insert(name.to_string(), Tensor::ones((2,), DType::F32, &device()).unwrap());
+        file.tensors.insert(name.to_string(), Tensor::ones((2,), DType::F32, device()).unwrap());
     }
     let error = store
         .load_from(&file, &Mapping::new().rename("a", "w").rename("b", "w"))

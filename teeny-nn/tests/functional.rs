@@ -202,7 +202,7 @@ fn values_on_a_device_of_their_own() {
     let model = Linear::new(&store.root(), 2, 1).unwrap();
     let x = Tensor::new([[1.0f64, 2.0]], store.device()).unwrap(); // (1, 2)
     let w = Tensor::new([[3.0f64, 4.0]], store.device()).unwrap(); // (1, 2)
-    let w = w.to(&Autograd::new(store.device())).unwrap().requires_grad().unwrap(); // (1, 2)
+    let w = w.to(Autograd::new(store.device())).unwrap().requires_grad().unwrap(); // (1, 2)
     let y = store.with_values([("weight", &w)], || model.forward(&x)).unwrap(); // (1, 1)
     let loss = mse(&y, &y.zeros_like().unwrap(), Reduction::Sum).unwrap();
     let gradients = loss.backward().unwrap();

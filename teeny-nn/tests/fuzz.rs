@@ -273,7 +273,7 @@ fn archives_that_inflate_without_end_are_refused() {
     let path = folder.0.join("x.npz");
     npz::write(
         &path,
-        &[("x".to_string(), Tensor::zeros((1_000_000,), DType::U8, &device()).unwrap())],
+        &[("x".to_string(), Tensor::zeros((1_000_000,), DType::U8, device()).unwrap())],
         npz::Compression::Deflated,
     )
     .unwrap();

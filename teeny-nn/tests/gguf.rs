@@ -181,7 +181,7 @@ fn wrong_files_say_what_is_wrong() {
     says(b"PK\x03\x04....".to_vec(), &["a zip archive, not a GGUF file"]);
     let text = Archive::open(PATH).map(drop).unwrap_err().to_string();
     assert!(text.contains("state::Gguf::open"), "{text}");
-    let x = Tensor::ones((2,), DType::F32, &Reference::new()).unwrap();
+    let x = Tensor::ones((2,), DType::F32, Reference::new()).unwrap();
     let mut other = Vec::new();
     teeny_nn::state::write(&mut other, &[("x".to_string(), x)], &Default::default()).unwrap();
     says(other, &["does not begin with GGUF"]);

@@ -42,7 +42,7 @@ fn only_parameters_of_two_axes_decay_as_in_nano_gpt() {
     let none = ParamGroup::new().weight_decay(0.0);
     let mut adam =
         AdamW::new(store.trainable(), 0.1).weight_decay(0.5).group(|p| p.value().ndim() < 2, none);
-    adam.step_by(&mut |p| Tensor::zeros(*p.value().shape(), DType::F32, &p.value())).unwrap();
+    adam.step_by(&mut |p| Tensor::zeros(*p.value().shape(), DType::F32, p.value())).unwrap();
     for p in store.all() {
         let want = if p.name() == "fc.weight" { 0.95f32 } else { 1.0 };
         assert!(p.value().to_vec::<f32>().unwrap().iter().all(|&v| v == want), "{p:?}");
@@ -59,7 +59,7 @@ fn a_group_by_name_learns_at_its_own_rate_under_any_schedule() {
         .group(|_| true, ParamGroup::new().weight_decay(1.0));
     for lr in [0.01, 0.02] {
         sgd.set_lr(lr);
-        sgd.step_by(&mut |p| Tensor::ones(*p.value().shape(), DType::F32, &p.value())).unwrap();
+        sgd.step_by(&mut |p| Tensor::ones(*p.value().shape(), DType::F32, p.value())).unwrap();
     }
     // w ← w - lr (1 + w), by hand
     let by_hand = |scale: f64| [0.01, 0.02].iter().fold(1.0, |w, lr| w - lr * scale * (1.0 + w));

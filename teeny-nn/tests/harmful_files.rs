@@ -182,10 +182,10 @@ fn arrays_that_claim_more_than_they_hold_are_refused() {
     let ones = format!("({})", "1,".repeat(4_000));
     for shape in ["(9999999999,)", "(4294967296, 4294967296)", "((2,),)", &ones] {
         let bytes = npy(shape, "<f4");
-        refused(1 << 20, || Tensor::from_npy(&bytes, &Reference::new()));
+        refused(1 << 20, || Tensor::from_npy(&bytes, Reference::new()));
     }
     let bytes = npy("(2,)", &"x".repeat(9_000));
-    refused(1 << 20, || Tensor::from_npy(&bytes, &Reference::new()));
+    refused(1 << 20, || Tensor::from_npy(&bytes, Reference::new()));
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn model(device: &DeviceRef, of: Option<ElementType>) -> Result<(Store, CausalLm
         let model = CausalLm::new(&store.root(), config)?;
         for param in store.all().into_iter().filter(|param| param.shape().ndim() == 2) {
             // logits that differ from one another
-            let noise = Tensor::randn(param.shape(), DType::F32, &Cpu::new())?.mul(0.1)?;
+            let noise = Tensor::randn(param.shape(), DType::F32, Cpu::new())?.mul(0.1)?;
             param.set(&param.value().add(noise.to(device)?)?)?;
         }
         store.set_training(false);

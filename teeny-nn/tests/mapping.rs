@@ -31,7 +31,7 @@ fn marked(state: &mut State, name: String, shape: &[usize]) {
     let first = 1000.0 * state.tensors.len() as f32;
     let n = shape.iter().product::<usize>();
     let values: Vec<f32> = (0..n).map(|i| first + i as f32).collect();
-    let tensor = Tensor::from_vec(values, shape, &cpu()).unwrap();
+    let tensor = Tensor::from_vec(values, shape, cpu()).unwrap();
     state.tensors.insert(name, tensor);
 }
 
@@ -177,7 +177,7 @@ fn what_is_saved_under_other_names_is_read_back_bit_for_bit() {
     assert_eq!(store.to_bytes().unwrap(), saved.to_bytes().unwrap());
     assert_eq!(report.loaded.len(), store.all().len());
     assert!(store.all().iter().all(|param| param.is_trainable()));
-    let tokens = Tensor::new([[1i32, 5, 10]], &cpu()).unwrap();
+    let tokens = Tensor::new([[1i32, 5, 10]], cpu()).unwrap();
     let other = Store::new(cpu());
     let same = Gpt::new(&other.root(), gpt()).unwrap();
     other.load_bytes(saved.to_bytes().unwrap()).unwrap();
@@ -198,12 +198,12 @@ fn a_model_of_a_file_draws_no_random_numbers_and_has_the_dtype_of_its_store() ->
         store.build_from(file, &Mapping::new(), |root| {
             Embedding::with_options(&root.at("e"), 4, 2, options)
         })?;
-        Tensor::randn(4, DType::F32, &cpu())?.to_bytes()
+        Tensor::randn(4, DType::F32, cpu())?.to_bytes()
     };
-    saved.get("e.weight")?.set(&Tensor::full((4, 2), 2.5f32, DType::F32, &cpu())?)?;
+    saved.get("e.weight")?.set(&Tensor::full((4, 2), 2.5f32, DType::F32, cpu())?)?;
     let store = Store::with_dtype(autograd(), DType::BF16);
     let after = random::with_seed(3, || next(&store))?;
-    let drawn = random::with_seed(3, || Tensor::randn(4, DType::F32, &cpu()))?;
+    let drawn = random::with_seed(3, || Tensor::randn(4, DType::F32, cpu()))?;
     assert_eq!(after, drawn.to_bytes()?);
     let weight = store.get("e.weight")?.value();
     assert_eq!((weight.dtype(), values(&weight)), (DType::BF16, vec![2.5; 8]), "its padding too");

@@ -236,7 +236,7 @@ fn rank_fault() {
         .with_timeout(Duration::from_millis(1500))
         .with_busy_timeout(Duration::from_secs(4));
     let comm = Mpi::with_options(options).unwrap();
-    let x = Tensor::ones((100_000,), DType::F32, &Reference::new()).unwrap();
+    let x = Tensor::ones((100_000,), DType::F32, Reference::new()).unwrap();
     let mut result = Ok(());
     let start = Instant::now();
     for step in 0..1000 {

@@ -283,18 +283,18 @@ fn newton_schulz_is_pytorchs_without_its_rounding() {
             assert_close(&values(&got), &numbers(&case["y"]["data"]), tolerance, &x.shape());
         }
     }
-    let vector = Tensor::ones((3,), DType::F32, &device()).unwrap();
+    let vector = Tensor::ones((3,), DType::F32, device()).unwrap();
     assert!(
         newton_schulz(&vector, 5).unwrap_err().to_string().contains("needs a matrix, not (3,)")
     );
-    assert!(newton_schulz(&Tensor::ones((3, 3), DType::I32, &device()).unwrap(), 5).is_err());
-    let zero = Tensor::zeros((3, 2), DType::F32, &device()).unwrap();
+    assert!(newton_schulz(&Tensor::ones((3, 3), DType::I32, device()).unwrap(), 5).is_err());
+    let zero = Tensor::zeros((3, 2), DType::F32, device()).unwrap();
     assert_eq!(values(&newton_schulz(&zero, 5).unwrap()), [0.0; 6]);
 }
 
 #[test]
 fn newton_schulz_brings_singular_values_near_one() {
-    let x = Tensor::randn((20, 12), DType::F64, &device()).unwrap();
+    let x = Tensor::randn((20, 12), DType::F64, device()).unwrap();
     let y = newton_schulz(&x, 5).unwrap();
     // five steps leave singular values between about 0.68 and 1.14 (Jordan 2024), so y'y is within
     // 0.6 of the identity in every direction

@@ -179,7 +179,7 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
         let said = pooled(config).err().unwrap().to_string();
         assert!(said.contains(part), "{part}: {said}");
     }
-    let states = Tensor::ones((2, 3, 4), DType::F32, &device())?;
+    let states = Tensor::ones((2, 3, 4), DType::F32, device())?;
     let narrow = Tensor::ones((2, 1), DType::Bool, &states)?;
     let said = encoder.pooling.apply(&states, Some(&narrow)).unwrap_err().to_string();
     assert!(said.contains("states are (2, 3, 4), the mask (2, 1)"), "{said}");

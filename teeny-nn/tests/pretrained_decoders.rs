@@ -247,7 +247,7 @@ fn no_configuration_panics_or_fills_the_memory() {
         let folder = copy(&format!("config-{name}"), name);
         let path = folder.0.join("config.json");
         let whole = parse(&fs::read_to_string(&path).unwrap());
-        let text = Tensor::new([[3i32, 4, 5]], &device()).unwrap();
+        let text = Tensor::new([[3i32, 4, 5]], device()).unwrap();
         for _ in 0..400 {
             let mut changed = whole.clone();
             for _ in 0..1 + dice(2) {

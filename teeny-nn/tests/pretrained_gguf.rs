@@ -153,7 +153,7 @@ fn wide_llama(name: &str) -> Result<Folder> {
     fs::write(folder.0.join("config.json"), config.to_string()).unwrap();
     let mut tensors = Vec::new();
     let mut add = |name: &str, shape: &[usize]| -> Result<()> {
-        let x = Tensor::randn(shape, DType::F32, &device())?.mul(0.2)?;
+        let x = Tensor::randn(shape, DType::F32, device())?.mul(0.2)?;
         tensors.push((name.to_string(), x));
         Ok(())
     };

@@ -38,7 +38,7 @@ fn image(shape: &[usize], seed: u32) -> Tensor {
         (state >> 24) as u8
     };
     let bytes: Vec<u8> = (0..shape.iter().product()).map(next).collect();
-    Tensor::from_vec(bytes, shape, &device()).unwrap()
+    Tensor::from_vec(bytes, shape, device()).unwrap()
 }
 
 fn images(want: &Value) -> Vec<Tensor> {
@@ -54,7 +54,7 @@ fn floats(mut v: &Value) -> Tensor {
         v = &items[0];
     }
     let all: Vec<f32> = all.iter().map(|&x| x as f32).collect();
-    Tensor::from_vec(all, &shape[..], &device()).unwrap()
+    Tensor::from_vec(all, &shape[..], device()).unwrap()
 }
 
 fn integers(v: &Value) -> Tensor {
@@ -192,7 +192,7 @@ fn images_that_do_not_fit_are_errors() {
         assert!(said.contains(part), "{part}: {said}");
     };
     let clip = ImageProcessor::clip();
-    let floats = Tensor::ones((4, 5, 3), DType::F32, &device()).unwrap();
+    let floats = Tensor::ones((4, 5, 3), DType::F32, device()).unwrap();
     let small = image(&[4, 5, 3], 0);
     says(&clip, &[], "there are no images");
     says(&clip, &[small.clone(), floats], "image 1 is f32 of (4, 5, 3)");
@@ -319,9 +319,9 @@ fn texts_become_the_embeddings_of_transformers() -> Result<()> {
 #[test]
 fn padding_is_not_the_end_of_a_text() -> Result<()> {
     let clip = Clip::open(golden("clip/clip-old"), device())?;
-    let row = Tensor::new([[3i32, 4, 20]], &device())?;
-    let padded = Tensor::new([[3i32, 4, 20, 29, 29]], &device())?;
-    let mask = Tensor::new([[true, true, true, false, false]], &device())?;
+    let row = Tensor::new([[3i32, 4, 20]], device())?;
+    let padded = Tensor::new([[3i32, 4, 20, 29, 29]], device())?;
+    let mask = Tensor::new([[true, true, true, false, false]], device())?;
     let alone = clip.embed_tokens(&EncoderInputs::new(&row))?;
     let masked = clip.embed_tokens(&EncoderInputs::new(&padded).with_mask(&mask))?;
     assert_close(&values(&masked), &values(&alone), 1e-6, &"masked");
@@ -342,7 +342,7 @@ fn names_of_other_versions_are_read() -> Result<()> {
                 (renamed, file.tensor(name, device()).unwrap())
             })
             .collect();
-        let ids = Tensor::arange(0, 10, 1, &device()).unwrap();
+        let ids = Tensor::arange(0, 10, 1, device()).unwrap();
         tensors.push(("vision_model.embeddings.position_ids".to_string(), ids));
         let mut bytes = Vec::new();
         teeny_nn::state::write(&mut bytes, &tensors, &Default::default()).unwrap();
@@ -445,7 +445,7 @@ fn pixels_that_do_not_fit_are_errors() -> Result<()> {
         let said = encoder.embed(&pixels).unwrap_err().to_string();
         assert!(said.contains(part), "{part}: {said}");
     };
-    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, &device()).unwrap();
+    let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, device()).unwrap();
     says(zeros(&[1, 3, 12, 13], DType::F32), "must be (B, 3, 12, 12), not (1, 3, 12, 13)");
     says(zeros(&[3, 12, 12], DType::F32), "must be (B, 3, 12, 12), not (3, 12, 12)");
     says(zeros(&[1, 1, 12, 12], DType::F32), "must be (B, 3, 12, 12), not (1, 1, 12, 12)");
@@ -453,7 +453,7 @@ fn pixels_that_do_not_fit_are_errors() -> Result<()> {
     let clip = Clip::open(golden("clip/clip-old"), device())?;
     let said = clip.embed_texts(&["a"]).unwrap_err().to_string();
     assert!(said.contains("tokenizer"), "{said}");
-    let tokens = Tensor::full((1, 11), 5, DType::I32, &device())?;
+    let tokens = Tensor::full((1, 11), 5, DType::I32, device())?;
     let said = clip.embed_tokens(&EncoderInputs::new(&tokens)).unwrap_err().to_string();
     assert!(said.contains("11 tokens are more than the context of 10"), "{said}");
     // without a processor, pixels can be given

@@ -194,7 +194,7 @@ fn every_optimizer_continues_where_it_was_saved() {
             let step = |optimizer: &mut Box<dyn Optimizer>, t: u64| {
                 let gradient = |p: &Param| {
                     random::with_seed(t, || {
-                        Tensor::randn(*p.value().shape(), DType::F32, &p.value())
+                        Tensor::randn(*p.value().shape(), DType::F32, p.value())
                     })
                 };
                 optimizer.step_by(&mut |p| gradient(p)).unwrap();

@@ -15,7 +15,7 @@ fn cpu() -> DeviceRef {
 /// `rows` times the row of logarithms of `p`: (rows, V).
 fn logits(p: &[f64], rows: usize) -> Tensor {
     let row: Vec<f32> = p.iter().map(|p| p.ln() as f32).collect();
-    Tensor::from_slice(&row, (1, p.len()), &cpu()).unwrap().expand((rows, p.len())).unwrap()
+    Tensor::from_slice(&row, (1, p.len()), cpu()).unwrap().expand((rows, p.len())).unwrap()
 }
 
 fn counts(tokens: &[i32], size: usize) -> Vec<u64> {
@@ -43,7 +43,7 @@ fn standard_errors(counts: &[u64], p: &[f64]) -> f64 {
 /// The tokens that `sampler` keeps of logits `x`.
 fn kept(sampler: Sampler, x: &[f32]) -> Vec<usize> {
     let filtered = sampler
-        .filter(&Tensor::from_slice(x, (x.len(),), &cpu()).unwrap())
+        .filter(&Tensor::from_slice(x, (x.len(),), cpu()).unwrap())
         .unwrap()
         .to_vec::<f32>()
         .unwrap();
@@ -66,7 +66,7 @@ fn a_million_draws_have_the_right_frequencies() {
 #[test]
 fn draws_from_a_large_vocabulary_have_no_favourites() {
     let tokens = multinomial(
-        &Tensor::zeros(50_000, DType::F32, &cpu()).unwrap(),
+        &Tensor::zeros(50_000, DType::F32, cpu()).unwrap(),
         400,
         Replacement::With,
         KEY,
@@ -85,7 +85,7 @@ fn temperature_sharpens_and_almost_none_takes_the_likeliest() {
     let squares: Vec<f64> = p.iter().map(|p| p * p / 0.46).collect();
     let tokens = Sampler::new().temperature(0.5).draw(&logits(&p, 100_000), KEY).unwrap();
     assert!(standard_errors(&counts(&tokens.to_vec().unwrap(), 3), &squares) < 4.0);
-    let x = Tensor::randn((500, 40), DType::F32, &cpu()).unwrap();
+    let x = Tensor::randn((500, 40), DType::F32, cpu()).unwrap();
     let best: Vec<u32> =
         x.argmax(1).unwrap().to_vec::<i32>().unwrap().iter().map(|&t| t as u32).collect();
     for sampler in [
@@ -97,7 +97,7 @@ fn temperature_sharpens_and_almost_none_takes_the_likeliest() {
     ] {
         assert_eq!(sampler.tokens(&x, KEY).unwrap(), best, "{sampler:?}");
     }
-    let equal = Tensor::new([[1.0f32, 3.0, 3.0]], &cpu()).unwrap();
+    let equal = Tensor::new([[1.0f32, 3.0, 3.0]], cpu()).unwrap();
     assert_eq!(Sampler::greedy().tokens(&equal, KEY).unwrap(), [1], "the first of equals");
 }
 
@@ -121,7 +121,7 @@ fn filters_keep_what_they_say() {
     assert_eq!(kept(Sampler::new().top_p(0.9), &[f32::NEG_INFINITY, 0.0, 0.0]), [1, 2]);
     // each row is filtered separately, in views as well as copies
     // (2, 3)
-    let x = Tensor::new([[1.0f32, 3.0], [2.0, 2.5], [3.0, 0.0]], &cpu()).unwrap().t().unwrap();
+    let x = Tensor::new([[1.0f32, 3.0], [2.0, 2.5], [3.0, 0.0]], cpu()).unwrap().t().unwrap();
     assert_eq!(Sampler::new().top_k(1).tokens(&x, KEY).unwrap(), [2, 0]);
 }
 
@@ -144,19 +144,19 @@ fn draws_without_replacement_differ_and_the_first_is_a_plain_draw() {
 
 #[test]
 fn the_key_decides_and_every_device_draws_the_same() {
-    let x = Tensor::randn((64, 30), DType::F32, &cpu()).unwrap();
+    let x = Tensor::randn((64, 30), DType::F32, cpu()).unwrap();
     let sampler = Sampler::new().temperature(1.3).top_k(20).top_p(0.95).min_p(0.01);
     let draw = |x: &Tensor, draw: u64| sampler.tokens(x, Key { seed: 5, draw }).unwrap();
     assert_eq!(draw(&x, 1), draw(&x, 1));
     assert_ne!(draw(&x, 1), draw(&x, 2));
-    assert_eq!(draw(&x.to(&device("reference").unwrap()).unwrap(), 1), draw(&x, 1));
+    assert_eq!(draw(&x.to(device("reference").unwrap()).unwrap(), 1), draw(&x, 1));
     // 16-bit logits are computed in f32; any number of axes; a tracked tensor
     assert_eq!(draw(&x.cast(DType::F16).unwrap(), 1).len(), 64);
     // (8, 8)
     let deep = sampler.draw(&x.reshape((8, 8, 30)).unwrap(), Key { seed: 5, draw: 1 }).unwrap();
     assert_eq!((deep.shape()[..].to_vec(), deep.dtype()), (vec![8, 8], DType::I32));
     let tracked =
-        teeny_autograd::Grad::requires_grad(&x.to(&teeny_autograd::Autograd::new(cpu())).unwrap())
+        teeny_autograd::Grad::requires_grad(&x.to(teeny_autograd::Autograd::new(cpu())).unwrap())
             .unwrap();
     assert_eq!(draw(&tracked, 1), draw(&x, 1));
 }
@@ -169,7 +169,7 @@ fn rows_that_cannot_be_drawn_from_are_errors_that_name_them() {
         ([-inf, -inf, -inf], [-inf, 0.0, -inf]),
         ([inf, 0.0, 0.0], [0.0; 3]),
     ] {
-        let x = Tensor::new([good, bad], &cpu()).unwrap(); // (2, 3)
+        let x = Tensor::new([good, bad], cpu()).unwrap(); // (2, 3)
         for sampler in [
             Sampler::greedy(),
             Sampler::new(),
@@ -209,7 +209,7 @@ fn settings_that_make_no_sense_are_refused() {
         "the temperature must be a finite number of at least 0, not -1",
     );
     refused(Sampler::new().temperature(f64::INFINITY), "not inf");
-    let ints = Tensor::new([1i32, 2], &cpu()).unwrap();
+    let ints = Tensor::new([1i32, 2], cpu()).unwrap();
     assert!(
         Sampler::new()
             .draw(&ints, KEY)
@@ -217,12 +217,12 @@ fn settings_that_make_no_sense_are_refused() {
             .to_string()
             .contains("logits are floats of shape (.., V) with V above 0, not i32")
     );
-    assert!(Sampler::new().draw(&Tensor::zeros((2, 0), DType::F32, &cpu()).unwrap(), KEY).is_err());
+    assert!(Sampler::new().draw(&Tensor::zeros((2, 0), DType::F32, cpu()).unwrap(), KEY).is_err());
 }
 
 #[test]
 fn a_penalty_makes_what_was_said_less_likely() {
-    let x = Tensor::new([[2.0f32, -1.0, 4.0], [1.0, 1.0, 1.0]], &cpu()).unwrap(); // (2, 3)
+    let x = Tensor::new([[2.0f32, -1.0, 4.0], [1.0, 1.0, 1.0]], cpu()).unwrap(); // (2, 3)
     let said = Tensor::new([[0i32, 1, 0], [2, 2, 2]], x.device()).unwrap(); // (2, 3)
     let less = repetition_penalty(&x, &said, 2.0).unwrap().to_vec::<f32>().unwrap();
     assert_eq!(less, [1.0, -2.0, 4.0, 1.0, 1.0, 0.5]);

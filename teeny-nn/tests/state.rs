@@ -232,7 +232,7 @@ fn a_full_disk_is_an_error_and_the_old_file_stays() {
     let path = folder.0.join("mlp.safetensors");
     model(2).save(&path).unwrap();
     let old = fs::read(&path).unwrap();
-    let tensors = vec![("w".to_string(), Tensor::zeros((100,), DType::F32, &device()).unwrap())];
+    let tensors = vec![("w".to_string(), Tensor::zeros((100,), DType::F32, device()).unwrap())];
     for room in [0, 8, 100, 400] {
         let error =
             replace(&path, |inner| write(&mut Disk { inner, room }, &tensors, &BTreeMap::new()))

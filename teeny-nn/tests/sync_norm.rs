@@ -88,7 +88,7 @@ fn agrees(rows: &[usize], shape: &[usize], options: BatchNormOptions, dtype: DTy
     let mut shape = shape.to_vec();
     shape[0] = rows.iter().sum();
     let (x, g) = with_seed(shape.iter().sum::<usize>() as u64, || {
-        let normal = |mean, dtype| Tensor::normal(mean, 2.0, &shape[..], dtype, &device()).unwrap();
+        let normal = |mean, dtype| Tensor::normal(mean, 2.0, &shape[..], dtype, device()).unwrap();
         (normal(3.0, dtype), normal(0.0, DType::F64))
     });
     let whole = step(&x, &g, options, None).unwrap();
@@ -139,7 +139,7 @@ fn means_far_from_zero_keep_their_variance() {
     let y = Threads::run(2, |comm| {
         let store = Store::new(device());
         let norm = BatchNorm::new(&store.root(), 1)?.synchronised(Arc::new(comm.clone()));
-        let x = Tensor::new([[4096.0f32 + comm.rank() as f32], [4096.0]], &device())?;
+        let x = Tensor::new([[4096.0f32 + comm.rank() as f32], [4096.0]], device())?;
         norm.forward(&x)?.to_vec::<f32>()
     })
     .unwrap();
@@ -158,7 +158,7 @@ fn nothing_is_sent_outside_of_training() {
         let norm = norm.synchronised(Arc::new(comm.clone()));
         store.set_training(false);
         if comm.rank() == 1 {
-            let x = Tensor::ones((4, 3), DType::F32, &device())?.requires_grad()?;
+            let x = Tensor::ones((4, 3), DType::F32, device())?.requires_grad()?;
             norm.forward(&x)?.sum_all()?.backward()?.get(&x)?;
         }
         comm.barrier()
@@ -172,7 +172,7 @@ fn one_value_on_all_ranks_together_is_an_error_on_each() {
         let errors = Threads::run(2, |comm| {
             let store = Store::new(device());
             let norm = BatchNorm::new(&store.root(), 3)?.synchronised(Arc::new(comm.clone()));
-            let x = Tensor::ones((rows[comm.rank()], 3), DType::F32, &device())?;
+            let x = Tensor::ones((rows[comm.rank()], 3), DType::F32, device())?;
             let error = norm.forward(&x).unwrap_err();
             // the running statistics have not changed
             assert_eq!(store.get("num_batches_tracked")?.value().item::<i32>()?, 0);
@@ -188,7 +188,7 @@ fn one_value_on_all_ranks_together_is_an_error_on_each() {
         let store = Store::new(device());
         let channels = 3 + comm.rank();
         let norm = BatchNorm::new(&store.root(), channels)?.synchronised(Arc::new(comm.clone()));
-        Ok(norm.forward(&Tensor::ones((2, channels), DType::F32, &device())?).unwrap_err())
+        Ok(norm.forward(&Tensor::ones((2, channels), DType::F32, device())?).unwrap_err())
     })
     .unwrap();
     assert!(errors.iter().any(|e| e.message().contains("all_reduce(sum) of 4 f32")), "{errors:?}");

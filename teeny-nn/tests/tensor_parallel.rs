@@ -25,7 +25,7 @@ fn same(what: &str, own: &State, expected: &State, tolerance: f64) {
 }
 
 fn random(shape: impl IntoShape, dtype: DType) -> Tensor {
-    Tensor::randn(shape, dtype, &device()).unwrap()
+    Tensor::randn(shape, dtype, device()).unwrap()
 }
 
 fn tolerance(dtype: DType) -> f64 {
@@ -140,7 +140,7 @@ fn attention_is_split_by_heads() {
 /// Tokens and targets of step `i`.
 fn batch(i: u64) -> (Tensor, Tensor) {
     with_seed(100 + i, || {
-        let tokens = Tensor::randint(0, 11, (2, 7), DType::I32, &device()).unwrap();
+        let tokens = Tensor::randint(0, 11, (2, 7), DType::I32, device()).unwrap();
         (tokens.slice(1, ..6).unwrap(), tokens.slice(1, 1..).unwrap())
     })
 }

@@ -72,15 +72,15 @@ fn weights_of_different_heads_are_dropped_independently() {
         let (qkv, out, root) = (store.at("qkv"), store.at("out"), store.root());
         let options = LinearOptions::new().with_weight_init(Init::ZEROS);
         let qkv = ColumnParallelLinear::with_parts(&qkv, parallel, 2, &[2, 2, 2], options)?;
-        qkv.linear.weight.set(&Tensor::ones((3, 2), DType::F32, &device())?)?;
+        qkv.linear.weight.set(&Tensor::ones((3, 2), DType::F32, device())?)?;
         let out = RowParallelLinear::with_options(&out, parallel, 2, 2, options)?;
         // each rank's head is one output
         let rank = parallel.rank();
-        let column = Tensor::new([[1 - rank as i32], [rank as i32]], &device())?; // (2, 1)
+        let column = Tensor::new([[1 - rank as i32], [rank as i32]], device())?; // (2, 1)
         out.linear.weight.set(&column)?;
         let options = MultiheadAttentionOptions::new().with_dropout(0.5);
         let layer = MultiheadAttention::from_parallel(&root, qkv, out, 2, options)?;
-        let x = Tensor::ones((1, n, 2), DType::F32, &device())?;
+        let x = Tensor::ones((1, n, 2), DType::F32, device())?;
         layer.attend(&x, AttentionOptions::new())?.squeeze(0)?.t()?.to_vec::<f32>()
     })
     .unwrap();
@@ -101,7 +101,7 @@ fn ranks_with_other_seeds_or_weights_are_reported() {
         let store = Store::new(device());
         let layer = RowParallelLinear::new(&store.at("fc"), parallel, 3, 2)?;
         let bias = layer.linear.bias.as_ref().unwrap();
-        bias.set(&Tensor::full((2,), parallel.rank() as f64, DType::F32, &device())?)?;
+        bias.set(&Tensor::full((2,), parallel.rank() as f64, DType::F32, device())?)?;
         parallel.require_replicas(&store)
     })
     .unwrap_err();
@@ -114,7 +114,7 @@ fn gradients_that_are_not_finite_are_named_on_every_rank() {
     let errors = on_ranks(2, 1, |_, parallel| {
         let store = Store::new(device());
         let layer = ColumnParallelLinear::new(&store.at("fc"), parallel, 3, 4)?;
-        let x = Tensor::ones((1, 3), DType::F32, &device())?;
+        let x = Tensor::ones((1, 3), DType::F32, device())?;
         let factor = if parallel.rank() == 1 { f64::INFINITY } else { 1.0 };
         let mut gradients = layer.forward(&x)?.mul(factor)?.sum_all()?.backward()?;
         Ok(parallel.clip_grad_norm(&mut gradients, &store.trainable(), 1.0).unwrap_err())
@@ -179,7 +179,7 @@ fn a_decoder_needs_one_rank() {
 #[test]
 fn sums_of_gradients_in_16_bits_are_rounded_once() {
     on_ranks(3, 1, |_, parallel| {
-        let x = Tensor::new([1.0f32], &device())?.cast(DType::BF16)?.requires_grad()?;
+        let x = Tensor::new([1.0f32], device())?.cast(DType::BF16)?.requires_grad()?;
         let factors = [256.0, 1.0, 1.0];
         let y = parallel.copy(&x)?.mul(factors[parallel.rank()])?;
         let g = y.sum_all()?.backward()?.get(&x)?.clone();

@@ -23,7 +23,7 @@ fn bytes(source: &dyn TensorSource, device: &DeviceRef) -> Vec<(String, Vec<u8>)
 /// A safetensors file with the tensors `names`, whose elements are `first` and those that follow.
 fn part(path: &Path, names: &[&str], first: f32) {
     let numbers = |i: usize| vec![first + i as f32, 0.5];
-    let tensor = |i: usize| Tensor::from_vec(numbers(i), (2,), &device()).unwrap();
+    let tensor = |i: usize| Tensor::from_vec(numbers(i), (2,), device()).unwrap();
     let tensors: Vec<(String, Tensor)> =
         names.iter().enumerate().map(|(i, name)| (name.to_string(), tensor(i))).collect();
     let mut file = Vec::new();

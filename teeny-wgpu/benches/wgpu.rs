@@ -200,9 +200,8 @@ fn all(c: &mut Criterion) {
     times.sort_by(f64::total_cmp);
     println!("a launch costs the host {:.2} us", times[25]);
 
-    let naive =
-        Wgpu::with_options(&Options { matmul_kernels: MatmulKernels::Naive, ..Options::default() })
-            .expect("a second device");
+    let naive = Wgpu::with_options(&Options::new().with_matmul_kernels(MatmulKernels::Naive))
+        .expect("a second device");
     let n = if software { 512 } else { 2048 };
     let time = |gpu: &Arc<Wgpu>| {
         let a = Tensor::ones((n, n), DType::F32, gpu).expect("a tensor that fits");
@@ -222,7 +221,7 @@ fn all(c: &mut Criterion) {
 /// f16 products with and without cooperative matrices, where this adapter has them.
 fn cooperative(n: usize) {
     let open = |cooperative_matrices| {
-        Wgpu::with_options(&Options { cooperative_matrices, ..Options::default() })
+        Wgpu::with_options(&Options::new().with_cooperative_matrices(cooperative_matrices))
             .expect("another device")
     };
     let (with, without) = (open(CooperativeMatrices::Always), open(CooperativeMatrices::Never));

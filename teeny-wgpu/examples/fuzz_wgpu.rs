@@ -19,7 +19,7 @@ impl Site for Gpu {
 }
 
 fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
-    let mut options = Options { shaders: Shaders::Trusted, ..Options::default() };
+    let mut options = Options::new().with_shaders(Shaders::Trusted);
     match level {
         None | Some("trusted") => {}
         Some("checked") => options.shaders = Shaders::Checked,

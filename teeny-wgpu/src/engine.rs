@@ -8,8 +8,8 @@ use crate::ops::pooling::{self, Pool};
 use crate::ops::{self, attention, conv, copy};
 use std::future::ready;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Fill, Op, Outputs, ReadFuture, Result, Stats, StorageRef,
-    Tensor, WaitFuture, validate,
+    DType, Device, DeviceInfo, Error, Fill, Op, Outputs, ReadFuture, Result, SortOrder, Stats,
+    StorageRef, Tensor, WaitFuture, validate,
 };
 
 impl Device for Wgpu {
@@ -137,7 +137,9 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
             copy::copy_into(gpu, dst, view, src)?.into()
         }
-        Op::Sort { x, axis, descending } => ops::sort::sort(gpu, x, axis, descending)?.into(),
+        Op::Sort { x, axis, order } => {
+            ops::sort::sort(gpu, x, axis, order == SortOrder::Descending)?.into()
+        }
         Op::Random { distribution, shape, dtype, key } => {
             ops::random::random(gpu, distribution, shape, dtype, key)?.into()
         }

@@ -126,7 +126,7 @@ fn adapters_are_listed_without_blocking() {
 #[test]
 fn a_batch_norm_its_metrics_and_its_checkpoint_need_no_64_bit_integers() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { portable: true, ..Options::default() }).unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_portable(true)).unwrap();
     assert!(!gpu.capabilities().int64);
     let device = Autograd::new(gpu);
     let (store, mut other) = (Store::new(&device), Store::new(&device));

@@ -2,7 +2,7 @@
 //! against the oracle in `conformance.rs`.
 
 use crate::common::gpu;
-use teeny_core::{DType, Device, ErrorKind, Reference, Tensor};
+use teeny_core::{DType, Device, ErrorKind, Reference, SortOrder, Tensor};
 use teeny_wgpu::{Choice, Options, Shaders, Wgpu};
 
 #[test]
@@ -157,8 +157,7 @@ fn an_upload_does_not_overtake_commands_that_still_read_the_recycled_buffer() {
 #[test]
 fn a_budget_is_kept_and_the_device_stays_usable() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() })
-        .unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_memory_budget(Some(1 << 20))).unwrap();
     let x = Tensor::zeros(100_000, DType::F32, &gpu).unwrap();
     let error = x.add(1.0).and_then(|y| y.add(&x).map(|z| (y, z))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
@@ -211,11 +210,9 @@ fn a_lost_device_is_an_error_not_a_panic() {
 
 #[test]
 fn a_missing_adapter_is_an_error_that_lists_the_others() {
-    let error = Wgpu::with_options(&Options {
-        adapter: Choice::Name("no such card".into()),
-        ..Options::default()
-    })
-    .unwrap_err();
+    let error =
+        Wgpu::with_options(&Options::new().with_adapter(Choice::Name("no such card".into())))
+            .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Device);
     assert!(error.to_string().contains("no such card"), "{error}");
 }
@@ -223,7 +220,7 @@ fn a_missing_adapter_is_an_error_that_lists_the_others() {
 #[test]
 fn types_that_the_adapter_lacks_are_refused_with_an_alternative() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { portable: true, ..Options::default() }).unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_portable(true)).unwrap();
     let x = Tensor::zeros(3, DType::F32, &gpu).unwrap();
     let error = x.cast(DType::I64).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -237,7 +234,7 @@ fn types_that_the_adapter_lacks_are_refused_with_an_alternative() {
 fn a_position_outside_its_axis_is_reported_at_the_call_or_by_the_next_read() {
     let Some(_) = gpu() else { return };
     for shaders in [Shaders::Checked, Shaders::Trusted] {
-        let gpu = Wgpu::with_options(&Options { shaders, ..Options::default() }).unwrap();
+        let gpu = Wgpu::with_options(&Options::new().with_shaders(shaders)).unwrap();
         let x = Tensor::new([1.0f32, 2.0, 3.0], &gpu).unwrap();
         let result = x.gather(0, &Tensor::new([0i32, 7], &gpu).unwrap());
         let error = match shaders {
@@ -277,7 +274,7 @@ fn long_lines_are_sorted_and_summed() {
     let Some(gpu) = gpu() else { return };
     let values: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5003) as f32).collect();
     let x = Tensor::from_slice(&values, 5000, &gpu).unwrap();
-    let (sorted, _) = x.sort(0, false).unwrap();
+    let (sorted, _) = x.sort(0, SortOrder::Ascending).unwrap();
     let mut expected = values.clone();
     expected.sort_by(f32::total_cmp);
     assert_eq!(sorted.to_vec::<f32>().unwrap(), expected);
@@ -323,7 +320,7 @@ fn rows_and_columns_of_every_length_are_reduced_and_scanned() {
         let values: Vec<f32> =
             (0..rows * columns).map(|i| ((i * 7919) % 17) as f32 - 8.0).collect();
         let x = Tensor::from_slice(&values, (rows, columns), &gpu).unwrap();
-        let oracle = Tensor::from_slice(&values, (rows, columns), &Reference::new()).unwrap();
+        let oracle = Tensor::from_slice(&values, (rows, columns), Reference::new()).unwrap();
         for axis in [0, 1] {
             let run = |x: &Tensor| {
                 let all = [

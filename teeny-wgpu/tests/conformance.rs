@@ -68,9 +68,7 @@ fn types_document(report: &Report) -> String {
 
 #[test]
 fn the_suite_passes_with_trusted_shaders_as_the_documentation_says() {
-    let Some(report) =
-        run(Options { shaders: Shaders::Trusted, ..Options::default() }, &DType::ALL)
-    else {
+    let Some(report) = run(Options::new().with_shaders(Shaders::Trusted), &DType::ALL) else {
         return;
     };
     let Some(gpu) = common::gpu() else { return };
@@ -93,10 +91,7 @@ fn the_suite_passes_with_checked_shaders() {
     // the driver has not compiled their shaders before.
     let some = [DType::Bool, DType::I8, DType::U32, DType::I64, DType::F16, DType::F32];
     let all = std::env::var("TEENY_ALL_TYPES").is_ok_and(|v| v == "1");
-    run(
-        Options { shaders: Shaders::Checked, ..Options::default() },
-        if all { &DType::ALL } else { &some },
-    );
+    run(Options::new().with_shaders(Shaders::Checked), if all { &DType::ALL } else { &some });
 }
 
 #[test]
@@ -105,11 +100,11 @@ fn the_suite_passes_with_what_every_browser_has() {
     // rest is not.
     let types = [DType::Bool, DType::I8, DType::U32, DType::F16, DType::F32];
     let Some(report) =
-        run(Options { portable: true, shaders: Shaders::Trusted, ..Options::default() }, &types)
+        run(Options::new().with_portable(true).with_shaders(Shaders::Trusted), &types)
     else {
         return;
     };
-    let gpu = Wgpu::with_options(&Options { portable: true, ..Options::default() }).unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_portable(true)).unwrap();
     let found = gpu.capabilities();
     assert_eq!(
         (

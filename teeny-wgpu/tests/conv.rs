@@ -60,7 +60,7 @@ fn convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     // Without subgroups f32 goes through tiles, as it does on hardware.
-    let portable = Options { portable: true, ..Options::default() };
+    let portable = Options::new().with_portable(true);
     let portable = Wgpu::with_options(&portable)? as DeviceRef;
     for (number, case) in cases().iter().enumerate() {
         for (dtype, transposed, device) in [

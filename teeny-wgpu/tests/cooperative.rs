@@ -14,7 +14,7 @@ fn cooperative() -> Result<Option<(Arc<Wgpu>, Vec<DType>)>> {
         return Ok(None);
     }
     let cooperative_matrices = CooperativeMatrices::Always;
-    let gpu = Wgpu::with_options(&Options { cooperative_matrices, ..Options::default() })?;
+    let gpu = Wgpu::with_options(&Options::new().with_cooperative_matrices(cooperative_matrices))?;
     let found = gpu.capabilities().cooperative_matrices.iter();
     let mut dtypes: Vec<DType> =
         found.filter(|c| c.accumulator == DType::F32).map(|c| c.input).collect();
@@ -181,7 +181,7 @@ fn sums_that_f16_does_not_hold_are_kept_in_f32() -> Result<()> {
 fn they_are_used_on_request_and_not_by_software_adapters() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let with = |cooperative_matrices| {
-        Wgpu::with_options(&Options { cooperative_matrices, ..Options::default() })
+        Wgpu::with_options(&Options::new().with_cooperative_matrices(cooperative_matrices))
     };
     let mut without = vec![with(CooperativeMatrices::Never)?];
     if gpu.capabilities().kind == AdapterKind::Cpu {

@@ -3,13 +3,12 @@
 //! the oracle.
 
 use crate::common;
-use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, Window, random};
+use teeny_core::{DType, DeviceRef, Reference, Result, SortOrder, Tensor, Window, random};
 use teeny_wgpu::{Options, Wgpu};
 
 fn small() -> Option<DeviceRef> {
     common::gpu()?;
-    let options =
-        Options { max_binding: Some(8192), max_workgroups: Some(64), ..Options::default() };
+    let options = Options::new().with_max_binding(Some(8192)).with_max_workgroups(Some(64));
     Some(Wgpu::with_options(&options).expect("the device that was there a moment ago"))
 }
 
@@ -77,8 +76,8 @@ fn reductions_of_all_of_rows_and_of_columns() -> Result<()> {
 fn scans_and_sorts() -> Result<()> {
     agree("running sum", SHAPES, &[DType::F32, DType::I64], |x| x.cumsum(0))?;
     agree("running sum of rows", MATRICES, TYPES, |x| x.cumsum(-1))?;
-    agree("sort", &[&[100, 200], &[12, 900]], TYPES, |x| Ok(x.sort(-1, false)?.0))?;
-    agree("argsort", &[&[100, 200], &[900, 12]], TYPES, |x| x.argsort(0, true))
+    agree("sort", &[&[100, 200], &[12, 900]], TYPES, |x| Ok(x.sort(-1, SortOrder::Ascending)?.0))?;
+    agree("argsort", &[&[100, 200], &[900, 12]], TYPES, |x| x.argsort(0, SortOrder::Descending))
 }
 
 #[test]
@@ -128,7 +127,7 @@ fn softmax_of_rows_in_pieces_equals_softmax_of_rows() -> Result<()> {
 #[test]
 fn small_parts_of_a_large_tensor_need_no_other_axis() -> Result<()> {
     let part = |x: &Tensor| x.reshape(x.numel())?.slice(0, 9000..9700);
-    agree("sort", SHAPES, TYPES, |x| Ok(part(x)?.sort(0, true)?.0))?;
+    agree("sort", SHAPES, TYPES, |x| Ok(part(x)?.sort(0, SortOrder::Descending)?.0))?;
     agree("one element", SHAPES, TYPES, |x| x.reshape(x.numel())?.slice(0, 777..778)?.max_all())?;
     agree("argmax", SHAPES, TYPES, |x| part(x)?.argmax(0))?;
     agree("running product", SHAPES, &[DType::F32], |x| part(x)?.slice(0, 0..5)?.cumprod(0))

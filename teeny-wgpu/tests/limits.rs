@@ -2,7 +2,7 @@
 
 use crate::common::gpu;
 use std::sync::Arc;
-use teeny_core::{DType, Device, DeviceRef, ErrorKind, Result, Tensor};
+use teeny_core::{DType, Device, DeviceRef, ErrorKind, Result, SortOrder, Tensor};
 use teeny_wgpu::{Options, Wgpu};
 
 /// A view of one element, `n` times.
@@ -75,7 +75,7 @@ fn sizes_whose_bytes_overflow_are_out_of_memory_and_name_the_operation() {
         ("add", |x| x.add(1.0)),
         ("copy", |x| x.copy()),
         ("cumsum", |x| x.cumsum(0)),
-        ("sort", |x| Ok(x.sort(0, false)?.0)),
+        ("sort", |x| Ok(x.sort(0, SortOrder::Ascending)?.0)),
         ("softmax", |x| x.softmax(0)),
         ("gather", |x| x.gather(0, &Tensor::zeros(1, DType::I32, x.device())?.expand(x.numel())?)),
         ("sum", |x| x.unsqueeze(0)?.expand((2, x.numel()))?.sum(0)),
@@ -104,8 +104,7 @@ fn sizes_whose_bytes_overflow_are_out_of_memory_and_name_the_operation() {
 #[test]
 fn a_budget_that_is_met_names_the_operation_and_the_bytes() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() })
-        .unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_memory_budget(Some(1 << 20))).unwrap();
     let x = Tensor::zeros((300, 300), DType::F32, &gpu).unwrap();
     let y = x.add(1.0).unwrap();
     let error = x.matmul(&y).unwrap_err();

@@ -105,7 +105,7 @@ fn operands_larger_than_a_binding_are_multiplied_in_blocks() -> Result<()> {
     if common::gpu().is_none() {
         return Ok(());
     }
-    let small = Wgpu::with_options(&Options { max_binding: Some(4096), ..Options::default() })?;
+    let small = Wgpu::with_options(&Options::new().with_max_binding(Some(4096)))?;
     let (gpu, oracle) = (small as DeviceRef, Reference::new() as DeviceRef);
     for dtype in [DType::F32, DType::F16, DType::I32] {
         for (batch, m, k, n) in [(1, 100, 64, 60), (6, 20, 70, 30), (1, 3, 900, 40), (1, 70, 2, 70)]
@@ -138,7 +138,7 @@ fn kernels_behind_products_write_16_bit_floats_packed() -> Result<()> {
     }
     let oracle = Reference::new() as DeviceRef;
     for portable in [false, true] {
-        let gpu = Wgpu::with_options(&Options { portable, ..Options::default() })? as DeviceRef;
+        let gpu = Wgpu::with_options(&Options::new().with_portable(portable))? as DeviceRef;
         for dtype in [DType::F16, DType::BF16] {
             // Outputs of both widths, and an input beside the product.
             let kernel = Kernel::build([dtype, dtype], [], |[y, b], []| {

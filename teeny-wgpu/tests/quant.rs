@@ -94,7 +94,7 @@ fn every_type_is_multiplied_by_its_own_kernel() {
     if common::gpu().is_none() {
         return;
     }
-    let gpu = Wgpu::with_options(&Options { profile: true, ..Options::default() }).unwrap();
+    let gpu = Wgpu::with_options(&Options::new().with_profile(true)).unwrap();
     let device: DeviceRef = gpu.clone();
     let mut dice = Dice(1);
     for kind in QuantType::ALL {
@@ -131,8 +131,7 @@ fn weights_larger_than_a_binding_are_multiplied_in_pieces() {
     if common::gpu().is_none() {
         return;
     }
-    let options =
-        Options { max_binding: Some(8192), max_workgroups: Some(64), ..Options::default() };
+    let options = Options::new().with_max_binding(Some(8192)).with_max_workgroups(Some(64));
     let gpu = Wgpu::with_options(&options).unwrap() as DeviceRef;
     let mut dice = Dice(3);
     // the last has groups that are larger than a binding

@@ -12,7 +12,7 @@ use teeny_wgpu::Wgpu;
 #[test]
 fn the_suite_passes_on_a_recording_device() {
     let Some(gpu) = common::gpu() else { return };
-    let suite = Suite::new(&Lazy::new(gpu))
+    let suite = Suite::new(Lazy::new(gpu))
         .flushes_subnormals()
         .loses_zero_signs()
         .multiplies_padding()
@@ -26,7 +26,7 @@ fn the_suite_passes_on_a_recording_device() {
 fn random_graphs_agree_with_the_oracle() {
     let Some(gpu) = common::gpu() else { return };
     let graphs = std::env::var("TEENY_FUZZ").ok().and_then(|v| v.parse().ok()).unwrap_or(300);
-    fuzz(&Lazy::new(gpu), graphs, 22).unwrap_or_else(|failure| panic!("{failure}"));
+    fuzz(Lazy::new(gpu), graphs, 22).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 type Model = Box<dyn Fn(&Tensor) -> Result<Tensor>>;

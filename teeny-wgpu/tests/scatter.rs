@@ -117,8 +117,7 @@ fn single_lines_larger_than_a_binding_are_gathered_and_scattered() -> Result<()>
     if common::gpu().is_none() {
         return Ok(());
     }
-    let device = Wgpu::with_options(&Options { max_binding: Some(8192), ..Options::default() })?
-        as DeviceRef;
+    let device = Wgpu::with_options(&Options::new().with_max_binding(Some(8192)))? as DeviceRef;
     let oracle = Reference::new() as DeviceRef;
     // Which of the two is large: x, the index, both.
     for (size, arrivals) in [(10_000, 500), (500, 10_000), (9_000, 9_000)] {
@@ -153,7 +152,7 @@ fn single_lines_larger_than_a_binding_are_gathered_and_scattered() -> Result<()>
 fn trusted() -> Option<Arc<Wgpu>> {
     common::gpu()?;
     Some(
-        Wgpu::with_options(&Options { shaders: Shaders::Trusted, ..Options::default() })
+        Wgpu::with_options(&Options::new().with_shaders(Shaders::Trusted))
             .expect("the device that was there a moment ago"),
     )
 }
@@ -243,7 +242,7 @@ fn many_lines_are_scattered_each_in_its_order() -> Result<()> {
 
 #[test]
 fn an_index_outside_its_axis_is_found_among_many_lines() -> Result<()> {
-    let options = Options { shaders: Shaders::Checked, ..Options::default() };
+    let options = Options::new().with_shaders(Shaders::Checked);
     let Ok(gpu) = Wgpu::with_options(&options) else { return Ok(()) };
     let device = gpu as DeviceRef;
     let x = numbers(&[4200, 40], 3, 1, DType::F32, &device);

@@ -98,8 +98,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         if choice.device.downcast_ref::<Cpu>().is_none() {
             return Err(Error::value("--matmul is an option of the device cpu"));
         }
-        choice.device =
-            Cpu::with_options(CpuOptions { float_matmul: options.matmul, ..CpuOptions::default() });
+        choice.device = Cpu::with_options(CpuOptions::new().with_float_matmul(options.matmul));
     }
     eprintln!("# {}", choice.note);
     if options.sweep {

@@ -101,7 +101,7 @@ fn examine(seconds: f64) -> ExitCode {
     }
 
     println!("tests    a sample of the conformance suite, {seconds} s each, against the oracle");
-    let mut failures = test(Suite::new(&Cpu::new()), seconds);
+    let mut failures = test(Suite::new(Cpu::new()), seconds);
     match Wgpu::new() {
         Ok(gpu) => failures.extend(test(
             Suite::new(&gpu)

@@ -7,7 +7,7 @@ use examples::{Common, Program, opt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use teeny_core::Result;
+use teeny_core::{Extremum, Result};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
@@ -67,7 +67,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let query = encoder.embed_texts(&[&prefixed("query", query)])?; // (1, E)
         let lengths = vectors.vector_norm(2.0, 1)?.mul(&query.vector_norm(2.0, 1)?)?; // (N)
         let cosines = vectors.matmul(&query.t()?)?.squeeze(1)?.div(&lengths)?; // (N)
-        let (best, places) = cosines.topk(options.top.min(texts.len()), 0, true)?;
+        let (best, places) = cosines.topk(options.top.min(texts.len()), 0, Extremum::Largest)?;
         for (score, place) in best.to_vec::<f32>()?.iter().zip(places.to_vec::<i32>()?.iter()) {
             println!("{score:.3}  {}", texts[*place as usize]);
         }

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use teeny_conformance::{Cell, Suite};
-use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, SortOrder, Tensor};
 use teeny_cpu::Cpu;
 use teeny_wgpu::{Options, Wgpu};
 
@@ -158,14 +158,14 @@ fn waiting_read(device: &DeviceRef) -> Result<String> {
 
 /// An adapter whose bindings end at 1 MiB computes with tensors of 4 MiB.
 async fn beyond_binding() -> Result<String> {
-    let options = Options { max_binding: Some(1 << 20), ..Options::default() };
+    let options = Options::new().with_max_binding(Some(1 << 20));
     let device: DeviceRef = Wgpu::new_async(&options).await?;
     let n = 1 << 20;
     let sum = ramp(n, &device)?.add(1.0)?.sum_all()?.item_async::<f32>().await?;
     let expected = ramp(n, &(Reference::new() as DeviceRef))?.add(1.0)?.sum_all()?.item::<f32>()?;
     require((sum - expected).abs() <= 1e-5 * expected, "the sum is wrong")?;
     // a single line must fit
-    let line = match ramp(n, &device)?.sort(0, false) {
+    let line = match ramp(n, &device)?.sort(0, SortOrder::Ascending) {
         Ok((sorted, _)) => sorted.at(0, -1)?.item_async::<f32>().await.map(|v| v.to_string()),
         Err(error) => Err(error),
     };
@@ -180,7 +180,7 @@ async fn beyond_binding() -> Result<String> {
 
 /// An allocation beyond the memory that is allowed is refused; the device is usable afterwards.
 async fn exhausted() -> Result<String> {
-    let options = Options { memory_budget: Some(8 << 20), ..Options::default() };
+    let options = Options::new().with_memory_budget(Some(8 << 20));
     let device: DeviceRef = Wgpu::new_async(&options).await?;
     match Tensor::zeros((4 << 20,), DType::F32, &device).and_then(|x| x.add(1.0)) {
         Err(error) if error.kind() == ErrorKind::OutOfMemory => {}

@@ -71,7 +71,7 @@ pub(crate) fn adjoint(
             return Ok(vec![g_a, needs[1].then_some(g_b)]);
         }
         LinalgOp::SolveTriangular(triangle) => {
-            let g_b = transposed(a)?.solve_triangular(first()?, flipped(triangle))?;
+            let g_b = transposed(a)?.solve_triangular(first()?, triangle.transposed())?;
             let g_a = if_needed(needs[0], || {
                 part(&g_b.matmul(&transposed(&results[0])?)?.neg()?, triangle)
             })?;
@@ -98,15 +98,6 @@ fn transposed(x: &Tensor) -> Result<Tensor> {
 /// One number per matrix beside its elements: (..) → (.., 1, 1).
 fn as_matrices(x: &Tensor) -> Result<Tensor> {
     x.unsqueeze(-1)?.unsqueeze(-1)
-}
-
-fn flipped(triangle: Triangle) -> Triangle {
-    match triangle {
-        Triangle::Lower => Triangle::Upper,
-        Triangle::Upper => Triangle::Lower,
-        Triangle::UnitLower => Triangle::UnitUpper,
-        Triangle::UnitUpper => Triangle::UnitLower,
-    }
 }
 
 /// The elements that a triangular solve reads.

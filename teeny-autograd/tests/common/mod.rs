@@ -15,7 +15,7 @@ pub fn device() -> Arc<Autograd> {
 }
 
 /// A vector of [`values`].
-pub fn vector(device: &(impl ToDevice + ?Sized), n: usize) -> Tensor {
+pub fn vector(device: impl ToDevice, n: usize) -> Tensor {
     values(n, device)
 }
 

@@ -8,7 +8,7 @@
 use super::dice::Dice;
 use super::operand::{Operand, Values};
 use teeny_core::{
-    DType, DeviceRef, ErrorKind, Reference, Result, Scalar, Shape, Tensor, ToDevice, map,
+    DType, DeviceRef, ErrorKind, Reference, Result, Scalar, Shape, SortOrder, Tensor, ToDevice, map,
 };
 
 type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
@@ -49,11 +49,7 @@ fn relative(dtype: DType) -> f64 {
 ///
 /// # Errors
 /// The first disagreement: the steps that lead to it, the element, both values.
-pub fn fuzz(
-    device: &(impl ToDevice + ?Sized),
-    graphs: usize,
-    seed: u64,
-) -> std::result::Result<(), String> {
+pub fn fuzz(device: impl ToDevice, graphs: usize, seed: u64) -> std::result::Result<(), String> {
     let (device, reference): (DeviceRef, DeviceRef) = (device.to_device(), Reference::new());
     let supported: Vec<DType> = DType::ALL
         .into_iter()
@@ -255,7 +251,7 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
                 0 => step(format!("softmax {axis}"), vec![a], false, move |x| x[0].softmax(axis)),
                 1 => step(format!("cumsum {axis}"), vec![a], false, move |x| x[0].cumsum(axis)),
                 _ if x.exact => step(format!("sort {axis}"), vec![a], true, move |x| {
-                    Ok(x[0].sort(axis, true)?.0)
+                    Ok(x[0].sort(axis, SortOrder::Descending)?.0)
                 }),
                 _ => step(format!("cat {axis}"), vec![a, a], true, move |x| {
                     Tensor::cat(&[&x[0], &x[1]], axis)

@@ -57,7 +57,7 @@ use tolerance::Leniency;
 ///
 /// # Errors
 /// If any case fails.
-pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Report> {
+pub fn run(device: impl ToDevice) -> std::result::Result<Report, Report> {
     let report = Suite::new(device).run();
     if report.passed() { Ok(report) } else { Err(report) }
 }
@@ -93,7 +93,7 @@ impl Trial<'_> {
     /// Those of `prepare` and of the operation; some cases are mistakes on purpose.
     pub fn run(
         &self,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         prepare: impl Fn(Tensor) -> Result<Tensor>,
     ) -> Result<Vec<Tensor>> {
         let device = device.to_device();
@@ -140,7 +140,7 @@ pub struct Suite {
 
 impl Suite {
     /// The whole suite at full strictness.
-    pub fn new(device: &(impl ToDevice + ?Sized)) -> Suite {
+    pub fn new(device: impl ToDevice) -> Suite {
         Suite {
             device: device.to_device(),
             dtypes: DType::ALL.to_vec(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use teeny_conformance::{Cell, Report, Suite, fuzz};
 use teeny_core::{
     DType, Device, DeviceInfo, DeviceRef, Error, Layout, Op, Outputs, ReduceOp, Reference, Result,
-    StorageRef, Tensor,
+    SortOrder, StorageRef, Tensor,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,8 +106,9 @@ impl Device for Flawed {
                 let (index, src) = (&index.flip(axis)?, &src.flip(axis)?);
                 return Op::Scatter { mode, x, axis, index, src }.run(&self.0).map(Some);
             }
-            (SortsUnstably, &mut Op::Sort { x, axis, descending: true }) => {
-                let (values, places) = self.on_oracle(x)?.sort(axis as isize, false)?;
+            (SortsUnstably, &mut Op::Sort { x, axis, order: SortOrder::Descending }) => {
+                let (values, places) =
+                    self.on_oracle(x)?.sort(axis as isize, SortOrder::Ascending)?;
                 let reversed = |y: &Tensor| Ok(y.flip(axis)?.copy()?.storage().clone());
                 let outputs: [Result<StorageRef>; 2] = [reversed(&values), reversed(&places)];
                 return outputs.into_iter().collect::<Result<_>>().map(Some);
@@ -180,15 +181,15 @@ fn each_mistake_fails_in_the_operations_that_have_it() {
 
 #[test]
 fn random_graphs_find_ignored_strides_and_print_the_way_to_them() {
-    let story = fuzz(&device(IgnoresStrides), 200, 1).expect_err("strides are ignored");
+    let story = fuzz(device(IgnoresStrides), 200, 1).expect_err("strides are ignored");
     assert!(story.contains("of seed 1: element") && story.contains("\n  %"), "{story}");
-    assert!(fuzz(&device(DropsOffsets), 200, 1).is_err());
-    fuzz(&device(None), 200, 1).unwrap();
+    assert!(fuzz(device(DropsOffsets), 200, 1).is_err());
+    fuzz(device(None), 200, 1).unwrap();
 }
 
 #[test]
 fn what_a_device_refuses_is_reported_and_not_failed() {
-    let report = Suite::new(&device(RefusesF64)).only("exp").run();
+    let report = Suite::new(device(RefusesF64)).only("exp").run();
     assert!(report.passed());
     let (_, cells) = &report.rows()[0];
     assert!(
@@ -204,5 +205,5 @@ fn what_a_device_refuses_is_reported_and_not_failed() {
         report.markdown()
     );
     // A device that may report an index late must still report it: this one never does.
-    assert!(!Suite::new(&device(TrustsIndices)).only("index").trusts_indices().run().passed());
+    assert!(!Suite::new(device(TrustsIndices)).only("index").trusts_indices().run().passed());
 }

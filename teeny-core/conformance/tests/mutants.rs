@@ -11,8 +11,9 @@ use teeny_core::DType::{self, *};
 use teeny_core::kernel::eval::eval;
 use teeny_core::{
     Arithmetic, Attention, AttentionInputs, Bitwise, Comparison, Device, DeviceInfo, DeviceRef,
-    FloatFunction, Kernel, Key, Layout, Op, OpCode, Outputs, ReduceOp, Reference, Result, Rounding,
-    RowFunction, Scalar, ScanOp, ScatterMode, Shape, SignFunction, StorageRef, Tensor, Window,
+    Extremum, FloatFunction, Kernel, Key, Layout, Op, OpCode, Outputs, ReduceOp, Reference, Result,
+    Rounding, RowFunction, Scalar, ScanOp, ScatterMode, Shape, SignFunction, SortOrder, StorageRef,
+    Tensor, Window,
 };
 
 /// What a fault makes of a request; `None` where it does not change it.
@@ -505,10 +506,10 @@ fn reductions() -> Vec<Fault> {
                 let carried = m.scalars(x)[..2048].iter().map(|x| x.to_f64()).sum::<f64>();
                 m.modify(call, 0, |v, _| each(&mut v[2048..], |x| x - carried))
         }),
-        fault!("a running maximum keeps the first of equal ones", "cummax, positions", I32, Op::CumMax { x, largest: true, .. } if x.ndim() == 1 => |m, call| {
+        fault!("a running maximum keeps the first of equal ones", "cummax, positions", I32, Op::CumMax { x, extremum: Extremum::Largest, .. } if x.ndim() == 1 => |m, call| {
             m.modify(call, 1, |v, _| each(v, |x| x.min(1.0)))
         }),
-        fault!("a running minimum forgets NaN", "cummin", F64, Op::CumMax { largest: false, .. } => |m, call| {
+        fault!("a running minimum forgets NaN", "cummin", F64, Op::CumMax { extremum: Extremum::Smallest, .. } => |m, call| {
             m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
         fault!("a triangle has one more diagonal", "tril", F32, Op::Tri { x, diagonal, upper: false } => |m, _call| {
@@ -619,7 +620,7 @@ fn positions() -> Vec<Fault> {
                 call.operands().len().checked_sub(3)?;
                 Some(out.map(|_| x.storage().clone().into()))
         }),
-        fault!("sort puts NaN first", "sort", F32, Op::Sort { descending: false, .. } => |m, call| {
+        fault!("sort puts NaN first", "sort", F32, Op::Sort { order: SortOrder::Ascending, .. } => |m, call| {
             m.modify(call, 0, |v, shape| {
                 let n = shape.last().copied().unwrap_or(1).max(1);
                 for line in v.chunks_mut(n) {
@@ -628,14 +629,14 @@ fn positions() -> Vec<Fault> {
                 }
             })
         }),
-        fault!("sort compares i64 as f64", "sort", I64, Op::Sort { x, axis, descending } => |m, _call| {
+        fault!("sort compares i64 as f64", "sort", I64, Op::Sort { x, axis, order } => |m, _call| {
             let floats = unwrap(x, &m.oracle).and_then(|x| x.cast(F64)).ok()?;
-            let (values, places) = floats.sort(axis as isize, descending).ok()?;
+            let (values, places) = floats.sort(axis as isize, order).ok()?;
             let values = unwrap(x, &m.oracle).and_then(|x| x.gather(axis as isize, &places)).ok().filter(|_| values.ndim() > 0)?;
             Some(Ok((values.storage().clone(), places.storage().clone()).into()))
         }),
-        fault!("a descending sort reverses an ascending one", "sort", U8, Op::Sort { x, axis, descending: true } => |m, _call| {
-            let (values, places) = unwrap(x, &m.oracle).and_then(|x| x.sort(axis as isize, false)).ok()?;
+        fault!("a descending sort reverses an ascending one", "sort", U8, Op::Sort { x, axis, order: SortOrder::Descending } => |m, _call| {
+            let (values, places) = unwrap(x, &m.oracle).and_then(|x| x.sort(axis as isize, SortOrder::Ascending)).ok()?;
             let back = |x: Tensor| Some(x.flip(axis).and_then(|x| x.copy()).ok()?.storage().clone());
             Some(Ok((back(values)?, back(places)?).into()))
         }),
@@ -710,8 +711,12 @@ fn fused() -> Vec<Fault> {
                 let others = [&[&first], &others[1..]].concat();
                 m.instead(Op::ConvKernel { x, weight, window, kernel, others: &others, params })
         }),
-        fault!("topk takes the elements from the other end", "topk", F32, Op::TopK { x, axis, k, largest } => |m, _call| {
-            m.instead(Op::TopK { x, axis, k, largest: !largest })
+        fault!("topk takes the elements from the other end", "topk", F32, Op::TopK { x, axis, k, extremum } => |m, _call| {
+            let extremum = match extremum {
+                Extremum::Largest => Extremum::Smallest,
+                Extremum::Smallest => Extremum::Largest,
+            };
+            m.instead(Op::TopK { x, axis, k, extremum })
         }),
         rows!("softmax does not subtract the maximum", "softmax", F32, Softmax => |m, call, inputs, _params, _axes| {
             let wide = m.scalars(inputs[0]).iter().any(|x| x.to_f64() > 88.8);
@@ -859,22 +864,27 @@ fn windows() -> Vec<Fault> {
 }
 
 fn attention() -> Vec<Fault> {
-    fn with<'a>(inputs: &AttentionInputs<'a>, options: Attention) -> AttentionInputs<'a> {
-        AttentionInputs { options, ..*inputs }
+    fn with<'a>(
+        inputs: &AttentionInputs<'a>,
+        change: impl FnOnce(&mut Attention),
+    ) -> AttentionInputs<'a> {
+        let mut changed = *inputs;
+        change(&mut changed.options);
+        changed
     }
     vec![
         fault!("a causal query sees one key too many", "attention", F32, Op::Attention { inputs } => |m, _call| {
             let offset = inputs.options.causal? + 1;
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { causal: Some(offset), ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.causal = Some(offset)) })
         }),
         fault!("attention ignores its window", "attention", F64, Op::Attention { inputs } => |m, _call| {
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { window: None, ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.window = None) })
         }),
         fault!("attention ignores its softcap", "attention", F32, Op::Attention { inputs } => |m, _call| {
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { softcap: None, ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.softcap = None) })
         }),
         fault!("attention ignores its scale", "attention", F32, Op::Attention { inputs } => |m, _call| {
-            m.instead(Op::Attention { inputs: with(&inputs, Attention { scale: None, ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, |options| options.scale = None) })
         }),
         fault!("attention ignores its mask", "attention", BF16, Op::Attention { inputs } => |m, _call| {
             m.instead(Op::Attention { inputs: AttentionInputs { mask: None, ..inputs } })

@@ -11,8 +11,8 @@ use teeny_conformance::{Suite, every};
 use teeny_core::storage::Storage;
 use teeny_core::{
     Attention, AttentionInputs, Cost, DType, Device, DeviceInfo, DeviceRef, ErrorKind, Kernel,
-    Layout, Op, Outputs, ReduceOp, Reference, Result, RowFunction, ScatterMode, Shape, StorageRef,
-    Tensor, Window, map,
+    Layout, Op, Outputs, ReduceOp, Reference, Result, RowFunction, ScatterMode, Shape, SortOrder,
+    StorageRef, Tensor, Window, map,
 };
 
 fn reference() -> DeviceRef {
@@ -121,7 +121,7 @@ fn an_op_on_the_same_or_on_copied_operands_is_the_same_op() -> Result<()> {
 #[test]
 #[should_panic(expected = "an op on 2 operands")]
 fn other_numbers_of_operands_panic() {
-    let x = Tensor::ones((2, 2), DType::F32, &reference()).unwrap(); // (2, 2)
+    let x = Tensor::ones((2, 2), DType::F32, reference()).unwrap(); // (2, 2)
     Op::Matmul { lhs: &x, rhs: &x }.with_operands(&[&x]);
 }
 
@@ -312,7 +312,7 @@ fn a_declined_primitive_is_an_error_with_device_op_dtype_and_help() -> Result<()
     let device: DeviceRef = Arc::new(Declining(Reference::new()));
     let x = Tensor::new([[2.0f64, 1.0]], &device)?; // (1, 2)
     let errors = [
-        (x.sort(1, false).err(), "sort", "sort of f64"),
+        (x.sort(1, SortOrder::Ascending).err(), "sort", "sort of f64"),
         (Tensor::rand((2,), DType::F32, &device).err(), "rand", "random of f32"),
         (x.softmax(1).err(), "softmax", "max of f64"), // by its definition
     ];
@@ -337,9 +337,12 @@ fn a_wrapper_of_one_method_counts_ops() -> Result<()> {
     assert_eq!(counter.take(), [("matmul", 1), ("maximum", 1), ("softmax", 1)]);
     let _ = map([&x, &y], |[x, y]| x * y + 1.0)?;
     assert_eq!(counter.take(), [("kernel", 1)]);
-    assert_eq!(y.sort(0, true)?.0.add(&y)?.device().info().name, "counter(reference)");
+    assert_eq!(
+        y.sort(0, SortOrder::Descending)?.0.add(&y)?.device().info().name,
+        "counter(reference)"
+    );
     assert_eq!(counter.take(), [("add", 1), ("sort", 1)]);
-    let wanted = Tensor::new([[1.0f32, -2.0], [3.0, 4.0]], &reference())?; // (2, 2)
+    let wanted = Tensor::new([[1.0f32, -2.0], [3.0, 4.0]], reference())?; // (2, 2)
     let wanted = wanted.matmul(&wanted.t()?)?.relu()?.softmax(-1)?;
     assert_eq!(y.to_vec::<f32>()?, wanted.to_vec::<f32>()?);
     assert_eq!(counter.take(), [], "reading executes no op");

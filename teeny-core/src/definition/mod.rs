@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::linalg;
-use crate::op::{Op, Outputs};
+use crate::op::{Extremum, Op, Outputs};
 use crate::scalar::Scalar;
 pub use crate::scalar::lowest;
 use crate::shape::Shape;
@@ -71,12 +71,12 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
         Op::Rows { program, inputs, params, shape, axes } => {
             rows::rows(program, inputs, params, shape, axes, device)?
         }
-        Op::CumMax { x, axis, largest } => {
-            let (values, positions) = cum_max(x, axis, largest)?;
+        Op::CumMax { x, axis, extremum } => {
+            let (values, positions) = cum_max(x, axis, extremum)?;
             (finish(values)?, finish(positions)?).into()
         }
         Op::Contiguous { x } => contiguous(x, device)?,
-        Op::TopK { x, axis, k, largest } => topk(x, axis, k, largest)?,
+        Op::TopK { x, axis, k, extremum } => topk(x, axis, k, extremum)?,
         Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
         Op::Pad { x, widths, value } => finish(framed(x, widths, value)?)?.into(),
         Op::Tri { x, diagonal, upper } => finish(triangle(x, diagonal, upper)?)?.into(),
@@ -163,9 +163,9 @@ fn contiguous(x: &Tensor, device: &DeviceRef) -> Result<Outputs> {
 }
 
 /// [`Op::TopK`]: all elements are sorted.
-fn topk(x: &Tensor, axis: usize, k: usize, largest: bool) -> Result<Outputs> {
+fn topk(x: &Tensor, axis: usize, k: usize, extremum: Extremum) -> Result<Outputs> {
     let axis = axis as isize;
-    let (values, positions) = x.sort(axis, largest)?;
+    let (values, positions) = x.sort(axis, extremum.order())?;
     let first = |x: Tensor| finish(x.slice(axis, ..k)?);
     Ok((first(values)?, first(positions)?).into())
 }

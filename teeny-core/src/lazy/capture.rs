@@ -80,7 +80,7 @@ impl<'f> Capture<'f> {
     /// If `device` does not record: if there is no [`Lazy`] in it.
     #[track_caller]
     pub fn new(
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         mut function: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>> + 'f,
     ) -> Result<Capture<'f>> {
         let _op = enter("Capture::new");
@@ -95,7 +95,7 @@ impl<'f> Capture<'f> {
     /// As [`Capture::new`].
     #[track_caller]
     pub fn with_symbol(
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         range: RangeInclusive<usize>,
         function: impl FnMut(&[Tensor], usize) -> Result<Vec<Tensor>> + 'f,
     ) -> Result<Capture<'f>> {
@@ -162,7 +162,7 @@ impl<'f> Capture<'f> {
     pub fn number(
         id: usize,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         number: impl Fn() -> f64 + 'static,
     ) -> Result<Option<Tensor>> {
         if !reads::is_recording() {

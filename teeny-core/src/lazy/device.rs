@@ -24,30 +24,27 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// When [`Lazy`] runs what it recorded without being asked for a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LazyOptions {
-    /// Operations that are recorded at most before they run.
-    pub max_nodes: usize,
-    /// Bytes of results that are recorded at most before they run.
-    pub max_bytes: usize,
-    /// Each operation runs when it is recorded, so that it fails at its own line.
-    pub immediate: bool,
-    /// Sums and products of floats may be computed in another order than eagerly, so that what is
-    /// summed need not be stored first, and a softmax or log-softmax that is written out runs as
-    /// the fused operation. Their last bits are others then.
-    pub reassociate: bool,
-}
-
-impl Default for LazyOptions {
-    /// 4,096 operations, 1 GiB of results; not immediate; sums have the bits of eager ones.
-    fn default() -> LazyOptions {
-        LazyOptions { max_nodes: 4096, max_bytes: 1 << 30, immediate: false, reassociate: false }
+crate::options! {
+    /// When [`Lazy`] runs what it recorded without being asked for a result. Defaults: 4,096
+    /// operations, 1 GiB of results; not immediate; sums have the bits of eager ones.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct LazyOptions {
+        /// Operations that are recorded at most before they run.
+        max_nodes: usize = 4096, with_max_nodes;
+        /// Bytes of results that are recorded at most before they run.
+        max_bytes: usize = 1 << 30, with_max_bytes;
+        /// Each operation runs when it is recorded, so that it fails at its own line.
+        immediate: bool = false, with_immediate;
+        /// Sums and products of floats may be computed in another order than eagerly, so that what
+        /// is summed need not be stored first, and a softmax or log-softmax that is written out
+        /// runs as the fused operation. The last bits may then differ.
+        reassociate: bool = false, with_reassociate;
     }
 }
 
 /// What [`Lazy`] has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LazyStats {
     /// Operations that were recorded.
     pub recorded: u64,

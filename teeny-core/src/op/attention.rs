@@ -15,6 +15,7 @@ use std::ops::Range;
 /// assert_eq!(Attention::full().keys(1, 8), 0..8);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Attention {
     /// The factor of the scores; `None`: `1 / sqrt(hs)`.
     pub scale: Option<f64>,

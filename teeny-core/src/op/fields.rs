@@ -2,7 +2,7 @@
 //! again on other operands.
 
 use super::attention::{Attention, AttentionInputs};
-use super::kinds::{ReduceOp, ScanOp, ScatterMode};
+use super::kinds::{Extremum, ReduceOp, ScanOp, ScatterMode, SortOrder};
 use super::linalg::LinalgOp;
 use super::operands::Operands;
 use super::window::Window;
@@ -139,7 +139,10 @@ macro_rules! by_value {
         }
     )* };
 }
-by_value! { usize i32 bool [bool; 3] Scalar DType Distribution ReduceOp ScanOp ScatterMode LinalgOp }
+by_value! {
+    usize i32 bool [bool; 3] Scalar DType Distribution
+    ReduceOp ScanOp ScatterMode SortOrder Extremum LinalgOp
+}
 
 /// Attributes that are references.
 macro_rules! by_reference {

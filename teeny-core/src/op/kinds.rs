@@ -1,4 +1,4 @@
-//! The variants of ops: which reduction, scan and scatter mode.
+//! The variants of ops: which reduction, scan and scatter mode, which order of a sort.
 
 use crate::dtype::DType;
 
@@ -82,6 +82,34 @@ impl ScanOp {
         match self {
             ScanOp::Sum => "cumsum",
             ScanOp::Prod => "cumprod",
+        }
+    }
+}
+
+/// The order of sorted elements. NaN counts as the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SortOrder {
+    /// The smallest first: `torch.sort(x)`.
+    Ascending,
+    /// The largest first: `torch.sort(x, descending=True)`.
+    Descending,
+}
+
+/// Which elements `topk` selects and a running extremum keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Extremum {
+    /// The largest: `torch.topk(x, k)`, `torch.cummax`.
+    Largest,
+    /// The smallest: `torch.topk(x, k, largest=False)`, `torch.cummin`.
+    Smallest,
+}
+
+impl Extremum {
+    /// The order that sorts these elements to the front.
+    pub const fn order(self) -> SortOrder {
+        match self {
+            Extremum::Largest => SortOrder::Descending,
+            Extremum::Smallest => SortOrder::Ascending,
         }
     }
 }

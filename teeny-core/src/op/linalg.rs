@@ -19,6 +19,18 @@ pub enum Triangle {
     UnitUpper,
 }
 
+impl Triangle {
+    /// The triangle of the transposed matrix.
+    pub const fn transposed(self) -> Triangle {
+        match self {
+            Triangle::Lower => Triangle::Upper,
+            Triangle::Upper => Triangle::Lower,
+            Triangle::UnitLower => Triangle::UnitUpper,
+            Triangle::UnitUpper => Triangle::UnitLower,
+        }
+    }
+}
+
 /// The operation on matrices `a` (.., m, n), and on `b` where there are two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinalgOp {

@@ -4,7 +4,7 @@
 //! wrapper reads it and passes it on with other operands.
 //!
 //! ```text
-//! table     Op: one row per operation                kinds      ReduceOp, ScanOp, ScatterMode
+//! table     Op: one row per operation                kinds      ReduceOp, ScanOp, SortOrder ..
 //! requests  what follows from the rows               linalg     solvers and decompositions
 //! fields    the kinds of fields that an op has       attention  options and operands of attention
 //! recorded  an op without operands                   window     strides, padding; conv_shape
@@ -37,7 +37,7 @@ pub use attention::{Attention, AttentionInputs};
 pub(crate) use conv_shape::{at_least_one, pool_window_error};
 pub use conv_shape::{conv_shape, pool_shape};
 pub use cost::Cost;
-pub use kinds::{ReduceOp, ScanOp, ScatterMode};
+pub use kinds::{Extremum, ReduceOp, ScanOp, ScatterMode, SortOrder};
 #[cfg(feature = "linalg")]
 pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};

@@ -10,7 +10,7 @@
 use super::attention::AttentionInputs;
 use super::cost::*;
 use super::fields::{Attribute, Operand, Rest, RunTime, RuntimeArgs};
-use super::kinds::{ReduceOp, ScanOp, ScatterMode};
+use super::kinds::{Extremum, ReduceOp, ScanOp, ScatterMode, SortOrder};
 use super::linalg::LinalgOp;
 use super::operands::Operands;
 use super::requests::requests;
@@ -101,9 +101,10 @@ requests! {
         x: &'a Tensor;
         /// The axis.
         axis: usize,
-        /// The running maximum, otherwise the minimum.
-        largest: bool; ;
-        name if *largest { "cummax" } else { "cummin" }, moves true, flops numel(x)
+        /// The running maximum or minimum.
+        extremum: Extremum; ;
+        name match extremum { Extremum::Largest => "cummax", Extremum::Smallest => "cummin" },
+        moves true, flops numel(x)
     }
 
     /// `(.., m, k) @ (.., k, n) -> (.., m, n)`: equal leading sizes, equal dtypes, not bool. `k`
@@ -166,8 +167,8 @@ requests! {
         x: &'a Tensor;
         /// The axis.
         axis: usize,
-        /// Largest first.
-        descending: bool; ;
+        /// Smallest or largest first.
+        order: SortOrder; ;
         name "sort", moves true, flops 0
     }
 
@@ -275,8 +276,8 @@ requests! {
         axis: usize,
         /// How many, at most the size of the axis.
         k: usize,
-        /// The largest, in descending order; otherwise the smallest, ascending.
-        largest: bool; ;
+        /// The largest, in descending order, or the smallest, ascending.
+        extremum: Extremum; ;
         name "topk", moves true, flops 0
     }
 

@@ -52,7 +52,7 @@ pub use create::{Nested, permutation};
 pub use elementwise::{Operand, map, map_n, map_rows, map_sum};
 pub use index::{BagMode, Ellipsis, IntoIndex, NewAxis, ScatterReduce, Subscript};
 pub use linalg::{MatrixNorm, Pca};
-pub use order::QuantileMethod;
+pub use order::{QuantileMethod, Side};
 pub use quant::QuantTensor;
 pub use view::{PadMode, SliceRange};
 

@@ -116,7 +116,7 @@ pub fn topk(x: &Tensor, axis: usize, k: usize) -> Result<[TensorSpec; 2]> {
 fn too_few(shape: &Shape, axis: usize, k: usize) -> Error {
     let size = shape[axis];
     Error::value(format!("axis {axis} of {shape} has {size} elements, not {k}"))
-        .help(format!("x.topk({size}, {axis}, largest)? sorts all of them"))
+        .help(format!("x.topk({size}, {axis}, extremum)? sorts all of them"))
 }
 
 /// [`Op::Cat`](crate::Op::Cat).

@@ -17,23 +17,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The most findings that are kept if they do not stop the program.
 const MOST_FINDINGS: usize = 16;
 
-/// The options of [`Checked`]: which values are findings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checks {
-    /// Infinities made of finite numbers, beside NaN: an overflow, a division by zero, the
-    /// logarithm of 0.
-    pub infinities: bool,
-    /// NaN in inputs: in data that is uploaded, and in tensors of the wrapped device.
-    pub inputs: bool,
-    /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program
-    /// goes on.
-    pub stop: bool,
-}
-
-impl Default for Checks {
-    /// Infinities count, inputs do not, and a finding stops the program.
-    fn default() -> Checks {
-        Checks { infinities: true, inputs: false, stop: true }
+crate::options! {
+    /// The options of [`Checked`]: which values are findings. By default infinities are, inputs are
+    /// not, and a finding stops the program.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Checks {
+        /// Infinities made of finite numbers, beside NaN: an overflow, a division by zero, the
+        /// logarithm of 0.
+        infinities: bool = true, with_infinities;
+        /// NaN in inputs: in data that is uploaded, and in tensors of the wrapped device.
+        inputs: bool = false, with_inputs;
+        /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program
+        /// goes on.
+        stop: bool = true, with_stop;
     }
 }
 
@@ -230,7 +226,8 @@ fn report(op: &Op<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Error> {
         error = error.note(format!("{name}: {}{here}", described(x)?));
     }
     Ok(if value.is_infinite() {
-        error.help("where infinities are meant, Checks { infinities: false, .. } lets them pass")
+        error
+            .help("where infinities are meant, Checks::new().with_infinities(false) lets them pass")
     } else {
         error
     })

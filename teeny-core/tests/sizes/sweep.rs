@@ -374,8 +374,8 @@ fn computed(s: &mut Sweep, name: &str, x: &Tensor) {
             "any" => one(x.any(a));
             "cumsum" => one(x.cumsum(a));
             "cummax" => two(x.cummax(a));
-            "sort" => two(x.sort(a, false));
-            "argsort" => one(x.argsort(a, true));
+            "sort" => two(x.sort(a, SortOrder::Ascending));
+            "argsort" => one(x.argsort(a, SortOrder::Descending));
             "softmax" => one(x.softmax(a));
             "log_softmax" => one(x.log_softmax(a));
             "logsumexp" => one(x.logsumexp(a));
@@ -384,7 +384,7 @@ fn computed(s: &mut Sweep, name: &str, x: &Tensor) {
         for n in SIZES {
             calls! { s, name, (a, n);
                 "var" => one(x.var(a, n));
-                "topk" => two(x.topk(n, a, true));
+                "topk" => two(x.topk(n, a, Extremum::Largest));
             }
         }
         for counts in
@@ -484,7 +484,7 @@ fn windows(s: &mut Sweep, name: &str, x: &Tensor) {
                     "max_pool" => two(x.max_pool_indices(&size, &window));
                     "max_pool_ceil" => two(x.max_pool_ceil(&size, &window));
                     "avg_pool" => one(x.avg_pool(&size, &window));
-                    "avg_pool_with" => one(x.avg_pool_with(&size, &window, Averaging { ceil: true, count_padding: false, divisor: None }));
+                    "avg_pool_with" => one(x.avg_pool_with(&size, &window, Averaging::new().with_ceil(true).with_count_padding(false)));
                     "lp_pool" => one(x.lp_pool(2.0, &size, &window));
                     "im2col" => one(x.im2col(&size, &window));
                     "col2im" => one(x.col2im(&size, &[2, 2], &window));
@@ -518,7 +518,7 @@ fn pairs(s: &mut Sweep, name: &str, x: &Tensor, y: &Tensor) {
         "einsum of all" => one(Tensor::einsum("i,j,k->ijk", &[x, y, x]));
         "einsum" => one(Tensor::einsum("ij,jk->ik", &[x, y]));
         "where_cond" => one(x.where_cond(x, y));
-        "searchsorted" => one(x.searchsorted(y, true));
+        "searchsorted" => one(x.searchsorted(y, Side::Right));
         "masked_fill" => one(x.masked_fill(y, 1));
         "map_sum" => one(map_sum([x, &y.unsqueeze(-1)?], -1, |[x, y]| x.cast(DType::F32) + y.cast(DType::F32)));
         "repeat_each by" => one(x.repeat_each(0, y));

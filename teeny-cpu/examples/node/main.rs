@@ -22,13 +22,13 @@ type Outcome = (bool, String);
 
 /// The conformance suite.
 fn suite() -> Outcome {
-    let report = Suite::new(&Cpu::new()).run();
+    let report = Suite::new(Cpu::new()).run();
     (report.passed(), report.to_string())
 }
 
 /// Random graphs of operations.
 fn fuzz(cases: usize) -> Outcome {
-    match teeny_conformance::fuzz(&Cpu::new(), cases, 22) {
+    match teeny_conformance::fuzz(Cpu::new(), cases, 22) {
         Ok(_) => (true, format!("{cases} random graphs agree with the oracle")),
         Err(failure) => (false, failure.to_string()),
     }
@@ -49,7 +49,7 @@ impl Site for Here {
 
 /// Random single operations, with fresh memory and with pooled memory.
 fn oneop(cases: usize) -> Outcome {
-    let cold = Here(Cpu::with_options(CpuOptions { cache_bytes: 0, ..CpuOptions::default() }));
+    let cold = Here(Cpu::with_options(CpuOptions::new().with_cache_bytes(0)));
     let warm = Here(Cpu::new());
     let (sites, rules): ([&dyn Site; 2], _) = ([&cold, &warm], Rules::default());
     let (mut agreed, mut findings) = (0, Vec::new());

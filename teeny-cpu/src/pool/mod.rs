@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// Counters of a memory pool. Exact whenever no other thread is inside the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStats {
     /// Requests for blocks: of storages, and of scratch memory.
     pub requests: usize,

@@ -188,7 +188,7 @@ mod tests {
 
     /// The bands of planes of (n, n) with windows of (k, k), if they are pooled in groups.
     fn bands(level: Level, planes: usize, n: usize, k: usize, stride: usize) -> Option<usize> {
-        let cpu = Cpu::with_options(CpuOptions { level, ..CpuOptions::default() });
+        let cpu = Cpu::with_options(CpuOptions::new().with_level(level));
         let window = Window::new(2).stride(stride).padding(k / 2);
         let size = (n + 2 * (k / 2) - k) / stride + 1;
         let geometry = Geometry::new(&[n; 2], &[k; 2], &[size; 2], &window);

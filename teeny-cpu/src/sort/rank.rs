@@ -68,7 +68,7 @@ fn rank<V: Value, const N: usize>(all: &Rows<'_, V>, range: Range<usize>) {
 mod tests {
     use super::*;
     use crate::Cpu;
-    use teeny_core::{DType, Reference, Result, Tensor, ToDevice};
+    use teeny_core::{DType, Extremum, Reference, Result, Tensor, ToDevice};
 
     /// Rows of all lengths and with equal values have the reference's order, on any axis.
     #[test]
@@ -83,12 +83,12 @@ mod tests {
                 };
                 let (a, b) = (x(&cpu)?, x(&reference)?);
                 for (axis, size) in [(1, length), (2, 3)] {
-                    for down in [false, true] {
-                        let sorted = |x: &Tensor| x.sort(axis, down);
+                    for extremum in [Extremum::Smallest, Extremum::Largest] {
+                        let sorted = |x: &Tensor| x.sort(axis, extremum.order());
                         let (got, want) = (sorted(&a)?, sorted(&b)?);
                         assert_eq!(got.0.to_bytes()?, want.0.to_bytes()?, "{length} {dtype}");
                         assert_eq!(got.1.to_bytes()?, want.1.to_bytes()?, "{length} {dtype}");
-                        let selected = |x: &Tensor| x.topk(size.div_ceil(2), axis, down);
+                        let selected = |x: &Tensor| x.topk(size.div_ceil(2), axis, extremum);
                         let (got, want) = (selected(&a)?, selected(&b)?);
                         assert_eq!(got.0.to_bytes()?, want.0.to_bytes()?, "{length} {dtype}");
                         assert_eq!(got.1.to_bytes()?, want.1.to_bytes()?, "{length} {dtype}");

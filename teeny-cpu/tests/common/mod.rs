@@ -31,7 +31,7 @@ impl Draw {
 pub fn devices() -> Vec<Arc<Cpu>> {
     Level::available()
         .into_iter()
-        .map(|level| Cpu::with_options(CpuOptions { level, ..CpuOptions::default() }))
+        .map(|level| Cpu::with_options(CpuOptions::new().with_level(level)))
         .collect()
 }
 
@@ -39,7 +39,7 @@ pub fn devices() -> Vec<Arc<Cpu>> {
 pub fn devices_of_both_matmuls() -> Vec<Arc<Cpu>> {
     let gemm_crate = Level::available().into_iter().map(|level| {
         let float_matmul = FloatMatmul::GemmCrate;
-        Cpu::with_options(CpuOptions { level, float_matmul, ..CpuOptions::default() })
+        Cpu::with_options(CpuOptions::new().with_level(level).with_float_matmul(float_matmul))
     });
     devices().into_iter().chain(gemm_crate).collect()
 }

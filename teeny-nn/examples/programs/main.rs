@@ -35,7 +35,10 @@ struct Machine {
 
 fn limited(program: &Program, engine: DeviceRef) -> DeviceRef {
     let Program { max_nodes, immediate, .. } = *program;
-    Lazy::with_options(engine, LazyOptions { max_nodes, immediate, ..LazyOptions::default() })
+    Lazy::with_options(
+        engine,
+        LazyOptions::new().with_max_nodes(max_nodes).with_immediate(immediate),
+    )
 }
 
 fn cpu() -> DeviceRef {
@@ -98,7 +101,7 @@ fn check(program: &Program, machine: &Machine, done: &mut u64) -> Option<String>
         }
     }
     if program.is_smooth() {
-        let options = LazyOptions { reassociate: true, ..LazyOptions::default() };
+        let options = LazyOptions::new().with_reassociate(true);
         let lazy: DeviceRef = Lazy::with_options(cpu(), options);
         let want = run(program, &cpu(), false, false);
         if let Some(difference) = distance(&want, &run(program, &lazy, false, true)) {

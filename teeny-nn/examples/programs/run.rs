@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use teeny_autograd::{Autograd, Grad, checkpoint, no_grad};
 use teeny_core::random::{self, Key, next_key};
-use teeny_core::{Attention, Capture, DType, DeviceRef, Distribution, Error, Result, Tensor, map};
+use teeny_core::{
+    Attention, Capture, DType, DeviceRef, Distribution, Error, Result, SortOrder, Tensor, map,
+};
 use teeny_nn::optim::{LossScale, Sgd};
 use teeny_nn::{BatchNorm, Captured, Dropout, LayerNorm, Linear, Module, Param, Store};
 
@@ -120,10 +122,10 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
                 0 => x.softmax(axis)?,
                 1 => x.log_softmax(axis)?,
                 2 => x.cumsum(axis)?,
-                3 => x.sort(axis, true)?.0,
+                3 => x.sort(axis, SortOrder::Descending)?.0,
                 4 => x.mul(&x.argmax(axis)?.unsqueeze(axis)?.cast(x.dtype())?)?,
                 5 => {
-                    let order = x.sort(axis, false)?.1;
+                    let order = x.sort(axis, SortOrder::Ascending)?.1;
                     x.take_along(axis, &order)?
                 }
                 6 => {

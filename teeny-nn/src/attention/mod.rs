@@ -307,12 +307,11 @@ impl MultiheadAttention {
         }
         let mask = combined_mask(options.mask, options.key_mask)?;
         let mask = mask.map(|mask| self.ranks.mask(mask, self.n_head)).transpose()?;
-        let attention = Attention {
-            scale: options.scale,
-            causal: options.causal.then_some(past),
-            window: options.window,
-            softcap: options.softcap,
-        };
+        let mut attention = Attention::full();
+        attention.scale = options.scale;
+        attention.causal = options.causal.then_some(past);
+        attention.window = options.window;
+        attention.softcap = options.softcap;
         let group = self.n_head / self.n_kv_head;
         let y = if group == 1 {
             self.scored(&q, &k, &v, mask.as_ref(), &attention)? // (B, n_head, T, hs)

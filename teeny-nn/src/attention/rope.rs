@@ -26,6 +26,7 @@ pub enum RopePairing {
 
 options! {
     /// Options of a [`Rope`].
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct RopeOptions {
         /// The base of the angles' wavelengths; 10,000.
         base: f64 = 10_000.0, with_base;

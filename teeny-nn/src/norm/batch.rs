@@ -16,6 +16,7 @@ use teeny_core::{Error, Result, Tensor, map};
 
 options! {
     /// Options of a [`BatchNorm`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct BatchNormOptions {
         /// Added to the variance, so that constant channels do not divide by 0; 1e-5.
         eps: f64 = 1e-5, with_eps;

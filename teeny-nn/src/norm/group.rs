@@ -11,6 +11,7 @@ use teeny_core::{Error, Result, Tensor};
 
 options! {
     /// Options of a [`GroupNorm`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct GroupNormOptions {
         /// Added to the variance, so that constant groups do not divide by 0; 1e-5.
         eps: f64 = 1e-5, with_eps;

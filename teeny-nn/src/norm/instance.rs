@@ -12,6 +12,7 @@ use teeny_core::{Result, Tensor, map};
 
 options! {
     /// Options of an [`InstanceNorm`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct InstanceNormOptions {
         /// Added to the variance, so that constant channels do not divide by 0; 1e-5.
         eps: f64 = 1e-5, with_eps;

@@ -10,6 +10,7 @@ use teeny_core::{DType, Error, IntoShape, Result, Shape, Tensor};
 
 options! {
     /// Options of a [`LayerNorm`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct LayerNormOptions {
         /// Added to the variance; 1e-5.
         eps: f64 = 1e-5, with_eps;

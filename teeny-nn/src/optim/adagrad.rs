@@ -1,6 +1,8 @@
 //! Adagrad.
 
-use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
+use super::{
+    Optimizer, ParamGroup, ParamStates, Update, common_options, kernel_params, states_methods,
+};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -18,6 +20,16 @@ pub struct Adagrad {
     lr_decay: f64,
     initial_accumulator_value: f64,
     eps: f64,
+}
+
+kernel_params! {
+    AdagradParams {
+        decay,
+        /// The initial value of the sums, 0 after the first step.
+        initial,
+        eps,
+        lr,
+    }
 }
 
 impl Adagrad {
@@ -66,22 +78,25 @@ impl Adagrad {
         let types = (value.dtype(), gradient.dtype());
         let kernel = self.states.kernel(value, gradient, 0, || program(types))?;
         let (state, steps) = self.states.tensors(i, value, 1)?;
-        let lr = self.states.lr_of(i) / (1.0 + steps as f64 * self.lr_decay);
-        let initial = if steps == 0 { self.initial_accumulator_value } else { 0.0 };
-        let params = [self.states.weight_decay_of(i), initial, self.eps, lr].map(Scalar::Float);
+        let params = AdagradParams {
+            decay: self.states.weight_decay_of(i),
+            initial: if steps == 0 { self.initial_accumulator_value } else { 0.0 },
+            eps: self.eps,
+            lr: self.states.lr_of(i) / (1.0 + steps as f64 * self.lr_decay),
+        };
         let inputs = [value, gradient].into_iter().chain(&state).cloned().collect();
-        Ok(Update { kernel, inputs, params: params.into() })
+        Ok(Update { kernel, inputs, params: params.scalars() })
     }
 }
 
-/// Inputs w, g, s; parameters decay, initial value of s, eps, lr; outputs w, s.
+/// Inputs w, g, s; parameters [`AdagradParams`]; outputs w, s.
 fn program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, g, s) =
         (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
-    let [decay, initial, eps, lr] = [0; 4].map(|_| b.param(compute));
-    let g = g + w * decay;
-    let s = s + initial + g * g;
-    b.finish(&[(w - g / (s.sqrt() + eps) * lr).cast(dtype), s])
+    let p = AdagradParams::declare(&b, compute);
+    let g = g + w * p.decay;
+    let s = s + p.initial + g * g;
+    b.finish(&[(w - g / (s.sqrt() + p.eps) * p.lr).cast(dtype), s])
 }

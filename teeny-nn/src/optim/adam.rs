@@ -1,6 +1,8 @@
 //! Adam and AdamW: one update program, which differs in where weight decay enters.
 
-use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
+use super::{
+    Optimizer, ParamGroup, ParamStates, Update, common_options, kernel_params, states_methods,
+};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -70,6 +72,23 @@ struct Rule {
     eps: f64,
     decay: Decay,
     amsgrad: bool,
+}
+
+kernel_params! {
+    AdamParams {
+        /// `weight_decay`, or `1 - lr weight_decay` of a decay of the parameter.
+        decay,
+        /// `1 - beta1`.
+        one_minus_beta1,
+        beta2,
+        /// `1 - beta2`.
+        one_minus_beta2,
+        /// `sqrt(1 - beta2^t)`.
+        root,
+        eps,
+        /// `lr / (1 - beta1^t)`.
+        step,
+    }
 }
 
 impl Adam {
@@ -154,35 +173,39 @@ impl Rule {
         let kernel = states.kernel(value, gradient, 0, || self.program(types))?;
         let (state, steps) = states.tensors(i, value, self.state_names().len())?;
         let t = steps as f64 + 1.0;
-        let step = lr / (1.0 - self.beta1.powf(t));
-        let root = (1.0 - self.beta2.powf(t)).sqrt();
-        let decay = match self.decay {
-            Decay::Gradient => weight_decay,
-            Decay::Parameter => 1.0 - lr * weight_decay,
+        let params = AdamParams {
+            decay: match self.decay {
+                Decay::Gradient => weight_decay,
+                Decay::Parameter => 1.0 - lr * weight_decay,
+            },
+            one_minus_beta1: 1.0 - self.beta1,
+            beta2: self.beta2,
+            one_minus_beta2: 1.0 - self.beta2,
+            root: (1.0 - self.beta2.powf(t)).sqrt(),
+            eps: self.eps,
+            step: lr / (1.0 - self.beta1.powf(t)),
         };
-        let params = [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step]
-            .map(Scalar::Float);
         let inputs = [value, gradient].into_iter().chain(&state).cloned().collect();
-        Ok(Update { kernel, inputs, params: params.into() })
+        Ok(Update { kernel, inputs, params: params.scalars() })
     }
 
-    /// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2,
-    /// sqrt(1 - beta2^t), eps, step; outputs w, m, v (and the largest v).
+    /// Inputs w, g, m, v (and the largest v); parameters [`AdamParams`]; outputs w, m, v (and the
+    /// largest v).
     fn program(self, (dtype, gradient): (DType, DType)) -> Result<Kernel> {
         let b = Builder::new();
         let compute = dtype.compute();
         let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
         let (m, v) = (b.input(compute), b.input(compute));
-        let decay = b.param(compute);
+        let p = AdamParams::declare(&b, compute);
         let (w, g) = match self.decay {
-            Decay::Gradient => (w, g + w * decay),
-            Decay::Parameter => (w * decay, g),
+            Decay::Gradient => (w, g + w * p.decay),
+            Decay::Parameter => (w * p.decay, g),
         };
-        let m = m + (g - m) * b.param(compute);
-        let v = v * b.param(compute) + g * g * b.param(compute);
+        let m = m + (g - m) * p.one_minus_beta1;
+        let v = v * p.beta2 + g * g * p.one_minus_beta2;
         let largest = if self.amsgrad { v.maximum(b.input(compute)) } else { v };
-        let size = largest.sqrt() / b.param(compute) + b.param(compute);
-        let w = (w - (m / size) * b.param(compute)).cast(dtype);
+        let size = largest.sqrt() / p.root + p.eps;
+        let w = (w - (m / size) * p.step).cast(dtype);
         if self.amsgrad { b.finish(&[w, m, v, largest]) } else { b.finish(&[w, m, v]) }
     }
 }

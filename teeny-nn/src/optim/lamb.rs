@@ -2,7 +2,9 @@
 //!
 //! Both norms stay on the device: a step does not wait for it.
 
-use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
+use super::{
+    Optimizer, ParamGroup, ParamStates, common_options, kernel_params, outputs, states_methods,
+};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor, map};
 
@@ -21,6 +23,22 @@ pub struct Lamb {
     beta1: f64,
     beta2: f64,
     eps: f64,
+}
+
+kernel_params! {
+    LambParams {
+        /// `1 - beta1`.
+        one_minus_beta1,
+        beta2,
+        /// `1 - beta2`.
+        one_minus_beta2,
+        /// `1 - beta1^t`.
+        correction1,
+        /// `1 - beta2^t`.
+        correction2,
+        eps,
+        decay,
+    }
 }
 
 impl Lamb {
@@ -59,20 +77,17 @@ impl Optimizer for Lamb {
         let kernel = self.states.kernel(value, gradient, 0, || program(types))?;
         let ([mean, square], steps) = self.states.state(i, value)?;
         let t = steps as f64 + 1.0;
-        let corrections = [1.0 - self.beta1.powf(t), 1.0 - self.beta2.powf(t)];
-        let [c1, c2] = corrections;
-        let numbers = [
-            1.0 - self.beta1,
-            self.beta2,
-            1.0 - self.beta2,
-            c1,
-            c2,
-            self.eps,
-            self.states.weight_decay_of(i),
-        ]
-        .map(Scalar::Float);
+        let params = LambParams {
+            one_minus_beta1: 1.0 - self.beta1,
+            beta2: self.beta2,
+            one_minus_beta2: 1.0 - self.beta2,
+            correction1: 1.0 - self.beta1.powf(t),
+            correction2: 1.0 - self.beta2.powf(t),
+            eps: self.eps,
+            decay: self.states.weight_decay_of(i),
+        };
         let [direction, mean, square] =
-            outputs(kernel.run(&[value, gradient, &mean, &square], &numbers)?)?;
+            outputs(kernel.run(&[value, gradient, &mean, &square], &params.scalars())?)?;
         let (own, step) = (norm(value)?, norm(&direction)?); // (), ()
         let trust = map([&own, &step], |[own, step]| {
             let both = own.gt(0.0).and(step.gt(0.0));
@@ -101,6 +116,10 @@ pub struct Lars {
     momentum: f64,
     trust_coefficient: f64,
     eps: f64,
+}
+
+kernel_params! {
+    LarsParams { trust_coefficient, decay, eps, momentum, lr, }
 }
 
 impl Lars {
@@ -149,12 +168,15 @@ impl Optimizer for Lars {
         let kernel = self.states.kernel(value, gradient, 0, || lars_program(types))?;
         let (own, slope) = (norm(value)?, norm(gradient)?); // (), ()
         let ([velocity], _) = self.states.state(i, value)?;
-        let decay = self.states.weight_decay_of(i);
-        let numbers =
-            [self.trust_coefficient, decay, self.eps, self.momentum, self.states.lr_of(i)]
-                .map(Scalar::Float);
+        let params = LarsParams {
+            trust_coefficient: self.trust_coefficient,
+            decay: self.states.weight_decay_of(i),
+            eps: self.eps,
+            momentum: self.momentum,
+            lr: self.states.lr_of(i),
+        };
         let [value, velocity] =
-            outputs(kernel.run(&[value, gradient, &velocity, &own, &slope], &numbers)?)?;
+            outputs(kernel.run(&[value, gradient, &velocity, &own, &slope], &params.scalars())?)?;
         self.states.set_state(i, [velocity]);
         Ok(value)
     }
@@ -165,17 +187,17 @@ fn norm(x: &Tensor) -> Result<Tensor> {
     x.cast(x.dtype().compute())?.vector_norm(2.0, ..)
 }
 
-/// Inputs w, g, m, v; parameters 1 - beta1, beta2, 1 - beta2, both corrections, eps, decay; outputs
-/// direction, m, v.
+/// Inputs w, g, m, v; parameters [`LambParams`]; outputs direction, m, v.
 fn program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
     let (m, v) = (b.input(compute), b.input(compute));
-    let [rest1, beta2, rest2, correct1, correct2, eps, decay] = [0; 7].map(|_| b.param(compute));
-    let m = m + (g - m) * rest1;
-    let v = v * beta2 + g * g * rest2;
-    b.finish(&[(m / correct1) / ((v / correct2).sqrt() + eps) + w * decay, m, v])
+    let p = LambParams::declare(&b, compute);
+    let m = m + (g - m) * p.one_minus_beta1;
+    let v = v * p.beta2 + g * g * p.one_minus_beta2;
+    let size = (v / p.correction2).sqrt() + p.eps;
+    b.finish(&[(m / p.correction1) / size + w * p.decay, m, v])
 }
 
 /// Inputs w, direction, trust; parameter lr; output w.
@@ -186,16 +208,17 @@ fn move_by(dtype: DType) -> Result<Kernel> {
     b.finish(&[(w - direction * (trust * b.param(compute))).cast(dtype)])
 }
 
-/// Inputs w, g, v, |w|², |g|²; parameters coefficient, decay, eps, momentum, lr; outputs w, v.
+/// Inputs w, g, v, |w|², |g|²; parameters [`LarsParams`]; outputs w, v.
 fn lars_program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, g, v) =
         (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
     let (own, slope) = (b.input(compute), b.input(gradient.compute()).cast(compute));
-    let [coefficient, decay, eps, momentum, lr] = [0; 5].map(|_| b.param(compute));
+    let p = LarsParams::declare(&b, compute);
     let both = own.gt(0.0).and(slope.gt(0.0));
-    let trust = both.where_cond(own * coefficient / (slope + own * decay + eps), 1.0);
-    let v = v * momentum + (g + w * decay) * (trust * lr);
+    let size = slope + own * p.decay + p.eps;
+    let trust = both.where_cond(own * p.trust_coefficient / size, 1.0);
+    let v = v * p.momentum + (g + w * p.decay) * (trust * p.lr);
     b.finish(&[(w - v).cast(dtype), v])
 }

@@ -474,4 +474,27 @@ macro_rules! states_methods {
     };
 }
 
-use {common_options, states_methods};
+/// Declares the run-time parameters of an update program as a struct, so that the kernel and the
+/// step name them: expressions where the kernel is built, numbers where a step passes them. Both
+/// have the order of the declaration.
+macro_rules! kernel_params {
+    ($name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        struct $name<T> {
+            $($(#[$doc])* $field: T,)*
+        }
+
+        impl<'b> $name<teeny_core::Expr<'b>> {
+            fn declare(b: &'b Builder, dtype: DType) -> Self {
+                $name { $($field: b.param(dtype),)* }
+            }
+        }
+
+        impl $name<f64> {
+            fn scalars(self) -> Vec<Scalar> {
+                vec![$(Scalar::Float(self.$field),)*]
+            }
+        }
+    };
+}
+
+use {common_options, kernel_params, states_methods};

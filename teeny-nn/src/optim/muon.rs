@@ -1,6 +1,8 @@
 //! Muon: orthogonalised momentum, for the weight matrices of hidden layers.
 
-use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
+use super::{
+    Optimizer, ParamGroup, ParamStates, common_options, kernel_params, outputs, states_methods,
+};
 use crate::store::Param;
 use teeny_core::context::enter;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor, map};
@@ -78,6 +80,23 @@ pub struct Muon {
     ns_steps: usize,
 }
 
+kernel_params! {
+    MomentumParams {
+        momentum,
+        /// `1 - momentum`.
+        one_minus_momentum,
+    }
+}
+
+kernel_params! {
+    MoveParams {
+        /// `1 - lr weight_decay`.
+        keep,
+        /// `lr sqrt(max(1, m / n))`.
+        step,
+    }
+}
+
 impl Muon {
     /// Muon with learning rate `lr` and PyTorch's defaults: Nesterov momentum 0.95, five
     /// iterations, weight decay 0.1.
@@ -142,38 +161,37 @@ impl Optimizer for Muon {
         let kernel =
             self.states.kernel(value, gradient, 0, || momentum_program(types, nesterov))?;
         let ([velocity], _) = self.states.state(i, value)?;
-        let mut numbers = vec![Scalar::Float(1.0 - self.momentum)];
-        if nesterov {
-            numbers.push(Scalar::Float(self.momentum));
-        }
-        let [direction, velocity] = outputs(kernel.run(&[gradient, &velocity], &numbers)?)?;
+        let params =
+            MomentumParams { momentum: self.momentum, one_minus_momentum: 1.0 - self.momentum };
+        let [direction, velocity] =
+            outputs(kernel.run(&[gradient, &velocity], &params.scalars())?)?;
         let direction = newton_schulz(&direction, self.ns_steps)?; // (m, n)
         let (rows, columns) = (value.shape()[0] as f64, value.shape()[1] as f64);
         let scale = (rows / columns).max(1.0).sqrt();
         let kernel = self.states.kernel(value, &direction, 1, || move_by(types.0))?;
-        let [value] = outputs(
-            kernel.run(&[value, &direction], &[1.0 - lr * decay, lr * scale].map(Scalar::Float))?,
-        )?;
+        let params = MoveParams { keep: 1.0 - lr * decay, step: lr * scale };
+        let [value] = outputs(kernel.run(&[value, &direction], &params.scalars())?)?;
         self.states.set_state(i, [velocity]);
         Ok(value)
     }
 }
 
-/// Inputs g, v; parameters 1 - momentum (, momentum); outputs direction, v.
+/// Inputs g, v; parameters [`MomentumParams`]; outputs direction, v.
 fn momentum_program((dtype, gradient): (DType, DType), nesterov: bool) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (g, v) = (b.input(gradient).cast(compute), b.input(compute));
-    let v = v + (g - v) * b.param(compute);
-    let direction = if nesterov { g + (v - g) * b.param(compute) } else { v };
+    let p = MomentumParams::declare(&b, compute);
+    let v = v + (g - v) * p.one_minus_momentum;
+    let direction = if nesterov { g + (v - g) * p.momentum } else { v };
     b.finish(&[direction, v])
 }
 
-/// Inputs w, direction; parameters 1 - lr decay, lr; output w.
+/// Inputs w, direction; parameters [`MoveParams`]; output w.
 fn move_by(dtype: DType) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, direction) = (b.input(dtype).cast(compute), b.input(compute));
-    let [keep, lr] = [0; 2].map(|_| b.param(compute));
-    b.finish(&[(w * keep - direction * lr).cast(dtype)])
+    let p = MoveParams::declare(&b, compute);
+    b.finish(&[(w * p.keep - direction * p.step).cast(dtype)])
 }

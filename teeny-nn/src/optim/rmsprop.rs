@@ -1,6 +1,8 @@
 //! RMSprop.
 
-use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
+use super::{
+    Optimizer, ParamGroup, ParamStates, Update, common_options, kernel_params, states_methods,
+};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -21,6 +23,18 @@ pub struct RmsProp {
     eps: f64,
     momentum: f64,
     centered: bool,
+}
+
+kernel_params! {
+    RmsPropParams {
+        decay,
+        alpha,
+        /// `1 - alpha`.
+        one_minus_alpha,
+        eps,
+        lr,
+        momentum,
+    }
 }
 
 impl RmsProp {
@@ -82,46 +96,42 @@ impl RmsProp {
         let (centered, moves, types) =
             (self.centered, self.momentum != 0.0, (value.dtype(), gradient.dtype()));
         let kernel = self.states.kernel(value, gradient, 0, || program(types, centered, moves))?;
-        let mut numbers = vec![
-            self.states.weight_decay_of(i),
-            self.alpha,
-            1.0 - self.alpha,
-            self.eps,
-            self.states.lr_of(i),
-        ];
-        if moves {
-            numbers.push(self.momentum);
-        }
+        let params = RmsPropParams {
+            decay: self.states.weight_decay_of(i),
+            alpha: self.alpha,
+            one_minus_alpha: 1.0 - self.alpha,
+            eps: self.eps,
+            lr: self.states.lr_of(i),
+            momentum: self.momentum,
+        };
         let (state, _) = self.states.tensors(i, value, self.state_names().len())?;
         let inputs = [value, gradient].into_iter().chain(&state).cloned().collect();
-        let params = numbers.into_iter().map(Scalar::Float).collect();
-        Ok(Update { kernel, inputs, params })
+        Ok(Update { kernel, inputs, params: params.scalars() })
     }
 }
 
-/// Inputs w, g, v (, a) (, b); parameters decay, alpha, 1 - alpha, eps, lr (, momentum); outputs w,
-/// v (, a) (, b).
+/// Inputs w, g, v (, a) (, b); parameters [`RmsPropParams`]; outputs w, v (, a) (, b).
 fn program((dtype, gradient): (DType, DType), centered: bool, moves: bool) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
-    let [decay, alpha, rest, eps, lr] = [0; 5].map(|_| b.param(compute));
-    let g = g + w * decay;
-    let v = b.input(compute) * alpha + g * g * rest;
+    let p = RmsPropParams::declare(&b, compute);
+    let g = g + w * p.decay;
+    let v = b.input(compute) * p.alpha + g * g * p.one_minus_alpha;
     let mut state = vec![v];
     let mut square = v;
     if centered {
         let a = b.input(compute);
-        let a = a + (g - a) * rest;
+        let a = a + (g - a) * p.one_minus_alpha;
         square = v - a * a;
         state.push(a);
     }
-    let mut direction = g / (square.sqrt() + eps);
+    let mut direction = g / (square.sqrt() + p.eps);
     if moves {
-        direction = b.input(compute) * b.param(compute) + direction;
+        direction = b.input(compute) * p.momentum + direction;
         state.push(direction);
     }
-    let mut results = vec![(w - direction * lr).cast(dtype)];
+    let mut results = vec![(w - direction * p.lr).cast(dtype)];
     results.extend(state);
     b.finish(&results)
 }

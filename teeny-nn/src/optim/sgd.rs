@@ -1,6 +1,8 @@
 //! Stochastic gradient descent.
 
-use super::{Optimizer, ParamGroup, ParamStates, Update, common_options, states_methods};
+use super::{
+    Optimizer, ParamGroup, ParamStates, Update, common_options, kernel_params, states_methods,
+};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 
@@ -26,6 +28,19 @@ pub struct Sgd {
     momentum: f64,
     dampening: f64,
     nesterov: bool,
+}
+
+kernel_params! {
+    SgdParams {
+        lr,
+        /// `weight_decay`.
+        decay,
+        /// The factor of the velocity: `momentum`, or 0 in the first step.
+        keep,
+        /// The factor of the gradient: `1 - dampening`, or 1 in the first step.
+        take,
+        momentum,
+    }
 }
 
 impl Sgd {
@@ -81,28 +96,22 @@ impl Sgd {
         let kernel = self
             .states
             .kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;
-        let mut numbers = vec![Scalar::Float(lr)];
-        if decays {
-            numbers.push(Scalar::Float(decay));
-        }
+        let (mut keep, mut take) = (self.momentum, 1.0 - self.dampening);
         let mut inputs = vec![value.clone(), gradient.clone()];
         if moves {
             let (state, steps) = self.states.tensors(i, value, 1)?;
             inputs.extend(state);
-            // the first step has no direction yet: 0 v + 1 g is exactly g
-            let (keep, take) =
-                if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
-            numbers.extend([keep, take].map(Scalar::Float));
+            if steps == 0 {
+                (keep, take) = (0.0, 1.0); // there is no direction yet: 0 v + 1 g is exactly g
+            }
         }
-        if nesterov {
-            numbers.push(Scalar::Float(self.momentum));
-        }
-        Ok(Update { kernel, inputs, params: numbers })
+        let params = SgdParams { lr, decay, keep, take, momentum: self.momentum };
+        Ok(Update { kernel, inputs, params: params.scalars() })
     }
 }
 
-/// Inputs w, g and, with momentum, v; parameters lr, (decay), (keep, take), (momentum once more
-/// with nesterov); outputs w and, with momentum, v.
+/// Inputs w, g and, with momentum, v; parameters [`SgdParams`], all of them in every variant;
+/// outputs w and, with momentum, v.
 fn program(
     (dtype, gradient): (DType, DType),
     decays: bool,
@@ -112,13 +121,13 @@ fn program(
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
-    let lr = b.param(compute);
-    let g = if decays { g + w * b.param(compute) } else { g };
+    let p = SgdParams::declare(&b, compute);
+    let g = if decays { g + w * p.decay } else { g };
     if !moves {
-        return b.finish(&[(w - g * lr).cast(dtype)]);
+        return b.finish(&[(w - g * p.lr).cast(dtype)]);
     }
     let v = b.input(compute);
-    let v = v * b.param(compute) + g * b.param(compute);
-    let direction = if nesterov { g + v * b.param(compute) } else { v };
-    b.finish(&[(w - direction * lr).cast(dtype), v])
+    let v = v * p.keep + g * p.take;
+    let direction = if nesterov { g + v * p.momentum } else { v };
+    b.finish(&[(w - direction * p.lr).cast(dtype), v])
 }

@@ -21,6 +21,7 @@ pub enum SequenceLayout {
 
 options! {
     /// Options of [`Rnn`], [`Gru`] and [`Lstm`]; the defaults are PyTorch's, except for the layout.
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct RecurrentOptions {
         /// The number of stacked layers; the states of each are the input of the next; 1.
         num_layers: usize = 1, with_num_layers;

@@ -149,7 +149,7 @@ impl Archive {
             self.source.fill(name, self.data_start + entry.begin + from as u64, to)
         };
         let shape = entry.shape.as_slice();
-        Tensor::from_bytes_with(shape, entry.dtype, &device.to_device(), fill)
+        Tensor::from_bytes_with(shape, entry.dtype, device.to_device(), fill)
             .map_err(|e| e.named(self.label()))
     }
 

@@ -119,7 +119,7 @@ impl TensorSource for State {
         let tensor = self.tensor(name)?;
         if tensor.dtype() == DType::I64 && is_counter(name) {
             // on the host: the device may lack integers of 64 bits
-            return tensor.to(&Reference::new())?.cast(DType::I32)?.to(device);
+            return tensor.to(Reference::new())?.cast(DType::I32)?.to(device);
         }
         tensor.to(device)
     }

@@ -12,7 +12,7 @@
 use crate::track;
 use teeny_core::context::{continued, enter};
 use teeny_core::random::Key;
-use teeny_core::{DType, Distribution, Error, Expr, Result, Tensor, map};
+use teeny_core::{DType, Distribution, Error, Expr, Extremum, Result, SortOrder, Tensor, map};
 
 /// Below this temperature sampling is greedy.
 const GREEDY: f64 = 1e-6;
@@ -102,11 +102,11 @@ impl Sampler {
         let mut x =
             if self.temperature < GREEDY { logits } else { logits.div(self.temperature)? };
         if let Some(k) = self.top_k.filter(|k| *k < vocab) {
-            let (largest, _) = x.topk(k, -1, true)?; // (.., k)
+            let (largest, _) = x.topk(k, -1, Extremum::Largest)?; // (.., k)
             x = keep_from(&x, &largest.slice(-1, -1..)?)?;
         }
         if self.top_p < 1.0 {
-            let (sorted, _) = x.sort(-1, true)?; // (.., V)
+            let (sorted, _) = x.sort(-1, SortOrder::Descending)?; // (.., V)
             let p = sorted.softmax(-1)?; // (.., V)
             let before = p.cumsum(-1)?.sub(&p)?; // (.., V), the probability of more likely tokens
             let kept = before.lt(self.top_p)?.where_cond(&sorted, f64::INFINITY)?; // (.., V)
@@ -227,7 +227,7 @@ pub fn multinomial(
         if n > vocab {
             return Err(Error::value(format!("cannot draw {n} distinct tokens from {vocab}")));
         }
-        let (scores, tokens) = noisy(&x, key)?.topk(n, -1, true)?; // (.., n)
+        let (scores, tokens) = noisy(&x, key)?.topk(n, -1, Extremum::Largest)?; // (.., n)
         map([&scores, &tokens], |[score, token]| {
             score.is_finite().where_cond(token, token.like(-1))
         })?

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use teeny_core::context::{continued, enter};
-use teeny_core::{DType, Error, Result, Scalar, Tensor};
+use teeny_core::{DType, Error, Extremum, Result, Scalar, Tensor};
 
 /// A weighted mean, for example of the losses of batches of unequal size.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,7 +107,7 @@ fn top_k_hits(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
         let classes = logits.shape()[1];
         return Err(Error::value(format!("k is {k}, but must be within 1..={classes} classes")));
     }
-    let (_, best) = logits.topk(k, -1, true)?; // (N, k)
+    let (_, best) = logits.topk(k, -1, Extremum::Largest)?; // (N, k)
     count(&best.eq(&targets.unsqueeze(1)?)?)
 }
 

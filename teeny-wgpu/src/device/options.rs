@@ -146,60 +146,50 @@ pub enum CooperativeMatrices {
     Always,
 }
 
-/// How to make a [`crate::Wgpu`].
-///
-/// # Example
-/// ```
-/// use teeny_wgpu::{AdapterKind, Choice, Options, Shaders};
-/// let adapter = Choice::Kind(AdapterKind::Cpu);
-/// let options = Options { adapter, shaders: Shaders::Checked, ..Options::default() };
-/// ```
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Which adapter.
-    pub adapter: Choice,
-    /// The most bytes of buffers, free ones kept for reuse included; those for reading back come on
-    /// top, 64 MiB for each thread that reads. `None`: 4 GiB on a software adapter, the driver's
-    /// limit elsewhere.
-    pub memory_budget: Option<u64>,
-    /// The most bytes of free buffers kept for reuse; 0 keeps none. `None`: 1 GiB, or as much as
-    /// was in use at once if that was more, so that a repeated step allocates nothing.
-    pub cache_bytes: Option<u64>,
-    /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
-    pub shaders: Shaders,
-    /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down;
-    /// `TEENY_DEBUG=1` does the same and prints each. Not in a browser, where the program cannot
-    /// wait for the times.
-    pub profile: bool,
-    /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing
-    /// a browser's kernels natively.
-    pub portable: bool,
-    /// Which kernels compute matrix products.
-    pub matmul_kernels: MatmulKernels,
-    /// Whether matrix products use cooperative matrices.
-    pub cooperative_matrices: CooperativeMatrices,
-    /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for
-    /// testing the behaviour of smaller GPUs.
-    pub max_binding: Option<u64>,
-    /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is
-    /// usual); likewise.
-    pub max_workgroups: Option<u32>,
+fn default_shaders() -> Shaders {
+    let checked = std::env::var("TEENY_WGPU_CHECKED").is_ok_and(|v| v == "1");
+    if checked { Shaders::Checked } else { Shaders::Trusted }
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        let checked = std::env::var("TEENY_WGPU_CHECKED").is_ok_and(|v| v == "1");
-        Options {
-            adapter: Choice::Auto,
-            memory_budget: None,
-            cache_bytes: None,
-            shaders: if checked { Shaders::Checked } else { Shaders::Trusted },
-            profile: false,
-            portable: false,
-            matmul_kernels: MatmulKernels::Auto,
-            cooperative_matrices: CooperativeMatrices::Never,
-            max_binding: None,
-            max_workgroups: None,
-        }
+teeny_core::options! {
+    /// How to make a [`crate::Wgpu`].
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_wgpu::{AdapterKind, Choice, Options, Shaders};
+    /// let adapter = Choice::Kind(AdapterKind::Cpu);
+    /// let options = Options::new().with_adapter(adapter).with_shaders(Shaders::Checked);
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct Options {
+        /// Which adapter.
+        adapter: Choice = Choice::Auto, with_adapter;
+        /// The most bytes of buffers, free ones kept for reuse included; those for reading back
+        /// come on top, 64 MiB for each thread that reads. `None`: 4 GiB on a software adapter, the
+        /// driver's limit elsewhere.
+        memory_budget: Option<u64> = None, with_memory_budget;
+        /// The most bytes of free buffers kept for reuse; 0 keeps none. `None`: 1 GiB, or as much
+        /// as was in use at once if that was more, so that a repeated step allocates nothing.
+        cache_bytes: Option<u64> = None, with_cache_bytes;
+        /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
+        shaders: Shaders = default_shaders(), with_shaders;
+        /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down;
+        /// `TEENY_DEBUG=1` does the same and prints each. Not in a browser, where the program
+        /// cannot wait for the times.
+        profile: bool = false, with_profile;
+        /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For
+        /// testing a browser's kernels natively.
+        portable: bool = false, with_portable;
+        /// Which kernels compute matrix products.
+        matmul_kernels: MatmulKernels = MatmulKernels::Auto, with_matmul_kernels;
+        /// Whether matrix products use cooperative matrices.
+        cooperative_matrices: CooperativeMatrices = CooperativeMatrices::Never,
+            with_cooperative_matrices;
+        /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for
+        /// testing the behaviour of smaller GPUs.
+        max_binding: Option<u64> = None, with_max_binding;
+        /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is
+        /// usual); likewise.
+        max_workgroups: Option<u32> = None, with_max_workgroups;
     }
 }

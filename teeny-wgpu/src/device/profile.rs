@@ -359,7 +359,7 @@ mod tests {
     use teeny_core::{DType, Reference, Tensor, Window};
 
     fn profiled() -> Option<Arc<Wgpu>> {
-        Wgpu::with_options(&Options { profile: true, ..Options::default() }).ok()
+        Wgpu::with_options(&Options::new().with_profile(true)).ok()
     }
 
     fn row<'a>(profile: &'a Profile, name: &str) -> &'a super::Family {

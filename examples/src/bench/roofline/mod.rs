@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_chain_has_the_work_of_its_steps() -> Result<()> {
-        let x = teeny_core::Tensor::ones(4usize, DType::F32, &teeny_core::Reference::new())?;
+        let x = teeny_core::Tensor::ones(4usize, DType::F32, teeny_core::Reference::new())?;
         let (kernel, shape) = (Arc::new(chain()?), *x.shape());
         let op = teeny_core::Op::Elementwise {
             kernel: &kernel,

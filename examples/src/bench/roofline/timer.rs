@@ -26,7 +26,7 @@ impl Timer {
     pub fn new(device: DeviceRef) -> Result<Timer> {
         #[cfg(feature = "wgpu")]
         if device.downcast_ref::<Wgpu>().is_some() {
-            let options = teeny_wgpu::Options { profile: true, ..teeny_wgpu::Options::default() };
+            let options = teeny_wgpu::Options::new().with_profile(true);
             let gpu = Wgpu::with_options(&options)?;
             if gpu.profile().by_gpu {
                 return Ok(Timer { device: gpu.clone() as DeviceRef, timestamps: Some(gpu) });

@@ -2,7 +2,7 @@
 //! sums of duplicates.
 
 use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one, stepwise};
-use teeny_core::{DType, NewAxis, Result, Scalar, Tensor, s};
+use teeny_core::{DType, Extremum, NewAxis, Result, Scalar, SortOrder, Tensor, s};
 
 const INDEX: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::U32];
 
@@ -96,14 +96,13 @@ fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
         (vec![0, 3], 0),
         (vec![3, 0], 0),
     ] {
-        for descending in [false, true] {
+        for order in [SortOrder::Ascending, SortOrder::Descending] {
             for domain in [Domain::Any, Domain::Below(4)] {
                 let body = move |_: &_, x: &[Tensor]| {
-                    x[0].sort(axis, descending).map(|(values, places)| vec![values, places])
+                    x[0].sort(axis, order).map(|(values, places)| vec![values, places])
                 };
                 let inputs = vec![Input::new(shape.clone(), dtype, arrangement, domain, 55)];
-                let detail =
-                    format!("axis {axis}, {}", if descending { "descending" } else { "ascending" });
+                let detail = format!("axis {axis}, {order:?}");
                 sink(Case {
                     op: "sort",
                     dtype,
@@ -129,10 +128,10 @@ fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             5,
         ]
         .map(Scalar::UInt);
-        for descending in [false, true] {
+        for order in [SortOrder::Ascending, SortOrder::Descending] {
             let inputs = vec![Input::of(far.map(|x| x.cast(dtype)), 9, dtype, arrangement)];
             let body = move |_: &_, x: &[Tensor]| {
-                x[0].sort(0, descending).map(|(values, places)| vec![values, places])
+                x[0].sort(0, order).map(|(values, places)| vec![values, places])
             };
             sink(Case {
                 op: "sort",
@@ -145,8 +144,9 @@ fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
         }
     }
     let inputs = vec![Input::new((3, 8), dtype, arrangement, Domain::Below(5), 56)];
-    let body =
-        |_: &_, x: &[Tensor]| x[0].topk(3, 1, true).map(|(values, places)| vec![values, places]);
+    let body = |_: &_, x: &[Tensor]| {
+        x[0].topk(3, 1, Extremum::Largest).map(|(values, places)| vec![values, places])
+    };
     sink(Case {
         op: "topk",
         dtype,

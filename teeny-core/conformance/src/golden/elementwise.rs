@@ -72,7 +72,7 @@ fn bound(op: &str) -> (f64, f64) {
 
 /// `unary.json`: functions and predicates at points that every float type holds, and for wide types
 /// at large, small and subnormal ones.
-pub fn unary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
+pub fn unary(device: impl ToDevice, float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/unary.json")));
     let mut findings = Findings::default();
     let wide = matches!(float, DType::F32 | DType::F64);
@@ -142,7 +142,7 @@ fn operation(op: &str, a: &Tensor, b: &Tensor) -> Option<Result<Tensor>> {
 
 /// `binary.json`: every pair of special numbers, integers that overflow, fifty pairs of shapes, and
 /// functions of three operands.
-pub fn binary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
+pub fn binary(device: impl ToDevice, float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/binary.json")));
     let mut findings = Findings::default();
     let special = scalars(&file["special"]);
@@ -289,7 +289,7 @@ pub fn promotion() -> Verdict {
 }
 
 /// `cast.json`: every type to every type, with fractions, NaN, infinities and what does not fit.
-pub fn cast(device: &(impl ToDevice + ?Sized)) -> Verdict {
+pub fn cast(device: impl ToDevice) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/cast.json")));
     let mut findings = Findings::default();
     for case in list(&file["cases"]) {

@@ -11,7 +11,7 @@ fn integers(v: &Value) -> Vec<i64> {
 
 /// `views.json`: which (shape, strides, target) can be viewed, with which strides, and what reshape
 /// gives.
-pub fn views(device: &(impl ToDevice + ?Sized)) -> Verdict {
+pub fn views(device: impl ToDevice) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/views.json")));
     let mut findings = Findings::default();
     for case in list(&file["cases"]) {
@@ -85,7 +85,7 @@ fn reduced(op: &str, x: &Tensor, axes: &[i64], keepdim: bool) -> Result<Tensor> 
 
 /// `reduce.json`: reductions over every axis list, scans, ties, nothing, NaN and infinities, and
 /// the types of results.
-pub fn reduce(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
+pub fn reduce(device: impl ToDevice, float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/reduce.json")));
     let mut findings = Findings::default();
     // 24 numbers of size 2, rounded to the type first.
@@ -165,7 +165,7 @@ pub fn reduce(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
 }
 
 /// `matmul.json`: every pair of ranks, and pairs that do not fit.
-pub fn matmul(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
+pub fn matmul(device: impl ToDevice, float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/matmul.json")));
     let mut findings = Findings::default();
     for case in list(&file["cases"]) {
@@ -183,7 +183,7 @@ pub fn matmul(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
 }
 
 /// `softmax.json`: softmax, log_softmax and logsumexp of plain, huge, masked and infinite rows.
-pub fn softmax(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
+pub fn softmax(device: impl ToDevice, float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/softmax.json")));
     let mut findings = Findings::default();
     for case in list(&file["cases"]) {
@@ -211,7 +211,7 @@ fn per_axis(v: &Value, ndim: usize) -> Vec<usize> {
 
 /// `conv.json`: convolutions with strides, padding, dilation and groups, and pooling; bias is a
 /// layer's business.
-pub fn conv(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
+pub fn conv(device: impl ToDevice, float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../golden/conv.json")));
     let mut findings = Findings::default();
     for case in list(&file["cases"]) {

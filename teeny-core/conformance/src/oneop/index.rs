@@ -4,7 +4,7 @@ use super::compare::coarseness;
 use super::{Case, Family};
 use crate::dice::Dice;
 use crate::operand::{Operand, Values};
-use teeny_core::{DType, Op, Result, ScatterMode, Shape};
+use teeny_core::{DType, Extremum, Op, Result, ScatterMode, Shape, SortOrder};
 
 pub const FAMILIES: &[Family] = &[
     Family { name: "gather", weight: 4, generate: gather },
@@ -149,15 +149,17 @@ fn topk(dice: &mut Dice) -> Result<Case> {
     let budget = dice.budget();
     let ndim = dice.ndim().max(1);
     let shape = dice.shape_of(ndim, budget);
-    let (axis, largest) = (dice.below(ndim), dice.one_in(2));
+    let axis = dice.below(ndim);
+    let extremum = if dice.one_in(2) { Extremum::Largest } else { Extremum::Smallest };
     // Often few of many.
     let most = if dice.one_in(2) { shape[axis] } else { shape[axis].min(7) };
     let k = dice.below(most + 1);
     let dtype = dice.pick(&DType::ALL);
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
-    Ok(Case::new("topk", vec![x], format!("{k} along {axis} largest {largest}"), move |x| {
-        let [values, positions] = Op::TopK { x: &x[0], axis, k, largest }.tensors(x[0].device())?;
+    Ok(Case::new("topk", vec![x], format!("{k} along {axis} {extremum:?}"), move |x| {
+        let [values, positions] =
+            Op::TopK { x: &x[0], axis, k, extremum }.tensors(x[0].device())?;
         Ok(vec![values, positions])
     })
     .within(super::Tolerance::Bits))
@@ -167,12 +169,13 @@ fn sort(dice: &mut Dice) -> Result<Case> {
     let budget = dice.budget();
     let ndim = dice.ndim().max(1);
     let shape = dice.shape_of(ndim, budget);
-    let (axis, descending) = (dice.below(ndim), dice.one_in(2));
+    let axis = dice.below(ndim);
+    let order = if dice.one_in(2) { SortOrder::Descending } else { SortOrder::Ascending };
     let dtype = dice.pick(&DType::ALL);
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
-    Ok(Case::new("sort", vec![x], format!("along {axis} descending {descending}"), move |x| {
-        let [values, positions] = Op::Sort { x: &x[0], axis, descending }.tensors(x[0].device())?;
+    Ok(Case::new("sort", vec![x], format!("along {axis} {order:?}"), move |x| {
+        let [values, positions] = Op::Sort { x: &x[0], axis, order }.tensors(x[0].device())?;
         Ok(vec![values, positions])
     })
     .within(super::Tolerance::Bits))

@@ -6,7 +6,7 @@ use super::{Case, FLOATS, Family, of_shape, roundings_of};
 use crate::dice::Dice;
 use crate::operand::{Operand, Values};
 use std::sync::Arc;
-use teeny_core::{DType, Op, ReduceOp, Result, Scalar, ScanOp, Shape, Tensor};
+use teeny_core::{DType, Extremum, Op, ReduceOp, Result, Scalar, ScanOp, Shape, Tensor};
 
 pub const FAMILIES: &[Family] = &[
     Family { name: "reduce", weight: 12, generate: reduce },
@@ -164,13 +164,14 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
 fn cum_max(dice: &mut Dice) -> Result<Case> {
     let budget = dice.budget();
     let shape = at_least_one_axis(dice, budget);
-    let (axis, largest) = (dice.below(shape.ndim()), dice.one_in(2));
+    let axis = dice.below(shape.ndim());
+    let extremum = if dice.one_in(2) { Extremum::Largest } else { Extremum::Smallest };
     let dtype = dice.pick(&DType::ALL);
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
-    let description = format!("along {axis} largest {largest}");
+    let description = format!("along {axis} {extremum:?}");
     Ok(Case::new("cum_max", vec![x], description, move |x| {
-        let [values, positions] = Op::CumMax { x: &x[0], axis, largest }.tensors(x[0].device())?;
+        let [values, positions] = Op::CumMax { x: &x[0], axis, extremum }.tensors(x[0].device())?;
         Ok(vec![values, positions])
     })
     .within(Tolerance::Bits))

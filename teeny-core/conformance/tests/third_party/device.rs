@@ -10,7 +10,7 @@ use std::sync::Arc;
 use teeny_core::storage::{downcast, downcast_mut};
 use teeny_core::{
     DType, Device, DeviceInfo, Distribution, Element, Error, Kernel, Key, Layout, Op, Outputs,
-    ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Storage, StorageRef, Tensor,
+    ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, SortOrder, Storage, StorageRef, Tensor,
     with_element,
 };
 
@@ -179,7 +179,7 @@ impl Device for Bytewise {
                 let dst = dst.take().ok_or_else(|| Error::internal("no destination"))?;
                 copy_into(dst, view, src)?.into()
             }
-            Op::Sort { x, axis, descending } => sort(x, axis, descending)?.into(),
+            Op::Sort { x, axis, order } => sort(x, axis, order)?.into(),
             Op::Random { distribution, shape, dtype, key } => {
                 random(distribution, shape, dtype, key)?.into()
             }
@@ -310,7 +310,7 @@ fn copy_into(mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<Storage
     Ok(dst)
 }
 
-fn sort(x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+fn sort(x: &Tensor, axis: usize, order: SortOrder) -> Result<(StorageRef, StorageRef)> {
     let layout = Layout::contiguous(*x.shape());
     let (mut values, mut places) =
         (Bytes::zeros(x.numel(), x.dtype()), Bytes::zeros(x.numel(), DType::I32));
@@ -321,8 +321,9 @@ fn sort(x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, Storag
         for i in 0..x.shape()[axis] {
             let value = at(x, &moved(line, axis, i))?;
             let above = |a: Scalar, b: Scalar| (is_nan(a) && !is_nan(b)) || less(b, a);
-            let before = |other: Scalar| {
-                if descending { above(value, other) } else { above(other, value) }
+            let before = |other: Scalar| match order {
+                SortOrder::Descending => above(value, other),
+                SortOrder::Ascending => above(other, value),
             };
             let to = sorted.iter().position(|&(other, _)| before(other)).unwrap_or(sorted.len());
             sorted.insert(to, (value, i));

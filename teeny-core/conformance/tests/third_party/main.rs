@@ -9,11 +9,11 @@ use teeny_conformance::{Suite, every};
 #[test]
 fn a_device_of_five_methods_passes_the_suite() {
     let n = every(8);
-    let report = Suite::new(&Arc::new(Bytewise)).every(n).run();
+    let report = Suite::new(Arc::new(Bytewise)).every(n).run();
     assert!(report.passed() && n * report.cases() > 10_000, "{report}");
 }
 
 #[test]
 fn a_device_of_five_methods_agrees_on_random_graphs() {
-    teeny_conformance::fuzz(&Arc::new(Bytewise), 2_000, 41).unwrap();
+    teeny_conformance::fuzz(Arc::new(Bytewise), 2_000, 41).unwrap();
 }

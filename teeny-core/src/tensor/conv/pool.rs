@@ -9,22 +9,18 @@ use crate::shape::{MAX_NDIM, Shape, index_end};
 use crate::tensor::create::generate;
 use crate::tensor::{Tensor, map};
 
-/// How [`Tensor::avg_pool_with`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Averaging {
-    /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up.
-    /// Elements beyond the end are not averaged.
-    pub ceil: bool,
-    /// Padding counts as zeros; otherwise a mean is that of the elements there are.
-    pub count_padding: bool,
-    /// Sums are divided by this number, whatever the windows hold.
-    pub divisor: Option<usize>,
-}
-
-impl Default for Averaging {
-    /// As PyTorch: sizes rounded down, padding counted.
-    fn default() -> Averaging {
-        Averaging { ceil: false, count_padding: true, divisor: None }
+crate::options! {
+    /// How [`Tensor::avg_pool_with`] counts; by default as PyTorch: sizes are rounded down, padding
+    /// counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Averaging {
+        /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up.
+        /// Elements beyond the end are not averaged.
+        ceil: bool = false, with_ceil;
+        /// Padding counts as zeros; otherwise a mean is that of the elements there are.
+        count_padding: bool = true, with_count_padding;
+        /// Sums are divided by this number, whatever the windows hold.
+        divisor: Option<usize> = None, with_divisor;
     }
 }
 

@@ -22,7 +22,7 @@ impl Tensor {
         shape: impl IntoShape,
         value: impl Into<Scalar>,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("full");
         Tensor::filled(shape.shape()?, value.into(), dtype, device.to_device())
@@ -41,22 +41,14 @@ impl Tensor {
 
     /// A tensor of zeros.
     #[track_caller]
-    pub fn zeros(
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn zeros(shape: impl IntoShape, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("zeros");
         Tensor::full(shape, 0, dtype, device)
     }
 
     /// A tensor of ones.
     #[track_caller]
-    pub fn ones(
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn ones(shape: impl IntoShape, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("ones");
         Tensor::full(shape, 1, dtype, device)
     }
@@ -88,12 +80,7 @@ impl Tensor {
     /// # Errors
     /// If `step` is 0 or points away from `end`, or a bound is not finite.
     #[track_caller]
-    pub fn arange<T: Element>(
-        start: T,
-        end: T,
-        step: T,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn arange<T: Element>(start: T, end: T, step: T, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("arange");
         let (from, to, by) = (start.to_scalar(), end.to_scalar(), step.to_scalar());
         let whole = T::DTYPE.is_int();
@@ -118,7 +105,7 @@ impl Tensor {
         end: f64,
         count: usize,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("linspace");
         if !dtype.is_float() {
@@ -145,9 +132,9 @@ impl Tensor {
 
     /// The identity matrix `(n, n)`.
     #[track_caller]
-    pub fn eye(n: usize, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    pub fn eye(n: usize, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("eye");
-        let one = Tensor::ones((), dtype, device)?;
+        let one = Tensor::ones((), dtype, &device)?;
         Tensor::zeros((n, n), dtype, device)?.assign_view(|x| x.diagonal(0, 0, 1), &one)
     }
 

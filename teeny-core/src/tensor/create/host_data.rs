@@ -20,10 +20,7 @@ impl Tensor {
     /// # Errors
     /// If the nesting is ragged or too deep.
     #[track_caller]
-    pub fn new<T: Element>(
-        data: impl Nested<T>,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn new<T: Element>(data: impl Nested<T>, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("new");
         let mut sizes = Vec::new();
         data.sizes(&mut sizes);
@@ -42,7 +39,7 @@ impl Tensor {
     pub fn from_slice<T: Element>(
         data: &[T],
         shape: impl IntoShape,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("from_slice");
         upload(data, require_numel(data.len(), shape.shape()?)?, device)
@@ -53,7 +50,7 @@ impl Tensor {
     pub fn from_vec<T: Element>(
         data: Vec<T>,
         shape: impl IntoShape,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("from_vec");
         Tensor::from_slice(&data, shape, device)
@@ -69,7 +66,7 @@ impl Tensor {
         bytes: &[u8],
         shape: impl IntoShape,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("from_bytes");
         let shape = shape.shape()?;
@@ -111,7 +108,7 @@ impl Tensor {
     pub fn from_bytes_with(
         shape: impl IntoShape,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
         fill: impl Fn(usize, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<Tensor> {
         let _op = enter("from_bytes_with");
@@ -137,7 +134,7 @@ impl Tensor {
         values: &[Scalar],
         shape: impl IntoShape,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("from_scalars");
         let shape = require_numel(values.len(), shape.shape()?)?;
@@ -153,7 +150,7 @@ pub(super) const PIECE: usize = 1 << 20;
 /// The device allocates memory for all of them first; the host holds one piece at a time.
 pub(in crate::tensor) fn generate<T: Element>(
     shape: Shape,
-    device: &(impl ToDevice + ?Sized),
+    device: impl ToDevice,
     value: impl Fn(usize) -> T,
 ) -> Result<Tensor> {
     let n = shape.numel();
@@ -162,12 +159,12 @@ pub(in crate::tensor) fn generate<T: Element>(
         values.extend((0..n).map(value));
         return upload(&values, shape, device);
     }
-    let mut x = Tensor::zeros(n, T::DTYPE, device)?;
+    let mut x = Tensor::zeros(n, T::DTYPE, &device)?;
     for start in (0..n).step_by(PIECE) {
         let len = PIECE.min(n - start);
         values.clear();
         values.extend((start..start + len).map(&value));
-        let piece = upload(&values, Shape::new(&[len])?, device)?;
+        let piece = upload(&values, Shape::new(&[len])?, &device)?;
         x = x.slice_assign(0, start..start + len, &piece)?;
     }
     x.reshape(shape)
@@ -176,7 +173,7 @@ pub(in crate::tensor) fn generate<T: Element>(
 pub(super) fn upload<T: Element>(
     values: &[T],
     shape: Shape,
-    device: &(impl ToDevice + ?Sized),
+    device: impl ToDevice,
 ) -> Result<Tensor> {
     place(&T::to_bytes(values), T::DTYPE, shape, device.to_device())
 }

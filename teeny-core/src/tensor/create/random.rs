@@ -15,11 +15,7 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// Uniform in [0, 1). Equivalent: `torch.rand`.
     #[track_caller]
-    pub fn rand(
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn rand(shape: impl IntoShape, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("rand");
         Tensor::random(
             Distribution::Uniform { low: 0.0, high: 1.0 },
@@ -32,11 +28,7 @@ impl Tensor {
 
     /// Normal with mean 0 and standard deviation 1. Equivalent: `torch.randn`.
     #[track_caller]
-    pub fn randn(
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn randn(shape: impl IntoShape, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("randn");
         Tensor::random(
             Distribution::Normal { mean: 0.0, std: 1.0 },
@@ -54,7 +46,7 @@ impl Tensor {
         high: f64,
         shape: impl IntoShape,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("uniform");
         Tensor::random(
@@ -73,7 +65,7 @@ impl Tensor {
         std: f64,
         shape: impl IntoShape,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("normal");
         Tensor::random(Distribution::Normal { mean, std }, shape, dtype, random::next_key(), device)
@@ -86,7 +78,7 @@ impl Tensor {
         high: i64,
         shape: impl IntoShape,
         dtype: DType,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("randint");
         Tensor::random(
@@ -100,11 +92,7 @@ impl Tensor {
 
     /// True with probability `p`, a bool tensor.
     #[track_caller]
-    pub fn bernoulli(
-        p: f64,
-        shape: impl IntoShape,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
+    pub fn bernoulli(p: f64, shape: impl IntoShape, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("bernoulli");
         Tensor::random(
             Distribution::Bernoulli { p },
@@ -117,13 +105,13 @@ impl Tensor {
 
     /// The numbers `0..n` in random order, `I32`. Equivalent: `torch.randperm`.
     #[track_caller]
-    pub fn randperm(n: usize, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    pub fn randperm(n: usize, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("randperm");
         let shape = Shape::new(&[n])?;
         let mut order = memory::collected(0..index_end(n)?)?;
         if n > PIECE {
             // The device allocates before the shuffle, which takes longer.
-            let _ = Tensor::zeros(shape, DType::I32, device)?;
+            let _ = Tensor::zeros(shape, DType::I32, &device)?;
         }
         shuffle(&mut order, random::next_key());
         upload(&order, shape, device)
@@ -137,7 +125,7 @@ impl Tensor {
         shape: impl IntoShape,
         dtype: DType,
         key: Key,
-        device: &(impl ToDevice + ?Sized),
+        device: impl ToDevice,
     ) -> Result<Tensor> {
         let _op = enter("random");
         let shape = shape.shape()?;

@@ -64,7 +64,7 @@ impl Tensor {
     /// As [`Tensor::gather`].
     ///
     /// Equivalent: `torch.take_along_dim`, `numpy.take_along_axis`;
-    /// `x.take_along(axis, &x.argsort(axis, false)?)` sorts.
+    /// `x.take_along(axis, &x.argsort(axis, SortOrder::Ascending)?)` sorts.
     #[track_caller]
     pub fn take_along(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let _op = enter("take_along").on([("x", Some(self)), ("index", Some(index))]);

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::index_end;
 use crate::tensor::elementwise::{Either, Operand};
-use crate::tensor::{IntoIndex, Tensor, map_rows};
+use crate::tensor::{IntoIndex, Side, Tensor, map_rows};
 
 /// How [`Tensor::scatter_reduce`] combines the elements that go to one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Tensor {
             (1, Some(offsets)) if offsets.ndim() == 1 => {
                 offsets.require_int("offsets")?;
                 let places = Tensor::arange(0i32, index_end(ids.numel())?, 1, self)?;
-                let bags = offsets.cast(DType::I32)?.searchsorted(&places, true)?.sub(1)?;
+                let bags = offsets.cast(DType::I32)?.searchsorted(&places, Side::Right)?.sub(1)?;
                 (offsets.numel(), bags)
             }
             _ => {

@@ -49,7 +49,7 @@ impl Tensor {
     ///
     /// Equivalent: `numpy.load(path)`.
     #[track_caller]
-    pub fn load_npy(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    pub fn load_npy(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("load_npy");
         let path = path.as_ref();
         let name = format!("load {:?}", path.display().to_string());
@@ -93,7 +93,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::load_npy`].
     #[track_caller]
-    pub fn from_npy(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    pub fn from_npy(bytes: &[u8], device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("from_npy");
         let (header, data) = split(bytes)?;
         let [descr, fortran_order, shape] = entries(header)?;

@@ -54,7 +54,7 @@ impl Tensor {
     /// wraps its device, unwrapped without a copy (and without its gradient history) if its device
     /// wraps `device`, copied through host memory otherwise.
     #[track_caller]
-    pub fn to(&self, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    pub fn to(&self, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("to").on([("x", Some(self))]);
         let device = device.to_device();
         match self.shared_with(&device)? {
@@ -126,6 +126,8 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::to`].
+    // NOTE: the future captures `D`. A `D` that is a reference would bound its lifetime, therefore
+    // the device is not `impl ToDevice` by value as elsewhere.
     #[track_caller]
     pub fn to_async<D: ToDevice + ?Sized>(
         &self,

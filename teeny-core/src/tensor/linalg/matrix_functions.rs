@@ -69,19 +69,22 @@ impl Tensor {
         Ok(sum)
     }
 
-    /// The solution x of `a x = self` for the matrix a with the Cholesky factor `l`, which is
-    /// lower, or upper with `upper`: self (.., n, k), l (.., n, n).
+    /// The solution x of `a x = self` for the matrix a with the Cholesky factor `l`: `a = l lᵀ` for
+    /// a lower triangle, `a = lᵀ l` for an upper one. Shapes: self (.., n, k), l (.., n, n).
     ///
     /// # Errors
     /// As [`Tensor::solve_triangular`].
     ///
-    /// Equivalent: `torch.cholesky_solve(self, l, upper)`.
+    /// Equivalent: `torch.cholesky_solve(self, l)`, with `upper=True` for [`Triangle::Upper`].
     #[track_caller]
-    pub fn cholesky_solve(&self, l: &Tensor, upper: bool) -> Result<Tensor> {
+    pub fn cholesky_solve(&self, l: &Tensor, triangle: Triangle) -> Result<Tensor> {
         let _op = enter("cholesky_solve").on([("x", Some(self)), ("l", Some(l))]);
-        let l = if upper { l.transpose(-2, -1)? } else { l.clone() };
-        let y = l.solve_triangular(self, Triangle::Lower)?;
-        l.transpose(-2, -1)?.solve_triangular(&y, Triangle::Upper)
+        let (l, lower) = match triangle {
+            Triangle::Lower | Triangle::UnitLower => (l.clone(), triangle),
+            Triangle::Upper | Triangle::UnitUpper => (l.transpose(-2, -1)?, triangle.transposed()),
+        };
+        let y = l.solve_triangular(self, lower)?;
+        l.transpose(-2, -1)?.solve_triangular(&y, lower.transposed())
     }
 
     /// The product of a chain of matrices, in the order of multiplication that costs least; the

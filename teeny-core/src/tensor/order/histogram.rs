@@ -5,7 +5,7 @@ use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::index_end;
-use crate::tensor::{Tensor, map};
+use crate::tensor::{Side, Tensor, map};
 
 impl Tensor {
     /// The number of occurrences of each of `0, 1, ..`, or the sums of `weights` (self's shape) by
@@ -117,6 +117,6 @@ impl Tensor {
             return flat.cast(wide)?.sub(low)?.mul(factor)?.clamp(0, last)?.cast(DType::I32);
         }
         // The range or its reciprocal overflows: binary search.
-        edges.searchsorted(flat, true)?.sub(1)?.clamp(0, last)
+        edges.searchsorted(flat, Side::Right)?.sub(1)?.clamp(0, last)
     }
 }

@@ -9,4 +9,5 @@ mod histogram;
 
 mod statistics;
 
+pub use sort::Side;
 pub use statistics::QuantileMethod;

@@ -4,8 +4,9 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::op::SortOrder;
 use crate::shape::{IntoAxes, index_end};
-use crate::tensor::{Tensor, map};
+use crate::tensor::{Side, Tensor, map};
 
 /// The value of a quantile that is between two elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Tensor {
             return Err(Error::value(format!("there is no element {k} of {n}"))
                 .help("k counts from 1: x.kthvalue(1, axis)? is the smallest"));
         }
-        let (values, positions) = self.sort(axis, false)?;
+        let (values, positions) = self.sort(axis, SortOrder::Ascending)?;
         Ok((values.at(axis, k as isize - 1)?, positions.at(axis, k as isize - 1)?))
     }
 
@@ -81,7 +82,7 @@ impl Tensor {
         let _op = enter("mode").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)? as isize;
         let n = self.size(axis)?;
-        let (values, order) = self.sort(axis, false)?;
+        let (values, order) = self.sort(axis, SortOrder::Ascending)?;
         let mut along = vec![1; self.ndim()];
         along[axis as usize] = n;
         let place = Tensor::arange(0i32, index_end(n)?, 1, self)?.reshape(along)?;
@@ -174,7 +175,7 @@ impl Tensor {
         if self.size(axis)? == 0 {
             return Err(crate::messages::nothing_to_compare(axis as usize, self.shape()));
         }
-        let (values, order) = self.sort(axis, false)?;
+        let (values, order) = self.sort(axis, SortOrder::Ascending)?;
         let rank = map([&self.count_numbers(axis)?], |[count]| rank(count))?;
         let at = |x: &Tensor| x.gather(axis, &rank)?.squeeze(axis);
         Ok((at(&values)?, at(&order)?))
@@ -184,7 +185,7 @@ impl Tensor {
         if self.size(axis)? == 0 {
             return Err(crate::messages::nothing_to_compare(axis as usize, self.shape()));
         }
-        Ok((self.sort(axis, false)?.0, self.count_numbers(axis)?))
+        Ok((self.sort(axis, SortOrder::Ascending)?.0, self.count_numbers(axis)?))
     }
 
     /// The number of elements along `axis` that are not NaN (`I32`), with size 1.
@@ -229,17 +230,17 @@ impl Tensor {
     }
 
     /// The numbers (`I32`) of the intervals between the ascending `boundaries` (m) in which the
-    /// elements are, from 0 to m: `boundaries[i - 1] < x <= boundaries[i]`, or with `right`
-    /// `boundaries[i - 1] <= x < boundaries[i]`.
+    /// elements are, from 0 to m: `boundaries[i - 1] < x <= boundaries[i]` with
+    /// [`Side::Left`], `boundaries[i - 1] <= x < boundaries[i]` with [`Side::Right`].
     ///
     /// # Errors
     /// If `boundaries` is not a vector.
     ///
-    /// Equivalent: `torch.bucketize`.
+    /// Equivalent: `torch.bucketize(x, boundaries)`, with `right=True` for [`Side::Right`].
     #[track_caller]
-    pub fn bucketize(&self, boundaries: &Tensor, right: bool) -> Result<Tensor> {
+    pub fn bucketize(&self, boundaries: &Tensor, side: Side) -> Result<Tensor> {
         let _op = enter("bucketize").on([("x", Some(self)), ("boundaries", Some(boundaries))]);
-        boundaries.searchsorted(self, right)
+        boundaries.searchsorted(self, side)
     }
 
     /// True where an element is one of `elements`, a tensor of any shape; NaN never is.
@@ -249,12 +250,15 @@ impl Tensor {
     pub fn isin(&self, elements: &Tensor) -> Result<Tensor> {
         let _op = enter("isin").on([("x", Some(self)), ("elements", Some(elements))]);
         let dtype = self.dtype().promote(elements.dtype());
-        let (x, sorted) = (self.cast(dtype)?, elements.cast(dtype)?.reshape(-1)?.sort(0, false)?.0);
+        let (x, sorted) = (
+            self.cast(dtype)?,
+            elements.cast(dtype)?.reshape(-1)?.sort(0, SortOrder::Ascending)?.0,
+        );
         let n = index_end(sorted.numel())?;
         if n == 0 {
             return Tensor::zeros(self.shape(), DType::Bool, self);
         }
-        let place = sorted.searchsorted(&x, false)?.minimum(n - 1)?;
+        let place = sorted.searchsorted(&x, Side::Left)?.minimum(n - 1)?;
         sorted.index_select(0, &place)?.eq(&x)
     }
 }

@@ -4,6 +4,7 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::SortOrder;
 use crate::shape::index_end;
 use crate::tensor::Tensor;
 
@@ -17,7 +18,7 @@ impl Tensor {
     #[track_caller]
     pub fn unique(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let _op = enter("unique").on([("x", Some(self))]);
-        let (sorted, order) = self.reshape(-1)?.sort(0, false)?;
+        let (sorted, order) = self.reshape(-1)?.sort(0, SortOrder::Ascending)?;
         let starts = starts(&sorted.unsqueeze(1)?)?; // (n)
         let (places, inverse, counts) = groups(&starts, Some(&order))?;
         Ok((sorted.index_select(0, &places)?, inverse.reshape(self.shape())?, counts))
@@ -41,7 +42,7 @@ impl Tensor {
         let mut order = Tensor::arange(0i32, index_end(sizes[0])?, 1, self)?; // (n)
         for column in (0..if rows.numel() > 0 { width } else { 0 }).rev() {
             let keys = rows.at(1, column as isize)?.index_select(0, &order)?;
-            order = order.index_select(0, &keys.argsort(0, false)?)?;
+            order = order.index_select(0, &keys.argsort(0, SortOrder::Ascending)?)?;
         }
         let sorted = rows.index_select(0, &order)?;
         let (places, inverse, counts) = groups(&starts(&sorted)?, Some(&order))?;

@@ -262,7 +262,7 @@ impl QuantTensor {
     #[track_caller]
     pub fn to(&self, device: impl ToDevice) -> Result<QuantTensor> {
         let _op = enter("to");
-        Ok(QuantTensor { blocks: self.blocks.to(&device.to_device())?, ..self.clone() })
+        Ok(QuantTensor { blocks: self.blocks.to(device.to_device())?, ..self.clone() })
     }
 
     /// The rows of each part as a GGUF file has them.

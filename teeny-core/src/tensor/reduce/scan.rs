@@ -4,7 +4,7 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::{Op, ScanOp};
+use crate::op::{Extremum, Op, ScanOp};
 use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
 
@@ -57,14 +57,14 @@ impl Tensor {
     #[track_caller]
     pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let _op = enter("cummax").on([("x", Some(self))]);
-        self.running(axis, true)
+        self.running(axis, Extremum::Largest)
     }
 
     /// The running minimum along `axis`, and its position, as in [`Tensor::cummax`].
     #[track_caller]
     pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let _op = enter("cummin").on([("x", Some(self))]);
-        self.running(axis, false)
+        self.running(axis, Extremum::Smallest)
     }
 
     /// The differences of neighbours along `axis`, taken `n` times; the axis is as much shorter,
@@ -85,9 +85,9 @@ impl Tensor {
         (0..n).try_fold(self.clone(), |x, _| step(x))
     }
 
-    fn running(&self, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
+    fn running(&self, axis: isize, extremum: Extremum) -> Result<(Tensor, Tensor)> {
         let axis = self.shape().axis(axis)?;
-        let [values, positions] = Op::CumMax { x: self, axis, largest }.tensors(self.device())?;
+        let [values, positions] = Op::CumMax { x: self, axis, extremum }.tensors(self.device())?;
         Ok((values, positions))
     }
 
@@ -99,13 +99,15 @@ impl Tensor {
 }
 
 /// The definition of [`Op::CumMax`]: values and positions.
-pub(crate) fn cum_max(x: &Tensor, axis: usize, largest: bool) -> Result<(Tensor, Tensor)> {
+pub(crate) fn cum_max(x: &Tensor, axis: usize, extremum: Extremum) -> Result<(Tensor, Tensor)> {
     let n = index_end(x.shape()[axis])?;
     let mut along = vec![1; x.ndim()];
     along[axis] = x.shape()[axis];
     let place = Tensor::arange(0i32, n, 1, x)?.reshape(along)?;
-    let better: fn(&Tensor, &Tensor) -> Result<Tensor> =
-        if largest { |a, b| a.maximum(b) } else { |a, b| a.minimum(b) };
+    let better: fn(&Tensor, &Tensor) -> Result<Tensor> = match extremum {
+        Extremum::Largest => |a, b| a.maximum(b),
+        Extremum::Smallest => |a, b| a.minimum(b),
+    };
     let extreme = doubled(x, axis, better)?;
     // The position of the running extremum is the latest element equal to it.
     let record =

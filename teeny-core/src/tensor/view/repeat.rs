@@ -5,7 +5,7 @@ use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{IntoShape, MAX_NDIM};
-use crate::tensor::Tensor;
+use crate::tensor::{Side, Tensor};
 
 impl Tensor {
     /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes.
@@ -127,7 +127,8 @@ impl Tensor {
         let total = if counts.numel() == 0 { 0 } else { ends.at(0, -1)?.item::<i64>()? };
         self.shape().resized(axis, total as usize)?;
         // (total)
-        let places = ends.searchsorted(&Tensor::arange(0i64, total, 1, counts.device())?, true)?;
+        let places =
+            ends.searchsorted(&Tensor::arange(0i64, total, 1, counts.device())?, Side::Right)?;
         self.index_select(axis as isize, &places)
     }
 

@@ -180,7 +180,7 @@ impl ImageProcessor {
                 let text = format!("image 0 becomes {h} x {w}, image {i} {height} x {width}");
                 return Err(Error::shape(text).help("process them one by one, or set a crop"));
             }
-            all.push(Tensor::from_vec(pixels, (1, 3, h, w), &device.to_device())?);
+            all.push(Tensor::from_vec(pixels, (1, 3, h, w), device.to_device())?);
         }
         if all.is_empty() {
             return Err(Error::value("there are no images").help("one tensor (H, W, 3) for each"));

@@ -1,6 +1,6 @@
 //! Options and results of encoding.
 
-use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_core::{Error, Result, Side, Tensor, ToDevice};
 
 /// A text, or a pair of texts such as a question and a passage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +39,6 @@ pub enum Truncation {
     OnlyFirst,
     /// The second.
     OnlySecond,
-}
-
-/// An end of a sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Side {
-    /// The start.
-    Left,
-    /// The end.
-    #[default]
-    Right,
 }
 
 /// Options of [`PretrainedTokenizer::encode_with`](super::PretrainedTokenizer::encode_with), with
@@ -247,7 +237,7 @@ impl Batch {
     /// If the device cannot hold it.
     pub fn tokens(&self, device: impl ToDevice) -> Result<Tensor> {
         let ids: Vec<i32> = self.ids.concat().into_iter().map(|id| id as i32).collect();
-        Tensor::from_vec(ids, self.shape(), &device.to_device()) // (B, T)
+        Tensor::from_vec(ids, self.shape(), device.to_device()) // (B, T)
     }
 
     /// True for tokens, false for padding: a tensor (B, T) of bool.
@@ -255,7 +245,7 @@ impl Batch {
     /// # Errors
     /// If the device cannot hold it.
     pub fn mask(&self, device: impl ToDevice) -> Result<Tensor> {
-        Tensor::from_vec(self.mask.concat(), self.shape(), &device.to_device()) // (B, T)
+        Tensor::from_vec(self.mask.concat(), self.shape(), device.to_device()) // (B, T)
     }
 
     /// The types of the tokens as a tensor (B, T) of I32.
@@ -264,6 +254,6 @@ impl Batch {
     /// If the device cannot hold it.
     pub fn types(&self, device: impl ToDevice) -> Result<Tensor> {
         let types: Vec<i32> = self.type_ids.concat().into_iter().map(|id| id as i32).collect();
-        Tensor::from_vec(types, self.shape(), &device.to_device()) // (B, T)
+        Tensor::from_vec(types, self.shape(), device.to_device()) // (B, T)
     }
 }

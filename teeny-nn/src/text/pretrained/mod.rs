@@ -29,10 +29,11 @@ mod section;
 mod split;
 mod unicode;
 
-pub use encoding::{Batch, EncodeInput, EncodeOptions, Encoding, Side, Truncation};
+pub use encoding::{Batch, EncodeInput, EncodeOptions, Encoding, Truncation};
 #[cfg(feature = "chat")]
 pub(crate) use folder::special_tokens;
 pub(crate) use gguf::end_tokens;
+pub use teeny_core::Side;
 
 use super::bpe::alphabet;
 use super::tokenizer::{Tokenizer, no_such_token};

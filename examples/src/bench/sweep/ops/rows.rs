@@ -3,7 +3,7 @@
 use super::{ALL, Drawn, FLOATS, NUMBERS, Row, axis};
 use crate::bench::sweep::case::Fill;
 use crate::bench::sweep::draw::{Draw, MOST, TRANSFORMERS};
-use teeny_core::{DType, Result, Tensor};
+use teeny_core::{DType, Extremum, Result, SortOrder, Tensor};
 
 type AlongAxis = fn(&Tensor, isize) -> Result<Tensor>;
 
@@ -98,13 +98,18 @@ fn sorted(rows: &mut Vec<Row>) {
     rows.push(Row::new("sort", 3, NUMBERS, |draw, _| {
         let (shape, descending) = (matrix(draw), draw.chance(0.5));
         let axis = if draw.chance(0.2) { 0 } else { -1 };
-        Drawn::one(shape, Fill::Normal, move |x| Ok(x.sort(axis, descending)?.0))
-            .arg(axis)
-            .arg(descending)
+        Drawn::one(shape, Fill::Normal, move |x| {
+            let order = if descending { SortOrder::Descending } else { SortOrder::Ascending };
+            Ok(x.sort(axis, order)?.0)
+        })
+        .arg(axis)
+        .arg(descending)
     }));
     rows.push(
         Row::new("argsort", 1, NUMBERS, |draw, _| {
-            Drawn::one(matrix(draw), Fill::Normal, |x| x.argsort(-1, false)).arg(-1).arg(false)
+            Drawn::one(matrix(draw), Fill::Normal, |x| x.argsort(-1, SortOrder::Ascending))
+                .arg(-1)
+                .arg(false)
         })
         .without_grad(),
     );
@@ -112,10 +117,13 @@ fn sorted(rows: &mut Vec<Row>) {
         let shape = matrix(draw);
         let k = draw.pick(&[1, 2, 5, 8, 10, 40, 50, 100]).min(shape[1]);
         let largest = draw.chance(0.8);
-        Drawn::one(shape, Fill::Normal, move |x| Ok(x.topk(k, -1, largest)?.0))
-            .arg(k)
-            .arg(-1)
-            .arg(largest)
+        Drawn::one(shape, Fill::Normal, move |x| {
+            let extremum = if largest { Extremum::Largest } else { Extremum::Smallest };
+            Ok(x.topk(k, -1, extremum)?.0)
+        })
+        .arg(k)
+        .arg(-1)
+        .arg(largest)
     }));
 }
 

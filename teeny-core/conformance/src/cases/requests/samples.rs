@@ -4,10 +4,10 @@
 use super::{Request, drawn};
 use crate::cases::{Domain, Input};
 use std::sync::Arc;
-use teeny_core::Attention;
 use teeny_core::kernel::Extent;
 use teeny_core::op::recorded::Recorded;
 use teeny_core::quant::{Part, packed_parts};
+use teeny_core::{Attention, Extremum, SortOrder};
 use teeny_core::{
     Builder, DType, Distribution, Expr, Kernel, Layout, LinalgOp, QuantType, ReduceOp, RowFunction,
     Scalar, ScanOp, ScatterMode, Shape, Window,
@@ -103,9 +103,9 @@ fn moves(dtype: DType, all: &mut Vec<Request>) {
     all.push(Request::new("CopyInto", Recorded::CopyInto { view }, inputs));
     let one = |variant, attributes| Request::new(variant, attributes, vec![x()]);
     all.extend([
-        one("CumMax", Recorded::CumMax { axis: 1, largest: true }),
-        one("Sort", Recorded::Sort { axis: 1, descending: true }),
-        one("TopK", Recorded::TopK { axis: 1, k: 2, largest: true }),
+        one("CumMax", Recorded::CumMax { axis: 1, extremum: Extremum::Largest }),
+        one("Sort", Recorded::Sort { axis: 1, order: SortOrder::Descending }),
+        one("TopK", Recorded::TopK { axis: 1, k: 2, extremum: Extremum::Largest }),
         one("Pad", Recorded::Pad { widths: [(0, 1), (2, 0)].into(), value: 7.0.into() }),
         one("Tri", Recorded::Tri { diagonal: -1, upper: false }),
         one("Tri", Recorded::Tri { diagonal: 1, upper: true }),

@@ -1,0 +1,42 @@
+//! Structs of options, for all crates of the library. A later version may add a field: such a struct
+//! is `#[non_exhaustive]`, and is built by `new` and a method for each field.
+
+/// Declares a struct of options with its defaults and a method `with_..` for each field. Derives are
+/// the caller's.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! options {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident {
+            $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr, $with:ident;)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $($field: $default,)* }
+            }
+        }
+
+        impl $name {
+            /// The defaults.
+            pub fn new() -> $name {
+                $name::default()
+            }
+
+            $(
+                #[doc = concat!("Sets [`", stringify!($name), "::", stringify!($field), "`].")]
+                pub fn $with(mut self, $field: $type) -> $name {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
