@@ -36,8 +36,8 @@ use crate::{fork, processor};
 /// The longest and the shortest time that an idle worker spins, in nanoseconds: longer than the
 /// pauses between the products of a training step, and as long as recruiting takes. A worker that
 /// sleeps has to be woken, perhaps on the processor of its caller.
-pub(crate) const LONGEST: u64 = 250_000;
-pub(crate) const SHORTEST: u64 = 10_000;
+pub(crate) const MAX_SPIN: u64 = 250_000;
+pub(crate) const MIN_SPIN: u64 = 10_000;
 /// How many times a worker polls for a job between two reads of the clock.
 const POLLS: u32 = 64;
 /// How many times the owner of a job polls for the end of its last chunks before it yields.
@@ -92,23 +92,23 @@ pub(crate) struct Patience(AtomicU64);
 
 impl Patience {
     pub(crate) const fn new() -> Patience {
-        Patience(AtomicU64::new(LONGEST))
+        Patience(AtomicU64::new(MAX_SPIN))
     }
 
     pub(crate) fn now(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// A job came after this pause. Spinning that long pays, up to [`LONGEST`].
+    /// A job came after this pause. Spinning that long pays, up to [`MAX_SPIN`].
     pub(crate) fn came_after(&self, pause: u64) {
-        if pause <= LONGEST {
-            self.0.fetch_max((4 * pause).min(LONGEST), Relaxed);
+        if pause <= MAX_SPIN {
+            self.0.fetch_max((4 * pause).min(MAX_SPIN), Relaxed);
         }
     }
 
     /// No job came within `waited`. One step for all workers that waited for the same one.
     pub(crate) fn missed(&self, waited: u64) {
-        _ = self.0.compare_exchange(waited, (waited / 2).max(SHORTEST), Relaxed, Relaxed);
+        _ = self.0.compare_exchange(waited, (waited / 2).max(MIN_SPIN), Relaxed, Relaxed);
     }
 }
 

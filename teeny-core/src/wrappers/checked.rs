@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most findings that are kept if they do not stop the program.
-const MOST_FINDINGS: usize = 16;
+const MAX_FINDINGS: usize = 16;
 
 /// The options of [`Checked`]: which values are findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Checked {
     fn found(&self, finding: Option<Error>) -> Result<()> {
         let Some(finding) = finding else { return Ok(()) };
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
-        if findings.len() < MOST_FINDINGS {
+        if findings.len() < MAX_FINDINGS {
             findings.push(finding.clone());
         }
         if self.checks.stop { Err(finding) } else { Ok(()) }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Spans that are kept one by one, some 50 MB of them; later operations are still counted in the
 /// table.
-const MOST_SPANS: usize = 1 << 18;
+const MAX_SPANS: usize = 1 << 18;
 
 /// A device that records the operations of the device it wraps and their times.
 ///
@@ -218,7 +218,7 @@ impl Trace {
             flops: total.flops + flops,
             time: total.time + time,
         };
-        if record.spans.len() < MOST_SPANS {
+        if record.spans.len() < MAX_SPANS {
             record.spans.push(span);
         }
         drop(record);

@@ -33,7 +33,7 @@ const CHAINS: usize = 4;
 /// units of roundoff of the sum of magnitudes, whatever the length of the row.
 const TERMS: usize = 16;
 /// Variances with eps below this may miss squares that are too small for f32.
-const LEAST: f64 = 1e-30;
+const MIN_VARIANCE: f64 = 1e-30;
 
 /// The function of a row x with weight w: the normalised row plus a bias, or the gradient for x
 /// from that of the result.
@@ -476,7 +476,7 @@ impl<T: Number> Work for Row<'_, T> {
         }
         // Squares too large or too small for f32, infinities and NaN.
         let power = variance + self.eps;
-        if is_single && !(LEAST..=f64::from(f32::MAX)).contains(&power) {
+        if is_single && !(MIN_VARIANCE..=f64::from(f32::MAX)).contains(&power) {
             return self.in_f64();
         }
         let exact = 1.0 / power.sqrt();

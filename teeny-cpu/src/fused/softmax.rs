@@ -29,14 +29,14 @@ const CHUNK: usize = 8 << 10;
 const NARROW: usize = 128;
 /// Elements of a block of narrow rows, and its fewest and most rows.
 const BLOCK: usize = 4 << 10;
-const FEWEST: usize = 64;
-const MOST: usize = 512;
+const MIN_ROWS: usize = 64;
+const MAX_ROWS: usize = 512;
 
 /// How many rows of `length` elements are transposed at a time; none where rows are computed one by
 /// one.
 fn rows_at_once(length: usize, rows: usize) -> Option<usize> {
     let narrow = length <= NARROW && rows >= 8;
-    narrow.then(|| (BLOCK / length.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST)
+    narrow.then(|| (BLOCK / length.max(1)).clamp(MIN_ROWS, MAX_ROWS) / MIN_ROWS * MIN_ROWS)
 }
 
 /// Whether columns of `inner` elements beside each other are computed where they are.

@@ -463,7 +463,7 @@ fn dequantize(
     for part in parts {
         let (own, rest) = weight.split_at(part.bytes(columns)?);
         if row < part.rows {
-            let mut block = [0; QuantType::MOST_BYTES];
+            let mut block = [0; QuantType::MAX_BLOCK_BYTES];
             let block = &mut block[..part.kind.block_bytes()];
             for (b, to) in to.chunks_exact_mut(part.kind.block_elements()).enumerate() {
                 part.block(own, columns, row, b, block)?;

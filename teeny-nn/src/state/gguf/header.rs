@@ -8,7 +8,7 @@ use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result, memory};
 
 /// The deepest nesting of arrays in metadata.
-const MOST_NESTED: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// Memory for an entry besides its name: in maps, and in an error.
 const ENTRY: usize = 512;
@@ -313,7 +313,7 @@ impl Input<'_> {
                 byte => return Err(Error::format(format!("a bool is {byte}, not 0 or 1"))),
             },
             8 => Value::Text(self.text()?),
-            9 if depth < MOST_NESTED => {
+            9 if depth < MAX_DEPTH => {
                 let (kind, count) = (self.u32()?, self.u64()?);
                 let mut values = Vec::new();
                 for _ in 0..count {

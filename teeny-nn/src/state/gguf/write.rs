@@ -13,7 +13,7 @@ use teeny_core::{DType, Error, Result};
 const ALIGNMENT: u64 = 32;
 
 /// The most axes that readers of GGUF take.
-const MOST_AXES: usize = 4;
+const MAX_AXES: usize = 4;
 
 /// The number in files of a type, and its sizes.
 pub(super) fn described(of: ElementType) -> Result<(u32, Type)> {
@@ -88,7 +88,7 @@ impl Writer {
     pub fn add(&mut self, name: &str, shape: &[usize], of: ElementType) -> Result<()> {
         let _op = enter("gguf::Writer::add");
         let (id, of) = described(of)?;
-        if shape.len() > MOST_AXES {
+        if shape.len() > MAX_AXES {
             let text = format!("tensor {name:?} has {} axes", shape.len());
             return Err(Error::shape(text).help("GGUF has at most 4; reshape the tensor"));
         }

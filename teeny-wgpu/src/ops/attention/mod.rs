@@ -34,7 +34,7 @@ const FAR: usize = i32::MAX as usize / 4;
 
 /// Fewer queries than this leave most of the smallest tile empty. A GPU, whose time is that of
 /// reading the keys, does not notice; a software adapter multiplies zeros.
-const FEW: usize = 4;
+const MIN_QUERIES: usize = 4;
 
 /// True if the fused kernels take these operands.
 fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
@@ -50,7 +50,7 @@ fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
     inputs.q.dtype() != DType::F64
         && inputs.options.softcap.is_none()
         && !empty
-        && (queries >= FEW || gpu.capabilities.kind != AdapterKind::Cpu)
+        && (queries >= MIN_QUERIES || gpu.capabilities.kind != AdapterKind::Cpu)
         && queries.saturating_add(keys) < FAR
         && hs.max(hv) <= MAX_COLUMNS
         && !all.into_iter().flatten().any(|x| gpu.exceeds_binding(x))

@@ -36,15 +36,15 @@ const THREADS: usize = 128;
 const MANY: usize = 2048;
 
 /// Rows that are enough for the processors of a software adapter.
-const FEW_ROWS: usize = 64;
+const MIN_SOFTWARE_ROWS: usize = 64;
 
 /// The most operations of single elements in unrolled loops: longer texts compile slowly.
 const MAX_UNROLLED: usize = 1024;
 
-/// Rows of so many elements are left to the definition where there are fewer than [`FEW`]: its
-/// reductions use more than one workgroup for a row.
+/// Rows of so many elements are left to the definition where there are fewer than
+/// [`MIN_LONG_ROWS`]: its reductions use more than one workgroup for a row.
 const LONG: usize = 1 << 17;
-const FEW: usize = 16;
+const MIN_LONG_ROWS: usize = 16;
 
 /// The outputs of `program` on the rows along `axes` of `shape`; nothing if a launch does not reach
 /// them.
@@ -79,7 +79,7 @@ pub(super) fn run(
         || used.len() + outputs + records > MAX_BINDINGS
         || used.iter().any(|x| gpu.exceeds_binding(x))
         || (0..outputs).any(too_large)
-        || length >= LONG && rows < FEW
+        || length >= LONG && rows < MIN_LONG_ROWS
     {
         return Ok(None);
     }
@@ -163,7 +163,7 @@ impl Spread {
     fn of(groups: usize, lanes: usize, software: bool, rows: usize) -> Spread {
         let (threads, team) = match groups * lanes {
             0..=32 => (THREADS, 1),
-            33..=256 if software && rows >= FEW_ROWS => (THREADS, 1),
+            33..=256 if software && rows >= MIN_SOFTWARE_ROWS => (THREADS, 1),
             33..=64 if lanes > 1 => (THREADS, 16),
             _ if groups <= if lanes > 1 { 256 } else { 512 } => (64, 64),
             _ if software && (lanes == 1 || groups > 2048) => (64, 64),

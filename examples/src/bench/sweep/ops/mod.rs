@@ -8,7 +8,7 @@ mod rows;
 mod windows;
 
 use super::case::{Call, Case, Fill, Input, Layout};
-use super::draw::{Draw, MOST};
+use super::draw::{Draw, MAX_ELEMENTS};
 use teeny_core::{DType, Result, Tensor};
 
 pub(super) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
@@ -144,7 +144,7 @@ impl Row {
         }
         match draw.below(5) {
             0..2 => Layout::Transposed,
-            2..4 if 2 * numel <= 2 * MOST => Layout::Sliced,
+            2..4 if 2 * numel <= 2 * MAX_ELEMENTS => Layout::Sliced,
             4 if !grad => Layout::Expanded,
             _ => Layout::Packed,
         }

@@ -2,7 +2,7 @@
 
 use super::{DECOMPOSED, Drawn, FLOATS, Row};
 use crate::bench::sweep::case::Fill;
-use crate::bench::sweep::draw::{Draw, MOST, TRANSFORMERS};
+use crate::bench::sweep::draw::{Draw, MAX_ELEMENTS, TRANSFORMERS};
 use teeny_core::{Attention, Tensor, Triangle};
 
 /// The most multiplications of a case.
@@ -29,7 +29,7 @@ fn linear(draw: &mut Draw) -> [usize; 3] {
         4 => draw.pick(&[(784, 128), (784, 512), (128, 10), (512, 1000), (2048, 1000), (13, 64)]),
         _ => (draw.log(1, 2048), draw.log(1, 2048)),
     };
-    let outputs = outputs.min(16 * MOST / inputs);
+    let outputs = outputs.min(16 * MAX_ELEMENTS / inputs);
     [limited(draw.log(1, 4096), inputs * outputs), inputs, outputs]
 }
 
@@ -89,7 +89,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         .arg(causal)
     }));
     rows.push(Row::new("dot", 1, FLOATS, |draw, _| {
-        let n = draw.log(16, MOST);
+        let n = draw.log(16, MAX_ELEMENTS);
         Drawn::of(vec![(vec![n], Fill::Normal); 2], |x| x[0].dot(&x[1]))
     }));
     rows.push(Row::new("outer", 1, FLOATS, |draw, _| {

@@ -2,7 +2,7 @@
 
 use super::{ALL, Drawn, FLOATS, NUMBERS, Row, axis};
 use crate::bench::sweep::case::Fill;
-use crate::bench::sweep::draw::{Draw, MOST, TRANSFORMERS};
+use crate::bench::sweep::draw::{Draw, MAX_ELEMENTS, TRANSFORMERS};
 use teeny_core::{DType, Result, Tensor};
 
 type AlongAxis = fn(&Tensor, isize) -> Result<Tensor>;
@@ -140,7 +140,7 @@ fn normalised(rows: &mut Vec<Row>) {
         } else {
             draw.pick(&[2, 10, 100, 1000])
         };
-        let samples = draw.log(1, (MOST / classes).min(4096));
+        let samples = draw.log(1, (MAX_ELEMENTS / classes).min(4096));
         let inputs =
             vec![(vec![samples, classes], Fill::Normal), (vec![samples], Fill::Index(classes))];
         Drawn::of(inputs, |x| x[0].cross_entropy(&x[1], None))
@@ -174,7 +174,7 @@ fn normalised(rows: &mut Vec<Row>) {
     rows.push(
         Row::new("logical_sum", 1, ALL, |draw, _| {
             // How many elements differ: the accuracy of a classifier.
-            let n = draw.log(16, MOST);
+            let n = draw.log(16, MAX_ELEMENTS);
             Drawn::of(vec![(vec![n], Fill::Normal); 2], |x| {
                 x[0].eq(&x[1])?.cast(DType::F32)?.mean_all()
             })

@@ -2,7 +2,7 @@
 
 use super::{Drawn, FLOATS, Row};
 use crate::bench::sweep::case::Fill;
-use crate::bench::sweep::draw::{Draw, MOST};
+use crate::bench::sweep::draw::{Draw, MAX_ELEMENTS};
 use teeny_core::{Interpolation, Window};
 
 /// The most multiplications of a case.
@@ -202,7 +202,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
             for side in &mut shape[2..] {
                 *side = (*side).max(size);
             }
-            while shape.iter().product::<usize>() > MOST && shape[0] > 1 {
+            while shape.iter().product::<usize>() > MAX_ELEMENTS && shape[0] > 1 {
                 shape[0] /= 2;
             }
             let window = Window::new(2).stride(stride).padding(padding);
