@@ -13,7 +13,7 @@ mod layers;
 mod node;
 mod svg;
 
-pub(crate) use node::number;
+pub(crate) use node::scalar_text;
 pub use node::{Kind, Node, bytes_text, source_line};
 
 use crate::error::{Error, Result};
