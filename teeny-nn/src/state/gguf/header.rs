@@ -1,6 +1,6 @@
 //! The header of a GGUF file: metadata and the table of tensors.
 
-use super::blocks::{self, Kind, Type};
+use super::blocks::{self, Type, TypeKind};
 use crate::state::element_type::ElementType;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -96,9 +96,9 @@ impl Entry {
     /// The element type, if files are written in it; none for Q2_K and Q3_K.
     pub fn element_type(&self) -> Option<ElementType> {
         match self.of.kind {
-            Kind::Plain(dtype) => Some(ElementType::Plain(dtype)),
-            Kind::Quantized(kind) => Some(ElementType::Quantized(kind)),
-            Kind::Blocks(_) => None,
+            TypeKind::Plain(dtype) => Some(ElementType::Plain(dtype)),
+            TypeKind::Quantized(kind) => Some(ElementType::Quantized(kind)),
+            TypeKind::Blocks(_) => None,
         }
     }
 

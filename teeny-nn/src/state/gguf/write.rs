@@ -1,7 +1,7 @@
 //! GGUF files that are written.
 
 use super::Value;
-use super::blocks::{self, Kind, Type};
+use super::blocks::{self, Type, TypeKind};
 use crate::state::element_type::ElementType;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -18,7 +18,7 @@ const MAX_AXES: usize = 4;
 /// The number in files of a type, and its sizes.
 pub(super) fn described(of: ElementType) -> Result<(u32, Type)> {
     let plain = |dtype: DType| {
-        let is_it = |of: Type| matches!(of.kind, Kind::Plain(own) if own == dtype);
+        let is_it = |of: Type| matches!(of.kind, TypeKind::Plain(own) if own == dtype);
         (0..64).find(|&id| blocks::by_id(id).is_some_and(is_it))
     };
     let id = match of {

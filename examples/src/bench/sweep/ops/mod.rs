@@ -75,7 +75,7 @@ impl Drawn {
 type DrawOf = dyn Fn(&mut Draw, DType) -> Drawn;
 
 /// An operation.
-pub(super) struct Row {
+pub(super) struct SweepOp {
     /// Its name.
     pub(super) name: &'static str,
     /// How often it is drawn.
@@ -89,22 +89,22 @@ pub(super) struct Row {
     draw: Box<DrawOf>,
 }
 
-impl Row {
+impl SweepOp {
     fn new(
         name: &'static str,
         weight: usize,
         types: &'static [DType],
         draw: impl Fn(&mut Draw, DType) -> Drawn + 'static,
-    ) -> Row {
-        Row { name, weight, types, grad: true, strided: 0.0, draw: Box::new(draw) }
+    ) -> SweepOp {
+        SweepOp { name, weight, types, grad: true, strided: 0.0, draw: Box::new(draw) }
     }
 
-    fn without_grad(mut self) -> Row {
+    fn without_grad(mut self) -> SweepOp {
         self.grad = false;
         self
     }
 
-    fn strided(mut self) -> Row {
+    fn strided(mut self) -> SweepOp {
         self.strided = 0.3;
         self
     }
@@ -152,7 +152,7 @@ impl Row {
 }
 
 /// The rows with one of `dtypes`, with a gradient if `grad`, whose names are in `only`.
-pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<Row> {
+pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<SweepOp> {
     let mut rows = Vec::new();
     elementwise::rows(&mut rows);
     memory::rows(&mut rows);
