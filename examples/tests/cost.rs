@@ -365,7 +365,7 @@ fn a_fit_without_information_is_an_error() {
         assert!(error(measured).contains("apart"), "{}", error(measured));
     }
     for invalid in [point(1, 4e6, 1.0), point(2, 4e6, 0.0), point(2, -1.0, 1.0)] {
-        assert!(error(&[invalid]).contains("no measured all_reduce"), "{}", error(&[invalid]));
+        assert!(error(&[invalid]).contains("not a measured all_reduce"), "{}", error(&[invalid]));
     }
     let falling = [point(2, 4.0, 1.0), point(2, 4e6, 0.5)];
     assert!(error(&falling).contains("do not take longer"), "{}", error(&falling));

@@ -161,7 +161,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// A new locked file in the same folder, so that renaming stays within one file system.
 fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
     let Some(name) = path.file_name() else {
-        return Err(Error::io("this is no file name")
+        return Err(Error::io("this is not a file name")
             .help("a path ends with the name of a file: \"folder/x.npy\""));
     };
     if cfg!(all(target_family = "wasm", target_os = "unknown")) {

@@ -35,7 +35,7 @@ pub struct LazyOptions {
     pub immediate: bool,
     /// Sums and products of floats may be computed in another order than eagerly, so that what is
     /// summed need not be stored first, and a softmax or log-softmax that is written out runs as
-    /// the fused operation. Their last bits are others then.
+    /// the fused operation. The last bits may then differ.
     pub reassociate: bool,
 }
 

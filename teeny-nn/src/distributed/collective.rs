@@ -91,7 +91,7 @@ impl Collective {
 fn check(reduce: Reduce, dtype: DType) -> Result<()> {
     match reduce {
         Reduce::Mean if !dtype.is_float() => {
-            Err(Error::dtype(format!("the mean of {dtype} is no {dtype}"))
+            Err(Error::dtype(format!("the mean of {dtype} needs a float"))
                 .help("Reduce::Sum keeps integers; x.cast(DType::F32)? has a mean"))
         }
         Reduce::Sum if dtype == DType::Bool => Err(Error::dtype("booleans have no sum")

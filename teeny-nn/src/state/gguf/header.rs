@@ -149,7 +149,7 @@ pub(super) fn read(from: &mut dyn Read, length: u64) -> Result<Header> {
     let alignment = match header.metadata.get("general.alignment") {
         None => 32,
         Some(value) => value.as_u64().filter(|n| n.is_power_of_two()).ok_or_else(|| {
-            Error::format(format!("general.alignment is {value:?}, which is no power of two"))
+            Error::format(format!("general.alignment is {value:?}, which is not a power of two"))
         })?,
     };
     let mut described = Vec::new();
