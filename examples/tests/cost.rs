@@ -91,9 +91,9 @@ impl Draw {
         }
     }
 
-    fn plan(&mut self) -> Plan {
+    fn plan(&mut self) -> TrainingPlan {
         let strategy = Strategy::ALL[self.count(3) - 1];
-        Plan::new(strategy).with_bucket(self.magnitude(1e4, 1e9))
+        TrainingPlan::new(strategy).with_bucket(self.magnitude(1e4, 1e9))
     }
 }
 
@@ -178,7 +178,7 @@ fn a_step_by_hand() {
     // an all_reduce of 8,000 bytes: 2 (0.5 + 1) + 4,000 / 10,000
     near(two.all_reduce(8000.0), 3.4);
     near(two.all_reduce(4000.0), 2.0 * (0.5 + 0.5) + 0.2);
-    let plan = Plan::new(Strategy::DataParallel).with_bucket(8000.0);
+    let plan = TrainingPlan::new(Strategy::DataParallel).with_bucket(8000.0);
     let step = simulate(&workload, &two, &plan).unwrap();
     // forward 0..3, backward of the first layer until 5, of the second until 9, first bucket
     // 5..8.4, second bucket 9..11.2, then Adam: 28 bytes for each of 3,000 parameters
@@ -197,7 +197,7 @@ fn a_step_by_hand() {
     assert_eq!(step.memory, memory);
 
     // reduce_scatters of 1.9 s and 1.2 s, until 10.2; half of Adam; all_gathers of 1.5 s and 1 s
-    let plan = Plan { strategy: Strategy::Zero1, ..plan };
+    let plan = TrainingPlan { strategy: Strategy::Zero1, ..plan };
     let step = simulate(&workload, &two, &plan).unwrap();
     near(step.seconds, 10.2 + 42.0 + 2.5);
     near(step.exposed, 1.2 + 2.5);
@@ -207,7 +207,7 @@ fn a_step_by_hand() {
     // the first layer's follows until 4. Backward: gather of the first layer 4..5.5; of the second
     // 5.5..6.5 beside the first layer's backward 5.5..7.5; its reduce_scatter 7.5..9.4 beside the
     // second layer's 7.5..11.5; that one's 11.5..12.7.
-    let plan = Plan { strategy: Strategy::Zero3, ..plan };
+    let plan = TrainingPlan { strategy: Strategy::Zero3, ..plan };
     let step = simulate(&workload, &two, &plan).unwrap();
     near(step.communication, 2.0 * (1.0 + 1.5) + 1.9 + 1.2);
     near(step.seconds, 12.7 + 42.0);
@@ -255,7 +255,8 @@ fn shares_of_the_state_are_exact() {
         let mut draw = Draw(seed);
         let (cluster, workload) = (draw.cluster(), draw.workload());
         let n = cluster.ranks as f64;
-        let memory = |strategy| simulate(&workload, &cluster, &Plan::new(strategy)).unwrap().memory;
+        let memory =
+            |strategy| simulate(&workload, &cluster, &TrainingPlan::new(strategy)).unwrap().memory;
         let [all, zero1, zero3] = Strategy::ALL.map(memory);
         assert_eq!((all.parameters, all.gradients), (workload.bytes(), workload.bytes()));
         assert_eq!((all.moments, all.gathered), (8.0 * workload.parameters(), 0.0));
@@ -364,7 +365,7 @@ fn a_fit_without_information_is_an_error() {
         assert!(error(measured).contains("apart"), "{}", error(measured));
     }
     for invalid in [point(1, 4e6, 1.0), point(2, 4e6, 0.0), point(2, -1.0, 1.0)] {
-        assert!(error(&[invalid]).contains("no measured all_reduce"), "{}", error(&[invalid]));
+        assert!(error(&[invalid]).contains("not a measured all_reduce"), "{}", error(&[invalid]));
     }
     let falling = [point(2, 4.0, 1.0), point(2, 4e6, 0.5)];
     assert!(error(&falling).contains("do not take longer"), "{}", error(&falling));
@@ -443,7 +444,7 @@ fn efficiency_starts_at_one_and_limits_are_where_it_falls() -> Result<()> {
 #[test]
 fn invalid_clusters_workloads_and_plans_are_errors() {
     let (good, work, plan) =
-        (cluster(4, 2), Workload::gpt_char(), Plan::new(Strategy::DataParallel));
+        (cluster(4, 2), Workload::gpt_char(), TrainingPlan::new(Strategy::DataParallel));
     assert!(simulate(&work, &good, &plan).is_ok());
     let slow = |bandwidth| Link { bandwidth, ..LINK };
     let late = |latency| Link { latency, ..LINK };

@@ -3,7 +3,7 @@
 
 use crate::adjoint::{Parts, add_adjoint, adjoint};
 use crate::detach_points::{DetachPoint, DetachPoints, Reason};
-use crate::node::{Handle, Kind, Node};
+use crate::node::{Handle, Node, NodeKind};
 use crate::storage::try_tracked;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -199,7 +199,7 @@ impl<'a> Pass<'a> {
                 self.kept.insert((node.id, output as u8), kept);
             }
         }
-        let Kind::Op { backward, .. } = &node.kind else {
+        let NodeKind::Op { backward, .. } = &node.kind else {
             return Ok(g.swap_remove(0).map(|g| (node.id, g)));
         };
         // An error in a rule names the operation the user called, and a nested graph records it

@@ -33,7 +33,7 @@ pub(crate) enum Operand {
 }
 
 /// One application of an operation.
-pub(crate) struct Step<'b> {
+pub(crate) struct AppliedOp<'b> {
     /// The operands; those beyond the arity repeat the first.
     pub src: [Expr<'b>; 3],
     pub kind: [Operand; 3],
@@ -52,8 +52,8 @@ fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> OperandGrads<'b> {
 }
 
 /// The gradients of the operands of `op`.
-pub(crate) fn operand_grads<'b>(op: OpCode, step: &Step<'b>) -> OperandGrads<'b> {
-    let Step { src: [a, b, _], y, g, .. } = *step;
+pub(crate) fn operand_grads<'b>(op: OpCode, step: &AppliedOp<'b>) -> OperandGrads<'b> {
+    let AppliedOp { src: [a, b, _], y, g, .. } = *step;
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [None; 3],
         // Only casts between floats occur: integers and bools have no gradient.
@@ -111,9 +111,9 @@ fn float_function<'b>(f: FloatFunction, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -
     }
 }
 
-fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> OperandGrads<'b> {
+fn arithmetic<'b>(op: Arithmetic, step: &AppliedOp<'b>) -> OperandGrads<'b> {
     use Arithmetic::*;
-    let Step { src: [a, b, _], y, g, .. } = *step;
+    let AppliedOp { src: [a, b, _], y, g, .. } = *step;
     match op {
         Add => two(g, g),
         Sub => two(g, -g),
@@ -143,10 +143,10 @@ fn pow_exponent<'b>(a: Expr<'b>, b: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> Expr<
 /// The gradient goes to the winner; `loses(a, b)` is true where `a` is not the result. NaN operands
 /// pass it on, as in PyTorch.
 fn extremum<'b>(
-    step: &Step<'b>,
+    step: &AppliedOp<'b>,
     loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>,
 ) -> OperandGrads<'b> {
-    let Step { src: [a, b, _], kind, g, .. } = *step;
+    let AppliedOp { src: [a, b, _], kind, g, .. } = *step;
     let to = |own: Expr<'b>, other: Expr<'b>, kind: Operand| {
         let zero = g.like(0);
         match kind {

@@ -54,7 +54,7 @@ impl Autograd {
 
     /// A device for one call of a function like [`crate::grad`]: it shares its derivatives with all
     /// others of its kind.
-    pub(crate) fn passing(inner: impl ToDevice) -> Arc<Autograd> {
+    pub(crate) fn with_shared_cache(inner: impl ToDevice) -> Arc<Autograd> {
         static SHARED: LazyLock<Cache<Derivative>> = LazyLock::new(Cache::default);
         Arc::new(Autograd { recorder: Recorder::new(inner.to_device(), SHARED.clone()) })
     }

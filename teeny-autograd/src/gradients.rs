@@ -2,7 +2,7 @@
 
 use crate::backward::{Kept, KeptGrad};
 use crate::detach_points::{self, DetachPoints};
-use crate::node::{Handle, Kind, Node};
+use crate::node::{Handle, Node};
 use crate::storage::try_tracked;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -194,10 +194,8 @@ impl Gradients {
 
     /// A leaf of the same name that has a gradient here: another value of the same parameter.
     fn namesake(&self, handle: &Handle) -> Option<&Node> {
-        let Kind::Leaf { name: Some(name) } = &handle.node.kind else { return None };
-        let same =
-            |node: &Node| matches!(&node.kind, Kind::Leaf { name: Some(other) } if other == name);
-        self.kept.values().map(|kept| &*kept.node).find(|node| same(node))
+        let name = handle.node.name()?;
+        self.kept.values().map(|kept| &*kept.node).find(|node| node.name() == Some(name))
     }
 
     /// Why there is no gradient of a tracked value.

@@ -1,7 +1,7 @@
 //! The recorded operations behind a tensor as a picture.
 
 use crate::gradients::Gradients;
-use crate::node::{Handle, Kind as NodeKind, Node as GraphNode};
+use crate::node::{Handle, Node as GraphNode, NodeKind};
 use crate::storage::{try_tracked, unwrap};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

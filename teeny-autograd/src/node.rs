@@ -17,7 +17,7 @@ pub(crate) type Backward =
     Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
 
 /// The kind of a node.
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     /// Where gradients end and are kept.
     Leaf {
         /// The name it has in messages.
@@ -66,7 +66,7 @@ pub(crate) struct Edge {
 /// One vertex of the graph.
 pub(crate) struct Node {
     pub id: u64,
-    pub kind: Kind,
+    pub kind: NodeKind,
     pub context: Option<OpContext>,
     pub values: Values,
     /// One per input; `None` for an input that needs no gradient.
@@ -105,7 +105,7 @@ impl Node {
     pub fn leaf(value: Value, context: Option<OpContext>, name: Option<Arc<str>>) -> Node {
         static LEAVES: AtomicU64 = AtomicU64::new(0);
         let mask = 1 << (LEAVES.fetch_add(1, Ordering::Relaxed) % Mask::BITS as u64);
-        Node::new(Kind::Leaf { name }, Values::One([value]), Vec::new(), mask, context)
+        Node::new(NodeKind::Leaf { name }, Values::One([value]), Vec::new(), mask, context)
     }
 
     pub fn op(
@@ -116,11 +116,11 @@ impl Node {
         mask: Mask,
         context: Option<OpContext>,
     ) -> Node {
-        Node::new(Kind::Op { name, backward }, values, edges, mask, context)
+        Node::new(NodeKind::Op { name, backward }, values, edges, mask, context)
     }
 
     fn new(
-        kind: Kind,
+        kind: NodeKind,
         values: Values,
         edges: Vec<Option<Edge>>,
         mask: Mask,
@@ -140,7 +140,7 @@ impl Node {
     }
 
     pub fn is_leaf(&self) -> bool {
-        matches!(self.kind, Kind::Leaf { .. })
+        matches!(self.kind, NodeKind::Leaf { .. })
     }
 
     /// Records that an operation reads a value of this node.
@@ -159,8 +159,8 @@ impl Node {
     /// The name of a leaf, if it has one.
     pub fn name(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Leaf { name } => name.as_deref(),
-            Kind::Op { .. } => None,
+            NodeKind::Leaf { name } => name.as_deref(),
+            NodeKind::Op { .. } => None,
         }
     }
 
@@ -171,9 +171,11 @@ impl Node {
             .map(|c| format!(" at {}:{}", c.location.file(), c.location.line()))
             .unwrap_or_default();
         match &self.kind {
-            Kind::Leaf { name: Some(name) } => format!("`{name}`"),
-            Kind::Leaf { name: None } => format!("the leaf {} made{place}", self.values[0].shape),
-            Kind::Op { .. } => format!(
+            NodeKind::Leaf { name: Some(name) } => format!("`{name}`"),
+            NodeKind::Leaf { name: None } => {
+                format!("the leaf {} made{place}", self.values[0].shape)
+            }
+            NodeKind::Op { .. } => format!(
                 "the {} {}{place}",
                 self.context.map_or("result", |c| c.op),
                 self.values[0].shape

@@ -9,7 +9,7 @@
 //! the sum at each element.
 
 use crate::composite::{Application, Quotient};
-use crate::derivative::{Operand, Step, operand_grads};
+use crate::derivative::{AppliedOp, Operand, operand_grads};
 use std::sync::Arc;
 use teeny_core::kernel::{Extent, Fold, Id, MAX_OUTPUTS};
 use teeny_core::{
@@ -359,7 +359,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize }
             };
             let src = [0, 1, 2].map(|i| self.values[at(i)]);
-            let step = Step {
+            let step = AppliedOp {
                 src,
                 kind: [0, 1, 2].map(|i| kind(self.nodes[at(i)].op)),
                 y: self.results[id],

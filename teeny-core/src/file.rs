@@ -27,7 +27,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    const LEAST: usize = 1 << 20;
+    const MIN_BYTES: usize = 1 << 20;
     const PER_BYTE: usize = 128;
 
     /// DEFLATE expands data at most 1,032 times (258 bytes in 2 bits).
@@ -38,7 +38,7 @@ impl Budget {
 
     /// The budget for a file of `bytes` bytes.
     pub fn new(bytes: usize) -> Budget {
-        let limit = bytes.saturating_mul(Budget::PER_BYTE).saturating_add(Budget::LEAST);
+        let limit = bytes.saturating_mul(Budget::PER_BYTE).saturating_add(Budget::MIN_BYTES);
         Budget { left: limit, limit }
     }
 
@@ -152,7 +152,7 @@ fn write_and_sync(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<()>)
 }
 
 /// How many names are tried: some may be taken by files of killed processes with the same id.
-const MOST_NAMES: usize = 1000;
+const MAX_NAMES: usize = 1000;
 
 /// The N of the next name. No process uses a name twice, so an abandoned file stays abandoned until
 /// it is removed.
@@ -161,14 +161,14 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// A new locked file in the same folder, so that renaming stays within one file system.
 fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
     let Some(name) = path.file_name() else {
-        return Err(Error::io("this is no file name")
+        return Err(Error::io("this is not a file name")
             .help("a path ends with the name of a file: \"folder/x.npy\""));
     };
     if cfg!(all(target_family = "wasm", target_os = "unknown")) {
         return Err(Error::io("a browser has no files")
             .help("convert to bytes, which the page can offer as a download"));
     }
-    for _ in 0..MOST_NAMES {
+    for _ in 0..MAX_NAMES {
         let mut temporary = name.to_os_string();
         temporary.push(format!(
             ".{}.{}.part",
@@ -195,7 +195,7 @@ fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((temporary, file)),
         }
     }
-    Err(Error::io(format!("{MOST_NAMES} unfinished files of this process are beside it")))
+    Err(Error::io(format!("{MAX_NAMES} unfinished files of this process are beside it")))
 }
 
 /// Removes the unfinished files of `path` that no running process holds. Failing to remove one is

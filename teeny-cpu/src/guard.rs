@@ -30,7 +30,7 @@ struct Enclosed {
 }
 
 #[derive(Default)]
-struct State {
+struct GuardState {
     /// Blocks in use, by the address of their first requested byte.
     blocks: BTreeMap<usize, Enclosed>,
     /// The operations in progress, in the order in which they began.
@@ -42,14 +42,14 @@ struct State {
 /// The margins of a pool's blocks.
 #[derive(Default)]
 pub(crate) struct Guard {
-    state: Mutex<State>,
+    state: Mutex<GuardState>,
     /// Whether the next block is to be overwritten.
     #[cfg(test)]
     pub overrun: std::sync::atomic::AtomicBool,
 }
 
 impl Guard {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GuardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn random(
     let per_tile = Distribution::per_block(dtype) * TILE;
     let out = Shared(storage.ptr());
     for_each_chunk(n.div_ceil(per_tile * CHUNK), |c| {
-        let mut numbers = Numbers([0; 8 * WORDS / 2]);
+        let mut numbers = TileBytes([0; 8 * WORDS / 2]);
         for tile in c * CHUNK..((c + 1) * CHUNK).min(n.div_ceil(per_tile)) {
             let (first, to) = (tile * per_tile, out.get().wrapping_add(tile * per_tile * size));
             let block = (tile * TILE) as u64;
@@ -60,7 +60,7 @@ pub(crate) fn random(
 
 /// Memory of a tile of numbers of any type.
 #[repr(align(64))]
-struct Numbers([u8; 8 * WORDS / 2]);
+struct TileBytes([u8; 8 * WORDS / 2]);
 
 /// Draws a whole tile from block `first` on.
 ///
@@ -402,7 +402,7 @@ mod tests {
     }
 
     fn check(level: Level, distribution: Distribution, dtype: DType, key: Key, first: u64) {
-        let mut numbers = Numbers([0; 8 * WORDS / 2]);
+        let mut numbers = TileBytes([0; 8 * WORDS / 2]);
         let to = numbers.0.as_mut_ptr();
         // SAFETY: a tile of numbers of any type has the room.
         unsafe { draw(level, distribution, dtype, key, first, to) };

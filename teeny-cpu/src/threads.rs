@@ -36,8 +36,8 @@ use crate::{fork, processor};
 /// The longest and the shortest time that an idle worker spins, in nanoseconds: longer than the
 /// pauses between the products of a training step, and as long as recruiting takes. A worker that
 /// sleeps has to be woken, perhaps on the processor of its caller.
-pub(crate) const LONGEST: u64 = 250_000;
-pub(crate) const SHORTEST: u64 = 10_000;
+pub(crate) const MAX_SPIN: u64 = 250_000;
+pub(crate) const MIN_SPIN: u64 = 10_000;
 /// How many times a worker polls for a job between two reads of the clock.
 const POLLS: u32 = 64;
 /// How many times the owner of a job polls for the end of its last chunks before it yields.
@@ -92,23 +92,23 @@ pub(crate) struct Patience(AtomicU64);
 
 impl Patience {
     pub(crate) const fn new() -> Patience {
-        Patience(AtomicU64::new(LONGEST))
+        Patience(AtomicU64::new(MAX_SPIN))
     }
 
     pub(crate) fn now(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// A job came after this pause. Spinning that long pays, up to [`LONGEST`].
+    /// A job came after this pause. Spinning that long pays, up to [`MAX_SPIN`].
     pub(crate) fn came_after(&self, pause: u64) {
-        if pause <= LONGEST {
-            self.0.fetch_max((4 * pause).min(LONGEST), Relaxed);
+        if pause <= MAX_SPIN {
+            self.0.fetch_max((4 * pause).min(MAX_SPIN), Relaxed);
         }
     }
 
     /// No job came within `waited`. One step for all workers that waited for the same one.
     pub(crate) fn missed(&self, waited: u64) {
-        _ = self.0.compare_exchange(waited, (waited / 2).max(SHORTEST), Relaxed, Relaxed);
+        _ = self.0.compare_exchange(waited, (waited / 2).max(MIN_SPIN), Relaxed, Relaxed);
     }
 }
 
@@ -116,8 +116,9 @@ impl Patience {
 struct Crew {
     /// Held by the thread whose job is published.
     busy: AtomicBool,
-    /// The chunks that are not yet claimed, as [`State::bits`]. A claim exchanges exactly the value seen, so a
-    /// worker that was suspended at the end of a job cannot claim from the next one.
+    /// The chunks that are not yet claimed, as [`CrewState::bits`]. A claim exchanges exactly the
+    /// value seen, so a worker that was suspended at the end of a job cannot claim from the next
+    /// one.
     state: AtomicU64,
     /// Chunks finished.
     done: AtomicUsize,
@@ -139,30 +140,32 @@ struct Crew {
 
 /// The number of a job and its chunks that no thread has claimed, `first .. end`.
 #[derive(Clone, Copy)]
-struct State {
+struct CrewState {
     generation: u64,
     first: u16,
     end: u16,
 }
 
-impl State {
+impl CrewState {
     /// generation << 32 | first << 16 | end.
     fn bits(self) -> u64 {
         self.generation << 32 | u64::from(self.first) << 16 | u64::from(self.end)
     }
 
-    fn of(bits: u64) -> State {
-        State { generation: bits >> 32, first: (bits >> 16) as u16, end: bits as u16 }
+    fn of(bits: u64) -> CrewState {
+        CrewState { generation: bits >> 32, first: (bits >> 16) as u16, end: bits as u16 }
     }
 
     /// The state after a claim from the front or the back, and the chunk that was claimed.
-    fn claim(self, front: bool) -> Option<(State, usize)> {
+    fn claim(self, front: bool) -> Option<(CrewState, usize)> {
         match (self.first < self.end, front) {
             (false, _) => None,
             (true, true) => {
-                Some((State { first: self.first + 1, ..self }, usize::from(self.first)))
+                Some((CrewState { first: self.first + 1, ..self }, usize::from(self.first)))
             }
-            (true, false) => Some((State { end: self.end - 1, ..self }, usize::from(self.end) - 1)),
+            (true, false) => {
+                Some((CrewState { end: self.end - 1, ..self }, usize::from(self.end) - 1))
+            }
         }
     }
 }
@@ -276,7 +279,7 @@ fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
     CREW.seats.store(helpers, Relaxed);
     CREW.processor.store(processor::current(), Relaxed);
     let generation = ((CREW.state.load(Relaxed) >> 32) + 1) & GENERATION;
-    CREW.state.store(State { generation, first: 0, end: chunks as u16 }.bits(), Release);
+    CREW.state.store(CrewState { generation, first: 0, end: chunks as u16 }.bits(), Release);
     recruit(helpers);
 
     INSIDE.set(true);
@@ -345,7 +348,7 @@ fn next_job(served: u64) -> Option<u64> {
     let patience = CREW.patience.now();
     let (mut polls, mut since) = (0u32, 0);
     loop {
-        let State { generation, first, end } = State::of(CREW.state.load(Acquire));
+        let CrewState { generation, first, end } = CrewState::of(CREW.state.load(Acquire));
         let open = first < end && generation != served;
         if open && CREW.seats.fetch_update(Relaxed, Relaxed, |seats| seats.checked_sub(1)).is_ok() {
             if since > 0 {
@@ -373,7 +376,7 @@ fn next_job(served: u64) -> Option<u64> {
 fn work(generation: u64, front: bool) {
     loop {
         let bits = CREW.state.load(Acquire);
-        let state = State::of(bits);
+        let state = CrewState::of(bits);
         let Some((next, chunk)) = state.claim(front) else { return };
         if state.generation != generation {
             return;

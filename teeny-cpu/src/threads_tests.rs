@@ -133,18 +133,18 @@ fn an_error_of_a_chunk_reaches_the_caller() {
 #[test]
 fn workers_spin_as_long_as_it_paid() {
     let patience = Patience::new();
-    assert_eq!(patience.now(), LONGEST);
+    assert_eq!(patience.now(), MAX_SPIN);
     for _ in 0..10 {
         patience.missed(patience.now());
     }
-    assert_eq!(patience.now(), SHORTEST, "no worker waits for jobs that never come in time");
-    patience.came_after(LONGEST + 1);
-    assert_eq!(patience.now(), SHORTEST, "a job that came too late is no reason to wait");
+    assert_eq!(patience.now(), MIN_SPIN, "no worker waits for jobs that never come in time");
+    patience.came_after(MAX_SPIN + 1);
+    assert_eq!(patience.now(), MIN_SPIN, "a job that came too late is no reason to wait");
     patience.came_after(20_000);
     assert_eq!(patience.now(), 80_000);
     patience.missed(80_000);
     patience.missed(80_000);
     assert_eq!(patience.now(), 40_000, "one step for all workers that waited for the same job");
     patience.came_after(200_000);
-    assert_eq!(patience.now(), LONGEST);
+    assert_eq!(patience.now(), MAX_SPIN);
 }

@@ -59,7 +59,7 @@ fn check(
 }
 
 const HUGE: usize = 1 << 40;
-const MOST: usize = 1 << 62;
+const TOO_MANY: usize = 1 << 62;
 
 #[test]
 fn constructors_of_layers() {
@@ -86,7 +86,7 @@ fn constructors_of_layers() {
         Linear::new(&taken, 3, 2) => "\"taken.weight\"", "its own path";
         Linear::with_options(&taken, 3, 2, LinearOptions::new().with_bias(false)) => "\"taken.weight\"", "its own path";
         Linear::with_options(&taken, 3, 2, LinearOptions::new().with_weight_init(Init::ZEROS).with_bias(false)) => "\"taken.weight\"", "its own path";
-        Linear::new(&at("l"), MOST, 2) => "4611686018427387904", "memory can hold";
+        Linear::new(&at("l"), TOO_MANY, 2) => "4611686018427387904", "memory can hold";
         Linear::new(&at("l"), HUGE, 2) => "1099511627776", "";
         Conv1d::new(&taken, 3, 2, 3) => "\"taken.weight\"", "its own path";
         Conv2d::new(&at("c"), 3, 2, 0) => "[0, 0]", "at least 1";
@@ -102,11 +102,11 @@ fn constructors_of_layers() {
         Dropout::new(&store.root(), f64::NAN) => "NaN", "0..=1";
         Embedding::new(&taken, 3, 2) => "\"taken.weight\"", "its own path";
         Embedding::new(&at("e"), HUGE, 1024) => "1099511627776", "";
-        Embedding::with_options(&at("e"), MOST, 2, EmbeddingOptions::new().with_init(Init::GPT2)) => "4611686018427387904", "memory can hold";
+        Embedding::with_options(&at("e"), TOO_MANY, 2, EmbeddingOptions::new().with_init(Init::GPT2)) => "4611686018427387904", "memory can hold";
         Embedding::with_options(&at("p"), 3, 2, EmbeddingOptions::new().with_padding_idx(3)) => "padding_idx is 3", "0..3";
         PRelu::new(&taken) => "\"taken.weight\"", "its own path";
         PRelu::with_options(&at("a"), PReluOptions::new().with_num_parameters(0)) => "num_parameters is 0", "at least 1";
-        PRelu::with_options(&at("a"), PReluOptions::new().with_num_parameters(MOST)) => "4611686018427387904", "memory can hold";
+        PRelu::with_options(&at("a"), PReluOptions::new().with_num_parameters(TOO_MANY)) => "4611686018427387904", "memory can hold";
         PRelu::with_options(&at("a"), PReluOptions::new().with_init(Init::TORCH)) => "(1,)", "(out, in, ..)";
         BatchNorm::new(&taken, 2) => "\"taken.weight\"", "its own path";
         BatchNorm::with_options(&taken, 2, BatchNormOptions::new().with_channels_last(true)) => "\"taken.weight\"", "its own path";
@@ -133,7 +133,7 @@ fn constructors_of_layers() {
         Rnn::new(&at("r"), 3, 0) => "0 hidden", "at least 1";
         Gru::with_options(&at("r"), 3, 2, recurrent(0, 0.0)) => "0 layers", "at least 1";
         Lstm::with_options(&at("r"), 3, 2, recurrent(2, 7.0)) => "7", "0..=1";
-        Lstm::new(&at("r"), 3, MOST) => "shape (9223372036854775807, 3)", "memory can hold";
+        Lstm::new(&at("r"), 3, TOO_MANY) => "shape (9223372036854775807, 3)", "memory can hold";
         RnnCell::new(&at("r"), 3, 0) => "hidden is 0", "at least 1";
         GruCell::new(&at("r"), 3, 0) => "hidden is 0", "at least 1";
         LstmCell::new(&at("r"), 3, 0) => "hidden is 0", "at least 1";

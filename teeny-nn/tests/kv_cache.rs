@@ -87,7 +87,7 @@ fn a_cache_says_which_types_it_keeps() -> Result<()> {
     let error = refused(DType::I32.into(), 32);
     assert!(error.contains("a cache keeps no I32"), "{error}");
     let error = refused(QuantType::Q8_0.into(), 40);
-    assert!(error.contains("heads of 40 are no blocks of 32"), "{error}");
+    assert!(error.contains("heads of 40 are not whole blocks of 32"), "{error}");
     // rows of other sizes, and no more than fit
     let mut cache = KvCache::new(6).with_type(QuantType::Q8_0);
     let _ = cache.append(&x(32)?, &x(64)?)?;

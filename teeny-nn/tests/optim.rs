@@ -318,7 +318,7 @@ fn muon_refuses_what_is_no_matrix_by_name() {
     let error = Muon::new(params(&store, &tensors), 0.1).err().expect("an error").to_string();
     assert!(
         error.starts_with("Muon::new at teeny-nn/tests/optim.rs:")
-            && error.contains("these parameters are none: p1"),
+            && error.contains("these parameters are not matrices: p1"),
         "{error}"
     );
 }

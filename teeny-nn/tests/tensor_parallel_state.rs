@@ -52,7 +52,7 @@ fn sizes_that_the_ranks_do_not_divide_are_errors() {
         for (error, text) in errors.iter().zip(texts) {
             let error = error.to_string();
             assert!(error.contains(text) && error.contains("tensor_parallel_state.rs:"), "{error}");
-            assert!(error.contains("4 is no multiple of the 3 ranks"), "{error}");
+            assert!(error.contains("4 is not a multiple of the 3 ranks"), "{error}");
             assert!(error.contains("number of tensor-parallel ranks that divides 4"), "{error}");
         }
         let config = GptConfig::new(11, 8, 1, 4, 24);

@@ -166,7 +166,9 @@ fn files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
         ("merge 0, \"a\" with \"b\", needs token \"ab\"", &|f| {
             f["model"]["merges"] = serde_json::json!(["a b"])
         }),
-        ("\"ab\" is no merge", &|f| f["model"]["merges"] = serde_json::json!(["ab"])),
+        ("expected two tokens separated by a space, found \"ab\"", &|f| {
+            f["model"]["merges"] = serde_json::json!(["ab"])
+        }),
         ("byte 0x61 has no token", &|f| {
             let vocab = f["model"]["vocab"].as_object_mut().unwrap();
             let a = vocab.remove("a").unwrap();

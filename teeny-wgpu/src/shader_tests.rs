@@ -1,26 +1,29 @@
 //! Every kind of shader that this crate writes, validated by naga and translated to SPIR-V, MSL and
 //! HLSL: plain unit tests, no adapter needed.
 
-use crate::codegen::elementwise::{self, Access};
-use crate::codegen::elementwise_many;
+use crate::codegen::elementwise::{Access, ElementwisePlan};
+use crate::codegen::elementwise_many::ElementwiseManyPlan;
 use crate::codegen::epilogue::Epilogue;
 use crate::codegen::types::{LANES, OCTET};
 use crate::ops::attention::plan::{
-    Kind as AttentionKind, Mask as AttentionMask, Plan as AttentionPlan, Tile as AttentionTile,
+    AttentionKind, AttentionPlan, Mask as AttentionMask, Tile as AttentionTile,
 };
+use crate::ops::cat::CatPlan;
+use crate::ops::cross_entropy::CrossEntropyPlan;
 use crate::ops::matmul::product::{Fetch, Staging};
 use crate::ops::matmul::select::{AlongK, Cooperative, MatmulKernel, Tile};
 use crate::ops::norm::Operands;
 use crate::ops::pooling::Pool;
-use crate::ops::radix_sort::Step;
-use crate::ops::random::Kind;
+use crate::ops::radix_sort::RadixStep;
+use crate::ops::random::DistributionKind;
+use crate::ops::reduce::shader::ReducePlan;
 use crate::ops::row_quads::RowQuads;
 use crate::ops::scan::Pass;
 use crate::ops::softmax::SoftmaxKind;
 use crate::ops::software::matmul::Subgroups;
 use crate::ops::{
-    attention, cat, conv, copy, cross_entropy, gather, matmul, norm, pooling, quant, radix_sort,
-    random, reduce, scan, scatter, softmax, sort, transpose,
+    attention, conv, copy, gather, matmul, norm, pooling, quant, radix_sort, random, reduce, scan,
+    scatter, softmax, sort, transpose,
 };
 use teeny_core::{Builder, DType, Expr, Kernel, OpCode, QuantType, ReduceOp, ScanOp, ScatterMode};
 
@@ -83,7 +86,7 @@ fn every_operation_in_every_type() {
             let inputs = (0..op.arity())
                 .map(|i| (if i == 0 { Access::Group } else { Access::Strided }, i))
                 .collect();
-            let plan = elementwise::Plan { outputs: 1, lanes: LANES, axes: 2, inputs };
+            let plan = ElementwisePlan { outputs: 1, lanes: LANES, axes: 2, inputs };
             accept(&format!("{} {dtype}", op.name()), &plan.wgsl(&kernel).unwrap(), &[dtype]);
         }
     }
@@ -101,7 +104,7 @@ fn every_cast_and_every_access() {
                 .into_iter()
                 .flat_map(|access| all_lanes.iter().map(move |l| (access, l)))
             {
-                let plan = elementwise::Plan {
+                let plan = ElementwisePlan {
                     outputs: 3,
                     lanes,
                     axes: if access.has_strides() { 3 } else { 0 },
@@ -130,7 +133,7 @@ fn reductions_scans_sorts_and_positions() {
             {
                 let vectors = reduced == 1 && dtype.size() <= 4 && !op.is_arg();
                 for lanes in [1, LANES, OCTET].into_iter().take(1 + 2 * vectors as usize) {
-                    let plan = reduce::shader::Plan { op, kept, reduced, team, lanes };
+                    let plan = ReducePlan { op, kept, reduced, team, lanes };
                     let text = plan.wgsl(&identity).unwrap();
                     accept(&format!("{op:?} {dtype} by {lanes}"), &text, &[dtype]);
                 }
@@ -187,9 +190,8 @@ fn the_steps_of_a_sorted_scatter() {
     for index in [DType::U8, DType::I8, DType::U32, DType::I32, DType::U64, DType::I64] {
         accept(&format!("keys {index}"), &scatter::shader::keys_wgsl(2, index).unwrap(), &[index]);
     }
-    for step in
-        [Step::Count, Step::Offsets, Step::Place { first: true }, Step::Place { first: false }]
-    {
+    let place = |first| RadixStep::Place { first };
+    for step in [RadixStep::Count, RadixStep::Offsets, place(true), place(false)] {
         accept(&format!("order {step:?}"), &radix_sort::wgsl(step).unwrap(), &[]);
     }
     accept("bounds", &scatter::shader::bounds_wgsl().unwrap(), &[]);
@@ -213,10 +215,10 @@ fn copies_random_numbers_and_softmax() {
         );
     }
     for dtype in DType::ALL {
-        let kinds: &[Kind] = match dtype {
-            t if t.is_float() => &[Kind::Uniform, Kind::Normal],
-            DType::Bool => &[Kind::Bernoulli],
-            _ => &[Kind::Integer],
+        let kinds: &[DistributionKind] = match dtype {
+            t if t.is_float() => &[DistributionKind::Uniform, DistributionKind::Normal],
+            DType::Bool => &[DistributionKind::Bernoulli],
+            _ => &[DistributionKind::Integer],
         };
         for &kind in kinds {
             accept(&format!("{kind:?} {dtype}"), &random::wgsl(kind, dtype).unwrap(), &[dtype]);
@@ -264,8 +266,8 @@ fn kernels_behind_products() {
             accept(&format!("pairs of {tiled:?} {dtype} {axes}"), &text, &[dtype]);
             if dtype.is_float() {
                 for product in [conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)] {
-                    let text =
-                        conv::wgsl(conv::Kind::Forward, product, 2, dtype, after, false).unwrap();
+                    let text = conv::wgsl(conv::ConvKind::Forward, product, 2, dtype, after, false)
+                        .unwrap();
                     accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
                 }
             }
@@ -288,7 +290,7 @@ fn kernels_of_many_tensors() {
     ] {
         for lanes in [LANES, OCTET] {
             let (inputs, written) = (inputs.clone(), vec![DType::F32, DType::F16]);
-            let plan = elementwise_many::Plan { lanes, inputs, written };
+            let plan = ElementwiseManyPlan { lanes, inputs, written };
             accept(&format!("{plan:?}"), &plan.wgsl(&kernel).unwrap(), &[]);
         }
     }
@@ -305,14 +307,14 @@ fn every_cross_entropy_and_cat() {
                     continue;
                 }
                 let plan =
-                    cross_entropy::Plan { dtype, index, gradient, ignores, workgroup_rows, pairs };
+                    CrossEntropyPlan { dtype, index, gradient, ignores, workgroup_rows, pairs };
                 accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype, index]);
             }
         }
     }
     for unit in [DType::U8, DType::U16, DType::U32] {
         for (tensors, axes, axis) in [(1, 1, 0), (2, 3, 1), (7, 2, 1), (3, 8, 4)] {
-            let plan = cat::Plan { tensors, axes, axis, unit };
+            let plan = CatPlan { tensors, axes, axis, unit };
             accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[unit]);
         }
     }
@@ -477,7 +479,8 @@ fn products_and_rows_of_every_quantised_type() {
 #[test]
 fn every_convolution_and_pooling() {
     for dtype in [DType::F16, DType::F32, DType::F64] {
-        for kind in [conv::Kind::Forward, conv::Kind::InputGrad, conv::Kind::WeightGrad] {
+        for kind in [conv::ConvKind::Forward, conv::ConvKind::InputGrad, conv::ConvKind::WeightGrad]
+        {
             for ndim in 1..=3 {
                 let mut kernels =
                     vec![conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)];

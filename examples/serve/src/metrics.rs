@@ -11,18 +11,18 @@ const BOUNDS: [f64; 14] =
 
 /// The work of a model: the label `kind` of its metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WorkKind {
     /// Embeddings of texts.
     Embeddings,
     /// Texts that are continued.
     Texts,
 }
 
-impl Kind {
+impl WorkKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Embeddings => "embeddings",
-            Kind::Texts => "texts",
+            WorkKind::Embeddings => "embeddings",
+            WorkKind::Texts => "texts",
         }
     }
 }
@@ -35,7 +35,7 @@ pub struct Metrics(Mutex<Counts>);
 struct Counts {
     /// Answers by route and status.
     answers: BTreeMap<(&'static str, u16), u64>,
-    kinds: BTreeMap<Kind, Work>,
+    kinds: BTreeMap<WorkKind, Work>,
 }
 
 /// The work of one kind.
@@ -73,12 +73,12 @@ impl Metrics {
     }
 
     /// Counts a batch.
-    pub fn computed(&self, kind: Kind) {
+    pub fn computed(&self, kind: WorkKind) {
         self.change(|counts| counts.kinds.entry(kind).or_default().batches += 1);
     }
 
     /// Counts a request that was computed within `time`, of `sentences` texts.
-    pub fn finished(&self, kind: Kind, time: Duration, sentences: usize, usage: Usage) {
+    pub fn finished(&self, kind: WorkKind, time: Duration, sentences: usize, usage: Usage) {
         self.change(|counts| {
             let (work, seconds) = (counts.kinds.entry(kind).or_default(), time.as_secs_f64());
             if let Some(at) = BOUNDS.iter().position(|bound| seconds <= *bound) {
@@ -93,7 +93,7 @@ impl Metrics {
     }
 
     /// All metrics in the text format of Prometheus, with the lengths of the queues.
-    pub fn text(&self, queues: &[(Kind, usize)]) -> String {
+    pub fn text(&self, queues: &[(WorkKind, usize)]) -> String {
         let mut out = String::new();
         self.change(|counts| write(&mut out, counts, queues));
         out
@@ -103,7 +103,7 @@ impl Metrics {
 /// A counter of each kind: its name, its help and its value.
 type Counter = (&'static str, &'static str, fn(&Work) -> u64);
 
-fn write(out: &mut String, counts: &Counts, queues: &[(Kind, usize)]) {
+fn write(out: &mut String, counts: &Counts, queues: &[(WorkKind, usize)]) {
     let header = |out: &mut String, name: &str, kind: &str, help: &str| {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
     };

@@ -24,11 +24,11 @@ pub enum Refused {
 /// Requests in the order in which they came.
 pub struct Queue<J> {
     limit: usize,
-    state: Mutex<State<J>>,
+    state: Mutex<QueueState<J>>,
     changed: Condvar,
 }
 
-struct State<J> {
+struct QueueState<J> {
     jobs: VecDeque<J>,
     closed: bool,
 }
@@ -36,11 +36,11 @@ struct State<J> {
 impl<J: Job> Queue<J> {
     /// An empty queue for `limit` requests.
     pub fn new(limit: usize) -> Queue<J> {
-        let state = State { jobs: VecDeque::new(), closed: false };
+        let state = QueueState { jobs: VecDeque::new(), closed: false };
         Queue { limit, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<J>> {
         // no code that may panic runs while it is locked
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

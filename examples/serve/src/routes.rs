@@ -1,7 +1,7 @@
 //! The routes: HTTP to requests, requests to the queues, results to HTTP.
 
 use crate::answers::{Answer, EventStream, Form, embeddings_json, lost};
-use crate::metrics::{Kind, Metrics};
+use crate::metrics::{Metrics, WorkKind};
 use crate::queue::{Job, Queue, Refused};
 use crate::requests::{Refusal, TextRequest, chat_request, completion_request, embedding_request};
 use crate::worker::{EmbeddingJob, Event, TextJob};
@@ -163,8 +163,9 @@ async fn models(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let embeddings = app.embeddings.iter().map(|served| (Kind::Embeddings, served.queue.waiting()));
-    let texts = app.texts.iter().map(|served| (Kind::Texts, served.queue.waiting()));
+    let embeddings =
+        app.embeddings.iter().map(|served| (WorkKind::Embeddings, served.queue.waiting()));
+    let texts = app.texts.iter().map(|served| (WorkKind::Texts, served.queue.waiting()));
     let text = app.metrics.text(&embeddings.chain(texts).collect::<Vec<_>>());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }

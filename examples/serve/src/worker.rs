@@ -6,7 +6,7 @@
 //!          ─ Queue ─ Writer:   prompts that fit the context ─── events ──► handler, or its stream
 //! ```
 
-use crate::metrics::{Kind, Metrics, Usage};
+use crate::metrics::{Metrics, Usage, WorkKind};
 use crate::queue::{Job, Queue};
 use crate::requests::{Prompt, Refusal, TextRequest};
 use std::ops::ControlFlow;
@@ -141,7 +141,7 @@ impl Embedder {
             let vectors = self.encoder.embed_texts(texts)?.cast(DType::F32)?; // (N, E)
             let width = vectors.shape()[1].max(1);
             rows.extend(vectors.to_vec::<f32>()?.chunks(width).map(<[f32]>::to_vec));
-            self.metrics.computed(Kind::Embeddings);
+            self.metrics.computed(WorkKind::Embeddings);
         }
         Ok(rows)
     }
@@ -150,7 +150,7 @@ impl Embedder {
         let counts = job.texts.iter().map(|text| self.encoder.token_count(text));
         let tokens = counts.sum::<teeny_core::Result<usize>>().map_err(|error| failed(&error))?;
         let usage = Usage { prompt_tokens: tokens, new_tokens: 0 };
-        self.metrics.finished(Kind::Embeddings, job.since.elapsed(), rows.len(), usage);
+        self.metrics.finished(WorkKind::Embeddings, job.since.elapsed(), rows.len(), usage);
         Ok(Embeddings { rows, tokens })
     }
 }
@@ -264,7 +264,7 @@ impl Writer {
                 false => ControlFlow::Continue(()),
             }
         });
-        self.metrics.computed(Kind::Texts);
+        self.metrics.computed(WorkKind::Texts);
         let completions = match completions {
             Ok(completions) => completions,
             Err(error) => {
@@ -274,7 +274,7 @@ impl Writer {
         };
         for (Ready { job, .. }, done) in group.into_iter().zip(completions) {
             let usage = Usage { prompt_tokens: done.prompt_tokens, new_tokens: done.new_tokens };
-            self.metrics.finished(Kind::Texts, job.since.elapsed(), 1, usage);
+            self.metrics.finished(WorkKind::Texts, job.since.elapsed(), 1, usage);
             let reason = if done.finish == Finish::Length { "length" } else { "stop" };
             let _ = job.events.send(Event::Finished(reason, usage)); // the client may be gone
         }

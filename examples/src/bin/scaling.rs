@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use examples::cost::{
-    Cluster, Link, Plan, Processor, Row, Scaling, Strategy, Workload, limit, sweep,
+    Cluster, Link, Processor, Scaling, ScalingRow, Strategy, TrainingPlan, Workload, limit, sweep,
 };
 #[cfg(feature = "mpi")]
 use examples::cost::{Measured, SUM_RATE};
@@ -139,8 +139,8 @@ impl Options {
         self.processor.unwrap_or(if model == "gpt_char" { "cpu" } else { "a100" })
     }
 
-    fn plan(&self, strategy: Strategy) -> Plan {
-        let plan = Plan::new(strategy);
+    fn plan(&self, strategy: Strategy) -> TrainingPlan {
+        let plan = TrainingPlan::new(strategy);
         plan.with_bucket(self.bucket.unwrap_or(plan.bucket))
     }
 
@@ -236,7 +236,7 @@ fn table(options: &Options, model: &str) -> Result<()> {
         }
     );
     let sweep = |s| sweep(&workload, &cluster, &options.plan(s), options.scaling());
-    let sweeps = Strategy::ALL.map(sweep).into_iter().collect::<Result<Vec<Vec<Row>>>>()?;
+    let sweeps = Strategy::ALL.map(sweep).into_iter().collect::<Result<Vec<Vec<ScalingRow>>>>()?;
     print!("{:>5}", "");
     Strategy::ALL.iter().for_each(|strategy| print!(" | {strategy:^34}"));
     print!("\n{:>5}", "ranks");
@@ -246,7 +246,7 @@ fn table(options: &Options, model: &str) -> Result<()> {
     println!();
     for i in 0..sweeps[0].len() {
         print!("{:>5}", sweeps[0][i].ranks);
-        for Row { step, efficiency, .. } in sweeps.iter().map(|rows| &rows[i]) {
+        for ScalingRow { step, efficiency, .. } in sweeps.iter().map(|rows| &rows[i]) {
             print!(
                 " | {:>8} {:>8} {:>8} {:>6.1}%",
                 seconds(step.seconds),

@@ -27,7 +27,7 @@ pub(super) fn least_squares(measured: &[Measured], sum_rate: f64) -> Result<(f64
     for m in measured {
         let valid = m.seconds.is_finite() && m.bytes.is_finite();
         if m.ranks < 2 || !valid || m.seconds <= 0.0 || m.bytes < 0.0 {
-            return Err(Error::value(format!("{m:?} is no measured all_reduce"))
+            return Err(Error::value(format!("{m:?} is not a measured all_reduce"))
                 .help("it has two ranks or more, a time above 0 and a number of bytes"));
         }
         let n = m.ranks as f64;

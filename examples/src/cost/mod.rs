@@ -8,7 +8,8 @@
 //!   MEASURED SUM_RATE ..    the numbers of the machine that was measured       calibration
 //! Layer Workload            parameters and flops of a model, layer by layer    workload
 //!   Workload::gpt           those of a GPT                                     gpt
-//! Plan -> Step              a simulated training step: time, bytes, memory     step
+//! TrainingPlan              the strategy and the buckets of all ranks            step
+//!   simulate, SimulatedStep time, bytes and memory of a training step            step
 //! Scaling, limit            efficiency by the number of ranks                  scaling
 //! ```
 //!
@@ -22,7 +23,7 @@
 //! use examples::cost::*;
 //! # fn main() -> teeny_core::Result<()> {
 //! let cluster = Cluster::new(8, Link::ethernet10(), Processor::cpu());
-//! let step = simulate(&Workload::gpt2(), &cluster, &Plan::new(Strategy::DataParallel))?;
+//! let step = simulate(&Workload::gpt2(), &cluster, &TrainingPlan::new(Strategy::DataParallel))?;
 //! assert!(step.exposed <= step.communication && step.seconds > step.compute);
 //! # Ok(()) }
 //! ```
@@ -39,6 +40,6 @@ mod workload;
 pub use calibration::{CPU_FLOPS, CPU_MEMORY, MEASURED, SUM_RATE};
 pub use cluster::{Cluster, Link, Processor};
 pub use fit::Measured;
-pub use scaling::{Row, Scaling, limit, sweep};
-pub use step::{Memory, Plan, Step, Strategy, simulate};
+pub use scaling::{Scaling, ScalingRow, limit, sweep};
+pub use step::{Memory, SimulatedStep, Strategy, TrainingPlan, simulate};
 pub use workload::{Layer, Workload};

@@ -1,7 +1,7 @@
 //! Efficiency by the number of ranks, and where it ends.
 
 use super::cluster::Cluster;
-use super::step::{Plan, Step, simulate};
+use super::step::{SimulatedStep, TrainingPlan, simulate};
 use super::workload::Workload;
 use teeny_core::Result;
 
@@ -30,11 +30,11 @@ impl Scaling {
 
 /// A number of ranks and its step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub struct ScalingRow {
     /// The number of ranks.
     pub ranks: usize,
     /// The step of each of them.
-    pub step: Step,
+    pub step: SimulatedStep,
     /// Items per second and rank, compared with one rank: `T(1) / T(n)` in weak scaling,
     /// `T(1) / (n T(n))` in strong scaling. With a sharded optimizer it may be above 1.
     pub efficiency: f64,
@@ -48,10 +48,10 @@ pub struct Row {
 pub fn sweep(
     workload: &Workload,
     cluster: &Cluster,
-    plan: &Plan,
+    plan: &TrainingPlan,
     scaling: Scaling,
-) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Vec::new();
+) -> Result<Vec<ScalingRow>> {
+    let mut rows: Vec<ScalingRow> = Vec::new();
     for ranks in (0..=12).map(|power| 1 << power) {
         let Some(workload) = scaling.divide(workload, ranks) else { break };
         let step = simulate(&workload, &cluster.with_ranks(ranks), plan)?;
@@ -60,7 +60,7 @@ pub fn sweep(
             Scaling::Weak => one,
             Scaling::Strong => one / ranks as f64,
         };
-        rows.push(Row { ranks, step, efficiency: ideal / step.seconds });
+        rows.push(ScalingRow { ranks, step, efficiency: ideal / step.seconds });
     }
     Ok(rows)
 }
@@ -74,7 +74,7 @@ pub fn sweep(
 pub fn limit(
     workload: &Workload,
     cluster: &Cluster,
-    plan: &Plan,
+    plan: &TrainingPlan,
     scaling: Scaling,
     efficiency: f64,
 ) -> Result<usize> {

@@ -47,7 +47,7 @@ impl fmt::Display for Strategy {
 
 /// How the ranks train.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct TrainingPlan {
     /// The parts that each rank stores.
     pub strategy: Strategy,
     /// Bytes of gradients that are sent together; 1 MiB. A bucket starts when it is full, and the
@@ -59,17 +59,17 @@ pub struct Plan {
 /// Bytes of a bucket of [`DataParallel`](teeny_nn::distributed::DataParallel) by default.
 const BUCKET: f64 = (1 << 20) as f64;
 
-impl Plan {
+impl TrainingPlan {
     /// `strategy` with the buckets of `DataParallel`.
     ///
     /// Source: Li et al. 2020, arXiv:2006.15704.
-    pub fn new(strategy: Strategy) -> Plan {
-        Plan { strategy, bucket: BUCKET }
+    pub fn new(strategy: Strategy) -> TrainingPlan {
+        TrainingPlan { strategy, bucket: BUCKET }
     }
 
     /// Sets the bytes of a bucket.
-    pub fn with_bucket(self, bytes: f64) -> Plan {
-        Plan { bucket: bytes, ..self }
+    pub fn with_bucket(self, bytes: f64) -> TrainingPlan {
+        TrainingPlan { bucket: bytes, ..self }
     }
 }
 
@@ -98,7 +98,7 @@ impl Memory {
 
 /// A simulated training step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct SimulatedStep {
     /// Seconds.
     pub seconds: f64,
     /// Seconds in which the processor computes: forward, backward and the optimizer.
@@ -122,7 +122,11 @@ pub struct Step {
 /// # Errors
 /// If the cluster has no ranks, a rate, a size or the number of items is not above 0, the workload
 /// has no layers, a bucket is below 1 KiB, or there are more than a million micro-batches.
-pub fn simulate(workload: &Workload, cluster: &Cluster, plan: &Plan) -> Result<Step> {
+pub fn simulate(
+    workload: &Workload,
+    cluster: &Cluster,
+    plan: &TrainingPlan,
+) -> Result<SimulatedStep> {
     cluster.validate()?;
     let items = workload.items_per_rank;
     for (name, value) in [
@@ -173,7 +177,7 @@ pub fn simulate(workload: &Workload, cluster: &Cluster, plan: &Plan) -> Result<S
         }
         rank.wait(rank.network_free);
     }
-    Ok(Step {
+    Ok(SimulatedStep {
         seconds: rank.now,
         compute: rank.computed,
         communication: rank.communication,
@@ -268,7 +272,7 @@ impl Rank<'_> {
     }
 
     /// Forward and backward pass of a micro-batch with all parameters; the last one sends.
-    fn pass(&mut self, workload: &Workload, plan: &Plan, last: bool) {
+    fn pass(&mut self, workload: &Workload, plan: &TrainingPlan, last: bool) {
         for layer in workload.layers.iter().rev() {
             self.compute(layer.flops);
         }

@@ -17,7 +17,7 @@ const HIDDEN: usize = 100;
 const BATCH: usize = 64;
 const LR: f64 = 0.005;
 /// The most characters of a sampled name.
-const LONGEST: usize = 12;
+const MAX_LENGTH: usize = 12;
 
 /// A run: network, optimizer and data.
 pub struct Generator {
@@ -103,7 +103,7 @@ impl Generator {
         let tokens = no_grad(|| {
             // only `.`
             let mut tokens = Tensor::zeros((count, CONTEXT), DType::I32, device)?; // (N, 3)
-            for i in 0..LONGEST {
+            for i in 0..MAX_LENGTH {
                 let window = tokens.slice(1, -(CONTEXT as isize)..)?; // (N, 3)
                 let logits = self.model.forward(&window)?; // (N, 27)
                 let key = Key { seed: self.step, draw: i as u64 };
@@ -118,6 +118,6 @@ impl Generator {
             let known = self.names.names().contains(&name);
             Ok(if known { name + "*" } else { name })
         };
-        read.chunks(LONGEST).map(spell).collect()
+        read.chunks(MAX_LENGTH).map(spell).collect()
     }
 }

@@ -10,7 +10,7 @@
 //! their tangents, the partial derivatives are stored and multiplied.
 
 use crate::composite::{Application, Quotient};
-use crate::derivative::{Step, operand_grads};
+use crate::derivative::{AppliedOp, operand_grads};
 use crate::symbolic::{add, inputs, kind, reach, replay, require_derivable};
 use std::sync::Arc;
 use teeny_core::kernel::{Extent, Fold, Id};
@@ -226,7 +226,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
             let kind = [0, 1, 2].map(|i| kind(nodes[at(i)].op));
             // The gradient of operand i is g times the partial derivative: with the tangent of
             // operand i for g, it is the tangent of the result.
-            let step = Step { src: [0, 1, 2].map(|i| self.values[at(i)]), kind, y, g: t };
+            let step = AppliedOp { src: [0, 1, 2].map(|i| self.values[at(i)]), kind, y, g: t };
             if let Some(part) = operand_grads(node.op, &step)[i] {
                 add(&mut sum, part);
             }

@@ -233,7 +233,7 @@ impl Recorded {
         at: OpContext,
     ) -> Result<Recorded> {
         let inner = inner_device(x.tensors())?;
-        let level = Autograd::passing(&inner);
+        let level = Autograd::with_shared_cache(&inner);
         let leaves = {
             let _op = resume_as(Some(at));
             let leaf = |x: &Tensor| x.to(&level)?.requires_grad();

@@ -56,9 +56,8 @@ pub(crate) fn avg_pool(
         let kernel = [&[1, 1], &size[..]].concat();
         let weight =
             Tensor::full(kernel, 1.0 / size.iter().product::<usize>() as f64, g.dtype(), g)?;
-        let spread =
-            g.reshape(images(g.shape()))?.conv_transpose(&weight, &window, &full[lead..])?;
-        Ok([Some(spread.reshape(full)?)])
+        let d_x = g.reshape(images(g.shape()))?.conv_transpose(&weight, &window, &full[lead..])?;
+        Ok([Some(d_x.reshape(full)?)])
     })
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn reduce(
     })
 }
 
-/// Elements behind an axis from which it is scanned where it is: copies that reverse it move rows
-/// of a cache line at least.
+/// Inner size from which the scan runs in place: copies that reverse the axis then move rows of at
+/// least a cache line.
 const LONG_ROW: usize = 16;
 
 /// `g` times the product of all other elements along `axes`: products of what comes before and

@@ -14,7 +14,7 @@ use teeny_core::{
 type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
 /// One step: what it reads, what it does, in words.
-struct Step {
+struct FuzzStep {
     text: String,
     sources: Vec<usize>,
     run: Run,
@@ -80,7 +80,7 @@ fn one_graph(
     (seed, number): (u64, u64),
 ) -> std::result::Result<(), String> {
     let mut dice = Dice::new(seed, number);
-    let (mut steps, mut values, mut mirror): (Vec<Step>, Vec<Value>, Vec<Tensor>) =
+    let (mut steps, mut values, mut mirror): (Vec<FuzzStep>, Vec<Value>, Vec<Tensor>) =
         (Vec::new(), Vec::new(), Vec::new());
     let want = 6 + dice.below(10);
     for _ in 0..4 * want {
@@ -133,7 +133,7 @@ fn one_graph(
 }
 
 /// The steps that lead to step `last`, one a line.
-fn story(steps: &[Step], last: usize) -> String {
+fn story(steps: &[FuzzStep], last: usize) -> String {
     let mut needed = vec![false; steps.len()];
     needed[last] = true;
     // Sources come before users, so one backward sweep finds them all.
@@ -188,11 +188,11 @@ fn step(
     sources: Vec<usize>,
     exact: bool,
     run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
-) -> Option<Step> {
-    Some(Step { text: text.into(), sources, run: Box::new(run), exact })
+) -> Option<FuzzStep> {
+    Some(FuzzStep { text: text.into(), sources, run: Box::new(run), exact })
 }
 
-fn leaf(dice: &mut Dice, dtypes: &[DType]) -> Option<Step> {
+fn leaf(dice: &mut Dice, dtypes: &[DType]) -> Option<FuzzStep> {
     let shape: Vec<usize> = (0..dice.below(4))
         .map(|_| if dice.below(12) == 0 { 0 } else { 1 + dice.below(5) })
         .collect();
@@ -208,7 +208,7 @@ fn leaf(dice: &mut Dice, dtypes: &[DType]) -> Option<Step> {
     step(operand.to_string(), Vec::new(), true, move |home| operand.on(home[0].device()))
 }
 
-fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
+fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<FuzzStep> {
     let a = dice.below(values.len());
     let x = &values[a];
     let ndim = x.tensor.ndim();
@@ -267,7 +267,7 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
     }
 }
 
-fn view(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
+fn view(dice: &mut Dice, a: usize, x: &Tensor) -> Option<FuzzStep> {
     let ndim = x.ndim();
     let axis = dice.below(ndim) as isize;
     let size = if ndim == 0 { 0 } else { x.shape()[axis as usize] };
@@ -308,7 +308,7 @@ fn view(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
     }
 }
 
-fn unary(dice: &mut Dice, a: usize, x: &Value) -> Option<Step> {
+fn unary(dice: &mut Dice, a: usize, x: &Value) -> Option<FuzzStep> {
     type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
     const EXACT: [Unary; 5] = [
         ("neg", |x| x.neg()),
@@ -337,7 +337,7 @@ fn unary(dice: &mut Dice, a: usize, x: &Value) -> Option<Step> {
     step(text, vec![a], !smooth, move |x| f(&x[0]))
 }
 
-fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<Step> {
+fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<FuzzStep> {
     type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
     const ARITHMETIC: [Binary; 3] =
         [("add", |a, b| a.add(b)), ("sub", |a, b| a.sub(b)), ("mul", |a, b| a.mul(b))];
@@ -359,7 +359,7 @@ fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<Step> {
     step(text, vec![a, b], bits, move |x| f(&x[0], &x[1]))
 }
 
-fn reduce(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
+fn reduce(dice: &mut Dice, a: usize, x: &Tensor) -> Option<FuzzStep> {
     type Reduce = (&'static str, fn(&Tensor, &[i64]) -> Result<Tensor>, bool);
     const REDUCTIONS: [Reduce; 5] = [
         ("sum", |x, a| x.sum(a), false),

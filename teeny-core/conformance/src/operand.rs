@@ -281,7 +281,7 @@ impl fmt::Display for Operand {
 
 /// How the elements along an axis follow each other.
 #[derive(Clone, Copy)]
-enum Step {
+enum StrideStep {
     /// As in a row-major tensor whose axes are in some order.
     Near,
     /// With gaps.
@@ -312,17 +312,17 @@ pub fn view(dice: &mut Dice, shape: Shape) -> (Layout, usize) {
     for &axis in order.iter().rev() {
         let n = shape[axis];
         let step = match dice.below(20) {
-            0 | 1 if span * n < 40_000 => Step::Far(dice.between(2, 3)),
-            2 | 3 if span * n < 200_000 => Step::Far(1 + dice.below(2)),
-            4 | 5 => Step::Repeat,
-            6 => Step::Overlap,
-            _ => Step::Near,
+            0 | 1 if span * n < 40_000 => StrideStep::Far(dice.between(2, 3)),
+            2 | 3 if span * n < 200_000 => StrideStep::Far(1 + dice.below(2)),
+            4 | 5 => StrideStep::Repeat,
+            6 => StrideStep::Overlap,
+            _ => StrideStep::Near,
         };
         let stride = match step {
-            Step::Near => span,
-            Step::Far(times) => span * times + dice.below(2),
-            Step::Repeat => 0,
-            Step::Overlap => dice.between(1, span),
+            StrideStep::Near => span,
+            StrideStep::Far(times) => span * times + dice.below(2),
+            StrideStep::Repeat => 0,
+            StrideStep::Overlap => dice.between(1, span),
         };
         let reach = stride * n.saturating_sub(1);
         let backwards = dice.one_in(8);

@@ -77,7 +77,7 @@ impl Run<'_> {
         let node = self.program.nodes()[id as usize];
         let OpCode::Fold(fold) = node.op else {
             let OpCode::Input(i) = self.program.nodes()[node.src[0] as usize].op else {
-                return Err(Error::internal("at() reads what is no input"));
+                return Err(Error::internal("at() reads a value that is not an input"));
             };
             let position = self.value(node.src[1], Extent::Row, true)?;
             let wide = node.dtype.compute();

@@ -22,11 +22,11 @@ use std::collections::HashMap;
 /// returned by [`Builder::finish`].
 #[derive(Default)]
 pub struct Builder {
-    state: RefCell<State>,
+    state: RefCell<BuilderState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BuilderState {
     inputs: Vec<DType>,
     /// Of each input: whether it has one value a row.
     row_inputs: Vec<bool>,
@@ -42,7 +42,7 @@ struct State {
 /// Nodes that are compared one by one in less time than one is looked up.
 const MAX_SCANNED: usize = 32;
 
-impl State {
+impl BuilderState {
     /// The node that equals `node`.
     fn find(&mut self, node: &OpNode) -> Option<Id> {
         if self.nodes.len() <= MAX_SCANNED {

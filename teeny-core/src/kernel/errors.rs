@@ -6,7 +6,7 @@ use crate::error::Error;
 
 #[cold]
 pub(super) fn mixed() -> Error {
-    Error::value("values of two builders cannot meet in one kernel")
+    Error::value("a kernel cannot mix values of two builders")
         .help("builder.embed(..) takes over a finished kernel")
 }
 

@@ -24,10 +24,11 @@ impl Kernel {
         self.expression_by(&|value| value.to_string(), &[])
     }
 
-    /// [`Kernel::expression`] with numbers written by `number`, and these parameters as numbers.
+    /// [`Kernel::expression`] with scalars written by `scalar_text`, and the values of these
+    /// parameters.
     pub(crate) fn expression_by(
         &self,
-        number: &dyn Fn(Scalar) -> String,
+        scalar_text: &dyn Fn(Scalar) -> String,
         params: &[Scalar],
     ) -> String {
         let mut reads = vec![0usize; self.nodes.len()];
@@ -38,9 +39,9 @@ impl Kernel {
         let mut texts: Vec<(String, bool)> = Vec::with_capacity(self.nodes.len());
         for (id, node) in self.nodes.iter().enumerate() {
             let text = match node.op {
-                OpCode::Const(value) => (number(value), false),
+                OpCode::Const(value) => (scalar_text(value), false),
                 OpCode::Param(i) if (i as usize) < params.len() => {
-                    (number(params[i as usize]), false)
+                    (scalar_text(params[i as usize]), false)
                 }
                 _ => text(node, &texts),
             };

@@ -83,8 +83,8 @@ impl TypeTable {
 /// The kernels of one function of two operands: two tensors, tensor and number, number and tensor.
 pub struct BinaryTable {
     tensors: [[Cell; TYPES]; TYPES],
-    number_right: [[Cell; KINDS]; TYPES],
-    number_left: [[Cell; KINDS]; TYPES],
+    scalar_right: [[Cell; KINDS]; TYPES],
+    scalar_left: [[Cell; KINDS]; TYPES],
 }
 
 impl BinaryTable {
@@ -93,8 +93,8 @@ impl BinaryTable {
     pub const fn new() -> BinaryTable {
         BinaryTable {
             tensors: [const { [const { Cell::new() }; TYPES] }; TYPES],
-            number_right: [const { [const { Cell::new() }; KINDS] }; TYPES],
-            number_left: [const { [const { Cell::new() }; KINDS] }; TYPES],
+            scalar_right: [const { [const { Cell::new() }; KINDS] }; TYPES],
+            scalar_left: [const { [const { Cell::new() }; KINDS] }; TYPES],
         }
     }
 
@@ -119,44 +119,44 @@ impl BinaryTable {
     ///
     /// # Errors
     /// If the function does not accept the promoted type.
-    pub fn number_right(
+    pub fn scalar_right(
         &'static self,
         lhs: DType,
-        number: Scalar,
+        scalar: Scalar,
         build: Binary,
     ) -> Result<&'static Arc<Kernel>> {
-        get(&self.number_right[lhs as usize][kind(number)], || with_param(lhs, number, build))
+        get(&self.scalar_right[lhs as usize][kind(scalar)], || with_param(lhs, scalar, build))
     }
 
     /// The kernel for a number on the left, given as parameter 0, and a tensor of type `rhs`.
     ///
     /// # Errors
     /// If the function does not accept the promoted type.
-    pub fn number_left(
+    pub fn scalar_left(
         &'static self,
-        number: Scalar,
+        scalar: Scalar,
         rhs: DType,
         build: Binary,
     ) -> Result<&'static Arc<Kernel>> {
-        get(&self.number_left[rhs as usize][kind(number)], || {
-            with_param(rhs, number, |x, p| build(p, x))
+        get(&self.scalar_left[rhs as usize][kind(scalar)], || {
+            with_param(rhs, scalar, |x, p| build(p, x))
         })
     }
 }
 
 fn with_param(
     dtype: DType,
-    number: Scalar,
+    scalar: Scalar,
     build: impl for<'b> Fn(Expr<'b>, Expr<'b>) -> Expr<'b>,
 ) -> Result<Kernel> {
     let builder = Builder::new();
     let x = builder.input(dtype);
-    let p = builder.param(dtype.promote_scalar(number.kind()));
+    let p = builder.param(dtype.promote_scalar(scalar.kind()));
     builder.finish(&[build(x, p)])
 }
 
-fn kind(number: Scalar) -> usize {
-    match number {
+fn kind(scalar: Scalar) -> usize {
+    match scalar {
         Scalar::Bool(_) => 0,
         Scalar::Int(_) | Scalar::UInt(_) => 1,
         Scalar::Float(_) => 2,

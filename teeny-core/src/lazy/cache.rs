@@ -1,7 +1,7 @@
 //! The plans that are kept, found by the nodes they were made for.
 
 use super::list::{List, Mixer};
-use super::plan::Plan;
+use super::plan::ExecutionPlan;
 use crate::kernel::Kernel;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -14,7 +14,7 @@ const KERNELS: usize = 4096;
 /// The plans used last, and their kernels.
 #[derive(Default)]
 pub(super) struct Cache {
-    plans: HashMap<u64, (Arc<Plan>, u64)>,
+    plans: HashMap<u64, (Arc<ExecutionPlan>, u64)>,
     /// One copy of each fused kernel, by content: engines keep what they prepare for it.
     kernels: HashSet<Arc<Kernel>>,
     /// How often a plan was looked up.
@@ -25,7 +25,7 @@ pub(super) struct Cache {
 
 /// A plan and what it took to find it.
 pub(super) struct Found {
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<ExecutionPlan>,
     pub(super) is_new: bool,
     /// Kernels that no plan had before.
     pub(super) kernels: usize,
@@ -63,7 +63,8 @@ impl Cache {
                 }
             }
         };
-        let mut plan = Plan::new(nodes.clone(), &list.slots, held, reassociate, &mut intern);
+        let mut plan =
+            ExecutionPlan::new(nodes.clone(), &list.slots, held, reassociate, &mut intern);
         self.made += 1;
         plan.number = self.made;
         let plan = Arc::new(plan);

@@ -404,7 +404,7 @@ fn recording(
                  not returned: a replay would not renew it",
                 place(occasion)
             ))
-            .help("return it from the function, or let go of it"));
+            .help("return the tensor from the function, or drop it"));
         }
     }
     let values = values(&below)?;

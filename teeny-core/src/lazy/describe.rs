@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::op::{Cost, Recorded, RuntimeArgs, TensorSpec};
-use crate::picture::{number, source_line};
+use crate::picture::{scalar_text, source_line};
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
@@ -79,8 +79,8 @@ impl<'a> Listed<'a> {
             })
             .collect::<Result<Vec<_>>>()?;
         let refs: Vec<&Tensor> = tensors.iter().collect();
-        let numbers = RuntimeArgs { params, key: self.occasions[id as usize].key };
-        let request = op.op(&refs, numbers, destination.map(|slot| self.stand_in(slot)));
+        let args = RuntimeArgs { params, key: self.occasions[id as usize].key };
+        let request = op.op(&refs, args, destination.map(|slot| self.stand_in(slot)));
         Ok(Facts {
             program: program(op, params, request.name()),
             inputs: tensors.iter().map(|x| (*x.shape(), x.dtype())).collect(),
@@ -149,7 +149,7 @@ fn program(op: &Recorded, params: &[Scalar], name: &str) -> String {
 
 /// The expression of a kernel, or its beginning and the number of operations.
 fn clipped(kernel: &Kernel, params: &[Scalar]) -> String {
-    let text = kernel.expression_by(&number, params);
+    let text = kernel.expression_by(&scalar_text, params);
     if text.chars().count() <= MAX_PROGRAM {
         return text;
     }

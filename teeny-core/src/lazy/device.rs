@@ -3,7 +3,7 @@
 use super::cache::{Cache, Found};
 use super::describe::Listed;
 use super::list::{List, Node, NodeContext, Request};
-use super::plan::{Item, Plan};
+use super::plan::{ExecutionPlan, Item};
 use super::reads;
 use super::report::{Log, Reason, Report};
 use super::run::Run;
@@ -288,7 +288,7 @@ impl Lazy {
     }
 
     /// The plan of a list with these slots held.
-    pub(super) fn plan(&self, list: &List, held: Vec<bool>) -> Arc<Plan> {
+    pub(super) fn plan(&self, list: &List, held: Vec<bool>) -> Arc<ExecutionPlan> {
         let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.find(&mut cache, list, held).plan
     }
@@ -408,7 +408,7 @@ impl Device for Lazy {
         let destination = destination.map(|dst| dst.value().clone());
         let request = Request {
             op: recorded,
-            numbers: RuntimeArgs::of(op),
+            args: RuntimeArgs::of(op),
             operands: &op.operands(),
             destination,
             outputs: &specs,

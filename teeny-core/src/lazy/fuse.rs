@@ -101,7 +101,7 @@ struct Change {
     inputs: Vec<Operand>,
 }
 
-/// Takes node `id` into the groups of all its readers and gives their numbers; None if it must be
+/// Fuses node `id` into the groups of all its readers and returns their indices; None if it must be
 /// stored.
 fn take(
     graph: &Graph<'_>,
@@ -172,8 +172,7 @@ fn take(
     Some(targets)
 }
 
-/// Takes node `id`, a product, into the group of all its readers, which runs at its elements; None
-/// if it runs alone.
+/// Fuses product `id` with its readers as an epilogue; None if it runs alone.
 fn take_product(
     graph: &Graph<'_>,
     groups: &mut [Group],

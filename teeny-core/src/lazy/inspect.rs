@@ -3,7 +3,7 @@
 use super::describe::Listed;
 use super::device::Lazy;
 use super::list::List;
-use super::plan::Plan;
+use super::plan::ExecutionPlan;
 use super::report::{Log, schedule};
 use super::show::{Drawing, Named, picture};
 use super::value::value;
@@ -104,12 +104,13 @@ impl Lazy {
     }
 
     /// `look` at what is recorded and the plan it would run by.
-    fn planned<T>(&self, look: impl FnOnce(Listed<'_>, &Plan) -> T) -> T {
+    fn planned<T>(&self, look: impl FnOnce(Listed<'_>, &ExecutionPlan) -> T) -> T {
         let (nodes, occasions, slots, params, held) = self.recorded(|list, held| {
             let List { nodes, occasions, slots, params, .. } = list;
             (nodes.clone(), occasions.clone(), slots.clone(), params.clone(), held)
         });
-        let plan = Plan::new(nodes.clone(), &slots, held, self.options.reassociate, &mut Arc::new);
+        let reassociate = self.options.reassociate;
+        let plan = ExecutionPlan::new(nodes.clone(), &slots, held, reassociate, &mut Arc::new);
         let list = Listed {
             nodes: &nodes,
             occasions: &occasions,

@@ -31,7 +31,7 @@ pub(super) struct Operand {
 /// An operation that is about to be recorded.
 pub(super) struct Request<'a> {
     pub(super) op: Recorded,
-    pub(super) numbers: RuntimeArgs<'a>,
+    pub(super) args: RuntimeArgs<'a>,
     pub(super) operands: &'a [&'a Tensor],
     pub(super) destination: Option<Arc<Value>>,
     pub(super) outputs: &'a TensorSpecs,
@@ -127,14 +127,14 @@ impl List {
     /// # Errors
     /// If an operand is a tensor of another device.
     pub(super) fn push(&mut self, request: Request<'_>) -> Result<Outputs> {
-        let Request { op, numbers, operands, destination, outputs, name, context } = request;
+        let Request { op, args, operands, destination, outputs, name, context } = request;
         let mut views = Vec::with_capacity(operands.len());
         for x in operands {
             let slot = self.slot(value(x)?);
             views.push(Operand { slot, layout: *x.layout(), dtype: x.dtype() });
         }
         let destination = destination.map(|value| self.slot(&value));
-        let params = self.params(&op, numbers.params);
+        let params = self.params(&op, args.params);
         let first = self.slots.len() as u32;
         let mut storages = Outputs::new();
         for &(shape, dtype) in outputs.iter() {
@@ -149,8 +149,8 @@ impl List {
         let shape = outputs.first().map_or(Shape::SCALAR, |(shape, _)| *shape);
         self.hash = hash(self.hash, &op, &views);
         self.nodes.push(Node { op, operands: views, params, destination, outputs: range, shape });
-        let source = numbers.key.map(random::source);
-        self.occasions.push(NodeContext { name, context, key: numbers.key, source });
+        let source = args.key.map(random::source);
+        self.occasions.push(NodeContext { name, context, key: args.key, source });
         Ok(storages)
     }
 

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What runs for all lists of the same nodes whose results are held alike.
-pub(super) struct Plan {
+pub(super) struct ExecutionPlan {
     /// The nodes that it is found by.
     recorded: Vec<Node>,
     /// The nodes that run: as many, rewritten.
@@ -60,7 +60,7 @@ pub(super) struct Call {
     pub(super) outputs: Vec<u32>,
 }
 
-impl Plan {
+impl ExecutionPlan {
     /// The plan of the nodes `recorded`, with these values in their slots; `intern` returns the one
     /// copy that is kept of a kernel.
     pub(super) fn new(
@@ -69,7 +69,7 @@ impl Plan {
         held: Vec<bool>,
         reassociate: bool,
         intern: &mut dyn FnMut(Kernel) -> Arc<Kernel>,
-    ) -> Plan {
+    ) -> ExecutionPlan {
         let len = |slot: u32| values[slot as usize].len();
         let Rewritten { nodes, held: stored, shares, rows, dropped } =
             rewrite(&recorded, &held, &len, reassociate);
@@ -112,7 +112,7 @@ impl Plan {
             temporary[slot as usize] = !held[slot as usize];
         }
         let peak = peak(&items, &nodes, &temporary, values);
-        Plan { recorded, nodes, held, temporary, items, dropped, peak, number: 0 }
+        ExecutionPlan { recorded, nodes, held, temporary, items, dropped, peak, number: 0 }
     }
 
     /// What a run of the plan begins with: leaves, and results that tensors hold.
@@ -290,12 +290,13 @@ mod tests {
             let mut intern = |kernel: Kernel| Arc::new(kernel);
             let reassociate = case % 2 == 0;
             let nodes = list.nodes.clone();
-            let plan = Plan::new(nodes, &list.slots, held.clone(), reassociate, &mut intern);
+            let plan =
+                ExecutionPlan::new(nodes, &list.slots, held.clone(), reassociate, &mut intern);
             check(&plan, &held, case);
         }
     }
 
-    fn check(plan: &Plan, held: &[bool], case: usize) {
+    fn check(plan: &ExecutionPlan, held: &[bool], case: usize) {
         let nodes = &plan.nodes;
         let mut is_result = vec![false; held.len()];
         for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {

@@ -4,7 +4,7 @@
 //! At level 0 a list costs one branch on a static: nothing is formatted, nothing is timed.
 
 use super::describe::{Facts, Listed};
-use super::plan::Plan;
+use super::plan::ExecutionPlan;
 use crate::clock::Instant;
 use crate::context::OpContext;
 use crate::op::TensorSpec;
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
     pub(super) fn new(
         log: &'a Log,
         list: Listed<'_>,
-        plan: &Plan,
+        plan: &ExecutionPlan,
         is_new: bool,
         reason: Reason,
         reader: Option<OpContext>,
@@ -109,7 +109,7 @@ impl<'a> Report<'a> {
 }
 
 /// The schedule of a list that has not run, and the listings of its kernels.
-pub(super) fn schedule(list: Listed<'_>, plan: &Plan) -> String {
+pub(super) fn schedule(list: Listed<'_>, plan: &ExecutionPlan) -> String {
     let mut text = head(list, plan, "not run yet") + "\n";
     for (i, item) in items(list, plan).iter().enumerate() {
         item.write(&mut text, i, None);
@@ -117,7 +117,7 @@ pub(super) fn schedule(list: Listed<'_>, plan: &Plan) -> String {
     text + &kernels(plan)
 }
 
-fn head(list: Listed<'_>, plan: &Plan, found: &str) -> String {
+fn head(list: Listed<'_>, plan: &ExecutionPlan, found: &str) -> String {
     let outputs = list.nodes.iter().flat_map(|node| node.outputs.clone());
     let held = outputs.filter(|&slot| plan.is_held(slot)).count();
     format!(
@@ -142,7 +142,7 @@ fn cause(reason: Reason, reader: Option<OpContext>) -> String {
     }
 }
 
-fn items(list: Listed<'_>, plan: &Plan) -> Vec<Line> {
+fn items(list: Listed<'_>, plan: &ExecutionPlan) -> Vec<Line> {
     let line = |item| match list.item(item) {
         Ok(Facts { program, inputs, outputs, cost }) => {
             let flops = match cost.flops {
@@ -171,7 +171,7 @@ fn items(list: Listed<'_>, plan: &Plan) -> Vec<Line> {
 }
 
 /// The listings of the fused kernels.
-fn kernels(plan: &Plan) -> String {
+fn kernels(plan: &ExecutionPlan) -> String {
     let mut text = String::new();
     for (i, item) in plan.items.iter().enumerate() {
         if let Some(kernel) = item.kernel.as_ref().and_then(|call| call.op.kernel()) {

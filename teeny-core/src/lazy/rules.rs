@@ -41,7 +41,7 @@ pub(super) fn rewrite(
     reassociate: bool,
 ) -> Rewritten {
     let graph = Graph::new(nodes, held, reassociate);
-    let mut state = State::new(&graph);
+    let mut state = RewriteState::new(&graph);
     let mut out = nodes.to_vec();
     // Nodes by the hash of what they compute.
     let mut known: HashMap<u64, Vec<u32>> = HashMap::new();
@@ -77,7 +77,7 @@ pub(super) fn rewrite(
             *found = id;
         }
     }
-    let State { stored, shares, .. } = state;
+    let RewriteState { stored, shares, .. } = state;
     let rows = match reassociate {
         true => row_groups(&Graph::new(&out, &stored, true)),
         false => Vec::new(),
@@ -92,7 +92,7 @@ pub(super) fn rewrite(
 }
 
 /// The values that are known to be equal.
-struct State<'g, 'a> {
+struct RewriteState<'g, 'a> {
     graph: &'g Graph<'a>,
     /// Of each slot: the slot that is read instead.
     same: Vec<u32>,
@@ -105,8 +105,8 @@ struct State<'g, 'a> {
     shares: Vec<(u32, u32)>,
 }
 
-impl<'g, 'a> State<'g, 'a> {
-    fn new(graph: &'g Graph<'a>) -> State<'g, 'a> {
+impl<'g, 'a> RewriteState<'g, 'a> {
+    fn new(graph: &'g Graph<'a>) -> RewriteState<'g, 'a> {
         let slots = graph.held.len();
         let (mut until, mut written) = (vec![0; slots], vec![false; slots]);
         for (id, node) in graph.nodes.iter().enumerate().filter(|(i, _)| graph.is_live(*i as u32)) {
@@ -116,7 +116,8 @@ impl<'g, 'a> State<'g, 'a> {
         let all = until.iter_mut().zip(graph.held);
         all.filter(|(_, held)| **held).for_each(|(until, _)| *until = u32::MAX);
         let same = (0..slots as u32).collect();
-        State { graph, same, until, written, stored: graph.held.to_vec(), shares: Vec::new() }
+        let stored = graph.held.to_vec();
+        RewriteState { graph, same, until, written, stored, shares: Vec::new() }
     }
 
     /// Whether `old` may stand for `new`. A tensor gets a storage that the list makes, not one of a

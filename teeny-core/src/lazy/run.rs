@@ -89,8 +89,8 @@ impl Run<'_> {
         let Room { tensors, params } = room;
         params.clear();
         params.extend(call.params.iter().map(|&place| self.params[place as usize]));
-        let numbers = RuntimeArgs { params, key: None };
-        let result = self.execute(root, &call.op, &call.operands, numbers, None, slots, tensors);
+        let args = RuntimeArgs { params, key: None };
+        let result = self.execute(root, &call.op, &call.operands, args, None, slots, tensors);
         let Ok(storages) = result else { return false };
         if storages.len() != call.outputs.len() {
             return false;
@@ -103,10 +103,10 @@ impl Run<'_> {
     fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], room: &mut Room, ran: &mut Ran) {
         let Node { op, operands, params, destination, outputs, .. } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
-        let numbers = RuntimeArgs { params, key: self.occasions[id as usize].key };
+        let args = RuntimeArgs { params, key: self.occasions[id as usize].key };
         let destination = destination.map(|slot| (slot, last.contains(&slot)));
         let tensors = &mut room.tensors;
-        let result = self.execute(id, op, operands, numbers, destination, slots, tensors);
+        let result = self.execute(id, op, operands, args, destination, slots, tensors);
         let result = result.and_then(|storages| match storages.len() == outputs.len() {
             true => Ok(storages),
             false => Err(Error::internal(format!(
@@ -134,7 +134,7 @@ impl Run<'_> {
         id: u32,
         op: &Recorded,
         operands: &[Operand],
-        numbers: RuntimeArgs<'_>,
+        args: RuntimeArgs<'_>,
         destination: Option<(u32, bool)>,
         slots: &mut [Slot],
         tensors: &mut Vec<Tensor>,
@@ -157,7 +157,7 @@ impl Run<'_> {
         // Errors and watchers see the operation that was recorded.
         let _context = context::resume_as(*context);
         with_references(tensors, |tensors| {
-            let mut op = op.op(tensors, numbers, destination);
+            let mut op = op.op(tensors, args, destination);
             // A device that panics fails at this operation: the others have nothing to do with it.
             let result = catch_unwind(AssertUnwindSafe(|| op.run(self.device)));
             result.unwrap_or_else(|panic| Err(panicked(self.device, &*panic))).map_err(|error| {

@@ -2,8 +2,8 @@
 
 use super::describe::{Facts, Listed};
 use super::list::Operand;
-use super::plan::Plan;
-use super::value::{State, Value};
+use super::plan::ExecutionPlan;
+use super::value::{Value, ValueState};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::picture::{Kind, Node, NodeId, Picture, bytes_text};
@@ -29,7 +29,7 @@ pub(super) struct Drawing {
 
 impl Drawing {
     /// Draws `list` if that was asked for and no larger one was drawn.
-    pub(super) fn draw(&mut self, list: Listed<'_>, plan: &Plan) {
+    pub(super) fn draw(&mut self, list: Listed<'_>, plan: &ExecutionPlan) {
         let Some(names) = &self.asked else { return };
         let before = self.largest.as_ref().map_or(0, |(nodes, _)| *nodes);
         if list.nodes.len() > before {
@@ -42,7 +42,7 @@ impl Drawing {
 }
 
 /// The picture of `list`, which runs by `plan`.
-pub(super) fn picture(list: Listed<'_>, plan: &Plan, names: &[Named]) -> Result<Picture> {
+pub(super) fn picture(list: Listed<'_>, plan: &ExecutionPlan, names: &[Named]) -> Result<Picture> {
     let title = format!(
         "{} operations, {} of them not needed, in {} kernels and calls",
         list.nodes.len(),
@@ -91,7 +91,7 @@ pub(super) fn picture(list: Listed<'_>, plan: &Plan, names: &[Named]) -> Result<
 /// A picture that is being drawn.
 struct Drawn<'a> {
     list: Listed<'a>,
-    plan: &'a Plan,
+    plan: &'a ExecutionPlan,
     names: &'a [Named],
     picture: Picture,
     /// The box that each node was drawn in; of a node that several kernels compute, the last one.
@@ -196,7 +196,7 @@ impl Drawn<'_> {
 
 /// The box with the elements of a value that is computed and small.
 fn values(node: Node, list: Listed<'_>, value: &Value, layout: Layout) -> Result<Node> {
-    let State::Ready(storage) = value.look() else { return Ok(node) };
+    let ValueState::Ready(storage) = value.look() else { return Ok(node) };
     let dtype = storage.dtype();
     let x = Tensor::from_parts(storage, layout, dtype, list.device.clone())?;
     node.values("", &x)

@@ -17,12 +17,12 @@ pub(super) struct Value {
     /// The list that met it last, and its slot there.
     list: AtomicU64,
     slot: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<ValueState>,
 }
 
 /// The elements of a value.
 #[derive(Clone)]
-pub(super) enum State {
+pub(super) enum ValueState {
     /// Nothing was computed yet.
     Pending,
     /// The storage of the device below.
@@ -33,7 +33,7 @@ pub(super) enum State {
 
 impl Value {
     /// A value that a tensor will hold.
-    fn new(len: usize, dtype: DType, state: State) -> Arc<Value> {
+    fn new(len: usize, dtype: DType, state: ValueState) -> Arc<Value> {
         let held = AtomicBool::new(true);
         let (list, slot) = (AtomicU64::new(0), AtomicU32::new(0));
         Arc::new(Value { len, dtype, held, list, slot, state: Mutex::new(state) })
@@ -73,12 +73,12 @@ impl Value {
     }
 
     /// The elements as they are now.
-    pub(super) fn look(&self) -> State {
+    pub(super) fn look(&self) -> ValueState {
         self.state().clone()
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        matches!(*self.state(), State::Pending)
+        matches!(*self.state(), ValueState::Pending)
     }
 
     /// The storage of the device below.
@@ -106,30 +106,30 @@ impl Value {
     pub(super) fn set(&self, result: Result<StorageRef>) {
         *self.state() = match result {
             Ok(storage) if (storage.len(), storage.dtype()) == (self.len, self.dtype) => {
-                State::Ready(storage)
+                ValueState::Ready(storage)
             }
-            Ok(storage) => State::Failed(Error::internal(format!(
+            Ok(storage) => ValueState::Failed(Error::internal(format!(
                 "the device returned {} elements of {}, not {} of {}",
                 storage.len(),
                 storage.dtype(),
                 self.len,
                 self.dtype
             ))),
-            Err(error) => State::Failed(error),
+            Err(error) => ValueState::Failed(error),
         };
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ValueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ValueState {
     fn into_storage(self) -> Result<StorageRef> {
         match self {
-            State::Ready(storage) => Ok(storage),
-            State::Failed(error) => Err(error),
-            State::Pending => Err(Error::internal("a recorded operation did not run")),
+            ValueState::Ready(storage) => Ok(storage),
+            ValueState::Failed(error) => Err(error),
+            ValueState::Pending => Err(Error::internal("a recorded operation did not run")),
         }
     }
 }
@@ -140,12 +140,12 @@ pub(super) struct LazyStorage(Arc<Value>);
 impl LazyStorage {
     /// Storage whose elements are computed later.
     pub(super) fn pending(len: usize, dtype: DType) -> LazyStorage {
-        LazyStorage(Value::new(len, dtype, State::Pending))
+        LazyStorage(Value::new(len, dtype, ValueState::Pending))
     }
 
     /// Storage of the device below.
     pub(super) fn ready(storage: StorageRef) -> LazyStorage {
-        LazyStorage(Value::new(storage.len(), storage.dtype(), State::Ready(storage)))
+        LazyStorage(Value::new(storage.len(), storage.dtype(), ValueState::Ready(storage)))
     }
 
     pub(super) fn value(&self) -> &Arc<Value> {

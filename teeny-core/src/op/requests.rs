@@ -207,7 +207,7 @@ macro_rules! requests {
             pub fn op<'b>(
                 &'b self,
                 operands: &'b [&'b Tensor],
-                numbers: RuntimeArgs<'b>,
+                args: RuntimeArgs<'b>,
                 mut dst: Option<StorageRef>,
             ) -> Op<'b> {
                 match self {
@@ -219,7 +219,7 @@ macro_rules! requests {
                                 requests!(@kept $($kept)?), &mut rest,
                             ),)*
                             $($attribute: <$attribute_type as Attribute>::lent($attribute),)*
-                            $($run_time: <$run_time_type as RunTime>::given(numbers, &mut dst),)*
+                            $($run_time: <$run_time_type as RunTime>::given(args, &mut dst),)*
                         }
                     })*
                 }
@@ -229,14 +229,14 @@ macro_rules! requests {
         impl<'a> RuntimeArgs<'a> {
             /// Those of `op`.
             pub(crate) fn of(op: &Op<'a>) -> RuntimeArgs<'a> {
-                let mut numbers = RuntimeArgs::default();
+                let mut args = RuntimeArgs::default();
                 match op {
                     $(Op::$variant { $($run_time,)* .. } => {
-                        $($run_time.note(&mut numbers);)*
+                        $($run_time.note(&mut args);)*
                     })*
-                    Op::ElementwiseInPlace { params, .. } => params.note(&mut numbers),
+                    Op::ElementwiseInPlace { params, .. } => params.note(&mut args),
                 }
-                numbers
+                args
             }
         }
     };

@@ -19,7 +19,7 @@ pub struct Window {
 }
 
 /// The length of the longest axis that [`Shape::new`] allows.
-const LONGEST: usize = MAX_NUMEL;
+const MAX_LENGTH: usize = MAX_NUMEL;
 
 /// One number for every axis, or one per axis. A negative one wraps, which every check rejects and
 /// [`signed`] shows.
@@ -102,7 +102,7 @@ impl Window {
             full.checked_add(extra[axis])?
                 .checked_add(1)?
                 .checked_sub(self.padding[axis].checked_mul(2)?)
-                .filter(|&n| n <= LONGEST)
+                .filter(|&n| n <= MAX_LENGTH)
         };
         let none = |axis: usize| {
             let padding = signed(self.padding[axis]);
@@ -129,7 +129,7 @@ impl Window {
             ))
             .help("a dilation of 1 puts the elements of a window side by side")
         };
-        reach.filter(|&n| n <= LONGEST).ok_or_else(too_long)
+        reach.filter(|&n| n <= MAX_LENGTH).ok_or_else(too_long)
     }
 
     /// The length of an axis of `size` with its padding.
@@ -145,7 +145,7 @@ impl Window {
             })
             .help("(kernel - 1) / 2 keeps the size; x.slice(axis, range)? removes elements")
         };
-        padded.filter(|&n| n <= LONGEST).ok_or_else(too_long)
+        padded.filter(|&n| n <= MAX_LENGTH).ok_or_else(too_long)
     }
 
     pub(crate) fn require_ndim(&self, ndim: usize) -> Result<()> {

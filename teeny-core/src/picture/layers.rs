@@ -292,7 +292,7 @@ fn crossings(cells: &[Cell], rows: &[Vec<usize>], place: &[f64]) -> usize {
 fn arrange(cells: &[Cell], rows: &[Vec<usize>]) -> Vec<f64> {
     let mut x = vec![0.0; cells.len()];
     for row in rows {
-        spread(cells, row, &vec![(0.0, 1.0); row.len()], &mut x);
+        place_row(cells, row, &vec![(0.0, 1.0); row.len()], &mut x);
     }
     for sweep in 0..MOVES {
         let downwards = sweep % 2 == 0;
@@ -332,14 +332,14 @@ fn arrange(cells: &[Cell], rows: &[Vec<usize>]) -> Vec<f64> {
                     }
                 })
                 .collect();
-            spread(cells, row, &wanted, &mut x);
+            place_row(cells, row, &wanted, &mut x);
         }
     }
     x
 }
 
 /// Centres of a row as near as possible to the wanted ones, each with a weight, without overlap.
-fn spread(cells: &[Cell], row: &[usize], wanted: &[(f64, f64)], x: &mut [f64]) {
+fn place_row(cells: &[Cell], row: &[usize], wanted: &[(f64, f64)], x: &mut [f64]) {
     let mut offsets = Vec::with_capacity(row.len());
     let mut offset = 0.0;
     for (at, &i) in row.iter().enumerate() {

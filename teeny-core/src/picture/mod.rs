@@ -13,7 +13,7 @@ mod layers;
 mod node;
 mod svg;
 
-pub(crate) use node::number;
+pub(crate) use node::scalar_text;
 pub use node::{Kind, Node, bytes_text, source_line};
 
 use crate::error::{Error, Result};
@@ -126,7 +126,7 @@ impl Picture {
             Some("dot" | "gv") => self.dot(),
             _ => {
                 let error =
-                    Error::value(format!("{} is no picture that can be made", path.display()));
+                    Error::value(format!("{} is not the name of a picture", path.display()));
                 return Err(error.help("the name ends in .svg or .dot"));
             }
         };

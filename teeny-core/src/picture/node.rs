@@ -83,7 +83,7 @@ impl Node {
         if x.numel() > MAX_VALUES {
             return Ok(self);
         }
-        let values: Vec<String> = x.to_scalars()?.into_iter().map(number).collect();
+        let values: Vec<String> = x.to_scalars()?.into_iter().map(scalar_text).collect();
         let values = match (x.ndim(), values.as_slice()) {
             (0, [value]) => value.clone(),
             _ => format!("[{}]", values.join(", ")),
@@ -113,7 +113,7 @@ impl Node {
 }
 
 /// Four significant digits of a float.
-pub(crate) fn number(value: Scalar) -> String {
+pub(crate) fn scalar_text(value: Scalar) -> String {
     match value {
         Scalar::Float(x) if x != 0.0 && x.is_finite() => {
             let digits = 3 - x.abs().log10().floor() as i32;

@@ -141,7 +141,7 @@ impl QuantType {
     }
 
     /// The bytes of the largest block.
-    pub const MOST_BYTES: usize = 210;
+    pub const MAX_BLOCK_BYTES: usize = 210;
 
     /// Whether a block has minima beside its scales.
     pub const fn has_minimum(self) -> bool {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most findings that are kept if they do not stop the program.
-const MOST_FINDINGS: usize = 16;
+const MAX_FINDINGS: usize = 16;
 
 crate::options! {
     /// The options of [`Checked`]: which values are findings. By default infinities are, inputs are
@@ -86,7 +86,7 @@ impl Checked {
     fn found(&self, finding: Option<Error>) -> Result<()> {
         let Some(finding) = finding else { return Ok(()) };
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
-        if findings.len() < MOST_FINDINGS {
+        if findings.len() < MAX_FINDINGS {
             findings.push(finding.clone());
         }
         if self.checks.stop { Err(finding) } else { Ok(()) }

@@ -307,7 +307,7 @@ impl Compare {
         let finite = changes.iter().filter(|c| c.is_finite());
         let mean = finite.clone().sum::<f64>() / finite.count().max(1) as f64;
         // a sum of n terms, in another order, rounds differently some sqrt(n) times
-        let share = LEAST_SHARE.max(2.0 * (flops as f64 / allowed.len().max(1) as f64).sqrt());
+        let share = MIN_FACTOR.max(2.0 * (flops as f64 / allowed.len().max(1) as f64).sqrt());
         allowed.iter_mut().zip(&changes).for_each(|(a, c)| *a += share * c + mean);
         Ok(())
     }
@@ -381,7 +381,7 @@ impl Compare {
 const SHAKES: u64 = 4;
 /// The least factor by which such a change is allowed: operations of several steps round more than
 /// their operands.
-const LEAST_SHARE: f64 = 16.0;
+const MIN_FACTOR: f64 = 16.0;
 
 /// `x` with its elements off by up to two units in the last place, as `key` decides.
 fn shaken(x: &Tensor, key: Key) -> Result<Tensor> {

@@ -63,11 +63,11 @@ pub enum Lasting {
 /// ```
 pub struct Faulty {
     inner: DeviceRef,
-    state: Mutex<State>,
+    state: Mutex<FaultyState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FaultyState {
     fault: Option<Fault>,
     /// By kind, in the order of [`Request::ALL`].
     counts: [u64; Request::ALL.len()],
@@ -91,8 +91,10 @@ impl Faulty {
     /// Fails request number `number` of this kind, counted from 0 from now on, with an error of
     /// `kind`. Replaces an earlier fault.
     pub fn fail(&self, request: Request, number: u64, kind: ErrorKind, lasting: Lasting) {
-        *self.state() =
-            State { fault: Some(Fault { request, number, kind, lasting }), ..State::default() };
+        *self.state() = FaultyState {
+            fault: Some(Fault { request, number, kind, lasting }),
+            ..FaultyState::default()
+        };
     }
 
     /// Removes the fault. The counts stay.
@@ -133,7 +135,7 @@ impl Faulty {
             .help("faulty.heal() ends the fault"))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Spans that are kept one by one, some 50 MB of them; later operations are still counted in the
 /// table.
-const MOST_SPANS: usize = 1 << 18;
+const MAX_SPANS: usize = 1 << 18;
 
 /// A device that records the operations of the device it wraps and their times.
 ///
@@ -55,12 +55,12 @@ pub struct Trace {
 #[derive(Default)]
 struct Record {
     spans: Vec<Span>,
-    totals: HashMap<Row, Total>,
+    totals: HashMap<TotalKey, Total>,
 }
 
 /// The key of a table row: the device's operation, the user's operation, and whether in its
 /// gradient.
-type Row = (&'static str, &'static str, bool);
+type TotalKey = (&'static str, &'static str, bool);
 
 #[derive(Clone, Copy, Default)]
 struct Total {
@@ -126,7 +126,7 @@ impl Trace {
     /// operations in the gradient of `linear`.
     pub fn summary(&self) -> String {
         let record = self.record();
-        let mut rows: Vec<(Row, Total)> =
+        let mut rows: Vec<(TotalKey, Total)> =
             record.totals.iter().map(|(row, total)| (*row, *total)).collect();
         rows.sort_by(|(a, x), (b, y)| y.time.cmp(&x.time).then(a.cmp(b)));
         let all: Duration = rows.iter().map(|(_, total)| total.time).sum();
@@ -218,7 +218,7 @@ impl Trace {
             flops: total.flops + flops,
             time: total.time + time,
         };
-        if record.spans.len() < MOST_SPANS {
+        if record.spans.len() < MAX_SPANS {
             record.spans.push(span);
         }
         drop(record);

@@ -231,7 +231,7 @@ fn a_kernel_of_too_many_parameters_is_refused() {
 
 #[test]
 fn values_of_two_builders_do_not_meet_in_one_kernel() {
-    let words = "values of two builders cannot meet in one kernel";
+    let words = "a kernel cannot mix values of two builders";
     let (here, there) = (Builder::new(), Builder::new());
     let x = here.input(DType::F32);
     let y = (0..9).map(|i| there.input(DType::F32) * i).last().expect("a value");

@@ -36,7 +36,7 @@ impl<T: Float> ConvTask<'_, T> {
     fn compute(&self, cpu: &Cpu) -> Result<bool> {
         let fits = |algorithm| match algorithm {
             Algorithm::Winograd | Algorithm::Channels => false,
-            Algorithm::Pixels => self.has_small_lattice(),
+            Algorithm::Pixels => self.has_small_phase_split(),
             Algorithm::Matmul | Algorithm::Columns => true,
         };
         match select(&self.sizes(), fits) {
@@ -114,7 +114,7 @@ impl<T: Float> ConvTask<'_, T> {
                 cells = direct::Cells::new([self.grid].into_iter(), lanes::<T>(cpu.level));
                 cells.is_some()
             }
-            Algorithm::Pixels => self.has_small_lattice(),
+            Algorithm::Pixels => self.has_small_phase_split(),
             _ => true,
         });
         match (algorithm, cells) {

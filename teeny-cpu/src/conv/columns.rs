@@ -284,7 +284,7 @@ impl<T: Float> ConvTask<'_, T> {
         }
         if !whole {
             let every = self.grid.last().every;
-            cpu.level.run(Spread { product, width, m, panel, every, to, size });
+            cpu.level.run(ScatterRows { product, width, m, panel, every, to, size });
         }
         Ok(())
     }
@@ -408,7 +408,7 @@ unsafe fn zeros<T: Float, V: Lanes<T>>(to: *mut T, n: usize) {
 }
 
 /// Copies the rows of a product to the planes of the result, run by run.
-struct Spread<'a, T> {
+struct ScatterRows<'a, T> {
     product: &'a [T],
     width: usize,
     m: usize,
@@ -418,7 +418,7 @@ struct Spread<'a, T> {
     size: usize,
 }
 
-impl<T: Float> Work for Spread<'_, T> {
+impl<T: Float> Work for ScatterRows<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {

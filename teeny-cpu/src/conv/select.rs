@@ -58,7 +58,7 @@ impl Sizes {
 
 /// Elements of a vector of the widest level.
 const LANES: usize = 16;
-/// Output channels up to which `Pixels` may be faster: more of them read the lattice too often.
+/// Output channels up to which `Pixels` may be faster: more of them read the input too often.
 const MAX_CHANNELS: usize = 32;
 /// Most vectors of sums of the filters' gradient: a quarter of a second-level cache.
 const MAX_SUMS: usize = 8192;
@@ -106,7 +106,7 @@ pub(super) fn select_filter_grad(s: &Sizes, mut fits: impl FnMut(Algorithm) -> b
         return Algorithm::Matmul;
     }
     let (m, k) = (s.out_channels, s.in_channels * s.taps);
-    // Four channels share an element of the lattice. Sums are loaded and stored for each image.
+    // Four channels share an element of the input. Sums are loaded and stored for each image.
     let wide = match s.width < 4 * LANES {
         true => s.width + s.extent,
         false => s.width.next_multiple_of(LANES),
@@ -233,7 +233,7 @@ mod tests {
             (same(64, 33, 3, 56), Columns),
             (same(32, 2, 1, 128), Pixels),
             (same(3, 64, 7, 112), Columns),
-            // Lines of a lattice are longer than short rows.
+            // Lines of a phase are longer than short rows.
             (same(64, 32, 3, 4), Pixels),
             (same(64, 32, 7, 4), Columns),
         ];

@@ -12,8 +12,8 @@ use teeny_core::Result;
 const MIN_PARALLEL_MULS: usize = 1 << 18;
 /// Tasks that are enough for threads to end together.
 const TASKS: usize = 16;
-/// Most elements of a task's lattices: half of a second-level cache.
-const LATTICE: usize = 96 << 10;
+/// Most elements of a task's phase-split inputs: half of a second-level cache.
+const MAX_CELLS: usize = 96 << 10;
 
 /// Whether a second thread pays.
 pub(super) fn is_parallel(muls: usize) -> bool {
@@ -78,20 +78,21 @@ pub(super) fn split_columns([m, n, k]: [usize; 3], groups: usize, width: usize) 
     Split { rows, columns: width, parallel: true }
 }
 
-/// Rows of results whose lattice a second-level cache holds, of `line` elements for one row.
-pub(super) fn lattice_rows(line: usize) -> usize {
-    (LATTICE / line.max(1)).max(1)
+/// Rows of results whose phase-split input a second-level cache holds, of `line` elements for one
+/// row.
+pub(super) fn rows_in_cache(line: usize) -> usize {
+    (MAX_CELLS / line.max(1)).max(1)
 }
 
 /// Planes of a task, and rows of a band: of `planes` planes of `height` rows, each of which has
-/// `line` elements in the lattice; a plane takes `muls` multiplications.
+/// `line` elements in the phases; a plane takes `muls` multiplications.
 pub(super) fn split_planes(
     planes: usize,
     height: usize,
     line: usize,
     muls: usize,
 ) -> (usize, usize) {
-    let mut rows = lattice_rows(line).min(height);
+    let mut rows = rows_in_cache(line).min(height);
     let total = planes * muls;
     if is_parallel(total) && planes < TASKS {
         rows = rows.min(height.div_ceil(TASKS.div_ceil(planes)).max(4)).min(height);
@@ -106,7 +107,7 @@ pub(super) fn split_planes(
 }
 
 /// Blocks of images with their own sums, and groups of a task, for the gradient of filters from
-/// lattices.
+/// phase-split inputs.
 pub(super) fn split_filters(images: usize, groups: usize, muls: usize) -> (usize, usize) {
     if !is_parallel(muls * groups) {
         return (1, groups);
@@ -170,9 +171,9 @@ pub(super) fn band_rows(height: usize, line: usize, more: usize) -> usize {
     height.div_ceil(height.div_ceil(rows.max(4).min(height.max(1)))).max(1)
 }
 
-/// Parts of a line of `width` results, for which all channels have `line` elements in the lattice.
+/// Parts of a line of `width` results, for which all channels have `line` elements in the phases.
 pub(super) fn parts_of_line(width: usize, line: usize) -> usize {
-    line.div_ceil(LATTICE).min(width / 256).max(1)
+    line.div_ceil(MAX_CELLS).min(width / 256).max(1)
 }
 
 /// Splits `blocks` blocks of channels of some images. Images are split where there are too few

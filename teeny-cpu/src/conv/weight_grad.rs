@@ -23,7 +23,7 @@ use crate::transpose::transpose;
 use teeny_core::Result;
 
 /// Output channels up to which they are the columns of the product.
-const FEW_CHANNELS: usize = 64;
+const MAX_TRANSPOSED_CHANNELS: usize = 64;
 /// Rows of columns that are copied at a time.
 const ROWS: usize = 192;
 
@@ -50,7 +50,7 @@ pub(super) fn by_columns<T: Float>(
         None => (g, [pixels, channels * pixels]),
     };
     let FilterSplit { blocks, results: each, rows, parallel } = split;
-    let (transposed, n) = (m <= FEW_CHANNELS, m * k);
+    let (transposed, n) = (m <= MAX_TRANSPOSED_CHANNELS, m * k);
     let mut sums =
         Array::filled(cpu, if blocks > 1 || transposed { blocks * to.len() } else { 0 }, T::ZERO)?;
     let at = Shared(if sums.is_empty() { to.as_mut_ptr() } else { sums.as_mut_ptr() });

@@ -256,7 +256,7 @@ impl<T: Real, V: F32s, const N: usize, const PARTS: bool> Accumulator<T, V, N, P
             if PARTS && x.step == 0 {
                 // Vectors of one number for all rows are combined with each other first.
                 let mut all = self.acc[0];
-                each!(N, |J| if const { J > 0 } {
+                each!(N, |J| if const { J != 0 } {
                     all = T::binary::<F, V>(all, self.acc[J])
                 });
                 let all = T::binary::<F, V>(self.vector(x, 0), all);

@@ -15,7 +15,7 @@
 //! whose values need memory for a whole tile (conversions to integers, bools), and other inputs that
 //! are strided along the columns, are left to the definition. Knows no product.
 
-use super::plan::{Location, Plan};
+use super::plan::{Location, LocationPlan};
 use super::program::Program;
 use super::{cost_of, range_len};
 use crate::storage::{Shared, View};
@@ -40,7 +40,7 @@ const MIN_JOINED: usize = 16 << 10;
 pub(crate) struct Epilogue<'a> {
     cpu: &'a Cpu,
     kernel: &'a Kernel,
-    plan: &'a Plan,
+    plan: &'a LocationPlan,
     params: &'a [Scalar],
     /// The size of the product.
     count: usize,
@@ -84,7 +84,7 @@ pub(crate) fn with_epilogue(
     if rows.rows() > 1 && rows.row() < MIN_EVEN_ROWS {
         return Ok(None);
     }
-    Plan::with(kernel, true, |plan| {
+    LocationPlan::with(kernel, true, |plan| {
         // Short rows of operands that repeat themselves are joined first (`periodic`).
         let short = columns < MIN_ROW && shape.numel() >= MIN_JOINED && !others.is_empty();
         if short && !plan.is_cheap(kernel.nodes()) || !runs_by_blocks(kernel, plan) {
@@ -128,7 +128,7 @@ pub(crate) fn with_epilogue(
 
 /// The output that is written over the product: one of its dtype, after which no node reads the
 /// product. A single output is computed last of all nodes, element by element in its own place.
-fn output_in_place(kernel: &Kernel, plan: &Plan) -> Option<usize> {
+fn output_in_place(kernel: &Kernel, plan: &LocationPlan) -> Option<usize> {
     let of_product = |i: &usize| kernel.output_dtype(*i) == kernel.inputs()[0];
     if kernel.outputs().len() == 1 {
         return Some(0).filter(of_product);
@@ -163,7 +163,7 @@ fn column_step(strides: &[isize], sizes: &[usize]) -> Option<isize> {
 }
 
 /// Whether all values are computed a block at a time, and each output in its own memory, of inputs.
-fn runs_by_blocks(kernel: &Kernel, plan: &Plan) -> bool {
+fn runs_by_blocks(kernel: &Kernel, plan: &LocationPlan) -> bool {
     // An output of nothing but numbers is one number, which is repeated over a whole tile.
     let mut reads = Vec::with_capacity(kernel.nodes().len());
     for node in kernel.nodes() {

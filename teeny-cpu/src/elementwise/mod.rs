@@ -41,7 +41,7 @@ use crate::{Cpu, simd, threads};
 use direct::{contiguous_f32, run_direct};
 pub(crate) use epilogue::{Epilogue, with_epilogue};
 use loops::FloatLoop;
-use plan::Plan;
+use plan::LocationPlan;
 use program::Program;
 use rows::RowLoop;
 use std::sync::Arc;
@@ -221,7 +221,7 @@ fn run_planned(
         Some((shape, _)) => (shape, chunk.next_multiple_of(shape[1])),
         None => (shape, chunk),
     };
-    Plan::with(kernel, true, |plan| {
+    LocationPlan::with(kernel, true, |plan| {
         let views = &list[..inputs.len()];
         let program = Program::new(cpu.level, kernel, plan, shape, views, params);
         let stream = n * 4 >= MIN_STREAMED_BYTES;

@@ -32,7 +32,7 @@ pub(crate) enum Location {
 
 /// The locations of a kernel's nodes.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub(crate) struct LocationPlan {
     /// The kernel that this plan is of.
     hash: u64,
     nodes: Vec<OpNode>,
@@ -62,14 +62,14 @@ const CACHE_ENTRIES: usize = 16;
 
 thread_local! {
     /// The plans of kernels that ran before, each in the place of its kernel's hash.
-    static PLANS: [Cell<Option<Box<Plan>>>; CACHE_ENTRIES] =
+    static PLANS: [Cell<Option<Box<LocationPlan>>>; CACHE_ENTRIES] =
         const { [const { Cell::new(None) }; CACHE_ENTRIES] };
 }
 
-impl Plan {
+impl LocationPlan {
     /// Calls `f` with the plan of `kernel`; `to_memory` if outputs are written; otherwise the
     /// first output is only evaluated.
-    pub(crate) fn with<R>(kernel: &Kernel, to_memory: bool, f: impl FnOnce(&Plan) -> R) -> R {
+    pub(crate) fn with<R>(kernel: &Kernel, to_memory: bool, f: impl FnOnce(&Self) -> R) -> R {
         let place = kernel.content_hash() as usize % CACHE_ENTRIES;
         let mut plan = PLANS.with(|plans| plans[place].take()).unwrap_or_default();
         if !plan.is_of(kernel, to_memory) {

@@ -15,7 +15,7 @@
 use super::direct::contiguous_f32;
 use super::instructions::{self, BUFFER, Code, Instruction, Number, VECTOR};
 use super::loops::Loop;
-use super::plan::{Location, Plan};
+use super::plan::{Location, LocationPlan};
 use super::value::scalar_bytes;
 use super::{MIN_STREAMED_BYTES, cost_of, range_len, registers};
 use crate::cost::Cost;
@@ -128,7 +128,7 @@ pub(super) fn run(
     let known = ENTRIES.with(|entries| entries[place].take());
     // Equal if they are the same one, without a look at the nodes.
     let entry = known.filter(|entry| entry.kernel == *kernel).unwrap_or_else(|| {
-        let prepared = Plan::with(kernel, true, |plan| Prepared::new(kernel, plan));
+        let prepared = LocationPlan::with(kernel, true, |plan| Prepared::new(kernel, plan));
         Box::new(Entry { kernel: kernel.clone(), prepared })
     });
     let result = match &entry.prepared {
@@ -167,7 +167,7 @@ fn number(x: &Tensor, n: usize) -> Result<Option<[u8; 8]>> {
 
 impl Prepared {
     /// The instructions of `kernel`. None if a node has no instruction, or there are too many.
-    fn new(kernel: &Kernel, plan: &Plan) -> Option<Prepared> {
+    fn new(kernel: &Kernel, plan: &LocationPlan) -> Option<Prepared> {
         let nodes = kernel.nodes();
         let in_outputs = kernel.outputs().iter().enumerate().all(|(i, &id)| {
             matches!(plan.locations[id as usize], Location::Output(o) if usize::from(o) == i)
@@ -188,7 +188,7 @@ impl Prepared {
                 return None;
             }
             if node.op.arity() > 0 {
-                steps.push(Step::of(nodes, plan, id)?);
+                steps.push(NodeStep::of(nodes, plan, id)?);
             }
         }
         let mut prepared = Prepared {
@@ -217,11 +217,11 @@ impl Prepared {
     fn step(
         &mut self,
         nodes: &[OpNode],
-        plan: &Plan,
-        steps: &[Step],
+        plan: &LocationPlan,
+        steps: &[NodeStep],
         before: Option<Id>,
     ) -> Option<()> {
-        let Step { id, from, operands, codes: (code, back) } = steps[0];
+        let NodeStep { id, from, operands, codes: (code, back) } = steps[0];
         let holds = |id| before == Some(id);
         let place = from.map(|id| self.operand(nodes, plan, id));
         let [a, b, c, d] = place;
@@ -250,7 +250,7 @@ impl Prepared {
     }
 
     /// Where the value of a node is. None if there is no memory for it.
-    fn operand(&mut self, nodes: &[OpNode], plan: &Plan, id: Id) -> Option<Operand> {
+    fn operand(&mut self, nodes: &[OpNode], plan: &LocationPlan, id: Id) -> Option<Operand> {
         let node = &nodes[id as usize];
         Some(match (node.op, plan.locations[id as usize]) {
             (OpCode::Input(i), _) => Operand::Input(i),
@@ -352,7 +352,7 @@ struct Slots(MaybeUninit<[u8; MAX_SLOTS * BUFFER]>);
 
 /// A node that is computed.
 #[derive(Clone, Copy)]
-struct Step {
+struct NodeStep {
     id: Id,
     /// The nodes of its operands; entries beyond their number repeat the first.
     from: [Id; 4],
@@ -360,9 +360,9 @@ struct Step {
     codes: (Code, Code),
 }
 
-impl Step {
+impl NodeStep {
     /// The step of node `id`, if it has an instruction.
-    fn of(nodes: &[OpNode], plan: &Plan, id: usize) -> Option<Step> {
+    fn of(nodes: &[OpNode], plan: &LocationPlan, id: usize) -> Option<NodeStep> {
         let node = &nodes[id];
         let src = node.src;
         let mut body = plan.body(nodes, id)?;
@@ -381,13 +381,13 @@ impl Step {
                 [compared[0], compared[1], src[1], src[2]]
             }
         };
-        Some(Step { id: id as Id, from, operands, codes: instructions::code_of(body)? })
+        Some(NodeStep { id: id as Id, from, operands, codes: instructions::code_of(body)? })
     }
 }
 
 /// Whether the value of a node is read from memory by one of the steps behind it: not if only the
 /// next one reads it, once, and takes it from the accumulator.
-fn is_read_from_memory(id: Id, steps: &[Step]) -> bool {
+fn is_read_from_memory(id: Id, steps: &[NodeStep]) -> bool {
     steps.iter().enumerate().any(|(k, step)| {
         let reads = step.from[..step.operands].iter().filter(|&&from| from == id).count();
         let is_held = k == 0 && reads == 1 && (step.operands != 4 || step.from[3] == id);

@@ -1,7 +1,7 @@
 //! A kernel bound to its inputs: how long its tiles are, and the memory that they need.
 
 use super::blocks::BLOCK;
-use super::plan::Plan;
+use super::plan::LocationPlan;
 use super::step::Step;
 use super::value::Value;
 use crate::Cpu;
@@ -60,7 +60,7 @@ impl Scratch {
 pub(crate) struct Program<'a> {
     pub(super) level: Level,
     pub(super) kernel: &'a Kernel,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a LocationPlan,
     pub(super) views: &'a [View],
     pub(super) params: &'a [Scalar],
     pub(super) walk: Walk,
@@ -81,7 +81,7 @@ impl<'a> Program<'a> {
     pub(crate) fn new(
         level: Level,
         kernel: &'a Kernel,
-        plan: &'a Plan,
+        plan: &'a LocationPlan,
         shape: &[usize],
         views: &'a [View],
         params: &'a [Scalar],

@@ -6,7 +6,7 @@
 
 use super::Packed;
 use super::softmax::{largest, pass};
-use super::terms::ExpBelow;
+use super::terms::ExpSubMax;
 use crate::float::Number;
 use crate::index::integers;
 use crate::scratch::Array;
@@ -149,7 +149,7 @@ impl<T: Number> Work for Loss<'_, T> {
         let (max, x, none) = (largest::<T, V>(self.x), self.x.as_ptr(), std::ptr::null_mut());
         let constants = [T::ZERO, max, T::ZERO];
         // SAFETY: of the row's length; the terms are not written.
-        let sum = unsafe { pass::<T, V, ExpBelow, false>([x, x], none, self.x.len(), constants) };
+        let sum = unsafe { pass::<T, V, ExpSubMax, false>([x, x], none, self.x.len(), constants) };
         // The difference of the scores first: exact where both are large.
         T::from_f64(sum.ln() - (self.x[self.target] - max).to_f64())
     }
@@ -170,7 +170,7 @@ impl<T: Number> Work for Grad<'_, T> {
         let (max, from, n) = (largest::<T, V>(x), [x.as_ptr(); 2], x.len().min(y.len()));
         let constants = [T::ZERO, max, T::ZERO];
         // SAFETY: both have n elements.
-        let sum = unsafe { pass::<T, V, ExpBelow, true>(from, y.as_mut_ptr(), n, constants) };
+        let sum = unsafe { pass::<T, V, ExpSubMax, true>(from, y.as_mut_ptr(), n, constants) };
         let factor = T::from_f64(g.to_f64() / sum);
         y.iter_mut().for_each(|y| *y = *y * factor);
         y.get_mut(target).into_iter().for_each(|y| *y = *y - g);

@@ -21,9 +21,9 @@ pub(crate) enum Norm {
     Rms,
 }
 
-/// Which function of `softmax`.
+/// The function of `softmax`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Row {
+pub(crate) enum SoftmaxKind {
     /// `exp(x - max) / sum`
     Softmax,
     /// `x - max - log(sum)`
@@ -59,47 +59,47 @@ impl Packed {
 
 /// An operand as rows of its last axis, as stored: itself if elements of a row follow one another,
 /// or a row-major copy.
-pub(crate) struct Lines {
+pub(crate) struct StoredRows {
     ptr: Shared<u8>,
     /// The axes before the last, and their strides in bytes.
     shape: Shape,
     strides: [isize; 8],
     /// Bytes of a row, if the rows follow one another.
-    pitch: Option<usize>,
+    row_stride: Option<usize>,
     /// Keeps a copy alive.
     _copy: Option<CpuStorage>,
 }
 
-impl Lines {
+impl StoredRows {
     /// The rows of `view`, which has an axis.
-    pub(crate) fn of(cpu: &Cpu, view: &View) -> Result<Lines> {
+    pub(crate) fn of(cpu: &Cpu, view: &View) -> Result<StoredRows> {
         let last = view.shape.ndim() - 1;
         let (length, size) = (view.shape[last], view.dtype.size());
-        let mut lines = Lines {
+        let mut rows = StoredRows {
             ptr: Shared(view.ptr.cast_mut()),
             shape: view.shape,
             strides: view.strides.map(|stride| stride * size as isize),
-            pitch: view.is_contiguous().then_some(length * size),
+            row_stride: view.is_contiguous().then_some(length * size),
             _copy: None,
         };
-        if lines.pitch.is_none() && length > 1 && view.strides[last] != 1 {
+        if rows.row_stride.is_none() && length > 1 && view.strides[last] != 1 {
             let copy = copy::contiguous(cpu, view)?;
-            lines.ptr = Shared(copy.ptr());
-            (lines.pitch, lines._copy) = (Some(length * size), Some(copy));
+            rows.ptr = Shared(copy.ptr());
+            (rows.row_stride, rows._copy) = (Some(length * size), Some(copy));
         }
-        Ok(lines)
+        Ok(rows)
     }
 
     /// Whether the rows follow one another.
     pub(crate) fn is_packed(&self) -> bool {
-        self.pitch.is_some()
+        self.row_stride.is_some()
     }
 
     /// The first byte of row `r`. It is only read.
     pub(crate) fn row(&self, mut r: usize) -> *const u8 {
         let first = self.ptr.get();
-        if let Some(pitch) = self.pitch {
-            return first.wrapping_add(r * pitch);
+        if let Some(row_stride) = self.row_stride {
+            return first.wrapping_add(r * row_stride);
         }
         let mut offset = 0;
         for axis in (0..self.shape.ndim() - 1).rev() {

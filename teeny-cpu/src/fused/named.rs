@@ -1,6 +1,6 @@
 //! The named row programs that have a kernel of their own, and the layouts that it takes.
 
-use super::{Norm, Row, cross_entropy, norm, softmax};
+use super::{Norm, SoftmaxKind, cross_entropy, norm, softmax};
 use crate::Cpu;
 use teeny_core::storage::StorageRef;
 use teeny_core::{Kernel, Layout, Result, RowFunction, Scalar, Shape, Tensor};
@@ -17,10 +17,10 @@ pub(crate) fn named(
     let (x, ndim) = (inputs[0], inputs[0].ndim());
     let soft = |row, g| softmax::rows(cpu, row, x, g, axis).map(Some);
     match function {
-        RowFunction::Softmax => soft(Row::Softmax, None),
-        RowFunction::LogSoftmax => soft(Row::LogSoftmax, None),
-        RowFunction::SoftmaxGrad => soft(Row::SoftmaxGrad, Some(inputs[1])),
-        RowFunction::LogSoftmaxGrad => soft(Row::LogSoftmaxGrad, Some(inputs[1])),
+        RowFunction::Softmax => soft(SoftmaxKind::Softmax, None),
+        RowFunction::LogSoftmax => soft(SoftmaxKind::LogSoftmax, None),
+        RowFunction::SoftmaxGrad => soft(SoftmaxKind::SoftmaxGrad, Some(inputs[1])),
+        RowFunction::LogSoftmaxGrad => soft(SoftmaxKind::LogSoftmaxGrad, Some(inputs[1])),
         _ if axis + 1 < ndim => Ok(None),
         RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad if ndim == 2 => {
             let ignored = params.first().map(|p| p.to_i64_wrapping());

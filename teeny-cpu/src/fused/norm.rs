@@ -6,10 +6,10 @@
 //! Mean and variance are two passes, not one: the difference of two large sums would lose the
 //! variance of rows far from zero. In f32 the rounding error of the mean is subtracted as well. Rows
 //! whose variance or gradient sums leave the range of f32 are computed again in f64
-//! ([`Row::in_f64`]). The gradients of weight and bias are not here. Rows of 16-bit floats are converted a few at a time; f32
-//! and f64 have the same loops.
+//! ([`NormRow::in_f64`]). The gradients of weight and bias are not here. Rows of 16-bit floats are
+//! converted a few at a time; f32 and f64 have the same loops.
 
-use super::{Lines, Norm, Packed};
+use super::{Norm, Packed, StoredRows};
 use crate::float::{Number, Vector};
 use crate::scratch::with_scratch;
 use crate::simd::{F32s, Lanes, Work};
@@ -33,7 +33,7 @@ const CHAINS: usize = 4;
 /// units of roundoff of the sum of magnitudes, whatever the length of the row.
 const TERMS: usize = 16;
 /// Variances with eps below this may miss squares that are too small for f32.
-const LEAST: f64 = 1e-30;
+const MIN_VARIANCE: f64 = 1e-30;
 
 /// The function of a row x with weight w: the normalised row plus a bias, or the gradient for x
 /// from that of the result.
@@ -80,11 +80,11 @@ fn rows(
     let (dtype, n) = (x.dtype(), x.numel());
     let length = x.shape()[x.ndim() - 1];
     let packed = |t: &Tensor| Packed::of(cpu, &View::of(t)?);
-    let lines = |t: &Tensor| Lines::of(cpu, &View::of(t)?);
-    let (xs, weight) = (lines(x)?, weight.map(packed).transpose()?);
+    let rows = |t: &Tensor| StoredRows::of(cpu, &View::of(t)?);
+    let (xs, weight) = (rows(x)?, weight.map(packed).transpose()?);
     let (bias, gs) = match pass {
         Direction::Forward => (second.map(packed).transpose()?, None),
-        Direction::Gradient => (None, second.map(lines).transpose()?),
+        Direction::Gradient => (None, second.map(rows).transpose()?),
     };
     let out = cpu.alloc(n, dtype)?;
     if n > 0 {
@@ -179,13 +179,13 @@ impl Job<'_> {
         unsafe {
             let line = |p| slice::<T>(p, length);
             let (w, b) = (w.map(line), b.map(line));
-            cpu.level.run(Row { pass, norm, x: line(x), w, b, y: slice_mut(y, length), eps });
+            cpu.level.run(NormRow { pass, norm, x: line(x), w, b, y: slice_mut(y, length), eps });
         }
     }
 }
 
 /// One row.
-struct Row<'a, T> {
+struct NormRow<'a, T> {
     pass: Direction,
     norm: Norm,
     x: &'a [T],
@@ -197,12 +197,12 @@ struct Row<'a, T> {
     eps: f64,
 }
 
-impl<T: Number> Row<'_, T> {
+impl<T: Number> NormRow<'_, T> {
     /// In f64: for rows whose squares or sums are outside the range of f32.
     #[cold]
     #[inline(never)]
     fn in_f64(self) {
-        let Row { pass, norm, x, w, b, y, eps } = self;
+        let NormRow { pass, norm, x, w, b, y, eps } = self;
         let n = x.len() as f64;
         let x = |i: usize| x[i].to_f64();
         let sum = |f: &dyn Fn(usize) -> f64| (0..y.len()).map(f).sum::<f64>();
@@ -295,7 +295,7 @@ fn together<T: Number, D: Lanes<T>>([a, b, c, d]: [D; CHAINS]) -> f64 {
     a.add(b).add(c.add(d)).total().to_f64()
 }
 
-impl<T: Number> Row<'_, T> {
+impl<T: Number> NormRow<'_, T> {
     #[inline(always)]
     fn at<D: Lanes<T>>(&self, i: usize, len: usize, f: impl Function<T, D>) -> D {
         // SAFETY: all operands have x's length.
@@ -336,7 +336,7 @@ impl<T: Number> Row<'_, T> {
         total
     }
 
-    /// Adds the terms of [`Row::gradient_sums`] of one vector, or of its first `count` lanes.
+    /// Adds the terms of [`NormRow::gradient_sums`] of one vector, or of its first `count` lanes.
     #[inline(always)]
     fn add_gradient_terms<V: F32s>(
         &self,
@@ -447,7 +447,7 @@ impl<T: Number> Row<'_, T> {
     }
 }
 
-impl<T: Number> Work for Row<'_, T> {
+impl<T: Number> Work for NormRow<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
@@ -476,7 +476,7 @@ impl<T: Number> Work for Row<'_, T> {
         }
         // Squares too large or too small for f32, infinities and NaN.
         let power = variance + self.eps;
-        if is_single && !(LEAST..=f64::from(f32::MAX)).contains(&power) {
+        if is_single && !(MIN_VARIANCE..=f64::from(f32::MAX)).contains(&power) {
             return self.in_f64();
         }
         let exact = 1.0 / power.sqrt();

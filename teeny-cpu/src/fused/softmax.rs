@@ -7,8 +7,10 @@
 //! (`softmax_columns`), which need no exchange between lanes. f32 and f64 have the same loops; their
 //! functions are in `terms`.
 
-use super::terms::{Below, Centred, ExpBelow, Larger, LessExp, Plain, Product, ShareBy, Term};
-use super::{Lines, Packed, Row, softmax_columns};
+use super::terms::{
+    DivSumByInverse, ExpSubMax, Grad, Max, MulGrad, MulSubSum, SubExpMul, SubMaxLog, Term,
+};
+use super::{Packed, SoftmaxKind, StoredRows, softmax_columns};
 use crate::float::{Number, Vector};
 use crate::scratch::with_scratch;
 use crate::simd::{F32s, Lanes, Work, prefetch_ahead};
@@ -29,14 +31,14 @@ const CHUNK: usize = 8 << 10;
 const NARROW: usize = 128;
 /// Elements of a block of narrow rows, and its fewest and most rows.
 const BLOCK: usize = 4 << 10;
-const FEWEST: usize = 64;
-const MOST: usize = 512;
+const MIN_ROWS: usize = 64;
+const MAX_ROWS: usize = 512;
 
 /// How many rows of `length` elements are transposed at a time; none where rows are computed one by
 /// one.
 fn rows_at_once(length: usize, rows: usize) -> Option<usize> {
     let narrow = length <= NARROW && rows >= 8;
-    narrow.then(|| (BLOCK / length.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST)
+    narrow.then(|| (BLOCK / length.max(1)).clamp(MIN_ROWS, MAX_ROWS) / MIN_ROWS * MIN_ROWS)
 }
 
 /// Whether columns of `inner` elements beside each other are computed where they are.
@@ -48,7 +50,7 @@ fn are_columns(dtype: DType, inner: usize) -> bool {
 /// result).
 pub(crate) fn rows(
     cpu: &Cpu,
-    row: Row,
+    kind: SoftmaxKind,
     x: &Tensor,
     g: Option<&Tensor>,
     axis: usize,
@@ -64,9 +66,9 @@ pub(crate) fn rows(
         // SAFETY: all hold n elements; the output has no other owner.
         unsafe {
             if dtype == DType::F64 {
-                softmax_columns::columns::<f64>(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
+                softmax_columns::columns::<f64>(cpu, kind, x_ptr.cast(), g.cast(), y.cast(), sizes);
             } else {
-                softmax_columns::columns::<f32>(cpu, row, x_ptr.cast(), g.cast(), y.cast(), sizes);
+                softmax_columns::columns::<f32>(cpu, kind, x_ptr.cast(), g.cast(), y.cast(), sizes);
             }
         }
         drop((xs, gs));
@@ -74,13 +76,13 @@ pub(crate) fn rows(
     }
     let mut order: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
     order.push(axis);
-    let operand = |t: &Tensor| Lines::of(cpu, &View::of(t)?.permuted(&order));
+    let operand = |t: &Tensor| StoredRows::of(cpu, &View::of(t)?.permuted(&order));
     let (xs, gs) = (operand(x)?, g.map(operand).transpose()?);
     let out = cpu.alloc(n, dtype)?;
     let length = x.shape()[axis];
     if n > 0 {
         let rows = n / length;
-        let job = Job { cpu, row, dtype, xs: &xs, gs: gs.as_ref(), to: Shared(out.ptr()), length };
+        let job = Job { cpu, kind, dtype, xs: &xs, gs: gs.as_ref(), to: Shared(out.ptr()), length };
         let (least, block) = (CHUNK / length, rows_at_once(length, rows));
         try_for_each_range(rows, least.max(block.unwrap_or(1)), |range| {
             match (block, dtype == DType::F64) {
@@ -112,10 +114,10 @@ pub(crate) fn rows(
 /// The rows of one operation.
 struct Job<'a> {
     cpu: &'a Cpu,
-    row: Row,
+    kind: SoftmaxKind,
     dtype: DType,
-    xs: &'a Lines,
-    gs: Option<&'a Lines>,
+    xs: &'a StoredRows,
+    gs: Option<&'a StoredRows>,
     to: Shared<u8>,
     length: usize,
 }
@@ -135,7 +137,8 @@ impl Job<'_> {
                 unsafe {
                     let x = slice(self.xs.row(r), n);
                     let g = self.gs.map_or(x, |gs| slice(gs.row(r), n));
-                    level.run(OneRow::<T> { row: self.row, x, g, y: slice_mut(self.result(r), n) });
+                    let y = slice_mut(self.result(r), n);
+                    level.run(OneRow::<T> { kind: self.kind, x, g, y });
                 }
             }
             return Ok(());
@@ -150,7 +153,7 @@ impl Job<'_> {
                         half::to_f32(level, self.dtype, gs.row(r), g.as_mut_ptr().cast(), n);
                     }
                     let g = if self.gs.is_some() { &*g } else { &*x };
-                    level.run(OneRow { row: self.row, x, g, y });
+                    level.run(OneRow { kind: self.kind, x, g, y });
                     half::from_f32(level, self.dtype, y.as_ptr().cast(), self.result(r), n);
                 }
             }
@@ -175,8 +178,8 @@ impl Job<'_> {
                     }
                     let (x, y) = (x.as_mut_ptr(), y.as_mut_ptr());
                     let g = if has_g { g.as_mut_ptr() } else { x };
-                    let row = self.row;
-                    level.run(softmax_columns::Columns { row, x, g, y, n, step: block, width });
+                    let kind = self.kind;
+                    level.run(softmax_columns::Columns { kind, x, g, y, n, step: block, width });
                     let to = self.result(first);
                     let rows = if self.dtype.is_half() { stage } else { to.cast() };
                     transpose(level, y, block as isize, rows, n as isize, (width, n), false);
@@ -188,17 +191,17 @@ impl Job<'_> {
         })
     }
 
-    /// Writes rows `first .. first + width` as columns, `pitch` from one element to the next.
+    /// Writes rows `first .. first + width` as columns, `row_stride` from one element to the next.
     ///
     /// # Safety
-    /// They are rows of `from`; `stage` and `to` have memory for `pitch` rows of T, the compute
-    /// dtype.
+    /// They are rows of `from`; `stage` and `to` have memory for `row_stride` rows of T, the
+    /// compute dtype.
     unsafe fn transpose<T: Number>(
         &self,
-        from: &Lines,
+        from: &StoredRows,
         first: usize,
         width: usize,
-        pitch: usize,
+        row_stride: usize,
         stage: *mut T,
         to: *mut T,
     ) {
@@ -217,14 +220,14 @@ impl Job<'_> {
             }
             let in_place = runs == 1 && !self.dtype.is_half();
             let rows = if in_place { from.row(first).cast() } else { stage.cast_const() };
-            transpose(level, rows, n as isize, to, pitch as isize, (n, width), false);
+            transpose(level, rows, n as isize, to, row_stride as isize, (n, width), false);
         }
     }
 }
 
 /// One row of the function.
 struct OneRow<'a, T> {
-    row: Row,
+    kind: SoftmaxKind,
     x: &'a [T],
     g: &'a [T],
     y: &'a mut [T],
@@ -300,7 +303,7 @@ pub(super) fn largest<T: Number, V: F32s>(x: &[T]) -> T {
     macro_rules! larger {
         ($a:expr, $b:expr) => {{
             let (a, b) = ($a, $b);
-            T::quaternary::<Larger, V>([a, b, b, b])
+            T::quaternary::<Max, V>([a, b, b, b])
         }};
     }
     // SAFETY: loads end at or before n.
@@ -340,31 +343,31 @@ impl<T: Number> Work for OneRow<'_, T> {
         let zero = T::ZERO;
         // SAFETY: all have n elements.
         unsafe {
-            match self.row {
-                Row::Softmax => {
+            match self.kind {
+                SoftmaxKind::Softmax => {
                     let max = largest::<T, V>(self.x);
-                    let sum = pass::<T, V, ExpBelow, true>(from, y, n, [zero, max, zero]);
+                    let sum = pass::<T, V, ExpSubMax, true>(from, y, n, [zero, max, zero]);
                     // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's
                     // definition does.
                     let sum = T::from_f64(sum);
                     let (again, shares) =
                         (y.cast_const(), [zero, sum, T::from_f64(1.0 / sum.to_f64())]);
-                    pass::<T, V, ShareBy, true>([again, again], y, n, shares);
+                    pass::<T, V, DivSumByInverse, true>([again, again], y, n, shares);
                 }
-                Row::LogSoftmax => {
+                SoftmaxKind::LogSoftmax => {
                     let max = largest::<T, V>(self.x);
-                    let sum = pass::<T, V, ExpBelow, false>(from, y, n, [zero, max, zero]).ln();
+                    let sum = pass::<T, V, ExpSubMax, false>(from, y, n, [zero, max, zero]).ln();
                     let log = T::from_f64(sum);
                     let rest = T::from_f64(sum - log.to_f64());
-                    pass::<T, V, Below, true>(from, y, n, [rest, max, log]);
+                    pass::<T, V, SubMaxLog, true>(from, y, n, [rest, max, log]);
                 }
-                Row::SoftmaxGrad => {
-                    let sum = pass::<T, V, Product, false>(from, y, n, [zero; 3]);
-                    pass::<T, V, Centred, true>(from, y, n, [zero, T::from_f64(sum), zero]);
+                SoftmaxKind::SoftmaxGrad => {
+                    let sum = pass::<T, V, MulGrad, false>(from, y, n, [zero; 3]);
+                    pass::<T, V, MulSubSum, true>(from, y, n, [zero, T::from_f64(sum), zero]);
                 }
-                Row::LogSoftmaxGrad => {
-                    let sum = pass::<T, V, Plain, false>(from, y, n, [zero; 3]);
-                    pass::<T, V, LessExp, true>(from, y, n, [zero, T::from_f64(sum), zero]);
+                SoftmaxKind::LogSoftmaxGrad => {
+                    let sum = pass::<T, V, Grad, false>(from, y, n, [zero; 3]);
+                    pass::<T, V, SubExpMul, true>(from, y, n, [zero, T::from_f64(sum), zero]);
                 }
             }
         }

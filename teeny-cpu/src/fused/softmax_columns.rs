@@ -9,8 +9,8 @@
 //! f64, as those of rows; f32 and f64 have the same loops. Next: `softmax`, for rows, and `terms`,
 //! the functions.
 
-use super::Row;
-use super::terms::{Below, Centred, ExpBelow, Larger, LessExp, Plain, Product, Share, Term};
+use super::SoftmaxKind;
+use super::terms::{DivSum, ExpSubMax, Grad, Max, MulGrad, MulSubSum, SubExpMul, SubMaxLog, Term};
 use crate::Cpu;
 use crate::float::{Number, Vector};
 use crate::simd::{F32s, Lanes, Work, for_pairs};
@@ -40,7 +40,7 @@ pub(super) fn in_place(inner: usize) -> bool {
 /// All three have these elements, and the result has no other owner.
 pub(super) unsafe fn columns<T: Number>(
     cpu: &Cpu,
-    row: Row,
+    kind: SoftmaxKind,
     x: *const T,
     g: *const T,
     y: *mut T,
@@ -53,7 +53,7 @@ pub(super) unsafe fn columns<T: Number>(
             let first = task % groups * WIDEST;
             let at = task / groups * n * inner + first;
             cpu.level.run(Columns {
-                row,
+                kind,
                 x: x.get().wrapping_add(at),
                 g: g.get().wrapping_add(at),
                 y: y.get().wrapping_add(at),
@@ -67,7 +67,7 @@ pub(super) unsafe fn columns<T: Number>(
 
 /// Columns of `n` elements that are `step` apart.
 pub(super) struct Columns<T> {
-    pub row: Row,
+    pub kind: SoftmaxKind,
     pub x: *const T,
     pub g: *const T,
     pub y: *mut T,
@@ -96,7 +96,7 @@ impl<T: Number> Columns<T> {
                 let from = self.x.wrapping_add(i * self.step + at + j * Vector::<T, V>::LANES);
                 // SAFETY: these lanes are columns of row i.
                 let x = unsafe { Vector::<T, V>::load_up_to(from, self.lanes::<V, FULL>(at, j)) };
-                *best = T::quaternary::<Larger, V>([x, x, *best, x]);
+                *best = T::quaternary::<Max, V>([x, x, *best, x]);
             }
         }
         best
@@ -154,31 +154,31 @@ impl<T: Number> Columns<T> {
         let zero = &[Vector::<T, V>::splat(T::ZERO); GROUP];
         let mut sums = [0.0f64; WIDEST];
         let sum = Some(&mut sums);
-        match self.row {
-            Row::Softmax => {
+        match self.kind {
+            SoftmaxKind::Softmax => {
                 let max = &self.largest::<V, FULL>(at);
-                self.pass::<V, ExpBelow, FULL, true>(at, false, [zero, max, zero], sum);
+                self.pass::<V, ExpSubMax, FULL, true>(at, false, [zero, max, zero], sum);
                 let sums = &vectors::<T, V>(&rounded(&sums));
-                self.pass::<V, Share, FULL, true>(at, true, [zero, sums, zero], None);
+                self.pass::<V, DivSum, FULL, true>(at, true, [zero, sums, zero], None);
             }
-            Row::LogSoftmax => {
+            SoftmaxKind::LogSoftmax => {
                 let max = &self.largest::<V, FULL>(at);
-                self.pass::<V, ExpBelow, FULL, false>(at, false, [zero, max, zero], sum);
+                self.pass::<V, ExpSubMax, FULL, false>(at, false, [zero, max, zero], sum);
                 logarithms::<T, V>(&mut sums);
                 let logs = rounded::<T>(&sums);
                 for_pairs(&mut sums[..], &logs, |sum, log| *sum -= log.to_f64());
                 let (logs, rests) = (&vectors::<T, V>(&logs), &vectors::<T, V>(&rounded(&sums)));
-                self.pass::<V, Below, FULL, true>(at, false, [rests, max, logs], None);
+                self.pass::<V, SubMaxLog, FULL, true>(at, false, [rests, max, logs], None);
             }
-            Row::SoftmaxGrad => {
-                self.pass::<V, Product, FULL, false>(at, false, [zero; 3], sum);
+            SoftmaxKind::SoftmaxGrad => {
+                self.pass::<V, MulGrad, FULL, false>(at, false, [zero; 3], sum);
                 let sums = &vectors::<T, V>(&rounded(&sums));
-                self.pass::<V, Centred, FULL, true>(at, false, [zero, sums, zero], None);
+                self.pass::<V, MulSubSum, FULL, true>(at, false, [zero, sums, zero], None);
             }
-            Row::LogSoftmaxGrad => {
-                self.pass::<V, Plain, FULL, false>(at, false, [zero; 3], sum);
+            SoftmaxKind::LogSoftmaxGrad => {
+                self.pass::<V, Grad, FULL, false>(at, false, [zero; 3], sum);
                 let sums = &vectors::<T, V>(&rounded(&sums));
-                self.pass::<V, LessExp, FULL, true>(at, false, [zero, sums, zero], None);
+                self.pass::<V, SubExpMul, FULL, true>(at, false, [zero, sums, zero], None);
             }
         }
     }

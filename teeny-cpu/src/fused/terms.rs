@@ -40,12 +40,12 @@ macro_rules! terms {
 
 terms! {
     /// `exp(x - max)`
-    ExpBelow(false) |x, _c, max, _b| exp(x.sub(max));
+    ExpSubMax(false) |x, _c, max, _b| exp(x.sub(max));
     /// `x / sum`
-    Share(false) |x, _c, sum, _b| x.div(sum);
+    DivSum(false) |x, _c, sum, _b| x.div(sum);
     /// `x / sum`, rounded as a division, by the inverse of the sum and a correction by the
     /// remainder (Markstein 1990): a third of a division's time.
-    ShareBy(false) |x, _c, sum, inverse| if V::FUSED {
+    DivSumByInverse(false) |x, _c, sum, inverse| if V::FUSED {
         let y = x.mul(inverse);
         y.xor_sign(V::splat(-0.0)).fma(sum, x).fma(inverse, y)
     } else {
@@ -53,15 +53,15 @@ terms! {
     };
     /// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift
     /// a whole row by up to half a unit in its last place.
-    Below(false) |x, rest, max, log| x.sub(max).sub(rest).sub(log);
+    SubMaxLog(false) |x, rest, max, log| x.sub(max).sub(rest).sub(log);
     /// `x g`
-    Product(true) |x, g, _a, _b| x.mul(g);
+    MulGrad(true) |x, g, _a, _b| x.mul(g);
     /// `x (g - sum)`
-    Centred(true) |x, g, sum, _b| x.mul(g.sub(sum));
+    MulSubSum(true) |x, g, sum, _b| x.mul(g.sub(sum));
     /// `g`
-    Plain(true) |_x, g, _a, _b| g;
+    Grad(true) |_x, g, _a, _b| g;
     /// `g - exp(x) sum`
-    LessExp(true) |x, g, sum, _b| g.sub(exp(x).mul(sum));
+    SubExpMul(true) |x, g, sum, _b| g.sub(exp(x).mul(sum));
     /// The larger, or `a` if x is NaN.
-    Larger(false) |x, _c, a, _b| x.max(a);
+    Max(false) |x, _c, a, _b| x.max(a);
 }

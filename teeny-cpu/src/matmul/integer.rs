@@ -20,25 +20,25 @@ pub(super) fn run<T: Int + Default>(request: &Request<'_>) {
             let b = Request::matrix::<T>(request.b, row / m);
             // SAFETY: each row of the result belongs to one range.
             let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(row * n), n) };
-            request.cpu.level.run(Row { y, k, a, b });
+            request.cpu.level.run(ProductRow { y, k, a, b });
         }
     });
 }
 
 /// One row of the product.
-struct Row<'a, T> {
+struct ProductRow<'a, T> {
     y: &'a mut [T],
     k: usize,
     a: Matrix<T>,
     b: Matrix<T>,
 }
 
-impl<T: Int + Default> Work for Row<'_, T> {
+impl<T: Int + Default> Work for ProductRow<'_, T> {
     type Out = ();
     const FOR_AVX512: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Row { y, k, a, b } = self;
+        let ProductRow { y, k, a, b } = self;
         y.fill(T::default());
         for i in 0..k {
             // SAFETY: i < k and j < n, inside views that `View::of` has checked.

@@ -10,7 +10,7 @@ use crate::window::{Geometry, Range};
 /// Most bytes of the buffers of a band: a quarter of a second-level cache.
 const MAX_BYTES: usize = 256 << 10;
 /// Most windows along an axis: spans of a longer row are fast.
-const LONGEST: usize = 4096;
+const MAX_WINDOWS: usize = 4096;
 /// Values and positions, each of a pass and of the one before.
 pub(super) const BUFFERS: usize = 4;
 
@@ -106,7 +106,7 @@ impl Groups {
     /// Groups of `planes` planes, if they are faster than spans.
     pub(super) fn new<T: Float>(cpu: &Cpu, geometry: &Geometry, planes: usize) -> Option<Groups> {
         let (plane, pixels) = (geometry.plane(), geometry.pixels());
-        let is_long = geometry.output.iter().any(|&size| size > LONGEST);
+        let is_long = geometry.output.iter().any(|&size| size > MAX_WINDOWS);
         if planes == 0 || plane == 0 || pixels == 0 || plane > i32::MAX as usize || is_long {
             return None;
         }

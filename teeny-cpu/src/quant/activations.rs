@@ -89,7 +89,7 @@ fn place(rows: usize, row: usize, b: usize) -> usize {
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// Blocks whose largest magnitude is below this become zeros: 127 divided by it could overflow.
-const LEAST: f32 = 1e-36;
+const MIN_MAGNITUDE: f32 = 1e-36;
 
 fn quantize(x: &[f32; SUB], to: &mut [i8; SUB]) -> Block {
     // magnitudes are ordered as their bits are, NaN last
@@ -100,7 +100,7 @@ fn quantize(x: &[f32; SUB], to: &mut [i8; SUB]) -> Block {
         return Block { scale: f32::NAN, sums: [0; 2] };
     }
     let scale = most / 127.0;
-    let inverse = if most < LEAST { 0.0 } else { 127.0 / most };
+    let inverse = if most < MIN_MAGNITUDE { 0.0 } else { 127.0 / most };
     let mut sums = [0; 2];
     for (half, sum) in sums.iter_mut().enumerate() {
         for j in 16 * half..16 * half + 16 {

@@ -24,7 +24,7 @@ use crate::index::checked;
 use crate::storage::{Shared, View, storage_of};
 use crate::threads::{for_each_range, try_for_each_range};
 use activations::{Activations, Block};
-use panel::{Kind, Panel, SUB, SUBS, Sink, kind, unpack};
+use panel::{DotKind, Panel, SUB, SUBS, Sink, kind, unpack};
 use rows16::{RowWork, Rows};
 use std::ops::Range;
 use std::sync::Arc;
@@ -158,15 +158,21 @@ fn multiply<R: Rows>(
 ) {
     let of = groups[0].of;
     let (how, zero) = kind(of);
-    let zero = if how == Kind::Signed { R::SHIFT } else { zero };
+    let zero = if how == DotKind::Signed { R::SHIFT } else { zero };
     if let [sums] = sums {
         for (group, sums) in groups.iter().zip(sums) {
             // SAFETY: a group has the bytes of its blocks.
             unsafe {
                 match how {
-                    Kind::Unsigned => Row::<R, 0>::add(group, activations, from, zero, sums),
-                    Kind::Signed => Row::<R, 1>::add(group, activations, from, zero, sums),
-                    Kind::Sixteenths => Row::<R, 2>::add(group, activations, from, zero, sums),
+                    DotKind::Unsigned => {
+                        RowDot::<R, 0>::products(group, activations, from, zero, sums)
+                    }
+                    DotKind::Signed => {
+                        RowDot::<R, 1>::products(group, activations, from, zero, sums)
+                    }
+                    DotKind::Sixteenths => {
+                        RowDot::<R, 2>::products(group, activations, from, zero, sums)
+                    }
                 }
             }
         }
@@ -210,7 +216,7 @@ struct Tile<'a> {
     subs: usize,
     /// The number that is subtracted from each byte.
     zero: i32,
-    how: Kind,
+    how: DotKind,
     minima: bool,
 }
 
@@ -225,16 +231,16 @@ impl Tile<'_> {
         panel: usize,
     ) -> usize {
         match (self.how, self.minima) {
-            (Kind::Unsigned, true) => self.add::<R, M, G, 0, true>(row, sums, panel),
-            (Kind::Unsigned, false) => self.add::<R, M, G, 0, false>(row, sums, panel),
-            (Kind::Signed, _) => self.add::<R, M, G, 1, false>(row, sums, panel),
-            (Kind::Sixteenths, _) => self.add::<R, M, G, 2, false>(row, sums, panel),
+            (DotKind::Unsigned, true) => self.add::<R, M, G, 0, true>(row, sums, panel),
+            (DotKind::Unsigned, false) => self.add::<R, M, G, 0, false>(row, sums, panel),
+            (DotKind::Signed, _) => self.add::<R, M, G, 1, false>(row, sums, panel),
+            (DotKind::Sixteenths, _) => self.add::<R, M, G, 2, false>(row, sums, panel),
         }
         M
     }
 
-    /// [`Tile::add_any`] for one way to multiply; `HOW` is a [`Kind`]. Arrays are indexed, without
-    /// iterators and closures: so they stay in registers.
+    /// [`Tile::add_any`] for one way to multiply; `HOW` is a [`DotKind`]. Arrays are indexed,
+    /// without iterators and closures: so they stay in registers.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)]
     fn add<R: Rows, const M: usize, const G: usize, const HOW: usize, const MINIMA: bool>(
@@ -266,7 +272,7 @@ impl Tile<'_> {
                     (halves[0][i], halves[1][i]) = ([a; G], [b; G]);
                 }
                 for c in 0..8 {
-                    let half = if HOW == Kind::Sixteenths as usize { c / 4 } else { 0 };
+                    let half = if HOW == DotKind::Sixteenths as usize { c / 4 } else { 0 };
                     let mut bytes = [R::splat(0); G];
                     for g in 0..G {
                         bytes[g] = R::load(panels[g].bytes.get_unchecked(8 * s + c).as_ptr());
@@ -307,8 +313,8 @@ impl Tile<'_> {
 }
 
 /// The products of a group with one row of x, made as its blocks are read, without a panel. `HOW`
-/// is a [`Kind`]; the results are those of [`Tile`].
-struct Row<'a, R: Rows, const HOW: usize> {
+/// is a [`DotKind`]; the results are those of [`Tile`].
+struct RowDot<'a, R: Rows, const HOW: usize> {
     activations: &'a Activations,
     row: usize,
     zero: i32,
@@ -320,13 +326,13 @@ struct Row<'a, R: Rows, const HOW: usize> {
     total: R::Floats,
 }
 
-impl<R: Rows, const HOW: usize> Row<'_, R, HOW> {
+impl<R: Rows, const HOW: usize> RowDot<'_, R, HOW> {
     /// Writes the products with row `row` of x to `sums`.
     ///
     /// # Safety
     /// The group has the bytes of its blocks.
     #[inline(always)]
-    unsafe fn add(
+    unsafe fn products(
         group: &Group<'_>,
         activations: &Activations,
         row: usize,
@@ -335,7 +341,7 @@ impl<R: Rows, const HOW: usize> Row<'_, R, HOW> {
     ) {
         let (none, minima) = (R::splat_float(0.0), group.of.has_minimum());
         let halves = [R::splat(0); 2];
-        let mut sink = Row::<R, HOW> {
+        let mut sink = RowDot::<R, HOW> {
             activations,
             row,
             zero,
@@ -354,7 +360,7 @@ impl<R: Rows, const HOW: usize> Row<'_, R, HOW> {
     }
 }
 
-impl<R: Rows, const HOW: usize> Sink<R> for Row<'_, R, HOW> {
+impl<R: Rows, const HOW: usize> Sink<R> for RowDot<'_, R, HOW> {
     #[inline(always)]
     fn begin(&mut self, sub: usize) {
         self.halves = starts::<R, HOW>(self.zero, self.activations.block(self.row, sub));
@@ -392,20 +398,20 @@ impl<R: Rows, const HOW: usize> Sink<R> for Row<'_, R, HOW> {
 #[inline(always)]
 fn starts<R: Rows, const HOW: usize>(zero: i32, block: &Block) -> [R; 2] {
     let [a, b] = block.sums;
-    let [a, b] = if HOW == Kind::Sixteenths as usize { [a, b] } else { [a + b, 0] };
+    let [a, b] = if HOW == DotKind::Sixteenths as usize { [a, b] } else { [a + b, 0] };
     [R::splat(-zero * a), R::splat(-zero * b)]
 }
 
 /// `sum` and the products of four bytes of each row with those of `a`.
 #[inline(always)]
 fn dot<R: Rows, const HOW: usize>(sum: R, x: R, a: i32) -> R {
-    if HOW == Kind::Signed as usize { sum.dot_signed(x, a) } else { sum.dot(x, a) }
+    if HOW == DotKind::Signed as usize { sum.dot_signed(x, a) } else { sum.dot(x, a) }
 }
 
 /// The product of a sub-block of integers from those of its halves.
 #[inline(always)]
 fn joined<R: Rows, const HOW: usize>([a, b]: [R; 2], scales: [R; 2]) -> R {
-    match HOW == Kind::Sixteenths as usize {
+    match HOW == DotKind::Sixteenths as usize {
         true => a.mul(scales[0]).add(b.mul(scales[1])),
         false => a.add(b),
     }
@@ -463,7 +469,7 @@ fn dequantize(
     for part in parts {
         let (own, rest) = weight.split_at(part.bytes(columns)?);
         if row < part.rows {
-            let mut block = [0; QuantType::MOST_BYTES];
+            let mut block = [0; QuantType::MAX_BLOCK_BYTES];
             let block = &mut block[..part.kind.block_bytes()];
             for (b, to) in to.chunks_exact_mut(part.kind.block_elements()).enumerate() {
                 part.block(own, columns, row, b, block)?;

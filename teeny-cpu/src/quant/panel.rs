@@ -1,7 +1,7 @@
 //! Blocks of sixteen rows as bytes, scales and minima of their sub-blocks of 32 elements.
 //!
 //! The naive form is a product for each type. Here a type says only how its bits become bytes, and
-//! two consumers multiply them with the activations: `Tile`, by way of a [`Panel`], and `Row`,
+//! two consumers multiply them with the activations: `Tile`, by way of a [`Panel`], and `RowDot`,
 //! without one.
 
 use super::rows16::Rows;
@@ -20,7 +20,7 @@ const AHEAD: usize = 2048;
 
 /// How the bytes of a type are multiplied.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DotKind {
     /// Bytes of 0 to 127.
     Unsigned,
     /// Bytes with a sign, stored as `Rows::signed` makes them.
@@ -29,14 +29,17 @@ pub(super) enum Kind {
     Sixteenths,
 }
 
-/// [`Kind`] of a type, and what is subtracted from its bytes (from signed ones `Rows::SHIFT`, too).
-pub(super) fn kind(of: QuantType) -> (Kind, i32) {
+/// [`DotKind`] of a type, and what is subtracted from its bytes (from signed ones `Rows::SHIFT`,
+/// too).
+pub(super) fn kind(of: QuantType) -> (DotKind, i32) {
     match of {
-        QuantType::Q8_0 | QuantType::Iq4Nl | QuantType::Mxfp4 => (Kind::Signed, 0),
-        QuantType::Q4_0 => (Kind::Unsigned, 8),
-        QuantType::Q5_0 => (Kind::Unsigned, 16),
-        QuantType::Q4_1 | QuantType::Q5_1 | QuantType::Q4K | QuantType::Q5K => (Kind::Unsigned, 0),
-        QuantType::Q6K => (Kind::Sixteenths, 32),
+        QuantType::Q8_0 | QuantType::Iq4Nl | QuantType::Mxfp4 => (DotKind::Signed, 0),
+        QuantType::Q4_0 => (DotKind::Unsigned, 8),
+        QuantType::Q5_0 => (DotKind::Unsigned, 16),
+        QuantType::Q4_1 | QuantType::Q5_1 | QuantType::Q4K | QuantType::Q5K => {
+            (DotKind::Unsigned, 0)
+        }
+        QuantType::Q6K => (DotKind::Sixteenths, 32),
     }
 }
 

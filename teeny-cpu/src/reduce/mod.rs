@@ -20,7 +20,7 @@ mod strided;
 mod sums;
 mod table;
 
-use crate::elementwise::plan::Plan;
+use crate::elementwise::plan::LocationPlan;
 use crate::elementwise::program::{Program, Scratch, TILE};
 use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
@@ -107,7 +107,7 @@ pub(crate) fn reduce_kernel(
     let views: Vec<View> = views.iter().map(|v| v.permuted(&order)).collect();
     let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
 
-    Plan::with(kernel, false, |plan| {
+    LocationPlan::with(kernel, false, |plan| {
         let program = Program::new(cpu.level, kernel, plan, &sizes, &views, params);
         let job = Job {
             cpu,

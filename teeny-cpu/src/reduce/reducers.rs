@@ -267,7 +267,7 @@ impl<T: Ordered> Reducer<T> for Max {
     const FOR_AVX512: bool = T::FOR_AVX512;
     const VECTORS: usize = T::VECTORS;
     const FEW_ROWS: Option<FewRows> = T::FEW_ROWS;
-    const MAX_FEW: usize = usize::MAX;
+    const MAX_FEW_ROWS: usize = usize::MAX;
     #[inline(always)]
     fn run_on<V: F32s>(xs: &[T], i: usize, flip: u64) -> T {
         match T::largest_on::<V>(xs, flip) {

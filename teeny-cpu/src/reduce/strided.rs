@@ -345,7 +345,7 @@ impl Strided<'_> {
         if blocks == 1 {
             let most = if self.dtype.is_half() { PIECE / group } else { usize::MAX };
             let is_one = joined == 1 && reduced.list().len() <= 1;
-            let few = is_one && length <= most.min(self.table.max_few);
+            let few = is_one && length <= most.min(self.table.max_few_rows);
             let least = MIN_PARALLEL_ELEMENTS / (length * group);
             return try_for_each_range(outers * groups, least, |tasks| {
                 let mut memory = self.memory(false)?;

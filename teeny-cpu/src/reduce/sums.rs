@@ -5,7 +5,7 @@
 //! in f64. Where such a partial sum is not finite, its terms are added in f64 instead. The sums of
 //! up to 32 rows are results as they are.
 
-use super::table::{FEW, Few, halved};
+use super::table::{Few, MAX_ROUNDED_ROWS, halved};
 use crate::simd::{F32s, F64s, Lanes, Level, Work, for_pairs};
 use crate::typed::{slice, slice_mut};
 use std::ops::Range;
@@ -251,7 +251,7 @@ pub(super) unsafe fn sum_rows<const SQUARES: bool>(
 }
 
 /// Rows that are added in f32 before their sum goes on in f64.
-const ROWS: usize = FEW;
+const ROWS: usize = MAX_ROUNDED_ROWS;
 /// Vectors of neighbouring columns whose sums are registers.
 const VECTORS: usize = 8;
 /// Wide rows that are added at once: memory is read in order for as long as a row of the group, and

@@ -29,10 +29,10 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     /// Whether accumulators of `FAST_ROWS` are those of [`rows`], as far as it knows; always if
     /// there is no such function.
     const IS_FINITE: Option<IsFinite> = None;
-    /// As `FAST_ROWS` followed by `finish`, for up to `MAX_FEW` rows that are all there are.
+    /// As `FAST_ROWS` followed by `finish`, for up to `MAX_FEW_ROWS` rows that are all there are.
     const FEW_ROWS: Option<FewRows> = None;
     /// The most rows of `FEW_ROWS`.
-    const MAX_FEW: usize = FEW;
+    const MAX_FEW_ROWS: usize = MAX_ROUNDED_ROWS;
     /// Position i of each accumulator becomes `scale * i + offset`, if it has one.
     const RENUMBER: Option<Renumber> = None;
     /// Adds element `x`, whose position along the reduced axes is `i`.
@@ -113,7 +113,7 @@ pub(crate) type Rows = unsafe fn(
     rows: Range<usize>,
 );
 /// The most rows of [`FewRows`] whose results are rounded.
-pub(crate) const FEW: usize = 32;
+pub(crate) const MAX_ROUNDED_ROWS: usize = 32;
 /// Writes the results of blocks of a few rows at `x`, one block's behind those of the other; false
 /// if the rows have to be added in another way.
 pub(crate) type FewRows = unsafe fn(Level, flip: u64, results: *mut u8, x: *const u8, Few) -> bool;
@@ -170,8 +170,8 @@ pub(crate) struct Table {
     pub is_finite: Option<IsFinite>,
     /// [`Reducer::FEW_ROWS`].
     pub few_rows: Option<FewRows>,
-    /// [`Reducer::MAX_FEW`].
-    pub max_few: usize,
+    /// [`Reducer::MAX_FEW_ROWS`].
+    pub max_few_rows: usize,
     /// [`Reducer::RENUMBER`].
     pub renumber: Option<Renumber>,
     /// Adds `n` elements of short rows, each of `length`, the first of them at `at` of the row of
@@ -207,7 +207,7 @@ pub(crate) fn of<T: Copy + 'static, R: Reducer<T>>() -> &'static Table {
             fast_rows: R::FAST_ROWS,
             is_finite: R::IS_FINITE,
             few_rows: R::FEW_ROWS,
-            max_few: R::MAX_FEW,
+            max_few_rows: R::MAX_FEW_ROWS,
             renumber: R::RENUMBER,
             short: short::<T, R>,
             finish: finish::<T, R>,

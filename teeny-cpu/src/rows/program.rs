@@ -58,7 +58,7 @@ pub(super) struct Pass {
 }
 
 /// The most values that are kept for a later pass.
-const MAX_KEPT: usize = 3;
+const MAX_KEPT_VALUES: usize = 3;
 /// The most values of blocks, and of rows.
 const MAX_SLOTS: usize = 24;
 const MAX_ROWS: usize = 32;
@@ -206,7 +206,7 @@ impl Making {
             for place in self.computed(level).into_iter().rev() {
                 let What::Of(body) = self.values[place].what else { continue };
                 let again = (level + 1..=last).any(|later| self.computed(later).contains(&place));
-                if is_costly(body) && again && self.kept.len() < MAX_KEPT {
+                if is_costly(body) && again && self.kept.len() < MAX_KEPT_VALUES {
                     self.kept.push((place, level));
                 }
             }

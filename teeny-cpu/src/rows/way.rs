@@ -15,8 +15,8 @@ pub(super) enum Way {
 const ELEMENTS: usize = 2 << 10;
 /// Elements of a block of transposed rows, and its fewest and most rows.
 const BLOCK: usize = 4 << 10;
-const FEWEST: usize = 128;
-const MOST: usize = 512;
+const MIN_BLOCK_ROWS: usize = 128;
+const MAX_BLOCK_ROWS: usize = 512;
 /// Elements up to which rows are transposed, and those of rows of 16-bit floats: a part of a vector
 /// of these takes long.
 const NARROW: usize = 48;
@@ -43,7 +43,8 @@ pub(super) fn way(
         return Way::Columns(fits.min(inner));
     }
     if n <= if halves { NARROW_HALVES } else { NARROW } && rows >= MIN_ROWS {
-        let fits = (BLOCK / n.max(1)).clamp(FEWEST, MOST) / FEWEST * FEWEST;
+        let fits = (BLOCK / n.max(1)).clamp(MIN_BLOCK_ROWS, MAX_BLOCK_ROWS) / MIN_BLOCK_ROWS
+            * MIN_BLOCK_ROWS;
         return Way::Blocks(fits.min(rows));
     }
     let rows_at_once = (ELEMENTS / n.max(1)).clamp(1, 64);

@@ -166,13 +166,13 @@ const WIDEST: usize = 16;
 
 /// One value for each lane of the widest vector of f32, aligned to a cache line.
 #[repr(align(64))]
-pub(crate) struct Spread<T>([T; WIDEST]);
+pub(crate) struct SplatLanes<T>([T; WIDEST]);
 
-impl<T: Real> Spread<T> {
+impl<T: Real> SplatLanes<T> {
     /// All lanes zero, before a value is written.
     #[inline(always)]
-    pub(crate) fn empty() -> Spread<T> {
-        Spread([T::default(); WIDEST])
+    pub(crate) fn empty() -> SplatLanes<T> {
+        SplatLanes([T::default(); WIDEST])
     }
 }
 
@@ -180,7 +180,7 @@ impl<T: Real> Operand<T> {
     /// The address that a loop reads, and the step for each element: one value is repeated in
     /// `lanes`, with a step of 0.
     #[inline(always)]
-    pub(crate) fn place(self, lanes: &mut Spread<T>) -> (*const T, usize) {
+    pub(crate) fn place(self, lanes: &mut SplatLanes<T>) -> (*const T, usize) {
         match self {
             Operand::Slice(p) => (p, 1),
             Operand::Splat(x) => {
@@ -350,7 +350,7 @@ impl<F: Binary, T: Real> Work for Map2<F, T> {
                 };
             }
             if F::LONG {
-                let (mut a_lanes, mut b_lanes) = (Spread::empty(), Spread::empty());
+                let (mut a_lanes, mut b_lanes) = (SplatLanes::empty(), SplatLanes::empty());
                 let ((a, a_step), (b, b_step)) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
                 while i < n {
                     let end = if i < ahead { ahead } else { n };
@@ -399,7 +399,7 @@ impl<F: Binary, T: Real> Work for Map2<F, T> {
             }
             // One loop for all kinds of operands: a repeated value is a vector in L1 whose pointer
             // does not move.
-            let (mut a_lanes, mut b_lanes) = (Spread::empty(), Spread::empty());
+            let (mut a_lanes, mut b_lanes) = (SplatLanes::empty(), SplatLanes::empty());
             let ((a, a_step), (b, b_step)) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
             macro_rules! at {
                 ($i:expr) => {

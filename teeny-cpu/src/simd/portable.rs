@@ -18,7 +18,7 @@ fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
 }
 
 /// The least normal f16 as f32: its exponent is the least.
-const LEAST_NORMAL: u32 = 113 << 23;
+const MIN_NORMAL: u32 = 113 << 23;
 
 /// The bits of a 16-bit float as f32.
 #[inline(always)]
@@ -29,7 +29,7 @@ fn widened<H: Half>(x: u16) -> u32 {
     let (sign, rest) = (u32::from(x & 0x8000) << 16, u32::from(x & 0x7fff) << 13);
     let normal = rest + (112 << 23);
     // 2^-14 plus the fraction, less 2^-14: the exponent follows.
-    let subnormal = f32::from_bits(rest + LEAST_NORMAL) - f32::from_bits(LEAST_NORMAL);
+    let subnormal = f32::from_bits(rest + MIN_NORMAL) - f32::from_bits(MIN_NORMAL);
     let finite = if rest < 1 << 23 { subnormal.to_bits() } else { normal };
     let nan = if rest > 31 << 23 { 1 << 22 } else { 0 };
     sign | if rest >= 31 << 23 { rest | 0xff << 23 | nan } else { finite }
@@ -49,7 +49,7 @@ fn rounded<H: Half>(x: u32) -> u16 {
     let odd = rest >> 13 & 1;
     let normal = rest.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
     let subnormal = (f32::from_bits(rest) + f32::from_bits(HALF)).to_bits();
-    let finite = if rest < LEAST_NORMAL { subnormal.wrapping_sub(HALF) } else { normal };
+    let finite = if rest < MIN_NORMAL { subnormal.wrapping_sub(HALF) } else { normal };
     let nan = 0x7e00 | (rest >> 13 & 0x3ff);
     let huge = if rest > 255 << 23 { nan } else { 0x7c00 };
     (sign | if rest >= 143 << 23 { huge } else { finite }) as u16

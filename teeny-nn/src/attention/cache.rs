@@ -238,7 +238,7 @@ impl Rows {
                 Ok(Rows::Blocks([elements, scales]))
             }
             ElementType::Quantized(QuantType::Q8_0) => {
-                let text = format!("heads of {size} are no blocks of {block}");
+                let text = format!("heads of {size} are not whole blocks of {block}");
                 Err(Error::shape(text).help("a cache of bf16 takes any size"))
             }
             other => Err(Error::dtype(format!("a cache keeps no {other}"))

@@ -19,7 +19,7 @@ const UNSIGNED_BYTE: u8 = 0x08;
 
 /// The limit of the number of elements, 2³¹, forty times MNIST: a gzip stream can inflate to any
 /// size.
-const MOST_ELEMENTS: u64 = 1 << 31;
+const MAX_ELEMENTS: u64 = 1 << 31;
 
 /// An array of bytes with its sizes, as stored in an IDX file.
 ///
@@ -140,11 +140,11 @@ fn parse_plain(mut source: impl Read, length: Option<u64>, mut budget: Budget) -
     let numel = sizes
         .iter()
         .try_fold(1u64, |n, &size| n.checked_mul(size as u64))
-        .filter(|&n| n <= MOST_ELEMENTS);
+        .filter(|&n| n <= MAX_ELEMENTS);
     let Some(numel) = numel else {
         return Err(Error::format(format!(
             "the header states sizes {sizes:?}, \
-             more than the {MOST_ELEMENTS} elements this reader accepts"
+             more than the {MAX_ELEMENTS} elements this reader accepts"
         )));
     };
     let header = 4 + 4 * u64::from(axes);

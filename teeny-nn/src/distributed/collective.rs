@@ -91,7 +91,7 @@ impl Collective {
 fn check(reduce: Reduce, dtype: DType) -> Result<()> {
     match reduce {
         Reduce::Mean if !dtype.is_float() => {
-            Err(Error::dtype(format!("the mean of {dtype} is no {dtype}"))
+            Err(Error::dtype(format!("the mean of {dtype} needs a float"))
                 .help("Reduce::Sum keeps integers; x.cast(DType::F32)? has a mean"))
         }
         Reduce::Sum if dtype == DType::Bool => Err(Error::dtype("booleans have no sum")
@@ -130,10 +130,10 @@ impl Reply {
 /// A collective operation that was started.
 #[derive(Debug)]
 #[must_use = "its result is in `wait`"]
-pub struct Pending(pub(super) State);
+pub struct Pending(pub(super) PendingState);
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum PendingState {
     Done(Box<Result<Reply>>),
     /// The result to come, and how many callers wait for one.
     #[cfg(feature = "mpi")]
@@ -142,7 +142,7 @@ pub(super) enum State {
 
 impl Pending {
     pub(super) fn done(result: Result<Reply>) -> Pending {
-        Pending(State::Done(Box::new(result)))
+        Pending(PendingState::Done(Box::new(result)))
     }
 
     /// Waits for the result.
@@ -151,9 +151,9 @@ impl Pending {
     /// If the ranks called different operations, or a rank failed or did not answer.
     pub fn wait(self) -> Result<Reply> {
         match self.0 {
-            State::Done(result) => *result,
+            PendingState::Done(result) => *result,
             #[cfg(feature = "mpi")]
-            State::Running(result, waiting) => {
+            PendingState::Running(result, waiting) => {
                 waiting.fetch_add(1, Ordering::Relaxed);
                 let result = result.recv();
                 waiting.fetch_sub(1, Ordering::Relaxed);

@@ -90,14 +90,14 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// Equivalent: `torch.distributed.reduce_scatter_tensor`.
     ///
     /// # Errors
-    /// As [`Communicator::all_reduce`]; if the first axis is no multiple of the number of ranks.
+    /// As [`Communicator::all_reduce`]; if the first axis is not a multiple of the number of ranks.
     #[track_caller]
     fn reduce_scatter(&self, x: &Tensor, reduce: Reduce) -> Result<Tensor> {
         let _op = enter("reduce_scatter");
         let (rows, size) = (first_axis(x)?, self.size());
         if !rows.is_multiple_of(size) {
             return Err(Error::shape(format!(
-                "the first axis of {} is no multiple of the {size} ranks",
+                "the first axis of {} is not a multiple of the {size} ranks",
                 x.shape()
             ))
             .help("each rank gets as many rows: pad the tensor, or use all_reduce"));

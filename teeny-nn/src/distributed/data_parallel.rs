@@ -52,12 +52,12 @@ pub struct DataParallel {
     store: Store,
     bucket: usize,
     check_finite: bool,
-    plan: Mutex<Plan>,
+    plan: Mutex<BucketPlan>,
     traffic: Arc<Mutex<Traffic>>,
 }
 
 #[derive(Debug)]
-struct Plan {
+struct BucketPlan {
     /// [`Store::changes`] when the buckets were made.
     changes: u64,
     buckets: Arc<Buckets>,
@@ -78,7 +78,7 @@ impl DataParallel {
         require_same_model(store, &*comm)?;
         broadcast(&store.all(), &*comm)?;
         let buckets = Buckets::new(store.trainable(), Division::Whole, BUCKET, comm.size());
-        let plan = Plan { changes: store.changes(), buckets: Arc::new(buckets) };
+        let plan = BucketPlan { changes: store.changes(), buckets: Arc::new(buckets) };
         let data = DataParallel {
             comm,
             store: store.clone(),
@@ -268,7 +268,7 @@ impl DataParallel {
         self.check_finite
     }
 
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, BucketPlan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -279,7 +279,7 @@ impl DataParallel {
         if plan.changes != changes {
             let params = self.store.trainable();
             let new = Buckets::new(params, Division::Whole, self.bucket, self.comm.size());
-            *plan = Plan { changes, buckets: Arc::new(new) };
+            *plan = BucketPlan { changes, buckets: Arc::new(new) };
         }
         plan.buckets.clone()
     }

@@ -38,7 +38,7 @@ impl ColumnParallelLinear {
     /// A layer at `path` with PyTorch's initial weights.
     ///
     /// # Errors
-    /// If `outputs` is no multiple of the number of ranks, or the names are taken.
+    /// If `outputs` is not a multiple of the number of ranks, or the names are taken.
     #[track_caller]
     pub fn new(
         path: &Path,
@@ -69,7 +69,7 @@ impl ColumnParallelLinear {
     /// an equal share of each part.
     ///
     /// # Errors
-    /// If a part is no multiple of the number of ranks, or the names are taken.
+    /// If a part is not a multiple of the number of ranks, or the names are taken.
     #[track_caller]
     pub fn with_parts(
         path: &Path,
@@ -129,7 +129,7 @@ impl RowParallelLinear {
     /// A layer at `path` with PyTorch's initial weights.
     ///
     /// # Errors
-    /// If `inputs` is no multiple of the number of ranks, or the names are taken.
+    /// If `inputs` is not a multiple of the number of ranks, or the names are taken.
     #[track_caller]
     pub fn new(
         path: &Path,

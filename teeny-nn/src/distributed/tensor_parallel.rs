@@ -290,7 +290,7 @@ impl TensorParallel {
         if let Some(part) = shard.parts.iter().find(|part| !part.is_multiple_of(ranks)) {
             let (axis, whole) = (shard.axis, teeny_core::IntoShape::shape(shape)?);
             let text = format!(
-                "{name} {whole} cannot be split along axis {axis}: {part} is no multiple of the \
+                "{name} {whole} cannot be split along axis {axis}: {part} is not a multiple of the \
                  {ranks} ranks"
             );
             return Err(Error::shape(text).help(format!(

@@ -24,7 +24,7 @@ use teeny_core::{Error, Result, random};
 #[derive(Clone)]
 pub struct Threads {
     channels: Arc<Mutex<Channels>>,
-    /// The numbers among all threads, by rank.
+    /// Global rank of each member.
     members: Arc<[usize]>,
     rank: usize,
     group: u64,

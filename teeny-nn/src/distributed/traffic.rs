@@ -45,7 +45,7 @@ impl Total {
 }
 
 /// Spans that are kept.
-const MOST_SPANS: usize = 1 << 16;
+const MAX_SPANS: usize = 1 << 16;
 
 impl Traffic {
     /// The bucket `name` was exchanged; the backward pass ended at `end`.
@@ -61,7 +61,7 @@ impl Traffic {
         total.bytes += reply.sent;
         total.time += stop - start;
         total.hidden += stop.min(end).saturating_duration_since(start);
-        if self.spans.len() < MOST_SPANS {
+        if self.spans.len() < MAX_SPANS {
             let name = total.name.clone();
             self.spans.push(Span { name, ready, start, end: stop, bytes: reply.sent });
         }

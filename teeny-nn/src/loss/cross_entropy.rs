@@ -196,13 +196,13 @@ impl CrossEntropy {
             losses = losses.mul(weights)?;
         }
         if self.label_smoothing > 0.0 {
-            let spread = match self.class_weights(log_p, axis)? {
+            let uniform = match self.class_weights(log_p, axis)? {
                 Some(weight) => log_p.mul(&weight)?,
                 None => log_p.clone(),
             };
-            let spread = spread.sum(axis as isize)?; // (N, d..)
+            let uniform = uniform.sum(axis as isize)?; // (N, d..)
             let (sharp, even) = (1.0 - self.label_smoothing, self.label_smoothing / classes as f64);
-            losses = map([&losses, &spread], |[loss, spread]| loss * sharp - spread * even)?;
+            losses = map([&losses, &uniform], |[loss, uniform]| loss * sharp - uniform * even)?;
         }
         if let Some(kept) = &kept {
             losses = map([kept, &losses], |[kept, loss]| {

@@ -110,7 +110,7 @@ impl Muon {
             params.iter().filter(|p| p.value().ndim() != 2).map(Param::name).collect();
         if !others.is_empty() {
             let error = Error::shape(format!(
-                "Muon needs matrices; these parameters are none: {}",
+                "Muon needs matrices; these parameters are not matrices: {}",
                 crate::names::listed(&others)
             ));
             return Err(error.help(

@@ -1,21 +1,21 @@
 //! Recurrent cells: one step of a recurrent network, for loops written by the user.
 
 use super::layers::Params;
-use super::{Kind, RnnNonlinearity, State, run};
+use super::{HiddenState, RnnKind, RnnNonlinearity, run};
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 #[derive(Clone, Debug)]
 struct Cell {
-    kind: Kind,
+    kind: RnnKind,
     inputs: usize,
     hidden: usize,
     params: Params,
 }
 
 impl Cell {
-    fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize) -> Result<Cell> {
+    fn new(kind: RnnKind, path: &Path, inputs: usize, hidden: usize) -> Result<Cell> {
         if hidden == 0 {
             return Err(Error::value("hidden is 0, but there must be at least 1 hidden value")
                 .help("hidden is the size of the state"));
@@ -28,7 +28,7 @@ impl Cell {
         })
     }
 
-    fn step(&self, x: &Tensor, h: &Tensor, c: Option<&Tensor>) -> Result<State> {
+    fn step(&self, x: &Tensor, h: &Tensor, c: Option<&Tensor>) -> Result<HiddenState> {
         if x.ndim() != 2 || x.shape()[1] != self.inputs {
             return Err(Error::shape(format!(
                 "the input must be (B, {}), not {}",
@@ -75,7 +75,7 @@ macro_rules! cell {
             /// If the names are taken or `hidden` is 0.
             #[track_caller]
             pub fn new(path: &Path, inputs: usize, hidden: usize) -> Result<$name> {
-                let make = || Ok($name(Cell::new(Kind::$kind, path, inputs, hidden)?));
+                let make = || Ok($name(Cell::new(RnnKind::$kind, path, inputs, hidden)?));
                 path.build(concat!(stringify!($name), "::new"), make)
             }
         }

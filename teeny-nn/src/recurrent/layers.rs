@@ -1,6 +1,6 @@
 //! Stacks of recurrent layers.
 
-use super::{Kind, RnnNonlinearity, State, Weights, run};
+use super::{HiddenState, RnnKind, RnnNonlinearity, Weights, run};
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::module::{Module, require_type};
@@ -85,7 +85,7 @@ impl Params {
 /// Layers of one kind.
 #[derive(Clone, Debug)]
 struct Stack {
-    kind: Kind,
+    kind: RnnKind,
     inputs: usize,
     hidden: usize,
     /// By layer, and within a layer forwards before backwards.
@@ -96,7 +96,7 @@ struct Stack {
 
 impl Stack {
     fn new(
-        kind: Kind,
+        kind: RnnKind,
         path: &Path,
         inputs: usize,
         hidden: usize,
@@ -142,7 +142,7 @@ impl Stack {
         &self,
         x: &Tensor,
         start: Option<(&Tensor, Option<&Tensor>)>,
-    ) -> Result<(Tensor, State)> {
+    ) -> Result<(Tensor, HiddenState)> {
         if x.ndim() != 3 || x.shape()[2] != self.inputs {
             let order = match self.options.layout {
                 SequenceLayout::BatchFirst => "(B, T",
@@ -177,7 +177,7 @@ impl Stack {
             .help("None is zeros"));
         }
         let directions = 1 + self.options.bidirectional as usize;
-        let mut last: Vec<State> = Vec::new();
+        let mut last: Vec<HiddenState> = Vec::new();
         for (layer, params) in self.params.chunks(directions).enumerate() {
             if layer > 0 {
                 x = self.dropout.forward(&x)?; // (T, B, directions H)
@@ -241,7 +241,7 @@ macro_rules! layer {
                 hidden: usize,
                 options: RecurrentOptions,
             ) -> Result<$name> {
-                let make = || Ok($name(Stack::new(Kind::$kind, path, inputs, hidden, options)?));
+                let make = || Ok($name(Stack::new(RnnKind::$kind, path, inputs, hidden, options)?));
                 path.build(concat!(stringify!($name), "::with_options"), make)
             }
         }

@@ -37,38 +37,38 @@ pub enum RnnNonlinearity {
 }
 
 impl RnnNonlinearity {
-    fn kind(self) -> Kind {
+    fn kind(self) -> RnnKind {
         match self {
-            RnnNonlinearity::Tanh => Kind::Tanh,
-            RnnNonlinearity::Relu => Kind::Relu,
+            RnnNonlinearity::Tanh => RnnKind::Tanh,
+            RnnNonlinearity::Relu => RnnKind::Relu,
         }
     }
 }
 
 /// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RnnKind {
     Tanh,
     Relu,
     Gru,
     Lstm,
 }
 
-impl Kind {
+impl RnnKind {
     /// The number of gates.
     fn gates(self) -> usize {
         match self {
-            Kind::Tanh | Kind::Relu => 1,
-            Kind::Gru => 3,
-            Kind::Lstm => 4,
+            RnnKind::Tanh | RnnKind::Relu => 1,
+            RnnKind::Gru => 3,
+            RnnKind::Lstm => 4,
         }
     }
 
     fn op(self) -> &'static str {
         match self {
-            Kind::Tanh | Kind::Relu => "rnn",
-            Kind::Gru => "gru",
-            Kind::Lstm => "lstm",
+            RnnKind::Tanh | RnnKind::Relu => "rnn",
+            RnnKind::Gru => "gru",
+            RnnKind::Lstm => "lstm",
         }
     }
 }
@@ -81,17 +81,17 @@ struct Weights {
 }
 
 /// A state: h (B, H), and c (B, H) for an LSTM.
-type State = (Tensor, Option<Tensor>);
+type HiddenState = (Tensor, Option<Tensor>);
 
 /// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the final one.
 /// `state` is the initial state; None is zeros.
 fn run(
-    kind: Kind,
+    kind: RnnKind,
     backwards: bool,
     x: &Tensor,
     weights: &Weights,
-    state: Option<State>,
-) -> Result<(Tensor, State)> {
+    state: Option<HiddenState>,
+) -> Result<(Tensor, HiddenState)> {
     let &[steps, batch, inputs] = &x.shape()[..] else {
         return Err(Error::internal(format!("x is {}, not (T, B, C)", x.shape())));
     };
@@ -116,18 +116,18 @@ fn run(
     };
     let last = if backwards { 0 } else { steps as isize - 1 };
     Ok(match kind {
-        Kind::Tanh | Kind::Relu => {
-            let elman = elman::Elman { backwards, relu: kind == Kind::Relu };
+        RnnKind::Tanh | RnnKind::Relu => {
+            let elman = elman::Elman { backwards, relu: kind == RnnKind::Relu };
             let y = apply(elman, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h])?; // (T, B, H)
             let h = y.at(0, last)?; // (B, H)
             (y, (h, None))
         }
-        Kind::Gru => {
+        RnnKind::Gru => {
             let y = apply(gru::Steps { backwards }, &[&gx, &w_hh, &b_ih, &b_hh, &h])?; // (T, B, H)
             let h = y.at(0, last)?; // (B, H)
             (y, (h, None))
         }
-        Kind::Lstm => {
+        RnnKind::Lstm => {
             let c = c.map_or_else(|| zeros(&[batch, hidden]), Ok)?; // (B, H)
             // (T + 1, B, H): the last is c
             let all = apply(lstm::Steps { backwards }, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h, &c])?;

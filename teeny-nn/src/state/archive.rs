@@ -26,7 +26,7 @@ use teeny_core::file::{Budget, quoted, reason};
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice, memory};
 
 /// The limit of the reference implementation: a file with a longer header is damaged.
-const MOST_HEADER_BYTES: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// Dtype, shape and position of one tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ fn header_size(size: [u8; 8], length: u64) -> Result<u64> {
             .help("the file is truncated; save or download it again"));
     }
     let size = u64::from_le_bytes(size);
-    if size > MOST_HEADER_BYTES.min(length - 8) {
+    if size > MAX_HEADER_BYTES.min(length - 8) {
         let text = format!(
             "its first 8 bytes announce a header of {size} bytes, but {} follow",
             length - 8

@@ -100,16 +100,16 @@ impl Store {
         let named = |error: Error| error.named(source.label());
         let index = Index::new(&*source, mapping).map_err(named)?;
         let (source, keys) = (source.clone(), Mutex::default());
-        let reading = Arc::new(Reading { source, index, mapping: mapping.clone(), keys });
-        let values = reading.clone();
+        let reader = Arc::new(ParamReader { source, index, mapping: mapping.clone(), keys });
+        let values = reader.clone();
         let values: Arc<FirstValues> = Arc::new(move |wanted, device| {
             let value = values.read(wanted, device);
             value.map_err(|error| error.named(values.source.label()))
         });
         self.root().build("build_from", || {
             let model = with_values(self, values, || make(&self.root()))?;
-            let keys = std::mem::take(&mut *reading.keys());
-            Ok((model, keys.report(&reading.index, mapping).map_err(named)?))
+            let keys = std::mem::take(&mut *reader.keys());
+            Ok((model, keys.report(&reader.index, mapping).map_err(named)?))
         })
     }
 }
@@ -139,21 +139,21 @@ fn with_values<T>(
 }
 
 /// A source from which the parameters of a store are read as they are made.
-struct Reading {
+struct ParamReader {
     source: Weights,
     index: Index,
     mapping: Mapping,
     keys: Mutex<Keys>,
 }
 
-impl Reading {
+impl ParamReader {
     fn keys(&self) -> MutexGuard<'_, Keys> {
         // names are noted one by one, so the notes are whole after a panic
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reading {
+impl ParamReader {
     fn read(&self, wanted: &FirstValue<'_>, device: &DeviceRef) -> Result<Option<Value>> {
         let FirstValue { name, shape, dtype, quantized } = *wanted;
         let key = self.keys().compare(&self.index, &self.mapping, name, &shape)?;

@@ -58,7 +58,7 @@ const FUNCTIONS: [(&str, Function); 3] = [
 ];
 
 /// The limit of the stack; files of tensors stay far below it.
-const MOST_STACKED: usize = 1 << 20;
+const MAX_STACK_VALUES: usize = 1 << 20;
 
 /// Memory for an id: a growing list has room for up to twice its items.
 const ID: usize = 2 * size_of::<Id>();
@@ -300,8 +300,10 @@ impl<'a> Machine<'a, '_> {
     }
 
     fn push_id(&mut self, id: Id) -> Result<()> {
-        if self.stack.len() >= MOST_STACKED {
-            return Err(Error::format(format!("the stack has more than {MOST_STACKED} values")));
+        if self.stack.len() >= MAX_STACK_VALUES {
+            return Err(Error::format(format!(
+                "the stack has more than {MAX_STACK_VALUES} values"
+            )));
         }
         // on the stack, and later in a list
         self.budget.charge(2 * ID)?;

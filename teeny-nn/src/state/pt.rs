@@ -25,7 +25,7 @@ use teeny_core::file::quoted;
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Tensor, ToDevice, memory};
 
 /// The limit of nesting, deeper than real files; a dictionary may contain itself.
-const MOST_NESTED: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Memory for an entry of a state besides its name and text.
 const ENTRY: usize = 112;
@@ -114,7 +114,7 @@ impl<'n> Reader<'_, 'n> {
     /// Adds node `id` to the state as `name`, its children as `name.key`. An entry of a kind that
     /// is not read is added with its error.
     fn walk(&mut self, id: Id, name: &str, depth: usize) -> Result<()> {
-        if depth > MOST_NESTED {
+        if depth > MAX_DEPTH {
             return Err(Error::format(format!("{} is nested too deeply", quoted(name))));
         }
         // the name is in the state and in the call of this function

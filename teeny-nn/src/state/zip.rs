@@ -25,7 +25,7 @@ use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};
 
 /// Deflate cannot shrink more than this (a length of 258 in 2 bits).
-const MOST_INFLATION: u64 = 1032;
+const MAX_INFLATION: u64 = 1032;
 
 /// Memory for an entry of the directory besides its name.
 const ENTRY: usize = 256;
@@ -78,7 +78,7 @@ impl<'a> Zip<'a> {
             let [size, packed, header] = sizes_u64([24, 20, 42].map(|i| u32_at(head, i)), extra)?;
             let entry =
                 Entry { deflated: method == 8, checksum: u32_at(head, 16), packed, size, header };
-            let most = if entry.deflated { packed.saturating_mul(MOST_INFLATION) } else { packed };
+            let most = if entry.deflated { packed.saturating_mul(MAX_INFLATION) } else { packed };
             claimed = claimed.saturating_add(packed).saturating_add(46);
             if size > most || claimed > bytes.len() as u64 || (!entry.deflated && size != packed) {
                 return Err(Error::format(format!(

@@ -8,7 +8,7 @@ const WINDOW: usize = 32;
 
 /// The least number of tokens that are kept then, for tokenizers whose text depends on earlier
 /// tokens (a space that is omitted at the start, for example).
-const MIN_KEPT: usize = 8;
+const MIN_KEPT_TOKENS: usize = 8;
 
 /// At the end of a text, the first bytes of a character whose other bytes may follow.
 const UNFINISHED: char = char::REPLACEMENT_CHARACTER;
@@ -83,7 +83,7 @@ impl<'a> DecodeStream<'a> {
         if !self.tokens.len().is_multiple_of(WINDOW) {
             return Ok(None);
         }
-        for from in (1..=self.tokens.len() - MIN_KEPT).rev() {
+        for from in (1..=self.tokens.len() - MIN_KEPT_TOKENS).rev() {
             let end = self.tokenizer.decode(&self.tokens[from..])?;
             if text.ends_with(&end) {
                 return Ok(Some((from, end)));

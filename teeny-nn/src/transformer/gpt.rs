@@ -141,7 +141,7 @@ impl Gpt {
     ) -> Result<Gpt> {
         let GptConfig { n_head, n_embd, .. } = config;
         if n_head == 0 || !n_embd.is_multiple_of(n_head) {
-            let text = format!("n_embd is {n_embd}, n_head {n_head}, which is no divisor");
+            let text = format!("n_head = {n_head} does not divide n_embd = {n_embd}");
             return Err(Error::value(text).help("n_embd is a multiple of n_head, which is not 0"));
         }
         let mut model = CausalLm::assemble(path, config.causal(), &GPT2, layers)?;

@@ -53,7 +53,7 @@ impl Access {
 
 /// Everything that the text of a shader depends on, apart from the kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ElementwisePlan {
     /// The outputs that are computed, as a bit set.
     pub outputs: u32,
     /// The elements that a thread computes: [`types::LANES`] or [`types::OCTET`].
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     pub inputs: Vec<(Access, usize)>,
 }
 
-impl Plan {
+impl ElementwisePlan {
     /// The plan as the variant of a [`crate::device::launch::Key`].
     pub fn variant(&self) -> Vec<u32> {
         let inputs =

@@ -10,7 +10,7 @@ use teeny_core::{DType, Kernel, Result};
 
 /// Everything that the shader's text depends on, apart from the kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ElementwiseManyPlan {
     /// The elements that a thread computes: [`types::LANES`] or [`types::OCTET`].
     pub lanes: usize,
     /// Of each input that the kernel reads, the binding of each piece.
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub written: Vec<DType>,
 }
 
-impl Plan {
+impl ElementwiseManyPlan {
     /// The plan as the variant of a [`crate::device::launch::Key`].
     pub fn variant(&self) -> Vec<u32> {
         let bindings = self.inputs.iter().flatten().map(|&binding| binding as u32);

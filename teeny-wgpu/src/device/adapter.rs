@@ -12,7 +12,7 @@ use teeny_core::{DType, Error, Result};
 
 /// The largest binding that is used: 32-bit numbers address all bytes of it, and all of its
 /// elements as `I32` positions.
-const LARGEST_BINDING: u64 = 1 << 31;
+const MAX_BINDING_BYTES: u64 = 1 << 31;
 
 /// The features of kernels that use cooperative matrices.
 const COOPERATIVE: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
@@ -20,7 +20,7 @@ const COOPERATIVE: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MAT
     .union(wgpu::Features::SUBGROUP);
 
 /// The most buffers that a kernel binds: enough for the gradients of a small model.
-const MOST_BUFFERS: u32 = 32;
+const MAX_BUFFERS: u32 = 32;
 
 /// A type of matrices that the threads of a subgroup multiply together: `size` rows and columns of
 /// `input` elements, products added to `size` x `size` sums of the type `accumulator`.
@@ -125,10 +125,10 @@ impl Capabilities {
             cooperative_matrices: CooperativeMatrix::of(adapter, features),
             subgroup_threads: (info.subgroup_min_size, info.subgroup_max_size),
             max_buffer: limits.max_buffer_size,
-            max_binding: limits.max_storage_buffer_binding_size.min(LARGEST_BINDING) / 256 * 256,
+            max_binding: limits.max_storage_buffer_binding_size.min(MAX_BINDING_BYTES) / 256 * 256,
             binding_alignment: limits.min_storage_buffer_offset_alignment as u64,
             uniform_alignment: limits.min_uniform_buffer_offset_alignment as u64,
-            max_storage_buffers: limits.max_storage_buffers_per_shader_stage.min(MOST_BUFFERS),
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage.min(MAX_BUFFERS),
             workgroup_memory: limits.max_compute_workgroup_storage_size,
             workgroup_threads: limits.max_compute_invocations_per_workgroup,
             max_workgroups: limits.max_compute_workgroups_per_dimension,

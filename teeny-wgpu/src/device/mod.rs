@@ -62,7 +62,7 @@ use teeny_core::{DType, Error, ErrorKind, Result, Shape, StorageRef, Tensor};
 /// # Ok(()) }
 /// ```
 pub struct Wgpu {
-    /// This device, for futures, which outlive the call that makes them.
+    /// Weak self-reference, for futures that outlive the call.
     this: Weak<Wgpu>,
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,

@@ -31,7 +31,7 @@ pub(crate) struct Block {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// Free buffers by size, those that were returned first in front.
     free: HashMap<u64, Vec<Block>>,
     /// Free buffers for reading back.
@@ -52,7 +52,7 @@ pub(crate) struct Pool {
     /// Commands recorded, and how many of them were submitted.
     recorded: AtomicU64,
     submitted: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 /// The first use of the bytes.
@@ -242,7 +242,7 @@ impl Pool {
     }
 }
 
-impl State {
+impl PoolState {
     /// Takes the free buffer that was returned first.
     fn oldest(&mut self) -> Option<Block> {
         let blocks = self

@@ -14,7 +14,7 @@ use teeny_core::{DType, Layout, Result, StorageRef, Tensor, validate};
 
 /// Everything that the shader's text depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct CatPlan {
     pub tensors: usize,
     /// The joint axes, and which of them the tensors follow each other along.
     pub axes: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub unit: DType,
 }
 
-impl Plan {
+impl CatPlan {
     /// The parameters: elements, all sizes but the first, and of each tensor its end along the
     /// axis, its offset and its strides.
     fn declaration(&self) -> Declaration {
@@ -134,7 +134,7 @@ fn launch(
     if words == 2 {
         sizes.push(2);
     }
-    let plan = Plan { tensors: tensors.len(), axes: sizes.len(), axis: outer.sizes.len(), unit };
+    let plan = CatPlan { tensors: tensors.len(), axes: sizes.len(), axis: outer.sizes.len(), unit };
     let mut params = Params::new();
     params.count(numel * words);
     sizes[1..].iter().for_each(|&size| params.count(size));

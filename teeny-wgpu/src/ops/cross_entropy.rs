@@ -37,7 +37,7 @@ shader_params! {
 
 /// Everything that the shader's text depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct CrossEntropyPlan {
     pub dtype: DType,
     pub index: DType,
     pub gradient: bool,
@@ -47,9 +47,9 @@ pub(crate) struct Plan {
     pub pairs: bool,
 }
 
-impl Plan {
+impl CrossEntropyPlan {
     fn variant(&self) -> [u32; 3] {
-        let Plan { dtype, index, gradient, ignores, workgroup_rows, pairs } = *self;
+        let CrossEntropyPlan { dtype, index, gradient, ignores, workgroup_rows, pairs } = *self;
         let flags = [gradient, ignores, workgroup_rows, pairs];
         let flags = flags.iter().rev().fold(0, |bits, &flag| bits << 1 | u32::from(flag));
         [dtype as u32, index as u32, flags]
@@ -110,7 +110,7 @@ pub(crate) fn cross_entropy(
     {
         return Ok(None);
     }
-    let plan = Plan {
+    let plan = CrossEntropyPlan {
         dtype,
         index,
         gradient: g.is_some(),

@@ -36,7 +36,7 @@ shader_params! {
 
 /// The three steps of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum RadixStep {
     Count,
     Offsets,
     /// In the first pass the position of a key is its number.
@@ -45,13 +45,13 @@ pub(crate) enum Step {
     },
 }
 
-impl Step {
+impl RadixStep {
     fn code(self) -> u32 {
         match self {
-            Step::Count => 0,
-            Step::Offsets => 1,
-            Step::Place { first: false } => 2,
-            Step::Place { first: true } => 3,
+            RadixStep::Count => 0,
+            RadixStep::Offsets => 1,
+            RadixStep::Place { first: false } => 2,
+            RadixStep::Place { first: true } => 3,
         }
     }
 }
@@ -60,13 +60,15 @@ impl Step {
 ///
 /// # Errors
 /// As [`Shader::render`].
-pub(crate) fn wgsl(step: Step) -> Result<String> {
+pub(crate) fn wgsl(step: RadixStep) -> Result<String> {
     let constants = |shader: Shader| shader.number("threads", THREADS).number("digits", DIGITS);
     let digits = || constants(shader!("radix_digits")).number("each", EACH);
     let shader = match step {
-        Step::Count => shader!("radix_count").include(digits()),
-        Step::Offsets => constants(shader!("radix_offsets")),
-        Step::Place { first } => shader!("radix_place").include(digits()).flag("first_pass", first),
+        RadixStep::Count => shader!("radix_count").include(digits()),
+        RadixStep::Offsets => constants(shader!("radix_offsets")),
+        RadixStep::Place { first } => {
+            shader!("radix_place").include(digits()).flag("first_pass", first)
+        }
     };
     shader.params(&RadixParams::declaration()).render()
 }
@@ -86,32 +88,34 @@ pub(crate) fn radix_sort(
     for pass in 0..bits.div_ceil(BITS).max(1) {
         let params = RadixParams { keys: count, shift: pass * BITS, tiles }.words();
         let counts = gpu.allocate(tiles * DIGITS, DType::U32)?;
-        let launch =
-            |step: Step, inputs: &[&StorageRef], outputs: &[&StorageRef], workgroups: usize| {
-                gpu.dispatch(&Launch {
-                    program: Program {
-                        key: Key::new("radix_sort", [step.code()]),
-                        wgsl: &|| wgsl(step),
-                    },
-                    inputs: &inputs.iter().map(|s| gpu.bind(s)).collect::<Result<Vec<_>>>()?,
-                    outputs: &outputs.iter().map(|s| gpu.bind(s)).collect::<Result<Vec<_>>>()?,
-                    params: &params,
-                    grid: gpu.dispatch_grid(workgroups as u64)?,
-                })
-            };
+        let launch = |step: RadixStep,
+                      inputs: &[&StorageRef],
+                      outputs: &[&StorageRef],
+                      workgroups: usize| {
+            gpu.dispatch(&Launch {
+                program: Program {
+                    key: Key::new("radix_sort", [step.code()]),
+                    wgsl: &|| wgsl(step),
+                },
+                inputs: &inputs.iter().map(|s| gpu.bind(s)).collect::<Result<Vec<_>>>()?,
+                outputs: &outputs.iter().map(|s| gpu.bind(s)).collect::<Result<Vec<_>>>()?,
+                params: &params,
+                grid: gpu.dispatch_grid(workgroups as u64)?,
+            })
+        };
         let (new_keys, new_order) =
             (gpu.allocate(count, DType::U32)?, gpu.allocate(count, DType::U32)?);
-        launch(Step::Count, &[&keys], &[&counts], tiles)?;
-        launch(Step::Offsets, &[], &[&counts], 1)?;
+        launch(RadixStep::Count, &[&keys], &[&counts], tiles)?;
+        launch(RadixStep::Offsets, &[], &[&counts], 1)?;
         match &order {
             None => launch(
-                Step::Place { first: true },
+                RadixStep::Place { first: true },
                 &[&keys, &counts],
                 &[&new_keys, &new_order],
                 tiles,
             )?,
             Some(order) => launch(
-                Step::Place { first: false },
+                RadixStep::Place { first: false },
                 &[&keys, &counts, order],
                 &[&new_keys, &new_order],
                 tiles,

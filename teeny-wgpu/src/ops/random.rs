@@ -16,7 +16,7 @@ use teeny_core::{DType, Distribution, Result, Scalar, Shape, StorageRef};
 
 /// The cases of [`Distribution`] without their numbers.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum DistributionKind {
     Uniform = 0,
     Normal = 1,
     Integer = 2,
@@ -103,10 +103,10 @@ pub(crate) fn random(
         return Err(error::beyond(shape.numel() / LANES));
     }
     let kind = match distribution {
-        Distribution::Uniform { .. } => Kind::Uniform,
-        Distribution::Normal { .. } => Kind::Normal,
-        Distribution::Integer { .. } => Kind::Integer,
-        Distribution::Bernoulli { .. } => Kind::Bernoulli,
+        Distribution::Uniform { .. } => DistributionKind::Uniform,
+        Distribution::Normal { .. } => DistributionKind::Normal,
+        Distribution::Integer { .. } => DistributionKind::Integer,
+        Distribution::Bernoulli { .. } => DistributionKind::Bernoulli,
     };
     let window = (gpu.capabilities.max_binding as usize / dtype.size() / WINDOW_ALIGNMENT
         * WINDOW_ALIGNMENT)
@@ -158,12 +158,12 @@ fn words(distribution: Distribution, stream: Stream, dtype: DType) -> Params {
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
-pub(crate) fn wgsl(kind: Kind, dtype: DType) -> Result<String> {
+pub(crate) fn wgsl(kind: DistributionKind, dtype: DType) -> Result<String> {
     let params = match kind {
-        Kind::Uniform => UniformParams::declaration(dtype.compute()),
-        Kind::Normal => NormalParams::declaration(dtype.compute()),
-        Kind::Integer => IntegerParams::declaration(),
-        Kind::Bernoulli => BernoulliParams::declaration(),
+        DistributionKind::Uniform => UniformParams::declaration(dtype.compute()),
+        DistributionKind::Normal => NormalParams::declaration(dtype.compute()),
+        DistributionKind::Integer => IntegerParams::declaration(),
+        DistributionKind::Bernoulli => BernoulliParams::declaration(),
     };
     let shader = if dtype.size() == 8 {
         let from_bits = if dtype == DType::I64 { "bitcast<i64>(bits)" } else { "bits" };
@@ -172,7 +172,7 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> Result<String> {
         shader!("random")
             .text("dtype", dtype.name())
             .flag("half", dtype.size() == 2)
-            .flag("bernoulli", kind == Kind::Bernoulli)
+            .flag("bernoulli", kind == DistributionKind::Bernoulli)
     };
     shader
         .params(&params)
@@ -181,8 +181,8 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> Result<String> {
         .text("value", types::value(dtype))
         .text("store", types::store_quad(dtype, "out", "t", ["y0", "y1", "y2", "y3"]))
         .number("threads", THREADS)
-        .flag("uniform", kind == Kind::Uniform)
-        .flag("normal", kind == Kind::Normal)
-        .flag("integer", kind == Kind::Integer)
+        .flag("uniform", kind == DistributionKind::Uniform)
+        .flag("normal", kind == DistributionKind::Normal)
+        .flag("integer", kind == DistributionKind::Integer)
         .render()
 }

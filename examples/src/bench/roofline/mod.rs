@@ -51,12 +51,12 @@ struct Peaks {
 
 /// An operation on the roofline.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct RooflineRow {
     cost: Cost,
     seconds: f64,
 }
 
-impl Row {
+impl RooflineRow {
     /// Floating-point operations per byte.
     fn intensity(&self) -> f64 {
         self.cost.flops as f64 / self.cost.bytes.max(1) as f64
@@ -102,7 +102,7 @@ fn measure(b: &Bench, mut print: impl FnMut(&str)) -> Result<()> {
         let device = format!(r#""device":"{device}","threads":{threads},"clock":"{clock}""#);
         format!(r#"{{"peer":"teeny",{device},"name":"roofline/{name}""#)
     };
-    let mut best: [Option<Row>; PEAKS.len()] = [None; PEAKS.len()];
+    let mut best: [Option<RooflineRow>; PEAKS.len()] = [None; PEAKS.len()];
     let mut measure_peaks = || -> Result<()> {
         for (best, (_, prepare)) in best.iter_mut().zip(PEAKS) {
             let row = row(&timer, PEAK_TIME, prepare)?;
@@ -127,7 +127,7 @@ fn measure(b: &Bench, mut print: impl FnMut(&str)) -> Result<()> {
     let mut peaks = Peaks { flops: 0.0, bandwidth: 0.0 };
     for (&(name, _), row) in PEAKS.iter().zip(best) {
         let Some(row) = row else { continue };
-        let Row { cost, seconds } = row;
+        let RooflineRow { cost, seconds } = row;
         peaks.flops = peaks.flops.max(cost.flops as f64 / seconds);
         // The operands of the others are in a cache.
         if ["peak/copy", "peak/neg"].contains(&name) {
@@ -148,13 +148,17 @@ fn measure(b: &Bench, mut print: impl FnMut(&str)) -> Result<()> {
 }
 
 /// Milliseconds, GFLOP/s and GB/s.
-fn rates(&Row { cost, seconds }: &Row) -> (String, String, String) {
+fn rates(&RooflineRow { cost, seconds }: &RooflineRow) -> (String, String, String) {
     let giga = |amount: u64| digits(amount as f64 / seconds / 1e9);
     (digits(seconds * 1e3), giga(cost.flops), giga(cost.bytes))
 }
 
 /// The cost of the work that `prepare` returns, and its time.
-fn row(timer: &Timer, min_time: Duration, prepare: fn(&DeviceRef) -> Result<Run>) -> Result<Row> {
+fn row(
+    timer: &Timer,
+    min_time: Duration,
+    prepare: fn(&DeviceRef) -> Result<Run>,
+) -> Result<RooflineRow> {
     let trace = Trace::asynchronous(timer.device.clone());
     let mut run = prepare(&(trace.clone() as DeviceRef))?;
     // The first run may make state, such as that of an optimizer.
@@ -167,7 +171,7 @@ fn row(timer: &Timer, min_time: Duration, prepare: fn(&DeviceRef) -> Result<Run>
     });
     drop(run);
     let mut run = prepare(&timer.device)?;
-    Ok(Row { cost, seconds: timer.least(min_time, &mut run)? })
+    Ok(RooflineRow { cost, seconds: timer.least(min_time, &mut run)? })
 }
 
 /// The workloads that measure the peaks.
@@ -207,7 +211,7 @@ mod tests {
     #[test]
     fn a_row_is_bound_by_the_lower_roof() {
         let peaks = Peaks { flops: 100e9, bandwidth: 10e9 };
-        let row = |bytes, flops, seconds| Row { cost: Cost { bytes, flops }, seconds };
+        let row = |bytes, flops, seconds| RooflineRow { cost: Cost { bytes, flops }, seconds };
         let copy = row(8_000_000_000, 0, 1.0);
         assert_eq!(
             (copy.bound(peaks), copy.share(peaks), copy.possible(peaks)),

@@ -44,7 +44,7 @@ pub(super) const TRANSFORMERS: &[Width] = &[
 ];
 
 /// The most elements of a tensor.
-pub(super) const MOST: usize = 4 << 20;
+pub(super) const MAX_ELEMENTS: usize = 4 << 20;
 
 impl Draw {
     /// The stream of case `number` under `seed`.
@@ -89,7 +89,7 @@ impl Draw {
 
     /// The largest batch up to a random one for which `per_item` elements are not too many.
     pub(super) fn batch(&mut self, per_item: usize) -> usize {
-        self.log(1, 64).min(MOST / per_item.max(1)).max(1)
+        self.log(1, 64).min(MAX_ELEMENTS / per_item.max(1)).max(1)
     }
 
     /// Channels and side of a stage of a network for images.
@@ -127,19 +127,19 @@ impl Draw {
         match self.below(4) {
             0 => {
                 let columns = self.pick(TRANSFORMERS)[3];
-                vec![self.log(1, (MOST / columns).min(256)), columns]
+                vec![self.log(1, (MAX_ELEMENTS / columns).min(256)), columns]
             }
             1 => {
                 let columns = self.log(2, 32);
-                vec![self.log(64, MOST / columns), columns]
+                vec![self.log(64, MAX_ELEMENTS / columns), columns]
             }
             2 => {
                 let rows = self.log(1, 32);
-                vec![rows, self.log(64, MOST / rows)]
+                vec![rows, self.log(64, MAX_ELEMENTS / rows)]
             }
             _ => {
                 let columns = self.log(16, 8192);
-                vec![self.log(1, MOST / columns), columns]
+                vec![self.log(1, MAX_ELEMENTS / columns), columns]
             }
         }
     }
@@ -147,7 +147,7 @@ impl Draw {
     /// One to four axes with log-uniform sizes.
     pub(super) fn any(&mut self) -> Vec<usize> {
         let ndim = 1 + self.below(4);
-        let mut left = self.log(16, MOST);
+        let mut left = self.log(16, MAX_ELEMENTS);
         let mut shape: Vec<usize> = (1..ndim)
             .map(|_| {
                 let size = self.log(1, left.min(512));

@@ -75,8 +75,8 @@ pub(super) fn binary(
             let (lhs, rhs) = (promote_scalar_operand(lhs, rhs)?, promote_scalar_operand(rhs, lhs)?);
             run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[&lhs, &rhs], &[])
         }
-        Either::Number(number) => {
-            run_one(table.number_right(lhs.dtype(), number, build)?, &[lhs], &[number])
+        Either::Number(scalar) => {
+            run_one(table.scalar_right(lhs.dtype(), scalar, build)?, &[lhs], &[scalar])
         }
     }
 }
@@ -93,13 +93,13 @@ fn promote_scalar_operand<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t,
     if yields { Ok(Cow::Owned(x.cast(dtype)?)) } else { Ok(Cow::Borrowed(x)) }
 }
 
-pub(super) fn number_left(
+pub(super) fn scalar_left(
     table: &'static BinaryTable,
-    number: Scalar,
+    scalar: Scalar,
     rhs: &Tensor,
     build: Binary,
 ) -> Result<Tensor> {
-    run_one(table.number_left(number, rhs.dtype(), build)?, &[rhs], &[number])
+    run_one(table.scalar_left(scalar, rhs.dtype(), build)?, &[rhs], &[scalar])
 }
 
 /// Makes `x` the result of `x op other`, or of `other op x` if `operand_index` is 1: in place where
@@ -117,7 +117,7 @@ pub(super) fn binary_in_place(
     *x = match other {
         _ if operand_index == 0 => binary(table, x, other, build)?,
         Either::Tensor(other) => binary(table, other, Either::Tensor(x), build)?,
-        Either::Number(number) => number_left(table, number, x, build)?,
+        Either::Number(scalar) => scalar_left(table, scalar, x, build)?,
     };
     Ok(())
 }
@@ -143,12 +143,12 @@ fn try_in_place(
             return Ok(false);
         }
         Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(*other), &[][..]),
-        Either::Number(number) => {
+        Either::Number(scalar) => {
             let kernel = match operand_index {
-                0 => table.number_right(dtype, *number, build),
-                _ => table.number_left(*number, dtype, build),
+                0 => table.scalar_right(dtype, *scalar, build),
+                _ => table.scalar_left(*scalar, dtype, build),
             };
-            (kernel, None, std::slice::from_ref(number))
+            (kernel, None, std::slice::from_ref(scalar))
         }
     };
     let input_index = if other.is_some() { operand_index } else { 0 };
@@ -333,7 +333,7 @@ impl Tensor {
                 .help(format!("x.clamp({high}, {low})? has them in order")));
         }
         let dtype = self.dtype();
-        if [low, high].iter().any(|number| dtype.promote_scalar(number.kind()) != dtype) {
+        if [low, high].iter().any(|scalar| dtype.promote_scalar(scalar.kind()) != dtype) {
             return self.maximum(low)?.minimum(high);
         }
         static TABLE: TypeTable = TypeTable::new();
@@ -357,14 +357,14 @@ impl Tensor {
             Either::Tensor(weight) => {
                 crate::tensor::map([self, end, weight], |[a, b, w]| a.lerp(b, w))
             }
-            Either::Number(number) => match (self.dtype(), end.dtype(), number.to_f64()) {
+            Either::Number(scalar) => match (self.dtype(), end.dtype(), scalar.to_f64()) {
                 (DType::F32, DType::F32, weight) => {
                     // As the kernel computes it: in f32, which subtracts exactly rounded.
                     let weight = weight as f32;
                     self.lerp_by(end, f64::from(weight), f64::from(weight - 1.0))
                 }
                 (DType::F64, DType::F64, weight) => self.lerp_by(end, weight, weight - 1.0),
-                _ => crate::tensor::map([self, end], |[a, b]| a.lerp(b, number)),
+                _ => crate::tensor::map([self, end], |[a, b]| a.lerp(b, scalar)),
             },
         }
     }

@@ -2,7 +2,7 @@
 //! passed by value, such as `a * b` in `a * b + c`, may be reused for the result, which no method
 //! does.
 
-use super::math::{Either, binary_in_place, number_left, tables};
+use super::math::{Either, binary_in_place, scalar_left, tables};
 use crate::context::enter;
 use crate::element::Element;
 use crate::error::Result;
@@ -86,7 +86,7 @@ macro_rules! operator {
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Tensor {
                 let _op = enter(stringify!($inherent)).on([("rhs", Some(rhs))]);
-                expect(number_left(&tables::$inherent, self.into(), rhs, $build))
+                expect(scalar_left(&tables::$inherent, self.into(), rhs, $build))
             }
         }
         impl std::ops::$trait<Tensor> for $number {

@@ -140,7 +140,7 @@ impl Tensor {
             }
             _ => {
                 return Err(Error::shape(format!(
-                    "ids {} {} offsets are no bags",
+                    "ids {} {} offsets are not bags",
                     ids.shape(),
                     if offsets.is_some() { "with" } else { "without" }
                 ))

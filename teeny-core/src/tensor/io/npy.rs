@@ -171,7 +171,7 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
         }
     };
     if length > MAX_HEADER {
-        return Err(Error::format(format!("a header of {length} bytes is no header of one array"))
+        return Err(Error::format(format!("a header of {length} bytes is too long for one array"))
             .help(NPY));
     }
     let header = bytes.get(start..start + length).ok_or_else(short)?;

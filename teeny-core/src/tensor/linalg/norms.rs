@@ -164,7 +164,7 @@ impl Tensor {
                 map([&sum], |[s]| s.norm_power(1.0 / p))?
             }
             p => {
-                return Err(Error::value(format!("p is {p}, which is no norm"))
+                return Err(Error::value(format!("p = {p} does not define a norm"))
                     .help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances"));
             }
         };

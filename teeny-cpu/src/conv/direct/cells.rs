@@ -258,7 +258,7 @@ impl Part {
 
 /// Some rows of results that are computed together.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct BandStep {
     pub top: usize,
     pub bottom: usize,
     /// Rows of the input that are copied to cells before.
@@ -283,7 +283,7 @@ impl Cells {
         cpu: &Cpu,
         band: &Band,
         rows: usize,
-    ) -> Result<(Array<Step>, Array<Call>)> {
+    ) -> Result<(Array<BandStep>, Array<Call>)> {
         let mut filled = band.first;
         let of = |i: usize| {
             let top = band.top + i * rows;
@@ -294,7 +294,7 @@ impl Cells {
             let end = self.band(top, bottom).end().max(filled);
             let fill = self.clip(filled, end);
             filled = end;
-            Step { top, bottom, fill }
+            BandStep { top, bottom, fill }
         })?;
         let parts = self.parts.len();
         let calls = Array::from_fn(cpu, steps.len() * parts, |i| {

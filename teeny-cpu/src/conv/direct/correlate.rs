@@ -6,9 +6,9 @@
 //!   ChannelRows   lanes are channels o, a weight is a vector      up to 8 vectors
 //! ```
 //! Both walk the taps by [`Taps::sums`]. `PixelRows` has step 1, because strides were split into
-//! phases before (`lattice`), and adds at most [`MAX_CHAIN`] products in a chain; `ChannelRows` has
-//! one input channel. Strides and distances are in elements. Tile sizes are free; the order of t and
-//! `MAX_CHAIN` decide the bits.
+//! phases before (`phase_split`), and adds at most [`MAX_CHAIN`] products in a chain; `ChannelRows`
+//! has one input channel. Strides and distances are in elements. Tile sizes are free; the order of
+//! t and `MAX_CHAIN` decide the bits.
 
 use crate::Cpu;
 use crate::float::Float;

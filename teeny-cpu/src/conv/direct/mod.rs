@@ -10,9 +10,10 @@
 //! 2. A tap is then one number, its distance in the cells, and the loops over channels and taps are
 //!    one loop over a table of distances. `correlate` has it for results, `slopes` for the gradient
 //!    of the filters.
-//! 3. Lanes are neighbouring pixels (`pixels`, with cells in a `lattice`) or, where each channel has
-//!    its own filter and there are enough for a vector, channels (`channels`, with a vector for each
-//!    place in `cells`): these need no shuffles whatever the stride, and short rows waste no lanes.
+//! 3. Lanes are neighbouring pixels (`pixels`, with cells in a `phase_split`) or, where each
+//!    channel has its own filter and there are enough for a vector, channels (`channels`, with a
+//!    vector for each place in `cells`): these need no shuffles whatever the stride, and short rows
+//!    waste no lanes.
 //!
 //! Only the orders of the cells differ: strides are split to phases where lanes are pixels, and
 //! planes are transposed where they are channels. `weight_grad` has the gradient of the filters from
@@ -21,7 +22,7 @@
 mod cells;
 mod channels;
 mod correlate;
-mod lattice;
+mod phase_split;
 mod pixels;
 mod slopes;
 mod weight_grad;

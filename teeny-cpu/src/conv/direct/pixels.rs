@@ -1,10 +1,10 @@
 //! All results of a grid by vectors of neighbouring pixels.
 //!
-//! Where rows of results are short, vectors run through all lines of the lattice: what they compute
+//! Where rows of results are short, vectors run through all lines of a phase: what they compute
 //! between two rows is dropped.
 
 use super::correlate::PixelRows;
-use super::lattice::{BandDistances, Lattice};
+use super::phase_split::{BandDistances, PhaseSplit};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
 use crate::conv::copies::scatter_strided;
@@ -17,22 +17,22 @@ use crate::threads::try_for_each_chunk;
 use teeny_core::Result;
 
 impl<T: Float> ConvTask<'_, T> {
-    /// Whether the lattice of a plane takes a small multiple of the memory of operands.
-    pub(in crate::conv) fn has_small_lattice(&self) -> bool {
-        let lattice = Lattice::new(self.grid);
-        let ([rows, width], _) = lattice.results();
-        lattice.cells(rows) <= 8 * (lattice.plane() + rows * width) + 1024
+    /// Whether the phase-split input of a plane takes a small multiple of the memory of operands.
+    pub(in crate::conv) fn has_small_phase_split(&self) -> bool {
+        let split = PhaseSplit::new(self.grid);
+        let ([rows, width], _) = split.results();
+        split.cells(rows) <= 8 * (split.plane() + rows * width) + 1024
     }
 
     /// Computes all results by vectors of pixels: of long lines part by part. Whether the epilogue,
     /// if there is one, has run.
     pub(in crate::conv) fn by_pixels(&self, cpu: &Cpu) -> Result<bool> {
-        let lattice = Lattice::new(self.grid);
-        let ([height, width], _) = lattice.results();
-        let line = self.in_channels * lattice.cells(1);
+        let split = PhaseSplit::new(self.grid);
+        let ([height, width], _) = split.results();
+        let line = self.in_channels * split.cells(1);
         let parts = if height == 1 { tasks::parts_of_line(width, line) } else { 1 };
         if parts == 1 {
-            self.all_planes(cpu, &lattice)?;
+            self.all_planes(cpu, &split)?;
             return Ok(true);
         }
         let grids: Vec<Grid> = (0..parts)
@@ -43,24 +43,24 @@ impl<T: Float> ConvTask<'_, T> {
             .collect();
         try_for_each_chunk(parts, |i| {
             let part = ConvTask { grid: &grids[i], epilogue: None, ..*self };
-            part.all_planes(cpu, &Lattice::new(&grids[i]))
+            part.all_planes(cpu, &PhaseSplit::new(&grids[i]))
         })?;
         Ok(false)
     }
 
-    fn all_planes(&self, cpu: &Cpu, lattice: &Lattice) -> Result<()> {
-        let ([height, width], outer) = lattice.results();
+    fn all_planes(&self, cpu: &Cpu, split: &PhaseSplit) -> Result<()> {
+        let ([height, width], outer) = split.results();
         let planes = self.images * self.groups * outer;
-        let line = self.in_channels * lattice.taps()[0] * lattice.cells(1).min(4 * lattice.plane());
+        let line = self.in_channels * split.taps()[0] * split.cells(1).min(4 * split.plane());
         let muls = self.out_channels * self.rows() * height * width;
         let (each, rows) = tasks::split_planes(planes, height, line, muls);
         let bands = height.div_ceil(rows);
-        let distances = BandDistances::new(cpu, lattice, self, [height, rows])?;
+        let distances = BandDistances::new(cpu, split, self, [height, rows])?;
         let parallel = tasks::is_parallel(muls * planes);
         run_tasks(planes.div_ceil(each) * bands, parallel, |task| {
             let (first, top) = (task / bands * each, task % bands * rows);
             let band = [top, rows.min(height - top)];
-            self.planes(cpu, lattice, &distances, [first, (first + each).min(planes)], band)
+            self.planes(cpu, split, &distances, [first, (first + each).min(planes)], band)
         })
     }
 
@@ -68,26 +68,26 @@ impl<T: Float> ConvTask<'_, T> {
     fn planes(
         &self,
         cpu: &Cpu,
-        lattice: &Lattice,
+        split: &PhaseSplit,
         distances: &BandDistances,
         [first, end]: [usize; 2],
         [top, rows]: [usize; 2],
     ) -> Result<()> {
         let (grid, m, k) = (self.grid, self.out_channels, self.rows());
-        let ([height, width], outer) = lattice.results();
+        let ([height, width], outer) = split.results();
         let (inputs, results) = (self.in_channels * grid.plane(), m * grid.size());
-        let flat = lattice.is_flat(rows, lanes::<T>(cpu.level));
+        let flat = split.is_flat(rows, lanes::<T>(cpu.level));
         // The sums are the results themselves, or rows that are copied to them.
         let in_result = !flat && grid.is_dense();
         let places = [grid.size(), grid.row_step()];
         let (line, step) = match flat {
-            true => ((rows - 1) * lattice.pitch + width, lattice.pitch),
+            true => ((rows - 1) * split.pitch + width, split.pitch),
             false => (rows * width, width),
         };
-        let sizes = [lattice.filled(self.in_channels, rows), if in_result { 0 } else { m * line }];
+        let sizes = [split.filled(self.in_channels, rows), if in_result { 0 } else { m * line }];
         with_scratch(cpu, sizes, |[cells, product]: [&mut [T]; 2]| {
             // Between lines, nothing is written either.
-            if lattice.has_padding || flat {
+            if split.has_padding || flat {
                 cells.fill(T::ZERO);
             }
             for item in first..end {
@@ -96,8 +96,8 @@ impl<T: Float> ConvTask<'_, T> {
                 let to = self.y.get().wrapping_add(plane * results);
                 let to = to.wrapping_add(grid.place((outer * height + top) * width));
                 cpu.level.run(PixelRows {
-                    x: lattice.read(cpu, image, outer, [top, rows], cells),
-                    pitch: lattice.pitch,
+                    x: split.read(cpu, image, outer, [top, rows], cells),
+                    pitch: split.pitch,
                     distances: distances.of(rows),
                     weight: &self.weight[plane % self.groups * m * k..][..m * k],
                     m,
@@ -105,7 +105,7 @@ impl<T: Float> ConvTask<'_, T> {
                     n: if flat { line } else { width },
                     y: if in_result { to } else { product.as_mut_ptr() },
                     strides: if in_result { places } else { [line, step] },
-                    prefetches: lattice.in_place,
+                    prefetches: split.in_place,
                 });
                 if !in_result {
                     let (strides, every) = ([[line, step], places], grid.last().every);

@@ -8,9 +8,9 @@ use super::correlate::Table;
 use crate::float::Float;
 use crate::simd::{F32s, Lanes, Work};
 
-/// Taps whose sums are in registers at a time.
-const TAPS: usize = 9;
-const FEW_TAPS: usize = 3;
+/// Taps whose sums are in registers at a time, in a large and in a small tile.
+const MAX_TAPS: usize = 9;
+const MIN_TAPS: usize = 3;
 
 /// Adds the gradients of weights over `rows` rows of `n` elements of gradients.
 pub(super) struct Slopes<'a, T> {
@@ -64,26 +64,26 @@ impl<T: Float> Slopes<'_, T> {
             let (wide, left) = (const { size_of::<V>() == 64 }, self.m - m);
             let mut tap = 0;
             while tap < k {
-                let few = !V::NATIVE || k - tap <= FEW_TAPS;
+                let few = !V::NATIVE || k - tap <= MIN_TAPS;
                 // SAFETY: the assertion.
                 unsafe {
                     match (left.min(4), few) {
-                        (_, false) if steps => self.tile::<V, 1, TAPS, true>(m, tap),
-                        (_, true) if steps => self.tile::<V, 1, FEW_TAPS, true>(m, tap),
+                        (_, false) if steps => self.tile::<V, 1, MAX_TAPS, true>(m, tap),
+                        (_, true) if steps => self.tile::<V, 1, MIN_TAPS, true>(m, tap),
                         (4, false) if wide => self.tile::<V, 4, 6, false>(m, tap),
-                        (4, true) if wide => self.tile::<V, 4, FEW_TAPS, false>(m, tap),
-                        (2.., false) => self.tile::<V, 2, TAPS, false>(m, tap),
-                        (2.., true) if V::NATIVE => self.tile::<V, 2, FEW_TAPS, false>(m, tap),
-                        (_, false) => self.tile::<V, 1, TAPS, false>(m, tap),
-                        _ => self.tile::<V, 1, FEW_TAPS, false>(m, tap),
+                        (4, true) if wide => self.tile::<V, 4, MIN_TAPS, false>(m, tap),
+                        (2.., false) => self.tile::<V, 2, MAX_TAPS, false>(m, tap),
+                        (2.., true) if V::NATIVE => self.tile::<V, 2, MIN_TAPS, false>(m, tap),
+                        (_, false) => self.tile::<V, 1, MAX_TAPS, false>(m, tap),
+                        _ => self.tile::<V, 1, MIN_TAPS, false>(m, tap),
                     }
                 }
                 tap += if few {
-                    FEW_TAPS
+                    MIN_TAPS
                 } else if wide && left >= 4 {
                     6
                 } else {
-                    TAPS
+                    MAX_TAPS
                 };
             }
             m += match left {

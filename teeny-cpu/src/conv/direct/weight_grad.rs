@@ -2,12 +2,12 @@
 //!
 //! The sums of nine taps of one or two channels stay in registers. A task adds up some images of
 //! some groups, and the sums of tasks are joined in order. Where lanes are pixels and rows are
-//! short, the gradients are copied to lines with the lattice's pitch: then what is between rows is
-//! multiplied by zero, and if that gives no number everything is computed again row by row.
+//! short, the gradients are copied to lines with the pitch of the phases: then what is between rows
+//! is multiplied by zero, and if that gives no number everything is computed again row by row.
 
-use super::cells::{Band, Call, Cells, Step};
+use super::cells::{Band, BandStep, Call, Cells};
 use super::correlate::Table;
-use super::lattice::{BandDistances, Lattice};
+use super::phase_split::{BandDistances, PhaseSplit};
 use super::slopes::{Slopes, Totals};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
@@ -32,10 +32,10 @@ pub(in crate::conv) fn by_pixels<T: Float>(
     g: &[T],
     to: &mut [T],
 ) -> Result<()> {
-    let lattice = &Lattice::new(c.grid);
-    let ([height, _], _) = lattice.results();
-    let flat = lattice.is_flat(height, lanes::<T>(cpu.level));
-    let sums = PixelSums { c, lattice, g, flat };
+    let split = &PhaseSplit::new(c.grid);
+    let ([height, _], _) = split.results();
+    let flat = split.is_flat(height, lanes::<T>(cpu.level));
+    let sums = PixelSums { c, split, g, flat };
     sums.run(cpu, to)?;
     // An infinity between two rows is in the sums of taps that do not see it.
     if flat && to.iter().any(|&x| x * T::ZERO != T::ZERO) {
@@ -47,9 +47,9 @@ pub(in crate::conv) fn by_pixels<T: Float>(
 /// The sums of a gradient of filters by vectors of pixels.
 struct PixelSums<'a, T> {
     c: &'a ConvTask<'a, T>,
-    lattice: &'a Lattice<'a>,
+    split: &'a PhaseSplit<'a>,
     g: &'a [T],
-    /// Whether vectors run through all lines of the lattice.
+    /// Whether vectors run through all lines of a phase.
     flat: bool,
 }
 
@@ -86,17 +86,17 @@ impl<T: Float> PixelSums<'_, T> {
         images: Range<usize>,
         sums: &mut [T],
     ) -> Result<()> {
-        let PixelSums { c, lattice, flat, .. } = *self;
-        let ([height, width], outer) = lattice.results();
+        let PixelSums { c, split, flat, .. } = *self;
+        let ([height, width], outer) = split.results();
         let (m, n, lanes) = (c.out_channels, c.out_channels * c.rows(), lanes::<T>(cpu.level));
-        // Rows that are added up at a time, and those of a lattice.
-        let line = if flat { lattice.pitch } else { width.next_multiple_of(lanes) };
-        let virtuals = c.in_channels * lattice.taps()[0];
-        let most = (CHAIN * lanes / line).min(tasks::lattice_rows(virtuals * lattice.cells(1)));
+        // Rows that are added up at a time, and those of a phase.
+        let line = if flat { split.pitch } else { width.next_multiple_of(lanes) };
+        let virtuals = c.in_channels * split.taps()[0];
+        let most = (CHAIN * lanes / line).min(tasks::rows_in_cache(virtuals * split.cells(1)));
         let most = most.clamp(1, height);
-        let distances = BandDistances::new(cpu, lattice, c, [height, most])?;
-        let line = (most - 1) * lattice.pitch + width;
-        let filled = lattice.filled(c.in_channels, most);
+        let distances = BandDistances::new(cpu, split, c, [height, most])?;
+        let line = (most - 1) * split.pitch + width;
+        let filled = split.filled(c.in_channels, most);
         let sizes = [filled, if flat { m * line } else { 0 }, n * lanes];
         with_scratch(cpu, sizes, |[cells, lines, vectors]: [&mut [T]; 3]| {
             lines.fill(T::ZERO);
@@ -110,21 +110,21 @@ impl<T: Float> PixelSums<'_, T> {
                         (0..outer).flat_map(|o| (0..height).step_by(most).map(move |top| (o, top)))
                     {
                         let rows = most.min(height - top);
-                        let cells = &mut cells[..lattice.filled(c.in_channels, rows)];
-                        if lattice.has_padding || flat {
+                        let cells = &mut cells[..split.filled(c.in_channels, rows)];
+                        if split.has_padding || flat {
                             cells.fill(T::ZERO);
                         }
                         let (g, g_strides) = self.gradients(plane, o, [top, rows], lines);
                         cpu.level.run(Slopes {
                             g,
                             g_strides,
-                            x: lattice.read(cpu, x, o, [top, rows], cells),
-                            x_strides: [lattice.pitch, lanes],
+                            x: split.read(cpu, x, o, [top, rows], cells),
+                            x_strides: [split.pitch, lanes],
                             lanes_are_channels: false,
                             distances: distances.of(rows),
                             m,
                             rows: if flat { 1 } else { rows },
-                            n: if flat { (rows - 1) * lattice.pitch + width } else { width },
+                            n: if flat { (rows - 1) * split.pitch + width } else { width },
                             sums: vectors,
                         });
                     }
@@ -146,8 +146,8 @@ impl<T: Float> PixelSums<'_, T> {
         [top, rows]: [usize; 2],
         lines: &'b mut [T],
     ) -> (&'b [T], [usize; 2]) {
-        let ([height, width], _) = self.lattice.results();
-        let (m, channel, pitch) = (self.c.out_channels, self.c.grid.pixels(), self.lattice.pitch);
+        let ([height, width], _) = self.split.results();
+        let (m, channel, pitch) = (self.c.out_channels, self.c.grid.pixels(), self.split.pitch);
         let from = (plane * m * channel) + (outer * height + top) * width;
         let g = &self.g[from..(plane + 1) * m * channel];
         if !self.flat {
@@ -166,7 +166,7 @@ impl<T: Float> PixelSums<'_, T> {
 }
 
 /// A band of results, what is copied to cells before each step of it, and where steps begin.
-type BandSteps = (Band, Array<Step>, Array<Call>);
+type BandSteps = (Band, Array<BandStep>, Array<Call>);
 
 /// The gradient of the filters of `c`, whose groups have one channel each, from the cells of its
 /// grid, to `to` (channels, taps). Lanes are channels.

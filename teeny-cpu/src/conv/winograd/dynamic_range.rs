@@ -135,16 +135,16 @@ fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
 }
 
 /// Bound of the weights, so that products with pixels in [`RANGE`] are finite.
-const LARGEST: f32 = 1e10;
+const MAX_WEIGHT: f32 = 1e10;
 
-/// Whether all magnitudes are less than [`LARGEST`], which those of infinities and NaN are not.
+/// Whether all magnitudes are less than [`MAX_WEIGHT`], which those of infinities and NaN are not.
 pub(crate) struct AllInRange<'a>(pub &'a [f32]);
 
 impl Work for AllInRange<'_> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
-        are_below::<V>(self.0, LARGEST)
+        are_below::<V>(self.0, MAX_WEIGHT)
     }
 }
 

@@ -219,13 +219,13 @@ trait ToInt: Copy {
 
 /// An integer type, as `F` is converted to it.
 trait FromFloat<F>: Copy {
-    const LEAST: F;
+    const MIN_INPUT: F;
     /// The largest number of `F` that fits.
-    const MOST: F;
+    const MAX_INPUT: F;
     const ZERO: Self;
     const MAX: Self;
     /// # Safety
-    /// `LEAST <= x <= MOST`.
+    /// `MIN_INPUT <= x <= MAX_INPUT`.
     unsafe fn from_inside(x: F) -> Self;
 }
 
@@ -236,17 +236,17 @@ macro_rules! to_int {
             fn saturated<T: FromFloat<Self>>(self) -> T {
                 // Comparisons and choices alone, for which there are vectors: `as` is made of
                 // instructions for one number where a type has none for vectors.
-                let inside = if self > T::LEAST { self } else { T::LEAST };
-                let inside = if inside < T::MOST { inside } else { T::MOST };
+                let inside = if self > T::MIN_INPUT { self } else { T::MIN_INPUT };
+                let inside = if inside < T::MAX_INPUT { inside } else { T::MAX_INPUT };
                 // SAFETY: NaN has become the least number.
                 let y = unsafe { T::from_inside(inside) };
-                let y = if self > T::MOST { T::MAX } else { y };
+                let y = if self > T::MAX_INPUT { T::MAX } else { y };
                 if self == self { y } else { T::ZERO }
             }
         }
         $(impl FromFloat<$F> for $T {
-            const LEAST: $F = <$T>::MIN as $F;
-            const MOST: $F = {
+            const MIN_INPUT: $F = <$T>::MIN as $F;
+            const MAX_INPUT: $F = {
                 let most = <$T>::MAX as $F;
                 // Rounded up to a power of two if the float has fewer bits.
                 if (<$T>::MAX.count_ones()) > $bits { most.next_down() } else { most }

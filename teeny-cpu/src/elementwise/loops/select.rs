@@ -4,7 +4,7 @@
 //! bits. A comparison of f32 that only the `where` reads is computed in the same loop, so that no
 //! bools are stored.
 
-use crate::simd::loops::{Operand, Quaternary, Real, Spread};
+use crate::simd::loops::{Operand, Quaternary, Real, SplatLanes};
 use crate::simd::{F32s, F64s, Lanes, Level, Work};
 use crate::typed::{slice, slice_mut};
 
@@ -62,7 +62,7 @@ pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Quaternary>(
 ) {
     let [u, v, a, b] = from;
     let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) =
-        (Spread::empty(), Spread::empty(), Spread::empty(), Spread::empty());
+        (SplatLanes::empty(), SplatLanes::empty(), SplatLanes::empty(), SplatLanes::empty());
     let (u, v) = (u.place(&mut u_lanes), v.place(&mut v_lanes));
     let (a, b) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
     let lanes = T::Vector::<V>::LANES;

@@ -48,9 +48,9 @@ fn part_size(heads: usize, [_, keys, hs, hv]: [usize; 4]) -> usize {
 }
 
 /// A tensor (.., rows, columns) with contiguous rows, in its own type.
-pub(super) struct Lines(View);
+pub(super) struct HeadRows(View);
 
-impl Lines {
+impl HeadRows {
     /// Row `row` of `head`, and the bytes from one row to the next.
     pub fn at(&self, head: usize, row: usize) -> (*const u8, isize) {
         let (size, n) = (self.0.dtype.size() as isize, self.0.shape.ndim());
@@ -71,7 +71,7 @@ pub(super) fn run<T: Real>(
     compute: DType,
 ) -> Result<(StorageRef, StorageRef)> {
     let sizes @ [queries, all, hs, hv] = inputs.sizes();
-    let (k, v) = (Lines(View::of(inputs.k)?), Lines(View::of(inputs.v)?));
+    let (k, v) = (HeadRows(View::of(inputs.k)?), HeadRows(View::of(inputs.v)?));
     let visible = Visible::of(inputs)?;
     // (heads, queries, hs), small
     let q = copy::to_compute_dtype(cpu, &View::of(inputs.q)?)?;

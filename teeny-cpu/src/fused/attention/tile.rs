@@ -11,7 +11,7 @@ use super::finish::{Finish, FinishHalf};
 use super::softmax::{OnlineSoftmax, PAD, SoftmaxBackward};
 use crate::elementwise::loops::float::{Mul, Sub};
 use crate::float::{Float, Number, Vector};
-use crate::fused::terms::Larger;
+use crate::fused::terms::Max;
 use crate::matmul::{Dots, DotsHalf, HalfRows, Matrix, Product, RowsOf, dot};
 use crate::simd::loops::{Map2, Operand};
 use crate::simd::{F32s, Lanes, Level, Work};
@@ -257,7 +257,7 @@ impl<T: Real> Work for OnlineSoftmax<'_, T> {
                 for c in (0..self.n).step_by(lanes) {
                     // A NaN does not reach the maximum, but it does reach the sum.
                     let x = Vector::<T, V>::load(row.add(c));
-                    best = T::quaternary::<Larger, V>([x, x, best, x]);
+                    best = T::quaternary::<Max, V>([x, x, best, x]);
                 }
                 let best = T::largest::<V>(best);
                 // A row that sees no key is shifted by 0: its scores stay the lowest numbers, and
@@ -285,15 +285,15 @@ impl<T: Real> Work for OnlineSoftmax<'_, T> {
                 let mut sums = [Vector::<T, V>::splat(T::ZERO); 2];
                 let mut c = 0;
                 while c + 2 * lanes <= self.n {
-                    let p = exp_below::<T, V>(row.add(c), shift);
-                    let q = exp_below::<T, V>(row.add(c + lanes), shift);
+                    let p = exp_sub::<T, V>(row.add(c), shift);
+                    let q = exp_sub::<T, V>(row.add(c + lanes), shift);
                     p.store(row.add(c));
                     q.store(row.add(c + lanes));
                     sums = [sums[0].add(p), sums[1].add(q)];
                     c += 2 * lanes;
                 }
                 if c < self.n {
-                    let p = exp_below::<T, V>(row.add(c), shift);
+                    let p = exp_sub::<T, V>(row.add(c), shift);
                     p.store(row.add(c));
                     sums[0] = sums[0].add(p);
                 }
@@ -314,7 +314,7 @@ impl<T: Real> Work for OnlineSoftmax<'_, T> {
 /// # Safety
 /// It is readable.
 #[inline(always)]
-unsafe fn exp_below<T: Number, V: F32s>(s: *const T, shift: Vector<T, V>) -> Vector<T, V> {
+unsafe fn exp_sub<T: Number, V: F32s>(s: *const T, shift: Vector<T, V>) -> Vector<T, V> {
     // SAFETY: by contract.
     T::unary::<Exp, V>(T::binary::<Sub, V>(unsafe { Vector::<T, V>::load(s) }, shift))
 }
@@ -334,7 +334,7 @@ impl<T: Real> Work for SoftmaxBackward<'_, T> {
                 let inner = splat(self.inner.map_or(T::ZERO, |inner| inner[r]));
                 let scale = splat(self.scale);
                 for c in (0..self.n).step_by(Vector::<T, V>::LANES) {
-                    let p = exp_below::<T, V>(row.add(c), shift);
+                    let p = exp_sub::<T, V>(row.add(c), shift);
                     p.store(row.add(c));
                     if self.inner.is_some() {
                         let ds = ds.add(c);

@@ -8,7 +8,7 @@ mod peers;
 mod reader;
 mod worker;
 
-use super::collective::{Collective, Pending, State};
+use super::collective::{Collective, Pending, PendingState};
 use super::{Communicator, Split};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -236,7 +236,7 @@ impl Communicator for Mpi {
             reply,
         };
         match commands.as_ref().map(|commands| commands.send(Command::Run(Box::new(job)))) {
-            Some(Ok(())) => Pending(State::Running(result, self.thread.waiting.clone())),
+            Some(Ok(())) => Pending(PendingState::Running(result, self.thread.waiting.clone())),
             _ => Pending::done(Err(Error::value("this rank has finished")
                 .help("call finish, or drop the last handle, after the last operation"))),
         }

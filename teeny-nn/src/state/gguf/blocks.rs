@@ -18,11 +18,11 @@ pub(super) struct Type {
     /// Elements and bytes of a block; one element for plain types.
     pub elements: usize,
     pub bytes: usize,
-    pub kind: Kind,
+    pub kind: TypeKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum TypeKind {
     /// Elements of a dtype.
     Plain(DType),
     /// Blocks that a quantised matrix keeps.
@@ -35,16 +35,16 @@ pub(super) enum Kind {
 pub(super) fn by_id(id: u32) -> Option<Type> {
     if let Some(kind) = QuantType::ALL.into_iter().find(|kind| kind.gguf_id() == id) {
         let (elements, bytes) = (kind.block_elements(), kind.block_bytes());
-        return Some(Type { name: kind.name(), elements, bytes, kind: Kind::Quantized(kind) });
+        return Some(Type { name: kind.name(), elements, bytes, kind: TypeKind::Quantized(kind) });
     }
     let plain = |name, dtype: DType| Type {
         name,
         elements: 1,
         bytes: dtype.size(),
-        kind: Kind::Plain(dtype),
+        kind: TypeKind::Plain(dtype),
     };
     let blocks =
-        |name, bytes, decode| Type { name, elements: 256, bytes, kind: Kind::Blocks(decode) };
+        |name, bytes, decode| Type { name, elements: 256, bytes, kind: TypeKind::Blocks(decode) };
     Some(match id {
         0 => plain("F32", DType::F32),
         1 => plain("F16", DType::F16),

@@ -1,6 +1,6 @@
 //! The header of a GGUF file: metadata and the table of tensors.
 
-use super::blocks::{self, Kind, Type};
+use super::blocks::{self, Type, TypeKind};
 use crate::state::element_type::ElementType;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,7 +8,7 @@ use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result, memory};
 
 /// The deepest nesting of arrays in metadata.
-const MOST_NESTED: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// Memory for an entry besides its name: in maps, and in an error.
 const ENTRY: usize = 512;
@@ -96,9 +96,9 @@ impl Entry {
     /// The element type, if files are written in it; none for Q2_K and Q3_K.
     pub fn element_type(&self) -> Option<ElementType> {
         match self.of.kind {
-            Kind::Plain(dtype) => Some(ElementType::Plain(dtype)),
-            Kind::Quantized(kind) => Some(ElementType::Quantized(kind)),
-            Kind::Blocks(_) => None,
+            TypeKind::Plain(dtype) => Some(ElementType::Plain(dtype)),
+            TypeKind::Quantized(kind) => Some(ElementType::Quantized(kind)),
+            TypeKind::Blocks(_) => None,
         }
     }
 
@@ -149,7 +149,7 @@ pub(super) fn read(from: &mut dyn Read, length: u64) -> Result<Header> {
     let alignment = match header.metadata.get("general.alignment") {
         None => 32,
         Some(value) => value.as_u64().filter(|n| n.is_power_of_two()).ok_or_else(|| {
-            Error::format(format!("general.alignment is {value:?}, which is no power of two"))
+            Error::format(format!("general.alignment is {value:?}, which is not a power of two"))
         })?,
     };
     let mut described = Vec::new();
@@ -313,7 +313,7 @@ impl Input<'_> {
                 byte => return Err(Error::format(format!("a bool is {byte}, not 0 or 1"))),
             },
             8 => Value::Text(self.text()?),
-            9 if depth < MOST_NESTED => {
+            9 if depth < MAX_DEPTH => {
                 let (kind, count) = (self.u32()?, self.u64()?);
                 let mut values = Vec::new();
                 for _ in 0..count {

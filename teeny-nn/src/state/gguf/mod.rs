@@ -22,7 +22,7 @@ pub use super::element_type::ElementType;
 use super::file_kind::{self, Source};
 use super::source::refused;
 use crate::names::{listed, loading};
-use blocks::Kind;
+use blocks::TypeKind;
 pub use header::{Entry, Value};
 pub use save::{WriteOptions, Written, save};
 use std::collections::BTreeMap;
@@ -162,9 +162,9 @@ impl Gguf {
             Tensor::from_vec(values, shape, device)
         };
         match entry.of.kind {
-            Kind::Plain(dtype) => Tensor::from_bytes_with(shape, dtype, device, fill),
-            Kind::Quantized(kind) => decoded(&|blocks, to| kind.decode(blocks, to)),
-            Kind::Blocks(decode) => decoded(&|blocks, to| {
+            TypeKind::Plain(dtype) => Tensor::from_bytes_with(shape, dtype, device, fill),
+            TypeKind::Quantized(kind) => decoded(&|blocks, to| kind.decode(blocks, to)),
+            TypeKind::Blocks(decode) => decoded(&|blocks, to| {
                 let blocks = blocks.chunks_exact(entry.of.bytes);
                 let to = to.chunks_exact_mut(entry.of.elements);
                 to.zip(blocks).for_each(|(to, block)| decode(block, to));
@@ -183,7 +183,7 @@ impl Gguf {
             return self.tensor(name, device).map(|_| None);
         };
         match (entry.of.kind, &entry.shape[..]) {
-            (Kind::Quantized(kind), &[rows, columns]) => {
+            (TypeKind::Quantized(kind), &[rows, columns]) => {
                 let fill = |from: usize, to: &mut [u8]| self.fill(name, entry, from, to);
                 let matrix = QuantTensor::from_blocks_with(kind, [rows, columns], device, fill);
                 matrix.map(Some).map_err(named)

@@ -1,7 +1,7 @@
 //! GGUF files that are written.
 
 use super::Value;
-use super::blocks::{self, Kind, Type};
+use super::blocks::{self, Type, TypeKind};
 use crate::state::element_type::ElementType;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -13,12 +13,12 @@ use teeny_core::{DType, Error, Result};
 const ALIGNMENT: u64 = 32;
 
 /// The most axes that readers of GGUF take.
-const MOST_AXES: usize = 4;
+const MAX_AXES: usize = 4;
 
 /// The number in files of a type, and its sizes.
 pub(super) fn described(of: ElementType) -> Result<(u32, Type)> {
     let plain = |dtype: DType| {
-        let is_it = |of: Type| matches!(of.kind, Kind::Plain(own) if own == dtype);
+        let is_it = |of: Type| matches!(of.kind, TypeKind::Plain(own) if own == dtype);
         (0..64).find(|&id| blocks::by_id(id).is_some_and(is_it))
     };
     let id = match of {
@@ -88,7 +88,7 @@ impl Writer {
     pub fn add(&mut self, name: &str, shape: &[usize], of: ElementType) -> Result<()> {
         let _op = enter("gguf::Writer::add");
         let (id, of) = described(of)?;
-        if shape.len() > MOST_AXES {
+        if shape.len() > MAX_AXES {
             let text = format!("tensor {name:?} has {} axes", shape.len());
             return Err(Error::shape(text).help("GGUF has at most 4; reshape the tensor"));
         }

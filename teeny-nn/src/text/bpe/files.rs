@@ -153,10 +153,11 @@ fn parse(bytes: &[u8]) -> Result<Bpe> {
         ))
         .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json"));
     }
-    let merges = items(&model, "merges").ok_or_else(|| Error::format("model.merges is no list"))?;
+    let merges =
+        items(&model, "merges").ok_or_else(|| Error::format("model.merges is not a list"))?;
     let mut merge = |value: Json| -> Result<SpelledPair> {
         budget.charge(MERGE + 2 * value.text().len())?;
-        let wrong = || Error::format(format!("{} is no merge", quoted(value.text())));
+        let wrong = || Error::format(format!("{} is not a merge", quoted(value.text())));
         if let Some(line) = value.string() {
             let (a, b) = pair_of_line(&line)?;
             return Ok((a.into_owned().into(), b.into_owned().into()));
@@ -170,7 +171,7 @@ fn parse(bytes: &[u8]) -> Result<Bpe> {
     let merges = merges.into_iter().map(&mut merge).collect::<Result<Vec<_>>>()?;
     let mut special = |value: Json| -> Result<(u32, String)> {
         budget.charge(TOKEN + 4 * value.text().len())?;
-        let wrong = || Error::format(format!("{} is no added token", quoted(value.text())));
+        let wrong = || Error::format(format!("{} is not an added token", quoted(value.text())));
         let fields = value.object().map_err(|_| wrong())?;
         let name = fields.get("content").and_then(|name| name.string()).ok_or_else(wrong)?;
         Ok((number(*fields.get("id").ok_or_else(wrong)?, &name)?, name))
@@ -208,7 +209,7 @@ fn number(value: Json, name: &str) -> Result<u32> {
 fn pair_of_line(line: &str) -> Result<SpelledPair<'_>> {
     let (a, b) = line.split_once(' ').ok_or_else(|| {
         let line = quoted(line);
-        Error::format(format!("{line} is no merge: two tokens with a space between them"))
+        Error::format(format!("expected two tokens separated by a space, found {line}"))
     })?;
     Ok((a.into(), b.into()))
 }

@@ -1,6 +1,6 @@
 //! The text of a row program's levels.
 
-use super::plan::{Access, Plan};
+use super::plan::{Access, RowsPlan};
 use super::reads::{folds, stored, targets};
 use crate::codegen::expressions::quad_expression;
 use crate::codegen::generator::Scalars;
@@ -18,7 +18,7 @@ pub(super) struct Body {
 }
 
 pub(super) struct Text<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a RowsPlan,
     pub(super) program: &'a Kernel,
     pub(super) levels: Vec<usize>,
     pub(super) extents: Vec<Extent>,
@@ -299,7 +299,7 @@ impl Text<'_> {
             let shader = shader.text("name", &name).text("value", &ty).text("combine", &combine);
             shader.text("parts", &parts).flag("reused", reused).text_of()
         };
-        let Plan { threads, team, subgroups, .. } = *self.plan;
+        let RowsPlan { threads, team, subgroups, .. } = *self.plan;
         let reduction = match team {
             1 => format!("fn {name}(thread: u32, own: {ty}) -> {ty} {{ return own; }}\n"),
             _ if team < threads => reduction(shader!("rows_team"))?,

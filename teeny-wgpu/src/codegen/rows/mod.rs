@@ -17,14 +17,14 @@ use crate::codegen::generator::Scalars;
 use crate::codegen::shader::{Shader, Start, shader};
 use crate::codegen::types::{self, LANES};
 use body::{Body, Text};
-pub(crate) use plan::{Access, AtParams, Plan, RowsParams};
+pub(crate) use plan::{Access, AtParams, RowsParams, RowsPlan};
 use reads::has_quads;
 pub(crate) use reads::{
     Reads, element_operations, folds_by_subgroups, is_supported, lengths_of, visits,
 };
 use teeny_core::{DType, Kernel, Result};
 
-impl Plan {
+impl RowsPlan {
     /// The shader. `axis_position` is the function of that name for indices of a type, with its
     /// binding.
     ///

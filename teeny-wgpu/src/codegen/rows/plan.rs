@@ -40,7 +40,7 @@ pub(crate) enum Access {
 
 /// Everything that the text of the shader depends on, apart from the program.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RowsPlan {
     /// Joint axes that are kept, and those of the row: at least one.
     pub kept: usize,
     pub along: usize,
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     pub inputs: Vec<Access>,
 }
 
-impl Plan {
+impl RowsPlan {
     /// The plan as the variant of a [`crate::device::launch::Key`].
     pub fn variant(&self) -> Vec<u32> {
         let inputs = self.inputs.iter().fold(1, |code, &access| code << 2 | access as u32);

@@ -23,7 +23,10 @@ use crate::ops::coalesce::Coalesced;
 use crate::ops::matmul::target_workgroups;
 use crate::ops::software;
 use plan::combine_wgsl;
-use plan::{AttentionParams, COMBINE_THREADS, CombineParams, Kind, Mask, MatrixView, Plan, Tile};
+use plan::{
+    AttentionKind, AttentionParams, AttentionPlan, COMBINE_THREADS, CombineParams, Mask,
+    MatrixView, Tile,
+};
 use teeny_core::{AttentionInputs, DType, Layout, Result, StorageRef, Tensor};
 
 /// The widest rows.
@@ -34,7 +37,7 @@ const FAR: usize = i32::MAX as usize / 4;
 
 /// Fewer queries than this leave most of the smallest tile empty. A GPU, whose time is that of
 /// reading the keys, does not notice; a software adapter multiplies zeros.
-const FEW: usize = 4;
+const MIN_QUERIES: usize = 4;
 
 /// True if the fused kernels take these operands.
 fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
@@ -50,7 +53,7 @@ fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
     inputs.q.dtype() != DType::F64
         && inputs.options.softcap.is_none()
         && !empty
-        && (queries >= FEW || gpu.capabilities.kind != AdapterKind::Cpu)
+        && (queries >= MIN_QUERIES || gpu.capabilities.kind != AdapterKind::Cpu)
         && queries.saturating_add(keys) < FAR
         && hs.max(hv) <= MAX_COLUMNS
         && !all.into_iter().flatten().any(|x| gpu.exceeds_binding(x))
@@ -68,9 +71,9 @@ fn is_quads(x: &Tensor) -> bool {
 }
 
 /// True if the kernel whose tiles are computed by subgroups takes these operands.
-fn by_subgroups(gpu: &Wgpu, kind: Kind, inputs: &AttentionInputs<'_>) -> bool {
+fn by_subgroups(gpu: &Wgpu, kind: AttentionKind, inputs: &AttentionInputs<'_>) -> bool {
     let [.., hv] = inputs.sizes();
-    kind == Kind::Forward
+    kind == AttentionKind::Forward
         && software::attention::suits(&gpu.capabilities, inputs.q.dtype(), hv)
         && [inputs.q, inputs.k, inputs.v].into_iter().all(is_quads)
 }
@@ -86,9 +89,9 @@ fn splits_of(gpu: &Wgpu, tiles: usize, tile: Tile, keys: usize) -> usize {
 }
 
 /// One kernel of an attention.
-struct Step<'a> {
+struct AttentionKernel<'a> {
     gpu: &'a Wgpu,
-    kind: Kind,
+    kind: AttentionKind,
     inputs: &'a AttentionInputs<'a>,
     /// g and the statistics of a backward pass.
     rest: Option<(&'a Tensor, &'a Tensor)>,
@@ -98,32 +101,33 @@ struct Step<'a> {
     packed: bool,
 }
 
-impl<'a> Step<'a> {
+impl<'a> AttentionKernel<'a> {
     fn new(
         gpu: &'a Wgpu,
-        kind: Kind,
+        kind: AttentionKind,
         inputs: &'a AttentionInputs<'a>,
         rest: Option<(&'a Tensor, &'a Tensor)>,
-    ) -> Step<'a> {
+    ) -> AttentionKernel<'a> {
         let [queries, keys, hs, hv] = inputs.sizes();
         let columns = match kind {
-            Kind::Forward => hv,
-            Kind::Queries => hs,
-            Kind::Keys => hs.max(hv),
+            AttentionKind::Forward => hv,
+            AttentionKind::Queries => hs,
+            AttentionKind::Keys => hs.max(hv),
         };
-        let own = if kind == Kind::Keys { keys } else { queries };
+        let own = if kind == AttentionKind::Keys { keys } else { queries };
         let tile = match by_subgroups(gpu, kind, inputs) {
             true => Tile::Subgroup,
             false => Tile::select(kind, own, columns),
         };
         let tiles = inputs.q.numel() / (queries * hs) * own.div_ceil(tile.own_rows());
-        let splits = if kind == Kind::Forward { splits_of(gpu, tiles, tile, keys) } else { 1 };
+        let splits =
+            if kind == AttentionKind::Forward { splits_of(gpu, tiles, tile, keys) } else { 1 };
         let whole = match kind {
-            Kind::Forward => hv.is_multiple_of(4),
-            Kind::Queries => hs.is_multiple_of(4),
-            Kind::Keys => hs.is_multiple_of(4) && hv.is_multiple_of(4),
+            AttentionKind::Forward => hv.is_multiple_of(4),
+            AttentionKind::Queries => hs.is_multiple_of(4),
+            AttentionKind::Keys => hs.is_multiple_of(4) && hv.is_multiple_of(4),
         };
-        Step { gpu, kind, inputs, rest, tile, splits, packed: whole && splits == 1 }
+        AttentionKernel { gpu, kind, inputs, rest, tile, splits, packed: whole && splits == 1 }
     }
 
     /// The type in which the kernel writes its results.
@@ -144,7 +148,7 @@ impl<'a> Step<'a> {
 
     /// Records the kernel.
     fn launch(&self, outputs: &[StorageRef]) -> Result<()> {
-        let Step { gpu, kind, inputs, tile, splits, packed, .. } = *self;
+        let AttentionKernel { gpu, kind, inputs, tile, splits, packed, .. } = *self;
         let [queries, keys, hs, hv] = inputs.sizes();
         let q = inputs.q;
         let lead = q.ndim() - 2;
@@ -154,7 +158,7 @@ impl<'a> Step<'a> {
         let leading: Vec<usize> = (0..lead).collect();
         let joint = Coalesced::over(q.shape(), &layouts, &leading)?.padded_to(4);
         let batches: usize = q.shape()[..lead].iter().product();
-        let own = if kind == Kind::Keys { keys } else { queries };
+        let own = if kind == AttentionKind::Keys { keys } else { queries };
         let tiles = own.div_ceil(tile.own_rows());
         // Without a causal limit every key is in the band: the offset is that of the last key, the
         // window has no end.
@@ -195,11 +199,11 @@ impl<'a> Step<'a> {
             mask: operand(4),
         };
         let columns = match kind {
-            Kind::Forward => hv,
-            Kind::Queries => hs,
-            Kind::Keys => hs.max(hv),
+            AttentionKind::Forward => hv,
+            AttentionKind::Queries => hs,
+            AttentionKind::Keys => hs.max(hv),
         };
-        let plan = Plan {
+        let plan = AttentionPlan {
             kind,
             dtype: q.dtype(),
             axes: joint.sizes.len(),
@@ -228,7 +232,7 @@ impl<'a> Step<'a> {
 
     /// y and the logsumexp.
     fn forward(&self) -> Result<(StorageRef, StorageRef)> {
-        let Step { gpu, inputs, splits, .. } = *self;
+        let AttentionKernel { gpu, inputs, splits, .. } = *self;
         let [_, _, hs, hv] = inputs.sizes();
         let rows = inputs.q.numel() / hs;
         let y = self.result(splits * rows * hv)?;
@@ -257,11 +261,11 @@ pub(crate) fn attention(
     if !can_fuse(gpu, inputs) {
         return Ok(None);
     }
-    let mut step = Step::new(gpu, Kind::Forward, inputs, None);
+    let mut step = AttentionKernel::new(gpu, AttentionKind::Forward, inputs, None);
     let [_, _, hs, hv] = inputs.sizes();
     // The results of the parts are one buffer.
     if gpu.len_exceeds_binding(step.splits * inputs.q.numel() / hs * hv, DType::F32) {
-        step = Step { splits: 1, packed: hv.is_multiple_of(4), ..step };
+        step = AttentionKernel { splits: 1, packed: hv.is_multiple_of(4), ..step };
     }
     step.forward().map(Some)
 }
@@ -283,13 +287,13 @@ pub(crate) fn attention_grad(
     let stats = Tensor::stack(&[&lse.cast(DType::F32)?, &along], 0)?;
     let mut grads = [None, None, None];
     if needs[0] {
-        let step = Step::new(gpu, Kind::Queries, inputs, Some((g, &stats)));
+        let step = AttentionKernel::new(gpu, AttentionKind::Queries, inputs, Some((g, &stats)));
         let d_q = step.result(inputs.q.numel())?;
         step.launch(std::slice::from_ref(&d_q))?;
         grads[0] = Some(step.stored(d_q)?);
     }
     if needs[1] || needs[2] {
-        let step = Step::new(gpu, Kind::Keys, inputs, Some((g, &stats)));
+        let step = AttentionKernel::new(gpu, AttentionKind::Keys, inputs, Some((g, &stats)));
         let (d_k, d_v) = (step.result(inputs.k.numel())?, step.result(inputs.v.numel())?);
         step.launch(&[d_k.clone(), d_v.clone()])?;
         grads[1] = if needs[1] { Some(step.stored(d_k)?) } else { None };

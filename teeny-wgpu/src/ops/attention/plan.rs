@@ -82,7 +82,7 @@ pub(crate) enum Mask {
 
 /// The result of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AttentionKind {
     /// y and the logsumexp.
     Forward,
     /// The gradient for the queries.
@@ -106,9 +106,9 @@ pub(crate) enum Tile {
 
 impl Tile {
     /// The tile for `rows` own rows and results of `columns` columns.
-    pub(super) fn select(kind: Kind, rows: usize, columns: usize) -> Tile {
+    pub(super) fn select(kind: AttentionKind, rows: usize, columns: usize) -> Tile {
         // At most 64 accumulators a thread in the tall tile, which has eight lanes of columns.
-        let most = if kind == Kind::Keys { 64 } else { 128 };
+        let most = if kind == AttentionKind::Keys { 64 } else { 128 };
         match rows {
             0..=8 => Tile::Few,
             9..=32 => Tile::Wide,
@@ -155,8 +155,8 @@ impl Tile {
 /// Everything that the text depends on. These shaders are long, so whatever can be data is: the
 /// mask, the sizes, and all but the magnitude of the widths.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub kind: Kind,
+pub(crate) struct AttentionPlan {
+    pub kind: AttentionKind,
     pub dtype: DType,
     /// Joint axes of the batch: 4, or 8.
     pub axes: usize,
@@ -171,10 +171,10 @@ pub(crate) struct Plan {
     pub mask: Mask,
 }
 
-impl Plan {
+impl AttentionPlan {
     pub(super) fn variant(self) -> Vec<u32> {
         let flags = self.quads as u32 | (self.packed as u32) << 1 | (self.mask as u32) << 2;
-        let Plan { kind, dtype, axes, tile, column_quads, .. } = self;
+        let AttentionPlan { kind, dtype, axes, tile, column_quads, .. } = self;
         vec![kind as u32, dtype as u32, axes as u32, tile as u32, column_quads as u32, flags]
     }
 
@@ -190,9 +190,9 @@ impl Plan {
     /// The names of the results, their weights, the operand that they weigh, its rows and columns.
     fn results(self) -> &'static [[&'static str; 5]] {
         match self.kind {
-            Kind::Forward => &[["y", "w", "v", "queries", "value_size"]],
-            Kind::Queries => &[["dq", "slope", "k", "queries", "key_size"]],
-            Kind::Keys => &[
+            AttentionKind::Forward => &[["y", "w", "v", "queries", "value_size"]],
+            AttentionKind::Queries => &[["dq", "slope", "k", "queries", "key_size"]],
+            AttentionKind::Keys => &[
                 ["dk", "slope", "q", "keys", "key_size"],
                 ["dv", "weight", "g", "keys", "value_size"],
             ],
@@ -205,11 +205,13 @@ impl Plan {
     /// As [`Shader::render`].
     pub fn wgsl(self) -> Result<String> {
         let (template, operands): (Shader, &[&str]) = match self.kind {
-            Kind::Forward if self.tile == Tile::Subgroup => {
+            AttentionKind::Forward if self.tile == Tile::Subgroup => {
                 (software::attention::template(), &["q", "k", "v"])
             }
-            Kind::Forward => (shader!("attention"), &["q", "k", "v"]),
-            Kind::Queries | Kind::Keys => (shader!("attention_grad"), &["q", "k", "v", "g"]),
+            AttentionKind::Forward => (shader!("attention"), &["q", "k", "v"]),
+            AttentionKind::Queries | AttentionKind::Keys => {
+                (shader!("attention_grad"), &["q", "k", "v", "g"])
+            }
         };
         let shader = operands
             .iter()
@@ -248,13 +250,13 @@ impl Plan {
                     .function(&format!("fn store_{name}(i: u32, v: vec4<f32>) {{ {store} }}\n"));
             }
         }
-        if self.kind == Kind::Forward {
+        if self.kind == AttentionKind::Forward {
             return shader.text("y_word", word).render();
         }
         let column = |i: usize| self.results().iter().map(move |r| r[i].to_string());
         shader
             .text("result_word", word)
-            .flag("keys", self.kind == Kind::Keys)
+            .flag("keys", self.kind == AttentionKind::Keys)
             .number("results", self.results().len())
             .list("result_names", column(0))
             .list("result_weights", column(1))
@@ -268,9 +270,9 @@ impl Plan {
     fn tiles(self) -> Shader {
         // Own and other operand of each product of rows.
         let (dots, operands): (&[[&str; 2]], &[&str]) = match self.kind {
-            Kind::Forward => (&[["q", "k"]], &["q", "k", "v"]),
-            Kind::Queries => (&[["q", "k"], ["g", "v"]], &["q", "k", "v", "g"]),
-            Kind::Keys => (&[["k", "q"], ["v", "g"]], &["q", "k", "v", "g"]),
+            AttentionKind::Forward => (&[["q", "k"]], &["q", "k", "v"]),
+            AttentionKind::Queries => (&[["q", "k"], ["g", "v"]], &["q", "k", "v", "g"]),
+            AttentionKind::Keys => (&[["k", "q"], ["v", "g"]], &["q", "k", "v", "g"]),
         };
         let rows = |operand: &str| if matches!(operand, "q" | "g") { "queries" } else { "keys" };
         let columns =

@@ -48,8 +48,12 @@ fn every_tile_and_every_split_gives_the_attention_of_the_definition() -> Result<
         for tile in [Tile::Tall, Tile::Wide, Tile::Few] {
             for splits in [1, 3] {
                 let packed = splits == 1 && sizes[3].is_multiple_of(4);
-                let step =
-                    Step { tile, splits, packed, ..Step::new(&gpu, Kind::Forward, &inputs, None) };
+                let step = AttentionKernel {
+                    tile,
+                    splits,
+                    packed,
+                    ..AttentionKernel::new(&gpu, AttentionKind::Forward, &inputs, None)
+                };
                 let (y, lse) = step.forward()?;
                 let y = gpu.tensor(y, Shape::new(&[2, sizes[0], sizes[3]])?, dtype, &q)?;
                 let lse = gpu.tensor(lse, Shape::new(&q.shape()[..2])?, DType::F32, &q)?;
@@ -114,7 +118,7 @@ fn by_subgroups_as_defined(
     let want = (y.to_vec::<f32>()?, lse.to_vec::<f32>()?);
     let ([q, k, v], mask) = random::with_seed(7, || make(&device))?;
     let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: mask.as_ref(), options };
-    let step = Step::new(gpu, Kind::Forward, &inputs, None);
+    let step = AttentionKernel::new(gpu, AttentionKind::Forward, &inputs, None);
     assert_eq!((step.tile, step.splits, step.packed), (Tile::Subgroup, 1, true), "{what}");
     let (got, logs) = step.forward()?;
     let got = gpu.tensor(got, Shape::new(y.shape())?, DType::F32, &q)?;
@@ -208,8 +212,12 @@ fn a_nan_reaches_the_logsumexp_in_every_tile() -> Result<()> {
     for tile in [Tile::Tall, Tile::Wide, Tile::Few] {
         for splits in [1, 3] {
             let packed = splits == 1;
-            let step =
-                Step { tile, splits, packed, ..Step::new(&gpu, Kind::Forward, &inputs, None) };
+            let step = AttentionKernel {
+                tile,
+                splits,
+                packed,
+                ..AttentionKernel::new(&gpu, AttentionKind::Forward, &inputs, None)
+            };
             let (_, lse) = step.forward()?;
             let lse = gpu.tensor(lse, Shape::new(&[2, 3])?, DType::F32, &q)?.to_vec::<f32>()?;
             let nan: Vec<bool> = lse.iter().map(|x| x.is_nan()).collect();
@@ -231,7 +239,7 @@ fn operands_that_are_not_groups_of_four_keep_the_other_tiles() -> Result<()> {
         let (q, k, v) = (draw(hs)?, draw(hs)?, draw(hv)?);
         let options = Attention::full();
         let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: None, options };
-        Ok(Step::new(&gpu, Kind::Forward, &inputs, None).tile)
+        Ok(AttentionKernel::new(&gpu, AttentionKind::Forward, &inputs, None).tile)
     };
     assert_eq!(tile(32, 68, false, DType::F32)?, Tile::Tall);
     assert_eq!(tile(30, 64, false, DType::F32)?, Tile::Tall);

@@ -19,7 +19,7 @@ use crate::codegen::types::accumulation;
 use crate::device::Wgpu;
 use crate::device::launch::{Key, Launch, Program};
 use crate::ops::accumulation::cast_to_storage;
-pub(crate) use crate::ops::conv::shader::{ConvKernel, Kind, wgsl};
+pub(crate) use crate::ops::conv::shader::{ConvKernel, ConvKind, wgsl};
 use crate::ops::conv::shader::{ConvParams, DIRECT_THREADS};
 use crate::ops::conv::sizes::ConvSizes;
 use crate::ops::copy::{can_compact, compact};
@@ -39,7 +39,7 @@ pub(crate) fn conv(
 ) -> Result<Option<StorageRef>> {
     let y = validate::conv_shape(x.shape(), weight.shape(), window)?;
     let sizes = ConvSizes {
-        kind: Kind::Forward,
+        kind: ConvKind::Forward,
         dtype: x.dtype(),
         x: x.shape(),
         weight: weight.shape(),
@@ -61,7 +61,7 @@ pub(crate) fn conv_kernel(
     let dtype = x.dtype();
     gpu.require(dtype, "convolution")?;
     let sizes = ConvSizes {
-        kind: Kind::Forward,
+        kind: ConvKind::Forward,
         dtype,
         x: x.shape(),
         weight: weight.shape(),
@@ -92,7 +92,7 @@ pub(crate) fn conv_input_grad(
     x: &Shape,
 ) -> Result<Option<StorageRef>> {
     let sizes = ConvSizes {
-        kind: Kind::InputGrad,
+        kind: ConvKind::InputGrad,
         dtype: g.dtype(),
         x,
         weight: weight.shape(),
@@ -111,7 +111,7 @@ pub(crate) fn conv_weight_grad(
     weight: &Shape,
 ) -> Result<Option<StorageRef>> {
     let sizes = ConvSizes {
-        kind: Kind::WeightGrad,
+        kind: ConvKind::WeightGrad,
         dtype: g.dtype(),
         x: x.shape(),
         weight,

@@ -13,7 +13,7 @@ pub(crate) const DIRECT_THREADS: usize = 64;
 
 /// The result of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ConvKind {
     Forward,
     InputGrad,
     WeightGrad,
@@ -57,23 +57,23 @@ shader_params! {
 }
 
 /// The functions that read the images; see `conv_operands.wgsl`.
-fn operands(kind: Kind, ndim: usize, dtype: DType) -> Shader {
+fn operands(kind: ConvKind, ndim: usize, dtype: DType) -> Shader {
     // The sizes over which a column, and a k, are decomposed.
     let (column_sizes, inner_sizes) = match kind {
-        Kind::Forward => ("y_sizes", "kernel_sizes"),
-        Kind::InputGrad => ("x_sizes", "kernel_sizes"),
-        Kind::WeightGrad => ("kernel_sizes", "y_sizes"),
+        ConvKind::Forward => ("y_sizes", "kernel_sizes"),
+        ConvKind::InputGrad => ("x_sizes", "kernel_sizes"),
+        ConvKind::WeightGrad => ("kernel_sizes", "y_sizes"),
     };
-    let row_channels = if kind == Kind::InputGrad { "in_channels" } else { "out_channels" };
+    let row_channels = if kind == ConvKind::InputGrad { "in_channels" } else { "out_channels" };
     shader!("conv_operands")
         .text("column_sizes", column_sizes)
         .text("inner_sizes", inner_sizes)
         .text("row_channels", row_channels)
         .text("zero", zero(accumulation(dtype)))
         .number("ndim", ndim)
-        .flag("forward", kind == Kind::Forward)
-        .flag("input_grad", kind == Kind::InputGrad)
-        .flag("weight_grad", kind == Kind::WeightGrad)
+        .flag("forward", kind == ConvKind::Forward)
+        .flag("input_grad", kind == ConvKind::InputGrad)
+        .flag("weight_grad", kind == ConvKind::WeightGrad)
 }
 
 /// The shader over `ndim` spatial axes; `packed` is for results that [`ConvSizes::packs`].
@@ -83,7 +83,7 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> Shader {
 /// # Errors
 /// As [`Shader::render`].
 pub(crate) fn wgsl(
-    kind: Kind,
+    kind: ConvKind,
     kernel: ConvKernel,
     ndim: usize,
     dtype: DType,

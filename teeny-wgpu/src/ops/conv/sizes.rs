@@ -2,14 +2,14 @@
 
 use crate::codegen::types::accumulation;
 use crate::device::limits::MAX_COUNT;
-use crate::ops::conv::shader::{ConvKernel, Kind};
+use crate::ops::conv::shader::{ConvKernel, ConvKind};
 use crate::ops::epilogue::After;
 use crate::ops::window::countable;
 use teeny_core::{DType, Shape, Window};
 
 /// The sizes of one convolution.
 pub(crate) struct ConvSizes<'a> {
-    pub kind: Kind,
+    pub kind: ConvKind,
     pub dtype: DType,
     /// (N, C_in, spatial..), (C_out, C_in / G, kernel..), (N, C_out, places..).
     pub x: &'a Shape,
@@ -28,17 +28,17 @@ impl ConvSizes<'_> {
         let (inputs, outputs) = (self.weight[1], self.weight[0] / self.window.groups);
         let (kernel, n) = (Self::spatial(self.weight), self.x[0]);
         match self.kind {
-            Kind::Forward => (outputs, n * Self::spatial(self.y), inputs * kernel),
-            Kind::InputGrad => (inputs, n * Self::spatial(self.x), outputs * kernel),
-            Kind::WeightGrad => (outputs, inputs * kernel, n * Self::spatial(self.y)),
+            ConvKind::Forward => (outputs, n * Self::spatial(self.y), inputs * kernel),
+            ConvKind::InputGrad => (inputs, n * Self::spatial(self.x), outputs * kernel),
+            ConvKind::WeightGrad => (outputs, inputs * kernel, n * Self::spatial(self.y)),
         }
     }
 
     /// Columns that follow one another in the result: those of an image, or of a weight.
     pub fn neighbours(&self) -> usize {
         match self.kind {
-            Kind::Forward | Kind::InputGrad => Self::spatial(self.result()),
-            Kind::WeightGrad => self.product().1,
+            ConvKind::Forward | ConvKind::InputGrad => Self::spatial(self.result()),
+            ConvKind::WeightGrad => self.product().1,
         }
     }
 
@@ -67,9 +67,9 @@ impl ConvSizes<'_> {
 
     pub fn result(&self) -> &Shape {
         match self.kind {
-            Kind::Forward => self.y,
-            Kind::InputGrad => self.x,
-            Kind::WeightGrad => self.weight,
+            ConvKind::Forward => self.y,
+            ConvKind::InputGrad => self.x,
+            ConvKind::WeightGrad => self.weight,
         }
     }
 }

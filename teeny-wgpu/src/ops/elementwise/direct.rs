@@ -4,7 +4,7 @@
 //! Sizes, strides and offsets are parameters: a new shape with the same number of axes and the same
 //! access classes compiles nothing.
 
-use crate::codegen::elementwise::{Access, Plan, THREADS};
+use crate::codegen::elementwise::{Access, ElementwisePlan, THREADS};
 use crate::codegen::{generator, types};
 use crate::device::launch::{Binding, Key, Launch, Program};
 use crate::device::limits::{MAX_BINDINGS, MAX_COUNT};
@@ -192,7 +192,7 @@ fn compute_range(
     let lanes = if octets { types::OCTET } else { types::LANES };
     let inputs: Vec<_> = (0..views.len()).map(|v| (access(v, lanes), bindings[v])).collect();
     let axes = if inputs.iter().any(|i| i.0.has_strides()) { joint.sizes.len() } else { 0 };
-    let plan = Plan { outputs, lanes, axes, inputs };
+    let plan = ElementwisePlan { outputs, lanes, axes, inputs };
     let mut written = Vec::with_capacity(targets.len());
     for &i in targets {
         let (low, high) = (range.start as isize, range.end as isize - 1);

@@ -9,7 +9,7 @@
 //! Tensors that do not fit this run alone.
 
 use crate::codegen::elementwise::THREADS;
-use crate::codegen::elementwise_many::Plan;
+use crate::codegen::elementwise_many::ElementwiseManyPlan;
 use crate::codegen::generator;
 use crate::codegen::types::{LANES, OCTET};
 use crate::device::Wgpu;
@@ -196,7 +196,8 @@ impl Together<'_> {
             }
         }
         generator::push_scalars(&mut words, self.kernel, self.params);
-        let plan = Plan { lanes, inputs: batch.bindings.clone(), written: self.types.to_vec() };
+        let (inputs, written) = (batch.bindings.clone(), self.types.to_vec());
+        let plan = ElementwiseManyPlan { lanes, inputs, written };
         let whole = |memory: &'_ Memory| -> (u64, u64) { (0, memory.block_bytes()) };
         let mut inputs = Vec::with_capacity(batch.blocks.len());
         for x in &batch.tensors {

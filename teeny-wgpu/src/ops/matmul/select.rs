@@ -81,7 +81,7 @@ impl Cooperative {
     pub const DEPTH: usize = 32;
     /// Both sides of the result, and k, from which on this kernel is the fastest: smaller ones
     /// would fill less than a quarter of a tile, or of a step.
-    const SMALLEST: usize = 32;
+    const MIN_SIZE: usize = 32;
 
     /// Rows and columns of results of a workgroup.
     pub const fn tile(&self) -> usize {
@@ -194,7 +194,7 @@ impl Product<'_> {
     /// small, unless `all_sizes`. No hardware has run it: see [`Cooperative`].
     pub fn cooperative(&self, gpu: &Capabilities, all_sizes: bool) -> Option<Cooperative> {
         let sums = accumulation(self.dtype);
-        let suits = self.m.min(self.n).min(self.k) >= Cooperative::SMALLEST;
+        let suits = self.m.min(self.n).min(self.k) >= Cooperative::MIN_SIZE;
         let (fewest, most) = gpu.subgroup_threads;
         let (lhs, rhs) = (self.lhs.staging(self.k, self.m), self.rhs.staging(self.k, self.n));
         let kernel = |size: u32| Cooperative {

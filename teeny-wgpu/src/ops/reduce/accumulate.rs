@@ -1,7 +1,7 @@
 //! The launches of a reduction, whose results stay in their accumulation type: a reduction in parts
 //! is rounded once.
 
-use super::shader::{Plan, ReduceParams, TEAM, THREADS};
+use super::shader::{ReduceParams, ReducePlan, TEAM, THREADS};
 use super::{Reduction, identity};
 use crate::codegen::generator;
 use crate::codegen::params::{Field, Strides, View};
@@ -90,7 +90,8 @@ impl Reduction<'_> {
             true => LANES,
         };
         let steps = elements / lanes;
-        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team, lanes };
+        let plan =
+            ReducePlan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team, lanes };
         let mut words = ReduceParams {
             results: count,
             elements: steps,

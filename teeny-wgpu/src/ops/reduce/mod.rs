@@ -27,7 +27,7 @@ use crate::device::limits::MAX_BINDINGS;
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::copy::{can_compact, compact_all, slice_of};
 use crate::ops::elementwise::elementwise;
-use parts::{ARG_CHUNK, FEW};
+use parts::{ARG_CHUNK, MIN_ARG_LINES};
 use std::sync::Arc;
 use teeny_core::kernel::table::UnaryTable;
 use teeny_core::{DType, Error, Kernel, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
@@ -182,7 +182,7 @@ impl Reduction<'_> {
             if large {
                 return self.arg_halves(axes[0]);
             }
-            if count < FEW && elements >= 4 * ARG_CHUNK {
+            if count < MIN_ARG_LINES && elements >= 4 * ARG_CHUNK {
                 return self.arg_chunks(axes[0]);
             }
         }

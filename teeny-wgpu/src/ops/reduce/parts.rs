@@ -7,8 +7,8 @@ use crate::ops::copy::contiguous;
 use crate::ops::pieces::{concat, split_point};
 use teeny_core::{DType, Error, ReduceOp, Result, Shape, StorageRef, Tensor};
 
-/// Positions in few long lines are found chunk by chunk.
-pub(super) const FEW: usize = 64;
+/// Lines from which each of them is one search; positions in fewer long ones are found by chunks.
+pub(super) const MIN_ARG_LINES: usize = 64;
 pub(super) const ARG_CHUNK: usize = 4096;
 
 impl Reduction<'_> {

@@ -32,7 +32,7 @@ shader_params! {
 
 /// Everything that the text of the shader depends on, apart from the kernel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ReducePlan {
     pub op: ReduceOp,
     /// Joint axes that are kept, and that are reduced.
     pub kept: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub lanes: usize,
 }
 
-impl Plan {
+impl ReducePlan {
     pub fn variant(self) -> Vec<u32> {
         let lanes = self.lanes as u32;
         vec![self.op as u32, self.kept as u32, self.reduced as u32, self.team as u32, lanes]

@@ -14,7 +14,7 @@ use crate::AdapterKind;
 use crate::codegen::generator;
 use crate::codegen::params::{Field, Strides, View};
 use crate::codegen::rows::{
-    Access, AtParams, Plan, Reads, RowsParams, element_operations, folds_by_subgroups,
+    Access, AtParams, Reads, RowsParams, RowsPlan, element_operations, folds_by_subgroups,
     is_supported, lengths_of, visits,
 };
 use crate::codegen::types::{LANES, accumulation};
@@ -36,15 +36,15 @@ const THREADS: usize = 128;
 const MANY: usize = 2048;
 
 /// Rows that are enough for the processors of a software adapter.
-const FEW_ROWS: usize = 64;
+const MIN_SOFTWARE_ROWS: usize = 64;
 
 /// The most operations of single elements in unrolled loops: longer texts compile slowly.
 const MAX_UNROLLED: usize = 1024;
 
-/// Rows of so many elements are left to the definition where there are fewer than [`FEW`]: its
-/// reductions use more than one workgroup for a row.
+/// Rows of so many elements are left to the definition where there are fewer than
+/// [`MIN_LONG_ROWS`]: its reductions use more than one workgroup for a row.
 const LONG: usize = 1 << 17;
-const FEW: usize = 16;
+const MIN_LONG_ROWS: usize = 16;
 
 /// The outputs of `program` on the rows along `axes` of `shape`; nothing if a launch does not reach
 /// them.
@@ -79,7 +79,7 @@ pub(super) fn run(
         || used.len() + outputs + records > MAX_BINDINGS
         || used.iter().any(|x| gpu.exceeds_binding(x))
         || (0..outputs).any(too_large)
-        || length >= LONG && rows < FEW
+        || length >= LONG && rows < MIN_LONG_ROWS
     {
         return Ok(None);
     }
@@ -149,7 +149,7 @@ pub(super) fn run(
 
 /// How a row lies on threads.
 #[derive(Clone, Copy, Debug)]
-struct Spread {
+struct RowThreads {
     /// Threads of a workgroup, and those that share a row.
     threads: usize,
     team: usize,
@@ -157,13 +157,13 @@ struct Spread {
     held: usize,
 }
 
-impl Spread {
+impl RowThreads {
     /// For `rows` rows of `groups` groups of `lanes` neighbours. For a software adapter barriers are
     /// slow, and threads without an element take as long as others.
-    fn of(groups: usize, lanes: usize, software: bool, rows: usize) -> Spread {
+    fn of(groups: usize, lanes: usize, software: bool, rows: usize) -> RowThreads {
         let (threads, team) = match groups * lanes {
             0..=32 => (THREADS, 1),
-            33..=256 if software && rows >= FEW_ROWS => (THREADS, 1),
+            33..=256 if software && rows >= MIN_SOFTWARE_ROWS => (THREADS, 1),
             33..=64 if lanes > 1 => (THREADS, 16),
             _ if groups <= if lanes > 1 { 256 } else { 512 } => (64, 64),
             _ if software && (lanes == 1 || groups > 2048) => (64, 64),
@@ -172,7 +172,7 @@ impl Spread {
         // Few numbers, since each is a shader.
         let each = groups.div_ceil(team);
         let held = [1, 2, 3, 4, 6, 8].into_iter().find(|&held| held >= each).unwrap_or(0);
-        Spread { threads, team, held }
+        RowThreads { threads, team, held }
     }
 }
 
@@ -185,7 +185,7 @@ fn plan(
     layouts: &[&Layout],
     kept: &Coalesced,
     along: &Coalesced,
-) -> Plan {
+) -> RowsPlan {
     let length: usize = along.sizes.iter().product();
     let rows: usize = kept.sizes.iter().product();
     let inner = |joint: &Coalesced| {
@@ -213,15 +213,15 @@ fn plan(
     let groups = length / lanes;
     let software = gpu.capabilities.kind == AdapterKind::Cpu;
     let across = !by_rows && (rows >= MANY || software || groups <= 128);
-    let Spread { threads, team, held } = match across {
-        true => Spread { threads: THREADS, team: 1, held: 0 },
-        false => Spread::of(groups, lanes, software, rows),
+    let RowThreads { threads, team, held } = match across {
+        true => RowThreads { threads: THREADS, team: 1, held: 0 },
+        false => RowThreads::of(groups, lanes, software, rows),
     };
     let fits = held > 0
         && element_operations(program) * held * lanes <= MAX_UNROLLED
         && visits(program) > 1;
     let held = if fits { held } else { 0 };
-    Plan {
+    RowsPlan {
         kept: kept.sizes.len(),
         along: along.sizes.len(),
         threads,

@@ -342,7 +342,7 @@ fn row_programs() {
         ] {
             for (subgroups, full) in [(false, false), (true, true)] {
                 let whole = team == threads;
-                let plan = rows::Plan {
+                let plan = rows::RowsPlan {
                     kept: 2,
                     along: 1 + held % 2,
                     threads,

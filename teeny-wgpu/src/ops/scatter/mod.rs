@@ -38,7 +38,7 @@ use crate::ops::indexing::{AxisRange, THREADS, check_indices, find_wrong_index};
 use teeny_core::{DType, Result, ScatterMode, StorageRef, Tensor};
 
 /// Sources of a line that are looked through, and work that is too little to be worth a sort.
-const FEW: usize = 24;
+const MAX_SCANNED_SOURCES: usize = 24;
 const SMALL_WORK: usize = 1 << 19;
 
 /// So many lines keep a device busy, each in a thread.
@@ -89,7 +89,7 @@ impl Scatter<'_> {
             return self.in_pieces();
         }
         let sources = index.shape()[axis];
-        if sources <= FEW || x.numel().saturating_mul(sources) <= SMALL_WORK {
+        if sources <= MAX_SCANNED_SOURCES || x.numel().saturating_mul(sources) <= SMALL_WORK {
             return self.directly();
         }
         if index.numel() / sources >= MANY_LINES.max(sources) {

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::device::Wgpu;
-use crate::ops::conv::shader::Kind;
+use crate::ops::conv::shader::ConvKind;
 use crate::ops::conv::sizes::ConvSizes;
 use crate::ops::copy::{contiguous, copy_into};
 use crate::ops::matmul::matmul;
@@ -49,7 +49,7 @@ impl Patches {
         let (pixels, places) = (sizes.x[2..].to_vec(), sizes.y[2..].to_vec());
         let (kernel, axes) = (sizes.weight[2..].to_vec(), 0..pixels.len());
         let reach = |a: usize| window.dilation[a] * (kernel[a] - 1);
-        let of_gradient = sizes.kind == Kind::InputGrad;
+        let of_gradient = sizes.kind == ConvKind::InputGrad;
         let (low, padded) = match of_gradient {
             false => {
                 let padded = axes.map(|a| pixels[a] + 2 * window.padding[a]).collect();
@@ -152,8 +152,8 @@ fn conv_by(
     let places = patches.places.iter().product();
     // Sizes of the product of a group of an image.
     let (k, n) = match sizes.kind {
-        Kind::Forward | Kind::InputGrad => (k, places),
-        Kind::WeightGrad => (places, sizes.product().1),
+        ConvKind::Forward | ConvKind::InputGrad => (k, places),
+        ConvKind::WeightGrad => (places, sizes.product().1),
     };
     let product = |sizes: &[usize]| sizes.iter().fold(1, |n: usize, &m| n.saturating_mul(m));
     let padded = product(&patches.padded).saturating_mul(right.shape()[1]);
@@ -163,9 +163,9 @@ fn conv_by(
     }
     let at_once = (bytes / dtype.size() / largest).clamp(1, images);
     let weight = match sizes.kind {
-        Kind::Forward => Some(rows(gpu, left, [1, groups, m, k])?),
-        Kind::InputGrad => Some(rows(gpu, &flipped(left, groups)?, [1, groups, m, k])?),
-        Kind::WeightGrad => None,
+        ConvKind::Forward => Some(rows(gpu, left, [1, groups, m, k])?),
+        ConvKind::InputGrad => Some(rows(gpu, &flipped(left, groups)?, [1, groups, m, k])?),
+        ConvKind::WeightGrad => None,
     };
     let mut pieces = Vec::with_capacity(images.div_ceil(at_once));
     for first in (0..images).step_by(at_once) {
@@ -186,8 +186,8 @@ fn conv_by(
     }
     let all = concat(gpu, &pieces, dtype, right)?;
     match sizes.kind {
-        Kind::Forward | Kind::InputGrad => Ok(Some(all)),
-        Kind::WeightGrad => sum_slices(gpu, all, pieces.len(), left).map(Some),
+        ConvKind::Forward | ConvKind::InputGrad => Ok(Some(all)),
+        ConvKind::WeightGrad => sum_slices(gpu, all, pieces.len(), left).map(Some),
     }
 }
 
@@ -236,9 +236,9 @@ mod tests {
             ];
             let (x, weight, g) = operands(window, &device)?;
             let kinds = [
-                (Kind::Forward, &weight, &x),
-                (Kind::InputGrad, &weight, &g),
-                (Kind::WeightGrad, &g, &x),
+                (ConvKind::Forward, &weight, &x),
+                (ConvKind::InputGrad, &weight, &g),
+                (ConvKind::WeightGrad, &g, &x),
             ];
             for ((kind, left, right), expected) in kinds.into_iter().zip(&expected) {
                 // an image at a time, two, all

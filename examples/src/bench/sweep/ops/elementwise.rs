@@ -1,6 +1,6 @@
 //! Elementwise operations, casts, random numbers.
 
-use super::{ALL, Drawn, FLOATS, INTEGERS, NUMBERS, Row};
+use super::{ALL, Drawn, FLOATS, INTEGERS, NUMBERS, SweepOp};
 use crate::bench::sweep::case::Fill;
 use crate::bench::sweep::draw::Draw;
 use teeny_core::{DType, DeviceRef, Result, Scalar, Tensor, map};
@@ -131,41 +131,41 @@ fn binary(
     Drawn::of(vec![(shape, fills[0]), (y, fills[1])], move |x| f(&x[0], &x[1]))
 }
 
-pub(super) fn rows(rows: &mut Vec<Row>) {
+pub(super) fn rows(rows: &mut Vec<SweepOp>) {
     for (weight, list) in [(5, COMMON), (1, FUNCTIONS)] {
         for &(name, f, fill) in list {
             let draw = move |draw: &mut Draw, _| Drawn::one(draw.activation(), fill, f);
-            rows.push(Row::new(name, weight, FLOATS, draw).strided());
+            rows.push(SweepOp::new(name, weight, FLOATS, draw).strided());
         }
     }
     for &(name, f) in ROUNDING {
         let draw = move |draw: &mut Draw, _| Drawn::one(draw.activation(), Fill::Normal, f);
-        rows.push(Row::new(name, 1, FLOATS, draw).strided().without_grad());
+        rows.push(SweepOp::new(name, 1, FLOATS, draw).strided().without_grad());
     }
     for &(name, f) in SIGNS {
         let draw = move |draw: &mut Draw, _| Drawn::one(draw.activation(), Fill::Normal, f);
-        rows.push(Row::new(name, 1, NUMBERS, draw).strided());
+        rows.push(SweepOp::new(name, 1, NUMBERS, draw).strided());
     }
     let negate = |draw: &mut Draw, _| Drawn::one(draw.activation(), Fill::Normal, Tensor::neg);
-    rows.push(Row::new("neg", 2, NUMBERS, negate).strided());
+    rows.push(SweepOp::new("neg", 2, NUMBERS, negate).strided());
     for &(name, weight, f, with_number) in ARITHMETIC {
         let draw =
             move |draw: &mut Draw, dtype| binary(draw, dtype, [Fill::Normal; 2], f, with_number);
-        rows.push(Row::new(name, weight, NUMBERS, draw).strided());
+        rows.push(SweepOp::new(name, weight, NUMBERS, draw).strided());
     }
     let divide = |draw: &mut Draw, dtype| {
         binary(draw, dtype, [Fill::Normal, Fill::Positive], |x, y| x.div(y), |x, n| x.div(n))
     };
-    rows.push(Row::new("div", 6, FLOATS, divide).strided());
+    rows.push(SweepOp::new("div", 6, FLOATS, divide).strided());
     for &(name, f, with_number) in DIVISION {
         let fills = [Fill::Normal, Fill::Positive];
         let draw = move |draw: &mut Draw, dtype| binary(draw, dtype, fills, f, with_number);
-        rows.push(Row::new(name, 1, NUMBERS, draw).strided().without_grad());
+        rows.push(SweepOp::new(name, 1, NUMBERS, draw).strided().without_grad());
     }
     for &(name, f, with_number) in COMPARISONS {
         let fills = [Fill::Normal; 2];
         let draw = move |draw: &mut Draw, dtype| binary(draw, dtype, fills, f, with_number);
-        rows.push(Row::new(name, 1, NUMBERS, draw).strided().without_grad());
+        rows.push(SweepOp::new(name, 1, NUMBERS, draw).strided().without_grad());
     }
     const BITS: &[DType] = &[DType::U8, DType::I8, DType::I16, DType::I32, DType::I64, DType::Bool];
     for &(name, f) in BITWISE {
@@ -175,10 +175,10 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
                 f(&x[0], &x[1])
             })
         };
-        rows.push(Row::new(name, 2, BITS, draw).strided().without_grad());
+        rows.push(SweepOp::new(name, 2, BITS, draw).strided().without_grad());
     }
     let not = |draw: &mut Draw, _| Drawn::one(draw.activation(), Fill::Normal, Tensor::not);
-    rows.push(Row::new("not", 1, BITS, not).strided().without_grad());
+    rows.push(SweepOp::new("not", 1, BITS, not).strided().without_grad());
     for (name, f) in [("shl", (|x, y| x.shl(y)) as Binary), ("shr", |x, y| x.shr(y))] {
         let draw = move |draw: &mut Draw, _| {
             let shape = draw.activation();
@@ -186,15 +186,15 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
                 f(&x[0], &x[1])
             })
         };
-        rows.push(Row::new(name, 1, INTEGERS, draw).without_grad());
+        rows.push(SweepOp::new(name, 1, INTEGERS, draw).without_grad());
     }
     composed(rows);
 }
 
 /// Powers, interpolation, selection, casts, chains, random numbers.
-fn composed(rows: &mut Vec<Row>) {
+fn composed(rows: &mut Vec<SweepOp>) {
     rows.push(
-        Row::new("pow", 5, FLOATS, |draw, _| {
+        SweepOp::new("pow", 5, FLOATS, |draw, _| {
             let (shape, n) = (draw.activation(), draw.pick(EXPONENTS));
             if draw.chance(0.2) {
                 let inputs = vec![(shape.clone(), Fill::Positive), (shape, Fill::Normal)];
@@ -205,25 +205,25 @@ fn composed(rows: &mut Vec<Row>) {
         .strided(),
     );
     rows.push(
-        Row::new("leaky_relu", 2, FLOATS, |draw, _| {
+        SweepOp::new("leaky_relu", 2, FLOATS, |draw, _| {
             Drawn::one(draw.activation(), Fill::Normal, |x| x.leaky_relu(0.1)).arg(0.1)
         })
         .strided(),
     );
     rows.push(
-        Row::new("elu", 1, FLOATS, |draw, _| {
+        SweepOp::new("elu", 1, FLOATS, |draw, _| {
             Drawn::one(draw.activation(), Fill::Normal, |x| x.elu(1.0)).arg(1.0)
         })
         .strided(),
     );
     rows.push(
-        Row::new("clamp", 2, FLOATS, |draw, _| {
+        SweepOp::new("clamp", 2, FLOATS, |draw, _| {
             Drawn::one(draw.activation(), Fill::Normal, |x| x.clamp(-0.5, 0.5)).arg(-0.5).arg(0.5)
         })
         .strided(),
     );
     rows.push(
-        Row::new("lerp", 1, FLOATS, |draw, _| {
+        SweepOp::new("lerp", 1, FLOATS, |draw, _| {
             let shape = draw.activation();
             let inputs = vec![(shape.clone(), Fill::Normal), (shape, Fill::Normal)];
             Drawn::of(inputs, |x| x[0].lerp(&x[1], 0.1)).arg(0.1)
@@ -231,7 +231,7 @@ fn composed(rows: &mut Vec<Row>) {
         .strided(),
     );
     rows.push(
-        Row::new("where_cond", 3, ALL, |draw, _| {
+        SweepOp::new("where_cond", 3, ALL, |draw, _| {
             let shape = draw.activation();
             let inputs = vec![
                 (shape.clone(), Fill::Mask),
@@ -243,7 +243,7 @@ fn composed(rows: &mut Vec<Row>) {
         .strided(),
     );
     rows.push(
-        Row::new("masked_fill", 2, FLOATS, |draw, _| {
+        SweepOp::new("masked_fill", 2, FLOATS, |draw, _| {
             let shape = draw.activation();
             let mask = shape[shape.len().saturating_sub(2)..].to_vec();
             let inputs = vec![(shape, Fill::Normal), (mask, Fill::Mask)];
@@ -252,7 +252,7 @@ fn composed(rows: &mut Vec<Row>) {
         .strided(),
     );
     rows.push(
-        Row::new("cast", 5, ALL, |draw, dtype| {
+        SweepOp::new("cast", 5, ALL, |draw, dtype| {
             let others: Vec<DType> = ALL.iter().copied().filter(|&d| d != dtype).collect();
             let to = draw.pick(&others);
             Drawn::one(draw.activation(), Fill::Normal, move |x| x.cast(to)).arg(to.name())
@@ -260,7 +260,7 @@ fn composed(rows: &mut Vec<Row>) {
         .strided()
         .without_grad(),
     );
-    rows.push(Row::new("chain", 3, FLOATS, |draw, _| {
+    rows.push(SweepOp::new("chain", 3, FLOATS, |draw, _| {
         let shape = draw.activation();
         let row = vec![shape[shape.len() - 1]];
         let inputs = vec![(shape, Fill::Normal), (row.clone(), Fill::Normal), (row, Fill::Normal)];
@@ -282,7 +282,7 @@ fn composed(rows: &mut Vec<Row>) {
         });
         Drawn { inputs: vec![], args: vec![], call }.arg(arg)
     };
-    rows.push(Row::new("randint", 1, &[DType::I32, DType::I64], randint).without_grad());
+    rows.push(SweepOp::new("randint", 1, &[DType::I32, DType::I64], randint).without_grad());
     let full = |draw: &mut Draw, dtype| {
         let shape = draw.activation();
         let arg = shape.clone();
@@ -291,7 +291,7 @@ fn composed(rows: &mut Vec<Row>) {
         });
         Drawn { inputs: vec![], args: vec![], call }.arg(arg)
     };
-    rows.push(Row::new("full", 1, NUMBERS, full).without_grad());
+    rows.push(SweepOp::new("full", 1, NUMBERS, full).without_grad());
     for (name, f) in random {
         let draw = move |draw: &mut Draw, dtype| {
             let shape = draw.activation();
@@ -300,6 +300,6 @@ fn composed(rows: &mut Vec<Row>) {
                 Box::new(move |device: &DeviceRef, _: &[Tensor]| f(shape.clone(), dtype, device));
             Drawn { inputs: vec![], args: vec![], call }.arg(arg)
         };
-        rows.push(Row::new(name, 1, FLOATS, draw).without_grad());
+        rows.push(SweepOp::new(name, 1, FLOATS, draw).without_grad());
     }
 }

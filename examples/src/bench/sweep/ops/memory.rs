@@ -1,6 +1,6 @@
 //! Copies, joins, pads, repeats; gathered and scattered elements.
 
-use super::{ALL, Drawn, NUMBERS, Row, axis};
+use super::{ALL, Drawn, NUMBERS, SweepOp, axis};
 use crate::bench::sweep::case::Fill;
 use crate::bench::sweep::draw::{Draw, TRANSFORMERS};
 use teeny_core::Tensor;
@@ -16,9 +16,9 @@ fn table(draw: &mut Draw) -> (usize, usize) {
     }
 }
 
-pub(super) fn rows(rows: &mut Vec<Row>) {
+pub(super) fn rows(rows: &mut Vec<SweepOp>) {
     rows.push(
-        Row::new("copy", 5, ALL, |draw, _| {
+        SweepOp::new("copy", 5, ALL, |draw, _| {
             let shape = draw.activation();
             let mut order: Vec<usize> = (0..shape.len()).collect();
             for i in (1..order.len()).rev() {
@@ -30,7 +30,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         .strided(),
     );
     rows.push(
-        Row::new("cat", 5, ALL, |draw, _| {
+        SweepOp::new("cat", 5, ALL, |draw, _| {
             let shape = draw.activation();
             let (axis, count) = (axis(draw, &shape), 2 + draw.below(3));
             let inputs = (0..count)
@@ -44,7 +44,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         })
         .strided(),
     );
-    rows.push(Row::new("stack", 2, ALL, |draw, _| {
+    rows.push(SweepOp::new("stack", 2, ALL, |draw, _| {
         let shape = draw.activation();
         let (axis, count) = (axis(draw, &shape), 2 + draw.below(3));
         Drawn::of(vec![(shape, Fill::Normal); count], move |x| {
@@ -52,28 +52,28 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         })
         .arg(axis)
     }));
-    rows.push(Row::new("pad", 3, ALL, |draw, _| {
+    rows.push(SweepOp::new("pad", 3, ALL, |draw, _| {
         let (images, width) = (draw.images(), 1 + draw.below(3) as isize);
         Drawn::one(images, Fill::Normal, move |x| x.pad(&[(width, width); 2], 0)).arg(width)
     }));
-    rows.push(Row::new("roll", 1, ALL, |draw, _| {
+    rows.push(SweepOp::new("roll", 1, ALL, |draw, _| {
         let shape = draw.activation();
         let axis = axis(draw, &shape);
         Drawn::one(shape, Fill::Normal, move |x| x.roll(axis, 1)).arg(1).arg(axis)
     }));
-    rows.push(Row::new("flip", 1, ALL, |draw, _| {
+    rows.push(SweepOp::new("flip", 1, ALL, |draw, _| {
         let shape = draw.activation();
         let axis = axis(draw, &shape);
         Drawn::one(shape, Fill::Normal, move |x| x.flip(axis)?.copy()).arg(axis)
     }));
-    rows.push(Row::new("repeat", 1, ALL, |draw, _| {
+    rows.push(SweepOp::new("repeat", 1, ALL, |draw, _| {
         let shape = draw.activation();
         let mut counts = vec![1; shape.len()];
         counts[axis(draw, &shape) as usize] = 2;
         let arg = counts.clone();
         Drawn::one(shape, Fill::Normal, move |x| x.repeat(&counts[..])).arg(arg)
     }));
-    rows.push(Row::new("slice_assign", 2, ALL, |draw, _| {
+    rows.push(SweepOp::new("slice_assign", 2, ALL, |draw, _| {
         // A copy with some slices along an axis replaced.
         let shape = draw.activation();
         let axis = axis(draw, &shape);
@@ -87,7 +87,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         .arg(axis)
         .arg(end)
     }));
-    rows.push(Row::new("index", 1, ALL, |draw, _| {
+    rows.push(SweepOp::new("index", 1, ALL, |draw, _| {
         // Rows and columns by two tensors of positions.
         let shape = draw.matrix();
         let ids = draw.log(1, 4096);
@@ -99,7 +99,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         Drawn::of(inputs, |x| x[0].index((&x[1], &x[2])))
     }));
     for name in ["tril", "triu"] {
-        rows.push(Row::new(name, 1, NUMBERS, move |draw, _| {
+        rows.push(SweepOp::new(name, 1, NUMBERS, move |draw, _| {
             let n = draw.log(4, 1024);
             Drawn::one(
                 vec![n, n],
@@ -114,13 +114,13 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
 }
 
 /// Gathered and scattered elements and rows.
-fn indexed(rows: &mut Vec<Row>) {
-    rows.push(Row::new("index_select", 4, ALL, |draw, _| {
+fn indexed(rows: &mut Vec<SweepOp>) {
+    rows.push(SweepOp::new("index_select", 4, ALL, |draw, _| {
         let ((count, size), ids) = (table(draw), draw.log(1, 8192));
         let inputs = vec![(vec![count, size], Fill::Normal), (vec![ids], Fill::Index(count))];
         Drawn::of(inputs, |x| x[0].index_select(0, &x[1]))
     }));
-    rows.push(Row::new("index_add", 3, NUMBERS, |draw, _| {
+    rows.push(SweepOp::new("index_add", 3, NUMBERS, |draw, _| {
         let ((count, size), ids) = (table(draw), draw.log(1, 8192));
         let inputs = vec![
             (vec![count, size], Fill::Normal),
@@ -129,7 +129,7 @@ fn indexed(rows: &mut Vec<Row>) {
         ];
         Drawn::of(inputs, |x| x[0].index_add(0, &x[1], &x[2]))
     }));
-    rows.push(Row::new("gather", 3, ALL, |draw, _| {
+    rows.push(SweepOp::new("gather", 3, ALL, |draw, _| {
         let shape = draw.matrix();
         let axis = axis(draw, &shape);
         let mut index = shape.clone();
@@ -146,7 +146,7 @@ fn indexed(rows: &mut Vec<Row>) {
         ("scatter_min", 1, false, |x, a, i, s| x.scatter_min(a, i, s)),
     ];
     for (name, weight, grad, f) in modes {
-        let row = Row::new(name, weight, NUMBERS, move |draw, _| {
+        let row = SweepOp::new(name, weight, NUMBERS, move |draw, _| {
             let shape = draw.matrix();
             let axis = axis(draw, &shape);
             let mut index = shape.clone();
@@ -158,13 +158,13 @@ fn indexed(rows: &mut Vec<Row>) {
         rows.push(if grad { row } else { row.without_grad() });
     }
     rows.push(
-        Row::new("nonzero", 1, ALL, |draw, _| {
+        SweepOp::new("nonzero", 1, ALL, |draw, _| {
             Drawn::one(draw.matrix(), Fill::Normal, |x| x.nonzero())
         })
         .without_grad(),
     );
     rows.push(
-        Row::new("masked_select", 1, ALL, |draw, _| {
+        SweepOp::new("masked_select", 1, ALL, |draw, _| {
             let shape = draw.matrix();
             Drawn::of(vec![(shape.clone(), Fill::Normal), (shape, Fill::Mask)], |x| {
                 x[0].masked_select(&x[1])

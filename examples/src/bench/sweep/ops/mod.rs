@@ -8,7 +8,7 @@ mod rows;
 mod windows;
 
 use super::case::{Call, Case, Fill, Input, Layout};
-use super::draw::{Draw, MOST};
+use super::draw::{Draw, MAX_ELEMENTS};
 use teeny_core::{DType, Result, Tensor};
 
 pub(super) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::BF16, DType::F16];
@@ -75,7 +75,7 @@ impl Drawn {
 type DrawOf = dyn Fn(&mut Draw, DType) -> Drawn;
 
 /// An operation.
-pub(super) struct Row {
+pub(super) struct SweepOp {
     /// Its name.
     pub(super) name: &'static str,
     /// How often it is drawn.
@@ -89,22 +89,22 @@ pub(super) struct Row {
     draw: Box<DrawOf>,
 }
 
-impl Row {
+impl SweepOp {
     fn new(
         name: &'static str,
         weight: usize,
         types: &'static [DType],
         draw: impl Fn(&mut Draw, DType) -> Drawn + 'static,
-    ) -> Row {
-        Row { name, weight, types, grad: true, strided: 0.0, draw: Box::new(draw) }
+    ) -> SweepOp {
+        SweepOp { name, weight, types, grad: true, strided: 0.0, draw: Box::new(draw) }
     }
 
-    fn without_grad(mut self) -> Row {
+    fn without_grad(mut self) -> SweepOp {
         self.grad = false;
         self
     }
 
-    fn strided(mut self) -> Row {
+    fn strided(mut self) -> SweepOp {
         self.strided = 0.3;
         self
     }
@@ -144,7 +144,7 @@ impl Row {
         }
         match draw.below(5) {
             0..2 => Layout::Transposed,
-            2..4 if 2 * numel <= 2 * MOST => Layout::Sliced,
+            2..4 if 2 * numel <= 2 * MAX_ELEMENTS => Layout::Sliced,
             4 if !grad => Layout::Expanded,
             _ => Layout::Packed,
         }
@@ -152,7 +152,7 @@ impl Row {
 }
 
 /// The rows with one of `dtypes`, with a gradient if `grad`, whose names are in `only`.
-pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<Row> {
+pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<SweepOp> {
     let mut rows = Vec::new();
     elementwise::rows(&mut rows);
     memory::rows(&mut rows);

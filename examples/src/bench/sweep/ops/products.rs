@@ -1,8 +1,8 @@
 //! Matrix products, attention, linear algebra.
 
-use super::{DECOMPOSED, Drawn, FLOATS, Row};
+use super::{DECOMPOSED, Drawn, FLOATS, SweepOp};
 use crate::bench::sweep::case::Fill;
-use crate::bench::sweep::draw::{Draw, MOST, TRANSFORMERS};
+use crate::bench::sweep::draw::{Draw, MAX_ELEMENTS, TRANSFORMERS};
 use teeny_core::{Attention, Tensor, Triangle};
 
 /// The most multiplications of a case.
@@ -29,19 +29,19 @@ fn linear(draw: &mut Draw) -> [usize; 3] {
         4 => draw.pick(&[(784, 128), (784, 512), (128, 10), (512, 1000), (2048, 1000), (13, 64)]),
         _ => (draw.log(1, 2048), draw.log(1, 2048)),
     };
-    let outputs = outputs.min(16 * MOST / inputs);
+    let outputs = outputs.min(16 * MAX_ELEMENTS / inputs);
     [limited(draw.log(1, 4096), inputs * outputs), inputs, outputs]
 }
 
-pub(super) fn rows(rows: &mut Vec<Row>) {
-    rows.push(Row::new("linear", 8, FLOATS, |draw, _| {
+pub(super) fn rows(rows: &mut Vec<SweepOp>) {
+    rows.push(SweepOp::new("linear", 8, FLOATS, |draw, _| {
         let [m, k, n] = linear(draw);
         let inputs =
             vec![(vec![m, k], Fill::Normal), (vec![n, k], Fill::Normal), (vec![n], Fill::Normal)];
         Drawn::of(inputs, |x| x[0].matmul(&x[1].t()?)?.add(&x[2]))
     }));
     rows.push(
-        Row::new("matmul", 8, FLOATS, |draw, _| {
+        SweepOp::new("matmul", 8, FLOATS, |draw, _| {
             let [m, k, n] = match draw.below(3) {
                 0 => linear(draw),
                 1 => {
@@ -59,7 +59,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         .strided(),
     );
     rows.push(
-        Row::new("bmm", 5, FLOATS, |draw, _| {
+        SweepOp::new("bmm", 5, FLOATS, |draw, _| {
             let [hidden, heads, ..] = draw.pick(TRANSFORMERS);
             let (length, size) = (draw.length(), hidden / heads);
             let keys = if draw.chance(0.2) { 1 } else { length };
@@ -71,7 +71,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         })
         .strided(),
     );
-    rows.push(Row::new("attention", 6, FLOATS, |draw, _| {
+    rows.push(SweepOp::new("attention", 6, FLOATS, |draw, _| {
         let heads = draw.pick(&[1, 2, 3, 4, 6, 8, 12, 16]);
         let size = draw.pick(&[16, 24, 32, 40, 48, 64, 64, 80, 96, 128]);
         let keys = draw.length();
@@ -88,11 +88,11 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         })
         .arg(causal)
     }));
-    rows.push(Row::new("dot", 1, FLOATS, |draw, _| {
-        let n = draw.log(16, MOST);
+    rows.push(SweepOp::new("dot", 1, FLOATS, |draw, _| {
+        let n = draw.log(16, MAX_ELEMENTS);
         Drawn::of(vec![(vec![n], Fill::Normal); 2], |x| x[0].dot(&x[1]))
     }));
-    rows.push(Row::new("outer", 1, FLOATS, |draw, _| {
+    rows.push(SweepOp::new("outer", 1, FLOATS, |draw, _| {
         let (m, n) = (draw.log(4, 2048), draw.log(4, 2048));
         Drawn::of(vec![(vec![m], Fill::Normal), (vec![n], Fill::Normal)], |x| x[0].outer(&x[1]))
     }));
@@ -102,18 +102,18 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         ("det", |x| x.det()),
         ("slogdet", |x| Ok(x.slogdet()?.1)),
     ] {
-        rows.push(Row::new(name, 1, DECOMPOSED, move |draw, _| {
+        rows.push(SweepOp::new(name, 1, DECOMPOSED, move |draw, _| {
             let n = draw.log(2, 128);
             let batch = draw.log(1, 16);
             Drawn::one(vec![batch, n, n], Fill::Definite, f)
         }));
     }
-    rows.push(Row::new("solve", 1, DECOMPOSED, |draw, _| {
+    rows.push(SweepOp::new("solve", 1, DECOMPOSED, |draw, _| {
         let (n, columns) = (draw.log(2, 128), draw.log(1, 32));
         let inputs = vec![(vec![n, n], Fill::Definite), (vec![n, columns], Fill::Normal)];
         Drawn::of(inputs, |x| x[0].solve(&x[1]))
     }));
-    rows.push(Row::new("solve_triangular", 1, DECOMPOSED, |draw, _| {
+    rows.push(SweepOp::new("solve_triangular", 1, DECOMPOSED, |draw, _| {
         let (n, columns) = (draw.log(2, 128), draw.log(1, 32));
         let inputs = vec![(vec![n, n], Fill::Definite), (vec![n, columns], Fill::Normal)];
         Drawn::of(inputs, |x| x[0].solve_triangular(&x[1], Triangle::Lower))
@@ -125,7 +125,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         ("pinv", |x| x.pinv(None)),
     ] {
         rows.push(
-            Row::new(name, 1, DECOMPOSED, move |draw, _| {
+            SweepOp::new(name, 1, DECOMPOSED, move |draw, _| {
                 let n = draw.log(2, 96);
                 let fill = if name == "eigh" { Fill::Definite } else { Fill::Normal };
                 Drawn::one(vec![n, n], fill, f)

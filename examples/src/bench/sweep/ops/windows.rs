@@ -1,8 +1,8 @@
 //! Convolutions, pooling, interpolation.
 
-use super::{Drawn, FLOATS, Row};
+use super::{Drawn, FLOATS, SweepOp};
 use crate::bench::sweep::case::Fill;
-use crate::bench::sweep::draw::{Draw, MOST};
+use crate::bench::sweep::draw::{Draw, MAX_ELEMENTS};
 use teeny_core::{Interpolation, Window};
 
 /// The most multiplications of a case.
@@ -121,9 +121,9 @@ fn image_conv(draw: &mut Draw) -> Drawn {
         .arg(groups)
 }
 
-pub(super) fn rows(rows: &mut Vec<Row>) {
-    rows.push(Row::new("conv2d", 16, FLOATS, |draw, _| image_conv(draw)));
-    rows.push(Row::new("conv1d", 3, FLOATS, |draw, _| {
+pub(super) fn rows(rows: &mut Vec<SweepOp>) {
+    rows.push(SweepOp::new("conv2d", 16, FLOATS, |draw, _| image_conv(draw)));
+    rows.push(SweepOp::new("conv1d", 3, FLOATS, |draw, _| {
         // Layers for sound and sequences: wav2vec, Whisper, WaveNet, TextCNN.
         let (c_in, c_out, size, stride, dilation) = draw.pick(&[
             (1, 512, 10, 5, 1),
@@ -147,7 +147,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
             .arg(dilation)
             .arg(1)
     }));
-    rows.push(Row::new("conv3d", 1, FLOATS, |draw, _| {
+    rows.push(SweepOp::new("conv3d", 1, FLOATS, |draw, _| {
         let (c_in, c_out) = draw.pick(&[(1, 16), (3, 64), (32, 32), (64, 128), (128, 128)]);
         let (frames, side) = (draw.pick(&[4, 8, 16]), draw.pick(&[8, 14, 28, 32]));
         let points = frames * side * side;
@@ -159,7 +159,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         ];
         Drawn::of(inputs, move |x| x[0].conv(&x[1], &window)).arg(1).arg(1).arg(1).arg(1)
     }));
-    rows.push(Row::new("conv_transpose2d", 3, FLOATS, |draw, _| {
+    rows.push(SweepOp::new("conv_transpose2d", 3, FLOATS, |draw, _| {
         // DCGAN's generator and the way up of U-Net.
         let (c_in, c_out, size, stride, padding, side) = draw.pick(&[
             (100, 512, 4, 1, 0, 1),
@@ -188,7 +188,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
             .arg(padding)
     }));
     for (name, weight) in [("max_pool2d", 3), ("avg_pool2d", 3)] {
-        rows.push(Row::new(name, weight, FLOATS, move |draw, _| {
+        rows.push(SweepOp::new(name, weight, FLOATS, move |draw, _| {
             let (size, stride, padding) = draw.pick(&[
                 (2, 2, 0),
                 (2, 2, 0),
@@ -202,7 +202,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
             for side in &mut shape[2..] {
                 *side = (*side).max(size);
             }
-            while shape.iter().product::<usize>() > MOST && shape[0] > 1 {
+            while shape.iter().product::<usize>() > MAX_ELEMENTS && shape[0] > 1 {
                 shape[0] /= 2;
             }
             let window = Window::new(2).stride(stride).padding(padding);
@@ -218,14 +218,14 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
             .arg(padding)
         }));
     }
-    rows.push(Row::new("global_avg_pool", 2, FLOATS, |draw, _| {
+    rows.push(SweepOp::new("global_avg_pool", 2, FLOATS, |draw, _| {
         Drawn::one(draw.images(), Fill::Normal, |x| x.adaptive_avg_pool(&[1, 1]))
     }));
     const NEAREST_AND_LINEAR: [(&str, Interpolation); 2] = [
         ("nearest", Interpolation::Nearest),
         ("bilinear", Interpolation::Linear { align_corners: false }),
     ];
-    rows.push(Row::new("interpolate", 1, &FLOATS[..2], |draw, _| {
+    rows.push(SweepOp::new("interpolate", 1, &FLOATS[..2], |draw, _| {
         let mut shape = draw.images();
         shape[0] = (shape[0] / 4).max(1);
         let (side, (mode, interpolation)) = (2 * shape[2], draw.pick(&NEAREST_AND_LINEAR));

@@ -1,8 +1,8 @@
-//! The input of a task in an order in which each tap reads neighbours for neighbouring results.
+//! The phase-split (polyphase) input of a task: each tap reads neighbours for neighbouring results.
 //!
 //! ```text
 //!   columns of a row, step 2, shifts -1 0 1         0 a b c d e f 0     (with padding)
-//!   the lattice has a line for each phase           0 b d f  |  a c e   read by shifts -1 1 | 0
+//!   a line for each phase                           0 b d f  |  a c e   read by shifts -1 1 | 0
 //! ```
 //! Result `o` reads the element `o + d` of a phase: with the same phases along the rows, the element
 //! of a result at (row, column) is `row * pitch + column + distance(tap)`. Zeros at the end of a
@@ -19,8 +19,8 @@ use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use teeny_core::Result;
 
-/// The lattice of a grid's last two axes.
-pub(super) struct Lattice<'a> {
+/// The phase-split input of a grid's last two axes.
+pub(super) struct PhaseSplit<'a> {
     outer: &'a [Axis],
     rows: Axis,
     cols: Axis,
@@ -34,7 +34,7 @@ pub(super) struct Lattice<'a> {
     pub pitch: usize,
     /// Zeros at the end of the last line that are not in its pitch.
     shared: usize,
-    /// Whether the input itself is the lattice.
+    /// Whether the input itself is the only phase.
     pub in_place: bool,
     /// Whether some cells are zeros around the input.
     pub has_padding: bool,
@@ -49,8 +49,8 @@ fn phases(axis: &Axis, low: isize) -> Vec<usize> {
     phases
 }
 
-impl<'a> Lattice<'a> {
-    pub(super) fn new(grid: &'a Grid) -> Lattice<'a> {
+impl<'a> PhaseSplit<'a> {
+    pub(super) fn new(grid: &'a Grid) -> PhaseSplit<'a> {
         let ([rows, cols], outer) = grid.last_two();
         let inside = rows.is_inside() && cols.is_inside();
         let in_place = inside && outer.is_empty() && rows.step == 1 && cols.step == 1;
@@ -65,7 +65,7 @@ impl<'a> Lattice<'a> {
         }
         let (pitch, has_padding, more) = (wide - shared, !inside, rows.extent());
         let phases = [phases(&rows, y), phases(&cols, x)];
-        let lattice = Lattice {
+        let split = PhaseSplit {
             outer,
             low: [y, x],
             phases,
@@ -78,8 +78,8 @@ impl<'a> Lattice<'a> {
             cols,
         };
         match in_place {
-            true => Lattice { low: [0, 0], pitch: lattice.cols.input, shared: 0, ..lattice },
-            false => lattice,
+            true => PhaseSplit { low: [0, 0], pitch: split.cols.input, shared: 0, ..split },
+            false => split,
         }
     }
 
@@ -133,8 +133,8 @@ impl<'a> Lattice<'a> {
         if self.in_place { at } else { phase * self.phase(rows) + at }
     }
 
-    /// Elements of the cells of all channels under `rows` rows of results, which [`Lattice::read`]
-    /// fills.
+    /// Elements of the cells of all channels under `rows` rows of results, which
+    /// [`PhaseSplit::read`] fills.
     pub(super) fn filled(&self, in_channels: usize, rows: usize) -> usize {
         if self.in_place { 0 } else { in_channels * self.taps()[0] * self.cells(rows) }
     }
@@ -159,7 +159,7 @@ impl<'a> Lattice<'a> {
             match input_at(self.outer, outer, v % taps) {
                 Some(at) => {
                     let from = &image[(v / taps * planes + at) * plane..][..plane];
-                    cpu.level.run(Fill { lattice: self, top, rows, from, cells });
+                    cpu.level.run(Fill { split: self, top, rows, from, cells });
                 }
                 None => cells.fill(T::ZERO),
             }
@@ -206,14 +206,14 @@ impl BandDistances {
     /// Of a task whose results have `height` rows, in bands of `rows`.
     pub(super) fn new<T: Float>(
         cpu: &Cpu,
-        lattice: &Lattice<'_>,
+        split: &PhaseSplit<'_>,
         c: &ConvTask<'_, T>,
         [height, rows]: [usize; 2],
     ) -> Result<BandDistances> {
-        let each = lattice.distances(cpu, c, rows)?;
+        let each = split.distances(cpu, c, rows)?;
         let last = match height % rows {
             0 => None,
-            rest => Some(lattice.distances(cpu, c, rest)?),
+            rest => Some(split.distances(cpu, c, rest)?),
         };
         Ok(BandDistances { rows, each, last })
     }
@@ -230,7 +230,7 @@ impl BandDistances {
 /// Copies the input under `rows` rows of results from row `top` on to its cells. Cells that are
 /// padding are not written: they are zero.
 struct Fill<'a, T> {
-    lattice: &'a Lattice<'a>,
+    split: &'a PhaseSplit<'a>,
     top: usize,
     rows: usize,
     from: &'a [T],
@@ -241,23 +241,23 @@ impl<T: Float> Work for Fill<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Fill { lattice, top, rows, from, cells } = self;
-        let (ys, xs) = (&lattice.rows, &lattice.cols);
+        let Fill { split, top, rows, from, cells } = self;
+        let (ys, xs) = (&split.rows, &split.cols);
         let mut phase = 0;
-        for &fy in &lattice.phases[0] {
-            for &fx in &lattice.phases[1] {
+        for &fy in &split.phases[0] {
+            for &fx in &split.phases[1] {
                 // Lines and columns j that are inside the input at first + j * step.
-                let y = (top * ys.step) as isize + lattice.low[0] + fy as isize;
-                let x = lattice.low[1] + fx as isize;
-                let wide = lattice.pitch + lattice.shared;
-                let (up, down) = ys.inside(y, lattice.lines(rows));
+                let y = (top * ys.step) as isize + split.low[0] + fy as isize;
+                let x = split.low[1] + fx as isize;
+                let wide = split.pitch + split.shared;
+                let (up, down) = ys.inside(y, split.lines(rows));
                 let (left, right) = xs.inside(x, wide);
                 for line in up..if left < right { down } else { up } {
                     let i = (y + (line * ys.step) as isize) as usize;
                     let j = (x + (left * xs.step) as isize) as usize;
                     let count = right - left;
                     let from = &from[i * xs.input + j..];
-                    let at = phase + line * lattice.pitch + left;
+                    let at = phase + line * split.pitch + left;
                     let to = cells[at..][..count].as_mut_ptr();
                     // SAFETY: as many elements of both: `inside` returns places of the input.
                     unsafe {
@@ -267,7 +267,7 @@ impl<T: Float> Work for Fill<'_, T> {
                         }
                     }
                 }
-                phase += lattice.phase(rows);
+                phase += split.phase(rows);
             }
         }
     }
