@@ -44,6 +44,7 @@ use teeny_core::{DType, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
 
 /// The matrices of a product, as large batches of rows as possible: both views, m, n and k, and the
 /// number of products.
+#[inline(always)]
 fn operands(lhs: &Tensor, rhs: &Tensor) -> Result<([View; 2], [usize; 3], usize)> {
     let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
     merge_batch_into_rows(&mut a, &mut b);

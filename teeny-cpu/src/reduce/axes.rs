@@ -60,24 +60,30 @@ impl Axes {
         offset
     }
 
-    /// The axis with the largest stride first; repeated axes before all others.
-    fn sorted(mut self) -> Axes {
+    /// Puts the axis with the largest stride first, repeated axes before all others.
+    fn sort(&mut self) {
         self.axes[..self.len].sort_by_key(|axis| nearness(axis.stride));
-        self
     }
 
-    /// Without axes of size 1, neighbours that are evenly strided as one.
-    fn merged(&self) -> Axes {
-        let mut out = Axes::NONE;
-        for &axis in self.list().iter().filter(|axis| axis.size != 1) {
-            match out.len.checked_sub(1).map(|last| &mut out.axes[last]) {
+    /// Removes axes of size 1, and joins neighbours that are evenly strided.
+    fn merge(&mut self) {
+        let mut len = 0usize;
+        for i in 0..self.len {
+            let axis = self.axes[i];
+            if axis.size == 1 {
+                continue;
+            }
+            match len.checked_sub(1).map(|last| &mut self.axes[last]) {
                 Some(last) if last.stride == axis.stride * axis.size as isize => {
                     *last = Axis { size: last.size * axis.size, ..axis }
                 }
-                _ => out.push(axis),
+                _ => {
+                    self.axes[len] = axis;
+                    len += 1;
+                }
             }
         }
-        out
+        self.len = len;
     }
 }
 
@@ -113,26 +119,29 @@ pub(super) fn arrange(
     axes: &[usize],
     positions: bool,
 ) -> Option<Arranged> {
-    let (mut kept, mut reduced) = (Axes::NONE, Axes::NONE);
+    let mut out =
+        Arranged { form: Form::Rows, kept: Axes::NONE, reduced: Axes::NONE, sorted: false };
     for (axis, (&size, &stride)) in shape.iter().zip(strides).enumerate() {
-        let to = if axes.contains(&axis) { &mut reduced } else { &mut kept };
+        let to = if axes.contains(&axis) { &mut out.reduced } else { &mut out.kept };
         to.push(Axis { size, stride });
     }
-    let ordered = if positions { reduced.merged() } else { reduced.merged().sorted().merged() };
-    let plain = Arranged { form: Form::Rows, kept: kept.merged(), reduced: ordered, sorted: false };
-    if ordered.last().stride == 1 {
-        return Some(plain);
+    out.reduced.merge();
+    if !positions {
+        out.reduced.sort();
+        out.reduced.merge();
     }
-    if plain.kept.last().stride == 1 {
-        return Some(Arranged { form: Form::Columns, ..plain });
+    let all = out.kept;
+    out.kept.merge();
+    if out.reduced.last().stride == 1 {
+        return Some(out);
     }
-    let kept = kept.sorted().merged();
-    (kept.last().stride == 1).then_some(Arranged {
-        form: Form::Columns,
-        kept,
-        sorted: true,
-        ..plain
-    })
+    out.form = Form::Columns;
+    if out.kept.last().stride != 1 {
+        (out.kept, out.sorted) = (all, true);
+        out.kept.sort();
+        out.kept.merge();
+    }
+    (out.kept.last().stride == 1).then_some(out)
 }
 
 /// Whether rows of `length` elements of `bytes` bytes are transposed and reduced as columns: up to

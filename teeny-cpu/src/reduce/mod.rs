@@ -66,16 +66,17 @@ pub(crate) fn reduce_kernel(
     op: ReduceOp,
     axes: &[usize],
 ) -> Result<StorageRef> {
-    let views = inputs.iter().map(|x| View::of(x)).collect::<Result<Vec<_>>>()?;
     let kept: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
     let count = |axes: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
     let (num_results, length) = (count(&kept), count(axes));
     let dtype = kernel.output_dtype(0);
     let out = cpu.alloc(num_results, op.output(dtype).compute())?;
     if num_results * length > 0
-        && let [view] = &views[..]
+        && let [input] = inputs
         && let Some(table) = table_of_input(op, kernel)
-        && let Some(arranged) = arrange(&view.shape, view.strides(), axes, table.renumber.is_some())
+        && let view = &View::of(input)?
+        && let Some(arranged) =
+            &arrange(&view.shape, view.strides(), axes, table.renumber.is_some())
     {
         let (x, flip) = (Shared(view.ptr.cast_mut()), flip_of(op, dtype));
         let run =
@@ -90,6 +91,7 @@ pub(crate) fn reduce_kernel(
         return Ok(Arc::new(copy::cast_to_storage(cpu, out, num_results, op.output(dtype))?));
     }
 
+    let views = inputs.iter().map(|x| View::of(x)).collect::<Result<Vec<_>>>()?;
     // The axis with the smallest stride over all inputs; the last one of equals.
     let step = |a: usize| {
         views

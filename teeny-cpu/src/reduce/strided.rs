@@ -41,7 +41,7 @@ pub(super) struct Strided<'a> {
     pub cpu: &'a Cpu,
     pub table: &'static Table,
     pub flip: u64,
-    pub axes: Arranged,
+    pub axes: &'a Arranged,
     pub x: Shared<u8>,
     pub dtype: DType,
     pub out: Shared<u8>,

@@ -39,6 +39,12 @@ impl Tensor {
             return Err(Error::dtype("bools cannot be multiplied as matrices")
                 .help("x.cast(DType::F32)? converts"));
         }
+        // Matrices of one type with equal leading axes are used as they are: a tensor is 200 bytes.
+        let (p, q) = (a.ndim().max(2) - 2, b.ndim().max(2) - 2);
+        let fits = a.ndim() >= 2 && b.ndim() >= 2 && a.shape()[p + 1] == b.shape()[q];
+        if fits && a.dtype() == b.dtype() && a.shape()[..p] == b.shape()[..q] {
+            return Op::Matmul { lhs: a, rhs: b }.tensor(a.device());
+        }
         let (row, column) = (a.ndim() == 1, b.ndim() == 1);
         let (a, b) = (a.cast(dtype)?, b.cast(dtype)?);
         let a = if row { a.unsqueeze(0)? } else { a };

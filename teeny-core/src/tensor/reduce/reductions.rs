@@ -264,17 +264,16 @@ impl Tensor {
             return self.cast(dtype);
         }
         let y = if dtype == self.dtype() {
-            Op::Reduce { op, x: self, axes }.tensor(self.device())?
+            Op::Reduce { op, x: self, axes }.tensor(self.device())
         } else {
             let (kernel, shape) = (cast_kernel(self.dtype(), dtype)?, self.shape());
             Op::ReduceKernel { kernel, inputs: &[self], params: &[], shape, op, axes }
-                .tensor(self.device())?
+                .tensor(self.device())
         };
-        Ok(if keepdim {
-            y.through(Layout::contiguous(self.shape().reduced(axes, true)))
-        } else {
-            y
-        })
+        if !keepdim {
+            return y;
+        }
+        Ok(y?.through(Layout::contiguous(self.shape().reduced(axes, true))))
     }
 }
 
