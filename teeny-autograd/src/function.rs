@@ -9,15 +9,24 @@ use teeny_core::device::common;
 use teeny_core::{Error, Result, Tensor};
 
 /// What a function keeps from its forward pass for its backward pass.
-#[derive(Default)]
 pub struct Saved {
     tensors: Vec<Tensor>,
+    is_needed: bool,
 }
 
 impl Saved {
-    /// Keeps `x`, a handle, not a copy.
+    /// Keeps `x`, a handle, not a copy; nothing unless there will be a backward pass.
     pub fn save_for_backward(&mut self, x: &Tensor) {
-        self.tensors.push(x.clone());
+        if self.is_needed {
+            self.tensors.push(x.clone());
+        }
+    }
+
+    /// Whether there may be a backward pass. If not, what only it needs is not worth computing.
+    ///
+    /// Equivalent: `any(ctx.needs_input_grad)` and `torch.is_grad_enabled()`.
+    pub fn is_needed(&self) -> bool {
+        self.is_needed
     }
 
     /// What was kept, in order.
@@ -102,15 +111,16 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
     let device =
         inputs.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
     let inputs = inputs.iter().map(|x| x.to(&device)).collect::<Result<Vec<_>>>()?;
-    let mut saved = Saved::default();
+    let outer: Vec<&Tensor> = inputs.iter().collect();
+    let mut saved = Saved { tensors: Vec::new(), is_needed: false };
     if device.downcast_ref::<Autograd>().is_none() {
-        return function.forward(&inputs.iter().collect::<Vec<_>>(), &mut saved);
+        return function.forward(&outer, &mut saved);
     }
+    let operands = Operands::of(&outer)?;
+    saved.is_needed = operands.recording;
     let inner = inputs.iter().map(unwrap).collect::<Result<Vec<_>>>()?;
     let value = own(function.forward(&inner.iter().collect::<Vec<_>>(), &mut saved)?)?;
     let (shape, dtype) = (*value.shape(), value.dtype());
-    let outer: Vec<&Tensor> = inputs.iter().collect();
-    let operands = Operands::of(&outer)?;
     let storage = if !operands.recording {
         Tracked::storage(value, None, operands.detach_points)
     } else if !dtype.is_float() {

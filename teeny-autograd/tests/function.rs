@@ -52,6 +52,34 @@ fn a_function_runs_on_a_plain_device_and_under_no_grad() {
     assert!(mixed.is_tracked(), "constants of the inner device are lifted");
 }
 
+/// Says by its result whether a backward pass may follow, and how many tensors it keeps.
+struct Asked;
+impl Function for Asked {
+    fn name(&self) -> &'static str {
+        "asked"
+    }
+    fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor> {
+        saved.save_for_backward(inputs[0]);
+        let kept = saved.tensors().len() as f64;
+        Tensor::new([f64::from(u8::from(saved.is_needed())), kept], inputs[0])
+    }
+    fn backward(&self, _: &Saved, _: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![None])
+    }
+}
+
+#[test]
+fn a_function_knows_whether_a_backward_pass_may_follow() {
+    let d = device();
+    let x = values(3, &d);
+    let w = x.requires_grad().unwrap();
+    let asked = |x: &Tensor| vec(&apply(Asked, &[x]).unwrap());
+    assert_eq!(asked(&w), [1.0, 1.0]);
+    assert_eq!(asked(&x), [0.0, 0.0], "no operand is tracked");
+    assert_eq!(teeny_autograd::no_grad(|| asked(&w)), [0.0, 0.0]);
+    assert_eq!(asked(&values(3, d.inner().unwrap())), [0.0, 0.0], "a plain device");
+}
+
 /// Gives whatever it is told as gradients.
 struct Careless(fn(&Tensor) -> Result<Vec<Option<Tensor>>>);
 impl Function for Careless {
