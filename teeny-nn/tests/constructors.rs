@@ -140,7 +140,7 @@ fn constructors_of_layers() {
         TransformerEncoderLayer::new(&at("t"), config(10, 3, 0.0)) => "n_embd is 10, n_head 3", "multiple";
         TransformerEncoderLayer::new(&at("t"), config(4, 2, 1.1)) => "1.1", "0..=1";
         TransformerDecoderLayer::new(&at("t"), config(10, 3, 0.0)) => "n_embd is 10, n_head 3", "multiple";
-        Gpt::new(&at("gpt"), gpt(3, 8, 0.0)) => "n_embd is 8, n_head 3", "multiple";
+        Gpt::new(&at("gpt"), gpt(3, 8, 0.0)) => "n_head = 3 does not divide n_embd = 8", "multiple";
         Gpt::new(&at("gpt"), gpt(2, 8, -1.0)) => "-1", "0..=1";
         taken.param("weight", 2, Init::ZEROS) => "\"taken.weight\"", "its own path";
         taken.buffer("weight", 2, Init::ZEROS) => "\"taken.weight\"", "its own path";

@@ -251,10 +251,17 @@ fn dropout_lies_between_recurrent_layers_in_training() {
 fn recurrent_layers_record_nothing_without_gradients() {
     let device: DeviceRef = Autograd::new(Reference::new());
     let store = Store::new(&device);
-    let gru = Gru::new(&store.root(), 2, 3).unwrap();
     let x = Tensor::ones((1, 4, 2), DType::F32, &device).unwrap(); // (1, 4, 2)
-    assert!(gru.forward(&x).unwrap().is_tracked());
-    assert!(!no_grad(|| gru.forward(&x)).unwrap().is_tracked());
+    let layers: [Box<dyn Module>; 3] = [
+        Box::new(Rnn::new(&store.at("rnn"), 2, 3).unwrap()),
+        Box::new(Gru::new(&store.at("gru"), 2, 3).unwrap()),
+        Box::new(Lstm::new(&store.at("lstm"), 2, 3).unwrap()),
+    ];
+    for layer in layers {
+        let (tracked, plain) = (layer.forward(&x).unwrap(), no_grad(|| layer.forward(&x)).unwrap());
+        assert!(tracked.is_tracked() && !plain.is_tracked());
+        assert_eq!(values(&tracked), values(&plain), "other kernels, the same bits");
+    }
 }
 
 #[test]

@@ -51,8 +51,10 @@ impl Function for Steps {
             )?;
             h = results.swap_remove(0); // the last output moves to the front: n r z
             states[t] = Some(h.clone());
-            for (k, x) in results.into_iter().chain([h_n]).enumerate() {
-                kept[4 * t + k] = Some(x);
+            if saved.is_needed() {
+                for (k, x) in results.into_iter().chain([h_n]).enumerate() {
+                    kept[4 * t + k] = Some(x);
+                }
             }
         }
         let y = Tensor::stack(&states.iter().flatten().collect::<Vec<_>>(), 0)?; // (T, B, H)

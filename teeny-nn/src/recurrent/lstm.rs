@@ -6,14 +6,26 @@
 //! ```
 //!
 //! The forward pass saves i, f, g, o, tanh(c') and c', so that the backward pass evaluates no
-//! sigmoid or tanh again. Source: Hochreiter & Schmidhuber 1997; Gers et al. 2000.
+//! sigmoid or tanh again; without a backward pass it makes c' and h' alone. Source: Hochreiter & Schmidhuber 1997; Gers et al. 2000.
 
 use super::{at, gate, kernel, order, put, weight_grad};
 use teeny_autograd::{Function, Saved};
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{Error, Expr, Result, Tensor};
 
 /// Tensors saved per step: c' i f g o tanh(c'), (B, H) each.
 const VALUES_PER_STEP: usize = 6;
+
+/// The new c, and the gates i, f, g.
+fn cell<'b>([x_i, x_f, x_g, h_i, h_f, h_g, c]: [Expr<'b>; 7]) -> [Expr<'b>; 4] {
+    let (i, f, g) = ((x_i + h_i).sigmoid(), (x_f + h_f).sigmoid(), (x_g + h_g).tanh());
+    [f * c + i * g, i, f, g]
+}
+
+/// The new h, the gate o, and tanh(c).
+fn state<'b>([x_o, h_o, c]: [Expr<'b>; 3]) -> [Expr<'b>; 3] {
+    let (o, c) = ((x_o + h_o).sigmoid(), c.tanh());
+    [o * c, o, c]
+}
 
 /// All steps. Inputs: the input's products (T, B, 4H), w_hh (4H, H), the sum of both biases (4H), h
 /// (B, H), c (B, H) → (T + 1, B, H): the states after each step, and c after the last.
@@ -31,21 +43,17 @@ impl Function for Steps {
             return Err(Error::internal("an lstm takes five tensors"));
         };
         let (steps, hidden, dtype) = (gx.shape()[0], w.shape()[1], gx.dtype());
-        // each gate has two parts: from the input with the bias, and from the state
-        let cell = kernel(dtype, |[x_i, x_f, x_g, h_i, h_f, h_g, c]| {
-            let (i, f, g) = ((x_i + h_i).sigmoid(), (x_f + h_f).sigmoid(), (x_g + h_g).tanh());
-            [f * c + i * g, i, f, g]
-        })?;
-        let state = kernel(dtype, |[x_o, h_o, c]| {
-            let (o, c) = ((x_o + h_o).sigmoid(), c.tanh());
-            [o * c, o, c]
-        })?;
-        let gx = gx.add(b)?; // (T, B, 4H)
+        // each gate has two parts: from the input, and from the state with the bias
+        let (cell, state) = match saved.is_needed() {
+            true => (kernel(dtype, cell)?, kernel(dtype, state)?),
+            false => (kernel(dtype, |x| [cell(x)[0]])?, kernel(dtype, |x| [state(x)[0]])?),
+        };
         let wt = w.t()?.contiguous()?; // (H, 4H): transposed once, not in every product
         let (mut h, mut c) = (h0.clone(), c0.clone()); // (B, H), (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; VALUES_PER_STEP * steps]);
         for t in order(steps, self.backwards) {
-            let (x, s) = (at(&gx, t)?, h.matmul(&wt)?); // (B, 4H), (B, 4H)
+            // (B, 4H), (B, 4H): the bias is added where the product is cached
+            let (x, s) = (at(gx, t)?, h.matmul(&wt)?.add(b)?);
             let [x_i, x_f, x_g, x_o] = [
                 gate(&x, 0, hidden)?,
                 gate(&x, 1, hidden)?,
@@ -63,8 +71,10 @@ impl Function for Steps {
             let outer = state.run(&[&x_o, &h_o, &inner[0]], &[])?; // 3 x (B, H): h o tanh(c)
             (h, c) = (outer[0].clone(), inner[0].clone());
             states[t] = Some(h.clone());
-            for (k, x) in inner.into_iter().chain(outer.into_iter().skip(1)).enumerate() {
-                kept[VALUES_PER_STEP * t + k] = Some(x);
+            if saved.is_needed() {
+                for (k, x) in inner.into_iter().chain(outer.into_iter().skip(1)).enumerate() {
+                    kept[VALUES_PER_STEP * t + k] = Some(x);
+                }
             }
         }
         let all: Vec<&Tensor> = states.iter().flatten().chain([&c]).collect();
