@@ -142,6 +142,9 @@ def sweep(paths):
         for name in sorted(groups, key=lambda name: min(c["ratio"] for c in groups[name])):
             summary(name, groups[name])
 
+    peers = {(case.get("processor", "?"), case.get("peer", "?"), case["threads"]) for case in cases}
+    for processor, peer, threads in sorted(peers):
+        print(f"{processor}; {threads} threads; {peer}")
     table("dtype")
     table("op")
     print("\n| slowest | ours, ms | PyTorch, ms | ratio | of the least times |")

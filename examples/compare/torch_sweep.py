@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -234,6 +235,17 @@ def once(case):
         run()
 
 
+def processor():
+    """The processor as the system names it: virtual machines hide all but family and model."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            pairs = (line.split(":", 1) for line in lines if ":" in line)
+            of = {key.strip(): value.strip() for key, value in pairs}
+        return f"{of['model name']}, family {of['cpu family']}, model {of['model']}"
+    except (OSError, KeyError):
+        return platform.processor() or platform.machine()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bench", default="target/release/bench")
@@ -273,6 +285,7 @@ def main():
         middle = min(case.pop("ms"), again["ms"])
         case["ours"], case["torch"] = [least, middle], [round(t, 6) for t in torch_time]
         case["threads"] = arguments.threads
+        case["processor"], case["peer"] = processor(), f"PyTorch {torch.__version__}"
         print(json.dumps(case), flush=True)
     sys.exit(ours.wait())
 
