@@ -2,7 +2,7 @@
 
 use super::tiles::{Tiles, pixel_tiles, point_tiles};
 use super::transforms::{Collect, Distribute, Transform};
-use super::{IN, POINTS, TAPS, Winograd, padded};
+use super::{IN, POINTS, TAPS, Winograd, Workspace, padded};
 use crate::Cpu;
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;
@@ -21,13 +21,12 @@ impl Winograd {
         g: &[f32],
         to: Shared<f32>,
     ) -> Result<()> {
-        let ([tiles_across, bands], each) = (self.tiles(), self.bands());
-        let (in_channels, out_channels) = (padded(self.in_channels), padded(self.out_channels));
+        let ([_, bands], each) = (self.tiles(), self.bands());
         let (image, result) = (
             self.in_channels * self.input[0] * self.input[1],
             self.out_channels * self.output[0] * self.output[1],
         );
-        let size = POINTS * self.in_channels * out_channels;
+        let size = POINTS * self.in_channels * padded(self.out_channels);
         // A block sums bands of one group, in order.
         let per_group = self.images / self.groups * bands;
         let blocks = self.blocks();
@@ -38,122 +37,139 @@ impl Winograd {
             let (group, block) = (task / blocks, task % blocks);
             // SAFETY: the sums of this block alone.
             let sums = unsafe { std::slice::from_raw_parts_mut(at.get().add(task * size), size) };
-            self.with_workspace(cpu, |workspace| {
-                let end = ((block + 1) * per_block).min(per_group);
-                let mut first = block * per_block;
-                if first >= end {
-                    sums.fill(0.0);
-                }
-                while first < end {
-                    let next = (first + each).min(end);
+            let range = block * per_block..((block + 1) * per_block).min(per_group);
+            if range.is_empty() {
+                sums.fill(0.0);
+            }
+            self.with_workspace(cpu, |mut workspace| {
+                for first in range.clone().step_by(each) {
+                    let next = (first + each).min(range.end);
                     for (at, band) in (first..next).enumerate() {
                         let i = band / bands * self.groups + group;
-                        let points = &mut workspace.points
-                            [at * tiles_across * POINTS * in_channels..]
-                            [..tiles_across * POINTS * in_channels];
-                        self.evaluate(
-                            &x[i * image..][..image],
-                            band % bands,
-                            workspace.band,
-                            points,
-                        );
-                        self.pixels_of(&g[i * result..][..result], band % bands, workspace.pixels);
-                        let results = &mut workspace.results
-                            [at * tiles_across * POINTS * out_channels..]
-                            [..tiles_across * POINTS * out_channels];
-                        // SAFETY: a band of pixels and tiles.
-                        unsafe {
-                            let (pixels, tiles) = (
-                                pixel_tiles(workspace.pixels.as_ptr(), tiles_across, out_channels),
-                                point_tiles(results.as_mut_ptr(), out_channels),
-                            );
-                            Transform::<Distribute, _, _>::run(
-                                self.level,
-                                tiles_across,
-                                out_channels,
-                                pixels,
-                                tiles,
-                            );
-                        }
+                        let (x, g) = (&x[i * image..][..image], &g[i * result..][..result]);
+                        self.transform_band([x, g], band % bands, at, &mut workspace);
                     }
-                    for point in 0..POINTS {
-                        // SAFETY: the sizes are those of the parts of the workspace and of the
-                        // sums.
-                        unsafe {
-                            let a = Matrix {
-                                ptr: workspace.points.as_ptr().add(point * in_channels),
-                                row_stride: 1,
-                                col_stride: (POINTS * in_channels) as isize,
-                            };
-                            let b = workspace.results.as_ptr().add(point * out_channels);
-                            let c = sums.as_mut_ptr().add(point * self.in_channels * out_channels);
-                            let mnk = [
-                                self.in_channels,
-                                self.out_channels,
-                                (next - first) * tiles_across,
-                            ];
-                            Product {
-                                mnk,
-                                a,
-                                b,
-                                b_row_stride: (POINTS * out_channels) as isize,
-                                c,
-                                c_row_stride: out_channels as isize,
-                                beta: if first > block * per_block { 1.0 } else { 0.0 },
-                                alpha: 1.0,
-                            }
-                            .run_on(cpu)?;
-                        }
-                    }
-                    first = next;
+                    let beta = if first > range.start { 1.0 } else { 0.0 };
+                    self.add_products(cpu, &workspace, next - first, beta, sums)?;
                 }
                 Ok(())
             })
         })?;
         try_for_each_chunk(self.groups, |group| {
-            // SAFETY: the sums of this group, of which the first become the total, and its part of
-            // the result.
+            // SAFETY: the sums of this group, and its part of the result.
             unsafe {
-                let sums = std::slice::from_raw_parts_mut(
-                    at.get().add(group * blocks * size),
-                    blocks * size,
-                );
-                let (total, others) = sums.split_at_mut(size);
-                for other in others.chunks_exact(size) {
-                    total.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
+                let sums = at.get().add(group * blocks * size);
+                let sums = std::slice::from_raw_parts_mut(sums, blocks * size);
+                let to = to.get().add(group * self.out_channels * self.in_channels * TAPS);
+                self.collect_filters(cpu, sums, to)
+            }
+        })
+    }
+
+    /// V and dM of a band of an image of x and one of g, as band `at` of the workspace.
+    fn transform_band(
+        &self,
+        [x, g]: [&[f32]; 2],
+        band: usize,
+        at: usize,
+        workspace: &mut Workspace<'_>,
+    ) {
+        let [tiles_across, _] = self.tiles();
+        let (in_channels, out_channels) = (padded(self.in_channels), padded(self.out_channels));
+        let part = |channels: usize| {
+            let size = tiles_across * POINTS * channels;
+            at * size..(at + 1) * size
+        };
+        self.evaluate(x, band, workspace.band, &mut workspace.points[part(in_channels)]);
+        self.pixels_of(g, band, workspace.pixels);
+        let results = &mut workspace.results[part(out_channels)];
+        // SAFETY: a band of pixels and tiles.
+        unsafe {
+            let (pixels, tiles) = (
+                pixel_tiles(workspace.pixels.as_ptr(), tiles_across, out_channels),
+                point_tiles(results.as_mut_ptr(), out_channels),
+            );
+            Transform::<Distribute, _, _>::run(
+                self.level,
+                tiles_across,
+                out_channels,
+                pixels,
+                tiles,
+            );
+        }
+    }
+
+    /// `sums = beta sums + Vᵀ dM` at each point, of the first `bands` bands of the workspace.
+    fn add_products(
+        &self,
+        cpu: &Cpu,
+        workspace: &Workspace<'_>,
+        bands: usize,
+        beta: f32,
+        sums: &mut [f32],
+    ) -> Result<()> {
+        let [tiles_across, _] = self.tiles();
+        let (in_channels, out_channels) = (padded(self.in_channels), padded(self.out_channels));
+        for point in 0..POINTS {
+            // SAFETY: the sizes are those of the parts of the workspace and of the sums.
+            unsafe {
+                let a = Matrix {
+                    ptr: workspace.points.as_ptr().add(point * in_channels),
+                    row_stride: 1,
+                    col_stride: (POINTS * in_channels) as isize,
+                };
+                Product {
+                    mnk: [self.in_channels, self.out_channels, bands * tiles_across],
+                    a,
+                    b: workspace.results.as_ptr().add(point * out_channels),
+                    b_row_stride: (POINTS * out_channels) as isize,
+                    c: sums.as_mut_ptr().add(point * self.in_channels * out_channels),
+                    c_row_stride: out_channels as isize,
+                    beta,
+                    alpha: 1.0,
                 }
-                let taps = self.in_channels * TAPS;
-                with_scratch(cpu, [taps * out_channels], |[gradients]: [&mut [f32]; 1]| {
-                    let points = Tiles {
-                        first: total.as_ptr(),
-                        next: out_channels,
-                        row: IN * self.in_channels * out_channels,
-                        column: self.in_channels * out_channels,
-                    };
-                    let filters = Tiles {
-                        first: gradients.as_mut_ptr(),
-                        next: TAPS * out_channels,
-                        row: 3 * out_channels,
-                        column: out_channels,
-                    };
-                    Transform::<Collect, _, _>::run(
-                        self.level,
-                        self.in_channels,
-                        out_channels,
-                        points,
-                        filters,
-                    );
-                    let to = to.get().add(group * self.out_channels * taps);
-                    transpose(
-                        self.level,
-                        gradients.as_ptr(),
-                        out_channels as isize,
-                        to,
-                        taps as isize,
-                        (self.out_channels, taps),
-                        false,
-                    );
-                })
+                .run_on(cpu)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradient of a group's filters from the sums of its blocks, of which the first become the
+    /// total.
+    ///
+    /// # Safety
+    /// The group's filters are writable at `to`.
+    unsafe fn collect_filters(&self, cpu: &Cpu, sums: &mut [f32], to: *mut f32) -> Result<()> {
+        let out_channels = padded(self.out_channels);
+        let (total, others) = sums.split_at_mut(POINTS * self.in_channels * out_channels);
+        for other in others.chunks_exact(total.len()) {
+            total.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
+        }
+        let taps = self.in_channels * TAPS;
+        with_scratch(cpu, [taps * out_channels], |[gradients]: [&mut [f32]; 1]| {
+            let points = Tiles {
+                first: total.as_ptr(),
+                next: out_channels,
+                row: IN * self.in_channels * out_channels,
+                column: self.in_channels * out_channels,
+            };
+            let filters = Tiles {
+                first: gradients.as_mut_ptr(),
+                next: TAPS * out_channels,
+                row: 3 * out_channels,
+                column: out_channels,
+            };
+            let (from, size) = (gradients.as_ptr(), (self.out_channels, taps));
+            // SAFETY: tiles of the total and of the scratch memory, and filters by contract.
+            unsafe {
+                Transform::<Collect, _, _>::run(
+                    self.level,
+                    self.in_channels,
+                    out_channels,
+                    points,
+                    filters,
+                );
+                transpose(self.level, from, out_channels as isize, to, taps as isize, size, false);
             }
         })
     }
