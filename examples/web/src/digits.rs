@@ -198,7 +198,7 @@ impl Digits {
         let (from, size) = (self.position.batch * self.arch.batch(), self.arch.batch());
         let indices = &self.order[from..(from + size).min(self.order.len())];
         let images = self.data.train.on(self.store.device());
-        let (x, targets) = images.batch(indices)?; // (B, 784), (B)
+        let (x, targets) = images.batch(indices, self.position.epoch)?; // (B, 784), (B)
         let loss = cross_entropy(&self.model.forward(&x)?, &targets)?; // ()
         self.optimizer.step(&loss.backward()?)?;
         self.losses.push(&loss)?;
