@@ -30,12 +30,12 @@ teeny_core::options! {
         /// operations fail with an out-of-memory error. Not counted are what the host gets
         /// (`to_vec`) and a few hundred bytes for each tensor. None: the machine decides.
         ///
-        /// The `gemm` crate multiplies at [`Level::Portable`], except in WebAssembly with simd128,
-        /// and operands without runs. At the first such product of a thread it allocates a buffer
-        /// of the size of a second-level cache, which is not counted, and aborts the process if
-        /// that fails. The device therefore allocates the same number of bytes first, releases
-        /// them, and fails with an error if it gets none. gemm still aborts if other code takes the
-        /// memory in between.
+        /// The `gemm` crate multiplies at [`Level::Portable`], except by simd128 (WebAssembly) and
+        /// NEON (aarch64), and operands without runs. At the first such product of a thread it
+        /// allocates a buffer of the size of a second-level cache, which is not counted, and aborts
+        /// the process if that fails. The device therefore allocates the same number of bytes first,
+        /// releases them, and fails with an error if it gets none. gemm still aborts if other code
+        /// takes the memory in between.
         memory_limit: Option<usize> = None, with_memory_limit;
         /// The most bytes kept for reuse. 1 GiB by default.
         cache_bytes: usize = 1 << 30, with_cache_bytes;

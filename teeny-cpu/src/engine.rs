@@ -24,6 +24,7 @@ impl Device for Cpu {
         let kernels = match self.level {
             // the compiler decides which instructions a module for WebAssembly has
             Level::Portable if cfg!(target_feature = "simd128") => "Simd128".to_string(),
+            Level::Portable if cfg!(target_arch = "aarch64") => "Neon".to_string(),
             level => format!("{level:?}"),
         };
         let description = format!("{} with {kernels} kernels", std::env::consts::ARCH);

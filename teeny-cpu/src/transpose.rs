@@ -3,13 +3,15 @@
 //! The naive form, `to[r * to_stride + c] = from[c * from_stride + r]`, touches one side by single
 //! elements of different cache lines. Blocks of 16 x 16 (or 8 x 8) elements of 32 bits go through
 //! registers instead, so that both sides are touched by whole cache lines. Elements of other sizes,
-//! and those at the portable level of x86, go through registers of 16 bytes, in blocks that stay in L1. A
-//! few source rows are interleaved element by element: a block would be mostly empty.
+//! and those at the portable level of x86 and aarch64, go through registers of 16 bytes, in blocks
+//! that stay in L1. A few source rows are interleaved element by element: a block would be mostly empty.
 //!
 //! ```text
 //!   from: `columns` rows of contiguous elements        to: `rows` rows of contiguous elements
 //! ```
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod blocks;
 #[cfg(target_feature = "simd128")]
 mod wasm;
 
@@ -54,19 +56,22 @@ pub(crate) unsafe fn transpose<T: Copy>(
                     registers::blocks8(from, from_stride, to, to_stride, (rows, columns))
                 }
                 Level::Portable => {
-                    registers::blocks(from, from_stride, to, to_stride, (rows, columns))
+                    blocks::blocks(from, from_stride, to, to_stride, (rows, columns))
                 }
             }
             return;
         }
-        #[cfg(target_arch = "x86_64")]
-        return registers::blocks(from, from_stride, to, to_stride, (rows, columns));
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        {
+            let _ = (level, stream);
+            blocks::blocks(from, from_stride, to, to_stride, (rows, columns))
+        }
         #[cfg(target_feature = "simd128")]
         if size_of::<T>() == 4 {
             wasm::blocks(from.cast(), from_stride, to.cast(), to_stride, (rows, columns));
             return;
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             let _ = (level, stream);
             by_element(from, from_stride, to, to_stride, rows, columns);
@@ -127,6 +132,7 @@ mod registers {
     //! Blocks in registers: the rows of a block are read along the source, interleaved in pairs of
     //! growing width, and written along the destination.
 
+    use super::blocks::beside_and_below;
     use crate::simd::prefetch;
     use std::arch::x86_64::*;
 
@@ -249,112 +255,6 @@ mod registers {
             out[12 + i] = _mm512_shuffle_f32x4::<0xdd>(odd_low, odd_high);
         }
         out
-    }
-
-    /// Blocks of `16 / size` rows and columns, in larger blocks that stay in L1, and the elements
-    /// beside and below them one by one.
-    ///
-    /// # Safety
-    /// As `transpose`.
-    pub(super) unsafe fn blocks<T: Copy>(
-        from: *const T,
-        from_stride: isize,
-        to: *mut T,
-        to_stride: isize,
-        (rows, columns): (usize, usize),
-    ) {
-        let n = 16 / size_of::<T>();
-        // A cache line of each row and column.
-        let line = 64 / size_of::<T>();
-        let (whole_rows, whole_columns) = (rows / n * n, columns / n * n);
-        for c0 in (0..whole_columns).step_by(line) {
-            for r0 in (0..whole_rows).step_by(line) {
-                for r in (r0..(r0 + line).min(whole_rows)).step_by(n) {
-                    for c in (c0..(c0 + line).min(whole_columns)).step_by(n) {
-                        // SAFETY: blocks are inside rows and columns.
-                        unsafe {
-                            block(
-                                from.offset(c as isize * from_stride + r as isize),
-                                from_stride,
-                                to.offset(r as isize * to_stride + c as isize),
-                                to_stride,
-                            );
-                        }
-                    }
-                }
-            }
-        }
-        // SAFETY: as above.
-        unsafe {
-            beside_and_below(
-                (from, from_stride),
-                (to, to_stride),
-                (rows, columns),
-                (whole_rows, whole_columns),
-            );
-        }
-    }
-
-    /// One block. Interleaving the first half of the rows with the second, element by element, and
-    /// doing so again with the results, as often as the number of rows can be halved, transposes
-    /// them: each round moves one bit of an element's column number into its row number.
-    #[inline]
-    unsafe fn block<T: Copy>(from: *const T, from_stride: isize, to: *mut T, to_stride: isize) {
-        let n = 16 / size_of::<T>();
-        // SAFETY: the caller promises a block of elements; every x86-64 has SSE2.
-        unsafe {
-            let mut v = [_mm_setzero_si128(); 16];
-            for (i, v) in v[..n].iter_mut().enumerate() {
-                *v = _mm_loadu_si128(from.offset(i as isize * from_stride).cast());
-            }
-            for _ in 0..n.ilog2() {
-                let mut next = v;
-                for i in 0..n / 2 {
-                    let (a, b) = (v[i], v[i + n / 2]);
-                    (next[2 * i], next[2 * i + 1]) = match size_of::<T>() {
-                        1 => (_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)),
-                        2 => (_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)),
-                        4 => (_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b)),
-                        _ => (_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)),
-                    };
-                }
-                v = next;
-            }
-            for (i, v) in v[..n].iter().enumerate() {
-                _mm_storeu_si128(to.offset(i as isize * to_stride).cast(), *v);
-            }
-        }
-    }
-
-    /// The elements of the rows and columns behind the first `whole` ones.
-    ///
-    /// # Safety
-    /// As `transpose`.
-    unsafe fn beside_and_below<T: Copy>(
-        (from, from_stride): (*const T, isize),
-        (to, to_stride): (*mut T, isize),
-        (rows, columns): (usize, usize),
-        (whole_rows, whole_columns): (usize, usize),
-    ) {
-        // SAFETY: by contract.
-        unsafe {
-            super::by_element(
-                from.add(whole_rows),
-                from_stride,
-                to.offset(whole_rows as isize * to_stride),
-                to_stride,
-                rows - whole_rows,
-                columns,
-            );
-            super::by_element(
-                from.offset(whole_columns as isize * from_stride),
-                from_stride,
-                to.add(whole_columns),
-                to_stride,
-                whole_rows,
-                columns - whole_columns,
-            );
-        }
     }
 
     /// Blocks of 8 x 8, and the elements beside and below them one by one.

@@ -146,8 +146,8 @@ const PAGE_BYTES: usize = 4 << 10;
 /// Rows of the next register tile, of `rest` rows: so that no row is left alone. Of sixteen
 /// registers, three by four sums and an operand fill most.
 #[inline(always)]
-fn rows_of_tile(rest: usize, vector: usize) -> usize {
-    match (vector == 64, rest) {
+fn rows_of_tile(rest: usize, registers: usize) -> usize {
+    match (registers == 32, rest) {
         (_, 1..=3) => rest,
         (true, 6) => 3,
         (true, _) => {
@@ -182,7 +182,7 @@ impl<T: Float, E> Dots<T, E> {
                 while i < m {
                     // SAFETY: rows i.. and j.. exist, and so do elements from..from + k.
                     unsafe {
-                        match rows_of_tile(m - i, size_of::<V>()) {
+                        match rows_of_tile(m - i, V::REGISTERS) {
                             1 => i += self.row::<V, S>(i, j, from, k),
                             2 => i += self.tile::<V, S, 2>(i, j, from, k),
                             3 => i += self.tile::<V, S, 3>(i, j, from, k),

@@ -204,15 +204,15 @@ impl<T: Float> Product<T> {
         let (mut j, n) = (0, self.mnk[1]);
         // SAFETY: panels follow one another up to column n.
         unsafe {
-            while const { size_of::<V>() == 64 } && j + 4 * V::LANES <= n {
+            while const { V::REGISTERS == 32 } && j + 4 * V::LANES <= n {
                 self.panel::<V, 4, false>(j, 0);
                 j += 4 * V::LANES;
             }
-            while const { V::NATIVE && size_of::<V>() < 64 } && j + 2 * V::LANES <= n {
+            while const { V::NATIVE && V::REGISTERS < 32 } && j + 2 * V::LANES <= n {
                 self.panel::<V, 2, false>(j, 0);
                 j += 2 * V::LANES;
             }
-            if const { size_of::<V>() == 64 } && j + 2 * V::LANES < n && j + 3 * V::LANES >= n {
+            if const { V::REGISTERS == 32 } && j + 2 * V::LANES < n && j + 3 * V::LANES >= n {
                 self.panel::<V, 3, true>(j, n - j - 2 * V::LANES);
                 j = n;
             }

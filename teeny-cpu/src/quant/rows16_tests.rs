@@ -1,6 +1,7 @@
 //! The same bytes through the lanes of all instructions that this machine has.
 
-use super::rows16::{Arrays, Instructions, RowWork, Rows};
+use super::rows16::arrays::Arrays;
+use super::rows16::{Instructions, RowWork, Rows};
 use crate::Level;
 
 /// Every method on the same bytes.

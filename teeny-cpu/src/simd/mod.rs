@@ -1,5 +1,6 @@
 //! Vectors of f32 and f64 at three instruction levels, and the one place
-//! where a level is chosen. WebAssembly has one level, which is chosen when it is compiled.
+//! where a level is chosen. WebAssembly and aarch64 have one level, which is chosen when it is
+//! compiled: simd128 and NEON.
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
@@ -8,7 +9,7 @@
 //! compiled in every user's build. Independent of tensors. Next: `vecmath` for the functions.
 
 #[cfg(any(test, not(target_feature = "simd128")))]
-#[cfg_attr(not(target_arch = "x86_64"), allow(unused_macros))]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_macros))]
 #[macro_use]
 mod register;
 #[cfg(target_arch = "x86_64")]
@@ -18,7 +19,12 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod bf16_pairs;
 pub(crate) mod loops;
-#[cfg(any(test, not(any(target_arch = "x86_64", target_feature = "simd128"))))]
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+#[cfg(any(
+    test,
+    not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"))
+))]
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
@@ -29,7 +35,9 @@ use std::sync::OnceLock;
 use teeny_core::{bf16, f16};
 
 /// The vector of [`Level::Portable`].
-#[cfg(not(any(target_arch = "x86_64", target_feature = "simd128")))]
+#[cfg(target_arch = "aarch64")]
+use neon::V as Baseline;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128")))]
 use portable::V as Baseline;
 #[cfg(target_arch = "x86_64")]
 use sse2::V as Baseline;
@@ -39,8 +47,8 @@ use wasm::V as Baseline;
 /// The instruction set that kernels run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The baseline of the target: SSE2 on x86-64, simd128 in WebAssembly if it is compiled with
-    /// `-C target-feature=+simd128`, elsewhere what the compiler makes of arrays (NEON on aarch64).
+    /// The baseline of the target: SSE2 on x86-64, NEON on aarch64, simd128 in WebAssembly if it is
+    /// compiled with `-C target-feature=+simd128`, elsewhere what the compiler makes of arrays.
     Portable,
     /// AVX2, FMA and F16C: eight f32 at once.
     Avx2,
@@ -201,6 +209,9 @@ pub trait Lanes<T>: Copy {
     const NATIVE: bool;
     /// Whether `fma` is one instruction with one rounding.
     const FUSED: bool = Self::NATIVE;
+    /// Number of vector registers.
+    const REGISTERS: usize =
+        if cfg!(target_arch = "aarch64") || size_of::<Self>() == 64 { 32 } else { 16 };
 
     /// All lanes `x`.
     fn splat(x: T) -> Self;
@@ -484,7 +495,13 @@ pub(crate) fn prefetch(p: *const f32) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(p.cast());
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: every aarch64 has the instruction; a prefetch touches nothing, whatever the address.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p,
+            options(readonly, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = p;
 }
 
@@ -500,5 +517,5 @@ pub(crate) fn prefetch_ahead<T>(data: &[T]) {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests;

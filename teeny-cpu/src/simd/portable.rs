@@ -1,5 +1,5 @@
 //! Eight f32 or four f64 as arrays: the vector of every processor without a better one. The compiler
-//! turns these loops into NEON and its like.
+//! turns these loops into the registers that there are.
 
 use super::{F32s, F64s, Half, Lanes, Work};
 

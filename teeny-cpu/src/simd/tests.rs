@@ -2,9 +2,15 @@
 
 use super::*;
 
+/// `f` of both halves in f64.
+fn halves<V: F32s>(a: V, b: V, c: V, f: fn(V::F64s, V::F64s, V::F64s) -> V::F64s) -> V {
+    let ((a0, a1), (b0, b1), (c0, c1)) = (a.widen(), b.widen(), c.widen());
+    V::narrow(f(a0, b0, c0), f(a1, b1, c1))
+}
+
 /// The results of all operations of a vector on 8 numbers each.
 fn all<V: F32s>(a: &[f32; 8], b: &[f32; 8], c: &[f32; 8]) -> Vec<f32> {
-    let ops: [fn(V, V, V) -> V; 18] = [
+    let ops: [fn(V, V, V) -> V; 24] = [
         |a, b, _| a.add(b),
         |a, b, _| a.sub(b),
         |a, b, _| a.mul(b),
@@ -28,6 +34,25 @@ fn all<V: F32s>(a: &[f32; 8], b: &[f32; 8], c: &[f32; 8]) -> Vec<f32> {
         |a, b, _| V::from_bits(V::i_sub(a.bits(), V::i_sra::<3>(b.bits()))),
         |a, b, _| V::from_bits(V::i_xor(V::i_shl::<2>(a.bits()), b.bits())),
         |a, _, c| V::splat(a.part(1).total()).add(c.part(2)),
+        |a, b, c| V::splat(V::totals([a, b, c, a].map(|x| x.part(4)))[2]),
+        |a, b, _| V::splat(a.part(4).max(b.part(4)).max(V::splat(0.5)).largest()),
+        |a, b, _| V::narrow(a.widen().0.sub(b.widen().0), a.widen().1.sub(b.widen().1)),
+        |a, b, c| halves(a, b, c, |a, b, c| a.fma(b, c).round().min(b).div(c)),
+        |a, b, c| halves(a, b, c, |a, b, c| V::F64s::select(a.lt(b), b.sqrt(), c.floor()).max(a)),
+        |a, b, c| {
+            halves(a, b, c, |a, b, c| {
+                let (a, b, c) = (a.bits(), b.bits(), c.bits());
+                let sum = V::F64s::i_sub(V::F64s::i_shl::<3>(a), V::F64s::i_shr::<5>(b));
+                // Bits of other exponents would not be f32.
+                let bits = V::F64s::i_and(sum, V::F64s::i_splat((1 << 52) - (1 << 29)));
+                let one = V::F64s::splat(1.0).bits();
+                let either = V::F64s::i_xor(c, V::F64s::i_add(c, bits));
+                V::F64s::from_bits(V::F64s::i_add(
+                    V::F64s::i_and(either, V::F64s::i_splat((1 << 52) - 1)),
+                    one,
+                ))
+            })
+        },
     ];
     let mut results = Vec::new();
     for op in ops {
@@ -75,7 +100,7 @@ fn arrays_and_registers_of_the_baseline_agree() {
     for shift in 0..special.len() {
         let at = |k: usize| std::array::from_fn(|i| special[(i * k + shift) % special.len()]);
         let (a, b, c) = (at(1), at(3), at(5));
-        let (arrays, registers) = (all::<portable::V>(&a, &b, &c), all::<sse2::V>(&a, &b, &c));
+        let (arrays, registers) = (all::<portable::V>(&a, &b, &c), all::<Baseline>(&a, &b, &c));
         for (i, (x, y)) in arrays.iter().zip(&registers).enumerate() {
             assert!(
                 x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(),

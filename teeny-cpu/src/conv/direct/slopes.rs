@@ -61,7 +61,7 @@ impl<T: Float> Slopes<'_, T> {
         );
         let mut m = 0;
         while m < self.m {
-            let (wide, left) = (const { size_of::<V>() == 64 }, self.m - m);
+            let (wide, left) = (const { V::REGISTERS == 32 }, self.m - m);
             let mut tap = 0;
             while tap < k {
                 let few = !V::NATIVE || k - tap <= MIN_TAPS;
