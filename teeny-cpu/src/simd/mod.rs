@@ -1,6 +1,5 @@
-//! Vectors of f32 and f64 at three instruction levels, and the one place
-//! where a level is chosen. WebAssembly and aarch64 have one level, which is chosen when it is
-//! compiled: simd128 and NEON.
+//! Vectors of f32 and f64 at three instruction levels, and the one place where a level is chosen.
+//! WebAssembly and aarch64 have one level each, chosen when they are compiled: simd128 and NEON.
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
