@@ -142,6 +142,10 @@ impl Instructions {
     ///
     /// # Safety
     /// The machine must have them.
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        allow(unused_unsafe, reason = "the baseline alone is safe")
+    )]
     pub(super) unsafe fn run(self, work: impl RowWork) {
         // SAFETY: by contract.
         unsafe {
