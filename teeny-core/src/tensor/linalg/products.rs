@@ -39,10 +39,11 @@ impl Tensor {
             return Err(Error::dtype("bools cannot be multiplied as matrices")
                 .help("x.cast(DType::F32)? converts"));
         }
-        // Matrices of one type with equal leading axes are used as they are: a tensor is 200 bytes.
-        let (p, q) = (a.ndim().max(2) - 2, b.ndim().max(2) - 2);
-        let fits = a.ndim() >= 2 && b.ndim() >= 2 && a.shape()[p + 1] == b.shape()[q];
-        if fits && a.dtype() == b.dtype() && a.shape()[..p] == b.shape()[..q] {
+        // Matrices of one type with equal leading axes go to the device as they are: each of the
+        // steps below would move a tensor of 184 bytes.
+        if let ([lead @ .., _, k], [lead2 @ .., k2, _]) = (&a.shape()[..], &b.shape()[..])
+            && (lead, k, a.dtype()) == (lead2, k2, b.dtype())
+        {
             return Op::Matmul { lhs: a, rhs: b }.tensor(a.device());
         }
         let (row, column) = (a.ndim() == 1, b.ndim() == 1);
