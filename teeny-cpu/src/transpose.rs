@@ -4,7 +4,8 @@
 //! elements of different cache lines. Blocks of 16 x 16 (or 8 x 8) elements of 32 bits go through
 //! registers instead, so that both sides are touched by whole cache lines. Elements of other sizes,
 //! and those at the portable level of x86 and aarch64, go through registers of 16 bytes, in blocks
-//! that stay in L1. A few source rows are interleaved element by element: a block would be mostly empty.
+//! that stay in L1. A few source rows are interleaved element by element: a block would be mostly
+//! empty.
 //!
 //! ```text
 //!   from: `columns` rows of contiguous elements        to: `rows` rows of contiguous elements

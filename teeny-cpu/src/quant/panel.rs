@@ -51,8 +51,8 @@ pub(super) struct Panel {
     pub bytes: [[u8; 4 * GROUP]; SUBS * SUB / 4],
     /// For each sub-block, the scale of each row.
     pub scales: [[f32; GROUP]; SUBS],
-    /// For each sub-block, what is added of each row, times the sum of the activations: the minimum
-    /// with the sign that the type gives it. Old numbers where the type has none, and so below.
+    /// For each sub-block, the offset of each row, which multiplies the sum of the activations: the
+    /// minimum with the type's sign. Types without minima leave old numbers, and so below.
     pub minima: [[f32; GROUP]; SUBS],
     /// For each half of a sub-block, the integer scale of each row.
     pub sixteenths: [[i32; GROUP]; 2 * SUBS],
@@ -76,7 +76,7 @@ pub(super) trait Sink<R: Rows> {
     fn begin(&mut self, sub: usize);
     /// The scale of each row.
     fn scale(&mut self, sub: usize, scale: R::Floats);
-    /// What is added of each row, times the sum of the activations.
+    /// The offset of each row; the product with the sum of the activations is added.
     fn minimum(&mut self, sub: usize, minimum: R::Floats);
     /// The integer scale of each row for a half of the sub-block.
     fn sixteenth(&mut self, sub: usize, half: usize, scale: R);

@@ -4,8 +4,8 @@
 macro_rules! op {
     ($e:expr) => {
         // SAFETY: SSE2 is in every x86-64 and NEON in every aarch64; a larger register's type only
-        // exists inside `enter`, whose caller has checked the features. The caller promises the memory that is read or
-        // written; masked lanes are neither.
+        // exists inside `enter`, whose caller has checked the features. The caller promises the
+        // memory that is read or written; masked lanes are neither.
         unsafe { $e }
     };
 }

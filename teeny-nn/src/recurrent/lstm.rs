@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The forward pass saves i, f, g, o, tanh(c') and c', so that the backward pass evaluates no
-//! sigmoid or tanh again; without a backward pass it makes c' and h' alone. Source: Hochreiter & Schmidhuber 1997; Gers et al. 2000.
+//! sigmoid or tanh again; without a backward pass it makes c' and h' alone. Source: Hochreiter &
+//! Schmidhuber 1997; Gers et al. 2000.
 
 use super::{at, gate, kernel, order, put, weight_grad};
 use teeny_autograd::{Function, Saved};

@@ -197,8 +197,8 @@ impl Cells {
         }
     }
 
-    /// Whether rows fill blocks of a transpose, of 16 columns, so far that transposing each is
-    /// faster than copying it after several were transposed together: 5/7 full, as measured.
+    /// True if transposing each row is faster than transposing several together and copying them:
+    /// if rows fill at least 5/7 of the transpose's blocks of 16 columns (measured).
     fn has_wide_rows(&self) -> bool {
         80 * self.input[1].div_ceil(16) <= 7 * self.input[1]
     }

@@ -41,8 +41,8 @@ const MIN_SOFTWARE_ROWS: usize = 64;
 /// The most operations of single elements in unrolled loops: longer texts compile slowly.
 const MAX_UNROLLED: usize = 1024;
 
-/// Rows of so many elements are left to the definition where there are fewer than
-/// [`MIN_LONG_ROWS`]: its reductions use more than one workgroup for a row.
+/// The definition runs rows of at least this many elements if there are fewer than
+/// [`MIN_LONG_ROWS`] rows: its reductions use several workgroups for a row.
 const LONG: usize = 1 << 17;
 const MIN_LONG_ROWS: usize = 16;
 
