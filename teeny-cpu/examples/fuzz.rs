@@ -2,7 +2,7 @@
 //! `cargo run --release -p teeny-cpu --example fuzz`.
 //!
 //! Each case runs on a new thread with fresh memory, where nothing that earlier work left behind
-//! hides a write past its end, and on four threads with pooled memory: both must give the same
+//! hides a write past its end, and on sixteen threads with pooled memory: both must give the same
 //! bits, or a result depends on threads or on what a block held before. `--level` is an instruction
 //! set: `portable`, `avx2` or `avx512`. See `teeny_conformance::oneop`.
 
@@ -57,7 +57,7 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
     let cold = Threads { device: device(0), pool: None };
     let warm = Threads {
         device: device(CpuOptions::default().cache_bytes),
-        pool: Some(pool(4).build().map_err(failed)?),
+        pool: Some(pool(16).build().map_err(failed)?),
     };
     Ok(vec![Box::new(cold), Box::new(warm)])
 }

@@ -56,11 +56,11 @@ mod memory_tests;
 #[cfg(test)]
 mod pool_tests;
 #[cfg(test)]
-mod threads_tests;
-#[cfg(test)]
 mod vecmath_tests;
 
 pub use device::FloatMatmul;
 pub use device::{Cpu, CpuOptions};
 pub use pool::PoolStats;
 pub use simd::Level;
+#[cfg(feature = "simulate")]
+pub use threads::simulated::{Report, simulate};

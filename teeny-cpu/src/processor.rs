@@ -5,6 +5,8 @@
 //! caller waits for it, and it leaves before the scheduler has moved it: for milliseconds, again and
 //! again, an operation has one processor. So a worker asks for another one. Knows nothing of jobs.
 
+use std::collections::BTreeSet;
+
 /// The number of the current processor, from 1 on; 0 if the system does not tell.
 #[inline]
 pub(crate) fn current() -> u32 {
@@ -40,9 +42,66 @@ pub(crate) fn leave(other: u32) {
     }
 }
 
+/// The cores of the processors that this process may use, at most `processors`. Two threads of one
+/// core share its vector units, so products are not faster with both; a single core keeps its
+/// threads, which loops that wait for memory profit from.
+pub(crate) fn cores(processors: usize) -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        let folder = std::path::Path::new("/sys/devices/system/cpu");
+        let siblings = |cpu: usize| {
+            std::fs::read_to_string(folder.join(format!("cpu{cpu}/topology/thread_siblings_list")))
+        };
+        match cores_of(&allowed(), |cpu| siblings(cpu).ok()) {
+            Some(cores) if cores > 1 => return cores.min(processors),
+            _ => {}
+        }
+    }
+    processors
+}
+
+/// The numbers of the processors that this process may use.
+#[cfg(target_os = "linux")]
+fn allowed() -> Vec<usize> {
+    // SAFETY: the set is as long as is said, and a set of all zeros is the empty set.
+    let (set, failed) = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let failed = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0;
+        (set, failed)
+    };
+    let bits = if failed { 0 } else { 8 * size_of::<libc::cpu_set_t>() };
+    // SAFETY: the numbers are below that of bits.
+    (0..bits).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+}
+
+/// The number of cores that have these processors, if `siblings` says for each which ones are
+/// threads of its core.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+fn cores_of(allowed: &[usize], siblings: impl Fn(usize) -> Option<String>) -> Option<usize> {
+    let cores = allowed.iter().map(|&cpu| siblings(cpu)).collect::<Option<BTreeSet<_>>>()?;
+    Some(cores.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_one_core_are_one_core() {
+        // eight processors of four cores: i and i + 4 are threads of one core
+        let siblings = |cpu: usize| Some(format!("{},{}", cpu % 4, cpu % 4 + 4));
+        for (allowed, cores) in [
+            (vec![0, 1, 2, 3, 4, 5, 6, 7], 4),
+            (vec![0, 4], 1),
+            (vec![0, 1, 5], 2),
+            (vec![3, 6, 7], 2),
+        ] {
+            assert_eq!(cores_of(&allowed, siblings), Some(cores), "{allowed:?}");
+        }
+        assert_eq!(cores_of(&[0, 1], |_| None), None, "the system does not tell");
+        assert!((1..=8).contains(&cores(8)));
+        assert_eq!(cores(1), 1);
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

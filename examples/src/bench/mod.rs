@@ -61,6 +61,8 @@ pub struct Bench {
     pub only: Vec<String>,
     /// Whether to measure for 0.3 s instead of 1 s.
     pub quick: bool,
+    /// Numbers of threads whose times are computed from a run on one; none to measure.
+    pub simulate: Vec<usize>,
 }
 
 impl Bench {
@@ -102,6 +104,10 @@ impl Bench {
         if !self.selects(name) {
             return Ok(());
         }
+        #[cfg(feature = "simulate")]
+        if !self.simulate.is_empty() {
+            return self.simulate(device, name, prepare(device)?);
+        }
         let mut clock = Clock::new(device.clone(), prepare(device)?)?;
         let (min_time, min_samples) = self.least();
         let start = Instant::now();
@@ -127,7 +133,7 @@ impl Bench {
         let recorded = [("lazy", false), ("captured", true)]
             .map(|(way, is_captured)| (format!("{way}/{name}"), is_captured))
             .into_iter()
-            .filter(|(name, _)| self.selects(name))
+            .filter(|(name, _)| self.simulate.is_empty() && self.selects(name))
             .map(|(name, is_captured)| {
                 let device: DeviceRef = Lazy::new(self.device.clone());
                 Ok((name, Clock::new(device.clone(), prepare(&device, is_captured)?)?))
@@ -151,6 +157,42 @@ impl Bench {
         for (name, clock) in &mut recorded {
             let seconds = clock.seconds();
             self.print(name, work, seconds, &format!(r#","eager":{}"#, digits(eager / seconds)));
+        }
+        Ok(())
+    }
+
+    /// Prints the time of the work with each number of threads of [`Bench::simulate`], and what part
+    /// of the threads' time it uses.
+    #[cfg(feature = "simulate")]
+    fn simulate<T>(
+        &self,
+        device: &DeviceRef,
+        name: &str,
+        mut run: impl FnMut() -> Result<T>,
+    ) -> Result<()> {
+        let mut once = |threads| {
+            let (result, report) = teeny_cpu::simulate(threads, || {
+                let result = run()?;
+                device.synchronize()?;
+                Ok(result)
+            });
+            result.map(|result| drop(black_box(result)))?;
+            Ok(report.predicted.as_secs_f64())
+        };
+        let mut seconds = |threads| {
+            let start = Instant::now();
+            let mut samples = Vec::new();
+            while samples.len() < 6 || start.elapsed() < self.least().0 {
+                samples.push(once(threads)?);
+            }
+            Ok(median(&mut samples[3..])) // the first ones warm up
+        };
+        let one = seconds(1)?;
+        for &threads in &self.simulate {
+            let many = if threads == 1 { one } else { seconds(threads)? };
+            let (ms, efficiency) = (digits(many * 1e3), one / (many * threads as f64));
+            print!(r#"{{"peer":"teeny","device":"simulated","threads":{threads},"name":"{name}","#);
+            println!(r#""ms":{ms},"efficiency":{efficiency:.2}}}"#);
         }
         Ok(())
     }

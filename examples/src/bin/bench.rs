@@ -33,6 +33,10 @@ the seed, --only names operations",
             |o, v| v.with(&mut o.dtypes, dtypes)),
         opt("turns", "time a case again for each line `again` of standard input",
             |o, v| v.flag(&mut o.turns)),
+        opt("simulate THREADS",
+            "numbers of threads, comma-separated: their times, computed from a run on one (needs
+--features simulate)",
+            |o, v| v.with(&mut o.simulate, thread_counts)),
         opt("roofline",
             "operations beside the peaks of the device, which are measured: GFLOP/s, GB/s,
 FLOP per byte, the GFLOP/s that the peaks allow, and the share reached",
@@ -58,6 +62,7 @@ struct Options {
     grad: bool,
     dtypes: Vec<DType>,
     turns: bool,
+    simulate: Vec<usize>,
 }
 
 impl Default for Options {
@@ -73,6 +78,7 @@ impl Default for Options {
             grad: false,
             dtypes: vec![DType::F32],
             turns: false,
+            simulate: Vec::new(),
         }
     }
 }
@@ -90,6 +96,17 @@ fn dtypes(names: &str) -> std::result::Result<Vec<DType>, String> {
         .split(',')
         .map(|name| find(name).ok_or_else(|| format!("--dtype {name}: no such type")))
         .collect()
+}
+
+fn thread_counts(counts: &str) -> std::result::Result<Vec<usize>, String> {
+    if !cfg!(feature = "simulate") {
+        return Err("--simulate: build with --features simulate".to_string());
+    }
+    let count = |text: &str| match text.parse() {
+        Ok(count @ 1..=4096) => Ok(count),
+        _ => Err(format!("--simulate {text}: a number of threads from 1 to 4096")),
+    };
+    counts.split(',').map(count).collect()
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
@@ -122,6 +139,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         threads,
         only: options.only.clone(),
         quick: options.quick,
+        simulate: options.simulate.clone(),
     };
     if options.roofline {
         return roofline::run(&bench);

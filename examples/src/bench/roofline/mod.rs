@@ -252,6 +252,7 @@ mod tests {
             threads: 1,
             only: vec![],
             quick: true,
+            simulate: Vec::new(),
         };
         let mut lines = Vec::new();
         measure(&bench, |line| lines.push(line.to_string()))?;

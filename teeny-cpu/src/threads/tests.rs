@@ -1,8 +1,8 @@
 //! Fork-join: every chunk once, nesting, panics, many callers, and the caller's rayon pool.
 
-use crate::threads::*;
+use super::crew::{MAX_SPIN, MIN_SPIN, Patience, set_generation};
+use super::*;
 use std::collections::HashSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 fn add(count: &AtomicUsize) {
@@ -114,6 +114,33 @@ fn a_pool_whose_threads_are_all_busy_leaves_others_their_helpers() {
     });
     drop(release);
     assert!(both || std::thread::available_parallelism().unwrap().get() == 1);
+}
+
+#[test]
+fn jobs_of_two_callers_both_have_helpers() {
+    // each of two jobs waits for the other to have begun, so both are published at the same time
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+    let helped = |_| {
+        let begun = std::sync::Barrier::new(2);
+        let job = || {
+            let seen = Mutex::new(HashSet::new());
+            let first = AtomicBool::new(true);
+            for_each_chunk(256, |_| {
+                if first.swap(false, Relaxed) {
+                    begun.wait();
+                }
+                std::thread::sleep(std::time::Duration::from_micros(50));
+                seen.lock().unwrap().insert(std::thread::current().id());
+            });
+            seen.into_inner().unwrap().len() > 1
+        };
+        let (a, b) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| pool.install(job));
+            (pool.install(job), other.join().unwrap())
+        });
+        a && b
+    };
+    assert!((0..200).any(helped) || processors() == 1);
 }
 
 #[test]
