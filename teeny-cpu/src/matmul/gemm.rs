@@ -23,9 +23,10 @@ use super::gemv::Gemv;
 use super::matrix::Matrix;
 use super::microkernel::Product;
 use super::pack::pack_rows;
+use super::panels::Panels;
 use super::select::{
-    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Strides, band_rows, packs_rhs, panel_columns,
-    select_kernel, tile_size,
+    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Tiling, band_rows, panel_columns, select_kernel,
+    tiling,
 };
 use super::tile::Tile;
 use crate::Cpu;
@@ -34,7 +35,7 @@ use crate::elementwise::Epilogue;
 use crate::float::Float;
 use crate::scratch::with_scratch;
 use crate::simd::{F32s, Lanes, Level, Work};
-use crate::threads::try_for_each_chunk;
+use crate::threads::{threads, try_for_each_chunk};
 use crate::transpose::transpose;
 use std::ops::Range;
 use teeny_core::Result;
@@ -305,29 +306,38 @@ pub(super) unsafe fn batched_then<T: Float>(
     if m * n * batch == 0 {
         return Ok(());
     }
-    let packed = batch == 1 && packs_rhs([n, k], Strides::of(at(0).2), size_of::<T>());
-    let tiles = tile_size([m, n, k], batch, packed);
-    for_each_tile([m, n, k], batch, tiles, |b, [i, j], [tm, tn]| {
+    let tile = |b: usize, [i, j]: [usize; 2], [tm, tn]: [usize; 2]| {
         let (c, lhs, rhs) = at(b);
-        let tile = Tile {
-            mnk: [tm, tn, k],
-            lhs: lhs.at(i, 0),
-            rhs: rhs.at(0, j),
-            c: c.at(i, j),
-            beta,
-            alpha,
-            rhs_numel: n * k,
+        let (lhs, rhs, c) = (lhs.at(i, 0), rhs.at(0, j), c.at(i, j));
+        Tile { mnk: [tm, tn, k], lhs, rhs, c, beta, alpha, rhs_numel: n * k }
+    };
+    let whole = tile(0, [0, 0], [m, n]).problem();
+    let choice = (cpu.level, cpu.float_matmul);
+    let Tiling { rows, columns, k_block, shared } = tiling(&whole, batch, choice, threads);
+    let panels = match k_block.filter(|_| shared) {
+        // SAFETY: by contract.
+        Some(k_block) => unsafe { Some(Panels::pack(cpu, at(0).2, [n, k], k_block)?) },
+        None => None,
+    };
+    for_each_tile([m, n, k], batch, (rows, columns), |b, [i, j], size| {
+        let (tile, first) = (tile(b, [i, j], size), b * m + i);
+        let after = |rows: Range<usize>| match epilogue {
+            // SAFETY: rows and columns of this tile, which no other task touches.
+            Some(epilogue) => unsafe {
+                epilogue.run(first + rows.start..first + rows.end, j..j + size[1])
+            },
+            None => Ok(()),
         };
-        let first = b * m + i;
         // SAFETY: tiles of one result do not overlap, and no other task touches this one.
         unsafe {
-            match epilogue {
-                None => tile.run(cpu),
-                Some(epilogue) => tile.run_by_bands(cpu, |rows| {
-                    epilogue.run(first + rows.start..first + rows.end, j..j + tn)
-                }),
+            match (&panels, k_block) {
+                (Some(panels), _) => panels.multiply(cpu, tile, j),
+                (None, Some(k_block)) => tile.run_packed_rhs(cpu, k_block)?,
+                (None, None) if epilogue.is_none() => return tile.run(cpu),
+                (None, None) => return tile.run_by_bands(cpu, after),
             }
         }
+        after(0..size[0])
     })
 }
 

@@ -4,7 +4,7 @@
 //!   mod      views to matrices; 16-bit floats to `half`; integers to `integer`
 //!   gemm     a batch of products as tiles (`tile`), shared by threads
 //!   select   the kernel of a tile and the size of tiles: pure functions of sizes and strides
-//!   dots  gemv  microkernel (+ pack)  gemm_crate  half/  integer       the kernels
+//!   dots  gemv  microkernel (+ pack, panels)  gemm_crate  half/  integer      the kernels
 //! ```
 //! Strides go straight to the kernels: no operand is copied as a whole, except 16-bit floats for
 //! the `gemm` crate.
@@ -18,6 +18,7 @@ mod integer;
 mod matrix;
 mod microkernel;
 mod pack;
+mod panels;
 mod select;
 mod tile;
 
@@ -33,11 +34,12 @@ use crate::device::FloatMatmul;
 use crate::elementwise::{Epilogue, with_epilogue};
 use crate::float::Float;
 use crate::storage::{CpuStorage, Shared, View};
+use crate::threads::threads;
 use crate::typed::with_bits;
 use crate::{Cpu, copy};
 use gemm::batched_then;
 
-use select::{Strides, packs_rhs, runs_by_tiles, tile_size};
+use select::{Problem, Strides, runs_by_tiles, tiling};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
@@ -110,10 +112,24 @@ pub(crate) fn matmul_kernel(
         return Ok(None);
     }
     let ([a, b], mnk, batch) = operands(lhs, rhs)?;
-    let ([m, n, k], axes) = (mnk, b.shape.ndim());
-    let rhs = Strides { row: b.strides[axes - 2], col: b.strides[axes - 1] };
-    let packed = batch == 1 && packs_rhs([n, k], rhs, dtype.size());
-    if shape.numel() * k == 0 || !runs_by_tiles([m, n], batch, tile_size(mnk, batch, packed)) {
+    let [m, n, k] = mnk;
+    let strides = |view: &View| {
+        let axes = view.shape.ndim();
+        Strides { row: view.strides[axes - 2], col: view.strides[axes - 1] }
+    };
+    let problem = Problem {
+        m,
+        n,
+        k,
+        lhs: strides(&a),
+        rhs: strides(&b),
+        c: Strides { row: n as isize, col: 1 },
+        element: dtype.size(),
+        rhs_numel: n * k,
+        beta_is_zero: true,
+    };
+    let tiling = tiling(&problem, batch, (cpu.level, cpu.float_matmul), threads);
+    if shape.numel() * k == 0 || !runs_by_tiles([m, n], batch, (tiling.rows, tiling.columns)) {
         return Ok(None);
     }
     let rows = (shape, shape.ndim() - 1);

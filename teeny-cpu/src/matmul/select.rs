@@ -13,7 +13,8 @@
 //!   rhs transposed and lhs the smaller ► PackedLhs      microkernel, cᵀ = rhsᵀ lhsᵀ, lhs packed
 //!   otherwise ─────────────────────────► PackedRhs      microkernel, rhs packed panel by panel
 //! ```
-//! Neither function reads the number of threads, so the bits of a result do not depend on it.
+//! The kernel of a tile depends on its size, and its size not on the number of threads, except where
+//! all tiles run one kernel ([`Tiling::k_block`]). So the bits of a result do not depend on threads.
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
@@ -172,11 +173,85 @@ pub(super) fn packs_rhs([n, k]: [usize; 2], rhs: Strides, element: usize) -> boo
     rhs.col != 1 || !is_small_rhs(n * k, element)
 }
 
+/// Multiplications of a tile, about 15 us, above which a product has [`MANY_TILES`] if it has the
+/// columns.
+const LARGE_TILE: usize = 1 << 21;
+/// Tiles that are enough for many threads to end together.
+const MANY_TILES: usize = 32;
+/// Rows of lhs from which a product that packs its right operand runs one kernel in all tiles, and
+/// from which few threads share packed panels: these come from a cache that threads share.
+const MIN_PACKED_ROWS: usize = 128;
+const MIN_SHARED_ROWS: usize = 1536;
+/// Threads that are few.
+const FEW_THREADS: usize = 4;
+/// Bytes of shared panels at most: they are memory beside the operands.
+const MAX_SHARED_BYTES: usize = 64 << 20;
+
+/// The tiles of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiling {
+    pub rows: usize,
+    pub columns: usize,
+    /// Rows of the right operand that each tile packs at a time, if all tiles run this kernel: the
+    /// size of a tile may follow the number of threads then.
+    pub k_block: Option<usize>,
+    /// Whether panels are packed before, for all tiles.
+    pub shared: bool,
+}
+
+/// How `batch` products are split among threads, whose number is asked for if it matters.
+pub(super) fn tiling(
+    p: &Problem,
+    batch: usize,
+    (level, path): (Level, FloatMatmul),
+    threads: impl FnOnce() -> usize,
+) -> Tiling {
+    let mnk = [p.m, p.n, p.k];
+    if p.m * p.n * p.k * batch < MIN_PARALLEL_MULS {
+        return Tiling { rows: p.m.max(1), columns: p.n.max(1), k_block: None, shared: false };
+    }
+    let packed = batch == 1 && packs_rhs([p.n, p.k], p.rhs, p.element);
+    // the kernel of the whole product, as that of a tile would depend on its size
+    let k_block = match select_kernel(p, level, path) {
+        MatmulKernel::PackedRhs { k_block } if packed && p.m >= MIN_PACKED_ROWS => Some(k_block),
+        _ => None,
+    };
+    if k_block.is_none() {
+        let (rows, columns) = tile_size(mnk, batch, packed);
+        return Tiling { rows, columns, k_block, shared: false };
+    }
+    let (threads, width) = (threads(), panel_columns(p.element));
+    let bytes = p.n.next_multiple_of(width).saturating_mul(p.k).saturating_mul(p.element);
+    let shared = bytes <= MAX_SHARED_BYTES
+        && (threads > FEW_THREADS || threads > 1 && p.m >= MIN_SHARED_ROWS);
+    let (rows, columns) = match shared {
+        true => shared_tile_size(mnk, threads),
+        false => tile_size(mnk, batch, packed),
+    };
+    // parts of equal heights, of whole register tiles
+    let rows = p.m.div_ceil(p.m.div_ceil(rows)).next_multiple_of(12).min(p.m);
+    Tiling { rows, columns, k_block, shared }
+}
+
+/// Rows and columns of a tile that shares panels: at least four tiles for each thread. Its rows of
+/// lhs stay in a second-level cache.
+fn shared_tile_size([m, n, k]: [usize; 3], threads: usize) -> (usize, usize) {
+    let (mut tm, mut tn) = (m.min(192), n.min(512));
+    for (rows, columns) in [(192, 256), (96, 256), (96, 128), (48, 128), (48, 64)] {
+        let tiles = m.div_ceil(tm) * n.div_ceil(tn);
+        if tiles >= 4 * threads || tm * tn * k <= MIN_PARALLEL_MULS / 2 {
+            break;
+        }
+        (tm, tn) = (m.min(rows), n.min(columns));
+    }
+    (tm, tn)
+}
+
 /// Rows and columns of a tile of a product of this size: as many rows as profit from one packed
 /// panel, and at least a dozen tiles to share among threads.
 pub(super) fn tile_size([m, n, k]: [usize; 3], batch: usize, packed: bool) -> (usize, usize) {
     if m * n * k * batch < MIN_PARALLEL_MULS {
-        return (m.max(1), n.max(1));
+        return (m.max(1), n.max(1)); // for 16-bit floats
     }
     // Elements of f32 in a panel's row and in a cache line; those of f64 take two of each.
     const COLUMNS: usize = PANEL_ROW_BYTES / size_of::<f32>();
@@ -186,7 +261,13 @@ pub(super) fn tile_size([m, n, k]: [usize; 3], batch: usize, packed: bool) -> (u
     // A panel that has to be packed should serve many rows, so that columns are split first. Few
     // rows become the columns of a transposed product, which are best whole vectors.
     let (enough, min_columns) = if packed { (6, COLUMNS) } else { (12, 2 * COLUMNS) };
-    while tiles(tm, tn) < enough && tm * tn * k > MIN_PARALLEL_MULS / 4 {
+    let are_few =
+        |tm: usize, tn: usize| tiles(tm, tn) < enough && tm * tn * k > MIN_PARALLEL_MULS / 4;
+    // more columns cost nothing: panels are computed one by one
+    let are_long = |tm: usize, tn: usize| {
+        tiles(tm, tn) < MANY_TILES && tm * tn * k > LARGE_TILE && tn > min_columns
+    };
+    while are_few(tm, tn) || are_long(tm, tn) {
         if tn > min_columns {
             tn = (tn / 2).next_multiple_of(COLUMNS);
         } else if tm > 48 {
@@ -380,11 +461,51 @@ mod tests {
             ([64, 64, 64], 1, false, (64, 64)),
             ([79, 79, 84], 1, false, (79, 79)),
             ([128, 128, 128], 1, false, (20, 64)),
-            ([1024, 1024, 1024], 1, true, (512, 256)),
+            ([64, 1024, 1024], 1, true, (64, 64)),
             ([64, 128, 784], 1, false, (20, 64)),
             ([256, 256, 64], 96, false, (256, 256)),
         ] {
             assert_eq!(tile_size(mnk, batch, packed), want, "{mnk:?} {batch} {packed}");
         }
+    }
+
+    #[test]
+    fn tiles_of_one_kernel_follow_the_threads_and_the_kernel_does_not() {
+        let own = (Level::Avx512, FloatMatmul::Own);
+        for p in [
+            problem(1024, 1024, 1024),
+            problem(2048, 2048, 2048),
+            problem(8192, 512, 600),
+            problem(4096, 4096, 1024),
+            nt(256, 3072, 768),
+            nt(4096, 384, 384),
+            tn(768, 3072, 256),
+            f64s(nt(512, 512, 512)),
+        ] {
+            let of = |threads| tiling(&p, 1, own, || threads);
+            let tiles = |t: Tiling| p.m.div_ceil(t.rows) * p.n.div_ceil(t.columns);
+            assert!(of(1).k_block.is_some() && !of(1).shared, "{p:?}");
+            for threads in [2, 3, 8, 16, 64] {
+                let t = of(threads);
+                assert_eq!(t.k_block, of(1).k_block);
+                assert!(t.rows <= 516 && t.columns <= 512, "{p:?} {t:?}");
+                if threads > FEW_THREADS {
+                    // each thread has its part of the tiles, or tiles are as small as they get
+                    let enough = tiles(t) >= 4 * threads;
+                    let least = t.rows <= 48 || t.rows * t.columns * p.k <= MIN_PARALLEL_MULS / 2;
+                    assert!(t.shared && (enough || least), "{p:?} {threads} {t:?}");
+                }
+            }
+        }
+        // the kernels of other tiles depend on their sizes, which stay
+        for p in [problem(100, 4096, 4096), nt(16, 4096, 4096), problem(512, 512, 512)] {
+            let of = |threads| tiling(&p, 1, own, || threads);
+            assert_eq!(of(1), of(64));
+            assert_eq!((of(64).k_block, of(64).shared), (None, false));
+        }
+        // panels would take gigabytes
+        assert!(!tiling(&problem(512, 150_000, 4096), 1, own, || 64).shared);
+        // batches share nothing
+        assert_eq!(tiling(&problem(256, 256, 64), 96, own, || 64).k_block, None);
     }
 }

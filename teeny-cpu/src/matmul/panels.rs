@@ -1,0 +1,88 @@
+//! A right operand that is packed once for all tiles of a product.
+//!
+//! The naive form packs a panel in each tile that reads it: a product of many rows then packs its
+//! right operand as often as it has rows of tiles, and small tiles, which many threads need, cost
+//! more. Here threads pack the panels first, each once.
+
+use super::matrix::Matrix;
+use super::microkernel::Product;
+use super::pack::pack_rows;
+use super::select::panel_columns;
+use super::tile::Tile;
+use crate::Cpu;
+use crate::float::Float;
+use crate::storage::{CpuStorage, Shared};
+use crate::threads::for_each_chunk;
+use std::marker::PhantomData;
+use teeny_core::{DType, Result};
+
+/// All columns of a right operand (k, n) as panels of k contiguous rows.
+pub(super) struct Panels<T> {
+    storage: CpuStorage,
+    k: usize,
+    /// Rows that are multiplied at a time.
+    k_block: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Float> Panels<T> {
+    /// Packs `rhs`.
+    ///
+    /// # Safety
+    /// `rhs` is readable over (k, n).
+    ///
+    /// # Errors
+    /// If there is no memory for the panels.
+    pub(super) unsafe fn pack(
+        cpu: &Cpu,
+        rhs: Matrix<T>,
+        [n, k]: [usize; 2],
+        k_block: usize,
+    ) -> Result<Panels<T>> {
+        let width = panel_columns(size_of::<T>());
+        let count = n.div_ceil(width);
+        let dtype = if size_of::<T>() == 4 { DType::F32 } else { DType::F64 };
+        let storage = cpu.alloc(count * width * k, dtype)?;
+        let to = Shared(storage.ptr().cast::<T>());
+        let blocks = k.div_ceil(k_block);
+        for_each_chunk(count * blocks, |task| {
+            let (j, from) = (task / blocks * width, task % blocks * k_block);
+            let size = [k_block.min(k - from), width.min(n - j)];
+            // SAFETY: rows of one panel, which no other task writes.
+            unsafe {
+                let panel = to.get().add(j * k + from * width);
+                pack_rows(cpu.level, rhs.at(from, j), size, panel, width);
+            }
+        });
+        Ok(Panels { storage, k, k_block, element: PhantomData })
+    }
+
+    /// Computes `tile`, of the columns from `first`, panel after panel.
+    ///
+    /// # Safety
+    /// As [`Tile::run`]; the panels are those of its product, and `first` is the first column of a
+    /// panel.
+    pub(super) unsafe fn multiply(&self, cpu: &Cpu, tile: Tile<T>, first: usize) {
+        let [m, n, k] = tile.mnk;
+        let width = panel_columns(size_of::<T>());
+        for j in (0..n).step_by(width) {
+            for from in (0..k).step_by(self.k_block) {
+                // SAFETY: by contract.
+                unsafe {
+                    let panel = self.storage.ptr().cast::<T>().add((first + j) * self.k);
+                    Product {
+                        mnk: [m, width.min(n - j), self.k_block.min(k - from)],
+                        a: tile.lhs.at(0, from),
+                        b: panel.add(from * width).cast_const(),
+                        b_row_stride: width as isize,
+                        c: tile.c.ptr.cast_mut().add(j),
+                        c_row_stride: tile.c.row_stride,
+                        beta: if from == 0 { tile.beta } else { T::ONE },
+                        alpha: tile.alpha,
+                    }
+                    .run(cpu.level);
+                }
+            }
+        }
+    }
+}
