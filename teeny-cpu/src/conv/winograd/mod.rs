@@ -56,7 +56,7 @@ const TAPS: usize = 9;
 /// cache.
 const TASK_ELEMENTS: usize = 160 << 10;
 /// Blocks of bands that have their own sums of the filters' gradient.
-const BLOCKS: usize = 8;
+const BLOCKS: usize = 16;
 
 /// Columns behind a band's last one that may be read: two of the widest vectors.
 const MARGIN: usize = 32;

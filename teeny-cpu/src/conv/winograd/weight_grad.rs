@@ -9,7 +9,11 @@ use crate::scratch::with_scratch;
 use crate::storage::Shared;
 use crate::threads::try_for_each_chunk;
 use crate::transpose::transpose;
+use std::ops::Range;
 use teeny_core::{DType, Result};
+
+/// Input channels whose sums a task collects.
+const COLLECTED: usize = 8;
 
 impl Winograd {
     /// The gradient of the filters of all groups, (out_channels, in_channels, 9) each, from x and g
@@ -55,13 +59,15 @@ impl Winograd {
                 Ok(())
             })
         })?;
-        try_for_each_chunk(self.groups, |group| {
-            // SAFETY: the sums of this group, and its part of the result.
+        let parts = self.in_channels.div_ceil(COLLECTED);
+        try_for_each_chunk(self.groups * parts, |task| {
+            let (group, part) = (task / parts, task % parts);
+            let channels = part * COLLECTED..self.in_channels.min((part + 1) * COLLECTED);
+            // SAFETY: the sums of these channels of the group, and their part of the result.
             unsafe {
                 let sums = at.get().add(group * blocks * size);
-                let sums = std::slice::from_raw_parts_mut(sums, blocks * size);
                 let to = to.get().add(group * self.out_channels * self.in_channels * TAPS);
-                self.collect_filters(cpu, sums, to)
+                self.collect_filters(cpu, [size, blocks], channels, sums, to)
             }
         })
     }
@@ -134,42 +140,55 @@ impl Winograd {
         Ok(())
     }
 
-    /// The gradient of a group's filters from the sums of its blocks, of which the first become the
-    /// total.
+    /// The gradient of a group's filters for some input channels, from the sums of its blocks, each
+    /// of `size`, of which the first become the total.
     ///
     /// # Safety
-    /// The group's filters are writable at `to`.
-    unsafe fn collect_filters(&self, cpu: &Cpu, sums: &mut [f32], to: *mut f32) -> Result<()> {
+    /// The sums of these channels are writable, and the group's filters at `to`, by this thread
+    /// alone.
+    unsafe fn collect_filters(
+        &self,
+        cpu: &Cpu,
+        [size, blocks]: [usize; 2],
+        channels: Range<usize>,
+        sums: *mut f32,
+        to: *mut f32,
+    ) -> Result<()> {
         let out_channels = padded(self.out_channels);
-        let (total, others) = sums.split_at_mut(POINTS * self.in_channels * out_channels);
-        for other in others.chunks_exact(total.len()) {
-            total.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
+        let (count, first) = (channels.len() * out_channels, channels.start * out_channels);
+        let plane = self.in_channels * out_channels;
+        for point in 0..POINTS {
+            // SAFETY: by contract.
+            unsafe {
+                let at = sums.add(point * plane + first);
+                let total = std::slice::from_raw_parts_mut(at, count);
+                for block in 1..blocks {
+                    let other = std::slice::from_raw_parts(at.add(block * size), count);
+                    total.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
+                }
+            }
         }
-        let taps = self.in_channels * TAPS;
-        with_scratch(cpu, [taps * out_channels], |[gradients]: [&mut [f32]; 1]| {
-            let points = Tiles {
-                first: total.as_ptr(),
-                next: out_channels,
-                row: IN * self.in_channels * out_channels,
-                column: self.in_channels * out_channels,
-            };
+        let (rows, taps) = (channels.len() * TAPS, self.in_channels * TAPS);
+        with_scratch(cpu, [rows * out_channels], |[gradients]: [&mut [f32]; 1]| {
             let filters = Tiles {
                 first: gradients.as_mut_ptr(),
                 next: TAPS * out_channels,
                 row: 3 * out_channels,
                 column: out_channels,
             };
-            let (from, size) = (gradients.as_ptr(), (self.out_channels, taps));
             // SAFETY: tiles of the total and of the scratch memory, and filters by contract.
             unsafe {
-                Transform::<Collect, _, _>::run(
-                    self.level,
-                    self.in_channels,
-                    out_channels,
-                    points,
-                    filters,
-                );
-                transpose(self.level, from, out_channels as isize, to, taps as isize, size, false);
+                let points = Tiles {
+                    first: sums.add(first).cast_const(),
+                    next: out_channels,
+                    row: IN * plane,
+                    column: plane,
+                };
+                let count = channels.len();
+                Transform::<Collect, _, _>::run(self.level, count, out_channels, points, filters);
+                let (from, stride) = (gradients.as_ptr(), out_channels as isize);
+                let (to, size) = (to.add(channels.start * TAPS), (self.out_channels, rows));
+                transpose(self.level, from, stride, to, taps as isize, size, false);
             }
         })
     }
