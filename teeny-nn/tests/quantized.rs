@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use teeny_autograd::Grad;
+use teeny_core::wrappers::{Span, Trace};
 use teeny_core::{DType, QuantType, Result, Tensor, random};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::state::{Archive, Checkpoint, Mapping};
@@ -114,6 +115,33 @@ fn gradients_reach_the_input_of_a_quantised_layer() -> Result<()> {
     sgd.step(&first.backward()?)?;
     let second = linear.forward(&norm.forward(&x)?)?.square()?.mean_all()?;
     assert!(second.item::<f32>()? < first.item::<f32>()?);
+    Ok(())
+}
+
+/// Of a large weight the gradient has some rows as floats at a time.
+#[test]
+fn gradients_need_no_memory_for_a_whole_weight() -> Result<()> {
+    let trace = Trace::new(device());
+    let store = Store::new(teeny_autograd::Autograd::new(trace.clone()));
+    let linear = random::with_seed(4, || Linear::new(&store.at("fc"), 64, 80_000))?;
+    let norm = LayerNorm::new(&store.at("norm"), 64)?;
+    linear.weight.quantize(QuantType::Q8_0)?;
+    let x = randn(&[2, 64], 5, &store);
+    let gradient = |largest: &mut u64| -> Result<Tensor> {
+        let y = linear.forward(&norm.forward(&x)?)?.sum_all()?;
+        trace.clear();
+        let grads = y.backward()?;
+        // of operands and results, without the blocks of the weight
+        let blocks = (80_000 * 64 / 32 * 34) as u64;
+        let bytes = |span: &Span| span.bytes - if span.op == "quant_rows" { blocks } else { 0 };
+        *largest = trace.spans().iter().map(bytes).max().unwrap_or(0);
+        Ok(grads.get(&norm.weight.as_ref().unwrap().value())?.clone())
+    };
+    let (mut panels, mut whole) = (0, 0);
+    let first = gradient(&mut panels)?;
+    linear.weight.dequantize()?;
+    near(&first, &gradient(&mut whole)?, 1e-3);
+    assert!(panels < 18_500_000 && whole > 4 * 5_120_000, "{panels} {whole}");
     Ok(())
 }
 
