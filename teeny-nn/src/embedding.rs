@@ -94,7 +94,7 @@ impl Embedding {
                 ))
                 .help("an embedding with one more id has one for padding"));
             }
-            let weight = path.matrix_of("weight", [count, size], &|shape, dtype, device| {
+            let weight = path.table("weight", [count, size], &|shape, dtype, device| {
                 let value = options.init.tensor(shape, dtype, device)?; // (count, size)
                 let Some(id) = options.padding_idx else { return Ok(value) };
                 let zeros = Tensor::zeros((1, size), value.dtype(), &value)?; // (1, size)
@@ -110,7 +110,7 @@ impl Embedding {
     pub(crate) fn range(&self, from: usize, to: usize) -> Result<Tensor> {
         let weight = self.weight.value();
         let range = from as isize..to as isize;
-        if self.weight.quantized().is_none() {
+        if !self.weight.is_indirect() {
             return weight.slice(0, range);
         }
         // operations make the numbers, so that those of a captured function follow its position
