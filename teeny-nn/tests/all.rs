@@ -32,6 +32,7 @@ mod gradients;
 mod kv_cache;
 mod layers;
 mod lazy;
+mod lora;
 mod losses;
 mod mapping;
 mod mixed_types;
