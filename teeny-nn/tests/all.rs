@@ -33,6 +33,8 @@ mod kv_cache;
 mod layers;
 mod lazy;
 mod lora;
+#[cfg(feature = "pretrained")]
+mod lora_peft;
 mod losses;
 mod mapping;
 mod mixed_types;

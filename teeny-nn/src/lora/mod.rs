@@ -13,6 +13,7 @@
 //! ```text
 //! select    which layers, by endings or a regular expression     tensors   names of the files
 //! adapter   the pairs of one weight, and values in its place     plan      what is attached
+//! config    adapter_config.json                                  file      peft's folder
 //! merge     weights with their pairs added                       pattern   expressions for names
 //! ```
 //!
@@ -20,6 +21,8 @@
 //! arXiv:2305.14314.
 
 mod adapter;
+mod config;
+mod file;
 mod merge;
 mod options;
 mod pattern;
@@ -69,6 +72,7 @@ pub struct Lora {
     base: Store,
     store: Store,
     options: LoraOptions,
+    names: LayerNames,
     layers: Vec<Layer>,
     saved: Vec<Saved>,
     attached: Vec<(Param, Arc<dyn Adapter>)>,
@@ -89,16 +93,16 @@ impl Lora {
         let _op = enter("Lora::attach");
         let (names, base) = (model.names(), model.store().clone());
         let plan = Plan::by_options(&base, &names, options)?;
-        Lora::attached(base, plan)
+        Lora::attached(base, names, plan)
     }
 
     /// Attaches what `plan` has.
-    fn attached(base: Store, plan: Plan) -> Result<Lora> {
+    fn attached(base: Store, names: LayerNames, plan: Plan) -> Result<Lora> {
         base.freeze()?;
         let Plan { store, options, layers, saved, adapters, switch } = plan;
         adapters.iter().for_each(|(param, adapter)| param.attach(adapter.clone()));
         let (attached, merged) = (adapters, None);
-        Ok(Lora { base, store, options, layers, saved, attached, switch, merged })
+        Ok(Lora { base, store, options, names, layers, saved, attached, switch, merged })
     }
 
     /// The trainable parameters, for an optimizer: the adapters, the biases that

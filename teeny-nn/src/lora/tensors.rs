@@ -61,6 +61,8 @@ pub(super) struct FileTensor {
     pub param: Param,
     pub reader: Reader,
     pub rows: Range<usize>,
+    /// Its place among the tensors of the parameter.
+    pub part: usize,
     /// Whether the file has the transpose.
     pub transposed: bool,
     /// The size of a head, if the file has the rows of each head in another order.
@@ -79,9 +81,26 @@ impl FileTensor {
         self.name.ends_with(".bias") || self.name.ends_with("_bias") || self.name == "bias"
     }
 
+    /// The shape in the file.
+    pub fn shape(&self) -> Vec<usize> {
+        let mut shape = self.param.shape().to_vec();
+        if let Some(rows) = shape.first_mut() {
+            *rows = self.rows.len();
+        }
+        if self.transposed {
+            shape.reverse();
+        }
+        shape
+    }
+
     /// Rows of the file in the order of the parameter.
     pub fn to_model(&self, rows: &Tensor) -> Result<Tensor> {
         self.reordered(rows, |half, i| i / 2 + half * (i % 2))
+    }
+
+    /// Rows of the parameter in the order of the file.
+    pub fn to_file(&self, rows: &Tensor) -> Result<Tensor> {
+        self.reordered(rows, |half, i| 2 * (i % half) + i / half)
     }
 
     /// `from(half, i)` is the row of a head that becomes its row i.
@@ -96,6 +115,7 @@ impl FileTensor {
 /// All tensors of a model's files.
 pub(super) struct FileTensors {
     pub all: Vec<FileTensor>,
+    mapping: Mapping,
 }
 
 impl FileTensors {
@@ -106,7 +126,7 @@ impl FileTensors {
             let rows = param.shape().first().copied().unwrap_or(1);
             let targets = inverse.targets(param.name());
             // one that is joined of several parameters has no name here
-            for target in targets.into_iter().filter(|target| target.parts == 1) {
+            for (part, target) in targets.into_iter().enumerate().filter(|(_, t)| t.parts == 1) {
                 let taken = target.taken.unwrap_or(0..rows);
                 if taken.end > rows {
                     let text = format!("{} has {rows} rows, its rule {taken:?}", param.name());
@@ -128,6 +148,7 @@ impl FileTensors {
                     param: param.clone(),
                     reader,
                     rows: taken,
+                    part,
                     adjacent_pairs: size,
                 });
             }
@@ -139,15 +160,40 @@ impl FileTensors {
                 param: param.clone(),
                 reader: Reader::Linear,
                 rows: 0..param.shape()[0],
+                part: 0,
                 transposed: false,
                 adjacent_pairs: None,
             });
         }
-        Ok(FileTensors { all })
+        Ok(FileTensors { all, mapping: names.mapping.clone() })
     }
 
     /// The layers: their names and where they are in `all`.
     pub fn layers(&self) -> impl Iterator<Item = (usize, &str)> {
         self.all.iter().enumerate().filter_map(|(i, tensor)| Some((i, tensor.layer()?)))
     }
+
+    /// The tensor `name` of a file, also under other names that files of the family have.
+    pub fn find(&self, name: &str) -> Found {
+        if let Some(i) = self.all.iter().position(|tensor| tensor.name == name) {
+            return Found::At(i);
+        }
+        let targets = self.mapping.targets(name);
+        if targets.is_empty() {
+            return Found::Skipped;
+        }
+        let same = |target: &crate::state::Target| {
+            let is = |own: &FileTensor| own.param.name() == target.ours && own.part == target.part;
+            self.all.iter().position(is)
+        };
+        targets.iter().find_map(same).map_or(Found::Nothing, Found::At)
+    }
+}
+
+/// Where the tensor of a file is.
+pub(super) enum Found {
+    At(usize),
+    /// It is of a part of the model that is not read.
+    Skipped,
+    Nothing,
 }

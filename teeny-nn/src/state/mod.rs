@@ -40,6 +40,7 @@ pub(crate) use key_mismatch::KeyMismatch;
 pub use load::LoadReport;
 pub use mapped::Mapped;
 pub use mapping::Mapping;
+pub(crate) use mapping::Target;
 pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
 pub use weights::{Weights, open_weights};
