@@ -13,8 +13,8 @@ use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::pretrained;
 use teeny_nn::pretrained::{Encoder, OpenOptions};
-use teeny_nn::state::Archive;
 use teeny_nn::state::gguf::WriteOptions;
+use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::EncoderInputs;
 
 fn golden(name: &str) -> PathBuf {
@@ -166,6 +166,38 @@ fn written_adapters_are_those_that_were_read() -> Result<()> {
             all
         });
         assert!(ours == theirs, "{name} {adapter}");
+    }
+    Ok(())
+}
+
+/// Files of PyTorch, and names of a model that was trained without its head.
+#[test]
+fn older_files_and_other_prefixes_are_read() -> Result<()> {
+    let read = |model: &Model, name: &str, folder: &Folder| -> Result<Vec<f64>> {
+        let want = cases().into_iter().find(|case| (case.0, &case.1[..]) == (name, "all"));
+        let (tokens, _) = inputs(&want.unwrap().2, model.store().device())?;
+        let lora = Lora::open(model, &folder.0)?;
+        let logits = values(&model.logits(&tokens)?);
+        lora.detach().map(|()| logits)
+    };
+    for name in ["bert", "llama"] {
+        let model = Model::open(name, &OpenOptions::new())?;
+        let folder = Folder::copy(&format!("lora-older-{name}"), &golden(name).join("all"));
+        let wanted = read(&model, name, &folder)?;
+        let path = folder.0.join("adapter_model.safetensors");
+        if name == "bert" {
+            std::fs::remove_file(&path).unwrap();
+            std::fs::copy(golden("bert/all.bin"), folder.0.join("adapter_model.bin")).unwrap();
+        } else {
+            let file = Archive::open(&path)?;
+            let renamed = file.entries().keys().map(|name| {
+                let own = name.replace("base_model.model.model.", "base_model.model.");
+                Ok((own, file.tensor(name, device())?))
+            });
+            let tensors = renamed.collect::<Result<Vec<_>>>()?;
+            teeny_core::file::replace(&path, |to| write(to, &tensors, &Default::default()))?;
+        }
+        assert_eq!(read(&model, name, &folder)?, wanted, "{name}");
     }
     Ok(())
 }

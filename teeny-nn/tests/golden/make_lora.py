@@ -137,8 +137,15 @@ def main():
             folder = FOLDER / name / adapter
             tuned.save_pretrained(folder)
             (folder / "README.md").unlink()
+            if adapter == "all" and name == "bert":
+                # as peft wrote files until 2023
+                state = peft.get_peft_model_state_dict(tuned)
+                torch.save(state, FOLDER / name / "all.bin")
             config = folder / "adapter_config.json"
             values = json.loads(config.read_text()) | {"base_model_name_or_path": name}
+            # a set, whose order differs from run to run
+            if isinstance(values["target_modules"], list):
+                values["target_modules"].sort()
             config.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
             logits = tuned(input_ids=tokens).logits.detach()
             optimizer, losses = torch.optim.AdamW(trained, lr=0.02), []
