@@ -5,7 +5,7 @@ use crate::module::{Module, with_help};
 use crate::store::{Param, Path};
 use crate::track;
 use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor, map};
+use teeny_core::{DType, Error, Result, Tensor, map};
 
 /// Options of an [`Embedding`], with PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,7 +94,7 @@ impl Embedding {
                 ))
                 .help("an embedding with one more id has one for padding"));
             }
-            let weight = path.matrix_of("weight", [count, size], &|shape, dtype, device| {
+            let weight = path.table("weight", [count, size], &|shape, dtype, device| {
                 let value = options.init.tensor(shape, dtype, device)?; // (count, size)
                 let Some(id) = options.padding_idx else { return Ok(value) };
                 let zeros = Tensor::zeros((1, size), value.dtype(), &value)?; // (1, size)
@@ -108,13 +108,15 @@ impl Embedding {
 impl Embedding {
     /// The rows `from..to`: (to - from, size).
     pub(crate) fn range(&self, from: usize, to: usize) -> Result<Tensor> {
-        match self.weight.quantized() {
-            None => self.weight.value().slice(0, from as isize..to as isize),
-            Some(weight) => {
-                let ids = Tensor::arange(from as i64, to as i64, 1, weight.blocks())?;
-                self.weight.rows(&ids)
-            }
+        let weight = self.weight.value();
+        let range = from as isize..to as isize;
+        if !self.weight.is_indirect() {
+            return weight.slice(0, range);
         }
+        // operations make the numbers, so that those of a captured function follow its position
+        let ones = Tensor::ones(self.weight.shape()[0], DType::I32, &weight)?; // (count)
+        let ids = ones.cumsum(0)?.cast(DType::I32)?.sub(1)?; // (count)
+        self.weight.rows(&ids.slice(0, range)?)
     }
 }
 

@@ -73,7 +73,7 @@ impl Store {
                 new.push((param, value.clone()));
             }
             for (param, value) in new {
-                former.0.push((param.clone(), param.value()));
+                former.0.push((param.clone(), param.stored()));
                 param.lend(value);
             }
         }

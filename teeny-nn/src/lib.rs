@@ -43,6 +43,7 @@
 //! | [`attention`] | multi-head attention, rotary embedding, key-value cache |
 //! | [`transformer`] | encoder and decoder layers, GPT, its captured decoder |
 //! | [`init`] | initial weights |
+//! | [`lora`] | small trained matrices beside frozen weights, quantised or not; peft's files |
 //! | [`loss`] | cross-entropy, squared error and other losses |
 //! | [`optim`] | SGD, Adam, AdamW, Muon and other optimizers, gradient clipping, averages |
 //! | [`schedule`] | learning rates by step |
@@ -76,6 +77,7 @@ mod functional;
 pub mod init;
 mod json;
 mod linear;
+pub mod lora;
 pub mod loss;
 mod module;
 mod names;

@@ -15,3 +15,40 @@ pub(crate) fn listed(names: &[&str]) -> String {
         names => format!("{}, and {} more", names[..12].join(", "), names.len() - 12),
     }
 }
+
+/// The name that differs least from `name`, if one differs in less than half of its letters.
+pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = names.into_iter().map(|other| (edits(name, other), other));
+    let (distance, found) = distances.min_by_key(|(distance, _)| *distance)?;
+    (2 * distance <= name.chars().count()).then_some(found)
+}
+
+/// The number of letters that are inserted, removed or replaced to make `a` to `b`.
+///
+/// Source: Levenshtein 1966.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_differs_in_fewest_letters() {
+        assert_eq!([edits("", "ab"), edits("kitten", "sitting"), edits("é", "é")], [2, 3, 0]);
+        assert_eq!(nearest("q_pro", ["k_proj", "q_proj"]), Some("q_proj"));
+        assert_eq!(nearest("query", ["o_proj", "down"]), None);
+        assert_eq!(nearest("query", []), None);
+    }
+}

@@ -32,6 +32,9 @@ mod gradients;
 mod kv_cache;
 mod layers;
 mod lazy;
+mod lora;
+#[cfg(feature = "pretrained")]
+mod lora_peft;
 mod losses;
 mod mapping;
 mod mixed_types;

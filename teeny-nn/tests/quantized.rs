@@ -1,14 +1,15 @@
 //! Quantised weights in layers, stores, files and models.
 
 use crate::common::*;
-use teeny_autograd::Grad;
-use teeny_core::{DType, QuantType, Result, Tensor, random};
+use teeny_autograd::{Autograd, Grad, no_grad};
+use teeny_core::wrappers::{Span, Trace};
+use teeny_core::{DType, DeviceRef, Lazy, QuantType, Result, Tensor, random};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::state::{Archive, Checkpoint, Mapping};
 use teeny_nn::transformer::{
     Encoder, EncoderConfig, EncoderInputs, Gpt, GptConfig, TransformerConfig,
 };
-use teeny_nn::{Embedding, LayerNorm, Linear, Module, Store};
+use teeny_nn::{Decoder, Embedding, LayerNorm, Linear, Module, Store};
 
 fn randn(shape: &[usize], seed: u64, store: &Store) -> Tensor {
     random::with_seed(seed, || Tensor::randn(shape, DType::F32, store.device())).unwrap()
@@ -114,6 +115,51 @@ fn gradients_reach_the_input_of_a_quantised_layer() -> Result<()> {
     sgd.step(&first.backward()?)?;
     let second = linear.forward(&norm.forward(&x)?)?.square()?.mean_all()?;
     assert!(second.item::<f32>()? < first.item::<f32>()?);
+    Ok(())
+}
+
+/// Of a large weight the gradient has some rows as floats at a time.
+#[test]
+fn gradients_need_no_memory_for_a_whole_weight() -> Result<()> {
+    let trace = Trace::new(device());
+    let store = Store::new(Autograd::new(trace.clone()));
+    let linear = random::with_seed(4, || Linear::new(&store.at("fc"), 64, 80_000))?;
+    let norm = LayerNorm::new(&store.at("norm"), 64)?;
+    linear.weight.quantize(QuantType::Q8_0)?;
+    let x = randn(&[2, 64], 5, &store);
+    let gradient = |largest: &mut u64| -> Result<Tensor> {
+        let y = linear.forward(&norm.forward(&x)?)?.sum_all()?;
+        trace.clear();
+        let grads = y.backward()?;
+        // of operands and results, without the blocks of the weight
+        let blocks = (80_000 * 64 / 32 * 34) as u64;
+        let bytes = |span: &Span| span.bytes - if span.op == "quant_rows" { blocks } else { 0 };
+        *largest = trace.spans().iter().map(bytes).max().unwrap_or(0);
+        Ok(grads.get(&norm.weight.as_ref().unwrap().value())?.clone())
+    };
+    let (mut panels, mut whole) = (0, 0);
+    let first = gradient(&mut panels)?;
+    linear.weight.dequantize()?;
+    near(&first, &gradient(&mut whole)?, 1e-3);
+    assert!(panels < 18_500_000 && whole > 4 * 5_120_000, "{panels} {whole}");
+    Ok(())
+}
+
+/// A captured decoder reads the row of its position, also of a quantised table.
+#[test]
+fn captured_decoders_read_rows_of_quantised_positions() -> Result<()> {
+    let device: DeviceRef = Autograd::new(Lazy::new(device()));
+    let store = Store::new(&device);
+    let gpt = random::with_seed(1, || Gpt::new(&store.root(), GptConfig::new(19, 32, 2, 2, 32)))?;
+    store.set_training(false);
+    store.get("wpe.weight")?.quantize(QuantType::Q8_0)?;
+    let (mut decoder, mut caches) = (Decoder::new(&gpt)?, gpt.caches());
+    for position in 0..20 {
+        let token = Tensor::new([[(position * 7) % 19]], &device)?;
+        let wanted = no_grad(|| gpt.next(&token, &mut caches))?;
+        near(&decoder.next(&token)?, &wanted, 0.0);
+    }
+    assert!(decoder.is_replaying());
     Ok(())
 }
 

@@ -94,7 +94,7 @@ impl Projections {
 
 /// The rows `from..to` of a layer, of `x`.
 fn rows(layer: &Linear, x: &Tensor, from: isize, to: isize) -> Result<Tensor> {
-    if layer.weight.quantized().is_some() {
+    if layer.weight.is_indirect() {
         return layer.forward(x)?.slice(-1, from..to);
     }
     require_type(x, &layer.weight)?;

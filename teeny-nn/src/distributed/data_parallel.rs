@@ -392,7 +392,7 @@ pub(super) fn scalar(value: f64, loss: &Tensor) -> Result<Tensor> {
 fn require_same_model(store: &Store, comm: &dyn Communicator) -> Result<()> {
     let mut lines = vec![format!("teeny-nn {}", env!("CARGO_PKG_VERSION"))];
     lines.extend(store.all().iter().map(|param| {
-        let value = param.value();
+        let value = param.stored();
         let kind = if param.is_trainable() { "parameter" } else { "buffer" };
         format!("{kind} {:?} {} {}", param.name(), value.dtype(), value.shape())
     }));
@@ -446,7 +446,7 @@ fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
     for (_, list) in by_dtype {
         let flat = list
             .iter()
-            .map(|param| track::detached(&param.value())?.reshape(-1))
+            .map(|param| track::detached(&param.stored())?.reshape(-1))
             .collect::<Result<Vec<_>>>()?;
         let flat = Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)?;
         let kind = Kind::Broadcast { root: 0 };

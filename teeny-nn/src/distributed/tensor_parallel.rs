@@ -248,7 +248,7 @@ impl TensorParallel {
     pub fn require_replicas(&self, store: &Store) -> Result<()> {
         let _op = enter("require_replicas");
         for param in store.all().iter().filter(|param| self.shard(param.name()).is_none()) {
-            let own = track::detached(&param.value())?.contiguous()?;
+            let own = track::detached(&param.stored())?.contiguous()?;
             let first = self.0.comm.broadcast(&own, 0)?;
             let differs = f64::from(u8::from(own.to_bytes()? != first.to_bytes()?));
             let differing = self.0.comm.sum_numbers(&[differs])?;

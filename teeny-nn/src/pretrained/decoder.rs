@@ -3,12 +3,14 @@
 use super::opened::{Opened, check_heads, located};
 use super::options::OpenOptions;
 use super::origin::Origin;
-use super::{GenerationConfig, GgufModel};
+use super::{GenerationConfig, GgufModel, decoder_family};
+use crate::attention::RopePairing;
+use crate::lora::LayerNames;
 use crate::state::gguf::{WriteOptions, save};
 use crate::state::{TensorSource, is_gguf};
 use crate::store::{self, Store};
 use crate::text::PretrainedTokenizer;
-use crate::transformer::CausalLm;
+use crate::transformer::{CausalLm, Positions};
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, ToDevice};
@@ -38,6 +40,8 @@ pub struct Decoder {
     pub model: CausalLm,
     /// How the model's files say that tokens are chosen.
     pub generation: GenerationConfig,
+    /// The names of layers in files of Hugging Face.
+    pub(super) names: LayerNames,
     /// None for a GGUF file.
     origin: Option<Origin>,
     /// Why there is none, if there is none.
@@ -91,6 +95,17 @@ impl Decoder {
             sizes.context = limit;
         }
         sizes.cache = options.cache;
+        let adjacent_pairs = match &sizes.positions {
+            Positions::Rotary { full, .. } if !opened.is_folder => {
+                (full.pairing == RopePairing::Interleaved).then_some(sizes.head_size)
+            }
+            _ => None,
+        };
+        let names = LayerNames::new()
+            .with_mapping(decoder_family::decoder(&config)?.mapping(&sizes))
+            .with_task(Some("CAUSAL_LM".to_string()))
+            .with_base_model(Some(path.display().to_string()))
+            .with_adjacent_pairs(adjacent_pairs);
         let make = |root: &store::Path| CausalLm::new(root, sizes);
         let (model, _) = store.build_from(weights, &mapping, make).map_err(|e| config.noted(e))?;
         options.quantize(&store)?;
@@ -101,6 +116,7 @@ impl Decoder {
             store,
             model,
             generation,
+            names,
             origin,
             tokenizer,
             #[cfg(feature = "chat")]

@@ -8,6 +8,7 @@ use super::origin::Origin;
 use super::pooling::Pooling;
 use super::texts::Texts;
 use super::{encoder_family, gguf};
+use crate::lora::LayerNames;
 use crate::state::{Gguf, TensorSource, Weights, is_gguf, open_weights};
 use crate::store::{self, Store};
 use crate::text::{EncodeInput, PretrainedTokenizer};
@@ -46,6 +47,8 @@ pub struct Encoder {
     /// The head, if the model predicts classes or masked tokens.
     pub head: Option<Head>,
     texts: Texts,
+    /// The names of layers in files of Hugging Face.
+    pub(super) names: LayerNames,
     /// None for a GGUF file.
     origin: Option<Origin>,
 }
@@ -97,14 +100,19 @@ impl Encoder {
         config.check_layers(sizes.n_layer, tensors.len())?;
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
         let width = sizes.layer.n_embd;
+        let theirs = family.mapping(width, head);
         let mapping = match file {
             Some(_) => gguf::encoder_mapping(width),
-            None => family.mapping(width, head),
+            None => theirs.clone(),
         };
         let make = |root: &store::Path| {
             let model = transformer::Encoder::new(root, sizes)?;
             let head = head.map(|head| head.build(root, &config, (&sizes.layer, sizes.vocab)));
-            Ok((model, head.transpose()?))
+            let head = head.transpose()?;
+            if head.as_ref().is_some_and(|head| head.task() == Task::MaskedLm) {
+                model.word().tie();
+            }
+            Ok((model, head))
         };
         let built = store.build_from(weights, &mapping, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
@@ -117,9 +125,10 @@ impl Encoder {
         // a head that is not read is not written either
         let class = config.first_text("architectures").filter(|_| head.is_none());
         let class = class.and_then(|name| Some(format!("{}Model", name.split_once("For")?.0)));
+        let names = super::lora::names(theirs, &path, head.as_ref());
         let origin = Origin { folder: path, config, mapping, class };
         let origin = file.is_none().then_some(origin);
-        Ok(Encoder { store, model, pooling, head, texts, origin })
+        Ok(Encoder { store, model, pooling, head, texts, names, origin })
     }
 
     /// Whether the folder or GGUF file `path`, or `ORG/NAME` in the local cache, has an encoder of

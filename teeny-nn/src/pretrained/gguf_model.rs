@@ -225,7 +225,7 @@ impl TensorSource for Params {
         let param = self.param(name)?;
         match param.quantized() {
             Some(weight) => weight.dequantize()?.to(device),
-            None => crate::track::detached(&param.value())?.to(device),
+            None => param.floats()?.to(device),
         }
     }
 

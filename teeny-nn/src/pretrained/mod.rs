@@ -23,6 +23,7 @@ mod generation;
 mod gguf;
 mod gguf_model;
 mod head;
+mod lora;
 mod opened;
 mod options;
 mod origin;

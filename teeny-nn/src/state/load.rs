@@ -55,7 +55,7 @@ impl Store {
         let params = self.all();
         let mut matching = Vec::new();
         for param in &params {
-            if keys.compare(&index, mapping, param.name(), param.value().shape())? == Key::Fits {
+            if keys.compare(&index, mapping, param.name(), param.stored().shape())? == Key::Fits {
                 matching.push(param);
             }
         }

@@ -50,7 +50,7 @@ struct Rule {
 }
 
 /// What becomes of a tensor of the file.
-pub(super) struct Target {
+pub(crate) struct Target {
     pub ours: String,
     /// Which of `parts` it is.
     pub part: usize,
@@ -206,7 +206,7 @@ impl Mapping {
     }
 
     /// What becomes of the file's tensor `theirs`; nothing, if it is skipped.
-    pub(super) fn targets(&self, theirs: &str) -> Vec<Target> {
+    pub(crate) fn targets(&self, theirs: &str) -> Vec<Target> {
         let found = self.rules.iter().find_map(|rule| {
             let matching = |pattern: &String| matched(pattern, theirs);
             let part = rule.theirs.iter().position(|pattern| matching(pattern).is_some())?;
@@ -239,7 +239,7 @@ impl Mapping {
     }
 
     /// Whether a matrix is transposed after it was joined or split, to be what `ours` is called.
-    pub(super) fn transposes_last(&self, ours: &str) -> bool {
+    pub(crate) fn transposes_last(&self, ours: &str) -> bool {
         self.inverted && any(&self.transposed, ours)
     }
 

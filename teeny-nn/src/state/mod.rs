@@ -40,6 +40,7 @@ pub(crate) use key_mismatch::KeyMismatch;
 pub use load::LoadReport;
 pub use mapped::Mapped;
 pub use mapping::Mapping;
+pub(crate) use mapping::Target;
 pub use source::TensorSource;
 pub use stateful::{Position, Random, State, Stateful};
 pub use weights::{Weights, open_weights};
@@ -96,7 +97,7 @@ impl Store {
         let mapped = self.renamed_back(&state, mapping)?;
         let bytes = |shape: &[usize]| shape.iter().product::<usize>() as u64;
         // all parameters of a store have one dtype; buffers of others are few
-        let size = self.all().first().map_or(4, |param| param.value().dtype().size()) as u64;
+        let size = self.all().first().map_or(4, |param| param.stored().dtype().size()) as u64;
         let (mut parts, mut names, mut last, mut total) = (Vec::new(), Vec::new(), 0, 0);
         for (name, shape) in mapped.shapes() {
             let bytes = bytes(&shape) * size;
@@ -222,7 +223,7 @@ impl Store {
     }
 
     fn named_tensors(&self) -> Vec<(String, Tensor)> {
-        self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect()
+        self.all().into_iter().map(|p| (p.name().to_string(), p.stored())).collect()
     }
 
     /// Replaces every parameter and buffer by the tensor of its name in the safetensors file
@@ -249,7 +250,7 @@ impl Stateful for Store {
         let tensors = self
             .all()
             .into_iter()
-            .map(|p| Ok((p.name().to_string(), track::detached(&p.value())?)))
+            .map(|p| Ok((p.name().to_string(), track::detached(&p.stored())?)))
             .collect::<Result<_>>()?;
         Ok(State { tensors, values: self.block_types(), ..State::default() })
     }

@@ -16,7 +16,7 @@ use crate::init::Init;
 use crate::track;
 pub use param::Param;
 use param::ParamInner;
-pub(crate) use param::{FirstValue, FirstValues, Value, set_all};
+pub(crate) use param::{Adapter, FirstValue, FirstValues, Reader, Role, Value, set_all};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -49,6 +49,8 @@ struct StoreInner {
     changes: AtomicU64,
     /// Asked before initial values are drawn.
     first_values: Mutex<Option<Arc<FirstValues>>>,
+    /// The number of freezes, and the parameters that were trainable before the first.
+    frozen: Mutex<(usize, Vec<Param>)>,
 }
 
 impl Store {
@@ -66,6 +68,7 @@ impl Store {
             params: Mutex::default(),
             changes: AtomicU64::new(0),
             first_values: Mutex::default(),
+            frozen: Mutex::default(),
         }))
     }
 
@@ -203,11 +206,41 @@ impl Store {
             .collect()
     }
 
-    /// A trainable parameter that is a tensor which exists, for an optimizer of parts of parameters.
+    /// Freezes all parameters until [`Store::thaw`] is called as often.
+    ///
+    /// # Errors
+    /// That of the device. Nothing has changed then.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        if frozen.0 == 0 {
+            let all = self.trainable();
+            let done = all.iter().try_for_each(|param| param.set_trainable(false));
+            done.inspect_err(|_| {
+                let _ = all.iter().try_for_each(|param| param.set_trainable(true));
+            })?;
+            frozen.1 = all;
+        }
+        frozen.0 += 1;
+        Ok(())
+    }
+
+    /// Reverses one [`Store::freeze`]; the last one makes trainable what was, but for weights that
+    /// are quantised now.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        frozen.0 = frozen.0.saturating_sub(1);
+        if frozen.0 > 0 {
+            return Ok(());
+        }
+        let all = std::mem::take(&mut frozen.1);
+        let floats = all.iter().filter(|param| param.quantized().is_none());
+        floats.map(|param| param.set_trainable(true)).fold(Ok(()), Result::and)
+    }
+
+    /// A trainable parameter that is a tensor which exists, such as a part of another parameter.
     /// The caller keeps names apart.
-    #[cfg(feature = "distributed")]
     pub(crate) fn adopt(&self, name: &str, value: Tensor) -> Param {
-        let param = self.new_param(name.to_string(), Value::Plain(value), true, false);
+        let param = self.new_param(name.to_string(), Value::Plain(value), true, Role::Trained);
         self.params().push(param.clone());
         self.0.changes.fetch_add(1, Ordering::Relaxed);
         param
@@ -219,13 +252,16 @@ impl Store {
         self.0.first_values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_param(&self, name: String, value: Value, trainable: bool, quantizable: bool) -> Param {
+    fn new_param(&self, name: String, value: Value, trainable: bool, role: Role) -> Param {
         Param(Arc::new(ParamInner {
             name,
             value: RwLock::new(value),
             version: AtomicU64::new(0),
             trainable: AtomicBool::new(trainable),
-            quantizable,
+            role,
+            tied: AtomicBool::new(false),
+            adapters: RwLock::default(),
+            attachments: AtomicU64::new(0),
             claimed: AtomicBool::new(false),
             store: Arc::downgrade(&self.0),
         }))
@@ -335,17 +371,18 @@ impl Path {
     /// [`Path::param`] for a matrix that is read by [`Param::linear`] and [`Param::rows`] alone, so
     /// that it can be quantised.
     pub(crate) fn matrix(&self, name: &str, shape: [usize; 2], init: Init) -> Result<Param> {
-        self.matrix_of(name, shape, &|shape, dtype, device| init.tensor(shape, dtype, device))
+        let make = |shape, dtype, device: &DeviceRef| init.tensor(shape, dtype, device);
+        self.add(name, checked_shape(shape)?, &make, Role::Linear, self.store.0.dtype)
     }
 
-    /// [`Path::matrix`] with the initial values that `make` returns.
-    pub(crate) fn matrix_of(
+    /// [`Path::matrix`] of an embedding, with the initial values that `make` returns.
+    pub(crate) fn table(
         &self,
         name: &str,
         shape: [usize; 2],
         make: &dyn Fn(Shape, DType, &DeviceRef) -> Result<Tensor>,
     ) -> Result<Param> {
-        self.add(name, checked_shape(shape)?, make, Role::Matrix, self.store.0.dtype)
+        self.add(name, checked_shape(shape)?, make, Role::Embedding, self.store.0.dtype)
     }
 
     /// Makes the buffer `name`: state that is saved but not trained, such as running statistics.
@@ -396,7 +433,8 @@ impl Path {
         };
         taken(&self.store.params())?;
         let (device, values) = (self.store.device(), self.store.first_values().clone());
-        let wanted = FirstValue { name: &name, shape, dtype, quantized: role == Role::Matrix };
+        let quantized = matches!(role, Role::Linear | Role::Embedding);
+        let wanted = FirstValue { name: &name, shape, dtype, quantized };
         let read = values.map_or(Ok(None), |values| values(&wanted, device));
         let made = || make(shape, dtype, device).map(Value::Plain);
         let value = read.and_then(|value| value.map_or_else(made, Ok));
@@ -417,7 +455,7 @@ impl Path {
         };
         let mut params = self.store.params();
         taken(&params)?; // by another thread, while the values were made
-        let param = self.store.new_param(name, value, trainable, role == Role::Matrix);
+        let param = self.store.new_param(name, value, trainable, role);
         params.push(param.clone());
         drop(params);
         self.store.0.changes.fetch_add(1, Ordering::Relaxed);
@@ -427,15 +465,6 @@ impl Path {
     fn full(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
     }
-}
-
-/// The role of a new parameter.
-#[derive(Clone, Copy, PartialEq)]
-enum Role {
-    Trained,
-    /// A weight that can be quantised.
-    Matrix,
-    Buffer,
 }
 
 fn checked_shape(shape: impl teeny_core::IntoShape) -> Result<Shape> {

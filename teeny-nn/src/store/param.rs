@@ -9,6 +9,42 @@ use teeny_autograd::is_recomputing;
 use teeny_core::context::enter;
 use teeny_core::{Capture, DType, DeviceRef, Error, QuantTensor, QuantType, Result, Shape, Tensor};
 
+/// The role of a parameter in its layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Trained,
+    /// The weight of a linear layer, read by [`Param::linear`].
+    Linear,
+    /// The weight of an embedding, read by [`Param::rows`], and by [`Param::linear`] if the head is
+    /// tied to it.
+    Embedding,
+    Buffer,
+}
+
+/// How a layer reads a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// [`Param::linear`].
+    Linear,
+    /// [`Param::rows`].
+    Rows,
+    /// [`Param::value`].
+    Value,
+}
+
+/// A change of a parameter that is kept beside its value, such as LoRA's product of two small
+/// matrices.
+pub(crate) trait Adapter: Send + Sync {
+    /// The value in place of the parameter's for this reader, if there is one.
+    fn value(&self, reader: Reader) -> Option<Tensor>;
+
+    /// `y = x @ weightᵀ` with what the adapter adds to it.
+    fn linear(&self, x: &Tensor, y: Tensor) -> Result<Tensor>;
+
+    /// `y = weight[ids]` with what the adapter adds to it.
+    fn rows(&self, ids: &Tensor, y: Tensor) -> Result<Tensor>;
+}
+
 /// A named tensor whose value training replaces. Clones are handles of the same parameter.
 #[derive(Clone)]
 pub struct Param(pub(super) Arc<ParamInner>);
@@ -20,8 +56,13 @@ pub(super) struct ParamInner {
     pub version: AtomicU64,
     /// False for buffers (running statistics) and frozen parameters.
     pub trainable: AtomicBool,
-    /// Whether it is the weight of a linear layer or of an embedding.
-    pub quantizable: bool,
+    pub role: Role,
+    /// Whether the head of the model is this embedding.
+    pub tied: AtomicBool,
+    /// In the order in which they were attached.
+    pub adapters: RwLock<Vec<Arc<dyn Adapter>>>,
+    /// Counts changes of `adapters`, for captured functions.
+    pub attachments: AtomicU64,
     /// True once an optimizer was made with it.
     pub claimed: AtomicBool,
     /// The store of the parameter.
@@ -64,9 +105,15 @@ impl Param {
         &self.0.name
     }
 
-    /// The current value. On an autograd device it is tracked while the parameter is trainable. Of
-    /// a quantised weight it is the bytes of its blocks; see [`Param::quantized`].
+    /// The current value, that of an active [adapter](crate::lora) if it has one. On an autograd
+    /// device it is tracked while the parameter is trainable. Of a quantised weight it is the bytes
+    /// of its blocks; see [`Param::quantized`].
     pub fn value(&self) -> Tensor {
+        self.read_as(Reader::Value).tensor().clone()
+    }
+
+    /// The value without adapters.
+    pub(crate) fn stored(&self) -> Tensor {
         self.read().tensor().clone()
     }
 
@@ -95,23 +142,84 @@ impl Param {
         value
     }
 
-    /// `x @ weightᵀ`, of a quantised weight too.
+    /// The value that `reader` gets: that of the last adapter which has one.
+    fn read_as(&self, reader: Reader) -> Value {
+        let replaced = self.adapters().iter().rev().find_map(|adapter| adapter.value(reader));
+        replaced.map_or_else(|| self.read(), Value::Plain)
+    }
+
+    /// `x @ weightᵀ`, of a quantised weight too, with adapters.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor> {
-        match self.read() {
-            Value::Plain(weight) => x.matmul(&weight.t()?),
-            Value::Quantized(weight) => weight.linear(x),
+        let y = match self.read_as(Reader::Linear) {
+            Value::Plain(weight) => x.matmul(&weight.t()?)?,
+            Value::Quantized(weight) => weight.linear(x)?,
+        }; // (.., out)
+        self.adapters().iter().try_fold(y, |y, adapter| adapter.linear(x, y))
+    }
+
+    /// The rows `ids`, of a quantised weight too, with adapters: (.., columns) of the store's type.
+    pub(crate) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
+        let y = match self.read_as(Reader::Rows) {
+            Value::Plain(weight) => weight.index_select(0, ids)?,
+            Value::Quantized(weight) => {
+                let rows = weight.index_select(ids)?;
+                self.store().map_or(Ok(rows.clone()), |store| rows.cast(store.0.dtype))?
+            }
+        }; // (.., columns)
+        self.adapters().iter().try_fold(y, |y, adapter| adapter.rows(ids, y))
+    }
+
+    /// Whether the weight is read by [`Param::linear`] and [`Param::rows`] alone: it is quantised
+    /// or has adapters.
+    pub(crate) fn is_indirect(&self) -> bool {
+        self.quantized().is_some() || !self.adapters().is_empty()
+    }
+
+    fn adapters(&self) -> Vec<Arc<dyn Adapter>> {
+        self.note("adapters", None, |param| param.attachments.load(Ordering::Relaxed));
+        self.0.adapters.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds an adapter.
+    pub(crate) fn attach(&self, adapter: Arc<dyn Adapter>) {
+        self.0.adapters.write().unwrap_or_else(PoisonError::into_inner).push(adapter);
+        self.0.attachments.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes an adapter.
+    pub(crate) fn detach(&self, adapter: &Arc<dyn Adapter>) {
+        let mut adapters = self.0.adapters.write().unwrap_or_else(PoisonError::into_inner);
+        adapters.retain(|other| !Arc::ptr_eq(other, adapter));
+        self.0.attachments.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The role in the layer.
+    pub(crate) fn role(&self) -> Role {
+        self.0.role
+    }
+
+    /// Whether the head of the model is this embedding.
+    pub(crate) fn is_tied(&self) -> bool {
+        self.0.tied.load(Ordering::Relaxed)
+    }
+
+    /// Records that the head of the model is this embedding.
+    pub(crate) fn tie(&self) {
+        self.0.tied.store(true, Ordering::Relaxed);
+    }
+
+    /// The value without adapters as floats, untracked: of a quantised weight, of the store's type.
+    pub(crate) fn floats(&self) -> Result<Tensor> {
+        match (self.read(), self.store()) {
+            (Value::Plain(value), _) => track::detached(&value),
+            (Value::Quantized(weight), None) => weight.dequantize(),
+            (Value::Quantized(weight), Some(store)) => weight.dequantize()?.cast(store.0.dtype),
         }
     }
 
-    /// The rows `ids`, of a quantised weight too: (.., columns) of the store's type.
-    pub(crate) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
-        match self.read() {
-            Value::Plain(weight) => weight.index_select(0, ids),
-            Value::Quantized(weight) => {
-                let rows = weight.index_select(ids)?;
-                self.store().map_or(Ok(rows.clone()), |store| rows.cast(store.0.dtype))
-            }
-        }
+    /// The number of values so far.
+    pub(crate) fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Relaxed)
     }
 
     /// Quantises the weight. It is frozen then: no gradient is computed for it.
@@ -122,7 +230,7 @@ impl Param {
     #[track_caller]
     pub fn quantize(&self, kind: QuantType) -> Result<()> {
         let _op = enter("quantize");
-        if !self.0.quantizable {
+        if !self.is_quantizable() {
             let name = self.name();
             let text = format!("{name:?} is not the weight of a linear layer or an embedding");
             return Err(Error::value(text).help("param.is_quantizable() tells which are"));
@@ -148,15 +256,15 @@ impl Param {
     #[track_caller]
     pub fn dequantize(&self) -> Result<()> {
         let _op = enter("dequantize");
-        if let (Some(weight), Some(store)) = (self.quantized(), self.store()) {
-            self.set_value(Value::Plain(weight.dequantize()?.cast(store.0.dtype)?));
+        if self.quantized().is_some() {
+            self.set_value(Value::Plain(self.floats()?));
         }
         Ok(())
     }
 
     /// Whether it can be quantised: it is the weight of a linear layer or of an embedding.
     pub fn is_quantizable(&self) -> bool {
-        self.0.quantizable
+        matches!(self.0.role, Role::Linear | Role::Embedding)
     }
 
     /// Stores a value of another kind, frozen.
@@ -195,7 +303,7 @@ impl Param {
                 format!("{:?} is quantised, and no gradient is computed for it", self.name());
             return Err(Error::value(text).help("param.dequantize()? first, or train an adapter"));
         }
-        let value = self.prepared(&self.value(), trainable)?;
+        let value = self.prepared(&self.stored(), trainable)?;
         self.0.trainable.store(trainable, Ordering::Relaxed);
         self.put(value);
         if let Some(store) = self.0.store.upgrade() {
@@ -224,7 +332,7 @@ impl Param {
 
     fn prepared(&self, value: &Tensor, trainable: bool) -> Result<Tensor> {
         self.require_shape(value)?;
-        let old = self.value();
+        let old = self.stored();
         if let (Some(own), true) = (self.quantized(), value.dtype() != DType::U8) {
             let (name, own) = (self.name(), own.describe());
             let text = format!("{name:?} is quantised, {own}, the new value {}", value.dtype());
@@ -240,7 +348,7 @@ impl Param {
 
     /// An error unless `value` has the shape of the parameter.
     pub(crate) fn require_shape(&self, value: &Tensor) -> Result<()> {
-        let old = self.value();
+        let old = self.stored();
         if value.shape() != old.shape() {
             let text = format!(
                 "parameter {:?} is {}, the new value {}",
@@ -263,7 +371,7 @@ impl Param {
         }
     }
 
-    /// Stores a result of [`Param::prepare`] or [`Param::value`]. Cannot fail, so that several
+    /// Stores a result of [`Param::prepare`] or [`Param::stored`]. Cannot fail, so that several
     /// parameters change together or not at all.
     pub(crate) fn put(&self, prepared: Tensor) {
         self.replace_elements(prepared);

@@ -161,6 +161,7 @@ impl CausalLm {
             .collect::<Result<_>>()?;
         let norm = norm(&path.at(names.last_norm), config.n_embd, &config)?;
         let head = if config.tied {
+            tokens.weight.tie();
             None
         } else {
             let options = LinearOptions::new().with_weight_init(init).with_bias(false);

@@ -62,7 +62,7 @@ pub struct Clip {
     texts: Texts,
     /// Why there is none, if there is none.
     processor: Result<ImageProcessor>,
-    origin: Origin,
+    pub(in crate::pretrained) origin: Origin,
 }
 
 impl Clip {

@@ -42,7 +42,7 @@ pub struct ImageEncoder {
     pub head: Option<Head>,
     /// Why there is none, if there is none.
     processor: Result<ImageProcessor>,
-    origin: Origin,
+    pub(in crate::pretrained) origin: Origin,
 }
 
 impl ImageEncoder {

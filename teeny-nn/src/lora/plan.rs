@@ -1,0 +1,241 @@
+//! [`Plan`]: everything that is attached, made before anything changes.
+
+use super::adapter::{Pair, Pairs, Replacement, Switch};
+use super::options::LoraOptions;
+use super::select;
+use super::tensors::{FileTensor, FileTensors, LayerNames};
+use crate::dropout::Dropout;
+use crate::init::Init;
+use crate::store::{Adapter, Param, Reader, Store};
+use crate::track;
+use std::sync::Arc;
+use teeny_core::{DType, Error, Result, Shape, Tensor};
+
+/// A layer with its pair of matrices.
+pub(super) struct Layer {
+    /// The name of the layer in files.
+    pub name: String,
+    pub tensor: FileTensor,
+    pub a: Param,
+    pub b: Param,
+    pub scale: f64,
+}
+
+/// A parameter that is trained as a whole, and the tensors of the file that it is.
+pub(super) struct Saved {
+    pub param: Param,
+    pub value: Param,
+    pub tensors: Vec<FileTensor>,
+}
+
+/// Which matrix of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Matrix {
+    A,
+    B,
+}
+
+/// Initial values. None stands for those of training from the start.
+pub(super) trait Values {
+    /// A matrix of the layer of `tensor`, as files have it.
+    fn matrix(
+        &self,
+        tensor: &FileTensor,
+        which: Matrix,
+        shape: [usize; 2],
+    ) -> Result<Option<Tensor>>;
+
+    /// A tensor that is trained as a whole, as files have it.
+    fn whole(&self, tensor: &FileTensor) -> Result<Option<Tensor>>;
+}
+
+/// Values of training from the start.
+pub(super) struct Drawn;
+
+impl Values for Drawn {
+    fn matrix(&self, _: &FileTensor, _: Matrix, _: [usize; 2]) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
+    fn whole(&self, _: &FileTensor) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+}
+
+pub(super) struct Plan {
+    pub store: Store,
+    pub options: LoraOptions,
+    pub layers: Vec<Layer>,
+    pub saved: Vec<Saved>,
+    pub adapters: Vec<(Param, Arc<dyn Adapter>)>,
+    pub switch: Arc<Switch>,
+}
+
+/// The suffixes of the names of A and B.
+pub(super) fn suffixes(reader: Reader) -> [&'static str; 2] {
+    match reader {
+        Reader::Rows => ["lora_embedding_A", "lora_embedding_B"],
+        _ => ["lora_A.weight", "lora_B.weight"],
+    }
+}
+
+impl Plan {
+    /// New adapters for the layers that `options` choose.
+    pub fn by_options(base: &Store, names: &LayerNames, mut options: LoraOptions) -> Result<Plan> {
+        for own in &names.modules_to_save {
+            if !options.modules_to_save.contains(own) {
+                options.modules_to_save.push(own.clone());
+            }
+        }
+        let tensors = FileTensors::of(base, names)?;
+        let chosen = select::layers(&tensors, names, &options)?;
+        let whole = select::whole(&tensors, &options, &chosen)?;
+        Plan::new(base, options, &tensors, [&chosen, &whole], &Drawn)
+    }
+
+    /// Adapters for the layers at `chosen`, and the tensors at `whole`.
+    pub fn new(
+        base: &Store,
+        options: LoraOptions,
+        tensors: &FileTensors,
+        [chosen, whole]: [&[usize]; 2],
+        values: &dyn Values,
+    ) -> Result<Plan> {
+        let dropout = Dropout::new(&base.root(), options.dropout)?;
+        let numbers = options.alpha_pattern.iter().map(|(_, alpha)| *alpha);
+        if let Some(alpha) = numbers.chain([options.alpha]).find(|alpha| !alpha.is_finite()) {
+            return Err(Error::value(format!("alpha is {alpha}")).help("a finite number"));
+        }
+        let dtype = match (options.dtype, base.dtype()) {
+            (Some(dtype), _) if !dtype.is_float() => {
+                let text = format!("adapters are floats, not {dtype}");
+                return Err(Error::dtype(text).help("leave out with_dtype"));
+            }
+            (Some(dtype), _) => dtype,
+            (None, DType::F64) => DType::F64,
+            (None, _) => DType::F32,
+        };
+        let (store, switch) = (Store::with_dtype(base.device(), dtype), Switch::new(true));
+        let layer = |i: &usize| Layer::new(&store, &tensors.all[*i], &options, values);
+        let layers = chosen.iter().map(layer).collect::<Result<Vec<_>>>()?;
+        let saved = saved(&store, whole.iter().map(|i| &tensors.all[*i]), values)?;
+        let mut adapters: Vec<(Param, Arc<dyn Adapter>)> = Vec::new();
+        let mut left: Vec<&Layer> = layers.iter().collect();
+        while let Some(first) = left.first() {
+            let (param, reader) = (first.tensor.param.clone(), first.tensor.reader);
+            let same = |layer: &&Layer| layer.tensor.is_of(&param, reader);
+            let (own, others): (Vec<&Layer>, _) = left.into_iter().partition(same);
+            left = others;
+            let mut pairs: Vec<Pair> = own.into_iter().map(Layer::pair).collect();
+            pairs.sort_by_key(|pair| pair.rows.start);
+            let (rows, dropout, switch) = (param.shape()[0], dropout.clone(), switch.clone());
+            adapters.push((param, Arc::new(Pairs { pairs, rows, reader, dropout, switch })));
+        }
+        for Saved { param, value, tensors } in &saved {
+            let (value, switch) = (value.clone(), switch.clone());
+            let reader = tensors.first().map_or(Reader::Value, |tensor| tensor.reader);
+            adapters.push((param.clone(), Arc::new(Replacement { value, reader, switch })));
+        }
+        Ok(Plan { store, options, layers, saved, adapters, switch })
+    }
+}
+
+impl Layer {
+    fn new(
+        store: &Store,
+        tensor: &FileTensor,
+        options: &LoraOptions,
+        values: &dyn Values,
+    ) -> Result<Layer> {
+        let name = tensor.layer().unwrap_or(&tensor.name).to_string();
+        let (rank, alpha) = select::size(options, &name)?;
+        let (columns, dtype, device) = (tensor.param.shape()[1], store.dtype(), store.device());
+        // the layer of an embedding (V, E) is one from V features to E
+        let (inputs, outputs, init) = match tensor.reader {
+            Reader::Rows => {
+                (tensor.rows.len(), columns, [Init::ZEROS, Init::Normal { mean: 0.0, std: 1.0 }])
+            }
+            _ => (columns, tensor.rows.len(), [Init::TORCH, Init::ZEROS]),
+        };
+        let [a, b] = suffixes(tensor.reader).map(|suffix| format!("{name}.{suffix}"));
+        let matrix = |which: Matrix, own: String, shape: [usize; 2]| {
+            let value = match values.matrix(tensor, which, shape)? {
+                Some(value) if which == Matrix::B && tensor.reader == Reader::Linear => {
+                    tensor.to_model(&value)?
+                }
+                Some(value) => value,
+                None => init[which as usize].tensor(Shape::new(&shape)?, dtype, device)?,
+            };
+            let noted = |e: Error| e.note(format!("for {own:?}"));
+            adopted(store, &own, &value.cast(dtype)?).map_err(noted)
+        };
+        let a = matrix(Matrix::A, a, [rank, inputs])?;
+        let b = matrix(Matrix::B, b, [outputs, rank])?;
+        let divisor = if options.use_rslora { (rank as f64).sqrt() } else { rank as f64 };
+        Ok(Layer { name, tensor: tensor.clone(), a, b, scale: alpha / divisor })
+    }
+
+    fn pair(&self) -> Pair {
+        let Layer { tensor, a, b, scale, .. } = self;
+        Pair { rows: tensor.rows.clone(), a: a.clone(), b: b.clone(), scale: *scale }
+    }
+}
+
+impl FileTensor {
+    /// Whether it is of `param`, for the same reader.
+    fn is_of(&self, param: &Param, reader: Reader) -> bool {
+        self.param.name() == param.name() && self.reader == reader
+    }
+}
+
+/// A trainable parameter with this value.
+fn adopted(store: &Store, name: &str, value: &Tensor) -> Result<Param> {
+    let value = track::detached(value)?.to(store.device())?;
+    // row-major from the start of a storage, as all parameters are
+    let value = if value.layout().offset() > 0 { value.copy()? } else { value.contiguous()? };
+    Ok(store.adopt(name, track::leaf(&value, name)?))
+}
+
+/// The parameters of which `tensors` are the parts.
+fn saved<'a>(
+    store: &Store,
+    tensors: impl Iterator<Item = &'a FileTensor>,
+    values: &dyn Values,
+) -> Result<Vec<Saved>> {
+    let mut groups: Vec<Vec<FileTensor>> = Vec::new();
+    for tensor in tensors {
+        let same = |group: &&mut Vec<FileTensor>| group[0].is_of(&tensor.param, tensor.reader);
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(tensor.clone()),
+            None => groups.push(vec![tensor.clone()]),
+        }
+    }
+    let make = |mut tensors: Vec<FileTensor>| {
+        tensors.sort_by_key(|tensor| tensor.rows.start);
+        let param = tensors[0].param.clone();
+        let all = param.shape().first().copied().unwrap_or(1);
+        if tensors.iter().map(|tensor| tensor.rows.len()).sum::<usize>() != all {
+            let names: Vec<&str> = tensors.iter().map(|tensor| &tensor.name[..]).collect();
+            let text =
+                format!("{} is a part of {}, the rest of which", names.join(", "), param.name());
+            return Err(Error::value(format!("{text} is not chosen"))
+                .help("choose the projections that are joined with it too"));
+        }
+        let base = param.floats()?;
+        let part = |tensor: &FileTensor| match values.whole(tensor)? {
+            None if tensors.len() == 1 => Ok(base.clone()),
+            None => base.slice(0, tensor.rows.start as isize..tensor.rows.end as isize),
+            Some(value) if tensor.transposed => tensor.to_model(&value.t()?),
+            Some(value) => tensor.to_model(&value),
+        };
+        let parts = tensors.iter().map(part).collect::<Result<Vec<Tensor>>>()?;
+        let parts = parts.iter().map(|part| part.cast(base.dtype())).collect::<Result<Vec<_>>>()?;
+        let value = match &parts[..] {
+            [one] => one.clone(),
+            parts => Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?,
+        };
+        let name = if parts.len() == 1 { &tensors[0].name } else { param.name() };
+        Ok(Saved { value: adopted(store, name, &value)?, param, tensors })
+    };
+    groups.into_iter().map(make).collect()
+}
