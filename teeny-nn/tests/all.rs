@@ -11,11 +11,13 @@ mod device;
 #[cfg(feature = "distributed")]
 #[path = "common/ranks.rs"]
 mod ranks;
+#[cfg(feature = "chat")]
 
 mod all_or_nothing;
 mod asynchronous;
 mod attention;
 mod captured;
+mod causal_loss;
 mod constructors;
 mod data_parallel;
 mod decoder;

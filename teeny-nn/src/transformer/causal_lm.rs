@@ -19,6 +19,9 @@ use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::store::{Param, Path};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use teeny_autograd::checkpoint;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -112,18 +115,20 @@ impl Ropes {
 /// Source: Touvron et al. 2023, arXiv:2302.13971; the initial weights are those of GPT-2, Radford
 /// et al. 2019, with standard deviation `0.02 / sqrt(2 n_layer)` for the residual projections.
 pub struct CausalLm {
-    config: CausalLmConfig,
+    config: Arc<CausalLmConfig>,
     tokens: Embedding,
     positions: Option<Embedding>,
     /// Without a window, and with one.
     ropes: Option<[Option<Ropes>; 2]>,
     dropout: Dropout,
-    blocks: Vec<Block>,
+    blocks: Vec<Arc<Block>>,
     norm: Box<dyn Module>,
     /// (V, E), unless the head is the embedding.
     head: Option<Linear>,
     /// The number of ranks that share the model.
     pub(super) ranks: usize,
+    /// Whether blocks are checkpoints.
+    checkpoints: AtomicBool,
 }
 
 impl CausalLm {
@@ -157,7 +162,7 @@ impl CausalLm {
             }
         };
         let blocks = (0..config.n_layer)
-            .map(|i| Block::new(&path.at(names.blocks).at(i), names, &config, layers))
+            .map(|i| Block::new(&path.at(names.blocks).at(i), names, &config, layers).map(Arc::new))
             .collect::<Result<_>>()?;
         let norm = norm(&path.at(names.last_norm), config.n_embd, &config)?;
         let head = if config.tied {
@@ -169,7 +174,26 @@ impl CausalLm {
             Some(Linear::with_options(&path, config.n_embd, config.vocab, options)?)
         };
         let dropout = Dropout::new(path, config.dropout)?;
-        Ok(CausalLm { config, tokens, positions, ropes, dropout, blocks, norm, head, ranks: 1 })
+        let (config, checkpoints) = (Arc::new(config), AtomicBool::new(false));
+        Ok(CausalLm {
+            config,
+            tokens,
+            positions,
+            ropes,
+            dropout,
+            blocks,
+            norm,
+            head,
+            ranks: 1,
+            checkpoints,
+        })
+    }
+
+    /// Sets whether the forward pass keeps the inputs of blocks alone, for less memory: the backward
+    /// pass computes each block again ([`teeny_autograd::checkpoint`]), a third more time. False at
+    /// first. Gradients are the same to the bit.
+    pub fn set_checkpoints(&self, on: bool) {
+        self.checkpoints.store(on, Ordering::Relaxed);
     }
 
     /// Sizes and options.
@@ -325,16 +349,28 @@ impl CausalLm {
                 let own = windowed.as_ref().filter(|_| window.is_some());
                 own.or(full.as_ref())
             });
+            let rope = ropes.map(|ropes| ropes.of(end));
+            if self.checkpoints.load(Ordering::Relaxed) && caches.is_none() {
+                let (block, config, rope) = (block.clone(), self.config.clone(), rope.cloned());
+                let (mask, positions) = (inputs.mask.cloned(), positions.clone());
+                let body = move |x: &[Tensor]| {
+                    let options = AttentionOptions {
+                        key_mask: mask.as_ref(),
+                        rope: rope.as_ref(),
+                        positions: positions.as_ref(),
+                        ..of_block(&config, i)
+                    };
+                    block.forward(&x[0], options, &config)
+                };
+                x = checkpoint(body, &[&x])?;
+                continue;
+            }
             let options = AttentionOptions {
-                causal: true,
-                window,
-                scale: config.scale_of(i),
-                softcap: config.softcap,
                 key_mask: inputs.mask,
-                rope: ropes.map(|ropes| ropes.of(end)),
+                rope,
                 positions: positions.as_ref(),
                 cache: caches.as_mut().and_then(|caches| caches.get_mut(i)),
-                ..AttentionOptions::new()
+                ..of_block(config, i)
             };
             x = block.forward(&x, options, config)?;
         }
@@ -374,14 +410,49 @@ impl CausalLm {
 
     /// (.., E) → (.., V).
     fn head(&self, x: &Tensor) -> Result<Tensor> {
-        let logits = match &self.head {
+        self.head_of().logits(x)
+    }
+
+    /// The head, for functions that outlive the call.
+    pub(super) fn head_of(&self) -> Head {
+        Head {
+            linear: self.head.clone(),
+            tied: self.tokens.weight.clone(),
+            softcap: self.config.logits_softcap,
+        }
+    }
+}
+
+/// The layer from states to logits.
+pub(super) struct Head {
+    linear: Option<Linear>,
+    /// The weight of a model without that layer: the token embedding.
+    tied: Param,
+    softcap: Option<f64>,
+}
+
+impl Head {
+    /// (.., E) → (.., V).
+    pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        let logits = match &self.linear {
             Some(head) => head.forward(x)?,
-            None => self.tokens.weight.linear(x)?,
+            None => self.tied.linear(x)?,
         };
-        match self.config.logits_softcap {
+        match self.softcap {
             Some(c) => logits.div(c)?.tanh()?.mul(c),
             None => Ok(logits),
         }
+    }
+}
+
+/// What the attention of block `i` always has.
+fn of_block<'a>(config: &CausalLmConfig, i: usize) -> AttentionOptions<'a> {
+    AttentionOptions {
+        causal: true,
+        window: config.window(i),
+        scale: config.scale_of(i),
+        softcap: config.softcap,
+        ..AttentionOptions::new()
     }
 }
 

@@ -5,6 +5,7 @@
 mod block;
 mod causal_config;
 mod causal_lm;
+mod causal_loss;
 mod decoder;
 mod encoder;
 mod gpt;
@@ -14,6 +15,7 @@ mod vision;
 
 pub use causal_config::{CausalLmConfig, NormKind, Positions, Rotary};
 pub use causal_lm::{CausalInputs, CausalLm};
+pub use causal_loss::CausalBatch;
 pub use decoder::Decoder;
 pub use encoder::{Encoder, EncoderConfig, EncoderInputs};
 pub use gpt::{Gpt, GptConfig};
