@@ -6,6 +6,8 @@ mod awaited;
 #[cfg(feature = "chat")]
 mod chat;
 mod common;
+#[cfg(feature = "chat")]
+mod samples;
 #[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
 mod device;
 #[cfg(feature = "distributed")]

@@ -1,0 +1,261 @@
+//! [`TextSamples`]: texts of a file as the batches that a decoder is trained on.
+//!
+//! ```text
+//! line of JSON ─ read ─ segments of text, which of them count ─ tokens ─ batches   transformer::CausalBatch
+//! ```
+//!
+//! What a model says itself counts in the loss; what it is given, the prompt or the messages of
+//! others, does not. Segments are encoded one by one, as a prompt and its answer are when the model
+//! is used.
+
+mod read;
+
+use super::Decoder;
+use crate::data::Dataset;
+use crate::text::{EncodeOptions, PretrainedTokenizer};
+use crate::transformer::CausalBatch;
+use read::{Segment, Source};
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+use teeny_core::context::enter;
+use teeny_core::{DeviceRef, Error, Key, Result, Tensor, permutation};
+
+/// The tokens of one text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextSample {
+    /// All tokens.
+    pub tokens: Vec<u32>,
+    /// Which of them count in the loss, as the next token of those before. The first never does.
+    pub counted: Vec<bool>,
+}
+
+/// What was found in a file of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SampleReport {
+    /// Texts that are used.
+    pub samples: usize,
+    /// Texts that were there before, word for word. They are used again.
+    pub duplicates: usize,
+    /// Texts that were cut to the largest number of tokens.
+    pub cut: usize,
+    /// Texts without a token that counts, because of that cut or since there is none. They are left
+    /// out.
+    pub left_out: usize,
+    /// All tokens, and those that count.
+    pub tokens: usize,
+    /// The tokens that count.
+    pub counted: usize,
+}
+
+impl fmt::Display for SampleReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SampleReport { samples, duplicates, cut, left_out, tokens, counted } = self;
+        write!(f, "{samples} texts, {tokens} tokens, {counted} of them to be learned")?;
+        for (count, what) in [
+            (duplicates, "twice in the file"),
+            (cut, "cut, as they are too long"),
+            (left_out, "left out, as nothing in them is to be learned"),
+        ] {
+            if *count > 0 {
+                write!(f, "; {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Texts to train a decoder on, each as tokens.
+#[derive(Clone, Debug)]
+pub struct TextSamples {
+    samples: Vec<TextSample>,
+    device: DeviceRef,
+}
+
+impl TextSamples {
+    /// Reads a file of texts for `decoder`, each of at most `max_length` tokens. Each line of a
+    /// `.jsonl` file is an object with one of
+    ///
+    /// - `"text"`: all of it is learned;
+    /// - `"prompt"` and `"completion"`: the completion is learned;
+    /// - `"messages"`, a list of objects with `"role"` and `"content"`: the messages of the
+    ///   `assistant` are learned, written as the model's chat template writes them (feature
+    ///   `chat`).
+    ///
+    /// Another file is one text, in pieces of `max_length` tokens. An end token is learned behind
+    /// each text and completion, if the tokenizer has one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, a line is not such an object (the error has its number), the
+    /// template does not write a conversation as the beginning of a longer one, there is no
+    /// tokenizer, or nothing is left.
+    #[track_caller]
+    pub fn open(
+        path: impl AsRef<Path>,
+        decoder: &Decoder,
+        max_length: usize,
+    ) -> Result<(TextSamples, SampleReport)> {
+        let _op = enter("TextSamples::open");
+        let path = path.as_ref();
+        if max_length < 2 || max_length > decoder.model.config().context {
+            let context = decoder.model.config().context;
+            let text = format!("texts of {max_length} tokens for a context of {context}");
+            return Err(Error::value(text).help("from 2 tokens to those of the context"));
+        }
+        let tokenizer = decoder.tokenizer()?;
+        let (mut samples, mut report) = (Vec::new(), SampleReport::default());
+        let mut seen = HashSet::new();
+        let named = |line: usize, e: Error| e.named(format!("{}, line {line}", path.display()));
+        for (line, source) in read::sources(path)? {
+            let is_whole = source.is_whole_file();
+            let segments = segments(decoder, source).map_err(|e| named(line, e))?;
+            let mut sample = encoded(tokenizer, &segments).map_err(|e| named(line, e))?;
+            let key = (sample.tokens.clone(), sample.counted.clone());
+            report.duplicates += usize::from(!seen.insert(key));
+            if is_whole {
+                samples.extend(sample.pieces(max_length));
+                continue;
+            }
+            if sample.tokens.len() > max_length {
+                sample.tokens.truncate(max_length);
+                sample.counted.truncate(max_length);
+                report.cut += 1;
+            }
+            samples.push(sample);
+        }
+        let all = samples.len();
+        samples.retain(|sample: &TextSample| sample.count() > 0);
+        report.left_out = all - samples.len();
+        report.samples = samples.len();
+        report.tokens = samples.iter().map(|sample| sample.tokens.len()).sum();
+        report.counted = samples.iter().map(TextSample::count).sum();
+        if samples.is_empty() {
+            let error = Error::value(format!("{}: nothing to learn: {report}", path.display()));
+            return Err(error.help("a line is {\"prompt\": \"..\", \"completion\": \"..\"}"));
+        }
+        Ok((TextSamples::new(samples, decoder.store.device())?, report))
+    }
+
+    /// These samples, in batches on `device`.
+    ///
+    /// # Errors
+    /// If one has no token that counts.
+    pub fn new(samples: Vec<TextSample>, device: &DeviceRef) -> Result<TextSamples> {
+        if let Some(i) = samples.iter().position(|sample| sample.count() == 0) {
+            let error = Error::value(format!("no token of sample {i} counts"));
+            return Err(error.help("at least one after the first token must count"));
+        }
+        Ok(TextSamples { samples, device: device.clone() })
+    }
+
+    /// The samples.
+    pub fn samples(&self) -> &[TextSample] {
+        &self.samples
+    }
+
+    /// The samples without a part `share` of them, and that part, chosen by `seed`; it has at least
+    /// one sample if `share` is above 0.
+    ///
+    /// # Errors
+    /// If `share` is not in `0..1`, or no sample is left to train on.
+    pub fn split(self, share: f64, seed: u64) -> Result<(TextSamples, TextSamples)> {
+        let all = self.samples.len();
+        if !(0.0..1.0).contains(&share) {
+            let error = Error::value(format!("a share of {share} of the samples"));
+            return Err(error.help("at least 0 and below 1"));
+        }
+        let held = if share > 0.0 { ((all as f64 * share) as usize).max(1) } else { 0 };
+        if held >= all {
+            let error = Error::value(format!("{held} of {all} samples would be held out"));
+            return Err(error.help("a smaller share, or more samples"));
+        }
+        let order = permutation(all, Key { seed, draw: u64::MAX });
+        let mut is_held = vec![false; all];
+        order[..held].iter().for_each(|&i| is_held[i] = true);
+        let (mut train, mut test) = (Vec::new(), Vec::new());
+        for (sample, held) in self.samples.into_iter().zip(is_held) {
+            if held { test.push(sample) } else { train.push(sample) }
+        }
+        let of = |samples| TextSamples { samples, device: self.device.clone() };
+        Ok((of(train), of(test)))
+    }
+}
+
+impl Dataset for TextSamples {
+    type Batch = CausalBatch;
+
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn batch(&self, indices: &[usize], _epoch: u64) -> Result<CausalBatch> {
+        let sample = |&i: &usize| {
+            self.samples.get(i).ok_or_else(|| {
+                Error::index(format!("no sample {i}; there are {}", self.samples.len()))
+            })
+        };
+        let samples = indices.iter().map(sample).collect::<Result<Vec<_>>>()?;
+        let width = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
+        let mut tokens = vec![0i32; samples.len() * width];
+        let (mut positions, mut targets) = (Vec::new(), Vec::new());
+        for (row, sample) in samples.iter().enumerate() {
+            for (t, &token) in sample.tokens.iter().enumerate() {
+                tokens[row * width + t] = token as i32;
+                if t > 0 && sample.counted[t] {
+                    positions.push((row * width + t - 1) as i32);
+                    targets.push(token as i32);
+                }
+            }
+        }
+        let count = positions.len();
+        Ok(CausalBatch::new(
+            Tensor::from_vec(tokens, (samples.len(), width), &self.device)?,
+            Tensor::from_vec(positions, count, &self.device)?,
+            Tensor::from_vec(targets, count, &self.device)?,
+        ))
+    }
+}
+
+impl TextSample {
+    /// The number of tokens that count.
+    pub fn count(&self) -> usize {
+        self.counted.iter().skip(1).filter(|&&counted| counted).count()
+    }
+
+    /// The sample in pieces of `length` tokens; the last may be shorter.
+    fn pieces(&self, length: usize) -> impl Iterator<Item = TextSample> {
+        self.tokens.chunks(length).zip(self.counted.chunks(length)).map(|(tokens, counted)| {
+            TextSample { tokens: tokens.to_vec(), counted: counted.to_vec() }
+        })
+    }
+}
+
+/// The segments of a text, in order.
+fn segments(decoder: &Decoder, source: Source) -> Result<Vec<Segment>> {
+    match source {
+        Source::Segments(segments) => Ok(segments),
+        Source::File(text) => Ok(vec![Segment { text, counts: true, special: true, ends: true }]),
+        #[cfg(feature = "chat")]
+        Source::Messages(messages) => read::conversation(decoder.template()?, &messages),
+        #[cfg(not(feature = "chat"))]
+        Source::Messages(_) => {
+            let _ = decoder;
+            Err(Error::unsupported("conversations need chat templates").help("the feature `chat`"))
+        }
+    }
+}
+
+/// The tokens of segments.
+fn encoded(tokenizer: &PretrainedTokenizer, segments: &[Segment]) -> Result<TextSample> {
+    let mut sample = TextSample { tokens: Vec::new(), counted: Vec::new() };
+    for segment in segments {
+        let options = EncodeOptions::default().with_add_special_tokens(segment.special);
+        let mut tokens = tokenizer.encode_with(&segment.text, &options)?.ids;
+        let eos = tokenizer.eos().filter(|eos| segment.ends && tokens.last() != Some(eos));
+        tokens.extend(eos);
+        sample.counted.resize(sample.counted.len() + tokens.len(), segment.counts);
+        sample.tokens.append(&mut tokens);
+    }
+    Ok(sample)
+}

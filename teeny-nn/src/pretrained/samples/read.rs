@@ -1,0 +1,149 @@
+//! The lines of a file, and which parts of their texts count.
+
+use crate::json::Json;
+#[cfg(feature = "chat")]
+use crate::pretrained::{ChatOptions, ChatTemplate, Message};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use teeny_core::file::{quoted, reason};
+use teeny_core::{Error, Result};
+
+/// A part of a text.
+pub(super) struct Segment {
+    pub text: String,
+    /// Whether its tokens count in the loss.
+    pub counts: bool,
+    /// Whether the special tokens of a text are added.
+    pub special: bool,
+    /// Whether an end token follows.
+    pub ends: bool,
+}
+
+/// What one line of a file has.
+pub(super) enum Source {
+    Segments(Vec<Segment>),
+    /// The roles and the contents of messages.
+    Messages(Vec<(String, String)>),
+    /// A whole file of text.
+    File(String),
+}
+
+impl Source {
+    pub fn is_whole_file(&self) -> bool {
+        matches!(self, Source::File(_))
+    }
+}
+
+const FORMS: &str = "a line is {\"text\": ..}, {\"prompt\": .., \"completion\": ..}, or \
+                     {\"messages\": [{\"role\": .., \"content\": ..}, ..]}";
+
+/// The texts of a file, each with its line.
+pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
+    let text = fs::read(path)
+        .map_err(|e| Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))))?;
+    let text = String::from_utf8(text).map_err(|e| {
+        let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|&&b| b == b'\n')
+            .count();
+        Error::format(format!("{}, line {line}: not UTF-8", path.display()))
+            .help("convert the file to UTF-8")
+    })?;
+    if path.extension().is_none_or(|end| end != "jsonl") {
+        if path.extension().is_some_and(|end| end == "json") {
+            return Err(Error::format(format!("{} is one JSON value", path.display()))
+                .help("write one object in each line of a .jsonl file"));
+        }
+        return Ok(vec![(1, Source::File(text))]);
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(i, line)| {
+            let named = |e: Error| e.named(format!("{}, line {}", path.display(), i + 1));
+            Ok((i + 1, source(line).map_err(named)?))
+        })
+        .collect()
+}
+
+/// What a line has.
+fn source(line: &str) -> Result<Source> {
+    let object = Json::parse(line.as_bytes()).and_then(Json::object);
+    let object = object.map_err(|e| e.help(FORMS))?;
+    let part = |name: &str, counts: bool, special: bool, ends: bool| {
+        Ok(Segment { text: string(&object, name)?, counts, special, ends })
+    };
+    let has = |name: &str| object.contains_key(name);
+    if has("messages") {
+        return Ok(Source::Messages(messages(object["messages"])?));
+    }
+    if has("prompt") || has("completion") {
+        let (prompt, completion) =
+            (part("prompt", false, true, false)?, part("completion", true, false, true)?);
+        return Ok(Source::Segments(vec![prompt, completion]));
+    }
+    if has("text") {
+        return Ok(Source::Segments(vec![part("text", true, true, true)?]));
+    }
+    let names: Vec<_> = object.keys().map(|name| quoted(name)).collect();
+    Err(Error::format(format!("the line has {}", names.join(", "))).help(FORMS))
+}
+
+/// The roles and contents of a list of messages.
+fn messages(list: Json<'_>) -> Result<Vec<(String, String)>> {
+    let items = list.items().ok_or_else(|| Error::format("\"messages\" is no list").help(FORMS))?;
+    let messages = items.map(|item| {
+        let message = item.object().map_err(|e| e.help(FORMS))?;
+        Ok((string(&message, "role")?, string(&message, "content")?))
+    });
+    let messages = messages.collect::<Result<Vec<_>>>()?;
+    if !messages.iter().any(|(role, _)| role == "assistant") {
+        let error = Error::value("no message of the assistant, so nothing to learn");
+        return Err(error.help("its role is \"assistant\""));
+    }
+    Ok(messages)
+}
+
+/// The string `name` of an object.
+fn string(object: &BTreeMap<String, Json<'_>>, name: &str) -> Result<String> {
+    let value = object.get(name).and_then(|value| value.string());
+    value.ok_or_else(|| Error::format(format!("no string \"{name}\"")).help(FORMS))
+}
+
+/// The segments of a conversation: answers of the assistant count, with what ends them.
+#[cfg(feature = "chat")]
+pub(super) fn conversation(
+    template: &ChatTemplate,
+    messages: &[(String, String)],
+) -> Result<Vec<Segment>> {
+    let messages: Vec<Message> =
+        messages.iter().map(|(role, content)| Message::new(role, content)).collect();
+    let render = |count: usize, prompt: bool| {
+        template.render(&messages[..count], &ChatOptions::new().with_add_generation_prompt(prompt))
+    };
+    let whole = render(messages.len(), false)?;
+    let (mut segments, mut done) = (Vec::new(), 0);
+    let mut push = |text: &str, counts: bool| {
+        if !text.is_empty() {
+            let text = text.to_string();
+            segments.push(Segment { text, counts, special: false, ends: false });
+        }
+    };
+    for i in (0..messages.len()).filter(|&i| messages[i].role == "assistant") {
+        let (before, after) = (render(i, true)?, render(i + 1, false)?);
+        let fits = whole.starts_with(&before) && whole.starts_with(&after);
+        if !fits || before.len() < done || after.len() < before.len() {
+            let text = format!("message {} is written in another way when others follow", i + 1);
+            return Err(Error::value(text)
+                .note("the chat template rewrites earlier answers")
+                .help("write a line for each answer, the answer being the last message"));
+        }
+        // the line feed behind the end token is no part of the answer
+        let answer = after[before.len()..].trim_end();
+        push(&whole[done..before.len()], false);
+        push(answer, true);
+        done = before.len() + answer.len();
+    }
+    push(&whole[done..], false);
+    Ok(segments)
+}
