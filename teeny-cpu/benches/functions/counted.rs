@@ -100,6 +100,23 @@ macro_rules! counted {
             V::$name::<N>(a)
         }
     )*};
+    (methods for $T:ty: $short:expr, $scale:literal, $split:literal) => {
+        // The numbers of operations are those of the levels' methods; AVX2 takes two permutations and
+        // a choice for a lookup.
+        fn scale(self, n: Self) -> Self {
+            (0..if $short { 1 } else { $scale }).for_each(|_| count(0, 0));
+            Counted(self.0.scale(n.0))
+        }
+        fn lookup(table: &[$T; 16], index: V::I) -> Self {
+            (0..if $short { 1 } else { 3 }).for_each(|_| count(0, 0));
+            Counted(V::lookup(table, index))
+        }
+        fn split(self) -> (Self, Self) {
+            (0..if $short { 4 } else { $split }).for_each(|_| count(0, 0));
+            let (e, m) = self.0.split();
+            (Counted(e), Counted(m))
+        }
+    };
     (functions of $int:ty) => {
         type I = V::I;
         type M = V::M;
@@ -135,11 +152,14 @@ counted! { loads for f32, F32s }
 counted! { loads for f64, F64s }
 
 impl<V: F64s> F64s for Counted<V> {
+    const TABLES: bool = V::TABLES;
+    counted! { methods for f64: V::TABLES, 9, 0 }
     counted! { functions of i64 }
     counted! { shifts: i_shl i_shr }
 }
 
 impl<V: F32s> F32s for Counted<V> {
+    counted! { methods for f32: V::F64s::TABLES, 8, 14 }
     type F64s = Counted<V::F64s>;
     counted! { functions of i32 }
     counted! { shifts: i_shl i_sra }

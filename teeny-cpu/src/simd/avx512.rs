@@ -160,6 +160,22 @@ impl F32s for V {
         op!(_mm512_reduce_max_ps(self.0))
     }
 
+    #[inline(always)]
+    fn scale(self, n: Self) -> Self {
+        V(op!(_mm512_scalef_ps(self.0, n.0)))
+    }
+    #[inline(always)]
+    fn lookup(table: &[f32; 16], index: __m512i) -> Self {
+        V(op!(_mm512_permutexvar_ps(index, _mm512_loadu_ps(table.as_ptr()))))
+    }
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        op!({
+            let m = _mm512_getmant_ps::<_MM_MANT_NORM_P75_1P5, _MM_MANT_SIGN_NAN>(self.0);
+            (V(_mm512_sub_ps(_mm512_getexp_ps(self.0), _mm512_getexp_ps(m))), V(m))
+        })
+    }
+
     functions! { V, __m512i, __mmask16, i32:
         lanes {
             sub(a, o) _mm512_sub_ps(a, o);
@@ -197,6 +213,27 @@ impl F32s for V {
 }
 
 impl F64s for D {
+    const TABLES: bool = true;
+
+    #[inline(always)]
+    fn scale(self, n: Self) -> Self {
+        D(op!(_mm512_scalef_pd(self.0, n.0)))
+    }
+    #[inline(always)]
+    fn lookup(table: &[f64; 16], index: __m512i) -> Self {
+        D(op!({
+            let p = table.as_ptr();
+            _mm512_permutex2var_pd(_mm512_loadu_pd(p), index, _mm512_loadu_pd(p.add(8)))
+        }))
+    }
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        op!({
+            let m = _mm512_getmant_pd::<_MM_MANT_NORM_P75_1P5, _MM_MANT_SIGN_NAN>(self.0);
+            (D(_mm512_sub_pd(_mm512_getexp_pd(self.0), _mm512_getexp_pd(m))), D(m))
+        })
+    }
+
     functions! { D, __m512i, __mmask8, i64:
         lanes {
             sub(a, o) _mm512_sub_pd(a, o);
