@@ -10,9 +10,10 @@
 //! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval
 //! stated, then rounded to f32); each set names its error before rounding. Specials follow IEEE 754
 //! and C99: NaN gives NaN, infinities and signed zeros are kept. Measured on every 101st bit
-//! pattern, distance to the rounded f64 value: exp, exp2, log and tanh at most 1 ulp, erf, sin and
-//! the others at most 2 (`vecmath_tests`). Arguments that are rare and need another method, such as
-//! sines of numbers beyond 8192, go through f64 of the standard library, lane by lane ([`patched`]).
+//! pattern, distance to the rounded f64 value: exp, exp2, log, log1p and tanh at most 1 ulp, erf,
+//! log2, sin and the others at most 2 (`vecmath_tests`). Arguments that are rare and need another
+//! method, such as sines of numbers beyond 8192, go through f64 of the standard library, lane by lane
+//! ([`patched`]).
 
 pub(crate) mod double;
 mod power;
@@ -29,9 +30,6 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// and the rest.
 const LN2_HI: f32 = 0.693_145_75;
 const LN2_LO: f32 = 1.428_606_8e-6;
-/// What `1 / ln 2` has beyond `1` and the f32 `0.44269504`.
-const LOG2_E_REST: f32 = -1.054_269_2e-8;
-
 /// `Σ c[i] x^i` by Horner's rule.
 #[inline(always)]
 fn poly<V: F32s, const N: usize>(x: V, c: [f32; N]) -> V {
@@ -104,75 +102,38 @@ pub(crate) fn exp2<V: F32s>(x: V) -> V {
     exp2_core(x.sub(n)).scale(n)
 }
 
-/// `x = 2^e m` with m in [√½, √2), for a normal x: e and m.
+/// The place in a table of `m` in [3/4, 3/2).
 #[inline(always)]
-fn split<V: F32s>(x: V) -> (V, V) {
-    let shifted = V::i_sub(x.bits(), V::i_splat(0x3f35_04f3)); // the bits of √½
-    let exponent = V::i_sra::<23>(shifted);
-    (V::from_i32(exponent), V::from_bits(V::i_sub(x.bits(), V::i_shl::<23>(exponent))))
+fn place<V: F32s>(m: V) -> V::I {
+    V::i_sra::<19>(m.bits())
 }
 
-/// `(-f²/2 + f³ q(f), f²)` where `ln(1 + f) = f - f²/2 + f³ q(f)`, relative error 5.9e-9.
+/// `e ln 2 + ln (1 / c) + ln(1 + f)` for the c at a place of the table: `f + f² q(f)` on [-1/32,
+/// 1/16], relative error 3.2e-9.
 #[inline(always)]
-fn log_tail<V: F32s>(f: V, low: V) -> V {
-    let q = poly(
-        f,
-        [
-            0.333_333_3,
-            -0.250_008_26,
-            0.200_012_36,
-            -0.166_231_48,
-            0.142_013_92,
-            -0.131_619_9,
-            0.127_652_65,
-            -0.076_342_22,
-        ],
-    );
-    let f2 = f.mul(f);
-    f2.fma(V::splat(-0.5), f2.mul(f).fma(q, low))
-}
-
-/// `y`, the logarithm of `x`, or what IEEE 754 has for zeros, negative numbers, infinity and NaN.
-#[inline(always)]
-fn log_specials<V: F32s>(x: V, y: V) -> V {
-    let zero = V::splat(0.0);
-    let y = V::select(x.lt(V::splat(f32::INFINITY)), y, x); // inf and NaN stay
-    let y = V::select(x.lt(zero), V::splat(f32::NAN), y);
-    V::select(x.eq(zero), V::splat(f32::NEG_INFINITY), y)
-}
-
-/// `x` lifted into the normal numbers by 2^23 if it is subnormal, and the exponent to add then.
-#[inline(always)]
-fn lifted<V: F32s>(x: V) -> (V, V) {
-    let tiny = x.lt(V::splat(f32::MIN_POSITIVE));
-    let up = V::select(tiny, x.mul(V::splat(8_388_608.0)), x);
-    (up, V::select(tiny, V::splat(-23.0), V::splat(0.0)))
-}
-
-/// `ln x = e ln 2 + ln (1 / c) + ln(1 + f)` with `f = c m - 1` for a tabulated c: `f + f² q(f)` on
-/// [-1/32, 1/16], relative error 3.2e-9.
-#[inline(always)]
-pub(crate) fn log<V: F32s>(x: V) -> V {
-    let (e, m) = x.split();
-    let index = V::i_sra::<19>(m.bits());
-    let f = m.fma(V::lookup(&tables::RECIPROCALS, index), V::splat(-1.0));
+fn log_of<V: F32s>(e: V, place: V::I, f: V) -> V {
     let q = poly(f, [-0.5, 0.333_344_34, -0.250_074_5, 0.188_686_97]);
-    let large = e.fma(V::splat(std::f32::consts::LN_2), V::lookup(&tables::LOGARITHMS, index));
+    let large = e.fma(V::splat(std::f32::consts::LN_2), V::lookup(&tables::LOGARITHMS, place));
     large.add(f.mul(f).fma(q, f))
 }
 
-/// `log2 x = e + log2(e) ln m`, the factor in three parts, of which the first is 1: the largest term
-/// is added last and unrounded.
+/// `ln x = ln(2^e m)` with `f = c m - 1`.
+#[inline(always)]
+pub(crate) fn log<V: F32s>(x: V) -> V {
+    let (e, m) = x.split();
+    let f = m.fma(V::lookup(&tables::RECIPROCALS, place(m)), V::splat(-1.0));
+    log_of(e, place(m), f)
+}
+
+/// `log2 x`, as [`log`]: `f log2(e) + f² q(f)`, relative error 1.3e-8, which is that of log2(e) as
+/// f32.
 #[inline(always)]
 pub(crate) fn log2<V: F32s>(x: V) -> V {
-    let (up, bias) = lifted(x);
-    let (e, m) = split(up);
-    let f = m.sub(V::splat(1.0));
-    let tail = log_tail(f, V::splat(0.0));
-    let part = V::splat(0.442_695_04);
-    let small = tail.fma(part, f.mul(V::splat(LOG2_E_REST)));
-    let y = e.add(bias).add(f.fma(part, small).add(tail).add(f));
-    log_specials(x, y)
+    let (e, m) = x.split();
+    let f = m.fma(V::lookup(&tables::RECIPROCALS_OF_LOG2, place(m)), V::splat(-1.0));
+    let q = poly(f, [-0.721_347_5, 0.480_959_15, -0.360_999, 0.264_118_7]);
+    let large = e.add(V::lookup(&tables::LOG2, place(m)));
+    large.add(f.fma(V::splat(LOG2_E), f.mul(f).mul(q)))
 }
 
 /// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.
@@ -181,15 +142,15 @@ pub(crate) fn log1p<V: F32s>(x: V) -> V {
     let one = V::splat(1.0);
     let u = x.add(one);
     let part = u.sub(one);
-    let lost = one.sub(u.sub(part)).add(x.sub(part)); // exactly 1 + x - u
-    let (e, m) = split(u);
+    // Exactly 1 + x - u; 1, and not NaN, where x is infinite.
+    let lost = one.sub(u.sub(part)).add(x.sub(part)).min(one);
+    let (e, m) = u.split();
     // 2^-e, of no importance where u is so large that it lacks nothing.
     let e_small = V::splat(100.0).min(e);
     let power = V::from_bits(V::i_shl::<23>(V::i_sub(V::i_splat(127), e_small.to_i32())));
-    let f = m.sub(one).add(lost.mul(power));
-    let tail = log_tail(f, e.mul(V::splat(LN2_LO)));
-    let y = log_specials(u, e.fma(V::splat(LN2_HI), f.add(tail)));
-    V::select(x.eq(V::splat(0.0)), x, y)
+    let c = V::lookup(&tables::RECIPROCALS, place(m));
+    let f = m.fma(c, V::splat(-1.0)).add(lost.mul(power).mul(c));
+    V::select(x.eq(V::splat(0.0)), x, log_of(e, place(m), f))
 }
 
 /// `e^x - 1`: `2^n (r + r² q(r)) + (2^n - 1)`, relative error of the first 2.4e-10. Half of it is

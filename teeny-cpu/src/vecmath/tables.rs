@@ -157,6 +157,21 @@ pub(super) static LOGARITHMS: [f32; 16] = [
     -0.081_018_98, -0.048_339_52, 0.0,
 ];
 
+/// As [`RECIPROCALS`], for logarithms to the base of 2.
+#[rustfmt::skip]
+pub(super) static RECIPROCALS_OF_LOG2: [f32; 16] = [
+    1.0, 0.914_180_1, 0.864_696_2, 0.820_501, 0.780_451_54, 0.744_133_6, 0.711_243_57, 0.680_757_8,
+    1.306_103_2, 1.254_971_9, 1.207_256, 1.163_947_6, 1.123_157_9, 1.084_707_6, 1.048_885_5, 1.0,
+];
+
+/// The logarithms of `1 / RECIPROCALS_OF_LOG2` to the base of 2.
+#[rustfmt::skip]
+pub(super) static LOG2: [f32; 16] = [
+    0.0, 0.129_449_68, 0.209_734_74, 0.285_422_95, 0.357_619_05, 0.426_366_45, 0.491_584_4,
+    0.554_786_44, -0.385_268_93, -0.327_655_02, -0.271_731_6, -0.219_026_09, -0.167_560_71,
+    -0.117_306_22, -0.068_857_15, 0.0,
+];
+
 /// As [`RECIPROCALS`], with 24 bits.
 #[rustfmt::skip]
 pub(super) static RECIPROCALS64: [f64; 16] = [
