@@ -100,12 +100,21 @@ macro_rules! counted {
             V::$name::<N>(a)
         }
     )*};
-    (methods for $T:ty: $short:expr, $scale:literal, $split:literal) => {
+    (methods for $T:ty: $short:expr, $scale:literal, $split:literal, $rsqrt:literal) => {
         // The numbers of operations are those of the levels' methods; AVX2 takes two permutations and
         // a choice for a lookup.
         fn scale(self, n: Self) -> Self {
             (0..if $short { 1 } else { $scale }).for_each(|_| count(0, 0));
             Counted(self.0.scale(n.0))
+        }
+        fn rsqrt(self) -> Self {
+            if $short {
+                (0..2).for_each(|_| count(0, 0));
+                (0..$rsqrt).for_each(|_| count(1, 0));
+            } else {
+                (0..2).for_each(|_| count(0, 1));
+            }
+            Counted(self.0.rsqrt())
         }
         fn lookup(table: &[$T; 16], index: V::I) -> Self {
             (0..if $short { 1 } else { 3 }).for_each(|_| count(0, 0));
@@ -153,13 +162,13 @@ counted! { loads for f64, F64s }
 
 impl<V: F64s> F64s for Counted<V> {
     const TABLES: bool = V::TABLES;
-    counted! { methods for f64: V::TABLES, 9, 0 }
+    counted! { methods for f64: V::TABLES, 9, 0, 11 }
     counted! { functions of i64 }
     counted! { shifts: i_shl i_shr }
 }
 
 impl<V: F32s> F32s for Counted<V> {
-    counted! { methods for f32: V::F64s::TABLES, 8, 14 }
+    counted! { methods for f32: V::F64s::TABLES, 8, 14, 7 }
     type F64s = Counted<V::F64s>;
     counted! { functions of i32 }
     counted! { shifts: i_shl i_sra }

@@ -27,7 +27,7 @@ mod counted;
 use counted::{Counted, Counts};
 use float::*;
 use simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
-use simd::{F32s, Lanes, Level, Work};
+use simd::{F32s, F64s, Lanes, Level, Work};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -159,6 +159,32 @@ fn binary<F: Binary, T: Real + From<f32>>(name: &str, dtype: &str, range: [f32; 
     }
 }
 
+/// Functions that core defines by several operations, in their order.
+macro_rules! composed {
+    ($($name:ident |$x:ident, $one:ident| $operand:expr;)*) => {$(
+        struct $name;
+        impl Unary for $name {
+            const LONG: bool = true;
+            #[inline(always)]
+            fn eval<V: F32s>($x: V) -> V {
+                let $one = V::splat(1.0);
+                Atan::eval($operand)
+            }
+            #[inline(always)]
+            fn eval64<V: F64s>($x: V) -> V {
+                let $one = V::splat(1.0);
+                Atan::eval64($operand)
+            }
+        }
+    )*};
+}
+
+composed! {
+    Asin |x, one| x.div(one.sub(x).mul(x.add(one)).sqrt());
+    // But for a factor of 2.
+    Acos |x, one| one.sub(x).div(x.add(one)).sqrt();
+}
+
 fn main() {
     // Without it (`cargo test --benches`) each loop runs only a few times.
     let is_bench = std::env::args().any(|arg| arg == "--bench");
@@ -194,6 +220,8 @@ fn main() {
         unary "cos" Cos, [-20.0, 20.0];
         unary "tan" Tan, [-20.0, 20.0];
         unary "atan" Atan, [-5.0, 5.0];
+        unary "asin" Asin, [-1.0, 1.0];
+        unary "acos" Acos, [-1.0, 1.0];
         unary "rsqrt" Rsqrt, [0.01, 20.0];
         unary "sqrt" Sqrt, [0.01, 20.0];
         unary "recip" Recip, [0.01, 20.0];

@@ -5,15 +5,15 @@ use super::*;
 const TABLE: [f32; 16] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, -15.5];
 
-/// Results of `lookup`, `scale` and `split` for numbers of x and y.
+/// Results of `lookup`, `scale`, `split` and `rsqrt` for numbers of x and n, the last of f64 too.
 struct Tables<'a> {
     x: &'a [f32],
     n: &'a [f32],
-    out: [Vec<f32>; 4],
+    out: [Vec<f32>; 6],
 }
 
 impl Work for Tables<'_> {
-    type Out = [Vec<f32>; 4];
+    type Out = [Vec<f32>; 6];
     #[inline(always)]
     fn run<V: F32s>(mut self) -> Self::Out {
         for i in (0..self.x.len()).step_by(V::LANES) {
@@ -22,7 +22,8 @@ impl Work for Tables<'_> {
                 let (x, n) = (V::load(self.x.as_ptr().add(i)), V::load(self.n.as_ptr().add(i)));
                 let (e, m) = x.split();
                 let near = V::splat(1.25).add(m.sub(m));
-                let all = [V::lookup(&TABLE, x.bits()), near.scale(n), e, m];
+                let exact = V::narrow(x.widen().0.rsqrt(), x.widen().1.rsqrt());
+                let all = [V::lookup(&TABLE, x.bits()), near.scale(n), e, m, x.rsqrt(), exact];
                 for (y, out) in all.into_iter().zip(&mut self.out) {
                     y.store(out.as_mut_ptr().add(i));
                 }
@@ -33,7 +34,7 @@ impl Work for Tables<'_> {
 }
 
 #[test]
-fn lookups_scales_and_splits_are_those_of_single_numbers() {
+fn lookups_scales_splits_and_roots_are_those_of_single_numbers() {
     let special = [0.0, -0.0, 1e-45, -1e-45, 1e-39, f32::MAX, f32::INFINITY, f32::NEG_INFINITY];
     let others = (0..1200u32).map(|i| f32::from_bits(i.wrapping_mul(0x9e37_79b9)));
     let x: Vec<f32> = special.into_iter().chain(others).chain([f32::NAN; 8]).collect();
@@ -41,9 +42,13 @@ fn lookups_scales_and_splits_are_those_of_single_numbers() {
     assert_eq!(x.len() % 16, 0);
     for level in Level::available() {
         let out = std::array::from_fn(|_| vec![0.0; x.len()]);
-        let [found, scaled, e, m] = level.run(Tables { x: &x, n: &n, out });
+        let [found, scaled, e, m, root, exact] = level.run(Tables { x: &x, n: &n, out });
         for i in 0..x.len() {
             let (x, n, e, m) = (x[i], n[i], e[i], m[i]);
+            let (want, got) = ((1.0 / f64::from(x).sqrt()) as f32, root[i]);
+            let near = want.to_bits().abs_diff(got.to_bits()) <= 1;
+            assert!(near || want.is_nan() && got.is_nan(), "{got} of {x:e} at {level:?}");
+            assert!(exact[i] == want || want.is_nan(), "{} of {x:e} at {level:?}", exact[i]);
             assert_eq!(found[i], TABLE[(x.to_bits() & 15) as usize], "{x:e} at {level:?}");
             if x > 0.0 && x < f32::INFINITY {
                 assert_eq!(scaled[i], (1.25 * f64::from(n).exp2()) as f32, "{n} at {level:?}");

@@ -120,6 +120,11 @@ pub trait F64s: Lanes<f64> {
     fn max(self, o: Self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
+    /// `1 / √self` within 1 ulp.
+    #[inline(always)]
+    fn rsqrt(self) -> Self {
+        Self::splat(1.0).div(self.sqrt())
+    }
     /// To the nearest whole number, ties to even.
     fn round(self) -> Self;
     /// Towards minus infinity.
@@ -230,6 +235,11 @@ pub trait F32s: Lanes<f32> {
     fn max(self, o: Self) -> Self;
     /// Square root.
     fn sqrt(self) -> Self;
+    /// `1 / √self` within 1 ulp.
+    #[inline(always)]
+    fn rsqrt(self) -> Self {
+        Self::splat(1.0).div(self.sqrt())
+    }
     /// To the nearest whole number, ties to even.
     fn round(self) -> Self;
     /// Towards minus infinity.

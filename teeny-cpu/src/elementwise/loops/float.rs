@@ -16,7 +16,7 @@ unary! {
     };
     Recip |x| V::splat(1.0).div(x);
     Sqrt |x| x.sqrt();
-    Rsqrt |x| V::splat(1.0).div(x.sqrt());
+    Rsqrt |x| x.rsqrt();
     Floor |x| x.floor();
     Ceil |x| V::xor_sign(x.xor_sign(V::splat(-0.0)).floor(), V::splat(-0.0));
     Round |x| x.round();
