@@ -15,7 +15,9 @@ pub struct Counts {
 }
 
 thread_local! {
-    static COUNTS: Cell<Counts> = const { Cell::new(Counts { all: 0, multiplications: 0, divisions: 0 }) };
+    static COUNTS: Cell<Counts> = const {
+        Cell::new(Counts { all: 0, multiplications: 0, divisions: 0 })
+    };
 }
 
 /// The operations that `run` runs.
@@ -101,8 +103,8 @@ macro_rules! counted {
         }
     )*};
     (methods for $T:ty: $short:expr, $scale:literal, $split:literal, $rsqrt:literal) => {
-        // The numbers of operations are those of the levels' methods; AVX2 takes two permutations and
-        // a choice for a lookup.
+        // The numbers of operations are those of the levels' methods; AVX2 takes two permutations
+        // and a choice for a lookup.
         fn scale(self, n: Self) -> Self {
             (0..if $short { 1 } else { $scale }).for_each(|_| count(0, 0));
             Counted(self.0.scale(n.0))
@@ -129,7 +131,10 @@ macro_rules! counted {
     (functions of $int:ty) => {
         type I = V::I;
         type M = V::M;
-        counted! { values: sub(o) 0 0; div(o) 0 1; min(o) 0 0; max(o) 0 0; sqrt() 0 1; round() 0 0; floor() 0 0; }
+        counted! {
+            values: sub(o) 0 0; div(o) 0 1; min(o) 0 0; max(o) 0 0; sqrt() 0 1; round() 0 0;
+            floor() 0 0;
+        }
         counted! { tests: lt eq }
         counted! { integers: i_add i_sub i_and i_xor }
         fn select(m: V::M, a: Self, b: Self) -> Self {

@@ -2,12 +2,12 @@
 //! loop.
 //!
 //! The loops are those of the library, whose files are compiled once more here, over 4096 elements
-//! in L1. The time is the least of many; a chain of dependent additions, timed next to it, gives the
-//! length of a cycle. Operations are counted by a vector that counts ([`counted`]): without loads,
-//! stores and constants, which registers hold. The least number of cycles is the larger of
-//! operations / 4 and multiplications / 2, as AMD Zen 5 has four vector units of which two multiply;
-//! Intel's processors have two units for 512 bits and three for 256. Divisions and roots block their
-//! unit for several cycles and are shown apart. `cargo bench -p teeny-cpu --bench functions -- NAME`
+//! in L1. The time is the least of many; a chain of dependent additions, timed next to it, gives
+//! the length of a cycle. Operations are counted by a vector that counts ([`counted`]): without
+//! loads, stores and constants, which registers hold. The least number of cycles is the larger of
+//! operations / 4 and multiplications / 2, as AMD Zen 5 has four vector units of which two
+//! multiply; Intel's processors have two units for 512 bits and three for 256. Divisions and roots
+//! block their unit for several cycles and are shown apart. `cargo bench -p teeny-cpu --bench functions -- NAME`
 //! selects functions.
 
 #[path = "../../src/simd/mod.rs"]
@@ -116,7 +116,8 @@ fn row(name: &str, dtype: &str, level: Level, (counts, lanes): (Counts, usize), 
     let Counts { all, multiplications, divisions } = counts;
     let least = (all as f64 / 4.0).max(multiplications as f64 / 2.0);
     println!(
-        "{name:14} {dtype} {:8} {:9.1} {:9.2} {all:10} {multiplications:15} {divisions:9} {least:6.1}",
+        "{name:14} {dtype} {:8} {:9.1} {:9.2} {all:10} {multiplications:15} {divisions:9} \
+         {least:6.1}",
         format!("{level:?}").to_lowercase(),
         cycles / (N / lanes) as f64,
         cycles / N as f64,
@@ -192,7 +193,8 @@ fn main() {
         std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
     let tries = if is_bench { 60 } else { 1 };
     println!(
-        "function       type level    cycles/vector  /element operations multiplications divisions  least"
+        "function       type level    cycles/vector  /element operations multiplications divisions  \
+         least"
     );
     macro_rules! rows {
         ($($rows:ident $name:literal $f:ty, $range:expr;)*) => {$(

@@ -1,4 +1,5 @@
-//! What a vector of f32 or f64 can do: the traits that every level implements. Knows no instruction.
+//! The operations of vectors of f32 and f64: traits that every level implements. Knows no
+//! instruction.
 
 use super::Work;
 use teeny_core::{bf16, f16};
@@ -169,8 +170,8 @@ pub trait F64s: Lanes<f64> {
         self.mul(power(half)).mul(power(rest))
     }
 
-    /// The numbers of a table at the places that the low four bits of the lanes of `index` name. Only
-    /// where [`F64s::TABLES`].
+    /// The numbers of a table at the places that the low four bits of the lanes of `index` name.
+    /// Only where [`F64s::TABLES`].
     #[inline(always)]
     fn lookup(_table: &[f64; 16], _index: Self::I) -> Self {
         unreachable!("no tables in registers")

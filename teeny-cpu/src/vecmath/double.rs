@@ -78,8 +78,8 @@ fn by_sixteenths<D: F64s>(shifted: D, p: D) -> D {
     root.fma(p, root).scale(shifted.sub(D::splat(MAGIC16)))
 }
 
-/// `e^(x + low)` for |x| < 746 and a `low` below its last place: `2^(n / 16) e^r` where the level has
-/// tables, `e^r - 1 = r + r² q(r)` for |r| <= 0.0217, relative error 1.2e-17; else `2^n e^r`.
+/// `e^(x + low)` for |x| < 746 and a `low` below its last place: `2^(n / 16) e^r` where the level
+/// has tables, `e^r - 1 = r + r² q(r)` for |r| <= 0.0217, relative error 1.2e-17; else `2^n e^r`.
 #[inline(always)]
 fn exp_bounded<D: F64s>(x: D, low: D) -> D {
     if !D::TABLES {

@@ -12,8 +12,8 @@
 //! and C99: NaN gives NaN, infinities and signed zeros are kept. Measured on every 101st bit
 //! pattern, distance to the rounded f64 value: exp, exp2, log, log1p and tanh at most 1 ulp, erf,
 //! log2, sin and the others at most 2 (`vecmath_tests`). Arguments that are rare and need another
-//! method, such as sines of numbers beyond 8192, go through f64 of the standard library, lane by lane
-//! ([`patched`]).
+//! method, such as sines of numbers beyond 8192, go through f64 of the standard library, lane by
+//! lane ([`patched`]).
 
 pub(crate) mod double;
 mod power;

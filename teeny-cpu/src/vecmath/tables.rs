@@ -1,8 +1,8 @@
 //! Tables of vecmath: sixteen numbers each, for [`F32s::lookup`] and [`F64s::lookup`].
 //!
 //! A center or a reciprocal of a table is chosen among some thousand next to the middle of its
-//! interval, so that the function's value there is a float up to a thousandth of its last place (Gal
-//! and Bachelis 1991). Polynomials are minimax fits as in the parent module.
+//! interval, so that the function's value there is a float up to a thousandth of its last place
+//! (Gal and Bachelis 1991). Polynomials are minimax fits as in the parent module.
 
 use crate::simd::F32s;
 
@@ -32,8 +32,7 @@ impl<const N: usize> Pieces<N> {
     }
 }
 
-/// erf on [0, 4), relative error 2.7e-8 at most and 6.4e-10 before the coefficients next to zero are
-/// rounded.
+/// erf on [0, 4), relative error 2.7e-8 at most and 6.4e-10 next to zero.
 #[rustfmt::skip]
 #[allow(clippy::approx_constant)]
 pub(super) static ERF: Pieces<6> = Pieces {
@@ -140,8 +139,8 @@ pub(super) static TANH: Pieces<8> = Pieces {
     ],
 };
 
-/// Reciprocals of numbers next to the middle of intervals of [3/4, 3/2), by the upper four bits of the
-/// fraction: the first half is that of numbers above one. Next to one they are one.
+/// Reciprocals of numbers next to the middle of intervals of [3/4, 3/2), by the upper four bits of
+/// the fraction: the first half is that of numbers above one. Next to one they are one.
 #[rustfmt::skip]
 pub(super) static RECIPROCALS: [f32; 16] = [
     1.0, 0.914_476_1, 0.864_982_55, 0.820_757, 0.780_449_15, 0.743_856_8, 0.710_860_55,
