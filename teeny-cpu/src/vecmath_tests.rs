@@ -138,6 +138,25 @@ fn sweep(step: usize, near: usize) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
+/// Numbers of any size, so that some lanes of a vector are not saturated.
+#[test]
+fn saturated_functions_are_one() {
+    for level in Level::available() {
+        for (f, first) in
+            [(map1::<Tanh, f32> as unsafe fn(_, _, _, _, _), 9.02f32), (map1::<Erf, f32>, 3.93)]
+        {
+            let x: Vec<f32> =
+                (0..100).map(|i| first * 1.9f32.powi(i % 50) - (i % 3) as f32).collect();
+            let mut y = vec![0.0; x.len()];
+            // SAFETY: both have x.len() values.
+            unsafe { f(level, x.as_ptr(), y.as_mut_ptr(), x.len(), false) };
+            for (x, y) in x.into_iter().zip(y) {
+                assert_eq!(y == 1.0, x >= first, "{y} of {x} at {level:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn functions_are_within_their_bounds_on_a_sample_of_all_patterns() {
     sweep(20_011, 61);

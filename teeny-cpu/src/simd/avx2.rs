@@ -138,6 +138,17 @@ impl F32s for V {
         V(op!(_mm256_and_ps(self.0, _mm256_castsi256_ps(first(n)))))
     }
 
+    #[inline(always)]
+    fn lookup(table: &[f32; 16], index: __m256i) -> Self {
+        V(op!({
+            let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr()), index);
+            let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr().add(8)), index);
+            // The fourth bit as a sign.
+            let is_high = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+            _mm256_blendv_ps(low, high, is_high)
+        }))
+    }
+
     functions! { V, __m256i, __m256, i32:
         lanes {
             sub(a, o) _mm256_sub_ps(a, o);

@@ -47,6 +47,9 @@ register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_
 },
 |lo, hi| _mm512_permutex2var_pd(lo, _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), hi), true);
 
+/// The classes of `vfpclass`: both zeros and both infinities.
+const ZERO_OR_INFINITE: i32 = 0x1e;
+
 /// The sums of all lanes of each of four vectors.
 #[inline(always)]
 pub(super) fn sums([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
@@ -160,6 +163,36 @@ impl F32s for V {
         op!(_mm512_reduce_max_ps(self.0))
     }
 
+    #[inline(always)]
+    fn rsqrt(self) -> Self {
+        V(op!({
+            // An estimate of 14 bits and one step of third order, `1 - x y²` with what x y loses by
+            // rounding. Zeros and infinities keep their estimate, as their product with it is NaN.
+            let (x, y, one) = (self.0, _mm512_rsqrt14_ps(self.0), _mm512_set1_ps(1.0));
+            let xy = _mm512_mul_ps(x, y);
+            let lost = _mm512_fmsub_ps(x, y, xy);
+            let rest = _mm512_fnmadd_ps(lost, y, _mm512_fnmadd_ps(xy, y, one));
+            let half = _mm512_fmadd_ps(rest, _mm512_set1_ps(0.375), _mm512_set1_ps(0.5));
+            let by = _mm512_mul_ps(y, rest);
+            _mm512_mask3_fmadd_ps(by, half, y, !_mm512_fpclass_ps_mask::<ZERO_OR_INFINITE>(x))
+        }))
+    }
+    #[inline(always)]
+    fn scale(self, n: Self) -> Self {
+        V(op!(_mm512_scalef_ps(self.0, n.0)))
+    }
+    #[inline(always)]
+    fn lookup(table: &[f32; 16], index: __m512i) -> Self {
+        V(op!(_mm512_permutexvar_ps(index, _mm512_loadu_ps(table.as_ptr()))))
+    }
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        op!({
+            let m = _mm512_getmant_ps::<_MM_MANT_NORM_P75_1P5, _MM_MANT_SIGN_NAN>(self.0);
+            (V(_mm512_sub_ps(_mm512_getexp_ps(self.0), _mm512_getexp_ps(m))), V(m))
+        })
+    }
+
     functions! { V, __m512i, __mmask16, i32:
         lanes {
             sub(a, o) _mm512_sub_ps(a, o);
@@ -197,6 +230,43 @@ impl F32s for V {
 }
 
 impl F64s for D {
+    const TABLES: bool = true;
+
+    #[inline(always)]
+    fn rsqrt(self) -> Self {
+        D(op!({
+            // As for f32, in two steps: from 42 bits the second is of second order.
+            let (x, y, one) = (self.0, _mm512_rsqrt14_pd(self.0), _mm512_set1_pd(1.0));
+            let usual = !_mm512_fpclass_pd_mask::<ZERO_OR_INFINITE>(x);
+            let half = _mm512_set1_pd(0.5);
+            let rest = _mm512_fnmadd_pd(_mm512_mul_pd(x, y), y, one);
+            let more = _mm512_fmadd_pd(rest, _mm512_set1_pd(0.375), half);
+            let y = _mm512_mask3_fmadd_pd(_mm512_mul_pd(y, rest), more, y, usual);
+            let xy = _mm512_mul_pd(x, y);
+            let lost = _mm512_fmsub_pd(x, y, xy);
+            let rest = _mm512_fnmadd_pd(lost, y, _mm512_fnmadd_pd(xy, y, one));
+            _mm512_mask3_fmadd_pd(_mm512_mul_pd(y, half), rest, y, usual)
+        }))
+    }
+    #[inline(always)]
+    fn scale(self, n: Self) -> Self {
+        D(op!(_mm512_scalef_pd(self.0, n.0)))
+    }
+    #[inline(always)]
+    fn lookup(table: &[f64; 16], index: __m512i) -> Self {
+        D(op!({
+            let p = table.as_ptr();
+            _mm512_permutex2var_pd(_mm512_loadu_pd(p), index, _mm512_loadu_pd(p.add(8)))
+        }))
+    }
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        op!({
+            let m = _mm512_getmant_pd::<_MM_MANT_NORM_P75_1P5, _MM_MANT_SIGN_NAN>(self.0);
+            (D(_mm512_sub_pd(_mm512_getexp_pd(self.0), _mm512_getexp_pd(m))), D(m))
+        })
+    }
+
     functions! { D, __m512i, __mmask8, i64:
         lanes {
             sub(a, o) _mm512_sub_pd(a, o);

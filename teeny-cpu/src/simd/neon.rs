@@ -182,6 +182,17 @@ impl F32s for V {
         op!(vgetq_lane_f32::<0>(V(vdupq_laneq_f32::<1>(two.0)).max(two).0))
     }
 
+    #[inline(always)]
+    fn lookup(table: &[f32; 16], index: int32x4_t) -> Self {
+        V(op!({
+            let table = vld1q_u8_x4(table.as_ptr().cast());
+            // The places of the four bytes of each number.
+            let place = vandq_s32(index, vdupq_n_s32(15));
+            let bytes = vmlaq_s32(vdupq_n_s32(0x0302_0100), place, vdupq_n_s32(0x0404_0404));
+            vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_s32(bytes)))
+        }))
+    }
+
     functions! { V, int32x4_t, uint32x4_t, i32:
         lanes {
             sub(a, o) vsubq_f32(a, o);

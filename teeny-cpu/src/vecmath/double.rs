@@ -7,6 +7,7 @@
 //! 33 bits or less, so that their products with n are exact.
 
 use super::poly64 as poly;
+use super::tables::{LOGARITHMS64, RECIPROCALS64, ROOTS64};
 use crate::simd::F64s;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, TAU};
 
@@ -31,13 +32,6 @@ pub(super) fn to_int<D: F64s>(n: D) -> D::I {
 #[inline(always)]
 pub(super) fn power_of_two<D: F64s>(n: D) -> D {
     D::from_bits(D::i_shl::<52>(D::i_add(to_int(n), D::i_splat(1023))))
-}
-
-/// `p * 2^n` for |n| <= 2040 in two factors, so that gradual underflow rounds once.
-#[inline(always)]
-fn scale<D: F64s>(p: D, n: D) -> D {
-    let half = n.mul(D::splat(0.5)).floor();
-    p.mul(power_of_two(half)).mul(power_of_two(n.sub(half)))
 }
 
 /// q of `e^r - 1 = r + r² q(r)` for |r| <= 0.347; relative error of the whole 3.6e-18.
@@ -74,26 +68,74 @@ fn by_ln2<D: F64s>(x: D) -> (D, D) {
     (n.fma(D::splat(-LN2_LO), r), n)
 }
 
+/// Added to a number below 2^47, it rounds it to sixteenths, whose number becomes the low bits.
+const MAGIC16: f64 = 422_212_465_065_984.0;
+
+/// `2^n (1 + p)` with `p` of `r`, where n is the whole number of sixteenths plus [`MAGIC16`].
+#[inline(always)]
+fn by_sixteenths<D: F64s>(shifted: D, p: D) -> D {
+    let root = D::lookup(&ROOTS64, shifted.bits());
+    root.fma(p, root).scale(shifted.sub(D::splat(MAGIC16)))
+}
+
+/// `e^(x + low)` for |x| < 746 and a `low` below its last place: `2^(n / 16) e^r` where the level
+/// has tables, `e^r - 1 = r + r² q(r)` for |r| <= 0.0217, relative error 1.2e-17; else `2^n e^r`.
+#[inline(always)]
+fn exp_bounded<D: F64s>(x: D, low: D) -> D {
+    if !D::TABLES {
+        let (r, n) = by_ln2(x);
+        return expm1_core(r.add(low)).add(D::splat(1.0)).scale(n);
+    }
+    let shifted = x.fma(D::splat(LOG2_E), D::splat(MAGIC16));
+    let n = shifted.sub(D::splat(MAGIC16));
+    let r = n.fma(D::splat(-LN2_LO), n.fma(D::splat(-LN2_HI), x)).add(low);
+    let q = poly(
+        r,
+        [
+            0.499_999_999_999_996_06,
+            0.166_666_666_644_151_03,
+            0.041_666_666_692_706_51,
+            0.008_333_471_830_626_127,
+            0.001_388_860_606_441_412_5,
+        ],
+    );
+    by_sixteenths(shifted, r.mul(r).fma(q, r))
+}
+
 /// `e^x`.
 #[inline(always)]
 pub(crate) fn exp<D: F64s>(x: D) -> D {
-    let (r, n) = by_ln2(D::splat(-746.0).max(D::splat(710.0).min(x)));
-    scale(expm1_core(r).add(D::splat(1.0)), n)
+    exp_bounded(D::splat(-746.0).max(D::splat(710.0).min(x)), D::splat(0.0))
 }
 
 /// `e^(x + low)` for |x| < 708 and a `low` below its last place.
 #[inline(always)]
 pub(super) fn exp_of_two<D: F64s>(x: D, low: D) -> D {
-    let (r, n) = by_ln2(x);
-    expm1_core(r.add(low)).add(D::splat(1.0)).mul(power_of_two(n))
+    exp_bounded(x, low)
 }
 
-/// `2^x`.
+/// `2^x`: the fraction is exact; with tables `2^r - 1` for |r| <= 1/32, relative error 7.2e-18.
 #[inline(always)]
 pub(super) fn exp2<D: F64s>(x: D) -> D {
     let x = D::splat(-1080.0).max(D::splat(1025.0).min(x));
-    let n = x.round();
-    scale(expm1_core(x.sub(n).mul(D::splat(LN_2))).add(D::splat(1.0)), n)
+    if !D::TABLES {
+        let n = x.round();
+        return expm1_core(x.sub(n).mul(D::splat(LN_2))).add(D::splat(1.0)).scale(n);
+    }
+    let shifted = x.add(D::splat(MAGIC16));
+    let r = x.sub(shifted.sub(D::splat(MAGIC16)));
+    let p = poly(
+        r,
+        [
+            LN_2,
+            0.240_226_506_959_099_36,
+            0.055_504_108_652_165_76,
+            0.009_618_129_111_387_758,
+            0.001_333_381_839_319_644,
+            1.540_340_210_870_210_2e-4,
+        ],
+    );
+    by_sixteenths(shifted, r.mul(p))
 }
 
 /// `e^x - 1`: `2^n (e^r - 1) + (2^n - 1)`. Half of it is computed, as 2^n may overflow where the
@@ -163,9 +205,33 @@ fn lifted<D: F64s>(x: D) -> (D, D) {
     (up, D::select(tiny, D::splat(-54.0), D::splat(0.0)))
 }
 
-/// `ln x`.
+/// `ln x`; with tables as that of f32, `ln(1 + f) = f + f² q(f)` on [-1/32, 1/16], relative error
+/// 3.6e-19.
 #[inline(always)]
 pub(crate) fn log<D: F64s>(x: D) -> D {
+    if D::TABLES {
+        let (e, m) = x.split();
+        let index = D::i_shr::<48>(m.bits());
+        let f = m.fma(D::lookup(&RECIPROCALS64, index), D::splat(-1.0));
+        let q = poly(
+            f,
+            [
+                -0.499_999_999_999_999_94,
+                0.333_333_333_333_333_26,
+                -0.250_000_000_000_486_2,
+                0.200_000_000_002_983_9,
+                -0.166_666_665_442_375_52,
+                0.142_857_128_319_004_85,
+                -0.125_001_218_796_697_73,
+                0.111_134_476_923_052_37,
+                -0.099_649_622_511_235_21,
+                0.079_135_619_480_883_21,
+            ],
+        );
+        let large = e.fma(D::splat(LN2_HI), D::lookup(&LOGARITHMS64, index));
+        let tail = f.mul(f).fma(q, e.mul(D::splat(LN2_LO)));
+        return large.add(f.add(tail));
+    }
     let (up, bias) = lifted(x);
     let (e, m) = split(up);
     let (e, f) = (e.add(bias), m.sub(D::splat(1.0)));

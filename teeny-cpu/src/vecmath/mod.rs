@@ -4,17 +4,20 @@
 //! The naive form calls the C library for each lane. Here an argument is reduced to a small
 //! interval (`x = n ln 2 + r` for exp, `2^e m` for log, multiples of π/2 for sin), a polynomial is
 //! evaluated there by Horner's rule, and the result is scaled back; the formula stands at each
-//! function.
+//! function. tanh and erf have a polynomial for each of sixteen intervals, whose coefficients are
+//! looked up in registers (`tables`).
 //!
 //! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval
 //! stated, then rounded to f32); each set names its error before rounding. Specials follow IEEE 754
 //! and C99: NaN gives NaN, infinities and signed zeros are kept. Measured on every 101st bit
-//! pattern, distance to the rounded f64 value: exp, exp2, log, tanh and erf at most 1 ulp, sin and
-//! the others at most 2 (`vecmath_tests`). Arguments that are rare and need another method, such as
-//! sines of numbers beyond 8192, go through f64 of the standard library, lane by lane ([`patched`]).
+//! pattern, distance to the rounded f64 value: exp, exp2, log, log1p and tanh at most 1 ulp, erf,
+//! log2, sin and the others at most 2 (`vecmath_tests`). Arguments that are rare and need another
+//! method, such as sines of numbers beyond 8192, go through f64 of the standard library, lane by
+//! lane ([`patched`]).
 
 pub(crate) mod double;
 mod power;
+mod tables;
 
 pub(crate) use power::{Cube, FloorDiv, Pow, PowHalf, PowMinusHalf, RecipSquare, Rem, Square};
 
@@ -27,9 +30,6 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// and the rest.
 const LN2_HI: f32 = 0.693_145_75;
 const LN2_LO: f32 = 1.428_606_8e-6;
-/// What `1 / ln 2` has beyond `1` and the f32 `0.44269504`.
-const LOG2_E_REST: f32 = -1.054_269_2e-8;
-
 /// `Σ c[i] x^i` by Horner's rule.
 #[inline(always)]
 fn poly<V: F32s, const N: usize>(x: V, c: [f32; N]) -> V {
@@ -50,20 +50,20 @@ fn poly64<D: F64s, const N: usize>(x: D, c: [f64; N]) -> D {
     y
 }
 
-/// `p * 2^n` for |n| <= 252 in two factors, so that overflow and gradual underflow round once.
+/// Added to a number below 2^22, it rounds it to a whole number, whose low bits become its own.
+const MAGIC: f32 = 12_582_912.0;
+
+/// The whole number next to `x * factor`, plus [`MAGIC`].
 #[inline(always)]
-fn scale<V: F32s>(p: V, n: V::I) -> V {
-    let half = V::i_sra::<1>(n);
-    let rest = V::i_sub(n, half);
-    let power = |k| V::from_bits(V::i_shl::<23>(V::i_add(k, V::i_splat(127))));
-    p.mul(power(half)).mul(power(rest))
+fn whole<V: F32s>(x: V, factor: f32) -> V {
+    let (factor, magic) = (V::splat(factor), V::splat(MAGIC));
+    if V::FUSED { x.fma(factor, magic) } else { x.mul(factor).add(magic) }
 }
 
-/// `e^r` for |r| <= 0.348: `1 + r + r² q(r)`, relative error 3.1e-9.
+/// `e^r` for |r| <= 0.3475, relative error 2.0e-9.
 #[inline(always)]
 fn exp_core<V: F32s>(r: V) -> V {
-    let q = poly(r, [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_435]);
-    r.mul(r).fma(q, r).add(V::splat(1.0))
+    poly(r, [1.0, 1.0, 0.499_999_94, 0.166_665_2, 0.041_668_22, 0.008_368_81, 0.001_382_552_6])
 }
 
 /// `e^x`.
@@ -72,10 +72,26 @@ pub(crate) fn exp<V: F32s>(x: V) -> V {
     // Beyond these bounds the result is 0 or inf; a NaN passes both because max and min return the
     // second operand.
     let x = V::splat(-105.0).max(V::splat(89.0).min(x));
-    let n = x.mul(V::splat(LOG2_E)).round();
+    let n = whole(x, LOG2_E).sub(V::splat(MAGIC));
     let r = n.fma(V::splat(-LN2_HI), x);
-    let r = n.fma(V::splat(-LN2_LO), r);
-    scale(exp_core(r), n.to_i32())
+    exp_core(n.fma(V::splat(-LN2_LO), r)).scale(n)
+}
+
+/// `2^f` for |f| <= 0.5, relative error 2.0e-9.
+#[inline(always)]
+fn exp2_core<V: F32s>(f: V) -> V {
+    poly(
+        f,
+        [
+            1.0,
+            std::f32::consts::LN_2,
+            0.240_226_48,
+            0.055_503_596,
+            0.009_618_49,
+            0.001_339_091_6,
+            0.000_153_340_4,
+        ],
+    )
 }
 
 /// `2^x`: the fraction in [-0.5, 0.5] is exact.
@@ -83,77 +99,41 @@ pub(crate) fn exp<V: F32s>(x: V) -> V {
 pub(crate) fn exp2<V: F32s>(x: V) -> V {
     let x = V::splat(-151.0).max(V::splat(129.0).min(x));
     let n = x.round();
-    let r = x.sub(n).mul(V::splat(std::f32::consts::LN_2));
-    scale(exp_core(r), n.to_i32())
+    exp2_core(x.sub(n)).scale(n)
 }
 
-/// `x = 2^e m` with m in [√½, √2), for a normal x: e and m.
+/// The place in a table of `m` in [3/4, 3/2).
 #[inline(always)]
-fn split<V: F32s>(x: V) -> (V, V) {
-    let shifted = V::i_sub(x.bits(), V::i_splat(0x3f35_04f3)); // the bits of √½
-    let exponent = V::i_sra::<23>(shifted);
-    (V::from_i32(exponent), V::from_bits(V::i_sub(x.bits(), V::i_shl::<23>(exponent))))
+fn place<V: F32s>(m: V) -> V::I {
+    V::i_sra::<19>(m.bits())
 }
 
-/// `(-f²/2 + f³ q(f), f²)` where `ln(1 + f) = f - f²/2 + f³ q(f)`, relative error 5.9e-9.
+/// `e ln 2 + ln (1 / c) + ln(1 + f)` for the c at a place of the table: `f + f² q(f)` on [-1/32,
+/// 1/16], relative error 3.2e-9.
 #[inline(always)]
-fn log_tail<V: F32s>(f: V, low: V) -> V {
-    let q = poly(
-        f,
-        [
-            0.333_333_3,
-            -0.250_008_26,
-            0.200_012_36,
-            -0.166_231_48,
-            0.142_013_92,
-            -0.131_619_9,
-            0.127_652_65,
-            -0.076_342_22,
-        ],
-    );
-    let f2 = f.mul(f);
-    f2.fma(V::splat(-0.5), f2.mul(f).fma(q, low))
+fn log_of<V: F32s>(e: V, place: V::I, f: V) -> V {
+    let q = poly(f, [-0.5, 0.333_344_34, -0.250_074_5, 0.188_686_97]);
+    let large = e.fma(V::splat(std::f32::consts::LN_2), V::lookup(&tables::LOGARITHMS, place));
+    large.add(f.mul(f).fma(q, f))
 }
 
-/// `y`, the logarithm of `x`, or what IEEE 754 has for zeros, negative numbers, infinity and NaN.
-#[inline(always)]
-fn log_specials<V: F32s>(x: V, y: V) -> V {
-    let zero = V::splat(0.0);
-    let y = V::select(x.lt(V::splat(f32::INFINITY)), y, x); // inf and NaN stay
-    let y = V::select(x.lt(zero), V::splat(f32::NAN), y);
-    V::select(x.eq(zero), V::splat(f32::NEG_INFINITY), y)
-}
-
-/// `x` lifted into the normal numbers by 2^23 if it is subnormal, and the exponent to add then.
-#[inline(always)]
-fn lifted<V: F32s>(x: V) -> (V, V) {
-    let tiny = x.lt(V::splat(f32::MIN_POSITIVE));
-    let up = V::select(tiny, x.mul(V::splat(8_388_608.0)), x);
-    (up, V::select(tiny, V::splat(-23.0), V::splat(0.0)))
-}
-
-/// `ln x = e ln 2 + ln m`.
+/// `ln x = ln(2^e m)` with `f = c m - 1`.
 #[inline(always)]
 pub(crate) fn log<V: F32s>(x: V) -> V {
-    let (up, bias) = lifted(x);
-    let (e, m) = split(up);
-    let (e, f) = (e.add(bias), m.sub(V::splat(1.0)));
-    let tail = log_tail(f, e.mul(V::splat(LN2_LO)));
-    log_specials(x, e.fma(V::splat(LN2_HI), f.add(tail)))
+    let (e, m) = x.split();
+    let f = m.fma(V::lookup(&tables::RECIPROCALS, place(m)), V::splat(-1.0));
+    log_of(e, place(m), f)
 }
 
-/// `log2 x = e + log2(e) ln m`, the factor in three parts, of which the first is 1: the largest term
-/// is added last and unrounded.
+/// `log2 x`, as [`log`]: `f log2(e) + f² q(f)`, relative error 1.3e-8, which is that of log2(e) as
+/// f32.
 #[inline(always)]
 pub(crate) fn log2<V: F32s>(x: V) -> V {
-    let (up, bias) = lifted(x);
-    let (e, m) = split(up);
-    let f = m.sub(V::splat(1.0));
-    let tail = log_tail(f, V::splat(0.0));
-    let part = V::splat(0.442_695_04);
-    let small = tail.fma(part, f.mul(V::splat(LOG2_E_REST)));
-    let y = e.add(bias).add(f.fma(part, small).add(tail).add(f));
-    log_specials(x, y)
+    let (e, m) = x.split();
+    let f = m.fma(V::lookup(&tables::RECIPROCALS_OF_LOG2, place(m)), V::splat(-1.0));
+    let q = poly(f, [-0.721_347_5, 0.480_959_15, -0.360_999, 0.264_118_7]);
+    let large = e.add(V::lookup(&tables::LOG2, place(m)));
+    large.add(f.fma(V::splat(LOG2_E), f.mul(f).mul(q)))
 }
 
 /// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.
@@ -162,15 +142,15 @@ pub(crate) fn log1p<V: F32s>(x: V) -> V {
     let one = V::splat(1.0);
     let u = x.add(one);
     let part = u.sub(one);
-    let lost = one.sub(u.sub(part)).add(x.sub(part)); // exactly 1 + x - u
-    let (e, m) = split(u);
+    // Exactly 1 + x - u; 1, and not NaN, where x is infinite.
+    let lost = one.sub(u.sub(part)).add(x.sub(part)).min(one);
+    let (e, m) = u.split();
     // 2^-e, of no importance where u is so large that it lacks nothing.
     let e_small = V::splat(100.0).min(e);
     let power = V::from_bits(V::i_shl::<23>(V::i_sub(V::i_splat(127), e_small.to_i32())));
-    let f = m.sub(one).add(lost.mul(power));
-    let tail = log_tail(f, e.mul(V::splat(LN2_LO)));
-    let y = log_specials(u, e.fma(V::splat(LN2_HI), f.add(tail)));
-    V::select(x.eq(V::splat(0.0)), x, y)
+    let c = V::lookup(&tables::RECIPROCALS, place(m));
+    let f = m.fma(c, V::splat(-1.0)).add(lost.mul(power).mul(c));
+    V::select(x.eq(V::splat(0.0)), x, log_of(e, place(m), f))
 }
 
 /// `e^x - 1`: `2^n (r + r² q(r)) + (2^n - 1)`, relative error of the first 2.4e-10. Half of it is
@@ -191,69 +171,16 @@ pub(crate) fn expm1<V: F32s>(x: V) -> V {
     V::select(x.eq(V::splat(0.0)), x, y.add(y))
 }
 
-/// `tanh x`: `x + x³ q(x²)` below 0.6 (relative error 2.6e-9), `1 - 2 / (e^2x + 1)` above, where
-/// that difference is at least one half and so costs no accuracy.
+/// `tanh x`, by a table of polynomials.
 #[inline(always)]
 pub(crate) fn tanh<V: F32s>(x: V) -> V {
-    let a = x.abs();
-    let u = x.mul(x);
-    let q = poly(u, [-0.333_333, 0.133_319_59, -0.053_786_684, 0.020_805_389, -0.005_905_872_7]);
-    let small = u.mul(x).fma(q, x);
-    let e = exp(V::splat(10.0).min(a).mul(V::splat(2.0)));
-    let large = V::splat(1.0).sub(V::splat(2.0).div(e.add(V::splat(1.0)))).xor_sign(x);
-    // For x = -0 the fused sum is +0 + -0; taking the sign from x keeps it.
-    V::select(a.lt(V::splat(0.6)), V::select(x.eq(V::splat(0.0)), x, small), large)
+    tables::TANH.eval(x)
 }
 
-/// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - 2^g(x)` above with
-/// `g = log2 erfc` on [0.9, 4] (relative error of erf 6.0e-11); beyond 4 the result rounds to one.
-/// The power is that of `exp2` without what it does for large exponents: g is at least -26.
+/// `erf x`, by a table of polynomials.
 #[inline(always)]
 pub(crate) fn erf<V: F32s>(x: V) -> V {
-    let a = x.abs();
-    let q = poly(
-        x.mul(x),
-        [
-            0.128_379_17,
-            -0.376_126_32,
-            0.112_836_73,
-            -0.026_858_104,
-            0.005_197_796,
-            -8.105_952e-4,
-            8.215_379e-5,
-        ],
-    );
-    let small = x.fma(q, x);
-    let g = poly(
-        V::splat(4.0).min(a),
-        [
-            2.441_108_4e-4,
-            -1.629_507_2,
-            -0.913_804_3,
-            -0.156_129,
-            0.036_183_68,
-            -0.005_996_208,
-            6.223_693e-4,
-            -3.004_934_1e-5,
-        ],
-    );
-    let n = g.round();
-    let power = poly(
-        g.sub(n),
-        [
-            1.0,
-            std::f32::consts::LN_2,
-            0.240_226_5,
-            0.055_503_57,
-            0.009_618_057,
-            0.001_339_086_7,
-            0.000_154_614_48,
-        ],
-    );
-    // -2^n: the sign bit is one above the exponent.
-    let minus = V::from_bits(V::i_shl::<23>(V::i_add(n.to_i32(), V::i_splat(127 + 256))));
-    let large = power.fma(minus, V::splat(1.0)).xor_sign(x);
-    V::select(a.lt(V::splat(0.9)), small, large)
+    tables::ERF.eval(x)
 }
 
 /// π/2 in three parts of 24 bits each, by rounding and subtracting.

@@ -220,7 +220,7 @@ unary! {
     };
     /// `x^-0.5`.
     PowMinusHalf |x| {
-        let y = V::splat(1.0).div(x.sqrt().abs());
+        let y = x.rsqrt().abs();
         V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(0.0), y)
     };
     /// `x^-2`. The quotient first: x² may overflow where 1 / x² is subnormal.

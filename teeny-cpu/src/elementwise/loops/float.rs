@@ -16,7 +16,7 @@ unary! {
     };
     Recip |x| V::splat(1.0).div(x);
     Sqrt |x| x.sqrt();
-    Rsqrt |x| V::splat(1.0).div(x.sqrt());
+    Rsqrt |x| x.rsqrt();
     Floor |x| x.floor();
     Ceil |x| V::xor_sign(x.xor_sign(V::splat(-0.0)).floor(), V::splat(-0.0));
     Round |x| x.round();
@@ -32,10 +32,10 @@ unary! {
 }
 
 /// Rounding to a 16-bit type.
-pub(in crate::elementwise) struct RoundTo<H>(std::marker::PhantomData<H>);
+pub(crate) struct RoundTo<H>(std::marker::PhantomData<H>);
 
-pub(in crate::elementwise) type RoundToBf16 = RoundTo<bf16>;
-pub(in crate::elementwise) type RoundToF16 = RoundTo<f16>;
+pub(crate) type RoundToBf16 = RoundTo<bf16>;
+pub(crate) type RoundToF16 = RoundTo<f16>;
 
 impl<H: Half> Unary for RoundTo<H> {
     #[inline(always)]
