@@ -22,6 +22,8 @@ mod program;
 pub mod ranks;
 mod step;
 pub mod training;
+#[cfg(feature = "pretrained")]
+pub mod tuning;
 mod update;
 
 pub use bar::Bar;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use teeny_core::{DType, DeviceRef, Error, QuantType, Result};
 use teeny_nn::Store;
+use teeny_nn::lora::Lora;
 use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
 use teeny_nn::state::gguf::ElementType;
 
@@ -25,11 +26,13 @@ pub struct Model {
     pub quantize: Option<QuantType>,
     /// The type of the keys and values that a decoder keeps.
     pub cache: Option<ElementType>,
+    /// The folder of an adapter for a decoder, as peft or `finetune` writes it.
+    pub adapter: Option<PathBuf>,
 }
 
 impl Default for Model {
     fn default() -> Model {
-        Model { path: None, dtype: DType::F32, quantize: None, cache: None }
+        Model { path: None, dtype: DType::F32, quantize: None, cache: None, adapter: None }
     }
 }
 
@@ -99,12 +102,17 @@ impl Model {
         open(path, &options, &common.device()?)
     }
 
-    /// Opens a decoder.
+    /// Opens a decoder, with its adapter.
     ///
     /// # Errors
-    /// As [`Decoder::open`]; if the option is missing.
+    /// As [`Decoder::open`] and [`Lora::open`]; if the option is missing.
     pub fn decoder(&self, common: &Common) -> Result<Decoder> {
-        self.open(common, |path, options, device| Decoder::open_with(path, options, device))
+        let decoder =
+            self.open(common, |path, options, device| Decoder::open_with(path, options, device))?;
+        if let Some(path) = &self.adapter {
+            Lora::open(&decoder, path)?; // stays attached
+        }
+        Ok(decoder)
     }
 
     /// Opens an encoder.

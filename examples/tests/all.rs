@@ -6,6 +6,7 @@ mod common;
 mod bert;
 mod classify;
 mod cost;
+mod finetune;
 mod gpt;
 mod locate;
 mod makemore;

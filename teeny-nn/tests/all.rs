@@ -1,28 +1,21 @@
 //! The integration tests of this crate in one program, since linking takes much of a test's time.
 //! Tests that need a separate process or allocator are separate programs.
 
-#[path = "../../teeny-core/tests/support/awaited.rs"]
-mod awaited;
-#[cfg(feature = "chat")]
-mod chat;
-mod common;
-#[cfg(feature = "chat")]
-mod samples;
-#[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
-mod device;
-#[cfg(feature = "distributed")]
-#[path = "common/ranks.rs"]
-mod ranks;
-#[cfg(feature = "chat")]
-
 mod all_or_nothing;
 mod asynchronous;
 mod attention;
+#[path = "../../teeny-core/tests/support/awaited.rs"]
+mod awaited;
 mod captured;
 mod causal_loss;
+#[cfg(feature = "chat")]
+mod chat;
+mod common;
 mod constructors;
 mod data_parallel;
 mod decoder;
+#[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
+mod device;
 mod distributed;
 mod faults;
 mod first_programs;
@@ -66,7 +59,12 @@ mod pretrained_tokenizers;
 mod pretrained_tokenizers_random;
 mod quantized;
 mod ranges;
+#[cfg(feature = "distributed")]
+#[path = "common/ranks.rs"]
+mod ranks;
 mod recurrent;
+#[cfg(feature = "chat")]
+mod samples;
 mod sampling;
 mod schedules;
 mod shape_help;

@@ -19,6 +19,8 @@ const PROGRAM: Program<Options> = Program {
         opt("model PATH",
             "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
             |o, v| v.path(&mut o.model.path)),
+        opt("adapter PATH", "folder of a LoRA adapter, as `finetune` or peft writes it",
+            |o, v| v.path(&mut o.model.adapter)),
         opt("system TEXT", "the instruction before the conversation [that of the model]",
             |o, v| v.text(&mut o.system)),
         opt("tokens N", "new tokens of an answer at most [those of the model, or 256]",

@@ -17,6 +17,8 @@ const PROGRAM: Program<Options> = Program {
         opt("model PATH",
             "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
             |o, v| v.path(&mut o.model.path)),
+        opt("adapter PATH", "folder of a LoRA adapter, as `finetune` or peft writes it",
+            |o, v| v.path(&mut o.model.adapter)),
         opt("prompt TEXT", "text to continue [Once upon a time]", |o, v| v.text(&mut o.prompt)),
         opt("tokens N", "new tokens at most [those of the model, or 256]",
             |o, v| v.with(&mut o.choice.tokens, at_least_one)),

@@ -95,8 +95,10 @@ impl Lora {
         }
         let transposed = self.layers.iter().any(|layer| layer.tensor.transposed);
         let config = config::text(&self.options, &self.names, &self.targets()?, transposed);
-        std::fs::create_dir_all(path)
-            .map_err(|e| Error::io(format!("cannot make the folder: {}", reason(path, &e))))?;
+        std::fs::create_dir_all(path).map_err(|e| {
+            let text = format!("cannot make the folder {}: {}", path.display(), reason(path, &e));
+            Error::io(text)
+        })?;
         let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
         replace(&path.join("adapter_model.safetensors"), |to| write(to, &tensors, &metadata))?;
         replace(&path.join("adapter_config.json"), |to| {

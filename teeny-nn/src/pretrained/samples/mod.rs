@@ -36,6 +36,8 @@ pub struct TextSample {
 pub struct SampleReport {
     /// Texts that are used.
     pub samples: usize,
+    /// Lines that are conversations.
+    pub conversations: usize,
     /// Texts that were there before, word for word. They are used again.
     pub duplicates: usize,
     /// Texts that were cut to the largest number of tokens.
@@ -51,7 +53,7 @@ pub struct SampleReport {
 
 impl fmt::Display for SampleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SampleReport { samples, duplicates, cut, left_out, tokens, counted } = self;
+        let SampleReport { samples, duplicates, cut, left_out, tokens, counted, .. } = self;
         write!(f, "{samples} texts, {tokens} tokens, {counted} of them to be learned")?;
         for (count, what) in [
             (duplicates, "twice in the file"),
@@ -109,6 +111,7 @@ impl TextSamples {
         let named = |line: usize, e: Error| e.named(format!("{}, line {line}", path.display()));
         for (line, source) in read::sources(path)? {
             let is_whole = source.is_whole_file();
+            report.conversations += usize::from(source.is_conversation());
             let segments = segments(decoder, source).map_err(|e| named(line, e))?;
             let mut sample = encoded(tokenizer, &segments).map_err(|e| named(line, e))?;
             let key = (sample.tokens.clone(), sample.counted.clone());

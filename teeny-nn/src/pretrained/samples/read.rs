@@ -30,6 +30,10 @@ pub(super) enum Source {
 }
 
 impl Source {
+    pub fn is_conversation(&self) -> bool {
+        matches!(self, Source::Messages(_))
+    }
+
     pub fn is_whole_file(&self) -> bool {
         matches!(self, Source::File(_))
     }

@@ -1,0 +1,358 @@
+//! Fine-tunes a pretrained decoder on texts, prompts with completions, or conversations: an adapter
+//! beside it (LoRA), or all of its parameters.
+#![forbid(unsafe_code)]
+
+use examples::options::{about, any, at_least_one, positive};
+use examples::pretrained::{Model, dtype, parameter_count, quant_type};
+use examples::tuning::{Division, Parts, Tuning, bytes, cpu_of};
+use examples::{Common, Program, Run, opt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use teeny_core::{Error, ErrorKind, Result};
+use teeny_nn::data::DataLoader;
+use teeny_nn::lora::{Lora, LoraOptions, Modules};
+use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
+use teeny_nn::pretrained::{Decoder, TextSamples};
+use teeny_nn::{Schedule, Store};
+
+#[rustfmt::skip]
+const PROGRAM: Program<Options> = Program {
+    about: "Fine-tunes a pretrained model on texts, prompts with completions, or conversations.",
+    options: &[
+        opt("model PATH",
+            "a folder of Hugging Face, a GGUF file, or ORG/NAME of a downloaded\nmodel",
+            |o, v| v.path(&mut o.model.path)),
+        about("data FILE",
+            "lines of JSON with \"text\", \"prompt\" and \"completion\", or \"messages\", in a
+.jsonl file; any other file is one text"),
+        opt("output PATH", "folder of the result [adapter, or model with --full]",
+            |o, v| v.path(&mut o.output)),
+        opt("lora N", "rank of the adapters [8]", |o, v| v.with(&mut o.rank, at_least_one)),
+        opt("alpha X", "their factor times the rank [twice the rank]",
+            |o, v| v.with(&mut o.alpha, positive)),
+        opt("targets NAMES", "layers with an adapter, comma-separated endings of names, or\nall-linear [all-linear]",
+            |o, v| v.text(&mut o.targets)),
+        opt("dropout P", "probability of dropping inputs of adapters [0]",
+            |o, v| v.with(&mut o.dropout, any::<f64>)),
+        opt("full", "train all parameters, without adapters", |o, v| v.flag(&mut o.full)),
+        opt("epochs X", "passes over the texts [3]", |o, v| v.with(&mut o.epochs, positive)),
+        opt("batch N", "texts per update [4]", |o, v| v.with(&mut o.batch, at_least_one)),
+        opt("length N", "tokens of a text at most [512, or the model's context]",
+            |o, v| v.with(&mut o.length, at_least_one)),
+        opt("lr X", "highest learning rate; it warms up and falls to a tenth [2e-4, or 2e-5\nwith --full]",
+            |o, v| v.with(&mut o.lr, positive)),
+        opt("held-out X", "share of the texts that are not trained on, but measured [0.05]",
+            |o, v| v.with(&mut o.held_out, any::<f64>)),
+        opt("report N", "updates between reports [those of an epoch]",
+            |o, v| v.with(&mut o.report, at_least_one)),
+        opt("prompt TEXT", "a prompt whose answer is printed at each report",
+            |o, v| v.text(&mut o.prompt)),
+        opt("memory SIZE", "memory at most, such as 4GB; the step is divided to fit",
+            |o, v| v.with(&mut o.memory, bytes)),
+        opt("dtype NAME", "of the model's weights: f32, bf16 or f16 [f32]",
+            |o, v| v.with(&mut o.model.dtype, dtype)),
+        opt("quantize TYPE", "quantise the model's weights: q8_0, q6_k, q5_k, q4_k, q5_0, q4_0, ..",
+            |o, v| v.with(&mut o.model.quantize, quant_type)),
+    ],
+    without: &["load", "save", "lazy", "captured", "graph"],
+};
+
+struct Options {
+    model: Model,
+    output: Option<PathBuf>,
+    rank: usize,
+    alpha: Option<f64>,
+    targets: Option<String>,
+    dropout: f64,
+    full: bool,
+    epochs: f64,
+    batch: usize,
+    length: Option<usize>,
+    lr: Option<f64>,
+    held_out: f64,
+    report: Option<usize>,
+    prompt: Option<String>,
+    memory: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let options = Options {
+        model: Model::default(),
+        output: None,
+        rank: 8,
+        alpha: None,
+        targets: None,
+        dropout: 0.0,
+        full: false,
+        epochs: 3.0,
+        batch: 4,
+        length: None,
+        lr: None,
+        held_out: 0.05,
+        report: None,
+        prompt: None,
+        memory: None,
+    };
+    PROGRAM.main(options, run)
+}
+
+fn run(options: &Options, common: &Common) -> Result<()> {
+    let data = common
+        .data
+        .as_deref()
+        .ok_or_else(|| Error::value("no data").help("--data FILE is a .jsonl file, see --help"))?;
+    let decoder = options.model.decoder(common)?;
+    if let Some(memory) = options.memory {
+        let cpu = cpu_of(decoder.store.device()).ok_or_else(|| {
+            Error::unsupported("--memory limits the CPU engine alone").help("--device cpu")
+        })?;
+        cpu.set_memory_limit(Some(memory));
+    }
+    tune(options, common, data, decoder).map_err(|error| match error.kind() {
+        ErrorKind::OutOfMemory => error.help(
+            "more --memory, shorter texts (--length), a smaller rank (--lora) or a quantised model \
+             (--quantize)",
+        ),
+        _ => error,
+    })
+}
+
+fn tune(options: &Options, common: &Common, data: &Path, decoder: Decoder) -> Result<()> {
+    let context = decoder.model.config().context;
+    let length = options.length.unwrap_or(context.min(512));
+    let (samples, report) = TextSamples::open(data, &decoder, length)?;
+    let few = samples.samples().len() < 2;
+    let (train, held) = samples.split(if few { 0.0 } else { options.held_out }, common.seed)?;
+    common.print(format_args!("data    {report}; {} held out", held.samples().len()));
+
+    let result = Tuned::new(options, decoder)?;
+    common.print(format_args!("model   {}", result.summary()));
+    let chat = report.conversations > 0;
+    result.train(options, common, (&train, &held), chat)
+}
+
+/// A model, and what of it is trained.
+struct Tuned {
+    decoder: Decoder,
+    /// None if all parameters are trained.
+    lora: Option<Lora>,
+    output: PathBuf,
+}
+
+impl Tuned {
+    fn new(options: &Options, decoder: Decoder) -> Result<Tuned> {
+        let output = |name: &str| options.output.clone().unwrap_or_else(|| name.into());
+        if options.full {
+            if decoder.store.all().iter().any(|param| param.quantized().is_some()) {
+                return Err(Error::value("quantised weights are not trained")
+                    .help("an adapter (without --full), or weights of floats"));
+            }
+            return Ok(Tuned { decoder, lora: None, output: output("model") });
+        }
+        let targets = match options.targets.as_deref().unwrap_or("all-linear") {
+            "all-linear" => Modules::AllLinear,
+            names => Modules::names(names.split(',').map(str::trim)),
+        };
+        let alpha = options.alpha.unwrap_or(2.0 * options.rank as f64);
+        let lora = LoraOptions::new()
+            .with_rank(options.rank)
+            .with_alpha(alpha)
+            .with_dropout(options.dropout)
+            .with_target_modules(targets);
+        let lora = Lora::attach(&decoder, lora)?;
+        Ok(Tuned { decoder, lora: Some(lora), output: output("adapter") })
+    }
+
+    fn summary(&self) -> String {
+        match &self.lora {
+            Some(lora) => lora.summary(),
+            None => format!("all {} parameters are trained", parameter_count(&self.decoder.store)),
+        }
+    }
+
+    /// The parameters that are trained, and their store.
+    fn store(&self) -> &Store {
+        self.lora.as_ref().map_or(&self.decoder.store, Lora::store)
+    }
+
+    /// Writes what was trained.
+    fn save(&self) -> Result<()> {
+        match &self.lora {
+            Some(lora) => lora.save(&self.output),
+            None => self.decoder.save(&self.output),
+        }
+    }
+
+    fn train(
+        &self,
+        options: &Options,
+        common: &Common,
+        (train, held): (&TextSamples, &TextSamples),
+        chat: bool,
+    ) -> Result<()> {
+        let params =
+            self.lora.as_ref().map_or_else(|| self.decoder.store.trainable(), Lora::trainable);
+        let batch = options.batch.min(train.samples().len());
+        let division = Division { texts: batch, slice: 1024, checkpoints: false };
+        let mut tuning = Tuning { decoder: &self.decoder, params: params.clone(), division, chat };
+        self.decoder.store.set_training(true);
+        std::fs::create_dir_all(&self.output).map_err(|e| {
+            Error::io(format!("cannot make the folder {}: {e}", self.output.display()))
+        })?;
+        let time = tuning.fit(train, batch)?;
+
+        let per_epoch = train.samples().len().div_ceil(batch);
+        let steps = ((per_epoch as f64 * options.epochs).round() as u64).max(1);
+        let lr = options.lr.unwrap_or(if options.full { 2e-5 } else { 2e-4 });
+        self.print_plan(common, &tuning, (steps, batch, lr), time);
+        let parts = Parts { samples: train, texts: tuning.division.texts };
+        let loader = DataLoader::new(parts, batch)?.shuffle(common.seed);
+        let mut optimizer = AdamW::new(params.clone(), lr).weight_decay(0.0);
+        let mut run = Run::start(common, self.store(), &mut optimizer, steps)?
+            .schedule(Schedule::warmup_cosine(lr, lr / 10.0, steps / 20, steps))
+            .items("texts");
+        let stop = interrupted()?;
+        let mut best = Best::of(common, &self.output)?;
+        let every = options.report.unwrap_or(per_epoch);
+        while let Some(batches) = run.next_epoch(&loader) {
+            for parts in batches {
+                let parts = parts?;
+                let (loss, mut gradients) = tuning.gradients(&parts)?; // ()
+                clip_grad_norm(&mut gradients, &params, 1.0)?;
+                optimizer.set_lr(run.lr());
+                optimizer.step(&gradients)?;
+                run.push(&loss, parts.iter().map(|part| part.tokens.shape()[0]).sum())?;
+                if run.is_due(every as u64) {
+                    self.report(options, &tuning, &mut run, (&optimizer, every), held, &mut best)?;
+                } else if stop.load(Ordering::Relaxed) {
+                    run.report(&optimizer, "stopped")?;
+                    let how = match &common.resume {
+                        Some(path) => format!("--resume {} continues", path.display()),
+                        None => "without --resume FILE it cannot continue".to_string(),
+                    };
+                    common.print(how);
+                    return Ok(());
+                }
+            }
+        }
+        run.finish("Fine-tuning", "loss")?;
+        common.print(format_args!("saved   {}", self.output.display()));
+        if self.lora.is_some() {
+            let model = options.model.path.as_deref().unwrap_or(Path::new(""));
+            let (model, adapter) = (model.display(), self.output.display());
+            common.print(format_args!("        chat --model {model} --adapter {adapter}"));
+        }
+        Ok(())
+    }
+
+    fn print_plan(
+        &self,
+        common: &Common,
+        tuning: &Tuning<'_>,
+        (steps, batch, lr): (u64, usize, f64),
+        time: Duration,
+    ) {
+        let Division { texts, slice, checkpoints } = tuning.division;
+        let blocks = if checkpoints { ", blocks computed again" } else { "" };
+        common.print(format_args!(
+            "plan    {steps} updates of {batch} texts ({texts} at a time, logits of {slice} \
+             tokens{blocks}), learning rate {lr}"
+        ));
+        let memory = cpu_of(self.decoder.store.device())
+            .map(|cpu| format!(", {:.2} GB", cpu.pool_stats().peak_live_bytes as f64 / 1e9));
+        let all = time.as_secs_f64() * steps as f64 / 60.0;
+        common.print(format_args!(
+            "        {:.2} s for the longest texts{}: {all:.1} minutes at most",
+            time.as_secs_f64(),
+            memory.unwrap_or_default()
+        ));
+    }
+
+    /// Measures the held-out loss, keeps the best result, prints a line and the answer to the
+    /// prompt.
+    fn report(
+        &self,
+        options: &Options,
+        tuning: &Tuning<'_>,
+        run: &mut Run<'_>,
+        (optimizer, every): (&AdamW, usize),
+        held: &TextSamples,
+        best: &mut Best,
+    ) -> Result<()> {
+        let mut line = format!("loss {:.4}", run.losses()?.mean(every));
+        let loss = match held.samples().is_empty() {
+            true => None,
+            false => Some(run.evaluate(|| self.evaluating(|| tuning.evaluate(held)))?),
+        };
+        if let Some(loss) = loss {
+            run.record_validation_loss(loss);
+            line += &format!("  held-out loss {loss:.4}");
+        }
+        if best.is_better(loss) {
+            self.save()?;
+            best.write(&self.output)?;
+            line += "  saved";
+        }
+        run.report(optimizer, &format!("epoch {:2}  {line}", run.epoch()))?;
+        if let Some(prompt) = &options.prompt {
+            let answer = run.evaluate(|| self.evaluating(|| tuning.answer(prompt, 60)))?;
+            println!("        {prompt} -> {}", answer.trim());
+        }
+        Ok(())
+    }
+
+    /// The result of `f` without dropout.
+    fn evaluating<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.decoder.store.set_training(false);
+        let result = f();
+        self.decoder.store.set_training(true);
+        result
+    }
+}
+
+/// The lowest held-out loss so far, which a resumed run reads beside the result.
+struct Best(f64);
+
+impl Best {
+    const FILE: &str = "best.json";
+
+    fn of(common: &Common, output: &Path) -> Result<Best> {
+        let file = output.join(Self::FILE);
+        let resumes = common.resume.as_ref().is_some_and(|path| path.exists());
+        if !resumes || !file.exists() {
+            return Ok(Best(f64::INFINITY));
+        }
+        let text = std::fs::read_to_string(&file)
+            .map_err(|e| Error::io(format!("cannot read {}: {e}", file.display())))?;
+        Ok(Best(text.trim().parse().unwrap_or(f64::INFINITY)))
+    }
+
+    /// Whether this loss is the lowest; without one, every result is.
+    fn is_better(&mut self, loss: Option<f64>) -> bool {
+        let better = loss.is_none_or(|loss| loss < self.0);
+        if let Some(loss) = loss.filter(|_| better) {
+            self.0 = loss;
+        }
+        better
+    }
+
+    fn write(&self, output: &Path) -> Result<()> {
+        teeny_core::file::replace(&output.join(Self::FILE), |writer| {
+            writeln!(writer, "{}", self.0).map_err(|e| Error::io(format!("cannot write: {e}")))
+        })
+    }
+}
+
+/// A flag that Ctrl-C sets.
+fn interrupted() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let signal = signal_hook::consts::SIGINT;
+    // a second one ends the program at once
+    signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+        .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+        .map_err(|e| Error::io(format!("cannot watch for Ctrl-C: {e}")))?;
+    Ok(flag)
+}
