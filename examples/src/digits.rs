@@ -1,13 +1,13 @@
 //! Networks for images of digits, how each of them is trained by default, and the options that
 //! change that.
 
-use crate::options::{about, any, at_least_one, positive};
+use crate::options::{about, any, at_least_one, positive, training_dtype};
 use crate::ranks::Distributed;
 use crate::training::Length;
 use crate::{Opt, Ranks, opt};
 use std::fmt;
 use teeny_autograd::no_grad;
-use teeny_core::{DeviceRef, Error, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Error, Result, Tensor};
 use teeny_nn::data::mnist::Images;
 use teeny_nn::data::{DataLoader, Dataset, ImageBatches};
 use teeny_nn::optim::{Adam, AdamW, Optimizer, Sgd};
@@ -55,11 +55,12 @@ pub struct Options {
     pub(crate) length: Length,
     batch: Option<usize>,
     lr: Option<f64>,
+    dtype: Option<DType>,
 }
 
 /// The table of these options.
 #[rustfmt::skip]
-pub const OPTIONS: [Opt<Options>; 8] = [
+pub const OPTIONS: [Opt<Options>; 9] = [
     opt("arch NAME", "mlp: 784-128-10 by SGD;
 cnn: four convolutions with batch normalisation by Adam;
 small: two of 8 and 16 channels by Adam;
@@ -74,6 +75,8 @@ keras: Keras' simple convnet [mlp]",
         |o, v| v.with(&mut o.batch, at_least_one)),
     opt("lr X", "learning rate [mlp 0.4, small and small-bn 0.01, cnn and keras 0.001]",
         |o, v| v.with(&mut o.lr, positive)),
+    opt("dtype NAME", "of weights and activations: f32, or bf16 with f32 copies of weights [f32]",
+        |o, v| v.with(&mut o.dtype, training_dtype)),
     about("data DIR", "folder with MNIST's four files; `builtin` for the built-in digits
 [TEENY_DATA, else an earlier download, else a download, else builtin]"),
     opt("distributed", "train on the ranks that mpirun starts, each on a part of every batch",
@@ -91,6 +94,11 @@ impl Options {
     /// The learning rate.
     pub fn lr(&self) -> f64 {
         self.lr.unwrap_or(self.arch.recipe().lr)
+    }
+
+    /// The type of weights and activations.
+    pub fn dtype(&self) -> DType {
+        self.dtype.unwrap_or(DType::F32)
     }
 
     /// The length of the run in steps.
@@ -136,9 +144,11 @@ impl Arch {
     /// The optimizer of the parameters in `store`, at learning rate `lr`.
     pub fn optimizer(self, store: &Store, lr: f64) -> Box<dyn Optimizer> {
         match self {
-            Arch::Mlp => Box::new(Sgd::new(store.trainable(), lr)),
-            Arch::Cnn | Arch::Small | Arch::Keras => Box::new(Adam::new(store.trainable(), lr)),
-            Arch::SmallBn => Box::new(AdamW::new(store.trainable(), lr)),
+            Arch::Mlp => Box::new(Sgd::new(store.trainable(), lr).master_weights(true)),
+            Arch::Cnn | Arch::Small | Arch::Keras => {
+                Box::new(Adam::new(store.trainable(), lr).master_weights(true))
+            }
+            Arch::SmallBn => Box::new(AdamW::new(store.trainable(), lr).master_weights(true)),
         }
     }
 
@@ -178,7 +188,7 @@ impl Arch {
             Ok(area)
         };
         let head = |features| Linear::new(&store.at("fc"), features, 10);
-        Ok(match self {
+        let net = match self {
             Arch::Mlp => {
                 let options = LinearOptions::new()
                     .with_weight_init(Init::Normal { mean: 0.0, std: 0.02 })
@@ -232,7 +242,9 @@ impl Arch {
                 .then(Flatten)
                 .then(Dropout::new(&store.root(), 0.5)?)
                 .then(head(64 * area_after([&[3], &[3]])?)?),
-        })
+        };
+        let dtype = store.dtype();
+        Ok(Sequential::new().then(move |x: &Tensor| x.cast(dtype)).then(net))
     }
 }
 

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
 use teeny_core::wrappers::{Checked, Checks, Compare, Trace, save_events};
-use teeny_core::{DeviceRef, Error, Lazy, LazyOptions, Result, manual_seed};
+use teeny_core::{DType, DeviceRef, Error, Lazy, LazyOptions, Result, manual_seed};
 use teeny_nn::device::{Choice, choose};
 #[cfg(feature = "mpi")]
 use teeny_nn::{Store, distributed::DataParallel};
@@ -64,6 +64,15 @@ impl<O> Opt<O> {
             _ => format!("  {usage}\n{:19}{help}\n", ""),
         }
     }
+}
+
+/// The type in which a model is trained, with f32 copies of its parameters in the optimizer: f32,
+/// or bf16, which has the range of f32 and so needs no loss scaling.
+///
+/// # Errors
+/// If it is another.
+pub fn training_dtype(name: &str) -> std::result::Result<DType, String> {
+    one_of(name, &[("f32", DType::F32), ("bf16", DType::BF16)])
 }
 
 /// Takes the value of option `name` as `table` says; false if the table does not have it.

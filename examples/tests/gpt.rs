@@ -40,6 +40,29 @@ fn a_few_steps_lower_the_loss_and_the_model_generates_text() {
     );
 }
 
+#[test]
+fn bf16_has_the_losses_of_f32() {
+    let of = |dtype: &str| {
+        let args = [
+            "--device",
+            "cpu",
+            "--data",
+            "builtin",
+            "--steps",
+            "40",
+            "--eval-every",
+            "40",
+            "--sample",
+            "0",
+            "--dtype",
+            dtype,
+        ];
+        number_after(&succeed(gpt_char(&args)), "val loss ")
+    };
+    let [full, half] = [of("f32"), of("bf16")];
+    assert!((full - half).abs() < 0.03, "{full} {half}");
+}
+
 /// Compares the losses of a short run on two devices.
 #[cfg(feature = "wgpu")]
 #[test]

@@ -51,6 +51,17 @@ fn the_program_trains_saves_plots_and_continues() {
 }
 
 #[test]
+fn bf16_trains_to_the_accuracy_of_f32() {
+    let of = |dtype: &str| {
+        let args = ["--device", "cpu", "--data", "builtin", "--epochs", "8", "--dtype", dtype];
+        accuracy(&succeed(mnist(&args)))
+    };
+    let [full, half] = [of("f32"), of("bf16")];
+    assert!(full > 75.0 && (full - half).abs() < 2.0, "{full} {half}");
+    assert!(refuse(mnist(&["--dtype", "f16"])).contains("bf16"));
+}
+
+#[test]
 fn a_resumed_run_equals_the_unbroken_one() {
     let folder = Folder::new("resume");
     let run = |name: &str, epochs: &str, more: &[&str]| {

@@ -3,14 +3,14 @@
 //! loss by 0.07.
 #![forbid(unsafe_code)]
 
-use examples::options::{about, any, at_least_one, positive};
+use examples::options::{about, any, at_least_one, positive, training_dtype};
 use examples::ranks::Distributed;
 use examples::{Common, Program, Ranks, Run, Update, locate, opt};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::random::Key;
-use teeny_core::{Result, Tensor};
+use teeny_core::{DType, Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, ParamGroup};
@@ -33,6 +33,8 @@ const PROGRAM: Program<Options> = Program {
             |o, v| v.with(&mut o.model.dropout, any::<f64>)),
         opt("lr X", "highest learning rate; it warms up in 100 steps and falls to a tenth [0.002]",
             |o, v| v.with(&mut o.lr, positive)),
+        opt("dtype NAME", "of weights and activations: f32, or bf16 with f32 copies of weights [f32]",
+            |o, v| v.with(&mut o.dtype, training_dtype)),
         opt("decay-steps N", "step at which the learning rate is lowest [--steps]",
             |o, v| v.with(&mut o.decay_steps, any::<u64>)),
         opt("eval-every N", "updates between evaluations of the validation loss [500]",
@@ -66,6 +68,7 @@ struct Options {
     batch: usize,
     model: GptConfig,
     lr: f64,
+    dtype: DType,
     decay_steps: Option<u64>,
     eval_every: usize,
     eval_batches: usize,
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         batch: 12,
         model,
         lr: 2e-3,
+        dtype: DType::F32,
         decay_steps: None,
         eval_every: 500,
         eval_batches: 20,
@@ -106,7 +110,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     text.hash(&mut hasher);
     ranks.require_same("the hash of the text", &format_args!("{:x}", hasher.finish()))?;
 
-    let store = Store::new(&device);
+    let store = Store::with_dtype(&device, options.dtype);
     let config = options.model.with_vocab(tokenizer.vocab_size());
     let gpt = build(&store, config, ranks)?;
     common.load(&store)?;
@@ -148,6 +152,7 @@ fn train(
         AdamW::new(params, lr)
             .betas(0.9, 0.99)
             .weight_decay(0.1)
+            .master_weights(true)
             .group(is_vector, ParamGroup::new().weight_decay(0.0))
     };
     let loss = |x: &[Tensor]| model.loss(&x[0], &x[1]);
@@ -215,7 +220,7 @@ impl Model {
         let mut sum = 0.0;
         if !losses.is_empty() {
             let losses = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?; // (eval_batches)
-            sum = f64::from(losses.sum_all()?.item::<f32>()?);
+            sum = f64::from(losses.cast(DType::F32)?.sum_all()?.item::<f32>()?);
         }
         Ok(ranks.sum(&[sum])?[0] / options.eval_batches as f64)
     }

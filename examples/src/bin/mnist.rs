@@ -25,7 +25,7 @@ fn train(options: &Options, common: &Common) -> Result<()> {
     common.print(format_args!("data    {note}"));
 
     let (arch, batch, lr) = (options.arch, options.batch(), options.lr());
-    let store = Store::new(&device);
+    let store = Store::with_dtype(&device, options.dtype());
     let model = arch.build(&store, (data.train.height, data.train.width))?;
     let mut optimizer = arch.optimizer(&store, lr);
     common.load(&store)?;
