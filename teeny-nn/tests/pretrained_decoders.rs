@@ -136,7 +136,7 @@ fn gguf_files_of_every_layout_are_the_same_models() -> Result<()> {
         let want = folder.model.logits(&text.to(folder.store.device())?)?;
         let largest = values(&want).iter().fold(1.0, |a: f64, x| a.max(x.abs()));
         let logits = decoder.model.logits(&text)?;
-        assert_close(&values(&logits), &values(&want), 2e-6 * largest, &name);
+        assert_close(&values(&logits), &values(&want), 4e-6 * largest, &name);
         assert_eq!(decoder.generation.eos_tokens, [2], "{name}");
         count += 1;
     }

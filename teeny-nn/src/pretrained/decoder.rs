@@ -107,8 +107,9 @@ impl Decoder {
             .with_base_model(Some(path.display().to_string()))
             .with_adjacent_pairs(adjacent_pairs);
         let make = |root: &store::Path| CausalLm::new(root, sizes);
-        let (model, _) = store.build_from(weights, &mapping, make).map_err(|e| config.noted(e))?;
-        options.quantize(&store)?;
+        let (model, _) = store
+            .build_quantized(weights, &mapping, options.quantize, make)
+            .map_err(|e| config.noted(e))?;
         store.set_training(false);
         let origin = Origin { folder: path, config, mapping, class: None };
         let origin = opened.is_folder.then_some(origin);

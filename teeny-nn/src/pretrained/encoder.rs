@@ -114,9 +114,8 @@ impl Encoder {
             }
             Ok((model, head))
         };
-        let built = store.build_from(weights, &mapping, make);
+        let built = store.build_quantized(weights, &mapping, options.quantize, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
-        options.quantize(&store)?;
         store.set_training(false);
         let texts = match &file {
             Some(file) => Texts::of(PretrainedTokenizer::from_gguf(file), model.context()),

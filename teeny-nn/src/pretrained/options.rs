@@ -2,7 +2,6 @@
 
 use crate::state::gguf::ElementType;
 use crate::state::{Mapping, TensorSource, Weights};
-use crate::store::Store;
 use std::sync::Arc;
 use teeny_core::{DType, DeviceRef, Error, QuantType, Result, Tensor};
 
@@ -69,15 +68,6 @@ impl OpenOptions {
     pub fn with_cache(mut self, of: impl Into<ElementType>) -> OpenOptions {
         self.cache = Some(of.into());
         self
-    }
-
-    /// Quantises the weights of a model that was read.
-    pub(super) fn quantize(&self, store: &Store) -> Result<()> {
-        let Some(kind) = self.quantize else { return Ok(()) };
-        store.quantize(|param| match param.quantized() {
-            Some(_) => None,
-            None => kind.fitting(param.shape()[1]),
-        })
     }
 
     pub(super) fn checked_dtype(&self) -> Result<DType> {

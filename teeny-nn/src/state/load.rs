@@ -12,7 +12,7 @@ use crate::store::{FirstValue, FirstValues, Path, Store, Value, set_all};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_core::context::enter;
-use teeny_core::{DeviceRef, Error, Result, Shape, Tensor};
+use teeny_core::{DeviceRef, Error, QuantTensor, QuantType, Result, Shape, Tensor};
 
 /// The result of [`Store::load_from`] and [`Store::build_from`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,13 +97,28 @@ impl Store {
         make: impl FnOnce(&Path) -> Result<M>,
     ) -> Result<(M, LoadReport)> {
         let _op = enter("build_from");
+        self.build_quantized(source, mapping, None, make)
+    }
+
+    /// [`Store::build_from`] with matrices quantised to `kind`, each as soon as it is read, where
+    /// rows are whole blocks: all of them as floats are never in memory.
+    pub(crate) fn build_quantized<M>(
+        &self,
+        source: Weights,
+        mapping: &Mapping,
+        kind: Option<QuantType>,
+        make: impl FnOnce(&Path) -> Result<M>,
+    ) -> Result<(M, LoadReport)> {
         let named = |error: Error| error.named(source.label());
         let index = Index::new(&*source, mapping).map_err(named)?;
         let (source, keys) = (source.clone(), Mutex::default());
         let reader = Arc::new(ParamReader { source, index, mapping: mapping.clone(), keys });
         let values = reader.clone();
         let values: Arc<FirstValues> = Arc::new(move |wanted, device| {
-            let value = values.read(wanted, device);
+            let value = values.read(wanted, device).and_then(|value| match value {
+                Some(Value::Plain(weight)) if wanted.quantized => quantized(weight, kind).map(Some),
+                value => Ok(value),
+            });
             value.map_err(|error| error.named(values.source.label()))
         });
         self.root().build("build_from", || {
@@ -111,6 +126,14 @@ impl Store {
             let keys = std::mem::take(&mut *reader.keys());
             Ok((model, keys.report(&reader.index, mapping).map_err(named)?))
         })
+    }
+}
+
+/// `weight`, quantised to `kind` if its rows are whole blocks of it.
+fn quantized(weight: Tensor, kind: Option<QuantType>) -> Result<Value> {
+    match kind.and_then(|kind| kind.fitting(weight.shape()[1])) {
+        Some(kind) => QuantTensor::quantize(&weight, kind).map(Value::Quantized),
+        None => Ok(Value::Plain(weight)),
     }
 }
 

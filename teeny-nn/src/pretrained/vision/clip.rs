@@ -121,9 +121,8 @@ impl Clip {
             ];
             Ok((text, vision, projections, root.param("logit_scale", (), Init::Constant(scale))?))
         };
-        let built = store.build_from(weights, &mapping, make);
+        let built = store.build_quantized(weights, &mapping, options.quantize, make);
         let ((text, vision, projections, logit_scale), _) = built.map_err(|e| config.noted(e))?;
-        options.quantize(&store)?;
         store.set_training(false);
         let texts = Texts::open(&folder, text.context())?;
         let processor = ImageProcessor::open_folder(&folder);

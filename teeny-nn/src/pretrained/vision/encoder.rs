@@ -92,9 +92,8 @@ impl ImageEncoder {
             let head = head.map(|head| head.build(root, &config, (&sizes.layer, 0)));
             Ok((model, head.transpose()?))
         };
-        let built = store.build_from(weights, &mapping, make);
+        let built = store.build_quantized(weights, &mapping, options.quantize, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
-        options.quantize(&store)?;
         store.set_training(false);
         let processor = ImageProcessor::open_folder(&folder);
         // a head that is not read is not written either
