@@ -224,6 +224,13 @@ fn an_adapter_is_trained_continued_after_a_stop_and_used() {
     let question = "what color is the dog";
     let with = answer(&model, &["--adapter", &out], question);
     assert_ne!(with, answer(&model, &[], question));
+    // an adapter goes on from where it was
+    let epoch = |more: &[&str]| {
+        let out = folder.at("more");
+        let args = ["--data", &data, "--epochs", "1", "--lr", "1e-9", "--output", &out];
+        number_after(&succeed(finetune(&folder, &[&args, more].concat())), "  loss ")
+    };
+    assert!(epoch(&["--adapter", &out]) < epoch(&[]) - 0.5);
     // the base may be quantised
     let quantised = succeed(finetune(
         &folder,

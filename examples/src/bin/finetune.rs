@@ -30,6 +30,8 @@ const PROGRAM: Program<Options> = Program {
 .jsonl file; any other file is one text"),
         opt("output PATH", "folder of the result [adapter, or model with --full]",
             |o, v| v.path(&mut o.output)),
+        opt("adapter PATH", "begin with this adapter, of peft or finetune, instead of a new one",
+            |o, v| v.path(&mut o.adapter)),
         opt("lora N", "rank of the adapters [8]", |o, v| v.with(&mut o.rank, at_least_one)),
         opt("alpha X", "their factor times the rank [twice the rank]",
             |o, v| v.with(&mut o.alpha, positive)),
@@ -63,6 +65,7 @@ const PROGRAM: Program<Options> = Program {
 struct Options {
     model: Model,
     output: Option<PathBuf>,
+    adapter: Option<PathBuf>,
     rank: usize,
     alpha: Option<f64>,
     targets: Option<String>,
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
     let options = Options {
         model: Model::default(),
         output: None,
+        adapter: None,
         rank: 8,
         alpha: None,
         targets: None,
@@ -151,6 +155,10 @@ impl Tuned {
                     .help("an adapter (without --full), or weights of floats"));
             }
             return Ok(Tuned { decoder, lora: None, output: output("model") });
+        }
+        if let Some(path) = &options.adapter {
+            let lora = Lora::open(&decoder, path)?;
+            return Ok(Tuned { decoder, lora: Some(lora), output: output("adapter") });
         }
         let targets = match options.targets.as_deref().unwrap_or("all-linear") {
             "all-linear" => Modules::AllLinear,
