@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use serde_json::Value;
-use teeny_autograd::Grad;
-use teeny_core::{DType, Tensor};
+use teeny_autograd::{Autograd, Check, Grad, gradcheck, gradgradcheck};
+use teeny_core::{DType, DeviceRef, Tensor, random};
 use teeny_nn::loss::{self, CrossEntropy, Reduction, cross_entropy};
 
 fn golden() -> Value {
@@ -262,6 +262,9 @@ fn losses_of_margins_labels_and_sequences() {
             "multilabel_margin" => loss::multilabel_margin(&x[0], &x[1], r),
             "multilabel_soft_margin" => loss::multilabel_soft_margin(&x[0], &x[1], r),
             "gaussian_nll" => loss::gaussian_nll(&x[0], &x[1], &x[2], 1e-6, r),
+            "multiple_negatives_ranking" => {
+                loss::multiple_negatives_ranking(&x[0], &x[1], x.get(2), 20.0, r)
+            }
             "ctc" => loss::ctc(&log_p(), &x[1], &[6, 5, 4], &[3, 2, 0], 0, false, r),
             "ctc zero_infinity" => loss::ctc(&log_p(), &x[1], &[6, 2, 4], &[3, 2, 1], 0, true, r),
             "ctc infinity" => loss::ctc(&log_p(), &x[1], &[6, 2, 4], &[3, 2, 1], 0, false, r),
@@ -281,4 +284,52 @@ fn losses_of_margins_labels_and_sequences() {
             }
         }
     }
+}
+
+#[test]
+fn contrastive_losses_have_gradients_and_say_what_does_not_fit() {
+    let plain = device();
+    let draw = |rows: usize, seed: u64| {
+        random::with_seed(seed, || Tensor::randn((rows, 3), DType::F64, &plain)).unwrap()
+    };
+    let (anchors, positives, negatives) = (draw(4, 1), draw(4, 2), draw(2, 3));
+    let of = |x: &[Tensor]| {
+        loss::multiple_negatives_ranking(&x[0], &x[1], x.get(2), 5.0, Reduction::Mean)
+    };
+    for inputs in [
+        vec![anchors.clone(), positives.clone(), negatives.clone()],
+        vec![anchors.clone(), positives.clone()],
+    ] {
+        gradcheck(of, &inputs, &Check::default()).unwrap();
+        gradgradcheck(of, &inputs, &Check::default()).unwrap();
+    }
+    // a row of zeros has the cosine 0 with all others, and a gradient that is finite
+    let device: DeviceRef = Autograd::new(plain.clone());
+    let zeros = Tensor::zeros((2, 3), DType::F64, &device).unwrap().requires_grad().unwrap();
+    let others = draw(2, 4).to(&device).unwrap();
+    let loss = of(&[zeros.clone(), others]).unwrap();
+    assert!((values(&loss)[0] - 2f64.ln()).abs() < 1e-12);
+    let grads = loss.backward().unwrap();
+    assert!(values(grads.get(&zeros).unwrap()).iter().all(|g| g.is_finite()));
+    // 16-bit embeddings are compared in f32
+    let half = |x: &Tensor| x.cast(DType::BF16).unwrap();
+    let got = of(&[half(&anchors), half(&positives)]).unwrap();
+    assert_eq!(got.dtype(), DType::BF16);
+    let want = values(&of(&[anchors.clone(), positives.clone()]).unwrap())[0];
+    assert!((values(&got)[0] - want).abs() < 0.05 * want);
+
+    let error = |inputs: &[Tensor]| of(inputs).unwrap_err().to_string();
+    let three = draw(3, 5);
+    for (inputs, says) in [
+        (vec![anchors.clone(), three], "anchors (4, 3) and positives (3, 3)"),
+        (vec![anchors.clone(), positives.clone(), draw(1, 6).t().unwrap()], "negatives are (M, 3)"),
+        (vec![anchors.at(0, 0).unwrap(), positives.clone()], "anchors are (N, E), not (3,)"),
+        (vec![draw(0, 1), draw(0, 1)], "at least one"),
+        (vec![anchors.clone(), half(&positives)], "anchors are f64, but other embeddings bf16"),
+    ] {
+        let error = error(&inputs);
+        assert!(error.contains(says) && error.contains("losses.rs"), "{error}");
+    }
+    let zero = loss::multiple_negatives_ranking(&anchors, &positives, None, 0.0, Reduction::Sum);
+    assert!(zero.unwrap_err().to_string().contains("scale must be positive"));
 }

@@ -6,6 +6,7 @@
 mod cross_entropy;
 mod ctc;
 mod margin;
+mod ranking;
 
 pub use cross_entropy::{CrossEntropy, cross_entropy, nll};
 pub use ctc::ctc;
@@ -14,6 +15,7 @@ pub use margin::{
     margin_ranking, multi_margin, multilabel_margin, multilabel_soft_margin, smooth_l1,
     soft_margin, triplet_margin,
 };
+pub use ranking::multiple_negatives_ranking;
 
 use crate::module::is_higher;
 use teeny_core::context::enter;

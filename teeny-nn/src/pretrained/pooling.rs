@@ -2,6 +2,7 @@
 
 use super::config::read;
 use crate::names::loading;
+use crate::norm::normalized;
 use serde_json::Value;
 use std::path::Path;
 use teeny_core::context::enter;
@@ -118,12 +119,6 @@ impl Pooling {
         };
         pooled.cast(dtype)
     }
-}
-
-/// `x` (.., E) divided by the length of each row.
-pub(super) fn normalized(x: &Tensor) -> Result<Tensor> {
-    let length = x.vector_norm(2.0, -1)?.clamp(1e-12, f64::INFINITY)?; // (..)
-    x.div(&length.unsqueeze(-1)?)
 }
 
 /// The mode in the `config.json` of `folder`.

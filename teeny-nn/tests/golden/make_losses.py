@@ -28,6 +28,13 @@ def focal(x, t, reduction):
     return {"mean": loss.mean(), "sum": loss.sum(), "none": loss}[reduction]
 
 
+def ranking(anchors, positives, *negatives, reduction):
+    """MultipleNegativesRankingLoss of sentence-transformers, with its scale of 20."""
+    candidates = torch.cat([positives, *negatives])
+    scores = F.cosine_similarity(anchors[:, None], candidates[None], dim=2) * 20.0
+    return F.cross_entropy(scores, torch.arange(len(anchors)), reduction=reduction)
+
+
 ROWS = [
     ("soft_margin", F.soft_margin_loss, x, signs), ("hinge_embedding", F.hinge_embedding_loss, x, signs), ("focal", focal, x, flags),
     ("kl_div_log", lambda q, t, reduction: F.kl_div(q, t, reduction=reduction, log_target=True), x.log_softmax(1), y.log_softmax(1)),
@@ -41,6 +48,8 @@ ROWS = [
     ("multi_margin 2", lambda a, t, reduction: F.multi_margin_loss(a, t, p=2, margin=0.6, reduction=reduction), x, classes),
     ("multilabel_margin", F.multilabel_margin_loss, x, labels), ("multilabel_soft_margin", F.multilabel_soft_margin_loss, x, flags),
     ("gaussian_nll", lambda a, t, v, reduction: F.gaussian_nll_loss(a, t, v, reduction=reduction), x, y, z.abs() + 0.1),
+    ("multiple_negatives_ranking", ranking, x, y), ("multiple_negatives_ranking", ranking, x, y, ramp(5, 4, dtype=F64, step=0.29)),
+    ("multiple_negatives_ranking", ranking, x[:1].clone(), y[:1].clone()), ("multiple_negatives_ranking", ranking, x[:1].clone(), y[:1].clone(), z),
     ("ctc", lambda a, t, reduction: F.ctc_loss(a.log_softmax(2), t, (6, 5, 4), (3, 2, 0), reduction=reduction), speech, words),
     ("ctc zero_infinity", lambda a, t, reduction: F.ctc_loss(a.log_softmax(2), t, (6, 2, 4), (3, 2, 1), zero_infinity=True, reduction=reduction), speech, words),
     ("ctc infinity", lambda a, t, reduction: F.ctc_loss(a.log_softmax(2), t, (6, 2, 4), (3, 2, 1), reduction=reduction), speech, words),
