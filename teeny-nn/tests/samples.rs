@@ -12,8 +12,8 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
                         {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A random decoder with the tokenizer of SmolLM, whose end token is 342, and a chat template.
-fn decoder(template: &str) -> (Folder, Decoder) {
-    let folder = Folder::new("samples");
+fn decoder(name: &str, template: &str) -> (Folder, Decoder) {
+    let folder = Folder::new(name);
     let at = |name: &str| folder.0.join(name);
     let store = Store::new(teeny_nn::device("cpu").unwrap());
     let config = CausalLmConfig::new(343, 128, 1, 2, 16, 24);
@@ -44,7 +44,7 @@ fn texts(decoder: &Decoder, samples: &TextSamples) -> Vec<[String; 2]> {
 
 #[test]
 fn answers_are_learned_and_what_is_given_is_not() -> Result<()> {
-    let (folder, decoder) = decoder(TEMPLATE);
+    let (folder, decoder) = decoder("samples-answers", TEMPLATE);
     let path = folder.0.join("data.jsonl");
     let lines = [
         r#"{"text": "the cat sat"}"#,
@@ -96,7 +96,7 @@ fn answers_are_learned_and_what_is_given_is_not() -> Result<()> {
 
 #[test]
 fn long_texts_are_cut_and_whole_files_are_pieces() -> Result<()> {
-    let (folder, decoder) = decoder(TEMPLATE);
+    let (folder, decoder) = decoder("samples-long-texts", TEMPLATE);
     let at = |name: &str| folder.0.join(name);
     let long = "the cat ".repeat(40);
     let line = format!(r#"{{"prompt": "{long}", "completion": "yes"}}"#);
@@ -120,7 +120,7 @@ fn long_texts_are_cut_and_whole_files_are_pieces() -> Result<()> {
 
 #[test]
 fn bad_lines_are_named_with_their_number_and_a_remedy() {
-    let (folder, decoder) = decoder(TEMPLATE);
+    let (folder, decoder) = decoder("samples-bad-lines", TEMPLATE);
     let path = folder.0.join("data.jsonl");
     let error = |line: &str| {
         fs::write(&path, format!("{{\"text\": \"fine\"}}\n\n{line}\n")).unwrap();
@@ -157,7 +157,7 @@ fn bad_lines_are_named_with_their_number_and_a_remedy() {
 fn a_template_that_rewrites_earlier_answers_is_refused() {
     let rewrites = "{% for m in messages %}{% if loop.last %}[{{ m.content }}]{% else %}\
                     {{ m.content }}{% endif %}{% endfor %}";
-    let (folder, decoder) = decoder(rewrites);
+    let (folder, decoder) = decoder("samples-rewrites", rewrites);
     let path = folder.0.join("data.jsonl");
     let message = |role: &str, text: &str| format!(r#"{{"role": "{role}", "content": "{text}"}}"#);
     let line = [message("assistant", "a"), message("user", "b"), message("assistant", "c")];
