@@ -5,6 +5,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::{DType, Result, Tensor};
+use teeny_nn::Grad;
+use teeny_nn::lora::{Lora, LoraOptions};
+use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::pretrained::{Encoder, OpenOptions, PoolingMode, Task};
 use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::EncoderInputs;
@@ -346,5 +349,71 @@ fn heads_have_the_classes_of_their_model() -> Result<()> {
     fs::write(&path, values.to_string()).unwrap();
     let error = Encoder::open(&folder.0, device()).err().unwrap().to_string();
     assert!(error.contains("\"tie_word_embeddings\" is false"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn every_family_gets_a_new_head_for_classes() -> Result<()> {
+    let options = OpenOptions::new().with_labels(["a", "b", "c", "d", "e"]);
+    for (name, class) in [
+        ("bert", "Bert"),
+        ("bert-masked", "Bert"),
+        ("bert-tokens", "Bert"),
+        ("distilbert", "DistilBert"),
+        ("roberta", "Roberta"),
+        ("roberta-pairs", "Roberta"),
+        ("xlm-roberta", "XLMRoberta"),
+    ] {
+        let encoder = Encoder::open_with(golden(name), &options, autograd())?;
+        let tokens = Tensor::new([[2i32, 5, 6, 3]], device())?;
+        let on = |encoder: &Encoder| tokens.to(encoder.store.device());
+        let logits = encoder.logits(&EncoderInputs::new(&on(&encoder)?))?;
+        assert_eq!(logits.shape()[..], [1, 5], "{name}");
+        // the states are those of the model without a head
+        let plain = Encoder::open(golden(name), device())?;
+        let states = plain.model.hidden(&EncoderInputs::new(&on(&plain)?))?;
+        let own = encoder.model.hidden(&EncoderInputs::new(&on(&encoder)?))?;
+        assert_close(&values(&own), &values(&states), 1e-6, &name);
+        // saved and opened again, also with adapters
+        let lora = Lora::attach(&encoder, LoraOptions::new())?;
+        lora.detach()?;
+        let folder = Folder::new(&format!("new-head-{name}"));
+        encoder.save(&folder.0)?;
+        let again = Encoder::open(&folder.0, device())?;
+        assert_close(
+            &values(&again.logits(&EncoderInputs::new(&on(&again)?))?),
+            &values(&logits),
+            1e-6,
+            &name,
+        );
+        let config = fs::read_to_string(folder.0.join("config.json")).unwrap();
+        assert!(config.contains(&format!("\"{class}ForSequenceClassification\"")), "{config}");
+    }
+    for labels in [vec![], vec!["a", "a"]] {
+        let options = OpenOptions::new().with_labels(labels);
+        let error = Encoder::open_with(golden("bert"), &options, device()).err().unwrap();
+        assert!(error.to_string().contains("the name of each class, once"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pooler_that_nothing_reads_is_frozen() -> Result<()> {
+    let pooler = |encoder: &Encoder| encoder.store.get("pooler.weight").unwrap().is_trainable();
+    let encoder = Encoder::open(golden("bert"), autograd())?;
+    assert!(!pooler(&encoder) && encoder.store.get("embeddings.word.weight")?.is_trainable());
+    let tokens = Tensor::new([[2i32, 5, 6, 3]], encoder.store.device())?;
+    let loss = encoder.embed(&EncoderInputs::new(&tokens))?.square()?.sum_all()?;
+    AdamW::new(encoder.store.trainable(), 1e-3).step(&loss.backward()?)?;
+    let lora = Lora::attach(&encoder, LoraOptions::new())?;
+    let loss = encoder.embed(&EncoderInputs::new(&tokens))?.square()?.sum_all()?;
+    AdamW::new(lora.trainable(), 1e-3).step(&loss.backward()?)?;
+    assert!(lora.layers().iter().all(|name| !name.contains("pooler")), "{:?}", lora.layers());
+    let options = OpenOptions::new().with_labels(["a", "b"]);
+    let encoder = Encoder::open_with(golden("bert"), &options, autograd())?;
+    let lora = Lora::attach(&encoder, LoraOptions::new())?;
+    assert!(lora.layers().contains(&"bert.pooler.dense"), "{:?}", lora.layers());
+    lora.detach()?;
+    assert!(pooler(&encoder));
     Ok(())
 }

@@ -52,7 +52,9 @@ pub(super) fn chosen(
     options: &LoraOptions,
 ) -> Result<Vec<usize>> {
     let is_linear = |i: usize, name: &str| {
-        tensors.all[i].reader == Reader::Linear && names.head.as_deref() != Some(name)
+        tensors.all[i].reader == Reader::Linear
+            && names.head.as_deref() != Some(name)
+            && !names.unread.iter().any(|own| own == name || ends(name, own))
     };
     let chooser = |modules: &Modules| -> Result<Chooser<'_>> {
         Ok(match modules.clone() {

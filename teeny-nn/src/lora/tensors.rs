@@ -30,6 +30,8 @@ options! {
         base_model: Option<String> = None, with_base_model;
         /// Modules that are always trained and saved, such as a head for classes; none.
         modules_to_save: Vec<String> = Vec::new(), with_modules_to_save;
+        /// Layers that no output depends on, which are not among all linear layers; none.
+        unread: Vec<String> = Vec::new(), with_unread;
         /// The size of a head, if the model rotates neighbouring elements where the file rotates
         /// halves: rows of q_proj and k_proj are in another order then, as in GGUF files of Llama.
         adjacent_pairs: Option<usize> = None, with_adjacent_pairs;

@@ -2,7 +2,8 @@
 
 use crate::module::Activation;
 use crate::names::loading;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
@@ -193,6 +194,30 @@ impl Config {
         let names = value.as_object().ok_or_else(wrong)?;
         let name = |i: usize| names.get(&i.to_string())?.as_str().map(str::to_string);
         (0..names.len()).map(name).collect::<Option<_>>().ok_or_else(wrong)
+    }
+
+    /// Makes this the configuration of a model of `class` for `labels`. Returns whether its head
+    /// is a new one.
+    ///
+    /// # Errors
+    /// If there is no label, or one twice.
+    pub fn set_labels(&mut self, class: &str, labels: &[String]) -> Result<bool> {
+        let names: HashSet<&String> = labels.iter().collect();
+        if names.len() < labels.len() || !(1..=LABELS).contains(&labels.len()) {
+            let text = format!("{} classes, {} of them different", labels.len(), names.len());
+            return Err(Error::value(text).help("with_labels: the name of each class, once"));
+        }
+        let is_same = self.first_text("architectures") == Some(class) && self.labels()? == labels;
+        let numbered = || labels.iter().enumerate();
+        self.values["architectures"] = json!([class]);
+        self.values["id2label"] =
+            numbered().map(|(i, name)| (i.to_string(), json!(name))).collect();
+        self.values["label2id"] = numbered().map(|(i, name)| (name.clone(), json!(i))).collect();
+        if let Some(values) = self.values.as_object_mut().filter(|_| !is_same) {
+            values.remove("num_labels");
+            values.remove("problem_type");
+        }
+        Ok(!is_same)
     }
 
     /// The numbers of the list `key`.

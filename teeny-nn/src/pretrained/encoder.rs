@@ -82,13 +82,19 @@ impl Encoder {
         let path = located(path.as_ref())?;
         let store = Store::with_dtype(device, dtype);
         let file = is_gguf(&path).then(|| Gguf::open(&path)).transpose()?.map(Arc::new);
-        let (config, pooling) = match &file {
+        let (mut config, pooling) = match &file {
             Some(file) => {
                 (gguf::encoder_config(&path, file)?, gguf::pooling(&path, file.metadata())?)
             }
             None => (Config::open(&path)?, Pooling::open(&path)?),
         };
-        let family = encoder_family::encoder(&config)?;
+        let (family, class) = encoder_family::encoder(&config)?;
+        let is_new = match &options.labels {
+            Some(labels) => {
+                config.set_labels(&format!("{class}ForSequenceClassification"), labels)?
+            }
+            None => false,
+        };
         let weights: Weights = match &file {
             Some(file) => file.clone(),
             None => open_weights(&path, store.device())?,
@@ -96,14 +102,21 @@ impl Encoder {
         let weights = options.renamed(weights)?;
         let tensors = weights.shapes();
         let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
-        let sizes = family.options(&config)?.with_pooler(has_pooler);
-        config.check_layers(sizes.n_layer, tensors.len())?;
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
+        let new_pooler = is_new && !has_pooler && head.is_some_and(HeadFamily::reads_pooler);
+        let sizes = family.options(&config)?.with_pooler(has_pooler || new_pooler);
+        config.check_layers(sizes.n_layer, tensors.len())?;
         let width = sizes.layer.n_embd;
         let theirs = family.mapping(width, head);
         let mapping = match file {
             Some(_) => gguf::encoder_mapping(width),
+            // a head of other classes is skipped
+            None if is_new => family.mapping(width, None),
             None => theirs.clone(),
+        };
+        let reading = match is_new {
+            true => mapping.allow_missing("head.*").allow_missing("pooler.*"),
+            false => mapping,
         };
         let make = |root: &store::Path| {
             let model = transformer::Encoder::new(root, sizes)?;
@@ -114,8 +127,17 @@ impl Encoder {
             }
             Ok((model, head))
         };
-        let built = store.build_quantized(weights, &mapping, options.quantize, make);
+        let built = store.build_quantized(weights, &reading, options.quantize, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
+        let unread = has_pooler && !head.as_ref().is_some_and(Head::reads_pooler);
+        if unread {
+            // neither embeddings nor logits depend on it
+            for param in [store.get("pooler.weight")?, store.get("pooler.bias")?] {
+                if param.is_trainable() {
+                    param.set_trainable(false)?;
+                }
+            }
+        }
         store.set_training(false);
         let texts = match &file {
             Some(file) => Texts::of(PretrainedTokenizer::from_gguf(file), model.context()),
@@ -124,8 +146,10 @@ impl Encoder {
         // a head that is not read is not written either
         let class = config.first_text("architectures").filter(|_| head.is_none());
         let class = class.and_then(|name| Some(format!("{}Model", name.split_once("For")?.0)));
-        let names = super::lora::names(theirs, &path, head.as_ref());
-        let origin = Origin { folder: path, config, mapping, class };
+        let mut names = super::lora::names(theirs.clone(), &path, head.as_ref());
+        names.modules_to_save.extend(new_pooler.then(|| "pooler".to_string()));
+        names.unread.extend(unread.then(|| "pooler.dense".to_string()));
+        let origin = Origin { folder: path, config, mapping: theirs, class };
         let origin = file.is_none().then_some(origin);
         Ok(Encoder { store, model, pooling, head, texts, names, origin })
     }

@@ -9,8 +9,8 @@ use teeny_core::Result;
 
 /// The names of a family: keys of `config.json` with their defaults, tensors.
 pub(super) struct EncoderFamily {
-    /// Values of `model_type`.
-    types: &'static [&'static str],
+    /// Values of `model_type`, and what names of classes in `architectures` begin with.
+    types: &'static [(&'static str, &'static str)],
     /// The prefix of tensors of a model that has a head.
     prefix: &'static str,
     /// Keys with defaults.
@@ -33,7 +33,7 @@ pub(super) struct EncoderFamily {
 }
 
 const BERT: EncoderFamily = EncoderFamily {
-    types: &["bert"],
+    types: &[("bert", "Bert")],
     prefix: "bert.",
     width: ("hidden_size", 768),
     layers: ("num_hidden_layers", 12),
@@ -64,7 +64,7 @@ const BERT: EncoderFamily = EncoderFamily {
 const ENCODERS: [EncoderFamily; 4] = [
     BERT,
     EncoderFamily {
-        types: &["roberta"],
+        types: &[("roberta", "Roberta")],
         prefix: "roberta.",
         vocab: 50_265,
         padding_idx: Some(1),
@@ -72,14 +72,14 @@ const ENCODERS: [EncoderFamily; 4] = [
         ..BERT
     },
     EncoderFamily {
-        types: &["xlm-roberta", "camembert"],
+        types: &[("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert")],
         prefix: "roberta.",
         padding_idx: Some(1),
         heads_of: &head::ROBERTA,
         ..BERT
     },
     EncoderFamily {
-        types: &["distilbert"],
+        types: &[("distilbert", "DistilBert")],
         prefix: "distilbert.",
         width: ("dim", 768),
         layers: ("n_layers", 6),
@@ -106,15 +106,16 @@ const ENCODERS: [EncoderFamily; 4] = [
     },
 ];
 
-/// The family of the model that `config` describes.
+/// The family of the model that `config` describes, and what the names of its classes begin with.
 ///
 /// # Errors
 /// If it is not known, or the weights are quantised by a method of their own.
-pub(super) fn encoder(config: &Config) -> Result<&'static EncoderFamily> {
-    let known: Vec<_> = ENCODERS.iter().flat_map(|family| family.types).copied().collect();
+pub(super) fn encoder(config: &Config) -> Result<(&'static EncoderFamily, &'static str)> {
+    let all = || ENCODERS.iter().flat_map(|family| family.types.iter().map(move |t| (family, t)));
+    let known: Vec<_> = all().map(|(_, (name, _))| *name).collect();
     let name = config.family("encoder", &known)?;
-    let found = ENCODERS.iter().find(|family| family.types.contains(&name));
-    Ok(found.unwrap_or(&ENCODERS[0]))
+    let found = all().find(|(_, (own, _))| *own == name);
+    Ok(found.map_or((&ENCODERS[0], "Bert"), |(family, (_, class))| (family, *class)))
 }
 
 impl EncoderFamily {

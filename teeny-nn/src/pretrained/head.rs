@@ -111,6 +111,11 @@ impl HeadFamily {
         rows.iter().find(|row| row.task == task)
     }
 
+    /// Whether the head reads the pooler of the encoder.
+    pub fn reads_pooler(&self) -> bool {
+        self.input == Input::Pooler
+    }
+
     /// The names of the file, after those of the encoder.
     pub fn mapping(&self, mut mapping: Mapping) -> Mapping {
         let masked = self.task == Task::MaskedLm;
@@ -198,6 +203,11 @@ impl Head {
     /// The task of the head.
     pub fn task(&self) -> Task {
         self.family.task
+    }
+
+    /// Whether the logits depend on the pooler of the encoder.
+    pub(super) fn reads_pooler(&self) -> bool {
+        self.family.reads_pooler()
     }
 
     /// The logits of the classes of images with `states` (B, T, E) → (B, L).

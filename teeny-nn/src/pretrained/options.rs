@@ -26,6 +26,9 @@ pub struct OpenOptions {
     /// The type in which a decoder keeps keys and values: a float dtype, or Q8_0
     /// ([`crate::attention::KvCache::with_type`]); that of the parameters.
     pub cache: Option<ElementType>,
+    /// The classes of texts that an [`super::Encoder`] is to learn: it gets a new head for them,
+    /// with random weights, unless it has one for these classes; none.
+    pub labels: Option<Vec<String>>,
 }
 
 impl OpenOptions {
@@ -67,6 +70,15 @@ impl OpenOptions {
     /// Sets the type in which a decoder keeps keys and values.
     pub fn with_cache(mut self, of: impl Into<ElementType>) -> OpenOptions {
         self.cache = Some(of.into());
+        self
+    }
+
+    /// Sets the classes of texts that an encoder is to learn.
+    pub fn with_labels<T: Into<String>>(
+        mut self,
+        labels: impl IntoIterator<Item = T>,
+    ) -> OpenOptions {
+        self.labels = Some(labels.into_iter().map(Into::into).collect());
         self
     }
 
