@@ -17,6 +17,8 @@ mod decoder;
 #[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
 mod device;
 mod distributed;
+#[cfg(feature = "pretrained")]
+mod encoder_samples;
 mod faults;
 mod first_programs;
 mod foreign_files;

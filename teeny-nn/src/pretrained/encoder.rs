@@ -229,7 +229,25 @@ impl Encoder {
     /// If the model has no tokenizer.
     pub fn token_count(&self, text: &str) -> Result<usize> {
         let prompted = format!("{}{text}", self.texts.default_prompt);
-        Ok(self.texts.encode(prompted.as_str().into())?.len())
+        Ok(self.texts.encode(prompted.as_str().into(), self.max_length())?.len())
+    }
+
+    /// The tokens of a text to train on, `max_length` at most, and whether it was longer. Texts
+    /// that are `prompted` have the model's default instruction before them.
+    pub(super) fn tokens(
+        &self,
+        text: &str,
+        max_length: usize,
+        prompted: bool,
+    ) -> Result<(Vec<u32>, bool)> {
+        let prompt = if prompted { &self.texts.default_prompt[..] } else { "" };
+        let text = format!("{prompt}{text}");
+        let encode = |most| Ok(self.texts.encode(text.as_str().into(), most)?.ids);
+        let all = encode(usize::MAX)?;
+        if all.len() <= max_length {
+            return Ok((all, false));
+        }
+        Ok((encode(max_length)?, true))
     }
 
     /// The embeddings of `texts` → (N, E), each after the model's default instruction if it has

@@ -46,6 +46,9 @@ pub use gguf_model::GgufModel;
 pub use head::{Head, Task};
 pub use options::OpenOptions;
 pub use pooling::{Pooling, PoolingMode};
-pub use samples::{SampleReport, TextSample, TextSamples};
+pub use samples::{
+    LabeledBatch, LabeledText, LabeledTexts, SampleReport, TableReport, TextSample, TextSamples,
+};
 pub use session::{Finish, Generated, Session};
+pub use texts::EncoderBatch;
 pub use vision::{Clip, ImageEncoder, ImageProcessor, ImageSize, Resample};

@@ -6,11 +6,48 @@ use crate::text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokeniz
 use crate::transformer::EncoderInputs;
 use std::path::Path;
 use teeny_autograd::no_grad;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{Error, Result, Tensor, ToDevice};
 
 /// The texts of a batch at most, and its tokens.
 const TEXTS: usize = 32;
 const TOKENS: usize = 8192;
+
+/// The inputs of an encoder for several texts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EncoderBatch {
+    /// (B, T) of I32, padded at the end.
+    pub tokens: Tensor,
+    /// (B, T) of bool: true for a token, false for padding; none if there is no padding.
+    pub mask: Option<Tensor>,
+    /// (B, T) of I32: 1 for the second text of a pair; none if all are 0.
+    pub types: Option<Tensor>,
+}
+
+impl EncoderBatch {
+    /// The batch of `encodings`, with their types or without.
+    pub(super) fn new(
+        encodings: Vec<Encoding>,
+        pad: Option<u32>,
+        types: bool,
+        device: impl ToDevice,
+    ) -> Result<EncoderBatch> {
+        let device = device.to_device();
+        let padded = encodings.iter().any(|other| other.len() != encodings[0].len());
+        let pad = pad.or(Some(0)); // masked: any token will do
+        let batch = Batch::new(encodings, pad, &EncodeOptions::default())?;
+        let mask = padded.then(|| batch.mask(&device)).transpose()?;
+        let types = types.then(|| batch.types(&device)).transpose()?;
+        Ok(EncoderBatch { tokens: batch.tokens(&device)?, mask, types })
+    }
+
+    /// As inputs, for [`Encoder::embed`](super::Encoder::embed) and
+    /// [`Encoder::logits`](super::Encoder::logits).
+    pub fn inputs(&self) -> EncoderInputs<'_> {
+        let inputs = EncoderInputs::new(&self.tokens);
+        EncoderInputs { mask: self.mask.as_ref(), types: self.types.as_ref(), ..inputs }
+    }
+}
 
 /// How texts become the inputs of an encoder.
 pub(super) struct Texts {
@@ -65,19 +102,16 @@ impl Texts {
         self.tokenizer.as_ref().map_err(Error::clone)
     }
 
-    fn options(&self) -> EncodeOptions {
-        EncodeOptions::default().with_max_length(self.max_length)
-    }
-
-    /// The tokens of `input` with special tokens, as many as the model takes.
-    pub fn encode(&self, input: EncodeInput<'_>) -> Result<Encoding> {
+    /// The tokens of `input` with special tokens, `max_length` at most.
+    pub fn encode(&self, input: EncodeInput<'_>, max_length: usize) -> Result<Encoding> {
         let tokenizer = self.tokenizer()?;
+        let options = EncodeOptions::default().with_max_length(max_length);
         if !self.lowercase {
-            return tokenizer.encode_with(input, &self.options());
+            return tokenizer.encode_with(input, &options);
         }
         let (text, pair) = (input.text.to_lowercase(), input.pair.map(str::to_lowercase));
         let input = EncodeInput { text: &text, pair: pair.as_deref() };
-        tokenizer.encode_with(input, &self.options())
+        tokenizer.encode_with(input, &options)
     }
 
     /// `compute` (B, T) → (B, width) of all inputs, in their order, for a model of the type and on
@@ -89,8 +123,8 @@ impl Texts {
         (like, types): (&Tensor, bool),
         compute: &dyn Fn(&EncoderInputs<'_>) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let (tokenizer, options) = (self.tokenizer()?, self.options());
-        let encode = |input: &EncodeInput<'_>| self.encode(*input);
+        let pad = self.tokenizer()?.pad();
+        let encode = |input: &EncodeInput<'_>| self.encode(*input, self.max_length);
         let mut encodings = inputs.iter().map(encode).collect::<Result<Vec<Encoding>>>()?;
         if encodings.is_empty() {
             return Tensor::zeros((0, width), like.dtype(), like);
@@ -104,15 +138,8 @@ impl Texts {
             let (batch, later) = rest.split_at(count);
             let batch: Vec<Encoding> =
                 batch.iter().map(|&i| std::mem::take(&mut encodings[i])).collect();
-            let padded = batch.iter().any(|other| other.len() != batch[0].len());
-            let pad = tokenizer.pad().or(Some(0)); // masked: any token will do
-            let batch = Batch::new(batch, pad, &options)?;
-            let tokens = batch.tokens(like)?; // (B, T)
-            let mask = padded.then(|| batch.mask(like)).transpose()?;
-            let types = types.then(|| batch.types(like)).transpose()?;
-            let inputs = EncoderInputs::new(&tokens);
-            let inputs = EncoderInputs { mask: mask.as_ref(), types: types.as_ref(), ..inputs };
-            rows.push(no_grad(|| compute(&inputs))?);
+            let batch = EncoderBatch::new(batch, pad, types, like)?;
+            rows.push(no_grad(|| compute(&batch.inputs()))?);
             rest = later;
         }
         let rows = Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)?; // (N, width), by length

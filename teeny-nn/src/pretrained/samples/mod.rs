@@ -1,23 +1,30 @@
-//! [`TextSamples`]: texts of a file as the batches that a decoder is trained on.
+//! Texts of a file as the batches that a model is trained on: [`TextSamples`] for a decoder,
+//! [`LabeledTexts`] for an encoder.
 //!
 //! ```text
 //! line of JSON ─ read ─ segments of text, which of them count ─ tokens ─ batches   transformer::CausalBatch
+//! line of JSON, CSV or TSV ─ table ─ named columns ─ tokens ─ batches                     LabeledBatch
 //! ```
 //!
 //! What a model says itself counts in the loss; what it is given, the prompt or the messages of
 //! others, does not. Segments are encoded one by one, as a prompt and its answer are when the model
 //! is used.
 
+mod csv;
+mod labeled;
 mod read;
+mod table;
 
-use super::Decoder;
+use super::{Decoder, EncoderBatch};
 use crate::data::Dataset;
-use crate::text::{EncodeOptions, PretrainedTokenizer};
+use crate::text::{EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::CausalBatch;
+pub use labeled::{LabeledBatch, LabeledText, LabeledTexts};
 use read::{Segment, Source};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
+pub use table::TableReport;
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Error, Key, Result, Tensor, permutation};
 
@@ -163,24 +170,8 @@ impl TextSamples {
     /// # Errors
     /// If `share` is not in `0..1`, or no sample is left to train on.
     pub fn split(self, share: f64, seed: u64) -> Result<(TextSamples, TextSamples)> {
-        let all = self.samples.len();
-        if !(0.0..1.0).contains(&share) {
-            let error = Error::value(format!("a share of {share} of the samples"));
-            return Err(error.help("at least 0 and below 1"));
-        }
-        let held = if share > 0.0 { ((all as f64 * share) as usize).max(1) } else { 0 };
-        if held >= all {
-            let error = Error::value(format!("{held} of {all} samples would be held out"));
-            return Err(error.help("a smaller share, or more samples"));
-        }
-        let order = permutation(all, Key { seed, draw: u64::MAX });
-        let mut is_held = vec![false; all];
-        order[..held].iter().for_each(|&i| is_held[i] = true);
-        let (mut train, mut test) = (Vec::new(), Vec::new());
-        for (sample, held) in self.samples.into_iter().zip(is_held) {
-            if held { test.push(sample) } else { train.push(sample) }
-        }
         let of = |samples| TextSamples { samples, device: self.device.clone() };
+        let (train, test) = split(self.samples, share, seed)?;
         Ok((of(train), of(test)))
     }
 }
@@ -193,12 +184,7 @@ impl Dataset for TextSamples {
     }
 
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<CausalBatch> {
-        let sample = |&i: &usize| {
-            self.samples.get(i).ok_or_else(|| {
-                Error::index(format!("no sample {i}; there are {}", self.samples.len()))
-            })
-        };
-        let samples = indices.iter().map(sample).collect::<Result<Vec<_>>>()?;
+        let samples = chosen(&self.samples, indices)?;
         let width = samples.iter().map(|sample| sample.tokens.len()).max().unwrap_or(0);
         let mut tokens = vec![0i32; samples.len() * width];
         let (mut positions, mut targets) = (Vec::new(), Vec::new());
@@ -234,6 +220,50 @@ impl TextSample {
     }
 }
 
+/// `samples` without a part `share` of them, and that part.
+fn split<T>(samples: Vec<T>, share: f64, seed: u64) -> Result<(Vec<T>, Vec<T>)> {
+    let all = samples.len();
+    if !(0.0..1.0).contains(&share) {
+        let error = Error::value(format!("a share of {share} of the samples"));
+        return Err(error.help("at least 0 and below 1"));
+    }
+    let held = if share > 0.0 { ((all as f64 * share) as usize).max(1) } else { 0 };
+    if held >= all {
+        let error = Error::value(format!("{held} of {all} samples would be held out"));
+        return Err(error.help("a smaller share, or more samples"));
+    }
+    let order = permutation(all, Key { seed, draw: u64::MAX });
+    let mut is_held = vec![false; all];
+    order[..held].iter().for_each(|&i| is_held[i] = true);
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    for (sample, held) in samples.into_iter().zip(is_held) {
+        if held { test.push(sample) } else { train.push(sample) }
+    }
+    Ok((train, test))
+}
+
+/// The samples at `indices`.
+fn chosen<'a, T>(samples: &'a [T], indices: &[usize]) -> Result<Vec<&'a T>> {
+    let sample = |&i: &usize| {
+        let none = || Error::index(format!("no sample {i}; there are {}", samples.len()));
+        samples.get(i).ok_or_else(none)
+    };
+    indices.iter().map(sample).collect()
+}
+
+/// Texts of these tokens as the inputs of an encoder.
+fn encoder_batch<'a>(
+    texts: impl Iterator<Item = &'a Vec<u32>>,
+    pad: Option<u32>,
+    device: &DeviceRef,
+) -> Result<EncoderBatch> {
+    let encoding = |ids: &Vec<u32>| {
+        let type_ids = vec![0; ids.len()];
+        Encoding { ids: ids.clone(), type_ids, ..Encoding::default() }
+    };
+    EncoderBatch::new(texts.map(encoding).collect(), pad, false, device)
+}
+
 /// The segments of a text, in order.
 fn segments(decoder: &Decoder, source: Source) -> Result<Vec<Segment>> {
     match source {
@@ -242,8 +272,8 @@ fn segments(decoder: &Decoder, source: Source) -> Result<Vec<Segment>> {
         #[cfg(feature = "chat")]
         Source::Messages(messages) => read::conversation(decoder.template()?, &messages),
         #[cfg(not(feature = "chat"))]
-        Source::Messages(_) => {
-            let _ = decoder;
+        Source::Messages(messages) => {
+            let _ = (decoder, messages);
             Err(Error::unsupported("conversations need chat templates").help("the feature `chat`"))
         }
     }

@@ -42,18 +42,38 @@ impl Source {
 const FORMS: &str = "a line is {\"text\": ..}, {\"prompt\": .., \"completion\": ..}, or \
                      {\"messages\": [{\"role\": .., \"content\": ..}, ..]}";
 
-/// The texts of a file, each with its line.
-pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
+/// The text of a file.
+pub(super) fn text(path: &Path) -> Result<String> {
     let text = fs::read(path)
         .map_err(|e| Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))))?;
-    let text = String::from_utf8(text).map_err(|e| {
+    String::from_utf8(text).map_err(|e| {
         let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()]
             .iter()
             .filter(|&&b| b == b'\n')
             .count();
         Error::format(format!("{}, line {line}: not UTF-8", path.display()))
             .help("convert the file to UTF-8")
-    })?;
+    })
+}
+
+/// `read` of each line of `text` that is not empty, with its number.
+pub(super) fn lines<T>(
+    path: &Path,
+    text: &str,
+    read: impl Fn(&str) -> Result<T>,
+) -> Result<Vec<(usize, T)>> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(i, line)| {
+            let named = |e: Error| e.named(format!("{}, line {}", path.display(), i + 1));
+            Ok((i + 1, read(line).map_err(named)?))
+        })
+        .collect()
+}
+
+/// The texts of a file, each with its line.
+pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
+    let text = text(path)?;
     if path.extension().is_none_or(|end| end != "jsonl") {
         if path.extension().is_some_and(|end| end == "json") {
             return Err(Error::format(format!("{} is one JSON value", path.display()))
@@ -61,13 +81,7 @@ pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
         }
         return Ok(vec![(1, Source::File(text))]);
     }
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(i, line)| {
-            let named = |e: Error| e.named(format!("{}, line {}", path.display(), i + 1));
-            Ok((i + 1, source(line).map_err(named)?))
-        })
-        .collect()
+    lines(path, &text, source)
 }
 
 /// What a line has.

@@ -1,0 +1,138 @@
+//! CSV and TSV, as RFC 4180 describes them: cells that have a delimiter, a line feed or a quote are
+//! quoted, and quotes in them doubled.
+
+use teeny_core::{Error, Result};
+
+/// A result with the line of its error.
+pub(super) type AtLine<T> = std::result::Result<T, (usize, Error)>;
+
+/// The records of `text`, each with the line where it begins. Lines that are empty are no records.
+///
+/// # Errors
+/// If a quote is not closed, or followed by text: with the line where the record begins.
+pub(super) fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<String>)>> {
+    let (mut records, mut rest, mut line) = (Vec::new(), text, 1);
+    while !rest.is_empty() {
+        let (begin, mut cells, record) = (line, Vec::new(), rest);
+        loop {
+            let (value, after) = cell(rest, delimiter).map_err(|e| (begin, e))?;
+            cells.push(value);
+            match after.strip_prefix(delimiter) {
+                Some(next) => rest = next,
+                None => {
+                    let end = after.strip_prefix('\r').unwrap_or(after);
+                    rest = end.strip_prefix('\n').unwrap_or(end);
+                    break;
+                }
+            }
+        }
+        let record = &record[..record.len() - rest.len()];
+        line += record.matches('\n').count();
+        if !record.trim_end_matches(['\r', '\n']).is_empty() {
+            records.push((begin, cells));
+        }
+    }
+    Ok(records)
+}
+
+/// The first cell of `text`, and the rest: a delimiter, the end of a line, or nothing.
+fn cell(text: &str, delimiter: char) -> Result<(String, &str)> {
+    let ends = |rest: &str| {
+        let rest = rest.strip_prefix('\r').unwrap_or(rest);
+        rest.is_empty() || rest.starts_with('\n')
+    };
+    let Some(mut rest) = text.strip_prefix('"') else {
+        let end = text.find([delimiter, '\n']).unwrap_or(text.len());
+        let end = text[..end].strip_suffix('\r').filter(|cell| ends(&text[cell.len()..]));
+        let end = end.map_or_else(|| text.find([delimiter, '\n']), |cell| Some(cell.len()));
+        let (value, rest) = text.split_at(end.unwrap_or(text.len()));
+        return Ok((value.to_string(), rest));
+    };
+    let mut value = String::new();
+    loop {
+        let Some((part, after)) = rest.split_once('"') else {
+            return Err(Error::format("a quote is not closed")
+                .help("write \"\" for a quote inside a cell that begins with one"));
+        };
+        value.push_str(part);
+        let Some(next) = after.strip_prefix('"') else {
+            if ends(after) || after.starts_with(delimiter) {
+                return Ok((value, after));
+            }
+            return Err(Error::format("text follows the quote that closes a cell")
+                .help("write \"\" for a quote inside a cell that begins with one"));
+        };
+        value.push('"');
+        rest = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use teeny_core::Key;
+    use teeny_core::random::philox;
+
+    #[test]
+    fn records_are_those_that_were_written() {
+        let alphabet = ["a", "b", ",", "\t", "\"", "\n", "\r", "\r\n", " ", "\u{e9}", ";", ""];
+        for case in 0..3000 {
+            let mut drawn = (0..).flat_map(|i| philox(Key { seed: 9, draw: case }, i));
+            let mut draw = |n: usize| drawn.next().unwrap() as usize % n;
+            let (delimiter, end) = ([',', '\t'][draw(2)], ["\n", "\r\n"][draw(2)]);
+            let (rows, columns, always) = (draw(5), 2 + draw(3), draw(2) == 0);
+            let (mut text, mut want, mut line) = (String::new(), Vec::new(), 1);
+            for row in 0..rows {
+                let empty = draw(4) == 0; // an empty line between records
+                text += if empty { end } else { "" };
+                line += usize::from(empty);
+                let cells: Vec<String> = (0..columns)
+                    .map(|_| (0..draw(5)).map(|_| alphabet[draw(alphabet.len())]).collect())
+                    .collect();
+                let written: Vec<String> = cells
+                    .iter()
+                    .map(|cell| match always || cell.contains([delimiter, '"', '\n', '\r']) {
+                        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+                        false => cell.clone(),
+                    })
+                    .collect();
+                text += &written.join(&delimiter.to_string());
+                // the last line may have no end
+                text += if row + 1 < rows || draw(2) == 0 { end } else { "" };
+                let feeds = cells.concat().matches('\n').count();
+                want.push((line, cells));
+                line += 1 + feeds;
+            }
+            assert_eq!(records(&text, delimiter).unwrap(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn quotes_inside_a_cell_are_text_and_damaged_ones_are_errors() {
+        let one = |text: &str| records(text, ',').unwrap()[0].1.clone();
+        assert_eq!(one("a \"b\",c\rd,"), ["a \"b\"", "c\rd", ""]);
+        assert_eq!(one("\"\",\"x\""), ["", "x"]);
+        assert!(records("\n\r\n", ',').unwrap().is_empty());
+        for (text, line, says) in [
+            ("a,b\n\"c\nd,e\n", 2, "not closed"),
+            ("a,b\n\n\"c\nd\",e\n\"f\"g,h", 5, "text follows"),
+            ("\"", 1, "not closed"),
+            ("\"a\"\"", 1, "not closed"),
+        ] {
+            let (at, error) = records(text, ',').unwrap_err();
+            assert!(at == line && error.to_string().contains(says), "{text:?}: {at} {error}");
+        }
+        // any text is records or an error
+        for case in 0..3000 {
+            let drawn = philox(Key { seed: 5, draw: case }, 0)
+                .into_iter()
+                .chain(philox(Key { seed: 6, draw: case }, 0));
+            let text: String =
+                drawn.map(|n| ["a", ",", "\"", "\n", "\r"][n as usize % 5]).collect();
+            if let Ok(records) = records(&text, ',') {
+                let cells: usize = records.iter().map(|(_, cells)| cells.len()).sum();
+                assert!(cells <= text.len() + 1, "{text:?}");
+            }
+        }
+    }
+}
