@@ -1,4 +1,4 @@
-//! Texts with classes: what is read from files, and what encoders learn of it.
+//! Texts with classes and pairs of texts: what is read from files, and what encoders learn of it.
 
 use crate::common::*;
 use crate::pretrained_texts::encoder_folder;
@@ -8,7 +8,7 @@ use teeny_core::{DeviceRef, Result, Tensor, random};
 use teeny_nn::data::{DataLoader, Dataset};
 use teeny_nn::lora::{Lora, LoraOptions};
 use teeny_nn::optim::{AdamW, Optimizer};
-use teeny_nn::pretrained::{Encoder, LabeledTexts, OpenOptions, Task};
+use teeny_nn::pretrained::{Encoder, LabeledTexts, OpenOptions, Task, TextPairs};
 use teeny_nn::{Grad, Param};
 
 /// A folder with a small BERT, and how it is opened.
@@ -148,6 +148,36 @@ fn rows_that_cannot_be_read_are_named_with_their_line() -> Result<()> {
     let plain = open(&folder.0, &options, &device())?;
     let error = LabeledTexts::open(&path, &plain, 20).unwrap_err().to_string();
     assert!(error.contains("no head") && error.contains("with_labels"), "{error}");
+    // pairs have other columns
+    let pairs = |text: &str| {
+        fs::write(&path, text).unwrap();
+        TextPairs::open(&path, &plain, 20)
+    };
+    for (text, says) in [
+        ("anchor,negative\na,b\n", "the first line has \"anchor\", \"negative\""),
+        ("a\n", "the first line has \"a\""),
+        ("a,\n", "nothing to learn"),
+    ] {
+        let error = pairs(text).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains("anchor and positive"), "{error}");
+    }
+    let (three, report) = pairs("anchor,positive,negative\na,b,c\na,b,\n,b,c\na,b,\n")?;
+    assert_eq!([report.samples, report.left_out, report.duplicates], [3, 1, 1]);
+    assert!(three.pairs()[0].negative.is_some() && three.pairs()[1].negative.is_none());
+    assert_eq!(pairs("a,b,c\n")?.0.pairs(), &three.pairs()[..1]);
+    assert!(pairs("a,b\n")?.0.pairs()[0].negative.is_none());
+    fs::write(
+        folder.0.join("a.jsonl"),
+        "{\"anchor\": \"a\", \"positive\": \"b\", \"negative\": \"c\"}\n\
+         {\"anchor\": \"a\", \"positive\": \"b\", \"negative\": null}\n\
+         {\"anchor\": \"a\", \"positive\": \"b\"}",
+    )
+    .unwrap();
+    let (lines, _) = TextPairs::open(folder.0.join("a.jsonl"), &plain, 20)?;
+    assert_eq!(lines.pairs(), three.pairs());
+    let batch = lines.batch(&[1, 0, 2], 0)?;
+    assert_eq!(batch.negatives.unwrap().tokens.shape()[0], 1);
+    assert!(lines.batch(&[1], 0)?.negatives.is_none());
     Ok(())
 }
 
@@ -242,5 +272,42 @@ fn a_new_head_for_classes_is_learned_with_adapters_and_saved_with_its_names() ->
             |encoder: &Encoder| values(&encoder.store.get("pooler.weight").unwrap().value());
         assert_eq!(pooler(&other), pooler(&again), "the pooler is that of the file");
     }
+    Ok(())
+}
+
+#[test]
+fn pairs_become_nearest_neighbours() -> Result<()> {
+    let pairs = [
+        ("the cat sat", "a dog"),
+        ("on a mat", "and the"),
+        ("dog and dog", "cat on cat"),
+        ("sat, sat", "the mat and a mat"),
+        ("a a a", "dog sat on"),
+        ("and on the", "mat"),
+    ];
+    let (folder, options) = folder("pairs");
+    let path = folder.0.join("pairs.tsv");
+    let line = |(a, b): &(&str, &str)| format!("{a}\t{b}\n");
+    fs::write(&path, pairs.iter().map(line).collect::<String>()).unwrap();
+    let encoder = open(&folder.0, &options, &autograd())?;
+    let (data, report) = TextPairs::open(&path, &encoder, 20)?;
+    assert_eq!((report.samples, data.len()), (6, 6));
+    // the losses of a batch are those of its embeddings
+    let batch = data.batch(&[0, 1, 2, 3, 4, 5], 0)?;
+    let found = || -> Result<usize> {
+        let anchors = encoder.embed_texts(&pairs.map(|(a, _)| a))?; // (6, E)
+        let positives = encoder.embed_texts(&pairs.map(|(_, b)| b))?;
+        let unit = |x: &Tensor| x.div(&x.vector_norm(2.0, 1)?.unsqueeze(1)?);
+        let nearest = unit(&anchors)?.matmul(&unit(&positives)?.t()?)?.argmax(1)?;
+        let nearest = values(&nearest);
+        Ok(nearest.iter().enumerate().filter(|(i, at)| *i == **at as usize).count())
+    };
+    let before = found()?;
+    let lora = random::with_seed(5, || Lora::attach(&encoder, LoraOptions::new().with_rank(4)))?;
+    let [first, last] =
+        train(data, lora.trainable(), (2e-2, 80), |batch| batch.loss(&encoder, 20.0))?;
+    assert!(before < 6 && first > 1.0 && last < 0.3, "{before}: {first} {last}");
+    assert_eq!(found()?, 6);
+    assert!(values(&batch.loss(&encoder, 20.0)?)[0] < 0.3);
     Ok(())
 }

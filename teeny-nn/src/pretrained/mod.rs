@@ -47,7 +47,8 @@ pub use head::{Head, Task};
 pub use options::OpenOptions;
 pub use pooling::{Pooling, PoolingMode};
 pub use samples::{
-    LabeledBatch, LabeledText, LabeledTexts, SampleReport, TableReport, TextSample, TextSamples,
+    LabeledBatch, LabeledText, LabeledTexts, PairBatch, SampleReport, TableReport, TextPair,
+    TextPairs, TextSample, TextSamples,
 };
 pub use session::{Finish, Generated, Session};
 pub use texts::EncoderBatch;

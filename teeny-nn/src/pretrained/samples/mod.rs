@@ -1,9 +1,9 @@
 //! Texts of a file as the batches that a model is trained on: [`TextSamples`] for a decoder,
-//! [`LabeledTexts`] for an encoder.
+//! [`LabeledTexts`] and [`TextPairs`] for an encoder.
 //!
 //! ```text
 //! line of JSON ─ read ─ segments of text, which of them count ─ tokens ─ batches   transformer::CausalBatch
-//! line of JSON, CSV or TSV ─ table ─ named columns ─ tokens ─ batches                     LabeledBatch
+//! line of JSON, CSV or TSV ─ table ─ named columns ─ tokens ─ batches     LabeledBatch, PairBatch
 //! ```
 //!
 //! What a model says itself counts in the loss; what it is given, the prompt or the messages of
@@ -12,6 +12,7 @@
 
 mod csv;
 mod labeled;
+mod pairs;
 mod read;
 mod table;
 
@@ -20,6 +21,7 @@ use crate::data::Dataset;
 use crate::text::{EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::CausalBatch;
 pub use labeled::{LabeledBatch, LabeledText, LabeledTexts};
+pub use pairs::{PairBatch, TextPair, TextPairs};
 use read::{Segment, Source};
 use std::collections::HashSet;
 use std::fmt;
