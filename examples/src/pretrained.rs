@@ -120,7 +120,18 @@ impl Model {
     /// # Errors
     /// As [`Encoder::open`]; if the option is missing.
     pub fn encoder(&self, common: &Common) -> Result<Encoder> {
-        self.open(common, |path, options, device| Encoder::open_with(path, options, device))
+        self.encoder_with(common, None)
+    }
+
+    /// Opens an encoder, with a head for the classes `labels`.
+    ///
+    /// # Errors
+    /// As [`Model::encoder`].
+    pub fn encoder_with(&self, common: &Common, labels: Option<Vec<String>>) -> Result<Encoder> {
+        self.open(common, |path, options, device| match labels {
+            Some(labels) => Encoder::open_with(path, &options.clone().with_labels(labels), device),
+            None => Encoder::open_with(path, options, device),
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Tensor};
 use teeny_cpu::Cpu;
 use teeny_nn::Param;
 use teeny_nn::data::Dataset;
-use teeny_nn::pretrained::{Decoder, TextSamples};
+use teeny_nn::pretrained::{Decoder, Encoder, LabeledBatch, PairBatch};
 use teeny_nn::transformer::CausalBatch;
 
 /// How a step is divided to fit into memory. No number of it changes what is learned, but for the
@@ -38,53 +38,148 @@ impl Division {
     }
 }
 
-/// The batches of a data set, each in parts of some texts of similar lengths.
-pub struct Parts<'d> {
-    /// All texts.
-    pub samples: &'d TextSamples,
-    /// Texts of a part.
-    pub texts: usize,
+/// A model and what it learns.
+pub trait Learner {
+    /// A part of a batch.
+    type Batch;
+    /// Whether the loss of a batch is the sum of those of its parts.
+    const DIVISIBLE: bool = true;
+
+    /// The number of losses in a batch, of which the mean is taken.
+    fn count(batch: &Self::Batch) -> usize;
+
+    /// The sum of the losses of a batch ().
+    ///
+    /// # Errors
+    /// If the batch does not fit to the model, or the device fails.
+    fn loss(&self, batch: &Self::Batch, division: Division) -> Result<Tensor>;
+
+    /// What the model makes of `prompt`, for a report; none if it answers nothing.
+    ///
+    /// # Errors
+    /// Those of the model.
+    fn answer(&self, prompt: &str) -> Result<Option<String>> {
+        let _ = prompt;
+        Ok(None)
+    }
 }
 
-impl Dataset for Parts<'_> {
-    type Batch = Vec<CausalBatch>;
-
-    fn len(&self) -> usize {
-        self.samples.len()
-    }
-
-    fn batch(&self, indices: &[usize], epoch: u64) -> Result<Vec<CausalBatch>> {
-        let mut order = indices.to_vec();
-        let length = |&i: &usize| self.samples.samples().get(i).map_or(0, |s| s.tokens.len());
-        order.sort_by_key(length); // stable: the same order in every run
-        order.chunks(self.texts).map(|part| self.samples.batch(part, epoch)).collect()
-    }
-}
-
-/// Steps of a decoder whose trained parameters are `params`.
-pub struct Tuning<'m> {
+/// A decoder that learns next tokens.
+pub struct NextTokens<'m> {
     /// The model.
     pub decoder: &'m Decoder,
-    /// What is trained.
-    pub params: Vec<Param>,
-    /// How a step is divided.
-    pub division: Division,
     /// Whether it is trained on conversations.
     pub chat: bool,
 }
 
-impl Tuning<'_> {
-    /// The mean loss () of the tokens that count in all parts, and its gradients.
+impl Learner for NextTokens<'_> {
+    type Batch = CausalBatch;
+
+    fn count(batch: &CausalBatch) -> usize {
+        batch.targets.numel()
+    }
+
+    fn loss(&self, batch: &CausalBatch, division: Division) -> Result<Tensor> {
+        self.decoder.model.set_checkpoints(division.checkpoints);
+        self.decoder.model.loss(batch, division.slice)
+    }
+
+    /// Of at most 60 tokens, the most likely ones.
+    fn answer(&self, prompt: &str) -> Result<Option<String>> {
+        let mut config = self.decoder.generation.clone();
+        (config.max_new_tokens, config.do_sample) = (60, false);
+        let on = |_: &str| ControlFlow::Continue(());
+        let context = self.decoder.model.config().context;
+        let completion = match self.chat {
+            true => self.decoder.chat(context, Vec::new())?.send(prompt, &config, on),
+            false => self.decoder.complete(prompt, &config, on),
+        }?;
+        Ok(Some(completion.text))
+    }
+}
+
+/// An encoder that learns the classes of texts.
+pub struct Classes<'m>(pub &'m Encoder);
+
+impl Learner for Classes<'_> {
+    type Batch = LabeledBatch;
+
+    fn count(batch: &LabeledBatch) -> usize {
+        batch.labels.numel()
+    }
+
+    fn loss(&self, batch: &LabeledBatch, _: Division) -> Result<Tensor> {
+        batch.loss(self.0)?.mul(Self::count(batch) as f64)
+    }
+
+    fn answer(&self, prompt: &str) -> Result<Option<String>> {
+        let class = self.0.classify_texts(&[prompt])?.argmax(-1)?.cast(DType::I64)?; // (1)
+        let class = class.item::<i64>()? as usize;
+        Ok(self.0.head.as_ref().and_then(|head| head.labels.get(class).cloned()))
+    }
+}
+
+/// An encoder that learns which texts belong together, from the other pairs of a batch.
+pub struct Pairs<'m>(pub &'m Encoder);
+
+impl Learner for Pairs<'_> {
+    type Batch = PairBatch;
+    const DIVISIBLE: bool = false;
+
+    fn count(batch: &PairBatch) -> usize {
+        batch.anchors.inputs().tokens.shape()[0]
+    }
+
+    fn loss(&self, batch: &PairBatch, _: Division) -> Result<Tensor> {
+        batch.loss(self.0, 20.0)?.mul(Self::count(batch) as f64)
+    }
+}
+
+/// The batches of a data set, each in parts of some texts of similar lengths.
+pub struct Parts<'d, D> {
+    /// All texts.
+    pub data: &'d D,
+    /// The tokens of each.
+    pub lengths: &'d [usize],
+    /// Texts of a part.
+    pub texts: usize,
+}
+
+impl<D: Dataset> Dataset for Parts<'_, D> {
+    type Batch = Vec<D::Batch>;
+
+    fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    fn batch(&self, indices: &[usize], epoch: u64) -> Result<Vec<D::Batch>> {
+        let mut order = indices.to_vec();
+        let length = |&i: &usize| self.lengths.get(i).copied();
+        order.sort_by_key(length); // stable: the same order in every run
+        order.chunks(self.texts).map(|part| self.data.batch(part, epoch)).collect()
+    }
+}
+
+/// Steps of a learner whose trained parameters are `params`.
+pub struct Tuning<L> {
+    /// The model, and what it learns.
+    pub learner: L,
+    /// What is trained.
+    pub params: Vec<Param>,
+    /// How a step is divided.
+    pub division: Division,
+}
+
+impl<L: Learner> Tuning<L> {
+    /// The mean loss () of all parts, and its gradients.
     ///
     /// # Errors
-    /// As [`teeny_nn::transformer::CausalLm::loss`].
-    pub fn gradients(&self, parts: &[CausalBatch]) -> Result<(Tensor, Gradients)> {
-        let model = &self.decoder.model;
-        model.set_checkpoints(self.division.checkpoints);
-        let count: usize = parts.iter().map(|part| part.targets.numel()).sum();
+    /// As [`Learner::loss`].
+    pub fn gradients(&self, parts: &[L::Batch]) -> Result<(Tensor, Gradients)> {
+        let count: usize = parts.iter().map(L::count).sum();
         let (mut sum, mut gradients) = (None, Gradients::new());
         for part in parts {
-            let loss = model.loss(part, self.division.slice)?.div(count as f64)?; // ()
+            let loss = self.learner.loss(part, self.division)?.div(count as f64)?; // ()
             gradients.accumulate(&loss.backward()?)?;
             let loss = loss.detach()?;
             sum = Some(match sum {
@@ -96,18 +191,22 @@ impl Tuning<'_> {
         Ok((sum, gradients))
     }
 
-    /// The mean loss of the tokens that count in all of `samples`.
+    /// The mean loss of all of `data`, in parts as large as those of a step.
     ///
     /// # Errors
     /// As [`Tuning::gradients`].
-    pub fn evaluate(&self, samples: &TextSamples) -> Result<f64> {
-        let all: Vec<usize> = (0..samples.len()).collect();
-        let parts = Parts { samples, texts: self.division.texts }.batch(&all, 0)?;
+    pub fn evaluate<D: Dataset<Batch = L::Batch>>(
+        &self,
+        data: &D,
+        lengths: &[usize],
+    ) -> Result<f64> {
+        let all: Vec<usize> = (0..data.len()).collect();
+        let parts = Parts { data, lengths, texts: self.division.texts }.batch(&all, 0)?;
         let (mut sum, mut count) = (0.0, 0);
         for part in &parts {
-            let loss = no_grad(|| self.decoder.model.loss(part, self.division.slice))?; // ()
+            let loss = no_grad(|| self.learner.loss(part, self.division))?; // ()
             sum += f64::from(loss.cast(DType::F32)?.item::<f32>()?);
-            count += part.targets.numel();
+            count += L::count(part);
         }
         Ok(sum / count as f64)
     }
@@ -118,23 +217,35 @@ impl Tuning<'_> {
     ///
     /// # Errors
     /// If no division fits, or a step fails.
-    pub fn fit(&mut self, samples: &TextSamples, batch: usize) -> Result<Duration> {
-        let mut longest: Vec<usize> = (0..samples.len()).collect();
-        longest.sort_by_key(|&i| std::cmp::Reverse(samples.samples()[i].tokens.len()));
+    pub fn fit<D: Dataset<Batch = L::Batch>>(
+        &mut self,
+        data: &D,
+        lengths: &[usize],
+        batch: usize,
+    ) -> Result<Duration> {
+        let mut longest: Vec<usize> = (0..data.len()).collect();
+        longest.sort_by_key(|&i| std::cmp::Reverse(lengths.get(i)));
         longest.truncate(batch);
         let mut last = None;
-        for division in Division::all(longest.len()) {
+        let whole = longest.len();
+        let divisions = Division::all(whole).into_iter();
+        for division in divisions.filter(|division| L::DIVISIBLE || division.texts == whole) {
             self.division = division;
-            match self.step_time(samples, &longest) {
+            match self.step_time(data, lengths, &longest) {
                 Err(error) if error.kind() == ErrorKind::OutOfMemory => last = Some(error),
                 other => return other,
             }
         }
         let error = last.unwrap_or_else(|| Error::value("no texts"));
-        Err(error.note("for one text at a time, with blocks computed again"))
+        Err(error.note(format!("for {} texts at a time", self.division.texts)))
     }
 
-    fn step_time(&self, samples: &TextSamples, indices: &[usize]) -> Result<Duration> {
+    fn step_time<D: Dataset<Batch = L::Batch>>(
+        &self,
+        data: &D,
+        lengths: &[usize],
+        indices: &[usize],
+    ) -> Result<Duration> {
         let zeros = |p: &Param| {
             let value = p.value();
             Tensor::zeros(value.shape(), value.dtype(), &value)
@@ -143,29 +254,12 @@ impl Tuning<'_> {
         let state = (0..2).map(|_| self.params.iter().map(zeros).collect::<Result<Vec<_>>>());
         let state = state.collect::<Result<Vec<_>>>()?;
         let start = Instant::now();
-        let (loss, gradients) =
-            self.gradients(&Parts { samples, texts: self.division.texts }.batch(indices, 0)?)?;
+        let parts = Parts { data, lengths, texts: self.division.texts }.batch(indices, 0)?;
+        let (loss, gradients) = self.gradients(&parts)?;
         loss.device().synchronize()?;
         let time = start.elapsed();
         drop((state, gradients));
         Ok(time)
-    }
-
-    /// The model's answer to `prompt`, as the first message of a conversation if it is trained on
-    /// those; of at most `tokens` tokens, the most likely ones.
-    ///
-    /// # Errors
-    /// If the model has no tokenizer, or the prompt is too long.
-    pub fn answer(&self, prompt: &str, tokens: usize) -> Result<String> {
-        let mut config = self.decoder.generation.clone();
-        (config.max_new_tokens, config.do_sample) = (tokens, false);
-        let on = |_: &str| ControlFlow::Continue(());
-        let context = self.decoder.model.config().context;
-        let completion = no_grad(|| match self.chat {
-            true => self.decoder.chat(context, Vec::new())?.send(prompt, &config, on),
-            false => self.decoder.complete(prompt, &config, on),
-        })?;
-        Ok(completion.text)
     }
 }
 

@@ -312,3 +312,111 @@ fn steps_are_divided_to_fit_into_the_memory() {
     let [a, b] = [&free, &limited].map(|text| number_after(text, "held-out loss "));
     assert!((a - b).abs() < 1e-3, "{a} {b}");
 }
+
+/// A golden BERT of 30 tokens, with a tokenizer of as many.
+fn encoder(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(golden.join("pretrained/bert").join(file), folder.at(file)).unwrap();
+    }
+    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "dog", "sat", "ran", "the"];
+    let vocab: Vec<String> = words.iter().zip(0..).map(|(w, i)| format!("{w:?}: {i}")).collect();
+    let tokenizer = format!(
+        r###"{{"model": {{"type": "WordPiece", "unk_token": "[UNK]", "vocab": {{{}}},
+            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}},
+            "pre_tokenizer": {{"type": "BertPreTokenizer"}},
+            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}
+        }}"###,
+        vocab.join(", ")
+    );
+    fs::write(folder.at("tokenizer.json"), tokenizer).unwrap();
+    folder
+}
+
+#[test]
+fn an_encoder_learns_classes_that_classify_then_names() {
+    let folder = encoder("classes");
+    let row = |i: usize| {
+        let (animal, verb) = (["cat", "dog"][i % 2], ["sat", "ran"][i / 2 % 2]);
+        format!("the {animal} {verb},{}", ["feline", "canine"][i % 2])
+    };
+    let rows: Vec<String> = (0..16).map(row).collect();
+    fs::write(folder.at("data.csv"), format!("text,label\n{}\n", rows.join("\n"))).unwrap();
+    let (data, out) = (folder.at("data.csv"), folder.at("out"));
+    let text = succeed(finetune(
+        &folder,
+        &[
+            "--data",
+            &data,
+            "--task",
+            "classes",
+            "--output",
+            &out,
+            "--epochs",
+            "20",
+            "--batch",
+            "8",
+            "--lr",
+            "1e-2",
+            "--held-out",
+            "0.2",
+            "--prompt",
+            "a dog sat",
+        ],
+    ));
+    assert!(text.contains("a dog sat -> canine"), "{text}");
+    assert!(number_after(&text, "held-out loss ") < 0.1, "{text}");
+    fs::write(folder.at("lines.txt"), "a cat\na dog\n").unwrap();
+    let args = ["--model", &out, &folder.at("lines.txt"), "--device", "cpu"];
+    let named = succeed(command(env!("CARGO_BIN_EXE_classify"), &args).output().unwrap());
+    assert!(named.contains("feline") && named.contains("canine"), "{named}");
+    fs::write(folder.at("one.csv"), "text,label\na cat,feline\nthe cat,feline\n").unwrap();
+    let one = ["--data", &folder.at("one.csv"), "--task", "classes", "--output", &folder.at("one")];
+    let error = refuse(finetune(&folder, &one));
+    assert!(error.contains("class") && error.contains("feline"), "{error}");
+}
+
+#[test]
+fn an_encoder_learns_which_texts_belong_together() {
+    let folder = encoder("pairs");
+    let pairs =
+        [("the cat", "a cat sat"), ("the dog", "a dog ran"), ("sat", "a sat"), ("ran", "the ran")];
+    let lines: Vec<String> = (0..12)
+        .map(|i| {
+            let (anchor, positive) = pairs[i % 4];
+            format!("{{\"anchor\": \"{anchor}\", \"positive\": \"{positive}\"}}")
+        })
+        .collect();
+    fs::write(folder.at("data.jsonl"), lines.join("\n")).unwrap();
+    let (data, out) = (folder.at("data.jsonl"), folder.at("out"));
+    let text = succeed(finetune(
+        &folder,
+        &[
+            "--data",
+            &data,
+            "--task",
+            "pairs",
+            "--output",
+            &out,
+            "--epochs",
+            "30",
+            "--batch",
+            "4",
+            "--lr",
+            "1e-2",
+            "--held-out",
+            "0",
+            "--report",
+            "30",
+        ],
+    ));
+    let first = text.lines().find(|line| line.starts_with("epoch")).unwrap();
+    assert!(number_after(&text, "  loss ") < number_after(first, "  loss "), "{text}");
+    let file = folder.at("lines.txt");
+    fs::write(&file, "a dog ran\na cat sat\n").unwrap();
+    let args = ["--model", &out, &file, "--query", "the cat", "--device", "cpu"];
+    let ranked = succeed(command(env!("CARGO_BIN_EXE_embed"), &args).output().unwrap());
+    let at = |text: &str| ranked.find(text).unwrap_or_else(|| panic!("no {text} in {ranked}"));
+    assert!(at("a cat sat") < at("a dog ran"), "{ranked}");
+}

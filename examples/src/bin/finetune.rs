@@ -1,22 +1,25 @@
 //! Fine-tunes a pretrained decoder on texts, prompts with completions, or conversations: an adapter
-//! beside it (LoRA), or all of its parameters.
+//! beside it (LoRA), or all of its parameters. Fine-tunes an encoder on classes or pairs of texts.
 #![forbid(unsafe_code)]
 
-use examples::options::{about, any, at_least_one, positive};
+use examples::options::{about, any, at_least_one, one_of, positive};
 use examples::pretrained::{Model, dtype, parameter_count, quant_type};
-use examples::tuning::{Division, Parts, Tuning, bytes, cpu_of};
+use examples::tuning::{
+    Classes, Division, Learner, NextTokens, Pairs, Parts, Tuning, bytes, cpu_of,
+};
 use examples::{Common, Program, Run, opt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use teeny_autograd::no_grad;
 use teeny_core::{Error, ErrorKind, Result};
-use teeny_nn::data::DataLoader;
+use teeny_nn::data::{DataLoader, Dataset};
 use teeny_nn::lora::{Lora, LoraOptions, Modules};
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
-use teeny_nn::pretrained::{Decoder, TextSamples};
-use teeny_nn::{Schedule, Store};
+use teeny_nn::pretrained::{Decoder, LabeledTexts, TextPairs, TextSamples};
+use teeny_nn::{Param, Schedule, Store};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
@@ -27,8 +30,13 @@ const PROGRAM: Program<Options> = Program {
             |o, v| v.path(&mut o.model.path)),
         about("data FILE",
             "lines of JSON with \"text\", \"prompt\" and \"completion\", or \"messages\", in a
-.jsonl file; any other file is one text"),
-        opt("output PATH", "folder of the result [adapter, or model with --full]",
+.jsonl file; any other file is one text. For classes \"text\" and \"label\", for pairs
+\"anchor\" and \"positive\", as .jsonl, .csv or .tsv"),
+        opt("task NAME",
+            "text: next tokens, of a decoder; of an encoder, with all its parameters: classes of
+texts, or pairs of texts that belong together [text]",
+            |o, v| v.with(&mut o.task, |name| one_of(name, &TASKS))),
+        opt("output PATH", "folder of the result [adapter, or model for all parameters]",
             |o, v| v.path(&mut o.output)),
         opt("adapter PATH", "begin with this adapter, of peft or finetune, instead of a new one",
             |o, v| v.path(&mut o.adapter)),
@@ -62,8 +70,19 @@ const PROGRAM: Program<Options> = Program {
     without: &["load", "save", "lazy", "captured", "graph"],
 };
 
+const TASKS: [(&str, Task); 3] =
+    [("text", Task::Text), ("classes", Task::Classes), ("pairs", Task::Pairs)];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Task {
+    Text,
+    Classes,
+    Pairs,
+}
+
 struct Options {
     model: Model,
+    task: Task,
     output: Option<PathBuf>,
     adapter: Option<PathBuf>,
     rank: usize,
@@ -84,6 +103,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options {
         model: Model::default(),
+        task: Task::Text,
         output: None,
         adapter: None,
         rank: 8,
@@ -108,14 +128,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         .data
         .as_deref()
         .ok_or_else(|| Error::value("no data").help("--data FILE is a .jsonl file, see --help"))?;
-    let decoder = options.model.decoder(common)?;
-    if let Some(memory) = options.memory {
-        let cpu = cpu_of(decoder.store.device()).ok_or_else(|| {
-            Error::unsupported("--memory limits the CPU engine alone").help("--device cpu")
-        })?;
-        cpu.set_memory_limit(Some(memory));
-    }
-    tune(options, common, data, decoder).map_err(|error| match error.kind() {
+    let result = match options.task {
+        Task::Text => tune_decoder(options, common, data),
+        _ => tune_encoder(options, common, data),
+    };
+    result.map_err(|error| match error.kind() {
         ErrorKind::OutOfMemory => error.help(
             "more --memory, shorter texts (--length), a smaller rank (--lora) or a quantised model \
              (--quantize)",
@@ -124,117 +141,193 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     })
 }
 
-fn tune(options: &Options, common: &Common, data: &Path, decoder: Decoder) -> Result<()> {
-    let context = decoder.model.config().context;
-    let length = options.length.unwrap_or(context.min(512));
+/// Sets the limit of `--memory`.
+fn limit_memory(options: &Options, store: &Store) -> Result<()> {
+    if let Some(memory) = options.memory {
+        let cpu = cpu_of(store.device()).ok_or_else(|| {
+            Error::unsupported("--memory limits the CPU engine alone").help("--device cpu")
+        })?;
+        cpu.set_memory_limit(Some(memory));
+    }
+    Ok(())
+}
+
+fn tune_decoder(options: &Options, common: &Common, data: &Path) -> Result<()> {
+    let decoder = options.model.decoder(common)?;
+    limit_memory(options, &decoder.store)?;
+    let length = options.length.unwrap_or(decoder.model.config().context.min(512));
     let (samples, report) = TextSamples::open(data, &decoder, length)?;
-    let few = samples.samples().len() < 2;
-    let (train, held) = samples.split(if few { 0.0 } else { options.held_out }, common.seed)?;
+    let share = options.share(samples.samples().len());
+    let (train, held) = samples.split(share, common.seed)?;
     common.print(format_args!("data    {report}; {} held out", held.samples().len()));
-
-    let result = Tuned::new(options, decoder)?;
-    common.print(format_args!("model   {}", result.summary()));
-    let chat = report.conversations > 0;
-    result.train(options, common, (&train, &held), chat)
+    let lora = options.adapter_of(&decoder)?;
+    let summary = match &lora {
+        Some(lora) => lora.summary(),
+        None => format!("all {} parameters are trained", parameter_count(&decoder.store)),
+    };
+    common.print(format_args!("model   {summary}"));
+    let output = options.output(if lora.is_some() { "adapter" } else { "model" });
+    let params = lora.as_ref().map_or_else(|| decoder.store.trainable(), Lora::trainable);
+    let job = Job {
+        options,
+        common,
+        base: &decoder.store,
+        trained: lora.as_ref().map_or(&decoder.store, Lora::store),
+        save: &|| match &lora {
+            Some(lora) => lora.save(&output),
+            None => decoder.save(&output),
+        },
+        output: &output,
+    };
+    let lengths = |samples: &TextSamples| -> Vec<usize> {
+        samples.samples().iter().map(|sample| sample.tokens.len()).collect()
+    };
+    let data = [(&train, lengths(&train)), (&held, lengths(&held))];
+    job.train(NextTokens { decoder: &decoder, chat: report.conversations > 0 }, params, &data)?;
+    if lora.is_some() {
+        let model = options.model.path.as_deref().unwrap_or(Path::new(""));
+        let (model, adapter) = (model.display(), output.display());
+        common.print(format_args!("        chat --model {model} --adapter {adapter}"));
+    }
+    Ok(())
 }
 
-/// A model, and what of it is trained.
-struct Tuned {
-    decoder: Decoder,
-    /// None if all parameters are trained.
-    lora: Option<Lora>,
-    output: PathBuf,
+fn tune_encoder(options: &Options, common: &Common, data: &Path) -> Result<()> {
+    if options.adapter.is_some() || options.model.quantize.is_some() {
+        return Err(Error::unsupported("encoders are trained with all parameters, as floats")
+            .help("leave out --adapter and --quantize; lora::Lora is for programs"));
+    }
+    let labels = match options.task {
+        Task::Classes => Some(LabeledTexts::labels(data)?),
+        _ => None,
+    };
+    let encoder = options.model.encoder_with(common, labels)?;
+    limit_memory(options, &encoder.store)?;
+    let length = options.length.unwrap_or(encoder.max_length().min(256));
+    let output = options.output("model");
+    let count = parameter_count(&encoder.store);
+    let model = format!("model   all {count} parameters are trained");
+    let job = Job {
+        options,
+        common,
+        base: &encoder.store,
+        trained: &encoder.store,
+        save: &|| encoder.save(&output),
+        output: &output,
+    };
+    let params = encoder.store.trainable();
+    if options.task == Task::Classes {
+        let (texts, report) = LabeledTexts::open(data, &encoder, length)?;
+        let share = options.share(texts.texts().len());
+        let (train, held) = texts.split(share, common.seed)?;
+        common.print(format_args!("data    {report}; {} held out\n{model}", held.texts().len()));
+        let lengths = |texts: &LabeledTexts| -> Vec<usize> {
+            texts.texts().iter().map(|text| text.tokens.len()).collect()
+        };
+        let data = [(&train, lengths(&train)), (&held, lengths(&held))];
+        return job.train(Classes(&encoder), params, &data);
+    }
+    let (pairs, report) = TextPairs::open(data, &encoder, length)?;
+    let share = options.share(pairs.pairs().len());
+    let (train, held) = pairs.split(share, common.seed)?;
+    common.print(format_args!("data    {report}; {} held out\n{model}", held.pairs().len()));
+    let lengths = |pairs: &TextPairs| -> Vec<usize> {
+        pairs.pairs().iter().map(|pair| pair.anchor.len().max(pair.positive.len())).collect()
+    };
+    let data = [(&train, lengths(&train)), (&held, lengths(&held))];
+    job.train(Pairs(&encoder), params, &data)
 }
 
-impl Tuned {
-    fn new(options: &Options, decoder: Decoder) -> Result<Tuned> {
-        let output = |name: &str| options.output.clone().unwrap_or_else(|| name.into());
-        if options.full {
+impl Options {
+    fn output(&self, default: &str) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| default.into())
+    }
+
+    /// The share of `count` texts that is held out.
+    fn share(&self, count: usize) -> f64 {
+        if count < 2 { 0.0 } else { self.held_out }
+    }
+
+    /// A new adapter, or that of `--adapter`; none with `--full`.
+    fn adapter_of(&self, decoder: &Decoder) -> Result<Option<Lora>> {
+        if self.full {
             if decoder.store.all().iter().any(|param| param.quantized().is_some()) {
                 return Err(Error::value("quantised weights are not trained")
                     .help("an adapter (without --full), or weights of floats"));
             }
-            return Ok(Tuned { decoder, lora: None, output: output("model") });
+            return Ok(None);
         }
-        if let Some(path) = &options.adapter {
-            let lora = Lora::open(&decoder, path)?;
-            return Ok(Tuned { decoder, lora: Some(lora), output: output("adapter") });
+        if let Some(path) = &self.adapter {
+            return Lora::open(decoder, path).map(Some);
         }
-        let targets = match options.targets.as_deref().unwrap_or("all-linear") {
+        let targets = match self.targets.as_deref().unwrap_or("all-linear") {
             "all-linear" => Modules::AllLinear,
             names => Modules::names(names.split(',').map(str::trim)),
         };
-        let alpha = options.alpha.unwrap_or(2.0 * options.rank as f64);
         let lora = LoraOptions::new()
-            .with_rank(options.rank)
-            .with_alpha(alpha)
-            .with_dropout(options.dropout)
+            .with_rank(self.rank)
+            .with_alpha(self.alpha.unwrap_or(2.0 * self.rank as f64))
+            .with_dropout(self.dropout)
             .with_target_modules(targets);
-        let lora = Lora::attach(&decoder, lora)?;
-        Ok(Tuned { decoder, lora: Some(lora), output: output("adapter") })
+        Lora::attach(decoder, lora).map(Some)
     }
+}
 
-    fn summary(&self) -> String {
-        match &self.lora {
-            Some(lora) => lora.summary(),
-            None => format!("all {} parameters are trained", parameter_count(&self.decoder.store)),
-        }
-    }
+/// A training run, whatever is learned.
+struct Job<'a> {
+    options: &'a Options,
+    common: &'a Common,
+    /// The parameters of the model, and those that are trained.
+    base: &'a Store,
+    trained: &'a Store,
+    /// Writes what was trained to `output`.
+    save: &'a dyn Fn() -> Result<()>,
+    output: &'a Path,
+}
 
-    /// The parameters that are trained, and their store.
-    fn store(&self) -> &Store {
-        self.lora.as_ref().map_or(&self.decoder.store, Lora::store)
-    }
+/// Texts to train on and held-out ones, each with the tokens of each.
+type Data<'d, D> = [(&'d D, Vec<usize>); 2];
 
-    /// Writes what was trained.
-    fn save(&self) -> Result<()> {
-        match &self.lora {
-            Some(lora) => lora.save(&self.output),
-            None => self.decoder.save(&self.output),
-        }
-    }
-
-    fn train(
+impl Job<'_> {
+    fn train<L: Learner, D: Dataset<Batch = L::Batch>>(
         &self,
-        options: &Options,
-        common: &Common,
-        (train, held): (&TextSamples, &TextSamples),
-        chat: bool,
+        learner: L,
+        params: Vec<Param>,
+        data: &Data<'_, D>,
     ) -> Result<()> {
-        let params =
-            self.lora.as_ref().map_or_else(|| self.decoder.store.trainable(), Lora::trainable);
-        let batch = options.batch.min(train.samples().len());
+        let (options, common, (train, lengths)) = (self.options, self.common, &data[0]);
+        let batch = options.batch.min(train.len());
         let division = Division { texts: batch, slice: 1024, checkpoints: false };
-        let mut tuning = Tuning { decoder: &self.decoder, params: params.clone(), division, chat };
-        self.decoder.store.set_training(true);
-        std::fs::create_dir_all(&self.output).map_err(|e| {
+        let mut tuning = Tuning { learner, params: params.clone(), division };
+        self.base.set_training(true);
+        std::fs::create_dir_all(self.output).map_err(|e| {
             Error::io(format!("cannot make the folder {}: {e}", self.output.display()))
         })?;
-        let time = tuning.fit(train, batch)?;
+        let time = tuning.fit(*train, lengths, batch)?;
 
-        let per_epoch = train.samples().len().div_ceil(batch);
+        let per_epoch = train.len().div_ceil(batch);
         let steps = ((per_epoch as f64 * options.epochs).round() as u64).max(1);
-        let lr = options.lr.unwrap_or(if options.full { 2e-5 } else { 2e-4 });
-        self.print_plan(common, &tuning, (steps, batch, lr), time);
-        let parts = Parts { samples: train, texts: tuning.division.texts };
+        let whole = std::ptr::eq(self.base, self.trained);
+        let lr = options.lr.unwrap_or(if whole { 2e-5 } else { 2e-4 });
+        self.print_plan(tuning.division, (steps, batch, lr), time);
+        let parts = Parts { data: *train, lengths, texts: tuning.division.texts };
         let loader = DataLoader::new(parts, batch)?.shuffle(common.seed);
         let mut optimizer = AdamW::new(params.clone(), lr).weight_decay(0.0);
-        let mut run = Run::start(common, self.store(), &mut optimizer, steps)?
+        let mut run = Run::start(common, self.trained, &mut optimizer, steps)?
             .schedule(Schedule::warmup_cosine(lr, lr / 10.0, steps / 20, steps))
             .items("texts");
         let stop = interrupted()?;
-        let mut best = Best::of(common, &self.output)?;
+        let mut best = Best::of(common, self.output)?;
         let every = options.report.unwrap_or(per_epoch);
         while let Some(batches) = run.next_epoch(&loader) {
             for parts in batches {
-                let parts = parts?;
-                let (loss, mut gradients) = tuning.gradients(&parts)?; // ()
+                let (loss, mut gradients) = tuning.gradients(&parts?)?; // ()
                 clip_grad_norm(&mut gradients, &params, 1.0)?;
                 optimizer.set_lr(run.lr());
                 optimizer.step(&gradients)?;
-                run.push(&loss, parts.iter().map(|part| part.tokens.shape()[0]).sum())?;
+                run.push(&loss, batch)?;
                 if run.is_due(every as u64) {
-                    self.report(options, &tuning, &mut run, (&optimizer, every), held, &mut best)?;
+                    self.report(&tuning, &mut run, (&optimizer, every), data, &mut best)?;
                 } else if stop.load(Ordering::Relaxed) {
                     run.report(&optimizer, "stopped")?;
                     let how = match &common.resume {
@@ -248,31 +341,27 @@ impl Tuned {
         }
         run.finish("Fine-tuning", "loss")?;
         common.print(format_args!("saved   {}", self.output.display()));
-        if self.lora.is_some() {
-            let model = options.model.path.as_deref().unwrap_or(Path::new(""));
-            let (model, adapter) = (model.display(), self.output.display());
-            common.print(format_args!("        chat --model {model} --adapter {adapter}"));
-        }
         Ok(())
     }
 
     fn print_plan(
         &self,
-        common: &Common,
-        tuning: &Tuning<'_>,
+        Division { texts, slice, checkpoints }: Division,
         (steps, batch, lr): (u64, usize, f64),
         time: Duration,
     ) {
-        let Division { texts, slice, checkpoints } = tuning.division;
         let blocks = if checkpoints { ", blocks computed again" } else { "" };
-        common.print(format_args!(
-            "plan    {steps} updates of {batch} texts ({texts} at a time, logits of {slice} \
-             tokens{blocks}), learning rate {lr}"
+        let logits = match self.options.task {
+            Task::Text => format!(", logits of {slice} tokens{blocks}"),
+            _ => String::new(),
+        };
+        self.common.print(format_args!(
+            "plan    {steps} updates of {batch} texts ({texts} at a time{logits}), learning rate {lr}"
         ));
-        let memory = cpu_of(self.decoder.store.device())
+        let memory = cpu_of(self.base.device())
             .map(|cpu| format!(", {:.2} GB", cpu.pool_stats().peak_live_bytes as f64 / 1e9));
         let all = time.as_secs_f64() * steps as f64 / 60.0;
-        common.print(format_args!(
+        self.common.print(format_args!(
             "        {:.2} s for the longest texts{}: {all:.1} minutes at most",
             time.as_secs_f64(),
             memory.unwrap_or_default()
@@ -281,42 +370,44 @@ impl Tuned {
 
     /// Measures the held-out loss, keeps the best result, prints a line and the answer to the
     /// prompt.
-    fn report(
+    fn report<L: Learner, D: Dataset<Batch = L::Batch>>(
         &self,
-        options: &Options,
-        tuning: &Tuning<'_>,
+        tuning: &Tuning<L>,
         run: &mut Run<'_>,
         (optimizer, every): (&AdamW, usize),
-        held: &TextSamples,
+        data: &Data<'_, D>,
         best: &mut Best,
     ) -> Result<()> {
         let mut line = format!("loss {:.4}", run.losses()?.mean(every));
-        let loss = match held.samples().is_empty() {
+        let (held, lengths) = &data[1];
+        let loss = match held.is_empty() {
             true => None,
-            false => Some(run.evaluate(|| self.evaluating(|| tuning.evaluate(held)))?),
+            false => Some(run.evaluate(|| self.evaluating(|| tuning.evaluate(*held, lengths)))?),
         };
         if let Some(loss) = loss {
             run.record_validation_loss(loss);
             line += &format!("  held-out loss {loss:.4}");
         }
         if best.is_better(loss) {
-            self.save()?;
-            best.write(&self.output)?;
+            self.evaluating(self.save)?;
+            best.write(self.output)?;
             line += "  saved";
         }
         run.report(optimizer, &format!("epoch {:2}  {line}", run.epoch()))?;
-        if let Some(prompt) = &options.prompt {
-            let answer = run.evaluate(|| self.evaluating(|| tuning.answer(prompt, 60)))?;
-            println!("        {prompt} -> {}", answer.trim());
+        if let Some(prompt) = &self.options.prompt {
+            let answer = || self.evaluating(|| no_grad(|| tuning.learner.answer(prompt)));
+            if let Some(answer) = run.evaluate(answer)? {
+                self.common.print(format_args!("        {prompt} -> {}", answer.trim()));
+            }
         }
         Ok(())
     }
 
     /// The result of `f` without dropout.
     fn evaluating<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.decoder.store.set_training(false);
+        self.base.set_training(false);
         let result = f();
-        self.decoder.store.set_training(true);
+        self.base.set_training(true);
         result
     }
 }
