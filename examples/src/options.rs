@@ -129,7 +129,7 @@ pub(crate) const COMMON: [Opt<Common>; 15] = [
     opt("device NAME",
         "cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that\nworks [auto]",
         |c, v| v.text(&mut c.device)),
-    opt("threads N", "threads of the CPU [all; or RAYON_NUM_THREADS]",
+    opt("threads N", "threads of the CPU [RAYON_NUM_THREADS, else one for each core]",
         |c, v| v.with(&mut c.threads, at_least_one)),
     opt("seed N", "seed of all random numbers [1]", |c, v| v.with(&mut c.seed, any::<u64>)),
     opt("data PATH", "folder or file with the data; `builtin` for the built-in data
@@ -297,7 +297,7 @@ impl Common {
         self.print(format_args!("device  {}", choice.note));
         let ranks = self.ranks();
         if ranks.size() > 1 {
-            let threads = ranks.gather(rayon::current_num_threads().to_string())?;
+            let threads = ranks.gather(teeny_cpu::threads().to_string())?;
             let threads = threads.join(", ");
             self.print(format_args!("ranks   {}, with {threads} threads", ranks.size()));
         }

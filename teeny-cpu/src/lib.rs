@@ -64,3 +64,4 @@ pub use pool::PoolStats;
 pub use simd::Level;
 #[cfg(feature = "simulate")]
 pub use threads::simulated::{Report, simulate};
+pub use threads::threads;

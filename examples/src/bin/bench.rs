@@ -131,7 +131,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         }
         .run();
     }
-    let threads = rayon::current_num_threads();
+    let threads = teeny_cpu::threads();
     let name = choice.device.info().name.to_string();
     let bench = Bench {
         device: choice.device,

@@ -89,7 +89,7 @@ fn examine(seconds: f64) -> ExitCode {
         std::env::consts::ARCH,
         Level::best(),
         Level::available(),
-        rayon::current_num_threads()
+        teeny_cpu::threads()
     );
 
     let adapters = Wgpu::adapters();

@@ -22,7 +22,7 @@ pub struct Limits {
 impl Limits {
     /// Measures them and prints a line.
     pub fn measure() -> Limits {
-        let threads = rayon::current_num_threads();
+        let threads = teeny_cpu::threads();
         let share = BIG / threads;
         let (a, b, mut c) = (vec![1.0f32; BIG], vec![2.0f32; BIG], vec![0.0f32; BIG]);
         let flops = best(|| {

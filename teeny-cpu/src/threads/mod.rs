@@ -39,8 +39,10 @@ use crate::{fork, processor};
 /// only in some environments. Everything runs on the calling thread then.
 const SINGLE: bool = cfg!(all(target_family = "wasm", not(target_feature = "atomics")));
 
-/// How many threads a job started here may use.
-pub(crate) fn threads() -> usize {
+/// How many threads an operation that is started here may use: those of the caller's rayon pool. Of
+/// the global pool, which the first operation starts if nothing has, they are as many as
+/// `RAYON_NUM_THREADS` says, or one for each core of the processors that the process may use.
+pub fn threads() -> usize {
     if SINGLE {
         return 1;
     }
