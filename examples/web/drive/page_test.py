@@ -382,6 +382,7 @@ def examined(browser, engine):
     browser.until(status, lambda text: text == 'Done', 300)
     text = browser.evaluate('document.querySelector("#report").textContent')
     print('\n'.join('    ' + line for line in text.splitlines()))
+    require('fine-tune an adapter of a small decoder: loss' in text, 'an adapter is trained')
     require('result   everything agrees' in text, 'the doctor has found something')
     cases = int(text.split('suite    ')[1].split()[0])
     require(cases >= 20, f'{cases} cases are too few')

@@ -1,12 +1,16 @@
-//! Examines an engine in this browser: a sample of the conformance suite, and whether the limits of
-//! a tab end in clear errors.
+//! Examines an engine in this browser: a sample of the conformance suite, some steps of fine-tuning,
+//! and whether the limits of a tab end in clear errors.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use teeny_conformance::{Cell, Suite};
-use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, SortOrder, Tensor};
+use teeny_core::clock::Instant;
+use teeny_core::{ErrorKind, Reference, SortOrder};
 use teeny_cpu::Cpu;
+use teeny_nn::lora::{Lora, LoraOptions, Modules};
+use teeny_nn::prelude::*;
+use teeny_nn::transformer::{CausalBatch, CausalLm, CausalLmConfig};
 use teeny_wgpu::{Options, Wgpu};
 
 /// A tensor whose size no engine has in a tab: 2 GiB.
@@ -58,9 +62,12 @@ pub async fn examine<P: Future<Output = ()>>(
         failures += 1;
         lines.push(format!("FAILED   {failure}"));
     }
-    for (what, outcome) in limits(name, &device).await {
+    let trained = [("fine-tune", "an adapter of a small decoder", fine_tuned(&device).await)];
+    let limits = limits(name, &device).await.into_iter();
+    let limits = limits.map(|(what, outcome)| ("limit", what, outcome));
+    for (kind, what, outcome) in trained.into_iter().chain(limits) {
         match outcome {
-            Ok(text) => lines.push(format!("{:<8} {what}: {text}", "limit")),
+            Ok(text) => lines.push(format!("{kind:<8} {what}: {text}")),
             Err(error) => {
                 failures += 1;
                 lines.push(format!("FAILED   {what}: {error}"));
@@ -105,6 +112,38 @@ async fn limits(name: &str, device: &DeviceRef) -> Vec<Check> {
         checks.push(("memory exhausted", exhausted().await));
     }
     checks
+}
+
+/// Some steps of a LoRA adapter of a small decoder, whose own weights stay as they are.
+async fn fine_tuned(device: &DeviceRef) -> Result<String> {
+    const STEPS: usize = 8;
+    let device: DeviceRef = Autograd::new(device.clone());
+    let store = Store::new(&device);
+    let config = CausalLmConfig::new(65, 32, 2, 4, 32, 64);
+    let model = CausalLm::new(&store.root(), config)?;
+    let targets = Modules::names(["qkv_proj", "o_proj", "down_proj"]);
+    let lora = Lora::attach(&store, LoraOptions::new().with_target_modules(targets))?;
+    let sum = || store.get("layers.0.self_attn.qkv_proj.weight")?.value().square()?.sum_all();
+    let before = sum()?.item_async::<f32>().await?;
+    let mut optimizer = AdamW::new(lora.trainable(), 1e-2);
+    let numbers = |step: i32| (0..32).map(|i| (i * step + 3) % 65).collect::<Vec<i32>>();
+    let batch = CausalBatch::new(
+        Tensor::from_vec(numbers(7), (2, 16), &device)?,
+        Tensor::from_vec((0..32).collect::<Vec<i32>>(), 32, &device)?,
+        Tensor::from_vec(numbers(5), 32, &device)?,
+    );
+    let start = Instant::now();
+    let mut losses = Vec::new();
+    for _ in 0..STEPS {
+        let loss = model.loss(&batch, 16)?.div(32.0)?; // ()
+        optimizer.step(&loss.backward()?)?;
+        losses.push(loss.item_async::<f32>().await?);
+    }
+    let ms = start.elapsed().as_secs_f64() * 1e3 / STEPS as f64;
+    let (first, last) = (losses[0], losses[STEPS - 1]);
+    require(last < first - 0.1, &format!("losses {losses:?}"))?;
+    require(sum()?.item_async::<f32>().await? == before, "the weights of the decoder changed")?;
+    Ok(format!("loss {first:.2} to {last:.2} in {STEPS} steps, {ms:.0} ms each"))
 }
 
 /// Values whose sums are exact in f32.
