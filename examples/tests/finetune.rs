@@ -371,6 +371,8 @@ fn an_encoder_learns_classes_that_classify_then_names() {
     let args = ["--model", &out, &folder.at("lines.txt"), "--device", "cpu"];
     let named = succeed(command(env!("CARGO_BIN_EXE_classify"), &args).output().unwrap());
     assert!(named.contains("feline") && named.contains("canine"), "{named}");
+    let pairs = refuse(finetune(&folder, &["--data", &data, "--task", "pairs"]));
+    assert!(pairs.contains("\"text\", \"label\"") && pairs.contains("anchor"), "{pairs}");
     fs::write(folder.at("one.csv"), "text,label\na cat,feline\nthe cat,feline\n").unwrap();
     let one = ["--data", &folder.at("one.csv"), "--task", "classes", "--output", &folder.at("one")];
     let error = refuse(finetune(&folder, &one));

@@ -70,6 +70,9 @@ pub(super) struct Encoded {
     pub tokens: Vec<Vec<u32>>,
 }
 
+/// The names of columns of all tasks.
+const NAMES: [&str; 5] = ["text", "label", "anchor", "positive", "negative"];
+
 impl Columns {
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.needed.into_iter().chain(self.optional)
@@ -145,7 +148,9 @@ impl Columns {
         let place = |name: &str| first.iter().position(|cell| cell.trim() == name);
         let named: Vec<Option<usize>> = self.names().map(place).collect();
         let is_header = named[..2].iter().all(Option::is_some);
-        let by_order = !is_header && first.len() >= 2;
+        // a table for another task has names too
+        let is_other = first.iter().all(|cell| NAMES.contains(&cell.trim()));
+        let by_order = !is_header && !is_other && first.len() >= 2;
         if !is_header && (!by_order || named.iter().any(Option::is_some)) {
             let cells: Vec<String> = first.iter().map(|cell| quoted(cell)).collect();
             let error = Error::format(format!("the first line has {}", cells.join(", ")));
