@@ -180,45 +180,41 @@ fn an_adapter_is_trained_continued_after_a_stop_and_used() {
     let adapter =
         |of: &str| fs::read(folder.at(&format!("{of}/adapter_model.safetensors"))).unwrap();
 
-    // Ctrl-C somewhere in the run, then --resume: the same losses and the same adapter, to the bit
-    let checkpoint = folder.at("run.safetensors");
-    let resumed = [args("parts").to_vec(), vec!["--resume".into(), checkpoint.clone()]].concat();
-    let path = folder.at("");
-    let all = [
-        vec![
-            "--model".into(),
-            path,
-            "--device".into(),
-            "cpu".into(),
-            "--threads".into(),
-            "2".into(),
-        ],
-        resumed.clone(),
-    ]
-    .concat();
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_finetune"))
-        .args(&all)
+    // Ctrl-C somewhere in the run, or a kill after the first report; then --resume: the same losses
+    // and the same adapter, to the bit
+    let losses = |of: &str| fs::read_to_string(folder.at(&format!("{of}.csv"))).unwrap();
+    for (signal, lines) in [("-INT", 3), ("-KILL", 14)] {
+        let parts = format!("parts{signal}");
+        let checkpoint = folder.at(&format!("{parts}.safetensors"));
+        let resumed = [args(&parts).to_vec(), vec!["--resume".into(), checkpoint]].concat();
+        let path = folder.at("");
+        let mut child = command(
+            env!("CARGO_BIN_EXE_finetune"),
+            &["--model", &path, "--device", "cpu", "--threads", "2"],
+        )
+        .args(&resumed)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let (start, log) = (Instant::now(), folder.at("parts.csv"));
-    while fs::read_to_string(&log).map_or(0, |text| text.lines().count()) < 3
-        && start.elapsed() < Duration::from_secs(60)
-        && child.try_wait().unwrap().is_none()
-    {
-        std::thread::sleep(Duration::from_millis(1));
+        let (start, log) = (Instant::now(), folder.at(&format!("{parts}.csv")));
+        while fs::read_to_string(&log).map_or(0, |text| text.lines().count()) < lines
+            && start.elapsed() < Duration::from_secs(60)
+            && child.try_wait().unwrap().is_none()
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let id = child.id().to_string();
+        let _ = std::process::Command::new("kill").args([signal, &id]).status();
+        let output = child.wait_with_output().unwrap();
+        let first = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() || signal == "-KILL", "{first}");
+        let text = run(&resumed);
+        if first.contains("stopped") {
+            assert!(first.contains("--resume") && text.contains("resumed"), "{first} {text}");
+        }
+        assert_eq!(adapter("whole"), adapter(&parts), "{signal}");
+        assert_eq!(losses("whole"), losses(&parts), "{signal}");
     }
-    let _ = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let first = String::from_utf8(output.stdout).unwrap();
-    let text = run(&resumed);
-    if first.contains("stopped") {
-        assert!(first.contains("--resume") && text.contains("resumed"), "{first} {text}");
-    }
-    assert_eq!(adapter("whole"), adapter("parts"));
-    let losses = |of: &str| fs::read_to_string(folder.at(&format!("{of}.csv"))).unwrap();
-    assert_eq!(losses("whole"), losses("parts"));
 
     let (model, out) = (folder.at(""), folder.at("whole"));
     let question = "what color is the dog";
