@@ -78,8 +78,8 @@ impl<T: Float> Tile<T> {
         Ok(())
     }
 
-    /// Computes the tile on this thread, and calls `after` for rows of it as soon as they are computed:
-    /// some at a time if that takes no longer, otherwise all.
+    /// Computes the tile on this thread, and calls `after` for rows of it as soon as they are
+    /// computed: some at a time if that takes no longer, otherwise all.
     ///
     /// # Safety
     /// As `run`.
@@ -188,28 +188,17 @@ impl<T: Float> Tile<T> {
     /// # Safety
     /// As `run`.
     unsafe fn run_packed_rhs(self, cpu: &Cpu, k_block: usize) -> Result<()> {
-        let ([m, n, k], level) = (self.mnk, cpu.level);
+        let ([_, n, k], level) = (self.mnk, cpu.level);
         let width = panel_columns(size_of::<T>());
         with_scratch(cpu, [K_BLOCK * width], |[panel]: [&mut [T]; 1]| {
             let panel = panel.as_mut_ptr();
             for j in (0..n).step_by(width) {
-                let columns = width.min(n - j);
                 for from in (0..k).step_by(k_block) {
-                    let depth = k_block.min(k - from);
+                    let (depth, columns) = (k_block.min(k - from), width.min(n - j));
                     // SAFETY: by contract; the panel has `depth` rows of `width` columns.
                     unsafe {
                         pack_rows(level, self.rhs.at(from, j), [depth, columns], panel, width);
-                        Product {
-                            mnk: [m, columns, depth],
-                            a: self.lhs.at(0, from),
-                            b: panel.cast_const(),
-                            b_row_stride: width as isize,
-                            c: self.c.ptr.cast_mut().add(j),
-                            c_row_stride: self.c.row_stride,
-                            beta: if from == 0 { self.beta } else { T::ONE },
-                            alpha: self.alpha,
-                        }
-                        .run(level);
+                        self.of_panel(j, [from, depth], panel).run(level);
                     }
                 }
             }

@@ -5,7 +5,6 @@
 //! more. Here threads pack the panels first, each once.
 
 use super::matrix::Matrix;
-use super::microkernel::Product;
 use super::pack::pack_rows;
 use super::select::panel_columns;
 use super::tile::Tile;
@@ -19,7 +18,6 @@ use teeny_core::{DType, Result};
 /// All columns of a right operand (k, n) as panels of k contiguous rows.
 pub(super) struct Panels<T> {
     storage: CpuStorage,
-    k: usize,
     /// Rows that are multiplied at a time.
     k_block: usize,
     element: PhantomData<T>,
@@ -54,7 +52,7 @@ impl<T: Float> Panels<T> {
                 pack_rows(cpu.level, rhs.at(from, j), size, panel, width);
             }
         });
-        Ok(Panels { storage, k, k_block, element: PhantomData })
+        Ok(Panels { storage, k_block, element: PhantomData })
     }
 
     /// Computes `tile`, of the columns from `first`, panel after panel.
@@ -63,24 +61,14 @@ impl<T: Float> Panels<T> {
     /// As [`Tile::run`]; the panels are those of its product, and `first` is the first column of a
     /// panel.
     pub(super) unsafe fn multiply(&self, cpu: &Cpu, tile: Tile<T>, first: usize) {
-        let [m, n, k] = tile.mnk;
-        let width = panel_columns(size_of::<T>());
+        let ([_, n, k], width) = (tile.mnk, panel_columns(size_of::<T>()));
         for j in (0..n).step_by(width) {
             for from in (0..k).step_by(self.k_block) {
+                let depth = self.k_block.min(k - from);
                 // SAFETY: by contract.
                 unsafe {
-                    let panel = self.storage.ptr().cast::<T>().add((first + j) * self.k);
-                    Product {
-                        mnk: [m, width.min(n - j), self.k_block.min(k - from)],
-                        a: tile.lhs.at(0, from),
-                        b: panel.add(from * width).cast_const(),
-                        b_row_stride: width as isize,
-                        c: tile.c.ptr.cast_mut().add(j),
-                        c_row_stride: tile.c.row_stride,
-                        beta: if from == 0 { tile.beta } else { T::ONE },
-                        alpha: tile.alpha,
-                    }
-                    .run(cpu.level);
+                    let panel = self.storage.ptr().cast::<T>().add((first + j) * k + from * width);
+                    tile.of_panel(j, [from, depth], panel).run(cpu.level);
                 }
             }
         }

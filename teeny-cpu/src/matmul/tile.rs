@@ -1,9 +1,10 @@
 //! One tile of a product as data: its sizes, operands and factors.
 //!
-//! Knows no kernel. `gemm` splits products into tiles and computes them.
+//! Runs no kernel. `gemm` splits products into tiles and computes them.
 
 use super::matrix::Matrix;
-use super::select::{Problem, Strides};
+use super::microkernel::Product;
+use super::select::{Problem, Strides, panel_columns};
 use crate::float::Float;
 
 /// One tile: `c (m, n) = beta c + alpha lhs (m, k) @ rhs (k, n)`; with `beta` zero, `c` is not
@@ -50,6 +51,31 @@ impl<T: Float> Tile<T> {
                 // SAFETY: an element of `c`.
                 unsafe { *to = if self.beta == T::ZERO { T::ZERO } else { *to * self.beta } };
             }
+        }
+    }
+
+    /// The product of rows `from..from + depth` of the right operand, which are packed in `panel`,
+    /// and of the columns of a panel from `j` on.
+    ///
+    /// # Safety
+    /// `from` and `j` are inside the tile.
+    pub(super) unsafe fn of_panel(
+        &self,
+        j: usize,
+        [from, depth]: [usize; 2],
+        panel: *const T,
+    ) -> Product<T> {
+        let ([m, n, _], width) = (self.mnk, panel_columns(size_of::<T>()));
+        Product {
+            mnk: [m, width.min(n - j), depth],
+            a: self.lhs.at(0, from),
+            b: panel,
+            b_row_stride: width as isize,
+            // SAFETY: by contract.
+            c: unsafe { self.c.ptr.cast_mut().add(j) },
+            c_row_stride: self.c.row_stride,
+            beta: if from == 0 { self.beta } else { T::ONE },
+            alpha: self.alpha,
         }
     }
 
