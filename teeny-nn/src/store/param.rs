@@ -109,7 +109,7 @@ impl Param {
     /// device it is tracked while the parameter is trainable. Of a quantised weight it is the bytes
     /// of its blocks; see [`Param::quantized`].
     pub fn value(&self) -> Tensor {
-        self.read_as(Reader::Value).tensor().clone()
+        self.read_as(&self.adapters(), Reader::Value).tensor().clone()
     }
 
     /// The value without adapters.
@@ -143,30 +143,32 @@ impl Param {
     }
 
     /// The value that `reader` gets: that of the last adapter which has one.
-    fn read_as(&self, reader: Reader) -> Value {
-        let replaced = self.adapters().iter().rev().find_map(|adapter| adapter.value(reader));
+    fn read_as(&self, adapters: &[Arc<dyn Adapter>], reader: Reader) -> Value {
+        let replaced = adapters.iter().rev().find_map(|adapter| adapter.value(reader));
         replaced.map_or_else(|| self.read(), Value::Plain)
     }
 
     /// `x @ weightᵀ`, of a quantised weight too, with adapters.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor> {
-        let y = match self.read_as(Reader::Linear) {
+        let adapters = self.adapters();
+        let y = match self.read_as(&adapters, Reader::Linear) {
             Value::Plain(weight) => x.matmul(&weight.t()?)?,
             Value::Quantized(weight) => weight.linear(x)?,
         }; // (.., out)
-        self.adapters().iter().try_fold(y, |y, adapter| adapter.linear(x, y))
+        adapters.iter().try_fold(y, |y, adapter| adapter.linear(x, y))
     }
 
     /// The rows `ids`, of a quantised weight too, with adapters: (.., columns) of the store's type.
     pub(crate) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
-        let y = match self.read_as(Reader::Rows) {
+        let adapters = self.adapters();
+        let y = match self.read_as(&adapters, Reader::Rows) {
             Value::Plain(weight) => weight.index_select(0, ids)?,
             Value::Quantized(weight) => {
                 let rows = weight.index_select(ids)?;
                 self.store().map_or(Ok(rows.clone()), |store| rows.cast(store.0.dtype))?
             }
         }; // (.., columns)
-        self.adapters().iter().try_fold(y, |y, adapter| adapter.rows(ids, y))
+        adapters.iter().try_fold(y, |y, adapter| adapter.rows(ids, y))
     }
 
     /// Whether the weight is read by [`Param::linear`] and [`Param::rows`] alone: it is quantised
