@@ -3,7 +3,6 @@
 use crate::common::*;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 use teeny_core::{DType, Tensor, file::replace, random};
@@ -12,8 +11,8 @@ use teeny_nn::state::write;
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
                         {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// A random Qwen 3 (rotary positions, norms of queries and keys, grouped queries, RMS norms) with the
-/// tokenizer of SmolLM, 343 tokens.
+/// A random Qwen 3 (rotary positions, norms of queries and keys, grouped queries, RMS norms) with
+/// the tokenizer of SmolLM, 343 tokens.
 fn model(name: &str, layers: usize, width: usize) -> Folder {
     let folder = Folder::new(name);
     let (heads, kv, head, hidden) = (4, 2, width / 4, 2 * width);
@@ -57,8 +56,7 @@ fn model(name: &str, layers: usize, width: usize) -> Folder {
         "tie_word_embeddings": true, "eos_token_id": 342}}"#
     );
     fs::write(folder.at("config.json"), config).unwrap();
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden");
-    fs::copy(golden.join("tokenizers/smollm.json"), folder.at("tokenizer.json")).unwrap();
+    fs::copy(golden("tokenizers/smollm.json"), folder.at("tokenizer.json")).unwrap();
     let tokens = r#"{"eos_token": "<|im_end|>"}"#;
     fs::write(folder.at("tokenizer_config.json"), tokens).unwrap();
     fs::write(folder.at("chat_template.jinja"), TEMPLATE).unwrap();
@@ -309,30 +307,14 @@ fn steps_are_divided_to_fit_into_the_memory() {
     assert!((a - b).abs() < 1e-3, "{a} {b}");
 }
 
-/// A golden BERT of 30 tokens, with a tokenizer of as many.
-fn encoder(name: &str) -> Folder {
-    let folder = Folder::new(name);
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden");
-    for file in ["config.json", "model.safetensors"] {
-        fs::copy(golden.join("pretrained/bert").join(file), folder.at(file)).unwrap();
-    }
-    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "dog", "sat", "ran", "the"];
-    let vocab: Vec<String> = words.iter().zip(0..).map(|(w, i)| format!("{w:?}: {i}")).collect();
-    let tokenizer = format!(
-        r###"{{"model": {{"type": "WordPiece", "unk_token": "[UNK]", "vocab": {{{}}},
-            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}},
-            "pre_tokenizer": {{"type": "BertPreTokenizer"}},
-            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}
-        }}"###,
-        vocab.join(", ")
-    );
-    fs::write(folder.at("tokenizer.json"), tokenizer).unwrap();
-    folder
+/// A golden BERT.
+fn bert(name: &str) -> Folder {
+    encoder(name, "bert", ["a", "cat", "dog", "sat", "ran", "the"])
 }
 
 #[test]
 fn an_encoder_learns_classes_that_classify_then_names() {
-    let folder = encoder("classes");
+    let folder = bert("classes");
     let row = |i: usize| {
         let (animal, verb) = (["cat", "dog"][i % 2], ["sat", "ran"][i / 2 % 2]);
         format!("the {animal} {verb},{}", ["feline", "canine"][i % 2])
@@ -377,7 +359,7 @@ fn an_encoder_learns_classes_that_classify_then_names() {
 
 #[test]
 fn an_encoder_learns_which_texts_belong_together() {
-    let folder = encoder("pairs");
+    let folder = bert("pairs");
     let pairs =
         [("the cat", "a cat sat"), ("the dog", "a dog ran"), ("sat", "a sat"), ("ran", "the ran")];
     let lines: Vec<String> = (0..12)

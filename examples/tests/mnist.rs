@@ -159,8 +159,8 @@ fn the_convolutional_networks_train() {
     }
 }
 
-/// Runs that are killed at random moments and resumed end with the weights and the log of a run that
-/// was not killed. `TEENY_KILLS` is the number of kills.
+/// Runs that are killed at random moments and resumed end with the weights and the log of a run
+/// that was not killed. `TEENY_KILLS` is the number of kills.
 #[test]
 fn runs_that_are_killed_anywhere_resume_bit_for_bit() {
     let kills: u32 = std::env::var("TEENY_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);

@@ -3,17 +3,12 @@
 use crate::common::*;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::Stdio;
 use teeny_core::{DType, random};
 use teeny_nn::Store;
 use teeny_nn::state::Gguf;
 use teeny_nn::state::gguf::{ElementType, Writer};
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
-
-fn golden(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden").join(path)
-}
 
 /// A random decoder with the tokenizer of SmolLM and a chat template.
 fn decoder(name: &str) -> Folder {
@@ -32,24 +27,9 @@ fn decoder(name: &str) -> Folder {
     folder
 }
 
-/// A golden encoder of 30 tokens, with a tokenizer of as many.
+/// A golden encoder.
 fn encoder(of: &str) -> Folder {
-    let folder = Folder::new(of);
-    for file in ["config.json", "model.safetensors"] {
-        fs::copy(golden("pretrained").join(of).join(file), folder.at(file)).unwrap();
-    }
-    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "dog", "sat", "##s", "the"];
-    let vocab: Vec<String> = words.iter().zip(0..).map(|(w, i)| format!("{w:?}: {i}")).collect();
-    let tokenizer = format!(
-        r###"{{"model": {{"type": "WordPiece", "unk_token": "[UNK]", "vocab": {{{}}},
-            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}},
-            "pre_tokenizer": {{"type": "BertPreTokenizer"}},
-            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}
-        }}"###,
-        vocab.join(", ")
-    );
-    fs::write(folder.at("tokenizer.json"), tokenizer).unwrap();
-    folder
+    crate::common::encoder(of, of, ["a", "cat", "dog", "sat", "##s", "the"])
 }
 
 #[test]

@@ -63,3 +63,29 @@ pub fn number_after(text: &str, before: &str) -> f64 {
     let end = rest.find(|c: char| !(c.is_ascii_digit() || ".-e".contains(c))).unwrap_or(rest.len());
     rest[..end].parse().unwrap_or_else(|_| panic!("no number after {before:?} in {text}"))
 }
+
+/// A file or folder of the golden models and tokenizers.
+pub fn golden(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden").join(path)
+}
+
+/// A golden encoder of 30 tokens in the folder `name`, with a tokenizer of these words behind the
+/// special tokens.
+pub fn encoder(name: &str, of: &str, words: [&str; 6]) -> Folder {
+    let folder = Folder::new(name);
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden("pretrained").join(of).join(file), folder.at(file)).unwrap();
+    }
+    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].into_iter().chain(words);
+    let vocab: Vec<String> = words.zip(0..).map(|(w, i)| format!("{w:?}: {i}")).collect();
+    let tokenizer = format!(
+        r###"{{"model": {{"type": "WordPiece", "unk_token": "[UNK]", "vocab": {{{}}},
+            "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}},
+            "pre_tokenizer": {{"type": "BertPreTokenizer"}},
+            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}
+        }}"###,
+        vocab.join(", ")
+    );
+    std::fs::write(folder.at("tokenizer.json"), tokenizer).unwrap();
+    folder
+}
