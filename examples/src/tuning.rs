@@ -11,8 +11,8 @@ use teeny_nn::data::Dataset;
 use teeny_nn::pretrained::{Decoder, Encoder, LabeledBatch, PairBatch};
 use teeny_nn::transformer::CausalBatch;
 
-/// How a step is divided to fit into memory. No number of it changes what is learned, but for the
-/// order of sums.
+/// How a step is divided to fit into memory. Each division computes the same gradients, with sums
+/// in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     /// Texts whose gradients are computed at a time.
@@ -54,7 +54,7 @@ pub trait Learner {
     /// If the batch does not fit to the model, or the device fails.
     fn loss(&self, batch: &Self::Batch, division: Division) -> Result<Tensor>;
 
-    /// What the model makes of `prompt`, for a report; none if it answers nothing.
+    /// The model's answer to `prompt`, for a report; none if it has no answers.
     ///
     /// # Errors
     /// Those of the model.
@@ -164,7 +164,7 @@ impl<D: Dataset> Dataset for Parts<'_, D> {
 pub struct Tuning<L> {
     /// The model, and what it learns.
     pub learner: L,
-    /// What is trained.
+    /// The parameters that are trained.
     pub params: Vec<Param>,
     /// How a step is divided.
     pub division: Division,
@@ -212,8 +212,8 @@ impl<L: Learner> Tuning<L> {
     }
 
     /// Chooses the fastest division of batches of `batch` texts that fits into the memory limit of
-    /// the device, by steps of the longest texts, beside the state of an optimizer. Returns the time
-    /// of a step.
+    /// the device, by steps of the longest texts, beside the state of an optimizer. Returns the
+    /// time of a step.
     ///
     /// # Errors
     /// If no division fits, or a step fails.

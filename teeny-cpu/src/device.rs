@@ -33,9 +33,9 @@ teeny_core::options! {
         /// The `gemm` crate multiplies at [`Level::Portable`], except by simd128 (WebAssembly) and
         /// NEON (aarch64), and operands without runs. At the first such product of a thread it
         /// allocates a buffer of the size of a second-level cache, which is not counted, and aborts
-        /// the process if that fails. The device therefore allocates the same number of bytes first,
-        /// releases them, and fails with an error if it gets none. gemm still aborts if other code
-        /// takes the memory in between.
+        /// the process if that fails. The device therefore allocates the same number of bytes
+        /// first, releases them, and fails with an error if it gets none. gemm still aborts if
+        /// other code takes the memory in between.
         memory_limit: Option<usize> = None, with_memory_limit;
         /// The most bytes kept for reuse. 1 GiB by default.
         cache_bytes: usize = 1 << 30, with_cache_bytes;

@@ -1,6 +1,6 @@
-//! `impl Device for Cpu`: from an [`Op`] to the module that computes it. Each op is checked here, by
-//! [`Op::outputs`] or by the function of [`validate`] that it calls, before a kernel makes a pointer
-//! of it.
+//! `impl Device for Cpu`: from an [`Op`] to the module that computes it. Each op is checked here,
+//! by [`Op::outputs`] or by the function of [`validate`] that it calls, before a kernel makes a
+//! pointer of it.
 
 use crate::device::Cpu;
 use crate::fused::{attention, named::named};

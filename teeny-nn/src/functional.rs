@@ -5,15 +5,16 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 impl Store {
-    /// Runs `body` with `values` as the values of the parameters and buffers of these names, as they
-    /// are: tracked tensors stay tracked, and may be on a device that wraps the store's. The former
-    /// values are back afterwards, also after an error or a panic. This makes a model a function of
-    /// its parameters, for [`grad`](teeny_autograd::grad()), [`hvp`](teeny_autograd::hvp),
-    /// [`jvp`](teeny_autograd::jvp) and Jacobians. All threads see the values.
+    /// Runs `body` with `values` as the values of the parameters and buffers of these names, as
+    /// they are: tracked tensors stay tracked, and may be on a device that wraps the store's. The
+    /// former values are back afterwards, also after an error or a panic. This makes a model a
+    /// function of its parameters, for [`grad`](teeny_autograd::grad()),
+    /// [`hvp`](teeny_autograd::hvp), [`jvp`](teeny_autograd::jvp) and Jacobians. All threads see
+    /// the values.
     ///
     /// # Errors
-    /// If there is no such name, a name occurs twice, or a value has another shape or dtype than the
-    /// parameter; the error of `body`.
+    /// If there is no such name, a name occurs twice, or a value has another shape or dtype than
+    /// the parameter; the error of `body`.
     ///
     /// # Example
     /// The gradient of a model's loss as a function, and the product of its Hessian with `v`.

@@ -36,7 +36,8 @@
 //! |---|---|
 //! | [`prelude`] | everything that a training program imports |
 //! | [`device`](mod@device) | opens a device by name |
-//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], [`PRelu`], .. |
+//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], [`PRelu`],
+//! .. |
 //! | [`conv`] [`pool`] | convolution and pooling over one to three axes |
 //! | [`norm`] | batch, instance, group, layer and RMS normalisation |
 //! | [`recurrent`] | RNN, GRU, LSTM: layers and cells |

@@ -118,9 +118,9 @@ impl Bench {
         Ok(())
     }
 
-    /// [`Bench::time`], and the workloads `lazy/name` and `captured/name` on devices that record for
-    /// the same one; `prepare` is told whether the work is captured. All are sampled in turn; the
-    /// lines of the others have the ratio of the first.
+    /// [`Bench::time`], and the workloads `lazy/name` and `captured/name` on devices that record
+    /// for the same one; `prepare` is told whether the work is captured. All are sampled in turn;
+    /// the lines of the others have the ratio of the first.
     ///
     /// # Errors
     /// Those of the work.
@@ -161,8 +161,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Prints the time of the work with each number of threads of [`Bench::simulate`], and what part
-    /// of the threads' time it uses.
+    /// Prints the time of the work with each number of threads of [`Bench::simulate`], and what
+    /// part of the threads' time it uses.
     #[cfg(feature = "simulate")]
     fn simulate<T>(
         &self,

@@ -43,7 +43,9 @@ texts, or pairs of texts that belong together [text]",
         opt("lora N", "rank of the adapters [8]", |o, v| v.with(&mut o.rank, at_least_one)),
         opt("alpha X", "their factor times the rank [twice the rank]",
             |o, v| v.with(&mut o.alpha, positive)),
-        opt("targets NAMES", "layers with an adapter, comma-separated endings of names, or\nall-linear [all-linear]",
+        opt("targets NAMES",
+            "layers with an adapter, comma-separated endings of names, or
+all-linear [all-linear]",
             |o, v| v.text(&mut o.targets)),
         opt("dropout P", "probability of dropping inputs of adapters [0]",
             |o, v| v.with(&mut o.dropout, any::<f64>)),
@@ -52,7 +54,9 @@ texts, or pairs of texts that belong together [text]",
         opt("batch N", "texts per update [4]", |o, v| v.with(&mut o.batch, at_least_one)),
         opt("length N", "tokens of a text at most [512, or the model's context]",
             |o, v| v.with(&mut o.length, at_least_one)),
-        opt("lr X", "highest learning rate; it warms up and falls to a tenth [2e-4, or 2e-5\nwith --full]",
+        opt("lr X",
+            "highest learning rate; it warms up and falls to a tenth [2e-4, or 2e-5
+for all parameters]",
             |o, v| v.with(&mut o.lr, positive)),
         opt("held-out X", "share of the texts that are not trained on, but measured [0.05]",
             |o, v| v.with(&mut o.held_out, any::<f64>)),
@@ -356,7 +360,8 @@ impl Job<'_> {
             _ => String::new(),
         };
         self.common.print(format_args!(
-            "plan    {steps} updates of {batch} texts ({texts} at a time{logits}), learning rate {lr}"
+            "plan    {steps} updates of {batch} texts ({texts} at a time{logits}), \
+             learning rate {lr}"
         ));
         let memory = cpu_of(self.base.device())
             .map(|cpu| format!(", {:.2} GB", cpu.pool_stats().peak_live_bytes as f64 / 1e9));
@@ -412,7 +417,7 @@ impl Job<'_> {
     }
 }
 
-/// The lowest held-out loss so far, which a resumed run reads beside the result.
+/// The lowest held-out loss so far. It is a file in the folder of the result, for a resumed run.
 struct Best(f64);
 
 impl Best {

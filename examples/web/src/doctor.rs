@@ -1,5 +1,5 @@
-//! Examines an engine in this browser: a sample of the conformance suite, some steps of fine-tuning,
-//! and whether the limits of a tab end in clear errors.
+//! Examines an engine in this browser: a sample of the conformance suite, some steps of
+//! fine-tuning, and whether the limits of a tab end in clear errors.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -7,8 +7,8 @@
 //! loads, stores and constants, which registers hold. The least number of cycles is the larger of
 //! operations / 4 and multiplications / 2, as AMD Zen 5 has four vector units of which two
 //! multiply; Intel's processors have two units for 512 bits and three for 256. Divisions and roots
-//! block their unit for several cycles and are shown apart. `cargo bench -p teeny-cpu --bench functions -- NAME`
-//! selects functions.
+//! block their unit for several cycles and are shown apart. `cargo bench -p teeny-cpu --bench
+//! functions -- NAME` selects functions.
 
 #[path = "../../src/simd/mod.rs"]
 #[allow(dead_code, unused_imports, unused_macros)]

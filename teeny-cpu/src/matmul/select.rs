@@ -13,8 +13,9 @@
 //!   rhs transposed and lhs the smaller ► PackedLhs      microkernel, cᵀ = rhsᵀ lhsᵀ, lhs packed
 //!   otherwise ─────────────────────────► PackedRhs      microkernel, rhs packed panel by panel
 //! ```
-//! The kernel of a tile depends on its size, and its size not on the number of threads, except where
-//! all tiles run one kernel ([`Tiling::k_block`]). So the bits of a result do not depend on threads.
+//! The kernel of a tile depends on its size, and its size not on the number of threads, except
+//! where all tiles run one kernel ([`Tiling::k_block`]). So the bits of a result do not depend on
+//! threads.
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
@@ -199,7 +200,8 @@ pub(super) struct Tiling {
     pub shared: bool,
 }
 
-/// How `batch` products are split among threads, whose number is asked for if it matters.
+/// The tiles of `batch` products. `threads` returns the number of threads; it is called only if the
+/// tiles depend on it.
 pub(super) fn tiling(
     p: &Problem,
     batch: usize,
@@ -283,8 +285,8 @@ pub(super) fn tile_size([m, n, k]: [usize; 3], batch: usize, packed: bool) -> (u
     (tm, tn)
 }
 
-/// Bytes of the rows of a tile over which a kernel runs at a time: they stay in a second-level cache
-/// beside the right operand.
+/// Bytes of the rows of a tile over which a kernel runs at a time: they stay in a second-level
+/// cache beside the right operand.
 const BAND_BYTES: usize = 192 << 10;
 /// Elements of a rectangle, and of its rows unless they follow one another, from which starting a
 /// kernel on it takes less time than the cache saves.

@@ -1,5 +1,5 @@
-//! Eight f32 or four f64 as arrays: the vector of every processor without a better one. The compiler
-//! turns these loops into the registers that there are.
+//! Eight f32 or four f64 as arrays: the vector of every processor without a better one. The
+//! compiler turns these loops into the registers that there are.
 
 use super::{F32s, F64s, Half, Lanes, Work};
 
@@ -172,8 +172,8 @@ impl F32s for V {
             min(a, o) lanes(|i| if a[i] < o[i] { a[i] } else { o[i] });
             max(a, o) lanes(|i| if a[i] > o[i] { a[i] } else { o[i] });
             sqrt(a) lanes(|i| a[i].sqrt());
-            // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole
-            // already.
+            // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are
+            // whole already.
             round(a) lanes(|i| match a[i].abs() < 4_194_304.0 {
                 true => ((a[i] + 12_582_912.0) - 12_582_912.0).copysign(a[i]),
                 false => a[i].round_ties_even(),

@@ -41,8 +41,8 @@ pub trait Lanes<T>: Copy {
     /// # Safety
     /// `n` values must be writable.
     unsafe fn store_part(self, p: *mut T, n: usize);
-    /// Reads the next `LANES` of the `n` values at `p`, or all if they are fewer; the other lanes are
-    /// 0.
+    /// Reads the next `LANES` of the `n` values at `p`, or all if they are fewer; the other lanes
+    /// are 0.
     ///
     /// # Safety
     /// They must be readable.

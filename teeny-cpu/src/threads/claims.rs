@@ -34,9 +34,9 @@ impl Unclaimed {
         self.first >= self.end
     }
 
-    /// What is left after a claim from the front or the back by one of `threads` threads, and the
-    /// chunks that were claimed: a quarter of what would be its part, so that threads end together,
-    /// and claims, which threads make one after the other, are few.
+    /// One of `threads` threads claims chunks from the front or the back. Returns the chunks that
+    /// are left and those that were claimed: a quarter of the thread's share, so that threads end
+    /// together and claims are few.
     pub fn claim(self, front: bool, threads: usize) -> Option<(Unclaimed, Range<usize>)> {
         if self.is_empty() {
             return None;

@@ -55,7 +55,7 @@ impl Patience {
     }
 }
 
-/// A place for a job, on cache lines of its own.
+/// A job that threads share. No other data are on its cache lines.
 #[repr(align(128))]
 struct Job {
     /// Held by the thread whose job is published here.
@@ -76,7 +76,7 @@ struct Job {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// A value on cache lines of its own.
+/// A value; no other data are on its cache lines.
 #[repr(align(128))]
 struct Line<T>(T);
 
@@ -146,8 +146,8 @@ pub(super) fn enter() -> impl Drop {
     Inside
 }
 
-/// Calls `f` with each of `chunks` chunks on this thread and up to `helpers` others, and returns when
-/// all are done. False, without a call, if no place is free.
+/// Calls `f` with each of `chunks` chunks on this thread and up to `helpers` others, and returns
+/// when all are done. False, without a call, if no place is free.
 pub(super) fn run(chunks: usize, helpers: usize, f: &(dyn Fn(usize) + Sync)) -> bool {
     let free = |job: &&Job| !job.busy.load(Relaxed) && !job.busy.swap(true, Acquire);
     let Some(job) = PLACES.iter().find(free) else { return false };

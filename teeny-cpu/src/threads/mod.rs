@@ -12,8 +12,9 @@
 //! ```text
 //!   the caller ► 0 1 2 3 4 5 │ 6 7 8 9 ◄ workers
 //! ```
-//! The caller claims chunks from the front and workers from the back: of two operations on tensors of
-//! one shape the second finds what the first has read and written in the caches of its processor.
+//! The caller claims chunks from the front and workers from the back: of two operations on tensors
+//! of one shape the second finds what the first has read and written in the caches of its
+//! processor.
 //!
 //! With one processor, in the child of a fork, and in WebAssembly without threads, everything runs
 //! on the calling thread. `crew` has the jobs and the workers, `claims` what is left of a job,

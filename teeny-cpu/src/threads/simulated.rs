@@ -3,9 +3,9 @@
 //! Everything runs on the calling thread. Each chunk is timed, and the chunks of a job are then
 //! given to threads as [`super::crew`] gives them: claims, which are made one after the other, from
 //! the front by the caller and from the back by workers. What a job would save is subtracted from
-//! the time of the whole run. The model knows no shared caches and no shared bandwidth of memory, so
-//! it holds for work that is bound by computation; loops that are bound by memory scale until the
-//! memory of the machine is busy.
+//! the time of the whole run. The model knows no shared caches and no shared bandwidth of memory,
+//! so it holds for work that is bound by computation; loops that are bound by memory scale until
+//! the memory of the machine is busy.
 
 use super::claims::Unclaimed;
 use super::crew;

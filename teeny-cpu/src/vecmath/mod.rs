@@ -245,9 +245,9 @@ pub(crate) fn tan<V: F32s>(x: V) -> V {
     patched(V::splat(TRIG_LIMIT).lt(x.abs()), x, x, y, |x, _| x.tan())
 }
 
-/// `atan x`: by `atan a = π/4 + atan((a - 1) / (a + 1)) = π/2 - atan(1 / a)` to |r| <= tan π/8, then
-/// `r + r³ q(r²)`, relative error 6.6e-10. What π/4 and π/2 lose by rounding is added to the smallest
-/// term.
+/// `atan x`: by `atan a = π/4 + atan((a - 1) / (a + 1)) = π/2 - atan(1 / a)` to |r| <= tan π/8,
+/// then `r + r³ q(r²)`, relative error 6.6e-10. What π/4 and π/2 lose by rounding is added to the
+/// smallest term.
 #[inline(always)]
 pub(crate) fn atan<V: F32s>(x: V) -> V {
     use std::f32::consts::{FRAC_PI_2, FRAC_PI_4};

@@ -246,7 +246,8 @@ impl DataParallel {
     }
 
     /// Bytes and milliseconds of communication per step by bucket of gradients, and the share of it
-    /// that was hidden behind the backward pass; with [`Zero`](super::Zero) those of the parameters' values, too.
+    /// that was hidden behind the backward pass; with [`Zero`](super::Zero) those of the
+    /// parameters' values, too.
     pub fn traffic_table(&self) -> String {
         self.traffic().table()
     }
@@ -334,7 +335,8 @@ impl IntoCommunicator for &Arc<dyn Communicator> {
     }
 }
 
-/// A backward pass from `loss` times `weight` that passes each gradient to `reducer` when it is complete.
+/// A backward pass from `loss` times `weight` that passes each gradient to `reducer` when it is
+/// complete.
 pub(super) fn backward_each(
     plan: &Buckets,
     loss: &Tensor,

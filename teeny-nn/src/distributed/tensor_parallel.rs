@@ -37,8 +37,9 @@ use teeny_core::{DeviceRef, Error, Result, Shape, Tensor, random};
 /// Gradients need no averaging over these ranks: a rank has the gradients of its parts, and the
 /// whole gradients of replicated parameters. Optimizers that compute each element alone (SGD, Adam,
 /// AdamW, RMSprop, Adagrad) update parts as the whole. Lamb, Lars and Muon use norms and products
-/// of a whole matrix, which a part does not have. [`crate::optim::LossScale`] decides by the gradients
-/// of one rank, and so may skip a step on some ranks only: use BF16, which needs no scaling.
+/// of a whole matrix, which a part does not have. [`crate::optim::LossScale`] decides by the
+/// gradients of one rank, and so may skip a step on some ranks only: use BF16, which needs no
+/// scaling.
 ///
 /// # Example
 /// One training step and a checkpoint of a [`crate::Gpt`]. Every rank runs it.

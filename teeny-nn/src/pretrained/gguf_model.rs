@@ -23,10 +23,10 @@ use teeny_core::{DType, DeviceRef, Error, Lazy, QuantTensor, Result, Shape, Tens
 /// tensors. Tensors are read from the folder one at a time, by [`crate::state::gguf::save`].
 ///
 /// Models of all families of [`super::Decoder`] have a file; those of Mistral have the architecture
-/// `llama`. The file loses: a normal form of Unicode before a text is split; the white space and the
-/// ends of words that added tokens need; that only the first part of a text begins with a space; a
-/// dynamic scaling of positions, which begins beyond the context; and the end tokens after the third.
-/// llama.cpp ignores windows of the architectures `llama`, `qwen2`, `qwen3` and `phi3`.
+/// `llama`. The file loses: a normal form of Unicode before a text is split; the white space and
+/// the ends of words that added tokens need; that only the first part of a text begins with a
+/// space; a dynamic scaling of positions, which begins beyond the context; and the end tokens after
+/// the third. llama.cpp ignores windows of the architectures `llama`, `qwen2`, `qwen3` and `phi3`.
 ///
 /// # Example
 /// ```no_run

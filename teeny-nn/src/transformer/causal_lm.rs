@@ -189,9 +189,9 @@ impl CausalLm {
         })
     }
 
-    /// Sets whether the forward pass keeps the inputs of blocks alone, for less memory: the backward
-    /// pass computes each block again ([`teeny_autograd::checkpoint`]), a third more time. False at
-    /// first. Gradients are the same to the bit.
+    /// Sets whether the forward pass keeps the inputs of blocks alone, for less memory: the
+    /// backward pass computes each block again ([`teeny_autograd::checkpoint`]), a third more time.
+    /// False at first. Gradients are the same to the bit.
     pub fn set_checkpoints(&self, on: bool) {
         self.checkpoints.store(on, Ordering::Relaxed);
     }

@@ -36,8 +36,8 @@ impl CausalLm {
     /// whose gradients add up, it is the mean.
     ///
     /// # Errors
-    /// As [`CausalLm::logits`]; if `slice` is 0, `positions` and `targets` are not (N) with N > 0, or
-    /// a position or target is out of range.
+    /// As [`CausalLm::logits`]; if `slice` is 0, `positions` and `targets` are not (N) with N > 0,
+    /// or a position or target is out of range.
     ///
     /// # Example
     /// ```

@@ -6,8 +6,8 @@
 //!   share           = time that the peaks allow / time of the operation
 //! ```
 //! Work and bytes are those of [`teeny_core::Op::cost`]. The peaks are measured on the device. The
-//! bandwidth is that of a tensor beyond the caches. A share above 1 says that the operands stay in a
-//! cache, or that the algorithm needs fewer operations than the definition, as Winograd's for
+//! bandwidth is that of a tensor beyond the caches. A share above 1 says that the operands stay in
+//! a cache, or that the algorithm needs fewer operations than the definition, as Winograd's for
 //! convolutions does.
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //! [`LabeledTexts`] and [`TextPairs`] for an encoder.
 //!
 //! ```text
-//! line of JSON ─ read ─ segments of text, which of them count ─ tokens ─ batches   transformer::CausalBatch
+//! line of JSON ─ read ─ segments of text, which of them count ─ tokens ─ batches     CausalBatch
 //! line of JSON, CSV or TSV ─ table ─ named columns ─ tokens ─ batches     LabeledBatch, PairBatch
 //! ```
 //!

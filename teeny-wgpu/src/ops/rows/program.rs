@@ -3,7 +3,8 @@
 //! ```text
 //! a workgroup       per row      all rows but these:
 //! 16 threads        per row      33 to 64 elements that are neighbours
-//! a thread          per row      up to 32 elements, many rows of up to 256 on a software adapter, and
+//! a thread          per row      up to 32 elements, many rows of up to 256 on a software adapter,
+//! and
 //!                                rows across neighbours in memory
 //! ```
 //!
@@ -158,8 +159,8 @@ struct RowThreads {
 }
 
 impl RowThreads {
-    /// For `rows` rows of `groups` groups of `lanes` neighbours. For a software adapter barriers are
-    /// slow, and threads without an element take as long as others.
+    /// For `rows` rows of `groups` groups of `lanes` neighbours. For a software adapter barriers
+    /// are slow, and threads without an element take as long as others.
     fn of(groups: usize, lanes: usize, software: bool, rows: usize) -> RowThreads {
         let (threads, team) = match groups * lanes {
             0..=32 => (THREADS, 1),
