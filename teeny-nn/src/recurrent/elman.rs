@@ -1,7 +1,7 @@
 //! Elman's network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`, or with ReLU in place of tanh.
 //! Source: Elman 1990, "Finding structure in time".
 
-use super::{at, kernel, order, weight_grad};
+use super::{at, kernel, order, product, weight_grad};
 use teeny_autograd::{Function, Saved};
 use teeny_core::{Error, Result, Tensor};
 
@@ -26,10 +26,11 @@ impl Function for Elman {
             [if self.relu { sum.relu() } else { sum.tanh() }]
         })?;
         let wt = w.t()?.contiguous()?; // (H, H): transposed once, not in every product
+        let b = b.expand(*start.shape())?; // (B, H), of stride 0
         let mut h = start.clone(); // (B, H)
         let mut states = vec![None; gx.shape()[0]];
         for t in order(states.len(), self.backwards) {
-            h = step.run(&[&h.matmul(&wt)?, &at(gx, t)?, b], &[])?.swap_remove(0); // (B, H)
+            [h] = product([&h, &wt], &step, &[&at(gx, t)?, &b])?; // (B, H)
             states[t] = Some(h.clone());
         }
         let y = Tensor::stack(&states.iter().flatten().collect::<Vec<_>>(), 0)?; // (T, B, H)

@@ -8,9 +8,14 @@
 //! Source: Cho et al. 2014, arXiv:1406.1078, with the reset after the product, as in cuDNN and
 //! PyTorch.
 
-use super::{at, gate, kernel, order, put, weight_grad};
+use super::{at, gate, kernel, order, product, put, weight_grad};
 use teeny_autograd::{Function, Saved};
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{Error, Result, Shape, Tensor};
+
+/// The parts (B, H) of the gates r, z, n in `x` (B, 3H).
+fn gates(x: &Tensor, hidden: usize) -> Result<[Tensor; 3]> {
+    Ok([gate(x, 0, hidden)?, gate(x, 1, hidden)?, gate(x, 2, hidden)?])
+}
 
 /// All steps. Inputs: the input's products (T, B, 3H), w_hh (3H, H), b_ih (3H), b_hh (3H), h (B, H)
 /// → (T, B, H).
@@ -28,27 +33,22 @@ impl Function for Steps {
             return Err(Error::internal("a gru takes five tensors"));
         };
         let (steps, hidden, dtype) = (gx.shape()[0], w.shape()[1], gx.dtype());
-        let sums = kernel(dtype, |[x, b_ih, h, b_hh]| [x + b_ih, h + b_hh])?;
+        let sums = kernel(dtype, |[h, x, b_ih, b_hh]| [x + b_ih, h + b_hh])?;
         let unit = kernel(dtype, |[x_r, x_z, x_n, h_r, h_z, h_n, h]| {
             let (r, z) = ((x_r + h_r).sigmoid(), (x_z + h_z).sigmoid());
             let n = (x_n + r * h_n).tanh();
             [n + z * (h - n), r, z, n]
         })?;
         let wt = w.t()?.contiguous()?; // (H, 3H): transposed once, not in every product
+        let sizes = Shape::new(&gx.shape()[1..])?;
+        let (b_ih, b_hh) = (b_ih.expand(sizes)?, b_hh.expand(sizes)?); // (B, 3H), of stride 0
         let mut h = start.clone(); // (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; 4 * steps]);
         for t in order(steps, self.backwards) {
-            let sums = sums.run(&[&at(gx, t)?, b_ih, &h.matmul(&wt)?, b_hh], &[])?; // (B, 3H) both
-            let [x, s] = &sums[..] else {
-                return Err(Error::internal("a kernel has too few outputs"));
-            };
-            let h_n = gate(s, 2, hidden)?; // (B, H)
-            let x = [gate(x, 0, hidden)?, gate(x, 1, hidden)?, gate(x, 2, hidden)?];
+            let [x, s] = product([&h, &wt], &sums, &[&at(gx, t)?, &b_ih, &b_hh])?; // (B, 3H) both
+            let [x, [h_r, h_z, h_n]] = [gates(&x, hidden)?, gates(&s, hidden)?]; // (B, H) each
             // 4 x (B, H)
-            let mut results = unit.run(
-                &[&x[0], &x[1], &x[2], &gate(s, 0, hidden)?, &gate(s, 1, hidden)?, &h_n, &h],
-                &[],
-            )?;
+            let mut results = unit.run(&[&x[0], &x[1], &x[2], &h_r, &h_z, &h_n, &h], &[])?;
             h = results.swap_remove(0); // the last output moves to the front: n r z
             states[t] = Some(h.clone());
             if saved.is_needed() {

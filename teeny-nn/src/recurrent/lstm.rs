@@ -9,22 +9,22 @@
 //! sigmoid or tanh again; without a backward pass it makes c' and h' alone. Source: Hochreiter &
 //! Schmidhuber 1997; Gers et al. 2000.
 
-use super::{at, gate, kernel, order, put, weight_grad};
+use super::{at, gate, kernel, order, outputs, product, put, weight_grad};
 use teeny_autograd::{Function, Saved};
-use teeny_core::{Error, Expr, Result, Tensor};
+use teeny_core::{Error, Expr, Result, Shape, Tensor};
 
 /// Tensors saved per step: c' i f g o tanh(c'), (B, H) each.
 const VALUES_PER_STEP: usize = 6;
 
 /// The new c, and the gates i, f, g.
-fn cell<'b>([x_i, x_f, x_g, h_i, h_f, h_g, c]: [Expr<'b>; 7]) -> [Expr<'b>; 4] {
-    let (i, f, g) = ((x_i + h_i).sigmoid(), (x_f + h_f).sigmoid(), (x_g + h_g).tanh());
+fn cell<'b>([i, f, g, c]: [Expr<'b>; 4]) -> [Expr<'b>; 4] {
+    let (i, f, g) = (i.sigmoid(), f.sigmoid(), g.tanh());
     [f * c + i * g, i, f, g]
 }
 
 /// The new h, the gate o, and tanh(c).
-fn state<'b>([x_o, h_o, c]: [Expr<'b>; 3]) -> [Expr<'b>; 3] {
-    let (o, c) = ((x_o + h_o).sigmoid(), c.tanh());
+fn state<'b>([o, c]: [Expr<'b>; 2]) -> [Expr<'b>; 3] {
+    let (o, c) = (o.sigmoid(), c.tanh());
     [o * c, o, c]
 }
 
@@ -44,39 +44,31 @@ impl Function for Steps {
             return Err(Error::internal("an lstm takes five tensors"));
         };
         let (steps, hidden, dtype) = (gx.shape()[0], w.shape()[1], gx.dtype());
-        // each gate has two parts: from the input, and from the state with the bias
-        let (cell, state) = match saved.is_needed() {
-            true => (kernel(dtype, cell)?, kernel(dtype, state)?),
-            false => (kernel(dtype, |x| [cell(x)[0]])?, kernel(dtype, |x| [state(x)[0]])?),
-        };
+        let sum = kernel(dtype, |[h, x, b]| [x + (h + b)])?;
+        let (cell_kernel, state_kernel) = (kernel(dtype, cell)?, kernel(dtype, state)?);
+        let both = kernel(dtype, |[i, f, g, o, c]| {
+            let [c, ..] = cell([i, f, g, c]);
+            [state([o, c])[0], c]
+        })?;
         let wt = w.t()?.contiguous()?; // (H, 4H): transposed once, not in every product
+        let b = b.expand(Shape::new(&gx.shape()[1..])?)?; // (B, 4H), of stride 0
         let (mut h, mut c) = (h0.clone(), c0.clone()); // (B, H), (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; VALUES_PER_STEP * steps]);
         for t in order(steps, self.backwards) {
-            // (B, 4H), (B, 4H): the bias is added where the product is cached
-            let (x, s) = (at(gx, t)?, h.matmul(&wt)?.add(b)?);
-            let [x_i, x_f, x_g, x_o] = [
-                gate(&x, 0, hidden)?,
-                gate(&x, 1, hidden)?,
-                gate(&x, 2, hidden)?,
-                gate(&x, 3, hidden)?,
-            ];
-            let [h_i, h_f, h_g, h_o] = [
-                gate(&s, 0, hidden)?,
-                gate(&s, 1, hidden)?,
-                gate(&s, 2, hidden)?,
-                gate(&s, 3, hidden)?,
-            ];
-            // 4 x (B, H): c i f g
-            let inner = cell.run(&[&x_i, &x_f, &x_g, &h_i, &h_f, &h_g, &c], &[])?;
-            let outer = state.run(&[&x_o, &h_o, &inner[0]], &[])?; // 3 x (B, H): h o tanh(c)
-            (h, c) = (outer[0].clone(), inner[0].clone());
-            states[t] = Some(h.clone());
+            let [sums] = product([&h, &wt], &sum, &[&at(gx, t)?, &b])?; // (B, 4H)
+            let of = |k| gate(&sums, k, hidden);
+            let (i, f, g, o) = (of(0)?, of(1)?, of(2)?, of(3)?); // (B, H) each
             if saved.is_needed() {
+                let inner = cell_kernel.run(&[&i, &f, &g, &c], &[])?; // 4 x (B, H): c i f g
+                let outer = state_kernel.run(&[&o, &inner[0]], &[])?; // 3 x (B, H): h o tanh(c)
+                (h, c) = (outer[0].clone(), inner[0].clone());
                 for (k, x) in inner.into_iter().chain(outer.into_iter().skip(1)).enumerate() {
                     kept[VALUES_PER_STEP * t + k] = Some(x);
                 }
+            } else {
+                [h, c] = outputs(both.run(&[&i, &f, &g, &o, &c], &[])?)?; // (B, H), (B, H)
             }
+            states[t] = Some(h.clone());
         }
         let all: Vec<&Tensor> = states.iter().flatten().chain([&c]).collect();
         let y = Tensor::stack(&all, 0)?; // (T + 1, B, H)

@@ -24,7 +24,7 @@ pub use layers::{Gru, Lstm, RecurrentOptions, Rnn, SequenceLayout};
 
 use std::sync::Arc;
 use teeny_autograd::apply;
-use teeny_core::{DType, Error, Expr, Kernel, Result, Tensor};
+use teeny_core::{DType, Error, Expr, Kernel, Op, Result, Tensor};
 
 /// The nonlinearity of [`Rnn`] and [`RnnCell`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,6 +157,22 @@ fn gate(x: &Tensor, k: usize, hidden: usize) -> Result<Tensor> {
 fn put(all: Tensor, t: usize, k: usize, part: &Tensor) -> Result<Tensor> {
     let hidden = part.shape()[1];
     all.assign_view(|all| gate(&at(all, t)?, k, hidden), part)
+}
+
+/// `kernel` of the product `h @ w` and of `others`, in parts of the product as soon as they are
+/// computed.
+fn product<const O: usize>(
+    [h, w]: [&Tensor; 2],
+    kernel: &Arc<Kernel>,
+    others: &[&Tensor],
+) -> Result<[Tensor; O]> {
+    let op = Op::MatmulKernel { lhs: h, rhs: w, kernel, others, params: &[] };
+    outputs(op.tensor_list(h.device())?)
+}
+
+/// The outputs of a kernel that has `O` of them.
+fn outputs<const O: usize>(outputs: Vec<Tensor>) -> Result<[Tensor; O]> {
+    outputs.try_into().map_err(|_| Error::internal(format!("a kernel has {O} outputs")))
 }
 
 /// A kernel that all steps of a sequence use.
