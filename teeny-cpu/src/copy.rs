@@ -12,7 +12,7 @@ use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
 use crate::transpose::{NARROW, transpose};
-use crate::{Cpu, elementwise, half};
+use crate::{Cpu, half, processor};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
 use teeny_core::{DType, Error, Layout, Result, Shape, Tensor};
@@ -241,7 +241,7 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     let transposed = near != inner && axes[inner].from.abs() > 1 && axes[near].from.abs() == 1;
     let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
     // The elements that are read take as much of the caches as those that are written.
-    let stream = 2 * n * size_of::<T>() >= elementwise::MIN_STREAMED_BYTES;
+    let stream = processor::streams(2 * n * size_of::<T>());
     let element = Cost::bytes(2 * size_of::<T>());
     let from = Shared(x.ptr.cast_mut().cast::<T>());
     let to = Shared(to);

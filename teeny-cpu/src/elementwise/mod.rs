@@ -37,7 +37,7 @@ pub(crate) mod value;
 use crate::cost::Cost;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::TransposedInputs;
-use crate::{Cpu, simd, threads};
+use crate::{Cpu, processor, simd, threads};
 use direct::{contiguous_f32, run_direct};
 pub(crate) use epilogue::{Epilogue, with_epilogue};
 use loops::FloatLoop;
@@ -51,9 +51,6 @@ use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
 
 /// Elements below which an operation on contiguous operands runs as one loop at once.
 const MAX_DIRECT: usize = 8 << 10;
-/// Outputs of at least this many bytes bypass the caches: they would be evicted before they are
-/// read.
-pub(crate) const MIN_STREAMED_BYTES: usize = 32 << 20;
 
 /// Elements from which transposed inputs are transposed by slabs.
 const MIN_SLAB_ELEMENTS: usize = 1 << 10;
@@ -224,7 +221,7 @@ fn run_planned(
     LocationPlan::with(kernel, true, |plan| {
         let views = &list[..inputs.len()];
         let program = Program::new(cpu.level, kernel, plan, shape, views, params);
-        let stream = n * 4 >= MIN_STREAMED_BYTES;
+        let stream = processor::streams(n * 4);
         let outs = pointers;
         if n >= MIN_SLAB_ELEMENTS
             && let Some(inputs) = program.transposed_inputs()

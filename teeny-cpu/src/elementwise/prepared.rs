@@ -17,11 +17,11 @@ use super::instructions::{self, BUFFER, Code, Instruction, Number, VECTOR};
 use super::loops::Loop;
 use super::plan::{Location, LocationPlan};
 use super::value::scalar_bytes;
-use super::{MIN_STREAMED_BYTES, cost_of, range_len, registers};
+use super::{cost_of, range_len, registers};
 use crate::cost::Cost;
 use crate::simd::{self, Level};
 use crate::storage::storage_of;
-use crate::{Cpu, threads};
+use crate::{Cpu, processor, threads};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -141,7 +141,7 @@ pub(super) fn run(
                 is_number,
                 params: of_params,
                 outs: [std::ptr::null_mut(); MAX_OUTPUTS],
-                stream: n * 4 >= MIN_STREAMED_BYTES,
+                stream: processor::streams(n * 4),
             };
             // SAFETY: inputs have `n` elements or are one number each; all parameters are written.
             unsafe { prepared.run(cpu, operands, n) }.map(Some)
