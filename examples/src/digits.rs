@@ -273,7 +273,7 @@ impl Accuracy {
             let loader = DataLoader::new(images.on(device), 1000)?.shard(part, parts)?;
             loader.epoch(0).try_fold(0, |correct, batch| {
                 let (x, targets) = batch?; // (1000 / ranks, 784), (1000 / ranks)
-                Ok(correct + train::accuracy(&model.forward(&x)?, &targets)?)
+                Ok::<_, Error>(correct + train::accuracy(&model.forward(&x)?, &targets)?)
             })
         })?;
         let correct = ranks.sum(&[correct as f64])?[0] as usize;

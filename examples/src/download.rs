@@ -114,7 +114,8 @@ pub fn fetch(what: &str, dir: &Path) -> Result<String> {
 }
 
 fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> {
-    fs::create_dir_all(dir).map_err(|e| Error::io(format!("cannot create {dir:?}: {e}")))?;
+    fs::create_dir_all(dir)
+        .map_err(|e| Error::io(format!("cannot create {dir:?}: {e}")).with_source(e))?;
     let mut mirrors = mirrors.iter();
     let mut failures = Vec::new();
     let mut mirror = mirrors.next();
@@ -130,7 +131,8 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
             match bytes {
                 Ok(bytes) => {
                     replace(&path, |file| {
-                        file.write_all(&bytes).map_err(|e| Error::io(format!("cannot write: {e}")))
+                        file.write_all(&bytes)
+                            .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
                     })?;
                     break;
                 }
@@ -181,7 +183,7 @@ fn get(url: &str) -> Result<Vec<u8>> {
     if is_too_long || read.is_err() {
         let _ = curl.kill(); // one that has ended cannot be killed
     }
-    let ended = curl.wait_with_output().map_err(|e| Error::io(e.to_string()))?;
+    let ended = curl.wait_with_output().map_err(Error::from)?;
     match read {
         Err(error) => Err(Error::io(error.to_string())),
         Ok(_) if is_too_long => Err(Error::format(format!("more than {MAX_BYTES} bytes"))),

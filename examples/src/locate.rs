@@ -160,7 +160,8 @@ fn within(dir: &Path, file: &str) -> Result<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| Error::io(format!("cannot read {path:?}: {e}")).with_source(e))?;
     String::from_utf8(bytes).map_err(|e| {
         Error::format(format!(
             "{path:?} is not a text: byte {} is not UTF-8",

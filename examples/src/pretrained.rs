@@ -183,7 +183,7 @@ pub fn show(piece: &str) -> ControlFlow<()> {
 pub fn lines(file: Option<&Path>) -> Result<Vec<String>> {
     let named = |e: std::io::Error| {
         let name = file.map_or("the standard input".to_string(), |path| path.display().to_string());
-        Error::io(format!("cannot read {name}: {e}"))
+        Error::io(format!("cannot read {name}: {e}")).with_source(e)
     };
     let reader: Box<dyn BufRead> = match file {
         Some(path) => Box::new(std::io::BufReader::new(std::fs::File::open(path).map_err(named)?)),

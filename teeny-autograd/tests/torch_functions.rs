@@ -197,7 +197,7 @@ fn derivatives(name: &str, x: &[Tensor], numel: &[usize]) -> Result<[Vec<Vec<f64
         };
         function(name, &x.iter().map(&mut own).collect::<Vec<_>>())
     };
-    let first = |x: &Vec<Tensor>| Ok(vjp(f, x, &w)?.1);
+    let first = |x: &Vec<Tensor>| Ok::<_, teeny_core::Error>(vjp(f, x, &w)?.1);
     let sum = |x: &Vec<Tensor>| {
         let mut loss = Tensor::new(0.0f64, &x[0])?;
         for g in first(x)? {

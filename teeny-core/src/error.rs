@@ -8,6 +8,7 @@
 use crate::context::{self, Operand, Operands};
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 
 /// The result of every fallible operation in teeny.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -70,6 +71,7 @@ struct Inner {
     operands: Option<Operands>,
     notes: Vec<String>,
     help: Option<String>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -85,6 +87,7 @@ impl Error {
             operands: context::operands(),
             notes: Vec::new(),
             help: None,
+            source: None,
         }))
     }
 
@@ -146,6 +149,14 @@ impl Error {
     /// The same error with a help line; a later one replaces an earlier one.
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
+        self
+    }
+
+    /// The same error with the error of another library that caused it, for
+    /// [`std::error::Error::source`]. Its text belongs into the message too, which is complete
+    /// without the source.
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+        self.0.source = Some(Arc::new(source));
         self
     }
 
@@ -237,4 +248,27 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// An error of kind [`ErrorKind::Io`] with the same text, so that `?` works on files in functions
+/// that return [`Result`].
+///
+/// # Example
+/// ```
+/// use std::error::Error as _;
+/// fn settings() -> teeny_core::Result<String> {
+///     Ok(std::fs::read_to_string("no such file")?)
+/// }
+/// let error = settings().unwrap_err();
+/// assert_eq!(error.kind(), teeny_core::error::ErrorKind::Io);
+/// assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()));
+/// ```
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::io(error.to_string()).with_source(error)
+    }
+}

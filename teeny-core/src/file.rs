@@ -72,7 +72,9 @@ impl Budget {
 /// # Errors
 /// If it cannot be read; the error says if `path` is a folder or its folder does not exist.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|e| Error::io(format!("cannot read the file: {}", reason(path, &e))))
+    fs::read(path).map_err(|e| {
+        Error::io(format!("cannot read the file: {}", reason(path, &e))).with_source(e)
+    })
 }
 
 /// The reason for the failure `e` of reading or creating the file at `path`.
@@ -119,7 +121,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
         let opened = OpenOptions::new()
             .write(true)
             .open(&target)
-            .map_err(|e| Error::io(format!("cannot open: {e}")));
+            .map_err(|e| Error::io(format!("cannot open: {e}")).with_source(e));
         return opened.and_then(|mut file| write(&mut file)).map_err(|e| e.named(label(path)));
     }
     let path = target.as_path();
@@ -127,7 +129,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
     // the lock goes with the last handle of the file: after renaming
     let result = write_and_sync(&file, write).and_then(|()| {
         fs::rename(&temporary, path)
-            .map_err(|e| Error::io(format!("cannot put the new file in place: {e}")))
+            .map_err(|e| Error::io(format!("cannot put the new file in place: {e}")).with_source(e))
     });
     if result.is_err() {
         let _ = fs::remove_file(&temporary); // the first failure is the one to report
@@ -147,8 +149,8 @@ pub(crate) fn label(path: &Path) -> String {
 fn write_and_sync(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     write(&mut writer)?;
-    writer.flush().map_err(|e| Error::io(format!("cannot write: {e}")))?;
-    file.sync_all().map_err(|e| Error::io(format!("cannot write: {e}")))
+    writer.flush().map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))?;
+    file.sync_all().map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
 }
 
 /// How many names are tried: some may be taken by files of killed processes with the same id.
@@ -180,8 +182,10 @@ fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
             Err(e) => {
-                let error = Error::io(format!("cannot create the file: {}", reason(path, &e)));
-                return Err(match e.kind() {
+                let kind = e.kind();
+                let error = Error::io(format!("cannot create the file: {}", reason(path, &e)))
+                    .with_source(e);
+                return Err(match kind {
                     ErrorKind::NotFound => error.help("std::fs::create_dir_all makes folders"),
                     _ => error,
                 });

@@ -160,3 +160,48 @@ fn operands_are_those_of_the_method_that_was_called() {
     drop(zeros(&[5], &device).sum(0).expect("a sum"));
     assert_eq!(first.to_string(), before);
 }
+
+/// `anyhow` takes what is `Error + Send + Sync + 'static`, and `thiserror` writes the `From` and the
+/// `source` that are here by hand.
+#[test]
+fn errors_compose_with_those_of_other_libraries() {
+    use std::error::Error as StdError;
+    use std::io;
+    #[derive(Debug)]
+    struct Mine(teeny_core::Error);
+    impl std::fmt::Display for Mine {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "cannot start")
+        }
+    }
+    impl StdError for Mine {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.0)
+        }
+    }
+    impl From<teeny_core::Error> for Mine {
+        fn from(error: teeny_core::Error) -> Mine {
+            Mine(error)
+        }
+    }
+    let missing = std::env::temp_dir().join("teeny-no-such-folder").join("x.npy");
+    let load = || -> std::result::Result<(), Mine> {
+        let _ = Tensor::load_npy(&missing, Reference::new())?;
+        Ok(())
+    };
+    let mine: Box<dyn StdError + Send + Sync> = load().unwrap_err().into();
+    assert_eq!(mine.to_string(), "cannot start");
+    let ours = mine.source().and_then(|e| e.downcast_ref::<teeny_core::Error>()).unwrap();
+    assert!(ours.to_string().contains("x.npy"), "{ours}");
+    let cause = ours.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
+    assert_eq!(cause.kind(), io::ErrorKind::NotFound);
+
+    let read = || -> teeny_core::Result<Vec<u8>> { Ok(std::fs::read(&missing)?) };
+    let error = read().unwrap_err();
+    assert_eq!(error.kind(), teeny_core::ErrorKind::Io);
+    assert!(error.source().is_some_and(|e| e.is::<io::Error>()), "{error}");
+    assert!(error.clone().named("load settings").source().is_some(), "renaming keeps the source");
+
+    let shape = Tensor::new([1.0f32], Reference::new()).unwrap().reshape(2).unwrap_err();
+    assert!(shape.source().is_none(), "nothing else caused it");
+}

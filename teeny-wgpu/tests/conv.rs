@@ -165,7 +165,10 @@ fn pooling_of_neighbouring_windows_in_vectors() -> Result<()> {
                 let means = x.avg_pool(size, window)?;
                 let numbers = Tensor::cat(&[&largest, &means], 0)?.cast(DType::F32)?;
                 // As text, which has no signs of NaN.
-                Ok((format!("{:?}", numbers.to_vec::<f32>()?), positions.to_vec::<i32>()?))
+                Ok::<_, teeny_core::Error>((
+                    format!("{:?}", numbers.to_vec::<f32>()?),
+                    positions.to_vec::<i32>()?,
+                ))
             };
             let (got, want) = (run(&(gpu.clone() as DeviceRef))?, run(&oracle)?);
             assert_eq!(got, want, "{dtype} {shape:?} {size:?}");

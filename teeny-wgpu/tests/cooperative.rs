@@ -86,7 +86,7 @@ fn products_of_random_sizes_keep_the_documented_bound() -> Result<()> {
         let operands = |device: &DeviceRef| {
             random::with_seed(seed ^ case as u64, || {
                 let lhs = matrix((batch, m, k), layouts[0], dtype, device)?;
-                Ok((lhs, matrix((batch, k, n), layouts[1], dtype, device)?))
+                Ok::<_, teeny_core::Error>((lhs, matrix((batch, k, n), layouts[1], dtype, device)?))
             })
         };
         let (a, b) = operands(&device)?;

@@ -198,7 +198,9 @@ fn a_product_of_small_types_in_whole_groups_of_four_is_one_launch() -> Result<()
                 let draw = |shape: [usize; 3]| {
                     Tensor::randint(0, 5, &shape[..], DType::I32, device)?.cast(dtype)
                 };
-                let (x, y) = random::with_seed(5, || Ok((draw([2, 70, 40])?, draw([2, 40, n])?)))?;
+                let (x, y) = random::with_seed(5, || {
+                    Ok::<_, Error>((draw([2, 70, 40])?, draw([2, 40, n])?))
+                })?;
                 device.synchronize()?;
                 let before = gpu.counters().dispatches;
                 let product = x.matmul(&y)?; // (2, 70, n)

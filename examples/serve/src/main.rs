@@ -80,8 +80,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 /// The models of the command line.
 fn open(options: &Options, device: &DeviceRef) -> Result<Models> {
     let open_options = OpenOptions::new().with_dtype(options.dtype);
-    let encoder =
-        |path: &Path| Ok((name_of(path), Encoder::open_with(path, &open_options, device)?));
+    let encoder = |path: &Path| {
+        Ok::<_, Error>((name_of(path), Encoder::open_with(path, &open_options, device)?))
+    };
     let mut models = Models::default();
     if let Some(path) = &options.embeddings {
         models.encoder = Some(encoder(path)?);

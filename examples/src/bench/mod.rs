@@ -174,10 +174,10 @@ impl Bench {
             let (result, report) = teeny_cpu::simulate(threads, || {
                 let result = run()?;
                 device.synchronize()?;
-                Ok(result)
+                Ok::<_, teeny_core::Error>(result)
             });
             result.map(|result| drop(black_box(result)))?;
-            Ok(report.predicted.as_secs_f64())
+            Ok::<_, teeny_core::Error>(report.predicted.as_secs_f64())
         };
         let mut seconds = |threads| {
             let start = Instant::now();
@@ -186,7 +186,7 @@ impl Bench {
                 samples.push(once(threads)?);
             }
             // the least: what interrupts one chunk would count as many times as there are threads
-            Ok(samples.into_iter().fold(f64::INFINITY, f64::min))
+            Ok::<_, teeny_core::Error>(samples.into_iter().fold(f64::INFINITY, f64::min))
         };
         let one = seconds(1)?;
         for &threads in &self.simulate {

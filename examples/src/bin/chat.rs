@@ -68,7 +68,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     loop {
         let _ = show("\n> ");
         let line = match lines.next() {
-            Some(line) => line.map_err(|e| Error::io(format!("cannot read a message: {e}")))?,
+            Some(line) => {
+                line.map_err(|e| Error::io(format!("cannot read a message: {e}")).with_source(e))?
+            }
             None => break,
         };
         if !terminal {

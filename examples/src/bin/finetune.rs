@@ -306,6 +306,7 @@ impl Job<'_> {
         self.base.set_training(true);
         std::fs::create_dir_all(self.output).map_err(|e| {
             Error::io(format!("cannot make the folder {}: {e}", self.output.display()))
+                .with_source(e)
         })?;
         let time = tuning.fit(*train, lengths, batch)?;
 
@@ -429,8 +430,9 @@ impl Best {
         if !resumes || !file.exists() {
             return Ok(Best(f64::INFINITY));
         }
-        let text = std::fs::read_to_string(&file)
-            .map_err(|e| Error::io(format!("cannot read {}: {e}", file.display())))?;
+        let text = std::fs::read_to_string(&file).map_err(|e| {
+            Error::io(format!("cannot read {}: {e}", file.display())).with_source(e)
+        })?;
         Ok(Best(text.trim().parse().unwrap_or(f64::INFINITY)))
     }
 
@@ -445,7 +447,8 @@ impl Best {
 
     fn write(&self, output: &Path) -> Result<()> {
         teeny_core::file::replace(&output.join(Self::FILE), |writer| {
-            writeln!(writer, "{}", self.0).map_err(|e| Error::io(format!("cannot write: {e}")))
+            writeln!(writer, "{}", self.0)
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         })
     }
 }
@@ -457,6 +460,6 @@ fn interrupted() -> Result<Arc<AtomicBool>> {
     // a second one ends the program at once
     signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
         .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-        .map_err(|e| Error::io(format!("cannot watch for Ctrl-C: {e}")))?;
+        .map_err(|e| Error::io(format!("cannot watch for Ctrl-C: {e}")).with_source(e))?;
     Ok(flag)
 }

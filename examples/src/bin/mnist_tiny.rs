@@ -137,8 +137,8 @@ fn load() -> Result<(Images, Images)> {
     };
     let read = |name: &str| {
         let path = dir.join(name);
-        let bytes =
-            std::fs::read(&path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
+        let bytes = std::fs::read(&path)
+            .map_err(|e| Error::io(format!("cannot read {path:?}: {e}")).with_source(e))?;
         inflate(&bytes).map_err(|e| e.note(format!("in {path:?}")))
     };
     let part = |name: &str| {

@@ -131,7 +131,9 @@ impl Picture {
             }
         };
         replace(path, |writer| {
-            writer.write_all(text.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")))
+            writer
+                .write_all(text.as_bytes())
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         })
     }
 }

@@ -285,7 +285,9 @@ pub fn save_events<'a>(
     let mut events = events.peekable();
     replace(path.as_ref(), |writer| {
         let mut put = |text: &str| {
-            writer.write_all(text.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")))
+            writer
+                .write_all(text.as_bytes())
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         };
         put("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n")?;
         while let Some(event) = events.next() {

@@ -40,9 +40,10 @@ pub struct Idx {
 pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
     let name = format!("read {:?}", path.display().to_string());
-    let file = File::open(path)
-        .map_err(|e| Error::io(format!("cannot open: {}", reason(path, &e))).named(&name))?;
-    let length = file.metadata().map_err(|e| Error::io(e.to_string()).named(&name))?.len();
+    let file = File::open(path).map_err(|e| {
+        Error::io(format!("cannot open: {}", reason(path, &e))).with_source(e).named(&name)
+    })?;
+    let length = file.metadata().map_err(|e| Error::from(e).named(&name))?.len();
     parse(BufReader::new(file), length).map_err(|e| e.named(&name))
 }
 
@@ -82,14 +83,13 @@ pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<(
         .write_all(&header)
         .and_then(|()| writer.write_all(values))
         .and_then(|()| writer.flush())
-        .map_err(|e| Error::io(e.to_string()).named("write idx"))
+        .map_err(|e| Error::from(e).named("write idx"))
 }
 
 /// Parses a plain or gzipped file, told apart by the first two bytes. `length` is the number of
 /// bytes of `source`.
 fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
-    let gzipped =
-        source.fill_buf().map_err(|e| Error::io(e.to_string()))?.starts_with(&[0x1f, 0x8b]);
+    let gzipped = source.fill_buf().map_err(Error::from)?.starts_with(&[0x1f, 0x8b]);
     let budget = Budget::new(length as usize);
     if !gzipped {
         return parse_plain(source, Some(length), budget);
@@ -97,7 +97,7 @@ fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
     let mut inflated = flate2::bufread::GzDecoder::new(source);
     let idx = parse_plain(&mut inflated, None, budget.with_deflated(length as usize))?;
     let mut source = inflated.into_inner();
-    match source.fill_buf().map_err(|e| Error::io(e.to_string()))? {
+    match source.fill_buf().map_err(Error::from)? {
         [] => Ok(idx),
         rest => Err(Error::format(format!(
             "at least {} bytes follow the end of the gzip stream",

@@ -102,7 +102,8 @@ impl Lora {
         let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
         replace(&path.join("adapter_model.safetensors"), |to| write(to, &tensors, &metadata))?;
         replace(&path.join("adapter_config.json"), |to| {
-            to.write_all(config.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")))
+            to.write_all(config.as_bytes())
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         })
     }
 

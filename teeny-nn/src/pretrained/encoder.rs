@@ -242,7 +242,7 @@ impl Encoder {
     ) -> Result<(Vec<u32>, bool)> {
         let prompt = if prompted { &self.texts.default_prompt[..] } else { "" };
         let text = format!("{prompt}{text}");
-        let encode = |most| Ok(self.texts.encode(text.as_str().into(), most)?.ids);
+        let encode = |most| Ok::<_, Error>(self.texts.encode(text.as_str().into(), most)?.ids);
         let all = encode(usize::MAX)?;
         if all.len() <= max_length {
             return Ok((all, false));

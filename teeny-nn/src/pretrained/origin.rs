@@ -80,7 +80,7 @@ impl Origin {
         }
         replace(&path.join("config.json"), |writer| {
             serde_json::to_writer_pretty(writer, &values)
-                .map_err(|e| Error::io(format!("cannot write: {e}")))
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         })
         .map_err(named)?;
         let copy = |name: &Path| {
@@ -90,7 +90,7 @@ impl Origin {
             }
             to.parent().map_or(Ok(()), fs::create_dir_all).map_err(|e| io(&to, &e))?;
             let copied = fs::copy(&from, &to);
-            copied.map(drop).map_err(|e| Error::io(e.to_string()).named(loading(&from)))
+            copied.map(drop).map_err(|e| Error::from(e).named(loading(&from)))
         };
         COPIED.iter().try_for_each(|name| copy(Path::new(name)))?;
         // the modules of sentence-transformers have folders, such as 1_Pooling

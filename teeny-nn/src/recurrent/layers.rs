@@ -187,7 +187,7 @@ impl Stack {
                 let i = last.len() as isize;
                 // (B, H) each
                 let state = start
-                    .map(|(h, c)| Ok((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?)))
+                    .map(|(h, c)| Ok::<_, Error>((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?)))
                     .transpose()?;
                 // (T, B, H)
                 let (y, state) = run(self.kind, backwards, &x, &params.values(&x)?, state)?;

@@ -57,10 +57,12 @@ impl Archive {
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
         let path = path.as_ref().to_path_buf();
         let name = loading(&path);
-        let io = |e: std::io::Error| Error::io(e.to_string()).named(&name);
+        let io = |e: std::io::Error| Error::from(e).named(&name);
         file_kind::require_file(&path, &[".safetensors"]).map_err(|e| e.named(&name))?;
         let file = File::open(&path).map_err(|e| {
-            Error::io(format!("cannot read the file: {}", reason(&path, &e))).named(&name)
+            Error::io(format!("cannot read the file: {}", reason(&path, &e)))
+                .with_source(e)
+                .named(&name)
         })?;
         let length = file.metadata().map_err(io)?.len();
         let mut size = [0; 8];
@@ -69,7 +71,7 @@ impl Archive {
         }
         let header = header_size(size, length).and_then(|size| {
             let mut header = memory::filled(0, size as usize)?;
-            (&file).read_exact(&mut header).map_err(|e| Error::io(e.to_string()))?;
+            (&file).read_exact(&mut header).map_err(Error::from)?;
             Ok((parse(&header, length - 8 - size)?, 8 + size))
         });
         let (header, data_start) = header.map_err(|error| {
@@ -211,7 +213,7 @@ pub fn write(
     metadata: &Metadata,
 ) -> Result<()> {
     let (header, order) = header(tensors, metadata)?;
-    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
+    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}")).with_source(e);
     writer.write_all(&header).map_err(io)?;
     for (name, tensor) in order {
         writer.write_all(&stored(name, tensor, tensor.to_bytes()?)).map_err(io)?;

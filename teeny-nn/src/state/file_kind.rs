@@ -106,9 +106,8 @@ impl Source {
     pub fn fill(&self, name: &str, at: u64, to: &mut [u8]) -> Result<()> {
         match self {
             Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),
-            Source::File(file) => {
-                read_at(file, to, at).map_err(|e| Error::io(format!("tensor {name:?}: {e}")))?
-            }
+            Source::File(file) => read_at(file, to, at)
+                .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).with_source(e))?,
         }
         Ok(())
     }

@@ -114,7 +114,7 @@ impl Store {
         // what was there is not read in place of what is written
         let remove = |path: &Path| match std::fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io(format!("cannot remove {}: {e}", path.display())))
+                Err(Error::io(format!("cannot remove {}: {e}", path.display())).with_source(e))
             }
             _ => Ok(()),
         };
@@ -131,7 +131,7 @@ impl Store {
         let index = serde_json::json!({"metadata": {"total_size": total}, "weight_map": files});
         teeny_core::file::replace(&index_path, |writer| {
             serde_json::to_writer_pretty(writer, &index)
-                .map_err(|e| Error::io(format!("cannot write: {e}")))
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         })?;
         remove(&whole)
     }

@@ -101,7 +101,7 @@ fn in_folder(folder: &Path) -> Result<PathBuf> {
     if let Some(found) = FILES.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
         return Ok(found);
     }
-    let entries = folder.read_dir().map_err(|e| Error::io(reason(folder, &e)))?;
+    let entries = folder.read_dir().map_err(|e| Error::io(reason(folder, &e)).with_source(e))?;
     let mut names: Vec<String> =
         entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -147,6 +147,7 @@ fn cached(hub: &Path, name: &Path) -> Option<Result<PathBuf>> {
         let main = folder.join("refs").join("main");
         let commit = std::fs::read_to_string(&main).map_err(|e| {
             Error::io(format!("cannot read {:?}: {}", shown(&main), reason(&main, &e)))
+                .with_source(e)
         })?;
         let snapshot = folder.join("snapshots").join(plain(commit.trim())?);
         if snapshot.is_dir() {

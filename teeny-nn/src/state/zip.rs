@@ -235,7 +235,7 @@ pub(super) fn write(
     deflate: bool,
     content: impl Fn(usize) -> Result<Vec<u8>>,
 ) -> Result<()> {
-    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
+    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}")).with_source(e);
     let mut directory = Vec::new();
     let mut at = 0u64;
     for (i, name) in names.iter().enumerate() {

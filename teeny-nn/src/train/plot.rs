@@ -129,7 +129,7 @@ impl Plot {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let svg = self.svg();
         replace(path.as_ref(), |writer| {
-            writer.write_all(svg.as_bytes()).map_err(|e| teeny_core::Error::io(e.to_string()))
+            writer.write_all(svg.as_bytes()).map_err(teeny_core::Error::from)
         })
     }
 

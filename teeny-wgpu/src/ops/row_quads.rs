@@ -94,7 +94,9 @@ mod tests {
                         let draw = |rows: usize| {
                             Tensor::rand((rows, length), DType::F32, device)?.cast(dtype)
                         };
-                        let (x, w) = random::with_seed(9, || Ok((draw(rows)?, draw(1)?)))?;
+                        let (x, w) = random::with_seed(9, || {
+                            Ok::<_, teeny_core::Error>((draw(rows)?, draw(1)?))
+                        })?;
                         let w = w.reshape(length)?;
                         let g = x.sub(0.5f32)?.mul(&w)?;
                         let (softmax, logs) = (x.softmax(-1)?, x.log_softmax(-1)?);

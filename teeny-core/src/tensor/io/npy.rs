@@ -84,6 +84,7 @@ impl Tensor {
         };
         write(writer).map_err(|e| {
             Error::io(format!("cannot write: {e}"))
+                .with_source(e)
                 .help("the disk may be full, or the folder may not exist")
         })
     }

@@ -48,7 +48,7 @@ impl Tensor {
             return Err(Error::shape(format!("axis {axis} of {} has not 3 elements", x.shape()))
                 .help("a vector product is of vectors in space"));
         }
-        let turned = |x: &Tensor| Ok((x.roll(axis, -1)?, x.roll(axis, -2)?));
+        let turned = |x: &Tensor| Ok::<_, Error>((x.roll(axis, -1)?, x.roll(axis, -2)?));
         let ((a, b), (c, d)) = (turned(&x)?, turned(&y)?);
         map([&a, &b, &c, &d], |[a, b, c, d]| a * d - b * c)
     }

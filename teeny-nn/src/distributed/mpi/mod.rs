@@ -131,7 +131,9 @@ impl Mpi {
         std::thread::Builder::new()
             .name("teeny mpi".into())
             .spawn(move || worker::serve(options, &ready, receiver, counter))
-            .map_err(|e| Error::io(format!("cannot start the communication thread: {e}")))?;
+            .map_err(|e| {
+                Error::io(format!("cannot start the communication thread: {e}")).with_source(e)
+            })?;
         let ended = |_| Err(Error::internal("the communication thread ended while it started"));
         let start = match started.recv_timeout(options.timeout) {
             Err(RecvTimeoutError::Timeout) => {

@@ -23,7 +23,9 @@ impl Reader {
                     }
                 }
             })
-            .map_err(|e| Error::io(format!("cannot start the reading thread: {e}")))?;
+            .map_err(|e| {
+                Error::io(format!("cannot start the reading thread: {e}")).with_source(e)
+            })?;
         Ok(Reader { tensors, bytes })
     }
 

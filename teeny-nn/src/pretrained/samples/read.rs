@@ -44,8 +44,9 @@ const FORMS: &str = "a line is {\"text\": ..}, {\"prompt\": .., \"completion\": 
 
 /// The text of a file.
 pub(super) fn text(path: &Path) -> Result<String> {
-    let text = fs::read(path)
-        .map_err(|e| Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))))?;
+    let text = fs::read(path).map_err(|e| {
+        Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))).with_source(e)
+    })?;
     String::from_utf8(text).map_err(|e| {
         let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()]
             .iter()
@@ -89,7 +90,7 @@ fn source(line: &str) -> Result<Source> {
     let object = Json::parse(line.as_bytes()).and_then(Json::object);
     let object = object.map_err(|e| e.help(FORMS))?;
     let part = |name: &str, counts: bool, special: bool, ends: bool| {
-        Ok(Segment { text: string(&object, name)?, counts, special, ends })
+        Ok::<_, Error>(Segment { text: string(&object, name)?, counts, special, ends })
     };
     let has = |name: &str| object.contains_key(name);
     if has("messages") {

@@ -275,7 +275,7 @@ impl Input<'_> {
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
         self.take(N as u64)?;
         let mut bytes = [0; N];
-        self.from.read_exact(&mut bytes).map_err(|e| Error::io(e.to_string()))?;
+        self.from.read_exact(&mut bytes).map_err(Error::from)?;
         Ok(bytes)
     }
 
@@ -292,7 +292,7 @@ impl Input<'_> {
         self.take(length)?;
         self.budget.charge(length as usize)?;
         let mut bytes = memory::filled(0, length as usize)?;
-        self.from.read_exact(&mut bytes).map_err(|e| Error::io(e.to_string()))?;
+        self.from.read_exact(&mut bytes).map_err(Error::from)?;
         String::from_utf8(bytes)
             .map_err(|e| Error::format(format!("a text of the header is not UTF-8: {e}")))
     }

@@ -73,9 +73,10 @@ impl Gguf {
 
     fn open_part(path: &Path) -> Result<Gguf> {
         file_kind::require_file(path, &[".gguf"])?;
-        let mut file = File::open(path)
-            .map_err(|e| Error::io(format!("cannot read the file: {}", reason(path, &e))))?;
-        let length = file.metadata().map_err(|e| Error::io(e.to_string()))?.len();
+        let mut file = File::open(path).map_err(|e| {
+            Error::io(format!("cannot read the file: {}", reason(path, &e))).with_source(e)
+        })?;
+        let length = file.metadata().map_err(Error::from)?.len();
         let header = header::read(&mut BufReader::new(&file), length).map_err(|error| {
             let first = file.rewind().ok();
             first.and_then(|()| file_kind::other_kind_of_file(&file, WANTED)).unwrap_or(error)

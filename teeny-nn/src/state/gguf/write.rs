@@ -134,7 +134,7 @@ impl Writer {
         let _op = enter("gguf::Writer::write");
         let header = self.header()?;
         replace(path.as_ref(), |file| {
-            let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
+            let io = |e: std::io::Error| Error::io(format!("cannot write: {e}")).with_source(e);
             let aligned = |n: u64| vec![0; (n.next_multiple_of(ALIGNMENT) - n) as usize];
             file.write_all(&header).map_err(io)?;
             file.write_all(&aligned(header.len() as u64)).map_err(io)?;

@@ -63,7 +63,7 @@ impl Bpe {
         });
         replace(path.as_ref(), |file| {
             serde_json::to_writer(file, &content)
-                .map_err(|e| Error::io(format!("cannot write: {e}")))
+                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
         })
     }
 

@@ -164,7 +164,7 @@ fn parse_bpe(section: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Bp
     if dropout.is_some_and(|text| text.parse() != Ok(0.0f64)) {
         return Err(section.wrong("dropout", "null: encoding is not random here"));
     }
-    let text = |key: &str| Ok(section.optional_string(key)?.unwrap_or_default());
+    let text = |key: &str| Ok::<_, Error>(section.optional_string(key)?.unwrap_or_default());
     let (prefix, suffix): (String, String) =
         (text("continuing_subword_prefix")?, text("end_of_word_suffix")?);
     let unknown = section.optional_string("unk_token")?;

@@ -223,7 +223,7 @@ mod tests {
                 let x = draw([5, 16, 9, 10])?;
                 let weight = draw([24, 16 / window.groups, 3, 3])?;
                 let y = validate::conv_shape(x.shape(), weight.shape(), window)?;
-                Ok((x, weight, draw([y[0], y[1], y[2], y[3]])?))
+                Ok::<_, Error>((x, weight, draw([y[0], y[1], y[2], y[3]])?))
             })
         };
         let (device, oracle) = (gpu.clone() as DeviceRef, Reference::new() as DeviceRef);
