@@ -200,8 +200,7 @@ impl<L: Learner> Tuning<L> {
         data: &D,
         lengths: &[usize],
     ) -> Result<f64> {
-        let all: Vec<usize> = (0..data.len()).collect();
-        let parts = Parts { data, lengths, texts: self.division.texts }.batch(&all, 0)?;
+        let parts = Parts { data, lengths, texts: self.division.texts }.all()?;
         let (mut sum, mut count) = (0.0, 0);
         for part in &parts {
             let loss = no_grad(|| self.learner.loss(part, self.division))?; // ()

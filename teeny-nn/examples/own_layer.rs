@@ -55,9 +55,8 @@ pub fn train() -> Result<f64> {
         let (x, targets) = batch?; // (B, 784), (B)
         adam.step(&cross_entropy(&model.forward(&x)?, &targets)?.backward()?)?;
     }
-    let all: Vec<usize> = (0..data.test.len()).collect();
-    let (x, targets) = data.test.on(&device).batch(&all, 0)?; // (N, 784), (N)
-    Ok(100.0 * accuracy(&no_grad(|| model.forward(&x))?, &targets)? as f64 / all.len() as f64)
+    let (x, targets) = data.test.on(&device).all()?; // (N, 784), (N)
+    Ok(100.0 * accuracy(&no_grad(|| model.forward(&x))?, &targets)? as f64 / data.test.len() as f64)
 }
 
 /// Prints the work of both forms with their gradients, and returns how far the gradients differ.

@@ -12,6 +12,7 @@ mod causal_loss;
 mod chat;
 mod common;
 mod constructors;
+mod data;
 mod data_parallel;
 mod decoder;
 #[path = "../../teeny-core/conformance/tests/third_party/device.rs"]

@@ -120,8 +120,7 @@ impl Digits {
             Arch::Mlp => Box::new(Sgd::new(store.trainable(), lr)),
             Arch::Cnn => Box::new(Adam::new(store.trainable(), lr)),
         };
-        let all: Vec<usize> = (0..data.test.len()).collect();
-        let test = data.test.on(device).batch(&all, 0)?;
+        let test = data.test.on(device).all()?;
         let order = order(&data, 0, arch)?;
         let (losses, position) = (Losses::new().every(usize::MAX), Position::default());
         Ok(Digits { arch, data, store, model, optimizer, losses, position, order, test })

@@ -6,7 +6,8 @@
 //!               └── y ──┘            token of y is the target of the tokens of x before it
 //! ```
 
-use super::loader::{Dataset, Shard};
+use super::dataset::Dataset;
+use super::shard::Shard;
 use teeny_core::context::enter;
 use teeny_core::random::Key;
 use teeny_core::{DType, Distribution, Error, Result, Tensor, ToDevice};

@@ -3,66 +3,12 @@
 //! The order of an epoch depends only on the seed and the number of the epoch, so a run can be
 //! repeated and resumed in any epoch.
 
-use super::mnist::Images;
-use std::ops::Range;
+use super::dataset::Dataset;
+use super::shard::Shard;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use teeny_core::context::enter;
-use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, permutation};
-
-/// Items that can be gathered into batches.
-pub trait Dataset {
-    /// The type of a batch: usually inputs and targets.
-    type Batch;
-
-    /// The number of items.
-    fn len(&self) -> usize;
-
-    /// Whether there are no items.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The items at `indices`, in that order, as epoch number `epoch` sees them.
-    ///
-    /// An augmentation draws its random numbers with a key of the epoch and the item's index. Then
-    /// every epoch has other numbers, and a resumed run, another batch size and any number of
-    /// threads or ranks have the same ones. Numbers from the generator of the process would depend
-    /// on the order in which threads make the batches. A data set without augmentation ignores
-    /// `epoch`.
-    ///
-    /// # Errors
-    /// If an index is out of range, or the batch cannot be made.
-    ///
-    /// # Example
-    /// Rows of which half are reversed, other ones in each epoch.
-    /// ```
-    /// use teeny_core::{Key, Result, random::{philox, unit_f32}};
-    /// use teeny_nn::data::{DataLoader, Dataset};
-    /// struct Flipped(Vec<[u8; 3]>);
-    /// impl Dataset for Flipped {
-    ///     type Batch = Vec<[u8; 3]>;
-    ///     fn len(&self) -> usize {
-    ///         self.0.len()
-    ///     }
-    ///     fn batch(&self, indices: &[usize], epoch: u64) -> Result<Vec<[u8; 3]>> {
-    ///         let row = |&i: &usize| {
-    ///             let key = Key { seed: 7, draw: epoch * self.len() as u64 + i as u64 };
-    ///             let [a, b, c] = self.0[i];
-    ///             if unit_f32(philox(key, 0)[0]) < 0.5 { [c, b, a] } else { [a, b, c] }
-    ///         };
-    ///         Ok(indices.iter().map(row).collect())
-    ///     }
-    /// }
-    /// # fn main() -> Result<()> {
-    /// let loader = DataLoader::new(Flipped(vec![[1, 2, 3]; 32]), 32)?;
-    /// let batch = |epoch| loader.epoch(epoch).next().unwrap();
-    /// assert_eq!(batch(0)?, batch(0)?);
-    /// assert_ne!(batch(0)?, batch(1)?);
-    /// # Ok(()) }
-    /// ```
-    fn batch(&self, indices: &[usize], epoch: u64) -> Result<Self::Batch>;
-}
+use teeny_core::{Error, Key, Result, permutation};
 
 /// Makes batches of a data set, in the data set's order or shuffled in each epoch.
 ///
@@ -83,48 +29,23 @@ pub struct DataLoader<D> {
     shard: Shard,
 }
 
-/// The part of each batch that one of several ranks gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shard {
-    rank: usize,
-    ranks: usize,
-}
-
-impl Shard {
-    /// All of a batch.
-    pub const WHOLE: Shard = Shard { rank: 0, ranks: 1 };
-
-    /// Part `rank` of `ranks`.
-    pub fn new(rank: usize, ranks: usize) -> Result<Shard> {
-        if rank >= ranks {
-            return Err(Error::index(format!("no rank {rank}; there are {ranks}"))
-                .help("ranks count from 0: shard(comm.rank(), comm.size())"));
-        }
-        Ok(Shard { rank, ranks })
-    }
-
-    /// The items of this part, of `n`; parts differ by one item at most.
-    pub fn of(self, n: usize) -> Range<usize> {
-        // n * rank / ranks without overflow
-        let bound = |rank: usize| (n as u128 * rank as u128 / self.ranks as u128) as usize;
-        bound(self.rank)..bound(self.rank + 1)
-    }
-}
-
 impl<D: Dataset> DataLoader<D> {
     /// Batches of `batch` items, the last one possibly smaller, in the data set's order.
     ///
     /// # Errors
-    /// If `batch` is 0 or there are no items.
+    /// If `batch` is 0, there are no items, or [`Dataset::check`] fails.
     #[track_caller]
     pub fn new(dataset: D, batch: usize) -> Result<DataLoader<D>> {
         let _op = enter("DataLoader::new");
+        dataset.check()?;
         if batch == 0 || dataset.is_empty() {
-            return Err(Error::value(format!(
-                "cannot make batches of {batch} from {} items: both must be at least 1",
-                dataset.len()
-            ))
-            .help("a batch of 32 or 64 items is usual"));
+            let text = format!("cannot make batches of {batch} from {} items", dataset.len());
+            return Err(Error::value(format!("{text}: both must be at least 1")).help(
+                match batch {
+                    0 => "a batch of 32 or 64 items is usual",
+                    _ => "the data set is empty: no epoch would have a batch",
+                },
+            ));
         }
         Ok(DataLoader { dataset, batch, seed: None, drop_last: false, shard: Shard::WHOLE })
     }
@@ -288,45 +209,6 @@ impl<D: Dataset> DataLoader<D> {
             Some(seed) => permutation(self.dataset.len(), Key { seed, draw: epoch }),
             None => (0..self.dataset.len()).collect(),
         }
-    }
-}
-
-/// [`Images`] with batches on a device: pixels / 255 as `F32`, labels as `I32`.
-pub struct ImageBatches<'a> {
-    images: &'a Images,
-    device: DeviceRef,
-}
-
-impl Images {
-    /// This data set with batches on `device`: pixels (B, height x width) in 0..=1, labels (B).
-    pub fn on(&self, device: impl ToDevice) -> ImageBatches<'_> {
-        ImageBatches { images: self, device: device.to_device() }
-    }
-}
-
-impl Dataset for ImageBatches<'_> {
-    type Batch = (Tensor, Tensor);
-
-    fn len(&self) -> usize {
-        self.images.len()
-    }
-
-    fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
-        let area = self.images.area();
-        if let Some(i) = indices.iter().find(|&&i| i >= self.images.len()) {
-            return Err(Error::index(format!("no image {i}; there are {}", self.images.len()))
-                .named("batch"));
-        }
-        // uploads bytes, a quarter of the size of floats; the division is one pass on the device
-        let mut pixels = Vec::with_capacity(indices.len() * area);
-        indices
-            .iter()
-            .for_each(|&i| pixels.extend_from_slice(&self.images.pixels[i * area..(i + 1) * area]));
-        let labels: Vec<i32> = indices.iter().map(|&i| i32::from(self.images.labels[i])).collect();
-        // (B, area)
-        let x = Tensor::from_vec(pixels, (indices.len(), area), &self.device)?.div(255.0)?;
-        debug_assert_eq!(x.dtype(), DType::F32);
-        Ok((x, Tensor::from_vec(labels, (indices.len(),), &self.device)?))
     }
 }
 

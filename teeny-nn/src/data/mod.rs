@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | here | [`DataLoader`], which makes batches of a [`Dataset`] |
+//! | here | [`DataLoader`]: batches of a [`Dataset`], of tensors or [`Subset`], [`Concat`], [`Map`] |
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |
 //! | [`digits`] | 1,797 digits that are part of the crate |
 //! | [`corpus`] | long texts for language models |
@@ -10,6 +10,7 @@
 //! | [`generated`] [`sentiment`] | generated data sets |
 
 pub mod corpus;
+mod dataset;
 pub mod digits;
 pub mod generated;
 pub mod idx;
@@ -17,7 +18,10 @@ mod loader;
 pub mod mnist;
 pub mod names;
 pub mod sentiment;
+mod shard;
 
 pub use corpus::Corpus;
-pub use loader::{DataLoader, Dataset, ImageBatches};
+pub use dataset::{Collate, Concat, Dataset, Map, Portion, Subset};
+pub use loader::DataLoader;
+pub use mnist::ImageBatches;
 pub use names::Names;
