@@ -1,9 +1,10 @@
 //! Data sets of tensors and of other data sets, and loaders of them.
 
 use crate::common::{Dice, device, values};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use teeny_core::{DType, DeviceRef, Result, Tensor};
-use teeny_nn::data::{DataLoader, Dataset};
+use teeny_nn::data::{DataLoader, Dataset, digits};
 
 /// x (n, 2) with row i = (i, -i) and y (n) with y[i] = i.
 fn pairs(from: usize, n: usize) -> (Tensor, Tensor) {
@@ -135,4 +136,93 @@ fn the_epoch_and_the_inner_indices_reach_the_inner_data_set() {
     assert_eq!(loader.epoch_from(6, 2).next().unwrap().unwrap(), [(8, 8, 6), (9, 9, 6)]);
     let failing = pairs(0, 4).map(|_, _, _| Err::<(), _>(teeny_core::Error::value("no")));
     assert!(DataLoader::new(failing, 2).unwrap().epoch(0).all(|batch| batch.is_err()));
+}
+
+#[test]
+fn items_are_drawn_by_their_weights() {
+    let weights = [1.0, 0.0, 3.0, 0.0, 4.0];
+    let loader = DataLoader::new(pairs(0, 5), 7).unwrap().weighted(&weights, 8000, 3).unwrap();
+    assert_eq!(loader.batches(), 1143);
+    let mut counts = [0; 5];
+    loader.order(0).iter().for_each(|&i| counts[i] += 1);
+    assert_eq!((counts[1], counts[3]), (0, 0));
+    // standard deviations of binomial counts are below 45
+    for (count, weight) in counts.iter().zip(weights) {
+        assert!((f64::from(*count) - 1000.0 * weight).abs() < 5.0 * 45.0, "{counts:?}");
+    }
+    assert_eq!(loader.order(0), loader.order(0));
+    assert_ne!(loader.order(0), loader.order(1));
+    let other = DataLoader::new(pairs(0, 5), 7).unwrap().weighted(&weights, 8000, 4).unwrap();
+    assert_ne!(loader.order(0), other.order(0));
+    assert_eq!(loader.order(0), other.shuffle(3).order(0));
+    let first = items(&loader.epoch(2).next().unwrap().unwrap());
+    assert_eq!(first, loader.order(2)[..7]);
+    // only the last item, whatever the rounding of the sum
+    let tiny = DataLoader::new(pairs(0, 3), 2).unwrap().weighted(&[0.0, 0.0, 5e-324], 99, 0);
+    assert!(tiny.unwrap().order(0).iter().all(|i| *i == 2));
+}
+
+#[test]
+fn weights_and_counts_that_draw_nothing_are_refused() {
+    let loader = || DataLoader::new(pairs(0, 3), 2).unwrap();
+    for (weights, count, says) in [
+        (&[1.0, 1.0][..], 5, "2 weights and 5 draws for 3 items"),
+        (&[1.0, 1.0, 1.0], 0, "3 weights and 0 draws for 3 items"),
+        (&[1.0, f64::NAN, 1.0], 5, "weights[1] is NaN"),
+        (&[1.0, 1.0, -1.0], 5, "weights[2] is -1"),
+        (&[1.0, f64::INFINITY, 1.0], 5, "weights[1] is inf"),
+        (&[0.0, 0.0, 0.0], 5, "the sum of the weights is 0"),
+        (&[f64::MAX, f64::MAX, 1.0], 5, "the sum of the weights is inf"),
+    ] {
+        let error = loader().weighted(weights, count, 0).err().unwrap().to_string();
+        assert!(error.contains(says) && error.contains("DataLoader::weighted at"), "{error}");
+    }
+    let error = loader().drop_last().unwrap().weighted(&[1.0; 3], 1, 0).err().unwrap();
+    assert!(error.to_string().contains("1 items make no batch of 2"), "{error}");
+    let error = loader().shard(1, 2).unwrap().weighted(&[1.0; 3], 1, 0).err().unwrap();
+    assert!(error.to_string().contains("batches of 1 items for 2 ranks"), "{error}");
+}
+
+#[test]
+fn a_loader_that_owns_its_images_moves_to_threads() {
+    let images = digits::load().unwrap().test;
+    let (device, count, area) = (device(), images.len(), images.area());
+    let borrowed: Vec<Vec<f64>> = DataLoader::new(images.on(&device), 100)
+        .unwrap()
+        .shuffle(1)
+        .epoch(3)
+        .map(|batch| values(&batch.unwrap().0))
+        .collect();
+    struct Trainer {
+        loader: Arc<DataLoader<teeny_nn::data::ImageBatches<'static>>>,
+    }
+    let owned = DataLoader::new(images.into_batches(&device), 100).unwrap().shuffle(1);
+    let trainer = Trainer { loader: Arc::new(owned) };
+    let batches = std::thread::spawn(move || {
+        trainer.loader.prefetch(3, 0, 2).map(|b| values(&b.unwrap().0)).collect::<Vec<_>>()
+    });
+    let owned = batches.join().unwrap();
+    assert_eq!(owned, borrowed);
+    assert_eq!(owned.iter().map(Vec::len).sum::<usize>(), area * count);
+}
+
+#[test]
+fn a_panic_of_a_data_set_is_that_of_the_iterator_and_threads_end() {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let data = pairs(0, 1000).map(|_, indices, _| {
+        MADE.fetch_add(1, Ordering::SeqCst);
+        assert!(indices != [5], "item 5");
+        Ok(())
+    });
+    let loader = Arc::new(DataLoader::new(data, 1).unwrap());
+    let mut batches = loader.prefetch(0, 0, 2);
+    assert!(batches.by_ref().take(5).all(|batch| batch.is_ok()));
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| batches.next()));
+    let text = panic.err().unwrap();
+    assert!(text.downcast_ref::<&str>().is_some_and(|text| text.contains("item 5")));
+    drop(batches);
+    while Arc::strong_count(&loader) > 1 {
+        std::thread::yield_now(); // threads share the loader until they end
+    }
+    assert!(MADE.load(Ordering::SeqCst) < 20);
 }

@@ -1,16 +1,20 @@
-//! Makes batches of a data set, in order or shuffled.
+//! Makes batches of a data set: in order, shuffled, or drawn by weights.
 //!
 //! The order of an epoch depends only on the seed and the number of the epoch, so a run can be
 //! repeated and resumed in any epoch.
 
 use super::dataset::Dataset;
 use super::shard::Shard;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
+use std::thread::{Builder, JoinHandle};
 use teeny_core::context::enter;
+use teeny_core::random::{philox, unit_f64};
 use teeny_core::{Error, Key, Result, permutation};
 
-/// Makes batches of a data set, in the data set's order or shuffled in each epoch.
+/// Makes batches of a data set: in the data set's order, shuffled in each epoch, or of items that
+/// are drawn by weights.
 ///
 /// # Example
 /// ```
@@ -24,9 +28,23 @@ use teeny_core::{Error, Key, Result, permutation};
 pub struct DataLoader<D> {
     dataset: D,
     batch: usize,
-    seed: Option<u64>,
+    sampling: Sampling,
     drop_last: bool,
     shard: Shard,
+}
+
+/// The items of an epoch and their order.
+enum Sampling {
+    InOrder,
+    Shuffled {
+        seed: u64,
+    },
+    /// `count` items, drawn with replacement; the weights are summed up.
+    Weighted {
+        sums: Vec<f64>,
+        count: usize,
+        seed: u64,
+    },
 }
 
 impl<D: Dataset> DataLoader<D> {
@@ -47,13 +65,58 @@ impl<D: Dataset> DataLoader<D> {
                 },
             ));
         }
-        Ok(DataLoader { dataset, batch, seed: None, drop_last: false, shard: Shard::WHOLE })
+        let (sampling, shard) = (Sampling::InOrder, Shard::WHOLE);
+        Ok(DataLoader { dataset, batch, sampling, drop_last: false, shard })
     }
 
-    /// Shuffles each epoch, with an order drawn from `seed`.
+    /// Shuffles each epoch, with an order drawn from `seed`. After [`DataLoader::weighted`], whose
+    /// items are in random order, this only replaces the seed.
     pub fn shuffle(mut self, seed: u64) -> DataLoader<D> {
-        self.seed = Some(seed);
+        self.sampling = match self.sampling {
+            Sampling::Weighted { sums, count, .. } => Sampling::Weighted { sums, count, seed },
+            _ => Sampling::Shuffled { seed },
+        };
         self
+    }
+
+    /// Draws the `count` items of each epoch with replacement, item `i` with a probability
+    /// proportional to `weights[i]`. Weights of 1 / (items of the same class) balance the classes.
+    /// An augmentation treats an item that occurs twice in an epoch in the same way both times.
+    ///
+    /// Equivalent: `torch.utils.data.WeightedRandomSampler(weights, count)`.
+    ///
+    /// # Errors
+    /// If there is not one weight for each item, one is negative, infinite or NaN, their sum is 0 or
+    /// infinite, or `count` is too small for a batch with [`DataLoader::drop_last`] or for
+    /// [`DataLoader::shard`].
+    #[track_caller]
+    pub fn weighted(mut self, weights: &[f64], count: usize, seed: u64) -> Result<DataLoader<D>> {
+        let _op = enter("DataLoader::weighted");
+        let items = self.dataset.len();
+        if weights.len() != items || count == 0 {
+            let text = format!("{} weights and {count} draws for {items} items", weights.len());
+            return Err(Error::value(text).help("one weight for each item, at least one draw"));
+        }
+        if let Some(i) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
+            return Err(Error::value(format!("weights[{i}] is {}", weights[i]))
+                .help("weights are finite and not negative"));
+        }
+        let mut total = 0.0;
+        let add = |w: &f64| {
+            total += w;
+            total
+        };
+        let sums: Vec<f64> = weights.iter().map(add).collect();
+        if total == 0.0 || total.is_infinite() {
+            return Err(Error::value(format!("the sum of the weights is {total}"))
+                .help("at least one weight above 0, and a finite sum"));
+        }
+        self.sampling = Sampling::Weighted { sums, count, seed };
+        if self.drop_last {
+            self.require_batch()?
+        } // the number of items has changed
+        self.require_ranks()?;
+        Ok(self)
     }
 
     /// Skips the last batch if it is smaller than the others.
@@ -63,13 +126,18 @@ impl<D: Dataset> DataLoader<D> {
     #[track_caller]
     pub fn drop_last(mut self) -> Result<DataLoader<D>> {
         let _op = enter("DataLoader::drop_last");
-        let items = self.dataset.len();
+        self.require_batch()?;
+        self.drop_last = true;
+        Ok(self)
+    }
+
+    fn require_batch(&self) -> Result<()> {
+        let items = self.items();
         if items < self.batch {
             let text = format!("{items} items make no batch of {}: epochs are empty", self.batch);
             return Err(Error::value(text).help(format!("batches of at most {items} items")));
         }
-        self.drop_last = true;
-        Ok(self)
+        Ok(())
     }
 
     /// Makes only part `rank` of each batch, for one of `ranks` ranks that train together: together
@@ -87,12 +155,17 @@ impl<D: Dataset> DataLoader<D> {
     pub fn shard(mut self, rank: usize, ranks: usize) -> Result<DataLoader<D>> {
         let _op = enter("DataLoader::shard");
         self.shard = Shard::new(rank, ranks)?;
-        let items = self.batch.min(self.dataset.len());
+        self.require_ranks()?;
+        Ok(self)
+    }
+
+    fn require_ranks(&self) -> Result<()> {
+        let (items, ranks) = (self.batch.min(self.items()), self.shard.ranks);
         if items < ranks {
             return Err(Error::value(format!("batches of {items} items for {ranks} ranks"))
                 .help("larger batches, or fewer ranks: every rank needs an item"));
         }
-        Ok(self)
+        Ok(())
     }
 
     /// The data set.
@@ -100,9 +173,17 @@ impl<D: Dataset> DataLoader<D> {
         &self.dataset
     }
 
+    /// The number of items in an epoch.
+    fn items(&self) -> usize {
+        match self.sampling {
+            Sampling::Weighted { count, .. } => count,
+            _ => self.dataset.len(),
+        }
+    }
+
     /// The number of batches in an epoch.
     pub fn batches(&self) -> usize {
-        let (full, rest) = (self.dataset.len() / self.batch, self.dataset.len() % self.batch);
+        let (full, rest) = (self.items() / self.batch, self.items() % self.batch);
         let joined = full > 0 && rest < self.shard.ranks;
         if self.drop_last || rest == 0 || joined { full } else { full + 1 }
     }
@@ -132,63 +213,49 @@ impl<D: Dataset> DataLoader<D> {
         self.dataset.batch(&items[self.shard.of(items.len())], epoch)
     }
 
-    /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make in
-    /// advance: for data sets whose batches take time (decoding, augmentation). The batches and
-    /// their order are the same; each thread is at most two batches ahead. With 0 threads, and in a
-    /// browser, the calling thread makes them. When `body` returns, the threads end.
+    /// The batches of [`DataLoader::epoch_from`], which `threads` threads make in advance: for data
+    /// sets whose batches take time (decoding, augmentation). The batches and their order are the
+    /// same; each thread is at most two batches ahead. With 0 threads, and where the system starts
+    /// none (in a browser), the calling thread makes them. The threads share the loader, and end
+    /// when the iterator is dropped.
     ///
     /// Equivalent: `num_workers` of `torch.utils.data.DataLoader`.
     ///
     /// # Example
     /// ```
+    /// use std::sync::Arc;
     /// use teeny_nn::{data::{DataLoader, digits}, device::device};
     /// # fn main() -> teeny_core::Result<()> {
-    /// let digits = digits::load()?;
-    /// let loader = DataLoader::new(digits.train.on(&device("cpu")?), 64)?.shuffle(1);
-    /// let items = loader.epoch_ahead(0, 0, 2, |batches| {
-    ///     let mut items = 0;
-    ///     for batch in batches {
-    ///         let (_pixels, targets) = batch?; // (B, 64), (B)
-    ///         items += targets.numel();
-    ///     }
-    ///     Ok::<_, teeny_core::Error>(items)
-    /// })?;
+    /// let images = digits::load()?.train.into_batches(&device("cpu")?);
+    /// let loader = Arc::new(DataLoader::new(images, 64)?.shuffle(1));
+    /// let mut items = 0;
+    /// for batch in loader.prefetch(0, 0, 2) {
+    ///     let (_pixels, targets) = batch?; // (B, 64), (B)
+    ///     items += targets.numel();
+    /// }
     /// assert_eq!(items, 1437);
     /// # Ok(()) }
     /// ```
-    pub fn epoch_ahead<R>(
-        &self,
-        epoch: u64,
-        batch: usize,
-        threads: usize,
-        body: impl FnOnce(&mut dyn Iterator<Item = Result<D::Batch>>) -> R,
-    ) -> R
+    pub fn prefetch(self: &Arc<Self>, epoch: u64, batch: usize, threads: usize) -> Prefetch<D>
     where
-        D: Sync,
+        D: Send + Sync + 'static,
         D::Batch: Send,
     {
-        if threads == 0 || cfg!(all(target_family = "wasm", target_os = "unknown")) {
-            return body(&mut self.epoch_from(epoch, batch));
-        }
-        let order = self.order(epoch);
-        let (order, first) = (&order, batch.min(self.batches()));
-        thread::scope(|scope| {
-            // thread i makes batches i, i + threads, i + 2 threads, ..; they are received in turn
-            let made: Vec<Receiver<Result<D::Batch>>> = (0..threads)
-                .map(|i| {
-                    let (sender, receiver) = sync_channel(1);
-                    scope.spawn(move || {
-                        let mut numbers = (first + i..self.batches()).step_by(threads);
-                        // sending fails after `body` has returned and dropped the receiver
-                        numbers.try_for_each(|number| {
-                            sender.send(self.make(order, epoch, number)).ok()
-                        })
-                    });
-                    receiver
-                })
-                .collect();
-            body(&mut (0..).map_while(|i: usize| made[i % threads].recv().ok()))
-        })
+        let (order, next) = (Arc::new(self.order(epoch)), batch.min(self.batches()));
+        // thread i makes batches i, i + threads, i + 2 threads, ..; they are received in turn
+        let threads = threads.min(self.batches() - next);
+        let start = |i: usize| {
+            let (sender, receiver) = sync_channel(1);
+            let (loader, order) = (self.clone(), order.clone());
+            let work = move || {
+                let mut numbers = (next + i..loader.batches()).step_by(threads);
+                // sending fails after the iterator is dropped
+                numbers.try_for_each(|i| sender.send(loader.make(&order, epoch, i)).ok());
+            };
+            Ok((receiver, Some(Builder::new().spawn(work)?)))
+        };
+        let workers = (0..threads).map(start).collect::<std::io::Result<_>>().unwrap_or_default();
+        Prefetch { loader: self.clone(), epoch, order, next, workers }
     }
 
     /// A number that depends on the order of the items in all epochs: ranks that train together
@@ -203,14 +270,69 @@ impl<D: Dataset> DataLoader<D> {
             .fold(0xcbf2_9ce4_8422_2325, |hash, n| (hash ^ n as u64).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// The order of items in epoch number `epoch`.
+    /// The items of epoch number `epoch`, in their order.
     pub fn order(&self, epoch: u64) -> Vec<usize> {
-        match self.seed {
-            Some(seed) => permutation(self.dataset.len(), Key { seed, draw: epoch }),
-            None => (0..self.dataset.len()).collect(),
+        match &self.sampling {
+            Sampling::InOrder => (0..self.dataset.len()).collect(),
+            &Sampling::Shuffled { seed } => {
+                permutation(self.dataset.len(), Key { seed, draw: epoch })
+            }
+            Sampling::Weighted { sums, count, seed } => {
+                let total = sums.last().copied().unwrap_or_default();
+                let draw = |i: u64| {
+                    let [low, high, ..] = philox(Key { seed: *seed, draw: epoch }, i);
+                    // rounding may reach the total
+                    let drawn = (unit_f64(low, high) * total).min(total.next_down());
+                    sums.partition_point(|sum| *sum <= drawn)
+                };
+                (0..*count as u64).map(draw).collect()
+            }
         }
     }
 }
+
+/// The batches that a thread makes, and the thread until its end is waited for.
+type Worker<B> = (Receiver<Result<B>>, Option<JoinHandle<()>>);
+
+/// The batches of [`DataLoader::prefetch`].
+pub struct Prefetch<D: Dataset> {
+    loader: Arc<DataLoader<D>>,
+    epoch: u64,
+    order: Arc<Vec<usize>>,
+    next: usize,
+    workers: Vec<Worker<D::Batch>>,
+}
+
+impl<D: Dataset> Iterator for Prefetch<D> {
+    type Item = Result<D::Batch>;
+
+    fn next(&mut self) -> Option<Result<D::Batch>> {
+        let number = self.next;
+        if number == self.loader.batches() {
+            return None;
+        }
+        self.next += 1;
+        let Some((receiver, thread)) = self.workers.first_mut() else {
+            return Some(self.loader.make(&self.order, self.epoch, number));
+        };
+        let batch = receiver.recv().unwrap_or_else(|_| {
+            // only a panic ends a thread before its last batch
+            match thread.take().map(JoinHandle::join) {
+                Some(Err(panic)) => resume_unwind(panic),
+                _ => Err(Error::internal(format!("the thread of batch {number} has ended"))),
+            }
+        });
+        self.workers.rotate_left(1);
+        Some(batch)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.loader.batches() - self.next;
+        (left, Some(left))
+    }
+}
+
+impl<D: Dataset> ExactSizeIterator for Prefetch<D> {}
 
 #[cfg(test)]
 mod tests {
@@ -270,20 +392,19 @@ mod tests {
 
     #[test]
     fn threads_change_neither_the_batches_nor_their_order() {
-        let loader = DataLoader::new(Numbers(103), 10).unwrap().shuffle(3);
+        let loader = Arc::new(DataLoader::new(Numbers(103), 10).unwrap().shuffle(3));
         for threads in [0, 1, 2, 3, 20] {
             for from in [0, 4, 10, 11, usize::MAX] {
-                let all: Vec<Vec<usize>> = loader
-                    .epoch_ahead(2, from, threads, |batches| batches.collect::<Result<_>>())
-                    .unwrap();
+                let batches = loader.prefetch(2, from, threads);
+                assert_eq!(batches.len(), 11 - from.min(11));
+                let all: Vec<Vec<usize>> = batches.collect::<Result<_>>().unwrap();
                 assert_eq!(
                     all,
                     epoch(&loader, 2)[from.min(11)..],
                     "{threads} threads from batch {from}"
                 );
             }
-            let first =
-                loader.epoch_ahead(2, 0, threads, |batches| batches.next().unwrap().unwrap());
+            let first = loader.prefetch(2, 0, threads).next().unwrap().unwrap();
             assert_eq!(first, epoch(&loader, 2)[0], "stopping early ends the threads");
         }
     }
@@ -302,8 +423,8 @@ mod tests {
                 if indices == [7] { Err(Error::value("item 7")) } else { Ok(indices[0]) }
             }
         }
-        let loader = DataLoader::new(Pairs(std::sync::Barrier::new(2)), 1).unwrap();
-        let all: Vec<Result<usize>> = loader.epoch_ahead(0, 0, 2, |batches| batches.collect());
+        let loader = Arc::new(DataLoader::new(Pairs(std::sync::Barrier::new(2)), 1).unwrap());
+        let all: Vec<Result<usize>> = loader.prefetch(0, 0, 2).collect();
         assert_eq!(all.len(), 10);
         for (i, batch) in all.iter().enumerate() {
             assert_eq!(batch.as_ref().ok(), (i != 7).then_some(&i));
@@ -324,11 +445,11 @@ mod tests {
                 Ok(indices.iter().map(|&i| (i, philox(key(i), 0)[0])).collect())
             }
         }
-        let loader = DataLoader::new(Noisy(103), 10).unwrap().shuffle(3);
+        let loader = Arc::new(DataLoader::new(Noisy(103), 10).unwrap().shuffle(3));
         let whole = |n| loader.epoch(n).collect::<Result<Vec<_>>>().unwrap();
         assert_eq!(whole(2), whole(2));
         for threads in 0..4 {
-            let rest = loader.epoch_ahead(2, 4, threads, |all| all.collect::<Result<Vec<_>>>());
+            let rest = loader.prefetch(2, 4, threads).collect::<Result<Vec<_>>>();
             assert_eq!(rest.unwrap(), whole(2)[4..], "{threads} threads from batch 4");
         }
         let of_epoch = |n| whole(n).concat().into_iter().collect::<BTreeMap<_, _>>();

@@ -8,6 +8,7 @@
 
 use super::dataset::Dataset;
 use super::idx;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{DType, DeviceRef, Error, Result, Tensor, ToDevice};
@@ -149,15 +150,23 @@ fn find(dir: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// [`Images`] with batches on a device: pixels / 255 as `F32`, labels as `I32`.
+///
+/// [`Images::on`] borrows the images. A loader that is stored in a struct or shared by threads owns
+/// them: [`Images::into_batches`].
 pub struct ImageBatches<'a> {
-    images: &'a Images,
+    images: Cow<'a, Images>,
     device: DeviceRef,
 }
 
 impl Images {
     /// This data set with batches on `device`: pixels (B, height x width) in 0..=1, labels (B).
     pub fn on(&self, device: impl ToDevice) -> ImageBatches<'_> {
-        ImageBatches { images: self, device: device.to_device() }
+        ImageBatches { images: Cow::Borrowed(self), device: device.to_device() }
+    }
+
+    /// [`Images::on`] that owns the images.
+    pub fn into_batches(self, device: impl ToDevice) -> ImageBatches<'static> {
+        ImageBatches { images: Cow::Owned(self), device: device.to_device() }
     }
 }
 

@@ -22,6 +22,6 @@ mod shard;
 
 pub use corpus::Corpus;
 pub use dataset::{Collate, Concat, Dataset, Map, Portion, Subset};
-pub use loader::DataLoader;
+pub use loader::{DataLoader, Prefetch};
 pub use mnist::ImageBatches;
 pub use names::Names;
