@@ -29,6 +29,7 @@ mod generated;
 #[cfg(feature = "pretrained")]
 mod generation;
 mod gradients;
+mod images;
 mod kv_cache;
 mod layers;
 mod lazy;

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | here | [`DataLoader`]: batches of a [`Dataset`], of tensors or [`Subset`], [`Concat`], [`Map`] |
+//! | [`images`] | transforms of images |
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |
 //! | [`digits`] | 1,797 digits that are part of the crate |
 //! | [`corpus`] | long texts for language models |
@@ -14,6 +15,7 @@ mod dataset;
 pub mod digits;
 pub mod generated;
 pub mod idx;
+pub mod images;
 mod loader;
 pub mod mnist;
 pub mod names;

@@ -4,12 +4,11 @@ mod clip;
 mod encoder;
 mod family;
 mod processor;
-mod resample;
 
+pub use crate::data::images::{ImageSize, Resample};
 pub use clip::Clip;
 pub use encoder::ImageEncoder;
-pub use processor::{ImageProcessor, ImageSize};
-pub use resample::Resample;
+pub use processor::ImageProcessor;
 
 use teeny_autograd::no_grad;
 use teeny_core::{Result, Tensor};

@@ -7,22 +7,12 @@
 //! Every step is that of transformers' processors with Pillow, to the bit. The pixels of a crop are
 //! the only ones that are resized. Files of images are decoded by the caller.
 
-use super::resample::{FILTERS, MAX_PIXELS, Pixels, Resample};
+use crate::data::images::{FILTERS, ImageSize, MAX_PIXELS, Pixels, Resample};
 use crate::pretrained::config::Config;
 use std::ops::Range;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice, memory};
-
-/// The size of an image after it is resized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ImageSize {
-    /// This height and width.
-    Exact([usize; 2]),
-    /// This length of the shorter side; the longer one keeps the proportion, rounded down.
-    ShortestEdge(usize),
-}
 
 /// How images become the pixels that a model reads: `preprocessor_config.json`.
 ///
@@ -204,12 +194,7 @@ impl ImageProcessor {
         let own = [image.height, image.width];
         let (size, filter) = match self.resize {
             None => (own, Resample::Nearest),
-            Some((ImageSize::Exact(size), filter)) => (size, filter),
-            Some((ImageSize::ShortestEdge(edge), filter)) => {
-                let [short, long] = [own[0].min(own[1]), own[0].max(own[1])];
-                let long = edge.saturating_mul(long) / short;
-                (if own[0] < own[1] { [edge, long] } else { [long, edge] }, filter)
-            }
+            Some((size, filter)) => (size.of(own), filter),
         };
         let crop = self.crop.unwrap_or(size);
         let [(rows, top), (columns, left)] = [0, 1].map(|axis| cropped(size[axis], crop[axis]));
@@ -275,20 +260,5 @@ fn rgb(image: &Tensor, i: usize) -> Result<Pixels> {
         return Err(Error::shape(text)
             .help("images are u8 of (H, W, 3), (H, W), (H, W, 1) or (H, W, 4), and not empty"));
     }
-    let bytes = image.to_vec::<u8>()?;
-    if channels == 3 {
-        return Ok(Pixels { height, width, bytes });
-    }
-    let mut rgb = memory::reserved(height * width * 3)?;
-    for pixel in bytes.chunks_exact(channels) {
-        match *pixel {
-            [r, g, b, alpha] => {
-                let alpha = f64::from(alpha) / 255.0;
-                let over = |x: u8| alpha * f64::from(x) + (1.0 - alpha) * 255.0;
-                rgb.extend([r, g, b].map(|x| over(x).round_ties_even() as u8));
-            }
-            _ => rgb.extend([pixel[0]; 3]),
-        }
-    }
-    Ok(Pixels { height, width, bytes: rgb })
+    Pixels::new([height, width], channels, image.to_vec::<u8>()?)
 }

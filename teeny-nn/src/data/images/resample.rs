@@ -12,6 +12,7 @@
 //! sums along columns first where `H - h` is positive and more than `2 (W - w)`; values then differ
 //! from these in the rounding between the sums.
 
+use super::Pixels;
 use std::f64::consts::PI;
 use std::ops::Range;
 use teeny_core::context::enter;
@@ -23,7 +24,7 @@ const PRECISION: u32 = 32 - 8 - 2;
 
 /// The height and the width of an image at most, and its number of pixels.
 const MAX_SIDE: usize = 1 << 20;
-pub(super) const MAX_PIXELS: usize = 1 << 28;
+pub(crate) const MAX_PIXELS: usize = 1 << 28;
 
 /// The filter by which an image is resized. The numbers are those of `resample` in
 /// `preprocessor_config.json`.
@@ -41,15 +42,9 @@ pub enum Resample {
 }
 
 /// Filters in the order of their numbers.
-pub(super) const FILTERS: [Resample; 4] =
+#[cfg(feature = "pretrained")]
+pub(crate) const FILTERS: [Resample; 4] =
     [Resample::Nearest, Resample::Lanczos, Resample::Bilinear, Resample::Bicubic];
-
-/// An image of RGB, row-major, three bytes for each pixel.
-pub(super) struct Pixels {
-    pub height: usize,
-    pub width: usize,
-    pub bytes: Vec<u8>,
-}
 
 impl Pixels {
     /// The weighted means of pixels of each row.
@@ -111,7 +106,7 @@ impl Resample {
     }
 
     /// The rows and columns `kept` of `image` in another height and width.
-    pub(super) fn resized(
+    pub(crate) fn resized(
         self,
         image: &Pixels,
         [height, width]: [usize; 2],
