@@ -2,8 +2,8 @@
 
 use crate::common::{Dice, assert_close, device, values};
 use std::collections::BTreeMap;
-use teeny_core::{DType, DeviceRef, Result, Tensor};
-use teeny_nn::data::images::{ImageSize, ImageTransform, ImageTransforms, Resample};
+use teeny_core::{DType, DeviceRef, Key, Result, Tensor};
+use teeny_nn::data::images::{ImageSize, ImageTransform, ImageTransforms, Resample, mixup};
 use teeny_nn::data::{DataLoader, Dataset};
 
 /// The image whose pixel (y, x) is (10 y + x, 100 + x, 200 + y), `count` times: (count, 3, h, w).
@@ -341,4 +341,40 @@ fn random_lists_of_transforms_have_the_size_of_the_last_one() {
         }
         assert_eq!(apply(&steps, (3, own[0], own[1]), case).1, size, "{steps:?}");
     }
+}
+
+#[test]
+fn mixed_batches_are_convex_and_their_share_is_that_of_beta() {
+    let device = device();
+    let x = Tensor::from_vec(vec![1f32, 2.0, 4.0], (3, 1), &device).unwrap();
+    let labels = Tensor::from_vec(vec![0i32, 1, 1], 3, &device).unwrap();
+    for alpha in [0.2, 1.0, 3.0] {
+        let mut shares = Vec::new();
+        for draw in 0..2000 {
+            let (x, y) = mixup(&x, &labels, 2, alpha, Key { seed: 3, draw }).unwrap();
+            let (x, y) = (values(&x), values(&y));
+            let l = (4.0 - x[0]) / 3.0; // l 1 + (1 - l) 4
+            let want = [l + 4.0 * (1.0 - l), 2.0 * l + 1.0 - l, 4.0 * l + 2.0 * (1.0 - l)];
+            assert_close(&x, &want, 1e-5, &"images");
+            assert_close(&y, &[l, 1.0 - l, 1.0 - l, l, 0.0, 1.0], 1e-5, &"classes");
+            shares.push(l);
+        }
+        let mean = shares.iter().sum::<f64>() / 2000.0;
+        let variance = shares.iter().map(|l| (l - 0.5) * (l - 0.5)).sum::<f64>() / 2000.0;
+        let want = 1.0 / (4.0 * (2.0 * alpha + 1.0)); // of Beta(alpha, alpha)
+        assert!((mean - 0.5).abs() < 5.0 * (want / 2000.0).sqrt(), "{alpha}: mean {mean}");
+        assert!((variance / want - 1.0).abs() < 0.15, "{alpha}: {variance} {want}");
+    }
+    let key = Key { seed: 1, draw: 1 };
+    let (a, b) = (mixup(&x, &labels, 2, 1.0, key).unwrap(), mixup(&x, &labels, 2, 1.0, key));
+    assert_eq!(values(&a.0), values(&b.unwrap().0));
+    let tiny = mixup(&x, &labels, 2, 1e-300, key).unwrap().0;
+    assert!(values(&tiny).iter().all(|x| x.is_finite()));
+    for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(mixup(&x, &labels, 2, alpha, key).is_err());
+    }
+    assert!(mixup(&x, &labels, 1, 1.0, key).is_err(), "a label that is no class");
+    assert!(mixup(&x.cast(DType::U8).unwrap(), &labels, 2, 1.0, key).is_err());
+    let error = mixup(&x, &labels.slice(0, ..2).unwrap(), 2, 1.0, key).unwrap_err().to_string();
+    assert!(error.contains("images (3, 1) of f32 with labels (2,)"), "{error}");
 }

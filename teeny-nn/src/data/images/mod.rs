@@ -8,11 +8,14 @@
 //! |---|---|
 //! | here | [`ImageSize`], and how bytes become RGB |
 //! | `transforms` | [`ImageTransform`], [`ImageTransforms`] |
+//! | `mixup` | [`mixup()`] |
 //! | `resample` | [`Resample`], Pillow's way to resize |
 
+mod mixup;
 mod resample;
 mod transforms;
 
+pub use mixup::mixup;
 pub use resample::Resample;
 #[cfg(feature = "pretrained")]
 pub(crate) use resample::{FILTERS, MAX_PIXELS};

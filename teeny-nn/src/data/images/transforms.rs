@@ -434,18 +434,18 @@ fn centred(own: usize, size: usize) -> isize {
 }
 
 /// The random numbers of an item.
-struct Draws {
+pub(super) struct Draws {
     key: Key,
     count: u64,
 }
 
 impl Draws {
-    fn new(key: Key) -> Draws {
+    pub fn new(key: Key) -> Draws {
         Draws { key, count: 0 }
     }
 
     /// A number in 0..1.
-    fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         let [low, high, ..] = philox(self.key, self.count);
         self.count += 1;
         unit_f64(low, high)
