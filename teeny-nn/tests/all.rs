@@ -29,6 +29,8 @@ mod generated;
 #[cfg(feature = "pretrained")]
 mod generation;
 mod gradients;
+#[cfg(feature = "image")]
+mod image_files;
 mod images;
 mod kv_cache;
 mod layers;

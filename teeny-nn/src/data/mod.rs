@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | here | [`DataLoader`]: batches of a [`Dataset`], of tensors or [`Subset`], [`Concat`], [`Map`] |
-//! | [`images`] | transforms of images |
+//! | [`images`] | transforms, folders of images (feature `image`) |
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |
 //! | [`digits`] | 1,797 digits that are part of the crate |
 //! | [`corpus`] | long texts for language models |

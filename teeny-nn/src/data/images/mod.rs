@@ -1,7 +1,7 @@
-//! Images and their transforms.
+//! Images: their transforms, and folders of files (feature `image`).
 //!
 //! ```text
-//! u8 (B, 3, H, W) ─ ImageTransforms ─ u8 (B, 3, h, w) ─ / 255, normalise ─ f32
+//! file ─ read ─ u8 (3, H, W) ─ ImageTransforms ─ u8 (B, 3, h, w) ─ / 255, normalise ─ f32
 //! ```
 //!
 //! | module | contents |
@@ -10,11 +10,16 @@
 //! | `transforms` | [`ImageTransform`], [`ImageTransforms`] |
 //! | `mixup` | [`mixup()`] |
 //! | `resample` | [`Resample`], Pillow's way to resize |
+//! | `folder` | `ImageFolder`, `read_image`, `write_png` (feature `image`) |
 
+#[cfg(feature = "image")]
+mod folder;
 mod mixup;
 mod resample;
 mod transforms;
 
+#[cfg(feature = "image")]
+pub use folder::{ImageFolder, read_image, write_png};
 pub use mixup::mixup;
 pub use resample::Resample;
 #[cfg(feature = "pretrained")]

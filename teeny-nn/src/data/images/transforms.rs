@@ -80,7 +80,8 @@ pub enum ImageTransform {
 /// A list of [`ImageTransform`], and how bytes become numbers: `(byte / 255 - mean) / std`.
 ///
 /// # Example
-/// Images in memory, with other flips and crops in each epoch.
+/// Images in memory, with other flips and crops in each epoch. `ImageFolder` has transforms of its
+/// own.
 /// ```
 /// use teeny_nn::data::images::{ImageTransform, ImageTransforms};
 /// use teeny_nn::{data::DataLoader, prelude::*};
@@ -176,7 +177,7 @@ impl ImageTransforms {
     }
 
     /// `image`, item `index`, as epoch number `epoch` sees it.
-    fn applied(&self, mut image: Pixels, index: usize, epoch: u64) -> Result<Pixels> {
+    pub(super) fn applied(&self, mut image: Pixels, index: usize, epoch: u64) -> Result<Pixels> {
         let [a, b, c, d] = philox(Key { seed: self.seed, draw: epoch }, index as u64);
         let word = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         let mut draws = Draws::new(Key { seed: word(a, b), draw: word(c, d) });
@@ -187,7 +188,7 @@ impl ImageTransforms {
     }
 
     /// The numbers of a batch on `device`: f32 (B, 3, h, w).
-    fn tensor(&self, batch: ImageBatch, device: impl ToDevice) -> Result<Tensor> {
+    pub(super) fn tensor(&self, batch: ImageBatch, device: impl ToDevice) -> Result<Tensor> {
         let device = device.to_device();
         let [height, width] = batch.first.map_or([0; 2], |(_, size)| size);
         // bytes are uploaded, a quarter of the size of floats
@@ -209,7 +210,7 @@ enum Color {
 
 /// Images of one size.
 #[derive(Default)]
-struct ImageBatch {
+pub(super) struct ImageBatch {
     planes: Vec<u8>,
     count: usize,
     first: Option<(String, [usize; 2])>,
@@ -217,7 +218,7 @@ struct ImageBatch {
 
 impl ImageBatch {
     /// Adds an image, which errors call `name`.
-    fn push(&mut self, image: &Pixels, name: impl Fn() -> String) -> Result<()> {
+    pub fn push(&mut self, image: &Pixels, name: impl Fn() -> String) -> Result<()> {
         let size = [image.height, image.width];
         let (first, own) = self.first.get_or_insert_with(|| (name(), size));
         if *own != size {

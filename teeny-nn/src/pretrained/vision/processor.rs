@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Every step is that of transformers' processors with Pillow, to the bit. The pixels of a crop are
-//! the only ones that are resized. Files of images are decoded by the caller.
+//! the only ones that are resized. `data::images` decodes files.
 
 use crate::data::images::{FILTERS, ImageSize, MAX_PIXELS, Pixels, Resample};
 use crate::pretrained::config::Config;
@@ -17,9 +17,9 @@ use teeny_core::{DType, Error, Result, Tensor, ToDevice, memory};
 /// How images become the pixels that a model reads: `preprocessor_config.json`.
 ///
 /// An image is a tensor of u8: (H, W, 3) of RGB, (H, W) or (H, W, 1) of grey, which becomes the
-/// three channels, or (H, W, 4) of RGB and alpha, which is laid over white. Files are decoded by
-/// the caller, for example with the crate `image`: `image::open(path)?.to_rgb8()` has `height()`,
-/// `width()`, and `into_raw()` with the bytes for [`Tensor::from_vec`].
+/// three channels, or (H, W, 4) of RGB and alpha, which is laid over white. Of PNG
+/// and JPEG files, `data::images::read_image(path, &device)?.permute([1, 2, 0])?` is one (feature
+/// `image`).
 ///
 /// # Example
 /// ```
