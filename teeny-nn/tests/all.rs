@@ -78,6 +78,7 @@ mod silent_failures;
 mod special_points;
 mod state;
 mod sync_norm;
+mod tables;
 mod tensor_parallel;
 mod tensor_parallel_state;
 mod text;

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | here | [`DataLoader`]: batches of a [`Dataset`], of tensors or [`Subset`], [`Concat`], [`Map`] |
+//! | here | [`Table`] and [`TableEncoder`]: CSV files |
 //! | [`images`] | transforms, folders of images (feature `image`) |
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |
 //! | [`digits`] | 1,797 digits that are part of the crate |
@@ -21,9 +22,13 @@ pub mod mnist;
 pub mod names;
 pub mod sentiment;
 mod shard;
+mod table;
 
 pub use corpus::Corpus;
 pub use dataset::{Collate, Concat, Dataset, Map, Portion, Subset};
 pub use loader::{DataLoader, Prefetch};
 pub use mnist::ImageBatches;
 pub use names::Names;
+#[cfg(feature = "pretrained")]
+pub(crate) use table::csv;
+pub use table::{Table, TableEncoder};

@@ -10,7 +10,6 @@
 //! others, does not. Segments are encoded one by one, as a prompt and its answer are when the model
 //! is used.
 
-mod csv;
 mod labeled;
 mod pairs;
 mod read;

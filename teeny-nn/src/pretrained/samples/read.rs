@@ -1,12 +1,12 @@
 //! The lines of a file, and which parts of their texts count.
 
+use crate::data::csv;
 use crate::json::Json;
 #[cfg(feature = "chat")]
 use crate::pretrained::{ChatOptions, ChatTemplate, Message};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
-use teeny_core::file::{quoted, reason};
+use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 
 /// A part of a text.
@@ -42,21 +42,6 @@ impl Source {
 const FORMS: &str = "a line is {\"text\": ..}, {\"prompt\": .., \"completion\": ..}, or \
                      {\"messages\": [{\"role\": .., \"content\": ..}, ..]}";
 
-/// The text of a file.
-pub(super) fn text(path: &Path) -> Result<String> {
-    let text = fs::read(path).map_err(|e| {
-        Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))).with_source(e)
-    })?;
-    String::from_utf8(text).map_err(|e| {
-        let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()]
-            .iter()
-            .filter(|&&b| b == b'\n')
-            .count();
-        Error::format(format!("{}, line {line}: not UTF-8", path.display()))
-            .help("convert the file to UTF-8")
-    })
-}
-
 /// `read` of each line of `text` that is not empty, with its number.
 pub(super) fn lines<T>(
     path: &Path,
@@ -74,7 +59,7 @@ pub(super) fn lines<T>(
 
 /// The texts of a file, each with its line.
 pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
-    let text = text(path)?;
+    let text = csv::text(path)?;
     if path.extension().is_none_or(|end| end != "jsonl") {
         if path.extension().is_some_and(|end| end == "json") {
             return Err(Error::format(format!("{} is one JSON value", path.display()))

@@ -1,7 +1,8 @@
 //! Rows of named columns, from JSON lines, CSV or TSV, and the tokens of their texts.
 
 use super::super::Encoder;
-use super::{csv, read};
+use super::read;
+use crate::data::csv;
 use crate::json::Json;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -89,15 +90,14 @@ impl Columns {
 
     /// The rows of a file that have what is needed, and the number of others.
     pub fn rows(&self, path: &Path) -> Result<(Vec<Row>, usize)> {
-        let text = read::text(path)?;
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let text = csv::text(path)?;
         let all = match path.extension().and_then(|end| end.to_str()) {
             Some("jsonl") => {
-                let rows = read::lines(path, text, |line| self.of_object(line))?;
+                let rows = read::lines(path, &text, |line| self.of_object(line))?;
                 rows.into_iter().map(|(line, values)| Row { line, values }).collect()
             }
             Some(end @ ("csv" | "tsv")) => {
-                let cells = self.of_cells(text, if end == "csv" { ',' } else { '\t' });
+                let cells = self.of_cells(&text, if end == "csv" { ',' } else { '\t' });
                 cells.map_err(|(line, e)| e.named(format!("{}, line {line}", path.display())))?
             }
             _ => {
@@ -158,20 +158,15 @@ impl Columns {
         }
         let count = if first.len() > 2 { self.names().count() } else { 2 };
         let places = if is_header { named } else { (0..count).map(Some).collect() };
-        let (width, skipped) = (first.len(), usize::from(is_header));
+        let skipped = usize::from(is_header);
         let row = |(line, mut cells): (usize, Vec<String>)| {
-            if cells.len() != width {
-                let text = format!("{} columns, where the first line has {width}", cells.len());
-                let help = "cells that have a delimiter, a line feed or a quote are quoted";
-                return Err((line, Error::format(text).help(help)));
-            }
             let mut values = [const { String::new() }; 3];
             for (value, place) in values.iter_mut().zip(&places) {
                 *value = place.map(|i| std::mem::take(&mut cells[i])).unwrap_or_default();
             }
-            Ok(Row { line, values })
+            Row { line, values }
         };
-        records.into_iter().skip(skipped).map(row).collect()
+        Ok(records.into_iter().skip(skipped).map(row).collect())
     }
 
     /// The rows of a file with their tokens, each text of at most `max_length`.

@@ -1,16 +1,35 @@
 //! CSV and TSV, as RFC 4180 describes them: cells that have a delimiter, a line feed or a quote are
 //! quoted, and quotes in them doubled.
 
+use std::fs;
+use std::path::Path;
+use teeny_core::file::reason;
 use teeny_core::{Error, Result};
 
 /// A result with the line of its error.
-pub(super) type AtLine<T> = std::result::Result<T, (usize, Error)>;
+pub(crate) type AtLine<T> = std::result::Result<T, (usize, Error)>;
+
+/// The text of a file, without a byte order mark.
+pub(crate) fn text(path: &Path) -> Result<String> {
+    let text = fs::read(path)
+        .map_err(|e| Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))))?;
+    let text = text.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(text);
+    String::from_utf8(text).map_err(|e| {
+        let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|&&b| b == b'\n')
+            .count();
+        Error::format(format!("{}, line {line}: not UTF-8", path.display()))
+            .help("convert the file to UTF-8")
+    })
+}
 
 /// The records of `text`, each with the line where it begins. Lines that are empty are no records.
 ///
 /// # Errors
-/// If a quote is not closed, or followed by text: with the line where the record begins.
-pub(super) fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<String>)>> {
+/// If a quote is not closed, or followed by text, or a record has another number of cells than the
+/// first one: with the line where the record begins.
+pub(crate) fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<String>)>> {
     let (mut records, mut rest, mut line) = (Vec::new(), text, 1);
     while !rest.is_empty() {
         let (begin, mut cells, record) = (line, Vec::new(), rest);
@@ -28,9 +47,16 @@ pub(super) fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<Str
         }
         let record = &record[..record.len() - rest.len()];
         line += record.matches('\n').count();
-        if !record.trim_end_matches(['\r', '\n']).is_empty() {
-            records.push((begin, cells));
+        if record.trim_end_matches(['\r', '\n']).is_empty() {
+            continue;
         }
+        let width = records.first().map_or(cells.len(), |(_, cells): &(_, Vec<_>)| cells.len());
+        if cells.len() != width {
+            let text = format!("{} columns, where the first line has {width}", cells.len());
+            let help = "cells that have a delimiter, a line feed or a quote are quoted";
+            return Err((begin, Error::format(text).help(help)));
+        }
+        records.push((begin, cells));
     }
     Ok(records)
 }
