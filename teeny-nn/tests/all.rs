@@ -73,6 +73,7 @@ mod recurrent;
 mod samples;
 mod sampling;
 mod schedules;
+mod series;
 mod shape_help;
 mod silent_failures;
 mod special_points;

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | here | [`DataLoader`]: batches of a [`Dataset`], of tensors or [`Subset`], [`Concat`], [`Map`] |
-//! | here | [`Table`] and [`TableEncoder`]: CSV files |
+//! | here | [`Table`] and [`TableEncoder`]: CSV files; [`SeriesWindows`]: time series |
 //! | [`images`] | transforms, folders of images (feature `image`) |
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |
 //! | [`digits`] | 1,797 digits that are part of the crate |
@@ -21,6 +21,7 @@ mod loader;
 pub mod mnist;
 pub mod names;
 pub mod sentiment;
+mod series;
 mod shard;
 mod table;
 
@@ -29,6 +30,7 @@ pub use dataset::{Collate, Concat, Dataset, Map, Portion, Subset};
 pub use loader::{DataLoader, Prefetch};
 pub use mnist::ImageBatches;
 pub use names::Names;
+pub use series::SeriesWindows;
 #[cfg(feature = "pretrained")]
 pub(crate) use table::csv;
 pub use table::{Table, TableEncoder};

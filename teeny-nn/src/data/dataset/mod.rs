@@ -13,6 +13,7 @@ pub use adapters::{Concat, Map, Portion, Subset};
 use std::sync::Arc;
 use teeny_core::Result;
 pub use tensors::Collate;
+pub(in crate::data) use tensors::rows;
 
 /// Items that can be gathered into batches.
 ///
