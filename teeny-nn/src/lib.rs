@@ -48,7 +48,7 @@
 //! | [`loss`] | cross-entropy, squared error and other losses |
 //! | [`optim`] | SGD, Adam, AdamW, Muon and other optimizers, gradient clipping, averages |
 //! | [`schedule`] | learning rates by step |
-//! | [`data`] | data sets, loaders, the IDX format |
+//! | [`data`] | data sets, loaders, CSV tables, folders of images, time series, the IDX format |
 //! | [`text`] | tokenizers and sampling |
 //! | [`train`] | losses by step, metrics, logs, plots, early stopping |
 //! | [`state`] | checkpoints, safetensors, GGUF, `.npz`, `.pt` |
@@ -62,8 +62,8 @@
 //! Everything is written with [`Tensor`] methods and runs on any device. Tensors are immutable:
 //! training replaces the value of a [`Param`].
 //!
-//! Five first programs of under 80 lines are in the folder `examples`: `regression`, `mnist`,
-//! `characters`, `own_layer` and `own_device`.
+//! Eight first programs of under 80 lines are in the folder `examples`: `regression`, `mnist`,
+//! `tables`, `images`, `timeseries`, `characters`, `own_layer` and `own_device`.
 #![forbid(unsafe_code)]
 
 pub mod attention;

@@ -3,6 +3,9 @@
 
 #[path = "../examples/characters.rs"]
 mod characters;
+#[cfg(feature = "image")]
+#[path = "../examples/images.rs"]
+mod images;
 #[path = "../examples/mnist.rs"]
 mod mnist;
 #[path = "../examples/own_device.rs"]
@@ -11,6 +14,10 @@ mod own_device;
 mod own_layer;
 #[path = "../examples/regression.rs"]
 mod regression;
+#[path = "../examples/tables.rs"]
+mod tables;
+#[path = "../examples/timeseries.rs"]
+mod timeseries;
 
 use teeny_core::Result;
 use teeny_core::random::with_seed;
@@ -61,6 +68,25 @@ fn an_own_device_multiplies_in_both_directions() {
     assert!(products >= 300 * 5 && others > products, "{products} {others}");
 }
 
+#[test]
+fn prices_follow_from_a_table() {
+    let (error, deviation) = run(tables::train);
+    assert!(error < deviation / 3.0, "{error} {deviation}");
+}
+
+#[cfg(feature = "image")]
+#[test]
+fn images_of_a_folder_are_classified() {
+    let percent = run(images::train);
+    assert!(percent > 85.0, "{percent}");
+}
+
+#[test]
+fn a_series_is_continued_better_than_by_yesterday() {
+    let (error, repeated) = run(timeseries::train);
+    assert!(error < 0.8 * repeated && error < 0.02, "{error} {repeated}");
+}
+
 /// A program that depends on teeny-nn alone can be made of each.
 #[test]
 fn first_programs_are_short_and_import_one_crate() {
@@ -75,5 +101,5 @@ fn first_programs_are_short_and_import_one_crate() {
         }
         programs += 1;
     }
-    assert_eq!(programs, 5);
+    assert_eq!(programs, 8);
 }
