@@ -11,8 +11,9 @@ pub(crate) type AtLine<T> = std::result::Result<T, (usize, Error)>;
 
 /// The text of a file, without a byte order mark.
 pub(crate) fn text(path: &Path) -> Result<String> {
-    let text = fs::read(path)
-        .map_err(|e| Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))))?;
+    let text = fs::read(path).map_err(|e| {
+        Error::io(format!("cannot read {}: {}", path.display(), reason(path, &e))).with_source(e)
+    })?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(text);
     String::from_utf8(text).map_err(|e| {
         let line = 1 + e.as_bytes()[..e.utf8_error().valid_up_to()]
