@@ -62,6 +62,7 @@ pub(crate) struct Pixels {
 impl Pixels {
     /// The image of `bytes` (height, width, channels): grey, grey and alpha, RGB, or RGB and alpha.
     /// Transparent pixels are laid over white.
+    #[cfg(any(feature = "image", feature = "pretrained"))]
     pub fn new([height, width]: [usize; 2], channels: usize, bytes: Vec<u8>) -> Result<Pixels> {
         if channels == 3 {
             return Ok(Pixels { height, width, bytes });
