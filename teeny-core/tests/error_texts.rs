@@ -139,6 +139,8 @@ fn constructors(m: &mut Misuses, o: &Operands) {
     m.bare("rand", K::DType, Tensor::rand(3, i32, d));
     m.bare("rand", K::Shape, Tensor::rand(-3, f32, d));
     m.bare("randn", K::DType, Tensor::randn(3, i32, d));
+    m.of("rand_like", K::DType, Tensor::zeros(3, i32, d).and_then(|x| x.rand_like()));
+    m.of("randn_like", K::DType, Tensor::zeros(3, i32, d).and_then(|x| x.randn_like()));
     m.bare("uniform", K::DType, Tensor::uniform(0.0, 1.0, 3, DType::Bool, d));
     m.bare("uniform", K::Value, Tensor::uniform(1.0, 0.0, 3, f32, d));
     m.bare("normal", K::Value, Tensor::normal(0.0, -1.0, 3, f32, d));

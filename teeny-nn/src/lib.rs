@@ -62,8 +62,9 @@
 //! Everything is written with [`Tensor`] methods and runs on any device. Tensors are immutable:
 //! training replaces the value of a [`Param`].
 //!
-//! Eight first programs of under 80 lines are in the folder `examples`: `regression`, `mnist`,
-//! `tables`, `images`, `timeseries`, `characters`, `own_layer` and `own_device`.
+//! Eleven first programs of at most 120 lines are in the folder `examples`: `regression`, `mnist`,
+//! `tables`, `images`, `timeseries`, `characters`, `nanogpt`, `server`, `research`, `own_layer` and
+//! `own_device`.
 #![forbid(unsafe_code)]
 
 pub mod attention;

@@ -39,6 +39,28 @@ impl Tensor {
         )
     }
 
+    /// [`Tensor::rand`] in the shape and type of self, on its device. Equivalent:
+    /// `torch.rand_like`.
+    ///
+    /// # Errors
+    /// If the type is not a float.
+    #[track_caller]
+    pub fn rand_like(&self) -> Result<Tensor> {
+        let _op = enter("rand_like").on([("x", Some(self))]);
+        Tensor::rand(self.shape(), self.dtype(), self)
+    }
+
+    /// [`Tensor::randn`] in the shape and type of self, on its device. Equivalent:
+    /// `torch.randn_like`.
+    ///
+    /// # Errors
+    /// If the type is not a float.
+    #[track_caller]
+    pub fn randn_like(&self) -> Result<Tensor> {
+        let _op = enter("randn_like").on([("x", Some(self))]);
+        Tensor::randn(self.shape(), self.dtype(), self)
+    }
+
     /// Uniform in `[low, high)`.
     #[track_caller]
     pub fn uniform(
