@@ -65,6 +65,7 @@ mod ranges;
 #[path = "common/ranks.rs"]
 mod ranks;
 mod recurrent;
+mod run;
 #[cfg(feature = "chat")]
 mod samples;
 mod sampling;

@@ -1,9 +1,10 @@
 //! Tools for training loops: losses by step, metrics, logs and plots. They are independent of each
-//! other.
+//! other; a [`Run`] puts those together that most programs want.
 //!
 //! ```text
+//! Run, RunOptions            resumes, logs, keeps the best, stops, plots     run, run_options
 //! Losses                     read from the device several at a time          losses
-//! Progress                   steps and tokens per second, time left          progress
+//! Progress, Bar              steps and tokens per second, time left          progress
 //! Mean, accuracy, Confusion  metrics of classifiers                          metrics
 //! Captured                   loss and gradients, recorded and replayed       captured
 //! EarlyStopping              stops when a value no longer improves           stopping
@@ -16,6 +17,8 @@ mod losses;
 mod metrics;
 mod plot;
 mod progress;
+mod run;
+mod run_options;
 mod stopping;
 mod ticks;
 
@@ -27,5 +30,7 @@ pub use metrics::{
     top_k_accuracy_async,
 };
 pub use plot::Plot;
-pub use progress::Progress;
+pub use progress::{Bar, Progress};
+pub use run::Run;
+pub use run_options::{RunOptions, RunRanks};
 pub use stopping::EarlyStopping;
