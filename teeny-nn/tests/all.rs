@@ -36,6 +36,7 @@ mod lora;
 mod lora_peft;
 mod losses;
 mod mapping;
+mod metrics;
 mod mixed_types;
 mod norms;
 mod optim;

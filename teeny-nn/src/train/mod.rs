@@ -6,12 +6,14 @@
 //! Losses                     read from the device several at a time          losses
 //! Progress, Bar              steps and tokens per second, time left          progress
 //! Mean, accuracy, Confusion  metrics of classifiers                          metrics
+//! roc_auc, r2_score, ..      metrics of scores, probabilities and numbers    scores
 //! Captured                   loss and gradients, recorded and replayed       captured
 //! EarlyStopping              stops when a value no longer improves           stopping
 //! Log, Plot                  CSV or JSON lines, SVG                          log, plot, ticks
 //! ```
 
 mod captured;
+mod elements;
 mod log;
 mod losses;
 mod metrics;
@@ -19,6 +21,7 @@ mod plot;
 mod progress;
 mod run;
 mod run_options;
+mod scores;
 mod stopping;
 mod ticks;
 
@@ -26,11 +29,12 @@ pub use captured::Captured;
 pub use log::{Field, Log};
 pub use losses::Losses;
 pub use metrics::{
-    Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite, top_k_accuracy,
-    top_k_accuracy_async,
+    ClassScores, Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite,
+    top_k_accuracy, top_k_accuracy_async,
 };
 pub use plot::Plot;
 pub use progress::{Bar, Progress};
 pub use run::Run;
 pub use run_options::{RunOptions, RunRanks};
+pub use scores::{average_precision, calibration_error, r2_score, roc_auc};
 pub use stopping::EarlyStopping;
