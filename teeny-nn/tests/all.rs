@@ -40,6 +40,7 @@ mod metrics;
 mod mixed_types;
 mod norms;
 mod optim;
+mod pictures;
 #[cfg(feature = "pretrained")]
 mod pretrained;
 #[cfg(feature = "pretrained")]
@@ -84,3 +85,5 @@ mod tokenizers;
 mod training;
 mod weights;
 mod windows;
+#[path = "../../teeny-core/tests/support/xml.rs"]
+mod xml;

@@ -9,7 +9,8 @@
 //! roc_auc, r2_score, ..      metrics of scores, probabilities and numbers    scores
 //! Captured                   loss and gradients, recorded and replayed       captured
 //! EarlyStopping              stops when a value no longer improves           stopping
-//! Log, Plot                  CSV or JSON lines, SVG                          log, plot, ticks
+//! Log                        CSV or JSON lines                               log
+//! Plot, ..                   curves, heatmaps, histograms, images            pictures
 //! ```
 
 mod captured;
@@ -17,13 +18,12 @@ mod elements;
 mod log;
 mod losses;
 mod metrics;
-mod plot;
+pub mod pictures;
 mod progress;
 mod run;
 mod run_options;
 mod scores;
 mod stopping;
-mod ticks;
 
 pub use captured::Captured;
 pub use log::{Field, Log};
@@ -32,7 +32,7 @@ pub use metrics::{
     ClassScores, Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite,
     top_k_accuracy, top_k_accuracy_async,
 };
-pub use plot::Plot;
+pub use pictures::Plot;
 pub use progress::{Bar, Progress};
 pub use run::Run;
 pub use run_options::{RunOptions, RunRanks};
