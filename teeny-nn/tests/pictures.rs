@@ -5,7 +5,8 @@ use crate::xml::read_xml;
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 use teeny_core::{DType, Error, Tensor};
-use teeny_nn::train::pictures::{Image, Plot, decision_boundary, scatter};
+use teeny_nn::train::Confusion;
+use teeny_nn::train::pictures::{Heatmap, Histograms, Image, Plot, decision_boundary, scatter};
 
 fn text<T>(result: Result<T, Error>) -> String {
     result.map(drop).unwrap_err().to_string()
@@ -86,6 +87,44 @@ fn images_that_cannot_be_made_say_why() {
 }
 
 #[test]
+fn a_heatmap_has_its_labels_scale_and_every_cell() {
+    let device = device();
+    let x = f64s(vec![-1.0, 0.0, 4.0, f64::INFINITY, 2.0, 1.0], &[2, 3], &device);
+    let map = Heatmap::new("a < b", &x).unwrap();
+    let map = map.labels(&["one", " words "], &[]).unwrap().axes("query", "key");
+    let svg = map.svg();
+    let tags = read_xml(&svg);
+    assert_eq!(tags.iter().filter(|tag| tag.starts_with("image ")).count(), 2, "cells and scale");
+    for name in ["a &lt; b", "one", "·words·", "0", "1", "2", "query", "key", "-4", "4"] {
+        assert!(svg.contains(&format!(">{name}</text>")), "{name}: {svg}");
+    }
+    assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    let error = text(Heatmap::new("", &x).unwrap().labels(&["one"], &[]));
+    assert!(error.contains("1 names for 2 rows"), "{error}");
+    assert!(text(Heatmap::new("", &x.reshape(-1).unwrap())).contains("(rows, columns), not (6,)"));
+    let empty = Tensor::zeros((0, 4), DType::F32, &device).unwrap();
+    assert!(text(Heatmap::new("", &empty)).contains("none of 0 values is finite"));
+    // one value, and more rows than labels have room for
+    let same = Tensor::ones((1000, 2), DType::F32, &device).unwrap();
+    let labels = read_xml(&Heatmap::new("", &same).unwrap().svg());
+    assert!(labels.iter().filter(|tag| tag.starts_with("text ")).count() < 60);
+}
+
+#[test]
+fn a_confusion_matrix_is_coloured_by_the_share_of_a_class() {
+    let device = device();
+    let logits = Tensor::new([[2.0f32, 1.0], [0.0, 1.0], [0.0, 1.0]], &device).unwrap(); // (3, 2)
+    let mut confusion = Confusion::new(2);
+    confusion.add(&logits, &Tensor::new([0i32, 1, 0], &device).unwrap()).unwrap();
+    let svg = Heatmap::confusion("animals", &confusion, &["cat", "dog"]).unwrap().svg();
+    read_xml(&svg);
+    assert_eq!((svg.matches(">1</text>").count(), svg.matches(">0</text>").count()), (4, 2));
+    assert_eq!((svg.matches(">cat</text>").count(), svg.contains(">prediction</text>")), (2, true));
+    assert!(text(Heatmap::confusion("", &confusion, &["cat"])).contains("1 names for 2 rows"));
+    assert!(text(Heatmap::confusion("", &Confusion::new(0), &[])).contains("without classes"));
+}
+
+#[test]
 fn points_have_the_colours_of_their_classes_over_those_of_the_predictions() {
     let device = device();
     let values = vec![0.0, 0.0, 2.0, 1.0, 4.0, f64::NAN, 4.0, 2.0];
@@ -123,6 +162,29 @@ fn values_of(grid: &Tensor, column: isize) -> (f64, f64) {
     let all = values(&grid.slice(1, column..column + 1).unwrap());
     let fold = |f: fn(f64, f64) -> f64, first: f64| all.iter().copied().fold(first, f).round();
     (fold(f64::min, f64::INFINITY), fold(f64::max, f64::NEG_INFINITY))
+}
+
+#[test]
+fn histograms_have_a_plot_for_each_layer_over_all_steps() {
+    let (device, folder) = (device(), Folder::new("histograms"));
+    let mut all = Histograms::new();
+    for step in [0, 10, 20] {
+        let x = f64s(vec![-1.0, 0.0, 1.0 + step as f64, f64::NAN], &[4], &device);
+        all.record(step, "fc & co", &x).unwrap();
+    }
+    all.record(5, "nothing", &f64s(vec![f64::NAN], &[1], &device)).unwrap();
+    all.record(5, "large", &f64s(vec![f64::MAX], &[1], &device)).unwrap();
+    all.record(5, "same", &f64s(vec![3.0, 3.0], &[2], &device)).unwrap();
+    let plots = all.plots().unwrap();
+    assert_eq!(plots.len(), 2, "of the values that have a place");
+    let svg = plots[0].svg();
+    read_xml(&svg);
+    assert!(svg.contains(">fc &amp; co</text>") && svg.contains("<image "), "{svg}");
+    assert!(svg.contains(">20</text>") && !svg.contains("NaN"), "{svg}");
+    all.save(folder.0.join("all.svg")).unwrap();
+    let svg = std::fs::read_to_string(folder.0.join("all.svg")).unwrap();
+    assert_eq!(read_xml(&svg).iter().filter(|tag| tag.starts_with("image ")).count(), 2);
+    assert!(!svg.contains("NaN") && !svg.contains("inf"));
 }
 
 #[test]

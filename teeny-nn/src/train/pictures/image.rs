@@ -215,3 +215,25 @@ pub(super) fn range_of(values: &[f64]) -> Result<(f64, f64)> {
         Error::value(format!("none of {} values is finite: there is nothing to show", values.len()))
     })
 }
+
+/// A colour of a scale through `stops` of equal distance, for a part from 0 to 1.
+fn scale_colour(stops: &[[u8; 3]], part: f64) -> [u8; 3] {
+    let at = part.clamp(0.0, 1.0) * (stops.len() - 1) as f64;
+    let below = (at as usize).min(stops.len() - 2);
+    let rest = at - below as f64;
+    [0, 1, 2].map(|i| {
+        let (a, b) = (f64::from(stops[below][i]), f64::from(stops[below + 1][i]));
+        (a + (b - a) * rest).round() as u8
+    })
+}
+
+/// A colour from dark blue over green to yellow. Source: five stops of matplotlib's viridis.
+pub(super) fn sequential(part: f64) -> [u8; 3] {
+    let stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+    scale_colour(&stops, part)
+}
+
+/// A colour from blue over white to red. Source: three stops of ColorBrewer's RdBu.
+pub(super) fn diverging(part: f64) -> [u8; 3] {
+    scale_colour(&[[33, 102, 172], [247, 247, 247], [178, 24, 43]], part)
+}

@@ -3,14 +3,20 @@
 //! ```text
 //! Plot                         curves, points, images over axes          plot, ticks
 //! scatter, decision_boundary   classes of points in a plane              here
+//! Heatmap                      weights, attention, a confusion matrix    heatmap
+//! Histograms                   weights or gradients over time            histograms
 //! Image                        grids of pictures and filters, as PNG     image
 //! ```
 
+mod heatmap;
+mod histograms;
 mod image;
 mod plot;
 mod svg;
 mod ticks;
 
+pub use heatmap::Heatmap;
+pub use histograms::Histograms;
 pub use image::Image;
 pub use plot::Plot;
 

@@ -81,6 +81,9 @@ impl Plot {
         }
     }
 
+    /// The size of a picture in pixels.
+    pub(super) const SIZE: (f64, f64) = (WIDTH, HEIGHT);
+
     /// The plot with a logarithmic y axis, on which equal ratios are equal distances. Points that
     /// are not above 0 are left out. The axis of a metric stays linear.
     pub fn log_y(mut self) -> Plot {
