@@ -35,6 +35,7 @@ mod lora;
 #[cfg(feature = "pretrained")]
 mod lora_peft;
 mod losses;
+mod lr_finder;
 mod mapping;
 mod metrics;
 mod mixed_types;

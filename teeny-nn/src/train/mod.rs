@@ -9,7 +9,8 @@
 //! roc_auc, r2_score, ..      metrics of scores, probabilities and numbers    scores
 //! Captured                   loss and gradients, recorded and replayed       captured
 //! EarlyStopping              stops when a value no longer improves           stopping
-//! Log                        CSV or JSON lines                               log
+//! lr_finder                  losses at growing learning rates                lr_finder
+//! Log, TensorBoard           CSV or JSON lines; event files                  log, tensorboard
 //! Plot, ..                   curves, heatmaps, histograms, images            pictures
 //! ```
 
@@ -17,6 +18,7 @@ mod captured;
 mod elements;
 mod log;
 mod losses;
+mod lr_finder;
 mod metrics;
 pub mod pictures;
 mod progress;
@@ -24,10 +26,12 @@ mod run;
 mod run_options;
 mod scores;
 mod stopping;
+mod tensorboard;
 
 pub use captured::Captured;
 pub use log::{Field, Log};
 pub use losses::Losses;
+pub use lr_finder::{LrFinder, lr_finder};
 pub use metrics::{
     ClassScores, Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite,
     top_k_accuracy, top_k_accuracy_async,
@@ -38,3 +42,4 @@ pub use run::Run;
 pub use run_options::{RunOptions, RunRanks};
 pub use scores::{average_precision, calibration_error, r2_score, roc_auc};
 pub use stopping::EarlyStopping;
+pub use tensorboard::TensorBoard;

@@ -66,11 +66,8 @@ impl Histograms {
         let mut values = numbers(x)?;
         values.retain(|value| value.abs() <= MAX_VALUE);
         let Ok((low, high)) = range_of(&values) else { return Ok(()) };
-        let mut shares = vec![0.0; FINE];
-        for value in &values {
-            let part = (value - low) / (high - low); // NaN, of one value, is bin 0
-            shares[((part * FINE as f64) as usize).min(FINE - 1)] += 1.0 / values.len() as f64;
-        }
+        let mut shares = counts(&values, low, high, FINE);
+        shares.iter_mut().for_each(|share| *share /= values.len() as f64);
         let new = Histogram { step, low, high, shares };
         match self.layers.iter_mut().find(|(known, _)| known == name) {
             Some((_, all)) => all.push(new),
@@ -128,6 +125,16 @@ impl Histograms {
         }
         save(path.as_ref(), (svg + "</svg>\n").as_bytes())
     }
+}
+
+/// The numbers of `values`, from `low` to `high`, in bins of equal width.
+pub(in crate::train) fn counts(values: &[f64], low: f64, high: f64, bins: usize) -> Vec<f64> {
+    let mut counts = vec![0.0; bins];
+    for value in values {
+        let part = (value - low) / (high - low); // NaN, of one value, is bin 0
+        counts[((part * bins as f64) as usize).min(bins - 1)] += 1.0;
+    }
+    counts
 }
 
 /// The histograms of one tensor, by step.

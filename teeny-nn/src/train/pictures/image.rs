@@ -205,7 +205,7 @@ pub(super) fn embedded(image: &Image, [x, y, width, height]: [f64; 4], opacity: 
 }
 
 /// The smallest and the largest finite value.
-pub(super) fn range_of(values: &[f64]) -> Result<(f64, f64)> {
+pub(in crate::train) fn range_of(values: &[f64]) -> Result<(f64, f64)> {
     let finite = values.iter().copied().filter(|value| value.is_finite());
     let range = finite.fold(None, |range, v| {
         let (low, high) = range.unwrap_or((v, v));

@@ -17,7 +17,9 @@ mod ticks;
 
 pub use heatmap::Heatmap;
 pub use histograms::Histograms;
+pub(super) use histograms::counts;
 pub use image::Image;
+pub(super) use image::range_of;
 pub use plot::Plot;
 
 use svg::COLOURS;
