@@ -285,3 +285,40 @@ fn a_loss_that_is_never_finite_becomes_an_error() {
         "{error}"
     );
 }
+
+#[test]
+fn a_scaled_step_clips_the_gradients_without_their_factor() {
+    // squares that f32 does not have, a norm of 5 above and below the limit, and zeros
+    for (slopes, max_norm) in
+        [([3e20, 4e20], 1.0), ([3.0, 4.0], 1.0), ([3.0, 4.0], 6.0), ([0.0, 0.0], 1.0)]
+    {
+        let stepped = |scaled: bool| {
+            let store = Store::new(autograd());
+            let p = param(&store, "w", &[0.0, 0.0]);
+            let (loss, mut sgd) = (loss_with(&[(&p, &slopes)]), Sgd::new(store.trainable(), 1.0));
+            if scaled {
+                let mut scale = LossScale::new().initial_factor(1024.0).max_norm(max_norm);
+                let gradients = scale.apply(&loss).unwrap().backward().unwrap();
+                assert!(scale.step(&mut sgd, &gradients).unwrap());
+            } else {
+                let mut gradients = loss.backward().unwrap();
+                clip_grad_norm(&mut gradients, &store.trainable(), max_norm).unwrap();
+                sgd.step(&gradients).unwrap();
+            }
+            values(&p.value())
+        };
+        let (with, without) = (stepped(true), stepped(false));
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
+        assert!(with.iter().zip(&without).all(near), "{slopes:?}: {with:?} {without:?}");
+    }
+    // an overflow is a skipped step, not an error
+    let store = Store::new(autograd());
+    let p = param(&store, "w", &[1.0]);
+    let (mut sgd, mut scale) = (Sgd::new(store.trainable(), 1.0), LossScale::new().max_norm(1.0));
+    let gradients = loss_with(&[(&p, &[f64::INFINITY])]).backward().unwrap();
+    assert!(!scale.step(&mut sgd, &gradients).unwrap());
+    assert_eq!((values(&p.value()), scale.factor()), (vec![1.0], 32_768.0));
+    let gradients = loss_with(&[(&p, &[1.0])]).backward().unwrap();
+    let error = LossScale::new().max_norm(0.0).step(&mut sgd, &gradients).unwrap_err().to_string();
+    assert!(error.contains("cannot be clipped to a norm of 0"), "{error}");
+}
