@@ -5,10 +5,9 @@
 //! renamed, so a folder never holds a part of a file. Without a network this fails in seconds. The
 //! program `curl` transfers the files: it knows HTTPS, certificates, redirects and proxies.
 
-use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, IsTerminal, Read, stderr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use teeny_core::file::replace;
@@ -157,7 +156,7 @@ const CURL: [&str; 17] = [
     "--speed-limit", "1", "--speed-time", "5", "--max-time", "120",
 ];
 
-/// The content of `url`, with a progress bar on a terminal.
+/// The content of `url`. A terminal shows how much of it has arrived.
 fn get(url: &str) -> Result<Vec<u8>> {
     let command = Command::new("curl")
         .args(CURL)
@@ -172,13 +171,21 @@ fn get(url: &str) -> Result<Vec<u8>> {
         }
         _ => Error::io(format!("cannot start `curl`: {error}")),
     })?;
-    let style = ProgressStyle::with_template("{msg} {bytes}").expect("a fixed template");
-    let bar = ProgressBar::new(0).with_style(style);
-    bar.set_message(url.rsplit('/').next().unwrap_or(url).to_string());
     let mut bytes = Vec::new();
-    let output = curl.stdout.take().expect("it is piped");
-    let read = bar.wrap_read(output).take(MAX_BYTES + 1).read_to_end(&mut bytes);
-    bar.finish_and_clear();
+    let mut output = curl.stdout.take().expect("it is piped").take(MAX_BYTES + 1);
+    let (name, is_shown) = (url.rsplit('/').next().unwrap_or(url), stderr().is_terminal());
+    let read = loop {
+        match output.by_ref().take(1 << 20).read_to_end(&mut bytes) {
+            Ok(n) if n > 0 && is_shown => {
+                eprint!("\r{name} {:.1} MB\x1b[K", bytes.len() as f64 / 1e6);
+            }
+            Ok(n) if n > 0 => {}
+            end => break end,
+        }
+    };
+    if is_shown {
+        eprint!("\r\x1b[K");
+    }
     let is_too_long = bytes.len() as u64 > MAX_BYTES;
     if is_too_long || read.is_err() {
         let _ = curl.kill(); // one that has ended cannot be killed

@@ -5,7 +5,6 @@
 //! [`makemore`], [`mod@bench`], `cost`).
 #![forbid(unsafe_code)]
 
-mod bar;
 pub mod bench;
 #[cfg(feature = "distributed")]
 pub mod cost;
@@ -26,7 +25,6 @@ pub mod training;
 pub mod tuning;
 mod update;
 
-pub use bar::Bar;
 pub use options::{Common, Opt, Parsed, opt};
 pub use program::Program;
 pub use ranks::Ranks;

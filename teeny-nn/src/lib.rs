@@ -50,7 +50,7 @@
 //! | [`schedule`] | learning rates by step |
 //! | [`data`] | data sets, loaders, CSV tables, folders of images, time series, the IDX format |
 //! | [`text`] | tokenizers and sampling |
-//! | [`train`] | losses by step, metrics, logs, plots, early stopping |
+//! | [`train`] | runs, losses by step, metrics, logs, pictures, early stopping |
 //! | [`state`] | checkpoints, safetensors, GGUF, `.npz`, `.pt` |
 //! | `pretrained` | models of Hugging Face and GGUF files (features `pretrained`, `chat`) |
 //! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |

@@ -59,6 +59,6 @@ pub use crate::recurrent::{Gru, Lstm, Rnn};
 pub use crate::schedule::{Plateau, Schedule};
 pub use crate::state::{Checkpoint, Position, Random, Stateful};
 pub use crate::store::{Param, Path, Store};
-pub use crate::train::{EarlyStopping, Losses, accuracy, accuracy_async};
+pub use crate::train::{EarlyStopping, Losses, Run, RunOptions, accuracy, accuracy_async};
 pub use teeny_autograd::{Autograd, Grad, Gradients, no_grad};
 pub use teeny_core::{DType, DeviceRef, Error, Result, Tensor, ToDevice, manual_seed};

@@ -39,10 +39,13 @@ mod lora;
 #[cfg(feature = "pretrained")]
 mod lora_peft;
 mod losses;
+mod lr_finder;
 mod mapping;
+mod metrics;
 mod mixed_types;
 mod norms;
 mod optim;
+mod pictures;
 #[cfg(feature = "pretrained")]
 mod pretrained;
 #[cfg(feature = "pretrained")]
@@ -69,6 +72,7 @@ mod ranges;
 #[path = "common/ranks.rs"]
 mod ranks;
 mod recurrent;
+mod run;
 #[cfg(feature = "chat")]
 mod samples;
 mod sampling;
@@ -88,3 +92,5 @@ mod tokenizers;
 mod training;
 mod weights;
 mod windows;
+#[path = "../../teeny-core/tests/support/xml.rs"]
+mod xml;

@@ -8,7 +8,9 @@ use teeny_nn::optim::{
     Adam, AdamW, Ema, LossScale, Optimizer, ParamGroup, Sgd, clip_grad_norm, clip_grad_value,
 };
 use teeny_nn::state::Stateful;
-use teeny_nn::{Activation, Init, Linear, Module, Param, Sequential, Store};
+use teeny_nn::{
+    Activation, Embedding, Init, Linear, LinearOptions, Module, Param, Sequential, Store,
+};
 
 /// A parameter with these values, on an autograd device.
 fn param(store: &Store, name: &str, values: &[f64]) -> Param {
@@ -284,4 +286,72 @@ fn a_loss_that_is_never_finite_becomes_an_error() {
         error.contains("gradients are not finite even where the loss is multiplied by"),
         "{error}"
     );
+}
+
+#[test]
+fn a_scaled_step_clips_the_gradients_without_their_factor() {
+    // squares that f32 does not have, a norm of 5 above and below the limit, and zeros
+    for (slopes, max_norm) in
+        [([3e20, 4e20], 1.0), ([3.0, 4.0], 1.0), ([3.0, 4.0], 6.0), ([0.0, 0.0], 1.0)]
+    {
+        let stepped = |scaled: bool| {
+            let store = Store::new(autograd());
+            let p = param(&store, "w", &[0.0, 0.0]);
+            let (loss, mut sgd) = (loss_with(&[(&p, &slopes)]), Sgd::new(store.trainable(), 1.0));
+            if scaled {
+                let mut scale = LossScale::new().initial_factor(1024.0).max_norm(max_norm);
+                let gradients = scale.apply(&loss).unwrap().backward().unwrap();
+                assert!(scale.step(&mut sgd, &gradients).unwrap());
+            } else {
+                let mut gradients = loss.backward().unwrap();
+                clip_grad_norm(&mut gradients, &store.trainable(), max_norm).unwrap();
+                sgd.step(&gradients).unwrap();
+            }
+            values(&p.value())
+        };
+        let (with, without) = (stepped(true), stepped(false));
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
+        assert!(with.iter().zip(&without).all(near), "{slopes:?}: {with:?} {without:?}");
+    }
+    // an overflow is a skipped step, not an error
+    let store = Store::new(autograd());
+    let p = param(&store, "w", &[1.0]);
+    let (mut sgd, mut scale) = (Sgd::new(store.trainable(), 1.0), LossScale::new().max_norm(1.0));
+    let gradients = loss_with(&[(&p, &[f64::INFINITY])]).backward().unwrap();
+    assert!(!scale.step(&mut sgd, &gradients).unwrap());
+    assert_eq!((values(&p.value()), scale.factor()), (vec![1.0], 32_768.0));
+    let gradients = loss_with(&[(&p, &[1.0])]).backward().unwrap();
+    let error = LossScale::new().max_norm(0.0).step(&mut sgd, &gradients).unwrap_err().to_string();
+    assert!(error.contains("cannot be clipped to a norm of 0"), "{error}");
+}
+
+#[test]
+fn a_tied_weight_is_one_parameter_with_the_gradients_of_both_uses() {
+    let store = Store::new(autograd());
+    let words = Embedding::new(&store.at("words"), 5, 3).unwrap();
+    let head = Linear { weight: words.weight.clone(), bias: None };
+    assert_eq!((store.all().len(), store.count()), (1, 15));
+    assert_eq!(store.at("words").all().len() + store.at("word").all().len(), 1);
+    let ids = Tensor::new([1i64, 4], store.device()).unwrap(); // (2)
+    let gradients_of = |first: &Embedding, second: &Linear, ids: &Tensor| {
+        let y = second.forward(&first.forward(ids).unwrap()).unwrap(); // (2, 5)
+        y.square().unwrap().sum_all().unwrap().backward().unwrap()
+    };
+    let tied = gradient(&gradients_of(&words, &head, &ids), &words.weight);
+    // the same values as two parameters
+    let apart = Store::new(autograd());
+    let first = Embedding::new(&apart.at("words"), 5, 3).unwrap();
+    let second =
+        Linear::with_options(&apart.at("head"), 3, 5, LinearOptions::new().with_bias(false));
+    let second = second.unwrap();
+    let value = words.weight.value().detach().unwrap();
+    for param in [&first.weight, &second.weight] {
+        param.set(&value.to(apart.device()).unwrap()).unwrap();
+    }
+    let both = gradients_of(&first, &second, &ids.to(apart.device()).unwrap());
+    let parts = [&first.weight, &second.weight].map(|p| gradient(&both, p));
+    for (i, g) in tied.iter().enumerate() {
+        let sum = parts[0][i] + parts[1][i];
+        assert!((g - sum).abs() < 1e-5 * sum.abs().max(1.0), "{i}: {g} {sum}");
+    }
 }

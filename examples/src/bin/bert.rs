@@ -14,6 +14,7 @@ use teeny_core::{DType, DeviceRef, Distribution, Result, Tensor, permutation};
 use teeny_nn::attention::AttentionOptions;
 use teeny_nn::loss::CrossEntropy;
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
+use teeny_nn::train::RunOptions;
 use teeny_nn::transformer::{TransformerConfig, TransformerEncoderLayer};
 use teeny_nn::{
     Activation, Embedding, EmbeddingOptions, Init, LayerNorm, Linear, Module, Schedule, Store,
@@ -102,8 +103,8 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let mut replayed = Step::new(common, &store, loss)?;
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
     let mut adam = AdamW::new(store.trainable(), options.lr).weight_decay(0.01);
-    let mut run =
-        Run::start(common, &store, &mut adam, options.steps)?.schedule(schedule).items("sentences");
+    let with = RunOptions::new().schedule(schedule).bar("sentences");
+    let mut run = Run::start(common, &store, &mut adam, options.steps, with)?;
     while let Some(step) = run.next_step() {
         let chosen =
             draw(options.batch, training.len(), Key { seed: common.seed, draw: 1 + 4 * step })?;

@@ -10,8 +10,6 @@ use examples::tuning::{
 use examples::{Common, Program, Run, opt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use teeny_autograd::no_grad;
 use teeny_core::{Error, ErrorKind, Result};
@@ -19,6 +17,7 @@ use teeny_nn::data::{DataLoader, Dataset};
 use teeny_nn::lora::{Lora, LoraOptions, Modules};
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
 use teeny_nn::pretrained::{Decoder, LabeledTexts, TextPairs, TextSamples};
+use teeny_nn::train::RunOptions;
 use teeny_nn::{Param, Schedule, Store};
 
 #[rustfmt::skip]
@@ -318,11 +317,11 @@ impl Job<'_> {
         let parts = Parts { data: *train, lengths, texts: tuning.division.texts };
         let loader = DataLoader::new(parts, batch)?.shuffle(common.seed);
         let mut optimizer = AdamW::new(params.clone(), lr).weight_decay(0.0);
-        let mut run = Run::start(common, self.trained, &mut optimizer, steps)?
+        let with = RunOptions::new()
             .schedule(Schedule::warmup_cosine(lr, lr / 10.0, steps / 20, steps))
-            .items("texts");
-        let stop = interrupted()?;
-        let mut best = Best::of(common, self.output)?;
+            .bar("texts")
+            .interrupt();
+        let mut run = Run::start(common, self.trained, &mut optimizer, steps, with)?;
         let every = options.report.unwrap_or(per_epoch);
         while let Some(batches) = run.next_epoch(&loader) {
             for parts in batches {
@@ -331,18 +330,20 @@ impl Job<'_> {
                 optimizer.set_lr(run.lr());
                 optimizer.step(&gradients)?;
                 run.push(&loss, batch)?;
-                if run.is_due(every as u64) {
-                    self.report(&tuning, &mut run, (&optimizer, every), data, &mut best)?;
-                } else if stop.load(Ordering::Relaxed) {
-                    run.report(&optimizer, "stopped")?;
-                    let how = match &common.resume {
-                        Some(path) => format!("--resume {} continues", path.display()),
-                        None => "without --resume FILE it cannot continue".to_string(),
-                    };
-                    common.print(how);
-                    return Ok(());
+                if run.is_interrupted() && !run.step().is_multiple_of(every as u64) {
+                    run.report(&optimizer, "stopped")?; // without an evaluation
+                } else if run.is_due(every as u64) {
+                    self.report(&tuning, &mut run, (&optimizer, every), data)?;
                 }
             }
+        }
+        if run.is_interrupted() && run.step() < steps {
+            let how = match &common.resume {
+                Some(path) => format!("--resume {} continues", path.display()),
+                None => "without --resume FILE it cannot continue".to_string(),
+            };
+            common.print(how);
+            return Ok(());
         }
         run.finish("Fine-tuning", "loss")?;
         common.print(format_args!("saved   {}", self.output.display()));
@@ -382,7 +383,6 @@ impl Job<'_> {
         run: &mut Run<'_>,
         (optimizer, every): (&AdamW, usize),
         data: &Data<'_, D>,
-        best: &mut Best,
     ) -> Result<()> {
         let mut line = format!("loss {:.4}", run.losses()?.mean(every));
         let (held, lengths) = &data[1];
@@ -390,16 +390,19 @@ impl Job<'_> {
             true => None,
             false => Some(run.evaluate(|| self.evaluating(|| tuning.evaluate(*held, lengths)))?),
         };
+        let is_best = match loss {
+            Some(loss) => run.record_validation_loss(loss)?,
+            None => true,
+        };
         if let Some(loss) = loss {
-            run.record_validation_loss(loss);
             line += &format!("  held-out loss {loss:.4}");
         }
-        if best.is_better(loss) {
+        if is_best {
             self.evaluating(self.save)?;
-            best.write(self.output)?;
             line += "  saved";
         }
-        run.report(optimizer, &format!("epoch {:2}  {line}", run.epoch()))?;
+        let epoch = run.epoch();
+        run.report(optimizer, &format!("epoch {epoch:2}  {line}"))?;
         if let Some(prompt) = &self.options.prompt {
             let answer = || self.evaluating(|| no_grad(|| tuning.learner.answer(prompt)));
             if let Some(answer) = run.evaluate(answer)? {
@@ -416,50 +419,4 @@ impl Job<'_> {
         self.base.set_training(true);
         result
     }
-}
-
-/// The lowest held-out loss so far. It is a file in the folder of the result, for a resumed run.
-struct Best(f64);
-
-impl Best {
-    const FILE: &str = "best.json";
-
-    fn of(common: &Common, output: &Path) -> Result<Best> {
-        let file = output.join(Self::FILE);
-        let resumes = common.resume.as_ref().is_some_and(|path| path.exists());
-        if !resumes || !file.exists() {
-            return Ok(Best(f64::INFINITY));
-        }
-        let text = std::fs::read_to_string(&file).map_err(|e| {
-            Error::io(format!("cannot read {}: {e}", file.display())).with_source(e)
-        })?;
-        Ok(Best(text.trim().parse().unwrap_or(f64::INFINITY)))
-    }
-
-    /// Whether this loss is the lowest; without one, every result is.
-    fn is_better(&mut self, loss: Option<f64>) -> bool {
-        let better = loss.is_none_or(|loss| loss < self.0);
-        if let Some(loss) = loss.filter(|_| better) {
-            self.0 = loss;
-        }
-        better
-    }
-
-    fn write(&self, output: &Path) -> Result<()> {
-        teeny_core::file::replace(&output.join(Self::FILE), |writer| {
-            writeln!(writer, "{}", self.0)
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
-        })
-    }
-}
-
-/// A flag that Ctrl-C sets.
-fn interrupted() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let signal = signal_hook::consts::SIGINT;
-    // a second one ends the program at once
-    signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
-        .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
-        .map_err(|e| Error::io(format!("cannot watch for Ctrl-C: {e}")).with_source(e))?;
-    Ok(flag)
 }

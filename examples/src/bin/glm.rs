@@ -17,6 +17,7 @@ use teeny_nn::data::DataLoader;
 use teeny_nn::data::generated::{self, Samples};
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, poisson_nll};
 use teeny_nn::optim::{Optimizer, Sgd};
+use teeny_nn::train::RunOptions;
 use teeny_nn::{Init, Linear, LinearOptions, Module, Schedule, Store};
 
 #[rustfmt::skip]
@@ -158,9 +159,8 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
     let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 6 });
     let steps = epochs * loader.batches() as u64;
     let mut sgd = Sgd::new(store.trainable(), options.lr);
-    let mut run = Run::start(common, &store, &mut sgd, steps)?
-        .schedule(Schedule::cosine(options.lr, 0.0, steps))
-        .items("images");
+    let with = RunOptions::new().schedule(Schedule::cosine(options.lr, 0.0, steps)).bar("images");
+    let mut run = Run::start(common, &store, &mut sgd, steps, with)?;
     let mut step = Step::new(common, &store, |x| cross_entropy(&model.forward(&x[0])?, &x[1]))?;
     let evaluate = || Accuracy::of(&model, &data.test, device, common.ranks());
     while let Some(batches) = run.next_epoch(&loader) {
@@ -173,7 +173,7 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
             run.push(&loss, images)?;
         }
         let accuracy = run.evaluate(evaluate)?;
-        run.record_accuracy(accuracy.percent());
+        run.record_accuracy(accuracy.percent())?;
         let (epoch, loss) = (run.epoch(), run.losses()?.mean(loader.batches()));
         run.report(&sgd, &format!("softmax epoch {epoch:2}: loss {loss:.4}"))?;
     }

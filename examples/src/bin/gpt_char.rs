@@ -15,6 +15,7 @@ use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, ParamGroup};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
+use teeny_nn::train::RunOptions;
 use teeny_nn::{Decoder, Gpt, GptConfig, Schedule, Store};
 
 #[rustfmt::skip]
@@ -158,9 +159,9 @@ fn train(
     };
     let loss = |x: &[Tensor]| model.loss(&x[0], &x[1]);
     let mut update = Update::new(common, options.zero, &model.store, adam, loss)?;
-    let mut run = Run::start(common, &model.store, &mut update, options.steps)?
-        .schedule(Schedule::warmup_cosine(lr, lr / 10.0, 100, end))
-        .items("tokens");
+    let with =
+        RunOptions::new().schedule(Schedule::warmup_cosine(lr, lr / 10.0, 100, end)).bar("tokens");
+    let mut run = Run::start(common, &model.store, &mut update, options.steps, with)?;
     let (batch, context) = (options.batch, options.model.context);
     let ranks = common.ranks();
     let (part, parts) = ranks.part();
@@ -173,7 +174,7 @@ fn train(
         run.push(&loss, batch * context)?;
         if run.is_due(options.eval_every as u64) {
             let val = *last.insert(run.evaluate(|| model.evaluate(options, ranks, validation))?);
-            run.record_validation_loss(val);
+            run.record_validation_loss(val)?;
             let loss = run.losses()?.mean(options.eval_every);
             let line = format!("step {:5}  loss {loss:.4}  val loss {val:.4}", step + 1);
             run.report(&update, &line)?;

@@ -13,6 +13,7 @@ use teeny_nn::data::names::Names;
 use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{AdamW, Optimizer, Sgd};
 use teeny_nn::text::{Sampler, Tokenizer};
+use teeny_nn::train::RunOptions;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
@@ -199,9 +200,9 @@ impl Task<'_> {
         steps: u64,
         mut optimizer: impl Optimizer,
     ) -> Result<()> {
-        let mut run = Run::start(common, self.store, &mut optimizer, steps)?
-            .schedule(self.arch.schedule(options.lr, steps))
-            .items("examples");
+        let with =
+            RunOptions::new().schedule(self.arch.schedule(options.lr, steps)).bar("examples");
+        let mut run = Run::start(common, self.store, &mut optimizer, steps, with)?;
         let part = (steps / 10).max(1);
         let mut replayed = Step::new(common, self.store, |x| self.loss(x))?;
         while let Some(step) = run.next_step() {

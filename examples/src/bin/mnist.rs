@@ -39,7 +39,8 @@ fn train(options: &Options, common: &Common) -> Result<()> {
         DataLoader::new(data.train.on(&device), batch)?.shuffle(common.seed).shard(part, parts)?;
     ranks.require_same("the order of the data", &format_args!("{:x}", loader.order_hash()))?;
     let steps = options.steps(&loader);
-    let mut run = Run::start(common, &store, &mut optimizer, steps)?.items("images");
+    let with = RunOptions::new().bar("images");
+    let mut run = Run::start(common, &store, &mut optimizer, steps, with)?;
     let mut step = Step::new(common, &store, |x| cross_entropy(&model.forward(&x[0])?, &x[1]))?;
     let evaluate = || Accuracy::of(&model, &data.test, &device, ranks);
     let mut accuracy = None;

@@ -11,7 +11,7 @@ use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tenso
 ///
 /// `norm = sqrt(Σ g²)` over all elements, in f64 where squares leave the range of f32; each g is multiplied by `max_norm / (norm + 1e-6)` if
 /// that is below 1. Reading the norm waits for the device. Frozen parameters are skipped. With a
-/// [`super::LossScale`], clip to `max_norm * scale.factor()`.
+/// [`super::LossScale`], use [`super::LossScale::max_norm`] in place of this.
 ///
 /// Equivalent: `torch.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)`. Source: Pascanu,
 /// Mikolov & Bengio 2012, arXiv:1211.5063.

@@ -1,5 +1,6 @@
 //! Loss scaling, so that gradients in `F16` do not underflow.
 
+use super::clip::require_norm;
 use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all, step_where};
 use crate::state::{State, Stateful};
 use crate::store::Param;
@@ -16,7 +17,8 @@ use teeny_core::{Capture, Error, Result, Tensor};
 /// `growth_interval` successful steps in a row it is doubled.
 ///
 /// Gradients are divided by the factor in f32. `BF16` has the range of f32 and needs no loss
-/// scaling.
+/// scaling: mixed precision is then `Store::with_dtype(device, DType::BF16)` with
+/// `AdamW::new(..).master_weights(true)`, whose sums and updates are those of f32.
 ///
 /// Equivalent: `torch.amp.GradScaler`. Source: Micikevicius et al. 2017, arXiv:1710.03740.
 ///
@@ -35,6 +37,7 @@ pub struct LossScale {
     factor: Factor,
     growth_interval: u64,
     good_steps: u64,
+    max_norm: Option<f64>,
 }
 
 /// The factor, where replays of a captured loss read it.
@@ -81,7 +84,12 @@ impl Default for LossScale {
 impl LossScale {
     /// PyTorch's defaults: a factor of 65,536, doubled after 2,000 successful steps.
     pub fn new() -> LossScale {
-        LossScale { factor: Factor::new(65_536.0), growth_interval: 2000, good_steps: 0 }
+        LossScale {
+            factor: Factor::new(65_536.0),
+            growth_interval: 2000,
+            good_steps: 0,
+            max_norm: None,
+        }
     }
 
     /// Sets the initial factor; scaling by a power of 2 is exact.
@@ -93,6 +101,14 @@ impl LossScale {
     /// Sets the number of successful steps in a row after which the factor is doubled.
     pub fn growth_interval(mut self, steps: u64) -> LossScale {
         self.growth_interval = steps;
+        self
+    }
+
+    /// Has each step clip its gradients, divided by the factor, to a total norm of `max_norm`, as
+    /// [`super::clip_grad_norm`] does without a factor. That function, on scaled gradients, would
+    /// compare `max_norm` with a norm that is larger by the factor.
+    pub fn max_norm(mut self, max_norm: f64) -> LossScale {
+        self.max_norm = Some(max_norm);
         self
     }
 
@@ -162,8 +178,8 @@ impl LossScale {
     ) -> Result<(HashMap<String, Tensor>, Tensor)> {
         optimizer.states_mut().check()?;
         require_factor(self.factor())?;
-        let mut unscaled = HashMap::new();
-        let mut finite = Vec::new();
+        self.max_norm.map_or(Ok(()), require_norm)?;
+        let (mut unscaled, mut finite) = (Vec::new(), Vec::new());
         let skip = optimizer.states().skip_missing;
         for param in optimizer
             .params()
@@ -179,12 +195,15 @@ impl LossScale {
                     .all(0)?
                     .reshape((1,))?,
             );
-            unscaled.insert(param.name().to_string(), g);
+            unscaled.push((param.name().to_string(), g));
         }
         if finite.is_empty() {
             return Err(no_gradient_at_all());
         }
-        Ok((unscaled, Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?))
+        if let Some(max_norm) = self.max_norm {
+            clip(&mut unscaled, max_norm)?;
+        }
+        Ok((unscaled.into_iter().collect(), Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?))
     }
 
     /// A step with these gradients, or a smaller factor if one of them is not `finite`.
@@ -221,6 +240,22 @@ impl LossScale {
         }
         Ok(true)
     }
+}
+
+/// Multiplies gradients by `min(1, max_norm / (norm + 1e-6))` without a read. The norm is
+/// `m sqrt(Σ (g / m)²)`, where m is the largest element: squares stay in the range of f32.
+fn clip(gradients: &mut [(String, Tensor)], max_norm: f64) -> Result<()> {
+    let total = |all: Vec<Tensor>| Tensor::stack(&all.iter().collect::<Vec<_>>(), 0); // (parameters)
+    let parts = gradients.iter().map(|(_, g)| g.abs()?.max_all());
+    let largest =
+        total(parts.collect::<Result<_>>()?)?.max_all()?.maximum(f64::from(f32::MIN_POSITIVE))?; // ()
+    let parts = gradients.iter().map(|(_, g)| g.div(&largest)?.square()?.sum_all());
+    let norm = total(parts.collect::<Result<_>>()?)?.sum_all()?.sqrt()?.mul(&largest)?; // ()
+    let factor = norm.add(1e-6)?.recip()?.mul(max_norm)?.minimum(1.0)?; // ()
+    gradients.iter_mut().try_for_each(|(_, g)| {
+        *g = g.mul(&factor)?;
+        Ok(())
+    })
 }
 
 /// An error unless a loss can be multiplied by `factor`, and its gradients be divided by it.

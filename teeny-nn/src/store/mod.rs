@@ -27,6 +27,11 @@ use teeny_core::{
 
 /// The parameters and buffers of a model. Clones are handles of the same store.
 ///
+/// A layer that is called twice shares its weights. A weight is tied to another layer by a clone of
+/// its [`Param`]: `Linear { weight: embedding.weight.clone(), bias: None }` computes logits from the
+/// rows of an embedding. It is one parameter, which gets the sum of both gradients, and a file has
+/// it once.
+///
 /// # Example
 /// ```
 /// use teeny_nn::{Linear, Store, device::device};
@@ -292,6 +297,31 @@ impl Path {
         Path { store: self.store.clone(), prefix: self.full(&name.to_string()) }
     }
 
+    /// The parameters and buffers below this path, in creation order: those of a layer and of the
+    /// layers in it. Equivalent: `module.named_parameters()` and `named_buffers()`.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_nn::{Linear, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let store = Store::new(&device("cpu")?);
+    /// Linear::new(&store.at("encoder").at(0), 4, 3)?;
+    /// Linear::new(&store.at("head"), 3, 2)?;
+    /// // freezes a part of the model
+    /// store.at("encoder").all().iter().try_for_each(|param| param.set_trainable(false))?;
+    /// assert_eq!(store.trainable().len(), 2); // head.weight, head.bias
+    /// # Ok(()) }
+    /// ```
+    pub fn all(&self) -> Vec<Param> {
+        self.store.params().iter().filter(|param| self.contains(param)).cloned().collect()
+    }
+
+    /// Whether the name of `param` is below this path.
+    fn contains(&self, param: &Param) -> bool {
+        let rest = param.name().strip_prefix(&self.prefix);
+        self.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('.'))
+    }
+
     /// The store of this path.
     pub fn store(&self) -> &Store {
         &self.store
@@ -333,12 +363,8 @@ impl Path {
         make().inspect_err(|_| {
             // another thread may build elsewhere in the same store: remove only parameters inside
             // this path
-            let ours = |p: &Param| {
-                self.prefix.is_empty()
-                    || p.name().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('.'))
-            };
             let new = |p: &Param| !before.iter().any(|b| Arc::ptr_eq(&b.0, &p.0));
-            self.store.params().retain(|p| !(ours(p) && new(p)));
+            self.store.params().retain(|p| !(self.contains(p) && new(p)));
         })
     }
 

@@ -1,5 +1,6 @@
 //! Weighted means, metrics of classifiers and language models, and a check for finite losses.
 
+use super::elements::{flags, require_fit};
 use std::fmt;
 use teeny_core::context::{continued, enter};
 use teeny_core::{DType, Error, Extremum, Result, Scalar, Tensor};
@@ -136,17 +137,6 @@ fn sum(parts: &[f32]) -> usize {
     parts.iter().map(|n| *n as usize).sum()
 }
 
-fn require_fit(logits: &Tensor, targets: &Tensor) -> Result<()> {
-    if logits.ndim() == 2 && *targets.shape() == [logits.shape()[0]] {
-        return Ok(());
-    }
-    Err(Error::shape(format!(
-        "logits must be (N, C) and targets (N), not {} and {}",
-        logits.shape(),
-        targets.shape()
-    )))
-}
-
 /// A confusion matrix: rows are targets, columns are predictions. Prints as a table.
 ///
 /// # Example
@@ -183,6 +173,27 @@ impl Confusion {
         let _op = enter("confusion");
         let predictions = self.predictions(logits, targets)?; // (N)
         self.tally(&predictions.to_vec()?, &targets.to_scalars()?)
+    }
+
+    /// Adds the predictions of a batch of a binary classifier with one logit per item: class 1
+    /// where it is above 0. Shapes: logits and targets of one shape; targets are 0 or 1, or
+    /// booleans.
+    ///
+    /// # Errors
+    /// If the shapes differ, a target is not 0 or 1, or the matrix does not have two classes.
+    #[track_caller]
+    pub fn add_binary(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
+        let _op = enter("confusion");
+        if self.classes != 2 {
+            let text = format!("one logit tells 2 classes apart, not {}", self.classes);
+            return Err(Error::value(text).help("Confusion::new(2)"));
+        }
+        let targets = flags(logits, targets)?;
+        let predictions: Vec<bool> = logits.gt(0)?.reshape(-1)?.to_vec()?;
+        for (target, prediction) in targets.into_iter().zip(predictions) {
+            self.counts[usize::from(target) * 2 + usize::from(prediction)] += 1;
+        }
+        Ok(())
     }
 
     /// [`Confusion::add`] as a future.
@@ -258,15 +269,63 @@ impl Confusion {
 
     /// The fraction of the items of `class` that were predicted correctly; NaN without any.
     pub fn recall(&self, class: usize) -> f64 {
-        self.count(class, class) as f64
-            / (0..self.classes).map(|guess| self.count(class, guess)).sum::<u64>() as f64
+        self.count(class, class) as f64 / self.targets(class) as f64
     }
 
     /// The fraction of the predictions of `class` that were correct; NaN without any.
     pub fn precision(&self, class: usize) -> f64 {
-        self.count(class, class) as f64
-            / (0..self.classes).map(|other| self.count(other, class)).sum::<u64>() as f64
+        self.count(class, class) as f64 / self.predictions_of(class) as f64
     }
+
+    /// The harmonic mean of precision and recall of `class`; NaN if it is neither target nor
+    /// prediction.
+    pub fn f1(&self, class: usize) -> f64 {
+        let both = self.targets(class) + self.predictions_of(class);
+        2.0 * self.count(class, class) as f64 / both as f64
+    }
+
+    /// The means of precision, recall and F1 over all classes that are target or prediction of an
+    /// item; one without a value counts as 0. Equivalent: scikit-learn's scores with
+    /// `average="macro"`. For a matrix of one-label items, `average="micro"` is
+    /// [`Confusion::accuracy`].
+    pub fn macro_average(&self) -> ClassScores {
+        let occurs = |class: &usize| self.targets(*class) + self.predictions_of(*class) > 0;
+        let classes: Vec<usize> = (0..self.classes).filter(occurs).collect();
+        let mean = |score: fn(&Confusion, usize) -> f64| {
+            let values = classes.iter().map(|class| score(self, *class));
+            values.filter(|value| !value.is_nan()).sum::<f64>() / classes.len() as f64
+        };
+        ClassScores {
+            precision: mean(Confusion::precision),
+            recall: mean(Confusion::recall),
+            f1: mean(Confusion::f1),
+        }
+    }
+
+    /// The number of classes.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn targets(&self, class: usize) -> u64 {
+        (0..self.classes).map(|guess| self.count(class, guess)).sum()
+    }
+
+    fn predictions_of(&self, class: usize) -> u64 {
+        (0..self.classes).map(|other| self.count(other, class)).sum()
+    }
+}
+
+/// Averages over the classes of a [`Confusion`]; NaN without items.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ClassScores {
+    /// The fraction of correct predictions of a class.
+    pub precision: f64,
+    /// The fraction of the items of a class that are predicted correctly.
+    pub recall: f64,
+    /// The harmonic mean of both.
+    pub f1: f64,
 }
 
 impl fmt::Display for Confusion {

@@ -1,31 +1,45 @@
 //! Tools for training loops: losses by step, metrics, logs and plots. They are independent of each
-//! other.
+//! other; a [`Run`] puts those together that most programs want.
 //!
 //! ```text
+//! Run, RunOptions            resumes, logs, keeps the best, stops, plots     run, run_options
 //! Losses                     read from the device several at a time          losses
-//! Progress                   steps and tokens per second, time left          progress
+//! Progress, Bar              steps and tokens per second, time left          progress
 //! Mean, accuracy, Confusion  metrics of classifiers                          metrics
+//! roc_auc, r2_score, ..      metrics of scores, probabilities and numbers    scores
 //! Captured                   loss and gradients, recorded and replayed       captured
 //! EarlyStopping              stops when a value no longer improves           stopping
-//! Log, Plot                  CSV or JSON lines, SVG                          log, plot, ticks
+//! lr_finder                  losses at growing learning rates                lr_finder
+//! Log, TensorBoard           CSV or JSON lines; event files                  log, tensorboard
+//! Plot, ..                   curves, heatmaps, histograms, images            pictures
 //! ```
 
 mod captured;
+mod elements;
 mod log;
 mod losses;
+mod lr_finder;
 mod metrics;
-mod plot;
+pub mod pictures;
 mod progress;
+mod run;
+mod run_options;
+mod scores;
 mod stopping;
-mod ticks;
+mod tensorboard;
 
 pub use captured::Captured;
 pub use log::{Field, Log};
 pub use losses::Losses;
+pub use lr_finder::{LrFinder, lr_finder};
 pub use metrics::{
-    Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite, top_k_accuracy,
-    top_k_accuracy_async,
+    ClassScores, Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite,
+    top_k_accuracy, top_k_accuracy_async,
 };
-pub use plot::Plot;
-pub use progress::Progress;
+pub use pictures::Plot;
+pub use progress::{Bar, Progress};
+pub use run::Run;
+pub use run_options::{RunOptions, RunRanks};
+pub use scores::{average_precision, calibration_error, r2_score, roc_auc};
 pub use stopping::EarlyStopping;
+pub use tensorboard::TensorBoard;

@@ -1,7 +1,8 @@
-//! The progress of a run: steps done, speed, time left.
+//! The progress of a run: steps done, speed, time left, and a bar on a terminal.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
 use teeny_core::clock::Instant;
 
@@ -128,6 +129,83 @@ impl fmt::Display for Progress {
     }
 }
 
+/// The shortest time between two updates of a bar: an update takes longer than a step of some loops.
+const REFRESH: Duration = Duration::from_millis(100);
+/// The columns of a bar.
+const COLUMNS: u64 = 30;
+
+/// A progress bar of one line with speed, time left and loss, on standard error if that is a
+/// terminal.
+///
+/// # Example
+/// ```
+/// use teeny_nn::train::Bar;
+/// let mut bar = Bar::new(400, Some("tokens"));
+/// for step in 0..400 {
+///     // .. a step on a batch of 16 x 64 tokens
+///     bar.step(16 * 64, 2.3);
+/// }
+/// bar.clear(); // also before another line is printed; the next step shows the bar again
+/// ```
+pub struct Bar {
+    progress: Progress,
+    is_shown: bool,
+    is_drawn: bool,
+    updated: Instant,
+}
+
+impl Bar {
+    /// A bar of `steps` steps that process items called `unit`: tokens, images. Without a unit the
+    /// bar is not shown.
+    pub fn new(steps: u64, unit: Option<&'static str>) -> Bar {
+        Bar {
+            progress: Progress::new(steps).items(unit.unwrap_or("items")),
+            is_shown: unit.is_some() && stderr().is_terminal(),
+            is_drawn: false,
+            updated: Instant::now(),
+        }
+    }
+
+    /// Counts a step that processed `items` items; `loss` is the latest that was read, NaN if none
+    /// was.
+    pub fn step(&mut self, items: usize, loss: f64) {
+        self.progress.advance(1, items as u64);
+        if self.is_shown && self.updated.elapsed() > REFRESH {
+            self.updated = Instant::now();
+            self.is_drawn = true;
+            // without line wrap, so that a narrow terminal cuts the line
+            self.put(&format!("\r\x1b[?7l{}\x1b[K\x1b[?7h", self.line(loss)));
+        }
+    }
+
+    /// Removes the bar from the terminal.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            self.put("\r\x1b[K");
+        }
+    }
+
+    /// Writes `text`. A terminal that does not take it is not a reason to end a run.
+    fn put(&self, text: &str) {
+        let mut terminal = stderr().lock();
+        let _ = terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush());
+    }
+
+    fn line(&self, loss: f64) -> String {
+        let Progress { done, total, .. } = self.progress;
+        let full = (COLUMNS as f64 * done.min(total) as f64 / total.max(1) as f64) as usize;
+        let loss = if loss.is_nan() { String::new() } else { format!(", loss {loss:.3}") };
+        let empty = COLUMNS as usize - full;
+        format!("{}{} {}{loss}", "█".repeat(full), "░".repeat(empty), self.progress)
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 /// A number with about three digits: `0.52`, `12.3`, `451`, `45.1k`, `1.2M`.
 fn short(value: f64) -> String {
     match value {
@@ -175,6 +253,20 @@ mod tests {
         assert!((progress.steps_per_second() - 10_000.0).abs() < 100.0);
         assert_eq!(progress.to_string().split(',').next(), Some("100000/1000000 steps"));
         assert!(!progress.to_string().contains("items"));
+    }
+
+    #[test]
+    fn a_bar_fills_and_says_speed_and_loss() {
+        let mut bar = Bar::new(40, Some("images"));
+        assert!(bar.line(f64::NAN).starts_with(&"░".repeat(30)));
+        (0..20).for_each(|_| bar.step(8, 0.25));
+        let line = bar.line(0.25);
+        let half = "█".repeat(15) + &"░".repeat(15) + " 20/40 steps, ";
+        assert!(line.starts_with(&half) && line.ends_with(" left, loss 0.250"), "{line}");
+        assert!(line.contains(" images/s, "), "{line}");
+        (0..30).for_each(|_| bar.step(8, 0.25)); // more than were announced
+        assert!(bar.line(f64::NAN).starts_with(&"█".repeat(30)));
+        assert!(Bar::new(0, None).line(1.0).ends_with(" left, loss 1.000"));
     }
 
     #[test]

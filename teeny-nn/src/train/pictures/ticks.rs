@@ -21,9 +21,11 @@ pub(super) fn decades(values: impl Iterator<Item = f64>) -> Vec<f64> {
 pub(super) fn ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-    let (low, high) = if low < high {
+    // the distance of the ends is finite, and not so small that it has no sixth
+    let (low, high) = (low.max(-1e300), high.min(1e300));
+    let (low, high) = if (high - low) / 6.0 >= f64::MIN_POSITIVE {
         (low, high)
-    } else if low == high {
+    } else if low <= high {
         (low - 1.0, high + 1.0)
     } else {
         (0.0, 1.0)
@@ -58,6 +60,11 @@ mod tests {
         assert_eq!(ticks([0.13, 2.31].into_iter()), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]);
         assert_eq!(ticks([0.0, 4690.0].into_iter()), [0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0]);
         assert!(ticks([3.0].into_iter()).len() > 1);
+        for ends in [[0.0, 5e-324], [f64::MIN, f64::MAX], [1.0, 1.0 + f64::EPSILON]] {
+            let ticks = ticks(ends.into_iter());
+            assert!((2..12).contains(&ticks.len()), "{ticks:?}");
+            assert!(ticks.iter().all(|tick| tick.is_finite()), "{ticks:?}");
+        }
         assert_eq!(ticks(std::iter::empty()).first(), Some(&0.0));
     }
 

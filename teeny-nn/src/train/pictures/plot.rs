@@ -1,10 +1,11 @@
 //! Curves as an SVG file, for a browser: the loss of a run, and a metric beside it.
 
+use super::image::{Image, embedded};
+use super::svg::{CHARACTER, COLOURS, escape, head, save};
 use super::ticks::{decades, number, ticks};
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_core::Result;
-use teeny_core::file::replace;
 
 /// The size of the picture in pixels.
 const WIDTH: f64 = 720.0;
@@ -14,17 +15,11 @@ const AXIS_MARGIN: f64 = 64.0;
 const MARGIN: f64 = 20.0;
 /// The margin below the plot area.
 const BOTTOM: f64 = 48.0;
-/// The baselines of the title and of the first line of the legend, and the height of its lines.
-const TITLE: f64 = 24.0;
+/// The baseline of the first line of the legend, and the height of its lines.
 const LEGEND: f64 = 46.0;
 const LEGEND_LINE: f64 = 17.0;
-/// The length of a sample of the curve in the legend, and the width of a character of font size 12,
-/// estimated: SVG alone cannot measure text.
+/// The length of a sample of the curve in the legend.
 const SAMPLE: f64 = 22.0;
-const CHARACTER: f64 = 6.3;
-
-/// One colour per curve, told apart by most kinds of colour blindness. Source: Okabe & Ito 2008.
-const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 /// A curve of more points than this has no dots on them. A curve of one point is only a dot.
 const MAX_DOTS: usize = 40;
@@ -48,6 +43,16 @@ pub struct Plot {
     y_label: String,
     log_y: bool,
     curves: Vec<Curve>,
+    backdrop: Option<Backdrop>,
+}
+
+/// An image behind the curves, at these values of x and y.
+#[derive(Clone, Debug)]
+struct Backdrop {
+    image: Image,
+    x: (f64, f64),
+    y: (f64, f64),
+    opacity: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -58,6 +63,8 @@ struct Curve {
     raw: bool,
     /// On the vertical axis to the right.
     metric: bool,
+    /// Points without a line.
+    dots: bool,
     colour: &'static str,
 }
 
@@ -70,8 +77,12 @@ impl Plot {
             y_label: y_label.into(),
             log_y: false,
             curves: Vec::new(),
+            backdrop: None,
         }
     }
+
+    /// The size of a picture in pixels.
+    pub(super) const SIZE: (f64, f64) = (WIDTH, HEIGHT);
 
     /// The plot with a logarithmic y axis, on which equal ratios are equal distances. Points that
     /// are not above 0 are left out. The axis of a metric stays linear.
@@ -112,6 +123,26 @@ impl Plot {
         self.with(Curve { metric: true, colour, ..Curve::new(name, points) })
     }
 
+    /// The plot with a point at each of `points` (x, y), without a line through them. Points that
+    /// are not finite are left out.
+    pub fn points(self, name: &str, points: &[(f64, f64)]) -> Plot {
+        let colour = self.next_colour();
+        self.with(Curve { dots: true, colour, ..Curve::new(name, points) })
+    }
+
+    /// The plot with `image` behind the curves, over these values of x and y, of which the second
+    /// is larger. The y axis must be linear.
+    pub(super) fn image(
+        mut self,
+        image: Image,
+        x: (f64, f64),
+        y: (f64, f64),
+        opacity: f64,
+    ) -> Plot {
+        self.backdrop = Some(Backdrop { image, x, y, opacity });
+        self
+    }
+
     fn with(mut self, curve: Curve) -> Plot {
         self.curves.push(curve);
         self
@@ -127,25 +158,20 @@ impl Plot {
     /// # Errors
     /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let svg = self.svg();
-        replace(path.as_ref(), |writer| {
-            writer.write_all(svg.as_bytes()).map_err(teeny_core::Error::from)
-        })
+        save(path.as_ref(), self.svg().as_bytes())
     }
 
     /// The picture as SVG.
     pub fn svg(&self) -> String {
         let (legend, baseline) = self.legend();
         let frame = Frame::new(self, baseline + 12.0);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"{}\" y=\"{TITLE}\" font-size=\"15\" text-anchor=\"middle\">{}</text>\n",
-            WIDTH / 2.0,
-            escape(&self.title)
-        );
+        let mut svg = head(WIDTH, HEIGHT, &self.title);
         svg += &legend;
+        if let Some(Backdrop { image, x, y, opacity }) = &self.backdrop {
+            let (left, top) = (frame.x(x.0), frame.y(y.1));
+            let rectangle = [left, top, frame.x(x.1) - left, frame.y(y.0) - top];
+            svg += &embedded(image, rectangle, *opacity);
+        }
         svg += &self.axes(&frame);
         // averages and metrics are drawn over the values behind them
         let (raw, others): (Vec<&Curve>, Vec<&Curve>) = self.curves.iter().partition(|c| c.raw);
@@ -159,19 +185,21 @@ impl Plot {
     fn legend(&self) -> (String, f64) {
         let (mut svg, mut x, mut y) = (String::new(), MARGIN, LEGEND);
         for curve in self.curves.iter().filter(|curve| !curve.raw) {
-            let width = SAMPLE + 6.0 + CHARACTER * curve.name.chars().count() as f64;
+            let sample = if curve.dots { 8.0 } else { SAMPLE };
+            let width = sample + 6.0 + CHARACTER * curve.name.chars().count() as f64;
             if x > MARGIN && x + width > WIDTH - MARGIN {
                 (x, y) = (MARGIN, y + LEGEND_LINE);
             }
             // writing to a String cannot fail, here and below
             let _ = writeln!(
                 svg,
-                "<path d=\"M{x:.1} {0:.1}h{SAMPLE}\" stroke=\"{2}\" stroke-width=\"2\"/>\
-                 <text x=\"{1:.1}\" y=\"{y:.1}\" fill=\"{2}\">{3}</text>",
+                "<path d=\"M{x:.1} {0:.1}h{sample}\" stroke=\"{2}\" stroke-width=\"{4}\"/>\
+                 <text x=\"{1:.1}\" y=\"{y:.1}\">{3}</text>",
                 y - 4.0,
-                x + SAMPLE + 6.0,
+                x + sample + 6.0,
                 curve.colour,
-                escape(&curve.name)
+                escape(&curve.name),
+                if curve.dots { 8 } else { 2 }
             );
             x += width + 16.0;
         }
@@ -185,7 +213,7 @@ impl Plot {
         for &tick in &frame.x_ticks {
             let _ = writeln!(
                 svg,
-                "<path d=\"M{0:.1} {top}V{bottom}\" stroke=\"#ddd\"/>\
+                "<path d=\"M{0:.1} {top}V{bottom}\" class=\"grid\"/>\
                  <text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
                 frame.x(tick),
                 bottom + 16.0,
@@ -196,7 +224,7 @@ impl Plot {
             let text = number(if self.log_y { 10f64.powf(tick) } else { tick });
             let _ = writeln!(
                 svg,
-                "<path d=\"M{left} {0:.1}H{right}\" stroke=\"#ddd\"/>\
+                "<path d=\"M{left} {0:.1}H{right}\" class=\"grid\"/>\
                  <text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\">{text}</text>",
                 frame.y(tick),
                 left - 6.0,
@@ -219,7 +247,7 @@ impl Plot {
                 escape(text)
             );
         };
-        label(16.0, &self.y_label, "black");
+        label(16.0, &self.y_label, "inherit");
         let Some(metric) = self.curves.iter().find(|curve| curve.metric) else { return svg };
         label(WIDTH - 8.0, &metric.name, metric.colour);
         for &tick in &frame.metric_ticks {
@@ -243,22 +271,27 @@ impl Plot {
             .into_iter()
             .map(|(x, y)| (frame.x(x), if curve.metric { frame.metric(y) } else { frame.y(y) }))
             .collect();
+        let mut svg = String::new();
         let mut line = String::new();
-        for (x, y) in &points {
+        for (x, y) in points.iter().filter(|_| !curve.dots) {
             let _ = write!(line, "{x:.1},{y:.1} ");
         }
-        let mut svg = format!(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" \
-             stroke-opacity=\"{}\" stroke-linejoin=\"round\"/>\n",
-            line.trim_end(),
-            curve.colour,
-            if curve.raw { 1.0 } else { 1.8 },
-            if curve.raw { 0.25 } else { 1.0 }
-        );
-        for (x, y) in points.iter().filter(|_| !curve.raw && points.len() <= MAX_DOTS) {
-            let (x, y, colour) = (*x, *y, curve.colour);
-            let _ =
-                writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+        if !curve.dots {
+            let _ = writeln!(
+                svg,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" \
+             stroke-opacity=\"{}\" stroke-linejoin=\"round\"/>",
+                line.trim_end(),
+                curve.colour,
+                if curve.raw { 1.0 } else { 1.8 },
+                if curve.raw { 0.35 } else { 1.0 }
+            );
+        }
+        let has_dots = curve.dots || !curve.raw && points.len() <= MAX_DOTS;
+        let edge = if curve.dots { " stroke=\"#fff\" stroke-width=\"0.5\"" } else { "" };
+        for (x, y) in points.iter().filter(|_| has_dots) {
+            let at = format!("cx=\"{x:.1}\" cy=\"{y:.1}\"");
+            let _ = writeln!(svg, "<circle {at} r=\"3\" fill=\"{}\"{edge}/>", curve.colour);
         }
         svg
     }
@@ -276,7 +309,14 @@ impl Curve {
     fn new(name: &str, points: &[(f64, f64)]) -> Curve {
         let finite =
             points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
-        Curve { name: name.into(), points: finite, raw: false, metric: false, colour: "" }
+        Curve {
+            name: name.into(),
+            points: finite,
+            raw: false,
+            metric: false,
+            dots: false,
+            colour: "",
+        }
     }
 }
 
@@ -299,14 +339,17 @@ impl Frame {
                 .filter(move |curve| curve.metric == metric)
                 .flat_map(|curve| plot.drawn(curve))
         };
-        let y = points(false).map(|p| p.1);
+        let behind = |range: fn(&Backdrop) -> (f64, f64)| {
+            plot.backdrop.iter().map(range).flat_map(|(low, high)| [low, high])
+        };
+        let y = points(false).map(|p| p.1).chain(behind(|b| b.y));
         let has_metric = plot.curves.iter().any(|curve| curve.metric);
         Frame {
             left: AXIS_MARGIN,
             right: WIDTH - if has_metric { AXIS_MARGIN } else { MARGIN },
             top,
             bottom: HEIGHT - BOTTOM,
-            x_ticks: ticks(points(false).chain(points(true)).map(|p| p.0)),
+            x_ticks: ticks(points(false).chain(points(true)).map(|p| p.0).chain(behind(|b| b.x))),
             y_ticks: if plot.log_y { decades(y) } else { ticks(y) },
             metric_ticks: ticks(points(true).map(|p| p.1)),
         }
@@ -343,10 +386,6 @@ fn moving_average(points: &[(f64, f64)], span: usize) -> Vec<(f64, f64)> {
             (x, mean / (1.0 - weight))
         })
         .collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -1,0 +1,432 @@
+//! A training run: everything in a training loop besides the training.
+
+use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
+use crate::data::{DataLoader, Dataset};
+use crate::state::{Checkpoint, Position, Random, Stateful};
+use crate::{Schedule, Store};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use teeny_core::clock::Instant;
+use teeny_core::{Result, Tensor};
+
+/// A training run. It counts steps and epochs, and does what its [`RunOptions`] say: it continues
+/// from a checkpoint and writes one at each report, logs losses, keeps the best weights, stops
+/// early or at Ctrl-C, shows a progress bar, and plots the losses when it is over. The loop itself
+/// and the step are the program's.
+///
+/// # Example
+/// ```
+/// use teeny_nn::prelude::*;
+/// use teeny_nn::train::{Run, RunOptions};
+/// # fn main() -> Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("teeny-run-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// let store = Store::new(&Autograd::new(device("cpu")?));
+/// let model = Linear::new(&store.root(), 2, 1)?;
+/// let mut sgd = Sgd::new(store.trainable(), 0.1);
+/// let options = RunOptions::new()
+///     .resume(folder.join("run.ckpt")) // a later call of the program continues from here
+///     .best(folder.join("best.safetensors"))
+///     .stop_early(3)
+///     .log(folder.join("loss.csv"))
+///     .plot(folder.join("loss.svg"))
+///     .schedule(Schedule::cosine(0.1, 0.01, 200))
+///     .bar("items");
+/// let mut run = Run::with_options(&store, &mut sgd, 200, options)?;
+/// while let Some(step) = run.next_step() {
+///     let x = Tensor::randn((8, 2), DType::F32, store.device())?; // (8, 2)
+///     let loss = model.forward(&x)?.square()?.mean_all()?; // ()
+///     sgd.set_lr(run.lr());
+///     sgd.step(&loss.backward()?)?;
+///     run.push(&loss, 8)?;
+///     if run.is_due(50) {
+///         let held_out = Tensor::ones((1, 2), DType::F32, store.device())?; // (1, 2)
+///         let error = run.evaluate(|| model.forward(&held_out)?.square()?.item::<f32>())?;
+///         run.record_validation_loss(error.into())?;
+///         let loss = run.losses()?.mean(50);
+///         run.report(&sgd, &format!("step {step}  loss {loss:.4}  validation {error:.4}"))?;
+///     }
+/// }
+/// assert!(run.losses()?.mean(1) < run.losses()?.values()[0].1);
+/// run.finish("A line", "mean squared error")?;
+/// store.load(folder.join("best.safetensors"))
+/// # .map(|()| std::fs::remove_dir_all(&folder).unwrap())
+/// # }
+/// ```
+pub struct Run<'a> {
+    store: Store,
+    steps: u64,
+    resume: Option<PathBuf>,
+    plot: Option<PathBuf>,
+    best: Option<PathBuf>,
+    follows_accuracy: bool,
+    ranks: &'a dyn RunRanks,
+    schedule: Schedule,
+    stopping: EarlyStopping,
+    stop: Stop,
+    position: Position,
+    /// The number of batches in an epoch, if the run counts epochs.
+    batches: Option<usize>,
+    /// The epoch that [`Run::next_epoch`] returned last, counted from 1.
+    epoch: u64,
+    losses: Losses,
+    log: Option<Log>,
+    accuracies: Vec<(f64, f64)>,
+    validation_losses: Vec<(f64, f64)>,
+    bar: Bar,
+    started: Instant,
+    /// Time since the start that was spent on evaluation and reports.
+    paused: Duration,
+    reported: Report,
+}
+
+/// The state of a run at its last report.
+#[derive(Clone, Copy, Default)]
+struct Report {
+    losses: usize,
+    seconds: f64,
+}
+
+/// Whether a run ends before its last step.
+#[derive(Clone, Default)]
+struct Stop {
+    early: Arc<AtomicBool>,
+    interrupt: Option<Arc<AtomicBool>>,
+}
+
+impl Stop {
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    fn is_set(&self) -> bool {
+        self.early.load(Ordering::Relaxed) || self.is_interrupted()
+    }
+}
+
+impl<'a> Run<'a> {
+    /// A run of `steps` steps without options; see [`Run::with_options`].
+    ///
+    /// # Errors
+    /// If the state of `optimizer` has no `lr`.
+    pub fn new(store: &Store, optimizer: &mut impl Stateful, steps: u64) -> Result<Run<'a>> {
+        Run::with_options(store, optimizer, steps, RunOptions::new())
+    }
+
+    /// A run of `steps` steps in all that trains the parameters in `store` with `optimizer`. If the
+    /// file of [`RunOptions::resume`] exists, the run continues where that was written: the states
+    /// of `store`, `optimizer` and the random numbers are set to those in the file.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be read or belongs to a program with other options, or the log
+    /// cannot be written.
+    pub fn with_options(
+        store: &Store,
+        optimizer: &mut impl Stateful,
+        steps: u64,
+        options: RunOptions<'a>,
+    ) -> Result<Run<'a>> {
+        let ranks = options.ranks;
+        let (mut store, mut position) = (store.clone(), Position::default());
+        let mut stopping = EarlyStopping::new(options.stop_early.unwrap_or(u64::MAX));
+        if options.maximize {
+            stopping = stopping.maximize();
+        }
+        let existing = options.resume.as_ref().filter(|path| path.exists());
+        ranks.require_same("whether the checkpoint to resume from exists", &existing.is_some())?;
+        if let Some(path) = existing {
+            let checkpoint = Checkpoint::load(path, store.device())?;
+            ranks.set_state(&mut store, checkpoint.part("model")?)?;
+            ranks.set_state(optimizer, checkpoint.part("optimizer")?)?;
+            checkpoint.restore("random", &mut Random)?;
+            checkpoint.restore("position", &mut position)?;
+            // files of earlier versions have no such part
+            if checkpoint.parts().any(|part| part == "stopping") {
+                checkpoint.restore("stopping", &mut stopping)?;
+            }
+            ranks.separate_random()?;
+            if ranks.is_first() {
+                println!("resumed {}", path.display());
+            }
+        }
+        ranks.require_same("the step to resume from", &position.step)?;
+        let stop = Stop { early: Arc::default(), interrupt: options.interrupt_flag()? };
+        stop.early.store(stopping.should_stop(), Ordering::Relaxed);
+        let columns = ["step", "loss", "lr"];
+        let log = match options.log.as_ref().filter(|_| ranks.is_first()) {
+            // a run that is over leaves its log as it is
+            Some(path) if position.step < steps => Some(match &options.resume {
+                // removes lines that a killed run logged after its last checkpoint
+                Some(_) => Log::resume(path, &columns, position.step)?,
+                None => Log::create(path, &columns)?,
+            }),
+            _ => None,
+        };
+        let unit = options.unit.filter(|_| ranks.is_first());
+        Ok(Run {
+            schedule: match options.schedule {
+                Some(schedule) => schedule,
+                None => Schedule::constant(optimizer.state()?.get("lr")?),
+            },
+            resume: options.resume,
+            plot: options.plot.filter(|_| ranks.is_first()),
+            best: options.best,
+            follows_accuracy: options.maximize,
+            ranks,
+            store,
+            steps,
+            stopping,
+            stop,
+            batches: None,
+            epoch: 0,
+            losses: Losses::new().from_step(position.step),
+            log,
+            accuracies: Vec::new(),
+            validation_losses: Vec::new(),
+            bar: Bar::new(steps.saturating_sub(position.step), unit),
+            position,
+            started: Instant::now(),
+            paused: Duration::ZERO,
+            reported: Report::default(),
+        })
+    }
+
+    /// The number of the next step, counted from 0; `None` if the run is over: all steps are done,
+    /// it stops early, or it was interrupted.
+    pub fn next_step(&mut self) -> Option<u64> {
+        if self.position.step < self.steps && !self.stop.is_set() {
+            return Some(self.position.step);
+        }
+        self.bar.clear();
+        None
+    }
+
+    /// The batches of the next epoch that this run trains on; `None` if the run is over. The first
+    /// epoch of a resumed run and the last epoch of any run may be a part of one.
+    pub fn next_epoch<'l, D: Dataset>(
+        &mut self,
+        loader: &'l DataLoader<D>,
+    ) -> Option<impl Iterator<Item = Result<D::Batch>> + use<'l, D>> {
+        let left = self.steps - self.next_step()?;
+        self.batches = Some(loader.batches());
+        let Position { epoch, batch, .. } = self.position;
+        self.epoch = epoch + 1;
+        let stop = self.stop.clone();
+        let batches = loader.epoch_from(epoch, batch).take(left.try_into().unwrap_or(usize::MAX));
+        Some(batches.take_while(move |_| !stop.is_set()))
+    }
+
+    /// The number of steps that are done, with those before a resumed run.
+    pub fn step(&self) -> u64 {
+        self.position.step
+    }
+
+    /// The number of the current epoch, counted from 1.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether Ctrl-C ends the run; see the feature `interrupt`.
+    pub fn is_interrupted(&self) -> bool {
+        self.stop.is_interrupted()
+    }
+
+    /// The learning rate of the next step by the schedule: `optimizer.set_lr(run.lr())`.
+    pub fn lr(&self) -> f64 {
+        self.schedule.at(self.position.step)
+    }
+
+    /// Ends a step that trained on `items` items with `loss`, a tensor of one element. The loss is
+    /// read from the device later, with others.
+    ///
+    /// # Errors
+    /// If a loss read now is NaN or infinite, the device fails, or the log cannot be written.
+    pub fn push(&mut self, loss: &Tensor, items: usize) -> Result<()> {
+        let known = self.losses.values().len();
+        self.losses.push(loss)?;
+        self.log_from(known)?;
+        let position = &mut self.position;
+        position.step += 1;
+        if let Some(batches) = self.batches {
+            position.batch += 1;
+            if position.batch >= batches {
+                (position.epoch, position.batch) = (position.epoch + 1, 0);
+            }
+        }
+        self.bar.step(items, self.losses.last());
+        Ok(())
+    }
+
+    /// Logs the losses from number `known` on.
+    fn log_from(&mut self, known: usize) -> Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        self.losses.values()[known..].iter().try_for_each(|&(step, loss)| {
+            log.write(&[step.into(), loss.into(), self.schedule.at(step).into()])
+        })
+    }
+
+    /// Whether the last step was a multiple of `every`, or the last of the run, also because the
+    /// run was interrupted: time for a report.
+    pub fn is_due(&self, every: u64) -> bool {
+        let step = self.position.step;
+        step.is_multiple_of(every) || step == self.steps || self.stop.is_set()
+    }
+
+    /// The result of `evaluation`, during which the layers are in evaluation mode and the clock of
+    /// the run stands still.
+    ///
+    /// # Errors
+    /// Those of `evaluation`; if a loss is NaN or infinite, or the log cannot be written.
+    pub fn evaluate<T>(&mut self, evaluation: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.losses()?;
+        self.ranks.broadcast_buffers()?;
+        let start = Instant::now();
+        self.store.set_training(false);
+        let result = evaluation();
+        self.store.set_training(true);
+        self.paused += start.elapsed();
+        result
+    }
+
+    /// Adds a point to the plot: the accuracy on the validation data after this step, in percent.
+    /// With [`RunOptions::maximize`] it is the value by which weights are kept and the run stops:
+    /// returns true if it is the best yet. It must be the same on all ranks.
+    ///
+    /// # Errors
+    /// If the weights cannot be written.
+    pub fn record_accuracy(&mut self, percent: f64) -> Result<bool> {
+        self.accuracies.push((self.position.step as f64, percent));
+        self.follow(percent, true)
+    }
+
+    /// Adds a point to the plot: the loss on the validation data after this step. Unless the run
+    /// has [`RunOptions::maximize`], it is the value by which weights are kept and the run stops:
+    /// returns true if it is the best yet. It must be the same on all ranks.
+    ///
+    /// # Errors
+    /// If the weights cannot be written.
+    pub fn record_validation_loss(&mut self, loss: f64) -> Result<bool> {
+        self.validation_losses.push((self.position.step as f64, loss));
+        self.follow(loss, false)
+    }
+
+    /// Keeps the weights if `value` is the best yet; returns whether it is.
+    fn follow(&mut self, value: f64, is_accuracy: bool) -> Result<bool> {
+        if is_accuracy != self.follows_accuracy {
+            return Ok(false);
+        }
+        let better = self.stopping.update(self.position.step, value);
+        if let Some(path) = self.best.as_ref().filter(|_| better) {
+            self.ranks.save(&self.store, path)?;
+        }
+        self.stop.early.store(self.stopping.should_stop(), Ordering::Relaxed);
+        Ok(better)
+    }
+
+    /// The best value that the run followed, and the number of steps that were done then.
+    pub fn best(&self) -> Option<(u64, f64)> {
+        self.stopping.best()
+    }
+
+    /// Prints `line` and, with [`RunOptions::resume`], writes the checkpoint that a later run
+    /// continues from.
+    ///
+    /// # Errors
+    /// If a loss is NaN or infinite, or the checkpoint cannot be written; the previous checkpoint
+    /// is then untouched.
+    pub fn report(&mut self, optimizer: &impl Stateful, line: &str) -> Result<()> {
+        let losses = self.losses()?.values().len();
+        self.reported = Report { losses, seconds: self.seconds() };
+        let start = Instant::now();
+        self.bar.clear();
+        if self.ranks.is_first() {
+            println!("{line}");
+        }
+        if let Some(path) = &self.resume {
+            let mut checkpoint = Checkpoint::new();
+            checkpoint
+                .put("model", &self.ranks.state(&self.store)?)?
+                .put("optimizer", &self.ranks.state(optimizer)?)?
+                .put("random", &Random)?
+                .put("position", &self.position)?
+                .put("stopping", &self.stopping)?;
+            if self.ranks.is_first() {
+                checkpoint.save(path)?;
+            }
+        }
+        self.paused += start.elapsed();
+        Ok(())
+    }
+
+    /// Reports the end of an epoch of a classifier: its loss, the accuracy on the validation data
+    /// in percent, and the seconds of training.
+    ///
+    /// # Errors
+    /// As [`Run::report`] and [`Run::record_accuracy`].
+    pub fn report_epoch(&mut self, optimizer: &impl Stateful, percent: f64) -> Result<()> {
+        self.record_accuracy(percent)?;
+        let reported = self.reported;
+        let losses = self.losses()?;
+        let recent = losses.mean(losses.values().len() - reported.losses);
+        let mut lines = match losses.values() {
+            [(0, first), ..] if reported.losses == 0 => format!("first loss {first:.4}\n"),
+            _ => String::new(),
+        };
+        lines += &format!(
+            "epoch {:2}  loss {recent:.4}  test accuracy {percent:.2} %  {:.2} s",
+            self.epoch,
+            self.seconds() - reported.seconds
+        );
+        self.report(optimizer, &lines)
+    }
+
+    /// The losses of all steps, read from the device if they were not yet.
+    ///
+    /// # Errors
+    /// If a loss is NaN or infinite, the device fails, or the log cannot be written.
+    pub fn losses(&mut self) -> Result<&Losses> {
+        let known = self.losses.values().len();
+        self.losses.read()?;
+        self.log_from(known)?;
+        Ok(&self.losses)
+    }
+
+    /// The seconds since the start without those spent on evaluation and reports.
+    pub fn seconds(&self) -> f64 {
+        (self.started.elapsed().saturating_sub(self.paused)).as_secs_f64()
+    }
+
+    /// Ends the run: [`RunOptions::plot`] draws the losses, named `loss`, with their moving average
+    /// and the values that were recorded. A run without a step leaves the plot of an earlier one.
+    ///
+    /// # Errors
+    /// If a loss is NaN or infinite, or a file cannot be written.
+    pub fn finish(&mut self, title: &str, loss: &str) -> Result<()> {
+        let points = self.losses()?.curve();
+        self.bar.clear();
+        let Some(path) = self.plot.as_ref().filter(|_| !points.is_empty()) else { return Ok(()) };
+        // about a fiftieth of the run: short enough to follow it, long enough to average noise
+        let span = (points.len() / 50).max(5);
+        let mut plot = Plot::new(title, "step", "loss").smoothed_curve(loss, &points, span);
+        if !self.validation_losses.is_empty() {
+            plot = plot.curve("validation loss", &self.validation_losses);
+        }
+        if !self.accuracies.is_empty() {
+            plot = plot.metric("test accuracy, %", &self.accuracies);
+        }
+        plot.save(path)?;
+        println!("plotted {}", path.display());
+        Ok(())
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if let Some(flag) = &self.stop.interrupt {
+            // a Ctrl-C after the run ends the program
+            flag.store(true, Ordering::Relaxed);
+        }
+    }
+}

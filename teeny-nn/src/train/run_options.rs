@@ -1,0 +1,227 @@
+//! Options of a [`super::Run`], and what several ranks do together in one.
+
+use crate::state::{State, Stateful};
+use crate::{Schedule, Store};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use teeny_core::Result;
+
+/// The options of a [`super::Run`]; none is set at first.
+#[derive(Clone)]
+pub struct RunOptions<'a> {
+    pub(super) resume: Option<PathBuf>,
+    pub(super) log: Option<PathBuf>,
+    pub(super) plot: Option<PathBuf>,
+    pub(super) best: Option<PathBuf>,
+    pub(super) stop_early: Option<u64>,
+    pub(super) maximize: bool,
+    pub(super) schedule: Option<Schedule>,
+    pub(super) unit: Option<&'static str>,
+    pub(super) ranks: &'a dyn RunRanks,
+    #[cfg(feature = "interrupt")]
+    interrupt: bool,
+}
+
+impl Default for RunOptions<'_> {
+    fn default() -> Self {
+        RunOptions::new()
+    }
+}
+
+impl<'a> RunOptions<'a> {
+    /// No options.
+    pub fn new() -> RunOptions<'a> {
+        RunOptions {
+            resume: None,
+            log: None,
+            plot: None,
+            best: None,
+            stop_early: None,
+            maximize: false,
+            schedule: None,
+            unit: None,
+            ranks: &OneRank,
+            #[cfg(feature = "interrupt")]
+            interrupt: false,
+        }
+    }
+
+    /// Continues from the checkpoint at `path` if it exists; each report writes it.
+    pub fn resume(mut self, path: impl Into<PathBuf>) -> Self {
+        self.resume = Some(path.into());
+        self
+    }
+
+    /// Logs step, loss and learning rate of every step to `path`, as a [`super::Log`].
+    pub fn log(mut self, path: impl Into<PathBuf>) -> Self {
+        self.log = Some(path.into());
+        self
+    }
+
+    /// Draws the losses and the recorded values to `path` at the end, as a [`super::Plot`].
+    pub fn plot(mut self, path: impl Into<PathBuf>) -> Self {
+        self.plot = Some(path.into());
+        self
+    }
+
+    /// Keeps the weights of the best validation loss in the file `path`, for [`Store::load`].
+    pub fn best(mut self, path: impl Into<PathBuf>) -> Self {
+        self.best = Some(path.into());
+        self
+    }
+
+    /// Ends the run after `patience` validation losses in a row that are not the best, as
+    /// [`super::EarlyStopping`]. The checkpoint has their number.
+    pub fn stop_early(mut self, patience: u64) -> Self {
+        self.stop_early = Some(patience);
+        self
+    }
+
+    /// Has [`RunOptions::best`] and [`RunOptions::stop_early`] follow the recorded accuracies, of
+    /// which larger ones are better, in place of the validation losses.
+    pub fn maximize(mut self) -> Self {
+        self.maximize = true;
+        self
+    }
+
+    /// Sets the learning rates, see [`super::Run::lr`]. Without, it is the optimizer's.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
+    /// Shows a progress bar on a terminal, which counts items by their name: `images`, `tokens`.
+    pub fn bar(mut self, unit: &'static str) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+
+    /// Makes the run one of several ranks.
+    pub fn ranks(mut self, ranks: &'a dyn RunRanks) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
+    /// Has Ctrl-C end the run after its current step: [`super::Run::is_due`] is true then, so that
+    /// a report writes the checkpoint, and [`super::Run::next_step`] is `None`. A second Ctrl-C
+    /// ends the program at once with exit code 130, as does one after the run.
+    #[cfg(feature = "interrupt")]
+    pub fn interrupt(mut self) -> Self {
+        self.interrupt = true;
+        self
+    }
+
+    /// The flag that Ctrl-C sets, if the run has one.
+    #[cfg(not(feature = "interrupt"))]
+    pub(super) fn interrupt_flag(&self) -> Result<Option<Arc<AtomicBool>>> {
+        Ok(None)
+    }
+
+    /// The flag that Ctrl-C sets, if the run has one: the same for all runs of the process.
+    #[cfg(feature = "interrupt")]
+    pub(super) fn interrupt_flag(&self) -> Result<Option<Arc<AtomicBool>>> {
+        use signal_hook::{consts::SIGINT, flag};
+        use std::sync::{Mutex, PoisonError, atomic::Ordering};
+        static FLAG: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+        if !self.interrupt {
+            return Ok(None);
+        }
+        let mut known = FLAG.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none() {
+            let new = Arc::new(AtomicBool::new(false));
+            // in this order: the signal that sets the flag does not yet end the program
+            flag::register_conditional_shutdown(SIGINT, 130, new.clone())
+                .and_then(|_| flag::register(SIGINT, new.clone()))
+                .map_err(|e| teeny_core::Error::io(format!("cannot watch for Ctrl-C: {e}")))?;
+            *known = Some(new);
+        }
+        known.iter().for_each(|flag| flag.store(false, Ordering::Relaxed));
+        Ok(known.clone())
+    }
+}
+
+/// The ranks of a [`super::Run`] that train together. Each method is called on all of them; the
+/// defaults are those of one rank.
+pub trait RunRanks {
+    /// Whether this is the rank that prints and writes files.
+    fn is_first(&self) -> bool {
+        true
+    }
+
+    /// An error unless `value` is the same on all ranks; `what` names it.
+    ///
+    /// # Errors
+    /// If it differs, or a rank fails.
+    fn require_same(&self, what: &str, value: &dyn Display) -> Result<()> {
+        let _ = (what, value);
+        Ok(())
+    }
+
+    /// The state of `part` of the whole model, for a checkpoint.
+    ///
+    /// # Errors
+    /// Those of the state; if a rank fails.
+    fn state(&self, part: &dyn Stateful) -> Result<State> {
+        part.state()
+    }
+
+    /// Sets `part` to its part of the state of the whole model.
+    ///
+    /// # Errors
+    /// If it is not the state of such a part.
+    fn set_state(&self, part: &mut dyn Stateful, state: &State) -> Result<()> {
+        part.set_state(state)
+    }
+
+    /// Writes the weights in `store` to `path`, on the first rank.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or a rank fails.
+    fn save(&self, store: &Store, path: &Path) -> Result<()> {
+        if self.is_first() { store.save(path) } else { Ok(()) }
+    }
+
+    /// Makes buffers those of one rank, before an evaluation.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    fn broadcast_buffers(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Seeds ranks with other parts of the data differently, after the random numbers of a
+    /// checkpoint were restored.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    fn separate_random(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A run by itself.
+struct OneRank;
+
+impl RunRanks for OneRank {}
+
+/// Ranks with the same model and other parts of the data.
+#[cfg(feature = "distributed")]
+impl RunRanks for crate::distributed::DataParallel {
+    fn is_first(&self) -> bool {
+        self.is_first()
+    }
+
+    fn require_same(&self, what: &str, value: &dyn Display) -> Result<()> {
+        self.comm().require_same(what, value)
+    }
+
+    fn broadcast_buffers(&self) -> Result<()> {
+        self.broadcast_buffers()
+    }
+
+    fn separate_random(&self) -> Result<()> {
+        self.separate_random()
+    }
+}

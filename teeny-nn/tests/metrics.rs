@@ -1,0 +1,95 @@
+//! Metrics against scikit-learn (`golden/metrics.json`), and their errors.
+
+use crate::common::*;
+use serde_json::Value;
+use teeny_core::{DType, DeviceRef, Tensor};
+use teeny_nn::train::{Confusion, average_precision, calibration_error, r2_score, roc_auc};
+
+fn golden() -> Value {
+    parse(include_str!("golden/metrics.json"))
+}
+
+fn vector(v: &Value, device: &DeviceRef) -> Tensor {
+    let values = numbers(v);
+    f64s(values.clone(), &[values.len()], device)
+}
+
+fn near(a: f64, b: &Value, what: &str) {
+    assert!((a - number(b)).abs() < 1e-12, "{what}: {a} {b}");
+}
+
+#[test]
+fn areas_and_scores_of_binary_classifiers_are_those_of_scikit_learn() {
+    let device = device();
+    for case in golden()["binary"].as_array().unwrap() {
+        let (scores, targets) =
+            (vector(&case["scores"], &device), vector(&case["targets"], &device));
+        near(roc_auc(&scores, &targets).unwrap(), &case["auc"], "auc");
+        let flags = targets.cast(DType::Bool).unwrap();
+        near(average_precision(&scores, &flags).unwrap(), &case["ap"], "ap");
+        let mut confusion = Confusion::new(2);
+        confusion
+            .add_binary(&scores.unsqueeze(1).unwrap(), &targets.unsqueeze(1).unwrap())
+            .unwrap();
+        for class in 0..2 {
+            let zero = |x: f64| if x.is_nan() { 0.0 } else { x };
+            near(zero(confusion.precision(class)), &case["precision"][class], "precision");
+            near(zero(confusion.recall(class)), &case["recall"][class], "recall");
+            near(zero(confusion.f1(class)), &case["f1"][class], "f1");
+        }
+    }
+}
+
+#[test]
+fn averages_and_calibration_of_classes_are_those_of_scikit_learn() {
+    let device = device();
+    for case in golden()["classes"].as_array().unwrap() {
+        let (n, c) = (case["targets"].as_array().unwrap().len(), number(&case["classes"]) as usize);
+        let logits = f64s(flat(&case["logits"]), &[n, c], &device);
+        let targets = ints(&case["targets"], &[n], &device);
+        let mut confusion = Confusion::new(c);
+        confusion.add(&logits, &targets).unwrap();
+        let mean = confusion.macro_average();
+        for (i, value) in [mean.precision, mean.recall, mean.f1].into_iter().enumerate() {
+            near(value, &case["macro"][i], "macro");
+            near(confusion.accuracy(), &case["micro"][i], "micro");
+        }
+        for (bins, value) in case["ece"].as_object().unwrap() {
+            let error = calibration_error(&logits, &targets, bins.parse().unwrap()).unwrap();
+            near(error, value, "calibration");
+        }
+    }
+    assert!(Confusion::new(3).macro_average().f1.is_nan() && Confusion::new(3).f1(0).is_nan());
+}
+
+#[test]
+fn r2_is_that_of_scikit_learn() {
+    let device = device();
+    for case in golden()["numbers"].as_array().unwrap() {
+        let (p, y) = (vector(&case["predictions"], &device), vector(&case["targets"], &device));
+        near(r2_score(&p, &y).unwrap(), &case["r2"], "r2");
+    }
+}
+
+#[test]
+fn what_has_no_value_is_an_error() {
+    let device = device();
+    let of = |values: &[f64]| f64s(values.to_vec(), &[values.len()], &device);
+    let (scores, ones) = (of(&[0.0, 1.0]), of(&[1.0, 1.0]));
+    let text = |result: teeny_core::Result<f64>| result.unwrap_err().to_string();
+    assert!(text(roc_auc(&scores, &ones)).contains("all 2 targets are 1"));
+    assert!(text(roc_auc(&of(&[]), &of(&[]))).contains("all 0 targets"));
+    assert!(text(average_precision(&scores, &of(&[0.0, 0.0]))).contains("none of 2 targets is 1"));
+    assert!(text(roc_auc(&scores, &of(&[0.0, 0.5]))).contains("targets[1] is 0.5"));
+    assert!(text(roc_auc(&of(&[0.0, f64::NAN]), &of(&[0.0, 1.0]))).contains("scores[1] is NaN"));
+    assert!(text(roc_auc(&scores, &of(&[1.0]))).contains("scores are (2,), targets (1,)"));
+    assert_eq!(roc_auc(&of(&[-0.0, 0.0]), &of(&[0.0, 1.0])).unwrap(), 0.5);
+    assert!(text(r2_score(&of(&[1.0]), &of(&[1.0]))).contains("R² of 1 elements"));
+    let logits = f64s(vec![0.0, f64::NAN], &[1, 2], &device);
+    let target = Tensor::new([0i32], &device).unwrap();
+    assert!(text(calibration_error(&logits, &target, 5)).contains("logits[0] have no softmax"));
+    assert!(text(calibration_error(&logits, &target, 0)).contains("1 items in 0 bins"));
+    let mut confusion = Confusion::new(3);
+    let error = confusion.add_binary(&scores, &ones).unwrap_err().to_string();
+    assert!(error.contains("one logit tells 2 classes apart, not 3"), "{error}");
+}
