@@ -62,6 +62,8 @@
 //! Everything is written with [`Tensor`] methods and runs on any device. Tensors are immutable:
 //! training replaces the value of a [`Param`].
 //!
+//! A guide from strides to GPT: [`guide`].
+//!
 //! Eight first programs of under 80 lines are in the folder `examples`: `regression`, `mnist`,
 //! `tables`, `images`, `timeseries`, `characters`, `own_layer` and `own_device`.
 #![forbid(unsafe_code)]
@@ -75,6 +77,7 @@ pub mod distributed;
 mod dropout;
 mod embedding;
 mod functional;
+pub mod guide;
 pub mod init;
 mod json;
 mod linear;
