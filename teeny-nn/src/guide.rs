@@ -11,6 +11,11 @@
 //! | 3 [`programs`] | a formula for one element runs at all of them in one pass |
 //! | 4 [`reverse_mode`] | remember what was computed, then walk back |
 //! | 5 [`perceptron`] | a network is a formula with free numbers; training moves them |
+//! | 6 [`convolution`] | one small layer visits every place of the image |
+//! | 7 [`normalization`] | numbers inside of a network stay near mean 0 and variance 1 |
+//! | 8 [`attention`] | each token gets an average of the others, weighted by fit |
+//! | 9 [`gpt`] | predict the next token with a stack of blocks |
+//! | 10 [`laziness`] | record first, run later, several operations as one |
 
 #[doc = include_str!("../guide/01-strides.md")]
 pub mod strides {}
@@ -26,3 +31,18 @@ pub mod reverse_mode {}
 
 #[doc = include_str!("../guide/05-perceptron.md")]
 pub mod perceptron {}
+
+#[doc = include_str!("../guide/06-convolution.md")]
+pub mod convolution {}
+
+#[doc = include_str!("../guide/07-normalization.md")]
+pub mod normalization {}
+
+#[doc = include_str!("../guide/08-attention.md")]
+pub mod attention {}
+
+#[doc = include_str!("../guide/09-gpt.md")]
+pub mod gpt {}
+
+#[doc = include_str!("../guide/10-laziness.md")]
+pub mod laziness {}
