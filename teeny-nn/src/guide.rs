@@ -16,6 +16,10 @@
 //! | 8 [`attention`] | each token gets an average of the others, weighted by fit |
 //! | 9 [`gpt`] | predict the next token with a stack of blocks |
 //! | 10 [`laziness`] | record first, run later, several operations as one |
+//! | 11 [`own_operation`] | a function, a program, or a rule |
+//! | 12 [`own_device`] | everything that computes goes through one function |
+//! | 13 `ranks` (feature `distributed`) | every rank has the model and a part of the data |
+//! | 14 [`browser`] | nothing may wait, so everything that reads is awaited |
 
 #[doc = include_str!("../guide/01-strides.md")]
 pub mod strides {}
@@ -46,3 +50,16 @@ pub mod gpt {}
 
 #[doc = include_str!("../guide/10-laziness.md")]
 pub mod laziness {}
+
+#[doc = include_str!("../guide/11-own-operation.md")]
+pub mod own_operation {}
+
+#[doc = include_str!("../guide/12-own-device.md")]
+pub mod own_device {}
+
+#[cfg(feature = "distributed")]
+#[doc = include_str!("../guide/13-ranks.md")]
+pub mod ranks {}
+
+#[doc = include_str!("../guide/14-browser.md")]
+pub mod browser {}
