@@ -6,13 +6,13 @@
 //!
 //! | chapter | idea |
 //! |---|---|
-//! | 1 [`strides`] | a tensor is a view over flat memory, and a view never copies |
+//! | 1 [`strides`] | a tensor is a view over flat memory; a view never copies |
 //! | 2 [`broadcasting`] | an axis of size 1 repeats itself, by a stride of 0 |
-//! | 3 [`programs`] | a formula for one element runs at all of them in one pass |
+//! | 3 [`programs`] | a formula for one element runs at all in one pass |
 //! | 4 [`reverse_mode`] | remember what was computed, then walk back |
-//! | 5 [`perceptron`] | a network is a formula with free numbers; training moves them |
+//! | 5 [`perceptron`] | training moves the free numbers of a formula |
 //! | 6 [`convolution`] | one small layer visits every place of the image |
-//! | 7 [`normalization`] | numbers inside of a network stay near mean 0 and variance 1 |
+//! | 7 [`normalization`] | numbers inside stay near mean 0 and variance 1 |
 //! | 8 [`attention`] | each token gets an average of the others, weighted by fit |
 //! | 9 [`gpt`] | predict the next token with a stack of blocks |
 //! | 10 [`laziness`] | record first, run later, several operations as one |
@@ -20,6 +20,14 @@
 //! | 12 [`own_device`] | everything that computes goes through one function |
 //! | 13 `ranks` (feature `distributed`) | every rank has the model and a part of the data |
 //! | 14 [`browser`] | nothing may wait, so everything that reads is awaited |
+//!
+//! | job | subject |
+//! |---|---|
+//! | [`own_data`] | a data set of files, memory or computation |
+//! | [`own_loop`] | what a step does; accumulation, clipping, schedules |
+//! | [`own_layer`] | ten lines first, then what a layer for others needs |
+//! | [`own_optimizer`] | an update rule with state, checkpoints, schedules |
+//! | [`own_loss`] | fast, and right at the edges |
 
 #[doc = include_str!("../guide/01-strides.md")]
 pub mod strides {}
@@ -63,3 +71,18 @@ pub mod ranks {}
 
 #[doc = include_str!("../guide/14-browser.md")]
 pub mod browser {}
+
+#[doc = include_str!("../guide/15-own-data.md")]
+pub mod own_data {}
+
+#[doc = include_str!("../guide/16-own-loop.md")]
+pub mod own_loop {}
+
+#[doc = include_str!("../guide/17-own-layer.md")]
+pub mod own_layer {}
+
+#[doc = include_str!("../guide/18-own-optimizer.md")]
+pub mod own_optimizer {}
+
+#[doc = include_str!("../guide/19-own-loss.md")]
+pub mod own_loss {}
