@@ -28,6 +28,12 @@
 //! | [`own_layer`] | ten lines first, then what a layer for others needs |
 //! | [`own_optimizer`] | an update rule with state, checkpoints, schedules |
 //! | [`own_loss`] | fast, and right at the edges |
+//! | [`reproducible`] | seeds, checkpoints, resuming, determinism |
+//! | [`gan`] | a GAN on generated points |
+//! | [`target_network`] | a target network that follows softly |
+//! | [`serving`] | a function per request, on threads |
+//! | [`desktop`] | a device chosen at run time, weights from bytes |
+//! | [`wasm`] | how to build for the browser |
 
 #[doc = include_str!("../guide/01-strides.md")]
 pub mod strides {}
@@ -86,3 +92,21 @@ pub mod own_optimizer {}
 
 #[doc = include_str!("../guide/19-own-loss.md")]
 pub mod own_loss {}
+
+#[doc = include_str!("../guide/20-reproducible.md")]
+pub mod reproducible {}
+
+#[doc = include_str!("../guide/21-gan.md")]
+pub mod gan {}
+
+#[doc = include_str!("../guide/22-target-network.md")]
+pub mod target_network {}
+
+#[doc = include_str!("../guide/23-serving.md")]
+pub mod serving {}
+
+#[doc = include_str!("../guide/24-desktop.md")]
+pub mod desktop {}
+
+#[doc = include_str!("../guide/25-wasm.md")]
+pub mod wasm {}
