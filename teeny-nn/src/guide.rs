@@ -34,6 +34,9 @@
 //! | [`serving`] | a function per request, on threads |
 //! | [`desktop`] | a device chosen at run time, weights from bytes |
 //! | [`wasm`] | how to build for the browser |
+//! | [`from_pytorch`] | 200 functions by their names there |
+//! | [`from_candle`] | 30 functions by their names there |
+//! | [`from_burn`] | 30 functions by their names there |
 
 #[doc = include_str!("../guide/01-strides.md")]
 pub mod strides {}
@@ -110,3 +113,12 @@ pub mod desktop {}
 
 #[doc = include_str!("../guide/25-wasm.md")]
 pub mod wasm {}
+
+#[doc = include_str!("../guide/26-from-pytorch.md")]
+pub mod from_pytorch {}
+
+#[doc = include_str!("../guide/27-from-candle.md")]
+pub mod from_candle {}
+
+#[doc = include_str!("../guide/28-from-burn.md")]
+pub mod from_burn {}
