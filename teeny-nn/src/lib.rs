@@ -62,6 +62,8 @@
 //! Everything is written with [`Tensor`] methods and runs on any device. Tensors are immutable:
 //! training replaces the value of a [`Param`].
 //!
+//! A guide from strides to GPT: [`guide`].
+//!
 //! Eleven first programs of at most 120 lines are in the folder `examples`: `regression`, `mnist`,
 //! `tables`, `images`, `timeseries`, `characters`, `nanogpt`, `server`, `research`, `own_layer` and
 //! `own_device`.
@@ -76,6 +78,7 @@ pub mod distributed;
 mod dropout;
 mod embedding;
 mod functional;
+pub mod guide;
 pub mod init;
 mod json;
 mod linear;

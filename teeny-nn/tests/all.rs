@@ -29,6 +29,7 @@ mod generated;
 #[cfg(feature = "pretrained")]
 mod generation;
 mod gradients;
+mod guide;
 #[cfg(feature = "image")]
 mod image_files;
 mod images;

@@ -86,7 +86,7 @@ pub fn lr_finder(
             points.push((lr, smooth));
             optimizer.step(&now.backward()?)?;
         }
-        Ok(points)
+        Ok::<_, Error>(points)
     };
     let points = sweep();
     store.clone().set_state(&before.0)?;
