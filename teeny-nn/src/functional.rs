@@ -39,6 +39,7 @@ impl Store {
     /// # Ok(()) }
     /// ```
     /// Equivalent: `torch.func.functional_call`.
+    #[doc(alias = "functional_call")]
     #[track_caller]
     pub fn with_values<'a, T>(
         &self,

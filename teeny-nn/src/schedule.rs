@@ -31,6 +31,7 @@ pub struct Schedule(Arc<dyn Fn(u64) -> f64 + Send + Sync>);
 impl Schedule {
     /// Any function of the step. Equivalent: `torch.optim.lr_scheduler.LambdaLR`, but the function
     /// returns the rate, not a factor.
+    #[doc(alias = "LambdaLR")]
     pub fn new(rate: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Schedule {
         Schedule(Arc::new(rate))
     }

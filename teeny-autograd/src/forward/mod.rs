@@ -66,6 +66,7 @@ use teeny_core::{
 /// ```
 ///
 /// Equivalent: `torch.autograd.forward_ad`.
+#[doc(alias = "forward_ad")]
 pub struct Forward {
     inner: DeviceRef,
 }

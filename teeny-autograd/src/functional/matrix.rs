@@ -57,6 +57,7 @@ pub fn jacobian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P> 
 /// ```
 ///
 /// Equivalent: `torch.func.jacrev`.
+#[doc(alias = "jacrev")]
 #[track_caller]
 pub fn jacobian_rows<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> {
     let at = caller("jacobian");
@@ -100,6 +101,7 @@ fn by_rows<P: Point>(recorded: &Recorded, x: &P, at: OpContext) -> Result<P> {
 /// ```
 ///
 /// Equivalent: `torch.func.jacfwd`.
+#[doc(alias = "jacfwd")]
 #[track_caller]
 pub fn jacobian_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P> {
     by_columns(f, x, caller("jacobian"))

@@ -89,6 +89,7 @@ impl<D: Dataset> DataLoader<D> {
     /// If there is not one weight for each item, one is negative, infinite or NaN, their sum is 0 or
     /// infinite, or `count` is too small for a batch with [`DataLoader::drop_last`] or for
     /// [`DataLoader::shard`].
+    #[doc(alias = "WeightedRandomSampler")]
     #[track_caller]
     pub fn weighted(mut self, weights: &[f64], count: usize, seed: u64) -> Result<DataLoader<D>> {
         let _op = enter("DataLoader::weighted");
@@ -151,6 +152,7 @@ impl<D: Dataset> DataLoader<D> {
     ///
     /// # Errors
     /// If there is no such rank, or a batch or the data set has fewer items than there are ranks.
+    #[doc(alias = "DistributedSampler")]
     #[track_caller]
     pub fn shard(mut self, rank: usize, ranks: usize) -> Result<DataLoader<D>> {
         let _op = enter("DataLoader::shard");

@@ -46,6 +46,7 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// ```
 /// Source: Li et al. 2020, arXiv:2006.15704. Equivalent:
 /// `torch.nn.parallel.DistributedDataParallel`.
+#[doc(alias = "DistributedDataParallel")]
 #[derive(Debug)]
 pub struct DataParallel {
     comm: Arc<dyn Communicator>,
@@ -130,6 +131,7 @@ impl DataParallel {
     ///
     /// # Errors
     /// If a rank fails.
+    #[doc(alias = "DistributedDataParallel")]
     #[track_caller]
     pub fn broadcast_buffers(&self) -> Result<()> {
         let _op = enter("broadcast_buffers");

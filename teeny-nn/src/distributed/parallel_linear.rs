@@ -27,6 +27,7 @@ use teeny_core::{Result, Tensor};
 ///
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053. Equivalent:
 /// `torch.distributed.tensor.parallel.ColwiseParallel`.
+#[doc(alias = "ColwiseParallel")]
 #[derive(Clone, Debug)]
 pub struct ColumnParallelLinear {
     /// The rows of this rank.
@@ -118,6 +119,7 @@ impl Module for ColumnParallelLinear {
 ///
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053. Equivalent:
 /// `torch.distributed.tensor.parallel.RowwiseParallel`.
+#[doc(alias = "RowwiseParallel")]
 #[derive(Clone, Debug)]
 pub struct RowParallelLinear {
     /// The columns of this rank, and the whole bias.

@@ -55,6 +55,7 @@ use teeny_core::{Error, Result, Tensor};
 /// ```
 /// Source: Rajbhandari et al. 2019, arXiv:1910.02054. Equivalent:
 /// `torch.distributed.optim.ZeroRedundancyOptimizer`.
+#[doc(alias = "ZeroRedundancyOptimizer")]
 pub struct Zero<O> {
     data: Arc<DataParallel>,
     plan: Arc<Buckets>,

@@ -123,6 +123,7 @@ impl CrossEntropy {
     /// As [`CrossEntropy::loss`].
     ///
     /// Equivalent: `torch.nn.functional.nll_loss`.
+    #[doc(alias = "nll_loss")]
     #[track_caller]
     pub fn nll(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let _op = enter("nll");

@@ -18,6 +18,7 @@ use teeny_core::{Error, Result, Tensor};
 ///
 /// # Errors
 /// If the shapes or lengths do not fit, or a label is not a class.
+#[doc(alias = "ctc_loss")]
 #[track_caller]
 pub fn ctc(
     log_probs: &Tensor,

@@ -54,6 +54,7 @@ elementwise_losses! {
 ///
 /// # Errors
 /// As [`huber`].
+#[doc(alias = "smooth_l1_loss")]
 #[track_caller]
 pub fn smooth_l1(x: &Tensor, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("smooth_l1");
@@ -91,6 +92,7 @@ pub fn bce_with_logits_weighted(
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.
+#[doc(alias = "margin_ranking_loss")]
 #[track_caller]
 pub fn margin_ranking(
     x: &Tensor,
@@ -108,6 +110,7 @@ pub fn margin_ranking(
 ///
 /// # Errors
 /// If the shapes do not fit, or the targets have a higher float type.
+#[doc(alias = "cosine_embedding_loss")]
 #[track_caller]
 pub fn cosine_embedding(
     x: &Tensor,
@@ -130,6 +133,7 @@ pub fn cosine_embedding(
 ///
 /// # Errors
 /// If the shapes do not broadcast, or the types are not floats.
+#[doc(alias = "triplet_margin_loss")]
 #[track_caller]
 pub fn triplet_margin(
     anchor: &Tensor,
@@ -152,6 +156,7 @@ pub fn triplet_margin(
 ///
 /// # Errors
 /// If the shapes do not fit, or a target is not a class.
+#[doc(alias = "multi_margin_loss")]
 #[track_caller]
 pub fn multi_margin(
     x: &Tensor,
@@ -185,6 +190,7 @@ pub fn multi_margin(
 ///
 /// # Errors
 /// If the shapes differ, targets are not signed integers, or a label is not a class.
+#[doc(alias = "multilabel_margin_loss")]
 #[track_caller]
 pub fn multilabel_margin(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("multilabel_margin");
@@ -216,6 +222,7 @@ pub fn multilabel_margin(x: &Tensor, target: &Tensor, reduction: Reduction) -> R
 ///
 /// # Errors
 /// As [`bce_with_logits`].
+#[doc(alias = "multilabel_soft_margin_loss")]
 #[track_caller]
 pub fn multilabel_soft_margin(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("multilabel_soft_margin");
@@ -229,6 +236,7 @@ pub fn multilabel_soft_margin(x: &Tensor, target: &Tensor, reduction: Reduction)
 ///
 /// # Errors
 /// If the shapes do not fit, or the targets have a higher float type.
+#[doc(alias = "gaussian_nll_loss")]
 #[track_caller]
 pub fn gaussian_nll(
     x: &Tensor,

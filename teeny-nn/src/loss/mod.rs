@@ -95,6 +95,7 @@ fn require_type(predictions: &Tensor, targets: &Tensor) -> Result<()> {
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.
+#[doc(alias = "mse_loss")]
 #[track_caller]
 pub fn mse(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("mse");
@@ -105,6 +106,7 @@ pub fn mse(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.
+#[doc(alias = "l1_loss")]
 #[track_caller]
 pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("l1");
@@ -116,6 +118,7 @@ pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
 ///
 /// # Errors
 /// If the shapes differ, the targets have a higher float type, or `delta` is not positive.
+#[doc(alias = "huber_loss")]
 #[track_caller]
 pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("huber");
@@ -141,6 +144,7 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.
+#[doc(alias = "binary_cross_entropy_with_logits")]
 #[track_caller]
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce_with_logits");
@@ -162,6 +166,7 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.
+#[doc(alias = "binary_cross_entropy")]
 #[track_caller]
 pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce");
@@ -194,6 +199,7 @@ pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<T
 ///
 /// # Errors
 /// If the shapes differ, or the targets have a higher float type.
+#[doc(alias = "poisson_nll_loss")]
 #[track_caller]
 pub fn poisson_nll(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("poisson_nll");

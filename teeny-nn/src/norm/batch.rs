@@ -59,6 +59,7 @@ options! {
 /// ```
 /// Source: Ioffe & Szegedy 2015, arXiv:1502.03167. Equivalent: `torch.nn.BatchNorm1d`,
 /// `BatchNorm2d`, `BatchNorm3d`.
+#[doc(alias = "BatchNorm1d", alias = "BatchNorm2d", alias = "BatchNorm3d")]
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
     channels: usize,
@@ -128,6 +129,7 @@ impl BatchNorm {
     /// assert!((y[0][0] + 1.0).abs() < 1e-4 && (y[1][0] - 1.0).abs() < 1e-4);
     /// ```
     /// Equivalent: `torch.nn.SyncBatchNorm`.
+    #[doc(alias = "SyncBatchNorm")]
     #[cfg(feature = "distributed")]
     pub fn synchronised(mut self, comm: Arc<dyn Communicator>) -> BatchNorm {
         self.ranks = Ranks::new(comm);

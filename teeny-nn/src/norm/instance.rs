@@ -37,6 +37,7 @@ options! {
 ///
 /// Source: Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022. Equivalent:
 /// `torch.nn.InstanceNorm1d`, `InstanceNorm2d`, `InstanceNorm3d`.
+#[doc(alias = "InstanceNorm1d", alias = "InstanceNorm2d", alias = "InstanceNorm3d")]
 #[derive(Clone, Debug)]
 pub struct InstanceNorm {
     channels: usize,

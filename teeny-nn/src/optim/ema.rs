@@ -22,6 +22,7 @@ use teeny_core::{Builder, Error, Kernel, Result, Scalar, Tensor};
 /// let loss = ema.applied(|| evaluate())?;     // with the averages as parameters
 /// # let _ = loss; Ok(()) }
 /// ```
+#[doc(alias = "AveragedModel")]
 pub struct Ema {
     params: Vec<Param>,
     averages: Vec<Tensor>,

@@ -32,6 +32,7 @@ use teeny_core::{Capture, Error, Result, Tensor};
 /// let stepped = scale.step(optimizer, &gradients)?;
 /// # let _ = stepped; Ok(()) }
 /// ```
+#[doc(alias = "GradScaler")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScale {
     factor: Factor,

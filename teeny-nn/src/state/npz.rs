@@ -39,6 +39,7 @@ pub enum Compression {
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok(()) }
 /// ```
+#[doc(alias = "savez", alias = "savez_compressed")]
 pub fn write(
     path: impl AsRef<Path>,
     tensors: &[(String, Tensor)],
@@ -67,6 +68,7 @@ pub fn write(
 ///
 /// # Errors
 /// If the file cannot be read or is damaged.
+#[doc(alias = "load")]
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".npz"])

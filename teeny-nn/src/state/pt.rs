@@ -46,6 +46,7 @@ const ENTRY: usize = 112;
 /// store.load_from(&pt::read("model.pt", store.device())?, &Mapping::new())?;
 /// # Ok(()) }
 /// ```
+#[doc(alias = "load")]
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".pt", ".pth", ".bin"])

@@ -17,6 +17,11 @@ impl Tensor {
     /// If there are not enough axes, one of them or of `out` is 0, or the type is not a float.
     ///
     /// Equivalent: `torch.nn.functional.adaptive_avg_pool2d`, for any number of axes.
+    #[doc(
+        alias = "adaptive_avg_pool1d",
+        alias = "adaptive_avg_pool2d",
+        alias = "adaptive_avg_pool3d"
+    )]
     #[track_caller]
     pub fn adaptive_avg_pool(&self, out: &[usize]) -> Result<Tensor> {
         let _op = enter("adaptive_avg_pool").on([("x", Some(self))]);
@@ -56,6 +61,11 @@ impl Tensor {
     ///
     /// Equivalent: `torch.nn.functional.adaptive_max_pool2d(.., return_indices=True)`, for any
     /// number of axes.
+    #[doc(
+        alias = "adaptive_max_pool1d",
+        alias = "adaptive_max_pool2d",
+        alias = "adaptive_max_pool3d"
+    )]
     #[track_caller]
     pub fn adaptive_max_pool(&self, out: &[usize]) -> Result<(Tensor, Tensor)> {
         let _op = enter("adaptive_max_pool").on([("x", Some(self))]);

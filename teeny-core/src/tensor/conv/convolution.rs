@@ -24,6 +24,7 @@ impl Tensor {
     /// types are not one float type.
     ///
     /// Equivalent: `torch.nn.functional.conv2d` without bias, and its 1- and 3-dimensional forms.
+    #[doc(alias = "conv1d", alias = "conv2d", alias = "conv3d")]
     #[track_caller]
     pub fn conv(&self, weight: &Tensor, window: &Window) -> Result<Tensor> {
         let _op = enter("conv").on([("x", Some(self)), ("weight", Some(weight))]);
@@ -40,6 +41,7 @@ impl Tensor {
     /// As [`Tensor::conv`]; if the stride is not 1 or the window has padding.
     ///
     /// Equivalent: `torch.nn.functional.conv2d(.., padding="same")`.
+    #[doc(alias = "conv1d", alias = "conv2d", alias = "conv3d")]
     #[track_caller]
     pub fn conv_same(&self, weight: &Tensor, window: &Window) -> Result<Tensor> {
         let _op = enter("conv_same").on([("x", Some(self)), ("weight", Some(weight))]);
@@ -84,6 +86,7 @@ impl Tensor {
     ///
     /// Equivalent: `torch.nn.functional.conv_transpose2d` without bias, and its 1- and
     /// 3-dimensional forms; with the same layout of the weight.
+    #[doc(alias = "conv_transpose1d", alias = "conv_transpose2d", alias = "conv_transpose3d")]
     #[track_caller]
     pub fn conv_transpose(
         &self,

@@ -16,6 +16,7 @@ impl Tensor {
     /// If there are not as many spatial axes as sizes, or a window does not fit.
     ///
     /// Equivalent: `torch.nn.functional.unfold`, for any number of spatial axes.
+    #[doc(alias = "unfold")]
     #[track_caller]
     pub fn im2col(&self, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("im2col").on([("x", Some(self))]);
@@ -43,6 +44,7 @@ impl Tensor {
     /// If the columns are not those of an input of `spatial` sizes.
     ///
     /// Equivalent: `torch.nn.functional.fold`.
+    #[doc(alias = "fold")]
     #[track_caller]
     pub fn col2im(&self, spatial: &[usize], size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("col2im").on([("x", Some(self))]);

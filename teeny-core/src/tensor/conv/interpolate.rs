@@ -71,6 +71,7 @@ impl Tensor {
     /// As [`Tensor::interpolate`]; if a scale makes a size 0.
     ///
     /// Equivalent: `torch.nn.functional.interpolate(x, scale_factor=scale, mode=..)`.
+    #[doc(alias = "interpolate")]
     #[track_caller]
     pub fn interpolate_by(&self, scale: &[f64], mode: Interpolation) -> Result<Tensor> {
         let _op = enter("interpolate_by").on([("x", Some(self))]);

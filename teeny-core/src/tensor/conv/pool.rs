@@ -34,6 +34,7 @@ impl Tensor {
     /// If there are not enough axes, a window does not fit, or padding exceeds half the window.
     ///
     /// Equivalent: `torch.nn.functional.max_pool2d`.
+    #[doc(alias = "max_pool1d", alias = "max_pool2d", alias = "max_pool3d")]
     #[track_caller]
     pub fn max_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("max_pool").on([("x", Some(self))]);
@@ -68,6 +69,7 @@ impl Tensor {
     /// If there are not enough axes, a window does not fit, or the type is not a float.
     ///
     /// Equivalent: `torch.nn.functional.avg_pool2d`.
+    #[doc(alias = "avg_pool1d", alias = "avg_pool2d", alias = "avg_pool3d")]
     #[track_caller]
     pub fn avg_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("avg_pool").on([("x", Some(self))]);
@@ -89,6 +91,7 @@ impl Tensor {
     /// As [`Tensor::max_pool`].
     ///
     /// Equivalent: `torch.nn.functional.max_pool2d(.., ceil_mode=True, return_indices=True)`.
+    #[doc(alias = "max_pool1d", alias = "max_pool2d", alias = "max_pool3d")]
     #[track_caller]
     pub fn max_pool_ceil(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
         let _op = enter("max_pool_ceil").on([("x", Some(self))]);
@@ -121,6 +124,7 @@ impl Tensor {
     ///
     /// Equivalent:
     /// `torch.nn.functional.avg_pool2d(.., ceil_mode, count_include_pad, divisor_override)`.
+    #[doc(alias = "avg_pool1d", alias = "avg_pool2d", alias = "avg_pool3d")]
     #[track_caller]
     pub fn avg_pool_with(&self, size: &[usize], window: &Window, by: Averaging) -> Result<Tensor> {
         let _op = enter("avg_pool_with").on([("x", Some(self))]);
@@ -175,6 +179,7 @@ impl Tensor {
     /// As [`Tensor::avg_pool`]; if `p` is not positive.
     ///
     /// Equivalent: `torch.nn.functional.lp_pool2d`.
+    #[doc(alias = "lp_pool2d")]
     #[track_caller]
     pub fn lp_pool(&self, p: f64, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("lp_pool").on([("x", Some(self))]);
@@ -194,6 +199,7 @@ impl Tensor {
     /// If the shapes differ, or a position is outside.
     ///
     /// Equivalent: `torch.nn.functional.max_unpool2d`.
+    #[doc(alias = "max_unpool2d")]
     #[track_caller]
     pub fn max_unpool(&self, positions: &Tensor, spatial: &[usize]) -> Result<Tensor> {
         let _op = enter("max_unpool").on([("x", Some(self)), ("positions", Some(positions))]);

@@ -65,6 +65,7 @@ impl Tensor {
     ///
     /// Equivalent: `torch.take_along_dim`, `numpy.take_along_axis`;
     /// `x.take_along(axis, &x.argsort(axis, SortOrder::Ascending)?)` sorts.
+    #[doc(alias = "take_along_dim", alias = "take_along_axis")]
     #[track_caller]
     pub fn take_along(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let _op = enter("take_along").on([("x", Some(self)), ("index", Some(index))]);
@@ -154,6 +155,7 @@ impl Tensor {
     }
 
     /// [`Tensor::scatter`] that keeps the larger. Equivalent: `torch.scatter_reduce(.., "amax")`.
+    #[doc(alias = "scatter_reduce")]
     #[track_caller]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let _op = enter("scatter_max").on([
@@ -165,6 +167,7 @@ impl Tensor {
     }
 
     /// [`Tensor::scatter`] that keeps the smaller. Equivalent: `torch.scatter_reduce(.., "amin")`.
+    #[doc(alias = "scatter_reduce")]
     #[track_caller]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let _op = enter("scatter_min").on([

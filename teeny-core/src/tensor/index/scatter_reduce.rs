@@ -92,6 +92,7 @@ impl Tensor {
     /// As [`Tensor::assign`].
     ///
     /// Equivalent: `torch.index_put(x, indices, value, accumulate=True)`, `numpy.add.at`.
+    #[doc(alias = "at")]
     #[track_caller]
     #[doc(alias = "index_put")]
     pub fn assign_add(&self, index: impl IntoIndex, value: impl Operand) -> Result<Tensor> {

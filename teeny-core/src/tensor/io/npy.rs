@@ -32,6 +32,7 @@ impl Tensor {
     /// If the file cannot be written, or the type is `BF16`, which NumPy does not have.
     ///
     /// Equivalent: `numpy.save(path, x)`.
+    #[doc(alias = "save")]
     #[track_caller]
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
         let _op = enter("save_npy").on([("x", Some(self))]);
@@ -48,6 +49,7 @@ impl Tensor {
     /// length does not match its header.
     ///
     /// Equivalent: `numpy.load(path)`.
+    #[doc(alias = "load")]
     #[track_caller]
     pub fn load_npy(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("load_npy");

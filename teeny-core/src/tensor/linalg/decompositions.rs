@@ -39,6 +39,7 @@ impl Tensor {
 
     /// [`Tensor::qr`] with all columns: (.., m, n) → (.., m, m), (.., m, n). Has no gradient if m >
     /// n. Equivalent: `torch.linalg.qr(x, "complete")`.
+    #[doc(alias = "qr")]
     #[track_caller]
     pub fn qr_complete(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("qr_complete").on([("x", Some(self))]);
@@ -142,6 +143,7 @@ impl Tensor {
 
     /// [`Tensor::svd`] with square u (.., m, m) and vᵀ (.., n, n). Has no gradient unless m = n.
     /// Equivalent: `torch.linalg.svd`.
+    #[doc(alias = "svd")]
     #[track_caller]
     pub fn svd_full(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let _op = enter("svd_full").on([("x", Some(self))]);

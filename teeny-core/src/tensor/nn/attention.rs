@@ -50,6 +50,7 @@ impl Tensor {
     /// Source: Vaswani et al. 2017, arXiv:1706.03762; without the matrix of scores: Dao 2023,
     /// arXiv:2307.08691. Equivalent: `torch.nn.functional.scaled_dot_product_attention`, where
     /// `is_causal` is `Attention::causal(0)`.
+    #[doc(alias = "scaled_dot_product_attention")]
     #[track_caller]
     pub fn attention(
         &self,

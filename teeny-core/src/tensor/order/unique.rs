@@ -28,6 +28,7 @@ impl Tensor {
     /// slice of self its place among them, and how often each occurs (`I32`). Waits for the device.
     ///
     /// Equivalent: `torch.unique(x, dim=axis, return_inverse=True, return_counts=True)`.
+    #[doc(alias = "unique")]
     #[track_caller]
     pub fn unique_slices(&self, axis: isize) -> Result<(Tensor, Tensor, Tensor)> {
         let _op = enter("unique_slices").on([("x", Some(self))]);

@@ -325,6 +325,7 @@ impl QuantTensor {
     ///
     /// # Errors
     /// If `index` is not of integers, or a position is not that of a row.
+    #[doc(alias = "embedding")]
     #[track_caller]
     pub fn index_select(&self, index: &Tensor) -> Result<Tensor> {
         let _op = enter("index_select").on([("index", Some(index))]);

@@ -96,6 +96,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If there are no elements to compare.
+    #[doc(alias = "amax")]
     #[track_caller]
     pub fn max(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("max").on([("x", Some(self))]);

@@ -93,6 +93,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the sizes do not add up to the axis.
+    #[doc(alias = "split")]
     #[track_caller]
     pub fn split_sizes(&self, axis: isize, sizes: &[usize]) -> Result<Vec<Tensor>> {
         let _op = enter("split_sizes").on([("x", Some(self))]);

@@ -46,6 +46,7 @@ impl Tensor {
     ///
     /// Equivalent: `torch.nn.functional.pad(x, pairs, mode)`, `numpy.pad` with the modes reflect,
     /// edge and wrap.
+    #[doc(alias = "pad")]
     #[track_caller]
     pub fn pad_mode(&self, widths: &[(isize, isize)], mode: PadMode) -> Result<Tensor> {
         let _op = enter("pad_mode").on([("x", Some(self))]);

@@ -90,6 +90,7 @@ impl Tensor {
     /// If `counts` is not a vector of integers as long as the axis, or one is negative.
     ///
     /// Equivalent: `torch.repeat_interleave(x, counts, dim)`.
+    #[doc(alias = "repeat_interleave")]
     #[track_caller]
     pub fn repeat_each(&self, axis: isize, counts: &Tensor) -> Result<Tensor> {
         let _op = enter("repeat_each").on([("x", Some(self)), ("counts", Some(counts))]);

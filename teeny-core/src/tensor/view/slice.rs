@@ -92,6 +92,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the index is outside the axis.
+    #[doc(alias = "select")]
     #[track_caller]
     pub fn at(&self, axis: isize, index: isize) -> Result<Tensor> {
         let _op = enter("at").on([("x", Some(self))]);
