@@ -103,15 +103,15 @@ macro_rules! real {
             fn to_f32s<$V: F32s>($x: $vector) -> $V {
                 $to
             }
-            #[inline(always)]
+            #[cfg_attr(not(unoptimized), inline(always))]
             fn unary<F: Unary, $V: F32s>(x: $vector) -> $vector {
                 F::$eval(x)
             }
-            #[inline(always)]
+            #[cfg_attr(not(unoptimized), inline(always))]
             fn binary<F: Binary, $V: F32s>(a: $vector, b: $vector) -> $vector {
                 F::$eval(a, b)
             }
-            #[inline(always)]
+            #[cfg_attr(not(unoptimized), inline(always))]
             fn quaternary<F: Quaternary, $V: F32s>([u, v, a, b]: [$vector; 4]) -> $vector {
                 F::$eval(u, v, a, b)
             }
