@@ -1,5 +1,6 @@
 //! A classifier of handwritten digits that is trained for some milliseconds at a time.
 
+use crate::file;
 use std::rc::Rc;
 use std::time::Duration;
 use teeny_core::clock::Instant;
@@ -250,20 +251,24 @@ impl Digits {
     /// A checkpoint file of this moment.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the device fails, or a weight is NaN or infinite.
     pub async fn save(&self) -> Result<Vec<u8>> {
         let mut checkpoint = Checkpoint::new();
-        checkpoint.put("page", &State::default().with("arch", self.arch.name()))?;
+        let (key, value) = file::UNSEALED;
+        let page = State::default().with("arch", self.arch.name()).with(key, value);
+        checkpoint.put("page", &page)?;
         checkpoint.put("model", &self.store)?.put("optimizer", &self.optimizer)?;
         checkpoint.put("random", &Random)?.put("position", &self.position)?;
-        checkpoint.to_bytes_async().await
+        file::seal(checkpoint.to_bytes_async().await?)
     }
 
     /// The run that [`Digits::save`] has saved.
     ///
     /// # Errors
-    /// If the file is damaged, or of another program; the message says what is wrong with it.
+    /// If the file is damaged, or of another program, or has weights that are NaN or infinite; the
+    /// message says what is wrong with it.
     pub fn load(file: Vec<u8>, data: Rc<Mnist>, device: &DeviceRef) -> Result<Digits> {
+        file::verify(&file)?;
         let checkpoint = Checkpoint::from_bytes(file, device)?;
         let arch = Arch::named(&checkpoint.part("page")?.get::<String>("arch")?)?;
         let mut run = Digits::new(arch, 0.1, data, device)?;
@@ -274,6 +279,9 @@ impl Digits {
             let batch = run.position.batch;
             return Err(Error::format(format!("the checkpoint is at batch {batch} of an epoch"))
                 .help("the file is of a run on other data"));
+        }
+        if !(run.lr().is_finite() && run.lr() > 0.0) {
+            return Err(Error::format(format!("the checkpoint has learning rate {}", run.lr())));
         }
         run.losses = Losses::new().every(usize::MAX).from_step(run.position.step);
         Ok(run)

@@ -177,9 +177,9 @@ async fn refused_and_usable(device: &DeviceRef, n: usize) -> Result<String> {
                 require(value == 1.0, "its last element is wrong")?;
                 return Ok("computed".to_string());
             }
-            Err(error) => error.to_string(),
+            Err(error) => error.message().to_string(),
         },
-        Err(error) => error.to_string(),
+        Err(error) => error.message().to_string(),
     };
     let sum = ramp(700, device)?.sum_all()?.item_async::<f32>().await?;
     require(sum == 2100.0, "the device computes wrongly after the refusal")?;
@@ -212,7 +212,7 @@ async fn beyond_binding() -> Result<String> {
         Ok(_) => "computed in parts, sorted too".to_string(),
         Err(error) => format!(
             "computed in parts; a sorted line is refused ({})",
-            error.to_string().lines().next().unwrap_or_default()
+            error.message().lines().next().unwrap_or_default()
         ),
     })
 }

@@ -7,6 +7,7 @@
 //!         │                  gives way to its messages in between
 //! session                    the functions that JavaScript calls, as a class `Session`
 //! ├─ digits                  a classifier of digits, trained a few milliseconds at a time
+//! │  └─ file                 its checkpoint files
 //! ├─ names                   a generator of names, likewise
 //! └─ doctor                  the conformance suite and what happens at limits, as a report
 //! ```
@@ -18,6 +19,8 @@
 mod digits;
 #[cfg(target_arch = "wasm32")]
 mod doctor;
+#[cfg(target_arch = "wasm32")]
+mod file;
 #[cfg(target_arch = "wasm32")]
 mod names;
 #[cfg(target_arch = "wasm32")]

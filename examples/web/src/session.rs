@@ -12,7 +12,28 @@ use teeny_nn::prelude::*;
 use teeny_wgpu::{Options, Wgpu};
 use wasm_bindgen::prelude::*;
 
-type JsResult<T> = std::result::Result<T, JsError>;
+type JsResult<T> = std::result::Result<T, Failure>;
+
+/// An error for JavaScript: the name is the kind, `message` the message without help lines, which
+/// are for programmers, and `report` all of it.
+pub struct Failure(Error);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure(error)
+    }
+}
+
+impl From<Failure> for JsValue {
+    fn from(Failure(error): Failure) -> JsValue {
+        let value = js_sys::Error::new(error.message());
+        value.set_name(&format!("{:?}", error.kind()));
+        let (key, report) = (JsValue::from_str("report"), JsValue::from_str(&error.to_string()));
+        // without the property the message remains
+        let _ = js_sys::Reflect::set(&value, &key, &report);
+        value.into()
+    }
+}
 
 /// Runs before any other function: the text of a panic, which is only `unreachable` to JavaScript,
 /// goes to the global variable `panicText`.
