@@ -29,19 +29,31 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map,
                       '.wasm': 'application/wasm', '.js': 'text/javascript'}
 
+    headers_of_all = {}
+
+    def end_headers(self):
+        for name, value in self.headers_of_all.items():
+            self.send_header(name, value)
+        super().end_headers()
+
     def log_message(self, *_):
         pass
 
 
 class Browser:
-    """A browser with one page. `in_worker` is a script that each worker runs before its own."""
+    """A browser with a page. `in_worker` is a script that each worker runs before its own,
+    `headers` are those of every response, `wasm_type` is the content type of WebAssembly."""
 
-    def __init__(self, site, flags=WEBGPU, size=(1100, 1400), in_worker=''):
+    def __init__(self, site, flags=WEBGPU, size=(1100, 1400), in_worker='', headers=None,
+                 wasm_type='application/wasm'):
         self.number, self.buffer = 0, b''
         self.problems = []  # exceptions and errors of the console, of the page and its workers
         self.workers = []  # their sessions
         self.in_worker = in_worker
-        handler = functools.partial(Handler, directory=site)
+        kind = type('Handler', (Handler,), {
+            'extensions_map': {**Handler.extensions_map, '.wasm': wasm_type},
+            'headers_of_all': headers or {}})
+        handler = functools.partial(kind, directory=site)
         self.server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.address = f'http://127.0.0.1:{self.server.server_address[1]}'
@@ -60,6 +72,10 @@ class Browser:
             stderr=subprocess.DEVNULL)
         os.close(from_us)
         os.close(to_us)
+        self.tab()
+
+    def tab(self):
+        """Opens a tab, with which all calls deal from now on; its session and target."""
         self.session = None
         target = self.call('Target.createTarget', url='about:blank')['targetId']
         attached = self.call('Target.attachToTarget', targetId=target, flatten=True)
@@ -68,6 +84,18 @@ class Browser:
             self.call(domain + '.enable')
         self.call('Target.setAutoAttach', autoAttach=True, waitForDebuggerOnStart=True,
                   flatten=True)
+        self.first = getattr(self, 'first', (self.session, target))
+        return self.session, target
+
+    def show(self, tab):
+        """Goes back to a tab."""
+        self.session = tab[0]
+        self.call('Page.bringToFront')
+
+    def close_tab(self, tab):
+        session, self.session = self.session, None
+        self.call('Target.closeTarget', targetId=tab[1])
+        self.session = session
 
     # ---- the protocol ----
 
@@ -180,7 +208,8 @@ class Browser:
 
     def press(self, key, code=None, modifiers=0):
         """Presses and releases a key."""
-        codes = {'Tab': 9, 'Enter': 13, ' ': 32, 'ArrowDown': 40, 'ArrowUp': 38}
+        codes = {'Tab': 9, 'Enter': 13, 'Escape': 27, ' ': 32, 'ArrowLeft': 37, 'ArrowUp': 38,
+                 'ArrowRight': 39, 'ArrowDown': 40}
         params = {'key': key, 'code': code or {' ': 'Space'}.get(key, key),
                   'windowsVirtualKeyCode': codes[key], 'modifiers': modifiers}
         text = {'Enter': '\r', ' ': ' '}.get(key)
@@ -203,7 +232,11 @@ class Browser:
 
     def shot(self, path):
         """The whole page as a picture."""
-        data = self.call('Page.captureScreenshot', format='png', captureBeyondViewport=True)
+        size = self.call('Page.getLayoutMetrics')['cssContentSize']
+        clip = {'x': 0, 'y': 0, 'width': self.evaluate('innerWidth'), 'height': size['height'],
+                'scale': 1}
+        data = self.call('Page.captureScreenshot', format='png', captureBeyondViewport=True,
+                         clip=clip)
         with open(path, 'wb') as file:
             file.write(base64.b64decode(data['data']))
 

@@ -4,21 +4,18 @@ Each function whose name begins with `test_` starts a browser, uses the page as 
 raises if something is not as it should be. Screenshots go to the folder SCREENS.
 """
 import gzip
-import math
 import os
 import pathlib
 import sys
-import threading
 import time
 import traceback
 
 from browser import Browser
+from visit import (BAR, CIRCLE, GOAL, ONLY, SCREENS, SEVEN, SITE, TRAINING_LIMIT, Machine, alerted,
+                   answers, choose, choose_engine, coloured, drawn, opened, paused, quiet, ready,
+                   require, reset, saved_file, shot, trained, value)
 
-SITE, SCREENS, *ONLY = sys.argv[1:]
-GOAL = 0.9  # of the test images
 MAX_BYTES = 1_850_000  # of the page, gzipped
-MOST_GAP = 100  # milliseconds in which the page's own thread must answer
-TRAINING_LIMIT = 420  # seconds; WebGPU is emulated by the processor here
 
 # each of the GPU's devices, so that one can be lost; WebGPU is not there before the first message
 RECORD_DEVICES = '''
@@ -32,98 +29,6 @@ RECORD_DEVICES = '''
       };
     }, { once: true });
 '''
-CIRCLE = [(0.5 + 0.2 * math.sin(a / 16 * math.tau), 0.5 - 0.3 * math.cos(a / 16 * math.tau))
-          for a in range(17)]
-BAR = [(0.5, 0.2 + 0.06 * i) for i in range(11)]
-SEVEN = [(0.3 + 0.05 * i, 0.22) for i in range(9)] + [(0.7 - 0.025 * i, 0.22 + 0.06 * i)
-                                                      for i in range(1, 11)]
-
-
-def value(browser, name):
-    return browser.evaluate(f'window.teenyPage?.{name}')
-
-
-def ready(browser, seconds=120):
-    browser.until('document.documentElement?.dataset.state', lambda s: s in ('ready', 'running'),
-                  seconds)
-
-
-def opened(browser, path='/index.html'):
-    browser.open(path)
-    ready(browser)
-
-
-def choose_engine(browser, engine):
-    browser.until(f'''!document.querySelector('#engine [value="{engine}"]').disabled''')
-    browser.evaluate(f'''(() => {{
-        const select = document.querySelector('#engine');
-        select.value = '{engine}';
-        select.dispatchEvent(new Event('change'));
-    }})()''')
-    ready(browser)
-
-
-def require(holds, text):
-    if not holds:
-        raise AssertionError(text)
-
-
-def quiet(browser):
-    require(not browser.problems, f'errors in the console: {browser.problems}')
-
-
-class Machine(threading.Thread):
-    """Measures how long this machine keeps a thread waiting that sleeps 10 ms at a time."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.longest = 0  # milliseconds beyond the sleep
-        self.start()
-
-    def run(self):
-        last = time.monotonic()
-        while True:
-            time.sleep(0.01)
-            now = time.monotonic()
-            self.longest = max(self.longest, (now - last) * 1000 - 10)
-            last = now
-
-
-def answers(browser, what, machine):
-    """The page's thread has answered all the time, if the machine let it."""
-    gap = value(browser, 'longestGap')
-    print(f'    {what}: the longest pause of the page was {gap:.0f} ms, '
-          f'of an idle thread {machine.longest:.0f} ms')
-    require(gap <= MOST_GAP + machine.longest, f'the page did not answer for {gap:.0f} ms')
-
-
-def trained(browser):
-    """Trains to the goal; the seconds it took."""
-    start = time.time()
-    browser.click('#run')
-    browser.until('window.teenyPage.accuracy', lambda a: (a or 0) >= GOAL, TRAINING_LIMIT)
-    return time.time() - start
-
-
-def drawn(browser, strokes, digit):
-    browser.click('#clear')
-    browser.draw('#pad', strokes)
-    browser.until('window.teenyPage.prediction', lambda p: p == digit, 60)
-
-
-def coloured(browser, selector):
-    """The share of a canvas that is not transparent."""
-    return browser.evaluate(f'''(() => {{
-        const canvas = document.querySelector('{selector}');
-        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-        let count = 0;
-        for (let i = 3; i < data.length; i += 4) count += data[i] > 0;
-        return 4 * count / data.length;
-    }})()''')
-
-
-def shot(browser, name):
-    browser.shot(f'{SCREENS}/{name}.png')
 
 
 def test_the_page_is_small():
@@ -150,8 +55,7 @@ def test_the_cpu_engine_trains_and_recognises_drawn_digits():
             require(coloured(browser, plot) > 0.01, f'{plot} is empty')
         label = browser.evaluate('document.querySelector("#accuracy-plot").ariaLabel')
         require('% at step' in label, label)
-        browser.click('#run')
-        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        paused(browser)
         browser.click('#names-run')
         answers(browser, 'CPU', machine)
         browser.evaluate('scrollTo(0, 0)')
@@ -166,11 +70,7 @@ def test_the_convolutional_network_trains_on_the_cpu_engine():
     machine = Machine()
     with Browser(SITE) as browser:
         opened(browser)
-        browser.evaluate('''(() => {
-            const select = document.querySelector('#arch');
-            select.value = 'cnn';
-            select.dispatchEvent(new Event('change'));
-        })()''')
+        choose(browser, '#arch', 'cnn')
         browser.until('document.querySelector("#lr").value', lambda v: v == '0.01')
         print(f'    {GOAL:.0%} after {trained(browser):.1f} s')
         answers(browser, 'CNN', machine)
@@ -240,32 +140,22 @@ def test_checkpoints_are_saved_loaded_and_damaged_ones_refused():
         browser.call('Browser.setDownloadBehavior', behavior='allow', downloadPath=browser.folder)
         opened(browser)
         trained(browser)
-        browser.click('#run')
-        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
-        browser.click('#save')
-        browser.until('document.querySelector("#checkpoint-status").textContent',
-                      lambda text: text.startswith('Saved'))
+        paused(browser)
+        saved = saved_file(browser)
+        good = saved.read_bytes()
         epoch, step = value(browser, 'checkpoint.epoch'), value(browser, 'checkpoint.step')
-        end = time.time() + 20
-        while not (files := list(pathlib.Path(browser.folder).glob('*.safetensors'))):
-            require(time.time() < end, 'no file was saved')
-            time.sleep(0.1)
-        saved, good = files[0], files[0].read_bytes()
         print(f'    {saved.name}, {len(good)} bytes')
 
-        browser.click('#reset')
-        browser.until('window.teenyPage.step', lambda step: step == 0)
+        reset(browser)
         damaged = pathlib.Path(browser.folder) / 'damaged.safetensors'
         for what, data in [('truncated', good[:len(good) // 2]), ('empty', b''),
                            ('header', good[:8] + b'x' * 40 + good[48:]),
                            ('text', b'no checkpoint at all')]:
             damaged.write_bytes(data)
             browser.choose_file('#load', str(damaged))
-            text = browser.until('document.querySelector("#alert").innerText',
-                                 lambda text: 'not loaded' in text, 20)
+            text = alerted(browser, 'not loaded')
             print(f'    {what}: {text.splitlines()[1]}')
             require(value(browser, 'step') == 0, 'a damaged file has changed the run')
-            browser.evaluate('document.querySelector("#alert-text").textContent = ""')
             browser.click('#alert-actions button')
         browser.choose_file('#load', str(saved))
         browser.until('window.teenyPage.step', lambda n: n == step)
@@ -283,8 +173,7 @@ def test_a_page_that_is_closed_while_training_goes_on_from_its_checkpoint():
         browser.until('window.teenyPage.checkpoint?.epoch')
         time.sleep(3)  # a checkpoint is kept every two seconds, perhaps at this moment
         browser.open()  # the training goes on until the page is gone
-        browser.until('document.querySelector("#alert")?.innerText ?? ""',
-                      lambda text: 'last visit' in text)
+        alerted(browser, 'last visit')
         ready(browser)
         browser.evaluate('scrollTo(0, 0)')
         shot(browser, 'last-visit')
@@ -307,8 +196,8 @@ def test_the_keyboard_alone_is_enough():
             if focused in seen:
                 break
             seen.append(focused)
-        wanted = ['engine', 'arch', 'lr', 'run', 'reset', 'clear', 'previous', 'next', 'names-run',
-                  'save', 'load', 'doctor-run']
+        wanted = ['engine', 'arch', 'lr', 'run', 'reset', 'clear', 'previous', 'next',
+                  'names-run', 'save', 'load', 'doctor-run']
         require([i for i in seen if i in wanted] == wanted, f'Tab goes through {seen}')
 
         def go_to(wanted):
@@ -344,8 +233,7 @@ def test_a_phone_shows_the_page_without_scrolling_sideways():
         browser.click('#names-run')
         browser.until('document.querySelectorAll("#names-list li").length', lambda n: n == 12)
         browser.click('#names-run')
-        browser.click('#run')
-        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        paused(browser)
         for width in (360, 320):
             browser.emulate(width, 740, touch=True)
             time.sleep(0.3)
