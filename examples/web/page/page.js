@@ -464,7 +464,7 @@ async function start() {
       state.checkpoint = last;
       open(last);
     }],
-    ['Forget it', () => forget()],
+    ['Forget it', () => forget(last)],
   ], true);
 }
 
