@@ -1,19 +1,29 @@
-// The drawing area: strokes by mouse, pen or finger, and the image of 28 x 28 that a network sees.
+// The drawing area: strokes by mouse, pen, finger or keyboard, and the image of 28 x 28 that a
+// network sees.
 
 import { penOf, style } from './plot.js';
 
 const SIDE = 28; // of the network's image
 const BOX = 20; // of the digit in it, as in MNIST
 const SMALL = 8; // of the stored digits, which the built-in data set enlarges to BOX
+const KEY_STEP = 10; // in pixels of the canvas, for each press of an arrow key
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const STROKE = 26; // in pixels of the canvas, as thick as the strokes of the data set
 
 export class Pad {
-  /** @param changed called after each change of the picture */
-  constructor(canvas, changed) {
-    Object.assign(this, { canvas, changed, strokes: [], pixels: null });
+  /**
+   * @param cursor the element that shows where the keyboard draws
+   * @param changed called after each change of the picture
+   * @param said called with what a key has done, in words
+   */
+  constructor(canvas, cursor, changed, said) {
+    Object.assign(this, { canvas, cursor, changed, said, strokes: [], pixels: null });
+    Object.assign(this, { isDown: false, place: [canvas.width / 2, canvas.height / 2] });
     this.pen = penOf(canvas);
     canvas.addEventListener('pointerdown', event => {
       event.preventDefault();
+      this.lift();
+      cursor.hidden = true;
       canvas.setPointerCapture(event.pointerId);
       if (this.pixels) this.clear();
       this.strokes.push([this.position(event)]);
@@ -25,8 +35,65 @@ export class Pad {
       (events.length ? events : [event]).forEach(e => this.strokes.at(-1).push(this.position(e)));
       this.redraw();
     });
+    canvas.addEventListener('keydown', event => {
+      if (event.ctrlKey || event.altKey || event.metaKey || !this.pressed(event.key)) return;
+      event.preventDefault();
+      this.showCursor();
+    });
+    canvas.addEventListener('focus', () => {
+      if (canvas.matches(':focus-visible')) this.showCursor();
+    });
+    canvas.addEventListener('blur', () => {
+      this.lift();
+      cursor.hidden = true;
+    });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.paint());
     this.paint();
+  }
+
+  /** Acts on a key; false if it has no meaning here. */
+  pressed(key) {
+    const { width, height } = this.canvas;
+    if (key in ARROWS) {
+      const [x, y] = ARROWS[key];
+      const within = (value, end) => Math.min(Math.max(value, 0), end);
+      this.place = [within(this.place[0] + KEY_STEP * x, width),
+        within(this.place[1] + KEY_STEP * y, height)];
+      if (this.isDown) {
+        this.strokes.at(-1).push(this.place);
+        this.redraw();
+      }
+    } else if (key === ' ') {
+      if (this.isDown) {
+        this.lift();
+        this.said('Pen lifted');
+      } else {
+        if (this.pixels) this.clear();
+        this.isDown = true;
+        this.strokes.push([this.place]);
+        this.redraw();
+        this.said('Pen down');
+      }
+    } else if (key === 'Escape') {
+      this.clear();
+      this.said('Cleared');
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  lift() {
+    this.isDown = false;
+    this.cursor.classList.remove('down');
+  }
+
+  showCursor() {
+    const { cursor, canvas, place: [x, y] } = this;
+    cursor.hidden = false;
+    cursor.classList.toggle('down', this.isDown);
+    cursor.style.left = `${100 * x / canvas.width}%`;
+    cursor.style.top = `${100 * y / canvas.height}%`;
   }
 
   position(event) {
@@ -36,6 +103,7 @@ export class Pad {
   }
 
   clear() {
+    this.lift();
     this.strokes = [];
     this.pixels = null;
     this.redraw();
@@ -43,6 +111,7 @@ export class Pad {
 
   /** Shows an image of 28 x 28 bytes. */
   show(pixels) {
+    this.lift();
     this.strokes = [];
     this.pixels = Float32Array.from(pixels, ink => ink / 255);
     this.redraw();

@@ -327,7 +327,7 @@ function showPrediction(probabilities) {
   });
 }
 
-const pad = new Pad($('pad'), () => {
+const pad = new Pad($('pad'), $('pad-cursor'), () => {
   if (pad.isEmpty) {
     drawInk($('seen'), new Float32Array(784));
     $('answer').textContent = '–';
@@ -340,10 +340,11 @@ const pad = new Pad($('pad'), () => {
   } else {
     predict();
   }
-});
+}, text => tell('pad-note', text));
 
 $('clear').onclick = () => {
-  $('pad-note').textContent = 'Draw with the mouse or a finger, or look at the next test image.';
+  $('pad-note').textContent = 'Draw with the mouse, a finger or the arrow keys and Space, or look at the test'
+    + ' images.';
   pad.clear();
 };
 const step = by => {
