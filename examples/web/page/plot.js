@@ -1,6 +1,7 @@
 // A line plot on a canvas: points are added, and drawn once a frame at most.
 
-const MOST_POINTS = 1200; // then neighbours are averaged
+const MAX_POINTS = 1200; // then neighbours are averaged
+const TEXT = 0.75; // the size of text, as a share of the page's own: it grows with that
 
 /**
  * The pen of a canvas in the memory of this thread. An accelerated one would wait for the browser's
@@ -22,19 +23,29 @@ export class Plot {
    *   line; `format` of y
    */
   constructor(canvas, options) {
-    Object.assign(this, { canvas, options, points: [], pending: false });
+    Object.assign(this, { canvas, options, points: [], end: 0, pending: false });
+    this.empty = canvas.parentElement.querySelector('.empty');
     new ResizeObserver(() => this.request()).observe(canvas);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.request());
   }
 
   clear() {
     this.points = [];
+    this.end = 0;
+    this.request();
+  }
+
+  /** Lets the axis end at `x` at least. */
+  extend(x) {
+    if (x <= this.end) return;
+    this.end = x;
     this.request();
   }
 
   add(x, y) {
+    this.end = Math.max(this.end, x);
     this.points.push([x, y]);
-    if (this.points.length > MOST_POINTS) {
+    if (this.points.length > MAX_POINTS) {
       const pairs = [];
       for (let i = 0; i + 1 < this.points.length; i += 2) {
         const [[a, b], [c, d]] = [this.points[i], this.points[i + 1]];
@@ -85,9 +96,14 @@ export class Plot {
     canvas.height = Math.round(height * ratio);
     const pen = penOf(canvas);
     pen.scale(ratio, ratio);
-    const [left, right, top, bottom] = [44, width - 8, 8, height - 20];
+    const size = TEXT * parseFloat(getComputedStyle(document.documentElement).fontSize);
+    pen.font = `${size}px system-ui, sans-serif`;
     const [low, high] = this.range();
-    const end = Math.max(this.points.at(-1)?.[0] ?? 0, 10);
+    const labels = this.ticks([low, high]).map(y => [y, options.format(y)]);
+    const widest = Math.max(...labels.map(([, text]) => pen.measureText(text).width));
+    const [left, right] = [Math.ceil(widest) + 10, width - 8];
+    const [top, bottom] = [size, height - 1.75 * size];
+    const end = Math.max(this.end, 10);
     const px = x => left + (right - left) * x / end;
     const py = y => bottom - (bottom - top) * (this.scale(y) - low) / (high - low);
     const line = (points, color, thickness) => {
@@ -97,13 +113,15 @@ export class Plot {
       points.forEach(([x, y], i) => pen[i ? 'lineTo' : 'moveTo'](px(x), py(y)));
       pen.stroke();
     };
-    pen.font = '12px system-ui, sans-serif';
     pen.textBaseline = 'middle';
     pen.textAlign = 'right';
     pen.fillStyle = style('--muted');
-    for (const y of this.ticks([low, high])) {
+    let free = Infinity; // the height above which the next label has its place
+    for (const [y, text] of labels) {
       line([[0, y], [end, y]], style('--line'), 1);
-      pen.fillText(options.format(y), left - 6, py(y));
+      if (py(y) > free) continue;
+      pen.fillText(text, left - 8, py(y));
+      free = py(y) - 1.2 * size;
     }
     if (options.guide !== undefined) {
       pen.setLineDash([4, 4]);
@@ -111,9 +129,10 @@ export class Plot {
       pen.setLineDash([]);
     }
     pen.textBaseline = 'top';
-    pen.fillText(`step ${end}`, right, bottom + 5);
+    pen.fillText(`step ${end}`, right, bottom + size / 2);
     pen.textAlign = 'left';
-    pen.fillText('0', left, bottom + 5);
+    pen.fillText('0', left, bottom + size / 2);
+    this.empty.hidden = this.points.length > 0;
     if (this.points.length === 0) return;
     if (options.logarithmic) {
       pen.globalAlpha = 0.35;
