@@ -62,8 +62,9 @@ def paused(browser):
 
 
 def reset(browser):
-    """Resets a run."""
+    """Resets a run that has made progress."""
     browser.click('#reset')
+    browser.click('#reset-confirm')
     browser.until('window.teenyPage.step', lambda step: step == 0)
 
 

@@ -1,32 +1,44 @@
 // The page: controls, plots and messages. It computes nothing itself; the worker does.
 
 import { Pad, drawInk, drawWeights } from './pad.js';
+import { showBars } from './bars.js';
 import { Plot } from './plot.js';
 import { keep, kept, forget } from './keep.js';
+import { $, alert, announce, confirmReset, dismiss, tell } from './messages.js';
+import { describe, engineName, explain, percent } from './words.js';
+import { measurePauses, signOfLife, watch } from './watch.js';
 import { webgpuReason } from './webgpu.js';
+import './doctor.js';
 
-const $ = id => document.getElementById(id);
 const DEFAULT_LR = { mlp: 0.4, cnn: 0.01 };
-const SILENCE = 30_000; // milliseconds without a message of a worker that trains: it hangs
+const LR = { min: 0.0001, max: 10 };
 const KEEP_EVERY = 2000; // milliseconds between two checkpoints in the database
-const DOCTOR_SECONDS = 3;
+const PAD_NOTE = 'Draw with mouse, finger, or arrow keys and Space.';
+const CHECKPOINT_NOTE = 'At the end of an epoch, twice a second at most, the page keeps a'
+  + ' checkpoint: the weights, and all that the training needs to continue. It is offered after an'
+  + ' error and at your next visit.';
 
 /** What the page knows; `window.teenyPage` for tests and the curious. */
 const state = {
   worker: null,
+  isOpening: false,
   isReady: false,
   isRunning: false,
+  isBroken: false, // the weights are no longer numbers
   namesRun: false,
+  namesStep: 0,
   engine: 'cpu',
   arch: 'mlp',
   epoch: 0,
   step: 0,
   accuracy: null,
-  best: 0,
   testImages: 0,
   testImage: -1,
   checkpoint: null, // { bytes, arch, epoch, step, lr, accuracy }
   longestGap: 0,
+  // milliseconds without an answer after which the page says so: in the first step the browser
+  // compiles programs for the GPU, which takes minutes on some machines
+  limits: { answer: 30_000, first: 240_000 },
 };
 window.teenyPage = state;
 
@@ -38,11 +50,12 @@ const plots = {
     name: 'Test accuracy', range: [0, 1], guide: 0.9, format: y => `${Math.round(100 * y)} %`,
   }),
 };
-const percent = share => `${(100 * share).toFixed(1)} %`;
+const say = text => tell('status', text);
+const close = () => ['Close', () => {}];
 
 // ---- the worker ----
 
-let lastMessage = 0;
+const isFirst = { digits: true, names: true }; // no step since something was opened
 let lastKept = 0;
 let rate = null; // { step, time } of the last figure
 
@@ -53,58 +66,74 @@ function send(message, transfer = []) {
 /** Starts a worker on the chosen engine, from a checkpoint if there is one. */
 function open(checkpoint = null) {
   state.worker?.terminate();
-  state.isReady = state.isRunning = state.namesRun = false;
+  state.isReady = state.isRunning = state.namesRun = state.isBroken = predicting = false;
+  state.isOpening = true;
+  isFirst.digits = isFirst.names = true;
+  state.namesStep = 0;
   state.engine = $('engine').value;
-  state.worker = new Worker('worker.js', { type: 'module', name: 'training' });
-  state.worker.onmessage = event => {
-    lastMessage = performance.now();
+  const worker = new Worker('worker.js', { type: 'module', name: 'training' });
+  state.worker = worker;
+  worker.onmessage = event => {
+    if (state.worker !== worker) return;
+    dismiss('silence');
+    if (signOfLife()) sayState();
     receive[event.data.kind](event.data);
   };
-  state.worker.onerror = event => {
+  worker.onerror = event => {
     event.preventDefault();
-    const message = event.message ?? 'the worker cannot be started';
-    receive.failed({ message, fatal: true, during: 'open' });
+    if (state.worker !== worker) return;
+    worker.terminate();
+    const isMissing = event.message === undefined;
+    const message = event.message ?? 'The file worker.js, or one that it needs, is missing.';
+    const [cause, during] = isMissing ? ['library', 'open'] : ['panic', 'train'];
+    receive.failed({ message, report: message, cause, during, fatal: true });
   };
-  say(state.engine === 'webgpu' ? 'Opening the GPU…' : 'Loading…');
+  signOfLife();
+  sayState();
   const arch = checkpoint?.arch ?? $('arch').value;
-  send({ kind: 'open', engine: state.engine, arch, lr: lr(), checkpoint: checkpoint?.bytes });
+  const rate = lr() ?? DEFAULT_LR[arch];
+  send({ kind: 'open', engine: state.engine, arch, lr: rate, checkpoint: checkpoint?.bytes });
   update();
 }
 
 const receive = {
-  pong() {},
   ready(message) {
     state.isReady = true;
+    state.isOpening = false;
     state.testImages = message.testImages;
     $('known-names').textContent = message.knownNames;
     $('engine-note').textContent = message.description;
     if ($('ready-time').textContent === '–') {
       $('ready-time').textContent = `${Math.round(performance.now())} ms`;
     }
+    $('names-status').textContent = 'Not started';
     adopt(message);
-    say('Ready');
+    sayState();
     predict();
   },
   reset(message) {
     adopt(message);
     state.checkpoint = null;
-    $('checkpoint-note').textContent = 'The page keeps a checkpoint after each epoch.';
-    say('Ready');
+    $('checkpoint-note').textContent = CHECKPOINT_NOTE;
+    sayState();
     predict();
   },
   loaded(message) {
+    state.isRunning = false;
     adopt(message);
-    tell('checkpoint-status', `Loaded: ${describe(message)}`);
+    sayState();
+    if (!message.isReturn) tell('checkpoint-status', `Loaded: ${describe(message)}`);
     predict();
   },
   progress({ losses, step, epoch, accuracy }) {
+    if (losses.length > 0) isFirst.digits = false;
     losses.forEach((loss, i) => plots.loss.add(step - losses.length + 1 + i, loss));
     if (losses.length > 0) $('loss').textContent = losses.at(-1).toPrecision(3);
+    plots.accuracy.extend(step);
     state.step = step;
     state.epoch = epoch;
     if (accuracy !== undefined) {
       state.accuracy = accuracy;
-      state.best = Math.max(state.best, accuracy);
       plots.accuracy.add(step, accuracy);
       predict();
     }
@@ -122,19 +151,23 @@ const receive = {
   },
   testImage({ pixels, digit, index }) {
     state.testImage = index;
-    $('pad-note').textContent = `Test image ${index + 1} of ${state.testImages}: a ${digit}`;
+    tell('pad-note', `Test image ${index + 1} of ${state.testImages}: a ${digit}`);
     pad.show(pixels);
   },
   names({ step, loss, names }) {
+    isFirst.names = false;
+    state.namesStep = step;
     if (!state.namesRun) return;
-    tell('names-status', `Step ${step}, loss ${loss.toFixed(3)}`);
-    if (names) {
-      $('names-list').replaceChildren(...names.map(name => {
-        const item = document.createElement('li');
-        item.textContent = name;
-        return item;
-      }));
-    }
+    // not said to screen readers: it changes all the time
+    $('names-status').textContent = `Step ${step}, loss ${loss.toFixed(2)}`;
+    if (!names) return;
+    $('names-empty').hidden = true;
+    $('names-list').hidden = false;
+    $('names-list').replaceChildren(...names.map(name => {
+      const item = document.createElement('li');
+      item.textContent = name;
+      return item;
+    }));
   },
   checkpoint({ reason, bytes, arch, epoch, step, lr }) {
     const accuracy = state.accuracy;
@@ -144,84 +177,109 @@ const receive = {
     if (reason !== 'epoch' || performance.now() - lastKept > KEEP_EVERY) {
       lastKept = performance.now();
       keep(state.checkpoint).catch(error => {
-        tell('checkpoint-status', `The browser cannot keep the checkpoint: ${error}`);
+        tell('checkpoint-status', `The browser cannot keep the checkpoint: ${error.message}`);
       });
     }
     update();
   },
-  failed({ message, fatal, during }) {
-    state.isRunning = state.namesRun = false;
+  failed(failure) {
+    const { fatal, during, cause, report } = failure;
+    console.warn(report);
+    const text = explain(failure);
     predicting = false;
-    update();
-    if (during === 'load') {
+    if (during === 'load' && !fatal) {
       tell('checkpoint-status', '');
-      return alert(`The file was not loaded; nothing has changed.\n${message}`, [close()]);
+      return alert('The file was not loaded; nothing has changed.', text, [close()]);
     }
-    say('Stopped');
-    const what = { open: 'The engine cannot be opened.', train: 'Training has stopped.' };
-    if (fatal || during === 'open') state.isReady = false;
+    if (during === 'restore') {
+      forget(state.checkpoint).catch(() => {});
+      state.checkpoint = null;
+      return alert('The checkpoint cannot be used; the training starts anew.', text, [close()]);
+    }
+    const isLost = during === 'open' || fatal;
+    const hasStopped = isLost || during === 'train' || cause === 'diverged';
+    if (hasStopped) state.isRunning = false;
+    if (isLost || during === 'names') state.namesRun = false;
+    if (isLost) state.isReady = state.isOpening = false;
+    if (during === 'open') $('engine-note').textContent = '\u00a0'; // keeps its line
+    if (cause === 'diverged') state.isBroken = true;
     update();
-    alert(`${what[during] ?? 'The last action has failed.'}\n${message}`, recovery(fatal, during));
+    if (hasStopped) say('Stopped');
+    let title = hasStopped ? 'The training has stopped.' : 'The last action has failed.';
+    if (during === 'names') title = 'The network for names has stopped.';
+    if (during === 'open') title = `The ${engineName(state.engine)} cannot be used.`;
+    if (cause === 'library') title = 'The page cannot be loaded.';
+    alert(title, text, recovery(failure));
   },
 };
 
 /** The state of a run that the worker has begun or loaded. */
 function adopt({ arch, epoch, step, lr, accuracy, parameters }) {
-  Object.assign(state, { arch, epoch, step, accuracy: accuracy ?? null, best: accuracy ?? 0 });
+  Object.assign(state, { arch, epoch, step, accuracy: accuracy ?? null, isBroken: false });
+  isFirst.digits = true;
   rate = null;
   $('arch').value = arch;
   $('lr').value = lr;
+  checkLr();
   $('loss').textContent = $('rate').textContent = '–';
-  $('step').title = `${parameters} parameters`;
+  const square = arch === 'mlp' ? 'the weights from the image to one of 128 units'
+    : 'one of 8 filters of 3 x 3 pixels';
+  $('layer-note').textContent = `Each square shows ${square}. In all, the network has`
+    + ` ${parameters.toLocaleString('en')} weights.`;
   plots.loss.clear();
   plots.accuracy.clear();
+  plots.accuracy.extend(step);
+  plots.loss.extend(step);
   if (accuracy !== undefined) plots.accuracy.add(step, accuracy);
   figures();
   update();
 }
 
 /** The ways out of an error. */
-function recovery(fatal, during) {
-  const actions = [];
+function recovery({ fatal, during, cause, lr }) {
   const { checkpoint } = state;
-  const from = checkpoint ? ` from epoch ${checkpoint.epoch}` : '';
-  const restart = (engine, text) => actions.push([text, () => {
-    $('engine').value = engine;
-    open(checkpoint);
-  }]);
+  if (cause === 'library') return [['Try again', () => open(checkpoint)]];
+  if (cause === 'diverged') return wayBack(lr);
   if (during !== 'open' && !fatal) return [close()];
-  if (state.engine === 'webgpu') restart('webgpu', `Go on with WebGPU${from}`);
-  restart('cpu', `Go on with the CPU${from}`);
-  return actions;
+  return restarts();
 }
 
-// ---- messages to the reader ----
-
-function tell(id, text) {
-  $(id).textContent = text;
+/** Buttons that open an engine anew. */
+function restarts() {
+  const { checkpoint } = state;
+  const restart = engine => {
+    const name = engineName(engine);
+    const without = engine === state.engine ? `Try the ${name} again` : `Use the ${name}`;
+    const label = checkpoint ? `Continue with the ${name} from epoch ${checkpoint.epoch}` : without;
+    return [label, () => {
+      $('engine').value = engine;
+      open(checkpoint);
+    }];
+  };
+  return state.engine === 'webgpu' ? [restart('webgpu'), restart('cpu')] : [restart('cpu')];
 }
 
-const say = text => tell('status', text);
-const close = () => ['Close', () => {}];
-
-function alert(text, actions, isNotice = false) {
-  $('alert-text').textContent = text;
-  $('alert').classList.toggle('notice', isNotice);
-  $('alert-actions').replaceChildren(...actions.map(([label, act]) => {
-    const button = document.createElement('button');
-    button.textContent = label;
-    button.onclick = () => {
-      $('alert').hidden = true;
-      act();
-    };
-    return button;
-  }));
-  $('alert').hidden = false;
+/** Buttons that leave a run whose weights are no longer numbers, reached with `divergedLr`. */
+function wayBack(divergedLr) {
+  const { checkpoint } = state;
+  const startOver = ['Start over', () => reset(DEFAULT_LR[state.arch])];
+  if (!checkpoint) return [startOver];
+  const { step, accuracy, arch, bytes } = checkpoint;
+  const tested = accuracy == null ? '' : `, ${percent(accuracy)}`;
+  const lr = checkpoint.lr === divergedLr ? DEFAULT_LR[arch] : checkpoint.lr;
+  return [[`Go back to step ${step}${tested}`, () => {
+    send({ kind: 'load', bytes, lr, isReturn: true });
+  }], startOver];
 }
 
-function describe({ arch, epoch, step, accuracy }) {
-  const tested = accuracy == null ? '' : `, ${percent(accuracy)} of the test images`;
-  return `${arch.toUpperCase()}, epoch ${epoch}, step ${step}${tested}`;
+// ---- figures and buttons ----
+
+/** What happens, in a word. */
+function sayState() {
+  const { isOpening, isReady, isRunning, step } = state;
+  if (!isReady && !isOpening) say('Stopped');
+  else if (!isReady) say(state.engine === 'webgpu' ? 'Opening the GPU…' : 'Loading…');
+  else say(isRunning ? 'Training' : step > 0 ? 'Paused' : 'Ready');
 }
 
 function figures() {
@@ -241,53 +299,84 @@ function measureRate() {
 
 /** Enables and names the buttons. */
 function update() {
-  const { isReady, isRunning, namesRun } = state;
-  for (const id of ['run', 'reset', 'names-run', 'save', 'previous', 'next']) {
-    $(id).disabled = !isReady;
+  const { isReady, isRunning, namesRun, isBroken } = state;
+  for (const id of ['run', 'reset', 'names-run', 'save', 'load', 'previous', 'next']) {
+    $(id).disabled = !isReady || (isBroken && (id === 'run' || id === 'save'));
   }
-  $('run').textContent = isRunning ? 'Pause' : state.step > 0 ? 'Go on' : 'Start';
-  $('names-run').textContent = namesRun ? 'Pause' : 'Start';
+  $('run').textContent = isRunning ? 'Pause' : state.step > 0 ? 'Continue' : 'Start';
+  $('names-run').textContent = namesRun ? 'Pause' : state.namesStep > 0 ? 'Continue' : 'Start';
   document.documentElement.dataset.state = !isReady ? 'loading' : isRunning ? 'running' : 'ready';
 }
 
+/** The learning rate of the field; null if it is none. */
 function lr() {
-  const value = Number($('lr').value);
-  return value > 0 && Number.isFinite(value) ? value : DEFAULT_LR[$('arch').value];
+  const value = $('lr').value === '' ? NaN : Number($('lr').value);
+  return value >= LR.min && value <= LR.max ? value : null;
+}
+
+/** Says beside the field what is wrong with it; true if nothing is. */
+function checkLr() {
+  const isRight = lr() !== null;
+  $('lr').setAttribute('aria-invalid', !isRight);
+  $('lr-error').hidden = isRight;
+  const text = `The learning rate must be a number from ${LR.min} to ${LR.max}.`;
+  $('lr-error').textContent = isRight ? '' : text;
+  if (!isRight) announce('lr', text);
+  return isRight;
 }
 
 // ---- controls ----
 
 $('run').onclick = () => {
+  if (!state.isRunning && !checkLr()) return $('lr').focus();
   state.isRunning = !state.isRunning;
+  signOfLife();
   send({ kind: 'run', digits: state.isRunning });
-  say(state.isRunning ? 'Training' : 'Paused');
+  sayState();
   rate = null;
   update();
 };
 
-function reset() {
+function reset(rate = lr() ?? DEFAULT_LR[$('arch').value]) {
   state.isRunning = false;
-  send({ kind: 'reset', arch: $('arch').value, lr: lr() });
+  signOfLife();
+  send({ kind: 'reset', arch: $('arch').value, lr: rate });
   update();
 }
 
-$('reset').onclick = reset;
-$('arch').onchange = () => {
-  $('lr').value = DEFAULT_LR[$('arch').value];
-  reset();
+/** True if there is no progress to lose, or the visitor agrees. */
+async function mayReset() {
+  if (state.step === 0) return true;
+  const accuracy = state.accuracy === null ? '' : ` It reads ${percent(state.accuracy)} of the test`
+    + ' images.';
+  return confirmReset(`The network has learned for ${state.step} steps.${accuracy} Starting over`
+    + ' gives it random weights again. Save it to a file before, if you want to keep it.');
+}
+
+$('reset').onclick = async () => {
+  if (await mayReset()) reset();
+};
+$('arch').onchange = async () => {
+  if (await mayReset()) reset(DEFAULT_LR[$('arch').value]);
+  else $('arch').value = state.arch;
 };
 $('lr').onchange = () => {
-  $('lr').value = lr();
-  send({ kind: 'lr', lr: lr() });
+  if (checkLr()) send({ kind: 'lr', lr: lr() });
+};
+$('lr').oninput = () => {
+  // what is typed begins with numbers that are not meant: only a right one is looked at
+  if (lr() !== null) $('lr').onchange();
 };
 $('engine').onchange = () => {
-  // a run goes on on the other engine
+  // a run continues on the other engine
   open(state.step > 0 ? state.checkpoint : null);
 };
 $('names-run').onclick = () => {
   state.namesRun = !state.namesRun;
+  signOfLife();
   send({ kind: 'run', names: state.namesRun });
-  tell('names-status', state.namesRun ? 'Training' : 'Paused');
+  $('names-status').textContent = state.namesRun ? 'Training' : 'Paused';
+  announce('names', `The network for names ${state.namesRun ? 'learns' : 'is paused'}`);
   update();
 };
 
@@ -295,19 +384,12 @@ $('names-run').onclick = () => {
 
 let predicting = false;
 let predictAgain = false;
-const bars = Array.from({ length: 10 }, (_, digit) => {
-  const item = document.createElement('li');
-  item.innerHTML = '<span></span><div class="track"><div class="bar"></div></div>'
-    + '<span class="percent">–</span>';
-  item.firstChild.textContent = digit;
-  $('bars').append(item);
-  return item;
-});
 
 /** One prediction is on its way at a time; a change meanwhile asks again. */
 function predict() {
   predictAgain = predicting;
   if (predicting || !state.isReady || pad.isEmpty) return;
+  if (!predicting) signOfLife();
   predicting = true;
   const image = pad.image();
   drawInk($('seen'), image);
@@ -316,37 +398,20 @@ function predict() {
 
 function showPrediction(probabilities) {
   if (pad.isEmpty) return;
-  const best = probabilities.indexOf(Math.max(...probabilities));
+  const best = showBars(probabilities.every(Number.isFinite) ? probabilities : null);
+  if (best !== null && best !== state.prediction) announce('answer', `The network reads ${best}`);
   state.prediction = best;
-  $('answer').textContent = best;
-  bars.forEach((item, digit) => {
-    const p = probabilities[digit];
-    item.classList.toggle('best', digit === best);
-    item.querySelector('.bar').style.width = `${100 * p}%`;
-    item.lastChild.textContent = percent(p);
-  });
 }
 
 const pad = new Pad($('pad'), $('pad-cursor'), () => {
-  if (pad.isEmpty) {
-    drawInk($('seen'), new Float32Array(784));
-    $('answer').textContent = '–';
-    state.prediction = null;
-    bars.forEach(item => {
-      item.classList.remove('best');
-      item.querySelector('.bar').style.width = '0';
-      item.lastChild.textContent = '–';
-    });
-  } else {
-    predict();
-  }
-}, text => tell('pad-note', text));
+  $('pad-hint').hidden = !pad.isEmpty;
+  if (!pad.isEmpty) return predict();
+  $('pad-note').textContent = PAD_NOTE;
+  drawInk($('seen'), new Float32Array(784));
+  state.prediction = showBars(null);
+}, text => announce('pad', text));
 
-$('clear').onclick = () => {
-  $('pad-note').textContent = 'Draw with the mouse, a finger or the arrow keys and Space, or look at the test'
-    + ' images.';
-  pad.clear();
-};
+$('clear').onclick = () => pad.clear();
 const step = by => {
   const index = (state.testImage + by + state.testImages) % state.testImages;
   send({ kind: 'testImage', index });
@@ -356,6 +421,8 @@ $('next').onclick = () => step(1);
 
 function paintPictures() {
   if (!state.pictures) return;
+  $('layer-empty').hidden = true;
+  $('layer').hidden = false;
   const { values, side } = state.pictures;
   drawWeights($('layer'), values, side);
   const count = values.length / side / side;
@@ -386,62 +453,33 @@ $('load').onchange = async () => {
   tell('checkpoint-status', `Reading ${file.name}`);
   try {
     const bytes = new Uint8Array(await file.arrayBuffer());
-    if (state.isRunning) $('run').click();
+    signOfLife();
     send({ kind: 'load', bytes }, [bytes.buffer]);
   } catch (error) {
-    receive.failed({ during: 'load', message: `${file.name}: ${error.message}` });
+    const message = `${file.name} could not be read (${error.message})`;
+    receive.failed({ during: 'load', message, report: message });
   }
   $('load').value = '';
 };
 
-// ---- doctor ----
-
-$('doctor-run').onclick = () => {
-  $('doctor-run').disabled = true;
-  tell('doctor-status', `Examining the ${$('engine').value} engine`);
-  // a worker of its own: a failure there does not end the training
-  const worker = new Worker('worker.js', { type: 'module', name: 'doctor' });
-  const finish = text => {
-    worker.terminate();
-    $('report').textContent = `${text}\nbrowser  ${navigator.userAgent}`;
-    $('report').hidden = false;
-    $('doctor-run').disabled = false;
-    $('doctor-copy').disabled = false;
-    tell('doctor-status', 'Done');
-  };
-  worker.onmessage = ({ data }) => finish(data.text ?? `FAILED   ${data.message}`);
-  worker.onerror = event => finish(`FAILED   ${event.message}`);
-  worker.postMessage({ kind: 'examine', engine: $('engine').value, seconds: DOCTOR_SECONDS });
-};
-
-$('doctor-copy').onclick = async () => {
-  try {
-    await navigator.clipboard.writeText($('report').textContent);
-    tell('doctor-status', 'Copied');
-  } catch {
-    getSelection().selectAllChildren($('report'));
-    tell('doctor-status', 'Selected: copy it with Ctrl+C');
-  }
-};
-
 // ---- watching ----
 
-let lastTick = performance.now();
-setInterval(() => {
-  const now = performance.now();
-  // a hidden tab's timers are slow on purpose
-  if (!document.hidden) state.longestGap = Math.max(state.longestGap, now - lastTick);
-  lastTick = now;
-}, 10);
-document.addEventListener('visibilitychange', () => { lastTick = performance.now(); });
+/** What the page waits for and how long it may take; null if for nothing. */
+function awaited() {
+  const { limits, isOpening, isReady, isRunning, namesRun, engine } = state;
+  if (isOpening) return { what: `the ${engineName(engine)}`, limit: limits.first };
+  if (!isReady) return null;
+  const runs = [isRunning && 'digits', namesRun && 'names'].filter(Boolean);
+  if (runs.some(run => isFirst[run])) {
+    const why = engine === 'webgpu' ? ', for which the browser prepares the GPU' : '';
+    return { what: `the first step${why}`, limit: limits.first };
+  }
+  if (runs.length > 0) return { what: 'the next step', limit: limits.answer };
+  return predicting ? { what: 'the answer', limit: limits.first } : null;
+}
 
-setInterval(() => {
-  $('longest-gap').textContent = `${Math.round(state.longestGap)} ms`;
-  if (!state.isRunning || performance.now() - lastMessage < SILENCE) return;
-  state.worker.terminate();
-  const message = `There was no progress for ${SILENCE / 1000} seconds.`;
-  receive.failed({ during: 'train', fatal: true, message });
-}, 500);
+measurePauses(state);
+watch(state, awaited, restarts);
 
 // ---- start ----
 
@@ -450,7 +488,7 @@ async function start() {
   const [reason, last] = await Promise.all([webgpuReason(), kept().catch(() => null)]);
   const option = $('engine').querySelector('[value="webgpu"]');
   option.disabled = reason !== null;
-  option.textContent = reason === null ? 'WebGPU' : 'WebGPU (not available)';
+  option.textContent = reason === null ? 'GPU (WebGPU)' : 'GPU (not available)';
   if (reason !== null) {
     state.webgpuReason = reason;
     const note = document.createElement('p');
@@ -460,13 +498,19 @@ async function start() {
     $('engine-note').after(note);
   }
   if (!last) return;
-  alert(`There is a checkpoint of your last visit: ${describe(last)}`, [
-    ['Go on from it', () => {
+  // an error that is shown already is more important
+  if (!$('alert').hidden) return;
+  const text = `There is a checkpoint of your last visit: ${describe(last)}.`;
+  alert('Continue where you were?', text, [
+    ['Continue from it', () => {
       state.checkpoint = last;
       open(last);
     }],
     ['Forget it', () => forget(last)],
-  ], true);
+    ['Not now', () => {}],
+  ], 'notice');
 }
 
+$('pad-note').textContent = PAD_NOTE;
+$('checkpoint-note').textContent = CHECKPOINT_NOTE;
 start();

@@ -8,8 +8,8 @@ export async function webgpuReason() {
   if (!navigator.gpu) return 'WebGPU is not available: this browser does not have it.';
   try {
     if (await navigator.gpu.requestAdapter()) return null;
-    return 'WebGPU is not available: the browser has it, but offers no adapter. Its graphics'
-      + ' driver may be on the browser\'s blocklist, or hardware acceleration is switched off.';
+    return 'WebGPU is not available: the browser has it, but offers no GPU. It may block this'
+      + ' graphics driver, or hardware acceleration may be switched off.';
   } catch (error) {
     return `WebGPU is not available: the browser refused an adapter (${error.message}).`;
   }

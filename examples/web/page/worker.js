@@ -4,7 +4,8 @@
 // ended. A call takes some milliseconds (BUDGET), then the loop gives way to the event loop, by a
 // MessageChannel, because a timer would cost 4 ms each time.
 
-import init, { Session, examine } from './pkg/web.js';
+import { load } from './library.js';
+import { engineText } from './words.js';
 
 const BUDGET = { cpu: 8, webgpu: 50 }; // milliseconds of training between two looks at the queue
 const REPORT_EVERY = 40; // milliseconds between two messages about progress
@@ -12,9 +13,11 @@ const PICTURES_EVERY = 700;
 const CHECKPOINT_EVERY = 500;
 const NAMES_EVERY = 1000;
 const NAMES = 12;
+const MAX_LOSS = 1000; // beyond it a run has diverged: that of random answers is 2.3
 
 const queue = [];
 let wake = () => {};
+let library = null;
 let session = null;
 let engine = 'cpu';
 const running = { digits: false, names: false };
@@ -34,7 +37,6 @@ function turn() {
 }
 
 self.onmessage = event => {
-  if (event.data.kind === 'ping') return postMessage({ kind: 'pong' });
   queue.push(event.data);
   wake();
 };
@@ -47,11 +49,29 @@ function due(what, interval) {
   return true;
 }
 
+/** Why a call has failed, as far as the page reacts to it. */
+function causeOf({ name, message }, during) {
+  if (name === 'LoadError') return 'library';
+  // a read may fail before the browser says that the GPU is lost
+  if (/GPU was lost|reading from the GPU failed/i.test(message)) return 'lost';
+  const isOfRun = !['load', 'restore', 'names'].includes(during);
+  if (isOfRun && /^loss is |not finite numbers/.test(message)) return 'diverged';
+  return null;
+}
+
+/** Tells the page. A run ends if one of its steps has failed, or nothing can be computed. */
 function fail(error, during) {
-  running.digits = running.names = false;
-  const trapped = error instanceof WebAssembly.RuntimeError;
+  const Trap = globalThis.WebAssembly?.RuntimeError;
+  const trapped = Trap !== undefined && error instanceof Trap;
+  const { name } = error;
   const message = trapped ? self.panicText ?? error.message : error.message ?? String(error);
-  postMessage({ kind: 'failed', during, message, fatal: trapped || /GPU was lost/.test(message) });
+  const cause = trapped ? 'panic' : causeOf({ name, message }, during);
+  const fatal = trapped || cause === 'lost';
+  if (fatal || cause === 'diverged' || during === 'train') running.digits = false;
+  if (fatal || during === 'names') running.names = false;
+  const lr = cause === 'diverged' ? JSON.parse(session.state()).lr : undefined;
+  const report = error.report ?? message;
+  postMessage({ kind: 'failed', during, name, message, report, cause, fatal, lr });
 }
 
 async function sendPictures() {
@@ -74,8 +94,14 @@ function sendState(kind) {
 async function trainDigits() {
   const progress = await session.train(BUDGET[engine]);
   const { step, epoch, accuracy } = progress;
-  losses.push(...progress.losses);
+  const taken = progress.losses;
+  losses.push(...taken);
   progress.free();
+  const bad = taken.findIndex(loss => loss > MAX_LOSS);
+  if (bad >= 0) {
+    const place = step - taken.length + bad;
+    throw new Error(`loss is ${taken[bad].toExponential(0)} at step ${place}`);
+  }
   if (accuracy !== undefined || due('report', REPORT_EVERY)) {
     postMessage({ kind: 'progress', losses, step, epoch, accuracy });
     losses = [];
@@ -94,28 +120,33 @@ async function trainNames() {
   postMessage(message);
 }
 
-/** The engine in words. WebGPU's adapter is known to the browser, not to the library. */
-async function describe(name, text) {
-  if (name !== 'webgpu') return text;
-  const { info } = await navigator.gpu.requestAdapter();
+/** The adapter that the browser offers first; the library does not know its name. */
+async function adapterOf(name) {
+  if (name !== 'webgpu') return null;
+  const info = (await navigator.gpu?.requestAdapter())?.info ?? {};
   const names = [info.vendor, info.architecture, info.device, info.description].filter(Boolean);
-  return `WebGPU: ${names.join(', ') || 'an adapter without a name'}`
-    + (info.isFallbackAdapter ? ' (emulated by the CPU)' : '');
+  return { names, isFallback: info.isFallbackAdapter === true };
 }
 
 const handlers = {
   async open(message) {
     engine = message.engine;
-    await init();
-    session = await Session.open(engine, message.arch, message.lr);
-    if (message.checkpoint) session.load(message.checkpoint);
+    library = await load();
+    session = await library.Session.open(engine, message.arch, message.lr);
+    let isRestored = false;
+    try {
+      if (message.checkpoint) session.load(message.checkpoint);
+      isRestored = Boolean(message.checkpoint);
+    } catch (error) {
+      fail(error, 'restore');
+    }
     const state = JSON.parse(session.state());
     postMessage({
       kind: 'ready',
-      description: await describe(engine, session.description()),
+      description: engineText(engine, session.description(), await adapterOf(engine)),
       testImages: session.test_images(),
       knownNames: session.known_names(),
-      accuracy: message.checkpoint ? await session.accuracy() : undefined,
+      accuracy: isRestored ? await session.accuracy() : undefined,
       ...state,
     });
     await sendPictures();
@@ -151,27 +182,35 @@ const handlers = {
   async save() {
     await sendCheckpoint('save');
   },
-  async load({ bytes }) {
+  async load({ bytes, lr, isReturn }) {
     session.load(bytes);
+    if (lr !== undefined) session.set_lr(lr);
+    running.digits = false;
     losses = [];
     const accuracy = await session.accuracy();
-    postMessage({ kind: 'loaded', accuracy, ...JSON.parse(session.state()) });
+    postMessage({ kind: 'loaded', isReturn, accuracy, ...JSON.parse(session.state()) });
     await sendCheckpoint('load');
     await sendPictures();
   },
   async examine(message) {
-    await init();
+    const { examine } = await load();
     const text = await examine(message.engine, message.seconds, turn);
-    const used = await describe(message.engine, '');
-    postMessage({ kind: 'report', text: used ? `${text}\nadapter  ${used}` : text });
+    const adapter = await adapterOf(message.engine);
+    const used = adapter ? `\nadapter  ${adapter.names.join(', ')}` : '';
+    postMessage({ kind: 'report', text: text + used });
   },
 };
+
+const RUNS = [['digits', trainDigits, 'train'], ['names', trainNames, 'names']];
 
 async function work() {
   for (;;) {
     while (queue.length > 0) {
       const message = queue.shift();
       try {
+        const needsSession = message.kind !== 'open' && message.kind !== 'examine';
+        // after an engine that cannot be opened, only another one can be asked for
+        if (needsSession && !session) continue;
         await handlers[message.kind](message);
       } catch (error) {
         fail(error, message.kind);
@@ -181,11 +220,12 @@ async function work() {
       await new Promise(resolve => { wake = resolve; });
       continue;
     }
-    try {
-      if (running.digits) await trainDigits();
-      if (running.names) await trainNames();
-    } catch (error) {
-      fail(error, 'train');
+    for (const [run, train, during] of RUNS) {
+      try {
+        if (running[run]) await train();
+      } catch (error) {
+        fail(error, during);
+      }
     }
     await turn();
   }
