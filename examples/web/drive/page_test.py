@@ -10,6 +10,9 @@ import sys
 import time
 import traceback
 
+import access_test
+import failure_test
+import tabs_test
 from browser import Browser
 from visit import (BAR, CIRCLE, GOAL, ONLY, SCREENS, SEVEN, SITE, TRAINING_LIMIT, Machine, alerted,
                    answers, choose, choose_engine, coloured, drawn, opened, paused, quiet, ready,
@@ -296,7 +299,9 @@ def test_the_doctor_finds_both_engines_healthy():
 
 def main():
     os.makedirs(SCREENS, exist_ok=True)
-    tests = [(name, test) for name, test in globals().items() if name.startswith('test_')]
+    modules = (sys.modules[__name__], access_test, failure_test, tabs_test)
+    tests = [(name, test) for module in modules for name, test in vars(module).items()
+             if name.startswith('test_')]
     failed = []
     for name, test in tests:
         if ONLY and not any(part in name for part in ONLY):
