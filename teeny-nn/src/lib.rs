@@ -125,8 +125,9 @@ pub use transformer::{Decoder, Gpt, GptConfig};
 // of; the rest is in the two crates.
 pub use teeny_autograd::{self, Autograd, Grad, Gradients, no_grad};
 pub use teeny_core::{
-    self, DType, Device, DeviceInfo, DeviceRef, Error, Expr, Key, Op, Outputs, Result, Shape,
-    StorageRef, Tensor, ToDevice, manual_seed, map, map_rows,
+    self, Attention, DType, Device, DeviceInfo, DeviceRef, Error, Expr, Extremum, Key, Lazy, Op,
+    Outputs, Result, Shape, SortOrder, StorageRef, Tensor, ToDevice, Window, manual_seed, map,
+    map_n, map_rows, map_sum,
 };
 
 /// The README's programs must compile and run.

@@ -38,7 +38,7 @@
 //! ```
 
 pub use crate::attention::MultiheadAttention;
-pub use crate::conv::{Conv1d, Conv2d, Conv2dOptions};
+pub use crate::conv::{Conv1d, Conv2d, Conv2dOptions, ConvTranspose2d};
 pub use crate::data::{Corpus, DataLoader, Dataset, digits, mnist::Mnist};
 pub use crate::device::device;
 pub use crate::dropout::Dropout;
@@ -55,7 +55,7 @@ pub use crate::optim::{
     clip_grad_value,
 };
 pub use crate::pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPool2dOptions};
-pub use crate::recurrent::{Gru, Lstm, Rnn};
+pub use crate::recurrent::{Gru, Lstm, RecurrentOptions, Rnn};
 pub use crate::schedule::{Plateau, Schedule};
 pub use crate::state::{Checkpoint, Position, Random, Stateful};
 pub use crate::store::{Param, Path, Store};

@@ -219,7 +219,15 @@ impl Store {
 
     fn load_archive(&self, file: &Archive) -> Result<()> {
         self.check_block_types(file.metadata()).map_err(|e| e.named(file.label()))?;
-        self.load_from(file, &Mapping::new()).map(|_| ())
+        self.load_from(file, &Mapping::new()).map(|_| ()).map_err(|error| {
+            let format = file.metadata().get("format");
+            match format.is_some_and(|format| format.starts_with("teeny checkpoint")) {
+                true => error.help(
+                    "it is a checkpoint: Checkpoint::load(path, &device)?.restore(part, &mut store)?",
+                ),
+                false => error,
+            }
+        })
     }
 
     fn named_tensors(&self) -> Vec<(String, Tensor)> {

@@ -219,12 +219,15 @@ impl Confusion {
     fn predictions(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         require_fit(logits, targets)?;
         if logits.shape()[1] != self.classes {
-            return Err(Error::shape(format!(
-                "logits {} have {} classes, not {}",
-                logits.shape(),
-                logits.shape()[1],
-                self.classes
-            )));
+            let classes = logits.shape()[1];
+            let text =
+                format!("logits {} have {classes} classes, not {}", logits.shape(), self.classes);
+            return Err(Error::shape(text).help(match classes {
+                1 => {
+                    "one logit tells two classes apart: add_binary(&logits, &targets)?".to_string()
+                }
+                _ => format!("Confusion::new({classes})"),
+            }));
         }
         logits.argmax(-1)
     }

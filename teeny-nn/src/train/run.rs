@@ -2,14 +2,16 @@
 
 use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
 use crate::data::{DataLoader, Dataset};
+use crate::module::with_help;
 use crate::state::{Checkpoint, Position, Random, Stateful};
 use crate::{Schedule, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use teeny_autograd::no_grad;
 use teeny_core::clock::Instant;
-use teeny_core::{Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
 /// A training run. It counts steps and epochs, and does what its [`RunOptions`] say: it continues
 /// from a checkpoint and writes one at each report, logs losses, keeps the best weights, stops
@@ -138,8 +140,20 @@ impl<'a> Run<'a> {
         ranks.require_same("whether the checkpoint to resume from exists", &existing.is_some())?;
         if let Some(path) = existing {
             let checkpoint = Checkpoint::load(path, store.device())?;
-            ranks.set_state(&mut store, checkpoint.part("model")?)?;
-            ranks.set_state(optimizer, checkpoint.part("optimizer")?)?;
+            let named = |part: &str, error: Error| {
+                let error =
+                    error.named(format!("resume {:?}, part {part:?}", path.display().to_string()));
+                with_help(
+                    error,
+                    "a run with another model begins with another file, or without this one",
+                )
+            };
+            ranks
+                .set_state(&mut store, checkpoint.part("model")?)
+                .map_err(|error| named("model", error))?;
+            ranks
+                .set_state(optimizer, checkpoint.part("optimizer")?)
+                .map_err(|error| named("optimizer", error))?;
             checkpoint.restore("random", &mut Random)?;
             checkpoint.restore("position", &mut position)?;
             // files of earlier versions have no such part
@@ -148,7 +162,9 @@ impl<'a> Run<'a> {
             }
             ranks.separate_random()?;
             if ranks.is_first() {
-                println!("resumed {}", path.display());
+                let is_over = position.step >= steps || stopping.should_stop();
+                let over = if is_over { ", where it ended" } else { "" };
+                println!("resumed {} at step {} of {steps}{over}", path.display(), position.step);
             }
         }
         ranks.require_same("the step to resume from", &position.step)?;
@@ -274,8 +290,8 @@ impl<'a> Run<'a> {
         step.is_multiple_of(every) || step == self.steps || self.stop.is_set()
     }
 
-    /// The result of `evaluation`, during which the layers are in evaluation mode and the clock of
-    /// the run stands still.
+    /// The result of `evaluation`, during which nothing is recorded for gradients, the layers are in
+    /// evaluation mode, and the clock of the run stands still.
     ///
     /// # Errors
     /// Those of `evaluation`; if a loss is NaN or infinite, or the log cannot be written.
@@ -284,7 +300,7 @@ impl<'a> Run<'a> {
         self.ranks.broadcast_buffers()?;
         let start = Instant::now();
         self.store.set_training(false);
-        let result = evaluation();
+        let result = no_grad(evaluation);
         self.store.set_training(true);
         self.paused += start.elapsed();
         result
@@ -321,7 +337,14 @@ impl<'a> Run<'a> {
         if let Some(path) = self.best.as_ref().filter(|_| better) {
             self.ranks.save(&self.store, path)?;
         }
-        self.stop.early.store(self.stopping.should_stop(), Ordering::Relaxed);
+        let stops = self.stopping.should_stop();
+        if let (true, false, Some((step, best))) =
+            (stops, self.stop.early.swap(stops, Ordering::Relaxed), self.stopping.best())
+            && self.ranks.is_first()
+        {
+            self.bar.clear();
+            println!("stopped early: no value is better than {best:.4} after {step} steps");
+        }
         Ok(better)
     }
 
