@@ -264,7 +264,7 @@ impl std::error::Error for Error {
 ///     Ok(std::fs::read_to_string("no such file")?)
 /// }
 /// let error = settings().unwrap_err();
-/// assert_eq!(error.kind(), teeny_core::error::ErrorKind::Io);
+/// assert_eq!(error.kind(), teeny_core::ErrorKind::Io);
 /// assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()));
 /// ```
 impl From<std::io::Error> for Error {
