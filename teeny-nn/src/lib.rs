@@ -36,8 +36,8 @@
 //! |---|---|
 //! | [`prelude`] | everything that a training program imports |
 //! | [`device`](mod@device) | opens a device by name |
-//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], [`PRelu`],
-//! .. |
+//! | here | [`Store`], [`Path`], [`Module`], [`Sequential`], [`Linear`], [`Dropout`], .. |
+//! | [`guide`] | from strides to a GPT, jobs, names for users of PyTorch, candle and burn |
 //! | [`conv`] [`pool`] | convolution and pooling over one to three axes |
 //! | [`norm`] | batch, instance, group, layer and RMS normalisation |
 //! | [`recurrent`] | RNN, GRU, LSTM: layers and cells |
@@ -61,8 +61,6 @@
 //!
 //! Everything is written with [`Tensor`] methods and runs on any device. Tensors are immutable:
 //! training replaces the value of a [`Param`].
-//!
-//! A guide from strides to GPT: [`guide`].
 //!
 //! Eleven first programs of at most 120 lines are in the folder `examples`: `regression`, `mnist`,
 //! `tables`, `images`, `timeseries`, `characters`, `nanogpt`, `server`, `research`, `own_layer` and
@@ -103,22 +101,29 @@ mod track;
 pub mod train;
 pub mod transformer;
 
+#[doc(inline)]
 pub use attention::MultiheadAttention;
+#[doc(inline)]
 pub use conv::{Conv1d, Conv2d, Conv3d};
 pub use device::device;
 pub use dropout::Dropout;
+#[doc(inline)]
 pub use embedding::{Embedding, EmbeddingOptions};
 pub use init::Init;
 pub use linear::{Linear, LinearOptions};
 pub use module::{Activation, Flatten, Module, Sequential};
+#[doc(inline)]
 pub use norm::{BatchNorm, LayerNorm};
 pub use options::PerAxis;
+#[doc(inline)]
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use prelu::{PRelu, PReluOptions};
+#[doc(inline)]
 pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;
 pub use store::{Param, Path, Store};
 pub use train::Captured;
+#[doc(inline)]
 pub use transformer::{Decoder, Gpt, GptConfig};
 
 // A program needs this crate alone: here is what layers, operations and devices of its own are made
