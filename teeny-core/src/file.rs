@@ -77,6 +77,11 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
+/// The error of a failure to write what was opened for writing.
+pub fn write_error(e: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::io(format!("cannot write: {e}")).with_source(e)
+}
+
 /// The reason for the failure `e` of reading or creating the file at `path`.
 pub fn reason(path: &Path, e: &io::Error) -> String {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.is_dir());
@@ -149,8 +154,8 @@ pub(crate) fn label(path: &Path) -> String {
 fn write_and_sync(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     write(&mut writer)?;
-    writer.flush().map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))?;
-    file.sync_all().map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
+    writer.flush().map_err(write_error)?;
+    file.sync_all().map_err(write_error)
 }
 
 /// How many names are tried: some may be taken by files of killed processes with the same id.

@@ -16,8 +16,8 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The key of a draw: a seed and the number of the draw under that seed. A generator that continues
-/// from a key ([`with_state`]) counts `draw` up by one for each tensor: who draws several for item i
-/// leaves room between items, such as `draw: 16 * i`.
+/// from a key ([`with_state`]) counts `draw` up by one for each tensor: who draws several for item
+/// i leaves room between items, such as `draw: 16 * i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The seed: Philox's key.

@@ -161,8 +161,8 @@ fn operands_are_those_of_the_method_that_was_called() {
     assert_eq!(first.to_string(), before);
 }
 
-/// `anyhow` takes what is `Error + Send + Sync + 'static`, and `thiserror` writes the `From` and the
-/// `source` that are here by hand.
+/// `anyhow` takes what is `Error + Send + Sync + 'static`, and `thiserror` writes the `From` and
+/// the `source` that are here by hand.
 #[test]
 fn errors_compose_with_those_of_other_libraries() {
     use std::error::Error as StdError;

@@ -105,8 +105,8 @@ fn join(tensors: &[&Tensor], axis: usize, shape: &Shape, out: &CpuStorage) -> Re
     Ok(true)
 }
 
-/// Elements from one row to the next, if the axes from `axis` on are contiguous and those before are
-/// traversed evenly.
+/// Elements from one row to the next, if the axes from `axis` on are contiguous and those before
+/// are traversed evenly.
 fn row_step(view: &View, axis: usize) -> Option<isize> {
     let (mut step, mut outer) = (1, None);
     for a in (0..view.shape.ndim()).rev() {
@@ -305,8 +305,8 @@ fn start(outer: &[Axis], mut i: usize) -> (isize, isize) {
     (a, b)
 }
 
-/// Copies row by row. A piece is part of one long row, or some rows along the last axis but one, for
-/// which no index is divided.
+/// Copies row by row. A piece is part of one long row, or some rows along the last axis but one,
+/// for which no index is divided.
 ///
 /// # Safety
 /// As `copy_view`; `axes` are those of both sides, merged, not empty.

@@ -50,9 +50,9 @@ impl Caches {
     }
 
     /// Bytes of an output from which it bypasses the caches: it would be evicted before it is read.
-    /// That is the size of the last level: with a quarter of it, operations on outputs that it holds
-    /// take up to 2.2 times as long, with four times it larger ones up to 1.15 times (Zen 5, 32
-    /// MiB). Of a level that a whole server shares, a process has a part.
+    /// That is the size of the last level: with a quarter of it, operations on outputs that it
+    /// holds take up to 2.2 times as long, with four times it larger ones up to 1.15 times (Zen 5,
+    /// 32 MiB). Of a level that a whole server shares, a process has a part.
     fn min_streamed(self) -> usize {
         self.last_level.clamp(MIN_STREAMED_BYTES, 64 << 20)
     }

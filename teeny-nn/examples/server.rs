@@ -49,8 +49,8 @@ pub fn train() -> Result<Classifier> {
     Ok(Classifier { store, model })
 }
 
-/// Answers `connections` connections, each on a thread of its own. Models are shared: a forward pass
-/// changes nothing.
+/// Answers `connections` connections, each on a thread of its own. Models are shared: a forward
+/// pass changes nothing.
 pub fn serve(listener: TcpListener, classifier: Arc<Classifier>, connections: usize) -> Result<()> {
     for stream in listener.incoming().take(connections) {
         let (stream, classifier) = (stream?, classifier.clone());

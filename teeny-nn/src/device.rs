@@ -10,8 +10,8 @@ use teeny_core::{DeviceRef, Error, Result, registry};
 /// `auto` is the device that `TEENY_DEVICE` names, or the first compiled backend that works, GPU
 /// before CPU. [`choose`] also returns the reason.
 ///
-/// Each call opens another device with separate memory, and tensors of two devices do not meet in an
-/// operation: open a device once and clone it.
+/// Each call opens another device with separate memory, and tensors of two devices do not meet in
+/// an operation: open a device once and clone it.
 ///
 /// # Errors
 /// If there is no such device (the error lists the known ones), or it does not work on this

@@ -1,5 +1,5 @@
-//! The guide: its pages are listed, its chapters are complete, and the names that its tables give to
-//! users of other libraries exist. Its programs are documentation tests.
+//! The guide: its pages are listed, its chapters are complete, and the names that its tables give
+//! to users of other libraries exist. Its programs are documentation tests.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -17,7 +17,7 @@ pub(crate) use node::scalar_text;
 pub use node::{Kind, Node, bytes_text, source_line};
 
 use crate::error::{Error, Result};
-use crate::file::replace;
+use crate::file::{replace, write_error};
 use std::path::Path;
 
 /// The number of a node of a [`Picture`], from 0 on.
@@ -130,10 +130,6 @@ impl Picture {
                 return Err(error.help("the name ends in .svg or .dot"));
             }
         };
-        replace(path, |writer| {
-            writer
-                .write_all(text.as_bytes())
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
-        })
+        replace(path, |writer| writer.write_all(text.as_bytes()).map_err(write_error))
     }
 }

@@ -6,8 +6,8 @@ use crate::clock::Instant;
 use crate::context::{self, OpContext};
 use crate::device::{Device, DeviceInfo, DeviceRef, Fill, ReadFuture, ToDevice};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::file::replace;
+use crate::error::Result;
+use crate::file::{replace, write_error};
 use crate::op::{Cost, Op, Outputs};
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
@@ -284,11 +284,7 @@ pub fn save_events<'a>(
 ) -> Result<()> {
     let mut events = events.peekable();
     replace(path.as_ref(), |writer| {
-        let mut put = |text: &str| {
-            writer
-                .write_all(text.as_bytes())
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
-        };
+        let mut put = |text: &str| writer.write_all(text.as_bytes()).map_err(write_error);
         put("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n")?;
         while let Some(event) = events.next() {
             put(event)?;

@@ -104,8 +104,8 @@ fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
     }
 }
 
-/// Runs a program over `n` elements, with transposed inputs, slab by slab; a range should have `chunk`
-/// elements.
+/// Runs a program over `n` elements, with transposed inputs, slab by slab; a range should have
+/// `chunk` elements.
 fn run_slabs(
     cpu: &Cpu,
     program: &Program<'_>,
@@ -153,8 +153,8 @@ pub(crate) fn in_place(
     unsafe { run_direct(cpu.level, kernel, params, shape.numel(), input, || Ok(y)) }
 }
 
-/// Runs `kernel` at every index of `shape`. Always `Some`: the engine returns this result unchanged,
-/// as converting it takes a twentieth of a small operation.
+/// Runs `kernel` at every index of `shape`. Always `Some`: the engine returns this result
+/// unchanged, as converting it takes a twentieth of a small operation.
 pub(crate) fn elementwise(
     cpu: &Cpu,
     kernel: &Arc<Kernel>,

@@ -9,8 +9,8 @@
 //!   kernel ── once ──► load input 0 ─ mul number 0 ─ add input 1 ─ store output 0
 //!          each range ─► load 0x7f..  ─ mul 0x7f..   ─ add 0x7f..  ─ store 0x7f..     ─► registers
 //! ```
-//! The same operations on the same values as in `interpreter`, node by node, so the same bits. Knows
-//! no vector; strided operands, other types and functions are left to the plan.
+//! The same operations on the same values as in `interpreter`, node by node, so the same bits.
+//! Knows no vector; strided operands, other types and functions are left to the plan.
 
 use super::direct::contiguous_f32;
 use super::instructions::{self, BUFFER, Code, Instruction, Number, VECTOR};
@@ -90,8 +90,8 @@ struct Operands<'a> {
     stream: bool,
 }
 
-// SAFETY: passes addresses to the workers, which read inputs and numbers and write outputs, of which
-// each touches its own elements.
+// SAFETY: passes addresses to the workers, which read inputs and numbers and write outputs, of
+// which each touches its own elements.
 unsafe impl Sync for Operands<'_> {}
 
 /// Runs `kernel` over `n` elements by its instructions. None, without a result, if it has none or

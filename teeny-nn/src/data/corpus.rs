@@ -58,8 +58,8 @@ impl Corpus {
         Ok(Corpus { tokens, shard: Shard::WHOLE })
     }
 
-    /// A corpus that makes only part `rank` of each [`Corpus::batch`], for one of `ranks` ranks that
-    /// train together; together they make the batch of one rank.
+    /// A corpus that makes only part `rank` of each [`Corpus::batch`], for one of `ranks` ranks
+    /// that train together; together they make the batch of one rank.
     ///
     /// # Errors
     /// If there is no such rank.
@@ -108,8 +108,8 @@ impl Corpus {
     /// step.
     ///
     /// # Errors
-    /// If the corpus is too short for one example, which takes `context + 1` tokens; if this part of
-    /// a batch ([`Corpus::shard`]) has no examples.
+    /// If the corpus is too short for one example, which takes `context + 1` tokens; if this part
+    /// of a batch ([`Corpus::shard`]) has no examples.
     #[track_caller]
     pub fn batch(&self, batch: usize, context: usize, key: Key) -> Result<(Tensor, Tensor)> {
         let _op = enter("corpus.batch");

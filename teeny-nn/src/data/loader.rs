@@ -86,8 +86,8 @@ impl<D: Dataset> DataLoader<D> {
     /// Equivalent: `torch.utils.data.WeightedRandomSampler(weights, count)`.
     ///
     /// # Errors
-    /// If there is not one weight for each item, one is negative, infinite or NaN, their sum is 0 or
-    /// infinite, or `count` is too small for a batch with [`DataLoader::drop_last`] or for
+    /// If there is not one weight for each item, one is negative, infinite or NaN, their sum is 0
+    /// or infinite, or `count` is too small for a batch with [`DataLoader::drop_last`] or for
     /// [`DataLoader::shard`].
     #[doc(alias = "WeightedRandomSampler")]
     #[track_caller]

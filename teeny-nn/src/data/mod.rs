@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | here | [`DataLoader`]: batches of a [`Dataset`], of tensors or [`Subset`], [`Concat`], [`Map`] |
+//! | here | [`DataLoader`]; a [`Dataset`] of tensors, or [`Subset`], [`Concat`], [`Map`] |
 //! | here | [`Table`] and [`TableEncoder`]: CSV files; [`SeriesWindows`]: time series |
 //! | [`images`] | transforms, folders of images (feature `image`) |
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |

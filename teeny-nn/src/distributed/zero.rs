@@ -234,9 +234,9 @@ impl<O: Optimizer> Zero<O> {
         Ok((scalar(mean, loss)?, gradients))
     }
 
-    /// Scales the gradients so that the norm of the whole model's is at most `max_norm`; returns the
-    /// norm before that. See [`crate::optim::clip_grad_norm`], whose norm is rounded otherwise: it
-    /// sums each gradient at once, and not by rows of ranks.
+    /// Scales the gradients so that the norm of the whole model's is at most `max_norm`; returns
+    /// the norm before that. See [`crate::optim::clip_grad_norm`], whose norm is rounded otherwise:
+    /// it sums each gradient at once, and not by rows of ranks.
     ///
     /// # Errors
     /// If `max_norm` is not above 0, the norm is not finite, or a rank fails.

@@ -19,7 +19,7 @@ use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::context::enter;
-use teeny_core::file::{read, reason, replace};
+use teeny_core::file::{read, reason, replace, write_error};
 use teeny_core::{DType, Error, Result, Tensor};
 
 /// What names in the file begin with.
@@ -102,8 +102,7 @@ impl Lora {
         let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
         replace(&path.join("adapter_model.safetensors"), |to| write(to, &tensors, &metadata))?;
         replace(&path.join("adapter_config.json"), |to| {
-            to.write_all(config.as_bytes())
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
+            to.write_all(config.as_bytes()).map_err(write_error)
         })
     }
 

@@ -9,9 +9,10 @@ use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tenso
 /// Scales the gradients of `params` so that their total norm is at most `max_norm`; returns the
 /// norm before that.
 ///
-/// `norm = sqrt(Σ g²)` over all elements, in f64 where squares leave the range of f32; each g is multiplied by `max_norm / (norm + 1e-6)` if
-/// that is below 1. Reading the norm waits for the device. Frozen parameters are skipped. With a
-/// [`super::LossScale`], use [`super::LossScale::max_norm`] in place of this.
+/// `norm = sqrt(Σ g²)` over all elements, in f64 where squares leave the range of f32; each g is
+/// multiplied by `max_norm / (norm + 1e-6)` if that is below 1. Reading the norm waits for the
+/// device. Frozen parameters are skipped. With a [`super::LossScale`], use
+/// [`super::LossScale::max_norm`] in place of this.
 ///
 /// Equivalent: `torch.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)`. Source: Pascanu,
 /// Mikolov & Bengio 2012, arXiv:1211.5063.

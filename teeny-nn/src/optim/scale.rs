@@ -118,8 +118,8 @@ impl LossScale {
         self.factor.get()
     }
 
-    /// The loss times the factor; its backward pass returns scaled gradients. In a captured function
-    /// the factor is the present one in each replay.
+    /// The loss times the factor; its backward pass returns scaled gradients. In a captured
+    /// function the factor is the present one in each replay.
     ///
     /// # Errors
     /// If the factor is not a finite number above 0, or the device fails.

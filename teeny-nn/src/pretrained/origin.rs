@@ -7,7 +7,7 @@ use crate::store::Store;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
-use teeny_core::file::{reason, replace};
+use teeny_core::file::{reason, replace, write_error};
 use teeny_core::{DType, Error, Result};
 
 /// The bytes of a part of the weights at most.
@@ -79,8 +79,7 @@ impl Origin {
             values["torch_dtype"] = json!(dtype);
         }
         replace(&path.join("config.json"), |writer| {
-            serde_json::to_writer_pretty(writer, &values)
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
+            serde_json::to_writer_pretty(writer, &values).map_err(write_error)
         })
         .map_err(named)?;
         let copy = |name: &Path| {

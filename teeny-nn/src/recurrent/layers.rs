@@ -328,9 +328,9 @@ layer! {
     ///
     /// Shapes and names as [`Rnn`] with 4H for H in the parameters: i, f, g, o in this order.
     ///
-    /// There are no packed sequences. Of texts padded at the end, read y of the forward direction at
-    /// the last real step; the second direction reads the padding first, so batches for it are of
-    /// texts of one length, or it is a layer of its own on x with the real steps reversed
+    /// There are no packed sequences. Of texts padded at the end, read y of the forward direction
+    /// at the last real step; the second direction reads the padding first, so batches for it are
+    /// of texts of one length, or it is a layer of its own on x with the real steps reversed
     /// ([`Tensor::take_along`]).
     ///
     /// # Example

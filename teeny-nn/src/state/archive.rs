@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
-use teeny_core::file::{Budget, quoted, reason};
+use teeny_core::file::{Budget, quoted, reason, write_error};
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice, memory};
 
 /// The limit of the reference implementation: a file with a longer header is damaged.
@@ -213,16 +213,15 @@ pub fn write(
     metadata: &Metadata,
 ) -> Result<()> {
     let (header, order) = header(tensors, metadata)?;
-    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}")).with_source(e);
-    writer.write_all(&header).map_err(io)?;
+    writer.write_all(&header).map_err(write_error)?;
     for (name, tensor) in order {
-        writer.write_all(&stored(name, tensor, tensor.to_bytes()?)).map_err(io)?;
+        writer.write_all(&stored(name, tensor, tensor.to_bytes()?)).map_err(write_error)?;
     }
-    writer.flush().map_err(io)
+    writer.flush().map_err(write_error)
 }
 
-/// The bytes that [`write()`] writes, as a future. The call submits the reads, so the bytes are those
-/// of this moment.
+/// The bytes that [`write()`] writes, as a future. The call submits the reads, so the bytes are
+/// those of this moment.
 ///
 /// # Errors
 /// As [`write()`].
@@ -245,8 +244,8 @@ pub fn write_async(
     }
 }
 
-/// The name of the counter of a batch norm, 64 bits wide in files. On the device it has 32: GPUs, and
-/// WebGPU always, may lack wider integers.
+/// The name of the counter of a batch norm, 64 bits wide in files. On the device it has 32: GPUs,
+/// and WebGPU always, may lack wider integers.
 pub(crate) const COUNTER: &str = "num_batches_tracked";
 
 /// True for the counter of a batch norm.

@@ -51,6 +51,7 @@ use crate::store::{Param, Store};
 use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
+use teeny_core::file::write_error;
 use teeny_core::{Error, Result, Tensor};
 
 impl Store {
@@ -130,8 +131,7 @@ impl Store {
         }
         let index = serde_json::json!({"metadata": {"total_size": total}, "weight_map": files});
         teeny_core::file::replace(&index_path, |writer| {
-            serde_json::to_writer_pretty(writer, &index)
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
+            serde_json::to_writer_pretty(writer, &index).map_err(write_error)
         })?;
         remove(&whole)
     }

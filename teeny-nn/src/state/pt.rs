@@ -10,8 +10,8 @@
 //! A state dictionary, or nested dictionaries and lists of them, become one flat [`State`]:
 //! `{"model": {"fc.weight": ..}}` becomes the tensor `model.fc.weight`; numbers, text and booleans
 //! become values. Other entries, such as NumPy scalars, tensors of 8-bit floats or whole models,
-//! are in [`State::unreadable`]. Tensors share no memory even if they did in the file: tied weights are
-//! two tensors. Files of PyTorch before 1.6 are not zip archives and are not supported.
+//! are in [`State::unreadable`]. Tensors share no memory even if they did in the file: tied weights
+//! are two tensors. Files of PyTorch before 1.6 are not zip archives and are not supported.
 
 use super::State;
 use super::file_kind;
@@ -36,8 +36,8 @@ const ENTRY: usize = 112;
 ///
 /// # Errors
 /// If the file cannot be read or is damaged, or if all of it is a value other than tensors,
-/// numbers, text and containers of them, such as a whole model: the error names the function that the file
-/// calls.
+/// numbers, text and containers of them, such as a whole model: the error names the function that
+/// the file calls.
 ///
 /// # Example
 /// ```no_run

@@ -21,7 +21,7 @@ use flate2::{Compression, Crc};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use teeny_core::file::{Budget, quoted};
+use teeny_core::file::{Budget, quoted, write_error};
 use teeny_core::{Error, Result};
 
 /// Deflate cannot shrink more than this (a length of 258 in 2 bits).
@@ -235,7 +235,6 @@ pub(super) fn write(
     deflate: bool,
     content: impl Fn(usize) -> Result<Vec<u8>>,
 ) -> Result<()> {
-    let io = |e: std::io::Error| Error::io(format!("cannot write: {e}")).with_source(e);
     let mut directory = Vec::new();
     let mut at = 0u64;
     for (i, name) in names.iter().enumerate() {
@@ -245,7 +244,7 @@ pub(super) fn write(
         let packed = if deflate {
             let mut encoder =
                 flate2::write::DeflateEncoder::new(Vec::new(), Compression::default());
-            encoder.write_all(&content).and_then(|()| encoder.finish()).map_err(io)?
+            encoder.write_all(&content).and_then(|()| encoder.finish()).map_err(write_error)?
         } else {
             Vec::new()
         };
@@ -270,7 +269,7 @@ pub(super) fn write(
         directory.extend([b"PK\x01\x02\x14\x00", &common[..], &[0; 10]].concat());
         directory.extend(size_u32(at)?.to_le_bytes());
         directory.extend(name.as_bytes());
-        writer.write_all(&header).and_then(|()| writer.write_all(data)).map_err(io)?;
+        writer.write_all(&header).and_then(|()| writer.write_all(data)).map_err(write_error)?;
         at += (header.len() + data.len()) as u64;
     }
     let count = u16::try_from(names.len()).ok().filter(|&n| n < u16::MAX);
@@ -286,7 +285,7 @@ pub(super) fn write(
         .write_all(&directory)
         .and_then(|()| writer.write_all(&end))
         .and_then(|()| writer.flush())
-        .map_err(io)
+        .map_err(write_error)
 }
 
 /// A size in 32 bits.

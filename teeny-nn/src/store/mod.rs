@@ -28,9 +28,9 @@ use teeny_core::{
 /// The parameters and buffers of a model. Clones are handles of the same store.
 ///
 /// A layer that is called twice shares its weights. A weight is tied to another layer by a clone of
-/// its [`Param`]: `Linear { weight: embedding.weight.clone(), bias: None }` computes logits from the
-/// rows of an embedding. It is one parameter, which gets the sum of both gradients, and a file has
-/// it once.
+/// its [`Param`]: `Linear { weight: embedding.weight.clone(), bias: None }` computes logits from
+/// the rows of an embedding. It is one parameter, which gets the sum of both gradients, and a file
+/// has it once.
 ///
 /// # Example
 /// ```

@@ -129,7 +129,8 @@ impl fmt::Display for Progress {
     }
 }
 
-/// The shortest time between two updates of a bar: an update takes longer than a step of some loops.
+/// The shortest time between two updates of a bar: an update takes longer than a step of some
+/// loops.
 const REFRESH: Duration = Duration::from_millis(100);
 /// The columns of a bar.
 const COLUMNS: u64 = 30;

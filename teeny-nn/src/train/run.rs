@@ -290,8 +290,8 @@ impl<'a> Run<'a> {
         step.is_multiple_of(every) || step == self.steps || self.stop.is_set()
     }
 
-    /// The result of `evaluation`, during which nothing is recorded for gradients, the layers are in
-    /// evaluation mode, and the clock of the run stands still.
+    /// The result of `evaluation`, during which nothing is recorded for gradients, the layers are
+    /// in evaluation mode, and the clock of the run stands still.
     ///
     /// # Errors
     /// Those of `evaluation`; if a loss is NaN or infinite, or the log cannot be written.

@@ -1,7 +1,8 @@
 //! NumPy's `.npy` files: one array each, format versions 1 to 3 (NEP 1).
 //!
 //! ```text
-//! \x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  elements
+//! \x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+//! elements
 //! ```
 //!
 //! Sizes in a header are checked against the length of the file before anything is allocated.
@@ -10,7 +11,7 @@ use crate::context::enter;
 use crate::device::ToDevice;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::file::{self, Budget, quoted};
+use crate::file::{self, Budget, quoted, write_error};
 use crate::memory;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -84,11 +85,8 @@ impl Tensor {
             writer.write_all(header.as_bytes())?;
             writer.write_all(&bytes)
         };
-        write(writer).map_err(|e| {
-            Error::io(format!("cannot write: {e}"))
-                .with_source(e)
-                .help("the disk may be full, or the folder may not exist")
-        })
+        write(writer)
+            .map_err(|e| write_error(e).help("the disk may be full, or the folder may not exist"))
     }
 
     /// The tensor in the content of a `.npy` file.

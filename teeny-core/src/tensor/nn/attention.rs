@@ -21,9 +21,9 @@ impl Tensor {
     /// `mask` broadcasts to (.., T, S): bool (true: may attend) or float (added to the scores, -inf
     /// hides a key). It joins the limits of `options`. A masked position contributes nothing to the
     /// result and to the gradients, even if k or v is NaN or infinite there: `0 NaN` is left out. A
-    /// query that sees no key gives zeros and passes no gradient. An additive mask that requires a gradient gets one, at the price of the
-    /// whole (T, S) matrix of scores in memory; without, fused devices need memory for (T + S) rows
-    /// only.
+    /// query that sees no key gives zeros and passes no gradient. An additive mask that requires a
+    /// gradient gets one, at the price of the whole (T, S) matrix of scores in memory; without,
+    /// fused devices need memory for (T + S) rows only.
     ///
     /// Types are promoted; 16-bit floats are computed in f32.
     ///

@@ -180,11 +180,11 @@ impl Tensor {
     /// The variance over `axes`: mean squared distance from the mean, divided by
     /// `count - correction` (1: unbiased, 0: biased).
     ///
-    /// Computed as `(Σ d² - (Σ d)² / count) / (count - correction)` with `d = x - mean`: a large mean
-    /// does not cancel it, and its rounding error is subtracted. Accuracy on `Cpu`, of f32: within
-    /// 8e-6 of the variance, if the deviation is above 3e-6 of the mean magnitude. Squares beyond the
-    /// range of f32 make it infinite. If `count <= correction`, it is divided by 0: NaN where all
-    /// elements are equal, else infinite. Equivalent: `torch.var(x, dim, correction=..)`.
+    /// Computed as `(Σ d² - (Σ d)² / count) / (count - correction)` with `d = x - mean`: a large
+    /// mean does not cancel it, and its rounding error is subtracted. Accuracy on `Cpu`, of f32:
+    /// within 8e-6 of the variance, if the deviation is above 3e-6 of the mean magnitude. Squares
+    /// beyond the range of f32 make it infinite. If `count <= correction`, it is divided by 0: NaN
+    /// where all elements are equal, else infinite. Equivalent: `torch.var(x, dim, correction=..)`.
     ///
     /// # Errors
     /// If the type is not a float.

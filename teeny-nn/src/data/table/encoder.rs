@@ -29,8 +29,8 @@ enum Kind {
 }
 
 /// Makes tensors of the columns of a [`Table`]. The training rows decide how
-/// ([`TableEncoder::fit`]); other rows are encoded in the same way. It is [`Stateful`]: a checkpoint
-/// keeps the encoding with the model, and restores it into `TableEncoder::new()`.
+/// ([`TableEncoder::fit`]); other rows are encoded in the same way. It is [`Stateful`]: a
+/// checkpoint keeps the encoding with the model, and restores it into `TableEncoder::new()`.
 ///
 /// | column | result | missing (empty, `NA`, `NaN`, `null`, ..) |
 /// |---|---|---|

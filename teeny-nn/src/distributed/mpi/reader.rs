@@ -1,5 +1,5 @@
-//! A thread that reads tensors: a device may compute for minutes before it has the elements, and the
-//! thread that calls MPI answers the other ranks meanwhile.
+//! A thread that reads tensors: a device may compute for minutes before it has the elements, and
+//! the thread that calls MPI answers the other ranks meanwhile.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;

@@ -6,7 +6,7 @@ use crate::state::element_type::ElementType;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use teeny_core::context::enter;
-use teeny_core::file::{quoted, replace};
+use teeny_core::file::{quoted, replace, write_error};
 use teeny_core::{DType, Error, Result};
 
 /// The bytes to whose multiples tensors are aligned.
@@ -134,10 +134,9 @@ impl Writer {
         let _op = enter("gguf::Writer::write");
         let header = self.header()?;
         replace(path.as_ref(), |file| {
-            let io = |e: std::io::Error| Error::io(format!("cannot write: {e}")).with_source(e);
             let aligned = |n: u64| vec![0; (n.next_multiple_of(ALIGNMENT) - n) as usize];
-            file.write_all(&header).map_err(io)?;
-            file.write_all(&aligned(header.len() as u64)).map_err(io)?;
+            file.write_all(&header).map_err(write_error)?;
+            file.write_all(&aligned(header.len() as u64)).map_err(write_error)?;
             for tensor in &self.tensors {
                 let name = &tensor.name;
                 let data = bytes(name).map_err(|e| e.note(format!("tensor {name:?}")))?;
@@ -146,8 +145,8 @@ impl Writer {
                     let text = format!("tensor {name:?} has {found} bytes, not {wanted}");
                     return Err(Error::value(text).help("see its shape and type in Writer::add"));
                 }
-                file.write_all(&data).map_err(io)?;
-                file.write_all(&aligned(tensor.bytes)).map_err(io)?;
+                file.write_all(&data).map_err(write_error)?;
+                file.write_all(&aligned(tensor.bytes)).map_err(write_error)?;
             }
             Ok(())
         })

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use teeny_core::file::{self, Budget, quoted, replace};
+use teeny_core::file::{self, Budget, quoted, replace, write_error};
 use teeny_core::{Error, Result};
 
 impl Bpe {
@@ -61,10 +61,7 @@ impl Bpe {
                 "vocab": vocab, "merges": merges,
             },
         });
-        replace(path.as_ref(), |file| {
-            serde_json::to_writer(file, &content)
-                .map_err(|e| Error::io(format!("cannot write: {e}")).with_source(e))
-        })
+        replace(path.as_ref(), |file| serde_json::to_writer(file, &content).map_err(write_error))
     }
 
     /// Reads a `tokenizer.json` of a byte-level BPE with GPT-2's words.

@@ -31,12 +31,12 @@ const GRID: (usize, usize) = (180, 120);
 
 /// Points in a plane, coloured by class: an embedding of two dimensions, a data set.
 ///
-/// Shapes: points (N, 2), classes (N) of integers from 0. `names` are those of the classes; without,
-/// they are numbers. Points that are not finite are left out.
+/// Shapes: points (N, 2), classes (N) of integers from 0. `names` are those of the classes;
+/// without, they are numbers. Points that are not finite are left out.
 ///
 /// # Errors
-/// If the shapes do not fit, there are no points, or a class is negative, has no name or is 1,000 or
-/// more.
+/// If the shapes do not fit, there are no points, or a class is negative, has no name or is 1,000
+/// or more.
 ///
 /// # Example
 /// ```
