@@ -19,7 +19,7 @@ struct Experiment {
     y: Tensor,
 }
 
-/// What is measured after the training.
+/// The measurements after the training.
 pub struct Measured {
     /// The learning rate.
     pub lr: f64,

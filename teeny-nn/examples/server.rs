@@ -49,7 +49,7 @@ pub fn train() -> Result<Classifier> {
     Ok(Classifier { store, model })
 }
 
-/// Answers `connections` connections, each on a thread of its own. Models are shared: a forward
+/// Answers `connections` connections, one thread for each. The threads share the model: a forward
 /// pass changes nothing.
 pub fn serve(listener: TcpListener, classifier: Arc<Classifier>, connections: usize) -> Result<()> {
     for stream in listener.incoming().take(connections) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use teeny_core::context::enter;
 use teeny_core::file::quoted;
-use teeny_core::{DType, Error, Result, Tensor, ToDevice};
+use teeny_core::{DType, Element, Error, Result, Tensor, ToDevice};
 
 /// Cells without a value, beside empty ones.
 const MISSING: [&str; 8] = ["NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"];
@@ -222,9 +222,7 @@ impl TableEncoder {
                 }
             }
         }
-        let row = |i: usize| columns.iter().map(move |column| column[i]);
-        let all: Vec<f32> = (0..table.len()).flat_map(row).collect();
-        Tensor::from_vec(all, (table.len(), columns.len()), device)
+        matrix(&columns, table.len(), device)
     }
 
     /// The ids of the columns of categories, for embeddings → (N, K) of I32.
@@ -238,12 +236,11 @@ impl TableEncoder {
         let mut columns = Vec::new();
         for column in &self.columns {
             if let Kind::Category(values) = &column.kind {
-                columns.push(ids(table, &column.name, values)?);
+                let ids = ids(table, &column.name, values)?;
+                columns.push(ids.into_iter().map(|id| id as i32).collect());
             }
         }
-        let row = |i: usize| columns.iter().map(move |column| column[i] as i32);
-        let all: Vec<i32> = (0..table.len()).flat_map(row).collect();
-        Tensor::from_vec(all, (table.len(), columns.len()), device)
+        matrix(&columns, table.len(), device)
     }
 
     /// The targets (N): numbers of F32, or classes of I32.
@@ -316,6 +313,13 @@ fn numbers(table: &Table, name: &str) -> Result<Vec<Option<f64>>> {
 fn categories(table: &Table, name: &str) -> Result<Vec<String>> {
     let all: BTreeSet<&str> = table.column(name)?.map(|cell| present(cell).unwrap_or("")).collect();
     Ok(all.into_iter().map(str::to_string).collect())
+}
+
+/// The matrix of `columns`, of `rows` cells each → (rows, columns).
+fn matrix<T: Element>(columns: &[Vec<T>], rows: usize, device: impl ToDevice) -> Result<Tensor> {
+    let row = |i: usize| columns.iter().map(move |column| column[i]);
+    let all: Vec<T> = (0..rows).flat_map(row).collect();
+    Tensor::from_vec(all, (rows, columns.len()), device)
 }
 
 /// The position of each cell of a column in `values`, from 1; 0 if it is not there.
