@@ -4,6 +4,7 @@
 //! outermost entry wins: `softmax` stays `softmax` while it runs `max`, `exp` and `sum`. Errors,
 //! gradient records and wrapper devices read it.
 
+use crate::calls;
 use crate::dtype::DType;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -141,6 +142,9 @@ impl Guard<'static> {
 impl<X: Described, const N: usize> Drop for Guard<'_, X, N> {
     #[inline]
     fn drop(&mut self) {
+        if calls::is_recording() {
+            calls::end();
+        }
         if !self.outermost {
             return;
         }
@@ -210,6 +214,9 @@ pub fn enter(op: &'static str) -> Guard<'static> {
         }
         outermost
     });
+    if calls::is_recording() {
+        calls::begin(op, location);
+    }
     Guard { outermost, operands: [] }
 }
 

@@ -1,6 +1,7 @@
 //! Running an [`Op`]: the device executes it, or core runs its definition. No file imports this
 //! one; its methods are those of `Op`.
 
+use crate::calls;
 use crate::definition;
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
@@ -16,6 +17,9 @@ impl Op<'_> {
     /// Those of [`Device::execute`](crate::Device::execute); if the device declines a primitive.
     #[inline]
     pub fn run(&mut self, device: &DeviceRef) -> Result<Outputs> {
+        if calls::is_recording() {
+            return self.run_recorded(device);
+        }
         match device.execute(self)? {
             Some(outputs) => Ok(outputs),
             None => self.run_definition(device),
@@ -26,6 +30,12 @@ impl Op<'_> {
     /// makes a difference.
     #[inline]
     pub(crate) fn first(&mut self, device: &DeviceRef) -> Result<StorageRef> {
+        if calls::is_recording() {
+            return match self.run_recorded(device)?.into_first() {
+                Some(storage) => Ok(storage),
+                None => Err(miscounted(self, device, 0, 1)),
+            };
+        }
         let outputs = match device.execute(self) {
             Ok(Some(outputs)) => outputs,
             Ok(None) => self.run_definition(device)?,
@@ -51,6 +61,18 @@ impl Op<'_> {
         self.with_operands(&mapped.iter().collect::<Vec<_>>()).run(device)
     }
 
+    /// [`Op::run`] within a recorded call. What it is made of is not recorded.
+    #[cold]
+    #[inline(never)]
+    fn run_recorded(&mut self, device: &DeviceRef) -> Result<Outputs> {
+        let (flops, specs) = (self.cost()?.flops, self.outputs()?);
+        let outputs = calls::pause(|| self.run(device))?;
+        if let Some((shape, _)) = specs.first() {
+            calls::made(shape, flops);
+        }
+        Ok(outputs)
+    }
+
     /// The op's definition in primitives.
     #[cold]
     fn run_definition(&mut self, device: &DeviceRef) -> Result<Outputs> {
@@ -65,6 +87,10 @@ impl Op<'_> {
     /// # Errors
     /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not one output.
     pub fn tensor(mut self, device: &DeviceRef) -> Result<Tensor> {
+        if calls::is_recording() {
+            let [tensor] = self.tensors(device)?;
+            return Ok(tensor);
+        }
         // By reference: moving the shapes takes longer than a small copy.
         let specs = self.outputs();
         let specs = match &specs {

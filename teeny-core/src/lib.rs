@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+pub mod calls;
 pub mod clock;
 pub mod context;
 pub mod definition;

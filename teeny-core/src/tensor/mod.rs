@@ -56,6 +56,7 @@ pub use order::{QuantileMethod, Side};
 pub use quant::QuantTensor;
 pub use view::{PadMode, SliceRange};
 
+use crate::calls;
 use crate::context::enter;
 use crate::device::DeviceRef;
 use crate::dtype::DType;
@@ -232,6 +233,9 @@ impl Tensor {
     /// own, and that is inside the storage for this reason.
     #[inline]
     fn through(&self, layout: Layout) -> Tensor {
+        if calls::is_recording() {
+            calls::made(layout.shape(), 0);
+        }
         Tensor {
             storage: self.storage.clone(),
             layout,

@@ -1,6 +1,7 @@
 //! Elementwise operations. Each is a kernel found in a table. The methods of single operations are
 //! made from the table in `kernel/ops.rs`; [`crate::kernel::functions`] defines the others.
 
+use crate::calls;
 use crate::context::enter;
 use crate::device::same;
 use crate::dtype::DType;
@@ -154,7 +155,7 @@ fn try_in_place(
     let input_index = if other.is_some() { operand_index } else { 0 };
     let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
     match kernel {
-        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => {
+        Ok(kernel) if whole && kernel.output_dtype(0) == dtype && !calls::is_recording() => {
             let mut op = Op::ElementwiseInPlace {
                 kernel,
                 storage: &mut x.storage,
