@@ -67,6 +67,8 @@ pub fn train() -> Result<f64> {
         .then(MaxPool2d::new(2)) // (B, 16, 6, 6)
         .then(Flatten)
         .then(Linear::new(&store.at("fc"), 16 * 6 * 6, 3)?); // (B, 3)
+    let one = Tensor::zeros((1, 3, SIDE, SIDE), DType::F32, &device)?;
+    println!("{}", store.summary(|| model.forward(&one))?); // layers, shapes, parameters, FLOPs
     let mut adam = Adam::new(store.trainable(), 3e-3);
     let loader = Arc::new(DataLoader::new(train, 32)?.shuffle(1));
     for batch in (0..12).flat_map(|epoch| loader.prefetch(epoch, 0, 2)) {
@@ -75,5 +77,6 @@ pub fn train() -> Result<f64> {
     }
     let (x, labels) = test.all()?; // (75, 3, 24, 24), (75)
     fs::remove_dir_all(path).map_err(|e| Error::io(e.to_string()))?;
-    Ok(100.0 * accuracy(&no_grad(|| model.forward(&x))?, &labels)? as f64 / test.len() as f64)
+    Ok(100.0 * accuracy(&store.evaluate(|| model.forward(&x))?, &labels)? as f64
+        / test.len() as f64)
 }

@@ -1,10 +1,44 @@
-//! A model as a function of its parameters: [`Store::with_values`].
+//! Calls of a model: as a function of its parameters, [`Store::with_values`], and for its results
+//! alone, [`Store::evaluate`].
 
 use crate::store::{Param, Store};
+use teeny_autograd::no_grad;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 impl Store {
+    /// Runs `body` with the layers in evaluation mode and without recording for gradients: a model
+    /// is asked for its results alone. The former mode is back afterwards, also after a panic. All
+    /// threads see the mode.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_nn::{Dropout, Module, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// # use teeny_core::Tensor;
+    /// let store = Store::new(&device("cpu")?); // in training mode
+    /// let dropout = Dropout::new(&store.root(), 0.5)?;
+    /// let x = Tensor::new([1.0f32, 2.0], store.device())?; // (2)
+    /// let y = store.evaluate(|| dropout.forward(&x))?; // (2)
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0]);
+    /// assert!(store.is_training());
+    /// # Ok(()) }
+    /// ```
+    /// Equivalent: `model.eval()` with `torch.no_grad()`.
+    #[doc(alias = "eval")]
+    pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
+        /// Puts the former mode back when dropped.
+        struct Restore<'a>(&'a Store, bool);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.set_training(self.1);
+            }
+        }
+        let _former = Restore(self, self.is_training());
+        self.set_training(false);
+        no_grad(body)
+    }
+
     /// Runs `body` with `values` as the values of the parameters and buffers of these names, as
     /// they are: tracked tensors stay tracked, and may be on a device that wraps the store's. The
     /// former values are back afterwards, also after an error or a panic. This makes a model a

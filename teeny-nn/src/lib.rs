@@ -96,6 +96,7 @@ pub mod recurrent;
 pub mod schedule;
 pub mod state;
 mod store;
+mod summary;
 pub mod text;
 mod track;
 pub mod train;
@@ -122,6 +123,7 @@ pub use prelu::{PRelu, PReluOptions};
 pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;
 pub use store::{Param, Path, Store};
+pub use summary::{LayerSummary, Summary};
 pub use train::Captured;
 #[doc(inline)]
 pub use transformer::{Decoder, Gpt, GptConfig};

@@ -69,6 +69,9 @@ pub(crate) fn is_higher(dtype: DType, own: DType) -> bool {
     dtype != own && dtype.is_float() && own.is_float() && own.promote(dtype) == dtype
 }
 
+/// The operation of a [`Sequential`].
+pub(crate) const SEQUENTIAL: &str = "sequential";
+
 /// A chain of modules: the output of each is the input of the next.
 ///
 /// # Example
@@ -103,7 +106,7 @@ impl Sequential {
 impl Module for Sequential {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _op = enter("sequential");
+        let _op = enter(SEQUENTIAL);
         let mut x = x.clone();
         for (i, module) in self.modules.iter().enumerate() {
             x = module.forward(&x).map_err(|e| {

@@ -1,4 +1,4 @@
-//! Names in errors. Knows neither parameters nor files.
+//! Names and numbers in errors and reports. Knows neither parameters nor files.
 
 use std::path::Path;
 
@@ -38,6 +38,35 @@ fn edits(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// `134,975,808`.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three digits and the prefix of the unit: `12.8 M`.
+pub(crate) fn scaled(value: f64) -> String {
+    let prefixes = ["", "k", "M", "G", "T", "P"];
+    let mut at = 0;
+    let mut value = value;
+    while value >= 999.5 && at + 1 < prefixes.len() {
+        (value, at) = (value / 1000.0, at + 1);
+    }
+    let digits = match (at, value) {
+        (0, _) | (_, 100.0..) => 0,
+        (_, 10.0..) => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {}", prefixes[at])
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ mod shape_help;
 mod silent_failures;
 mod special_points;
 mod state;
+mod summary;
 mod sync_norm;
 mod tables;
 mod tensor_parallel;

@@ -11,7 +11,6 @@ use examples::{Common, Program, Run, opt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use teeny_autograd::no_grad;
 use teeny_core::{Error, ErrorKind, Result};
 use teeny_nn::data::{DataLoader, Dataset};
 use teeny_nn::lora::{Lora, LoraOptions, Modules};
@@ -388,7 +387,7 @@ impl Job<'_> {
         let (held, lengths) = &data[1];
         let loss = match held.is_empty() {
             true => None,
-            false => Some(run.evaluate(|| self.evaluating(|| tuning.evaluate(*held, lengths)))?),
+            false => Some(run.evaluate(|| self.base.evaluate(|| tuning.evaluate(*held, lengths)))?),
         };
         let is_best = match loss {
             Some(loss) => run.record_validation_loss(loss)?,
@@ -398,25 +397,17 @@ impl Job<'_> {
             line += &format!("  held-out loss {loss:.4}");
         }
         if is_best {
-            self.evaluating(self.save)?;
+            self.base.evaluate(self.save)?;
             line += "  saved";
         }
         let epoch = run.epoch();
         run.report(optimizer, &format!("epoch {epoch:2}  {line}"))?;
         if let Some(prompt) = &self.options.prompt {
-            let answer = || self.evaluating(|| no_grad(|| tuning.learner.answer(prompt)));
+            let answer = || self.base.evaluate(|| tuning.learner.answer(prompt));
             if let Some(answer) = run.evaluate(answer)? {
                 self.common.print(format_args!("        {prompt} -> {}", answer.trim()));
             }
         }
         Ok(())
-    }
-
-    /// The result of `f` without dropout.
-    fn evaluating<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.base.set_training(false);
-        let result = f();
-        self.base.set_training(true);
-        result
     }
 }

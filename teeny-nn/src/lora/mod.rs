@@ -30,6 +30,7 @@ mod plan;
 mod select;
 mod tensors;
 
+use crate::names::grouped;
 use crate::store::{Adapter, Param, Role, Store};
 use adapter::Switch;
 use merge::Merged;
@@ -197,17 +198,4 @@ impl fmt::Debug for Lora {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lora({})", self.summary())
     }
-}
-
-/// `134,975,808`.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

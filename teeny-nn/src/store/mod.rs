@@ -11,6 +11,7 @@
 //! files.
 
 mod param;
+pub(crate) mod reads;
 
 use crate::init::Init;
 use crate::track;

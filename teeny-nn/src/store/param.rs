@@ -1,6 +1,6 @@
 //! [`Param`]: one parameter, a tensor or a quantised weight.
 
-use super::{Store, StoreInner};
+use super::{Store, StoreInner, reads};
 use crate::track;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -139,7 +139,19 @@ impl Param {
         let value = self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone();
         let version = |param: &ParamInner| param.version.load(Ordering::Relaxed);
         self.note("value", Some(value.tensor()), version);
+        reads::note(self);
         value
+    }
+
+    /// A number that identifies the parameter.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// The bytes of its value.
+    pub(crate) fn bytes(&self) -> usize {
+        let value = self.0.value.read().unwrap_or_else(PoisonError::into_inner);
+        value.tensor().numel() * value.tensor().dtype().size()
     }
 
     /// The value that `reader` gets: that of the last adapter which has one.
@@ -288,7 +300,7 @@ impl Param {
     /// Tells a captured function that is being recorded that it reads this parameter.
     fn note(&self, what: &'static str, value: Option<&Tensor>, version: fn(&ParamInner) -> u64) {
         if Capture::is_recording() {
-            let (id, param) = (Arc::as_ptr(&self.0) as usize, self.0.clone());
+            let (id, param) = (self.id(), self.0.clone());
             Capture::depends_on((id, what), value, move || version(&param));
         }
     }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use teeny_autograd::no_grad;
 use teeny_core::clock::Instant;
 use teeny_core::{Error, Result, Tensor};
 
@@ -299,9 +298,7 @@ impl<'a> Run<'a> {
         self.losses()?;
         self.ranks.broadcast_buffers()?;
         let start = Instant::now();
-        self.store.set_training(false);
-        let result = no_grad(evaluation);
-        self.store.set_training(true);
+        let result = self.store.evaluate(evaluation);
         self.paused += start.elapsed();
         result
     }

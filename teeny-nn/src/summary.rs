@@ -1,0 +1,299 @@
+//! What a model is made of: [`Store::summary`].
+
+use crate::module::SEQUENTIAL;
+use crate::names::{grouped, listed, scaled};
+use crate::store::reads::{self, Read};
+use crate::store::{Param, Role, Store};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+use teeny_core::calls::{self, Call};
+use teeny_core::{Result, Shape};
+
+/// A model's layers in the order of their calls, and its parameters. It prints as a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The calls: layers, and operations with a cost or between layers of a chain.
+    pub layers: Vec<LayerSummary>,
+    /// The elements of all parameters that were read, each counted once.
+    pub params: usize,
+    /// Those of the trainable ones.
+    pub trainable: usize,
+    /// The bytes of the parameters that were read.
+    pub bytes: usize,
+    /// The floating-point operations of one call, by [`Op::cost`](teeny_core::Op::cost).
+    pub flops: u64,
+    /// The names of the store's parameters that were not read.
+    pub unused: Vec<String>,
+}
+
+/// A row of a [`Summary`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LayerSummary {
+    /// The path of its parameters, e.g. `encoder.0`; empty without parameters.
+    pub path: String,
+    /// The operation, e.g. `linear`.
+    pub op: &'static str,
+    /// How many rows it is inside of: 1 for a layer of a chain.
+    pub depth: usize,
+    /// The shape of the result.
+    pub output: Option<Shape>,
+    /// The elements of its parameters, without those of layers before it.
+    pub params: usize,
+    /// Whether all of its parameters are those of layers before it.
+    pub is_shared: bool,
+    /// The floating-point operations, of those inside it too.
+    pub flops: u64,
+    /// Whether the layers inside it are rows too.
+    pub is_group: bool,
+}
+
+impl Store {
+    /// The layers that `forward` calls, with the shapes of their results, their parameters and
+    /// floating-point operations. It runs once, in evaluation mode and without gradients
+    /// ([`Store::evaluate`]).
+    ///
+    /// A layer of one's own is a row if it names itself, as those of this crate do:
+    /// `let _op = teeny_core::context::enter("my_layer");`.
+    ///
+    /// # Errors
+    /// Those of `forward`.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{DType, Tensor};
+    /// use teeny_nn::{Activation, Linear, Module, Sequential, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let store = Store::new(&device("cpu")?);
+    /// let model = Sequential::new()
+    ///     .then(Linear::new(&store.at("fc1"), 784, 128)?)
+    ///     .then(Activation::Relu)
+    ///     .then(Linear::new(&store.at("fc2"), 128, 10)?);
+    /// let x = Tensor::zeros((32, 784), DType::F32, store.device())?; // (32, 784)
+    /// let summary = store.summary(|| model.forward(&x))?;
+    /// println!("{summary}");
+    /// # let table = "\
+    /// # layer  operation   output     parameters    FLOP
+    /// # ------------------------------------------------
+    /// #        sequential  (32, 10)      101,770  6.51 M
+    /// #   fc1  linear      (32, 128)     100,480  6.43 M
+    /// #        relu        (32, 128)              4.10 k
+    /// #   fc2  linear      (32, 10)        1,290  82.2 k
+    /// # ------------------------------------------------
+    /// # 101,770 parameters, 407 kB, all trainable; 6.51 MFLOP a call
+    /// # ";
+    /// # assert_eq!(summary.to_string(), table);
+    /// # Ok(()) }
+    /// ```
+    /// prints
+    /// ```text
+    /// layer  operation   output     parameters    FLOP
+    /// ------------------------------------------------
+    ///        sequential  (32, 10)      101,770  6.51 M
+    ///   fc1  linear      (32, 128)     100,480  6.43 M
+    ///        relu        (32, 128)              4.10 k
+    ///   fc2  linear      (32, 10)        1,290  82.2 k
+    /// ------------------------------------------------
+    /// 101,770 parameters, 407 kB, all trainable; 6.51 MFLOP a call
+    /// ```
+    #[doc(alias = "torchinfo")]
+    pub fn summary<T>(&self, forward: impl FnOnce() -> Result<T>) -> Result<Summary> {
+        let (recorded, reads) = reads::record(|| calls::record(|| self.evaluate(forward)));
+        let (result, calls) = recorded;
+        result?;
+        let tree = Tree { calls: &calls, reads: &reads };
+        let mut rows = Rows::default();
+        tree.rows(0..calls.len(), 0, &mut rows);
+        let read = distinct(reads.iter().map(|read| &read.param), &mut HashSet::new());
+        let trainable = read.iter().filter(|param| param.is_trainable());
+        let all = self.all();
+        let unused = all.iter().filter(|param| {
+            param.role() != Role::Buffer && !read.iter().any(|other| other.id() == param.id())
+        });
+        Ok(Summary {
+            layers: rows.layers,
+            params: elements(&read),
+            trainable: elements(&trainable.copied().collect::<Vec<_>>()),
+            bytes: read.iter().map(|param| param.bytes()).sum(),
+            flops: calls.iter().map(|call| call.flops).sum(),
+            unused: unused.map(|param| param.name().to_string()).collect(),
+        })
+    }
+}
+
+/// The calls of a forward pass and the parameters that they read.
+struct Tree<'a> {
+    calls: &'a [Call],
+    reads: &'a [Read],
+}
+
+/// The rows so far.
+#[derive(Default)]
+struct Rows {
+    layers: Vec<LayerSummary>,
+    /// The parameters of these rows.
+    seen: HashSet<usize>,
+}
+
+impl Tree<'_> {
+    /// The rows of `range`: the calls inside one call, or all.
+    fn rows(&self, range: Range<usize>, depth: usize, rows: &mut Rows) {
+        let is_chain = range.start.checked_sub(1).is_some_and(|i| self.is_chain(i));
+        let mut next = range.start;
+        let mut output = None;
+        while next < range.end {
+            let i = next;
+            next = self.end(i);
+            let params = self.params(i);
+            let flops = self.calls[i..next].iter().map(|call| call.flops).sum();
+            if params.is_empty() && flops == 0 && !is_chain {
+                continue; // a view
+            }
+            let new = distinct(params.iter().copied(), &mut rows.seen.clone());
+            let is_group = self.is_group(i);
+            // a layer that returns its input makes no tensor
+            output = self.calls[i].result.as_deref().or(output);
+            rows.layers.push(LayerSummary {
+                path: common_path(&params),
+                op: self.calls[i].op,
+                depth,
+                output: output.and_then(|sizes| Shape::new(sizes).ok()),
+                params: elements(&new),
+                is_shared: new.is_empty() && !params.is_empty(),
+                flops,
+                is_group,
+            });
+            if is_group {
+                self.rows(i + 1..next, depth + 1, rows);
+            }
+            rows.seen.extend(new.iter().map(|param| param.id()));
+        }
+    }
+
+    /// The call after those inside call `i`.
+    fn end(&self, i: usize) -> usize {
+        let inside = self.calls[i + 1..].iter().take_while(|call| call.depth > self.calls[i].depth);
+        i + 1 + inside.count()
+    }
+
+    /// Whether call `i` is that of a chain of modules.
+    fn is_chain(&self, i: usize) -> bool {
+        self.calls[i].op == SEQUENTIAL
+    }
+
+    /// Whether call `i` has layers inside it: calls that read parameters themselves.
+    fn is_group(&self, i: usize) -> bool {
+        self.is_chain(i)
+            || self
+                .reads
+                .iter()
+                .any(|read| read.caller.is_some_and(|caller| caller > i && caller < self.end(i)))
+    }
+
+    /// The parameters of call `i`: those that it and the calls inside it read; without a layer
+    /// around the read, the call that computes with it is the one that has the parameter.
+    fn params(&self, i: usize) -> Vec<&Param> {
+        let inside = i..self.end(i);
+        let owned = |read: &&Read| match read.caller {
+            Some(caller) if inside.contains(&caller) => true,
+            Some(caller) if !self.is_group(caller) => false,
+            caller => self.user(caller, read.next) == Some(i),
+        };
+        self.reads.iter().filter(owned).map(|read| &read.param).collect()
+    }
+
+    /// The first call from `next` on, directly inside `caller` or outside of all, that is no view.
+    fn user(&self, caller: Option<usize>, next: usize) -> Option<usize> {
+        let end = caller.map_or(self.calls.len(), |caller| self.end(caller));
+        let mut i = next;
+        while i < end {
+            let after = self.end(i);
+            if self.calls[i..after].iter().any(|call| call.flops > 0) {
+                return Some(i);
+            }
+            i = after;
+        }
+        None
+    }
+}
+
+/// The parameters whose numbers are not in `seen`, each once.
+fn distinct<'a>(
+    params: impl IntoIterator<Item = &'a Param>,
+    seen: &mut HashSet<usize>,
+) -> Vec<&'a Param> {
+    params
+        .into_iter()
+        .filter(|param| param.role() != Role::Buffer && seen.insert(param.id()))
+        .collect()
+}
+
+fn elements(params: &[&Param]) -> usize {
+    params.iter().map(|param| param.shape().numel()).sum()
+}
+
+/// The path that all of these parameters are below: `fc1` of `fc1.weight` and `fc1.bias`. A
+/// parameter without a path has its own name.
+fn common_path(params: &[&Param]) -> String {
+    let path = |param: &&Param| -> Vec<String> {
+        let mut parts: Vec<String> = param.name().split('.').map(str::to_string).collect();
+        if parts.len() > 1 {
+            parts.pop();
+        }
+        parts
+    };
+    let mut all = params.iter().map(path);
+    let first = all.next().unwrap_or_default();
+    let common = all.fold(first, |common, other| {
+        let same = common.iter().zip(&other).take_while(|(a, b)| a == b);
+        same.map(|(part, _)| part.clone()).collect()
+    });
+    common.join(".")
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cells = |layer: &LayerSummary| {
+            let params = match layer.is_shared {
+                true => "shared".to_string(),
+                false if layer.params == 0 => String::new(),
+                false => grouped(layer.params),
+            };
+            let flops = if layer.flops == 0 { String::new() } else { scaled(layer.flops as f64) };
+            let output = layer.output.map(|shape| shape.to_string()).unwrap_or_default();
+            let path = "  ".repeat(layer.depth) + &layer.path;
+            [path, layer.op.to_string(), output, params, flops.trim_end().to_string()]
+        };
+        let head = ["layer", "operation", "output", "parameters", "FLOP"].map(str::to_string);
+        let rows: Vec<[String; 5]> =
+            std::iter::once(head).chain(self.layers.iter().map(cells)).collect();
+        let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 5] = std::array::from_fn(width);
+        let line = "-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1));
+        for (i, [path, op, output, params, flops]) in rows.iter().enumerate() {
+            let [a, b, c, d, e] = widths;
+            let row = format!("{path:<a$}  {op:<b$}  {output:<c$}  {params:>d$}  {flops:>e$}");
+            writeln!(f, "{}", row.trim_end())?;
+            if i == 0 {
+                writeln!(f, "{line}")?;
+            }
+        }
+        let trainable = match self.params - self.trainable {
+            0 => "all trainable".to_string(),
+            _ => format!("{} trainable", grouped(self.trainable)),
+        };
+        let (bytes, flops) = (scaled(self.bytes as f64), scaled(self.flops as f64));
+        writeln!(
+            f,
+            "{line}\n{} parameters, {bytes}B, {trainable}; {flops}FLOP a call",
+            grouped(self.params)
+        )?;
+        if !self.unused.is_empty() {
+            let names: Vec<&str> = self.unused.iter().map(String::as_str).collect();
+            writeln!(f, "not read: {}", listed(&names))?;
+        }
+        Ok(())
+    }
+}
