@@ -3,8 +3,8 @@ question before a reset, large text."""
 import time
 
 from browser import Browser
-from visit import (GOAL, SEVEN, SITE, choose, choose_engine, coloured, opened, paused, quiet,
-                   require, reset, shot, text_of, trained, value)
+from visit import (GOAL, SEVEN, SITE, alerted, choose, choose_engine, coloured, opened, paused,
+                   quiet, ready, require, reset, saved_file, shot, text_of, trained, value)
 
 PROGRAMMERS = ['help:', 'wasm32', 'simd128', 'wgpu', 'panicked', 'undefined', 'null', 'nan',
                '[object', 'tensor']
@@ -142,7 +142,7 @@ def test_a_learning_rate_out_of_range_is_refused_beside_its_field():
 def test_a_reset_asks_when_there_is_progress_to_lose():
     with Browser(SITE) as browser:
         opened(browser)
-        is_open = 'document.querySelector("#reset-dialog").open'
+        is_open = 'document.querySelector("#ask-dialog").open'
         browser.click('#reset')
         require(not browser.evaluate(is_open), 'it asks without a step')
         trained(browser)
@@ -164,6 +164,50 @@ def test_a_reset_asks_when_there_is_progress_to_lose():
         require(value(browser, 'step') == step, 'the run was reset all the same')
         reset(browser)
         require(value(browser, 'accuracy') is None, 'the accuracy is that of the run before')
+        quiet(browser)
+
+
+def test_a_checkpoint_replaces_a_run_only_after_a_question():
+    with Browser(SITE) as browser:
+        browser.call('Browser.setDownloadBehavior', behavior='allow', downloadPath=browser.folder)
+        opened(browser)
+        trained(browser)
+        paused(browser)
+        saved, step = str(saved_file(browser)), value(browser, 'step')
+        is_open = 'document.querySelector("#ask-dialog").open'
+        browser.click('#run')
+        browser.until('window.teenyPage.step', lambda n: n > step + 20)
+        browser.choose_file('#load', saved)
+        browser.until(is_open, seconds=10)
+        text = text_of(browser, '#ask-dialog')
+        require('Load the file?' in text and 'Keep the training' in text, text)
+        shot(browser, 'load')
+        browser.press('Escape')
+        later = value(browser, 'step')
+        browser.until('window.teenyPage.step', lambda n: n > later)
+        require(value(browser, 'isRunning'), 'the training has stopped')
+        # the same file once more
+        browser.choose_file('#load', saved)
+        browser.until(is_open, seconds=10)
+        browser.click('#ask-confirm')
+        browser.until('document.querySelector("#checkpoint-status").textContent',
+                      lambda text: text.startswith('Loaded'))
+        require(value(browser, 'step') == step, 'the run is not that of the file')
+        # as does the checkpoint of the last visit
+        time.sleep(0.5)
+        browser.open()
+        alerted(browser, 'last visit')
+        ready(browser)
+        browser.click('#run')
+        browser.until('window.teenyPage.step')
+        browser.click('#alert-actions button')
+        browser.until(is_open, seconds=10)
+        browser.press('Escape')
+        alerted(browser, 'last visit')
+        require(value(browser, 'isRunning'), 'the training has stopped')
+        browser.click('#alert-actions button')
+        browser.click('#ask-confirm')
+        browser.until('window.teenyPage.accuracy', lambda a: (a or 0) > 0.8, 20)
         quiet(browser)
 
 

@@ -12,8 +12,8 @@ import time
 import zlib
 
 from browser import Browser
-from visit import (GOAL, SITE, alerted, is_alerted, opened, paused, quiet, ready, require, reset,
-                   saved_file, shot, text_of, trained, value)
+from visit import (GOAL, SITE, alerted, is_alerted, opened, paused, quiet, ready, replace_by,
+                   require, reset, saved_file, shot, text_of, trained, value)
 
 CHECKSUM = b'"page/checksum":"'
 
@@ -57,14 +57,14 @@ def test_a_file_with_a_flipped_bit_or_nan_weights_is_refused_and_the_training_go
                 ('NaN', repacked(good, with_nan), 'not finite numbers')]:
             damaged.write_bytes(data)
             step = value(browser, 'step')
-            browser.choose_file('#load', str(damaged))
+            replace_by(browser, damaged)
             text = alerted(browser, 'not loaded')
             print(f'    {what}: {text.splitlines()[2]}')
             require(words in text, text)
             browser.click('#alert-actions button')
             browser.until('window.teenyPage.step', lambda n: n > step)
             require(value(browser, 'isRunning'), 'the training has stopped')
-        browser.choose_file('#load', str(saved))
+        replace_by(browser, saved)
         browser.until('document.querySelector("#checkpoint-status").textContent',
                       lambda text: text.startswith('Loaded'))
         quiet(browser)

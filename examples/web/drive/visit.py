@@ -64,8 +64,15 @@ def paused(browser):
 def reset(browser):
     """Resets a run that has made progress."""
     browser.click('#reset')
-    browser.click('#reset-confirm')
+    browser.click('#ask-confirm')
     browser.until('window.teenyPage.step', lambda step: step == 0)
+
+
+def replace_by(browser, path):
+    """Loads a file over a run that has made progress."""
+    browser.choose_file('#load', str(path))
+    browser.until('document.querySelector("#ask-dialog").open', seconds=10)
+    browser.click('#ask-confirm')
 
 
 def saved_file(browser):

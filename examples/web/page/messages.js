@@ -1,5 +1,5 @@
-// Messages to the visitor: the alert, the question before a reset, and one live region, in which a
-// screen reader hears of changes, one a second at most.
+// Messages to the visitor: the alert, a question before progress is lost, and one live region, in
+// which a screen reader hears of changes, one a second at most.
 
 export const $ = id => document.getElementById(id);
 
@@ -65,13 +65,15 @@ export function dismiss(kind = alertKind) {
   alertKind = null;
 }
 
-/** Asks before progress is lost; true if it may be. */
-export function confirmReset(text) {
-  const dialog = $('reset-dialog');
-  $('reset-text').textContent = text;
+/** Asks before `action` loses progress; true if it may. */
+export function ask(action, text) {
+  const dialog = $('ask-dialog');
+  $('ask-title').textContent = `${action}?`;
+  $('ask-text').textContent = text;
+  $('ask-confirm').textContent = action;
   dialog.returnValue = 'cancel';
   dialog.showModal();
   return new Promise(resolve => {
-    dialog.onclose = () => resolve(dialog.returnValue === 'reset');
+    dialog.onclose = () => resolve(dialog.returnValue === 'confirm');
   });
 }

@@ -4,14 +4,13 @@ import { Pad, drawInk, drawWeights } from './pad.js';
 import { showBars } from './bars.js';
 import { Plot } from './plot.js';
 import { keep, kept, forget } from './keep.js';
-import { $, alert, announce, confirmReset, dismiss, tell } from './messages.js';
+import { $, alert, announce, ask, dismiss, tell } from './messages.js';
+import { DEFAULT_LR, checkLr, lr } from './rate.js';
 import { describe, engineName, explain, percent } from './words.js';
 import { measurePauses, signOfLife, watch } from './watch.js';
 import { webgpuReason } from './webgpu.js';
 import './doctor.js';
 
-const DEFAULT_LR = { mlp: 0.4, cnn: 0.01 };
-const LR = { min: 0.0001, max: 10 };
 const KEEP_EVERY = 2000; // milliseconds between two checkpoints in the database
 const PAD_NOTE = 'Draw with mouse, finger, or arrow keys and Space.';
 const CHECKPOINT_NOTE = 'At the end of an epoch, twice a second at most, the page keeps a'
@@ -308,23 +307,6 @@ function update() {
   document.documentElement.dataset.state = !isReady ? 'loading' : isRunning ? 'running' : 'ready';
 }
 
-/** The learning rate of the field; null if it is none. */
-function lr() {
-  const value = $('lr').value === '' ? NaN : Number($('lr').value);
-  return value >= LR.min && value <= LR.max ? value : null;
-}
-
-/** Says beside the field what is wrong with it; true if nothing is. */
-function checkLr() {
-  const isRight = lr() !== null;
-  $('lr').setAttribute('aria-invalid', !isRight);
-  $('lr-error').hidden = isRight;
-  const text = `The learning rate must be a number from ${LR.min} to ${LR.max}.`;
-  $('lr-error').textContent = isRight ? '' : text;
-  if (!isRight) announce('lr', text);
-  return isRight;
-}
-
 // ---- controls ----
 
 $('run').onclick = () => {
@@ -344,14 +326,16 @@ function reset(rate = lr() ?? DEFAULT_LR[$('arch').value]) {
   update();
 }
 
-/** True if there is no progress to lose, or the visitor agrees. */
-async function mayReset() {
+/** True if there is no progress to lose, or the visitor agrees to `action`, with its `effect`. */
+async function mayLose(action, effect) {
   if (state.step === 0) return true;
   const accuracy = state.accuracy === null ? '' : ` It reads ${percent(state.accuracy)} of the test`
     + ' images.';
-  return confirmReset(`The network has learned for ${state.step} steps.${accuracy} Starting over`
-    + ' gives it random weights again. Save it to a file before, if you want to keep it.');
+  return ask(action, `The network has learned for ${state.step} steps.${accuracy} ${effect}`
+    + ' Save it to a file before, if you want to keep it.');
 }
+const mayReset = () => mayLose('Start over', 'Starting over gives it random weights again.');
+const mayLoad = from => mayLose(`Load the ${from}`, `The network of the ${from} replaces it.`);
 
 $('reset').onclick = async () => {
   if (await mayReset()) reset();
@@ -450,6 +434,10 @@ function download({ bytes, arch, epoch }) {
 $('load').onchange = async () => {
   const file = $('load').files[0];
   if (!file) return;
+  if (!await mayLoad('file')) {
+    $('load').value = '';
+    return;
+  }
   tell('checkpoint-status', `Reading ${file.name}`);
   try {
     const bytes = new Uint8Array(await file.arrayBuffer());
@@ -499,10 +487,16 @@ async function start() {
   }
   if (!last) return;
   // an error that is shown already is more important
-  if (!$('alert').hidden) return;
+  if ($('alert').hidden) offer(last);
+}
+
+/** Offers the checkpoint of the last visit. */
+function offer(last) {
   const text = `There is a checkpoint of your last visit: ${describe(last)}.`;
   alert('Continue where you were?', text, [
-    ['Continue from it', () => {
+    ['Continue from it', async () => {
+      // the training may have begun meanwhile
+      if (!await mayLoad('checkpoint')) return offer(last);
       state.checkpoint = last;
       open(last);
     }],
