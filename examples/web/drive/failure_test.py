@@ -74,7 +74,9 @@ def test_a_run_that_diverges_goes_back_to_its_checkpoint():
     with Browser(SITE) as browser:
         opened(browser)
         trained(browser)
-        epoch = browser.until('window.teenyPage.checkpoint?.epoch')
+        # the first one is that of the first epoch
+        browser.until('window.teenyPage.checkpoint?.accuracy', lambda a: (a or 0) > 0.5)
+        epoch = value(browser, 'checkpoint.epoch')
         # the field refuses such a learning rate
         browser.evaluate("teenyPage.worker.postMessage({ kind: 'lr', lr: 1e9 })")
         text = alerted(browser, 'has stopped')
@@ -140,8 +142,9 @@ def test_a_silent_worker_is_waited_for_and_named():
         # the message comes while a call takes long, and goes when it has ended
         step = value(browser, 'step')
         block(browser, 4)
-        browser.until('window.teenyPage.step', lambda n: n > step + 20)
+        alerted(browser, 'no answer', 10)
         browser.until('document.querySelector("#alert").hidden')
+        browser.until('window.teenyPage.step', lambda n: n > step + 20)
         said = [text for text in browser.evaluate('window.alerts') if text]
         require(any('no answer' in t and 'waits for the next step' in t for t in said), said)
         print('   ', ' | '.join(line for line in said[0].splitlines() if line))
