@@ -12,8 +12,8 @@ import time
 import zlib
 
 from browser import Browser
-from visit import (GOAL, SITE, alerted, is_alerted, opened, paused, quiet, ready, replace_by,
-                   require, reset, saved_file, shot, text_of, trained, value)
+from visit import (GOAL, SITE, alerted, choose, is_alerted, opened, paused, quiet, ready,
+                   replace_by, require, reset, saved_file, shot, text_of, trained, value)
 
 CHECKSUM = b'"page/checksum":"'
 
@@ -107,6 +107,56 @@ def test_a_run_that_diverges_goes_back_to_its_checkpoint():
         require('no longer' in text and 'Go back' not in text, text)
         browser.click('#alert-actions button')
         browser.until('document.querySelector("#run").disabled', lambda disabled: not disabled)
+        rate = browser.evaluate('document.querySelector("#lr").value')
+        require(rate == '0.4', f'the learning rate is {rate}')
+        trained(browser)
+        quiet(browser)
+
+
+def test_a_network_that_becomes_far_worse_does_not_replace_its_checkpoint():
+    with Browser(SITE) as browser:
+        opened(browser)
+        trained(browser)
+        browser.until('window.teenyPage.checkpoint?.accuracy', lambda a: (a or 0) > 0.8)
+        choose(browser, '#lr', '1')
+        epoch = browser.until('window.teenyPage.accuracy < 0.3 && window.teenyPage.epoch')
+        # time for many checkpoints, and one at the pause
+        browser.until('window.teenyPage.epoch', lambda n: n > epoch + 40)
+        browser.click('#run')
+        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        time.sleep(1)
+        share = value(browser, 'checkpoint.accuracy')
+        require(share > 0.8, f'the checkpoint reads {100 * share:.1f} %')
+        step = value(browser, 'checkpoint.step')
+        note = text_of(browser, '#checkpoint-note')
+        require(note.startswith('Kept') and f'step {step},' in note, note)
+        require('less than half as many' in note, note)
+        text = alerted(browser, 'far worse')
+        print('   ', ' | '.join(line for line in text.splitlines() if line))
+        require(f'Go back to step {step}, {100 * share:.1f} %' in text, text)
+        browser.evaluate('scrollTo(0, 0)')
+        shot(browser, 'worse')
+        # it is said once
+        browser.click('#alert-actions button:last-child')
+        browser.click('#run')
+        browser.until('window.teenyPage.epoch', lambda n: n > epoch + 80)
+        require(not is_alerted(browser), 'it is said again')
+        # the next visit begins with the good one
+        browser.open()
+        text = alerted(browser, 'last visit')
+        require(f'{100 * share:.1f} %' in text, text)
+        ready(browser)
+        browser.click('#alert-actions button')
+        browser.until('window.teenyPage.step', lambda n: n == step)
+        ready(browser)
+        require(value(browser, 'accuracy') == share, 'the accuracy is not that of the checkpoint')
+        # and so does the way back
+        choose(browser, '#lr', '1')
+        browser.click('#run')
+        alerted(browser, 'far worse')
+        browser.click('#alert-actions button')
+        browser.until('document.querySelector("#status").textContent', lambda s: s == 'Paused')
+        browser.until('window.teenyPage.accuracy', lambda a: (a or 0) > 0.8)
         rate = browser.evaluate('document.querySelector("#lr").value')
         require(rate == '0.4', f'the learning rate is {rate}')
         trained(browser)

@@ -33,7 +33,8 @@ export function tell(id, text) {
 let alertKind = null;
 
 /**
- * Shows an error or, with another kind, a question: `notice` or, about a wait, `silence`.
+ * Shows an error or, with another kind, a question: `notice`, about a wait `silence`, or about a
+ * network that is far worse than its checkpoint `worse`.
  * @param actions pairs of a label and a function
  */
 export function alert(title, text, actions, kind = 'error') {

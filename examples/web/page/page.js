@@ -3,19 +3,18 @@
 import { Pad, drawInk, drawWeights } from './pad.js';
 import { showBars } from './bars.js';
 import { Plot } from './plot.js';
+import { download } from './download.js';
 import { keep, kept, forget } from './keep.js';
 import { $, alert, announce, ask, dismiss, tell } from './messages.js';
 import { DEFAULT_LR, checkLr, lr } from './rate.js';
-import { describe, engineName, explain, percent } from './words.js';
+import {
+  CHECKPOINT_NOTE, PAD_NOTE, describe, engineName, explain, keptText, layerText, percent,
+} from './words.js';
 import { measurePauses, signOfLife, watch } from './watch.js';
 import { webgpuReason } from './webgpu.js';
 import './doctor.js';
 
 const KEEP_EVERY = 2000; // milliseconds between two checkpoints in the database
-const PAD_NOTE = 'Draw with mouse, finger, or arrow keys and Space.';
-const CHECKPOINT_NOTE = 'At the end of an epoch, twice a second at most, the page keeps a'
-  + ' checkpoint: the weights, and all that the training needs to continue. It is offered after an'
-  + ' error and at your next visit.';
 
 /** What the page knows; `window.teenyPage` for tests and the curious. */
 const state = {
@@ -24,6 +23,7 @@ const state = {
   isReady: false,
   isRunning: false,
   isBroken: false, // the weights are no longer numbers
+  isWorse: false, // far worse than the checkpoint, and the page has said so
   namesRun: false,
   namesStep: 0,
   engine: 'cpu',
@@ -168,11 +168,19 @@ const receive = {
       return item;
     }));
   },
-  checkpoint({ reason, bytes, arch, epoch, step, lr }) {
-    const accuracy = state.accuracy;
-    state.checkpoint = { bytes, arch, epoch, step, lr, accuracy };
-    $('checkpoint-note').textContent = `Kept: ${describe(state.checkpoint)}`;
-    if (reason === 'save') download(state.checkpoint);
+  checkpoint({ reason, bytes, arch, epoch, step, lr, accuracy }) {
+    const checkpoint = { bytes, arch, epoch, step, lr, accuracy };
+    state.accuracy = accuracy;
+    figures();
+    if (reason === 'save') download(checkpoint);
+    if (reason !== 'load' && accuracy < state.checkpoint?.accuracy / 2) {
+      sayWorse(lr);
+    } else {
+      state.isWorse = false;
+      dismiss('worse');
+      state.checkpoint = checkpoint;
+      $('checkpoint-note').textContent = keptText(checkpoint);
+    }
     if (reason !== 'epoch' || performance.now() - lastKept > KEEP_EVERY) {
       lastKept = performance.now();
       keep(state.checkpoint).catch(error => {
@@ -214,17 +222,16 @@ const receive = {
 
 /** The state of a run that the worker has begun or loaded. */
 function adopt({ arch, epoch, step, lr, accuracy, parameters }) {
-  Object.assign(state, { arch, epoch, step, accuracy: accuracy ?? null, isBroken: false });
+  Object.assign(state, { arch, epoch, step, accuracy: accuracy ?? null });
+  state.isBroken = state.isWorse = false;
+  dismiss('worse');
   isFirst.digits = true;
   rate = null;
   $('arch').value = arch;
   $('lr').value = lr;
   checkLr();
   $('loss').textContent = $('rate').textContent = '–';
-  const square = arch === 'mlp' ? 'the weights from the image to one of 128 units'
-    : 'one of 8 filters of 3 x 3 pixels';
-  $('layer-note').textContent = `Each square shows ${square}. In all, the network has`
-    + ` ${parameters.toLocaleString('en')} weights.`;
+  $('layer-note').textContent = layerText(arch, parameters);
   plots.loss.clear();
   plots.accuracy.clear();
   plots.accuracy.extend(step);
@@ -269,6 +276,16 @@ function wayBack(divergedLr) {
   return [[`Go back to step ${step}${tested}`, () => {
     send({ kind: 'load', bytes, lr, isReturn: true });
   }], startOver];
+}
+
+/** Says once that the network is far worse than its checkpoint, which the page keeps. */
+function sayWorse(lr) {
+  if (state.isWorse || !$('alert').hidden) return;
+  state.isWorse = true;
+  const { step, accuracy } = state.checkpoint;
+  alert('The network has become far worse.', `It reads ${percent(state.accuracy)} of the test`
+    + ` images. At step ${step} it read ${percent(accuracy)}: the page keeps that checkpoint. The`
+    + ' usual cause is too high a learning rate.', [wayBack(lr)[0], ['Go on', () => {}]], 'worse');
 }
 
 // ---- figures and buttons ----
@@ -422,22 +439,10 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
 
 $('save').onclick = () => send({ kind: 'save' });
 
-function download({ bytes, arch, epoch }) {
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }));
-  link.download = `digits-${arch}-epoch-${epoch}.safetensors`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-  tell('checkpoint-status', `Saved ${link.download}, ${Math.round(bytes.length / 1024)} KiB`);
-}
-
 $('load').onchange = async () => {
   const file = $('load').files[0];
-  if (!file) return;
-  if (!await mayLoad('file')) {
-    $('load').value = '';
-    return;
-  }
+  $('load').value = ''; // the same file may be chosen again
+  if (!file || !await mayLoad('file')) return;
   tell('checkpoint-status', `Reading ${file.name}`);
   try {
     const bytes = new Uint8Array(await file.arrayBuffer());
@@ -447,7 +452,6 @@ $('load').onchange = async () => {
     const message = `${file.name} could not be read (${error.message})`;
     receive.failed({ during: 'load', message, report: message });
   }
-  $('load').value = '';
 };
 
 // ---- watching ----

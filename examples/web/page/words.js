@@ -1,5 +1,10 @@
 // Sentences for visitors. The library's errors are for programmers: they name calls and shapes.
 
+export const PAD_NOTE = 'Draw with mouse, finger, or arrow keys and Space.';
+export const CHECKPOINT_NOTE = 'After an epoch, twice a second at most, the page keeps a'
+  + ' checkpoint: all that the training needs to continue. It is offered after an error and at your'
+  + ' next visit.';
+
 const SENTENCES = [
   [/GPU was lost|reading from the GPU failed/i,
     'The GPU was lost: its driver was restarted, or the browser took it away.'],
@@ -46,6 +51,14 @@ export function engineText(engine, description, adapter) {
     : `Runs on the GPU (${names}) by WebGPU.`;
 }
 
+/** What the pictures of the first layer show. */
+export function layerText(arch, parameters) {
+  const square = arch === 'mlp' ? 'the weights from the image to one of 128 units'
+    : 'one of 8 filters of 3 x 3 pixels';
+  return `Each square shows ${square}. In all, the network has`
+    + ` ${parameters.toLocaleString('en')} weights.`;
+}
+
 export const percent = share => `${(100 * share).toFixed(1)} %`;
 
 const NETWORKS = { mlp: 'fully connected', cnn: 'convolutional' };
@@ -55,5 +68,9 @@ export function describe({ arch, epoch, step, accuracy }) {
   const tested = accuracy == null ? '' : `, ${percent(accuracy)} of the test images`;
   return `${NETWORKS[arch]} network, epoch ${epoch}, step ${step}${tested}`;
 }
+
+/** What the page keeps, and when it goes on to keep it. */
+export const keptText = checkpoint => `Kept: ${describe(checkpoint)}. A network that reads less`
+  + ' than half as many does not replace it.';
 
 export const engineName = engine => (engine === 'cpu' ? 'CPU' : 'GPU');

@@ -81,10 +81,11 @@ async function sendPictures() {
   postMessage({ kind: 'pictures', values, side }, [values.buffer]);
 }
 
-async function sendCheckpoint(reason) {
+async function sendCheckpoint(reason, known) {
   const bytes = await session.save();
+  const accuracy = known ?? await session.accuracy();
   const state = JSON.parse(session.state());
-  postMessage({ kind: 'checkpoint', reason, bytes, ...state }, [bytes.buffer]);
+  postMessage({ kind: 'checkpoint', reason, bytes, accuracy, ...state }, [bytes.buffer]);
 }
 
 function sendState(kind) {
@@ -106,7 +107,9 @@ async function trainDigits() {
     postMessage({ kind: 'progress', losses, step, epoch, accuracy });
     losses = [];
   }
-  if (accuracy !== undefined && due('checkpoint', CHECKPOINT_EVERY)) await sendCheckpoint('epoch');
+  if (accuracy !== undefined && due('checkpoint', CHECKPOINT_EVERY)) {
+    await sendCheckpoint('epoch', accuracy);
+  }
   if (due('pictures', PICTURES_EVERY)) await sendPictures();
 }
 
@@ -189,7 +192,7 @@ const handlers = {
     losses = [];
     const accuracy = await session.accuracy();
     postMessage({ kind: 'loaded', isReturn, accuracy, ...JSON.parse(session.state()) });
-    await sendCheckpoint('load');
+    await sendCheckpoint('load', accuracy);
     await sendPictures();
   },
   async examine(message) {
