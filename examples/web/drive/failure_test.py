@@ -221,6 +221,29 @@ def test_a_silent_worker_is_waited_for_and_named():
         quiet(browser)
 
 
+# the first name of each list is empty, as one in four of the first lists has it
+EMPTY_NAME = '''
+const sample = Session.prototype.sample_names;
+Session.prototype.sample_names = async function (count) {
+    return ['', ...(await sample.call(this, count)).slice(1)];
+};
+'''
+
+
+def test_an_empty_name_is_not_listed():
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(SITE, folder, dirs_exist_ok=True)
+        with open(f'{folder}/pkg/web.js', 'a') as file:
+            file.write(EMPTY_NAME)
+        with Browser(folder) as browser:
+            opened(browser)
+            browser.click('#names-run')
+            names = browser.until('''[...document.querySelectorAll('#names-list li')]
+                .map(item => item.textContent)''')
+            require(len(names) == 12 and all(names), names)
+            quiet(browser)
+
+
 MODULE, PAGE = 'pkg/web_bg.wasm', b'<!doctype html><title>Not here</title>'
 BROKEN = [
     # what, a file and its content, options of the browser, words of the message

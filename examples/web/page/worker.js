@@ -13,6 +13,7 @@ const PICTURES_EVERY = 700;
 const CHECKPOINT_EVERY = 500;
 const NAMES_EVERY = 1000;
 const NAMES = 12;
+const SPARE_NAMES = 4; // in place of empty ones, which a network makes up in its first steps
 const MAX_LOSS = 1000; // beyond it a run has diverged: that of random answers is 2.3
 
 const queue = [];
@@ -119,7 +120,10 @@ async function trainNames() {
   const loss = progress.losses.at(-1);
   progress.free();
   const message = { kind: 'names', step, loss };
-  if (due('names', NAMES_EVERY)) message.names = await session.sample_names(NAMES);
+  if (due('names', NAMES_EVERY)) {
+    const names = await session.sample_names(NAMES + SPARE_NAMES);
+    message.names = names.filter(Boolean).slice(0, NAMES);
+  }
   postMessage(message);
 }
 
