@@ -247,7 +247,21 @@ def test_a_phone_shows_the_page_without_scrolling_sideways():
                 .filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 32)
                 .map(e => e.id)''')
             require(not small, f'too small for a finger: {small}')
+            beyond = browser.evaluate('''(() => {
+                const best = document.querySelector('#bars .best .percent');
+                best.textContent = '100.0 %';
+                return best.scrollWidth - best.clientWidth;
+            })()''')
+            require(beyond <= 0, f'a certain answer is {beyond} pixels too wide')
         browser.emulate(360, 740, touch=True)
+        below = browser.evaluate('''(() => {
+            const [run, status] = ['#run', '#status'].map(selector => {
+                const box = document.querySelector(selector).getBoundingClientRect();
+                return box.top + box.height / 2;
+            });
+            return status - run;
+        })()''')
+        require(abs(below) < 2, f'the status is {below} pixels below the button')
         browser.evaluate('scrollTo(0, 0)')
         time.sleep(0.5)
         shot(browser, 'phone-light')
