@@ -18,7 +18,7 @@ from visit import (BAR, CIRCLE, GOAL, ONLY, SCREENS, SEVEN, SITE, TRAINING_LIMIT
                    answers, choose, choose_engine, coloured, drawn, opened, paused, quiet, ready,
                    require, reset, saved_file, shot, trained, value)
 
-MAX_BYTES = 1_850_000  # of the page, gzipped
+MAX_BYTES = 1_750_000  # of the page, gzipped
 
 # each of the GPU's devices, so that one can be lost; WebGPU is not there before the first message
 RECORD_DEVICES = '''
