@@ -2,8 +2,10 @@
 
 use crate::common::*;
 use serde_json::Value;
-use teeny_core::{DType, DeviceRef, Tensor};
-use teeny_nn::train::{Confusion, average_precision, calibration_error, r2_score, roc_auc};
+use teeny_core::{DType, DeviceRef, Result, Tensor};
+use teeny_nn::train::{
+    Confusion, accuracy, average_precision, calibration_error, r2_score, roc_auc, top_k_accuracy,
+};
 
 fn golden() -> Value {
     parse(include_str!("golden/metrics.json"))
@@ -92,4 +94,23 @@ fn what_has_no_value_is_an_error() {
     let mut confusion = Confusion::new(3);
     let error = confusion.add_binary(&scores, &ones).unwrap_err().to_string();
     assert!(error.contains("one logit tells 2 classes apart, not 3"), "{error}");
+}
+
+#[test]
+fn float_targets_of_classes_are_refused_with_a_cast() -> Result<()> {
+    let device = device();
+    let logits = Tensor::new([[2.0f32, 1.0], [0.0, 3.0]], &device)?; // (2, 2)
+    let targets = Tensor::new([0.7f32, 1.0], &device)?; // (2)
+    let errors = [
+        accuracy(&logits, &targets).unwrap_err(),
+        top_k_accuracy(&logits, &targets, 1).unwrap_err(),
+        Confusion::new(2).add(&logits, &targets).unwrap_err(),
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.contains("integers, not f32") && text.contains("cast(DType::I64)"), "{text}");
+    }
+    let classes = Tensor::new([false, true], &device)?; // (2)
+    assert_eq!(accuracy(&logits, &classes)?, 2);
+    Ok(())
 }

@@ -27,8 +27,12 @@ pub(super) fn require_same_shape(name: &str, x: &Tensor, targets: &Tensor) -> Re
     Err(Error::shape(text).help("one target for each element"))
 }
 
-/// An error unless logits are (N, C) and targets (N).
+/// An error unless logits are (N, C) and targets (N) of integers or booleans.
 pub(super) fn require_fit(logits: &Tensor, targets: &Tensor) -> Result<()> {
+    if targets.dtype().is_float() {
+        let text = format!("targets are classes, so integers, not {}", targets.dtype());
+        return Err(Error::dtype(text).help("targets.cast(DType::I64)? converts"));
+    }
     if logits.ndim() == 2 && *targets.shape() == [logits.shape()[0]] {
         return Ok(());
     }
