@@ -103,9 +103,8 @@ impl Store {
         let (recorded, reads) = reads::record(|| calls::record(|| self.evaluate(forward)));
         let (result, calls) = recorded;
         result?;
-        let tree = Tree { calls: &calls, reads: &reads };
         let mut rows = Rows::default();
-        tree.rows(0..calls.len(), 0, &mut rows);
+        Tree::new(&calls, &reads).rows(0..calls.len(), 0, &mut rows);
         let read = distinct(reads.iter().map(|read| &read.param), &mut HashSet::new());
         let trainable = read.iter().filter(|param| param.is_trainable());
         let all = self.all();
@@ -126,7 +125,12 @@ impl Store {
 /// The calls of a forward pass and the parameters that they read.
 struct Tree<'a> {
     calls: &'a [Call],
-    reads: &'a [Read],
+    /// By call: the call after those inside it.
+    ends: Vec<usize>,
+    /// By call: whether there are layers inside it, calls that read parameters themselves.
+    is_group: Vec<bool>,
+    /// The parameters in the order of their reads, each with the call that has it.
+    params: Vec<(usize, &'a Param)>,
 }
 
 /// The rows so far.
@@ -137,85 +141,80 @@ struct Rows {
     seen: HashSet<usize>,
 }
 
-impl Tree<'_> {
+impl<'a> Tree<'a> {
+    fn new(calls: &'a [Call], reads: &'a [Read]) -> Tree<'a> {
+        let mut ends = vec![calls.len(); calls.len()];
+        let mut parents = vec![None; calls.len()];
+        let mut open: Vec<usize> = Vec::new();
+        for (i, call) in calls.iter().enumerate() {
+            open.drain(call.depth.min(open.len())..).for_each(|ended| ends[ended] = i);
+            parents[i] = open.last().copied();
+            open.push(i);
+        }
+        let mut is_group: Vec<bool> = calls.iter().map(|call| call.op == SEQUENTIAL).collect();
+        for read in reads {
+            let mut around = read.caller.and_then(|caller| parents[caller]);
+            while let Some(call) = around {
+                is_group[call] = true;
+                around = parents[call];
+            }
+        }
+        let mut tree = Tree { calls, ends, is_group, params: Vec::new() };
+        tree.params =
+            reads.iter().filter_map(|read| Some((tree.owner(read)?, &read.param))).collect();
+        tree
+    }
+
+    /// The call that has the parameter: the layer that reads it; without one, the next call with a
+    /// cost, which is no view.
+    fn owner(&self, read: &Read) -> Option<usize> {
+        if let Some(caller) = read.caller.filter(|&caller| !self.is_group[caller]) {
+            return Some(caller);
+        }
+        let end = read.caller.map_or(self.calls.len(), |caller| self.ends[caller]);
+        let mut next = read.next;
+        while next < end && self.flops(next) == 0 {
+            next = self.ends[next];
+        }
+        if next < end { Some(next) } else { read.caller }
+    }
+
+    /// The floating-point operations of call `i` with those inside it.
+    fn flops(&self, i: usize) -> u64 {
+        self.calls[i..self.ends[i]].iter().map(|call| call.flops).sum()
+    }
+
     /// The rows of `range`: the calls inside one call, or all.
     fn rows(&self, range: Range<usize>, depth: usize, rows: &mut Rows) {
-        let is_chain = range.start.checked_sub(1).is_some_and(|i| self.is_chain(i));
-        let mut next = range.start;
-        let mut output = None;
-        while next < range.end {
-            let i = next;
-            next = self.end(i);
-            let params = self.params(i);
-            let flops = self.calls[i..next].iter().map(|call| call.flops).sum();
-            if params.is_empty() && flops == 0 && !is_chain {
-                continue; // a view
+        let around = range.start.checked_sub(1);
+        let is_chain = around.is_some_and(|i| self.calls[i].op == SEQUENTIAL);
+        let (mut i, mut output) = (range.start, None);
+        while i < range.end {
+            let (call, inside, flops) = (&self.calls[i], i..self.ends[i], self.flops(i));
+            let own = self.params.iter().filter(|(owner, _)| inside.contains(owner));
+            let params: Vec<&Param> = own.map(|(_, param)| *param).collect();
+            // a view is a row of a chain only
+            if is_chain || flops > 0 || !params.is_empty() {
+                // a layer that returns its input makes no tensor
+                output = call.result.as_deref().or(output);
+                let new = distinct(params.iter().copied(), &mut rows.seen.clone());
+                rows.layers.push(LayerSummary {
+                    path: common_path(&params),
+                    op: call.op,
+                    depth,
+                    output: output.and_then(|sizes| Shape::new(sizes).ok()),
+                    params: elements(&new),
+                    is_shared: new.is_empty() && !params.is_empty(),
+                    flops,
+                    is_group: self.is_group[i],
+                });
+                if self.is_group[i] {
+                    self.rows(i + 1..inside.end, depth + 1, rows);
+                }
+                rows.seen.extend(new.iter().map(|param| param.id()));
             }
-            let new = distinct(params.iter().copied(), &mut rows.seen.clone());
-            let is_group = self.is_group(i);
-            // a layer that returns its input makes no tensor
-            output = self.calls[i].result.as_deref().or(output);
-            rows.layers.push(LayerSummary {
-                path: common_path(&params),
-                op: self.calls[i].op,
-                depth,
-                output: output.and_then(|sizes| Shape::new(sizes).ok()),
-                params: elements(&new),
-                is_shared: new.is_empty() && !params.is_empty(),
-                flops,
-                is_group,
-            });
-            if is_group {
-                self.rows(i + 1..next, depth + 1, rows);
-            }
-            rows.seen.extend(new.iter().map(|param| param.id()));
+            i = inside.end;
         }
-    }
-
-    /// The call after those inside call `i`.
-    fn end(&self, i: usize) -> usize {
-        let inside = self.calls[i + 1..].iter().take_while(|call| call.depth > self.calls[i].depth);
-        i + 1 + inside.count()
-    }
-
-    /// Whether call `i` is that of a chain of modules.
-    fn is_chain(&self, i: usize) -> bool {
-        self.calls[i].op == SEQUENTIAL
-    }
-
-    /// Whether call `i` has layers inside it: calls that read parameters themselves.
-    fn is_group(&self, i: usize) -> bool {
-        self.is_chain(i)
-            || self
-                .reads
-                .iter()
-                .any(|read| read.caller.is_some_and(|caller| caller > i && caller < self.end(i)))
-    }
-
-    /// The parameters of call `i`: those that it and the calls inside it read; without a layer
-    /// around the read, the call that computes with it is the one that has the parameter.
-    fn params(&self, i: usize) -> Vec<&Param> {
-        let inside = i..self.end(i);
-        let owned = |read: &&Read| match read.caller {
-            Some(caller) if inside.contains(&caller) => true,
-            Some(caller) if !self.is_group(caller) => false,
-            caller => self.user(caller, read.next) == Some(i),
-        };
-        self.reads.iter().filter(owned).map(|read| &read.param).collect()
-    }
-
-    /// The first call from `next` on, directly inside `caller` or outside of all, that is no view.
-    fn user(&self, caller: Option<usize>, next: usize) -> Option<usize> {
-        let end = caller.map_or(self.calls.len(), |caller| self.end(caller));
-        let mut i = next;
-        while i < end {
-            let after = self.end(i);
-            if self.calls[i..after].iter().any(|call| call.flops > 0) {
-                return Some(i);
-            }
-            i = after;
-        }
-        None
     }
 }
 
