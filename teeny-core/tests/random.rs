@@ -191,3 +191,40 @@ fn counting_filling_and_spacing() -> Result<()> {
     assert_eq!(<f16 as Element>::DTYPE, DType::F16);
     Ok(())
 }
+
+#[test]
+fn folded_keys_are_blocks_of_philox() {
+    // the known answers of `philox_gives_the_known_answers_of_random123`, as seeds and draws
+    let zero = Key { seed: 0, draw: 0 }.fold_in(0);
+    assert_eq!(zero, Key { seed: 0xe169_c58d_6627_e8d5, draw: 0x9b00_dbd8_bc57_ac4c });
+    let ones = Key { seed: u64::MAX, draw: u64::MAX }.fold_in(u64::MAX);
+    assert_eq!(ones, Key { seed: 0x41c8_3b0e_408f_276d, draw: 0x6d54_51fd_a20b_c7c6 });
+    let key = Key { seed: 7, draw: 0 };
+    assert_ne!(key.fold_in(1).fold_in(5), key.fold_in(5).fold_in(1));
+}
+
+#[test]
+fn draws_of_neighbouring_folds_share_nothing() {
+    let key = Key { seed: 7, draw: 0 };
+    // 64 epochs of 256 items, 16 draws of 4 words each: a million words
+    let words = |epoch: u64, item: u64| {
+        let Key { seed, draw } = key.fold_in(epoch).fold_in(item);
+        (0..16).flat_map(move |i| philox(Key { seed, draw: draw.wrapping_add(i) }, 0))
+    };
+    let all: Vec<u32> =
+        (0..64).flat_map(|epoch| (0..256).flat_map(move |item| words(epoch, item))).collect();
+    let n = all.len();
+    // Shared draws have equal pairs of words. By chance two of 2^19 pairs are equal once in 2^27
+    // tests.
+    let mut pairs: Vec<[u32; 2]> = all.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
+    pairs.sort_unstable();
+    assert!(pairs.windows(2).all(|two| two[0] != two[1]), "two folds share a draw");
+    // Neighbouring draws, items and epochs are uncorrelated: five standard errors.
+    let unit: Vec<f64> = all.iter().map(|&word| word as f64 / 2f64.powi(32) - 0.5).collect();
+    for lag in [1, 4, 64, 64 * 256] {
+        let sum: f64 = unit.iter().zip(&unit[lag..]).map(|(a, b)| a * b).sum();
+        let correlation = 12.0 * sum / (n - lag) as f64;
+        assert!(correlation.abs() < 5.0 / (n as f64).sqrt(), "lag {lag}: {correlation}");
+    }
+    assert!(kolmogorov_smirnov(unit, |v| v + 0.5) < LIMIT);
+}

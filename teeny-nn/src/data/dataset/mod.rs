@@ -41,11 +41,11 @@ pub trait Dataset {
 
     /// The items at `indices`, in that order, as epoch number `epoch` sees them.
     ///
-    /// An augmentation draws its random numbers with a key of the epoch and the item's index. Then
-    /// every epoch has other numbers, and a resumed run, another batch size and any number of
-    /// threads or ranks have the same ones. Numbers from the generator of the process would depend
-    /// on the order in which threads make the batches. A data set without augmentation ignores
-    /// `epoch`.
+    /// An augmentation draws its random numbers with a key of the epoch and the item's index
+    /// ([`teeny_core::Key::fold_in`]). Then every epoch has other numbers, and a resumed run,
+    /// another batch size and any number of threads or ranks have the same ones. Numbers from the
+    /// generator of the process would depend on the order in which threads make the batches. A data
+    /// set without augmentation ignores `epoch`.
     ///
     /// # Errors
     /// If an index is out of range, or the batch cannot be made.
@@ -63,7 +63,7 @@ pub trait Dataset {
     ///     }
     ///     fn batch(&self, indices: &[usize], epoch: u64) -> Result<Vec<[u8; 3]>> {
     ///         let row = |&i: &usize| {
-    ///             let key = Key { seed: 7, draw: epoch * self.len() as u64 + i as u64 };
+    ///             let key = Key { seed: 7, draw: 0 }.fold_in(epoch).fold_in(i as u64);
     ///             let [a, b, c] = self.0[i];
     ///             if unit_f32(philox(key, 0)[0]) < 0.5 { [c, b, a] } else { [a, b, c] }
     ///         };
