@@ -78,6 +78,7 @@ mod run;
 mod samples;
 mod sampling;
 mod schedules;
+mod sequence_lengths;
 mod series;
 mod shape_help;
 mod silent_failures;

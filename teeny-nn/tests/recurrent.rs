@@ -1,5 +1,6 @@
 //! Recurrent layers: states, final states and all gradients against PyTorch
-//! (`golden/recurrent.json`), finite differences, and errors.
+//! (`golden/recurrent.json`), also of sequences of several lengths, whose other tests are in
+//! `sequence_lengths`; finite differences, and errors.
 
 use crate::common::*;
 use serde_json::Value;
@@ -15,7 +16,7 @@ fn golden() -> Value {
 }
 
 /// `Σ y w` with `w = 1, 2, 3, .. / numel`.
-fn weighted(y: &Tensor) -> Tensor {
+pub fn weighted(y: &Tensor) -> Tensor {
     let n = y.numel();
     let w = f64s((1..=n).map(|i| i as f64 / n as f64).collect(), y.shape(), y.device());
     y.mul(&w).unwrap().sum_all().unwrap()
@@ -59,6 +60,7 @@ fn recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
         let (inputs, hidden) = (size("inputs"), size("hidden"));
         let leaf = |v: &Value| tensor(v, device).requires_grad().unwrap();
         let x = leaf(&case["x"]);
+        let lengths = case["lengths"].as_array().map(|_| sizes(&case["lengths"]));
         let start: Vec<Tensor> =
             case["start"].as_array().map_or(Vec::new(), |all| all.iter().map(leaf).collect());
         let (y, last) = match case["kind"].as_str().unwrap() {
@@ -67,20 +69,29 @@ fn recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
                 let rnn =
                     if flag("relu") { rnn.with_nonlinearity(RnnNonlinearity::Relu) } else { rnn };
                 fill(&store, &case["state"]);
-                let (y, h) = rnn.forward_with(&x, start.first()).unwrap();
+                let (y, h) = match &lengths {
+                    Some(lengths) => rnn.forward_lengths(&x, lengths, start.first()).unwrap(),
+                    None => rnn.forward_with(&x, start.first()).unwrap(),
+                };
                 (y, vec![h])
             }
             "gru" => {
                 let gru = Gru::with_options(&path, inputs, hidden, options).unwrap();
                 fill(&store, &case["state"]);
-                let (y, h) = gru.forward_with(&x, start.first()).unwrap();
+                let (y, h) = match &lengths {
+                    Some(lengths) => gru.forward_lengths(&x, lengths, start.first()).unwrap(),
+                    None => gru.forward_with(&x, start.first()).unwrap(),
+                };
                 (y, vec![h])
             }
             _ => {
                 let lstm = Lstm::with_options(&path, inputs, hidden, options).unwrap();
                 fill(&store, &case["state"]);
-                let (y, (h, c)) =
-                    lstm.forward_with(&x, start.first().map(|h| (h, &start[1]))).unwrap();
+                let state = start.first().map(|h| (h, &start[1]));
+                let (y, (h, c)) = match &lengths {
+                    Some(lengths) => lstm.forward_lengths(&x, lengths, state).unwrap(),
+                    None => lstm.forward_with(&x, state).unwrap(),
+                };
                 (y, vec![h, c])
             }
         };

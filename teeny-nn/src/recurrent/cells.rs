@@ -56,6 +56,7 @@ impl Cell {
             &x.unsqueeze(0)?,
             &self.params.values(x)?,
             Some((h.clone(), c.cloned())),
+            None,
         )?
         .1)
     }

@@ -1,5 +1,6 @@
 //! Stacks of recurrent layers.
 
+use super::padding::{Lengths, Padding};
 use super::{HiddenState, RnnKind, RnnNonlinearity, Weights, run};
 use crate::dropout::Dropout;
 use crate::init::Init;
@@ -136,11 +137,12 @@ impl Stack {
         })
     }
 
-    /// x (B, T, C) and the initial states (layers directions, B, H) → (B, T, directions H) and the
-    /// final states.
+    /// x (B, T, C), the lengths of padded sequences, and the initial states (layers directions, B,
+    /// H) → (B, T, directions H) and the final states.
     fn forward(
         &self,
         x: &Tensor,
+        lengths: Option<Lengths<'_>>,
         start: Option<(&Tensor, Option<&Tensor>)>,
     ) -> Result<(Tensor, HiddenState)> {
         if x.ndim() != 3 || x.shape()[2] != self.inputs {
@@ -176,6 +178,8 @@ impl Stack {
             ))
             .help("None is zeros"));
         }
+        let padding = lengths.map(|lengths| Padding::new(lengths, &x)).transpose()?;
+        x = padding.as_ref().map_or(Ok(x.clone()), |padding| padding.zeroed(&x))?; // (T, B, C)
         let directions = 1 + self.options.bidirectional as usize;
         let mut last: Vec<HiddenState> = Vec::new();
         for (layer, params) in self.params.chunks(directions).enumerate() {
@@ -190,7 +194,8 @@ impl Stack {
                     .map(|(h, c)| Ok::<_, Error>((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?)))
                     .transpose()?;
                 // (T, B, H)
-                let (y, state) = run(self.kind, backwards, &x, &params.values(&x)?, state)?;
+                let weights = params.values(&x)?;
+                let (y, state) = run(self.kind, backwards, &x, &weights, state, padding.as_ref())?;
                 outputs.push(y);
                 last.push(state);
             }
@@ -251,7 +256,7 @@ macro_rules! layer {
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 let _op = enter(self.0.kind.op());
-                Ok(self.0.forward(x, None)?.0)
+                Ok(self.0.forward(x, None, None)?.0)
             }
 
             fn describe(&self) -> String {
@@ -261,20 +266,50 @@ macro_rules! layer {
     };
 }
 
-macro_rules! forward_with_h {
-    ($name:ident) => {
+/// `$given` and `$states` are the types of initial and final states; `$from` makes (h, c) of the
+/// former, which becomes the latter as `$last => $result`.
+macro_rules! forward_with {
+    ($name:ident $text:literal $given:ty, $from:expr; $last:pat => $result:expr, $states:ty) => {
         impl $name {
-            /// Returns the states of the last layer after every step (B, T, directions H) and the
-            /// states of all layers after the last step (layers directions, B, H). The initial
-            /// states `h` have the latter shape; None is zeros.
+            /// Returns the states of the last layer after every step (B, T, directions H) and
+            #[doc = $text]
+            /// of all layers after the last step, (layers directions, B, H) each. The initial
+            /// `state` has the latter shape; None is zeros.
             ///
             /// # Errors
             /// If a shape does not fit.
             #[track_caller]
-            pub fn forward_with(&self, x: &Tensor, h: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+            pub fn forward_with(
+                &self,
+                x: &Tensor,
+                state: Option<$given>,
+            ) -> Result<(Tensor, $states)> {
                 let _op = enter(self.0.kind.op());
-                let (y, (h, _)) = self.0.forward(x, h.map(|h| (h, None)))?;
-                Ok((y, h))
+                let (y, $last) = self.0.forward(x, None, state.map($from))?;
+                Ok((y, $result))
+            }
+
+            /// [`Self::forward_with`] of sequences that are padded at the end: `lengths[i]` steps
+            /// of sequence i are real. The states after its end are zeros, the final states are
+            /// those after its last real step, and the second direction begins there. The padding
+            /// may hold anything; no gradient reaches it.
+            ///
+            /// # Errors
+            /// If a shape does not fit, or a length is not in `1..=T`.
+            ///
+            /// Equivalent: `pack_padded_sequence(enforce_sorted=False)` before and
+            /// `pad_packed_sequence(total_length=T)` after the layer.
+            #[doc(alias = "pack_padded_sequence", alias = "pad_packed_sequence")]
+            #[track_caller]
+            pub fn forward_lengths<'l>(
+                &self,
+                x: &Tensor,
+                lengths: impl Into<Lengths<'l>>,
+                state: Option<$given>,
+            ) -> Result<(Tensor, $states)> {
+                let _op = enter(self.0.kind.op());
+                let (y, $last) = self.0.forward(x, Some(lengths.into()), state.map($from))?;
+                Ok((y, $result))
             }
         }
     };
@@ -302,7 +337,7 @@ layer! {
     /// Source: Elman 1990. Equivalent: `torch.nn.RNN`.
     Rnn Tanh
 }
-forward_with_h!(Rnn);
+forward_with!(Rnn "h" &Tensor, |h| (h, None); (h, _) => h, Tensor);
 
 impl Rnn {
     /// The same layers with this nonlinearity.
@@ -321,17 +356,15 @@ layer! {
     /// Source: Cho et al. 2014, arXiv:1406.1078. Equivalent: `torch.nn.GRU`.
     Gru Gru
 }
-forward_with_h!(Gru);
+forward_with!(Gru "h" &Tensor, |h| (h, None); (h, _) => h, Tensor);
 
 layer! {
     /// Long short-term memory: `c' = σ(f) c + σ(i) tanh(g)`, `h' = σ(o) tanh(c')`.
     ///
     /// Shapes and names as [`Rnn`] with 4H for H in the parameters: i, f, g, o in this order.
     ///
-    /// There are no packed sequences. Of texts padded at the end, read y of the forward direction
-    /// at the last real step; the second direction reads the padding first, so batches for it are
-    /// of texts of one length, or it is a layer of its own on x with the real steps reversed
-    /// ([`Tensor::take_along`]).
+    /// Sequences of several lengths are a padded batch with their lengths, instead of PyTorch's
+    /// packed sequences: [`Lstm::forward_lengths`].
     ///
     /// # Example
     /// ```
@@ -352,21 +385,7 @@ layer! {
     Lstm Lstm
 }
 
-impl Lstm {
-    /// Returns the states of the last layer after every step (B, T, directions H) and (h, c) of all
-    /// layers after the last step, each (layers directions, B, H). The initial (h, c) have the
-    /// latter shape; None is zeros.
-    ///
-    /// # Errors
-    /// If a shape does not fit.
-    #[track_caller]
-    pub fn forward_with(
-        &self,
-        x: &Tensor,
-        state: Option<(&Tensor, &Tensor)>,
-    ) -> Result<(Tensor, (Tensor, Tensor))> {
-        let _op = enter("lstm");
-        let (y, (h, c)) = self.0.forward(x, state.map(|(h, c)| (h, Some(c))))?;
-        Ok((y, (h, c.ok_or_else(|| Error::internal("an lstm has no cells"))?)))
-    }
+forward_with! {
+    Lstm "(h, c)" (&Tensor, &Tensor), |(h, c)| (h, Some(c));
+    (h, c) => (h, c.ok_or_else(|| Error::internal("an lstm has no cells"))?), (Tensor, Tensor)
 }

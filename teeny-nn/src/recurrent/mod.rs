@@ -5,6 +5,7 @@
 //! RnnCell GruCell LstmCell   one step                                   cells
 //!   └─ run                   one layer in one direction: one matmul of the input for all steps,
 //!      elman gru lstm        then the steps: one Function each, with backpropagation through time
+//! Lengths                    sequences of several lengths               padding
 //! ```
 //!
 //! Recorded step by step, the graph would add the gradient of the recurrent weight once per step, a
@@ -18,10 +19,13 @@ mod elman;
 mod gru;
 mod layers;
 mod lstm;
+mod padding;
 
 pub use cells::{GruCell, LstmCell, RnnCell};
 pub use layers::{Gru, Lstm, RecurrentOptions, Rnn, SequenceLayout};
+pub use padding::Lengths;
 
+use padding::Padding;
 use std::sync::Arc;
 use teeny_autograd::apply;
 use teeny_core::{DType, Error, Expr, Kernel, Op, Result, Tensor};
@@ -84,13 +88,15 @@ struct Weights {
 type HiddenState = (Tensor, Option<Tensor>);
 
 /// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the final one.
-/// `state` is the initial state; None is zeros.
+/// `state` is the initial state; None is zeros. With `padding`, states after the end of a sequence
+/// are zeros, and the final state is the one after its last real step in this direction.
 fn run(
     kind: RnnKind,
     backwards: bool,
     x: &Tensor,
     weights: &Weights,
     state: Option<HiddenState>,
+    padding: Option<&Padding>,
 ) -> Result<(Tensor, HiddenState)> {
     let &[steps, batch, inputs] = &x.shape()[..] else {
         return Err(Error::internal(format!("x is {}, not (T, B, C)", x.shape())));
@@ -98,12 +104,18 @@ fn run(
     if steps == 0 {
         return Err(Error::shape("a sequence must have at least one step"));
     }
+    // backwards through padded sequences is forwards through reversed ones
+    let reversed = padding.filter(|_| backwards);
+    let other = reversed.map(|padding| padding.reversed(x)).transpose()?; // (T, B, C)
+    let x = other.as_ref().unwrap_or(x);
+    let backwards = backwards && padding.is_none();
     let dtype = x.dtype().promote(weights.w_ih.dtype());
     let hidden = weights.w_hh.shape()[1];
     let rows = x.cast(dtype)?.reshape([steps * batch, inputs])?; // (T B, C)
     let gates = kind.gates() * hidden;
     // (T, B, G)
     let gx = rows.matmul(&weights.w_ih.cast(dtype)?.t()?)?.reshape([steps, batch, gates])?;
+    let gx = if let Some(padding) = padding { padding.closed(&gx, kind)? } else { gx };
     let w_hh = weights.w_hh.cast(dtype)?; // (G, H)
     let zeros = |sizes: &[usize]| Tensor::zeros(sizes, dtype, x);
     let (b_ih, b_hh) = match &weights.bias {
@@ -115,7 +127,7 @@ fn run(
         None => (zeros(&[batch, hidden])?, None),
     };
     let last = if backwards { 0 } else { steps as isize - 1 };
-    Ok(match kind {
+    let (y, (h, c)) = match kind {
         RnnKind::Tanh | RnnKind::Relu => {
             let elman = elman::Elman { backwards, relu: kind == RnnKind::Relu };
             let y = apply(elman, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h])?; // (T, B, H)
@@ -135,7 +147,11 @@ fn run(
             let (h, c) = (y.at(0, last)?, all.at(0, -1)?); // (B, H), (B, H)
             (y, (h, Some(c)))
         }
-    })
+    };
+    let Some(padding) = padding else { return Ok((y, (h, c))) };
+    let h = padding.last(&y)?; // (B, H)
+    let y = if let Some(padding) = reversed { padding.reversed(&y)? } else { y }; // (T, B, H)
+    Ok((padding.zeroed(&y)?, (h, c)))
 }
 
 /// The indices of the steps in the order of the direction.

@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "teeny-core
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from encode import numbers, ramp, tensor, write
 
@@ -85,19 +86,25 @@ def recurrent():
     """recurrent.json: the loss is weighted(y) + weighted(h) + weighted(c)."""
     cases = []
 
-    def stack(kind, module, start, **shown):
+    def stack(kind, module, start, lengths=None, **shown):
         module = fill(module.double())
         options = {"layers": module.num_layers, "bias": module.bias, "batch_first": module.batch_first, "bidirectional": module.bidirectional}
-        x = ramp(2, 3, module.input_size, dtype=F64)  # (B, T, C) or (T, B, C)
+        sizes = (2, 3) if lengths is None else (3, 4) if module.batch_first else (4, 3)
+        x = ramp(*sizes, module.input_size, dtype=F64)  # (B, T, C) or (T, B, C)
         batch = x.shape[0 if module.batch_first else 1]
         count = 2 if kind == "lstm" else 1
         states = [ramp(module.num_layers * (1 + module.bidirectional), batch, module.hidden_size, dtype=F64, step=0.59 + 0.2 * i) / 3 for i in range(count)]
         leaves = [v.clone().requires_grad_() for v in [x] + (states if start else [])]
         given = (tuple(leaves[1:]) if count == 2 else leaves[1]) if start else None
-        y, last = module(leaves[0], given)
+        if lengths:
+            packed = pack_padded_sequence(leaves[0], torch.tensor(lengths), batch_first=module.batch_first, enforce_sorted=False)
+            y, last = module(packed, given)
+            y, _ = pad_packed_sequence(y, batch_first=module.batch_first, total_length=4)
+        else:
+            y, last = module(leaves[0], given)
         last = last if count == 2 else (last,)
         sum(weighted(v) for v in (y, *last)).backward()
-        cases.append({"kind": kind, **options, **shown, "inputs": module.input_size, "hidden": module.hidden_size, "x": tensor(x),
+        cases.append({"kind": kind, **options, **shown, "inputs": module.input_size, "hidden": module.hidden_size, "lengths": lengths, "x": tensor(x),
                       "start": [tensor(v) for v in states] if start else None, "state": state(module), "y": tensor(y), "last": [tensor(v) for v in last],
                       "grad_x": numbers(leaves[0].grad), "grad_start": [numbers(v.grad) for v in leaves[1:]],
                       "grads": {name: numbers(p.grad) for name, p in module.named_parameters()}})
@@ -107,6 +114,11 @@ def recurrent():
         stack(kind, make(2, 2, batch_first=False, bias=False), True)
         stack(kind, make(2, 2, num_layers=2, bidirectional=True, batch_first=True), True)
     stack("rnn", nn.RNN(2, 3, nonlinearity="relu", batch_first=True, bidirectional=True), True, relu=True)
+    for kind, make in (("rnn", nn.RNN), ("gru", nn.GRU), ("lstm", nn.LSTM)):
+        stack(kind, make(2, 3, batch_first=True), False, lengths=[2, 4, 1])
+        stack(kind, make(2, 2, num_layers=2, bidirectional=True, batch_first=True), True, lengths=[3, 1, 2])
+        stack(kind, make(2, 2, num_layers=2, bidirectional=True, bias=False), True, lengths=[1, 2, 4])
+    stack("rnn", nn.RNN(2, 3, nonlinearity="relu", batch_first=True, bidirectional=True), True, lengths=[2, 4, 3], relu=True)
     cells = []
     for kind, module in (("rnn", nn.RNNCell(2, 3)), ("relu", nn.RNNCell(2, 3, nonlinearity="relu")), ("gru", nn.GRUCell(2, 3)), ("lstm", nn.LSTMCell(2, 3))):
         module = fill(module.double())
