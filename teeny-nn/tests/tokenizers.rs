@@ -5,7 +5,11 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Instant;
 use teeny_nn::data::corpus;
-use teeny_nn::text::{Bpe, ByteTokenizer, CharTokenizer, DecodeStream, Tokenizer};
+use teeny_nn::device::device;
+use teeny_nn::state::{Checkpoint, State, Stateful};
+use teeny_nn::text::{
+    Bpe, ByteTokenizer, CharTokenizer, DecodeStream, Tokenizer, WordOptions, WordTokenizer,
+};
 
 /// Text of many scripts, with controls, marks and emoji.
 const MIXED: &str =
@@ -370,4 +374,104 @@ fn hugging_faces_crate_reads_our_file_and_gives_the_same_tokens() {
     assert!(bridge.decode(&[501]).unwrap_err().to_string().starts_with("decode: tokens[0] is 501"));
     std::fs::remove_file(&path).unwrap();
     assert!(HuggingFace::load(&path).unwrap_err().to_string().starts_with("load \""));
+}
+
+/// The words of `text` as a tokenizer with `options` splits them, in the order of the text.
+fn split(text: &str, options: WordOptions) -> Vec<String> {
+    let words = WordTokenizer::with_options([text], options).unwrap();
+    words.encode(text).unwrap().iter().map(|&id| words.tokens()[id as usize].clone()).collect()
+}
+
+#[test]
+fn texts_are_split_into_words_and_marks() {
+    let all = WordOptions::new();
+    let cases: [(&str, &[&str]); 8] = [
+        ("It's 3.5 km, isn't it?", &["it's", "3", ".", "5", "km", ",", "isn't", "it", "?"]),
+        ("'quoted' rock’n’roll--", &["'", "quoted", "'", "rock’n’roll", "-", "-"]),
+        ("snake_case\tÉCOLE\nStraße", &["snake_case", "école", "straße"]),
+        ("e\u{301}te\u{301} \u{301}a", &["e\u{301}te\u{301}", "\u{301}", "a"]),
+        ("नमस्ते दुनिया।", &["नमस्ते", "दुनिया", "।"]),
+        ("می\u{200c}خواهم", &["می\u{200c}خواهم"]),
+        ("日本語、テキスト", &["日本語", "、", "テキスト"]),
+        ("a👩b ½", &["a", "👩", "b", "½"]),
+    ];
+    for (text, words) in cases {
+        assert_eq!(split(text, all), words, "{text:?}");
+    }
+    let words = all.with_punctuation(false);
+    assert_eq!(split("'It's', she said…", words), ["it's", "she", "said"]);
+    assert_eq!(split("So SO so", all.with_lowercase(false)), ["So", "SO", "so"]);
+    assert_eq!(split("ΟΔΟΣ İ", all), ["οδος", "i\u{307}"]);
+}
+
+#[test]
+fn frequent_words_have_small_tokens_and_rare_ones_none() {
+    let texts = ["b c a", "c b", "c d b"];
+    let words = WordTokenizer::of(texts).unwrap();
+    assert_eq!(words.tokens(), ["<pad>", "<unk>", "b", "c", "a", "d"]);
+    assert_eq!(words.vocab_size(), 6);
+    assert_eq!(words.encode("D, c e").unwrap(), [5, 1, 3, 1]);
+    assert_eq!(words.decode(&[5, 1, 3, 0, 0]).unwrap(), "d <unk> c");
+    assert_eq!(words.decode(&[]).unwrap(), "");
+    let error = words.decode(&[2, 6]).unwrap_err().to_string();
+    assert!(error.contains("tokens[1] is 6, but there are 6 tokens (0..=5)"), "{error}");
+    let tokens = |options| WordTokenizer::with_options(texts, options).unwrap().tokens().to_vec();
+    assert_eq!(tokens(WordOptions::new().with_min_count(2))[2..], ["b", "c"]);
+    assert_eq!(tokens(WordOptions::new().with_max_size(5))[2..], ["b", "c", "a"]);
+    // the spellings of padding and of unknown words are text like any other
+    assert_eq!(split("<pad> <unk>", WordOptions::new()), ["<", "pad", ">", "<", "unk", ">"]);
+    for options in [WordOptions::new().with_min_count(4), WordOptions::new().with_max_size(2)] {
+        let error = WordTokenizer::with_options(texts, options).unwrap_err().to_string();
+        assert!(
+            error.starts_with("WordTokenizer::with_options at ")
+                && error.contains("tokenizers.rs")
+                && error.contains("the vocabulary has 0 of the 4 words of the texts")
+                && error.contains("help: "),
+            "{error}"
+        );
+    }
+    let error = WordTokenizer::of([" ", "\n"]).unwrap_err().to_string();
+    assert!(error.contains("0 of the 0 words"), "{error}");
+}
+
+#[test]
+fn a_batch_of_texts_is_padded_and_has_its_lengths() {
+    let cpu = device("cpu").unwrap();
+    let words = WordTokenizer::of(["a b c d"]).unwrap();
+    let (ids, lengths) = words.encode_batch(&["d a", "", "a b x c"], &cpu).unwrap(); // (3, 4)
+    assert_eq!(ids.shape()[..], [3, 4]);
+    assert_eq!(ids.to_vec::<i32>().unwrap(), [5, 2, 0, 0, 1, 0, 0, 0, 2, 3, 1, 4]);
+    assert_eq!(lengths, [2, 1, 4]);
+    let (ids, lengths) = words.encode_batch::<String>(&[], &cpu).unwrap(); // (0, 0)
+    assert_eq!((ids.shape()[..].to_vec(), lengths), (vec![0, 0], vec![]));
+}
+
+#[test]
+fn a_checkpoint_keeps_the_vocabulary() {
+    let cpu = device("cpu").unwrap();
+    for options in [WordOptions::new(), WordOptions::new().with_lowercase(false).with_max_size(90)]
+    {
+        let words = WordTokenizer::with_options([MIXED, corpus::BUILTIN], options).unwrap();
+        let mut checkpoint = Checkpoint::new();
+        checkpoint.put("words", &words).unwrap();
+        let bytes = checkpoint.to_bytes().unwrap();
+        let mut restored = WordTokenizer::default();
+        Checkpoint::from_bytes(bytes, &cpu).unwrap().restore("words", &mut restored).unwrap();
+        assert_eq!(restored, words);
+        assert_eq!(restored.encode(MIXED).unwrap(), words.encode(MIXED).unwrap());
+    }
+    let mut words = WordTokenizer::of(["a b"]).unwrap();
+    let before = words.clone();
+    let state = |tokens: &str| {
+        State::default().with("tokens", tokens).with("lowercase", true).with("punctuation", true)
+    };
+    for tokens in ["", "<pad>", "a b", "<unk> <pad> a", "<pad> <unk> a a", "<pad> <unk>  a  b"] {
+        let error = words.set_state(&state(tokens)).unwrap_err().to_string();
+        assert!(error.contains("is not a vocabulary of different words"), "{error}");
+        assert_eq!(words, before, "{tokens:?}");
+    }
+    assert!(words.set_state(&State::default()).is_err());
+    words.set_state(&state("<pad> <unk>")).unwrap();
+    assert_eq!(words, WordTokenizer::default());
+    assert_eq!(words.encode("a b").unwrap(), [1, 1]);
 }

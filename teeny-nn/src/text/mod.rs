@@ -1,7 +1,7 @@
 //! Tokenizers, and sampling of tokens from logits.
 //!
 //! ```text
-//! Tokenizer      text ↔ tokens     CharTokenizer, ByteTokenizer, Bpe;
+//! Tokenizer      text ↔ tokens     CharTokenizer, ByteTokenizer, WordTokenizer, Bpe;
 //!                                  PretrainedTokenizer (feature `pretrained`),
 //!                                  HuggingFace (feature `tokenizers`)
 //! DecodeStream   tokens → text     one token at a time, whole characters
@@ -18,6 +18,7 @@ mod pretrained;
 mod sample;
 mod stream;
 mod tokenizer;
+mod words;
 
 pub use bpe::Bpe;
 #[cfg(feature = "tokenizers")]
@@ -34,3 +35,4 @@ pub use sample::{Replacement, Sampler, multinomial, repetition_penalty};
 pub use stream::DecodeStream;
 pub(crate) use tokenizer::in_order;
 pub use tokenizer::{ByteTokenizer, CharTokenizer, Tokenizer};
+pub use words::{WordOptions, WordTokenizer};
