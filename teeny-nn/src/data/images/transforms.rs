@@ -178,9 +178,8 @@ impl ImageTransforms {
 
     /// `image`, item `index`, as epoch number `epoch` sees it.
     pub(super) fn applied(&self, mut image: Pixels, index: usize, epoch: u64) -> Result<Pixels> {
-        let [a, b, c, d] = philox(Key { seed: self.seed, draw: epoch }, index as u64);
-        let word = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let mut draws = Draws::new(Key { seed: word(a, b), draw: word(c, d) });
+        let key = Key { seed: self.seed, draw: epoch }.fold_in(index as u64);
+        let mut draws = Draws::new(key);
         for step in &self.steps {
             image = step.applied(image, &mut draws)?;
         }
