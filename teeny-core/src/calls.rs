@@ -91,6 +91,14 @@ pub fn position() -> Option<Position> {
     is_recording().then(|| RECORDING.with_borrow(now))
 }
 
+/// Tells that the call in progress results in a tensor of `sizes`, if it is not the last one that
+/// was made: for layers that return states too.
+pub fn result(sizes: &[usize]) {
+    if is_recording() {
+        made(sizes, 0);
+    }
+}
+
 /// A call begins.
 #[cold]
 pub(crate) fn begin(op: &'static str, location: &'static Location<'static>) {

@@ -6,7 +6,7 @@ use teeny_core::{DType, DeviceRef, Lazy, QuantType, Result, Tensor};
 use teeny_nn::conv::{Conv1d, Conv2d};
 use teeny_nn::norm::{BatchNorm, GroupNorm, RmsNorm};
 use teeny_nn::pool::MaxPool2d;
-use teeny_nn::recurrent::RecurrentOptions;
+use teeny_nn::recurrent::{RecurrentOptions, SequenceLayout};
 use teeny_nn::{
     Activation, Autograd, Dropout, Embedding, Flatten, Gpt, GptConfig, Gru, LayerNorm, Linear,
     Lstm, Module, MultiheadAttention, PRelu, Param, Rnn, Sequential, Store,
@@ -17,6 +17,7 @@ type Case = (Box<dyn Module>, Vec<usize>, Vec<usize>);
 
 fn layers(store: &Store) -> Result<Vec<Case>> {
     let options = RecurrentOptions::new().with_num_layers(2).with_bidirectional(true);
+    let time_first = options.with_layout(SequenceLayout::TimeFirst);
     let at = |name: &str| store.at(name);
     Ok(vec![
         (Box::new(Linear::new(&at("linear"), 8, 5)?), vec![2, 3, 8], vec![2, 3, 5]),
@@ -30,6 +31,11 @@ fn layers(store: &Store) -> Result<Vec<Case>> {
         (Box::new(Rnn::new(&at("rnn"), 4, 6)?), vec![2, 5, 4], vec![2, 5, 6]),
         (Box::new(Gru::with_options(&at("gru"), 4, 6, options)?), vec![2, 5, 4], vec![2, 5, 12]),
         (Box::new(Lstm::with_options(&at("lstm"), 4, 6, options)?), vec![2, 5, 4], vec![2, 5, 12]),
+        (
+            Box::new(Lstm::with_options(&at("lstm_t"), 4, 6, time_first)?),
+            vec![5, 2, 4],
+            vec![5, 2, 12],
+        ),
         (Box::new(MultiheadAttention::new(&at("mha"), 8, 2)?), vec![2, 5, 8], vec![2, 5, 8]),
     ])
 }

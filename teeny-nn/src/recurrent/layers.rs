@@ -7,6 +7,7 @@ use crate::init::Init;
 use crate::module::{Module, require_type};
 use crate::options::options;
 use crate::store::{Param, Path};
+use teeny_core::calls;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
@@ -209,7 +210,9 @@ impl Stack {
         let cells: Vec<&Tensor> = last.iter().filter_map(|(_, c)| c.as_ref()).collect();
         // (layers directions, B, H)
         let c = if cells.is_empty() { None } else { Some(Tensor::stack(&cells, 0)?) };
-        Ok((if batch_first { x.transpose(0, 1)? } else { x }, (h, c)))
+        let y = if batch_first { x.transpose(0, 1)? } else { x };
+        calls::result(y.shape());
+        Ok((y, (h, c)))
     }
 
     fn describe(&self, name: &str) -> String {
