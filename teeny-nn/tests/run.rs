@@ -5,7 +5,9 @@ use std::fs;
 use teeny_autograd::Grad;
 use teeny_core::random::with_seed;
 use teeny_core::{DType, Tensor};
+use teeny_nn::data::DataLoader;
 use teeny_nn::optim::{Adam, Optimizer};
+use teeny_nn::state::{Checkpoint, State};
 use teeny_nn::train::{Run, RunOptions};
 use teeny_nn::{Linear, Module, Schedule, Store};
 
@@ -77,6 +79,7 @@ fn a_run_that_was_killed_continues_with_the_bits_of_a_whole_one() {
     assert_eq!(read("whole.csv").lines().count(), 41);
     assert!(read("whole.csv").starts_with("step,loss,lr\n0,"));
     assert!(read("whole.svg").contains(">validation loss</text>"));
+    assert_eq!(read("parts.svg"), read("whole.svg"));
     // a run that is over changes nothing
     assert_eq!(run_of(&folder, "parts", 40), whole);
     assert_eq!(read("parts.csv"), read("whole.csv"));
@@ -185,4 +188,134 @@ fn ctrl_c_ends_a_run_after_its_step_with_a_report() {
     // the next run is not interrupted, and continues
     let mut run = Run::with_options(&task.store, &mut task.adam, 50, options()).unwrap();
     assert_eq!((run.is_interrupted(), run.next_step()), (false, Some(5)));
+}
+
+/// A loader of 24 items in batches of this size.
+fn loader(batch: usize, seed: u64) -> DataLoader<(Tensor, Tensor)> {
+    let x = Tensor::randn((24, 3), DType::F32, autograd()).unwrap(); // (24, 3)
+    let y = x.sum(1).unwrap(); // (24)
+    DataLoader::new((x, y), batch).unwrap().shuffle(seed)
+}
+
+/// Trains on the batches of epochs until the run is over or after `most` steps, with a report at
+/// the end.
+fn epochs(
+    task: &mut Task,
+    run: &mut Run<'_>,
+    loader: &DataLoader<(Tensor, Tensor)>,
+    most: u64,
+) -> teeny_core::Result<()> {
+    let last = run.step() + most;
+    while let Some(batches) = run.next_epoch(loader) {
+        for batch in batches {
+            let _ = batch?;
+            task.step(run);
+            if run.step() == last {
+                return run.report(&task.adam, "a report");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_continues_within_an_epoch_by_the_same_batches_only() {
+    let folder = Folder::new("run-batches");
+    let path = folder.0.join("run.ckpt");
+    let resumed = |batch: usize, seed: u64, most: u64| {
+        let mut task = Task::new();
+        let options = RunOptions::new().resume(&path);
+        let mut run = Run::with_options(&task.store, &mut task.adam, 40, options).unwrap();
+        let result = epochs(&mut task, &mut run, &loader(batch, seed), most);
+        (run.step(), result.map_err(|error| error.to_string()))
+    };
+    assert_eq!(resumed(4, 1, 9), (9, Ok(()))); // one epoch of six batches, and three more
+    for (batch, seed) in [(8, 1), (12, 1), (4, 2), (3, 1)] {
+        let (step, result) = resumed(batch, seed, 1);
+        let text = result.unwrap_err();
+        assert!(text.contains("continues at batch 3 of epoch 2"), "{text}");
+        assert!(text.contains("batch size and seed"), "{text}");
+        assert_eq!(step, 9);
+    }
+    assert_eq!(resumed(4, 1, 3), (12, Ok(()))); // the end of an epoch
+    assert_eq!(resumed(8, 2, 1), (13, Ok(()))); // other batches, from an epoch's beginning
+}
+
+#[test]
+fn an_epoch_whose_batches_were_not_all_steps_is_an_error() {
+    for pushes in [0, 1, 3, 5] {
+        let mut task = Task::new();
+        let mut run = Run::new(&task.store, &mut task.adam, 40).unwrap();
+        let loader = loader(4, 1);
+        for _ in run.next_epoch(&loader).unwrap().take(7).enumerate().filter(|(i, _)| *i < pushes) {
+            task.step(&mut run);
+        }
+        let first = run.next_epoch(&loader).unwrap().next().unwrap();
+        let text = first.err().unwrap().to_string();
+        let expected = format!("took 6 batches of epoch 1, and run.push was called {pushes} times");
+        assert!(text.contains(&expected) && text.contains("once for each batch"), "{text}");
+    }
+    // a loop that leaves an epoch early goes on where it was
+    let mut task = Task::new();
+    let mut run = Run::new(&task.store, &mut task.adam, 40).unwrap();
+    let loader = loader(4, 1);
+    for batch in run.next_epoch(&loader).unwrap().take(2) {
+        let _ = batch.unwrap();
+        task.step(&mut run);
+    }
+    assert_eq!(run.next_epoch(&loader).unwrap().map(Result::unwrap).count(), 4);
+}
+
+#[test]
+#[should_panic(expected = "step 0 was asked for 1001 times, and did not end")]
+fn a_step_without_end_is_told() {
+    let mut task = Task::new();
+    let mut run = Run::new(&task.store, &mut task.adam, 40).unwrap();
+    while run.next_step().is_some() {}
+}
+
+#[test]
+fn a_schedule_that_is_not_used_is_an_error_of_the_first_step() {
+    let mut task = Task::new();
+    let options = RunOptions::new().schedule(Schedule::constant(0.5));
+    let mut run = Run::with_options(&task.store, &mut task.adam, 40, options).unwrap();
+    let loss = Tensor::ones((), DType::F32, task.store.device()).unwrap(); // ()
+    let text = run.push(&loss, 1).unwrap_err().to_string();
+    assert!(text.contains("optimizer.set_lr(run.lr())"), "{text}");
+    assert_eq!(run.step(), 0);
+    task.step(&mut run);
+    assert_eq!(run.step(), 1);
+}
+
+#[test]
+fn losses_and_names_of_a_whole_run_are_in_the_plot_of_a_resumed_one() {
+    let folder = Folder::new("run-plot");
+    let (path, plot) = (folder.0.join("run.ckpt"), folder.0.join("run.svg"));
+    for (steps, first) in [(6, 0), (12, 6)] {
+        let mut task = Task::new();
+        let options = RunOptions::new().resume(&path).plot(&plot).maximize().metric("return");
+        let mut run = Run::with_options(&task.store, &mut task.adam, steps, options).unwrap();
+        assert_eq!(run.losses().unwrap().values().len(), first);
+        while let Some(step) = run.next_step() {
+            task.step(&mut run);
+            run.record_accuracy(step as f64 / 7.0).unwrap();
+        }
+        run.report(&task.adam, "a report").unwrap();
+        let values = run.losses().unwrap().values();
+        assert!(values.iter().map(|(step, _)| *step).eq(0..steps));
+        run.finish("t", "loss").unwrap();
+    }
+    let svg = fs::read_to_string(plot).unwrap();
+    assert!(svg.contains(">return</text>") && !svg.contains("accuracy"));
+    // damaged points are an error, not a panic
+    let device = teeny_nn::device("cpu").unwrap();
+    let mut checkpoint = Checkpoint::load(&path, &device).unwrap();
+    checkpoint
+        .put("recorded", &State::default().with("losses", "1:2 x:3").with("accuracies", ""))
+        .unwrap();
+    checkpoint.save(&path).unwrap();
+    let mut task = Task::new();
+    let options = RunOptions::new().resume(&path);
+    let error = Run::with_options(&task.store, &mut task.adam, 20, options).err().unwrap();
+    assert!(error.to_string().contains("are no points"), "{error}");
 }

@@ -203,7 +203,7 @@ impl Task<'_> {
         let with =
             RunOptions::new().schedule(self.arch.schedule(options.lr, steps)).bar("examples");
         let mut run = Run::start(common, self.store, &mut optimizer, steps, with)?;
-        let part = (steps / 10).max(1);
+        let (part, before) = ((steps / 10).max(1), run.step());
         let mut replayed = Step::new(common, self.store, |x| self.loss(x))?;
         while let Some(step) = run.next_step() {
             let (loss, grads) = replayed.run(self.draw()?)?; // ()
@@ -217,7 +217,8 @@ impl Task<'_> {
                 run.report(&optimizer, &line)?;
             }
         }
-        let (seconds, trained) = (run.seconds(), run.losses()?.values().len());
+        run.losses()?; // waits for the last step
+        let (seconds, trained) = (run.seconds(), run.step() - before);
         if trained > 0 {
             let microseconds = 1e6 * seconds / trained as f64;
             println!("trained {trained} steps in {seconds:.2} s, {microseconds:.1} us a step");

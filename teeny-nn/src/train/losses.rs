@@ -2,9 +2,10 @@
 //! operations, after which an asynchronous device would be idle.
 
 use super::require_finite;
+use crate::state::{State, Stateful};
 use teeny_autograd::Grad;
 use teeny_core::context::{continued, enter};
-use teeny_core::{Result, Tensor};
+use teeny_core::{Reference, Result, Tensor};
 
 /// The default number of losses per read.
 const EVERY: usize = 50;
@@ -204,6 +205,30 @@ impl Losses {
     /// The losses that have been read, as points of a [`super::Plot`].
     pub fn curve(&self) -> Vec<(f64, f64)> {
         self.values.iter().map(|&(step, loss)| (step as f64, loss)).collect()
+    }
+}
+
+/// The losses that have been read.
+impl Stateful for Losses {
+    fn state(&self) -> Result<State> {
+        let mut state = State::default().with("first", self.values.first().map_or(0, |x| x.0));
+        let exact = |&(_, loss): &(u64, f64)| f64::from(loss as f32) == loss;
+        let (len, device) = (self.values.len(), Reference::new());
+        let values = self.values.iter().map(|(_, loss)| *loss);
+        // of the type that devices have, unless a loss needs more
+        let values = match self.values.iter().all(exact) {
+            true => Tensor::from_vec(values.map(|loss| loss as f32).collect(), len, device)?,
+            false => Tensor::from_vec(values.collect(), len, device)?,
+        };
+        state.tensors.insert("values".to_string(), values);
+        Ok(state)
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        let (first, values) = (state.get("first")?, state.tensor("values")?.to_scalars()?);
+        self.values = (first..).zip(values.into_iter().map(|loss| loss.to_f64())).collect();
+        (self.first, self.unread) = (first, Vec::new());
+        Ok(())
     }
 }
 

@@ -16,12 +16,14 @@
 
 mod captured;
 mod elements;
+mod epoch;
 mod log;
 mod losses;
 mod lr_finder;
 mod metrics;
 pub mod pictures;
 mod progress;
+mod recorded;
 mod run;
 mod run_options;
 mod scores;

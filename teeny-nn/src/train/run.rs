@@ -1,9 +1,11 @@
 //! A training run: everything in a training loop besides the training.
 
+use super::epoch::{Epoch, other_batches};
+use super::recorded::Recorded;
 use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
 use crate::data::{DataLoader, Dataset};
 use crate::module::with_help;
-use crate::state::{Checkpoint, Position, Random, Stateful};
+use crate::state::{Checkpoint, Position, Random, State, Stateful};
 use crate::{Schedule, Store};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,19 +65,25 @@ pub struct Run<'a> {
     plot: Option<PathBuf>,
     best: Option<PathBuf>,
     follows_accuracy: bool,
+    metric: &'static str,
     ranks: &'a dyn RunRanks,
     schedule: Schedule,
     stopping: EarlyStopping,
     stop: Stop,
     position: Position,
-    /// The number of batches in an epoch, if the run counts epochs.
-    batches: Option<usize>,
-    /// The epoch that [`Run::next_epoch`] returned last, counted from 1.
-    epoch: u64,
+    /// The epoch that [`Run::next_epoch`] returned last, if the run counts epochs.
+    epoch: Option<Epoch>,
+    /// Whether a step has ended.
+    has_trained: bool,
+    /// [`DataLoader::order_hash`] of the loader, or of the one of the checkpoint.
+    order: Option<u64>,
+    /// How often the step was asked for since the last one ended.
+    asked: u32,
+    /// Whether a step may end: no schedule was given, or its rate was asked for.
+    has_rate: AtomicBool,
     losses: Losses,
     log: Option<Log>,
-    accuracies: Vec<(f64, f64)>,
-    validation_losses: Vec<(f64, f64)>,
+    recorded: Recorded,
     bar: Bar,
     started: Instant,
     /// Time since the start that was spent on evaluation and reports.
@@ -118,7 +126,8 @@ impl<'a> Run<'a> {
 
     /// A run of `steps` steps in all that trains the parameters in `store` with `optimizer`. If the
     /// file of [`RunOptions::resume`] exists, the run continues where that was written: the states
-    /// of `store`, `optimizer` and the random numbers are set to those in the file.
+    /// of `store`, `optimizer` and the random numbers are set to those in the file. More that must
+    /// continue can be in `optimizer`: a [`Stateful`] of the program's own, around its optimizer.
     ///
     /// # Errors
     /// If the checkpoint cannot be read or belongs to a program with other options, or the log
@@ -131,6 +140,7 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>> {
         let ranks = options.ranks;
         let (mut store, mut position) = (store.clone(), Position::default());
+        let (mut losses, mut recorded, mut order) = (None, Recorded::default(), None);
         let mut stopping = EarlyStopping::new(options.stop_early.unwrap_or(u64::MAX));
         if options.maximize {
             stopping = stopping.maximize();
@@ -155,9 +165,19 @@ impl<'a> Run<'a> {
                 .map_err(|error| named("optimizer", error))?;
             checkpoint.restore("random", &mut Random)?;
             checkpoint.restore("position", &mut position)?;
-            // files of earlier versions have no such part
-            if checkpoint.parts().any(|part| part == "stopping") {
+            // files of earlier versions lack some parts
+            let has = |name: &str| checkpoint.parts().any(|part| part == name);
+            if has("stopping") {
                 checkpoint.restore("stopping", &mut stopping)?;
+            }
+            if has("losses") && has("recorded") {
+                checkpoint.restore("recorded", &mut recorded)?;
+                let mut before = Losses::new();
+                checkpoint.restore("losses", &mut before)?;
+                losses = Some(before).filter(|losses| !losses.values().is_empty());
+            }
+            if has("data") {
+                order = checkpoint.part("data")?.find("order")?;
             }
             ranks.separate_random()?;
             if ranks.is_first() {
@@ -180,7 +200,9 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let unit = options.unit.filter(|_| ranks.is_first());
+        let losses = losses.unwrap_or_else(|| Losses::new().from_step(position.step));
         Ok(Run {
+            has_rate: AtomicBool::new(options.schedule.is_none()),
             schedule: match options.schedule {
                 Some(schedule) => schedule,
                 None => Schedule::constant(optimizer.state()?.get("lr")?),
@@ -189,48 +211,85 @@ impl<'a> Run<'a> {
             plot: options.plot.filter(|_| ranks.is_first()),
             best: options.best,
             follows_accuracy: options.maximize,
+            metric: options.metric,
             ranks,
             store,
             steps,
             stopping,
             stop,
-            batches: None,
-            epoch: 0,
-            losses: Losses::new().from_step(position.step),
+            epoch: None,
+            has_trained: false,
+            order,
+            asked: 0,
+            reported: Report { losses: losses.values().len(), seconds: 0.0 },
+            losses,
             log,
-            accuracies: Vec::new(),
-            validation_losses: Vec::new(),
+            recorded,
             bar: Bar::new(steps.saturating_sub(position.step), unit),
             position,
             started: Instant::now(),
             paused: Duration::ZERO,
-            reported: Report::default(),
         })
     }
 
     /// The number of the next step, counted from 0; `None` if the run is over: all steps are done,
-    /// it stops early, or it was interrupted.
+    /// it stops early, or it was interrupted. [`Run::push`] ends a step.
+    ///
+    /// # Panics
+    /// If a step was asked for a thousand times and did not end.
     pub fn next_step(&mut self) -> Option<u64> {
-        if self.position.step < self.steps && !self.stop.is_set() {
-            return Some(self.position.step);
+        let step = self.position.step;
+        if step < self.steps && !self.stop.is_set() {
+            self.asked += 1;
+            assert!(
+                self.asked <= 1000,
+                "Run::next_step: step {step} was asked for {} times, and did not end\n  help: \
+                 run.push(&loss, items)? ends a step",
+                self.asked
+            );
+            return Some(step);
         }
         self.bar.clear();
         None
     }
 
     /// The batches of the next epoch that this run trains on; `None` if the run is over. The first
-    /// epoch of a resumed run and the last epoch of any run may be a part of one.
+    /// epoch of a resumed run and the last epoch of any run may be a part of one. Each batch is a
+    /// step of the run, which [`Run::push`] ends, also where the optimizer's step follows several
+    /// of them.
+    ///
+    /// In place of the first batch there is an error if not all batches of the epoch before were
+    /// steps, or if the run continues in the middle of an epoch of a loader with other batches.
     pub fn next_epoch<'l, D: Dataset>(
         &mut self,
         loader: &'l DataLoader<D>,
     ) -> Option<impl Iterator<Item = Result<D::Batch>> + use<'l, D>> {
         let left = self.steps - self.next_step()?;
-        self.batches = Some(loader.batches());
-        let Position { epoch, batch, .. } = self.position;
-        self.epoch = epoch + 1;
+        let error = self.begin_epoch(loader).err();
+        let left = if error.is_some() { 0 } else { left.try_into().unwrap_or(usize::MAX) };
+        let epoch = Epoch::new(&self.position, loader.batches());
+        let Position { epoch: number, batch, .. } = self.position;
         let stop = self.stop.clone();
-        let batches = loader.epoch_from(epoch, batch).take(left.try_into().unwrap_or(usize::MAX));
-        Some(batches.take_while(move |_| !stop.is_set()))
+        let batches = loader.epoch_from(number, batch).take(left);
+        let batches = epoch.counted(batches.take_while(move |_| !stop.is_set()));
+        self.epoch = Some(epoch);
+        Some(error.map(Err).into_iter().chain(batches))
+    }
+
+    /// An error if not all batches of the epoch before were steps, or if `loader` does not continue
+    /// the epoch of the checkpoint.
+    fn begin_epoch<D: Dataset>(&mut self, loader: &DataLoader<D>) -> Result<()> {
+        if let Some(epoch) = &self.epoch {
+            return epoch.require_steps(&self.position);
+        }
+        let (order, before) = (loader.order_hash(), self.order);
+        self.order = Some(order);
+        // a file of an earlier version has no order
+        let is_past = self.position.batch >= loader.batches();
+        if is_past || before.is_some_and(|before| before != order) {
+            return other_batches(&self.position, loader.batches());
+        }
+        Ok(())
     }
 
     /// The number of steps that are done, with those before a resumed run.
@@ -240,7 +299,7 @@ impl<'a> Run<'a> {
 
     /// The number of the current epoch, counted from 1.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.epoch.as_ref().map_or(0, Epoch::number)
     }
 
     /// Whether Ctrl-C ends the run; see the feature `interrupt`.
@@ -250,6 +309,7 @@ impl<'a> Run<'a> {
 
     /// The learning rate of the next step by the schedule: `optimizer.set_lr(run.lr())`.
     pub fn lr(&self) -> f64 {
+        self.has_rate.store(true, Ordering::Relaxed);
         self.schedule.at(self.position.step)
     }
 
@@ -257,18 +317,23 @@ impl<'a> Run<'a> {
     /// read from the device later, with others.
     ///
     /// # Errors
-    /// If a loss read now is NaN or infinite, the device fails, or the log cannot be written.
+    /// If a loss read now is NaN or infinite, the device fails, or the log cannot be written; if
+    /// [`RunOptions::schedule`] was given, and nothing has asked for [`Run::lr`].
     pub fn push(&mut self, loss: &Tensor, items: usize) -> Result<()> {
+        if !self.has_rate.load(Ordering::Relaxed) {
+            let text = "the run has a schedule, but the step did not ask for its learning rate";
+            return Err(Error::value(text)
+                .named("Run::push")
+                .help("optimizer.set_lr(run.lr()) in each step, or a run without a schedule"));
+        }
+        (self.asked, self.has_trained) = (0, true);
         let known = self.losses.values().len();
         self.losses.push(loss)?;
         self.log_from(known)?;
         let position = &mut self.position;
         position.step += 1;
-        if let Some(batches) = self.batches {
-            position.batch += 1;
-            if position.batch >= batches {
-                (position.epoch, position.batch) = (position.epoch + 1, 0);
-            }
+        if let Some(epoch) = &self.epoch {
+            epoch.advance(position);
         }
         self.bar.step(items, self.losses.last());
         Ok(())
@@ -303,14 +368,15 @@ impl<'a> Run<'a> {
         result
     }
 
-    /// Adds a point to the plot: the accuracy on the validation data after this step, in percent.
+    /// Adds a point to the plot: the accuracy on the validation data after this step, in percent,
+    /// or what [`RunOptions::metric`] says.
     /// With [`RunOptions::maximize`] it is the value by which weights are kept and the run stops:
     /// returns true if it is the best yet. It must be the same on all ranks.
     ///
     /// # Errors
     /// If the weights cannot be written.
     pub fn record_accuracy(&mut self, percent: f64) -> Result<bool> {
-        self.accuracies.push((self.position.step as f64, percent));
+        self.recorded.accuracies.push((self.position.step as f64, percent));
         self.follow(percent, true)
     }
 
@@ -321,7 +387,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If the weights cannot be written.
     pub fn record_validation_loss(&mut self, loss: f64) -> Result<bool> {
-        self.validation_losses.push((self.position.step as f64, loss));
+        self.recorded.losses.push((self.position.step as f64, loss));
         self.follow(loss, false)
     }
 
@@ -371,7 +437,12 @@ impl<'a> Run<'a> {
                 .put("optimizer", &self.ranks.state(optimizer)?)?
                 .put("random", &Random)?
                 .put("position", &self.position)?
-                .put("stopping", &self.stopping)?;
+                .put("stopping", &self.stopping)?
+                .put("losses", &self.losses)?
+                .put("recorded", &self.recorded)?;
+            if let Some(order) = self.order {
+                checkpoint.put("data", &State::default().with("order", order))?;
+            }
             if self.ranks.is_first() {
                 checkpoint.save(path)?;
             }
@@ -396,13 +467,14 @@ impl<'a> Run<'a> {
         };
         lines += &format!(
             "epoch {:2}  loss {recent:.4}  test accuracy {percent:.2} %  {:.2} s",
-            self.epoch,
+            self.epoch(),
             self.seconds() - reported.seconds
         );
         self.report(optimizer, &lines)
     }
 
-    /// The losses of all steps, read from the device if they were not yet.
+    /// The losses of all steps, with those before a resumed run, read from the device if they were
+    /// not yet.
     ///
     /// # Errors
     /// If a loss is NaN or infinite, the device fails, or the log cannot be written.
@@ -426,17 +498,11 @@ impl<'a> Run<'a> {
     pub fn finish(&mut self, title: &str, loss: &str) -> Result<()> {
         let points = self.losses()?.curve();
         self.bar.clear();
-        let Some(path) = self.plot.as_ref().filter(|_| !points.is_empty()) else { return Ok(()) };
+        let Some(path) = self.plot.as_ref().filter(|_| self.has_trained) else { return Ok(()) };
         // about a fiftieth of the run: short enough to follow it, long enough to average noise
         let span = (points.len() / 50).max(5);
-        let mut plot = Plot::new(title, "step", "loss").smoothed_curve(loss, &points, span);
-        if !self.validation_losses.is_empty() {
-            plot = plot.curve("validation loss", &self.validation_losses);
-        }
-        if !self.accuracies.is_empty() {
-            plot = plot.metric("test accuracy, %", &self.accuracies);
-        }
-        plot.save(path)?;
+        let plot = Plot::new(title, "step", "loss").smoothed_curve(loss, &points, span);
+        self.recorded.draw(plot, self.metric).save(path)?;
         println!("plotted {}", path.display());
         Ok(())
     }

@@ -17,6 +17,7 @@ pub struct RunOptions<'a> {
     pub(super) best: Option<PathBuf>,
     pub(super) stop_early: Option<u64>,
     pub(super) maximize: bool,
+    pub(super) metric: &'static str,
     pub(super) schedule: Option<Schedule>,
     pub(super) unit: Option<&'static str>,
     pub(super) ranks: &'a dyn RunRanks,
@@ -40,6 +41,7 @@ impl<'a> RunOptions<'a> {
             best: None,
             stop_early: None,
             maximize: false,
+            metric: "test accuracy, %",
             schedule: None,
             unit: None,
             ranks: &OneRank,
@@ -86,7 +88,15 @@ impl<'a> RunOptions<'a> {
         self
     }
 
-    /// Sets the learning rates, see [`super::Run::lr`]. Without, it is the optimizer's.
+    /// Names the recorded accuracies in the plot, if they are another value of which larger ones
+    /// are better: `return`.
+    pub fn metric(mut self, name: &'static str) -> Self {
+        self.metric = name;
+        self
+    }
+
+    /// Gives the learning rates of [`super::Run::lr`], which the program sets in each step:
+    /// `optimizer.set_lr(run.lr())`. Without, it is the optimizer's.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = Some(schedule);
         self
