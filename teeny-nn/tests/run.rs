@@ -7,7 +7,7 @@ use teeny_core::random::with_seed;
 use teeny_core::{DType, Tensor};
 use teeny_nn::data::DataLoader;
 use teeny_nn::optim::{Adam, Optimizer};
-use teeny_nn::state::{Checkpoint, State};
+use teeny_nn::state::{Checkpoint, State, Stateful};
 use teeny_nn::train::{Run, RunOptions};
 use teeny_nn::{Linear, Module, Schedule, Store};
 
@@ -318,4 +318,38 @@ fn losses_and_names_of_a_whole_run_are_in_the_plot_of_a_resumed_one() {
     let options = RunOptions::new().resume(&path);
     let error = Run::with_options(&task.store, &mut task.adam, 20, options).err().unwrap();
     assert!(error.to_string().contains("are no points"), "{error}");
+}
+
+#[test]
+fn a_part_beside_the_optimizer_continues_too() {
+    let folder = Folder::new("run-pair");
+    let path = folder.0.join("run.ckpt");
+    let run = |steps: u64, average: &mut State| {
+        let mut task = Task::new();
+        let options = RunOptions::new().resume(&path);
+        let mut parts = (&mut task.adam, &mut *average);
+        let mut run = Run::with_options(&task.store, &mut parts, steps, options).unwrap();
+        assert_eq!(run.lr(), 0.05);
+        while run.next_step().is_some() {
+            task.step(&mut run);
+            let value: f64 = average.get("average").unwrap();
+            average.set("average", 0.9 * value + 1.0);
+        }
+        run.report(&(&mut task.adam, &mut *average), "a report").unwrap();
+        (task.weights(), average.get::<f64>("average").unwrap())
+    };
+    let fresh = || State::default().with("average", 0.0);
+    let whole = with_seed(3, || run(12, &mut fresh()));
+    fs::remove_file(&path).unwrap();
+    with_seed(3, || run(5, &mut fresh()));
+    assert_eq!(run(12, &mut fresh()), whole);
+    // a second part that does not fit leaves the first as it was
+    let (mut task, mut store) = (Task::new(), Task::new().store);
+    let pair = (&mut task.adam, &mut fresh()).state().unwrap();
+    let before = task.adam.lr();
+    task.adam.set_lr(0.5);
+    assert!((&mut task.adam, &mut store).set_state(&pair).is_err());
+    assert_eq!((before, task.adam.lr()), (0.05, 0.5));
+    assert!((&mut task.adam, &mut fresh()).set_state(&pair).is_ok());
+    assert_eq!(task.adam.lr(), 0.05);
 }

@@ -102,6 +102,45 @@ pub trait Stateful {
     fn set_state(&mut self, state: &State) -> Result<()>;
 }
 
+/// The names of the second part of a pair begin with it.
+const SECOND: &str = "second/";
+
+/// Two parts as one, such as an optimizer with an average that must continue with it:
+/// `(&mut adam, &mut average)`. Names of the first are as they are.
+impl<A: Stateful + ?Sized, B: Stateful + ?Sized> Stateful for (&mut A, &mut B) {
+    fn state(&self) -> Result<State> {
+        fn add<T>(to: &mut BTreeMap<String, T>, from: BTreeMap<String, T>) {
+            to.extend(from.into_iter().map(|(name, value)| (format!("{SECOND}{name}"), value)));
+        }
+        let (mut both, second) = (self.0.state()?, self.1.state()?);
+        add(&mut both.tensors, second.tensors);
+        add(&mut both.values, second.values);
+        Ok(both)
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        fn split<T: Clone>(all: &BTreeMap<String, T>) -> [BTreeMap<String, T>; 2] {
+            let mut parts = [BTreeMap::new(), BTreeMap::new()];
+            for (name, value) in all {
+                let (part, name) = name.strip_prefix(SECOND).map_or((0, &name[..]), |n| (1, n));
+                parts[part].insert(name.to_string(), value.clone());
+            }
+            parts
+        }
+        let [tensors, second_tensors] = split(&state.tensors);
+        let [values, second_values] = split(&state.values);
+        let [unreadable, second_unreadable] = split(&state.unreadable);
+        let before = self.0.state()?;
+        self.0.set_state(&State { tensors, values, unreadable })?;
+        let second =
+            State { tensors: second_tensors, values: second_values, unreadable: second_unreadable };
+        self.1.set_state(&second).inspect_err(|_| {
+            // the state that it had fits
+            let _ = self.0.set_state(&before);
+        })
+    }
+}
+
 /// For values of the program itself.
 impl Stateful for State {
     fn state(&self) -> Result<State> {

@@ -126,8 +126,8 @@ impl<'a> Run<'a> {
 
     /// A run of `steps` steps in all that trains the parameters in `store` with `optimizer`. If the
     /// file of [`RunOptions::resume`] exists, the run continues where that was written: the states
-    /// of `store`, `optimizer` and the random numbers are set to those in the file. More that must
-    /// continue can be in `optimizer`: a [`Stateful`] of the program's own, around its optimizer.
+    /// of `store`, `optimizer` and the random numbers are set to those in the file. With more
+    /// that must continue, `optimizer` is a pair: `&mut (&mut adam, &mut average)`.
     ///
     /// # Errors
     /// If the checkpoint cannot be read or belongs to a program with other options, or the log
