@@ -1,10 +1,12 @@
 //! Metrics against scikit-learn (`golden/metrics.json`), and their errors.
 
+use crate::awaited::run;
 use crate::common::*;
 use serde_json::Value;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::train::{
-    Confusion, accuracy, average_precision, calibration_error, r2_score, roc_auc, top_k_accuracy,
+    Confusion, accuracy, accuracy_async, average_precision, calibration_error, r2_score, roc_auc,
+    top_k_accuracy, top_k_accuracy_async,
 };
 
 fn golden() -> Value {
@@ -62,6 +64,84 @@ fn averages_and_calibration_of_classes_are_those_of_scikit_learn() {
         }
     }
     assert!(Confusion::new(3).macro_average().f1.is_nan() && Confusion::new(3).f1(0).is_nan());
+}
+
+#[test]
+fn scores_of_pixels_are_those_of_scikit_learn_without_the_ignored_ones() {
+    let device = device();
+    for case in golden()["pixels"].as_array().unwrap() {
+        let sizes = sizes(&case["shape"]);
+        let (c, ignored) = (number(&case["classes"]) as usize, number(&case["ignored"]) as i64);
+        let logits_shape = [&sizes[..1], &[c], &sizes[1..]].concat();
+        let logits = f64s(numbers(&case["logits"]), &logits_shape, &device);
+        let targets = f64s(numbers(&case["targets"]), &sizes, &device).cast(DType::I64).unwrap();
+        let mut confusion = Confusion::new(c).with_ignore_index(ignored);
+        confusion.add(&logits, &targets).unwrap();
+        near(confusion.accuracy(), &case["accuracy"], "accuracy");
+        near(confusion.macro_average().iou, &case["mean_iou"], "mean iou");
+        for class in 0..c {
+            let zero = |x: f64| if x.is_nan() { 0.0 } else { x };
+            near(zero(confusion.iou(class)), &case["iou"][class], "iou");
+            near(zero(confusion.f1(class)), &case["f1"][class], "dice");
+        }
+        assert!(confusion.iou(c - 1).is_nan(), "a class that does not occur");
+        near(accuracy(&logits, &targets).unwrap() as f64, &case["right"], "accuracy");
+        let right = top_k_accuracy(&logits, &targets, 2).unwrap();
+        near(right as f64, &case["right_of_2"], "top k");
+        // as futures, and as rows of logits (N, C)
+        let mut again = Confusion::new(c).with_ignore_index(ignored);
+        run(again.add_async(&logits, &targets)).unwrap();
+        assert_eq!(again, confusion);
+        assert_eq!(run(accuracy_async(&logits, &targets)).unwrap() as f64, number(&case["right"]));
+        assert_eq!(run(top_k_accuracy_async(&logits, &targets, 2)).unwrap(), right);
+        let rows = logits.movedim(1, -1).unwrap().reshape((-1, c as isize)).unwrap();
+        let mut rowwise = Confusion::new(c).with_ignore_index(ignored);
+        rowwise.add(&rows, &targets.reshape(-1).unwrap()).unwrap();
+        assert_eq!(rowwise, confusion);
+        assert_eq!(
+            calibration_error(&rows, &targets.reshape(-1).unwrap(), 5).unwrap(),
+            calibration_error(&logits, &targets, 5).unwrap()
+        );
+    }
+    // the item of logits (C)
+    let one = f64s(vec![0.0, 2.0, 1.0], &[3], &device);
+    let target = Tensor::new(1i32, &device).unwrap();
+    assert_eq!(accuracy(&one, &target).unwrap(), 1);
+}
+
+#[test]
+fn pixels_that_do_not_fit_are_refused_with_a_remedy() {
+    let device = device();
+    let logits = f64s(vec![0.0; 16], &[1, 2, 2, 4], &device);
+    let mask = Tensor::new([[[0u8, 1, 1, 0], [1, 0, 255, 7]]], &device).unwrap(); // (1, 2, 4)
+    let text = |mask: &Tensor| Confusion::new(2).add(&logits, mask).unwrap_err().to_string();
+    let error = text(&mask);
+    assert!(error.contains("targets[0, 1, 2] is 255, but there are 2 classes"), "{error}");
+    assert!(error.contains("help: Confusion::new(2).with_ignore_index(255)"), "{error}");
+    let mut confusion = Confusion::new(2).with_ignore_index(255);
+    let error = confusion.add(&logits, &mask).unwrap_err().to_string();
+    assert!(error.contains("targets[0, 1, 3] is 7"), "{error}");
+    assert_eq!(confusion, Confusion::new(2).with_ignore_index(255), "nothing is counted");
+    let error = text(&mask.unsqueeze(1).unwrap());
+    assert!(error.contains("logits (1, 2, 2, 4) need targets (1, 2, 4), not (1, 1, 2, 4)"));
+    assert!(error.contains("help: targets.squeeze(1)?"), "{error}");
+    let error = text(&mask.unsqueeze(1).unwrap().expand((1, 2, 2, 4)).unwrap());
+    assert!(error.contains("help: targets.argmax(1)? of one-hot rows"), "{error}");
+    let error = text(&mask.slice(2, ..3).unwrap());
+    assert!(
+        error.contains("help: one class for each item or pixel: logits (N, C, d..)"),
+        "{error}"
+    );
+    assert!(accuracy(&Tensor::new(1.0f32, &device).unwrap(), &mask).is_err());
+    // the logits of a binary mask
+    let logits = f64s(vec![1.0, 1.0, -1.0, -1.0], &[1, 2, 2], &device);
+    let flags = f64s(vec![1.0, 0.0, 255.0, 0.0], &[1, 2, 2], &device);
+    let mut confusion = Confusion::new(2).with_ignore_index(255);
+    confusion.add_binary(&logits, &flags).unwrap();
+    assert_eq!([confusion.count(0, 0), confusion.count(0, 1), confusion.count(1, 1)], [1; 3]);
+    assert_eq!(confusion.count(1, 0), 0);
+    let error = Confusion::new(2).add_binary(&logits, &flags).unwrap_err().to_string();
+    assert!(error.contains("targets[2] is 255, but must be 0 or 1\n"), "{error}");
 }
 
 #[test]

@@ -263,44 +263,65 @@ impl CrossEntropy {
     }
 }
 
-/// The axis of the classes: 1 of (N, C, d..), 0 of (C).
+/// The axis of the classes of logits, if targets are integers or probabilities of their shape.
 fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
-    if logits.ndim() == 0 {
-        return Err(Error::shape("logits need an axis of classes, but are a scalar"));
+    if !targets.dtype().is_float() {
+        let axis = index_axis(logits, targets).map_err(|error| {
+            if logits.ndim() == 0 || targets.shape() != logits.shape() {
+                return error;
+            }
+            let axis = usize::from(logits.ndim() > 1);
+            error.help(format!(
+                "targets.argmax({axis})? of one-hot rows, or targets.cast(DType::F32)? as probabilities"
+            ))
+        })?;
+        return match targets.dtype().is_int() {
+            true => Ok(axis),
+            false => Err(Error::dtype(format!(
+                "targets are class indices (integers) or probabilities (floats), not {}",
+                targets.dtype()
+            ))
+            .help("false and true as classes 0 and 1: targets.cast(DType::I32)?")),
+        };
     }
-    let axis = usize::from(logits.ndim() > 1);
-    if targets.dtype().is_float() {
-        if targets.shape() != logits.shape() {
-            let text = format!(
-                "logits {} need target probabilities of that shape, not {}",
-                logits.shape(),
-                targets.shape()
-            );
-            return Err(Error::shape(text)
-                .help("class indices must be integers: targets.cast(DType::I32)?"));
-        }
-        super::require_type(logits, targets)?;
-    } else if *targets.shape() != logits.shape().without(axis) {
-        let expected = logits.shape().without(axis);
-        let error = Error::shape(format!(
-            "logits {} need targets {expected}, not {}",
+    if logits.ndim() > 0 && targets.shape() != logits.shape() {
+        let text = format!(
+            "logits {} need target probabilities of that shape, not {}",
             logits.shape(),
             targets.shape()
-        ));
-        return Err(match squeezes_to(targets, &expected) {
-            Some(axis) => error.help(format!("targets.squeeze({axis})? has that shape")),
-            None if targets.shape() == logits.shape() => error.help(format!(
-                "targets.argmax({axis})? of one-hot rows, or targets.cast(DType::F32)? as probabilities"
-            )),
-            None => error,
-        });
-    } else if !targets.dtype().is_int() {
-        return Err(Error::dtype(format!(
-            "targets are class indices (integers) or probabilities (floats), not {}",
-            targets.dtype()
-        )));
+        );
+        return Err(
+            Error::shape(text).help("class indices must be integers: targets.cast(DType::I32)?")
+        );
     }
-    Ok(axis)
+    super::require_type(logits, targets)?;
+    axis_of(logits)
+}
+
+/// The axis of the classes: 1 of (N, C, d..), 0 of (C).
+fn axis_of(logits: &Tensor) -> Result<usize> {
+    match logits.ndim() {
+        0 => Err(Error::shape("logits need an axis of classes, but are a scalar")),
+        ndim => Ok(usize::from(ndim > 1)),
+    }
+}
+
+/// The axis of the classes of logits (N, C, d..) or (C), if `targets` are (N, d..) or ().
+pub(crate) fn index_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
+    let axis = axis_of(logits)?;
+    let expected = logits.shape().without(axis);
+    if *targets.shape() == expected {
+        return Ok(axis);
+    }
+    let (logits, own) = (logits.shape(), targets.shape());
+    let error = Error::shape(format!("logits {logits} need targets {expected}, not {own}"));
+    Err(match squeezes_to(targets, &expected) {
+        Some(axis) => error.help(format!("targets.squeeze({axis})? has that shape")),
+        None if own == logits => error.help(format!("targets.argmax({axis})? of one-hot rows")),
+        None => {
+            error.help("one class for each item or pixel: logits (N, C, d..), targets (N, d..)")
+        }
+    })
 }
 
 /// Replaces the index error of `gather` by one that names the first target that is not a class.
@@ -325,7 +346,7 @@ fn name_target(error: Error, targets: &Tensor, classes: usize, ignore_index: Opt
 }
 
 /// The indices of element `i` of a row-major tensor: `17` for a vector, `3, 2` for a matrix.
-fn position(mut i: usize, shape: &[usize]) -> String {
+pub(crate) fn position(mut i: usize, shape: &[usize]) -> String {
     let mut parts = Vec::new();
     for &size in shape.iter().rev() {
         parts.push((i % size.max(1)).to_string());

@@ -9,6 +9,7 @@ mod margin;
 mod ranking;
 
 pub use cross_entropy::{CrossEntropy, cross_entropy, nll};
+pub(crate) use cross_entropy::{index_axis, position};
 pub use ctc::ctc;
 pub use margin::{
     bce_with_logits_weighted, cosine_embedding, focal, gaussian_nll, hinge_embedding, kl_div_log,

@@ -1,6 +1,7 @@
 //! Weighted means, metrics of classifiers and language models, and a check for finite losses.
 
-use super::elements::{flags, require_fit};
+use super::elements::{class_axis, flags_except};
+use crate::loss::position;
 use std::fmt;
 use teeny_core::context::{continued, enter};
 use teeny_core::{DType, Error, Extremum, Result, Scalar, Tensor};
@@ -41,12 +42,15 @@ impl Mean {
     }
 }
 
-/// The number of correct predictions: rows of `logits` whose largest element is at the target.
+/// The number of correct predictions: items whose largest logit is that of the target class.
 ///
-/// Shapes: logits (N, C), targets (N) of integers.
+/// Shapes: logits (N, C), targets (N) of integers; of the pixels of images, logits (N, C, d..),
+/// targets (N, d..), and the number is one of pixels. A target that is not a class, for example an
+/// ignored index of the loss, is never predicted; [`Confusion::accuracy`] divides by the number of
+/// the others.
 ///
 /// # Errors
-/// If the shapes do not fit.
+/// If the shapes do not fit, or the targets are floats.
 #[track_caller]
 pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     let _op = enter("accuracy");
@@ -69,17 +73,17 @@ pub fn accuracy_async(
 
 /// The parts of [`accuracy`].
 fn hits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    require_fit(logits, targets)?;
-    count(&logits.argmax(-1)?.eq(targets)?)
+    let axis = class_axis(logits, targets)? as isize;
+    count(&logits.argmax(axis)?.eq(targets)?)
 }
 
-/// The number of rows of `logits` whose target is among the `k` largest elements. Equivalent:
+/// The number of items whose target class has one of the `k` largest logits. Equivalent:
 /// `torchmetrics`' multiclass accuracy with `top_k`, as a count.
 ///
-/// Shapes: logits (N, C), targets (N) of integers.
+/// Shapes: logits (N, C, d..), targets (N, d..) of integers, as [`accuracy`].
 ///
 /// # Errors
-/// If the shapes do not fit, or `k` is 0 or more than C.
+/// If the shapes do not fit, the targets are floats, or `k` is 0 or more than C.
 #[track_caller]
 pub fn top_k_accuracy(logits: &Tensor, targets: &Tensor, k: usize) -> Result<usize> {
     let _op = enter("top_k_accuracy");
@@ -103,13 +107,14 @@ pub fn top_k_accuracy_async(
 
 /// The parts of [`top_k_accuracy`].
 fn top_k_hits(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
-    require_fit(logits, targets)?;
-    if k == 0 || k > logits.shape()[1] {
-        let classes = logits.shape()[1];
+    let axis = class_axis(logits, targets)?;
+    let classes = logits.shape()[axis];
+    if k == 0 || k > classes {
         return Err(Error::value(format!("k is {k}, but must be within 1..={classes} classes")));
     }
-    let (_, best) = logits.topk(k, -1, Extremum::Largest)?; // (N, k)
-    count(&best.eq(&targets.unsqueeze(1)?)?)
+    let axis = axis as isize;
+    let (_, best) = logits.topk(k, axis, Extremum::Largest)?; // (N, k, d..)
+    count(&best.eq(&targets.unsqueeze(axis)?)?)
 }
 
 /// The perplexity of a language model: `exp` of its mean cross-entropy in nats.
@@ -139,6 +144,8 @@ fn sum(parts: &[f32]) -> usize {
 
 /// A confusion matrix: rows are targets, columns are predictions. Prints as a table.
 ///
+/// An item is a row of logits (N, C), or a pixel of an image (N, C, d..).
+///
 /// # Example
 /// ```
 /// use teeny_core::{Reference, Tensor};
@@ -150,29 +157,46 @@ fn sum(parts: &[f32]) -> usize {
 /// confusion.add(&logits, &Tensor::new([0i32, 1, 1], &device)?)?;
 /// assert_eq!((confusion.count(1, 0), confusion.accuracy()), (1, 2.0 / 3.0));
 /// assert_eq!((confusion.recall(1), confusion.precision(0)), (0.5, 0.5));
+///
+/// // two classes of the pixels of an image (1, 2, 2, 2); 255 marks a pixel without a class
+/// let logits = Tensor::new([[[[2.0f32, 2.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]], &device)?;
+/// let mask = Tensor::new([[[0u8, 1], [1, 255]]], &device)?; // (1, 2, 2)
+/// let mut pixels = Confusion::new(2).with_ignore_index(255);
+/// pixels.add(&logits, &mask)?;
+/// assert_eq!((pixels.iou(0), pixels.macro_average().iou), (0.5, 0.5));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confusion {
     classes: usize,
     counts: Vec<u64>,
+    ignore_index: Option<i64>,
 }
 
 impl Confusion {
     /// An empty matrix of `classes` classes.
     pub fn new(classes: usize) -> Confusion {
-        Confusion { classes, counts: vec![0; classes * classes] }
+        Confusion { classes, counts: vec![0; classes * classes], ignore_index: None }
     }
 
-    /// Adds the predictions of a batch: logits (N, C), targets (N) of integers.
+    /// Items with this target are not counted, as
+    /// [`CrossEntropy::with_ignore_index`](crate::loss::CrossEntropy::with_ignore_index) has it: a
+    /// number, or an option of one. Equivalent: `ignore_index` of `torchmetrics`.
+    pub fn with_ignore_index(mut self, ignore_index: impl Into<Option<i64>>) -> Confusion {
+        self.ignore_index = ignore_index.into();
+        self
+    }
+
+    /// Adds the predictions of a batch: logits (N, C, d..), targets (N, d..) of integers.
     ///
     /// # Errors
-    /// If the shapes do not fit, or a target is not a class (the error names the first).
+    /// If the shapes do not fit, or a target is neither a class nor ignored (the error names the
+    /// first).
     #[track_caller]
     pub fn add(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");
-        let predictions = self.predictions(logits, targets)?; // (N)
-        self.tally(&predictions.to_vec()?, &targets.to_scalars()?)
+        let predictions = self.predictions(logits, targets)?; // (N, d..)
+        self.tally(&predictions.to_vec()?, &targets.to_scalars()?, targets.shape())
     }
 
     /// Adds the predictions of a batch of a binary classifier with one logit per item: class 1
@@ -180,7 +204,8 @@ impl Confusion {
     /// booleans.
     ///
     /// # Errors
-    /// If the shapes differ, a target is not 0 or 1, or the matrix does not have two classes.
+    /// If the shapes differ, a target is neither 0 or 1 nor ignored, or the matrix does not have
+    /// two classes.
     #[track_caller]
     pub fn add_binary(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");
@@ -188,10 +213,12 @@ impl Confusion {
             let text = format!("one logit tells 2 classes apart, not {}", self.classes);
             return Err(Error::value(text).help("Confusion::new(2)"));
         }
-        let targets = flags(logits, targets)?;
+        let targets = flags_except(self.ignore_index, logits, targets)?;
         let predictions: Vec<bool> = logits.gt(0)?.reshape(-1)?.to_vec()?;
         for (target, prediction) in targets.into_iter().zip(predictions) {
-            self.counts[usize::from(target) * 2 + usize::from(prediction)] += 1;
+            if let Some(target) = target {
+                self.counts[usize::from(target) * 2 + usize::from(prediction)] += 1;
+            }
         }
         Ok(())
     }
@@ -209,17 +236,18 @@ impl Confusion {
         let _op = enter("confusion");
         let predictions = self.predictions(logits, targets);
         let reading = predictions.map(|p| (p.to_vec_async(), targets.to_scalars_async()));
+        let shape = *targets.shape();
         continued(async move {
             let (predictions, targets) = reading?;
-            self.tally(&predictions.await?, &targets.await?)
+            self.tally(&predictions.await?, &targets.await?, &shape)
         })
     }
 
-    /// The predictions (N), of `I32`.
+    /// The predictions (N, d..), of `I32`.
     fn predictions(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        require_fit(logits, targets)?;
-        if logits.shape()[1] != self.classes {
-            let classes = logits.shape()[1];
+        let axis = class_axis(logits, targets)?;
+        let classes = logits.shape()[axis];
+        if classes != self.classes {
             let text =
                 format!("logits {} have {classes} classes, not {}", logits.shape(), self.classes);
             return Err(Error::shape(text).help(match classes {
@@ -229,20 +257,26 @@ impl Confusion {
                 _ => format!("Confusion::new({classes})"),
             }));
         }
-        logits.argmax(-1)
+        logits.argmax(axis as isize)
     }
 
-    /// Counts the items of a batch.
-    fn tally(&mut self, predictions: &[i32], targets: &[Scalar]) -> Result<()> {
-        let targets: Vec<i64> = targets.iter().map(|t| t.to_i64_wrapping()).collect();
-        if let Some(i) = targets.iter().position(|t| *t < 0 || *t >= self.classes as i64) {
-            return Err(Error::index(format!(
-                "targets[{i}] is {}, but there are {} classes",
-                targets[i], self.classes
-            )));
+    /// Counts the items of a batch, whose targets have this shape.
+    fn tally(&mut self, predictions: &[i32], targets: &[Scalar], shape: &[usize]) -> Result<()> {
+        let (classes, ignored) = (self.classes as i64, self.ignore_index);
+        let kept = |i: usize| Some(targets[i].to_i64_wrapping()).filter(|t| Some(*t) != ignored);
+        for i in 0..targets.len() {
+            if let Some(target) = kept(i).filter(|t| !(0..classes).contains(t)) {
+                let i = position(i, shape);
+                let text = format!("targets[{i}] is {target}, but there are {classes} classes");
+                return Err(Error::index(text).help(format!(
+                    "Confusion::new({classes}).with_ignore_index({target}) counts it nowhere"
+                )));
+            }
         }
-        for (target, prediction) in targets.iter().zip(predictions) {
-            self.counts[*target as usize * self.classes + *prediction as usize] += 1;
+        for (i, prediction) in predictions.iter().enumerate() {
+            if let Some(target) = kept(i) {
+                self.counts[target as usize * self.classes + *prediction as usize] += 1;
+            }
         }
         Ok(())
     }
@@ -256,7 +290,7 @@ impl Confusion {
     pub fn all_reduce(&self, comm: &dyn crate::distributed::Communicator) -> Result<Confusion> {
         let counts: Vec<f64> = self.counts.iter().map(|&n| n as f64).collect(); // exact to 2^53
         let counts = comm.sum_numbers(&counts)?.into_iter().map(|n| n as u64).collect();
-        Ok(Confusion { classes: self.classes, counts })
+        Ok(Confusion { counts, ..self.clone() })
     }
 
     /// The number of items of class `target` with this prediction.
@@ -280,15 +314,25 @@ impl Confusion {
         self.count(class, class) as f64 / self.predictions_of(class) as f64
     }
 
-    /// The harmonic mean of precision and recall of `class`; NaN if it is neither target nor
-    /// prediction.
+    /// The harmonic mean of precision and recall of `class`, which is also the Dice coefficient;
+    /// NaN if it is neither target nor prediction.
+    #[doc(alias = "dice")]
     pub fn f1(&self, class: usize) -> f64 {
         let both = self.targets(class) + self.predictions_of(class);
         2.0 * self.count(class, class) as f64 / both as f64
     }
 
-    /// The means of precision, recall and F1 over all classes that are target or prediction of an
-    /// item; one without a value counts as 0. Equivalent: scikit-learn's scores with
+    /// The intersection over union of `class` (the Jaccard index): the items that have it as target
+    /// and as prediction, divided by those that have it as target or prediction; NaN if there are
+    /// none. Equivalent: `torchmetrics`' `JaccardIndex`, `sklearn.metrics.jaccard_score`.
+    #[doc(alias = "jaccard")]
+    pub fn iou(&self, class: usize) -> f64 {
+        let both = self.count(class, class);
+        both as f64 / (self.targets(class) + self.predictions_of(class) - both) as f64
+    }
+
+    /// The means of precision, recall, F1 and IoU over all classes that are target or prediction of
+    /// an item; one without a value counts as 0. Equivalent: scikit-learn's scores with
     /// `average="macro"`. For a matrix of one-label items, `average="micro"` is
     /// [`Confusion::accuracy`].
     pub fn macro_average(&self) -> ClassScores {
@@ -302,6 +346,7 @@ impl Confusion {
             precision: mean(Confusion::precision),
             recall: mean(Confusion::recall),
             f1: mean(Confusion::f1),
+            iou: mean(Confusion::iou),
         }
     }
 
@@ -327,8 +372,13 @@ pub struct ClassScores {
     pub precision: f64,
     /// The fraction of the items of a class that are predicted correctly.
     pub recall: f64,
-    /// The harmonic mean of both.
+    /// The harmonic mean of both, the Dice coefficient.
+    #[doc(alias = "dice")]
     pub f1: f64,
+    /// The intersection over union: the mean IoU of a segmentation.
+    #[doc(alias = "jaccard")]
+    #[doc(alias = "miou")]
+    pub iou: f64,
 }
 
 impl fmt::Display for Confusion {

@@ -1,6 +1,7 @@
 //! Metrics of scores, probabilities and numbers: ROC AUC, average precision, calibration, R².
 
-use super::elements::{flags, numbers, require_fit, require_same_shape};
+use super::elements::{class_axis, flags, numbers, require_same_shape};
+use crate::loss::position;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
@@ -98,7 +99,7 @@ fn by_score(scores: &Tensor, targets: &Tensor) -> Result<ByScore> {
 /// bin. The confidence is the largest probability of the softmax of a row; `bins` bins of equal
 /// width divide `(0, 1]`.
 ///
-/// Shapes: logits (N, C), targets (N) of integers. Source: Guo et al. 2017, arXiv:1706.04599.
+/// Shapes: logits (N, C, d..), targets (N, d..) of integers. Source: Guo et al. 2017, arXiv:1706.04599.
 /// Equivalent: `torchmetrics`' multiclass calibration error with the norm l1.
 ///
 /// # Errors
@@ -106,17 +107,18 @@ fn by_score(scores: &Tensor, targets: &Tensor) -> Result<ByScore> {
 #[track_caller]
 pub fn calibration_error(logits: &Tensor, targets: &Tensor, bins: usize) -> Result<f64> {
     let _op = enter("calibration_error");
-    require_fit(logits, targets)?;
+    let axis = class_axis(logits, targets)? as isize;
     if bins == 0 || targets.numel() == 0 {
         let text = format!("{} items in {bins} bins have no calibration", targets.numel());
         return Err(Error::value(text).help("at least one of each; 15 bins are usual"));
     }
-    let confidences = numbers(&logits.softmax(-1)?.max(-1)?)?; // (N)
-    let hits = numbers(&logits.argmax(-1)?.eq(targets)?)?; // (N)
+    let confidences = numbers(&logits.softmax(axis)?.max(axis)?)?; // N d..
+    let hits = numbers(&logits.argmax(axis)?.eq(targets)?)?; // N d..
     // confidences and correct predictions by bin
     let mut sums = vec![(0.0, 0.0); bins];
     for (i, (&confidence, hit)) in confidences.iter().zip(hits).enumerate() {
         if confidence.is_nan() {
+            let i = position(i, targets.shape());
             return Err(Error::value(format!("logits[{i}] have no softmax: one is not finite")));
         }
         let bin = ((confidence * bins as f64).ceil() as usize).clamp(1, bins) - 1;

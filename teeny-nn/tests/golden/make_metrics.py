@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 import sklearn
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import average_precision_score, precision_recall_fscore_support, r2_score, roc_auc_score
+from sklearn.metrics import accuracy_score, average_precision_score, jaccard_score, precision_recall_fscore_support, r2_score, roc_auc_score
 
 warnings.simplefilter("ignore")  # scores without a value are 0
 rng = np.random.default_rng(5)
@@ -47,6 +47,23 @@ def classes(n, c, used, scale):
     return {"classes": c, "logits": logits.tolist(), "targets": targets.tolist(), "ece": ece, **averages}
 
 
+def pixels(shape, c, ignored, share):
+    """Logits (N, C, d..) and targets (N, d..), of which a share is ignored; the last class never occurs."""
+    targets = rng.integers(0, c - 1, shape)
+    logits = np.round(rng.normal(size=(shape[0], c, *shape[1:])), 2)
+    logits[:, c - 1] -= 30
+    np.put_along_axis(logits, targets[:, None], np.take_along_axis(logits, targets[:, None], 1) + 0.7, 1)
+    targets[rng.random(shape) < share] = ignored
+    kept = targets != ignored
+    y, guesses = targets[kept], logits.argmax(1)[kept]
+    f1 = precision_recall_fscore_support(y, guesses, labels=range(c))[2]
+    best = np.argsort(-logits, 1, kind="stable")[:, :2]
+    return {"shape": shape, "classes": c, "ignored": ignored, "logits": logits.ravel().tolist(), "targets": targets.ravel().tolist(),
+            "iou": jaccard_score(y, guesses, labels=range(c), average=None).tolist(), "mean_iou": jaccard_score(y, guesses, average="macro"),
+            "f1": f1.tolist(), "accuracy": accuracy_score(y, guesses), "right": int((y == guesses).sum()),
+            "right_of_2": int((best == targets[:, None]).any(1).sum())}
+
+
 def numbers(n, noise):
     y = np.round(rng.normal(size=n) * 3, 3)
     p = np.round(y + rng.normal(size=n) * noise, 3)
@@ -59,6 +76,7 @@ cases = {
     "classes": [classes(*case) for case in [(40, 3, 3, 1.0), (30, 6, 4, 2.0), (50, 2, 2, 0.5)]],
     "numbers": [numbers(20, 0.5), numbers(15, 8.0), {"targets": [2.0, 2.0], "predictions": [2.0, 2.0], "r2": r2_score([2, 2], [2, 2])},
                 {"targets": [2.0, 2.0], "predictions": [2.0, 3.0], "r2": r2_score([2, 2], [2, 3])}],
+    "pixels": [pixels(*case) for case in [([2, 4, 5], 4, 255, 0.2), ([3, 7], 3, -100, 0.3), ([2, 2, 3, 4], 5, -1, 0.0), ([30], 3, 9, 0.1)]],
 }
 lines = [f'"{key}":' + (json.dumps(value) if isinstance(value, dict) else "[\n" + ",\n".join(map(json.dumps, value)) + "]")
          for key, value in cases.items()]
