@@ -343,6 +343,144 @@ fn random_lists_of_transforms_have_the_size_of_the_last_one() {
     }
 }
 
+/// Random images (n, 3, h, w), and the mask (n, h, w) that is [`class`] of their pixels.
+fn random_images(
+    [n, h, w]: [usize; 3],
+    dtype: DType,
+    dice: &mut Dice,
+    device: &DeviceRef,
+) -> (Tensor, Tensor) {
+    let bytes: Vec<u8> = (0..n * 3 * h * w).map(|_| dice.below(256) as u8).collect();
+    let images = Tensor::from_vec(bytes, (n, 3, h, w), device).unwrap();
+    let mask = Tensor::from_vec(classes(&images), (n, h, w), device).unwrap();
+    (images, mask.cast(dtype).unwrap())
+}
+
+/// A class of each pixel of bytes (n, 3, h, w): that of black is 2.
+fn classes(images: &Tensor) -> Vec<i32> {
+    let area = images.shape()[2] * images.shape()[3];
+    let bytes: Vec<i32> = values(images).iter().map(|byte| *byte as i32).collect();
+    let class = |planes: &[i32], i: usize| {
+        (planes[i] + 3 * planes[area + i] + 7 * planes[2 * area + i] + 2) % 5
+    };
+    bytes.chunks(3 * area).flat_map(|planes| (0..area).map(|i| class(planes, i))).collect()
+}
+
+/// A random geometric change.
+fn geometric(dice: &mut Dice, filter: Resample) -> ImageTransform {
+    let size = [1 + dice.below(12), 1 + dice.below(12)];
+    match dice.below(7) {
+        0 => ImageTransform::Resize { size: ImageSize::Exact(size), filter },
+        1 => ImageTransform::Resize { size: ImageSize::ShortestEdge(size[0]), filter },
+        2 => ImageTransform::CenterCrop(size),
+        3 => ImageTransform::RandomCrop { size, padding: 6 },
+        4 => {
+            let (scale, ratio) = ([0.1, 0.9], [0.3, 3.0]);
+            ImageTransform::RandomResizedCrop { size, scale, ratio, filter }
+        }
+        5 => ImageTransform::FlipHorizontal { p: 0.5 },
+        _ => ImageTransform::FlipVertical { p: 0.5 },
+    }
+}
+
+#[test]
+fn a_mask_that_is_a_function_of_the_image_remains_one() {
+    let (mut dice, device, mut changed) = (Dice(11), device(), 0);
+    for case in 0..300 {
+        let sizes = [dice.below(4), 1 + dice.below(12), 1 + dice.below(12)];
+        let dtype = [DType::U8, DType::I32, DType::I64, DType::I16][dice.below(4)];
+        let (images, masks) = random_images(sizes, dtype, &mut dice, &device);
+        let steps: Vec<_> =
+            (0..dice.below(5)).map(|_| geometric(&mut dice, Resample::Nearest)).collect();
+        let plan = transforms(case, &steps).with_mask_fill(2);
+        let indices: Vec<usize> = (0..sizes[0]).map(|_| dice.below(1000)).collect();
+        let (x, y) = plan.batch_with_masks(&images, &masks, &indices, case).unwrap();
+        assert_eq!(values(&x), values(&plan.batch(&images, &indices, case).unwrap()));
+        assert_eq!(
+            (y.dtype(), &y.shape()[..]),
+            (dtype, &[x.shape()[0], x.shape()[2], x.shape()[3]][..])
+        );
+        let bytes = x.mul(255.0).unwrap().add(0.5).unwrap().floor().unwrap();
+        let want = if sizes[0] == 0 { Vec::new() } else { classes(&bytes) };
+        assert_eq!(y.cast(DType::I32).unwrap().to_vec::<i32>().unwrap(), want, "{steps:?}");
+        changed += usize::from(values(&y) != values(&masks));
+    }
+    assert!(changed > 150, "{changed}");
+}
+
+#[test]
+fn colours_and_erasing_leave_masks_and_no_filter_makes_new_classes() {
+    let (mut dice, device) = (Dice(12), device());
+    let (scale, ratio) = ([0.1, 0.3], [0.5, 2.0]);
+    let colours = [
+        ImageTransform::ColorJitter { brightness: 0.4, contrast: 0.4, saturation: 0.4 },
+        ImageTransform::RandomErasing { p: 0.9, scale, ratio, value: [9, 9, 9] },
+    ];
+    for case in 0..100 {
+        let (h, w) = (2 + dice.below(11), 2 + dice.below(11));
+        let (images, masks) = random_images([3, h, w], DType::I32, &mut dice, &device);
+        // only even classes
+        let masks = masks.mul(2).unwrap();
+        let filter = [Resample::Bilinear, Resample::Bicubic, Resample::Lanczos][dice.below(3)];
+        let mut steps: Vec<_> = (0..3).map(|_| geometric(&mut dice, filter)).collect();
+        let (_, plain) = transforms(case, &steps)
+            .with_mask_fill(-1)
+            .batch_with_masks(&images, &masks, &[5, 6, 7], 1)
+            .unwrap();
+        steps.extend(colours);
+        let plan = transforms(case, &steps).with_mask_fill(-1);
+        let (x, y) = plan.batch_with_masks(&images, &masks, &[5, 6, 7], 1).unwrap();
+        assert_eq!(values(&x), values(&plan.batch(&images, &[5, 6, 7], 1).unwrap()));
+        assert_eq!(values(&y), values(&plain), "{steps:?}");
+        let there = values(&masks);
+        assert!(values(&y).iter().all(|class| *class == -1.0 || there.contains(class)));
+        // the size alone: the nearest pixel, as of an image
+        let size = [1 + dice.below(20), 1 + dice.below(20)];
+        let resize = [ImageTransform::Resize { size: ImageSize::Exact(size), filter }];
+        let (_, y) =
+            transforms(0, &resize).batch_with_masks(&images, &masks, &[0, 1, 2], 0).unwrap();
+        for i in 0..3 {
+            let mask = masks.at(0, i).unwrap().cast(DType::U8).unwrap().unsqueeze(-1).unwrap();
+            let mask = mask.expand((h, w, 3)).unwrap().contiguous().unwrap();
+            let want = Resample::Nearest.resize(&mask, size).unwrap().at(2, 0).unwrap();
+            assert_eq!(values(&y.at(0, i).unwrap()), values(&want));
+        }
+    }
+}
+
+#[test]
+fn masks_that_do_not_fit_are_refused_with_a_remedy() {
+    let device = device();
+    let two = images(2, 4, 5, &device);
+    let plan = transforms(0, &[ImageTransform::CenterCrop([6, 6])]);
+    let text = |plan: &ImageTransforms, masks: &Tensor| {
+        let error = plan.batch_with_masks(&two, masks, &[0, 1], 0).unwrap_err().to_string();
+        assert!(error.contains("ImageTransforms::batch_with_masks at"), "{error}");
+        error
+    };
+    let masks = Tensor::ones((2, 4, 5), DType::U8, &device).unwrap();
+    let error = text(&plan, &masks.cast(DType::F32).unwrap());
+    assert!(error.contains("integers, not f32") && error.contains("cast(DType::I32)"), "{error}");
+    let error = text(&plan, &masks.unsqueeze(1).unwrap());
+    assert!(error.contains("masks (2, 1, 4, 5) of images (2, 3, 4, 5)"), "{error}");
+    assert!(error.contains("help: masks.squeeze(1)?"), "{error}");
+    let error = text(&plan, &masks.transpose(1, 2).unwrap());
+    assert!(error.contains("help: images (B, 3, H, W), masks (B, H, W)"), "{error}");
+    let error = text(&plan.clone().with_mask_fill(-100), &masks);
+    assert!(error.contains("masks of u8 cannot be -100 outside\n"), "{error}");
+    let grey = two.slice(1, ..1).unwrap();
+    let error = plan.batch_with_masks(&grey, &masks, &[0, 1], 0).unwrap_err().to_string();
+    assert!(error.contains("(2, 1, 4, 5)") && error.contains("help: (B, 3, H, W)"), "{error}");
+    assert!(plan.batch_with_masks(&two.at(0, 0).unwrap(), &masks, &[0], 0).is_err());
+    assert!(plan.batch_with_masks(&two, &masks, &[0], 0).is_err());
+    // booleans, and views of other tensors
+    let flags = masks.cast(DType::Bool).unwrap().flip(2).unwrap();
+    let (_, y) = plan.batch_with_masks(&two, &flags, &[0, 1], 0).unwrap();
+    assert_eq!((y.dtype(), values(&y).iter().sum::<f64>()), (DType::Bool, 40.0));
+    let huge = transforms(0, &[ImageTransform::CenterCrop([usize::MAX / 4, 1])]);
+    assert!(huge.batch_with_masks(&two, &masks, &[0, 1], 0).is_err());
+}
+
 #[test]
 fn mixed_batches_are_convex_and_their_share_is_that_of_beta() {
     let device = device();

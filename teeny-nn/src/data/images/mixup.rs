@@ -1,6 +1,6 @@
 //! [`mixup()`]: batches of mixed images.
 
-use super::transforms::Draws;
+use super::draws::Draws;
 use teeny_core::context::enter;
 use teeny_core::{Error, Key, Result, Tensor};
 

@@ -8,12 +8,16 @@
 //! |---|---|
 //! | here | [`ImageSize`], and how bytes become RGB |
 //! | `transforms` | [`ImageTransform`], [`ImageTransforms`] |
+//! | `masks` | [`ImageTransforms::batch_with_masks`] |
 //! | `mixup` | [`mixup()`] |
+//! | `draws` | the random numbers of an item |
 //! | `resample` | [`Resample`], Pillow's way to resize |
 //! | `folder` | `ImageFolder`, `read_image`, `write_png` (feature `image`) |
 
+mod draws;
 #[cfg(feature = "image")]
 mod folder;
+mod masks;
 mod mixup;
 mod resample;
 mod transforms;

@@ -161,14 +161,9 @@ impl Resample {
     fn windows(self, input: usize, output: usize, kept: Range<usize>) -> Vec<Window> {
         let scale = input as f64 / output as f64;
         if self == Resample::Nearest {
-            // positions are added up, as Pillow does, which differs from products in the last bits
-            let centres = std::iter::successors(Some(scale * 0.5), |x| Some(x + scale));
-            let pixel = |x: f64| {
-                let start = (x as usize).min(input);
-                let weights = if start < input { vec![1 << PRECISION] } else { Vec::new() };
-                Window { start, weights }
-            };
-            return centres.skip(kept.start).take(kept.len()).map(pixel).collect();
+            let pixel = |start| Window { start, weights: vec![1 << PRECISION] };
+            let starts = nearest(input, output).skip(kept.start).take(kept.len());
+            return starts.map(pixel).collect();
         }
         let filter_scale = scale.max(1.0);
         let support = self.support() * filter_scale;
@@ -186,6 +181,15 @@ impl Resample {
         };
         kept.map(window).collect()
     }
+}
+
+/// The nearest of `input` pixels of an axis to each of the `output` pixels that it gets, and to
+/// further ones. Neither number is 0.
+pub(super) fn nearest(input: usize, output: usize) -> impl Iterator<Item = usize> {
+    let scale = input as f64 / output as f64;
+    // positions are added up, as Pillow does, which differs from products in the last bits
+    let centres = std::iter::successors(Some(scale * 0.5), move |x| Some(x + scale));
+    centres.map(move |x| (x as usize).min(input - 1))
 }
 
 /// Half of the last bit that is kept.

@@ -5,9 +5,10 @@
 //! random number depends on the seed, the epoch, the index of the item and its position among the
 //! draws of the item, so any number of threads and any batch size give the same images.
 
+use super::draws::Draws;
+use super::masks::Origin;
 use super::{ImageSize, Pixels, Resample, size_mismatch};
 use teeny_core::context::enter;
-use teeny_core::random::{philox, unit_f64};
 use teeny_core::{DType, Error, Key, Result, Tensor, ToDevice};
 
 /// A change of an image. The equivalents are those of `torchvision.transforms.v2` for bytes.
@@ -63,8 +64,8 @@ pub enum ImageTransform {
         /// 0 for no change.
         saturation: f64,
     },
-    /// One colour in a random rectangle. None after ten that do not fit. Equivalent:
-    /// `RandomErasing(p, scale, ratio, value)`.
+    /// One colour in a random rectangle. None after ten that do not fit. Masks keep the classes of
+    /// the erased pixels. Equivalent: `RandomErasing(p, scale, ratio, value)`.
     RandomErasing {
         /// The probability.
         p: f64,
@@ -81,7 +82,8 @@ pub enum ImageTransform {
 ///
 /// # Example
 /// Images in memory, with other flips and crops in each epoch. `ImageFolder` has transforms of its
-/// own.
+/// own; masks of classes change together with their images by
+/// [`batch_with_masks`](ImageTransforms::batch_with_masks).
 /// ```
 /// use teeny_nn::data::images::{ImageTransform, ImageTransforms};
 /// use teeny_nn::{data::DataLoader, prelude::*};
@@ -108,6 +110,7 @@ pub struct ImageTransforms {
     seed: u64,
     steps: Vec<ImageTransform>,
     normalize: Option<[[f32; 3]; 2]>,
+    pub(super) mask_fill: i64,
 }
 
 impl ImageTransforms {
@@ -126,7 +129,7 @@ impl ImageTransforms {
         for step in &steps {
             step.check().map_err(|help| Error::value(format!("{step:?}")).help(help))?;
         }
-        Ok(ImageTransforms { seed, steps, normalize: None })
+        Ok(ImageTransforms { seed, steps, normalize: None, mask_fill: 0 })
     }
 
     /// Subtracts `mean` and divides by `std` of each channel, after the division by 255.
@@ -158,6 +161,16 @@ impl ImageTransforms {
     #[track_caller]
     pub fn batch(&self, images: &Tensor, indices: &[usize], epoch: u64) -> Result<Tensor> {
         let _op = enter("ImageTransforms::batch");
+        Ok(self.traced(images, indices, epoch)?.0)
+    }
+
+    /// The images of a batch as [`ImageTransforms::batch`], and the origins of their pixels.
+    pub(super) fn traced(
+        &self,
+        images: &Tensor,
+        indices: &[usize],
+        epoch: u64,
+    ) -> Result<(Tensor, Vec<Origin>)> {
         let [count, 3, height @ (1..), width @ (1..)] = images.shape()[..] else {
             let text = format!("images of shape {}", images.shape());
             return Err(Error::shape(text).help("(B, 3, H, W) of u8, H and W not 0"));
@@ -168,22 +181,28 @@ impl ImageTransforms {
         }
         let bytes = images.to_vec::<u8>()?;
         let planes = bytes.chunks_exact(3 * height * width);
-        let mut batch = ImageBatch::default();
+        let (mut batch, mut origins) = (ImageBatch::default(), Vec::new());
         for (planes, &index) in planes.zip(indices) {
             let image = Pixels::from_planes([height, width], planes)?;
-            batch.push(&self.applied(image, index, epoch)?, || format!("image {index}"))?;
+            let item = self.item(image, index, epoch)?;
+            batch.push(&item.image, || format!("image {index}"))?;
+            origins.push(item.origin);
         }
-        self.tensor(batch, images)
+        Ok((self.tensor(batch, images)?, origins))
     }
 
     /// `image`, item `index`, as epoch number `epoch` sees it.
-    pub(super) fn applied(&self, mut image: Pixels, index: usize, epoch: u64) -> Result<Pixels> {
+    #[cfg(feature = "image")]
+    pub(super) fn applied(&self, image: Pixels, index: usize, epoch: u64) -> Result<Pixels> {
+        Ok(self.item(image, index, epoch)?.image)
+    }
+
+    fn item(&self, image: Pixels, index: usize, epoch: u64) -> Result<Item> {
         let key = Key { seed: self.seed, draw: epoch }.fold_in(index as u64);
         let mut draws = Draws::new(key);
-        for step in &self.steps {
-            image = step.applied(image, &mut draws)?;
-        }
-        Ok(image)
+        let mut item = Item { origin: Origin::new([image.height, image.width])?, image };
+        self.steps.iter().try_for_each(|step| step.apply(&mut item, &mut draws))?;
+        Ok(item)
     }
 
     /// The numbers of a batch on `device`: f32 (B, 3, h, w).
@@ -205,6 +224,24 @@ enum Color {
     Brightness,
     Contrast,
     Saturation,
+}
+
+/// An image while it is changed.
+struct Item {
+    image: Pixels,
+    origin: Origin,
+}
+
+impl Item {
+    fn crop(&mut self, start: [isize; 2], size: [usize; 2]) -> Result<()> {
+        self.image = self.image.crop(start, size)?;
+        self.origin.crop(start, size)
+    }
+
+    fn resize(&mut self, size @ [h, w]: [usize; 2], filter: Resample) -> Result<()> {
+        self.image = filter.resized(&self.image, size, [0..h, 0..w])?;
+        self.origin.resize(size)
+    }
 }
 
 /// Images of one size.
@@ -274,17 +311,13 @@ impl ImageTransform {
         }
     }
 
-    /// `image` after this change.
-    fn applied(&self, mut image: Pixels, draws: &mut Draws) -> Result<Pixels> {
-        let own @ [height, width] = [image.height, image.width];
+    /// Changes the item in this way.
+    fn apply(&self, item: &mut Item, draws: &mut Draws) -> Result<()> {
+        let own @ [height, width] = [item.image.height, item.image.width];
         match *self {
-            ImageTransform::Resize { size, filter } => {
-                let [h, w] = size.of(own);
-                return filter.resized(&image, [h, w], [0..h, 0..w]);
-            }
+            ImageTransform::Resize { size, filter } => item.resize(size.of(own), filter)?,
             ImageTransform::CenterCrop(size) => {
-                let start = [0, 1].map(|axis| centred(own[axis], size[axis]));
-                return image.crop(start, size);
+                item.crop([0, 1].map(|axis| centred(own[axis], size[axis])), size)?;
             }
             ImageTransform::RandomCrop { size, padding } => {
                 let rest = [0, 1].map(|axis| {
@@ -299,10 +332,10 @@ impl ImageTransform {
                         ));
                 };
                 let start = [rows, columns].map(|rest| draws.below(rest + 1) as isize);
-                return image.crop(start.map(|start| start - padding as isize), size);
+                item.crop(start.map(|start| start - padding as isize), size)?;
             }
-            ImageTransform::RandomResizedCrop { size: [h, w], scale, ratio, filter } => {
-                let (start, size) = (0..10)
+            ImageTransform::RandomResizedCrop { size, scale, ratio, filter } => {
+                let (start, part) = (0..10)
                     .find_map(|_| {
                         // the ratio of torchvision is width / height here
                         let [w, h] = draws.rectangle(own, scale, ratio);
@@ -322,21 +355,23 @@ impl ImageTransform {
                         let size = [(h as usize).clamp(1, height), (w as usize).clamp(1, width)];
                         ([(height - size[0]) / 2, (width - size[1]) / 2], size)
                     });
-                let part = image.crop(start.map(|x| x as isize), size)?;
-                return filter.resized(&part, [h, w], [0..h, 0..w]);
+                item.crop(start.map(|x| x as isize), part)?;
+                item.resize(size, filter)?;
             }
             ImageTransform::FlipHorizontal { p } => {
                 if draws.unit() < p {
-                    for row in image.bytes.chunks_exact_mut(3 * width) {
+                    for row in item.image.bytes.chunks_exact_mut(3 * width) {
                         row.reverse(); // which exchanges red and blue, too
                         row.chunks_exact_mut(3).for_each(|pixel| pixel.reverse());
                     }
+                    item.origin.columns.reverse();
                 }
             }
             ImageTransform::FlipVertical { p } => {
                 if draws.unit() < p {
-                    let rows = image.bytes.chunks_exact(3 * width).rev();
-                    image.bytes = rows.flatten().copied().collect();
+                    let rows = item.image.bytes.chunks_exact(3 * width).rev();
+                    item.image.bytes = rows.flatten().copied().collect();
+                    item.origin.rows.reverse();
                 }
             }
             ImageTransform::ColorJitter { brightness, contrast, saturation } => {
@@ -348,12 +383,12 @@ impl ImageTransform {
                 (1..3).rev().for_each(|i| order.swap(i, draws.below(i + 1)));
                 for (kind, change) in order.into_iter().filter(|(_, change)| *change > 0.0) {
                     let factor = draws.between([(1.0 - change).max(0.0), 1.0 + change]);
-                    image.adjust(kind, factor);
+                    item.image.adjust(kind, factor);
                 }
             }
             ImageTransform::RandomErasing { p, scale, ratio, value } => {
                 if draws.unit() >= p {
-                    return Ok(image);
+                    return Ok(());
                 }
                 let inside = own.map(|side| side.saturating_sub(1)); // less than all of a side
                 let found = (0..10).find_map(|_| {
@@ -361,7 +396,8 @@ impl ImageTransform {
                     draws.place(own, size, inside)
                 });
                 if let Some(([top, left], [h, w])) = found {
-                    for row in image.bytes.chunks_exact_mut(3 * width).skip(top).take(h) {
+                    let rows = item.image.bytes.chunks_exact_mut(3 * width);
+                    for row in rows.skip(top).take(h) {
                         row[3 * left..3 * (left + w)]
                             .chunks_exact_mut(3)
                             .for_each(|pixel| pixel.copy_from_slice(&value));
@@ -369,7 +405,7 @@ impl ImageTransform {
                 }
             }
         }
-        Ok(image)
+        Ok(())
     }
 }
 
@@ -430,54 +466,6 @@ fn centred(own: usize, size: usize) -> isize {
     match own.checked_sub(size) {
         Some(rest) => (rest as f64 / 2.0).round_ties_even() as isize,
         None => -(((size - own) / 2) as isize),
-    }
-}
-
-/// The random numbers of an item.
-pub(super) struct Draws {
-    key: Key,
-    count: u64,
-}
-
-impl Draws {
-    pub fn new(key: Key) -> Draws {
-        Draws { key, count: 0 }
-    }
-
-    /// A number in 0..1.
-    pub fn unit(&mut self) -> f64 {
-        let [low, high, ..] = philox(self.key, self.count);
-        self.count += 1;
-        unit_f64(low, high)
-    }
-
-    fn between(&mut self, [low, high]: [f64; 2]) -> f64 {
-        low + self.unit() * (high - low)
-    }
-
-    /// A number below `n`, which is not 0.
-    fn below(&mut self, n: usize) -> usize {
-        ((self.unit() * n as f64) as usize).min(n - 1)
-    }
-
-    /// The sides of a rectangle of this share of the area of `own` and of this ratio of the first
-    /// side to the second, whose logarithm is uniform.
-    fn rectangle(&mut self, own: [usize; 2], scale: [f64; 2], ratio: [f64; 2]) -> [usize; 2] {
-        let area = own[0] as f64 * own[1] as f64 * self.between(scale);
-        let ratio = self.between(ratio.map(f64::ln)).exp();
-        [area * ratio, area / ratio].map(|x| x.sqrt().round_ties_even() as usize)
-    }
-
-    /// A place for a rectangle of this size in `own`, if its sides are 1 to `most`.
-    fn place(
-        &mut self,
-        own: [usize; 2],
-        size: [usize; 2],
-        most: [usize; 2],
-    ) -> Option<([usize; 2], [usize; 2])> {
-        let fits = |axis: usize| (1..=most[axis]).contains(&size[axis]);
-        (fits(0) && fits(1))
-            .then(|| ([0, 1].map(|axis| self.below(own[axis] - size[axis] + 1)), size))
     }
 }
 
