@@ -31,6 +31,7 @@
 //! | [`reproducible`] | seeds, checkpoints, resuming, determinism |
 //! | [`gan`] | a GAN on generated points |
 //! | [`target_network`] | a target network that follows softly |
+//! | [`segmentation`] | a class for each pixel, by a U-Net |
 //! | [`serving`] | a function per request, on threads |
 //! | [`desktop`] | a device chosen at run time, weights from bytes |
 //! | [`wasm`] | how to build for the browser |
@@ -122,3 +123,6 @@ pub mod from_candle {}
 
 #[doc = include_str!("../guide/28-from-burn.md")]
 pub mod from_burn {}
+
+#[doc = include_str!("../guide/29-segmentation.md")]
+pub mod segmentation {}
