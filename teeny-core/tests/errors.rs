@@ -2,7 +2,10 @@
 //! notes and one line of help follow.
 
 use crate::support::refused;
-use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, context, registry};
+use teeny_core::{
+    DType, DeviceRef, ErrorKind, Interpolation, Reference, Result, Tensor, Window, context,
+    registry,
+};
 
 fn zeros(shape: &[usize], device: &std::sync::Arc<Reference>) -> Tensor {
     Tensor::zeros(shape, DType::F32, device).expect("small zeros")
@@ -204,4 +207,71 @@ fn errors_compose_with_those_of_other_libraries() {
 
     let shape = Tensor::new([1.0f32], Reference::new()).unwrap().reshape(2).unwrap_err();
     assert!(shape.source().is_none(), "nothing else caused it");
+}
+
+/// The help line of an error.
+fn help_of(result: Result<Tensor>) -> String {
+    let text = refused(result).to_string();
+    text.split_once("  help: ").expect("a help line").1.to_string()
+}
+
+#[test]
+fn cat_of_unequal_sizes_names_the_calls_that_make_them_equal() {
+    let device = Reference::new();
+    let cat = |a: &[usize], b: &[usize], axis| {
+        Tensor::cat(&[&zeros(a, &device), &zeros(b, &device)], axis)
+    };
+    // images of a U-Net: another axis would put one below the other
+    let help = help_of(cat(&[2, 3, 7, 8], &[2, 5, 8, 8], 1));
+    let cures = [
+        "x.slice(2, ..7)? cuts the larger",
+        "x.pad(&widths, 0)?",
+        "x.interpolate(&[8, 8], Interpolation::Nearest)? enlarges the smaller",
+    ];
+    assert!(cures.iter().all(|cure| help.contains(cure)), "{help}");
+    assert!(!help.contains("Tensor::cat"), "{help}");
+    let (a, b) = (zeros(&[2, 3, 7, 8], &device), zeros(&[2, 5, 8, 8], &device));
+    let cut = b.slice(2, ..7).expect("7 of 8");
+    assert!(Tensor::cat(&[&a, &cut], 1).is_ok());
+    let larger = a.interpolate(&[8, 8], Interpolation::Nearest).expect("a larger image");
+    assert!(Tensor::cat(&[&larger, &b], 1).is_ok());
+    let help = help_of(cat(&[2, 3, 7, 9], &[2, 3, 8, 8], 1));
+    assert!(
+        help.contains("x.slice(axis, ..n)?") && help.contains("x.interpolate(&[8, 9], "),
+        "{help}"
+    );
+    // rows, columns and channels: the other axis may have been meant
+    for (a, b, axis, other) in [
+        (&[4, 3][..], &[5, 3][..], 1, 0),
+        (&[2, 3], &[2, 5], 0, 1),
+        (&[2, 3, 8, 8], &[2, 5, 8, 8], 2, 1),
+    ] {
+        let help = help_of(cat(a, b, axis));
+        let along = format!("they fit along axis {other}: Tensor::cat(&tensors, {other})?");
+        assert!(help.starts_with(&along), "{help}");
+        assert!(help.contains(&format!("x.slice({other}, ..{}", a[other])), "{help}");
+        assert!(cat(a, b, other as isize).is_ok());
+    }
+    assert_eq!(help_of(cat(&[2, 3], &[3], 0)), "x.unsqueeze(axis)? adds an axis of size 1");
+}
+
+#[test]
+fn a_transposed_convolution_names_the_channels_of_its_input() {
+    let device = Reference::new();
+    let (x, weight, window) =
+        (zeros(&[1, 4, 9, 9], &device), zeros(&[3, 2, 3, 3], &device), Window::new(2));
+    let transposed = |x: &Tensor, groups| {
+        let window = window.clone().groups(groups);
+        x.conv_transpose(&weight, &window, &[11, 11])
+    };
+    let error = refused(transposed(&x, 1));
+    let text = "input (1, 4, 9, 9) has 4 channels; weight (3, 2, 3, 3) takes 3";
+    assert_eq!(error.message(), text);
+    assert_eq!(help_of(transposed(&x, 1)), "a weight of (4, 2, kernel..) fits");
+    let last = zeros(&[1, 9, 9, 3], &device);
+    let help = help_of(transposed(&last, 1));
+    assert!(help.starts_with("x.permute([0, 3, 1, 2])? moves the last axis"), "{help}");
+    assert!(transposed(&last.permute([0, 3, 1, 2]).expect("four axes"), 1).is_ok());
+    // groups that do not divide the channels
+    assert!(transposed(&zeros(&[1, 3, 9, 9], &device), 2).is_err());
 }

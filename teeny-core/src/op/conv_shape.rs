@@ -85,11 +85,8 @@ pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
 fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
     let (inner, out) = (x[1], weight[0]);
     let takes = weight[1].saturating_mul(groups);
-    let last = x.ndim() - 1;
-    // images (N, H, W, C), as NumPy and TensorFlow have them
-    let axes: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
-    let help = if x[last] == takes {
-        format!("x.permute({axes:?})? moves the last axis, of size {takes}, to the channels")
+    let help = if let Some(help) = channels_last(x, takes) {
+        help
     } else if groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
         format!("a weight of ({out}, {}, kernel..) fits", inner / groups)
     } else {
@@ -102,6 +99,24 @@ fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
         "input {x} has {inner} channels; weight {weight} with {groups} groups takes {takes}"
     ))
     .help(help)
+}
+
+/// The call that makes images (N, H, W, C), as NumPy and TensorFlow have them, fit a weight that
+/// takes `takes` channels.
+fn channels_last(x: &Shape, takes: usize) -> Option<String> {
+    let last = x.ndim() - 1;
+    let axes: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
+    let help = format!("x.permute({axes:?})? moves the last axis, {takes}, to the channels");
+    (x[last] == takes).then_some(help)
+}
+
+/// The error of a transposed convolution of `x` by a weight of other channels.
+#[cold]
+pub(crate) fn transposed_channels_error(x: &Shape, weight: &Shape) -> Error {
+    let (inner, takes) = (x[1], weight[0]);
+    let fits = format!("a weight of ({inner}, {}, kernel..) fits", weight[1]);
+    Error::shape(format!("input {x} has {inner} channels; weight {weight} takes {takes}"))
+        .help(channels_last(x, takes).unwrap_or(fits))
 }
 
 #[cold]

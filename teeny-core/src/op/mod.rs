@@ -34,7 +34,7 @@ mod table;
 mod window;
 
 pub use attention::{Attention, AttentionInputs};
-pub(crate) use conv_shape::{at_least_one, pool_window_error};
+pub(crate) use conv_shape::{at_least_one, pool_window_error, transposed_channels_error};
 pub use conv_shape::{conv_shape, pool_shape};
 pub use cost::Cost;
 pub use kinds::{Extremum, ReduceOp, ScanOp, ScatterMode, SortOrder};

@@ -217,19 +217,31 @@ fn cat_mismatch(i: usize, shape: &Shape, first: &Shape, axis: usize) -> Error {
     Error::shape(format!(
         "tensor {i} is {shape}, tensor 0 is {first}: all sizes but that of axis {axis} must agree"
     ))
-    .help(cat_along(first, shape))
+    .help(cat_help(first, shape, axis))
 }
 
-/// The axis along which tensors of these shapes can be joined, in words.
+/// How tensors of these shapes can be joined, in words.
 #[cold]
-fn cat_along(a: &Shape, b: &Shape) -> String {
-    let other: Vec<usize> =
-        (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
-    match other.as_slice() {
-        [axis] if a.ndim() == b.ndim() => {
-            format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?")
+fn cat_help(a: &Shape, b: &Shape, axis: usize) -> String {
+    if a.ndim() != b.ndim() {
+        return "x.unsqueeze(axis)? adds an axis of size 1".to_string();
+    }
+    let unequal: Vec<usize> = (0..a.ndim()).filter(|&i| i != axis && a[i] != b[i]).collect();
+    let cut = match unequal[..] {
+        [other] => format!("x.slice({other}, ..{})? cuts the larger", a[other].min(b[other])),
+        _ => "x.slice(axis, ..n)? cuts the larger".to_string(),
+    };
+    // images (N, C, spatial..): along a spatial axis, one would be below the other
+    if a.ndim() >= 4 && unequal.iter().all(|&i| i >= 2) {
+        let sizes: Vec<usize> = (2..a.ndim()).map(|i| a[i].max(b[i])).collect();
+        let resized = format!("x.interpolate(&{sizes:?}, Interpolation::Nearest)?");
+        return format!("{cut}; x.pad(&widths, 0)? or {resized} enlarges the smaller");
+    }
+    let cures = format!("{cut}; x.pad(&widths, 0)? enlarges the smaller");
+    match unequal[..] {
+        [i] if a[axis] == b[axis] => {
+            format!("they fit along axis {i}: Tensor::cat(&tensors, {i})?; {cures}")
         }
-        _ if a.ndim() != b.ndim() => "x.unsqueeze(axis)? adds an axis of size 1".to_string(),
-        _ => "x.slice(axis, ..n)? and x.pad(&widths, 0)? change single sizes".to_string(),
+        _ => cures,
     }
 }

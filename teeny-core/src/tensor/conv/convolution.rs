@@ -3,7 +3,7 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::op::{Op, Window, conv_shape};
+use crate::op::{Op, Window, conv_shape, transposed_channels_error};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::pair;
@@ -111,6 +111,9 @@ impl Tensor {
                  size per spatial axis fit",
             ));
         }
+        if g.shape()[1] != w.shape()[0] {
+            return Err(transposed_channels_error(g.shape(), w.shape()));
+        }
         // a size that is too large is an error of the shape
         let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)];
         sizes.extend_from_slice(size);
@@ -129,9 +132,7 @@ impl Tensor {
         let legal = |i: usize| {
             (0..window.dilation[i] as isize).contains(&(after(i) + window.padding[i] as isize))
         };
-        if back[..2] != g.shape()[..2]
-            || !(0..size.len()).all(|i| legal(i) || back[i + 2] == g.shape()[i + 2])
-        {
+        if !(0..size.len()).all(|i| legal(i) || back[i + 2] == g.shape()[i + 2]) {
             return Err(Error::shape(format!(
                 "an input of {x_shape} would have given {back}, not {}",
                 g.shape()
