@@ -51,6 +51,16 @@ impl DetachPoint {
         }
     }
 
+    /// What to do for a gradient.
+    pub fn help(&self) -> &'static str {
+        match self.op {
+            "no_grad" => {
+                "compute it outside of no_grad and of store.evaluate, which record nothing"
+            }
+            _ => "compute it without that operation, or start backward from another tensor",
+        }
+    }
+
     fn same_place(&self, other: &DetachPoint) -> bool {
         let line = |point: &DetachPoint| point.location.map(|l| (l.file(), l.line(), l.column()));
         (self.op, self.reason) == (other.op, other.reason) && line(self) == line(other)

@@ -1,7 +1,7 @@
 //! [`Grad`]: what autograd adds to `Tensor`.
 
 use crate::backward::{self, Kept};
-use crate::detach_points::{DetachPoint, DetachPoints};
+use crate::detach_points::DetachPoints;
 use crate::device::{Autograd, from_inner};
 use crate::dual::{Dual, try_dual};
 use crate::gradients::Gradients;
@@ -384,15 +384,14 @@ fn history_of(x: &Tensor) -> Result<(Handle, DetachPoints, Option<Layout>)> {
             ));
     };
     let Some(handle) = storage.handle.clone() else {
-        let error = storage.detach_points.iter().fold(
-            Error::gradient(
-                "the tensor has no history: nothing it was computed from requires a gradient",
+        let (why, help) = match storage.detach_points.iter().last() {
+            Some(point) => (point.describe(), point.help()),
+            None => (
+                "nothing it was computed from requires a gradient".to_string(),
+                "parameters are made by x.requires_grad()?",
             ),
-            |_, point: &DetachPoint| {
-                Error::gradient(format!("the tensor has no history: {}", point.describe()))
-            },
-        );
-        return Err(error.help("parameters are made by x.requires_grad()?"));
+        };
+        return Err(Error::gradient(format!("the tensor has no history: {why}")).help(help));
     };
     let view = (*x.layout() != Layout::contiguous(handle.value().shape)).then(|| *x.layout());
     Ok((handle, storage.detach_points.clone(), view))

@@ -101,7 +101,16 @@ fn a_loss_without_history_says_why() {
     let unrecorded = no_grad(|| x.sum_all().unwrap());
     assert_says(
         &refusal(unrecorded.backward()),
-        &["the tensor has no history: stopped by no_grad at ", &format!("backward.rs:{line}")],
+        &[
+            "the tensor has no history: stopped by no_grad at ",
+            &format!("backward.rs:{line}"),
+            "help: compute it outside of no_grad and of store.evaluate",
+        ],
+    );
+    let detached = x.sum_all().unwrap().detach().unwrap();
+    assert_says(
+        &refusal(detached.backward()),
+        &["stopped by detach at ", "help: compute it without that operation"],
     );
 }
 

@@ -26,6 +26,7 @@ impl Store {
     /// ```
     /// Equivalent: `model.eval()` with `torch.no_grad()`.
     #[doc(alias = "eval")]
+    #[track_caller]
     pub fn evaluate<T>(&self, body: impl FnOnce() -> T) -> T {
         /// Puts the former mode back when dropped.
         struct Restore<'a>(&'a Store, bool);

@@ -6,7 +6,7 @@ use teeny_autograd::Grad;
 use teeny_core::{DType, ErrorKind, Result, Tensor};
 use teeny_nn::optim::{
     Adagrad, Adam, AdamW, Ema, Lamb, Lars, LossScale, Muon, Optimizer, ParamGroup, ParamStates,
-    RmsProp, Sgd,
+    RmsProp, Sgd, clip_grad_norm, clip_grad_value,
 };
 use teeny_nn::schedule::{Plateau, Schedule};
 use teeny_nn::state::Stateful;
@@ -296,4 +296,39 @@ fn an_optimizer_of_ones_own_is_checked_too() {
     own.step(&gradients).unwrap();
     assert_eq!(UPDATES.load(Ordering::Relaxed), 2);
     assert_eq!(own.step(&gradients).unwrap_err().kind(), ErrorKind::Gradient);
+}
+
+#[test]
+fn clipping_without_a_gradient_says_how_to_leave_the_parameter_out() {
+    let store = Store::new(autograd());
+    let (first, _unused) = (layer(&store, "first"), layer(&store, "unused"));
+    let mut gradients = loss(&[&first], &store).unwrap().backward().unwrap();
+    let all = store.trainable();
+    let errors = [
+        clip_grad_norm(&mut gradients, &all, 1.0).unwrap_err(),
+        clip_grad_value(&mut gradients, &all, 1.0).unwrap_err(),
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.contains("unused.weight") && text.contains("was its layer called?"), "{text}");
+        assert!(text.contains("param.set_trainable(false)?"), "{text}");
+    }
+    // every cure that the message names
+    let used: Vec<Param> = all.iter().filter(|p| p.name().starts_with("first")).cloned().collect();
+    clip_grad_norm(&mut gradients, &used, 1.0).unwrap();
+    all.iter()
+        .filter(|p| p.name().starts_with("unused"))
+        .for_each(|p| p.set_trainable(false).unwrap());
+    clip_grad_norm(&mut gradients, &all, 1.0).unwrap();
+}
+
+#[test]
+fn a_loss_made_by_evaluate_names_its_line() {
+    let store = Store::new(autograd());
+    let fc = layer(&store, "fc");
+    let line = line!() + 1;
+    let evaluated = store.evaluate(|| loss(&[&fc], &store)).unwrap();
+    let text = evaluated.backward().unwrap_err().to_string();
+    assert!(text.contains(&format!("silent_failures.rs:{line}")), "{text}");
+    assert!(text.contains("help: compute it outside of no_grad and of store.evaluate"), "{text}");
 }

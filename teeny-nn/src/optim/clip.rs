@@ -89,7 +89,14 @@ pub(crate) fn require_norm(max_norm: f64) -> Result<()> {
 /// The gradients of `params`.
 fn of_params(gradients: &Gradients, params: &[Param], max_norm: f64) -> Result<Vec<Tensor>> {
     require_norm(max_norm)?;
-    params.iter().map(|param| gradients.get(&param.value()).cloned()).collect()
+    params.iter().map(|param| of_param(gradients, param)).collect()
+}
+
+/// The gradient of `param`; the error has a help line for parameters that need none.
+fn of_param(gradients: &Gradients, param: &Param) -> Result<Tensor> {
+    let help = "was its layer called? if it should not be trained: param.set_trainable(false)?; \
+        params without it are clipped alone";
+    super::gradient_or(gradients, param, help)
 }
 
 /// The squared norms of tensors.
@@ -188,8 +195,7 @@ pub fn clip_grad_value(gradients: &mut Gradients, params: &[Param], limit: f64) 
 fn scale(gradients: &mut Gradients, params: &[Param], factor: f64) -> Result<()> {
     let mut new = gradients.clone(); // handles, not elements
     let values: Vec<Tensor> = params.iter().map(|param| param.value()).collect();
-    let all =
-        values.iter().map(|value| gradients.get(value).cloned()).collect::<Result<Vec<_>>>()?;
+    let all = params.iter().map(|param| of_param(gradients, param)).collect::<Result<Vec<_>>>()?;
     let mut rest: Vec<usize> = (0..all.len()).collect();
     // Gradients of one type are scaled together.
     while let Some(dtype) = rest.first().map(|&i| all[i].dtype()) {
@@ -221,9 +227,8 @@ fn replace<'a>(
 ) -> Result<()> {
     let mut new = gradients.clone(); // handles, not elements
     for param in params {
-        let value = param.value();
-        let g = f(gradients.get(&value)?)?;
-        new.set(&value, g)?;
+        let g = f(&of_param(gradients, param)?)?;
+        new.set(&param.value(), g)?;
     }
     *gradients = new;
     Ok(())

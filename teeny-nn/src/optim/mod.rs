@@ -196,11 +196,15 @@ fn can_skip(gradients: &Gradients, param: &Param) -> bool {
 
 /// The gradient of `param`; the error has a help line for parameters that need none.
 fn gradient_of(gradients: &Gradients, param: &Param) -> Result<Tensor> {
+    gradient_or(gradients, param, NO_GRADIENT)
+}
+
+/// The gradient of `param`; the error has the line `help` unless the gradients are of an older
+/// value.
+fn gradient_or(gradients: &Gradients, param: &Param, help: &str) -> Result<Tensor> {
     let value = param.value();
-    gradients
-        .get(&value)
-        .cloned()
-        .map_err(|e| if gradients.is_stale(&value) { e } else { e.help(NO_GRADIENT) })
+    let gradient = gradients.get(&value).cloned();
+    gradient.map_err(|e| if gradients.is_stale(&value) { e } else { e.help(help) })
 }
 
 const NO_GRADIENT: &str = "was its layer called? if it should not be trained: \
