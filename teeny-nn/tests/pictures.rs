@@ -77,7 +77,19 @@ fn images_that_cannot_be_made_say_why() {
     let device = device();
     let of = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &device).unwrap();
     assert!(text(Image::grid(&of(&[2, 2]), 1)).contains("(N, 1, H, W) or (N, 3, H, W)"));
-    assert!(text(Image::grid(&of(&[2, 2, 3, 3]), 1)).contains("not (2, 2, 3, 3)"));
+    let two = of(&[2, 2, 3, 4]);
+    let error = text(Image::grid(&two, 1));
+    assert!(error.contains("not (2, 2, 3, 4)"), "{error}");
+    assert!(
+        error.contains("x.reshape((-1, 1, 3, 4))? shows each channel, x.slice(1, ..1)? the first"),
+        "{error}"
+    );
+    assert!(Image::grid(&two.reshape((-1, 1, 3, 4)).unwrap(), 1).is_ok());
+    assert!(Image::grid(&two.slice(1, ..1).unwrap(), 1).is_ok());
+    let help = |shape: &[usize]| text(Image::grid(&of(shape), 1));
+    assert!(help(&[2, 5, 4, 3]).contains("x.permute((0, 3, 1, 2))? moves the channels"));
+    assert!(help(&[2, 3, 4]).contains("x.unsqueeze(1)?"));
+    assert!(help(&[2, 12]).contains("x.reshape((n, 1, h, w))?"));
     assert!(text(Image::grid(&of(&[0, 1, 3, 3]), 1)).contains("none of 0 values is finite"));
     assert!(text(Image::filters(&of(&[0, 4, 3, 3]), 1)).contains("none of 0 values"));
     assert!(text(Image::filters(&of(&[]), 1)).contains("images must be"));

@@ -3,6 +3,7 @@
 
 use crate::common::device;
 use teeny_core::{DType, Error, Tensor};
+use teeny_nn::conv::ConvTranspose2d;
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, mse};
 use teeny_nn::{Conv1d, Conv2d, Module, Store};
 
@@ -39,4 +40,26 @@ fn targets_with_an_axis_of_size_one() {
     helps(error, "targets.squeeze(1)? has that shape");
     let error = bce_with_logits(&column, &row, Reduction::Mean).unwrap_err();
     helps(error, "predictions.squeeze(1)? has that shape");
+}
+
+#[test]
+fn targets_of_bools_are_cast_to_classes() {
+    let device = device();
+    for shape in [&[5usize, 2][..], &[5, 2, 4, 4]] {
+        let logits = Tensor::zeros(shape, DType::F32, &device).unwrap();
+        let mask =
+            Tensor::zeros([&shape[..1], &shape[2..]].concat(), DType::Bool, &device).unwrap();
+        let help = "targets.cast(DType::I64)? makes classes 0 and 1";
+        helps(cross_entropy(&logits, &mask).unwrap_err(), help);
+        assert!(cross_entropy(&logits, &mask.cast(DType::I64).unwrap()).is_ok());
+    }
+}
+
+#[test]
+fn a_transposed_convolution_of_other_channels() {
+    let store = Store::new(device());
+    let up = ConvTranspose2d::new(&store.at("up"), 3, 2, 2).unwrap();
+    let x = Tensor::zeros((1, 4, 8, 8), DType::F32, store.device()).unwrap(); // (1, 4, 8, 8)
+    let error = up.forward(&x).unwrap_err();
+    helps(error, "input (1, 4, 8, 8) has 4 channels; weight (3, 2, 2, 2) takes 3");
 }

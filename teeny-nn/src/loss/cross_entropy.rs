@@ -281,7 +281,7 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
                 "targets are class indices (integers) or probabilities (floats), not {}",
                 targets.dtype()
             ))
-            .help("false and true as classes 0 and 1: targets.cast(DType::I32)?")),
+            .help("targets.cast(DType::I64)? makes classes 0 and 1")),
         };
     }
     if logits.ndim() > 0 && targets.shape() != logits.shape() {

@@ -191,7 +191,11 @@ pub fn write_png(path: impl AsRef<Path>, image: &Tensor) -> Result<()> {
         return Err(Error::shape(format!("an image {shape}")).help("(3, H, W), not empty"));
     };
     if image.dtype() != DType::U8 {
-        return Err(Error::dtype(format!("an image of {}", image.dtype())).help("bytes: u8"));
+        let help = match image.dtype().is_float() {
+            true => "bytes (u8) are x.mul(255.0)?.round()?.cast(DType::U8)? of values of 0 to 1",
+            false => "bytes (u8) are x.cast(DType::U8)? of values of 0 to 255",
+        };
+        return Err(Error::dtype(format!("an image of {}", image.dtype())).help(help));
     }
     let pixels = Pixels::from_planes([shape[1], shape[2]], &image.to_vec::<u8>()?)?;
     replace(path.as_ref(), |file| {

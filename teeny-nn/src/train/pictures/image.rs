@@ -89,7 +89,15 @@ impl Image {
             _ => {
                 let text =
                     format!("images must be (N, 1, H, W) or (N, 3, H, W), not {}", images.shape());
-                return Err(Error::shape(text).help("x.reshape((n, 1, h, w))"));
+                return Err(Error::shape(text).help(match images.shape()[..] {
+                    [_, _, _, 1 | 3] => "x.permute((0, 3, 1, 2))? moves the channels".to_string(),
+                    [_, _, h, w] => format!(
+                        "x.reshape((-1, 1, {h}, {w}))? shows each channel, x.slice(1, ..1)? the \
+                         first; three are red, green and blue"
+                    ),
+                    [_, _, _] => "x.unsqueeze(1)? adds the axis of the channel".to_string(),
+                    _ => "x.reshape((n, 1, h, w))?".to_string(),
+                }));
             }
         };
         let columns = columns.clamp(1, n);
