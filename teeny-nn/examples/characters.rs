@@ -5,7 +5,6 @@
 //! et al. 2003, "A neural probabilistic language model".
 #![forbid(unsafe_code)]
 
-use teeny_nn::Key;
 use teeny_nn::data::names::{self, Names};
 use teeny_nn::prelude::*;
 use teeny_nn::text::{Sampler, Tokenizer};

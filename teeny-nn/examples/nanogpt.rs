@@ -7,7 +7,7 @@
 use teeny_nn::data::corpus;
 use teeny_nn::prelude::*;
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
-use teeny_nn::{Key, Path, teeny_core::Attention};
+use teeny_nn::{Attention, Path};
 
 const BATCH: usize = 12; // B
 const CONTEXT: usize = 64; // T

@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 use teeny_nn::prelude::*;
-use teeny_nn::{map_rows, teeny_core::wrappers::Trace};
+use teeny_nn::{map_rows, wrappers::Trace};
 
 /// `x / |x|` of each row, written for one element: (.., n) → (.., n).
 fn unit(x: &Tensor) -> Result<Tensor> {

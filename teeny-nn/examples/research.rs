@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use teeny_nn::prelude::*;
-use teeny_nn::teeny_autograd::{grad, hvp};
+use teeny_nn::{grad, teeny_autograd::hvp};
 
 /// The parameters of a network as one point: a tensor for each.
 type Weights = Vec<Tensor>;

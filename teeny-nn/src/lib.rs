@@ -128,13 +128,17 @@ pub use train::Captured;
 #[doc(inline)]
 pub use transformer::{Decoder, Gpt, GptConfig};
 
-// A program needs this crate alone: here is what layers, operations and devices of its own are made
-// of; the rest is in the two crates.
-pub use teeny_autograd::{self, Autograd, Grad, Gradients, no_grad};
+// A program needs this crate alone: here are the arguments of tensors' methods, and what layers,
+// operations and devices of its own are made of; the rest is in the two crates.
+pub use teeny_autograd::{
+    self, Autograd, Check, Function, Grad, Gradients, enable_grad, grad, gradcheck, no_grad,
+};
 pub use teeny_core::{
-    self, Attention, DType, Device, DeviceInfo, DeviceRef, Error, Expr, Extremum, Key, Lazy, Op,
-    Outputs, Result, Shape, SortOrder, StorageRef, Tensor, ToDevice, Window, manual_seed, map,
-    map_n, map_rows, map_sum,
+    self, Attention, Averaging, BagMode, DType, Device, DeviceInfo, DeviceRef, Distribution, Error,
+    ErrorKind, Expr, Extremum, Interpolation, Key, Lazy, LazyOptions, MatrixNorm, Op, Outputs,
+    Outside, PadMode, QuantType, QuantileMethod, Reference, Result, Sampling, Scalar,
+    ScatterReduce, Shape, Side, SortOrder, StorageRef, Tensor, ToDevice, Triangle, Window, clock,
+    context, manual_seed, map, map_n, map_rows, map_sum, permutation, random, registry, wrappers,
 };
 
 /// The README's programs must compile and run.

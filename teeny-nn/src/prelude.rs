@@ -1,8 +1,8 @@
 //! Everything that a training program imports: `use teeny_nn::prelude::*;`.
 //!
 //! It has tensors and their types, gradients, devices, the store and its layers, losses,
-//! optimizers, schedules, loaders and checkpoints. Layers for special purposes and the options of
-//! layers are in their modules ([`crate::conv`], [`crate::norm`], ..).
+//! optimizers, schedules, loaders and checkpoints, and the options of each of them. Layers for
+//! special purposes are in their modules ([`crate::conv`], [`crate::norm`], ..).
 //!
 //! # Example
 //! A complete program: it trains a perceptron on the digits that are part of the crate.
@@ -37,8 +37,10 @@
 //! }
 //! ```
 
-pub use crate::attention::MultiheadAttention;
-pub use crate::conv::{Conv1d, Conv2d, Conv2dOptions, ConvTranspose2d};
+pub use crate::attention::{MultiheadAttention, MultiheadAttentionOptions};
+pub use crate::conv::{
+    Conv1d, Conv1dOptions, Conv2d, Conv2dOptions, ConvTranspose2d, ConvTranspose2dOptions,
+};
 pub use crate::data::{Corpus, DataLoader, Dataset, digits, mnist::Mnist};
 pub use crate::device::device;
 pub use crate::dropout::Dropout;
@@ -49,16 +51,21 @@ pub use crate::loss::{
     CrossEntropy, Reduction, bce_with_logits, cross_entropy, huber, l1, mse, nll,
 };
 pub use crate::module::{Activation, Flatten, Module, Sequential};
-pub use crate::norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
+pub use crate::norm::{
+    BatchNorm, BatchNormOptions, GroupNorm, GroupNormOptions, LayerNorm, LayerNormOptions, RmsNorm,
+    RmsNormOptions,
+};
 pub use crate::optim::{
     Adam, AdamW, Ema, Optimizer, ParamGroup, RmsProp, Sgd, clip_grad_norm, clip_grad_norm_async,
     clip_grad_value,
 };
-pub use crate::pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPool2dOptions};
+pub use crate::pool::{
+    AdaptiveAvgPool2d, AvgPool2d, AvgPool2dOptions, MaxPool2d, MaxPool2dOptions,
+};
 pub use crate::recurrent::{Gru, Lstm, RecurrentOptions, Rnn};
 pub use crate::schedule::{Plateau, Schedule};
 pub use crate::state::{Checkpoint, Position, Random, Stateful};
 pub use crate::store::{Param, Path, Store};
 pub use crate::train::{EarlyStopping, Losses, Run, RunOptions, accuracy, accuracy_async};
 pub use teeny_autograd::{Autograd, Grad, Gradients, no_grad};
-pub use teeny_core::{DType, DeviceRef, Error, Result, Tensor, ToDevice, manual_seed};
+pub use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, manual_seed};

@@ -164,3 +164,21 @@ fn the_names_for_users_of_other_libraries_exist() {
         assert!(rows.iter().all(|row| !row.is_empty()), "{page}: a row without a name");
     }
 }
+
+#[test]
+fn the_prelude_has_the_options_of_its_layers_and_programs_need_no_long_paths() {
+    let (prelude, all) = (code_of("src/prelude"), code_of("src"));
+    let words: BTreeSet<&str> = all.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let options: Vec<&str> = words.into_iter().filter(|word| word.ends_with("Options")).collect();
+    assert!(options.len() > 20, "{options:?}");
+    let missing: Vec<&&str> = options
+        .iter()
+        .filter(|name| {
+            has_word(&prelude, name.trim_end_matches("Options")) && !has_word(&prelude, name)
+        })
+        .collect();
+    assert!(missing.is_empty(), "not in the prelude: {missing:?}");
+    for (name, text) in pages() {
+        assert!(!text.contains("teeny_nn::teeny_core"), "{name}: a long path");
+    }
+}
