@@ -56,7 +56,7 @@ impl Store {
     /// ([`Store::evaluate`]).
     ///
     /// A layer of one's own is a row if it names itself, as those of this crate do:
-    /// `let _op = teeny_core::context::enter("my_layer");`.
+    /// `let _op = teeny_nn::context::enter("my_layer");`.
     ///
     /// # Errors
     /// Those of `forward`.
@@ -75,12 +75,12 @@ impl Store {
     /// let summary = store.summary(|| model.forward(&x))?;
     /// println!("{summary}");
     /// # let table = "\
-    /// # layer  operation   output     parameters    FLOP
+    /// # operation   layer  output     parameters    FLOP
     /// # ------------------------------------------------
-    /// #        sequential  (32, 10)      101,770  6.51 M
-    /// #   fc1  linear      (32, 128)     100,480  6.43 M
-    /// #        relu        (32, 128)              4.10 k
-    /// #   fc2  linear      (32, 10)        1,290  82.2 k
+    /// # sequential         (32, 10)      101,770  6.51 M
+    /// #   linear    fc1    (32, 128)     100,480  6.43 M
+    /// #   relu             (32, 128)              4.10 k
+    /// #   linear    fc2    (32, 10)        1,290  82.2 k
     /// # ------------------------------------------------
     /// # 101,770 parameters, 407 kB, all trainable; 6.51 MFLOP a call
     /// # ";
@@ -89,12 +89,12 @@ impl Store {
     /// ```
     /// prints
     /// ```text
-    /// layer  operation   output     parameters    FLOP
+    /// operation   layer  output     parameters    FLOP
     /// ------------------------------------------------
-    ///        sequential  (32, 10)      101,770  6.51 M
-    ///   fc1  linear      (32, 128)     100,480  6.43 M
-    ///        relu        (32, 128)              4.10 k
-    ///   fc2  linear      (32, 10)        1,290  82.2 k
+    /// sequential         (32, 10)      101,770  6.51 M
+    ///   linear    fc1    (32, 128)     100,480  6.43 M
+    ///   relu             (32, 128)              4.10 k
+    ///   linear    fc2    (32, 10)        1,290  82.2 k
     /// ------------------------------------------------
     /// 101,770 parameters, 407 kB, all trainable; 6.51 MFLOP a call
     /// ```
@@ -262,18 +262,18 @@ impl fmt::Display for Summary {
             };
             let flops = if layer.flops == 0 { String::new() } else { scaled(layer.flops as f64) };
             let output = layer.output.map(|shape| shape.to_string()).unwrap_or_default();
-            let path = "  ".repeat(layer.depth) + &layer.path;
-            [path, layer.op.to_string(), output, params, flops.trim_end().to_string()]
+            let op = "  ".repeat(layer.depth) + layer.op;
+            [op, layer.path.clone(), output, params, flops.trim_end().to_string()]
         };
-        let head = ["layer", "operation", "output", "parameters", "FLOP"].map(str::to_string);
+        let head = ["operation", "layer", "output", "parameters", "FLOP"].map(str::to_string);
         let rows: Vec<[String; 5]> =
             std::iter::once(head).chain(self.layers.iter().map(cells)).collect();
         let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
         let widths: [usize; 5] = std::array::from_fn(width);
         let line = "-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1));
-        for (i, [path, op, output, params, flops]) in rows.iter().enumerate() {
+        for (i, [op, path, output, params, flops]) in rows.iter().enumerate() {
             let [a, b, c, d, e] = widths;
-            let row = format!("{path:<a$}  {op:<b$}  {output:<c$}  {params:>d$}  {flops:>e$}");
+            let row = format!("{op:<a$}  {path:<b$}  {output:<c$}  {params:>d$}  {flops:>e$}");
             writeln!(f, "{}", row.trim_end())?;
             if i == 0 {
                 writeln!(f, "{line}")?;

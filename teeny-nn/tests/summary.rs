@@ -1,15 +1,16 @@
 //! [`Store::summary`]: the layers of a model with shapes, parameters and costs.
 
 use crate::common::device;
+use teeny_core::context::enter;
 use teeny_core::wrappers::Trace;
 use teeny_core::{DType, DeviceRef, Lazy, QuantType, Result, Tensor};
-use teeny_nn::conv::{Conv1d, Conv2d};
+use teeny_nn::conv::{Conv1d, Conv2d, Conv2dOptions, ConvTranspose2d, ConvTranspose2dOptions};
 use teeny_nn::norm::{BatchNorm, GroupNorm, RmsNorm};
 use teeny_nn::pool::MaxPool2d;
 use teeny_nn::recurrent::{RecurrentOptions, SequenceLayout};
 use teeny_nn::{
     Activation, Autograd, Dropout, Embedding, Flatten, Gpt, GptConfig, Gru, LayerNorm, Linear,
-    Lstm, Module, MultiheadAttention, PRelu, Param, Rnn, Sequential, Store,
+    Lstm, Module, MultiheadAttention, PRelu, Param, Path, Rnn, Sequential, Store,
 };
 
 /// A layer, the shape of its input, and the shape of its output.
@@ -239,5 +240,54 @@ fn an_error_or_a_panic_leaves_the_mode_and_nothing_recorded() -> Result<()> {
     let inner = store.summary(|| store.summary(|| model.forward(&x)))?;
     assert_eq!(inner.params, store.count());
     assert_eq!(store.summary(|| model.forward(&x))?.layers.len(), 8);
+    Ok(())
+}
+
+/// A convolution with normalisation and relu of the same size.
+fn level(path: &Path, inputs: usize, outputs: usize) -> Result<Sequential> {
+    let same = Conv2dOptions::new().with_padding(1);
+    Ok(Sequential::new()
+        .then(Conv2d::with_options(&path.at("conv"), inputs, outputs, 3, same)?)
+        .then(BatchNorm::new(&path.at("norm"), outputs)?)
+        .then(Activation::Relu))
+}
+
+#[test]
+fn operations_show_what_they_are_inside_of() -> Result<()> {
+    let store = Store::new(device());
+    let down = [level(&store.at("down0"), 3, 4)?, level(&store.at("down1"), 4, 8)?];
+    let two = ConvTranspose2dOptions::new().with_stride(2);
+    let up = ConvTranspose2d::with_options(&store.at("up"), 8, 4, 2, two)?;
+    let join = level(&store.at("join"), 8, 4)?;
+    let head = Conv2d::new(&store.at("head"), 4, 2, 1)?;
+    let x = Tensor::zeros((1, 3, 8, 8), DType::F32, store.device())?; // (1, 3, 8, 8)
+    let summary = store.summary(|| {
+        let _op = enter("unet");
+        let high = down[0].forward(&x)?; // (1, 4, 8, 8)
+        let low = down[1].forward(&MaxPool2d::new(2).forward(&high)?)?; // (1, 8, 4, 4)
+        head.forward(&join.forward(&Tensor::cat(&[&high, &up.forward(&low)?], 1)?)?)
+    })?;
+    let text = summary.to_string();
+    let lines: Vec<&str> =
+        text.lines().skip(2).map(|line| line.split("  (").next().unwrap().trim_end()).collect();
+    let expected = [
+        "unet",
+        "  sequential        down0",
+        "    conv2d          down0.conv",
+        "    batch_norm      down0.norm",
+        "    relu",
+        "  max_pool",
+        "  sequential        down1",
+        "    conv2d          down1.conv",
+        "    batch_norm      down1.norm",
+        "    relu",
+        "  conv_transpose2d  up",
+        "  sequential        join",
+        "    conv2d          join.conv",
+        "    batch_norm      join.norm",
+        "    relu",
+        "  conv2d            head",
+    ];
+    assert_eq!(lines[..16], expected, "{text}");
     Ok(())
 }
