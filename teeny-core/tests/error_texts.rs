@@ -1070,12 +1070,34 @@ fn end_of_call(text: &str, start: usize) -> usize {
     text.len()
 }
 
+/// The kinds of errors that a program causes, and cures.
+const KINDS: [&str; 8] =
+    ["shape", "axis", "dtype", "device", "index", "value", "unsupported", "out_of_memory"];
+
+/// The errors of these kinds that are made in `sources`, and those after which `has_help` is false
+/// of the text that follows.
+fn errors_of(
+    sources: &[(String, String)],
+    has_help: impl Fn(&str) -> bool,
+) -> (usize, Vec<String>) {
+    let (mut count, mut helpless) = (0, Vec::new());
+    for (path, text) in sources {
+        for kind in KINDS {
+            for (at, found) in text.match_indices(&format!("Error::{kind}(")) {
+                count += 1;
+                let end = end_of_call(text, at + found.len());
+                if !has_help(&text[end..]) {
+                    let line = text[..at].lines().count();
+                    helpless.push(format!("{path}:{line}: {}", &text[at..end]));
+                }
+            }
+        }
+    }
+    (count, helpless)
+}
+
 #[test]
 fn every_error_has_help_where_it_is_made() {
-    let kinds =
-        ["shape", "axis", "dtype", "device", "index", "value", "unsupported", "out_of_memory"];
-    let mut helpless = Vec::new();
-    let mut count = 0;
     let files = [
         "messages.rs",
         "shape.rs",
@@ -1089,28 +1111,48 @@ fn every_error_has_help_where_it_is_made() {
         "reference.rs",
         "file.rs",
     ];
-    for (path, text) in [
-        ["tensor", "validate", "kernel", "linalg"].map(sources).concat(),
-        files.map(sources).concat(),
-    ]
-    .concat()
-    {
-        for kind in kinds {
-            for (at, found) in text.match_indices(&format!("Error::{kind}(")) {
-                count += 1;
-                let end = end_of_call(&text, at + found.len());
-                let statement = &text[at..end];
-                if !text[end..].trim_start().starts_with(".help(") {
-                    helpless.push(format!("{path}:{}: {statement}", text[..at].lines().count()));
-                }
-            }
-        }
-    }
+    let folders = ["tensor", "validate", "kernel", "linalg"].map(sources).concat();
+    let all = [folders, files.map(sources).concat()].concat();
+    let (count, helpless) = errors_of(&all, |rest| rest.trim_start().starts_with(".help("));
     assert!(count > 100, "only {count} errors found: do the sources look different?");
-    assert!(
-        helpless.is_empty(),
-        "{} of {count} errors have no help:\n{}",
-        helpless.len(),
-        helpless.join("\n")
-    );
+    assert!(helpless.is_empty(), "{count} errors, without help:\n{}", helpless.join("\n"));
+}
+
+/// Errors of layers, losses, optimizers, data and training. The help may follow a name or a note,
+/// or be chosen by what was wrong.
+#[test]
+fn every_error_of_a_training_program_has_help() {
+    let folders = [
+        "attention",
+        "data",
+        "loss",
+        "lora",
+        "norm",
+        "optim",
+        "recurrent",
+        "store",
+        "text/sample.rs",
+        "train",
+        "transformer",
+        "conv.rs",
+        "device.rs",
+        "dropout.rs",
+        "embedding.rs",
+        "functional.rs",
+        "init.rs",
+        "linear.rs",
+        "module.rs",
+        "pool.rs",
+        "prelu.rs",
+        "schedule.rs",
+        "summary.rs",
+    ];
+    let mut all = folders.map(|of| sources(&format!("../../teeny-nn/src/{of}"))).concat();
+    all.iter_mut().for_each(|(_, text)| {
+        text.truncate(text.find("#[cfg(test)]").unwrap_or(text.len()));
+    });
+    let near = |rest: &str| rest.char_indices().nth(500).map_or(rest.len(), |(at, _)| at);
+    let (count, helpless) = errors_of(&all, |rest| rest[..near(rest)].contains(".help("));
+    assert!(count > 150, "only {count} errors found: do the sources look different?");
+    assert!(helpless.is_empty(), "{count} errors, without help:\n{}", helpless.join("\n"));
 }

@@ -70,6 +70,7 @@ pub fn choose(name: &str) -> Result<Choice> {
         }
     }
     let error = Error::device(format!("no device works; known: {}", registry::names().join(", ")))
+        .help("the feature `cpu` or `wgpu` of this crate adds a device")
         .named("device");
     Err(refusals.into_iter().fold(error, Error::note))
 }

@@ -202,7 +202,9 @@ pub struct Plateau {
 
 /// `value`, or an error that names it.
 fn valid(name: &str, value: f64, range: impl RangeBounds<f64> + Debug) -> Result<f64> {
-    out_of_range(name, value, range).map_or(Ok(value), |text| Err(Error::value(text)))
+    out_of_range(name, value, range).map_or(Ok(value), |text| {
+        Err(Error::value(text).help("rates and factors are finite and not negative"))
+    })
 }
 
 impl Plateau {

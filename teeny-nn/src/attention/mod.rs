@@ -409,7 +409,8 @@ fn combined_mask(mask: Option<&Tensor>, key_mask: Option<&Tensor>) -> Result<Opt
             return Err(Error::shape(format!(
                 "a mask of {} has more axes than (B, n_head, T, S)",
                 mask.shape()
-            )));
+            ))
+            .help("mask.squeeze(0)? removes an axis of size 1"));
         }
         Some(mask) => {
             let missing = 4 - mask.ndim();
@@ -425,7 +426,8 @@ fn combined_mask(mask: Option<&Tensor>, key_mask: Option<&Tensor>) -> Result<Opt
             key_mask.shape(),
             key_mask.dtype()
         );
-        return Err(Error::shape(text));
+        return Err(Error::shape(text)
+            .help("lengths of texts as a mask: positions.lt(&lengths.unsqueeze(1)?)?"));
     }
     let key_mask = key_mask.unsqueeze(1)?.unsqueeze(1)?; // (B, 1, 1, S)
     match mask {

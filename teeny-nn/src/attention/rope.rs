@@ -127,7 +127,8 @@ impl Rope {
             .help("at least one, and at most hs / 2"));
         }
         if let Some(x) = frequencies.iter().chain([&factor]).find(|x| !x.is_finite()) {
-            return Err(Error::value(format!("frequencies and factor are finite, not {x}")));
+            return Err(Error::value(format!("frequencies and factor are finite, not {x}"))
+                .help("a file with such numbers is damaged"));
         }
         let shape = match pairing {
             RopePairing::Interleaved => (capacity, half, 2),

@@ -186,9 +186,9 @@ impl Dataset for Windows {
     /// x and y, which is x shifted by one token, both (indices.len(), context) of `I32`.
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
         if let Some(i) = indices.iter().find(|&&i| i >= self.len()) {
-            return Err(
-                Error::index(format!("no example {i}; there are {}", self.len())).named("batch")
-            );
+            return Err(Error::index(format!("no example {i}; there are {}", self.len()))
+                .help("indices are below corpus.len()")
+                .named("batch"));
         }
         let starts: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
         self.corpus.examples_at(

@@ -67,15 +67,20 @@ pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<(
             "sizes {sizes:?} do not describe {} values",
             values.len()
         ))
-        .named("write idx"));
+        .named("write idx")
+        .help("the product of the sizes is the number of values"));
     }
     let axes = u8::try_from(sizes.len()).map_err(|_| {
-        Error::value(format!("{} axes, but the format allows 255", sizes.len())).named("write idx")
+        Error::value(format!("{} axes, but the format allows 255", sizes.len()))
+            .help("reshape to fewer axes")
+            .named("write idx")
     })?;
     let mut header = vec![0, 0, UNSIGNED_BYTE, axes];
     for &size in sizes {
         let size = u32::try_from(size).map_err(|_| {
-            Error::value(format!("size {size} does not fit 32 bits")).named("write idx")
+            Error::value(format!("size {size} does not fit 32 bits"))
+                .help("divide the values among several files")
+                .named("write idx")
         })?;
         header.extend(size.to_be_bytes());
     }

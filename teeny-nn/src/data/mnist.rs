@@ -181,6 +181,7 @@ impl Dataset for ImageBatches<'_> {
         let area = self.images.area();
         if let Some(i) = indices.iter().find(|&&i| i >= self.images.len()) {
             return Err(Error::index(format!("no image {i}; there are {}", self.images.len()))
+                .help("indices are below images.len()")
                 .named("batch"));
         }
         // uploads bytes, a quarter of the size of floats; the division is one pass on the device

@@ -113,9 +113,9 @@ impl Dataset for SeriesWindows {
 
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
         if let Some(i) = indices.iter().find(|i| **i >= self.len()) {
-            return Err(
-                Error::index(format!("no window {i}; there are {}", self.len())).named("batch")
-            );
+            return Err(Error::index(format!("no window {i}; there are {}", self.len()))
+                .help("indices are below windows.len()")
+                .named("batch"));
         }
         let (length, window) = (self.length as isize, self.length + self.horizon);
         let starts = indices.iter().map(|i| i * self.stride);

@@ -118,7 +118,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     fn broadcast(&self, x: &Tensor, root: usize) -> Result<Tensor> {
         let _op = enter("broadcast");
         if root >= self.size() {
-            return Err(Error::index(format!("no rank {root}; there are {}", self.size())));
+            return Err(Error::index(format!("no rank {root}; there are {}", self.size()))
+                .help("ranks are 0..comm.size()"));
         }
         let kind = Kind::Broadcast { root };
         let result = self.start(Collective::of(kind, x, vec![x.numel()])?).wait()?;
@@ -157,7 +158,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         let lengths = self.gather_bytes(mine.to_le_bytes().to_vec())?;
         let length = lengths.get(root).and_then(|b| b.as_slice().try_into().ok());
         let Some(length) = length.map(u64::from_le_bytes) else {
-            return Err(Error::index(format!("no rank {root}; there are {}", self.size())));
+            return Err(Error::index(format!("no rank {root}; there are {}", self.size()))
+                .help("ranks are 0..comm.size()"));
         };
         let length = usize::try_from(length)
             .map_err(|_| Error::value(format!("{length} bytes do not fit this machine")))?;
@@ -180,7 +182,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
                     "this rank sums {} numbers, another one {}",
                     numbers.len(),
                     theirs.len() / 8
-                )));
+                ))
+                .help("all ranks pass lists of one length"));
             }
             for (sum, x) in sums.iter_mut().zip(theirs.chunks_exact(8)) {
                 *sum += x.try_into().map_or(f64::NAN, f64::from_le_bytes);
@@ -233,7 +236,10 @@ fn first_axis(x: &Tensor) -> Result<usize> {
 /// The shape of `x` with `rows` rows.
 fn with_rows(x: &Tensor, rows: Option<usize>) -> Result<Shape> {
     let mut sizes = x.shape().to_vec();
-    let too_many = || Error::shape(format!("the result of {} has too many elements", x.shape()));
+    let too_many = || {
+        Error::shape(format!("the result of {} has too many elements", x.shape()))
+            .help("gather fewer rows at a time")
+    };
     sizes[0] = rows.ok_or_else(too_many)?;
     teeny_core::IntoShape::shape(&sizes[..])
 }

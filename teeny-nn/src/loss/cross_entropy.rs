@@ -137,7 +137,8 @@ impl CrossEntropy {
             return Err(Error::value(format!(
                 "label_smoothing is {}, but must be within 0..=1",
                 self.label_smoothing
-            )));
+            ))
+            .help("0.1 is usual"));
         }
         let axis = class_axis(logits, targets)?;
         if let Some(weight) =
@@ -148,7 +149,8 @@ impl CrossEntropy {
                 logits.shape(),
                 logits.shape()[axis],
                 weight.shape()
-            )));
+            ))
+            .help("a weight for each class: (classes)"));
         }
         Ok(axis)
     }
@@ -248,7 +250,8 @@ impl CrossEntropy {
         if self.ignore_index.is_some() {
             return Err(Error::value(
                 "ignore_index needs class indices as targets, not probabilities",
-            ));
+            )
+            .help("with_ignore_index(None), or targets of integers"));
         }
         let classes = log_p.shape()[axis];
         let (sharp, even) = (1.0 - self.label_smoothing, self.label_smoothing / classes as f64);
@@ -301,7 +304,8 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
 /// The axis of the classes: 1 of (N, C, d..), 0 of (C).
 fn axis_of(logits: &Tensor) -> Result<usize> {
     match logits.ndim() {
-        0 => Err(Error::shape("logits need an axis of classes, but are a scalar")),
+        0 => Err(Error::shape("logits need an axis of classes, but are a scalar")
+            .help("logits of one item are (C), of a batch (N, C)")),
         ndim => Ok(usize::from(ndim > 1)),
     }
 }
@@ -342,7 +346,7 @@ fn name_target(error: Error, targets: &Tensor, classes: usize, ignore_index: Opt
     Error::index(format!(
         "targets[{}] is {value}, but logits have {classes} classes ({range})",
         position(i, targets.shape())
-    ))
+    )).help("a last layer with more outputs, or CrossEntropy::new().with_ignore_index(..) for targets to leave out")
 }
 
 /// The indices of element `i` of a row-major tensor: `17` for a vector, `3, 2` for a matrix.

@@ -124,7 +124,9 @@ pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
 pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("huber");
     if !delta.is_finite() || delta <= 0.0 {
-        return Err(Error::value(format!("delta must be positive, not {delta}")));
+        return Err(
+            Error::value(format!("delta must be positive, not {delta}")).help("1.0 is usual")
+        );
     }
     elementwise(x, target, reduction, |x, t| {
         // the square of the difference, not of its absolute value, whose derivative at 0 would make

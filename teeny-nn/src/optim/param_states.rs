@@ -431,7 +431,7 @@ impl ParamStates {
     pub(super) fn load_state_dict(&mut self, state_names: &[&str], dict: &State) -> Result<()> {
         let lr = dict.get("lr")?;
         if let Some(text) = out_of_range("the saved learning rate", lr, 0.0..) {
-            return Err(Error::value(text));
+            return Err(Error::value(text).help("a file with such a rate is damaged"));
         }
         let mut mismatch = KeyMismatch::default();
         let mut unexpected: Vec<&String> = dict.tensors.keys().collect();

@@ -102,7 +102,8 @@ fn run(
         return Err(Error::internal(format!("x is {}, not (T, B, C)", x.shape())));
     };
     if steps == 0 {
-        return Err(Error::shape("a sequence must have at least one step"));
+        return Err(Error::shape("a sequence must have at least one step")
+            .help("leave empty sequences out, or pad them to one step"));
     }
     // backwards through padded sequences is forwards through reversed ones
     let reversed = padding.filter(|_| backwards);

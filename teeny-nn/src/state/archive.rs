@@ -293,7 +293,8 @@ fn header<'t>(
             "data_offsets": [offset, end],
         });
         if name == "__metadata__" || header.insert(name.clone(), entry).is_some() {
-            return Err(Error::value(format!("two tensors cannot both be called {name:?}")));
+            return Err(Error::value(format!("two tensors cannot both be called {name:?}"))
+                .help("give each tensor a name of its own"));
         }
         offset = end;
     }

@@ -98,6 +98,7 @@ impl Checkpoint {
         self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
             let names: Vec<&str> = self.parts().collect();
             Error::value(format!("no part {name:?}; there are {}", crate::names::listed(&names)))
+                .help("checkpoint.parts() lists them")
                 .named(&self.label)
         })
     }

@@ -260,6 +260,7 @@ impl Recipe {
 fn transposed(name: &str, shape: &[usize]) -> Result<Vec<usize>> {
     match shape {
         &[rows, columns] => Ok(vec![columns, rows]),
-        _ => Err(Error::shape(format!("cannot transpose {name:?}: {shape:?} is not a matrix"))),
+        _ => Err(Error::shape(format!("cannot transpose {name:?}: {shape:?} is not a matrix"))
+            .help("Mapping::transpose is for weights of two axes")),
     }
 }

@@ -51,7 +51,8 @@ pub fn write(
             return Err(Error::value(format!(
                 "two arrays cannot both be called {:?}",
                 tensors[i].0
-            )));
+            ))
+            .help("give each array a name of its own"));
         }
         zip::write(writer, &names, compression == Compression::Deflated, |i| {
             let mut content = Vec::new();

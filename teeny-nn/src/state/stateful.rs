@@ -49,6 +49,7 @@ impl State {
             let missing = || {
                 let names = crate::names::listed(&names);
                 Error::value(format!("no tensor {name:?}; there are {names}"))
+                    .help("the state is of another version, or of another part")
             };
             self.unreadable.get(name).cloned().unwrap_or_else(missing)
         })
@@ -62,6 +63,7 @@ impl State {
         self.find(key)?.ok_or_else(|| {
             let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
             Error::value(format!("no value {key:?}; there are {}", crate::names::listed(&keys)))
+                .help("the state is of another version, or of another part")
         })
     }
 
@@ -76,6 +78,7 @@ impl State {
                 quoted(text),
                 std::any::type_name::<T>()
             ))
+            .help("the state is of another version, or damaged")
         };
         match (self.values.get(key), self.unreadable.get(key)) {
             (Some(text), _) => text.parse().map(Some).map_err(|_| wrong(text)),

@@ -180,10 +180,13 @@ impl Sampler {
             ("min_p is a probability, at most 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
         ];
         if let Some((rule, value, _)) = settings.iter().find(|(_, _, valid)| !valid) {
-            return Err(Error::value(format!("{rule}, not {value}")));
+            return Err(Error::value(format!("{rule}, not {value}")).help(
+                "1 switches top_p off, 0 min_p; a temperature of 0 takes the most probable token",
+            ));
         }
         if self.top_k == Some(0) {
-            return Err(Error::value("top_k is 0, but must be at least 1"));
+            return Err(Error::value("top_k is 0, but must be at least 1")
+                .help("without top_k, all tokens are candidates"));
         }
         detached_floats(logits)
     }
@@ -225,7 +228,8 @@ pub fn multinomial(
         noisy(&row.expand(sizes)?, key)?.argmax(-1)? // (.., n)
     } else {
         if n > vocab {
-            return Err(Error::value(format!("cannot draw {n} distinct tokens from {vocab}")));
+            return Err(Error::value(format!("cannot draw {n} distinct tokens from {vocab}"))
+                .help("draw at most one of each"));
         }
         let (scores, tokens) = noisy(&x, key)?.topk(n, -1, Extremum::Largest)?; // (.., n)
         map([&scores, &tokens], |[score, token]| {
@@ -246,7 +250,8 @@ pub fn multinomial(
 pub fn repetition_penalty(logits: &Tensor, previous: &Tensor, penalty: f64) -> Result<Tensor> {
     let _op = enter("repetition_penalty");
     if !(penalty > 0.0 && penalty.is_finite()) {
-        return Err(Error::value(format!("the penalty must be positive, not {penalty}")));
+        return Err(Error::value(format!("the penalty must be positive, not {penalty}"))
+            .help("1 changes nothing, 1.1 is usual"));
     }
     let (logits, previous) = (detached_floats(logits)?, track::detached(previous)?);
     let x = logits.gather(-1, &previous)?; // (B, T)
@@ -261,7 +266,8 @@ fn detached_floats(logits: &Tensor) -> Result<Tensor> {
             "logits are floats of shape (.., V) with V above 0, not {} {}",
             logits.dtype(),
             logits.shape()
-        )));
+        ))
+        .help("logits.at(1, -1)? of a model are (B, V)"));
     }
     track::detached(logits)?.cast(logits.dtype().compute())
 }

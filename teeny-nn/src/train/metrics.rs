@@ -110,7 +110,8 @@ fn top_k_hits(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
     let axis = class_axis(logits, targets)?;
     let classes = logits.shape()[axis];
     if k == 0 || k > classes {
-        return Err(Error::value(format!("k is {k}, but must be within 1..={classes} classes")));
+        return Err(Error::value(format!("k is {k}, but must be within 1..={classes} classes"))
+            .help("5 is usual"));
     }
     let axis = axis as isize;
     let (_, best) = logits.topk(k, axis, Extremum::Largest)?; // (N, k, d..)

@@ -78,7 +78,8 @@ fn by_score(scores: &Tensor, targets: &Tensor) -> Result<ByScore> {
     let targets = flags(scores, targets)?;
     let scores = numbers(scores)?;
     if let Some(i) = scores.iter().position(|score| score.is_nan()) {
-        return Err(Error::value(format!("scores[{i}] is NaN")));
+        return Err(Error::value(format!("scores[{i}] is NaN"))
+            .help("a model that has diverged gives NaN; look at its losses"));
     }
     let mut items: Vec<(f64, bool)> = scores.into_iter().zip(targets).collect();
     items.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -119,7 +120,8 @@ pub fn calibration_error(logits: &Tensor, targets: &Tensor, bins: usize) -> Resu
     for (i, (&confidence, hit)) in confidences.iter().zip(hits).enumerate() {
         if confidence.is_nan() {
             let i = position(i, targets.shape());
-            return Err(Error::value(format!("logits[{i}] have no softmax: one is not finite")));
+            return Err(Error::value(format!("logits[{i}] have no softmax: one is not finite"))
+                .help("a model that has diverged gives such logits; look at its losses"));
         }
         let bin = ((confidence * bins as f64).ceil() as usize).clamp(1, bins) - 1;
         sums[bin] = (sums[bin].0 + confidence, sums[bin].1 + hit);

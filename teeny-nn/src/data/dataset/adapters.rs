@@ -19,7 +19,8 @@ impl<D: Dataset> Subset<D> {
         dataset.check()?;
         let count = dataset.len();
         if let Some((i, index)) = indices.iter().enumerate().find(|(_, index)| **index >= count) {
-            return Err(Error::index(format!("indices[{i}] is {index}; there are {count} items")));
+            return Err(Error::index(format!("indices[{i}] is {index}; there are {count} items"))
+                .help("indices are below the length of the set that is divided"));
         }
         Ok(Subset { dataset, indices })
     }
@@ -44,7 +45,10 @@ impl<D: Dataset> Dataset for Subset<D> {
 
     fn batch(&self, indices: &[usize], epoch: u64) -> Result<D::Batch> {
         let index = |i: &usize| {
-            let none = || Error::index(format!("no item {i}; there are {}", self.len()));
+            let none = || {
+                Error::index(format!("no item {i}; there are {}", self.len()))
+                    .help("indices are below dataset.len()")
+            };
             self.indices.get(*i).copied().ok_or_else(|| none().named("batch"))
         };
         let indices = indices.iter().map(index).collect::<Result<Vec<_>>>()?;

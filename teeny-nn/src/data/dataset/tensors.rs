@@ -7,7 +7,9 @@ use teeny_core::{Error, Result, Tensor};
 pub(in crate::data) fn rows(x: &Tensor, indices: &[usize]) -> Result<Tensor> {
     let count = x.shape().first().copied().unwrap_or_default();
     if let Some(i) = indices.iter().find(|i| **i >= count) {
-        return Err(Error::index(format!("no item {i}; there are {count}")).named("batch"));
+        return Err(Error::index(format!("no item {i}; there are {count}"))
+            .help("indices are below dataset.len()")
+            .named("batch"));
     }
     // consecutive rows are a view
     if let Some(&first) = indices.first()

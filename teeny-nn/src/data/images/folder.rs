@@ -120,7 +120,9 @@ impl Dataset for ImageFolder {
         for &i in indices {
             let Some((path, label)) = self.files.get(i) else {
                 let text = format!("no image {i}; there are {}", self.files.len());
-                return Err(Error::index(text).named("batch"));
+                return Err(Error::index(text)
+                    .help("indices are below folder.len()")
+                    .named("batch"));
             };
             let name = || path.display().to_string();
             let image = decode(path).and_then(|image| self.transforms.applied(image, i, epoch));

@@ -95,7 +95,9 @@ impl Pixels {
 
     /// Appends the planes (3, height, width) to `planes`.
     fn append_planes(&self, planes: &mut Vec<u8>) -> Result<()> {
-        planes.try_reserve(self.bytes.len()).map_err(|e| Error::out_of_memory(e.to_string()))?;
+        planes
+            .try_reserve(self.bytes.len())
+            .map_err(|e| Error::out_of_memory(e.to_string()).help("smaller images or batches"))?;
         (0..3).for_each(|c| planes.extend(self.bytes.iter().skip(c).step_by(3)));
         Ok(())
     }

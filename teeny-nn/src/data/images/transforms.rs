@@ -413,7 +413,10 @@ impl Pixels {
     /// The part of this size from `start`, with black outside of the image.
     fn crop(&self, start: [isize; 2], [height, width]: [usize; 2]) -> Result<Pixels> {
         let bytes = height.checked_mul(width).and_then(|area| area.checked_mul(3));
-        let too_large = || Error::value(format!("a crop to {height} x {width} is too large"));
+        let too_large = || {
+            Error::value(format!("a crop to {height} x {width} is too large"))
+                .help("a smaller size")
+        };
         let mut bytes = teeny_core::memory::filled(0, bytes.ok_or_else(too_large)?)?;
         // the columns of the image that are kept, and where the first one is in the crop
         let [top, left] = start;

@@ -172,7 +172,7 @@ impl TableEncoder {
             let all = self.columns.iter().filter(|column| matches!(column.kind, Kind::Category(_)));
             let names: Vec<&str> = all.map(|column| column.name.as_str()).collect();
             let text = format!("no column {name:?} of categories; there are {}", listed(&names));
-            Error::value(text)
+            Error::value(text).help("with_categories([..]) before fit adds a column")
         })
     }
 
@@ -275,6 +275,7 @@ impl TableEncoder {
                 let error = match present(cell) {
                     None => Error::value("the target is missing").help("leave the row out"),
                     Some(cell) => Error::value(format!("{} is not a class", quoted(cell)))
+                        .help("fit the encoder on rows that have it, or leave the row out")
                         .note(format!("the training rows have {}", listed(&names))),
                 };
                 table.at(row, name, error)

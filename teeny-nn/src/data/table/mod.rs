@@ -110,7 +110,7 @@ impl Table {
             let text = format!("{} has no column {name:?}; it has {}", self.name, listed(&names));
             match nearest(name, names) {
                 Some(near) => Error::value(text).help(format!("{near:?}?")),
-                None => Error::value(text),
+                None => Error::value(text).help("table.columns() lists them"),
             }
         })
     }
@@ -131,7 +131,10 @@ impl Dataset for Table {
 
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<Table> {
         let row = |i: &usize| {
-            let none = || Error::index(format!("no row {i}; there are {}", self.len()));
+            let none = || {
+                Error::index(format!("no row {i}; there are {}", self.len()))
+                    .help("indices are below table.len()")
+            };
             self.rows.get(*i).cloned().ok_or_else(|| none().named("batch"))
         };
         let rows = indices.iter().map(row).collect::<Result<_>>()?;

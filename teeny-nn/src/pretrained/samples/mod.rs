@@ -246,7 +246,10 @@ fn split<T>(samples: Vec<T>, share: f64, seed: u64) -> Result<(Vec<T>, Vec<T>)> 
 /// The samples at `indices`.
 fn chosen<'a, T>(samples: &'a [T], indices: &[usize]) -> Result<Vec<&'a T>> {
     let sample = |&i: &usize| {
-        let none = || Error::index(format!("no sample {i}; there are {}", samples.len()));
+        let none = || {
+            Error::index(format!("no sample {i}; there are {}", samples.len()))
+                .help("indices are below the number of samples")
+        };
         samples.get(i).ok_or_else(none)
     };
     indices.iter().map(sample).collect()

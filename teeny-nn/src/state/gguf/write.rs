@@ -112,7 +112,8 @@ impl Writer {
             return Err(Error::shape(format!("tensor {name:?} of {shape:?} overflows")));
         };
         if !self.names.insert(name.to_string()) {
-            return Err(Error::value(format!("two tensors are called {}", quoted(name))));
+            return Err(Error::value(format!("two tensors are called {}", quoted(name)))
+                .help("give each tensor a name of its own"));
         }
         let (name, shape) = (name.to_string(), shape.to_vec());
         self.tensors.push(Planned { name, shape, id, bytes, offset });

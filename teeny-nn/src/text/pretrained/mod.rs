@@ -303,7 +303,8 @@ impl Parts {
         if let Some(pair) = input.pair {
             sequences.push(self.sequence(pair, 1, tracked)?);
         } else if options.truncation == Truncation::OnlySecond && options.max_length.is_some() {
-            return Err(Error::value("Truncation::OnlySecond is for pairs of texts"));
+            return Err(Error::value("Truncation::OnlySecond is for pairs of texts")
+                .help("Truncation::LongestFirst is for single texts too"));
         }
         // without offsets the lists must still have one length
         for Sequence { encoding, .. } in &mut sequences {

@@ -249,6 +249,7 @@ pub(super) fn truncate(
     let Some(max_length) = options.max_length else { return Ok(()) };
     let max = max_length.checked_sub(added).ok_or_else(|| {
         Error::value(format!("max_length is {max_length}, but {added} special tokens are added"))
+            .help("a larger max_length, or no special tokens")
     })?;
     let side = options.truncation_side;
     let mut lengths = [0, 0];

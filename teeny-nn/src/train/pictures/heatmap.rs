@@ -92,7 +92,8 @@ impl Heatmap {
         let _op = enter("Heatmap::confusion");
         let n = confusion.classes();
         if n == 0 {
-            return Err(Error::value("a confusion matrix without classes"));
+            return Err(Error::value("a confusion matrix without classes")
+                .help("Confusion::new(classes), one class at least"));
         }
         let row = |target: usize| (0..n).map(move |guess| confusion.count(target, guess));
         let map = Heatmap {

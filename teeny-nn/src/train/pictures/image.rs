@@ -221,6 +221,7 @@ pub(in crate::train) fn range_of(values: &[f64]) -> Result<(f64, f64)> {
     });
     range.ok_or_else(|| {
         Error::value(format!("none of {} values is finite: there is nothing to show", values.len()))
+            .help("a picture of NaN tells nothing: look for the step that made them")
     })
 }
 

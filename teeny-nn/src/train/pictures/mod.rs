@@ -124,7 +124,7 @@ fn by_class(points: &Tensor, classes: &Tensor, names: &[&str]) -> Result<Groups>
     let is_class = |class: &i64| usize::try_from(*class).is_ok_and(|class| class < limit);
     if let Some(i) = numbers.iter().position(|class| !is_class(class)) {
         let text = format!("classes[{i}] is {}, but must be within 0..{limit}", numbers[i]);
-        return Err(Error::index(text));
+        return Err(Error::index(text).help("classes count from 0; names are one for each"));
     }
     let count = numbers.iter().max().map_or(0, |most| *most as usize + 1).max(names.len());
     let mut groups: Vec<(String, Vec<(f64, f64)>)> = (0..count)
