@@ -10,7 +10,8 @@ use std::ops::Range;
 use teeny_core::calls::{self, Call};
 use teeny_core::{Result, Shape};
 
-/// A model's layers in the order of their calls, and its parameters. It prints as a table.
+/// A model's layers in the order of their calls, and its parameters: the result of
+/// [`Store::summary`]. It prints as a table.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summary {
