@@ -17,9 +17,19 @@ export async function load() {
   } catch (error) {
     throw new LoadError(`The file pkg/web.js could not be loaded (${error.message}).`);
   }
+  try {
+    await start(library, 'default');
+  } catch {
+    await start(library, 'reload'); // the browser may have kept a damaged file
+  }
+  return library;
+}
+
+/** Fetches the module, past the browser's cache if `cache` is `reload`, and starts it. */
+async function start(library, cache) {
   let response;
   try {
-    response = await fetch(new URL(MODULE, import.meta.url));
+    response = await fetch(new URL(MODULE, import.meta.url), { cache });
   } catch {
     throw new LoadError(`The file ${MODULE} could not be loaded: the connection to the server has`
       + ' failed.');
@@ -34,7 +44,6 @@ export async function load() {
     if (error instanceof LoadError) throw error;
     throw new LoadError(reasonOf(error));
   }
-  return library;
 }
 
 /** The response, or its bytes where the server does not call them WebAssembly. */
