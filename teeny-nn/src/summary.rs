@@ -1,4 +1,4 @@
-//! What a model is made of: [`Store::summary`].
+//! The layers of a model as a table: [`Store::summary`].
 
 use crate::module::SEQUENTIAL;
 use crate::names::{grouped, listed, scaled};
@@ -106,19 +106,17 @@ impl Store {
         result?;
         let mut rows = Rows::default();
         Tree::new(&calls, &reads).rows(0..calls.len(), 0, &mut rows);
-        let read = distinct(reads.iter().map(|read| &read.param), &mut HashSet::new());
+        let (all, mut seen) = (self.all(), HashSet::new());
+        let read = distinct(reads.iter().map(|read| &read.param), &mut seen);
         let trainable = read.iter().filter(|param| param.is_trainable());
-        let all = self.all();
-        let unused = all.iter().filter(|param| {
-            param.role() != Role::Buffer && !read.iter().any(|other| other.id() == param.id())
-        });
+        let unused = distinct(&all, &mut seen);
         Ok(Summary {
             layers: rows.layers,
             params: elements(&read),
             trainable: elements(&trainable.copied().collect::<Vec<_>>()),
             bytes: read.iter().map(|param| param.bytes()).sum(),
             flops: calls.iter().map(|call| call.flops).sum(),
-            unused: unused.map(|param| param.name().to_string()).collect(),
+            unused: unused.iter().map(|param| param.name().to_string()).collect(),
         })
     }
 }
@@ -134,7 +132,7 @@ struct Tree<'a> {
     params: Vec<(usize, &'a Param)>,
 }
 
-/// The rows so far.
+/// The rows of the table while they are added.
 #[derive(Default)]
 struct Rows {
     layers: Vec<LayerSummary>,
