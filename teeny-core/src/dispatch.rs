@@ -61,7 +61,8 @@ impl Op<'_> {
         self.with_operands(&mapped.iter().collect::<Vec<_>>()).run(device)
     }
 
-    /// [`Op::run`] within a recorded call. What it is made of is not recorded.
+    /// [`Op::run`], with its cost added to the call that is recorded. The call gets no operations
+    /// of the op's definition or of a wrapped device.
     #[cold]
     #[inline(never)]
     fn run_recorded(&mut self, device: &DeviceRef) -> Result<Outputs> {

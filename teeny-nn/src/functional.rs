@@ -7,9 +7,8 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 impl Store {
-    /// Runs `body` with the layers in evaluation mode and without recording for gradients: a model
-    /// is asked for its results alone. The former mode is back afterwards, also after a panic. All
-    /// threads see the mode.
+    /// Runs `body` with the layers in evaluation mode and without recording for gradients. It
+    /// restores the former mode afterwards, also after a panic. All threads see the mode.
     ///
     /// # Example
     /// ```

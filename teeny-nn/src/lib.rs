@@ -128,8 +128,8 @@ pub use train::Captured;
 #[doc(inline)]
 pub use transformer::{Decoder, Gpt, GptConfig};
 
-// A program needs this crate alone: here are the arguments of tensors' methods, and what layers,
-// operations and devices of its own are made of; the rest is in the two crates.
+// So that a program needs this crate alone: the arguments of tensors' methods, and the types that a
+// program's own layers, operations and devices use. The two crates have the rest.
 pub use teeny_autograd::{
     self, Autograd, Check, Function, Grad, Gradients, enable_grad, grad, gradcheck, no_grad,
 };

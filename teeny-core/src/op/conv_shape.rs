@@ -106,8 +106,9 @@ fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
 fn channels_last(x: &Shape, takes: usize) -> Option<String> {
     let last = x.ndim() - 1;
     let axes: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
-    let help = format!("x.permute({axes:?})? moves the last axis, {takes}, to the channels");
-    (x[last] == takes).then_some(help)
+    let permuted = format!("x.permute({axes:?})?");
+    (x[last] == takes)
+        .then(|| format!("{permuted} moves the last axis, of size {takes}, to the channels"))
 }
 
 /// The error of a transposed convolution of `x` by a weight of other channels.

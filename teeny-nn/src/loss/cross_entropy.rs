@@ -275,7 +275,8 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
             }
             let axis = usize::from(logits.ndim() > 1);
             error.help(format!(
-                "targets.argmax({axis})? of one-hot rows, or targets.cast(DType::F32)? as probabilities"
+                "targets.argmax({axis})? of one-hot rows, or targets.cast(DType::F32)? as \
+                 probabilities"
             ))
         })?;
         return match targets.dtype().is_int() {
@@ -346,7 +347,11 @@ fn name_target(error: Error, targets: &Tensor, classes: usize, ignore_index: Opt
     Error::index(format!(
         "targets[{}] is {value}, but logits have {classes} classes ({range})",
         position(i, targets.shape())
-    )).help("a last layer with more outputs, or CrossEntropy::new().with_ignore_index(..) for targets to leave out")
+    ))
+    .help(
+        "a last layer with more outputs, or CrossEntropy::new().with_ignore_index(..) for targets \
+         to leave out",
+    )
 }
 
 /// The indices of element `i` of a row-major tensor: `17` for a vector, `3, 2` for a matrix.

@@ -69,7 +69,8 @@ impl Epoch {
             position.batch.saturating_sub(self.start.batch)
         );
         Err(Error::value(text).named("Run::next_epoch").help(
-            "run.push(&loss, items)? once for each batch, also where gradients of several are added",
+            "run.push(&loss, items)? once for each batch, also where gradients of several are \
+             added",
         ))
     }
 }

@@ -100,7 +100,9 @@ fn by_score(scores: &Tensor, targets: &Tensor) -> Result<ByScore> {
 /// bin. The confidence is the largest probability of the softmax of a row; `bins` bins of equal
 /// width divide `(0, 1]`.
 ///
-/// Shapes: logits (N, C, d..), targets (N, d..) of integers. Source: Guo et al. 2017, arXiv:1706.04599.
+/// Shapes: logits (N, C, d..), targets (N, d..) of integers.
+///
+/// Source: Guo et al. 2017, arXiv:1706.04599.
 /// Equivalent: `torchmetrics`' multiclass calibration error with the norm l1.
 ///
 /// # Errors
