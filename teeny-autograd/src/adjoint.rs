@@ -155,12 +155,11 @@ impl Parts {
                 && (0..shape.ndim()).all(|a| a == axis || shape[a] == sizes[a])
         };
         if rows == self.rows && parts.iter().all(alike) {
-            return Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?
-                .reshape(self.base);
+            return Tensor::cat(&parts, axis as isize)?.reshape(self.base);
         }
         let as_rows = |(part, g): (&&Part, &Tensor)| g.reshape((self.rows, part.len));
         let parts = order.iter().zip(&parts).map(as_rows).collect::<Result<Vec<_>>>()?;
-        Tensor::cat(&parts.iter().collect::<Vec<_>>(), 1)?.reshape(self.base)
+        Tensor::cat(&parts, 1)?.reshape(self.base)
     }
 }
 

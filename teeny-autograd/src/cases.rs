@@ -352,7 +352,7 @@ fn full_rank(x: &Tensor) -> Result<Tensor> {
 /// Products that do not depend on the signs that a factorisation chooses.
 fn unsigned(parts: &[&Tensor]) -> Result<Tensor> {
     let flat = parts.iter().map(|x| x.square()?.reshape(-1)).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)
+    Tensor::cat(&flat, 0)
 }
 
 fn matrices() -> Vec<Case> {

@@ -167,7 +167,7 @@ fn pytorch_agrees_in_values_and_gradients() {
 fn named(name: &str, x: &[Tensor]) -> Result<Tensor> {
     let flat = |parts: &[&Tensor]| -> Result<Tensor> {
         let parts = parts.iter().map(|p| p.reshape(-1)).collect::<Result<Vec<_>>>()?;
-        Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)
+        Tensor::cat(&parts, 0)
     };
     let definite = || {
         x[0].matmul(&x[0].transpose(-2, -1)?)?.add(&Tensor::eye(4, x[0].dtype(), &x[0])?.mul(2.0)?)

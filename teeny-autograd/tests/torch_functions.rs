@@ -38,7 +38,7 @@ const ROWS: &[(&str, Function)] = rows! {
     "nanmean" |x| x[0].nanmean(1);
     "aminmax" |x| { let (low, high) = x[0].aminmax(1)?; Tensor::cat(&[&low, &high], 0) };
     "masked_scatter" |x| x[0].masked_scatter(&x[0].gt(0.2)?, &x[1]);
-    "unbind" |x| Tensor::cat(&x[0].unbind(1)?.iter().collect::<Vec<_>>(), 0)?.square();
+    "unbind" |x| Tensor::cat(&x[0].unbind(1)?, 0)?.square();
     "tensor_split" |x| x[0].tensor_split(2, 3)?[1].square();
     "hstack" |x| Tensor::hstack(&[&x[0], &x[1]])?.square();
     "vstack" |x| Tensor::vstack(&[&x[0], &x[1].at(0, 0)?])?.square();

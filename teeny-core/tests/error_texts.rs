@@ -415,11 +415,11 @@ fn reductions(m: &mut Misuses, o: &Operands) {
 
 fn arrangements(m: &mut Misuses, o: &Operands) {
     let Operands { device, x, y, v, i, scalar, .. } = o;
-    m.bare("cat", K::Value, Tensor::cat(&[], 0));
+    m.bare("cat", K::Value, Tensor::cat::<Tensor>(&[], 0));
     m.of("cat", K::Axis, Tensor::cat(&[x, x], 2));
     m.of("cat", K::Shape, Tensor::cat(&[x, y], 0));
     m.of("cat", K::Device, Tensor::cat(&[x, &o.far], 0));
-    m.bare("stack", K::Value, Tensor::stack(&[], 0));
+    m.bare("stack", K::Value, Tensor::stack::<Tensor>(&[], 0));
     m.of("stack", K::Axis, Tensor::stack(&[x, x], 4));
     m.of("stack", K::Shape, Tensor::stack(&[x, y], 0));
     m.of("split", K::Axis, x.split(2, 1));
@@ -496,7 +496,7 @@ fn products(m: &mut Misuses, o: &Operands) {
     m.of("cdist", K::Shape, x.cdist(y, 2.0));
     m.of("cdist", K::DType, i.cdist(x, 2.0));
     m.of("cdist", K::Value, x.cdist(x, -1.0));
-    m.bare("einsum", K::Value, Tensor::einsum("ij->i", &[]));
+    m.bare("einsum", K::Value, Tensor::einsum::<Tensor>("ij->i", &[]));
     m.of("einsum", K::Value, Tensor::einsum("ij,jk->ik", &[x]));
     m.of("einsum", K::Value, Tensor::einsum("i3->i", &[x]));
     m.of("einsum", K::Value, Tensor::einsum("ijk->i", &[x]));

@@ -266,7 +266,7 @@ fn a_reduction_over_axes_of_one_element_is_no_reduction() {
 #[test]
 fn slices_of_one_value_joined_in_order_are_one_slice() {
     let s: &[usize] = &[4, 6];
-    let cat = |parts: &[Tensor], axis| Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis);
+    let cat = |parts: &[Tensor], axis| Tensor::cat(parts, axis);
     for axis in [0usize, 1] {
         let whole: Function<'_> = &|t| {
             let y = t[0].cumsum(0)?;
@@ -506,7 +506,7 @@ fn program(seed: u64, x: &[Tensor]) -> Result<Vec<Tensor>> {
             6 => a.unsqueeze(2)?.max(2)?,
             7 => {
                 let parts = a.chunk(axis, 2)?;
-                Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)?
+                Tensor::cat(&parts, axis)?
             }
             8 => {
                 let parts = a.chunk(axis, 4)?;

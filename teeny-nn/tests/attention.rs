@@ -276,7 +276,7 @@ fn a_cached_sequence_is_the_sequence() {
                         .unwrap()
                 })
             });
-            close(&Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 1).unwrap(), &whole, 1e-5);
+            close(&Tensor::cat(&pieces, 1).unwrap(), &whole, 1e-5);
             assert_eq!((cache.len(), cache.capacity()), (9, 9));
             // another continuation of the same prefix
             cache.truncate(5);

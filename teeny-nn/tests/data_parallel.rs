@@ -377,7 +377,7 @@ fn corpora_are_sharded_by_example() {
         let parts: Vec<Tensor> = (0..ranks)
             .map(|rank| corpus.shard(rank, ranks).unwrap().batch(10, 8, key).unwrap().0)
             .collect();
-        let joined = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0).unwrap();
+        let joined = Tensor::cat(&parts, 0).unwrap();
         assert_eq!(joined.to_vec::<i32>().unwrap(), x.to_vec::<i32>().unwrap());
     }
     assert!(corpus.shard(0, 4).unwrap().batch(3, 8, key).is_err(), "no example for a rank");

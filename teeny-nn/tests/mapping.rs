@@ -90,7 +90,7 @@ fn random_mappings_do_what_their_rules_say_and_their_inverse_undoes_it() {
                         let read = (0..parts)
                             .map(|i| stored(&mut file, at(theirs(names[i]), layer), sizes[i]));
                         let read: Vec<Tensor> = read.collect();
-                        let joined = Tensor::cat(&read.iter().collect::<Vec<_>>(), 0).unwrap();
+                        let joined = Tensor::cat(&read, 0).unwrap();
                         want.insert(at(ours("all"), layer), joined);
                     }
                 }

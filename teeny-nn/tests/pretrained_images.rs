@@ -305,7 +305,7 @@ fn texts_become_the_embeddings_of_transformers() -> Result<()> {
     let embedded = clip.embed_texts(&texts)?;
     assert_close(&values(&embedded), &flat(&want["text_embeds"]), 2e-5, &"in one batch");
     let rows = texts.iter().map(|text| clip.embed_texts(&[text])).collect::<Result<Vec<_>>>()?;
-    let rows = Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)?;
+    let rows = Tensor::cat(&rows, 0)?;
     assert_close(&values(&rows), &flat(&want["text_embeds"]), 2e-5, &"each alone");
     let none = (clip.embed_texts(&[])?, clip.embed_images(&[])?);
     assert_eq!(

@@ -56,7 +56,7 @@ impl Layer {
 fn total(results: &[Tensor]) -> Tensor {
     let sums: Vec<Tensor> =
         results.iter().map(|v| weighted(&v.cast(DType::F64).unwrap())).collect();
-    Tensor::stack(&sums.iter().collect::<Vec<_>>(), 0).unwrap().sum_all().unwrap()
+    Tensor::stack(&sums, 0).unwrap().sum_all().unwrap()
 }
 
 /// A padded batch with NaN for padding has the outputs, states and gradients of its sequences, each
@@ -101,9 +101,8 @@ fn check_lengths(below: DeviceRef, dtype: DType, rng: &mut Dice, exact: bool, to
         alone[0].push(y.unwrap()); // (1, T, directions H)
         (1..results.len()).for_each(|k| alone[k].push(results[k].clone()));
     }
-    let alone: Vec<Tensor> = (0..alone.len())
-        .map(|k| Tensor::cat(&alone[k].iter().collect::<Vec<_>>(), (k > 0) as isize).unwrap())
-        .collect();
+    let alone: Vec<Tensor> =
+        (0..alone.len()).map(|k| Tensor::cat(&alone[k], (k > 0) as isize).unwrap()).collect();
     let alone: Vec<Tensor> =
         alone.iter().enumerate().map(|(k, v)| if k == 0 { order(v) } else { v.clone() }).collect();
     for (got, want) in together.iter().zip(&alone) {

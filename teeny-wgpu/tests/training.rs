@@ -91,8 +91,7 @@ fn losses_that_are_read_late_cost_less_than_a_submission_a_step() {
         Ok(())
     })
     .unwrap();
-    let values =
-        Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0).unwrap().to_vec::<f32>().unwrap();
+    let values = Tensor::stack(&losses, 0).unwrap().to_vec::<f32>().unwrap();
     assert!(values[99] < 0.5 * values[0], "{values:?}");
     let submissions = (gpu.counters().submissions - before) as f64 / 80.0;
     println!("{submissions} submissions a step");

@@ -221,7 +221,7 @@ impl Model {
         })?;
         let mut sum = 0.0;
         if !losses.is_empty() {
-            let losses = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?; // (eval_batches)
+            let losses = Tensor::stack(&losses, 0)?; // (eval_batches)
             sum = f64::from(losses.cast(DType::F32)?.sum_all()?.item::<f32>()?);
         }
         Ok(ranks.sum(&[sum])?[0] / options.eval_batches as f64)

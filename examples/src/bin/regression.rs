@@ -91,7 +91,7 @@ fn polynomials(device: &DeviceRef) -> Result<()> {
     let truth = |x: &Tensor| x.mul(std::f64::consts::PI)?.sin();
     let powers = |x: &Tensor, degree: usize| {
         let columns = (0..=degree).map(|k| x.pow(k as f64)).collect::<Result<Vec<_>>>()?;
-        Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1) // (n, degree + 1)
+        Tensor::stack(&columns, 1) // (n, degree + 1)
     };
     let x = Tensor::linspace(-1.0, 1.0, 10, DType::F64, device)?; // (10)
     let noise = 0.2;

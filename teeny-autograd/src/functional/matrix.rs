@@ -206,5 +206,5 @@ fn stacked(parts: &[Tensor], lead: &Shape, each: &Tensor) -> Result<Tensor> {
     if parts.is_empty() {
         return Tensor::zeros(shape, each.dtype(), each);
     }
-    Tensor::stack(&parts.iter().collect::<Vec<_>>(), 0)?.reshape(shape)
+    Tensor::stack(parts, 0)?.reshape(shape)
 }

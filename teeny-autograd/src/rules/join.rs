@@ -49,7 +49,7 @@ fn triangle(x: &Tensor, diagonal: i32, upper: bool) -> Result<Tensor> {
 /// The tangent of `count` tensors concatenated along `axis`.
 pub(crate) fn cat_tangent(operands: &Duals, count: usize, axis: usize) -> Result<Option<Tensor>> {
     let parts = (0..count).map(|i| operands.tangent_or_zeros(i)).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize).map(Some)
+    Tensor::cat(&parts, axis as isize).map(Some)
 }
 
 /// The tangent of a padded tensor, around which nothing changes.

@@ -816,7 +816,7 @@ fn windows() -> Vec<Fault> {
             let per_group = x.shape()[1] / window.groups;
             let all: Vec<_> = (0..window.groups).map(|_| x.slice(1, ..per_group)).collect::<Result<_>>().ok()?;
             let all: Vec<Tensor> = all.iter().map(|x| unwrap(x, &m.oracle)).collect::<Result<_>>().ok()?;
-            let x = Tensor::cat(&all.iter().collect::<Vec<_>>(), 1).ok()?;
+            let x = Tensor::cat(&all, 1).ok()?;
             m.instead(Op::Conv { x: &x, weight, window })
         }),
         fault!("padding repeats the border", "conv", F32, Op::Conv { window, .. } if window.padding.iter().any(|&p| p > 0) => |m, call| {

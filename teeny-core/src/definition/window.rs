@@ -53,7 +53,7 @@ fn windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
         part.reshape((joined, counts.iter().product::<usize>(), 1))
     };
     let columns = (0..kernel.iter().product()).map(column).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&columns.iter().collect::<Vec<_>>(), 2)
+    Tensor::cat(&columns, 2)
 }
 
 /// [`windows`] as (lead, windows, places in a window).

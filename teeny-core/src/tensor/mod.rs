@@ -65,6 +65,7 @@ use crate::layout::Layout;
 use crate::messages::{not_float, not_integers};
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+use properties::references;
 
 /// An immutable n-dimensional array: storage seen through a [`Layout`], of one [`DType`], on one
 /// device.

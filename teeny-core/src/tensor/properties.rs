@@ -26,6 +26,19 @@ impl Described for Tensor {
     }
 }
 
+/// For functions of a list of tensors: `&[a, b]`, `&[&a, &b]` and `&vec` are such lists.
+impl AsRef<Tensor> for Tensor {
+    #[inline]
+    fn as_ref(&self) -> &Tensor {
+        self
+    }
+}
+
+/// The tensors of a list of tensors or of references to them.
+pub(super) fn references<T: AsRef<Tensor>>(tensors: &[T]) -> Vec<&Tensor> {
+    tensors.iter().map(AsRef::as_ref).collect()
+}
+
 impl Tensor {
     /// The sizes of the axes.
     #[inline]

@@ -136,7 +136,7 @@ fn cached(decoder: &Decoder, tokens: &Tensor) -> Result<Tensor> {
     for i in half..WINDOW as isize - 1 {
         logits.push(decoder.model.next(&tokens.slice(1, i..i + 1)?, &mut caches)?);
     }
-    Tensor::cat(&logits.iter().collect::<Vec<_>>(), 0)
+    Tensor::cat(&logits, 0)
 }
 
 /// Prints the 64 most likely tokens after each of 16 pieces of 32 tokens of a text.

@@ -393,7 +393,7 @@ impl Buckets {
                     .iter()
                     .map(|&i| mine(i)?.reshape(-1))
                     .collect::<Result<Vec<_>>>()?;
-                let flat = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?;
+                let flat = Tensor::cat(&parts, 0)?;
                 let shares = bucket.shares.clone();
                 Ok(comm.start(Collective::of(Kind::AllGather, &flat, shares)?))
             })
@@ -415,7 +415,7 @@ impl Buckets {
                 }
             }
             for (&i, parts) in bucket.params.iter().zip(&parts) {
-                let whole = Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?;
+                let whole = Tensor::cat(parts, 0)?;
                 all.push((i, whole.reshape(*self.params[i].value().shape())?));
             }
         }

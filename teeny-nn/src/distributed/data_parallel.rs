@@ -452,7 +452,7 @@ fn broadcast(params: &[Param], comm: &dyn Communicator) -> Result<()> {
             .iter()
             .map(|param| track::detached(&param.stored())?.reshape(-1))
             .collect::<Result<Vec<_>>>()?;
-        let flat = Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)?;
+        let flat = Tensor::cat(&flat, 0)?;
         let kind = Kind::Broadcast { root: 0 };
         let sent = comm.start(Collective::of(kind, &flat, vec![flat.numel()])?);
         let flat = sent.wait()?.into_tensor()?;

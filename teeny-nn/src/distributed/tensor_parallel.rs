@@ -346,7 +346,7 @@ impl TensorParallel {
         }
         match &own[..] {
             [one] => one.copy(),
-            _ => Tensor::cat(&own.iter().collect::<Vec<_>>(), axis),
+            _ => Tensor::cat(&own, axis),
         }
     }
 
@@ -365,7 +365,7 @@ impl TensorParallel {
             }
             start += share;
         }
-        Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)
+        Tensor::cat(&parts, axis)
     }
 }
 

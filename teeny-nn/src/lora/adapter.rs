@@ -83,7 +83,7 @@ impl Pairs {
         }
         match &all[..] {
             [one] => Ok(one.clone()),
-            all => Tensor::cat(&all.iter().collect::<Vec<_>>(), -1),
+            all => Tensor::cat(all, -1),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Adapter for Pairs {
                 // one product with the A of all pairs
                 let a: Vec<Tensor> = pairs.iter().map(|pair| pair.a.value()).collect();
                 let ranks: Vec<usize> = a.iter().map(|a| a.shape()[0]).collect();
-                let a = Tensor::cat(&a.iter().collect::<Vec<_>>(), 0)?; // (sum of r, in)
+                let a = Tensor::cat(&a, 0)?; // (sum of r, in)
                 let h = x.matmul(&a.t()?)?.split_sizes(-1, &ranks)?; // (.., r) each
                 let products = pairs.iter().zip(&h).map(|(pair, h)| Self::product(pair, h));
                 self.placed(products.collect::<Result<_>>()?)?

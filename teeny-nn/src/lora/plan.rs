@@ -232,7 +232,7 @@ fn saved<'a>(
         let parts = parts.iter().map(|part| part.cast(base.dtype())).collect::<Result<Vec<_>>>()?;
         let value = match &parts[..] {
             [one] => one.clone(),
-            parts => Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)?,
+            parts => Tensor::cat(parts, 0)?,
         };
         let name = if parts.len() == 1 { &tensors[0].name } else { param.name() };
         Ok(Saved { value: adopted(store, name, &value)?, param, tensors })

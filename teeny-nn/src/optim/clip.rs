@@ -284,7 +284,7 @@ pub(super) fn read_async(
 fn joined(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     match tensors {
         [first, ..] if tensors.iter().all(|t| t.dtype() == first.dtype()) => {
-            Ok(vec![Tensor::cat(&tensors.iter().collect::<Vec<_>>(), 0)?])
+            Ok(vec![Tensor::cat(tensors, 0)?])
         }
         _ => Ok(tensors.to_vec()),
     }

@@ -204,7 +204,7 @@ impl LossScale {
         if let Some(max_norm) = self.max_norm {
             clip(&mut unscaled, max_norm)?;
         }
-        Ok((unscaled.into_iter().collect(), Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?))
+        Ok((unscaled.into_iter().collect(), Tensor::cat(&finite, 0)?))
     }
 
     /// A step with these gradients, or a smaller factor if one of them is not `finite`.
@@ -246,7 +246,7 @@ impl LossScale {
 /// Multiplies gradients by `min(1, max_norm / (norm + 1e-6))` without a read. The norm is
 /// `m sqrt(Σ (g / m)²)`, where m is the largest element: squares stay in the range of f32.
 fn clip(gradients: &mut [(String, Tensor)], max_norm: f64) -> Result<()> {
-    let total = |all: Vec<Tensor>| Tensor::stack(&all.iter().collect::<Vec<_>>(), 0); // (parameters)
+    let total = |all: Vec<Tensor>| Tensor::stack(&all, 0); // (parameters)
     let parts = gradients.iter().map(|(_, g)| g.abs()?.max_all());
     let largest =
         total(parts.collect::<Result<_>>()?)?.max_all()?.maximum(f64::from(f32::MIN_POSITIVE))?; // ()

@@ -142,7 +142,7 @@ impl Texts {
             rows.push(no_grad(|| compute(&batch.inputs()))?);
             rest = later;
         }
-        let rows = Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0)?; // (N, width), by length
+        let rows = Tensor::cat(&rows, 0)?; // (N, width), by length
         let mut places = vec![0i32; order.len()];
         order.iter().zip(0..).for_each(|(&i, place)| places[i] = place);
         rows.index_select(0, &Tensor::new(places, &rows)?)

@@ -202,7 +202,7 @@ impl Stack {
             }
             x = match &outputs[..] {
                 [y] => y.clone(),
-                all => Tensor::cat(&all.iter().collect::<Vec<_>>(), -1)?, // (T, B, 2H)
+                all => Tensor::cat(all, -1)?, // (T, B, 2H)
             };
         }
         // (layers directions, B, H)

@@ -201,7 +201,7 @@ impl Index {
         let mut pieces = recipe.pieces.iter().map(read).collect::<Result<Vec<Tensor>>>()?;
         let joined = match pieces.len() {
             1 => pieces.swap_remove(0),
-            _ => Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)?,
+            _ => Tensor::cat(&pieces, 0)?,
         };
         if recipe.transposes { joined.t()?.contiguous() } else { Ok(joined) }
     }

@@ -160,7 +160,7 @@ impl Losses {
 
     /// [`Losses::fetch`], begun.
     fn fetch_async(&self) -> impl Future<Output = Result<Vec<f64>>> + use<> {
-        let losses = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0); // (unread)
+        let losses = Tensor::stack(&self.unread, 0); // (unread)
         let reading = losses.map(|losses| losses.to_scalars_async());
         async { Ok(reading?.await?.into_iter().map(|loss| loss.to_f64()).collect()) }
     }
@@ -168,7 +168,7 @@ impl Losses {
     /// The losses that are still on the device.
     fn fetch(&self) -> Result<Vec<f64>> {
         // (unread)
-        let losses = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0)?.to_scalars()?;
+        let losses = Tensor::stack(&self.unread, 0)?.to_scalars()?;
         Ok(losses.into_iter().map(|loss| loss.to_f64()).collect())
     }
 

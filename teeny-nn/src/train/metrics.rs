@@ -135,7 +135,7 @@ fn count(mask: &Tensor) -> Result<Tensor> {
         part.cast(DType::F32)?.sum_all()?.reshape((1,)) // (1)
     };
     let parts = (0..n.max(1)).step_by(PART).map(count).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0) // (parts)
+    Tensor::cat(&parts, 0) // (parts)
 }
 
 /// The number that [`count`] has counted.

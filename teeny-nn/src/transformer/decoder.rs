@@ -164,7 +164,7 @@ impl<'m> Decoder<'m> {
                 let last = match window.take() {
                     Some(window) => Tensor::cat(&[&window.slice(1, 1..)?, &new], 1)?,
                     None => {
-                        let all = Tensor::cat(&all.iter().collect::<Vec<_>>(), 1)?;
+                        let all = Tensor::cat(&all, 1)?;
                         all.slice(1, -(context as isize)..)?.contiguous()?
                     }
                 }; // (B, context)
@@ -175,7 +175,7 @@ impl<'m> Decoder<'m> {
             new = pick(&logits)?.cast(tokens.dtype())?.unsqueeze(1)?; // (B, 1)
             all.push(new.clone());
         }
-        Tensor::cat(&all.iter().collect::<Vec<_>>(), 1)
+        Tensor::cat(&all, 1)
     }
 
     /// An error if `count` more tokens of `batch` sequences cannot continue those before.

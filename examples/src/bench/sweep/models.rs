@@ -332,7 +332,7 @@ fn dlrm(path: &Path) -> Result<Box<dyn Module>> {
         for (i, table) in tables.iter().enumerate() {
             features.push(table.forward(&ids.at(0, i as isize)?)?); // (B, 32)
         }
-        let all = Tensor::stack(&features.iter().collect::<Vec<_>>(), 1)?; // (B, 9, 32)
+        let all = Tensor::stack(&features, 1)?; // (B, 9, 32)
         let products = all.matmul(&all.t()?)?.flatten(1, 2)?; // (B, 81)
         top.forward(&Tensor::cat(&[&dense, &products], 1)?)
     }))

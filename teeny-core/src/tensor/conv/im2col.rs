@@ -29,7 +29,7 @@ impl Tensor {
             parts.push(padded.at_kernel_position(position, size, &counts, window)?);
         }
         // (N, C, window, counts..)
-        let columns = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 2)?;
+        let columns = Tensor::stack(&parts, 2)?;
         columns.reshape((
             self.shape()[0],
             self.shape()[1] * parts.len(),

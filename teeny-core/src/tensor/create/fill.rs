@@ -12,7 +12,7 @@ use crate::kernel::build::Builder;
 use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::shape::{IntoShape, Shape};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, references};
 use std::sync::{Arc, OnceLock};
 
 impl Tensor {
@@ -160,7 +160,8 @@ impl Tensor {
     /// # Errors
     /// If one is not a vector.
     #[track_caller]
-    pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
+    pub fn meshgrid<T: AsRef<Tensor>>(vectors: &[T]) -> Result<Vec<Tensor>> {
+        let vectors = &references(vectors)[..];
         let _op = enter("meshgrid").on_all("vectors", vectors);
         if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
             return Err(Error::shape(format!("needs vectors, not {}", bad.shape()))

@@ -4,7 +4,7 @@
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, references};
 
 /// An operand with a letter for each of its axes.
 struct Labelled {
@@ -26,45 +26,50 @@ impl Tensor {
     ///
     /// Equivalent: `torch.einsum`.
     #[track_caller]
-    pub fn einsum(subscripts: &str, operands: &[&Tensor]) -> Result<Tensor> {
-        let _op = enter("einsum").on_all("operands", operands);
-        let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
-        let (inputs, output) = match text.split_once("->") {
-            Some((inputs, output)) => (inputs.to_string(), Some(output.to_string())),
-            None => (text.clone(), None),
-        };
-        let terms: Vec<&str> = inputs.split(',').collect();
-        if terms.len() != operands.len() || operands.is_empty() {
-            return Err(Error::value(format!(
-                "{subscripts:?} describes {} operands, {} are given",
-                terms.len(),
-                operands.len()
-            ))
-            .help("write one term per operand, separated by commas: \"ij,jk->ik\" takes two"));
-        }
-        let mut dots = 0;
-        let mut parts = terms
-            .iter()
-            .zip(operands)
-            .map(|(term, x)| label(term, x, &mut dots))
-            .collect::<Result<Vec<_>>>()?;
-        check_sizes(&parts)?;
-        let output = output_axes(output.as_deref(), &inputs, dots, &parts)?;
-
-        for part in &mut parts {
-            take_diagonals(part)?;
-        }
-        let mut parts = parts.into_iter();
-        let mut left = parts.next().ok_or_else(|| Error::internal("no operand"))?;
-        let mut rest: Vec<Labelled> = parts.collect();
-        while !rest.is_empty() {
-            let right = rest.remove(0);
-            let needed = |c: char| output.contains(&c) || rest.iter().any(|p| p.axes.contains(&c));
-            left = contract(left, right, &needed)?;
-        }
-        left = sum_out(left, &|c| output.contains(&c))?;
-        left.x.permute(places(&output, &left.axes))
+    pub fn einsum<T: AsRef<Tensor>>(subscripts: &str, operands: &[T]) -> Result<Tensor> {
+        einsum(subscripts, &references(operands))
     }
+}
+
+#[track_caller]
+fn einsum(subscripts: &str, operands: &[&Tensor]) -> Result<Tensor> {
+    let _op = enter("einsum").on_all("operands", operands);
+    let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
+    let (inputs, output) = match text.split_once("->") {
+        Some((inputs, output)) => (inputs.to_string(), Some(output.to_string())),
+        None => (text.clone(), None),
+    };
+    let terms: Vec<&str> = inputs.split(',').collect();
+    if terms.len() != operands.len() || operands.is_empty() {
+        return Err(Error::value(format!(
+            "{subscripts:?} describes {} operands, {} are given",
+            terms.len(),
+            operands.len()
+        ))
+        .help("write one term per operand, separated by commas: \"ij,jk->ik\" takes two"));
+    }
+    let mut dots = 0;
+    let mut parts = terms
+        .iter()
+        .zip(operands)
+        .map(|(term, x)| label(term, x, &mut dots))
+        .collect::<Result<Vec<_>>>()?;
+    check_sizes(&parts)?;
+    let output = output_axes(output.as_deref(), &inputs, dots, &parts)?;
+
+    for part in &mut parts {
+        take_diagonals(part)?;
+    }
+    let mut parts = parts.into_iter();
+    let mut left = parts.next().ok_or_else(|| Error::internal("no operand"))?;
+    let mut rest: Vec<Labelled> = parts.collect();
+    while !rest.is_empty() {
+        let right = rest.remove(0);
+        let needed = |c: char| output.contains(&c) || rest.iter().any(|p| p.axes.contains(&c));
+        left = contract(left, right, &needed)?;
+    }
+    left = sum_out(left, &|c| output.contains(&c))?;
+    left.x.permute(places(&output, &left.axes))
 }
 
 /// The axes behind `...` get private letters, counted from the right so that they align.

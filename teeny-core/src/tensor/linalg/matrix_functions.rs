@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Triangle;
 use crate::shape::index_end;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, references};
 
 impl Tensor {
     /// The `n`-th power of square matrices (.., m, m), of the inverse for negative n.
@@ -95,44 +95,8 @@ impl Tensor {
     ///
     /// Equivalent: `torch.linalg.multi_dot`.
     #[track_caller]
-    pub fn multi_dot(matrices: &[&Tensor]) -> Result<Tensor> {
-        let _op = enter("multi_dot").on_all("matrices", matrices);
-        let n = matrices.len();
-        let Some(first) = matrices.first() else { return Err(crate::messages::no_tensors()) };
-        if n == 1 {
-            return Ok((*first).clone());
-        }
-        let fits = |i: usize, x: &Tensor| x.ndim() == 2 || x.ndim() == 1 && (i == 0 || i + 1 == n);
-        if let Some((i, x)) = matrices.iter().enumerate().find(|(i, x)| !fits(*i, x)) {
-            return Err(Error::shape(format!("factor {i} of a chain is {}", x.shape()))
-                .help("factors are matrices; the first and the last may be vectors"));
-        }
-        // rows[i] is the number of rows of factor i, and of columns of the one before.
-        let mut rows: Vec<f64> = matrices
-            .iter()
-            .enumerate()
-            .map(|(i, x)| if i == 0 && x.ndim() == 1 { 1.0 } else { x.shape()[0] as f64 })
-            .collect();
-        rows.push(if matrices[n - 1].ndim() == 1 {
-            1.0
-        } else {
-            matrices[n - 1].shape()[1] as f64
-        });
-        // cost[i][j] of factors i to j, and the last factor of the left part.
-        let mut best = vec![vec![(0.0, 0); n]; n];
-        for length in 1..n {
-            for i in 0..n - length {
-                let j = i + length;
-                best[i][j] = (i..j)
-                    .map(|k| {
-                        let product = rows[i] * rows[k + 1] * rows[j + 1];
-                        (best[i][k].0 + best[k + 1][j].0 + product, k)
-                    })
-                    .min_by(|a, b| a.0.total_cmp(&b.0))
-                    .unwrap_or((0.0, i));
-            }
-        }
-        chain(matrices, &best, 0, n - 1)
+    pub fn multi_dot<T: AsRef<Tensor>>(matrices: &[T]) -> Result<Tensor> {
+        multi_dot(&references(matrices))
     }
 
     /// The powers of a vector's elements as rows: (.., m) → (.., m, n) with exponents from 0 to n -
@@ -148,6 +112,43 @@ impl Tensor {
         let exponents = Tensor::arange(0i32, index_end(n)?, 1, self)?.cast(self.dtype())?;
         self.unsqueeze(self.shape().axis(-1)? as isize + 1)?.pow(&exponents)
     }
+}
+
+#[track_caller]
+fn multi_dot(matrices: &[&Tensor]) -> Result<Tensor> {
+    let _op = enter("multi_dot").on_all("matrices", matrices);
+    let n = matrices.len();
+    let Some(first) = matrices.first() else { return Err(crate::messages::no_tensors()) };
+    if n == 1 {
+        return Ok((*first).clone());
+    }
+    let fits = |i: usize, x: &Tensor| x.ndim() == 2 || x.ndim() == 1 && (i == 0 || i + 1 == n);
+    if let Some((i, x)) = matrices.iter().enumerate().find(|(i, x)| !fits(*i, x)) {
+        return Err(Error::shape(format!("factor {i} of a chain is {}", x.shape()))
+            .help("factors are matrices; the first and the last may be vectors"));
+    }
+    // rows[i] is the number of rows of factor i, and of columns of the one before.
+    let mut rows: Vec<f64> = matrices
+        .iter()
+        .enumerate()
+        .map(|(i, x)| if i == 0 && x.ndim() == 1 { 1.0 } else { x.shape()[0] as f64 })
+        .collect();
+    rows.push(if matrices[n - 1].ndim() == 1 { 1.0 } else { matrices[n - 1].shape()[1] as f64 });
+    // cost[i][j] of factors i to j, and the last factor of the left part.
+    let mut best = vec![vec![(0.0, 0); n]; n];
+    for length in 1..n {
+        for i in 0..n - length {
+            let j = i + length;
+            best[i][j] = (i..j)
+                .map(|k| {
+                    let product = rows[i] * rows[k + 1] * rows[j + 1];
+                    (best[i][k].0 + best[k + 1][j].0 + product, k)
+                })
+                .min_by(|a, b| a.0.total_cmp(&b.0))
+                .unwrap_or((0.0, i));
+        }
+    }
+    chain(matrices, &best, 0, n - 1)
 }
 
 /// The product of factors `i` to `j`.

@@ -161,7 +161,7 @@ impl Tensor {
             };
             value.squeeze(axis)
         });
-        Tensor::stack(&parts.collect::<Result<Vec<_>>>()?.iter().collect::<Vec<_>>(), 0)
+        Tensor::stack(&parts.collect::<Result<Vec<_>>>()?, 0)
     }
 
     /// The element of the rank that `rank` makes of the number of elements that are not NaN, and

@@ -20,7 +20,7 @@ pub(crate) fn dequantized(blocks: &Tensor, parts: &[Part], columns: usize) -> Re
     }
     match &all[..] {
         [one] => Ok(one.clone()),
-        all => Tensor::cat(&all.iter().collect::<Vec<_>>(), 0),
+        all => Tensor::cat(all, 0),
     }
 }
 
@@ -169,7 +169,7 @@ fn five_bits(high: &Tensor, bytes: &Tensor) -> Result<Tensor> {
 fn bits(bytes: &Tensor, count: usize, width: i64) -> Result<Tensor> {
     let part = |i: usize| map([bytes], |[q]| q.shr(width * i as i64).and((1i64 << width) - 1));
     let parts = (0..count).map(part).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts.iter().collect::<Vec<_>>(), -2)
+    Tensor::cat(&parts, -2)
 }
 
 /// `d q + m`

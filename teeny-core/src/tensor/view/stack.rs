@@ -3,7 +3,7 @@
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::tensor::{Tensor, map};
+use crate::tensor::{Tensor, map, references};
 
 impl Tensor {
     /// The views at each position of `axis`, without it. Equivalent: `torch.unbind`.
@@ -51,7 +51,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::cat`].
     #[track_caller]
-    pub fn hstack(tensors: &[&Tensor]) -> Result<Tensor> {
+    pub fn hstack<T: AsRef<Tensor>>(tensors: &[T]) -> Result<Tensor> {
+        let tensors = &references(tensors)[..];
         let _op = enter("hstack").on_all("tensors", tensors);
         stacked(tensors, 1, isize::from(tensors.iter().any(|x| x.ndim() > 1)))
     }
@@ -62,7 +63,8 @@ impl Tensor {
     /// As [`Tensor::cat`].
     #[track_caller]
     #[doc(alias = "row_stack")]
-    pub fn vstack(tensors: &[&Tensor]) -> Result<Tensor> {
+    pub fn vstack<T: AsRef<Tensor>>(tensors: &[T]) -> Result<Tensor> {
+        let tensors = &references(tensors)[..];
         let _op = enter("vstack").on_all("tensors", tensors);
         stacked(tensors, 2, 0)
     }
@@ -73,7 +75,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::cat`].
     #[track_caller]
-    pub fn dstack(tensors: &[&Tensor]) -> Result<Tensor> {
+    pub fn dstack<T: AsRef<Tensor>>(tensors: &[T]) -> Result<Tensor> {
+        let tensors = &references(tensors)[..];
         let _op = enter("dstack").on_all("tensors", tensors);
         stacked(tensors, 3, 2)
     }
@@ -121,5 +124,5 @@ fn stacked(tensors: &[&Tensor], ndim: usize, axis: isize) -> Result<Tensor> {
         Ok(x)
     };
     let parts = tensors.iter().map(grown).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)
+    Tensor::cat(&parts, axis)
 }

@@ -32,5 +32,5 @@ fn in_batches(
         no_grad(|| compute(&pixels))
     });
     let rows = rows.collect::<Result<Vec<Tensor>>>()?;
-    Tensor::cat(&rows.iter().collect::<Vec<_>>(), 0) // (N, width)
+    Tensor::cat(&rows, 0) // (N, width)
 }

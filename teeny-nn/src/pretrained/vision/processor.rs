@@ -175,7 +175,7 @@ impl ImageProcessor {
         if all.is_empty() {
             return Err(Error::value("there are no images").help("one tensor (H, W, 3) for each"));
         }
-        Tensor::cat(&all.iter().collect::<Vec<_>>(), 0) // (N, 3, h, w)
+        Tensor::cat(&all, 0) // (N, 3, h, w)
     }
 
     /// The value of each byte of each channel.

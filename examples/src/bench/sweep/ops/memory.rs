@@ -40,17 +40,14 @@ pub(super) fn rows(rows: &mut Vec<SweepOp>) {
                     (shape, Fill::Normal)
                 })
                 .collect();
-            Drawn::of(inputs, move |x| Tensor::cat(&x.iter().collect::<Vec<_>>(), axis)).arg(axis)
+            Drawn::of(inputs, move |x| Tensor::cat(x, axis)).arg(axis)
         })
         .strided(),
     );
     rows.push(SweepOp::new("stack", 2, ALL, |draw, _| {
         let shape = draw.activation();
         let (axis, count) = (axis(draw, &shape), 2 + draw.below(3));
-        Drawn::of(vec![(shape, Fill::Normal); count], move |x| {
-            Tensor::stack(&x.iter().collect::<Vec<_>>(), axis)
-        })
-        .arg(axis)
+        Drawn::of(vec![(shape, Fill::Normal); count], move |x| Tensor::stack(x, axis)).arg(axis)
     }));
     rows.push(SweepOp::new("pad", 3, ALL, |draw, _| {
         let (images, width) = (draw.images(), 1 + draw.below(3) as isize);
