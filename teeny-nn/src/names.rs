@@ -1,10 +1,20 @@
 //! Names and numbers in errors and reports. Knows neither parameters nor files.
 
 use std::path::Path;
+use teeny_core::{Error, ErrorKind};
 
 /// The operation of reading the file at `path`, for errors: `load "mlp.safetensors"`.
 pub(crate) fn loading(path: &Path) -> String {
     format!("load {:?}", path.display().to_string())
+}
+
+/// The error `name` of reading a file, with help if what the file holds is wrong.
+pub(crate) fn of_file(error: Error, name: impl Into<String>) -> Error {
+    let error = error.named(name);
+    match error.kind() == ErrorKind::Format && !error.has_help() {
+        true => error.help("the file is damaged or not complete: download it or write it again"),
+        false => error,
+    }
 }
 
 /// The first names and the number of the others, for errors.

@@ -56,8 +56,8 @@ fn damage(good: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Reads `count` damaged versions of a file; most must be errors, none may panic or exceed the
-/// memory of its budget.
+/// Reads `count` damaged versions of a file; most must be errors with help, none may panic or
+/// exceed the memory of its budget.
 fn fuzz(name: &str, good: &[u8], count: usize, read: impl Fn(&[u8]) -> Result<()>) {
     read(good).unwrap_or_else(|e| panic!("{name}: {e}"));
     let count = count * fuzz_times();
@@ -71,6 +71,9 @@ fn fuzz(name: &str, good: &[u8], count: usize, read: impl Fn(&[u8]) -> Result<()
             panic!("{name}: panicked at damage {i}: {:?}", String::from_utf8_lossy(&bytes));
         };
         refused += usize::from(result.is_err());
+        if let Err(error) = result {
+            assert!(error.has_help(), "{name}: no help at damage {i}: {error}");
+        }
         let most = limit(bytes.len(), bytes.len());
         assert!(peak <= most, "{name}: {peak} bytes at damage {i} of a file of {}", bytes.len());
     }
@@ -443,6 +446,9 @@ fn damaged_configurations_are_errors_or_models() {
             let (result, peak) = peak_of(read);
             let Ok(result) = result else { panic!("{model}: panicked with {config}") };
             refused += usize::from(result.is_err());
+            if let Err(error) = result {
+                assert!(error.has_help(), "{model}: no help with {config}: {error}");
+            }
             // tables of positions beside the weights
             let most = (64 << 20) + 8 * bytes;
             assert!(peak <= most, "{model}: {peak} bytes with {config}");

@@ -8,6 +8,7 @@
 //! The sizes in a header are compared with the length of the file before memory is allocated. The
 //! meaning of the numbers is not known here; [`super::mnist`] pairs images with labels.
 
+use crate::names::of_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -44,7 +45,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
         Error::io(format!("cannot open: {}", reason(path, &e))).with_source(e).named(&name)
     })?;
     let length = file.metadata().map_err(|e| Error::from(e).named(&name))?.len();
-    parse(BufReader::new(file), length).map_err(|e| e.named(&name))
+    parse(BufReader::new(file), length).map_err(|e| of_file(e, &name))
 }
 
 /// Reads an IDX file in memory, plain or gzipped; errors call it `name`.
@@ -52,7 +53,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Idx> {
-    parse(bytes, bytes.len() as u64).map_err(|e| e.named(format!("read {name:?}")))
+    parse(bytes, bytes.len() as u64).map_err(|e| of_file(e, format!("read {name:?}")))
 }
 
 /// Writes `values` with their `sizes` as an uncompressed IDX file.

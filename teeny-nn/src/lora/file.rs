@@ -12,7 +12,7 @@ use super::options::LoraOptions;
 use super::plan::{Matrix, Plan, Values, suffixes};
 use super::tensors::{FileTensor, FileTensors, Found, LayerNames, LoraModel};
 use super::{Lora, pattern, select};
-use crate::names::{listed, loading, nearest};
+use crate::names::{listed, loading, nearest, of_file};
 use crate::state::{TensorSource, Weights, open_weights, write};
 use crate::store::Reader;
 use crate::track;
@@ -40,7 +40,7 @@ impl Lora {
         let (names, base) = (model.names(), model.store().clone());
         let file = path.join("adapter_config.json");
         let options = read(&file).and_then(|bytes| config::parse(&bytes));
-        let mut options = options.map_err(|e| e.named(loading(&file)))?;
+        let mut options = options.map_err(|e| of_file(e, loading(&file)))?;
         let weights = path.join("adapter_model.safetensors");
         let old = path.join("adapter_model.bin");
         let weights = if !weights.exists() && old.exists() { old } else { weights };
@@ -56,7 +56,7 @@ impl Lora {
             let values = FileValues { file: &file, tensors: &tensors };
             Plan::new(&base, options, &tensors, [&chosen, &whole], &values)
         });
-        Lora::attached(base, names, plan.map_err(|e| e.named(loading(&weights)))?)
+        Lora::attached(base, names, plan.map_err(|e| of_file(e, loading(&weights)))?)
     }
 
     /// Writes the adapters into the folder `path` as peft does, which it opens by

@@ -8,7 +8,7 @@
 mod values;
 
 use crate::json::Json;
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use crate::state::Gguf;
 use crate::state::gguf;
 use crate::text::special_tokens;
@@ -155,7 +155,7 @@ impl ChatTemplate {
         let path = path.as_ref();
         let Some((label, source)) = super::config::template(path)? else { return Ok(None) };
         let mut template =
-            ChatTemplate::new(&source).map_err(|error| error.named(loading(&label)))?;
+            ChatTemplate::new(&source).map_err(|error| of_file(error, loading(&label)))?;
         for (name, text) in special_tokens(path)? {
             template = template.with_token(name, &text);
         }

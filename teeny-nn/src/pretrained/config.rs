@@ -1,7 +1,7 @@
 //! `config.json`: sizes under the keys that a family uses.
 
 use crate::module::Activation;
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,8 @@ impl Config {
             Some(section) => format!("in {section:?}: {text}"),
             None => text,
         };
-        Error::value(text).named(loading(&self.path))
+        let help = "the file was changed or is another model's: take the one of these weights";
+        Error::value(text).named(loading(&self.path)).help(help)
     }
 
     /// `error` of a model that was made as this file says.
@@ -318,7 +319,7 @@ pub(super) fn template(path: &Path) -> Result<Option<(PathBuf, String)>> {
         let text = teeny_core::file::read(&own).and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
         });
-        return text.map_err(|e| e.named(loading(&own))).map(|text| Some((own, text)));
+        return text.map_err(|e| of_file(e, loading(&own))).map(|text| Some((own, text)));
     }
     let file = path.join("tokenizer_config.json");
     if !file.exists() {
@@ -333,5 +334,5 @@ pub(super) fn read(path: PathBuf) -> Result<(PathBuf, Value)> {
     let values = teeny_core::file::read(&path).and_then(|bytes| {
         serde_json::from_slice(&bytes).map_err(|e| Error::format(format!("not JSON: {e}")))
     });
-    values.map_err(|error| error.named(loading(&path))).map(|values| (path, values))
+    values.map_err(|error| of_file(error, loading(&path))).map(|values| (path, values))
 }

@@ -8,7 +8,7 @@
 use super::config::template;
 use super::gguf::{self, Apart, Description, Metadata};
 use super::opened::{Opened, check_heads, located};
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use crate::state::gguf::{ElementType, Value};
 use crate::state::{KeyMismatch, Mapped, TensorSource, Weights};
 use crate::store::Store;
@@ -277,7 +277,7 @@ fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Resul
     match &opened.tokenizer {
         Ok(tokenizer) => {
             let added = tokenizer.to_gguf(opened.sizes.vocab, metadata);
-            added.map_err(|e| e.named(loading(path)))?;
+            added.map_err(|e| of_file(e, loading(path)))?;
         }
         Err(error) if FILES.iter().any(|name| path.join(name).exists()) => {
             return Err(error.clone());

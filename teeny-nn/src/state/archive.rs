@@ -16,7 +16,7 @@
 
 use super::file_kind::{self, Source};
 use crate::json::Json;
-use crate::names::{listed, loading};
+use crate::names::{listed, loading, of_file};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -58,7 +58,7 @@ impl Archive {
         let path = path.as_ref().to_path_buf();
         let name = loading(&path);
         let io = |e: std::io::Error| Error::from(e).named(&name);
-        file_kind::require_file(&path, &[".safetensors"]).map_err(|e| e.named(&name))?;
+        file_kind::require_file(&path, &[".safetensors"]).map_err(|e| of_file(e, &name))?;
         let file = File::open(&path).map_err(|e| {
             Error::io(format!("cannot read the file: {}", reason(&path, &e)))
                 .with_source(e)
@@ -77,10 +77,9 @@ impl Archive {
         let (header, data_start) = header.map_err(|error| {
             // for a file of another kind, whose first bytes are no length
             let first = (&file).rewind().ok().filter(|()| error.kind() == ErrorKind::Format);
-            first
-                .and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"))
-                .unwrap_or(error)
-                .named(&name)
+            let other =
+                first.and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"));
+            of_file(other.unwrap_or(error), &name)
         })?;
         Ok(Archive { label: name, source: Source::File(file), header, data_start })
     }
@@ -111,7 +110,8 @@ impl Archive {
             Ok((parse(&bytes[8..8 + size as usize], length - 8 - size)?, 8 + size))
         });
         let (header, data_start) = header.map_err(|error| {
-            file_kind::other_kind(&bytes, "a safetensors file").unwrap_or(error).named(&label)
+            let other = file_kind::other_kind(&bytes, "a safetensors file");
+            of_file(other.unwrap_or(error), &label)
         })?;
         Ok(Archive { label, source: Source::Bytes(bytes), header, data_start })
     }
@@ -152,7 +152,7 @@ impl Archive {
         };
         let shape = entry.shape.as_slice();
         Tensor::from_bytes_with(shape, entry.dtype, device.to_device(), fill)
-            .map_err(|e| e.named(self.label()))
+            .map_err(|e| of_file(e, self.label()))
     }
 
     /// [`Archive::tensor`], a counter of 64 bits as one of 32.

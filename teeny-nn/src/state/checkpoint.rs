@@ -11,6 +11,7 @@
 //! A part is anything [`Stateful`]. The program chooses the parts of a run and their names.
 
 use super::{Archive, State, Stateful, write, write_async};
+use crate::names::{listed, of_file};
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor, ToDevice};
@@ -97,7 +98,7 @@ impl Checkpoint {
     pub fn part(&self, name: &str) -> Result<&State> {
         self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
             let names: Vec<&str> = self.parts().collect();
-            Error::value(format!("no part {name:?}; there are {}", crate::names::listed(&names)))
+            Error::value(format!("no part {name:?}; there are {}", listed(&names)))
                 .help("checkpoint.parts() lists them")
                 .named(&self.label)
         })
@@ -204,8 +205,8 @@ impl Checkpoint {
         }
         for name in archive.entries().keys().chain(archive.unreadable().keys()) {
             let Some((part, key)) = name.split_once('/') else {
-                return Err(Error::format(format!("tensor {name:?} belongs to no part"))
-                    .named(&checkpoint.label));
+                let error = Error::format(format!("tensor {name:?} belongs to no part"));
+                return Err(of_file(error, &checkpoint.label));
             };
             checkpoint
                 .part_mut(part)

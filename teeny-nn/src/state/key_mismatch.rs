@@ -72,11 +72,16 @@ impl KeyMismatch {
                  file's name, for store.load_from"
             ))
         });
-        let error = self.shapes.into_iter().fold(error, Error::note);
-        Err(match help {
-            Some(help) => error.help(help),
-            None => error,
-        })
+        let help = help.unwrap_or_else(|| match (owner, &counts[..]) {
+            ("the model", [_]) if !self.shapes.is_empty() => {
+                "make the model with the sizes of the file".to_string()
+            }
+            ("the model", _) => "make the model that the file was saved from, or a Mapping for \
+                                 store.load_from that renames, skips or allows keys"
+                .to_string(),
+            _ => format!("make {owner} for the model that the file was saved with"),
+        });
+        Err(self.shapes.into_iter().fold(error, Error::note).help(help))
     }
 
     /// Help for keys that differ only by a prefix that all keys of one side have.

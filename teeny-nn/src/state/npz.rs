@@ -3,7 +3,7 @@
 use super::State;
 use super::file_kind;
 use super::zip::{self, Zip};
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use std::path::Path;
 use teeny_core::file::quoted;
 use teeny_core::{Error, ErrorKind, Result, Tensor, ToDevice};
@@ -73,8 +73,8 @@ pub fn write(
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".npz"])
-        .and_then(|bytes| from_bytes(&bytes, device))
-        .map_err(|e| e.named(name))
+        .and_then(|bytes| parse(&bytes, device))
+        .map_err(|e| of_file(e, name))
 }
 
 /// The arrays of an `.npz` file in memory, on `device`.
@@ -82,6 +82,10 @@ pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
+    parse(bytes, device).map_err(|e| of_file(e, "load bytes"))
+}
+
+fn parse(bytes: &[u8], device: impl ToDevice) -> Result<State> {
     let mut archive =
         Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "an .npz archive"))?;
     let (device, mut state) = (device.to_device(), State::default());
@@ -96,7 +100,8 @@ pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
     }
     for entry in entries {
         let Some(name) = entry.strip_suffix(".npy") else {
-            let error = Error::unsupported(format!("entry {} is not an .npy file", quoted(&entry)));
+            let error = Error::unsupported(format!("entry {} is not an .npy file", quoted(&entry)))
+                .help("numpy.savez writes archives of .npy files only");
             state.unreadable.insert(entry, error);
             continue;
         };

@@ -17,7 +17,7 @@ use super::State;
 use super::file_kind;
 use super::pickle::{self, Function, Id, Node};
 use super::zip::{self, Zip};
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
@@ -50,8 +50,8 @@ const ENTRY: usize = 112;
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".pt", ".pth", ".bin"])
-        .and_then(|bytes| from_bytes(&bytes, device))
-        .map_err(|e| e.named(name))
+        .and_then(|bytes| parse(&bytes, device))
+        .map_err(|e| of_file(e, name))
 }
 
 /// The state in a `.pt` file in memory, with its tensors on `device`.
@@ -59,6 +59,10 @@ pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
+    parse(bytes, device).map_err(|e| of_file(e, "load bytes"))
+}
+
+fn parse(bytes: &[u8], device: impl ToDevice) -> Result<State> {
     if bytes.starts_with(&[0x80, 0x02]) {
         return Err(Error::format("a file of PyTorch before 1.6, which is not a zip archive")
             .help("load and save it with a newer PyTorch"));
@@ -136,7 +140,9 @@ impl<'n> Reader<'_, 'n> {
                         _ => {
                             let key = self.shown(key, 0);
                             let text = format!("the dictionary key {key} is not text or a number");
-                            self.refuse(&joined(name, &key), Error::unsupported(text))?;
+                            let help = "rename it, and save the dictionary again";
+                            let error = Error::unsupported(text).help(help);
+                            self.refuse(&joined(name, &key), error)?;
                         }
                     }
                 }
@@ -167,7 +173,8 @@ impl<'n> Reader<'_, 'n> {
             }
             Node::Global(_) | Node::Persistent(_) | Node::Other(_) => {
                 let text = format!("it is {}", kind(self.node(id)));
-                self.refuse(name, Error::unsupported(text))?;
+                let error = Error::unsupported(text).help("save model.state_dict() instead");
+                self.refuse(name, error)?;
             }
         }
         Ok(())

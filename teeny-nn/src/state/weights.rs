@@ -11,7 +11,7 @@
 use super::element_type::ElementType;
 use super::{Archive, Gguf, TensorSource, file_kind, pt};
 use crate::json::Json;
-use crate::names::{listed, loading};
+use crate::names::{listed, loading, of_file};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Read;
@@ -68,7 +68,7 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf> {
         ))
     };
     let cached = hub().and_then(|hub| cached(&hub, path));
-    cached.unwrap_or_else(nothing).map_err(|error| error.named(loading(path)))
+    cached.unwrap_or_else(nothing).map_err(|error| of_file(error, loading(path)))
 }
 
 /// Whether the file at `path` begins as GGUF files do.
@@ -81,7 +81,7 @@ pub(crate) fn is_gguf(path: &Path) -> bool {
 /// `may_be_index` is false for the files of an index, so that none names itself.
 fn open(path: &Path, device: &DeviceRef, may_be_index: bool) -> Result<Weights> {
     if path.is_dir() && may_be_index {
-        return open(&in_folder(path).map_err(|e| e.named(loading(path)))?, device, true);
+        return open(&in_folder(path).map_err(|e| of_file(e, loading(path)))?, device, true);
     }
     let mut first = Vec::new();
     // an error of reading is that of the reader
@@ -182,7 +182,7 @@ struct Parts {
 
 impl Parts {
     fn open(index: &Path, device: &DeviceRef) -> Result<Parts> {
-        let named = |error: Error| error.named(loading(index));
+        let named = |error: Error| of_file(error, loading(index));
         let (names, places) = named_files(index).map_err(named)?;
         let folder = index.parent().unwrap_or(Path::new(""));
         // the error of a file names it

@@ -3,6 +3,7 @@
 use super::transforms::{ImageBatch, ImageTransforms};
 use super::{Pixels, resample::MAX_PIXELS};
 use crate::data::Dataset;
+use crate::names::of_file;
 use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -126,7 +127,7 @@ impl Dataset for ImageFolder {
             };
             let name = || path.display().to_string();
             let image = decode(path).and_then(|image| self.transforms.applied(image, i, epoch));
-            batch.push(&image.map_err(|e| e.named(name()))?, name)?;
+            batch.push(&image.map_err(|e| of_file(e, name()))?, name)?;
             labels.push(*label as i32);
         }
         let labels = Tensor::from_vec(labels, indices.len(), &self.device)?; // (B)
@@ -172,7 +173,7 @@ fn is_image(path: &Path) -> bool {
 pub fn read_image(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Tensor> {
     let _op = enter("read_image");
     let path = path.as_ref();
-    let image = decode(path).map_err(|e| e.named(format!("read {}", path.display())))?;
+    let image = decode(path).map_err(|e| of_file(e, format!("read {}", path.display())))?;
     let mut planes = Vec::new();
     image.append_planes(&mut planes)?;
     Tensor::from_vec(planes, (3, image.height, image.width), device.to_device())

@@ -21,7 +21,7 @@ use super::TensorSource;
 pub use super::element_type::ElementType;
 use super::file_kind::{self, Source};
 use super::source::refused;
-use crate::names::{listed, loading};
+use crate::names::{listed, loading, of_file};
 use blocks::TypeKind;
 pub use header::{Entry, Value};
 pub use save::{WriteOptions, Written, save};
@@ -62,11 +62,11 @@ impl Gguf {
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
         let path = path.as_ref();
         let label = loading(path);
-        let mut model = Gguf::open_part(path).map_err(|e| e.named(&label))?;
+        let mut model = Gguf::open_part(path).map_err(|e| of_file(e, &label))?;
         model.label = label;
         for (part, path) in other_parts(path, &model.metadata).into_iter().enumerate() {
             let name = loading(&path);
-            model.add(part + 1, Gguf::open_part(&path).map_err(|e| e.named(&name))?)?;
+            model.add(part + 1, Gguf::open_part(&path).map_err(|e| of_file(e, &name))?)?;
         }
         Ok(model)
     }
@@ -91,7 +91,7 @@ impl Gguf {
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Gguf> {
         let bytes = bytes.into();
         let header = header::read(&mut bytes.as_slice(), bytes.len() as u64).map_err(|error| {
-            file_kind::other_kind(&bytes, WANTED).unwrap_or(error).named("load bytes")
+            of_file(file_kind::other_kind(&bytes, WANTED).unwrap_or(error), "load bytes")
         })?;
         Ok(Gguf::of(header, Source::Bytes(bytes)))
     }
@@ -108,7 +108,7 @@ impl Gguf {
             entry.part = part;
             if self.entries.insert(name.clone(), entry).is_some() {
                 let text = format!("tensor {name:?} is in two parts of the model");
-                return Err(Error::format(text).named(&self.label));
+                return Err(of_file(Error::format(text), &self.label));
             }
         }
         self.unreadable.append(&mut other.unreadable);
@@ -137,7 +137,7 @@ impl Gguf {
     /// If there is no such tensor (the error lists the names), it has a type that is not read, or
     /// the file cannot be read.
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
-        self.read_tensor(name, &device.to_device()).map_err(|e| e.named(&self.label))
+        self.read_tensor(name, &device.to_device()).map_err(|e| of_file(e, &self.label))
     }
 
     /// Reads the bytes of a tensor from byte `from` on.
@@ -179,7 +179,7 @@ impl Gguf {
     /// # Errors
     /// As [`Gguf::tensor`]; if a scale is not finite.
     pub fn quantized(&self, name: &str, device: impl ToDevice) -> Result<Option<QuantTensor>> {
-        let named = |e: Error| e.note(format!("tensor {name:?}")).named(&self.label);
+        let named = |e: Error| of_file(e.note(format!("tensor {name:?}")), &self.label);
         let Some(entry) = self.entries.get(name) else {
             return self.tensor(name, device).map(|_| None);
         };

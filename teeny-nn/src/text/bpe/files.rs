@@ -7,7 +7,7 @@
 
 use super::{Bpe, Pair, alphabet};
 use crate::json::Json;
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -71,7 +71,7 @@ impl Bpe {
     /// names the option.
     pub fn load(path: impl AsRef<Path>) -> Result<Bpe> {
         let path = path.as_ref();
-        file::read(path).and_then(|bytes| parse(&bytes)).map_err(|e| e.named(loading(path)))
+        file::read(path).and_then(|bytes| parse(&bytes)).map_err(|e| of_file(e, loading(path)))
     }
 
     /// Reads GPT-2's two files: token numbers by spelling, and merges one per line.
@@ -97,7 +97,7 @@ impl Bpe {
                 .collect::<Result<Vec<_>>>()?;
             assemble(tokens, &pairs, &[], &mut budget)
         };
-        parse().map_err(|e| e.named(loading(vocab)))
+        parse().map_err(|e| of_file(e, loading(vocab)))
     }
 }
 

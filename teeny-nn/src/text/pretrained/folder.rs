@@ -10,7 +10,7 @@ use super::section::Section;
 use super::split::PreTokenizer;
 use super::{Parts, PretrainedTokenizer, Specials};
 use crate::json::Json;
-use crate::names::loading;
+use crate::names::{loading, of_file};
 use crate::state::Gguf;
 use std::collections::HashMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
         file::read(&path)
             .and_then(|bytes| parse(&bytes).map_err(|e| pointer(&bytes).unwrap_or(e)))
-            .map_err(|e| e.named(loading(&path)))?
+            .map_err(|e| of_file(e, loading(&path)))?
     } else if there("vocab.json") && there("merges.txt") {
         gpt2(path, &config)?
     } else if there("vocab.txt") {
@@ -101,7 +101,7 @@ impl Config {
             if path.is_file() {
                 file::read(&path)
                     .and_then(|bytes| config.add(&bytes))
-                    .map_err(|e| e.named(loading(&path)))?;
+                    .map_err(|e| of_file(e, loading(&path)))?;
             }
         }
         Ok(config)
@@ -172,9 +172,9 @@ impl Config {
 /// A byte-level BPE of `vocab.json` and `merges.txt`: GPT-2, or RoBERTa according to the config.
 fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
     let (vocab_path, merges_path) = (folder.join("vocab.json"), folder.join("merges.txt"));
-    let bytes = file::read(&vocab_path).map_err(|e| e.named(loading(&vocab_path)))?;
+    let bytes = file::read(&vocab_path).map_err(|e| of_file(e, loading(&vocab_path)))?;
     let vocab = Json::parse(&bytes).and_then(|json| vocab_of(json, &mut Budget::new(bytes.len())));
-    let vocab = vocab.map_err(|e| e.named(loading(&vocab_path)))?;
+    let vocab = vocab.map_err(|e| of_file(e, loading(&vocab_path)))?;
     let read = || {
         let bytes = file::read(&merges_path)?;
         let text = std::str::from_utf8(&bytes).map_err(|e| Error::format(e.to_string()))?;
@@ -191,7 +191,7 @@ fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
         }
         Ok(ranks)
     };
-    let ranks = read().map_err(|e: Error| e.named(loading(&merges_path)))?;
+    let ranks = read().map_err(|e: Error| of_file(e, loading(&merges_path)))?;
     let known = ["GPT2", "Roberta", "PreTrainedTokenizerFast"];
     if !config.class.is_empty() && !known.iter().any(|name| config.class.starts_with(name)) {
         let text = format!("vocab.json with merges.txt of a {}", config.class);
@@ -242,7 +242,7 @@ fn bert(path: &Path, config: &Config) -> Result<Parts> {
             config.added(vocab, &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
         })
     };
-    read().map_err(|e| e.named(loading(path)))
+    read().map_err(|e| of_file(e, loading(path)))
 }
 
 /// BERT's tokenizer with the tokens of `vocab`.
