@@ -138,6 +138,30 @@ fn a_folder_is_a_data_set_of_its_files() {
     assert_ne!(epoch(2, 0), epoch(3, 0));
 }
 
+/// As torchvision's `ImageFolder`, which walks down from the folder of a class.
+#[test]
+fn images_in_folders_of_a_class_belong_to_it() {
+    let (folder, device) = (Folder::new("nested-image-folder"), device());
+    let classes = [("cat/old/b", 2), ("cat", 1), ("cat/new", 1), ("ant/only", 1), ("cat/.no", 1)];
+    write_classes(&folder.0, &classes);
+    #[cfg(unix)] // a circle of links has an end
+    std::os::unix::fs::symlink(&folder.0, folder.0.join("cat/old/up")).unwrap();
+    let images = ImageFolder::open(&folder.0, &device).unwrap();
+    assert_eq!(images.classes(), ["ant", "cat"]);
+    let of = |(path, label): &(std::path::PathBuf, usize)| {
+        (path.strip_prefix(&folder.0).unwrap().to_string_lossy().replace('\\', "/"), *label)
+    };
+    let files: Vec<(String, usize)> = images.files().iter().map(of).collect();
+    let expected = [
+        ("ant/only/00.png", 0),
+        ("cat/00.png", 1),
+        ("cat/new/00.png", 1),
+        ("cat/old/b/00.png", 1),
+        ("cat/old/b/01.png", 1),
+    ];
+    assert_eq!(files, expected.map(|(path, label)| (path.to_string(), label)));
+}
+
 #[test]
 fn a_folder_that_is_no_data_set_says_why() {
     let (folder, device) = (Folder::new("bad-image-folder"), device());

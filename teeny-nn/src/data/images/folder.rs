@@ -17,8 +17,9 @@ use zune_jpeg::zune_core::{colorspace::ColorSpace, options::DecoderOptions};
 /// A folder of images, `CLASS/NAME.png` or `.jpg`, which are decoded when a batch is made.
 ///
 /// Classes are the subfolders in the order of their names, items the files of each class in the
-/// order of theirs. Files directly in the folder, files with other endings and names that begin
-/// with a dot are left out. Images become RGB as [`read_image`] says.
+/// order of theirs, before those of folders in it. Files directly in the root, files with other
+/// endings, names that begin with a dot and links to folders within a class are left out. Images
+/// become RGB as [`read_image`] says.
 ///
 /// A batch is pixels f32 (B, 3, H, W) and labels i32 (B). [`DataLoader::prefetch`] decodes on
 /// several threads.
@@ -76,8 +77,7 @@ impl ImageFolder {
         let (mut classes, mut files) = (Vec::new(), Vec::new());
         for folder in entries(root)?.into_iter().filter(|path| path.is_dir()) {
             let before = files.len();
-            let images = entries(&folder)?.into_iter().filter(|path| is_image(path));
-            files.extend(images.map(|path| (path, classes.len())));
+            append_images(&folder, classes.len(), &mut files)?;
             if files.len() == before {
                 let text = format!("{} has no image", folder.display());
                 return Err(Error::value(text).help("each class has .png, .jpg or .jpeg files"));
@@ -149,6 +149,16 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     all.retain(|path| !name(path).starts_with('.'));
     all.sort();
     Ok(all)
+}
+
+/// Appends the images in a folder, and after them those in the folders in it. Links are not
+/// followed, since they may lead back to a folder above.
+fn append_images(folder: &Path, label: usize, files: &mut Vec<(PathBuf, usize)>) -> Result<()> {
+    let (folders, others): (Vec<_>, Vec<_>) =
+        entries(folder)?.into_iter().partition(|p| p.is_dir());
+    files.extend(others.into_iter().filter(|path| is_image(path)).map(|path| (path, label)));
+    let mut folders = folders.iter().filter(|path| !path.is_symlink());
+    folders.try_for_each(|folder| append_images(folder, label, files))
 }
 
 fn name(path: &Path) -> String {
