@@ -126,12 +126,14 @@ fn parse_plain(mut source: impl Read, length: Option<u64>, mut budget: Budget) -
         return Err(Error::format(format!(
             "an IDX file begins with 00 00 08, this one with {:02x} {:02x} {:02x}",
             magic[0], magic[1], magic[2]
-        )));
+        ))
+        .help("read an -ubyte file, plain or gzipped, as it was downloaded"));
     };
     if kind != UNSIGNED_BYTE {
         return Err(Error::format(format!(
             "element type 0x{kind:02x}; only unsigned bytes (0x08) are supported"
-        )));
+        ))
+        .help("write numbers of other types as .npy or .npz: Tensor::load_npy, state::npz::read"));
     }
     let mut sizes = Vec::with_capacity(axes.into());
     for axis in 0..axes {

@@ -84,7 +84,11 @@ fn parse(bytes: &[u8], device: impl ToDevice) -> Result<State> {
         return Err(Error::format("the numbers of the file are not little-endian"));
     }
     let pickle = archive.read(&format!("{folder}data.pkl"))?;
-    let (nodes, root) = pickle::run(&pickle, &mut archive.budget)?;
+    let (nodes, root) = pickle::run(&pickle, &mut archive.budget).map_err(|error| {
+        let help = "torch.save(model.state_dict(), path) writes files that are read; this one \
+                    holds something else, or is damaged";
+        if error.has_help() { error } else { error.help(help) }
+    })?;
     let mut reader = Reader {
         archive,
         folder,
