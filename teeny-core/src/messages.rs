@@ -138,9 +138,12 @@ fn index_misfit(x: &Shape, index: &Shape, axis: usize) -> Error {
     let text = format!(
         "index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}"
     );
-    Error::shape(text).help(match longer {
-        Some(a) => format!("index.slice({a}, ..{})? is not longer on axis {a}", x[a]),
-        None => {
+    let column = (index.ndim() + 1 == x.ndim()).then(|| index.with_axis(axis, 1).ok()).flatten();
+    let column = column.filter(|column| (0..x.ndim()).all(|a| a == axis || column[a] <= x[a]));
+    Error::shape(text).help(match (longer, column) {
+        (Some(a), _) => format!("index.slice({a}, ..{})? is not longer on axis {a}", x[a]),
+        (_, Some(column)) => format!("index.unsqueeze({axis})? is {column}: one position a row"),
+        _ => {
             format!("x.index_select({axis}, &index)? takes whole slices at positions of any shape")
         }
     })

@@ -275,3 +275,16 @@ fn a_transposed_convolution_names_the_channels_of_its_input() {
     // groups that do not divide the channels
     assert!(transposed(&zeros(&[1, 3, 9, 9], &device), 2).is_err());
 }
+
+#[test]
+fn an_index_with_an_axis_too_few_is_told_to_grow() {
+    let device = teeny_core::Reference::new();
+    let q = Tensor::zeros((8, 2), DType::F32, &device).unwrap();
+    let actions = Tensor::zeros((8,), DType::I64, &device).unwrap();
+    let error = q.gather(1, &actions).unwrap_err().to_string();
+    assert!(error.contains("index.unsqueeze(1)? is (8, 1): one position a row"), "{error}");
+    assert!(q.gather(1, &actions.unsqueeze(1).unwrap()).is_ok());
+    // no axis of size 1 would fit
+    let error = q.gather(0, &actions).unwrap_err().to_string();
+    assert!(error.contains("x.index_select(0, &index)?"), "{error}");
+}

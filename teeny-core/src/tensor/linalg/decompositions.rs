@@ -16,6 +16,8 @@ impl Tensor {
     ///
     /// Gradient: Murray 2016, arXiv:1602.07527, made symmetric. Equivalent:
     /// `torch.linalg.cholesky`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn cholesky(&self) -> Result<Tensor> {
         let _op = enter("cholesky").on([("x", Some(self))]);
@@ -30,6 +32,8 @@ impl Tensor {
     /// The diagonal of r may have any signs. Gradient: Walter & Lehmann 2010, arXiv:1001.1654; the
     /// first k columns must be independent, otherwise the backward pass reports a singular r.
     /// Equivalent: `torch.linalg.qr(x, "reduced")`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn qr(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("qr").on([("x", Some(self))]);
@@ -39,6 +43,8 @@ impl Tensor {
 
     /// [`Tensor::qr`] with all columns: (.., m, n) → (.., m, m), (.., m, n). Has no gradient if m >
     /// n. Equivalent: `torch.linalg.qr(x, "complete")`.
+    ///
+    /// Needs the feature `linalg`.
     #[doc(alias = "qr")]
     #[track_caller]
     pub fn qr_complete(&self) -> Result<(Tensor, Tensor)> {
@@ -59,6 +65,8 @@ impl Tensor {
     /// Gradient (Giles 2008): that of the vectors divides by differences of eigenvalues, and is
     /// infinite where two are equal; that of the values is defined everywhere. A function that
     /// depends on the signs of the vectors has no derivative. Equivalent: `torch.linalg.eigh`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn eigh(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("eigh").on([("x", Some(self))]);
@@ -69,6 +77,8 @@ impl Tensor {
 
     /// The eigenvalues of symmetric matrices, ascending: (.., n, n) → (.., n). Equivalent:
     /// `torch.linalg.eigvalsh`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn eigvalsh(&self) -> Result<Tensor> {
         let _op = enter("eigvalsh").on([("x", Some(self))]);
@@ -84,6 +94,8 @@ impl Tensor {
     /// [`Tensor::eigh`].
     ///
     /// Equivalent: `torch.linalg.eig`, where that is real.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn eig(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("eig").on([("x", Some(self))]);
@@ -105,6 +117,8 @@ impl Tensor {
     /// If self is tracked by autograd, or has NaN or an infinity.
     ///
     /// Equivalent: `torch.linalg.eigvals`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn eigvals(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("eigvals").on([("x", Some(self))]);
@@ -134,6 +148,8 @@ impl Tensor {
     /// assert_eq!(s.to_vec::<f64>().unwrap(), [3.0, 2.0]);
     /// # }
     /// ```
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn svd(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let _op = enter("svd").on([("x", Some(self))]);
@@ -143,6 +159,8 @@ impl Tensor {
 
     /// [`Tensor::svd`] with square u (.., m, m) and vᵀ (.., n, n). Has no gradient unless m = n.
     /// Equivalent: `torch.linalg.svd`.
+    ///
+    /// Needs the feature `linalg`.
     #[doc(alias = "svd")]
     #[track_caller]
     pub fn svd_full(&self) -> Result<(Tensor, Tensor, Tensor)> {
@@ -153,6 +171,8 @@ impl Tensor {
 
     /// The singular values, descending: (.., m, n) → (.., min(m, n)). Equivalent:
     /// `torch.linalg.svdvals`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn svdvals(&self) -> Result<Tensor> {
         let _op = enter("svdvals").on([("x", Some(self))]);
@@ -163,6 +183,8 @@ impl Tensor {
     /// `I64`. `None` is max(m, n) eps.
     ///
     /// Equivalent: `torch.linalg.matrix_rank`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn matrix_rank(&self, rtol: Option<f64>) -> Result<Tensor> {
         let _op = enter("matrix_rank").on([("x", Some(self))]);

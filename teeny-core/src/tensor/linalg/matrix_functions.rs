@@ -45,6 +45,8 @@ impl Tensor {
     /// If the matrices are not square or not of floats.
     ///
     /// Equivalent: `torch.matrix_exp`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn matrix_exp(&self) -> Result<Tensor> {
         let _op = enter("matrix_exp").on([("x", Some(self))]);
@@ -76,6 +78,8 @@ impl Tensor {
     /// As [`Tensor::solve_triangular`].
     ///
     /// Equivalent: `torch.cholesky_solve(self, l)`, with `upper=True` for [`Triangle::Upper`].
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn cholesky_solve(&self, l: &Tensor, triangle: Triangle) -> Result<Tensor> {
         let _op = enter("cholesky_solve").on([("x", Some(self)), ("l", Some(l))]);

@@ -51,6 +51,8 @@ impl Tensor {
     /// If self is not a matrix of two samples or more, or has fewer than `k` components.
     ///
     /// Equivalent: `sklearn.decomposition.PCA(k, svd_solver="full")`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn pca(&self, k: usize) -> Result<Pca> {
         let _op = enter("pca").on([("x", Some(self))]);

@@ -36,6 +36,8 @@ impl Tensor {
     /// assert!((x[0] - 13.0 / 28.0).abs() < 1e-15);
     /// # }
     /// ```
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn solve(&self, b: &Tensor) -> Result<Tensor> {
         let _op = enter("solve").on([("x", Some(self)), ("b", Some(b))]);
@@ -48,6 +50,8 @@ impl Tensor {
     /// If the diagonal has a 0 where it counts; otherwise as [`Tensor::solve`].
     ///
     /// Equivalent: `torch.linalg.solve_triangular(a, b, upper, unitriangular)`.
+    ///
+    /// Needs the feature `linalg`.
     #[doc(alias = "triangular_solve")]
     #[track_caller]
     pub fn solve_triangular(&self, b: &Tensor, triangle: Triangle) -> Result<Tensor> {
@@ -62,6 +66,8 @@ impl Tensor {
     /// As [`Tensor::solve`].
     ///
     /// Equivalent: `torch.linalg.inv`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn inv(&self) -> Result<Tensor> {
         let _op = enter("inv").on([("x", Some(self))]);
@@ -80,6 +86,8 @@ impl Tensor {
     ///
     /// Gradient: the matrix of cofactors, `det(a) a⁻ᵀ`; for a singular matrix from its singular
     /// value decomposition. Equivalent: `torch.linalg.det`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn det(&self) -> Result<Tensor> {
         let _op = enter("det").on([("x", Some(self))]);
@@ -95,6 +103,8 @@ impl Tensor {
     /// As [`Tensor::det`]; the gradient of a singular matrix is an error of the backward pass.
     ///
     /// Equivalent: `torch.linalg.slogdet`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn slogdet(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("slogdet").on([("x", Some(self))]);
@@ -111,6 +121,8 @@ impl Tensor {
     ///
     /// Gradient: that of Golub & Pereyra 1973, which holds where the rank stays the same.
     /// Equivalent: `torch.linalg.pinv`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn pinv(&self, rtol: Option<f64>) -> Result<Tensor> {
         let _op = enter("pinv").on([("x", Some(self))]);
@@ -129,6 +141,8 @@ impl Tensor {
     /// If the shapes do not fit, or the type is not f32 or f64.
     ///
     /// Equivalent: `torch.linalg.lstsq(a, b).solution`.
+    ///
+    /// Needs the feature `linalg`.
     #[track_caller]
     pub fn lstsq(&self, b: &Tensor) -> Result<Tensor> {
         let _op = enter("lstsq").on([("x", Some(self)), ("b", Some(b))]);
