@@ -204,8 +204,10 @@ impl Gradients {
         if let Some(other) = self.namesake(handle) {
             let (age, help) = if other.id < handle.node.id {
                 (
-                    "an earlier value, which a step or `set` has replaced since",
-                    "compute loss and gradients again after a step",
+                    "an earlier value, which a step or `set` has replaced since, or of another \
+                     store's parameter",
+                    "compute loss and gradients again after a step; ask for gradients of the \
+                     store whose parameters the loss uses",
                 )
             } else {
                 (
