@@ -353,3 +353,40 @@ fn a_part_beside_the_optimizer_continues_too() {
     assert!((&mut task.adam, &mut fresh()).set_state(&pair).is_ok());
     assert_eq!(task.adam.lr(), 0.05);
 }
+
+/// Another value than the one that the run follows is no reason to keep weights of an earlier run.
+#[test]
+fn a_run_that_follows_what_is_not_recorded_says_so() {
+    let folder = Folder::new("run-follows");
+    for (maximize, record) in [(false, true), (true, false), (false, false), (true, true)] {
+        for is_early in [false, true] {
+            let options = match is_early {
+                true => RunOptions::new().stop_early(2),
+                false => RunOptions::new().best(folder.0.join("best.safetensors")),
+            };
+            let options = if maximize { options.maximize() } else { options };
+            let mut task = Task::new();
+            let mut run = Run::with_options(&task.store, &mut task.adam, 1, options).unwrap();
+            assert!(run.next_step().is_some());
+            task.step(&mut run);
+            let error = run.finish("a", "b").unwrap_err().to_string();
+            assert!(error.contains("but nothing was recorded"), "{error}");
+            let better = match record {
+                true => run.record_accuracy(50.0).unwrap(),
+                false => run.record_validation_loss(0.5).unwrap(),
+            };
+            assert_eq!(better, maximize == record);
+            let results = [run.report(&task.adam, ""), run.finish("a", "b")];
+            for result in results {
+                let Err(error) = result else {
+                    assert!(maximize == record);
+                    continue;
+                };
+                let (error, known) = (error.to_string(), ["validation_loss", "accuracy"]);
+                let known = format!("by the values of run.record_{}", known[maximize as usize]);
+                assert!(maximize != record && error.contains(&known), "{error}");
+                assert!(error.contains("RunOptions::maximize"), "{error}");
+            }
+        }
+    }
+}

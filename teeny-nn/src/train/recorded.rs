@@ -1,6 +1,6 @@
 //! The values that a run has recorded, for its plot.
 
-use super::Plot;
+use super::{Plot, RunOptions};
 use crate::state::{State, Stateful};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
@@ -13,9 +13,46 @@ type Points = Vec<(f64, f64)>;
 pub(super) struct Recorded {
     pub losses: Points,
     pub accuracies: Points,
+    /// Whether weights are kept, or the run stops, by these values.
+    is_needed: bool,
+    /// Whether it is by the accuracies, not the losses.
+    pub follows_accuracy: bool,
 }
 
 impl Recorded {
+    /// No values, for a run with `options`.
+    pub fn of(options: &RunOptions<'_>) -> Recorded {
+        Recorded {
+            is_needed: options.best.is_some() || options.stop_early.is_some(),
+            follows_accuracy: options.maximize,
+            ..Recorded::default()
+        }
+    }
+
+    /// An error if the run follows values that the program does not record: only others, or, at
+    /// the end of the run, none.
+    pub fn require_followed(&self, is_end: bool) -> Result<()> {
+        let (followed, others, known, given, help) = match self.follows_accuracy {
+            false => {
+                let help = "RunOptions::maximize follows the accuracies";
+                (&self.losses, &self.accuracies, "record_validation_loss", "accuracies", help)
+            }
+            true => {
+                let help = "without RunOptions::maximize the run follows the validation losses";
+                (&self.accuracies, &self.losses, "record_accuracy", "validation losses", help)
+            }
+        };
+        if !self.is_needed || !followed.is_empty() || others.is_empty() && !is_end {
+            return Ok(());
+        }
+        let given = if others.is_empty() { "nothing" } else { given };
+        let text = format!(
+            "the run keeps the best weights, or stops early, by the values of run.{known}, \
+             but {given} was recorded"
+        );
+        Err(Error::value(text).named("Run").help(help))
+    }
+
     /// `plot` with the values, of which the accuracies are called `metric`.
     pub fn draw(&self, mut plot: Plot, metric: &str) -> Plot {
         if !self.losses.is_empty() {
@@ -51,7 +88,7 @@ impl Stateful for Recorded {
                     .help("restore the checkpoint of a Run")
             })
         };
-        *self = Recorded { losses: points("losses")?, accuracies: points("accuracies")? };
+        (self.losses, self.accuracies) = (points("losses")?, points("accuracies")?);
         Ok(())
     }
 }

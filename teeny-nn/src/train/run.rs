@@ -64,7 +64,6 @@ pub struct Run<'a> {
     resume: Option<PathBuf>,
     plot: Option<PathBuf>,
     best: Option<PathBuf>,
-    follows_accuracy: bool,
     metric: &'static str,
     ranks: &'a dyn RunRanks,
     schedule: Schedule,
@@ -140,7 +139,7 @@ impl<'a> Run<'a> {
     ) -> Result<Run<'a>> {
         let ranks = options.ranks;
         let (mut store, mut position) = (store.clone(), Position::default());
-        let (mut losses, mut recorded, mut order) = (None, Recorded::default(), None);
+        let (mut losses, mut recorded, mut order) = (None, Recorded::of(&options), None);
         let mut stopping = EarlyStopping::new(options.stop_early.unwrap_or(u64::MAX));
         if options.maximize {
             stopping = stopping.maximize();
@@ -210,7 +209,6 @@ impl<'a> Run<'a> {
             resume: options.resume,
             plot: options.plot.filter(|_| ranks.is_first()),
             best: options.best,
-            follows_accuracy: options.maximize,
             metric: options.metric,
             ranks,
             store,
@@ -393,7 +391,7 @@ impl<'a> Run<'a> {
 
     /// Keeps the weights if `value` is the best yet; returns whether it is.
     fn follow(&mut self, value: f64, is_accuracy: bool) -> Result<bool> {
-        if is_accuracy != self.follows_accuracy {
+        if is_accuracy != self.recorded.follows_accuracy {
             return Ok(false);
         }
         let better = self.stopping.update(self.position.step, value);
@@ -424,6 +422,7 @@ impl<'a> Run<'a> {
     /// is then untouched.
     pub fn report(&mut self, optimizer: &impl Stateful, line: &str) -> Result<()> {
         let losses = self.losses()?.values().len();
+        self.recorded.require_followed(false)?;
         self.reported = Report { losses, seconds: self.seconds() };
         let start = Instant::now();
         self.bar.clear();
@@ -494,10 +493,12 @@ impl<'a> Run<'a> {
     /// and the values that were recorded. A run without a step leaves the plot of an earlier one.
     ///
     /// # Errors
-    /// If a loss is NaN or infinite, or a file cannot be written.
+    /// If a loss is NaN or infinite, or a file cannot be written; if the run should keep the best
+    /// weights or stop early, and none of the values that it follows was recorded.
     pub fn finish(&mut self, title: &str, loss: &str) -> Result<()> {
         let points = self.losses()?.curve();
         self.bar.clear();
+        self.recorded.require_followed(self.has_trained && !self.is_interrupted())?;
         let Some(path) = self.plot.as_ref().filter(|_| self.has_trained) else { return Ok(()) };
         // about a fiftieth of the run: short enough to follow it, long enough to average noise
         let span = (points.len() / 50).max(5);
