@@ -109,9 +109,10 @@ impl Linear {
                 shape[1],
                 x.shape()
             );
-            return Err(Error::shape(text).help(
-                "x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs",
-            ));
+            return Err(Error::shape(text).help(match x.ndim() {
+                0..=2 => "build the layer for this many inputs",
+                _ => "x.flatten(1, -1)? makes images vectors; or build it for this many inputs",
+            }));
         }
         require_type(x, &self.weight)?;
         self.weight.linear(x) // (.., out)

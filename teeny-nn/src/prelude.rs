@@ -68,4 +68,6 @@ pub use crate::state::{Checkpoint, Position, Random, Stateful};
 pub use crate::store::{Param, Path, Store};
 pub use crate::train::{EarlyStopping, Losses, Run, RunOptions, accuracy, accuracy_async};
 pub use teeny_autograd::{Autograd, Grad, Gradients, no_grad};
-pub use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, manual_seed};
+pub use teeny_core::{
+    DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, manual_seed, permutation,
+};

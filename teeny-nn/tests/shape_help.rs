@@ -3,6 +3,7 @@
 
 use crate::common::device;
 use teeny_core::{DType, Error, Tensor};
+use teeny_nn::attention::{AttentionOptions, MultiheadAttention};
 use teeny_nn::conv::ConvTranspose2d;
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, mse};
 use teeny_nn::{Conv1d, Conv2d, Module, Store};
@@ -62,4 +63,44 @@ fn a_transposed_convolution_of_other_channels() {
     let x = Tensor::zeros((1, 4, 8, 8), DType::F32, store.device()).unwrap(); // (1, 4, 8, 8)
     let error = up.forward(&x).unwrap_err();
     helps(error, "input (1, 4, 8, 8) has 4 channels; weight (3, 2, 2, 2) takes 3");
+}
+
+#[test]
+fn classes_on_the_last_axis_of_a_sequence() {
+    let device = device();
+    let logits = Tensor::zeros((2, 7, 30), DType::F32, &device).unwrap();
+    let targets = Tensor::zeros((2, 7), DType::I64, &device).unwrap();
+    let error = cross_entropy(&logits, &targets).unwrap_err();
+    helps(error, "logits.flatten(0, 1)?, targets.flatten(0, -1)?");
+    let (logits, targets) = (logits.flatten(0, 1).unwrap(), targets.flatten(0, -1).unwrap());
+    assert!(cross_entropy(&logits, &targets).is_ok());
+}
+
+#[test]
+fn masks_and_contexts_of_other_sizes() {
+    let store = Store::new(device());
+    let attention = MultiheadAttention::new(&store.at("a"), 16, 4).unwrap();
+    let zeros = |shape: &[usize], of| Tensor::zeros(shape, of, store.device()).unwrap();
+    let (x, context) = (zeros(&[2, 7, 16], DType::F32), zeros(&[2, 5, 16], DType::F32));
+    let mask = |shape: &[usize]| zeros(shape, DType::Bool);
+    let to = |options: AttentionOptions<'_>| attention.attend_to(&x, &context, options);
+    let options = AttentionOptions::default;
+    for (shape, fits) in [([2, 5], true), ([1, 5], true), ([2, 1], true), ([2, 7], false)] {
+        let result = to(options().with_key_mask(&mask(&shape)));
+        assert_eq!(result.is_ok(), fits, "{shape:?}: {result:?}");
+    }
+    let error = to(options().with_key_mask(&mask(&[2, 7]))).unwrap_err();
+    helps(error, "key_mask is (2, 7), but the keys are (2, 5)");
+    let error = to(options().with_mask(&mask(&[2, 5]))).unwrap_err();
+    assert!(error.to_string().contains("a mask of (2, 5) for 7 queries and 5 keys"), "{error}");
+    helps(error, "with_key_mask takes a mask (B, S)");
+    for shape in [&[7, 5][..], &[5], &[1, 5], &[7, 1], &[2, 1, 7, 5], &[4, 7, 5]] {
+        assert!(to(options().with_mask(&mask(shape))).is_ok(), "{shape:?}");
+    }
+    let other = zeros(&[3, 5, 16], DType::F32);
+    let error = attention.attend_to(&x, &other, options()).unwrap_err();
+    helps(error, "x (2, 7, 16) and context (3, 5, 16) differ in batches");
+    let error = attention.forward(&zeros(&[2, 5], DType::I64)).unwrap_err();
+    assert!(error.to_string().contains("not (2, 5) of i64"), "{error}");
+    helps(error, "an Embedding makes numbers of tokens");
 }

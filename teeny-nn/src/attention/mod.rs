@@ -235,10 +235,10 @@ impl MultiheadAttention {
     }
 
     fn attend_with(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
+        self.check(x, "x")?;
         if x.ndim() == 2 {
             return self.attend_with(&x.unsqueeze(0)?, options)?.squeeze(0);
         }
-        self.check(x, "x")?;
         let [q, k, v] = self.qkv.all(&self.ranks.input(x)?, self.widths())?;
         self.attend_heads(&q, &k, &v, options)
     }
@@ -259,22 +259,31 @@ impl MultiheadAttention {
             return Err(Error::value("a cache continues a sequence, and a context does not grow")
                 .help("call attend_to without AttentionOptions::cache"));
         }
+        self.check(x, "x")?;
+        self.check(context, "context")?;
         if x.ndim() == 2 && context.ndim() == 2 {
             return self.attend_to(&x.unsqueeze(0)?, &context.unsqueeze(0)?, options)?.squeeze(0);
         }
-        self.check(x, "x")?;
-        self.check(context, "context")?;
+        let [own, other] = [x, context].map(|x| x.shape()[0]);
+        if x.ndim() != context.ndim() || own != other && own != 1 && other != 1 {
+            let text = format!("x {} and context {} differ in batches", x.shape(), context.shape());
+            return Err(Error::shape(text).help("x is (B, T, E), context (B, S, E)"));
+        }
         let [x, context] = [self.ranks.input(x)?, self.ranks.input(context)?];
         let (q, [k, v]) = self.qkv.of_two(&x, &context, self.widths())?;
         self.attend_heads(&q, &k, &v, options)
     }
 
     fn check(&self, x: &Tensor, what: &str) -> Result<()> {
-        if x.ndim() == 3 && x.shape()[2] == self.n_embd() {
+        if [2, 3].contains(&x.ndim()) && x.shape().last() == Some(&self.n_embd()) {
             return Ok(());
         }
-        Err(Error::shape(format!("{what} must be (B, T, {}), not {}", self.n_embd(), x.shape()))
-            .help("the last axis has size n_embd"))
+        let (shape, dtype) = (x.shape(), x.dtype());
+        let text = format!("{what} must be (B, T, {}), not {shape} of {dtype}", self.n_embd());
+        Err(Error::shape(text).help(match dtype.is_float() {
+            true => "the last axis has size n_embd",
+            false => "an Embedding makes numbers of tokens (B, T) vectors (B, T, n_embd)",
+        }))
     }
 
     /// The layer's output for projected q (B, T, Q), k and v (B, S, KV).
@@ -305,6 +314,8 @@ impl MultiheadAttention {
             (k, v) = cache.append(&k, &v)?; // (B, n_kv_head, S, hs)
             q = q.cast(k.dtype())?; // not all keys to the type of one query
         }
+        let sizes = [q.shape()[0].max(k.shape()[0]), q.shape()[2], k.shape()[2]];
+        require_masks(options.mask, options.key_mask, sizes)?;
         let mask = combined_mask(options.mask, options.key_mask)?;
         let mask = mask.map(|mask| self.ranks.mask(mask, self.n_head)).transpose()?;
         let mut attention = Attention::full();
@@ -399,6 +410,33 @@ impl Heads {
     /// The rows of queries, keys and values together.
     fn rows(&self) -> usize {
         self.keys().saturating_mul(2).saturating_add(self.queries())
+    }
+}
+
+/// An error unless the masks fit T queries and S keys of B sequences, `sizes`.
+fn require_masks(
+    mask: Option<&Tensor>,
+    key_mask: Option<&Tensor>,
+    [batch, t, s]: [usize; 3],
+) -> Result<()> {
+    let fits = |own: Option<&usize>, size| own.is_none_or(|&own| own == size || own == 1);
+    if let Some(mask) = mask {
+        let mut own = mask.shape().iter().rev();
+        if !fits(own.next(), s) || !fits(own.next(), t) {
+            let text = format!("a mask of {} for {t} queries and {s} keys", mask.shape());
+            return Err(Error::shape(text).help(match mask.shape()[..] == [batch, s] {
+                true => "AttentionOptions::with_key_mask takes a mask (B, S) of keys",
+                false => "a mask is (T, S) or (B, n_head, T, S), or has 1 in place of a size",
+            }));
+        }
+    }
+    match key_mask.map(|mask| (mask, &mask.shape()[..])) {
+        Some((mask, &[b, keys])) if !fits(Some(&b), batch) || !fits(Some(&keys), s) => {
+            let text = format!("key_mask is {}, but the keys are ({batch}, {s})", mask.shape());
+            Err(Error::shape(text)
+                .help("the mask of the tokens that are attended to: the context's"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -323,6 +323,10 @@ pub(crate) fn index_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     Err(match squeezes_to(targets, &expected) {
         Some(axis) => error.help(format!("targets.squeeze({axis})? has that shape")),
         None if own == logits => error.help(format!("targets.argmax({axis})? of one-hot rows")),
+        None if own.ndim() > 1 && own[..] == logits[..logits.ndim() - 1] => error.help(format!(
+            "classes on the last axis: logits.flatten(0, {})?, targets.flatten(0, -1)?",
+            logits.ndim() - 2
+        )),
         None => {
             error.help("one class for each item or pixel: logits (N, C, d..), targets (N, d..)")
         }

@@ -79,7 +79,7 @@ impl KeyMismatch {
             ("the model", _) => "make the model that the file was saved from, or a Mapping for \
                                  store.load_from that renames, skips or allows keys"
                 .to_string(),
-            _ => format!("make {owner} for the model that the file was saved with"),
+            _ => format!("make {owner}, its kind and its model, as the saved one was made"),
         });
         Err(self.shapes.into_iter().fold(error, Error::note).help(help))
     }
