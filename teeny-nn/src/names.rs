@@ -1,5 +1,6 @@
 //! Names and numbers in errors and reports. Knows neither parameters nor files.
 
+use crate::module::with_help;
 use std::path::Path;
 use teeny_core::{Error, ErrorKind};
 
@@ -11,9 +12,11 @@ pub(crate) fn loading(path: &Path) -> String {
 /// The error `name` of reading a file, with help if what the file holds is wrong.
 pub(crate) fn of_file(error: Error, name: impl Into<String>) -> Error {
     let error = error.named(name);
-    match error.kind() == ErrorKind::Format && !error.has_help() {
-        true => error.help("the file is damaged or not complete: download it or write it again"),
-        false => error,
+    match error.kind() {
+        ErrorKind::Format => {
+            with_help(error, "the file is damaged or not complete: download it or write it again")
+        }
+        _ => error,
     }
 }
 

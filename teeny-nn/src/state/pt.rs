@@ -17,6 +17,7 @@ use super::State;
 use super::file_kind;
 use super::pickle::{self, Function, Id, Node};
 use super::zip::{self, Zip};
+use crate::module::with_help;
 use crate::names::{loading, of_file};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -87,7 +88,7 @@ fn parse(bytes: &[u8], device: impl ToDevice) -> Result<State> {
     let (nodes, root) = pickle::run(&pickle, &mut archive.budget).map_err(|error| {
         let help = "torch.save(model.state_dict(), path) writes files that are read; this one \
                     holds something else, or is damaged";
-        if error.has_help() { error } else { error.help(help) }
+        with_help(error, help)
     })?;
     let mut reader = Reader {
         archive,

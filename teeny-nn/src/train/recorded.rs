@@ -32,15 +32,10 @@ impl Recorded {
     /// An error if the run follows values that the program does not record: only others, or, at
     /// the end of the run, none.
     pub fn require_followed(&self, is_end: bool) -> Result<()> {
-        let (followed, others, known, given, help) = match self.follows_accuracy {
-            false => {
-                let help = "RunOptions::maximize follows the accuracies";
-                (&self.losses, &self.accuracies, "record_validation_loss", "accuracies", help)
-            }
-            true => {
-                let help = "without RunOptions::maximize the run follows the validation losses";
-                (&self.accuracies, &self.losses, "record_accuracy", "validation losses", help)
-            }
+        let (losses, accuracies) = (&self.losses, &self.accuracies);
+        let (followed, others, known, given) = match self.follows_accuracy {
+            false => (losses, accuracies, "record_validation_loss", "accuracies"),
+            true => (accuracies, losses, "record_accuracy", "validation losses"),
         };
         if !self.is_needed || !followed.is_empty() || others.is_empty() && !is_end {
             return Ok(());
@@ -50,6 +45,7 @@ impl Recorded {
             "the run keeps the best weights, or stops early, by the values of run.{known}, \
              but {given} was recorded"
         );
+        let help = "the run follows accuracies with RunOptions::maximize, losses without";
         Err(Error::value(text).named("Run").help(help))
     }
 
