@@ -1,7 +1,8 @@
 //! Convolution and transposed convolution over one, two and three spatial axes.
 
 use crate::init::Init;
-use crate::module::{Module, require_type, with_help};
+use crate::module::{Module, require_type};
+use crate::names::with_help;
 use crate::options::PerAxis;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;

@@ -1,7 +1,8 @@
 //! The embedding: a learnt vector per token.
 
 use crate::init::Init;
-use crate::module::{Module, with_help};
+use crate::module::Module;
+use crate::names::with_help;
 use crate::store::{Param, Path};
 use crate::track;
 use teeny_core::context::enter;

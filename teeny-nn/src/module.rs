@@ -45,11 +45,6 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
     }
 }
 
-/// `error` with this help, unless it has help already.
-pub(crate) fn with_help(error: Error, help: &str) -> Error {
-    if error.has_help() { error } else { error.help(help) }
-}
-
 /// An error if `x` has a higher float type than `param`: it would turn the rest of the network into
 /// that type. Lower types are mixed precision.
 pub(crate) fn require_type(x: &Tensor, param: &Param) -> Result<()> {

@@ -1,8 +1,12 @@
 //! Names and numbers in errors and reports. Knows neither parameters nor files.
 
-use crate::module::with_help;
 use std::path::Path;
 use teeny_core::{Error, ErrorKind};
+
+/// `error` with this help, unless it has help already.
+pub(crate) fn with_help(error: Error, help: &str) -> Error {
+    if error.has_help() { error } else { error.help(help) }
+}
 
 /// The operation of reading the file at `path`, for errors: `load "mlp.safetensors"`.
 pub(crate) fn loading(path: &Path) -> String {

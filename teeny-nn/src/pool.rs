@@ -1,6 +1,7 @@
 //! Pooling over one, two and three spatial axes: one number per window.
 
-use crate::module::{Module, with_help};
+use crate::module::Module;
+use crate::names::with_help;
 use crate::options::PerAxis;
 use teeny_core::{Averaging, Result, Tensor, Window};
 

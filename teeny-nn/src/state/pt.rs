@@ -17,7 +17,7 @@ use super::State;
 use super::file_kind;
 use super::pickle::{self, Function, Id, Node};
 use super::zip::{self, Zip};
-use crate::module::with_help;
+use crate::names::with_help;
 use crate::names::{loading, of_file};
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -4,7 +4,7 @@ use super::epoch::{Epoch, other_batches};
 use super::recorded::Recorded;
 use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
 use crate::data::{DataLoader, Dataset};
-use crate::module::with_help;
+use crate::names::with_help;
 use crate::state::{Checkpoint, Position, Random, State, Stateful};
 use crate::{Schedule, Store};
 use std::path::PathBuf;
