@@ -92,7 +92,7 @@ fn texts_with_classes_are_the_same_from_every_format() -> Result<()> {
     let logits = encoder.logits(&batch.texts.inputs())?;
     let alone = encoder.classify_texts(&[REVIEWS[1].0, REVIEWS[4].0])?;
     assert_close(&values(&logits), &values(&alone), 1e-5, &"logits");
-    assert!(want.batch(&[8], 0).unwrap_err().to_string().contains("no sample 8"));
+    assert!(want.batch(&[8], 0).unwrap_err().to_string().contains("no item 8"));
     let (train, test) = want.clone().split(0.25, 3)?;
     assert_eq!((train.len(), test.len()), (6, 2));
     assert_eq!(want.clone().split(0.25, 3)?.1.texts(), test.texts());

@@ -123,7 +123,7 @@ fn a_folder_is_a_data_set_of_its_files() {
     let firsts: Vec<f64> =
         values(&x).into_iter().step_by(192).map(|x| (255.0 * x).round()).collect();
     assert_eq!(firsts, [0.0, 52.0, 100.0]); // cat 00, ant 02, bee 00
-    assert!(images.batch(&[12], 0).unwrap_err().to_string().contains("no image 12"));
+    assert!(images.batch(&[12], 0).unwrap_err().to_string().contains("no item 12"));
     // augmentation: other numbers in each epoch, and the same with threads
     let crop = ImageTransform::RandomCrop { size: [8, 8], padding: 4 };
     let images = images.with_transforms(ImageTransforms::new(3, [crop]).unwrap());

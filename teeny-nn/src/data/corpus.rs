@@ -6,7 +6,7 @@
 //!               └── y ──┘            token of y is the target of the tokens of x before it
 //! ```
 
-use super::dataset::Dataset;
+use super::dataset::{Dataset, require_items};
 use super::shard::Shard;
 use teeny_core::context::enter;
 use teeny_core::random::Key;
@@ -185,11 +185,7 @@ impl Dataset for Windows {
 
     /// x and y, which is x shifted by one token, both (indices.len(), context) of `I32`.
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
-        if let Some(i) = indices.iter().find(|&&i| i >= self.len()) {
-            return Err(Error::index(format!("no example {i}; there are {}", self.len()))
-                .help("indices are below corpus.len()")
-                .named("batch"));
-        }
+        require_items(indices, self.len())?;
         let starts: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
         self.corpus.examples_at(
             &Tensor::from_vec(starts, (indices.len(), 1), self.corpus.tokens.device())?,

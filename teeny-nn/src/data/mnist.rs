@@ -6,7 +6,7 @@
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
 
-use super::dataset::Dataset;
+use super::dataset::{Dataset, require_items};
 use super::idx;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -179,11 +179,7 @@ impl Dataset for ImageBatches<'_> {
 
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
         let area = self.images.area();
-        if let Some(i) = indices.iter().find(|&&i| i >= self.images.len()) {
-            return Err(Error::index(format!("no image {i}; there are {}", self.images.len()))
-                .help("indices are below images.len()")
-                .named("batch"));
-        }
+        require_items(indices, self.len())?;
         // uploads bytes, a quarter of the size of floats; the division is one pass on the device
         let mut pixels = Vec::with_capacity(indices.len() * area);
         indices

@@ -12,7 +12,7 @@
 //! | [`generated`] [`sentiment`] | generated data sets |
 
 pub mod corpus;
-mod dataset;
+pub(crate) mod dataset;
 pub mod digits;
 pub mod generated;
 pub mod idx;

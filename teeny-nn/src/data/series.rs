@@ -1,6 +1,6 @@
 //! [`SeriesWindows`]: parts of a time series, and what follows each.
 
-use super::dataset::{Dataset, rows};
+use super::dataset::{Dataset, require_items, rows};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
@@ -112,11 +112,7 @@ impl Dataset for SeriesWindows {
     }
 
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<(Tensor, Tensor)> {
-        if let Some(i) = indices.iter().find(|i| **i >= self.len()) {
-            return Err(Error::index(format!("no window {i}; there are {}", self.len()))
-                .help("indices are below windows.len()")
-                .named("batch"));
-        }
+        require_items(indices, self.len())?;
         let (length, window) = (self.length as isize, self.length + self.horizon);
         let starts = indices.iter().map(|i| i * self.stride);
         let steps: Vec<usize> = starts.flat_map(|start| start..start + window).collect();

@@ -1,6 +1,6 @@
 //! Data sets made of others. They pass the epoch on, and the indices of the inner data set.
 
-use super::{Collate, Dataset};
+use super::{Collate, Dataset, require_items};
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Key, Result, permutation};
@@ -44,14 +44,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 
     fn batch(&self, indices: &[usize], epoch: u64) -> Result<D::Batch> {
-        let index = |i: &usize| {
-            let none = || {
-                Error::index(format!("no item {i}; there are {}", self.len()))
-                    .help("indices are below dataset.len()")
-            };
-            self.indices.get(*i).copied().ok_or_else(|| none().named("batch"))
-        };
-        let indices = indices.iter().map(index).collect::<Result<Vec<_>>>()?;
+        require_items(indices, self.len())?;
+        let indices: Vec<usize> = indices.iter().map(|i| self.indices[*i]).collect();
         self.dataset.batch(&indices, epoch)
     }
 }

@@ -11,7 +11,7 @@ mod tensors;
 
 pub use adapters::{Concat, Map, Portion, Subset};
 use std::sync::Arc;
-use teeny_core::Result;
+use teeny_core::{Error, Result};
 pub use tensors::Collate;
 pub(in crate::data) use tensors::rows;
 
@@ -157,6 +157,16 @@ pub trait Dataset {
         Self: Sized,
     {
         adapters::random_split(self, parts, seed)
+    }
+}
+
+/// An error if there are not items at all of these indices.
+pub(crate) fn require_items(indices: &[usize], items: usize) -> Result<()> {
+    match indices.iter().find(|i| **i >= items) {
+        None => Ok(()),
+        Some(i) => Err(Error::index(format!("no item {i}; there are {items}"))
+            .help("indices are below dataset.len()")
+            .named("batch")),
     }
 }
 

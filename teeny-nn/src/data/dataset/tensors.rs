@@ -1,16 +1,12 @@
 //! Tensors as data sets: the items are the rows along the first axis.
 
-use super::Dataset;
+use super::{Dataset, require_items};
 use teeny_core::{Error, Result, Tensor};
 
 /// The rows of `x` (N, ..) at `indices` → (B, ..), on its device.
 pub(in crate::data) fn rows(x: &Tensor, indices: &[usize]) -> Result<Tensor> {
     let count = x.shape().first().copied().unwrap_or_default();
-    if let Some(i) = indices.iter().find(|i| **i >= count) {
-        return Err(Error::index(format!("no item {i}; there are {count}"))
-            .help("indices are below dataset.len()")
-            .named("batch"));
-    }
+    require_items(indices, count)?;
     // consecutive rows are a view
     if let Some(&first) = indices.first()
         && indices.iter().enumerate().all(|(i, index)| *index == first + i)

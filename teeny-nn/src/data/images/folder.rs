@@ -3,6 +3,7 @@
 use super::transforms::{ImageBatch, ImageTransforms};
 use super::{Pixels, resample::MAX_PIXELS};
 use crate::data::Dataset;
+use crate::data::dataset::require_items;
 use crate::names::of_file;
 use std::fs;
 use std::io::Cursor;
@@ -117,14 +118,10 @@ impl Dataset for ImageFolder {
     }
 
     fn batch(&self, indices: &[usize], epoch: u64) -> Result<(Tensor, Tensor)> {
+        require_items(indices, self.len())?;
         let (mut batch, mut labels) = (ImageBatch::default(), Vec::new());
         for &i in indices {
-            let Some((path, label)) = self.files.get(i) else {
-                let text = format!("no image {i}; there are {}", self.files.len());
-                return Err(Error::index(text)
-                    .help("indices are below folder.len()")
-                    .named("batch"));
-            };
+            let (path, label) = &self.files[i];
             let name = || path.display().to_string();
             let image = decode(path).and_then(|image| self.transforms.applied(image, i, epoch));
             batch.push(&image.map_err(|e| of_file(e, name()))?, name)?;

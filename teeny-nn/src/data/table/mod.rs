@@ -4,7 +4,7 @@
 pub(crate) mod csv;
 mod encoder;
 
-use super::dataset::Dataset;
+use super::dataset::{Dataset, require_items};
 use crate::names::{listed, nearest};
 pub use encoder::TableEncoder;
 use std::path::Path;
@@ -130,14 +130,8 @@ impl Dataset for Table {
     }
 
     fn batch(&self, indices: &[usize], _epoch: u64) -> Result<Table> {
-        let row = |i: &usize| {
-            let none = || {
-                Error::index(format!("no row {i}; there are {}", self.len()))
-                    .help("indices are below table.len()")
-            };
-            self.rows.get(*i).cloned().ok_or_else(|| none().named("batch"))
-        };
-        let rows = indices.iter().map(row).collect::<Result<_>>()?;
+        require_items(indices, self.len())?;
+        let rows = indices.iter().map(|i| self.rows[*i].clone()).collect();
         Ok(Table { name: self.name.clone(), columns: self.columns.clone(), rows })
     }
 }

@@ -17,6 +17,7 @@ mod table;
 
 use super::{Decoder, EncoderBatch};
 use crate::data::Dataset;
+use crate::data::dataset::require_items;
 use crate::text::{EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::CausalBatch;
 pub use labeled::{LabeledBatch, LabeledText, LabeledTexts};
@@ -245,14 +246,8 @@ fn split<T>(samples: Vec<T>, share: f64, seed: u64) -> Result<(Vec<T>, Vec<T>)> 
 
 /// The samples at `indices`.
 fn chosen<'a, T>(samples: &'a [T], indices: &[usize]) -> Result<Vec<&'a T>> {
-    let sample = |&i: &usize| {
-        let none = || {
-            Error::index(format!("no sample {i}; there are {}", samples.len()))
-                .help("indices are below the number of samples")
-        };
-        samples.get(i).ok_or_else(none)
-    };
-    indices.iter().map(sample).collect()
+    require_items(indices, samples.len())?;
+    Ok(indices.iter().map(|i| &samples[*i]).collect())
 }
 
 /// Texts of these tokens as the inputs of an encoder.
