@@ -4,6 +4,7 @@
 mod all_or_nothing;
 mod asynchronous;
 mod attention;
+mod attention_weights;
 #[path = "../../teeny-core/tests/support/awaited.rs"]
 mod awaited;
 mod captured;

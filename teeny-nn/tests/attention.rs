@@ -6,7 +6,7 @@ use serde_json::Value;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::{DType, Result, Tensor, random};
 use teeny_nn::attention::{
-    AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions, RopePairing,
+    self, AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions, RopePairing,
 };
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
@@ -111,7 +111,7 @@ fn attention_forward_and_backward() {
             .map(|v: f64| v.round() / 100.0)
             .collect();
         let added = f64s(added, &[3, 3], store.device());
-        check(case, &store, |x| match kind {
+        let attended = |x: &[Tensor]| match kind {
             "self" => layer.attend(&x[0], AttentionOptions::default()),
             "causal" => layer.attend(&x[0], AttentionOptions::causal()),
             "padding" => layer.attend(&x[0], AttentionOptions::default().with_key_mask(&real)),
@@ -121,7 +121,9 @@ fn attention_forward_and_backward() {
             }
             "cross" => layer.attend_to(&x[0], &x[1], AttentionOptions::default()),
             other => panic!("no such kind: {other}"),
-        });
+        };
+        check(case, &store, attended);
+        check(case, &store, |x| attention::with_weights(|| attended(x)).map(|(y, _)| y));
     }
 }
 

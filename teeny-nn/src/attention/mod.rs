@@ -12,11 +12,13 @@
 //! which keys a query sees. The computation is `Tensor::attention`.
 
 mod cache;
+mod masks;
 mod options;
 mod projections;
 mod ranks;
 mod rope;
 mod rope_scaling;
+mod weights;
 
 pub use cache::KvCache;
 pub(crate) use cache::Mark;
@@ -24,6 +26,7 @@ pub use options::{AttentionOptions, MultiheadAttentionOptions};
 pub use projections::Projections;
 pub use rope::{Rope, RopeOptions, RopePairing};
 pub use rope_scaling::RopeScaling;
+pub use weights::with_weights;
 
 use crate::dropout::Dropout;
 use crate::init::Init;
@@ -33,7 +36,7 @@ use crate::norm::RmsNorm;
 use crate::store::Path;
 use ranks::Ranks;
 use teeny_core::context::enter;
-use teeny_core::{Attention, DType, Error, Result, Tensor};
+use teeny_core::{Attention, Error, Result, Tensor};
 
 /// Multi-head attention of a sequence to itself or to another.
 ///
@@ -315,8 +318,7 @@ impl MultiheadAttention {
             q = q.cast(k.dtype())?; // not all keys to the type of one query
         }
         let sizes = [q.shape()[0].max(k.shape()[0]), q.shape()[2], k.shape()[2]];
-        require_masks(options.mask, options.key_mask, sizes)?;
-        let mask = combined_mask(options.mask, options.key_mask)?;
+        let mask = masks::combined(options.mask, options.key_mask, sizes)?;
         let mask = mask.map(|mask| self.ranks.mask(mask, self.n_head)).transpose()?;
         let mut attention = Attention::full();
         attention.scale = options.scale;
@@ -327,7 +329,7 @@ impl MultiheadAttention {
         let y = if group == 1 {
             self.scored(&q, &k, &v, mask.as_ref(), &attention)? // (B, n_head, T, hs)
         } else {
-            let mask = mask.map(|mask| grouped_mask(mask, self.n_kv_head, group)).transpose()?;
+            let mask = mask.map(|mask| masks::grouped(mask, self.n_kv_head, group)).transpose()?;
             let q = q.unflatten(1, (self.n_kv_head, group))?; // (B, n_kv_head, G, T, hs)
             self.scored(&q, &k.unsqueeze(2)?, &v.unsqueeze(2)?, mask.as_ref(), &attention)?
                 .flatten(1, 2)?
@@ -344,12 +346,16 @@ impl MultiheadAttention {
         mask: Option<&Tensor>,
         options: &Attention,
     ) -> Result<Tensor> {
-        if self.dropout.drops() {
-            let weights = q.attention_weights(k, mask, options)?; // (B, n_head, T, S)
-            self.ranks.dropout(&self.dropout, &weights)?.matmul(v)
-        } else {
-            q.attention(k, v, mask, options)
+        let collects = weights::is_collecting();
+        if !self.dropout.drops() && !collects {
+            return q.attention(k, v, mask, options);
         }
+        let weights = q.attention_weights(k, mask, options)?; // (B, n_head, T, S)
+        if collects {
+            let groups = weights.ndim() == 5;
+            weights::collect(if groups { weights.flatten(1, 2)? } else { weights.clone() });
+        }
+        self.ranks.dropout(&self.dropout, &weights)?.matmul(v)
     }
 }
 
@@ -411,71 +417,4 @@ impl Heads {
     fn rows(&self) -> usize {
         self.keys().saturating_mul(2).saturating_add(self.queries())
     }
-}
-
-/// An error unless the masks fit T queries and S keys of B sequences, `sizes`.
-fn require_masks(
-    mask: Option<&Tensor>,
-    key_mask: Option<&Tensor>,
-    [batch, t, s]: [usize; 3],
-) -> Result<()> {
-    let fits = |own: Option<&usize>, size| own.is_none_or(|&own| own == size || own == 1);
-    if let Some(mask) = mask {
-        let mut own = mask.shape().iter().rev();
-        if !fits(own.next(), s) || !fits(own.next(), t) {
-            let text = format!("a mask of {} for {t} queries and {s} keys", mask.shape());
-            return Err(Error::shape(text).help(match mask.shape()[..] == [batch, s] {
-                true => "AttentionOptions::with_key_mask takes a mask (B, S) of keys",
-                false => "a mask is (T, S) or (B, n_head, T, S), or has 1 in place of a size",
-            }));
-        }
-    }
-    match key_mask.map(|mask| (mask, &mask.shape()[..])) {
-        Some((mask, &[b, keys])) if !fits(Some(&b), batch) || !fits(Some(&keys), s) => {
-            let text = format!("key_mask is {}, but the keys are ({batch}, {s})", mask.shape());
-            Err(Error::shape(text)
-                .help("the mask of the tokens that are attended to: the context's"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A mask and a key mask (B, S) as one mask with four axes.
-fn combined_mask(mask: Option<&Tensor>, key_mask: Option<&Tensor>) -> Result<Option<Tensor>> {
-    let mask = match mask {
-        Some(mask) if mask.ndim() > 4 => {
-            return Err(Error::shape(format!(
-                "a mask of {} has more axes than (B, n_head, T, S)",
-                mask.shape()
-            ))
-            .help("mask.squeeze(0)? removes an axis of size 1"));
-        }
-        Some(mask) => {
-            let missing = 4 - mask.ndim();
-            // (B, n_head, T, S), with 1 for missing axes
-            Some((0..missing).try_fold(mask.clone(), |mask, _| mask.unsqueeze(0))?)
-        }
-        None => None,
-    };
-    let Some(key_mask) = key_mask else { return Ok(mask) };
-    if key_mask.ndim() != 2 || key_mask.dtype() != DType::Bool {
-        let text = format!(
-            "key_mask must be (B, S) of bool, true for tokens, not {} of {}",
-            key_mask.shape(),
-            key_mask.dtype()
-        );
-        return Err(Error::shape(text)
-            .help("lengths of texts as a mask: positions.lt(&lengths.unsqueeze(1)?)?"));
-    }
-    let key_mask = key_mask.unsqueeze(1)?.unsqueeze(1)?; // (B, 1, 1, S)
-    match mask {
-        None => Ok(Some(key_mask)),
-        Some(mask) if mask.dtype() == DType::Bool => mask.and(&key_mask).map(Some),
-        Some(mask) => key_mask.where_cond(&mask, f64::NEG_INFINITY).map(Some),
-    }
-}
-
-/// A mask (B, n_head, T, S) reshaped for grouped queries: (B, n_kv_head, G, T, S).
-fn grouped_mask(mask: Tensor, n_kv_head: usize, group: usize) -> Result<Tensor> {
-    if mask.shape()[1] == 1 { mask.unsqueeze(1) } else { mask.unflatten(1, (n_kv_head, group)) }
 }
