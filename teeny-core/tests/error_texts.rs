@@ -1103,7 +1103,7 @@ fn every_error_has_help_where_it_is_made() {
         "shape.rs",
         "layout/mod.rs",
         "device.rs",
-        "random.rs",
+        "random",
         "memory.rs",
         "registry.rs",
         "op/window.rs",

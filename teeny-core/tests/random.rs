@@ -1,7 +1,9 @@
 //! Row A09: constructors and random numbers: known answers of Philox, moments, Kolmogorov and
 //! Smirnov's test, seeds.
 
-use teeny_core::random::{Distribution, Key, next_key, philox, set_state, state, with_seed};
+use teeny_core::random::{
+    Distribution, Generator, Key, next_key, philox, set_state, state, with_seed,
+};
 use teeny_core::{DType, Element, ErrorKind, Reference, Result, Tensor, f16, permutation};
 
 #[test]
@@ -103,6 +105,28 @@ fn integers_and_trials_come_as_often_as_they_should() -> Result<()> {
         drawn(Distribution::Bernoulli { p: 0.3 }, DType::Bool)?.iter().sum::<f64>() / DRAWS as f64;
     assert!((share - 0.3).abs() < 0.0023);
     Ok(())
+}
+
+#[test]
+fn a_generator_draws_plain_numbers_and_continues_from_its_state() {
+    let generator = Generator::new(11);
+    let x: Vec<f64> = (0..DRAWS).map(|_| generator.uniform()).collect();
+    assert!(x.iter().all(|v| (0.0..1.0).contains(v)));
+    assert!(kolmogorov_smirnov(x, |v| v) < LIMIT);
+    let mut counts = [0; 7];
+    (0..DRAWS).for_each(|_| counts[generator.below(7).unwrap()] += 1);
+    for count in counts {
+        assert!((count as f64 / DRAWS as f64 - 1.0 / 7.0).abs() < 0.0018, "{counts:?}");
+    }
+    assert_eq!(generator.below(1).unwrap(), 0);
+    assert!(generator.below(usize::MAX).unwrap() > 1 << 32);
+    let state = generator.state();
+    let again = Generator::new(0);
+    again.set_state(state);
+    assert_eq!([generator.uniform(), generator.uniform()], [again.uniform(), again.uniform()]);
+    let error = generator.below(0).unwrap_err();
+    assert_eq!(generator.state(), again.state(), "nothing was drawn");
+    assert!(error.has_help() && error.to_string().contains(file!()), "{error}");
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl Names {
             ["teeny_autograd", item] => {
                 has_word(&read(root().join("../teeny-autograd/src/lib.rs")), item)
             }
+            ["random", item] => has_word(&code_of("../teeny-core/src/random"), item),
             ["wrappers", item] => has_word(&code_of("../teeny-core/src/wrappers/mod"), item),
             ["teeny_core", item] => has_word(&read(root().join("../teeny-core/src/lib.rs")), item),
             [module, item] => has_word(&code_of(&format!("src/{module}")), item),

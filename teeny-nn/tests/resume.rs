@@ -7,7 +7,8 @@ use common::*;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use teeny_autograd::Grad;
-use teeny_core::{DType, DeviceRef, Result, Tensor, random};
+use teeny_core::random::{self, Generator};
+use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::{DataLoader, Dataset, digits};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{
@@ -107,6 +108,19 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
         assert_eq!(checkpoint.part("run")?.get::<String>("name")?, "a \"quoted\" näme\n");
         Ok(())
     }
+}
+
+#[test]
+fn a_generator_of_plain_numbers_continues_from_a_checkpoint() -> Result<()> {
+    let generator = Generator::new(5);
+    let _ = [generator.uniform(), generator.uniform()];
+    let mut checkpoint = Checkpoint::new();
+    let bytes = checkpoint.put("explore", &generator)?.to_bytes()?;
+    let mut again = Generator::new(0);
+    Checkpoint::from_bytes(bytes, autograd())?.restore("explore", &mut again)?;
+    assert_eq!(generator.uniform(), again.uniform());
+    assert_eq!(generator.below(1000)?, again.below(1000)?);
+    Ok(())
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
+use teeny_core::context::enter;
 use teeny_core::file::quoted;
-use teeny_core::{Error, Key, Result, Tensor, random};
+use teeny_core::random::{self, Generator};
+use teeny_core::{Error, Key, Result, Tensor};
 
 /// A state: tensors and values by name. Values are text, in which numbers round-trip exactly.
 ///
@@ -43,7 +45,9 @@ impl State {
     ///
     /// # Errors
     /// If there is none, or it could not be read.
+    #[track_caller]
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
+        let _op = enter("state.tensor");
         self.tensors.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
             let missing = || {
@@ -59,7 +63,9 @@ impl State {
     ///
     /// # Errors
     /// If there is none, it could not be read, or its text does not parse as `T`.
+    #[track_caller]
     pub fn get<T: FromStr>(&self, key: &str) -> Result<T> {
+        let _op = enter("state.get");
         self.find(key)?.ok_or_else(|| {
             let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
             Error::value(format!("no value {key:?}; there are {}", crate::names::listed(&keys)))
@@ -71,7 +77,9 @@ impl State {
     ///
     /// # Errors
     /// If it could not be read, or its text does not parse as `T`.
+    #[track_caller]
     pub fn find<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
+        let _op = enter("state.find");
         let wrong = |text: &String| {
             Error::value(format!(
                 "the value {key:?} is {}, which is not a {}",
@@ -163,14 +171,33 @@ pub struct Random;
 
 impl Stateful for Random {
     fn state(&self) -> Result<State> {
-        let Key { seed, draw } = random::state();
-        Ok(State::default().with("seed", seed).with("draw", draw))
+        Ok(state_of(random::state()))
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
-        random::set_state(Key { seed: state.get("seed")?, draw: state.get("draw")? });
+        random::set_state(key_of(state)?);
         Ok(())
     }
+}
+
+/// Its seed and its count of draws.
+impl Stateful for Generator {
+    fn state(&self) -> Result<State> {
+        Ok(state_of(Generator::state(self)))
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        Generator::set_state(self, key_of(state)?);
+        Ok(())
+    }
+}
+
+fn state_of(Key { seed, draw }: Key) -> State {
+    State::default().with("seed", seed).with("draw", draw)
+}
+
+fn key_of(state: &State) -> Result<Key> {
+    Ok(Key { seed: state.get("seed")?, draw: state.get("draw")? })
 }
 
 /// The position of a run: steps taken, and the next batch. A schedule needs the step, a loader

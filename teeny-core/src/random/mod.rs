@@ -6,12 +6,17 @@
 //! `4c .. 4c+4` of 32-bit draws; a 64-bit draw (f64, i64, u64) uses two words: block `c` serves
 //! `2c, 2c+1`.
 
+mod draws;
+
+pub(crate) use draws::{Draws, Source, record, source};
+
+use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
+use draws::DRAWS;
 use half::{bf16, f16};
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::Cell;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -259,6 +264,39 @@ impl Generator {
         Key { seed: self.seed.load(Ordering::Relaxed), draw: self.draws.load(Ordering::Relaxed) }
     }
 
+    /// A uniform number in [0, 1), of the next draw. Equivalent: `random.random` of Python.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::random::Generator;
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let generator = Generator::new(7);
+    /// let explores = generator.uniform() < 0.1;
+    /// let action = if explores { generator.below(4)? } else { 0 };
+    /// assert!(action < 4);
+    /// # Ok(()) }
+    /// ```
+    pub fn uniform(&self) -> f64 {
+        let [low, high, ..] = philox(self.next_key(), 0);
+        unit_f64(low, high)
+    }
+
+    /// An integer in `0..n` of the next draw; none is likelier than another by more than n / 2^64.
+    /// Equivalent: `random.randrange` of Python.
+    ///
+    /// # Errors
+    /// If `n` is 0.
+    #[track_caller]
+    pub fn below(&self, n: usize) -> Result<usize> {
+        let _op = enter("generator.below");
+        if n == 0 {
+            return Err(Error::value("no integer is below 0").help("n is at least 1"));
+        }
+        let [low, high, ..] = philox(self.next_key(), 0);
+        let word = u64::from(high) << 32 | u64::from(low);
+        Ok(((u128::from(word) * n as u128) >> 64) as usize)
+    }
+
     /// Continues from `state`.
     pub fn set_state(&self, state: Key) {
         self.seed.store(state.seed, Ordering::Relaxed);
@@ -270,8 +308,6 @@ static GLOBAL: Generator = Generator::new(0);
 
 thread_local! {
     static LOCAL: Cell<Option<Key>> = const { Cell::new(None) };
-    /// The draws of the captured function that this thread records.
-    static DRAWS: RefCell<Option<Draws>> = const { RefCell::new(None) };
 }
 
 /// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are
@@ -350,100 +386,6 @@ fn scoped<T>(
     });
     let _restore = Restore(LOCAL.replace(Some(state)), before);
     body()
-}
-
-/// The keys that a captured function took from the generator, in order: the stream, whose keys
-/// are others in each call. All other keys are constants of the program.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Draws {
-    /// The keys of the stream.
-    issued: Vec<Key>,
-    /// Of each key that a generator gave: its source, the last one if several gave it.
-    sources: HashMap<Key, Source>,
-    /// The states that the function read, with their positions in the stream.
-    states: Vec<(Key, usize)>,
-    /// The position of the generator in the stream; None while it is in a state that the program
-    /// chose.
-    position: Option<usize>,
-    /// The state that the program chose last and left; None if the generator is in the stream.
-    chosen: Option<Key>,
-}
-
-/// Where a key comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Source {
-    /// The generator: a position in its stream.
-    Stream(usize),
-    /// The program.
-    Program(Key),
-}
-
-/// Runs `body`, and records its draws from the generator.
-pub(crate) fn record<T>(body: impl FnOnce() -> T) -> (T, Draws) {
-    struct Stop;
-    impl Drop for Stop {
-        fn drop(&mut self) {
-            DRAWS.take();
-        }
-    }
-    DRAWS.set(Some(Draws { position: Some(0), ..Draws::default() }));
-    let stop = Stop;
-    let result = body();
-    let mut draws = DRAWS.take().unwrap_or_default();
-    drop(stop);
-    draws.chosen = draws.position.is_none().then(state);
-    (result, draws)
-}
-
-/// Where `key` comes from, in the captured function that this thread records.
-pub(crate) fn source(key: Key) -> Source {
-    DRAWS
-        .with_borrow(|draws| draws.as_ref().and_then(|draws| draws.sources.get(&key).copied()))
-        .unwrap_or(Source::Program(key))
-}
-
-impl Draws {
-    fn issue(&mut self, key: Key) {
-        let Some(position) = &mut self.position else {
-            self.sources.insert(key, Source::Program(key));
-            return;
-        };
-        self.sources.insert(key, Source::Stream(*position));
-        // A state that was put back issues keys of the stream again.
-        match self.issued.get_mut(*position) {
-            Some(issued) => *issued = key,
-            None => self.issued.push(key),
-        }
-        *position += 1;
-    }
-
-    fn read(&mut self, state: Key) {
-        if let Some(position) = self.position {
-            self.states.push((state, position));
-        }
-    }
-
-    /// The position of a state that the function has read; None if the program chose it.
-    fn position_of(&self, state: Key) -> Option<usize> {
-        let known = self.states.iter().rev().find(|(read, _)| *read == state);
-        known.map(|(_, position)| *position)
-    }
-
-    /// Whether a call draws as many keys and leaves the generator at the same place.
-    pub(crate) fn is_alike(&self, other: &Draws) -> bool {
-        self.issued.len() == other.issued.len()
-            && (self.position, self.chosen) == (other.position, other.chosen)
-    }
-
-    /// Takes the keys of the stream from the generator, and leaves it as a call does.
-    pub(crate) fn renew(&self) -> Vec<Key> {
-        let keys: Vec<Key> = self.issued.iter().map(|_| next_key()).collect();
-        let put_back = self.position.and_then(|position| keys.get(position));
-        if let Some(state) = self.chosen.or(put_back.copied()) {
-            set_state(state);
-        }
-        keys
-    }
 }
 
 /// Checks that `distribution` is valid for `dtype`.
