@@ -165,14 +165,6 @@ impl Error {
         self.0.help.is_some()
     }
 
-    /// The same error under another operation's name, e.g. `load "mlp.safetensors"`; the place is
-    /// dropped.
-    pub fn named(mut self, op: impl Into<String>) -> Error {
-        self.0.op = Some(op.into());
-        self.0.location = None;
-        self
-    }
-
     /// The same error of the operation in progress, if it was made outside of any.
     pub(crate) fn placed(mut self) -> Error {
         if let (None, Some(context)) = (&self.0.op, context::current()) {
@@ -182,9 +174,9 @@ impl Error {
         self
     }
 
-    /// The same error under another operation's name, at the line that called the operation in
-    /// progress.
-    pub(crate) fn renamed(mut self, op: impl Into<String>) -> Error {
+    /// The same error under another operation's name, e.g. `load "mlp.safetensors"`, at the line
+    /// that called the operation in progress.
+    pub fn named(mut self, op: impl Into<String>) -> Error {
         self.0.op = Some(op.into());
         self.0.location = context::current().map(|c| c.location);
         self

@@ -3,6 +3,7 @@
 //! The features `cpu` and `wgpu` compile the backends, which are registered by name in
 //! [`teeny_core::registry`]; a program can register its own.
 
+use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Error, Result, registry};
 
 /// Opens the device `name`: `cpu`, `wgpu`, `reference`, a registered one, or `auto`.
@@ -23,7 +24,9 @@ use teeny_core::{DeviceRef, Error, Result, registry};
 /// let device = teeny_nn::device::device("cpu")?;
 /// # let _ = device; Ok(()) }
 /// ```
+#[track_caller]
 pub fn device(name: &str) -> Result<DeviceRef> {
+    let _op = enter("device");
     Ok(choose(name)?.device)
 }
 
@@ -41,7 +44,9 @@ pub struct Choice {
 ///
 /// # Errors
 /// As [`device`].
+#[track_caller]
 pub fn choose(name: &str) -> Result<Choice> {
+    let _op = enter("choose");
     register_backends();
     if name != "auto" {
         return named(name, "asked for by name");
@@ -138,7 +143,8 @@ mod tests {
         assert!(choose("reference").unwrap().note.ends_with("(asked for by name)"));
         let error = device("quantum").unwrap_err().to_string();
         assert!(
-            error.starts_with("device \"quantum\": no device is called \"quantum\"; known: ")
+            error.starts_with(&format!("device \"quantum\" at {}:", file!()))
+                && error.contains(": no device is called \"quantum\"; known: ")
                 && error.contains("reference"),
             "{error}"
         );
@@ -158,7 +164,8 @@ mod tests {
                     "teeny-nn = { .., features = [\"wgpu\"] }",
                 ),
             };
-            assert!(error.starts_with(&format!("device {name:?}: {first}")), "{error}");
+            assert!(error.starts_with(&format!("device {name:?} at ")), "{error}");
+            assert!(error.contains(&format!(": {first}")), "{error}");
             assert!(error.contains(help) && !error.contains("cargo run"), "{error}");
         }
     }

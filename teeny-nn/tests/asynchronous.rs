@@ -122,7 +122,7 @@ fn a_checkpoint_of_bytes_is_that_of_a_file() {
         assert_eq!(run(loss.item_async::<f32>()).unwrap(), expected);
     }
     let error = Checkpoint::from_bytes(&file[..file.len() - 1], &device).unwrap_err().to_string();
-    assert!(error.starts_with("load bytes: "), "{error}");
+    assert!(error.starts_with(&format!("load bytes at {}:", file!())), "{error}");
     for length in [0, 7, 8, 100] {
         assert!(Checkpoint::from_bytes(&file[..length], &device).is_err());
     }

@@ -20,7 +20,8 @@ const READERS: [(&str, Reader); 5] = [
 #[track_caller]
 fn says(error: Error, path: &Path, parts: &[&str]) {
     let text = error.to_string();
-    assert!(text.starts_with(&format!("load {path:?}: ")) && error.has_help(), "{text}");
+    let start = format!("load {path:?} at {}:", file!());
+    assert!(text.starts_with(&start) && error.has_help(), "{text}");
     parts.iter().for_each(|part| assert!(text.contains(part), "no {part:?} in: {text}"));
 }
 

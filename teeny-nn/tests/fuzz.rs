@@ -73,6 +73,8 @@ fn fuzz(name: &str, good: &[u8], count: usize, read: impl Fn(&[u8]) -> Result<()
         refused += usize::from(result.is_err());
         if let Err(error) = result {
             assert!(error.has_help(), "{name}: no help at damage {i}: {error}");
+            let place = error.location().map(|line| line.file());
+            assert_eq!(place, Some(file!()), "{name}: no line at damage {i}: {error}");
         }
         let most = limit(bytes.len(), bytes.len());
         assert!(peak <= most, "{name}: {peak} bytes at damage {i} of a file of {}", bytes.len());
@@ -448,6 +450,8 @@ fn damaged_configurations_are_errors_or_models() {
             refused += usize::from(result.is_err());
             if let Err(error) = result {
                 assert!(error.has_help(), "{model}: no help with {config}: {error}");
+                let place = error.location().map(|line| line.file());
+                assert_eq!(place, Some(file!()), "{model}: no line with {config}: {error}");
             }
             // tables of positions beside the weights
             let most = (64 << 20) + 8 * bytes;

@@ -251,7 +251,8 @@ fn devices_and_links_stay_what_they_are() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     let error = model(2).save("/dev/full").unwrap_err().to_string();
     assert!(
-        error.starts_with("save \"/dev/full\": cannot write: No space left on device"),
+        error.starts_with(&format!("save \"/dev/full\" at {}:", file!()))
+            && error.contains(": cannot write: No space left on device"),
         "{error}"
     );
     assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());

@@ -52,7 +52,7 @@ fn a_tensor_of_8_bit_or_complex_numbers_in_safetensors() {
         assert_eq!(values(&archive.tensor("w", device()).unwrap()), [1.0, 2.0]);
         let error: Error = archive.tensor("scale", device()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DType);
-        says::<()>(Err(error), &["load bytes: tensor \"scale\" is", dtype, "help: "]);
+        says::<()>(Err(error), &["load bytes at ", ": tensor \"scale\" is", dtype, "help: "]);
         loads_the_rest(&archive, &["\"scale\"", dtype]);
         says(Checkpoint::from_bytes(bytes, device()), &["not a checkpoint"]);
     }

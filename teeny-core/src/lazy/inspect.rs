@@ -7,6 +7,7 @@ use super::plan::ExecutionPlan;
 use super::report::{Log, schedule};
 use super::show::{Drawing, Named, picture};
 use super::value::value;
+use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::picture::Picture;
 use crate::tensor::Tensor;
@@ -33,7 +34,9 @@ impl Lazy {
     /// assert_eq!(picture.groups(), ["0: exp(2 * x0)"]);
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn graph(&self, tensors: &[(&str, &Tensor)]) -> Result<Picture> {
+        let _op = enter("lazy.graph");
         let names = self.named(tensors)?;
         self.planned(|list, plan| picture(list, plan, &names))
     }
@@ -61,7 +64,9 @@ impl Lazy {
     ///
     /// # Errors
     /// If a tensor is on another device.
+    #[track_caller]
     pub fn draw_lists(&self, tensors: &[(&str, &Tensor)]) -> Result<()> {
+        let _op = enter("lazy.draw_lists");
         let names = self.named(tensors)?;
         let mut drawing = self.drawing.lock().unwrap_or_else(PoisonError::into_inner);
         drawing.asked.get_or_insert_default().extend(names);

@@ -16,6 +16,7 @@ mod svg;
 pub(crate) use node::scalar_text;
 pub use node::{Kind, Node, bytes_text, source_line};
 
+use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::file::{replace, write_error};
 use std::path::Path;
@@ -119,7 +120,9 @@ impl Picture {
     ///
     /// # Errors
     /// If the path ends in none of these, or the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("picture.save");
         let path = path.as_ref();
         let text = match path.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => self.svg(),

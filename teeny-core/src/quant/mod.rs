@@ -22,6 +22,7 @@ mod decode;
 mod encode;
 mod pack;
 
+use crate::context::enter;
 use crate::error::{Error, Result};
 pub use decode::half_of_power;
 pub use pack::{GROUP, Part, packed_parts};
@@ -101,7 +102,9 @@ impl QuantType {
     ///
     /// # Errors
     /// If there is none; the error lists the names.
+    #[track_caller]
     pub fn by_name(name: &str) -> Result<QuantType> {
+        let _op = enter("QuantType::by_name");
         let found = QuantType::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name));
         found.ok_or_else(|| {
             let names = QuantType::ALL.map(QuantType::name).join(", ");

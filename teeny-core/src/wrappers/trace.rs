@@ -3,7 +3,7 @@
 
 use super::{pass_on, pass_through, place, unwrap};
 use crate::clock::Instant;
-use crate::context::{self, OpContext};
+use crate::context::{self, OpContext, enter};
 use crate::device::{Device, DeviceInfo, DeviceRef, Fill, ReadFuture, ToDevice};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -177,7 +177,9 @@ impl Trace {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("trace.save");
         save_events(path, self.events(1).iter().map(String::as_str))
     }
 
@@ -278,10 +280,12 @@ impl Device for Trace {
 ///
 /// # Errors
 /// If the file cannot be written.
+#[track_caller]
 pub fn save_events<'a>(
     path: impl AsRef<Path>,
     events: impl Iterator<Item = &'a str>,
 ) -> Result<()> {
+    let _op = enter("save_events");
     let mut events = events.peekable();
     replace(path.as_ref(), |writer| {
         let mut put = |text: &str| writer.write_all(text.as_bytes()).map_err(write_error);

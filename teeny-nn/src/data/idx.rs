@@ -12,6 +12,7 @@ use crate::names::of_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::file::{Budget, reason};
 use teeny_core::{Error, Result};
 
@@ -38,7 +39,9 @@ pub struct Idx {
 /// # Errors
 /// If the file cannot be read, is not an IDX file of unsigned bytes, or has fewer or more bytes
 /// than its header states. The error names the file and both numbers of bytes.
+#[track_caller]
 pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
+    let _op = enter("idx::read");
     let path = path.as_ref();
     let name = format!("read {:?}", path.display().to_string());
     let file = File::open(path).map_err(|e| {
@@ -52,7 +55,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
 ///
 /// # Errors
 /// As [`read`].
+#[track_caller]
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Idx> {
+    let _op = enter("idx::from_bytes");
     parse(bytes, bytes.len() as u64).map_err(|e| of_file(e, format!("read {name:?}")))
 }
 
@@ -61,7 +66,9 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Idx> {
 /// # Errors
 /// If the sizes do not multiply to the number of values, an axis does not fit 32 bits, there are
 /// more than 255 axes, or `writer` fails.
+#[track_caller]
 pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<()> {
+    let _op = enter("idx::write");
     let numel = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
     if numel != Some(values.len()) {
         return Err(Error::value(format!(
@@ -231,7 +238,7 @@ mod tests {
     fn truncated_idx_is_an_error_at_every_length() {
         let bytes = plain(&[2, 3], &[1, 2, 3, 4, 5, 6]);
         for n in 0..bytes.len() {
-            assert!(refusal(&bytes[..n]).starts_with("read \"x.idx\": "), "{n} bytes");
+            assert!(refusal(&bytes[..n]).starts_with("read \"x.idx\" at "), "{n} bytes");
         }
         assert!(
             refusal(&bytes[..15])
@@ -293,9 +300,10 @@ mod tests {
 
     #[test]
     fn idx_writer_refuses_sizes_that_do_not_fit() {
-        let error = write(Vec::new(), &[2, 2], &[1, 2, 3]).unwrap_err().to_string();
-        let expected = "write idx: sizes [2, 2] do not describe 3 values\n  help: ";
-        assert!(error.starts_with(expected), "{error}");
+        let error = write(Vec::new(), &[2, 2], &[1, 2, 3]).unwrap_err();
+        assert_eq!(error.op(), Some("write idx"));
+        assert_eq!(error.message(), "sizes [2, 2] do not describe 3 values");
+        assert!(error.has_help());
         let full = std::io::Cursor::new([0u8; 5]);
         assert!(write(full, &[2], &[1, 2]).is_err());
     }

@@ -112,7 +112,9 @@ impl Mnist {
     /// assert_eq!(mnist.train.len(), 60_000);
     /// # Ok::<(), teeny_core::Error>(())
     /// ```
+    #[track_caller]
     pub fn read(dir: impl AsRef<Path>) -> Result<Mnist> {
+        let _op = enter("Mnist::read");
         let below = dir.as_ref().join("mnist");
         let dir = if below.is_dir() && find(dir.as_ref(), FILES[0]).is_err() {
             &below
@@ -200,8 +202,9 @@ mod tests {
     #[test]
     fn missing_files_are_named_with_a_way_out() {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
-        let start = "read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in ";
-        assert!(error.starts_with(&format!("{start}\"/nowhere/at/all\"")), "{error}");
+        let place =
+            ": no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\"";
+        assert!(error.starts_with("read MNIST at ") && error.contains(place), "{error}");
         assert!(
             error.contains("there is no such folder")
                 && error.contains("t10k-labels-idx1-ubyte")

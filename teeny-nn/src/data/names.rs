@@ -188,7 +188,9 @@ impl Names {
     ///
     /// # Errors
     /// If a token is not in the vocabulary.
+    #[track_caller]
     pub fn spell(&self, tokens: &[u32]) -> Result<String> {
+        let _op = enter("names.spell");
         let end = tokens.iter().position(|&token| token == 0).unwrap_or(tokens.len());
         self.tokenizer.decode(&tokens[..end])
     }

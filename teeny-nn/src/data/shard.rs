@@ -1,6 +1,7 @@
 //! [`Shard`]: the part of a batch that a rank gets.
 
 use std::ops::Range;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 /// The part of each batch that one of several ranks gets.
@@ -15,7 +16,9 @@ impl Shard {
     pub const WHOLE: Shard = Shard { rank: 0, ranks: 1 };
 
     /// Part `rank` of `ranks`.
+    #[track_caller]
     pub fn new(rank: usize, ranks: usize) -> Result<Shard> {
+        let _op = enter("Shard::new");
         if rank >= ranks {
             return Err(Error::index(format!("no rank {rank}; there are {ranks}"))
                 .help("ranks count from 0: shard(comm.rank(), comm.size())"));

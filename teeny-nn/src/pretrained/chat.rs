@@ -151,7 +151,9 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If a file cannot be read, or has no valid template.
+    #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
+        let _op = enter("ChatTemplate::open");
         let path = path.as_ref();
         let Some((label, source)) = super::config::template(path)? else { return Ok(None) };
         let mut template =
@@ -166,7 +168,9 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If the template is not valid.
+    #[track_caller]
     pub fn from_gguf(file: &Gguf) -> Result<Option<ChatTemplate>> {
+        let _op = enter("ChatTemplate::from_gguf");
         let get = |key: &str| file.metadata().get(&format!("tokenizer.{key}"));
         let Some(source) = get("chat_template").and_then(gguf::Value::as_str) else {
             return Ok(None);

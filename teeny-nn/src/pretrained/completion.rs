@@ -28,7 +28,9 @@ impl Decoder {
     ///
     /// # Errors
     /// If the model has none, or one of a kind that is not known.
+    #[track_caller]
     pub fn tokenizer(&self) -> Result<&PretrainedTokenizer> {
+        let _op = enter("tokenizer");
         self.tokenizer.as_ref().map_err(Error::clone)
     }
 
@@ -274,7 +276,9 @@ impl Decoder {
     ///
     /// # Errors
     /// If it has none, or one that is not valid.
+    #[track_caller]
     pub fn template(&self) -> Result<&super::ChatTemplate> {
+        let _op = enter("template");
         self.template.as_ref().map_err(Error::clone)?.as_ref().ok_or_else(|| {
             Error::value("the model has no chat template").help(
                 "models without one continue texts: Decoder::complete; those that are trained for \

@@ -207,7 +207,9 @@ impl Encoder {
     ///
     /// # Errors
     /// If the folder has none, or one of a kind that is not known.
+    #[track_caller]
     pub fn tokenizer(&self) -> Result<&PretrainedTokenizer> {
+        let _op = enter("tokenizer");
         self.texts.tokenizer()
     }
 
@@ -227,7 +229,9 @@ impl Encoder {
     ///
     /// # Errors
     /// If the model has no tokenizer.
+    #[track_caller]
     pub fn token_count(&self, text: &str) -> Result<usize> {
+        let _op = enter("token_count");
         let prompted = format!("{}{text}", self.texts.default_prompt);
         Ok(self.texts.encode(prompted.as_str().into(), self.max_length())?.len())
     }

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::file::{Budget, quoted, reason, write_error};
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Reference, Result, Tensor, ToDevice, memory};
 
@@ -54,7 +55,9 @@ impl Archive {
     /// # Errors
     /// If it cannot be read or is not a valid safetensors file: truncated, with trailing bytes, or
     /// with a header whose shapes, types and offsets do not describe the data exactly.
+    #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
+        let _op = enter("Archive::open");
         let path = path.as_ref().to_path_buf();
         let name = loading(&path);
         let io = |e: std::io::Error| Error::from(e).named(&name);
@@ -102,7 +105,9 @@ impl Archive {
     /// assert_eq!(Archive::from_bytes(bytes)?.tensor("x", &device)?.to_vec::<f32>()?, [1.0, 2.0]);
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Archive> {
+        let _op = enter("Archive::from_bytes");
         let (bytes, label) = (bytes.into(), "load bytes".to_string());
         let length = bytes.len() as u64;
         let size = bytes.first_chunk().copied().unwrap_or_default();
@@ -145,7 +150,9 @@ impl Archive {
     /// let weight = file.tensor("fc1.weight", &device)?; // (128, 784)
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
+        let _op = enter("archive.tensor");
         let entry = self.entry(name)?;
         let fill = |from: usize, to: &mut [u8]| {
             self.source.fill(name, self.data_start + entry.begin + from as u64, to)
@@ -168,7 +175,9 @@ impl Archive {
     ///
     /// # Errors
     /// If there is none, or its dtype is one that teeny does not have.
+    #[track_caller]
     pub fn entry(&self, name: &str) -> Result<&Entry> {
+        let _op = enter("archive.entry");
         self.header.entries.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.header.entries.keys().map(String::as_str).collect();
             let missing =
@@ -207,11 +216,13 @@ fn header_size(size: [u8; 8], length: u64) -> Result<u64> {
 ///
 /// # Errors
 /// If a name is taken twice, a tensor cannot be downloaded, or `writer` fails.
+#[track_caller]
 pub fn write(
     writer: &mut dyn Write,
     tensors: &[(String, Tensor)],
     metadata: &Metadata,
 ) -> Result<()> {
+    let _op = enter("archive.write");
     let (header, order) = header(tensors, metadata)?;
     writer.write_all(&header).map_err(write_error)?;
     for (name, tensor) in order {

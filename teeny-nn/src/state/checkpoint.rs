@@ -14,6 +14,7 @@ use super::{Archive, State, Stateful, write, write_async};
 use crate::names::{listed, of_file};
 use std::collections::BTreeMap;
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
 /// The value of the metadata entry `format`.
@@ -67,7 +68,9 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If [`Stateful::state`] fails, or the name is empty or contains `/`.
+    #[track_caller]
     pub fn put(&mut self, name: &str, part: &dyn Stateful) -> Result<&mut Checkpoint> {
+        let _op = enter("checkpoint.put");
         if name.is_empty() || name.contains('/') {
             return Err(Error::value(format!("a part cannot be called {name:?}"))
                 .named("checkpoint")
@@ -85,7 +88,9 @@ impl Checkpoint {
     /// # Errors
     /// If there is no such part, or there are missing keys, unexpected keys or shape mismatches:
     /// the error lists all of them, and `part` has not changed.
+    #[track_caller]
     pub fn restore(&self, name: &str, part: &mut dyn Stateful) -> Result<&Checkpoint> {
+        let _op = enter("checkpoint.restore");
         part.set_state(self.part(name)?)
             .map_err(|e| e.named(format!("{}, part {name:?}", self.label)))?;
         Ok(self)
@@ -95,7 +100,9 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If there is none; the error lists the parts.
+    #[track_caller]
     pub fn part(&self, name: &str) -> Result<&State> {
+        let _op = enter("checkpoint.part");
         self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
             let names: Vec<&str> = self.parts().collect();
             Error::value(format!("no part {name:?}; there are {}", listed(&names)))
@@ -123,7 +130,9 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("checkpoint.save");
         let (tensors, metadata) = self.content();
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
     }
@@ -132,7 +141,9 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If a tensor cannot be read.
+    #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let _op = enter("checkpoint.to_bytes");
         let (tensors, metadata) = self.content();
         let mut bytes = Vec::new();
         write(&mut bytes, &tensors, &metadata)?;
@@ -173,7 +184,9 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If the file cannot be read, is damaged, or is no checkpoint.
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Checkpoint> {
+        let _op = enter("Checkpoint::load");
         Checkpoint::read(&Archive::open(path)?, device)
     }
 
@@ -181,7 +194,9 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Checkpoint::load`].
+    #[track_caller]
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, device: impl ToDevice) -> Result<Checkpoint> {
+        let _op = enter("Checkpoint::from_bytes");
         Checkpoint::read(&Archive::from_bytes(bytes)?, device)
     }
 

@@ -45,7 +45,9 @@ impl Store {
     /// println!("not in the file: {:?}", report.missing_keys);
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn load_from(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<LoadReport> {
+        let _op = enter("load_from");
         self.load_mapped(source, mapping).map_err(|e| e.named(source.label()))
     }
 

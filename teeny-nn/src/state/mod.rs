@@ -51,6 +51,7 @@ use crate::store::{Param, Store};
 use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::file::write_error;
 use teeny_core::{Error, Result, Tensor};
 
@@ -60,7 +61,9 @@ impl Store {
     /// # Errors
     /// If the file cannot be written, for example on a full disk; the old file at `path` is then
     /// unchanged.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("store.save");
         let tensors = self.named_tensors();
         let metadata = self.block_types();
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
@@ -80,7 +83,9 @@ impl Store {
     /// store.save_as("out/model.safetensors", &teeny_nn::state::Mapping::gpt2())?;
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn save_as(&self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<()> {
+        let _op = enter("store.save_as");
         let state = self.state()?;
         let mapped = self.renamed_back(&state, mapping)?;
         let names = mapped.shapes().into_iter().map(|(name, _)| name);
@@ -93,7 +98,9 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::save_as`].
+    #[track_caller]
     pub fn save_parts(&self, path: impl AsRef<Path>, mapping: &Mapping, part: u64) -> Result<()> {
+        let _op = enter("store.save_parts");
         let (path, state) = (path.as_ref(), self.state()?);
         let mapped = self.renamed_back(&state, mapping)?;
         let bytes = |shape: &[usize]| shape.iter().product::<usize>() as u64;
@@ -183,7 +190,9 @@ impl Store {
     /// assert_eq!(a.to_bytes()?, b.to_bytes()?);
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let _op = enter("store.to_bytes");
         let mut bytes = Vec::new();
         write(&mut bytes, &self.named_tensors(), &self.block_types())?;
         Ok(bytes)
@@ -240,7 +249,9 @@ impl Store {
     /// # Errors
     /// If the file is damaged, or there are missing keys, unexpected keys or shape mismatches: the
     /// error lists all of them. Nothing has changed then.
+    #[track_caller]
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("store.load");
         self.load_archive(&Archive::open(path)?)
     }
 
@@ -248,7 +259,9 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::load`].
+    #[track_caller]
     pub fn load_bytes(&self, bytes: impl Into<Vec<u8>>) -> Result<()> {
+        let _op = enter("store.load_bytes");
         self.load_archive(&Archive::from_bytes(bytes)?)
     }
 }

@@ -5,6 +5,7 @@ use super::file_kind;
 use super::zip::{self, Zip};
 use crate::names::{loading, of_file};
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::file::quoted;
 use teeny_core::{Error, ErrorKind, Result, Tensor, ToDevice};
 
@@ -40,11 +41,13 @@ pub enum Compression {
 /// # Ok(()) }
 /// ```
 #[doc(alias = "savez", alias = "savez_compressed")]
+#[track_caller]
 pub fn write(
     path: impl AsRef<Path>,
     tensors: &[(String, Tensor)],
     compression: Compression,
 ) -> Result<()> {
+    let _op = enter("npz::write");
     let names: Vec<String> = tensors.iter().map(|(name, _)| format!("{name}.npy")).collect();
     teeny_core::file::replace(path.as_ref(), |writer| {
         if let Some(i) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
@@ -70,7 +73,9 @@ pub fn write(
 /// # Errors
 /// If the file cannot be read or is damaged.
 #[doc(alias = "load")]
+#[track_caller]
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
+    let _op = enter("npz::read");
     let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".npz"])
         .and_then(|bytes| parse(&bytes, device))
@@ -81,7 +86,9 @@ pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
 ///
 /// # Errors
 /// As [`read`].
+#[track_caller]
 pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
+    let _op = enter("npz::from_bytes");
     parse(bytes, device).map_err(|e| of_file(e, "load bytes"))
 }
 

@@ -22,6 +22,7 @@ use crate::names::{loading, of_file};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::file::quoted;
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Tensor, ToDevice, memory};
 
@@ -48,7 +49,9 @@ const ENTRY: usize = 112;
 /// # Ok(()) }
 /// ```
 #[doc(alias = "load")]
+#[track_caller]
 pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
+    let _op = enter("pt::read");
     let name = loading(path.as_ref());
     file_kind::read(path.as_ref(), &[".pt", ".pth", ".bin"])
         .and_then(|bytes| parse(&bytes, device))
@@ -59,7 +62,9 @@ pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
 ///
 /// # Errors
 /// As [`read`].
+#[track_caller]
 pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
+    let _op = enter("pt::from_bytes");
     parse(bytes, device).map_err(|e| of_file(e, "load bytes"))
 }
 

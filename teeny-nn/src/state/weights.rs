@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use teeny_core::context::enter;
 use teeny_core::file::{quoted, reason};
 use teeny_core::{DeviceRef, Error, Result, Tensor, ToDevice};
 
@@ -52,7 +53,9 @@ const FILES: [&str; 4] = [
 ///     store.build_from(weights, &Mapping::gpt2(), |root| Gpt::new(root, GptConfig::gpt2()))?;
 /// # Ok(()) }
 /// ```
+#[track_caller]
 pub fn open_weights(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Weights> {
+    let _op = enter("open_weights");
     open(&found(path.as_ref())?, &device.to_device(), true)
 }
 

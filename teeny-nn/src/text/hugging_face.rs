@@ -3,6 +3,7 @@
 use super::Tokenizer;
 use crate::names::loading;
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 /// The tokenizer of a `tokenizer.json`: WordPiece, Unigram, BPE with any regular expression.
@@ -26,7 +27,9 @@ impl HuggingFace {
     ///
     /// # Errors
     /// If the file cannot be read or the crate does not understand it.
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<HuggingFace> {
+        let _op = enter("HuggingFace::load");
         let path = path.as_ref();
         let tokenizer = tokenizers::Tokenizer::from_file(path);
         tokenizer.map(HuggingFace).map_err(|e| Error::format(e.to_string()).named(loading(path)))

@@ -2,6 +2,7 @@
 
 use super::Tokenizer;
 use teeny_core::Result;
+use teeny_core::context::enter;
 
 /// The number of tokens that are decoded together before older ones are dropped.
 const WINDOW: usize = 32;
@@ -50,7 +51,9 @@ impl<'a> DecodeStream<'a> {
     ///
     /// # Errors
     /// If there is no such token; the stream has not changed then.
+    #[track_caller]
     pub fn push(&mut self, token: u32) -> Result<String> {
+        let _op = enter("stream.push");
         self.tokens.push(token);
         let piece = self.new_text().and_then(|(text, piece)| {
             if text.ends_with(UNFINISHED) {
@@ -97,7 +100,9 @@ impl<'a> DecodeStream<'a> {
     ///
     /// # Errors
     /// None for tokens that `push` accepted. The stream has not changed then.
+    #[track_caller]
     pub fn finish(&mut self) -> Result<String> {
+        let _op = enter("stream.finish");
         let (_, piece) = self.new_text()?;
         *self = DecodeStream::new(self.tokenizer);
         Ok(piece)

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use teeny_core::context::enter;
 use teeny_core::file::{quoted, reason};
 use teeny_core::{Error, Result};
 
@@ -75,7 +76,9 @@ impl Log {
     ///
     /// # Errors
     /// If there are no columns, or the file cannot be made.
+    #[track_caller]
     pub fn create(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
+        let _op = enter("Log::create");
         let path = path.as_ref();
         let file = File::create(path)
             .map_err(|e| failed(path, format!("cannot create: {}", reason(path, &e))))?;
@@ -90,7 +93,9 @@ impl Log {
     /// # Errors
     /// If the file cannot be opened, is CSV with other columns, or has a line that does not begin
     /// with a step.
+    #[track_caller]
     pub fn resume(path: impl AsRef<Path>, columns: &[&str], step: u64) -> Result<Log> {
+        let _op = enter("Log::resume");
         let path = path.as_ref();
         let (log, content) = Log::open(path, columns)?;
         if content.is_empty() {
@@ -148,7 +153,9 @@ impl Log {
     ///
     /// # Errors
     /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
+    #[track_caller]
     pub fn append(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
+        let _op = enter("Log::append");
         let (log, content) = Log::open(path.as_ref(), columns)?;
         let log = log.cut(content.len())?;
         if content.is_empty() { log.begin() } else { Ok(log) }
@@ -250,7 +257,9 @@ impl Log {
     /// # Errors
     /// If the number of fields differs from that of the columns, or the file cannot be written. The
     /// file then ends with its last whole line.
+    #[track_caller]
     pub fn write(&mut self, fields: &[Field<'_>]) -> Result<()> {
+        let _op = enter("log.write");
         if fields.len() != self.columns.len() {
             return Err(failed(
                 &self.path,
@@ -428,7 +437,8 @@ mod tests {
     #[test]
     fn mistakes_name_the_file() {
         let error = Log::create("/no/such/folder/x.csv", &["step"]).unwrap_err().to_string();
-        assert!(error.starts_with("log \"/no/such/folder/x.csv\": cannot create: "), "{error}");
+        assert!(error.starts_with("log \"/no/such/folder/x.csv\" at "), "{error}");
+        assert!(error.contains(": cannot create: "), "{error}");
         let path = path("fields.csv");
         let error = Log::create(&path, &["step", "loss"])
             .unwrap()

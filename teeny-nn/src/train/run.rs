@@ -2,16 +2,17 @@
 
 use super::epoch::{Epoch, other_batches};
 use super::recorded::Recorded;
+use super::stopping::Stop;
 use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
 use crate::data::{DataLoader, Dataset};
 use crate::names::with_help;
 use crate::state::{Checkpoint, Position, Random, State, Stateful};
 use crate::{Schedule, Store};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use teeny_core::clock::Instant;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 /// A training run. It counts steps and epochs, and does what its [`RunOptions`] say: it continues
@@ -97,29 +98,14 @@ struct Report {
     seconds: f64,
 }
 
-/// Whether a run ends before its last step.
-#[derive(Clone, Default)]
-struct Stop {
-    early: Arc<AtomicBool>,
-    interrupt: Option<Arc<AtomicBool>>,
-}
-
-impl Stop {
-    fn is_interrupted(&self) -> bool {
-        self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
-    }
-
-    fn is_set(&self) -> bool {
-        self.early.load(Ordering::Relaxed) || self.is_interrupted()
-    }
-}
-
 impl<'a> Run<'a> {
     /// A run of `steps` steps without options; see [`Run::with_options`].
     ///
     /// # Errors
     /// If the state of `optimizer` has no `lr`.
+    #[track_caller]
     pub fn new(store: &Store, optimizer: &mut impl Stateful, steps: u64) -> Result<Run<'a>> {
+        let _op = enter("Run::new");
         Run::with_options(store, optimizer, steps, RunOptions::new())
     }
 
@@ -131,12 +117,14 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If the checkpoint cannot be read or belongs to a program with other options, or the log
     /// cannot be written.
+    #[track_caller]
     pub fn with_options(
         store: &Store,
         optimizer: &mut impl Stateful,
         steps: u64,
         options: RunOptions<'a>,
     ) -> Result<Run<'a>> {
+        let _op = enter("Run::with_options");
         let ranks = options.ranks;
         let (mut store, mut position) = (store.clone(), Position::default());
         let (mut losses, mut recorded, mut order) = (None, Recorded::of(&options), None);
@@ -186,8 +174,7 @@ impl<'a> Run<'a> {
             }
         }
         ranks.require_same("the step to resume from", &position.step)?;
-        let stop = Stop { early: Arc::default(), interrupt: options.interrupt_flag()? };
-        stop.early.store(stopping.should_stop(), Ordering::Relaxed);
+        let stop = Stop::new(&stopping, options.interrupt_flag()?);
         let columns = ["step", "loss", "lr"];
         let log = match options.log.as_ref().filter(|_| ranks.is_first()) {
             // a run that is over leaves its log as it is
@@ -317,7 +304,9 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If a loss read now is NaN or infinite, the device fails, or the log cannot be written; if
     /// [`RunOptions::schedule`] was given, and nothing has asked for [`Run::lr`].
+    #[track_caller]
     pub fn push(&mut self, loss: &Tensor, items: usize) -> Result<()> {
+        let _op = enter("run.push");
         if !self.has_rate.load(Ordering::Relaxed) {
             let text = "the run has a schedule, but the step did not ask for its learning rate";
             return Err(Error::value(text)
@@ -373,7 +362,9 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// If the weights cannot be written.
+    #[track_caller]
     pub fn record_accuracy(&mut self, percent: f64) -> Result<bool> {
+        let _op = enter("run.record_accuracy");
         self.recorded.accuracies.push((self.position.step as f64, percent));
         self.follow(percent, true)
     }
@@ -384,7 +375,9 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// If the weights cannot be written.
+    #[track_caller]
     pub fn record_validation_loss(&mut self, loss: f64) -> Result<bool> {
+        let _op = enter("run.record_validation_loss");
         self.recorded.losses.push((self.position.step as f64, loss));
         self.follow(loss, false)
     }
@@ -398,9 +391,8 @@ impl<'a> Run<'a> {
         if let Some(path) = self.best.as_ref().filter(|_| better) {
             self.ranks.save(&self.store, path)?;
         }
-        let stops = self.stopping.should_stop();
-        if let (true, false, Some((step, best))) =
-            (stops, self.stop.early.swap(stops, Ordering::Relaxed), self.stopping.best())
+        let stops_now = self.stop.follow(&self.stopping);
+        if let (true, Some((step, best))) = (stops_now, self.stopping.best())
             && self.ranks.is_first()
         {
             self.bar.clear();
@@ -420,7 +412,9 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If a loss is NaN or infinite, or the checkpoint cannot be written; the previous checkpoint
     /// is then untouched.
+    #[track_caller]
     pub fn report(&mut self, optimizer: &impl Stateful, line: &str) -> Result<()> {
+        let _op = enter("run.report");
         let losses = self.losses()?.values().len();
         self.recorded.require_followed(false)?;
         self.reported = Report { losses, seconds: self.seconds() };
@@ -455,7 +449,9 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// As [`Run::report`] and [`Run::record_accuracy`].
+    #[track_caller]
     pub fn report_epoch(&mut self, optimizer: &impl Stateful, percent: f64) -> Result<()> {
+        let _op = enter("run.report_epoch");
         self.record_accuracy(percent)?;
         let reported = self.reported;
         let losses = self.losses()?;
@@ -477,7 +473,9 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// If a loss is NaN or infinite, the device fails, or the log cannot be written.
+    #[track_caller]
     pub fn losses(&mut self) -> Result<&Losses> {
+        let _op = enter("run.losses");
         let known = self.losses.values().len();
         self.losses.read()?;
         self.log_from(known)?;
@@ -495,7 +493,9 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If a loss is NaN or infinite, or a file cannot be written; if the run should keep the best
     /// weights or stop early, and none of the values that it follows was recorded.
+    #[track_caller]
     pub fn finish(&mut self, title: &str, loss: &str) -> Result<()> {
+        let _op = enter("run.finish");
         let points = self.losses()?.curve();
         self.bar.clear();
         self.recorded.require_followed(self.has_trained && !self.is_interrupted())?;
@@ -511,9 +511,6 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        if let Some(flag) = &self.stop.interrupt {
-            // a Ctrl-C after the run ends the program
-            flag.store(true, Ordering::Relaxed);
-        }
+        self.stop.end();
     }
 }

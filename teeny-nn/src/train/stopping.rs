@@ -1,6 +1,8 @@
 //! Early stopping: ends a run whose validation loss no longer improves.
 
 use crate::state::{State, Stateful};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_core::Result;
 
 /// Decides when to stop by a value, usually the validation loss, that no longer improves.
@@ -97,6 +99,41 @@ impl Stateful for EarlyStopping {
         };
         (self.wait, self.best) = (state.get("waited")?, best);
         Ok(())
+    }
+}
+
+/// Whether a run ends before its last step, as its batches and the run itself see it.
+#[derive(Clone)]
+pub(super) struct Stop {
+    early: Arc<AtomicBool>,
+    interrupt: Option<Arc<AtomicBool>>,
+}
+
+impl Stop {
+    /// `interrupt` is set at Ctrl-C.
+    pub fn new(stopping: &EarlyStopping, interrupt: Option<Arc<AtomicBool>>) -> Stop {
+        Stop { early: Arc::new(AtomicBool::new(stopping.should_stop())), interrupt }
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.early.load(Ordering::Relaxed) || self.is_interrupted()
+    }
+
+    /// Stops when `stopping` does; returns whether this is the first time.
+    pub fn follow(&self, stopping: &EarlyStopping) -> bool {
+        let stops = stopping.should_stop();
+        !self.early.swap(stops, Ordering::Relaxed) && stops
+    }
+
+    /// The run is over: a Ctrl-C after it ends the program.
+    pub fn end(&self) {
+        if let Some(flag) = &self.interrupt {
+            flag.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use teeny_core::context::enter;
 use teeny_core::file::reason;
 use teeny_core::{Error, Result, Tensor};
 
@@ -49,7 +50,9 @@ impl TensorBoard {
     ///
     /// # Errors
     /// If the folder or the file cannot be made.
+    #[track_caller]
     pub fn create(folder: impl AsRef<Path>) -> Result<TensorBoard> {
+        let _op = enter("TensorBoard::create");
         let folder = folder.as_ref();
         let fail = |path: &Path, e: &std::io::Error| {
             Error::io(format!("cannot create {}: {}", path.display(), reason(path, e)))
@@ -77,7 +80,9 @@ impl TensorBoard {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn scalar(&mut self, tag: &str, step: u64, value: f64) -> Result<()> {
+        let _op = enter("tensorboard.scalar");
         self.put(&record(now(), step, &summary(tag, &scalar(value))))
     }
 
@@ -86,7 +91,9 @@ impl TensorBoard {
     ///
     /// # Errors
     /// If the device fails, or the file cannot be written.
+    #[track_caller]
     pub fn histogram(&mut self, tag: &str, step: u64, x: &Tensor) -> Result<()> {
+        let _op = enter("tensorboard.histogram");
         match histogram(&numbers(x)?) {
             Some(value) => self.put(&record(now(), step, &summary(tag, &value))),
             None => Ok(()),
@@ -97,7 +104,9 @@ impl TensorBoard {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn image(&mut self, tag: &str, step: u64, image: &Image) -> Result<()> {
+        let _op = enter("tensorboard.image");
         self.put(&record(now(), step, &summary(tag, &picture(image))))
     }
 

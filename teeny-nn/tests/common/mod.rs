@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use teeny_autograd::{Autograd, Check, Grad, Gradients, gradcheck, gradgradcheck};
-use teeny_core::{DType, DeviceRef, Distribution, Key, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Distribution, Error, Key, Result, Tensor};
 use teeny_nn::{Module, Store};
 
 /// A folder that is removed at the end of the test.
@@ -187,4 +187,11 @@ impl Dice {
         self.0 ^= self.0 << 17;
         (self.0 % n.max(1) as u64) as usize
     }
+}
+
+/// The text of an error without the line of the test that it names.
+#[track_caller]
+pub fn without_line(error: &Error) -> String {
+    let line = error.location().expect("an error names the line of the caller");
+    error.to_string().replacen(&format!(" at {}:{}", line.file(), line.line()), "", 1)
 }

@@ -38,8 +38,7 @@ impl Tensor {
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
         let _op = enter("save_npy").on([("x", Some(self))]);
         let path = path.as_ref();
-        file::replace(path, |writer| self.write_npy(writer))
-            .map_err(|e| e.renamed(file::label(path)))
+        file::replace(path, |writer| self.write_npy(writer)).map_err(|e| e.named(file::label(path)))
     }
 
     /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is
@@ -57,8 +56,8 @@ impl Tensor {
         let path = path.as_ref();
         let name = format!("load {:?}", path.display().to_string());
         let bytes = file::read(path)
-            .map_err(|e| e.help("x.save_npy(path)? writes such a file").renamed(name.clone()))?;
-        Tensor::from_npy(&bytes, device).map_err(|e| e.renamed(name))
+            .map_err(|e| e.help("x.save_npy(path)? writes such a file").named(name.clone()))?;
+        Tensor::from_npy(&bytes, device).map_err(|e| e.named(name))
     }
 
     /// Writes the content of a `.npy` file.

@@ -163,7 +163,9 @@ impl TableEncoder {
     ///
     /// # Errors
     /// If there is no such column of categories.
+    #[track_caller]
     pub fn categories_of(&self, name: &str) -> Result<&[String]> {
+        let _op = enter("TableEncoder::categories_of");
         let found = self.columns.iter().find_map(|column| match &column.kind {
             Kind::Category(values) if column.name == name => Some(values),
             _ => None,

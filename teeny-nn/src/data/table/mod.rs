@@ -99,7 +99,9 @@ impl Table {
     ///
     /// # Errors
     /// If there is no such column.
+    #[track_caller]
     pub fn column(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
+        let _op = enter("table.column");
         let i = self.place(name)?;
         Ok(self.rows.iter().map(move |(_, cells)| cells[i].trim()))
     }

@@ -148,7 +148,9 @@ impl LabeledTexts {
     ///
     /// # Errors
     /// If `share` is not in `0..1`, or no text is left to train on.
+    #[track_caller]
     pub fn split(self, share: f64, seed: u64) -> Result<(LabeledTexts, LabeledTexts)> {
+        let _op = enter("samples.split");
         let of = |texts| LabeledTexts { texts, pad: self.pad, device: self.device.clone() };
         let (train, test) = split(self.texts, share, seed)?;
         Ok((of(train), of(test)))

@@ -171,7 +171,9 @@ impl TextSamples {
     ///
     /// # Errors
     /// If `share` is not in `0..1`, or no sample is left to train on.
+    #[track_caller]
     pub fn split(self, share: f64, seed: u64) -> Result<(TextSamples, TextSamples)> {
+        let _op = enter("samples.split");
         let of = |samples| TextSamples { samples, device: self.device.clone() };
         let (train, test) = split(self.samples, share, seed)?;
         Ok((of(train), of(test)))

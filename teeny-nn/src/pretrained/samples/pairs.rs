@@ -122,7 +122,9 @@ impl TextPairs {
     ///
     /// # Errors
     /// If `share` is not in `0..1`, or no pair is left to train on.
+    #[track_caller]
     pub fn split(self, share: f64, seed: u64) -> Result<(TextPairs, TextPairs)> {
+        let _op = enter("samples.split");
         let of = |pairs| TextPairs { pairs, pad: self.pad, device: self.device.clone() };
         let (train, test) = split(self.pairs, share, seed)?;
         Ok((of(train), of(test)))

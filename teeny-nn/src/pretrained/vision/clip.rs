@@ -157,7 +157,9 @@ impl Clip {
     ///
     /// # Errors
     /// If the folder does not say it, or for processors of a class that is not known.
+    #[track_caller]
     pub fn processor(&self) -> Result<&ImageProcessor> {
+        let _op = enter("processor");
         self.processor.as_ref().map_err(Error::clone)
     }
 
@@ -165,7 +167,9 @@ impl Clip {
     ///
     /// # Errors
     /// If the folder has none, or one of a kind that is not known.
+    #[track_caller]
     pub fn tokenizer(&self) -> Result<&PretrainedTokenizer> {
+        let _op = enter("tokenizer");
         self.texts.tokenizer()
     }
 

@@ -117,7 +117,9 @@ impl ImageEncoder {
     ///
     /// # Errors
     /// If the folder does not say it, or for processors of a class that is not known.
+    #[track_caller]
     pub fn processor(&self) -> Result<&ImageProcessor> {
+        let _op = enter("processor");
         self.processor.as_ref().map_err(Error::clone)
     }
 

@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
+use teeny_core::context::enter;
 use teeny_core::file::reason;
 use teeny_core::{DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice, memory};
 pub use write::Writer;
@@ -59,7 +60,9 @@ impl Gguf {
     /// let embedding = file.tensor("token_embd.weight", &device)?; // (vocabulary, features)
     /// # Ok(()) }
     /// ```
+    #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
+        let _op = enter("Gguf::open");
         let path = path.as_ref();
         let label = loading(path);
         let mut model = Gguf::open_part(path).map_err(|e| of_file(e, &label))?;
@@ -88,7 +91,9 @@ impl Gguf {
     ///
     /// # Errors
     /// As [`Gguf::open`].
+    #[track_caller]
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Result<Gguf> {
+        let _op = enter("Gguf::from_bytes");
         let bytes = bytes.into();
         let header = header::read(&mut bytes.as_slice(), bytes.len() as u64).map_err(|error| {
             of_file(file_kind::other_kind(&bytes, WANTED).unwrap_or(error), "load bytes")
@@ -136,7 +141,9 @@ impl Gguf {
     /// # Errors
     /// If there is no such tensor (the error lists the names), it has a type that is not read, or
     /// the file cannot be read.
+    #[track_caller]
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
+        let _op = enter("gguf.tensor");
         self.read_tensor(name, &device.to_device()).map_err(|e| of_file(e, &self.label))
     }
 
@@ -178,7 +185,9 @@ impl Gguf {
     ///
     /// # Errors
     /// As [`Gguf::tensor`]; if a scale is not finite.
+    #[track_caller]
     pub fn quantized(&self, name: &str, device: impl ToDevice) -> Result<Option<QuantTensor>> {
+        let _op = enter("gguf.quantized");
         let named = |e: Error| of_file(e.note(format!("tensor {name:?}")), &self.label);
         let Some(entry) = self.entries.get(name) else {
             return self.tensor(name, device).map(|_| None);

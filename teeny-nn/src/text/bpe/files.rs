@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use teeny_core::context::enter;
 use teeny_core::file::{self, Budget, quoted, replace, write_error};
 use teeny_core::{Error, Result};
 
@@ -21,7 +22,9 @@ impl Bpe {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("bpe.save");
         let chars = alphabet();
         let spell = |token: u32| -> String {
             self.tokens[token as usize].iter().map(|&byte| chars[usize::from(byte)]).collect()
@@ -69,7 +72,9 @@ impl Bpe {
     /// # Errors
     /// If the file cannot be read, is damaged, or describes another kind of tokenizer: the error
     /// names the option.
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<Bpe> {
+        let _op = enter("Bpe::load");
         let path = path.as_ref();
         file::read(path).and_then(|bytes| parse(&bytes)).map_err(|e| of_file(e, loading(path)))
     }
@@ -78,7 +83,9 @@ impl Bpe {
     ///
     /// # Errors
     /// If a file cannot be read or is damaged.
+    #[track_caller]
     pub fn load_gpt2(vocab: impl AsRef<Path>, merges: impl AsRef<Path>) -> Result<Bpe> {
+        let _op = enter("Bpe::load_gpt2");
         let (vocab, merges) = (vocab.as_ref(), merges.as_ref());
         let parse = || {
             let tokens = file::read(vocab).map_err(|e| e.note(format!("of {vocab:?}")))?;

@@ -1,5 +1,6 @@
 //! Options and results of encoding.
 
+use teeny_core::context::enter;
 use teeny_core::{Error, Result, Side, Tensor, ToDevice};
 
 /// A text, or a pair of texts such as a question and a passage.
@@ -235,7 +236,9 @@ impl Batch {
     ///
     /// # Errors
     /// If the device cannot hold it.
+    #[track_caller]
     pub fn tokens(&self, device: impl ToDevice) -> Result<Tensor> {
+        let _op = enter("encoding.tokens");
         let ids: Vec<i32> = self.ids.concat().into_iter().map(|id| id as i32).collect();
         Tensor::from_vec(ids, self.shape(), device.to_device()) // (B, T)
     }
@@ -244,7 +247,9 @@ impl Batch {
     ///
     /// # Errors
     /// If the device cannot hold it.
+    #[track_caller]
     pub fn mask(&self, device: impl ToDevice) -> Result<Tensor> {
+        let _op = enter("encoding.mask");
         Tensor::from_vec(self.mask.concat(), self.shape(), device.to_device()) // (B, T)
     }
 
@@ -252,7 +257,9 @@ impl Batch {
     ///
     /// # Errors
     /// If the device cannot hold it.
+    #[track_caller]
     pub fn types(&self, device: impl ToDevice) -> Result<Tensor> {
+        let _op = enter("encoding.types");
         let types: Vec<i32> = self.type_ids.concat().into_iter().map(|id| id as i32).collect();
         Tensor::from_vec(types, self.shape(), device.to_device()) // (B, T)
     }

@@ -200,7 +200,9 @@ impl PretrainedTokenizer {
     ///
     /// # Errors
     /// If a token is not in the vocabulary.
+    #[track_caller]
     pub fn decode_with(&self, tokens: &[u32], skip_special_tokens: bool) -> Result<String> {
+        let _op = enter("decode");
         let parts = &*self.0;
         let spelling = |(i, id): (usize, &u32)| {
             let spelling = parts.added.spelling(*id).or_else(|| parts.vocab.text(*id));

@@ -257,7 +257,9 @@ impl Heatmap {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("heatmap.save");
         save(path.as_ref(), self.svg().as_bytes())
     }
 }

@@ -8,6 +8,7 @@ use crate::train::elements::numbers;
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_autograd::Gradients;
+use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
 
 /// Bins of a recorded histogram, rows of a picture, and its columns at most.
@@ -62,7 +63,9 @@ impl Histograms {
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn record(&mut self, step: u64, name: &str, x: &Tensor) -> Result<()> {
+        let _op = enter("histograms.record");
         let mut values = numbers(x)?;
         values.retain(|value| value.abs() <= MAX_VALUE);
         let Ok((low, high)) = range_of(&values) else { return Ok(()) };
@@ -80,7 +83,9 @@ impl Histograms {
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn record_weights(&mut self, step: u64, store: &Store) -> Result<()> {
+        let _op = enter("histograms.record_weights");
         store.trainable().iter().try_for_each(|p| self.record(step, p.name(), &p.value()))
     }
 
@@ -88,7 +93,9 @@ impl Histograms {
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn record_gradients(&mut self, step: u64, store: &Store, grads: &Gradients) -> Result<()> {
+        let _op = enter("histograms.record_gradients");
         for param in store.trainable() {
             let value = param.value();
             if grads.contains(&value) {
@@ -111,7 +118,9 @@ impl Histograms {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("histograms.save");
         let plots = self.plots()?;
         let (width, height) = Plot::SIZE;
         let all = height * plots.len() as f64;

@@ -196,7 +196,9 @@ impl Image {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("image.save");
         save(path.as_ref(), &self.png())
     }
 }

@@ -6,6 +6,7 @@ use super::ticks::{decades, number, ticks};
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_core::Result;
+use teeny_core::context::enter;
 
 /// The size of the picture in pixels.
 const WIDTH: f64 = 720.0;
@@ -157,7 +158,9 @@ impl Plot {
     ///
     /// # Errors
     /// If the file cannot be written.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let _op = enter("plot.save");
         save(path.as_ref(), self.svg().as_bytes())
     }
 
