@@ -415,7 +415,7 @@ fn mistakes_on_the_command_line_are_explained() {
     let text = refuse(makemore(&["--data", &file]));
     assert!(text.contains("line 2 is \"st. john\""), "{text}");
     let text = refuse(makemore(&["--data", "builtin", "--arch", "rnn", "--load", "/no/such/file"]));
-    assert!(text.starts_with("error: load \"/no/such/file\": "), "{text}");
+    assert!(text.starts_with("error: load \"/no/such/file\" at "), "{text}");
 }
 
 #[cfg(feature = "wgpu")]

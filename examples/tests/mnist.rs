@@ -380,9 +380,9 @@ fn mistakes_on_the_command_line_are_explained() {
         "{text}"
     );
     let text = refuse(mnist(&["--data", "builtin", "--load", "/no/such/file"]));
-    assert!(text.starts_with("error: load \"/no/such/file\": "), "{text}");
+    assert!(text.starts_with("error: load \"/no/such/file\" at "), "{text}");
     let text = refuse(mnist(&["--data", "builtin", "--epochs", "1", "--lr", "1e20"]));
-    assert!(text.contains("training: loss is") && text.contains("learning rate"), "{text}");
+    assert!(text.contains(": loss is") && text.contains("learning rate"), "{text}");
 }
 
 #[test]
@@ -397,9 +397,8 @@ fn a_damaged_folder_of_data_is_not_replaced_by_something_else() {
         .unwrap();
     let text = refuse(output);
     assert!(
-        text.contains(
-            "train-images-idx3-ubyte\": an IDX file begins with 00 00 08, this one with 3c 68 74"
-        ),
+        text.contains("train-images-idx3-ubyte\" at ")
+            && text.contains(": an IDX file begins with 00 00 08, this one with 3c 68 74"),
         "{text}"
     );
 }
