@@ -1,4 +1,4 @@
-//! The draws of a captured function: which keys a later call takes anew.
+//! The draws of a captured function. A replay repeats them with new keys.
 
 use super::{Key, next_key, set_state, state};
 use std::cell::RefCell;

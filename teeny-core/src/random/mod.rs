@@ -57,8 +57,7 @@ impl Key {
     #[must_use]
     pub fn fold_in(self, number: u64) -> Key {
         let [a, b, c, d] = philox(self, number);
-        let join = |low: u32, high: u32| (high as u64) << 32 | low as u64;
-        Key { seed: join(a, b), draw: join(c, d) }
+        Key { seed: joined(a, b), draw: joined(c, d) }
     }
 }
 
@@ -114,6 +113,12 @@ pub fn philox(key: Key, counter: u64) -> [u32; 4] {
     x
 }
 
+/// Two words as one of 64 bits.
+#[inline]
+pub(crate) fn joined(low: u32, high: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
 /// A uniform number in [0, 1) from 24 bits of a word: exact in f32 on every device.
 #[inline]
 pub fn unit_f32(word: u32) -> f32 {
@@ -123,8 +128,7 @@ pub fn unit_f32(word: u32) -> f32 {
 /// A uniform number in [0, 1) from 53 bits of two words.
 #[inline]
 pub fn unit_f64(low: u32, high: u32) -> f64 {
-    let bits = (high as u64) << 32 | low as u64;
-    (bits >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+    (joined(low, high) >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
 }
 
 impl Distribution {
@@ -180,7 +184,7 @@ impl Distribution {
                 let range = (high as i128 - low as i128) as u128;
                 for (i, value) in out.iter_mut().enumerate().take(Self::per_block(dtype)) {
                     let offset = if wide {
-                        ((((w[2 * i + 1] as u128) << 32 | w[2 * i] as u128) * range) >> 64) as i128
+                        ((joined(w[2 * i], w[2 * i + 1]) as u128 * range) >> 64) as i128
                     } else {
                         ((w[i] as u128 * range) >> 32) as i128
                     };
@@ -293,8 +297,7 @@ impl Generator {
             return Err(Error::value("no integer is below 0").help("n is at least 1"));
         }
         let [low, high, ..] = philox(self.next_key(), 0);
-        let word = u64::from(high) << 32 | u64::from(low);
-        Ok(((u128::from(word) * n as u128) >> 64) as usize)
+        Ok(((joined(low, high) as u128 * n as u128) >> 64) as usize)
     }
 
     /// Continues from `state`.

@@ -2,8 +2,8 @@
 
 use teeny_core::{DType, Error, Result, Tensor};
 
-/// A mask and a key mask (B, S) as one mask with four axes, for T queries and S keys of B sequences,
-/// `sizes`.
+/// A mask and a key mask (B, S) as one mask with four axes. `sizes` are B, T and S: sequences,
+/// queries and keys.
 ///
 /// # Errors
 /// If one does not fit the sizes.

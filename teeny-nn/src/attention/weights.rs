@@ -10,12 +10,12 @@ thread_local! {
 }
 
 /// Runs `forward` and returns its result with the attention weights of each call of a
-/// [`super::MultiheadAttention`] on this thread, in the order of the calls: of each layer once for a
-/// forward pass of a model, also of a pretrained one.
+/// [`super::MultiheadAttention`] on this thread, in the order of the calls. A forward pass of a
+/// model, also of a pretrained one, calls each layer once.
 ///
 /// Weights are (B, n_head, T, S), of T queries and S keys: each row sums to 1, masked keys have 0.
-/// They are those before dropout; of heads that are split over ranks, those of this rank. The layers
-/// store them, which attention otherwise does not.
+/// They are those before dropout; of heads that are split over ranks, those of this rank. The
+/// layers store them, which attention otherwise does not.
 ///
 /// # Errors
 /// Those of `forward`; if no layer ran, as in a call of a captured function after the first one.

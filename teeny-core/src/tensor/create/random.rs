@@ -168,7 +168,7 @@ pub fn permutation(n: usize, key: Key) -> Vec<usize> {
 fn shuffle<T>(order: &mut [T], key: Key) {
     for i in (1..order.len()).rev() {
         let w = random::philox(key, i as u64);
-        let bits = (w[1] as u128) << 32 | w[0] as u128;
+        let bits = random::joined(w[0], w[1]) as u128;
         order.swap(i, ((bits * (i as u128 + 1)) >> 64) as usize);
     }
 }
