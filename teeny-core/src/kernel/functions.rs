@@ -169,12 +169,12 @@ impl<'b> Expr<'b> {
         x.lt(0.0).where_cond(-magnitude, magnitude)
     }
 
-    /// Hyperbolic cosine, `(e^2 + 1 / e^2) / 2` with `e = exp(|x| / 2)`: finite wherever the result
-    /// is.
+    /// Hyperbolic cosine, `e (e / 2 + 1 / (2 e^3))` with `e = exp(|x| / 2)`: finite wherever the
+    /// result is, whatever the order of the products.
     pub fn cosh(self) -> Expr<'b> {
         let e = (self.to_float().abs() * 0.5).exp();
         let r = e.recip();
-        e * 0.5 * e + r * 0.5 * r
+        e * (e * 0.5 + r * r * (r * 0.5))
     }
 
     /// Arc sine, `atan(x / sqrt((1 - x)(1 + x)))`.
