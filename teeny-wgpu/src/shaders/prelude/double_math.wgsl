@@ -202,15 +202,17 @@ fn large_quadrant_f64(x: f64) -> Quadrant64 {
     let backwards = (bits >> 63u) == 1lu;
     return Quadrant64(select(r, -r, negative != backwards), select(q, -q, backwards));
 }
-// REGRET: a driver that adds the products first (NVIDIA 580.159 does) loses the last digits of r:
-// tan is 5 ulp off at 3, and not finite at 3 pi / 2.
+// The products are exact or small: in this order nothing is lost. A driver that adds them first would
+// lose the last digits of r (NVIDIA 580.159 does); it cannot know that `zero` is 0.
 fn quadrant_f64(x: f64) -> Quadrant64 {
     if abs(x) > 1.0e6lf { return large_quadrant_f64(x); }
+    let bits = bitcast<u64>(x);
+    let zero = bits & (bits >> 1u) & 0x2000000000000000lu; // the exponent is at most 0x413
     let n = round(x * 0.63661977236758134lf);
-    var r = x - n * 1.57079632673412561417e+00lf;
-    r = r - n * 6.07710050630396597660e-11lf;
-    r = r - n * 2.02226624871116645580e-21lf;
-    return Quadrant64(r - n * 8.47842766036889956997e-32lf, i32(n));
+    let r = x - n * 1.57079632673412561417e+00lf;
+    let s = bitcast<f64>(bitcast<u64>(r) ^ zero) - n * 6.07710050630396597660e-11lf;
+    let t = bitcast<f64>(bitcast<u64>(s) ^ zero) - n * 2.02226624871116645580e-21lf;
+    return Quadrant64(bitcast<f64>(bitcast<u64>(t) ^ zero) - n * 8.47842766036889956997e-32lf, i32(n));
 }
 fn sin_core_f64(r: f64) -> f64 {
     let z = r * r;
