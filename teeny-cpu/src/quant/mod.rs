@@ -132,7 +132,13 @@ impl RowWork for Groups<'_> {
             for from in (0..self.m).step_by(pass) {
                 let count = pass.min(self.m - from);
                 let mut sums = [[[0.0f32; GROUP]; 2]; PASS];
-                multiply::<R>(groups, self.activations, from, &mut sums[..count], &mut panels);
+                let panels = &mut panels;
+                let (activations, all) = (self.activations, &mut sums[..count]);
+                match kind(first.of).0 {
+                    DotKind::Unsigned => multiply::<R, 0>(groups, activations, from, all, panels),
+                    DotKind::Signed => multiply::<R, 1>(groups, activations, from, all, panels),
+                    DotKind::Sixteenths => multiply::<R, 2>(groups, activations, from, all, panels),
+                }
                 for (i, sums) in sums[..count].iter().enumerate() {
                     for (group, sums) in groups.iter().zip(sums) {
                         // SAFETY: a row of y and columns of it that no other group has.
@@ -147,9 +153,10 @@ impl RowWork for Groups<'_> {
     }
 }
 
-/// Adds the products of one or two groups of a type with rows `from` on of x to their sums.
+/// Adds the products of one or two groups of a type with rows `from` on of x to their sums. `HOW`
+/// is the [`DotKind`] of the type.
 #[inline(always)]
-fn multiply<R: Rows>(
+fn multiply<R: Rows, const HOW: usize>(
     groups: &[Group<'_>],
     activations: &Activations,
     from: usize,
@@ -157,49 +164,72 @@ fn multiply<R: Rows>(
     panels: &mut [Panel; 2],
 ) {
     let of = groups[0].of;
-    let (how, zero) = kind(of);
-    let zero = if how == DotKind::Signed { R::SHIFT } else { zero };
-    if let [sums] = sums {
-        for (group, sums) in groups.iter().zip(sums) {
-            // SAFETY: a group has the bytes of its blocks.
-            unsafe {
-                match how {
-                    DotKind::Unsigned => {
-                        RowDot::<R, 0>::products(group, activations, from, zero, sums)
-                    }
-                    DotKind::Signed => {
-                        RowDot::<R, 1>::products(group, activations, from, zero, sums)
-                    }
-                    DotKind::Sixteenths => {
-                        RowDot::<R, 2>::products(group, activations, from, zero, sums)
-                    }
-                }
-            }
-        }
-        return;
+    let zero = if HOW == DotKind::Signed as usize { R::SHIFT } else { kind(of).1 };
+    match sums {
+        [sums] => R::call(OneRow::<HOW> { groups, activations, row: from, zero, sums }),
+        _ => R::call(ManyRows::<HOW> { groups, activations, from, zero, sums, panels }),
     }
-    let sub_bytes = of.block_bytes() * GROUP / (of.block_elements() / SUB);
-    for b in (0..activations.count).step_by(SUBS) {
-        let subs = SUBS.min(activations.count - b);
-        for (group, panel) in groups.iter().zip(&mut *panels) {
-            let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
-            // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
-            unsafe { unpack::<R, Panel>(of, blocks.as_ptr(), subs, panel) };
+}
+
+/// The products of groups with one row of x.
+struct OneRow<'a, const HOW: usize> {
+    groups: &'a [Group<'a>],
+    activations: &'a Activations,
+    row: usize,
+    zero: i32,
+    sums: &'a mut [[f32; GROUP]; 2],
+}
+
+impl<const HOW: usize> RowWork for OneRow<'_, HOW> {
+    #[inline(always)]
+    fn run<R: Rows>(self) {
+        for (group, sums) in self.groups.iter().zip(self.sums) {
+            let (activations, row, zero) = (self.activations, self.row, self.zero);
+            // SAFETY: a group has the bytes of its blocks.
+            unsafe { RowDot::<R, HOW>::products(group, activations, row, zero, sums) };
         }
-        let tile = Tile { panels, activations, b, subs, zero, how, minima: of.has_minimum() };
-        let mut i = 0;
-        while i < sums.len() {
-            let (row, sums) = (from + i, &mut sums[i..]);
-            i += match (sums.len() >= WIDE, groups.len()) {
-                (true, 2) => tile.add_any::<R, WIDE, 2>(row, sums, 0),
-                (true, _) => tile.add_any::<R, WIDE, 1>(row, sums, 0),
-                (false, count) => {
-                    for g in 0..count {
-                        tile.add_any::<R, 1, 1>(row, sums, g);
+    }
+}
+
+/// The products of groups with the rows `from` on of x, by way of panels.
+struct ManyRows<'a, const HOW: usize> {
+    groups: &'a [Group<'a>],
+    activations: &'a Activations,
+    from: usize,
+    zero: i32,
+    sums: &'a mut [[[f32; GROUP]; 2]],
+    panels: &'a mut [Panel; 2],
+}
+
+impl<const HOW: usize> RowWork for ManyRows<'_, HOW> {
+    #[inline(always)]
+    fn run<R: Rows>(self) {
+        let ManyRows { groups, activations, from, zero, sums, panels } = self;
+        let of = groups[0].of;
+        let sub_bytes = of.block_bytes() * GROUP / (of.block_elements() / SUB);
+        for b in (0..activations.count).step_by(SUBS) {
+            let subs = SUBS.min(activations.count - b);
+            for (group, panel) in groups.iter().zip(&mut *panels) {
+                let blocks = &group.blocks[b * sub_bytes..][..subs * sub_bytes];
+                // SAFETY: a group has the bytes of its blocks, and panels are whole blocks.
+                unsafe { unpack::<R, Panel, HOW>(of, blocks.as_ptr(), subs, panel) };
+            }
+            let minima = of.has_minimum();
+            let tile = Tile::<HOW> { panels, activations, b, subs, zero, minima };
+            let mut i = 0;
+            while i < sums.len() {
+                let (row, sums) = (from + i, &mut sums[i..]);
+                i += match (sums.len() >= WIDE, groups.len()) {
+                    (true, 2) => tile.add_any::<R, WIDE, 2>(row, sums, 0),
+                    (true, _) => tile.add_any::<R, WIDE, 1>(row, sums, 0),
+                    (false, count) => {
+                        for g in 0..count {
+                            tile.add_any::<R, 1, 1>(row, sums, g);
+                        }
+                        1
                     }
-                    1
-                }
-            };
+                };
+            }
         }
     }
 }
@@ -207,8 +237,8 @@ fn multiply<R: Rows>(
 /// Rows of x that are multiplied with a panel at once: as many sums and totals are in registers.
 const WIDE: usize = 4;
 
-/// Panels and the blocks of x that they meet.
-struct Tile<'a> {
+/// Panels and the blocks of x that they meet. `HOW` is the [`DotKind`] of the type.
+struct Tile<'a, const HOW: usize> {
     panels: &'a [Panel; 2],
     activations: &'a Activations,
     /// The first block of x.
@@ -216,11 +246,10 @@ struct Tile<'a> {
     subs: usize,
     /// The number that is subtracted from each byte.
     zero: i32,
-    how: DotKind,
     minima: bool,
 }
 
-impl Tile<'_> {
+impl<const HOW: usize> Tile<'_, HOW> {
     /// Adds the products of `M` rows, from `row` on, and `G` panels, from `panel` on, to `sums`,
     /// and returns `M`.
     #[inline(always)]
@@ -230,20 +259,19 @@ impl Tile<'_> {
         sums: &mut [[[f32; GROUP]; 2]],
         panel: usize,
     ) -> usize {
-        match (self.how, self.minima) {
-            (DotKind::Unsigned, true) => self.add::<R, M, G, 0, true>(row, sums, panel),
-            (DotKind::Unsigned, false) => self.add::<R, M, G, 0, false>(row, sums, panel),
-            (DotKind::Signed, _) => self.add::<R, M, G, 1, false>(row, sums, panel),
-            (DotKind::Sixteenths, _) => self.add::<R, M, G, 2, false>(row, sums, panel),
+        if HOW == DotKind::Unsigned as usize && self.minima {
+            self.add::<R, M, G, true>(row, sums, panel);
+        } else {
+            self.add::<R, M, G, false>(row, sums, panel);
         }
         M
     }
 
-    /// [`Tile::add_any`] for one way to multiply; `HOW` is a [`DotKind`]. Arrays are indexed,
-    /// without iterators and closures: so they stay in registers.
+    /// [`Tile::add_any`] for types with or without minima. Arrays are indexed, without iterators and
+    /// closures: so they stay in registers.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)]
-    fn add<R: Rows, const M: usize, const G: usize, const HOW: usize, const MINIMA: bool>(
+    fn add<R: Rows, const M: usize, const G: usize, const MINIMA: bool>(
         &self,
         row: usize,
         sums: &mut [[[f32; GROUP]; 2]],
@@ -354,7 +382,7 @@ impl<R: Rows, const HOW: usize> RowDot<'_, R, HOW> {
         };
         // SAFETY: by contract; an array of 16 floats.
         unsafe {
-            unpack::<R, _>(group.of, group.blocks.as_ptr(), activations.count, &mut sink);
+            unpack::<R, _, HOW>(group.of, group.blocks.as_ptr(), activations.count, &mut sink);
             R::store_floats(sink.total, sums.as_mut_ptr());
         }
     }

@@ -178,13 +178,14 @@ fn fifth_bits<R: Rows>(word: R, c: usize) -> R {
 }
 
 /// Gives `sink` `subs` sub-blocks of sixteen rows, from `blocks` on, interleaved as
-/// `teeny_core::quant::pack` does: the field at byte `at` of a block is at `GROUP * at`.
+/// `teeny_core::quant::pack` does: the field at byte `at` of a block is at `GROUP * at`. `HOW` is
+/// the [`DotKind`] of the type: nothing is compiled for types of another.
 ///
 /// # Safety
 /// The bytes of as many sub-blocks are readable: whole blocks of a group. A panel takes up to
 /// [`SUBS`].
 #[inline(always)]
-pub(super) unsafe fn unpack<R: Rows, S: Sink<R>>(
+pub(super) unsafe fn unpack<R: Rows, S: Sink<R>, const HOW: usize>(
     of: QuantType,
     blocks: *const u8,
     subs: usize,
@@ -199,21 +200,24 @@ pub(super) unsafe fn unpack<R: Rows, S: Sink<R>>(
             prefetch(block.wrapping_add(AHEAD + at).cast());
         }
         let mut from = Reader { block, sink, sub: first, rows: PhantomData };
-        match of {
-            QuantType::Q4K | QuantType::Q5K => with_minima(of == QuantType::Q5K, &mut from),
-            QuantType::Q6K => q6_k(&mut from),
-            _ => {
-                from.sink.begin(first);
-                one_sub_block(of, &mut from);
-                from.sink.end(first);
+        if HOW == DotKind::Sixteenths as usize {
+            q6_k(&mut from);
+        } else if HOW == DotKind::Unsigned as usize && each == SUBS {
+            with_minima(of == QuantType::Q5K, &mut from);
+        } else {
+            from.sink.begin(first);
+            match HOW == DotKind::Signed as usize {
+                true => signed_sub_block(of, &mut from),
+                false => unsigned_sub_block(of, &mut from),
             }
+            from.sink.end(first);
         }
     }
 }
 
-/// A block of 32 elements.
+/// A block of 32 elements whose bytes have signs.
 #[inline(always)]
-fn one_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>) {
+fn signed_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>) {
     if of == QuantType::Mxfp4 {
         // SAFETY: the first 16 bytes are the exponents.
         let exponents = unsafe { from.block.cast::<[u8; GROUP]>().read() };
@@ -223,16 +227,22 @@ fn one_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>
         return from.put_nibbles(1, None, Some(&MXFP4));
     }
     from.put_scale(from.halves(0));
+    if of == QuantType::Iq4Nl {
+        return from.put_nibbles(2, None, Some(&IQ4_NL));
+    }
+    for c in 0..8 {
+        from.put(c, from.load(2 + 4 * c).signed());
+    }
+}
+
+/// A block of 32 elements whose bytes are 0 to 127.
+#[inline(always)]
+fn unsigned_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R, S>) {
+    from.put_scale(from.halves(0));
     if of.has_minimum() {
         from.put_minimum(from.halves(2));
     }
     match of {
-        QuantType::Q8_0 => {
-            for c in 0..8 {
-                from.put(c, from.load(2 + 4 * c).signed());
-            }
-        }
-        QuantType::Iq4Nl => from.put_nibbles(2, None, Some(&IQ4_NL)),
         QuantType::Q4_1 => from.put_nibbles(4, None, None),
         QuantType::Q5_0 => from.put_nibbles(6, Some(from.load(2)), None),
         QuantType::Q5_1 => from.put_nibbles(8, Some(from.load(4)), None),

@@ -26,6 +26,9 @@ pub(super) trait Rows: Copy {
     /// Whether there are registers for the products with two groups of rows.
     const PAIRS: bool;
 
+    /// Runs `work` with these lanes, compiled as a function of its own; see
+    /// [`crate::simd::F32s::call`].
+    fn call(work: impl RowWork);
     /// Reads 64 bytes.
     ///
     /// # Safety
@@ -218,6 +221,7 @@ macro_rules! level {
         ///
         /// # Safety
         /// The processor must have the features named here.
+        #[inline(never)]
         #[target_feature(enable = $features)]
         pub(super) unsafe fn enter(work: impl RowWork) {
             work.run::<Lanes>()
@@ -238,6 +242,10 @@ macro_rules! level {
             const SHIFT: i32 = $shift;
             const PAIRS: bool = $parts == 1;
 
+            #[inline(always)]
+            fn call(work: impl RowWork) {
+                op!(enter(work))
+            }
             #[inline(always)]
             unsafe fn load(p: *const u8) -> Lanes {
                 Lanes(parts!($parts, |i| op!($load(p.add(4 * STEP * i).cast()))))

@@ -1,7 +1,7 @@
 //! [`Rows`] as arrays: the baseline of processors without other lanes, and what tests compare all
 //! lanes with.
 
-use super::Rows;
+use super::{RowWork, Rows};
 
 /// Sixteen lanes.
 #[derive(Clone, Copy)]
@@ -31,6 +31,10 @@ impl Rows for Arrays {
     const SHIFT: i32 = 0;
     const PAIRS: bool = false;
 
+    #[inline(never)]
+    fn call(work: impl RowWork) {
+        work.run::<Arrays>()
+    }
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Arrays {
         // SAFETY: by contract.

@@ -11,6 +11,7 @@ use std::arch::{aarch64::*, asm};
 ///
 /// # Safety
 /// The processor must have dotprod.
+#[inline(never)]
 #[target_feature(enable = "dotprod")]
 pub(super) unsafe fn enter_dotprod(work: impl RowWork) {
     work.run::<Lanes<true>>()
@@ -68,6 +69,11 @@ impl<const DOTPROD: bool> Rows for Lanes<DOTPROD> {
     const SHIFT: i32 = 0;
     const PAIRS: bool = false;
 
+    #[inline(never)]
+    fn call(work: impl RowWork) {
+        // SAFETY: DOTPROD proves the feature.
+        if DOTPROD { unsafe { enter_dotprod(work) } } else { work.run::<Self>() }
+    }
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self {
         Lanes(parts!(|i| op!(vreinterpretq_s32_u8(vld1q_u8(p.add(16 * i))))))
