@@ -214,7 +214,13 @@ impl Step {
             Place::Block(y) => (y.cast(), 0, None),
             Place::Splat(_) | Place::Column(..) => return,
         };
-        self.compute::<T, V>(operands, (y, pitch), rows, n);
+        let (step, from, to) = (self, operands, (y, pitch));
+        // Three functions take the compiler half as long as one.
+        match self.body.operands() {
+            1 => V::call(Loops::<T, 1> { step, from, to, rows, n }),
+            2 => V::call(Loops::<T, 2> { step, from, to, rows, n }),
+            _ => V::call(Loops::<T, 4> { step, from, to, rows, n }),
+        }
         // SAFETY: as above.
         unsafe {
             match half {
@@ -224,24 +230,30 @@ impl Step {
             }
         }
     }
+}
 
-    /// The loop over operands in memory, for each row.
+/// The loops of functions of `N` operands, which are in memory, for each row.
+struct Loops<'a, T, const N: usize> {
+    step: &'a Step,
+    from: [Source<T>; 4],
+    to: (*mut T, isize),
+    rows: usize,
+    n: usize,
+}
+
+impl<T: Real, const N: usize> Work for Loops<'_, T, N> {
+    type Out = ();
     #[inline(always)]
-    fn compute<T: Real, V: F32s>(
-        &self,
-        [a, b, c, d]: [Source<T>; 4],
-        (y, pitch): (*mut T, isize),
-        rows: usize,
-        n: usize,
-    ) {
-        let stream = self.stream;
+    fn run<V: F32s>(self) {
+        let Loops { step, from: [a, b, c, d], to: (y, pitch), rows, n } = self;
+        let stream = step.stream;
         macro_rules! loop_of {
             ($f:ty, $loop:expr) => {
                 if <$f>::LONG { V::call($loop) } else { $loop.run::<V>() }
             };
         }
-        // SAFETY, of all rows: `run` was promised n values at each place, a number for each row, and
-        // results that overlap no operand.
+        // SAFETY, of all rows: `blocks::run` was promised n values at each place, a number for each
+        // row, and results that overlap no operand.
         macro_rules! one {
             ($f:ty) => {
                 for row in 0..rows {
@@ -279,12 +291,14 @@ impl Step {
         macro_rules! by_loop {
             (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*;
              functions: $($function:ident)*; pairs: $($pair:ident)*; choices: $($choice:ident)*;) => {
-                match self.body {
-                    $(Loop::$cheap => one!($cheap),)*
-                    $(Loop::$function => one!($function),)*
-                    $(Loop::$cheap_pair => binary!($cheap_pair),)*
-                    $(Loop::$pair => binary!($pair),)*
-                    $(Loop::$choice => four!($choice),)*
+                match step.body {
+                    $(Loop::$cheap if const { N == 1 } => one!($cheap),)*
+                    $(Loop::$function if const { N == 1 } => one!($function),)*
+                    $(Loop::$cheap_pair if const { N == 2 } => binary!($cheap_pair),)*
+                    $(Loop::$pair if const { N == 2 } => binary!($pair),)*
+                    $(Loop::$choice if const { N == 4 } => four!($choice),)*
+                    // Loops of another number of operands.
+                    _ => {}
                 }
             };
         }
