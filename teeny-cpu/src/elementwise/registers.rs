@@ -131,7 +131,7 @@ impl<T: Real> Work for Rows<'_, T> {
             return;
         }
         let Rows { level, code, columns, prefetched, rows: Range { start, end: rows }, .. } = self;
-        let Rows { from, n, folds, .. } = self;
+        let Rows { from, n, folds, of, .. } = self;
         let lanes = T::Vector::<V>::LANES;
         let streams = code.iter().any(|this| this.code == Code::Stream);
         // Parts of vectors cost as much as whole ones. Results of long rows may bypass the caches.
@@ -155,9 +155,8 @@ impl<T: Real> Work for Rows<'_, T> {
                         }
                     }
                     for at in (from..n).step_by(lanes) {
-                        let counts = [lanes.min(n - at); VECTORS];
-                        let row = row as isize;
-                        execute::<T, V, VECTORS, true>(level, code, row, at, counts, true);
+                        let (row, counts) = (row as isize, [lanes.min(n - at); VECTORS]);
+                        V::call(Parts::<T> { level, code, row, at, counts, rowwise: true, of });
                     }
                 }
                 row += VECTORS;
@@ -190,7 +189,7 @@ impl<T: Real> Work for Rows<'_, T> {
                         left -= counts[j];
                         j += 1;
                     }
-                    execute::<T, V, VECTORS, true>(level, code, row, at, counts, false);
+                    V::call(Parts::<T> { level, code, row, at, counts, rowwise: false, of });
                     at = n;
                 }
                 while at < n {
@@ -200,6 +199,28 @@ impl<T: Real> Work for Rows<'_, T> {
                 }
             }
         }
+    }
+}
+
+/// [`execute`] for eight vectors of which some are parts, as a function of its own: it takes the
+/// compiler as long as all the rest.
+struct Parts<'a, T> {
+    level: Level,
+    code: &'a [Instruction],
+    row: isize,
+    at: usize,
+    counts: [usize; VECTORS],
+    rowwise: bool,
+    of: PhantomData<T>,
+}
+
+impl<T: Real> Work for Parts<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Parts { level, code, row, at, counts, rowwise, .. } = self;
+        // SAFETY: `Rows` was promised these elements.
+        unsafe { execute::<T, V, VECTORS, true>(level, code, row, at, counts, rowwise) };
     }
 }
 
