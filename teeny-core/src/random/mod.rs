@@ -115,8 +115,14 @@ pub fn philox(key: Key, counter: u64) -> [u32; 4] {
 
 /// Two words as one of 64 bits.
 #[inline]
-pub(crate) fn joined(low: u32, high: u32) -> u64 {
+fn joined(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64
+}
+
+/// A random integer from 0 to `range`, which it excludes, by two words; `range` is at most 2^64.
+#[inline]
+pub(crate) fn integer_below(low: u32, high: u32, range: u128) -> u128 {
+    (joined(low, high) as u128 * range) >> 64
 }
 
 /// A uniform number in [0, 1) from 24 bits of a word: exact in f32 on every device.
@@ -184,7 +190,7 @@ impl Distribution {
                 let range = (high as i128 - low as i128) as u128;
                 for (i, value) in out.iter_mut().enumerate().take(Self::per_block(dtype)) {
                     let offset = if wide {
-                        ((joined(w[2 * i], w[2 * i + 1]) as u128 * range) >> 64) as i128
+                        integer_below(w[2 * i], w[2 * i + 1], range) as i128
                     } else {
                         ((w[i] as u128 * range) >> 32) as i128
                     };
@@ -297,7 +303,7 @@ impl Generator {
             return Err(Error::value("no integer is below 0").help("n is at least 1"));
         }
         let [low, high, ..] = philox(self.next_key(), 0);
-        Ok(((joined(low, high) as u128 * n as u128) >> 64) as usize)
+        Ok(integer_below(low, high, n as u128) as usize)
     }
 
     /// Continues from `state`.

@@ -168,7 +168,6 @@ pub fn permutation(n: usize, key: Key) -> Vec<usize> {
 fn shuffle<T>(order: &mut [T], key: Key) {
     for i in (1..order.len()).rev() {
         let w = random::philox(key, i as u64);
-        let bits = random::joined(w[0], w[1]) as u128;
-        order.swap(i, ((bits * (i as u128 + 1)) >> 64) as usize);
+        order.swap(i, random::integer_below(w[0], w[1], i as u128 + 1) as usize);
     }
 }
