@@ -382,7 +382,8 @@ fn mistakes_on_the_command_line_are_explained() {
     let text = refuse(mnist(&["--data", "builtin", "--load", "/no/such/file"]));
     assert!(text.starts_with("error: load \"/no/such/file\" at "), "{text}");
     let text = refuse(mnist(&["--data", "builtin", "--epochs", "1", "--lr", "1e20"]));
-    assert!(text.contains(": loss is") && text.contains("learning rate"), "{text}");
+    assert!(text.contains("training at ") && text.contains(": loss is"), "{text}");
+    assert!(text.contains("learning rate"), "{text}");
 }
 
 #[test]
