@@ -202,8 +202,8 @@ impl<T: Real> Work for Rows<'_, T> {
     }
 }
 
-/// [`execute`] for eight vectors of which some are parts, as a function of its own: it takes the
-/// compiler as long as all the rest.
+/// Runs [`execute`] for eight vectors, some of which may be parts. Two loops call this function; it is
+/// compiled once.
 struct Parts<'a, T> {
     level: Level,
     code: &'a [Instruction],

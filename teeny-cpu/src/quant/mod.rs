@@ -132,12 +132,18 @@ impl RowWork for Groups<'_> {
             for from in (0..self.m).step_by(pass) {
                 let count = pass.min(self.m - from);
                 let mut sums = [[[0.0f32; GROUP]; 2]; PASS];
-                let panels = &mut panels;
-                let (activations, all) = (self.activations, &mut sums[..count]);
+                let (activations, panels) = (self.activations, &mut panels);
+                let all = &mut sums[..count];
                 match kind(first.of).0 {
-                    DotKind::Unsigned => multiply::<R, 0>(groups, activations, from, all, panels),
-                    DotKind::Signed => multiply::<R, 1>(groups, activations, from, all, panels),
-                    DotKind::Sixteenths => multiply::<R, 2>(groups, activations, from, all, panels),
+                    DotKind::Unsigned => {
+                        R::call(Products::<0> { groups, activations, from, sums: all, panels })
+                    }
+                    DotKind::Signed => {
+                        R::call(Products::<1> { groups, activations, from, sums: all, panels })
+                    }
+                    DotKind::Sixteenths => {
+                        R::call(Products::<2> { groups, activations, from, sums: all, panels })
+                    }
                 }
                 for (i, sums) in sums[..count].iter().enumerate() {
                     for (group, sums) in groups.iter().zip(sums) {
@@ -153,59 +159,29 @@ impl RowWork for Groups<'_> {
     }
 }
 
-/// Adds the products of one or two groups of a type with rows `from` on of x to their sums. `HOW`
-/// is the [`DotKind`] of the type.
-#[inline(always)]
-fn multiply<R: Rows, const HOW: usize>(
-    groups: &[Group<'_>],
-    activations: &Activations,
-    from: usize,
-    sums: &mut [[[f32; GROUP]; 2]],
-    panels: &mut [Panel; 2],
-) {
-    let of = groups[0].of;
-    let zero = if HOW == DotKind::Signed as usize { R::SHIFT } else { kind(of).1 };
-    match sums {
-        [sums] => R::call(OneRow::<HOW> { groups, activations, row: from, zero, sums }),
-        _ => R::call(ManyRows::<HOW> { groups, activations, from, zero, sums, panels }),
-    }
-}
-
-/// The products of groups with one row of x.
-struct OneRow<'a, const HOW: usize> {
-    groups: &'a [Group<'a>],
-    activations: &'a Activations,
-    row: usize,
-    zero: i32,
-    sums: &'a mut [[f32; GROUP]; 2],
-}
-
-impl<const HOW: usize> RowWork for OneRow<'_, HOW> {
-    #[inline(always)]
-    fn run<R: Rows>(self) {
-        for (group, sums) in self.groups.iter().zip(self.sums) {
-            let (activations, row, zero) = (self.activations, self.row, self.zero);
-            // SAFETY: a group has the bytes of its blocks.
-            unsafe { RowDot::<R, HOW>::products(group, activations, row, zero, sums) };
-        }
-    }
-}
-
-/// The products of groups with the rows `from` on of x, by way of panels.
-struct ManyRows<'a, const HOW: usize> {
+/// The products of one or two groups of a type with rows `from` on of x, which are added to `sums`.
+/// `HOW` is the [`DotKind`] of the type.
+struct Products<'a, const HOW: usize> {
     groups: &'a [Group<'a>],
     activations: &'a Activations,
     from: usize,
-    zero: i32,
     sums: &'a mut [[[f32; GROUP]; 2]],
     panels: &'a mut [Panel; 2],
 }
 
-impl<const HOW: usize> RowWork for ManyRows<'_, HOW> {
+impl<const HOW: usize> RowWork for Products<'_, HOW> {
     #[inline(always)]
     fn run<R: Rows>(self) {
-        let ManyRows { groups, activations, from, zero, sums, panels } = self;
+        let Products { groups, activations, from, sums, panels } = self;
         let of = groups[0].of;
+        let zero = if HOW == DotKind::Signed as usize { R::SHIFT } else { kind(of).1 };
+        if let [sums] = sums {
+            for (group, sums) in groups.iter().zip(sums) {
+                // SAFETY: a group has the bytes of its blocks.
+                unsafe { RowDot::<R, HOW>::products(group, activations, from, zero, sums) };
+            }
+            return;
+        }
         let sub_bytes = of.block_bytes() * GROUP / (of.block_elements() / SUB);
         for b in (0..activations.count).step_by(SUBS) {
             let subs = SUBS.min(activations.count - b);
@@ -267,8 +243,8 @@ impl<const HOW: usize> Tile<'_, HOW> {
         M
     }
 
-    /// [`Tile::add_any`] for types with or without minima. Arrays are indexed, without iterators and
-    /// closures: so they stay in registers.
+    /// [`Tile::add_any`] for types with or without minima. Arrays are indexed, without iterators
+    /// and closures: so they stay in registers.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)]
     fn add<R: Rows, const M: usize, const G: usize, const MINIMA: bool>(

@@ -179,7 +179,7 @@ fn fifth_bits<R: Rows>(word: R, c: usize) -> R {
 
 /// Gives `sink` `subs` sub-blocks of sixteen rows, from `blocks` on, interleaved as
 /// `teeny_core::quant::pack` does: the field at byte `at` of a block is at `GROUP * at`. `HOW` is
-/// the [`DotKind`] of the type: nothing is compiled for types of another.
+/// the [`DotKind`] of the type: each compiled function contains the types of one kind.
 ///
 /// # Safety
 /// The bytes of as many sub-blocks are readable: whole blocks of a group. A panel takes up to
@@ -206,9 +206,10 @@ pub(super) unsafe fn unpack<R: Rows, S: Sink<R>, const HOW: usize>(
             with_minima(of == QuantType::Q5K, &mut from);
         } else {
             from.sink.begin(first);
-            match HOW == DotKind::Signed as usize {
-                true => signed_sub_block(of, &mut from),
-                false => unsigned_sub_block(of, &mut from),
+            if HOW == DotKind::Signed as usize {
+                signed_sub_block(of, &mut from);
+            } else {
+                unsigned_sub_block(of, &mut from);
             }
             from.sink.end(first);
         }

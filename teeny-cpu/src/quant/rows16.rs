@@ -26,7 +26,7 @@ pub(super) trait Rows: Copy {
     /// Whether there are registers for the products with two groups of rows.
     const PAIRS: bool;
 
-    /// Runs `work` with these lanes, compiled as a function of its own; see
+    /// Runs `work` with these lanes. The compiler makes a separate function of it, for the reason of
     /// [`crate::simd::F32s::call`].
     fn call(work: impl RowWork);
     /// Reads 64 bytes.

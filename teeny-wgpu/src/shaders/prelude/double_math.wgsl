@@ -202,8 +202,8 @@ fn large_quadrant_f64(x: f64) -> Quadrant64 {
     let backwards = (bits >> 63u) == 1lu;
     return Quadrant64(select(r, -r, negative != backwards), select(q, -q, backwards));
 }
-// The products are exact or small: in this order nothing is lost. A driver that adds them first would
-// lose the last digits of r (NVIDIA 580.159 does); it cannot know that `zero` is 0.
+// The products are exact or small: in this order nothing is lost. A compiler that adds them first loses
+// the last digits of r (NVIDIA 580.159 did). It cannot do so here: it does not know that `zero` is 0.
 fn quadrant_f64(x: f64) -> Quadrant64 {
     if abs(x) > 1.0e6lf { return large_quadrant_f64(x); }
     let bits = bitcast<u64>(x);
