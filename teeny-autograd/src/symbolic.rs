@@ -325,7 +325,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
         let mut adjoint: Vec<Option<Masked<'b>>> = vec![None; self.nodes.len()];
         for (o, &id) in self.outputs.iter().enumerate() {
             if self.reach[id as usize] != 0 {
-                self.add(&mut adjoint[id as usize], g[o].into());
+                self.receive(g[o].extent(), id as usize, g[o].into(), &mut adjoint);
             }
         }
         let mut grads = vec![None; self.inputs];
@@ -375,7 +375,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
     }
 
     /// Hands the gradient of a choice to both sides, masked by the condition.
-    fn choice(&self, id: usize, masked: Masked<'b>, adjoint: &mut [Option<Masked<'b>>]) {
+    fn choice(&self, id: usize, masked: Masked<'b>, adjoint: &mut Adjoints<'b>) {
         let [condition, a, b] = self.nodes[id].src;
         let (g, only) = match masked.mask {
             Some((same, side)) if same == condition => (masked.g, Some(side)),
@@ -389,15 +389,18 @@ impl<'b, 'k> Sweep<'b, 'k> {
         }
     }
 
-    /// Adds the gradient that node `from` hands to its source `to`. A value of the row that is read
-    /// at each element gets the sum of what it is handed there.
-    fn hand(&self, from: usize, to: usize, masked: Masked<'b>, adjoint: &mut [Option<Masked<'b>>]) {
+    /// Adds the gradient that node `from` hands to its source `to`.
+    fn hand(&self, from: usize, to: usize, masked: Masked<'b>, adjoint: &mut Adjoints<'b>) {
         let is_reduction = matches!(self.nodes[from].op, OpCode::Fold(_) | OpCode::At);
-        let at_elements = self.extents[from] == Extent::Element || is_reduction;
-        let masked = match at_elements && self.extents[to] == Extent::Row && self.of_rows {
-            true => self.whole(masked).fold(Fold::Sum).into(),
-            false => masked,
-        };
+        let at = if is_reduction { Extent::Element } else { self.extents[from] };
+        self.receive(at, to, masked, adjoint);
+    }
+
+    /// Adds the gradient of a use of node `to` with the extent `at`. A value of the row that is used
+    /// at each element gets the sum of the gradients there.
+    fn receive(&self, at: Extent, to: usize, masked: Masked<'b>, adjoint: &mut Adjoints<'b>) {
+        let is_repeated = self.of_rows && (at, self.extents[to]) == (Extent::Element, Extent::Row);
+        let masked = if is_repeated { self.whole(masked).fold(Fold::Sum).into() } else { masked };
         self.add(&mut adjoint[to], masked);
     }
 
@@ -440,7 +443,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
     }
 
     /// Differentiates a [`Quotient`] in one step; true if node `id` is one.
-    fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut [Option<Masked<'b>>]) -> bool {
+    fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut Adjoints<'b>) -> bool {
         let Some(Quotient { top, bottom, z }) = Quotient::at(self.nodes, id) else { return false };
         let s = if top.is_some() { self.values[bottom].recip() } else { self.results[id] };
         if self.reach[z] != 0 {
@@ -454,6 +457,9 @@ impl<'b, 'k> Sweep<'b, 'k> {
         true
     }
 }
+
+/// The gradient of each node, as far as it is known.
+type Adjoints<'b> = [Option<Masked<'b>>];
 
 /// A gradient that is zero except where a condition, the value of a node, is true, or false.
 #[derive(Clone, Copy)]

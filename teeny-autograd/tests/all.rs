@@ -25,6 +25,7 @@ mod mistakes;
 mod operators;
 mod padded_windows;
 mod product_kernels;
+mod random_rows;
 mod recording;
 mod rows;
 mod second_order;

@@ -84,3 +84,23 @@ fn ties_share_the_gradient_of_an_extremum() -> Result<()> {
     assert_eq!(grads.get(&x)?.to_vec::<f64>()?, [1.0, 1.0, 1.0, 18.0]);
     Ok(())
 }
+
+/// The gradient of `Σ g v` for the gradient `g` of `Σ f(x)`, by one autograd device over another.
+fn gradient_twice(f: impl Fn(&Tensor) -> Result<Tensor>, x: &Tensor) -> Result<Vec<f64>> {
+    let first = Autograd::new(Reference::new());
+    let second = Autograd::new(first.clone());
+    let x = x.to(&first)?.requires_grad()?;
+    let up = x.to(&second)?.requires_grad()?;
+    let gradient = f(&up)?.sum_all()?.backward()?.take(&up)?;
+    gradient.sum_all()?.backward()?.take(&x)?.to_vec::<f64>()
+}
+
+#[test]
+fn the_gradient_of_a_gradient_with_one_value_a_row_counts_every_element() -> Result<()> {
+    let x = Tensor::new([1.0f64, 2.0, 4.0], Reference::new())?;
+    let squared = |x: &Tensor| map_rows([x], 0, |[x]| x.sum().square());
+    assert_eq!(gradient_twice(squared, &x)?, [6.0, 6.0, 6.0]);
+    let written = |x: &Tensor| map_rows([x], 0, |[x]| x.index() * 0 + x.sum().square());
+    assert_eq!(gradient_twice(written, &x)?, [18.0, 18.0, 18.0]);
+    Ok(())
+}

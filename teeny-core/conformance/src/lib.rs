@@ -38,6 +38,7 @@ mod report;
 mod tolerance;
 
 pub use cases::requests::{invalid_requests, valid_requests};
+pub use dice::Dice;
 pub use fuzz::fuzz;
 pub use layouts::Arrangement;
 pub use report::{Cell, Report};
