@@ -191,3 +191,79 @@ fn extents_and_levels_follow_from_the_program() -> Result<()> {
     assert_eq!(program.expression(), "t0 = exp(x0 - max(x0)); t0 / sum(t0), x1 + min(x0)");
     Ok(())
 }
+
+type Formula = for<'b> fn(Expr<'b>) -> Expr<'b>;
+
+#[test]
+fn the_shape_of_a_result_follows_from_the_formula_and_not_from_its_simplification() -> Result<()> {
+    let formulas: [(usize, Formula); 12] = [
+        (3, |x| x * 0 + x.max()),
+        (1, |x| x.max() * 0),
+        (3, |x| x.max() * 0 + x),
+        (3, |x| x.sum().gt(0).or(x.gt(0).or(true))),
+        (3, |x| x.like(1).gt(0).where_cond(x.max(), x)),
+        (3, |x| x.gt(x.min()).where_cond(x.like(2), x.like(2))),
+        (3, |x| x.index() * 0 + x.length() - x.length()),
+        (1, |x| (x * 0).sum()),
+        (1, |x| (x * 0).max()),
+        (1, |x| x.at(1) * 0),
+        (3, |x| (x * 0).softmax()),
+        (1, |x| x.max() * 0 + 7),
+    ];
+    for (number, (length, formula)) in formulas.into_iter().enumerate() {
+        let mut expected = None;
+        for dtype in DType::ALL.into_iter().filter(|&t| t != DType::Bool) {
+            if number == 10 && !dtype.is_float() {
+                continue;
+            }
+            let x = Tensor::new([1i64, 4, 2], Reference::new())?.cast(dtype)?;
+            let y = map_rows([&x], 0, |[x]| formula(x))?;
+            assert_eq!(y.shape()[..], [length], "formula {number} of {dtype}");
+            let values = y.cast(DType::F64)?;
+            assert_close(&values, expected.get_or_insert(values.clone()), 1e-3);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_length_of_a_row_fits_its_type() -> Result<()> {
+    for dtype in DType::ALL {
+        let x = Tensor::ones((2, 300), DType::F32, Reference::new())?.cast(dtype)?;
+        let y = map_rows([&x], 1, |[x]| x.length() * x.max())?; // (2, 1)
+        assert_eq!(y.cast(DType::F64)?.to_vec::<f64>()?, [300.0; 2], "{dtype}");
+        let y = map_rows([&x], 1, |[x]| x.like(2).sum())?; // (2, 1)
+        let twice = if dtype == DType::Bool { 300.0 } else { 600.0 };
+        assert_eq!(y.cast(DType::F64)?.to_vec::<f64>()?, [twice; 2], "{dtype}");
+    }
+    Ok(())
+}
+
+#[test]
+fn reductions_of_rows_take_the_types_that_reductions_of_tensors_take() -> Result<()> {
+    type Reduction = fn(&Tensor) -> Result<Tensor>;
+    let both: [(&str, Formula, Reduction); 11] = [
+        ("sum", |x| x.sum(), |x| x.sum_keepdim(1)),
+        ("prod", |x| x.prod(), |x| x.prod(1)?.unsqueeze(1)),
+        ("max", |x| x.max(), |x| x.max_keepdim(1)),
+        ("min", |x| x.min(), |x| x.min(1)?.unsqueeze(1)),
+        ("any", |x| x.any(), |x| x.any(1)?.unsqueeze(1)),
+        ("all", |x| x.all(), |x| x.all(1)?.unsqueeze(1)),
+        ("mean", |x| x.mean(), |x| x.mean_keepdim(1)),
+        ("var", |x| x.var(1), |x| x.var(1, 1)?.unsqueeze(1)),
+        ("logsumexp", |x| x.logsumexp(), |x| x.logsumexp(1)?.unsqueeze(1)),
+        ("softmax", |x| x.softmax(), |x| x.softmax(1)),
+        ("log_softmax", |x| x.log_softmax(), |x| x.log_softmax(1)),
+    ];
+    for dtype in DType::ALL {
+        let x = Tensor::new([[1i64, 0, 3], [0, 0, 0]], Reference::new())?.cast(dtype)?;
+        for (name, of_rows, of_tensors) in both {
+            if let Ok(want) = of_tensors(&x) {
+                let y = map_rows([&x], 1, |[x]| of_rows(x));
+                let y = y.unwrap_or_else(|error| panic!("{name} of {dtype}: {error}"));
+                assert_close(&y, &want, if dtype.is_half() { 1e-2 } else { 1e-6 });
+            }
+        }
+    }
+    Ok(())
+}

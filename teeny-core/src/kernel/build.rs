@@ -34,6 +34,8 @@ struct BuilderState {
     nodes: Vec<OpNode>,
     /// Of each node: whether it differs along the row.
     extents: Vec<Extent>,
+    /// Whether an operation of rows, or an input of one value a row, was written.
+    of_rows: bool,
     /// The nodes, once there are more than [`MAX_SCANNED`].
     known: HashMap<OpNode, Id, NodeHash>,
     error: Option<Error>,
@@ -74,6 +76,7 @@ impl Builder {
             let mut state = self.state.borrow_mut();
             state.inputs.push(dtype);
             state.row_inputs.push(extent == Extent::Row);
+            state.of_rows |= extent == Extent::Row;
             state.inputs.len() - 1
         };
         if i > u8::MAX as usize {
@@ -212,20 +215,16 @@ impl Builder {
         read
     }
 
-    /// Of each output: its extent, which is one value a row only in a row program.
+    /// The extent of each output as it is written, which is one value a row only in a row program.
     fn own_extents(&self, outputs: &[Expr<'_>]) -> Vec<Extent> {
-        let needed = self.needed(outputs);
-        let state = self.state.borrow();
-        let of_rows = |(node, needed): (&OpNode, &bool)| {
-            let is_row = |i: u8| state.row_inputs[usize::from(i)];
-            *needed && (node.op.is_of_rows() || matches!(node.op, OpCode::Input(i) if is_row(i)))
-        };
-        let is_row_program = state.nodes.iter().zip(&needed).any(of_rows);
-        let extent = |o: &Expr<'_>| match is_row_program {
-            true => state.extents[o.id as usize],
-            false => Extent::Element,
-        };
-        outputs.iter().map(extent).collect()
+        let of_rows = self.is_of_rows();
+        outputs.iter().map(|o| if of_rows { o.extent } else { Extent::Element }).collect()
+    }
+
+    /// Whether an operation of rows, or an input of one value a row, was written, even if the
+    /// program does not need it.
+    pub(crate) fn is_of_rows(&self) -> bool {
+        self.state.borrow().of_rows
     }
 
     /// Which nodes the outputs need.
@@ -307,6 +306,7 @@ impl Builder {
 
     pub(super) fn add(&self, op: OpCode, src: [Id; 3], dtype: DType) -> Expr<'_> {
         let mut state = self.state.borrow_mut();
+        state.of_rows |= op.is_of_rows();
         let id = match simplify(&state.nodes, OpNode { op, src, dtype }) {
             Simplified::Same(id) => id,
             Simplified::Node(node) => match state.find(&node) {
@@ -315,7 +315,7 @@ impl Builder {
                     let id = state.nodes.len();
                     if id >= Id::MAX as usize {
                         state.error.get_or_insert_with(too_many_nodes);
-                        return Expr { builder: self, id: 0 };
+                        return Expr { builder: self, id: 0, extent: Extent::Row };
                     }
                     let extent = extent(&node, &state.row_inputs, &state.extents);
                     state.extents.push(extent);
@@ -324,7 +324,7 @@ impl Builder {
                 }
             },
         };
-        Expr { builder: self, id }
+        Expr { builder: self, id, extent: state.extents[id as usize] }
     }
 
     /// The node numbered `id`.
@@ -390,6 +390,8 @@ impl Kernel {
 pub struct Expr<'b> {
     pub(super) builder: &'b Builder,
     pub(super) id: Id,
+    /// The extent of the value as it is written; a simpler node may compute it from one value a row.
+    extent: Extent,
 }
 
 /// The second operand of an [`Expr`] method: another expression or a Rust number.
@@ -422,7 +424,15 @@ impl<'b> Expr<'b> {
 
     /// Whether the value differs along the row of a row program.
     pub fn extent(self) -> Extent {
-        self.builder.extent(self.id)
+        self.extent
+    }
+
+    /// The value of an operation on these operands: it differs along the row if one of them does.
+    fn of(mut self, operands: &[Expr<'b>]) -> Expr<'b> {
+        if operands.iter().any(|x| x.extent == Extent::Element) {
+            self.extent = Extent::Element;
+        }
+        self
     }
 
     /// The node of the value.
@@ -446,7 +456,7 @@ impl<'b> Expr<'b> {
         if self.dtype() == dtype {
             return self;
         }
-        self.builder.add(OpCode::Cast, [self.id, 0, 0], dtype)
+        self.builder.add(OpCode::Cast, [self.id, 0, 0], dtype).of(&[self])
     }
 
     /// A constant of the same type.
@@ -462,7 +472,8 @@ impl<'b> Expr<'b> {
             self.builder.fail(not_accepted(op, dtype));
             return self;
         }
-        self.builder.add(op, [self.id, 0, 0], if op.is_predicate() { DType::Bool } else { dtype })
+        let result = if op.is_predicate() { DType::Bool } else { dtype };
+        self.builder.add(op, [self.id, 0, 0], result).of(&[self])
     }
 
     /// `op` applied to this value and `rhs` after promotion; the promoted type must be one `op`
@@ -480,11 +491,8 @@ impl<'b> Expr<'b> {
             return self;
         }
         let (lhs, rhs) = (self.cast(dtype), rhs.cast(dtype));
-        self.builder.add(
-            op,
-            [lhs.id, rhs.id, 0],
-            if op.is_predicate() { DType::Bool } else { dtype },
-        )
+        let result = if op.is_predicate() { DType::Bool } else { dtype };
+        self.builder.add(op, [lhs.id, rhs.id, 0], result).of(&[lhs, rhs])
     }
 
     /// `a` where this value is true, `b` elsewhere; `a` and `b` are promoted to one type. A value
@@ -497,7 +505,7 @@ impl<'b> Expr<'b> {
         }
         let dtype = a.dtype().promote(b.dtype());
         let (condition, a, b) = (self.truth(), a.cast(dtype), b.cast(dtype));
-        self.builder.add(OpCode::Where, [condition.id, a.id, b.id], dtype)
+        self.builder.add(OpCode::Where, [condition.id, a.id, b.id], dtype).of(&[condition, a, b])
     }
 
     /// True where the value is not zero.

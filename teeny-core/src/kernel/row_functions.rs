@@ -75,10 +75,10 @@ impl<'b> Expr<'b> {
         shifted - shifted.exp().sum().log()
     }
 
-    /// The number of positions of the row, of this value's type.
+    /// The number of positions of the row: of this value's type if it is a float, otherwise of the
+    /// type of its [`Expr::sum`], because 8 bits do not hold the length of most rows.
     pub fn length(self) -> Expr<'b> {
-        let dtype = if self.dtype() == DType::Bool { DType::I64 } else { self.dtype() };
-        self.builder.length(dtype)
+        self.builder.length(self.dtype().sum_type())
     }
 
     /// The position along the row, from 0 (`I32`).
@@ -88,13 +88,20 @@ impl<'b> Expr<'b> {
 
     /// `fold` of the values of the row. A value of the row itself counts once for each position.
     pub fn fold(self, fold: Fold) -> Expr<'b> {
-        let (op, dtype) = (OpCode::Fold(fold), self.dtype());
+        let dtype = self.dtype();
+        let op = OpCode::Fold(match fold {
+            Fold::Max if dtype == DType::Bool => Fold::Any,
+            Fold::Min if dtype == DType::Bool => Fold::All,
+            fold => fold,
+        });
         if !op.accepts(dtype) {
             self.builder.fail(not_accepted(op, dtype));
             return self;
         }
         match self.node().op {
-            OpCode::Const(_) if fold == Fold::Sum => self * self.length(),
+            OpCode::Const(value) if fold == Fold::Sum => {
+                self.builder.length(dtype) * self.builder.constant(value, dtype)
+            }
             _ => self.builder.add(op, [self.id, 0, 0], dtype),
         }
     }
