@@ -87,14 +87,7 @@ impl Tensor {
     #[track_caller]
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
         let _op = enter("dot").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
-        if self.ndim() != 1 || rhs.ndim() != 1 {
-            return Err(Error::shape(format!(
-                "needs two vectors, not {} and {}",
-                self.shape(),
-                rhs.shape()
-            ))
-            .help(VECTORS));
-        }
+        require_vectors(self, rhs)?;
         self.matmul(rhs)
     }
 
@@ -105,14 +98,7 @@ impl Tensor {
     #[track_caller]
     pub fn outer(&self, rhs: &Tensor) -> Result<Tensor> {
         let _op = enter("outer").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
-        if self.ndim() != 1 || rhs.ndim() != 1 {
-            return Err(Error::shape(format!(
-                "needs two vectors, not {} and {}",
-                self.shape(),
-                rhs.shape()
-            ))
-            .help(VECTORS));
-        }
+        require_vectors(self, rhs)?;
         if self.dtype().promote(rhs.dtype()).is_float() {
             return self.unsqueeze(1)?.matmul(&rhs.unsqueeze(0)?);
         }
@@ -141,8 +127,15 @@ impl Tensor {
     }
 }
 
-/// The help line where two vectors are needed.
-const VECTORS: &str = "x.reshape(-1)? is a vector; lhs.matmul(&rhs)? multiplies matrices";
+fn require_vectors(lhs: &Tensor, rhs: &Tensor) -> Result<()> {
+    match (lhs.ndim(), rhs.ndim()) {
+        (1, 1) => Ok(()),
+        _ => {
+            Err(Error::shape(format!("needs two vectors, not {} and {}", lhs.shape(), rhs.shape()))
+                .help("x.reshape(-1)? is a vector; lhs.matmul(&rhs)? multiplies matrices"))
+        }
+    }
+}
 
 #[cold]
 fn mismatch(lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
