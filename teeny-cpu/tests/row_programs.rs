@@ -211,7 +211,8 @@ fn named_programs_on_every_layout() {
     }
 }
 
-/// A program of random operations, none of which makes errors much larger.
+/// A program of random operations, none of which makes errors much larger. Comparisons read values
+/// without a rounding error, since rounding would decide between two results.
 fn random(draw: &mut Draw, dtype: DType) -> (Kernel, Vec<Extent>) {
     let builder = Builder::new();
     let extents: Vec<Extent> = (0..1 + draw.below(3))
@@ -219,11 +220,13 @@ fn random(draw: &mut Draw, dtype: DType) -> (Kernel, Vec<Extent>) {
         .collect();
     let mut all: Vec<Expr<'_>> =
         extents.iter().map(|&extent| builder.input_of(dtype, extent)).collect();
+    let mut exact = all.clone();
     for _ in 0..1 + draw.below(16) {
         let (a, b, c) = (draw.below(all.len()), draw.below(all.len()), draw.below(all.len()));
         let (a, b, c) = (all[all.len() - 1 - a / 2], all[b], all[c]);
+        let [p, q, r] = [0; 3].map(|_| exact[draw.below(exact.len())]);
         let length = a.length();
-        all.push(match draw.below(24) {
+        let next = match draw.below(26) {
             0 => a.max(),
             1 => b.min(),
             2 => a.mean(),
@@ -236,8 +239,8 @@ fn random(draw: &mut Draw, dtype: DType) -> (Kernel, Vec<Extent>) {
             9 => a.minimum(b),
             10 => a.tanh().exp() * 0.4,
             11 => (a.abs() + 1.0).log(),
-            12 => a.lt(b).where_cond(b, c),
-            13 => a.le(0.0).where_cond(a, c * 0.5),
+            12 => p.lt(q).where_cond(b, c),
+            13 => p.le(0.0).where_cond(a, c * 0.5),
             14 => (a.abs() + 1.0).rsqrt(),
             15 => b / (a.abs() + 1.0),
             16 => a.sigmoid(),
@@ -246,11 +249,23 @@ fn random(draw: &mut Draw, dtype: DType) -> (Kernel, Vec<Extent>) {
             18 => a.is_nan().where_cond(b.like(0.25), a),
             // The definition does not read inputs of one value a row at a position.
             19 if !extents.contains(&Extent::Row) => a.at(0),
-            20 => a.gt(b).any().where_cond(a, b),
-            21 => a.lt(b).and(b.lt(c)).where_cond(a, c),
+            20 => p.gt(q).any().where_cond(a, b),
+            21 => p.lt(q).and(q.lt(r)).where_cond(a, c),
             22 => a.tanh().erf(),
+            23 | 24 => {
+                let value = match draw.below(5) {
+                    0 => p.max(),
+                    1 => p.min(),
+                    2 => p.maximum(q),
+                    3 => p.lt(q).where_cond(q, r),
+                    _ => p.abs().minimum(r),
+                };
+                exact.push(value);
+                value
+            }
             _ => (a.abs() + 0.5).pow(0.5),
-        });
+        };
+        all.push(next);
     }
     let mut outputs = vec![all[all.len() - 1]];
     (0..draw.below(3)).for_each(|_| outputs.push(all[draw.below(all.len())]));

@@ -132,7 +132,9 @@ impl Instructions {
                 level == Level::Avx512 && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
-            Instructions::AvxVnni => level >= Level::Avx2 && is_x86_feature_detected!("avxvnni"),
+            Instructions::AvxVnni => {
+                level >= Level::Avx2 && !Level::is_lowered() && is_x86_feature_detected!("avxvnni")
+            }
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx2 => level >= Level::Avx2,
             #[cfg(target_arch = "aarch64")]

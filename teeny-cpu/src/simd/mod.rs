@@ -57,18 +57,16 @@ pub enum Level {
 }
 
 impl Level {
-    /// Every level that this machine can run, lowest first.
+    /// Every level up to [`Level::best`], lowest first.
     pub fn available() -> Vec<Level> {
-        let best = detect();
-        [Level::Portable, Level::Avx2, Level::Avx512]
-            .into_iter()
-            .filter(|&level| level <= best)
-            .collect()
+        let all = [Level::Portable, Level::Avx2, Level::Avx512];
+        all.into_iter().filter(|&level| level == level.supported()).collect()
     }
 
-    /// The level in use unless a device was built with another: the best one, or the one that
-    /// `TEENY_CPU_LEVEL` names (`portable`, `avx2`, `avx512`), which may lower but never raise it.
-    /// Read once.
+    /// The level in use unless a device was built with a lower one: the best one of this machine, or
+    /// the one that `TEENY_CPU_LEVEL` names (`portable`, `avx2`, `avx512`), which may lower but never
+    /// raise it. The process then runs as on a processor without the levels above, and without
+    /// AVX-VNNI. Read once.
     pub fn best() -> Level {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| {
@@ -150,9 +148,15 @@ impl Level {
         unreachable!("no pairs: {x:?} {stride} {lines:?} {pairs:?}")
     }
 
-    /// `self`, or the best level that this machine has if that is lower.
+    /// `self`, or [`Level::best`] if that is lower.
     pub fn supported(self) -> Level {
-        self.min(detect())
+        self.min(Level::best())
+    }
+
+    /// Whether `TEENY_CPU_LEVEL` hides a level of this machine.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn is_lowered() -> bool {
+        Level::best() < detect()
     }
 }
 
