@@ -26,6 +26,8 @@ pub enum Step {
     Reduce(usize, bool, usize),
     /// Kind, axis, operand.
     Rows(usize, bool, usize),
+    /// A row program: kind, axis, operand, operand.
+    MapRows(usize, bool, usize, usize),
     /// A view, or a copy of parts: kind, operand, operand.
     Move(usize, usize, usize),
     /// Rows of the first operand, which is given up, are replaced.
@@ -45,6 +47,8 @@ pub enum Step {
     Checkpoint(Vec<Step>, usize),
     /// The gradient of steps, checkpointed or not.
     Gradient(bool, Vec<Step>, usize),
+    /// The first and second derivative of a row program: kind, axis, operand, operand.
+    SecondOrder(usize, bool, usize, usize),
     NoGrad(Vec<Step>, usize),
     /// The end of a list.
     Flush(usize),
@@ -219,7 +223,8 @@ fn step(dice: &mut Dice, trains: bool, depth: usize) -> Step {
         8 => Step::Where(at, dice.below(99), dice.below(99)),
         9 => Step::Matmul(at),
         10 => Step::Reduce(dice.below(7), dice.one_in(2), at),
-        11 => Step::Rows(dice.below(8), dice.one_in(2), at),
+        11 if dice.one_in(2) => Step::Rows(dice.below(8), dice.one_in(2), at),
+        11 => Step::MapRows(dice.below(9), dice.one_in(2), at, dice.below(99)),
         12 => Step::Move(dice.below(9), at, dice.below(99)),
         13 | 14 => Step::Assign(at, dice.below(99)),
         15 => Step::Cast(dice.pick(&[DType::F16, DType::BF16, DType::F64, DType::I32]), at),
@@ -230,6 +235,9 @@ fn step(dice: &mut Dice, trains: bool, depth: usize) -> Step {
         20 => Step::WithSeed(dice.below(5) as u64, inner(dice), at),
         21 => Step::Twice(dice.one_in(2), inner(dice), at),
         22 | 23 => Step::Checkpoint(inner(dice), at),
+        24 if dice.one_in(3) => {
+            Step::SecondOrder(dice.below(9), dice.one_in(2), at, dice.below(99))
+        }
         24 => Step::Gradient(dice.one_in(2), inner(dice), at),
         _ => Step::NoGrad(inner(dice), at),
     }

@@ -8,6 +8,7 @@ use teeny_autograd::{Autograd, Grad, checkpoint, no_grad};
 use teeny_core::random::{self, Key, next_key};
 use teeny_core::{
     Attention, Capture, DType, DeviceRef, Distribution, Error, Result, SortOrder, Tensor, map,
+    map_rows,
 };
 use teeny_nn::optim::{LossScale, Sgd};
 use teeny_nn::{BatchNorm, Captured, Dropout, LayerNorm, Linear, Module, Param, Store};
@@ -135,6 +136,7 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
                 _ => x.sub(&x.max_keepdim(axis)?)?.exp()?,
             }
         }
+        Step::MapRows(kind, first, x, y) => row_program(kind, first, &get(x), &get(y))?,
         Step::Move(kind, x, y) => {
             let (x, y) = (get(x), get(y));
             let shape = *x.shape();
@@ -204,6 +206,15 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
             let mut gradients = x.mul(0.25)?.add(&y)?.mul(&weights)?.sum_all()?.backward()?;
             y.detach()?.add(&gradients.take(&x)?)?
         }
+        Step::SecondOrder(kind, first, x, y) => {
+            let (x, y) = (get(x).detach()?.requires_grad()?, get(y).detach()?);
+            let second = Autograd::new(x.device());
+            let lifted = x.to(&second)?.requires_grad()?;
+            let z = row_program(kind, first, &lifted, &y)?.mul(&lifted)?;
+            let gradient = z.sum_all()?.backward()?.take(&lifted)?;
+            let twice = gradient.square()?.sum_all()?.backward()?.take(&x)?;
+            gradient.detach()?.add(&twice)?
+        }
         Step::NoGrad(ref steps, x) => no_grad(|| body(env, steps, &get(x)))?,
         Step::Flush(x) => {
             env.device.flush();
@@ -219,6 +230,24 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
             }
         }
     })
+}
+
+/// A row program along an axis, of both extents: its result broadcasts to the shape of `x`.
+fn row_program(kind: usize, first: bool, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let axis = if first { 0 } else { 1 };
+    let y = if kind % 2 == 0 { y.clone() } else { y.slice(axis, ..1)? };
+    let rows = map_rows([x, &y], axis, |[x, y]| match kind {
+        0 => x * y / (x.square().sum() + 1.0).sqrt(),
+        1 => x.sum().tanh().square() * y,
+        2 => (x - x.mean()) * (x.var(0) + 0.5).rsqrt() + y.max(),
+        3 => (x.tanh() - y).logsumexp(),
+        4 => (x.sin() + x.index() * 0).sum() * y.tanh().mean(),
+        5 => x.softmax() * (x.index() + 1) + y,
+        6 => x.at(0) * y.min() - x,
+        7 => (x.tanh() + y).prod(),
+        _ => x.gt(y).any().where_cond(x.sum() * y, x.max()),
+    })?;
+    rows.expand(*x.shape())
 }
 
 /// [`body`] in a checkpoint.
