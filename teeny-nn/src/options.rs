@@ -6,6 +6,20 @@
 
 pub(crate) use teeny_core::options;
 
+/// Methods of an options struct that set a field, each after its documentation.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $with:ident($value:ident: $type:ty) => $field:ident = $set:expr;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $with(mut self, $value: $type) -> Self {
+                self.$field = $set;
+                self
+            }
+        )*
+    };
+}
+pub(crate) use setters;
+
 /// One number for each of N spatial axes: an array, or a single number for all axes.
 pub trait PerAxis<const N: usize> {
     /// The numbers.

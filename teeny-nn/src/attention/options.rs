@@ -1,6 +1,7 @@
 //! Options of attention: of one call, and of a layer.
 
 use super::{KvCache, Rope};
+use crate::options::setters;
 use teeny_core::{Result, Tensor};
 
 /// Options of one call of attention, with PyTorch's defaults: every query sees every key.
@@ -41,52 +42,23 @@ impl<'a> AttentionOptions<'a> {
         AttentionOptions { causal: true, ..AttentionOptions::default() }
     }
 
-    /// Sets the number of keys that a query of causal attention sees at most.
-    pub fn with_window(mut self, window: usize) -> AttentionOptions<'a> {
-        self.window = Some(window);
-        self
-    }
-
-    /// Sets the factor of the scores.
-    pub fn with_scale(mut self, scale: f64) -> AttentionOptions<'a> {
-        self.scale = Some(scale);
-        self
-    }
-
-    /// Sets the mask.
-    pub fn with_mask(mut self, mask: &'a Tensor) -> AttentionOptions<'a> {
-        self.mask = Some(mask);
-        self
-    }
-
-    /// Sets the mask of the keys.
-    pub fn with_key_mask(mut self, key_mask: &'a Tensor) -> AttentionOptions<'a> {
-        self.key_mask = Some(key_mask);
-        self
-    }
-
-    /// Sets the limit of the scores.
-    pub fn with_softcap(mut self, c: f64) -> AttentionOptions<'a> {
-        self.softcap = Some(c);
-        self
-    }
-
-    /// Sets the positions of the input for the rotary embedding.
-    pub fn with_positions(mut self, positions: &'a Tensor) -> AttentionOptions<'a> {
-        self.positions = Some(positions);
-        self
-    }
-
-    /// Sets the rotary embedding.
-    pub fn with_rope(mut self, rope: &'a Rope) -> AttentionOptions<'a> {
-        self.rope = Some(rope);
-        self
-    }
-
-    /// Sets the cache.
-    pub fn with_cache(mut self, cache: &'a mut KvCache) -> AttentionOptions<'a> {
-        self.cache = Some(cache);
-        self
+    setters! {
+        /// Sets the number of keys that a query of causal attention sees at most.
+        with_window(window: usize) => window = Some(window);
+        /// Sets the factor of the scores.
+        with_scale(scale: f64) => scale = Some(scale);
+        /// Sets the mask.
+        with_mask(mask: &'a Tensor) => mask = Some(mask);
+        /// Sets the mask of the keys.
+        with_key_mask(key_mask: &'a Tensor) => key_mask = Some(key_mask);
+        /// Sets the limit of the scores.
+        with_softcap(c: f64) => softcap = Some(c);
+        /// Sets the positions of the input for the rotary embedding.
+        with_positions(positions: &'a Tensor) => positions = Some(positions);
+        /// Sets the rotary embedding.
+        with_rope(rope: &'a Rope) => rope = Some(rope);
+        /// Sets the cache.
+        with_cache(cache: &'a mut KvCache) => cache = Some(cache);
     }
 
     /// Runs `body` with these options; an error reverts the cache.
@@ -137,33 +109,16 @@ impl MultiheadAttentionOptions {
         MultiheadAttentionOptions::default()
     }
 
-    /// Sets the number of key heads.
-    pub fn with_n_kv_head(mut self, n_kv_head: usize) -> MultiheadAttentionOptions {
-        self.n_kv_head = Some(n_kv_head);
-        self
-    }
-
-    /// Sets the size of a head.
-    pub fn with_head_size(mut self, head_size: usize) -> MultiheadAttentionOptions {
-        self.head_size = Some(head_size);
-        self
-    }
-
-    /// Sets whether there are biases.
-    pub fn with_bias(mut self, bias: bool) -> MultiheadAttentionOptions {
-        self.bias = bias;
-        self
-    }
-
-    /// Sets whether the projections to queries, keys and values have biases.
-    pub fn with_qkv_bias(mut self, qkv_bias: bool) -> MultiheadAttentionOptions {
-        self.qkv_bias = qkv_bias;
-        self
-    }
-
-    /// Sets the probability of dropping an attention weight.
-    pub fn with_dropout(mut self, p: f64) -> MultiheadAttentionOptions {
-        self.dropout = p;
-        self
+    setters! {
+        /// Sets the number of key heads.
+        with_n_kv_head(n_kv_head: usize) => n_kv_head = Some(n_kv_head);
+        /// Sets the size of a head.
+        with_head_size(head_size: usize) => head_size = Some(head_size);
+        /// Sets whether there are biases.
+        with_bias(bias: bool) => bias = bias;
+        /// Sets whether the projections to queries, keys and values have biases.
+        with_qkv_bias(qkv_bias: bool) => qkv_bias = qkv_bias;
+        /// Sets the probability of dropping an attention weight.
+        with_dropout(p: f64) => dropout = p;
     }
 }

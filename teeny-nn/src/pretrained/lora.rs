@@ -1,50 +1,35 @@
 //! The names of layers in the files of Hugging Face, for adapters.
 
+use super::origin::Origin;
 use super::{Clip, Decoder, Encoder, Head, ImageEncoder, Task};
 use crate::lora::{LayerNames, LoraModel};
 use crate::state::Mapping;
 use crate::store::Store;
 use std::path::Path;
 
-impl LoraModel for Decoder {
-    fn store(&self) -> &Store {
-        &self.store
-    }
+macro_rules! lora_model {
+    ($($model:ty: |$own:ident| $names:expr;)*) => {
+        $(impl LoraModel for $model {
+            fn store(&self) -> &Store {
+                &self.store
+            }
 
-    fn names(&self) -> LayerNames {
-        self.names.clone()
-    }
+            fn names(&self) -> LayerNames {
+                let $own = self;
+                $names
+            }
+        })*
+    };
+}
+lora_model! {
+    Decoder: |own| own.names.clone();
+    Encoder: |own| own.names.clone();
+    ImageEncoder: |own| of_origin(&own.origin, own.head.as_ref());
+    Clip: |own| of_origin(&own.origin, None);
 }
 
-impl LoraModel for Encoder {
-    fn store(&self) -> &Store {
-        &self.store
-    }
-
-    fn names(&self) -> LayerNames {
-        self.names.clone()
-    }
-}
-
-impl LoraModel for ImageEncoder {
-    fn store(&self) -> &Store {
-        &self.store
-    }
-
-    fn names(&self) -> LayerNames {
-        let origin = &self.origin;
-        names(origin.mapping.clone(), &origin.folder, self.head.as_ref())
-    }
-}
-
-impl LoraModel for Clip {
-    fn store(&self) -> &Store {
-        &self.store
-    }
-
-    fn names(&self) -> LayerNames {
-        names(self.origin.mapping.clone(), &self.origin.folder, None)
-    }
+fn of_origin(origin: &Origin, head: Option<&Head>) -> LayerNames {
+    names(origin.mapping.clone(), &origin.folder, head)
 }
 
 /// Names of files at `path`, of a model with this head or without.

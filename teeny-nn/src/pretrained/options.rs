@@ -1,5 +1,6 @@
 //! [`OpenOptions`]: how a model is opened.
 
+use crate::options::setters;
 use crate::state::gguf::ElementType;
 use crate::state::{Mapping, TensorSource, Weights};
 use std::sync::Arc;
@@ -37,40 +38,19 @@ impl OpenOptions {
         OpenOptions::default()
     }
 
-    /// Sets the dtype of parameters.
-    pub fn with_dtype(mut self, dtype: DType) -> OpenOptions {
-        self.dtype = Some(dtype);
-        self
-    }
-
-    /// Sets the number of tokens that a decoder takes at most.
-    pub fn with_context(mut self, context: usize) -> OpenOptions {
-        self.context = Some(context);
-        self
-    }
-
-    /// Sets the mapping of the file's names to those of the family.
-    pub fn with_mapping(mut self, mapping: Mapping) -> OpenOptions {
-        self.mapping = Some(mapping);
-        self
-    }
-
-    /// Sets the type to which weights are quantised.
-    pub fn with_quantize(mut self, kind: QuantType) -> OpenOptions {
-        self.quantize = Some(kind);
-        self
-    }
-
-    /// Sets whether weights that a GGUF file has quantised are made floats.
-    pub fn with_dequantize(mut self, dequantize: bool) -> OpenOptions {
-        self.dequantize = dequantize;
-        self
-    }
-
-    /// Sets the type in which a decoder keeps keys and values.
-    pub fn with_cache(mut self, of: impl Into<ElementType>) -> OpenOptions {
-        self.cache = Some(of.into());
-        self
+    setters! {
+        /// Sets the dtype of parameters.
+        with_dtype(dtype: DType) => dtype = Some(dtype);
+        /// Sets the number of tokens that a decoder takes at most.
+        with_context(context: usize) => context = Some(context);
+        /// Sets the mapping of the file's names to those of the family.
+        with_mapping(mapping: Mapping) => mapping = Some(mapping);
+        /// Sets the type to which weights are quantised.
+        with_quantize(kind: QuantType) => quantize = Some(kind);
+        /// Sets whether weights that a GGUF file has quantised are made floats.
+        with_dequantize(dequantize: bool) => dequantize = dequantize;
+        /// Sets the type in which a decoder keeps keys and values.
+        with_cache(of: impl Into<ElementType>) => cache = Some(of.into());
     }
 
     /// Sets the classes of texts that an encoder is to learn.

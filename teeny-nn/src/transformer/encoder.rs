@@ -18,6 +18,7 @@ use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::{LayerNorm, LayerNormOptions};
+use crate::options::setters;
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
@@ -68,28 +69,15 @@ impl EncoderConfig {
         }
     }
 
-    /// Sets the number of token types.
-    pub fn with_types(mut self, types: usize) -> EncoderConfig {
-        self.types = types;
-        self
-    }
-
-    /// Sets the token after whose number positions begin.
-    pub fn with_padding_idx(mut self, padding_idx: usize) -> EncoderConfig {
-        self.padding_idx = Some(padding_idx);
-        self
-    }
-
-    /// Sets whether there is a pooler.
-    pub fn with_pooler(mut self, pooler: bool) -> EncoderConfig {
-        self.pooler = pooler;
-        self
-    }
-
-    /// Sets whether a token sees only itself and those before it.
-    pub fn with_causal(mut self, causal: bool) -> EncoderConfig {
-        self.causal = causal;
-        self
+    setters! {
+        /// Sets the number of token types.
+        with_types(types: usize) => types = types;
+        /// Sets the token after whose number positions begin.
+        with_padding_idx(padding_idx: usize) => padding_idx = Some(padding_idx);
+        /// Sets whether there is a pooler.
+        with_pooler(pooler: bool) => pooler = pooler;
+        /// Sets whether a token sees only itself and those before it.
+        with_causal(causal: bool) => causal = causal;
     }
 }
 
@@ -111,16 +99,11 @@ impl<'a> EncoderInputs<'a> {
         EncoderInputs { tokens, mask: None, types: None }
     }
 
-    /// Sets which tokens are not padding.
-    pub fn with_mask(mut self, mask: &'a Tensor) -> EncoderInputs<'a> {
-        self.mask = Some(mask);
-        self
-    }
-
-    /// Sets the types of the tokens.
-    pub fn with_types(mut self, types: &'a Tensor) -> EncoderInputs<'a> {
-        self.types = Some(types);
-        self
+    setters! {
+        /// Sets which tokens are not padding.
+        with_mask(mask: &'a Tensor) => mask = Some(mask);
+        /// Sets the types of the tokens.
+        with_types(types: &'a Tensor) => types = Some(types);
     }
 }
 

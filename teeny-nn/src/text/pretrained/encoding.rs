@@ -1,5 +1,6 @@
 //! Options and results of encoding.
 
+use crate::options::setters;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Side, Tensor, ToDevice};
 
@@ -79,46 +80,21 @@ impl Default for EncodeOptions {
 }
 
 impl EncodeOptions {
-    /// Sets whether special tokens are added.
-    pub fn with_add_special_tokens(mut self, add: bool) -> EncodeOptions {
-        self.add_special_tokens = add;
-        self
-    }
-
-    /// Sets the largest number of tokens, special ones included.
-    pub fn with_max_length(mut self, max_length: usize) -> EncodeOptions {
-        self.max_length = Some(max_length);
-        self
-    }
-
-    /// Sets which text of a pair is shortened.
-    pub fn with_truncation(mut self, truncation: Truncation) -> EncodeOptions {
-        self.truncation = truncation;
-        self
-    }
-
-    /// Sets the end from which tokens are removed.
-    pub fn with_truncation_side(mut self, side: Side) -> EncodeOptions {
-        self.truncation_side = side;
-        self
-    }
-
-    /// Sets the end at which batches are padded: the left one for models that generate text.
-    pub fn with_padding_side(mut self, side: Side) -> EncodeOptions {
-        self.padding_side = side;
-        self
-    }
-
-    /// Sets of which number the length of a padded batch is a multiple.
-    pub fn with_pad_to_multiple_of(mut self, multiple: usize) -> EncodeOptions {
-        self.pad_to_multiple_of = multiple;
-        self
-    }
-
-    /// Sets the token with which batches are padded.
-    pub fn with_pad(mut self, token: u32) -> EncodeOptions {
-        self.pad = Some(token);
-        self
+    setters! {
+        /// Sets whether special tokens are added.
+        with_add_special_tokens(add: bool) => add_special_tokens = add;
+        /// Sets the largest number of tokens, special ones included.
+        with_max_length(max_length: usize) => max_length = Some(max_length);
+        /// Sets which text of a pair is shortened.
+        with_truncation(truncation: Truncation) => truncation = truncation;
+        /// Sets the end from which tokens are removed.
+        with_truncation_side(side: Side) => truncation_side = side;
+        /// Sets the end at which batches are padded: the left one for models that generate text.
+        with_padding_side(side: Side) => padding_side = side;
+        /// Sets of which number the length of a padded batch is a multiple.
+        with_pad_to_multiple_of(multiple: usize) => pad_to_multiple_of = multiple;
+        /// Sets the token with which batches are padded.
+        with_pad(token: u32) => pad = Some(token);
     }
 }
 
