@@ -153,9 +153,11 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
     let error = said(&[text.clone(), Vec::new()], &config);
     assert!(error.contains("prompt 1 has no tokens"), "{error}");
     let error = said(&[vec![3; 65]], &config);
-    assert!(error.contains("prompt 0 has 65 tokens, the context 64"), "{error}");
+    assert!(error.contains("the prompt has 65 tokens, the context 64"), "{error}");
+    let error = said(&[vec![3], vec![3; 65]], &config);
+    assert!(error.contains("prompt 1 has 65 tokens, the context 64"), "{error}");
     let error = said(&[vec![3, 40]], &config);
-    assert!(error.contains("token 40 of prompt 0 is not below 40"), "{error}");
+    assert!(error.contains("token 40 of the prompt is not below 40"), "{error}");
     for (name, changed) in [
         ("temperature is -1", (|c| c.temperature = -1.0) as fn(&mut GenerationConfig)),
         ("temperature is NaN", |c| c.temperature = f64::NAN),
@@ -170,7 +172,23 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
     }
     // a text ends where the context does
     let whole = run(&decoder, &[vec![3; 60]], &config).remove(0);
-    assert_eq!((whole.tokens.len(), whole.finish), (5, Finish::Length));
+    assert_eq!((whole.tokens.len(), whole.finish), (5, Finish::Context));
+    let exact = run(&decoder, &[vec![3; 60]], &config.clone().with_max_new_tokens(5)).remove(0);
+    assert_eq!((exact.tokens, exact.finish), (whole.tokens, Finish::Length));
+    let mut session = decoder.session(14);
+    let got = session.generate(&text, &config, |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!((got.tokens.len(), got.finish), (3, Finish::Context), "the session holds 14");
+    // a session and a completion have one prompt, which has no number
+    let mut session = decoder.session(64);
+    let mut alone = |prompt: &[u32]| {
+        let generated = session.generate(prompt, &config, |_| ControlFlow::Continue(()));
+        generated.unwrap_err()
+    };
+    let error = alone(&[3; 65]);
+    assert!(error.to_string().contains("the prompt has 65 tokens, the context 64"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Index);
+    assert!(alone(&[]).to_string().contains("the prompt has no tokens"));
+    assert!(alone(&[3, 40]).to_string().contains("token 40 of the prompt is not below 40"));
     let error = decoder.session(5).generate(&text, &config, |_| ControlFlow::Continue(()));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("a prompt of 12 tokens for a session of 5"), "{error}");
@@ -178,6 +196,28 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
     let stops = config.clone().with_stop_strings(["."]);
     let error = said(std::slice::from_ref(&text), &stops);
     assert!(error.contains("Decoder::complete"), "{error}");
+}
+
+/// transformers takes a text or a list of them.
+#[test]
+fn one_stop_string_of_a_model_is_a_list_of_one() -> Result<()> {
+    let folder = crate::common::Folder::copy("stop-strings", &golden("qwen3"));
+    let open = |text: &str| {
+        std::fs::write(folder.0.join("generation_config.json"), text).unwrap();
+        Decoder::open(&folder.0, crate::common::device())
+    };
+    let stops = |text: &str| open(text).map(|decoder| decoder.generation.stop_strings);
+    assert_eq!(stops(r#"{"stop_strings": "\nUser:"}"#)?, ["\nUser:"]);
+    assert_eq!(stops(r#"{"stop_strings": ["a", "b"]}"#)?, ["a", "b"]);
+    assert!(stops(r#"{"stop_strings": []}"#)?.is_empty());
+    assert!(stops(r#"{"stop_strings": null}"#)?.is_empty());
+    for text in [r#"{"stop_strings": 5}"#, r#"{"stop_strings": ["a", 5]}"#] {
+        let error = stops(text).unwrap_err().to_string();
+        assert!(error.contains("stop_strings"), "{error}");
+    }
+    let tokens = |text: &str| open(text).map(|decoder| decoder.generation.suppress_tokens);
+    assert_eq!(tokens(r#"{"suppress_tokens": 3}"#)?, [3]);
+    Ok(())
 }
 
 #[test]

@@ -167,6 +167,7 @@ fn files_of_processors_have_old_and_new_keys() {
         (r#"{"size": {"shortest_edge": 3, "longest_edge": 4}}"#, "in \"size\": \"shortest_edge\""),
         (r#"{"crop_size": {"shortest_edge": 3}}"#, "\"crop_size\" has no \"height\""),
         (r#"{"image_mean": [0.5]}"#, "\"image_mean\" has 1 numbers"),
+        (r#"{"image_std": "0.5"}"#, "\"image_std\" is \"0.5\", not a list of numbers"),
         (r#"{"image_std": [0.5, 0, 1]}"#, "\"image_std\" has a 0"),
         (r#"{"do_resize": 1}"#, "\"do_resize\" is 1, not true or false"),
         ("[", "not JSON"),

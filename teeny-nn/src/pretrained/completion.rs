@@ -294,8 +294,9 @@ impl Chat<'_> {
     /// are appended to the messages.
     ///
     /// # Errors
-    /// If the template refuses the conversation, it does not fit the capacity, or a device fails.
-    /// The messages have not changed then.
+    /// If the template refuses the conversation, it does not fit the capacity
+    /// ([`ErrorKind::Index`](teeny_core::ErrorKind::Index)), or a device fails. The messages have
+    /// not changed then.
     #[track_caller]
     pub fn send(
         &mut self,

@@ -142,7 +142,7 @@ impl Config {
         value.as_bool().ok_or_else(|| self.wrong(&[key], value, "true or false"))
     }
 
-    /// The items of the list `key`, each by `item`.
+    /// The items of the list `key`, each by `item`. One item needs no list.
     pub fn list<T>(
         &self,
         key: &str,
@@ -150,7 +150,8 @@ impl Config {
         item: impl Fn(&Value) -> Option<T>,
     ) -> Result<Option<Vec<T>>> {
         let Some(value) = self.get(&[key]) else { return Ok(None) };
-        let items = value.as_array().and_then(|items| items.iter().map(item).collect());
+        let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let items = items.iter().map(item).collect::<Option<_>>();
         items.map(Some).ok_or_else(|| self.wrong(&[key], value, wanted))
     }
 
@@ -228,13 +229,8 @@ impl Config {
 
     /// The tokens of `key`: a number or a list of them.
     pub fn tokens(&self, key: &str) -> Result<Vec<u32>> {
-        let Some(value) = self.get(&[key]) else { return Ok(Vec::new()) };
         let token = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let all = match value.as_array() {
-            Some(items) => items.iter().map(token).collect(),
-            None => token(value).map(|id| vec![id]),
-        };
-        all.ok_or_else(|| self.wrong(&[key], value, "a token or a list of tokens"))
+        Ok(self.list(key, "a token or a list of tokens", token)?.unwrap_or_default())
     }
 
     pub fn has(&self, key: &str) -> bool {

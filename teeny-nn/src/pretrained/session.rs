@@ -20,8 +20,10 @@ use teeny_core::{Error, Result, Tensor};
 pub enum Finish {
     /// The model chose an end token, the last of the text.
     EndToken,
-    /// There are as many new tokens as allowed, or as the context holds.
+    /// There are as many new tokens as allowed.
     Length,
+    /// There are as many tokens, with those of the prompt, as the context or the session holds.
+    Context,
     /// A stop string followed.
     StopString,
     /// The caller stopped it.
@@ -47,8 +49,8 @@ impl Decoder {
     ///
     /// # Errors
     /// If `config` has stop strings, which [`Decoder::complete`] knows, a prompt is empty or longer
-    /// than the context, a token is not in the vocabulary, an option is out of range, or a device
-    /// fails.
+    /// than the context ([`ErrorKind::Index`](teeny_core::ErrorKind::Index)), a token is not in the
+    /// vocabulary, an option is out of range, or a device fails.
     #[track_caller]
     pub fn generate(
         &self,
@@ -216,18 +218,19 @@ impl<'m> Batch<'m> {
     fn new(model: &'m CausalLm, prompts: &[impl AsRef<[u32]>]) -> Result<Batch<'m>> {
         let (context, vocab) = (model.config().context, model.config().vocab);
         for (i, prompt) in prompts.iter().enumerate() {
-            let prompt = prompt.as_ref();
+            let (prompt, count) = (prompt.as_ref(), prompt.as_ref().len());
+            let name = if prompts.len() == 1 { "the prompt" } else { &format!("prompt {i}") };
             if prompt.is_empty() {
-                return Err(Error::value(format!("prompt {i} has no tokens"))
+                return Err(Error::value(format!("{name} has no tokens"))
                     .help("begin with the token of a start, such as bos_token"));
             }
-            if prompt.len() > context {
-                let text = format!("prompt {i} has {} tokens, the context {context}", prompt.len());
-                return Err(Error::value(text)
+            if count > context {
+                let text = format!("{name} has {count} tokens, the context {context}");
+                return Err(Error::index(text)
                     .help("a shorter prompt, or a model opened with_context of more"));
             }
             if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
-                let text = format!("token {token} of prompt {i} is not below {vocab}");
+                let text = format!("token {token} of {name} is not below {vocab}");
                 return Err(Error::index(text).help("the tokenizer is that of another model"));
             }
         }
@@ -276,7 +279,7 @@ impl<'m> Batch<'m> {
         let capacity = caches.first().map_or(self.model.config().context, KvCache::capacity);
         if start > capacity {
             let text = format!("a prompt of {start} tokens for a session of {capacity}");
-            return Err(Error::value(text).help("Decoder::session with a larger capacity"));
+            return Err(Error::index(text).help("Decoder::session with a larger capacity"));
         }
         // why a text has ended, and the number of its tokens then, with padding
         let none = |i| configs.of(i).max_new_tokens == 0;
@@ -306,7 +309,7 @@ impl<'m> Batch<'m> {
             }
         }
         let generated = |(row, ended): (&Vec<u32>, Option<(Finish, usize)>)| {
-            let (finish, end) = ended.unwrap_or((Finish::Length, row.len()));
+            let (finish, end) = ended.unwrap_or((Finish::Context, row.len()));
             Generated { tokens: row[start..end].to_vec(), finish }
         };
         Ok(self.rows.iter().zip(ended).map(generated).collect())

@@ -135,6 +135,8 @@ impl ImageProcessor {
         let channels = |key: &str, default: [f64; 3]| {
             let Some(values) = config.numbers(key)? else { return Ok(default) };
             let count = values.len();
+            let is_of_all = config.values()[key].is_number();
+            let values = if is_of_all { values.repeat(3) } else { values };
             <[f64; 3]>::try_from(values).map_err(|_| {
                 config.error(format!("{key:?} has {count} numbers, not one for each of 3 channels"))
             })
