@@ -148,6 +148,8 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
         (r#"{"pooling_mode": "cls"}"#, "cls"),
         (r#"{"pooling_mode_max_tokens": true}"#, "max"),
         (r#"{"pooling_mode": "lasttoken"}"#, "last"),
+        (r#"{"pooling_mode": ["mean"]}"#, "mean"),
+        (r#"{"pooling_mode": ["max"]}"#, "max"),
     ] {
         let encoder = pooled(config)?;
         let like = encoder.store.all()[0].value();
@@ -176,6 +178,8 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
     }
     for (config, part) in [
         (r#"{"pooling_mode": "weightedmean"}"#, "weightedmean"),
+        (r#"{"pooling_mode": ["mean", "max"]}"#, "[\"mean\",\"max\"]"),
+        (r#"{"pooling_mode": []}"#, "pooling_mode is []"),
         (r#"{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}"#, "2 poolings"),
         ("[", "not JSON"),
     ] {
@@ -198,6 +202,59 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
         let said = Encoder::open(&folder.0, device()).err().unwrap().to_string();
         assert!(said.contains(part), "{part}: {said}");
     }
+    Ok(())
+}
+
+/// Older folders of sentence-transformers have the model in a folder of its own.
+#[test]
+fn a_module_of_sentence_transformers_may_be_the_model() -> Result<()> {
+    let folder = copy("module", "bert");
+    let at = |path: &str| folder.0.join(path);
+    let modules = |path: &str| {
+        let module =
+            |kind: &str, path: &str| format!(r#"{{"type": "m.{kind}", "path": "{path}"}}"#);
+        let all = [module("Transformer", path), module("Pooling", "1_Pooling")].join(",");
+        fs::write(at("modules.json"), format!("[{all}]")).unwrap();
+    };
+    fs::create_dir_all(at("1_Pooling")).unwrap();
+    fs::write(at("1_Pooling/config.json"), r#"{"pooling_mode": "cls"}"#).unwrap();
+    let length = |name: &str| fs::write(at(name), r#"{"max_seq_length": 5}"#).unwrap();
+    length("sentence_bert_config.json");
+    let prompts = r#"{"prompts": {"query": "q: "}, "default_prompt_name": "query"}"#;
+    fs::write(at("config_sentence_transformers.json"), prompts).unwrap();
+    modules("");
+    let (wanted, case) = (Encoder::open(&folder.0, device())?, Case::open("bert", DType::F32));
+    for name in ["0_Transformer", "transformer"] {
+        let inside = |file: &str| at(&format!("{name}/{file}"));
+        fs::create_dir_all(at(name)).unwrap();
+        for file in ["config.json", "model.safetensors", "sentence_bert_config.json"] {
+            fs::rename(at(file), inside(file)).unwrap();
+        }
+        modules(name);
+        assert!(Encoder::knows(&folder.0), "{name}");
+        let encoder = Encoder::open(&folder.0, device())?;
+        let saved = Folder::new("module-saved");
+        encoder.save(&saved.0)?;
+        assert!(saved.0.join(name).join("sentence_bert_config.json").exists());
+        assert!(!saved.0.join("config.json").exists());
+        for encoder in [encoder, Encoder::open(&saved.0, device())?] {
+            assert_eq!(encoder.pooling.mode, PoolingMode::Cls, "{name}");
+            assert_eq!((encoder.max_length(), encoder.prompt("query")), (5, Some("q: ")));
+            let [got, want] = [&encoder, &wanted].map(|encoder| {
+                let like = encoder.store.all()[0].value();
+                let [tokens, mask] = [&case.tokens, &case.mask].map(|x| x.to(&like).unwrap());
+                let inputs = EncoderInputs::new(&tokens).with_mask(&mask);
+                values(&encoder.embed(&inputs).unwrap())
+            });
+            assert_eq!(got, want, "{name}");
+        }
+        for file in ["config.json", "model.safetensors", "sentence_bert_config.json"] {
+            fs::rename(inside(file), at(file)).unwrap();
+        }
+    }
+    modules("../elsewhere");
+    let said = Encoder::open(&folder.0, device()).err().unwrap().to_string();
+    assert!(said.contains("outside the folder"), "{said}");
     Ok(())
 }
 

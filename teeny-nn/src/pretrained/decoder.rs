@@ -11,7 +11,7 @@ use crate::state::{TensorSource, is_gguf};
 use crate::store::{self, Store};
 use crate::text::PretrainedTokenizer;
 use crate::transformer::{CausalLm, Positions};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, ToDevice};
 
@@ -111,7 +111,7 @@ impl Decoder {
             .build_quantized(weights, &mapping, options.quantize, make)
             .map_err(|e| config.noted(e))?;
         store.set_training(false);
-        let origin = Origin { folder: path, config, mapping, class: None };
+        let origin = Origin { folder: path, inside: PathBuf::new(), config, mapping, class: None };
         let origin = opened.is_folder.then_some(origin);
         Ok(Decoder {
             store,

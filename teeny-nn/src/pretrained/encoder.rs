@@ -82,11 +82,13 @@ impl Encoder {
         let path = located(path.as_ref())?;
         let store = Store::with_dtype(device, dtype);
         let file = is_gguf(&path).then(|| Gguf::open(&path)).transpose()?.map(Arc::new);
-        let (mut config, pooling) = match &file {
-            Some(file) => {
-                (gguf::encoder_config(&path, file)?, gguf::pooling(&path, file.metadata())?)
-            }
-            None => (Config::open(&path)?, Pooling::open(&path)?),
+        let (pooling, folder) = match &file {
+            Some(file) => (gguf::pooling(&path, file.metadata())?, path.clone()),
+            None => Pooling::open(&path)?,
+        };
+        let mut config = match &file {
+            Some(file) => gguf::encoder_config(&path, file)?,
+            None => Config::open(&folder)?,
         };
         let (family, class) = encoder_family::encoder(&config)?;
         let is_new = match &options.labels {
@@ -97,7 +99,7 @@ impl Encoder {
         };
         let weights: Weights = match &file {
             Some(file) => file.clone(),
-            None => open_weights(&path, store.device())?,
+            None => open_weights(&folder, store.device())?,
         };
         let weights = options.renamed(weights)?;
         let tensors = weights.shapes();
@@ -141,7 +143,7 @@ impl Encoder {
         store.set_training(false);
         let texts = match &file {
             Some(file) => Texts::of(PretrainedTokenizer::from_gguf(file), model.context()),
-            None => Texts::open(&path, model.context())?,
+            None => Texts::open([&path, &folder], model.context())?,
         };
         // a head that is not read is not written either
         let class = config.first_text("architectures").filter(|_| head.is_none());
@@ -149,7 +151,8 @@ impl Encoder {
         let mut names = super::lora::names(theirs.clone(), &path, head.as_ref());
         names.modules_to_save.extend(new_pooler.then(|| "pooler".to_string()));
         names.unread.extend(unread.then(|| "pooler.dense".to_string()));
-        let origin = Origin { folder: path, config, mapping: theirs, class };
+        let inside = folder.strip_prefix(&path).unwrap_or(Path::new("")).to_path_buf();
+        let origin = Origin { folder: path, inside, config, mapping: theirs, class };
         let origin = file.is_none().then_some(origin);
         Ok(Encoder { store, model, pooling, head, texts, names, origin })
     }
@@ -159,7 +162,7 @@ impl Encoder {
     pub fn knows(path: impl AsRef<Path>) -> bool {
         let config = located(path.as_ref()).and_then(|path| match is_gguf(&path) {
             true => gguf::encoder_config(&path, &Gguf::open(&path)?),
-            false => Config::open(&path),
+            false => Config::open(&Pooling::open(&path)?.1),
         });
         config.and_then(|config| encoder_family::encoder(&config).map(drop)).is_ok()
     }

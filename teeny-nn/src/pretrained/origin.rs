@@ -16,31 +16,17 @@ const PART: u64 = 5_000_000_000;
 /// The files of a model, its names, and what its configuration says.
 pub(super) struct Origin {
     pub folder: PathBuf,
+    /// The folder in it that has the model; empty, if it is the same.
+    pub inside: PathBuf,
     pub config: Config,
     pub mapping: Mapping,
     /// The class of the model if its head is not read, for `architectures`.
     pub class: Option<String>,
 }
 
-/// Files beside the weights: tokenizers, templates, processors of images, and the modules of
-/// sentence-transformers.
-const COPIED: [&str; 15] = [
-    "added_tokens.json",
-    "chat_template.jinja",
-    "config_sentence_transformers.json",
-    "generation_config.json",
-    "merges.txt",
-    "modules.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "sentence_bert_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-];
+/// Endings of the files beside the weights: of tokenizers, templates, options and processors of
+/// images, and of the modules of sentence-transformers, which have folders, such as 1_Pooling.
+const COPIED: [&str; 4] = ["jinja", "json", "model", "txt"];
 
 impl Origin {
     /// `origin`, which a model that was opened from a GGUF file does not have.
@@ -57,12 +43,13 @@ impl Origin {
         let io = |path: &Path, e: &std::io::Error| {
             named(Error::io(format!("cannot write: {}", reason(path, e))))
         };
-        fs::create_dir_all(path).map_err(|e| io(path, &e))?;
+        let model = path.join(&self.inside);
+        fs::create_dir_all(&model).map_err(|e| io(&model, &e))?;
         if path.canonicalize().is_ok_and(|path| self.folder.canonicalize().ok() == Some(path)) {
             let text = "this is the folder that the model was opened from";
             return Err(named(Error::value(text).help("save into another one")));
         }
-        store.save_parts(path, &self.mapping, PART).map_err(named)?;
+        store.save_parts(&model, &self.mapping, PART).map_err(named)?;
         let dtype = match store.all().first().map(|param| param.value().dtype()) {
             Some(DType::BF16) => "bfloat16",
             Some(DType::F16) => "float16",
@@ -78,26 +65,33 @@ impl Origin {
         if values.get("torch_dtype").is_some() {
             values["torch_dtype"] = json!(dtype);
         }
-        replace(&path.join("config.json"), |writer| {
+        replace(&model.join("config.json"), |writer| {
             serde_json::to_writer_pretty(writer, &values).map_err(write_error)
         })
         .map_err(named)?;
-        let copy = |name: &Path| {
-            let (from, to) = (self.folder.join(name), path.join(name));
-            if !from.exists() {
-                return Ok(());
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            let entries = fs::read_dir(self.folder.join(&folder)).into_iter().flatten().flatten();
+            for (from, name) in entries.map(|e| (e.path(), folder.join(e.file_name()))) {
+                if from.is_dir() && folder.as_os_str().is_empty() {
+                    folders.push(name);
+                    continue;
+                }
+                let is_own = name == self.inside.join("config.json");
+                let is_index = name.to_string_lossy().ends_with(".index.json");
+                let end = name.extension().and_then(|end| end.to_str());
+                if from.is_file()
+                    && !is_own
+                    && !is_index
+                    && end.is_some_and(|e| COPIED.contains(&e))
+                {
+                    let to = path.join(&folder);
+                    fs::create_dir_all(&to).map_err(|e| io(&to, &e))?;
+                    let copied = fs::copy(&from, path.join(&name));
+                    copied.map_err(|e| Error::from(e).named(loading(&from)))?;
+                }
             }
-            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(|e| io(&to, &e))?;
-            let copied = fs::copy(&from, &to);
-            copied.map(drop).map_err(|e| Error::from(e).named(loading(&from)))
-        };
-        COPIED.iter().try_for_each(|name| copy(Path::new(name)))?;
-        // the modules of sentence-transformers have folders, such as 1_Pooling
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let folders = entries.filter(|entry| entry.path().is_dir());
-        folders
-            .map(|entry| entry.file_name())
-            .try_for_each(|name| copy(&Path::new(&name).join("config.json")))?;
+        }
         Ok(())
     }
 }

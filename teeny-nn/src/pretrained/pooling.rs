@@ -4,7 +4,7 @@ use super::config::read;
 use crate::names::loading;
 use crate::norm::normalized;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -41,12 +41,13 @@ const MODES: [(&str, &str, PoolingMode); 4] = [
 ];
 
 impl Pooling {
-    /// The pooling of `modules.json` in `folder`; without that file, the mean, not normalised.
-    pub(super) fn open(folder: &Path) -> Result<Pooling> {
+    /// The pooling of `modules.json` in `folder`, and the folder of the model; without that file,
+    /// the mean, not normalised, and `folder`.
+    pub(super) fn open(folder: &Path) -> Result<(Pooling, PathBuf)> {
         let mut pooling = Pooling { mode: PoolingMode::Mean, normalize: false };
-        let path = folder.join("modules.json");
+        let (path, mut model) = (folder.join("modules.json"), folder.to_path_buf());
         if !path.exists() {
-            return Ok(pooling);
+            return Ok((pooling, model));
         }
         let (path, modules) = read(path)?;
         let wrong = |text: String| Error::format(text).named(loading(&path));
@@ -54,25 +55,22 @@ impl Pooling {
             return Err(wrong("it is not a list of modules".to_string()));
         };
         for module in modules {
-            let kind = module["type"].as_str().unwrap_or_default();
+            let [kind, name] = ["type", "path"].map(|key| module[key].as_str().unwrap_or_default());
+            let inside = |part| matches!(part, Component::Normal(_));
+            if !Path::new(name).components().all(inside) {
+                return Err(wrong(format!("{name:?} is outside the folder")));
+            }
             match kind.rsplit('.').next().unwrap_or_default() {
-                "Transformer" => {}
+                "Transformer" => model.extend(Some(name).filter(|name| !name.is_empty())),
                 "Normalize" => pooling.normalize = true,
-                "Pooling" => {
-                    let name = module["path"].as_str().unwrap_or_default();
-                    let inside = |part| matches!(part, std::path::Component::Normal(_));
-                    if !Path::new(name).components().all(inside) {
-                        return Err(wrong(format!("{name:?} is outside the folder")));
-                    }
-                    pooling.mode = mode(&folder.join(name))?;
-                }
+                "Pooling" => pooling.mode = mode(&folder.join(name))?,
                 _ => {
                     return Err(wrong(format!("a module of type {kind:?}"))
                         .help("Transformer, Pooling and Normalize are known"));
                 }
             }
         }
-        Ok(pooling)
+        Ok((pooling, model))
     }
 
     /// The embeddings of texts with `states` (B, T, E), whose tokens are where `mask` (B, T) is
@@ -129,6 +127,7 @@ fn mode(folder: &Path) -> Result<PoolingMode> {
         Error::format(text).named(loading(&path)).help(format!("{} are known", known.join(", ")))
     };
     if let Some(name) = values.get("pooling_mode") {
+        let name = name.as_array().filter(|all| all.len() == 1).map_or(name, |all| &all[0]);
         let found = MODES.iter().find(|(mode, ..)| name.as_str() == Some(mode));
         return found.map(|found| found.2).ok_or_else(|| wrong(format!("pooling_mode is {name}")));
     }

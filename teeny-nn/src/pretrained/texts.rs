@@ -4,7 +4,7 @@
 use super::config::Config;
 use crate::text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::EncoderInputs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use teeny_autograd::no_grad;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
@@ -69,22 +69,19 @@ impl Texts {
         Texts { tokenizer, max_length: context, prompts, default_prompt, lowercase: false }
     }
 
-    /// Those of the folder `path`, for a model of this context.
-    pub fn open(path: &Path, context: usize) -> Result<Texts> {
-        let tokenizer = PretrainedTokenizer::open(path);
-        let optional = |name: &str| {
-            let file = path.join(name);
-            file.exists().then(|| Config::open_file(file)).transpose()
-        };
+    /// Those of the folder `path`, whose model is in the folder `model`, of this context.
+    pub fn open([path, model]: [&Path; 2], context: usize) -> Result<Texts> {
+        let tokenizer = PretrainedTokenizer::open(model);
+        let optional = |file: PathBuf| file.exists().then(|| Config::open_file(file)).transpose();
         let usual = tokenizer.as_ref().ok().and_then(|t| t.max_length()).unwrap_or(context);
-        let (limit, lowercase) = match optional("sentence_bert_config.json")? {
+        let (limit, lowercase) = match optional(model.join("sentence_bert_config.json"))? {
             Some(config) => {
                 (config.size(&["max_seq_length"], usual)?, config.flag("do_lower_case", false)?)
             }
             None => (usual, false),
         };
         let (mut prompts, mut default_prompt) = (Vec::new(), String::new());
-        if let Some(config) = optional("config_sentence_transformers.json")? {
+        if let Some(config) = optional(path.join("config_sentence_transformers.json"))? {
             prompts = config.texts("prompts")?;
             if let Some(name) = config.text("default_prompt_name")? {
                 let found = prompts.iter().find(|(own, _)| own == name);

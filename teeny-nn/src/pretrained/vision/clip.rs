@@ -20,7 +20,7 @@ use crate::state::{Mapping, open_weights};
 use crate::store::{self, Param, Store};
 use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{Encoder, EncoderInputs, VisionEncoder};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 
@@ -124,9 +124,9 @@ impl Clip {
         let built = store.build_quantized(weights, &mapping, options.quantize, make);
         let ((text, vision, projections, logit_scale), _) = built.map_err(|e| config.noted(e))?;
         store.set_training(false);
-        let texts = Texts::open(&folder, text.context())?;
+        let texts = Texts::open([&folder; 2], text.context())?;
         let processor = ImageProcessor::open_folder(&folder);
-        let origin = Origin { folder, config, mapping, class: None };
+        let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class: None };
         let [text_projection, visual_projection] = projections;
         Ok(Clip {
             store,

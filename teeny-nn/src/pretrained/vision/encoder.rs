@@ -11,7 +11,7 @@ use crate::pretrained::origin::Origin;
 use crate::state::{Mapping, open_weights};
 use crate::store::{self, Store};
 use crate::transformer::{VisionConfig, VisionEncoder};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
@@ -98,7 +98,7 @@ impl ImageEncoder {
         let processor = ImageProcessor::open_folder(&folder);
         // a head that is not read is not written either
         let class = head.is_none().then(|| "ViTModel".to_string());
-        let origin = Origin { folder, config, mapping, class };
+        let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class };
         Ok(ImageEncoder { store, model, head, processor, origin })
     }
 
