@@ -404,6 +404,46 @@ fn models_that_gguf_does_not_have_are_refused() -> Result<()> {
     Ok(())
 }
 
+/// llama.cpp takes a number, or a list of one for each layer.
+#[test]
+fn numbers_of_heads_may_be_lists_of_equal_numbers() -> Result<()> {
+    let folder = folder("gguf-head-lists", "llama");
+    let to = folder.0.join("out.gguf");
+    write_gguf(&folder.0, &to, &WriteOptions::new())?;
+    let (file, wanted) = (Gguf::open(&to)?, logits(&Decoder::open(&to, device())?, "llama")?);
+    let other = folder.0.join("other.gguf");
+    let open = |key: &str, value: Key| {
+        let mut keys = file.metadata().clone();
+        assert!(keys.insert(key.to_string(), value).is_some(), "{key}");
+        save(&other, &keys, &file, &WriteOptions::new(), device(), |_| {})?;
+        Decoder::open(&other, device())
+    };
+    let layers = file.metadata()["llama.block_count"].as_u64().unwrap() as usize;
+    for key in ["attention.head_count", "attention.head_count_kv", "feed_forward_length"] {
+        let key = format!("llama.{key}");
+        let number = file.metadata()[&key].as_u64().unwrap();
+        for one in [Key::Unsigned(number), Key::Signed(number as i64)] {
+            let decoder = open(&key, Key::List(vec![one; layers]))?;
+            assert_eq!(logits(&decoder, "llama")?, wanted, "{key}");
+        }
+        let mut numbers = vec![Key::Unsigned(number); layers];
+        let short = numbers[1..].to_vec();
+        numbers[0] = Key::Unsigned(2 * number);
+        let texts = vec![Key::Text("4".to_string()); layers];
+        for list in [numbers, short, texts, Vec::new()] {
+            let error = open(&key, Key::List(list)).err().unwrap().to_string();
+            assert!(error.contains(&key) && error.contains("each layer"), "{error}");
+        }
+    }
+    // other numbers are single ones
+    for key in ["llama.embedding_length", "llama.block_count", "llama.context_length"] {
+        let list = Key::List(vec![file.metadata()[key].clone(); layers]);
+        let error = open(key, list).err().unwrap().to_string();
+        assert!(error.contains(key) && error.contains("a list"), "{error}");
+    }
+    Ok(())
+}
+
 /// The metadata of the encoder of `encoder_folder`, whose tokenizer is `tokenizer`.
 fn encoder_keys(tokenizer: &PretrainedTokenizer) -> BTreeMap<String, Key> {
     let mut keys = BTreeMap::new();

@@ -47,6 +47,10 @@ const KEYS: [(&str, &str); 16] = [
     ("final_logit_softcapping", "final_logit_softcapping"),
 ];
 
+/// Keys that may have a list of a number for each layer. Models whose layers differ are not read.
+const PER_LAYER: [&str; 3] =
+    ["attention.head_count", "attention.head_count_kv", "feed_forward_length"];
+
 /// The configuration of a file with this metadata and these tensors, and the options of its model.
 ///
 /// # Errors
@@ -88,17 +92,31 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
         return Err(Error::format(text).named(loading(path)).help("use a GGUF file of a model"));
     };
     let get = |key: &str| metadata.get(&format!("{name}.{key}"));
+    let uint = |key: &str| get(key).and_then(Value::as_u64);
     let mut values = Map::new();
-    let number = |value: &Value| match value {
-        Value::Float(x) => json!(x),
-        value => json!(value.as_u64()),
-    };
     for (theirs, ours) in KEYS {
-        // a window of 0 is none
-        let none = |value: &&Value| ours == "sliding_window" && value.as_u64() == Some(0);
-        if let Some(value) = get(theirs).filter(|value| !none(value)) {
-            values.insert(ours.to_string(), number(value));
-        }
+        // a window of 0 is none, and a pattern may be a list, see below
+        let none = |value: &&Value| match ours {
+            "sliding_window" => value.as_u64() == Some(0),
+            "sliding_window_pattern" => value.as_list().is_some(),
+            _ => false,
+        };
+        let Some(value) = get(theirs).filter(|value| !none(value)) else { continue };
+        let number = match value {
+            Value::Float(x) => json!(x),
+            Value::List(all) => {
+                let is_read = PER_LAYER.contains(&theirs);
+                let fits = is_read && uint("block_count") == Some(all.len() as u64);
+                let one = all.first().filter(|one| fits && all.iter().all(|x| x == *one));
+                json!(one.and_then(Value::as_u64).ok_or_else(|| {
+                    let end = if is_read { "the same number for each layer" } else { "a number" };
+                    let text = format!("\"{name}.{theirs}\" is a list, not {end}");
+                    Config::of(path, json!({})).error(text)
+                })?)
+            }
+            value => json!(value.as_u64()),
+        };
+        values.insert(ours.to_string(), number);
     }
     // Mistral's models have Llama's architecture
     let model_type = match name {
@@ -131,9 +149,8 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
     ] {
         values.insert(key.to_string(), json!(shapes.contains_key(tensor) == with));
     }
-    let uint = |key: &str| get(key).and_then(Value::as_u64);
-    let [width, heads] =
-        ["embedding_length", "attention.head_count"].map(|key| uint(key).unwrap_or(0));
+    let [width, heads] = ["hidden_size", "num_attention_heads"]
+        .map(|key| values.get(key).and_then(|value| value.as_u64()).unwrap_or(0));
     let usual = width.checked_div(heads).unwrap_or(0);
     let head_size = uint("attention.key_length").unwrap_or(usual);
     if let Some(dims) = uint("rope.dimension_count").filter(|_| head_size > 0) {
