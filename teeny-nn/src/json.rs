@@ -26,9 +26,17 @@ impl<'a> Json<'a> {
         self.0
     }
 
-    /// The value, if it is a string.
+    /// The value, if it is a string that Unicode has.
     pub(crate) fn string(self) -> Option<String> {
-        self.0.starts_with('"').then(|| serde_json::from_str(self.0).ok())?
+        self.checked_string()?.ok()
+    }
+
+    /// The value, if it is a string; an error if Unicode does not have it.
+    pub(crate) fn checked_string(self) -> Option<Result<String>> {
+        let error = |e| Error::format(format!("{} is not a valid string: {e}", quoted(self.0)));
+        let help = "a surrogate (\\ud800 to \\udfff) is a half of a character: write the whole one";
+        let string = || serde_json::from_str(self.0).map_err(|e| error(e).help(help));
+        self.0.starts_with('"').then(string)
     }
 
     /// The value, if it is a whole number.

@@ -51,6 +51,77 @@ fn none_is_not_iterable_and_an_undefined_value_is() {
     assert_eq!(template.render(&[], &ChatOptions::new()).unwrap(), "0111100");
 }
 
+/// The texts are those of jinja2 3.1.6 with `trim_blocks` and `lstrip_blocks`.
+#[test]
+fn filters_take_their_arguments_by_name() {
+    for (source, want) in [
+        ("{{ none | default('x', boolean=true) }}", "x"),
+        ("{{ '' | default('x', boolean=True) }}", "x"),
+        ("{{ '' | default('x', boolean=false) }}", ""),
+        ("{{ '' | default('x') }}", ""),
+        ("{{ nothing | default(default_value='x') }}", "x"),
+        ("{{ nothing | default(default_value='x', boolean=true) }}", "x"),
+        ("{{ false | d('x', boolean=true) }}", "x"),
+        ("{{ 0 | d(boolean=true, default_value='x') }}", "x"),
+        ("{{ none | default(boolean=true) | length }}", "0"),
+        ("{{ 'y' | default('x', boolean=true) }}", "y"),
+        ("{{ '--a-' | trim(chars='-') }}", "a"),
+        ("{{ [1, 2, 3] | batch(linecount=2, fill_with=0) | list }}", "[[1, 2], [3, 0]]"),
+        ("{{ [1, 2, 3] | batch(2, fill_with=0) | list }}", "[[1, 2], [3, 0]]"),
+        ("{{ [1, 2, 3] | slice(slices=2) | list }}", "[[1, 2], [3]]"),
+        ("{{ 'a\nb' | indent(width=2) }}", "a\n  b"),
+        ("{{ 'a\nb' | indent(2, first=true) }}", "  a\n  b"),
+        ("{{ ['a', 'b'] | join(d='-') }}", "a-b"),
+        ("{{ [{'k': 1}, {'k': 2}] | join('-', attribute='k') }}", "1-2"),
+        ("{{ 'aaa' | replace('a', 'b', count=2) }}", "bba"),
+        ("{{ 2.567 | round(precision=1) }}", "2.6"),
+        ("{{ 2.567 | round(method='floor') }}", "2.0"),
+        ("{{ 'x' | int(default=3) }}", "3"),
+        ("{{ '11' | int(base=2) }}", "3"),
+        ("{{ 'x' | float(default=1.5) }}", "1.5"),
+        ("{{ [1, 2] | sum(start=3) }}", "6"),
+        ("{{ [{'k': 1}, {'k': 2}] | sum(attribute='k') }}", "3"),
+        ("{{ [2, 3, 1] | sort(reverse=true) | list }}", "[3, 2, 1]"),
+        ("{{ [{'k': 1}, {}] | map(attribute='k', default=7) | list }}", "[1, 7]"),
+    ] {
+        let text = ChatTemplate::new(source).unwrap().render(&[], &ChatOptions::new());
+        assert_eq!(text.unwrap_or_else(|e| panic!("{source}: {e}")), want, "{source}");
+    }
+    // as in Python
+    for source in [
+        "{{ '' | default('x', boolean=true, more=1) }}",
+        "{{ '' | default('x', default_value='y') }}",
+        "{{ '' | trim(more=1) }}",
+    ] {
+        assert!(ChatTemplate::new(source).unwrap().render(&[], &ChatOptions::new()).is_err());
+    }
+}
+
+#[test]
+fn errors_of_templates_name_their_cause() {
+    for (source, parts) in [
+        ("{{ messages | shout }}", &["unknown filter", "shout"][..]),
+        ("{{ messages | map('shout') | list }}", &["unknown filter", "shout"]),
+        ("{{ messages | select('loud') | list }}", &["unknown test", "loud"]),
+        ("{{ messages | rejectattr('role', 'loud') | list }}", &["unknown test", "loud"]),
+        ("{{ 1 is loud }}", &["unknown test", "loud"]),
+        ("{{ shout(1) }}", &["unknown function", "shout"]),
+        ("{{ 'a'.shout() }}", &["unknown method", "shout"]),
+        ("{{ messages | tojson(shape=1) }}", &["shape"]),
+    ] {
+        let rendered = ChatTemplate::new(source)
+            .and_then(|template| template.render(&[Message::user("x")], &ChatOptions::new()));
+        let error = rendered.unwrap_err().to_string();
+        parts.iter().for_each(|part| assert!(error.contains(part), "{source}: {error}"));
+        let blames_messages = error.contains("the messages must be");
+        assert!(!blames_messages && error.contains("help: "), "{source}: {error}");
+    }
+    // the template refuses the messages
+    let template = ChatTemplate::new("{{ raise_exception('only two turns') }}").unwrap();
+    let error = template.render(&[Message::user("x")], &ChatOptions::new()).unwrap_err();
+    assert!(error.to_string().contains("the messages must be"), "{error}");
+}
+
 #[test]
 fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let folder = Folder::new("chat");

@@ -117,6 +117,8 @@ fn rows_that_cannot_be_read_are_named_with_their_line() -> Result<()> {
         ("a.jsonl", "\n{\"text\": \"a\"}", "line 2: no string \"label\""),
         ("a.jsonl", "{\"text\": \"a\", \"label\": null}", "line 1: no string \"label\""),
         ("a.jsonl", "{\"text\": \"a\", \"label\": [1]}", "line 1: no string \"label\""),
+        ("a.jsonl", "{\"text\": \"\\ud800\", \"label\": 1}", "in \"text\""),
+        ("a.jsonl", "{\"text\": \"a\", \"label\": \"\\udfff\"}", "in \"label\""),
         ("a.jsonl", "[]", "not a JSON object"),
         ("a.csv", "text,label\na,bad\n\"b,good\n", "line 3: a quote is not closed"),
         ("a.csv", "text,label\n\"a\nb\"c,good\n", "line 2: text follows"),

@@ -9,6 +9,7 @@ mod values;
 
 use crate::json::Json;
 use crate::names::{loading, of_file};
+use crate::options::options;
 use crate::state::Gguf;
 use crate::state::gguf;
 use crate::text::special_tokens;
@@ -18,7 +19,7 @@ use std::fmt;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
-use values::{Ordered, now, to_json, value};
+use values::{Ordered, filters, now, to_json, value};
 
 /// The steps that a template takes at most.
 const FUEL: u64 = 20_000_000;
@@ -54,34 +55,18 @@ impl Message {
     }
 }
 
-/// Variables of a template besides the messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChatOptions {
-    /// Whether the text ends with the beginning of the model's answer; true.
-    pub add_generation_prompt: bool,
-    /// Further variables by name, as JSON: `tools`, `documents`, `enable_thinking`, ..
-    pub variables: Vec<(String, String)>,
-}
-
-impl Default for ChatOptions {
-    fn default() -> ChatOptions {
-        ChatOptions { add_generation_prompt: true, variables: Vec::new() }
+options! {
+    /// Variables of a template besides the messages.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ChatOptions {
+        /// Whether the text ends with the beginning of the model's answer; true.
+        add_generation_prompt: bool = true, with_add_generation_prompt;
+        /// Further variables by name, as JSON: `tools`, `documents`, `enable_thinking`, ..
+        variables: Vec<(String, String)> = Vec::new(), with_variables;
     }
 }
 
 impl ChatOptions {
-    /// The defaults.
-    pub fn new() -> ChatOptions {
-        ChatOptions::default()
-    }
-
-    /// Sets whether the text ends with the beginning of the model's answer.
-    pub fn with_add_generation_prompt(mut self, add: bool) -> ChatOptions {
-        self.add_generation_prompt = add;
-        self
-    }
-
     /// Sets the variable `name` to a value in JSON, such as `tools` to a list of functions.
     pub fn with_variable(mut self, name: &str, json: &str) -> ChatOptions {
         self.variables.push((name.to_string(), json.to_string()));
@@ -125,6 +110,7 @@ impl ChatTemplate {
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_fuel(Some(FUEL));
         environment.add_filter("tojson", to_json);
+        filters(&mut environment);
         // in Python, None is not; an undefined value is
         environment
             .add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
@@ -246,8 +232,11 @@ const NAME: &str = "chat template";
 fn described(error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
     let said = error.detail().map(|text| format!(": {text}")).unwrap_or_default();
-    Error::value(format!("the chat template{place}: {}{said}", error.kind()))
-        .help("the messages must be as the model's template wants them")
+    let help = match error.kind() {
+        ErrorKind::InvalidOperation => "the messages must be as the model's template wants them",
+        _ => "ChatTemplate::new takes another template, which says the same in another way",
+    };
+    Error::value(format!("the chat template{place}: {}{said}", error.kind())).help(help)
 }
 
 /// `source` with the tags `generation` and `endgeneration`, which mark the model's answers for

@@ -2,8 +2,10 @@
 //! them: members keep their order, text is not escaped for HTML.
 
 use crate::json::Json;
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectExt, ValueKind};
-use minijinja::{Error as TemplateError, ErrorKind, Value};
+use minijinja::value::{
+    Enumerator, Kwargs, Object, ObjectExt, Rest, ValueKind, ValueOrKwargs, from_args,
+};
+use minijinja::{Environment, Error as TemplateError, ErrorKind, State, Value, filters};
 use std::sync::Arc;
 use std::time::SystemTime;
 use teeny_core::{Error, Result};
@@ -56,8 +58,8 @@ fn nested(json: Json<'_>, depth: usize) -> Result<Value> {
         })?;
         return Ok(Ordered::value(members));
     }
-    if let Some(text) = json.string() {
-        return Ok(Value::from(text));
+    if let Some(text) = json.checked_string() {
+        return text.map(Value::from);
     }
     Ok(match text {
         "null" => Value::from(()),
@@ -94,6 +96,59 @@ pub(super) fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> 
     let mut writer = Writer { out: String::new(), indent, item, key, sorted };
     writer.write(value, 0)?;
     Ok(Value::from_safe_string(writer.out))
+}
+
+/// A filter of `minijinja`, and Jinja's names of its arguments after the value.
+type Filter = (&'static str, &'static [&'static str], Value);
+
+/// Replaces filters by ones that take arguments by name, as Jinja's do, or that name what they do
+/// not know.
+pub(super) fn filters(environment: &mut Environment<'_>) {
+    let all: [Filter; 11] = [
+        ("default", &["default_value", "boolean"], Value::from_function(filters::default)),
+        ("d", &["default_value", "boolean"], Value::from_function(filters::default)),
+        ("trim", &["chars"], Value::from_function(filters::trim)),
+        ("batch", &["linecount", "fill_with"], Value::from_function(filters::batch)),
+        ("slice", &["slices", "fill_with"], Value::from_function(filters::slice)),
+        ("attr", &["name"], Value::from_function(filters::attr)),
+        ("map", &[], Value::from_function(filters::map)),
+        ("select", &[], Value::from_function(filters::select)),
+        ("reject", &[], Value::from_function(filters::reject)),
+        ("selectattr", &[], Value::from_function(filters::selectattr)),
+        ("rejectattr", &[], Value::from_function(filters::rejectattr)),
+    ];
+    for (name, parameters, filter) in all {
+        let call = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args = positional(&args.into_values(), parameters)?;
+            filter.call(state, &args).map_err(|error| match error.detail() {
+                Some(_) => error,
+                None => TemplateError::new(
+                    error.kind(),
+                    format!("{name} of {:?}", args.get(1..).unwrap_or_default()),
+                ),
+            })
+        };
+        environment.add_filter(name, call);
+    }
+}
+
+/// `args` with those that are given by name at their places behind the first.
+fn positional(args: &[Value], parameters: &[&str]) -> Done<Vec<Value>> {
+    if parameters.is_empty() {
+        return Ok(args.to_vec());
+    }
+    let (args, named): (&[Value], Kwargs) = from_args(args)?;
+    let mut args = args.to_vec();
+    for (at, name) in (1..).zip(parameters).filter(|(_, name)| named.has(name)) {
+        // an empty text is the default of the argument before, or none is
+        args.resize(args.len().max(at), Value::from(""));
+        if args.len() > at {
+            return Err(ErrorKind::TooManyArguments.into());
+        }
+        args.push(named.get(name)?);
+    }
+    named.assert_all_used()?;
+    Ok(args)
 }
 
 struct Writer {
@@ -181,22 +236,9 @@ fn number(value: &Value) -> String {
     }
 }
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] =
-    ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+const MONTHS: &str = "January February March April May June July August September October \
+                      November December";
+const DAYS: &str = "Thursday Friday Saturday Sunday Monday Tuesday Wednesday";
 
 /// The function `strftime_now`: the time in UTC.
 pub(super) fn now(format: String) -> Done<String> {
@@ -220,7 +262,8 @@ fn formatted(seconds: u64, format: &str) -> Done<String> {
         day -= lengths[month];
         month += 1;
     }
-    let weekday = DAYS[(days % 7) as usize];
+    let named = |names: &'static str, n: usize| names.split(' ').nth(n).unwrap_or_default();
+    let (weekday, month_name) = (named(DAYS, (days % 7) as usize), named(MONTHS, month));
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     let (mut out, mut chars) = (String::new(), format.chars());
     while let Some(c) = chars.next() {
@@ -233,8 +276,8 @@ fn formatted(seconds: u64, format: &str) -> Done<String> {
             'Y' => year.to_string(),
             'y' => format!("{:02}", year % 100),
             'm' => format!("{:02}", month + 1),
-            'B' => MONTHS[month].to_string(),
-            'b' | 'h' => MONTHS[month][..3].to_string(),
+            'B' => month_name.to_string(),
+            'b' | 'h' => month_name[..3].to_string(),
             'd' => format!("{:02}", day + 1),
             'e' => format!("{:2}", day + 1),
             'j' => format!("{day_of_year:03}"),

@@ -110,8 +110,9 @@ fn messages(list: Json<'_>) -> Result<Vec<(String, String)>> {
 
 /// The string `name` of an object.
 fn string(object: &BTreeMap<String, Json<'_>>, name: &str) -> Result<String> {
-    let value = object.get(name).and_then(|value| value.string());
-    value.ok_or_else(|| Error::format(format!("no string \"{name}\"")).help(FORMS))
+    let value = object.get(name).and_then(|value| value.checked_string());
+    let value = value.ok_or_else(|| Error::format(format!("no string \"{name}\"")).help(FORMS))?;
+    value.map_err(|e| e.note(format!("in \"{name}\"")))
 }
 
 /// The segments of a conversation: answers of the assistant count, with what ends them.

@@ -126,9 +126,11 @@ impl Columns {
             // a class may be a number or a truth value
             let scalar = || {
                 let text = value?.text();
-                (i >= self.texts && !text.starts_with(['{', '[', 'n'])).then(|| text.to_string())
+                (i >= self.texts && !text.starts_with(['{', '[', 'n']))
+                    .then(|| Ok(text.to_string()))
             };
-            let found = value.and_then(|value| value.string()).or_else(scalar);
+            let found = value.and_then(|value| value.checked_string()).or_else(scalar).transpose();
+            let found = found.map_err(|e| e.note(format!("in \"{name}\"")))?;
             let missing = i == 2 && value.is_none_or(|value| value.text() == "null");
             values[i] = match found {
                 None if !missing => {
