@@ -76,8 +76,8 @@ fn files_that_end_too_early_are_errors_with_their_path() {
     };
     for name in ["rgb.png", "palette.png", "rgb.jpg", "progressive.jpg", "grey.jpg"] {
         let bytes = fs::read(golden().join(name)).unwrap();
-        // the last bytes of a JPEG file may be left out
-        for end in (0..bytes.len() - 20).step_by(7) {
+        // behind the pixels, bytes may be left out
+        for end in (0..bytes.len() - 24).step_by(7) {
             let error = read(&bytes[..end]).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
         }
@@ -90,6 +90,86 @@ fn files_that_end_too_early_are_errors_with_their_path() {
     assert!(read(b"").is_err());
     let error = read_image(folder.0.join("none.png"), &device).unwrap_err().to_string();
     assert!(error.contains("none.png") && error.contains("cannot read"), "{error}");
+}
+
+/// Pillow 13.0 reads a PNG whose rows are all there: the end of its compressed data, checksums and
+/// IEND, at least 20 bytes, may be missing.
+#[test]
+fn files_without_what_follows_the_pixels_are_read() -> Result<()> {
+    let (folder, device) = (Folder::new("image-ends"), device());
+    let path = folder.0.join("x");
+    let read = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        read_image(&path, &device)
+    };
+    let mut files: Vec<(String, Vec<u8>)> = ["rgb", "rgba", "palette", "grey", "grey_alpha"]
+        .into_iter()
+        .chain(["bits", "deep"])
+        .map(|name| (name.to_string(), fs::read(golden().join(format!("{name}.png"))).unwrap()))
+        .collect();
+    let mut dice = Dice(11);
+    for [width, height] in [[13, 17], [1, 1], [3, 1], [1, 5], [4, 2], [16, 9]] {
+        let pixels: Vec<u8> = (0..3 * width * height).map(|_| dice.below(256) as u8).collect();
+        let bytes = interlaced_png([width, height], &pixels);
+        let planes = read(&bytes)?.permute([1, 2, 0])?.to_vec::<u8>()?.to_vec();
+        assert_eq!(planes, pixels, "{width} x {height}");
+        files.push((format!("interlaced {width} x {height}"), bytes));
+    }
+    for (name, bytes) in files {
+        let want = read(&bytes)?.to_vec::<u8>()?;
+        for missing in 1..=20 {
+            let got = read(&bytes[..bytes.len() - missing]);
+            let got = got.unwrap_or_else(|e| panic!("{name} without {missing} bytes: {e}"));
+            assert_eq!(got.to_vec::<u8>()?, want, "{name} without {missing} bytes");
+        }
+        for missing in (25..bytes.len()).step_by(3) {
+            assert!(read(&bytes[..bytes.len() - missing]).is_err(), "{name} without {missing}");
+        }
+        assert_eq!(read(&[&bytes[..], b"more"].concat())?.to_vec::<u8>()?, want, "{name}");
+        // chunks behind the pixels are not needed
+        let end = bytes.len() - 12;
+        let text = [&4u32.to_be_bytes()[..], b"tEXt", b"a\0bc", &7u32.to_be_bytes()].concat();
+        let longer = [&bytes[..end], &text, &bytes[end..]].concat();
+        assert_eq!(read(&longer)?.to_vec::<u8>()?, want, "{name}");
+    }
+    Ok(())
+}
+
+/// A PNG of RGB in the seven passes of Adam7, each row without a filter.
+fn interlaced_png([width, height]: [usize; 2], pixels: &[u8]) -> Vec<u8> {
+    let passes = [
+        [0, 0, 8, 8],
+        [4, 0, 8, 8],
+        [0, 4, 4, 8],
+        [2, 0, 4, 4],
+        [0, 2, 2, 4],
+        [1, 0, 2, 2],
+        [0, 1, 1, 2],
+    ];
+    let mut rows = Vec::new();
+    for [x, y, dx, dy] in passes {
+        for y in (y..height).step_by(dy).filter(|_| x < width) {
+            rows.push(0);
+            for x in (x..width).step_by(dx) {
+                rows.extend(&pixels[3 * (width * y + x)..][..3]);
+            }
+        }
+    }
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut encoder, &rows).unwrap();
+    let sizes = [width, height].map(|n| (n as u32).to_be_bytes()).concat();
+    let header = [&sizes[..], &[8, 2, 0, 0, 1]].concat();
+    let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
+    for (kind, data) in
+        [(b"IHDR", header), (b"IDAT", encoder.finish().unwrap()), (b"IEND", Vec::new())]
+    {
+        let mut crc = flate2::Crc::new();
+        crc.update(kind);
+        crc.update(&data);
+        bytes.extend((data.len() as u32).to_be_bytes());
+        bytes.extend([&kind[..], &data[..], &crc.sum().to_be_bytes()].concat());
+    }
+    bytes
 }
 
 /// A folder of 8 x 8 images: `counts[c]` of class c, each of one grey.

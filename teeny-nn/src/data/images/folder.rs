@@ -249,10 +249,32 @@ fn decode_png(bytes: &[u8]) -> Result<Pixels> {
     let mut reader = decoder.read_info().map_err(damaged)?;
     let [height, width] = [reader.info().height, reader.info().width].map(|side| side as usize);
     let mut pixels = output(height, width, reader.output_buffer_size(), bytes.len())?;
-    reader.next_frame(&mut pixels).map_err(damaged)?;
-    reader.finish().map_err(damaged)?;
-    Pixels::new([height, width], reader.output_color_type().0.samples(), pixels)
+    let channels = reader.output_color_type().0.samples();
+    let rows = match reader.info().interlaced {
+        false => height,
+        true => PASSES
+            .iter()
+            .filter(|[x, y, _]| *x < width && *y < height)
+            .map(|[_, y, step]| (height - y).div_ceil(*step))
+            .sum(),
+    };
+    // row by row, as Pillow: the end of the file behind the last one is not read
+    for at in 0..rows {
+        let Some(row) = reader.next_interlaced_row().map_err(damaged)? else { break };
+        let (data, stride) = (row.data(), width * channels);
+        match row.interlace() {
+            png::InterlaceInfo::Adam7(info) => {
+                png::expand_interlaced_row(&mut pixels, stride, data, info, 8 * channels as u8);
+            }
+            _ => pixels[stride * at..][..stride].copy_from_slice(data),
+        }
+    }
+    Pixels::new([height, width], channels, pixels)
 }
+
+/// The first column and row of each pass of an interlaced PNG, and the distance of its rows.
+const PASSES: [[usize; 3]; 7] =
+    [[0, 0, 8], [4, 0, 8], [0, 4, 8], [2, 0, 4], [0, 2, 4], [1, 0, 2], [0, 1, 2]];
 
 fn decode_jpeg(bytes: &[u8]) -> Result<Pixels> {
     let damaged = |e| Error::format(format!("damaged JPEG: {e:?}"));
