@@ -4,7 +4,7 @@ use crate::common::*;
 use serde_json::Value;
 use std::path::PathBuf;
 use teeny_core::{DType, Tensor};
-use teeny_nn::state::{Archive, Mapping, State, npz, pt};
+use teeny_nn::state::{Archive, Mapping, State, TensorSource, npz, open_weights, pt};
 use teeny_nn::{Init, Linear, Store};
 
 fn golden(name: &str) -> PathBuf {
@@ -33,6 +33,37 @@ fn a_state_dict_of_pytorch_reads_bit_for_bit_from_pt_and_safetensors() {
         assert_same(&state.tensors[name], tensor);
         assert_same(&archive.tensor(name, device()).unwrap(), tensor);
     }
+}
+
+/// A quadratic step in a reader or in the comparison of names would not end.
+#[test]
+fn files_of_many_tensors_are_read_in_linear_time() {
+    let (folder, count) = (Folder::new("many-tensors"), 300_000);
+    let names: Vec<String> = (0..count).map(|i| format!("model.layers.{i:06}")).collect();
+    let at = |name: &str| folder.0.join(name);
+    let entry =
+        |name: &String| format!(r#""{name}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#);
+    let header = format!("{{{}}}", names.iter().map(entry).collect::<Vec<_>>().join(","));
+    let size = (header.len() as u64).to_le_bytes();
+    std::fs::write(at("x.safetensors"), [&size, header.as_bytes()].concat()).unwrap();
+    let read = |name: &str| {
+        let source = open_weights(at(name), device()).unwrap();
+        assert_eq!(source.shapes().len(), count, "{name}");
+        for name in &names {
+            assert_eq!(source.read(name, &device()).unwrap().shape()[..], [0]);
+        }
+        // none of the names is one of the model, whose names the file lacks
+        let store = Store::new(device());
+        let root = store.at("model").at("layers");
+        for i in 0..count / 100 {
+            root.param(&format!("other.{i}"), (0,), Init::ZEROS).unwrap();
+        }
+        let error = store.load_from(&source, &Mapping::new()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{count} unexpected keys")), "{name}: {error:.400}");
+        let report = store.load_from(&source, &Mapping::new().strict(false)).unwrap();
+        assert_eq!(report.unexpected_keys.len(), count, "{name}");
+    };
+    read("x.safetensors");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! All differences between the keys of a file or state and those of its owner, in one error.
 
+use std::collections::HashSet;
 use teeny_core::{Error, Result, Shape};
 
 /// Missing keys, unexpected keys and shape mismatches, collected while a state is loaded.
@@ -106,10 +107,11 @@ impl KeyMismatch {
 fn common_prefix<'a>(longer: &[&'a str], shorter: &[&str]) -> Option<&'a str> {
     let first = *longer.first()?;
     let prefixes = first.match_indices('.').map(|(i, _)| &first[..=i]);
+    let shorter: HashSet<&str> = shorter.iter().copied().collect();
     let matches = |prefix: &str| {
         longer
             .iter()
-            .filter(|key| key.strip_prefix(prefix).is_some_and(|rest| shorter.contains(&rest)))
+            .filter(|key| key.strip_prefix(prefix).is_some_and(|rest| shorter.contains(rest)))
             .count()
     };
     prefixes

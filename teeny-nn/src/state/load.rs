@@ -253,15 +253,15 @@ impl Keys {
 
     /// The report, or an error with all differences.
     fn report(mut self, index: &Index, mapping: &Mapping) -> Result<LoadReport> {
-        let recipes = index.recipes.iter().map(|(ours, recipe)| (ours, recipe.theirs().collect()));
+        let recipes = index.recipes.iter();
+        let recipes = recipes.map(|(ours, recipe)| (ours, recipe.theirs().collect::<Vec<_>>()));
         let unreadable = index.unreadable.iter().map(|(ours, (theirs, _))| (ours, vec![theirs]));
-        for (ours, theirs) in recipes.chain(unreadable).collect::<Vec<(_, Vec<&String>)>>() {
-            if self.met.contains(ours) {
-                continue;
-            }
-            // a tensor that is split has several names here
-            let known = |name: &&String| !self.report.unexpected_keys.contains(*name);
-            for name in theirs.into_iter().filter(known).collect::<Vec<_>>() {
+        // a tensor that is split has several names here
+        let mut seen = BTreeSet::new();
+        for (ours, theirs) in
+            recipes.chain(unreadable).filter(|(ours, _)| !self.met.contains(*ours))
+        {
+            for name in theirs.into_iter().filter(|name| seen.insert(*name)) {
                 if !mapping.allows_unexpected(ours) {
                     self.mismatch.unexpected(name);
                 }
