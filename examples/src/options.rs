@@ -242,7 +242,7 @@ impl Common {
     /// Joins the ranks that `options` ask for. Call it before [`Common::device`].
     ///
     /// # Errors
-    /// If MPI cannot be initialized, or the ranks have other options.
+    /// If MPI cannot be initialised, or the ranks have other options.
     pub fn join(&self, options: &Distributed) -> Result<&Ranks> {
         let ranks = Ranks::join(options)?;
         let ranks = self.ranks.get_or_init(|| ranks);

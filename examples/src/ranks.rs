@@ -89,7 +89,7 @@ impl Ranks {
     /// The ranks that `options` ask for.
     ///
     /// # Errors
-    /// If MPI cannot be initialized, or the ranks cannot share models as `options` say.
+    /// If MPI cannot be initialised, or the ranks cannot share models as `options` say.
     pub fn join(options: &Distributed) -> Result<Ranks> {
         #[cfg(feature = "mpi")]
         if options.distributed {

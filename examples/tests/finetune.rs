@@ -66,7 +66,7 @@ fn model(name: &str, layers: usize, width: usize) -> Folder {
 const ANIMALS: [&str; 10] = ["cat", "dog", "fox", "owl", "bee", "cow", "hen", "pig", "ant", "bat"];
 const COLORS: [&str; 5] = ["red", "blue", "grey", "green", "black"];
 
-/// A file of conversations: 200 questions about ten animals, each with its own color.
+/// A file of conversations: 200 questions about ten animals, each with its own colour.
 fn conversations(folder: &Folder, lines: usize) -> String {
     let line = |i: usize| {
         let (animal, color) = (ANIMALS[i % 10], COLORS[(i % 10) % 5]);

@@ -39,6 +39,38 @@ fn every_page_is_listed_and_has_lines_of_at_most_100_columns() {
     }
 }
 
+/// Words of prose are spelled as in Britain; names in code are those of the field.
+#[test]
+fn the_guide_has_one_spelling() {
+    let other = ["color", "neighbor", "behavior", "gray", "center", "labeled", "modeled"];
+    let endings = ["ized", "izes", "izing", "ization", "izations", "izers"];
+    let mut prose = pages();
+    prose.push(("README.md".to_string(), read(root().join("guide/README.md"))));
+    prose.push(("../README.md".to_string(), read(root().join("../README.md"))));
+    for (name, text) in prose {
+        let mut in_code = false;
+        for (line, text) in text.lines().enumerate() {
+            if text.trim_start().starts_with("```") {
+                in_code = !in_code;
+            }
+            // quoted code, addresses, and the comments of programs alone
+            let shown =
+                if in_code { text.split_once("//").map_or("", |(_, end)| end) } else { text };
+            let shown: String = shown.split('`').step_by(2).collect();
+            let links = shown.split("](").map(|part| part.split_once(')').map_or(part, |p| p.1));
+            let shown = links.collect::<Vec<_>>().join(" ");
+            for word in shown.split(|c: char| !c.is_alphabetic()) {
+                let small = word.to_lowercase();
+                let known =
+                    ["optimizers", "tokenizers", "sized", "resized", "sizes"].contains(&&small[..]);
+                let is_other = other.iter().any(|part| small.contains(part))
+                    || endings.iter().any(|end| small.ends_with(end));
+                assert!(known || !is_other, "{name}:{}: {word}", line + 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_chapter_has_an_idea_a_picture_a_program_exercises_and_names() {
     for (name, text) in pages().iter().take(14) {

@@ -171,7 +171,7 @@ pub(super) struct Column {
     pub format: Format,
 }
 
-/// The memory of a machine, which is not initialized: that would take longer than a short run.
+/// The memory of a machine, which is not initialised: that would take longer than a short run.
 #[repr(align(64))]
 pub(super) struct Memory {
     numbers: [MaybeUninit<Number>; MAX_NUMBERS],

@@ -346,7 +346,7 @@ impl Prepared {
     }
 }
 
-/// Memory of the slots, which is not initialized: no instruction reads what none has written.
+/// Memory of the slots, which is not initialised: no instruction reads what none has written.
 #[repr(align(64))]
 struct Slots(MaybeUninit<[u8; MAX_SLOTS * BUFFER]>);
 

@@ -1,19 +1,19 @@
 //! Tables of vecmath: sixteen numbers each, for [`F32s::lookup`] and [`F64s::lookup`].
 //!
-//! A center or a reciprocal of a table is chosen among some thousand next to the middle of its
+//! A centre or a reciprocal of a table is chosen among some thousand next to the middle of its
 //! interval, so that the function's value there is a float up to a thousandth of its last place
 //! (Gal and Bachelis 1991). Polynomials are minimax fits as in the parent module.
 
 use crate::simd::F32s;
 
-/// A function of |x| as a polynomial around each of sixteen centers.
+/// A function of |x| as a polynomial around each of sixteen centres.
 pub(super) struct Pieces<const N: usize> {
-    /// The centers are next to the multiples of 1 / this.
+    /// The centres are next to the multiples of 1 / this.
     inverse: f32,
     /// The function is constant from here on.
     limit: f32,
     centers: [f32; 16],
-    /// Those of all centers for each power of the distance from the center.
+    /// Those of all centres for each power of the distance from the centre.
     coefficients: [[f32; 16]; N],
 }
 

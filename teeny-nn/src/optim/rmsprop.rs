@@ -11,12 +11,12 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 /// ```text
 /// g ← g + weight_decay w
 /// v ← alpha v + (1 - alpha) g²
-/// a ← a + (1 - alpha) (g - a)                size = sqrt(v - a²) if centered, else sqrt(v)
+/// a ← a + (1 - alpha) (g - a)                size = sqrt(v - a²) if centred, else sqrt(v)
 /// b ← momentum b + g / (size + eps)          w ← w - lr b
 /// ```
 ///
 /// Equivalent: `torch.optim.RMSprop`. Source: Hinton, lecture 6e of "Neural networks for machine
-/// learning", 2012; centered: Graves 2013, arXiv:1308.0850.
+/// learning", 2012; centred: Graves 2013, arXiv:1308.0850.
 pub struct RmsProp {
     states: ParamStates,
     alpha: f64,
@@ -39,7 +39,7 @@ kernel_params! {
 
 impl RmsProp {
     /// RMSprop with learning rate `lr` and PyTorch's defaults: alpha 0.99, eps 1e-8, no momentum,
-    /// not centered.
+    /// not centred.
     pub fn new(params: Vec<Param>, lr: f64) -> RmsProp {
         RmsProp {
             states: ParamStates::new(params, lr),

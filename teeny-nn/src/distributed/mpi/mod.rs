@@ -108,7 +108,7 @@ impl Mpi {
     /// than they are, are told so on the standard error output, once on each machine.
     ///
     /// # Errors
-    /// If MPI was initialized in this process before: it can be only once.
+    /// If MPI was initialised in this process before: it can be only once.
     #[track_caller]
     pub fn world() -> Result<Mpi> {
         Mpi::with_options(MpiOptions::default())
@@ -173,7 +173,7 @@ impl Mpi {
         &self.thread.library
     }
 
-    /// Ends this rank: waits until the others end too, however long they compute, and finalizes
+    /// Ends this rank: waits until the others end too, however long they compute, and finalises
     /// MPI. Later operations are errors.
     ///
     /// # Errors

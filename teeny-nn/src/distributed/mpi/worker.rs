@@ -60,7 +60,7 @@ pub(super) struct Start {
     pub library: String,
 }
 
-/// The thread: initializes MPI, runs commands until the last, finalizes MPI.
+/// The thread: initialises MPI, runs commands until the last, finalises MPI.
 pub(super) fn serve(
     options: MpiOptions,
     ready: &Sender<Result<Start>>,
@@ -100,7 +100,7 @@ pub(super) fn serve(
     }
     let reply = worker.work();
     drop(worker);
-    drop(universe); // finalizes MPI
+    drop(universe); // finalises MPI
     let _ = reply.send(Ok(()));
 }
 

@@ -22,7 +22,7 @@ pub(super) struct AddedToken {
     pub lstrip: bool,
     /// With the white space after it.
     pub rstrip: bool,
-    /// Searched in the normalized text.
+    /// Searched in the normalised text.
     pub normalized: bool,
     /// Left out when decoding without special tokens.
     pub special: bool,
@@ -103,7 +103,7 @@ impl Added {
     /// The tokens `tokens`; `normalizer` is that of the text.
     ///
     /// # Errors
-    /// If normalizing a token fails.
+    /// If normalising a token fails.
     pub(super) fn new(tokens: Vec<AddedToken>, normalizer: Option<&Normalizer>) -> Result<Added> {
         let spell = |token: &AddedToken| -> Result<String> {
             let mut text = Text::new(&token.content, 0, false);
@@ -160,10 +160,10 @@ impl Added {
         self.specials.contains(spelling)
     }
 
-    /// Divides `text` at added tokens, and normalizes what is between them.
+    /// Divides `text` at added tokens, and normalises what is between them.
     ///
     /// # Errors
-    /// If the normalized text is much longer than the original.
+    /// If the normalised text is much longer than the original.
     pub(super) fn divide<'a>(
         &self,
         text: &'a str,

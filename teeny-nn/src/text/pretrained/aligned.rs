@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! original     É t é        (bytes 0..2, 2..3, 3..5)
-//! normalized   e t e        from 0..2, 2..3, 3..5
-//! pieces       [0..3]       ranges of the normalized text, which pre-tokenizers split
+//! normalised   e t e        from 0..2, 2..3, 3..5
+//! pieces       [0..3]       ranges of the normalised text, which pre-tokenizers split
 //! ```
 
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ pub(super) struct Text<'a> {
     limit: usize,
 }
 
-/// Memory that a normalizer may request per byte of the text, and at least.
+/// Memory that a normaliser may request per byte of the text, and at least.
 const GROWTH: (usize, usize) = (64, 1 << 20);
 
 impl<'a> Text<'a> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text ─ added ─────── [MASK] and the like are tokens; between them
-//!        normalize ─── normal forms, lower case, accents
+//!        normalise ─── normal forms, lower case, accents
 //!        split ─────── words: by patterns, white space, punctuation
 //!        model ─────── tokens of a word: byte pairs, WordPiece, SentencePiece
 //!        process ───── special tokens around it, truncation
