@@ -2,6 +2,7 @@
 //! implementations of float products.
 
 use crate::common;
+use teeny_conformance::limits::integers;
 use teeny_conformance::{Suite, every};
 use teeny_core::{Attention, DType, DeviceRef, Lazy, LazyOptions, Result, Tensor, Window};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
@@ -21,6 +22,14 @@ fn random_graphs_agree_with_the_oracle_at_every_level_with_both_matmuls() {
         teeny_conformance::fuzz(&device, 2000, seed as u64)
             .unwrap_or_else(|failure| panic!("{device:?}\n{failure}"));
     }
+}
+
+#[test]
+fn integers_wrap_at_the_ends_of_their_types_at_every_level() {
+    for device in common::devices() {
+        integers(&device).unwrap_or_else(|why| panic!("{device:?}\n{why}"));
+    }
+    integers(Lazy::new(Cpu::new())).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Requests for scratch memory by `run` on a device with this option.

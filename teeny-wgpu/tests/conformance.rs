@@ -3,6 +3,7 @@
 
 use crate::common;
 use std::sync::Arc;
+use teeny_conformance::limits::integers;
 use teeny_conformance::{Cell, Report, Suite, every};
 use teeny_core::DType;
 use teeny_wgpu::{Options, Shaders, Wgpu};
@@ -123,4 +124,10 @@ fn the_suite_passes_with_what_every_browser_has() {
             }
         }
     }
+}
+
+#[test]
+fn integers_wrap_at_the_ends_of_their_types() {
+    let Some(gpu) = common::gpu() else { return };
+    integers(&gpu).unwrap_or_else(|why| panic!("{why}"));
 }

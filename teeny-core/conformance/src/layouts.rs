@@ -209,7 +209,7 @@ impl fmt::Display for Input {
 }
 
 /// Numbers at which floating-point code goes wrong.
-const SPECIAL: [f64; 24] = [
+const SPECIAL: [f64; 32] = [
     0.0,
     -0.0,
     1.0,
@@ -234,6 +234,16 @@ const SPECIAL: [f64; 24] = [
     -103.5,
     10.5,
     65504.0,
+    // The ends of f16, f32 and f64: the least, the greatest.
+    6e-8,
+    1.4e-45,
+    f32::MAX as f64,
+    5e-324,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    // Points with exact logarithms and roots.
+    1000.0,
+    64.0,
 ];
 
 fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {

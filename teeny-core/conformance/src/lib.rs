@@ -5,6 +5,7 @@
 //! cases      one row per operation: inputs, the Tensor methods, the tolerance
 //! layouts    memory layouts: packed, transposed, sliced, stepped, flipped, expanded
 //! tolerance  when two results agree
+//! limits     ends of integer types and exact results, against definitions of their own
 //! report     a table of operations × types, with the first counterexample of each failure
 //! fuzz       random graphs of operations instead of written cases
 //! oneop      random single operations
@@ -32,6 +33,7 @@ mod dice;
 pub mod fuzz;
 pub mod golden;
 mod layouts;
+pub mod limits;
 pub mod oneop;
 mod operand;
 mod report;

@@ -38,7 +38,7 @@ pub enum Values {
 }
 
 /// Numbers at which floating-point code goes wrong.
-const SPECIAL: [f64; 28] = [
+const SPECIAL: [f64; 38] = [
     0.0,
     -0.0,
     1.0,
@@ -67,6 +67,18 @@ const SPECIAL: [f64; 28] = [
     -2147483649.0,
     9.3e18,
     16777217.0,
+    // The ends of f16, f32 and f64: the least, the least normal, the greatest.
+    6e-8,
+    6.103515625e-5,
+    f32::MIN_POSITIVE as f64,
+    f32::MAX as f64,
+    5e-324,
+    -5e-324,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    // Points with exact logarithms and roots.
+    1000.0,
+    64.0,
 ];
 
 /// The values that a tame operand is sprinkled with.

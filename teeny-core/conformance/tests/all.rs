@@ -15,6 +15,7 @@ mod samples;
 
 mod finds;
 mod golden;
+mod limits;
 mod mutants;
 mod oneop;
 mod op;

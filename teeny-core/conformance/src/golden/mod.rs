@@ -18,21 +18,25 @@ pub type Verdict = std::result::Result<usize, String>;
 
 /// Collects the cases of a file.
 #[derive(Default)]
-struct Findings {
+pub(crate) struct Findings {
     agreed: usize,
     failures: Vec<String>,
 }
 
 impl Findings {
     /// Counts a case; `outcome` says what is wrong with it.
-    fn add(&mut self, name: impl std::fmt::Display, outcome: std::result::Result<(), String>) {
+    pub(crate) fn add(
+        &mut self,
+        name: impl std::fmt::Display,
+        outcome: std::result::Result<(), String>,
+    ) {
         match outcome {
             Ok(()) => self.agreed += 1,
             Err(why) => self.failures.push(format!("{name}: {why}")),
         }
     }
 
-    fn verdict(self) -> Verdict {
+    pub(crate) fn verdict(self) -> Verdict {
         if self.failures.is_empty() { Ok(self.agreed) } else { Err(self.failures.join("\n")) }
     }
 }

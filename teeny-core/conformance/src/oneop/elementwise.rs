@@ -22,6 +22,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "where", weight: 2, generate: select },
     Family { name: "cast", weight: 5, generate: cast },
     Family { name: "function", weight: 4, generate: function },
+    Family { name: "function of two", weight: 3, generate: function_of_two },
     Family { name: "kernel", weight: 12, generate: program },
     Family { name: "over", weight: 5, generate: over },
 ];
@@ -169,7 +170,7 @@ type Function = for<'b> fn(Expr<'b>) -> Expr<'b>;
 
 /// The composite functions with their tolerances in units in the last place, of the result or of a
 /// floor.
-const FUNCTIONS: [(&str, Function, f64, f64); 24] = [
+const FUNCTIONS: [(&str, Function, f64, f64); 34] = [
     ("square", |x| x.square(), 0.0, 0.0),
     ("is_inf", |x| x.is_inf(), 0.0, 0.0),
     ("is_finite", |x| x.is_finite(), 0.0, 0.0),
@@ -194,7 +195,56 @@ const FUNCTIONS: [(&str, Function, f64, f64); 24] = [
     ("asin", |x| x.asin(), 4.0, 1.0),
     ("acos", |x| x.acos(), 4.0, 1.0),
     ("not_truth", |x| x.not_truth(), 0.0, 0.0),
+    ("signbit", |x| x.signbit(), 0.0, 0.0),
+    ("frac", |x| x.frac(), 0.0, 0.0),
+    ("asinh", |x| x.asinh(), 8.0, 0.0),
+    ("acosh", |x| x.acosh(), 8.0, 0.0),
+    ("atanh", |x| x.atanh(), 8.0, 0.0),
+    ("erfc", |x| x.erfc(), 16.0, 0.0),
+    ("logit", |x| x.logit(), 8.0, 0.0),
+    ("sinc", |x| x.sinc(), 8.0, 1.0),
+    ("lgamma", |x| x.lgamma(), 16.0, 8.0),
+    ("tanhshrink", |x| x.tanhshrink(), 16.0, 0.0),
 ];
+
+type FunctionOfTwo = for<'b> fn(Expr<'b>, Expr<'b>) -> Expr<'b>;
+
+/// The composite functions of two operands with their tolerances in units in the last place.
+const FUNCTIONS_OF_TWO: [(&str, FunctionOfTwo, f64); 10] = [
+    ("fmod", |x, y| x.fmod(y), 0.0),
+    ("div_trunc", |x, y| x.div_trunc(y), 0.0),
+    ("heaviside", |x, y| x.heaviside(y), 0.0),
+    ("copysign", |x, y| x.copysign(y), 0.0),
+    ("gcd", |x, y| x.gcd(y), 0.0),
+    ("lcm", |x, y| x.lcm(y), 0.0),
+    ("atan2", |x, y| x.atan2(y), 8.0),
+    ("hypot", |x, y| x.hypot(y), 8.0),
+    ("xlogy", |x, y| x.xlogy(y), 8.0),
+    ("clamp", |x, y| x.clamp(y, y), 0.0),
+];
+
+fn function_of_two(dice: &mut Dice) -> Result<Case> {
+    let (name, function, ulps) = dice.pick(&FUNCTIONS_OF_TWO);
+    let types: Vec<DType> = DType::ALL
+        .into_iter()
+        .filter(|dtype| match name {
+            "gcd" | "lcm" => dtype.is_int(),
+            "atan2" | "hypot" | "xlogy" => dtype.is_float(),
+            _ => *dtype != DType::Bool,
+        })
+        .collect();
+    let dtype = dice.pick(&types);
+    let builder = Builder::new();
+    let (x, y) = (builder.input(dtype), builder.input(dtype));
+    let kernel = builder.finish(&[function(x, y)])?;
+    let values = [dice.pick(&[Values::Any, Values::Tame]), Values::Any];
+    let shape = shape(dice);
+    let tolerance = if ulps == 0.0 { Tolerance::Equal } else { Tolerance::Ulps(ulps, 0.0) };
+    let mut case =
+        run(dice, "function of two", kernel, Vec::new(), shape, &values).within(tolerance);
+    case.detail = format!("{name}: {}", case.detail);
+    Ok(case)
+}
 
 fn function(dice: &mut Dice) -> Result<Case> {
     let (name, function, ulps, floor) = dice.pick(&FUNCTIONS);
