@@ -27,12 +27,13 @@ macro_rules! rows {
     };
 }
 
-const FUNCTIONS: [Row; 12] = rows! {
+const FUNCTIONS: [Row; 13] = rows! {
     "exp" Exp f64::exp, 2 2;
     "exp2" Exp2 f64::exp2, 2 2;
     "expm1" Expm1 f64::exp_m1, 2 2;
     "log" Log f64::ln, 2 2;
     "log2" Log2 f64::log2, 2 2;
+    "log10" Log10 f64::log10, 1 1;
     "log1p" Log1p f64::ln_1p, 2 3;
     "sin" Sin f64::sin, 2 2;
     "cos" Cos f64::cos, 2 2;

@@ -2,7 +2,7 @@
 //! implementations of float products.
 
 use crate::common;
-use teeny_conformance::limits::integers;
+use teeny_conformance::limits::{exact_points, integers};
 use teeny_conformance::{Suite, every};
 use teeny_core::{Attention, DType, DeviceRef, Lazy, LazyOptions, Result, Tensor, Window};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
@@ -30,6 +30,16 @@ fn integers_wrap_at_the_ends_of_their_types_at_every_level() {
         integers(&device).unwrap_or_else(|why| panic!("{device:?}\n{why}"));
     }
     integers(Lazy::new(Cpu::new())).unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn functions_with_an_exact_result_return_it_at_every_level() {
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        for device in common::devices() {
+            exact_points(&device, dtype).unwrap_or_else(|why| panic!("{device:?}\n{why}"));
+        }
+        exact_points(Lazy::new(Cpu::new()), dtype).unwrap_or_else(|why| panic!("{why}"));
+    }
 }
 
 /// Requests for scratch memory by `run` on a device with this option.

@@ -3,7 +3,7 @@
 
 use crate::common;
 use std::sync::Arc;
-use teeny_conformance::limits::integers;
+use teeny_conformance::limits::{exact_points, integers};
 use teeny_conformance::{Cell, Report, Suite, every};
 use teeny_core::DType;
 use teeny_wgpu::{Options, Shaders, Wgpu};
@@ -130,4 +130,12 @@ fn the_suite_passes_with_what_every_browser_has() {
 fn integers_wrap_at_the_ends_of_their_types() {
     let Some(gpu) = common::gpu() else { return };
     integers(&gpu).unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn functions_with_an_exact_result_return_it() {
+    let Some(gpu) = common::gpu() else { return };
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        exact_points(&gpu, dtype).unwrap_or_else(|why| panic!("{why}"));
+    }
 }

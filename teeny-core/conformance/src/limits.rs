@@ -230,7 +230,7 @@ fn integers_of(dtype: DType, device: &DeviceRef, findings: &mut Findings) {
     let (n, scalars) = (values.len(), values.iter().copied().map(scalar).collect::<Vec<_>>());
     let make = |shape: &[usize]| Tensor::from_scalars(&scalars, shape, dtype, device);
     for (name, run, definition) in UNARY {
-        if name == &"neg" && dtype.is_unsigned_int() && make(&[n]).and_then(|x| x.neg()).is_err() {
+        if *name == "neg" && dtype.is_unsigned_int() && make(&[n]).and_then(|x| x.neg()).is_err() {
             continue;
         }
         let want: Vec<i128> = values.iter().map(|&x| definition(x)).collect();

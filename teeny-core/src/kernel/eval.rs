@@ -113,6 +113,7 @@ fn float_function(f: FloatFunction, x: f64) -> f64 {
         Expm1 => x.exp_m1(),
         Log => x.ln(),
         Log2 => x.log2(),
+        Log10 => x.log10(),
         Log1p => x.ln_1p(),
         Sin => x.sin(),
         Cos => x.cos(),

@@ -33,6 +33,8 @@ macro_rules! ops {
                     Log log;
                     /// Logarithm to base 2.
                     Log2 log2;
+                    /// Logarithm to base 10, exactly of powers of 10.
+                    Log10 log10;
                     /// `log(1 + x)` without cancellation near 0.
                     Log1p log1p;
                     /// Sine of radians.

@@ -7,7 +7,7 @@
 use super::build::{Expr, ExprOperand};
 use crate::dtype::DType;
 use crate::error::Error;
-use std::f64::consts::{FRAC_PI_2, LN_2, LN_10, PI};
+use std::f64::consts::{FRAC_PI_2, LN_2, PI};
 
 /// `x²` is finite below this number, and 1 is lost beside it above.
 const LARGE: f64 = (1u64 << 28) as f64;
@@ -85,11 +85,6 @@ impl<'b> Expr<'b> {
         let negative = self.lt(0);
         let y = f(negative.where_cond(-self, self));
         negative.where_cond(-y, y)
-    }
-
-    /// Logarithm to base 10.
-    pub fn log10(self) -> Expr<'b> {
-        self.to_float().log() * (1.0 / LN_10)
     }
 
     /// `log(x / (1 - x))`; near 1/2 by `log1p((2 x - 1) / (1 - x))`.

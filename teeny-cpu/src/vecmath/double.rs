@@ -6,8 +6,8 @@
 //! within 3 (`vecmath_tests`), with and without a fused multiply-add. The reduction constants have
 //! 33 bits or less, so that their products with n are exact.
 
-use super::poly64 as poly;
 use super::tables::{LOGARITHMS64, RECIPROCALS64, ROOTS64};
+use super::{by_lanes, poly64 as poly};
 use crate::simd::F64s;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, TAU};
 
@@ -78,17 +78,25 @@ fn by_sixteenths<D: F64s>(shifted: D, p: D) -> D {
     root.fma(p, root).scale(shifted.sub(D::splat(MAGIC16)))
 }
 
-/// `e^(x + low)` for |x| < 746 and a `low` below its last place: `2^(n / 16) e^r` where the level
-/// has tables, `e^r - 1 = r + r² q(r)` for |r| <= 0.0217, relative error 1.2e-17; else `2^n e^r`.
+/// `e^(x + low)` for |x| < 746 and a `low` below its last place: `2^n e^r`. No table, whose rounded
+/// roots of two would be in the last place: powers with an exact result have it.
 #[inline(always)]
-fn exp_bounded<D: F64s>(x: D, low: D) -> D {
+pub(super) fn exp_of_two<D: F64s>(x: D, low: D) -> D {
+    let (r, n) = by_ln2(x);
+    expm1_core(r.add(low)).add(D::splat(1.0)).scale(n)
+}
+
+/// `e^x`: `2^(n / 16) e^r` where the level has tables, `e^r - 1 = r + r² q(r)` for |r| <= 0.0217,
+/// relative error 1.2e-17.
+#[inline(always)]
+pub(crate) fn exp<D: F64s>(x: D) -> D {
+    let x = D::splat(-746.0).max(D::splat(710.0).min(x));
     if !D::TABLES {
-        let (r, n) = by_ln2(x);
-        return expm1_core(r.add(low)).add(D::splat(1.0)).scale(n);
+        return exp_of_two(x, D::splat(0.0));
     }
     let shifted = x.fma(D::splat(LOG2_E), D::splat(MAGIC16));
     let n = shifted.sub(D::splat(MAGIC16));
-    let r = n.fma(D::splat(-LN2_LO), n.fma(D::splat(-LN2_HI), x)).add(low);
+    let r = n.fma(D::splat(-LN2_LO), n.fma(D::splat(-LN2_HI), x));
     let q = poly(
         r,
         [
@@ -100,18 +108,6 @@ fn exp_bounded<D: F64s>(x: D, low: D) -> D {
         ],
     );
     by_sixteenths(shifted, r.mul(r).fma(q, r))
-}
-
-/// `e^x`.
-#[inline(always)]
-pub(crate) fn exp<D: F64s>(x: D) -> D {
-    exp_bounded(D::splat(-746.0).max(D::splat(710.0).min(x)), D::splat(0.0))
-}
-
-/// `e^(x + low)` for |x| < 708 and a `low` below its last place.
-#[inline(always)]
-pub(super) fn exp_of_two<D: F64s>(x: D, low: D) -> D {
-    exp_bounded(x, low)
 }
 
 /// `2^x`: the fraction is exact; with tables `2^r - 1` for |r| <= 1/32, relative error 7.2e-18.
@@ -197,12 +193,13 @@ fn log_specials<D: F64s>(x: D, y: D) -> D {
     D::select(x.eq(zero), D::splat(f64::NEG_INFINITY), y)
 }
 
-/// `x` lifted into the normal numbers by 2^54 if it is subnormal, and the exponent to add then.
+/// `x = 2^e (1 + f)` for a positive x, subnormal too: e and f.
 #[inline(always)]
-fn lifted<D: F64s>(x: D) -> (D, D) {
+fn parts<D: F64s>(x: D) -> (D, D) {
+    // 2^54 lifts a subnormal number into the normal ones.
     let tiny = x.lt(D::splat(f64::MIN_POSITIVE));
-    let up = D::select(tiny, x.mul(D::splat(18_014_398_509_481_984.0)), x);
-    (up, D::select(tiny, D::splat(-54.0), D::splat(0.0)))
+    let (e, m) = split(D::select(tiny, x.mul(D::splat(18_014_398_509_481_984.0)), x));
+    (e.add(D::select(tiny, D::splat(-54.0), D::splat(0.0))), m.sub(D::splat(1.0)))
 }
 
 /// `ln x`; with tables as that of f32, `ln(1 + f) = f + f² q(f)` on [-1/32, 1/16], relative error
@@ -232,9 +229,7 @@ pub(crate) fn log<D: F64s>(x: D) -> D {
         let tail = f.mul(f).fma(q, e.mul(D::splat(LN2_LO)));
         return large.add(f.add(tail));
     }
-    let (up, bias) = lifted(x);
-    let (e, m) = split(up);
-    let (e, f) = (e.add(bias), m.sub(D::splat(1.0)));
+    let (e, f) = parts(x);
     let tail = log_tail(f).add(e.mul(D::splat(LN2_LO)));
     log_specials(x, e.fma(D::splat(LN2_HI), f.add(tail)))
 }
@@ -260,14 +255,30 @@ pub(crate) fn normal_factors<D: F64s>(u: D, v: D) -> (D, D, D) {
 /// `log2 x`.
 #[inline(always)]
 pub(super) fn log2<D: F64s>(x: D) -> D {
-    let (up, bias) = lifted(x);
-    let (e, m) = split(up);
-    let f = m.sub(D::splat(1.0));
+    let (e, f) = parts(x);
     let tail = log_tail(f);
     // log2(e) = 1 + 0.442..: the largest term is added last and unrounded.
     let part = D::splat(LOG2_E - 1.0);
     let y = f.fma(part, tail.mul(part)).add(tail).add(f);
-    log_specials(x, e.add(bias).add(y))
+    log_specials(x, e.add(y))
+}
+
+/// `log10 x`: products with the upper parts of the constants and of `ln m` are exact, so that the
+/// logarithm of a power of ten is a whole number (FreeBSD's e_log10.c).
+#[inline(always)]
+pub(super) fn log10<D: F64s>(x: D) -> D {
+    /// `1 / ln 10` and `log10 2`, in two parts.
+    const LOG10_E: [f64; 2] = [0.434_294_462_203_979_5, 1.969_927_233_546_362_7e-8];
+    const LOG10_2: [f64; 2] = [0.301_029_920_578_002_93, 7.508_597_826_552_624e-8];
+    let (e, f) = parts(x);
+    let tail = log_tail(f);
+    let high = D::from_bits(D::i_and(f.add(tail).bits(), D::i_splat(!0xffff_ffff)));
+    let low = f.sub(high).add(tail);
+    let (large, part) = (e.mul(D::splat(LOG10_2[0])), high.mul(D::splat(LOG10_E[0])));
+    let rest = low.add(high).fma(D::splat(LOG10_E[1]), low.mul(D::splat(LOG10_E[0])));
+    let y = large.add(part);
+    let lost = part.sub(y.sub(large)).add(e.fma(D::splat(LOG10_2[1]), rest));
+    log_specials(x, y.add(lost))
 }
 
 /// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.
@@ -462,25 +473,6 @@ pub(super) fn patched<D: F64s>(wrong: D::M, a: D, b: D, y: D, f: fn(f64, f64) ->
     if !D::any(wrong) {
         return y;
     }
-    let mut lanes = [[0.0f64; 8]; 4];
     let marks = D::select(wrong, D::splat(1.0), D::splat(0.0));
-    // SAFETY: no vector has more than eight lanes.
-    unsafe {
-        for (x, lanes) in [a, b, y, marks].into_iter().zip(&mut lanes) {
-            x.store(lanes.as_mut_ptr());
-        }
-        patch(&mut lanes, f);
-        D::load(lanes[2].as_ptr())
-    }
-}
-
-/// See [`patched`].
-#[cold]
-#[inline(never)]
-fn patch([a, b, y, marks]: &mut [[f64; 8]; 4], f: fn(f64, f64) -> f64) {
-    for i in 0..8 {
-        if marks[i] != 0.0 {
-            y[i] = f(a[i], b[i]);
-        }
-    }
+    by_lanes([a, b, y, marks], f)
 }

@@ -37,6 +37,7 @@ FUNCTIONS = [
     ("atan", atan, -10, 10),
     ("tanh", tanh, -10, 10),
     ("erf", erf, -5, 5),
+    ("log10", lambda x: log(x) / log(mpf(10)), 0, 8),
 ]
 
 # Where an earlier formula was 3 ulp off.

@@ -21,8 +21,8 @@ mod tables;
 
 pub(crate) use power::{Cube, FloorDiv, Pow, PowHalf, PowMinusHalf, RecipSquare, Rem, Square};
 
-use crate::simd::loops::Unary;
-use crate::simd::{F32s, F64s};
+use crate::simd::loops::{Real, Unary};
+use crate::simd::{F32s, F64s, Lanes};
 
 /// `1 / ln 2`
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -134,6 +134,13 @@ pub(crate) fn log2<V: F32s>(x: V) -> V {
     let q = poly(f, [-0.721_347_5, 0.480_959_15, -0.360_999, 0.264_118_7]);
     let large = e.add(V::lookup(&tables::LOG2, place(m)));
     large.add(f.fma(V::splat(LOG2_E), f.mul(f).mul(q)))
+}
+
+/// `log10 x`, in f64: whole for powers of ten.
+#[inline(always)]
+pub(crate) fn log10<V: F32s>(x: V) -> V {
+    let (low, high) = x.widen();
+    V::narrow(double::log10(low), double::log10(high))
 }
 
 /// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.
@@ -271,11 +278,17 @@ fn patched<V: F32s>(wrong: V::M, a: V, b: V, y: V, f: fn(f64, f64) -> f64) -> V 
     if !V::any(wrong) {
         return y;
     }
-    let mut lanes = [[0.0f32; 16]; 4];
     let marks = V::select(wrong, V::splat(1.0), V::splat(0.0));
+    by_lanes([a, b, y, marks], |a, b| f(f64::from(a), f64::from(b)) as f32)
+}
+
+/// The third vector, but `f` of the first two in lanes where the fourth is not zero.
+#[inline(always)]
+fn by_lanes<T: Real, V: Lanes<T>>(x: [V; 4], f: impl Fn(T, T) -> T) -> V {
+    let mut lanes = [[T::default(); 16]; 4];
     // SAFETY: no vector has more than sixteen lanes.
     unsafe {
-        for (x, lanes) in [a, b, y, marks].into_iter().zip(&mut lanes) {
+        for (x, lanes) in x.into_iter().zip(&mut lanes) {
             x.store(lanes.as_mut_ptr());
         }
         patch(&mut lanes, f);
@@ -283,13 +296,13 @@ fn patched<V: F32s>(wrong: V::M, a: V, b: V, y: V, f: fn(f64, f64) -> f64) -> V 
     }
 }
 
-/// See [`patched`].
+/// See [`by_lanes`].
 #[cold]
 #[inline(never)]
-fn patch([a, b, y, marks]: &mut [[f32; 16]; 4], f: fn(f64, f64) -> f64) {
+fn patch<T: Real>([a, b, y, marks]: &mut [[T; 16]; 4], f: impl Fn(T, T) -> T) {
     for i in 0..16 {
-        if marks[i] != 0.0 {
-            y[i] = f(f64::from(a[i]), f64::from(b[i])) as f32;
+        if marks[i] != T::default() {
+            y[i] = f(a[i], b[i]);
         }
     }
 }
@@ -314,6 +327,6 @@ macro_rules! functions {
 }
 
 functions! {
-    Exp => exp, Exp2 => exp2, Expm1 => expm1, Log => log, Log2 => log2, Log1p => log1p,
-    Sin => sin, Cos => cos, Tan => tan, Atan => atan, Tanh => tanh, Erf => erf,
+    Exp => exp, Exp2 => exp2, Expm1 => expm1, Log => log, Log2 => log2, Log10 => log10,
+    Log1p => log1p, Sin => sin, Cos => cos, Tan => tan, Atan => atan, Tanh => tanh, Erf => erf,
 }

@@ -175,14 +175,11 @@ macro_rules! division {
             #[inline(always)]
             fn eval<V: F32s>(a: V, b: V) -> V {
                 let ((a0, a1), (b0, b1)) = (a.widen(), b.widen());
-                let low = {
-                    let ($r, $q, wrong) = divided(a0, b0, LIMIT32);
+                let half = |a, b| {
+                    let ($r, $q, wrong) = divided(a, b, LIMIT32);
                     ($value, wrong)
                 };
-                let high = {
-                    let ($r, $q, wrong) = divided(a1, b1, LIMIT32);
-                    ($value, wrong)
-                };
+                let (low, high) = (half(a0, b0), half(a1, b1));
                 let wrong = V::splat(0.0).lt(V::narrow(low.1, high.1));
                 patched(wrong, a, b, V::narrow(low.0, high.0), $of)
             }

@@ -180,9 +180,8 @@ fn float_function(f: FloatFunction, dtype: DType, a: &str) -> String {
         Sqrt => format!("sqrt_{ty}({a})"),
         Rsqrt => format!("{one} / sqrt({a})"),
         // Functions of the prelude: those of WGSL have wide error bounds, or do not exist.
-        Cbrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf => {
-            format!("{}_{ty}({a})", f.name())
-        }
+        Cbrt | Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sin | Cos | Tan | Atan | Tanh
+        | Erf => format!("{}_{ty}({a})", f.name()),
     }
 }
 

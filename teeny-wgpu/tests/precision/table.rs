@@ -42,7 +42,7 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-pub const UNARY: [Unary; 38] = [
+pub const UNARY: [Unary; 39] = [
     row("floor", [0.0, 0.0], |x| x.floor(), f64::floor),
     row("ceil", [0.0, 0.0], |x| x.ceil(), f64::ceil),
     row("round", [0.0, 0.0], |x| x.round(), f64::round_ties_even),
@@ -56,6 +56,7 @@ pub const UNARY: [Unary; 38] = [
     row("expm1", [2.0, 2.0], |x| x.expm1(), f64::exp_m1),
     row("log", [2.0, 2.0], |x| x.log(), f64::ln),
     row("log2", [2.0, 2.0], |x| x.log2(), f64::log2),
+    row("log10", [1.0, 2.0], |x| x.log10(), f64::log10),
     row("log1p", [2.0, 2.0], |x| x.log1p(), f64::ln_1p),
     row("sin", [2.0, 2.0], |x| x.sin(), f64::sin),
     row("cos", [2.0, 2.0], |x| x.cos(), f64::cos),

@@ -39,6 +39,7 @@ const UNARY: &[(&str, Unary, Domain, Tolerance)] = &[
     row("expm1", |x| x.expm1(), Domain::Any, ulps(4.0)),
     row("log", |x| x.log(), Domain::Any, ulps(2.0)),
     row("log2", |x| x.log2(), Domain::Any, ulps(2.0)),
+    row("log10", |x| x.log10(), Domain::Any, ulps(2.0)),
     row("log1p", |x| x.log1p(), Domain::Any, ulps(4.0)),
     row("sin", |x| x.sin(), Domain::Angle, ulps(2.0)),
     row("cos", |x| x.cos(), Domain::Angle, ulps(2.0)),

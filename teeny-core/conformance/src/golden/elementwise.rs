@@ -14,6 +14,7 @@ fn function(op: &str, x: &Tensor) -> Option<Result<Tensor>> {
         "expm1" => x.expm1(),
         "log" => x.log(),
         "log2" => x.log2(),
+        "log10" => x.log10(),
         "log1p" => x.log1p(),
         "sqrt" => x.sqrt(),
         "rsqrt" => x.rsqrt(),

@@ -9,8 +9,6 @@ use crate::kernel::table::{BinaryTable, UnaryTable};
 use crate::tensor::{Tensor, map};
 
 unary_methods! {
-    /// Logarithm to base 10.
-    log10;
     /// `log(x / (1 - x))`, the inverse of `sigmoid`; NaN outside `0..=1`. With PyTorch's `eps`:
     /// `x.clamp(eps, 1.0 - eps)?.logit()?`.
     logit;

@@ -17,9 +17,9 @@ macro_rules! each_loop {
         $then! {
             cheap: Neg Abs Sign Recip Sqrt Rsqrt Floor Ceil Round Trunc Square Cube;
             cheap_pairs: Add Sub Mul Div Max Min;
-            functions: Exp Exp2 Expm1 Log Log2 Log1p Sin Cos Tan Atan Tanh Erf PowHalf PowMinusHalf
-                RecipSquare Copy RoundToBf16 RoundToF16 Gelu GeluGrad GeluTanh GeluTanhGrad Sigmoid
-                Silu SiluGrad;
+            functions: Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Atan Tanh Erf PowHalf
+                PowMinusHalf RecipSquare Copy RoundToBf16 RoundToF16 Gelu GeluGrad GeluTanh
+                GeluTanhGrad Sigmoid Silu SiluGrad;
             pairs: Pow Rem FloorDiv;
             choices: SelectLt SelectLe SelectEq SelectNe;
         }
@@ -137,6 +137,7 @@ pub(crate) fn float_function(f: FloatFunction) -> FloatLoop {
         Expm1 => Loop::Expm1,
         Log => Loop::Log,
         Log2 => Loop::Log2,
+        Log10 => Loop::Log10,
         Log1p => Loop::Log1p,
         Sin => Loop::Sin,
         Cos => Loop::Cos,

@@ -15,14 +15,10 @@ fn nan_f64() -> f64 {
 fn div_f64(a: f64, b: f64) -> f64 { return a / b; }
 fn sqrt_f64(x: f64) -> f64 { return sqrt(x); }
 fn max_f64(a: f64, b: f64) -> f64 {
-    if is_nan_f64(a) { return a; }
-    if is_nan_f64(b) { return b; }
-    return select(b, a, a > b);
+    return select(b, a, (a > b) | is_nan_f64(a));
 }
 fn min_f64(a: f64, b: f64) -> f64 {
-    if is_nan_f64(a) { return a; }
-    if is_nan_f64(b) { return b; }
-    return select(b, a, a < b);
+    return select(b, a, (a < b) | is_nan_f64(a));
 }
 fn sign_f64(x: f64) -> f64 {
     // by bits: x may be subnormal
@@ -35,14 +31,11 @@ fn sub_self_f64(x: f64) -> f64 {
 }
 fn f64_to_i32(x: f64) -> i32 {
     if is_nan_f64(x) { return 0; }
-    if x >= 2147483647.0lf { return 2147483647; }
-    if x <= -2147483648.0lf { return bitcast<i32>(0x80000000u); }
-    return i32(x);
+    return i32(max(min(x, 2147483647.0lf), -2147483648.0lf));
 }
 fn f64_to_u32(x: f64) -> u32 {
-    if is_nan_f64(x) || x <= 0.0lf { return 0u; }
-    if x >= 4294967295.0lf { return 0xffffffffu; }
-    return u32(x);
+    if is_nan_f64(x) { return 0u; }
+    return u32(max(min(x, 4294967295.0lf), 0.0lf));
 }
 fn f64_to_i64(x: f64) -> i64 {
     if is_nan_f64(x) { return 0li; }

@@ -91,15 +91,24 @@ fn log_f64(x: f64) -> f64 {
 fn upper_f64(x: f64) -> f64 {
     return bitcast<f64>(bitcast<u64>(x) & 0xffffffff00000000lu);
 }
-fn log2_f64(x: f64) -> f64 {
+// e times one constant and log(1 + f) times another, both in two parts.
+fn scaled_log_f64(x: f64, of_e: f64, of_e_low: f64, scale: f64, scale_low: f64) -> f64 {
     if is_edge_f64(x) { return log_edge_f64(x); }
     let l = logarithm_f64(x);
     let high = upper_f64(l.f - l.half);
     let low = ((l.f - high) - l.half) + l.rest;
-    let y = high * 1.44269504072144627571e+00lf;
-    let z = (low + high) * 1.67517131648865118353e-10lf + low * 1.44269504072144627571e+00lf;
-    let sum = l.e + y;
-    return (z + ((l.e - sum) + y)) + sum;
+    let e = l.e * of_e;
+    let y = high * scale;
+    let z = (low + high) * scale_low + low * scale + l.e * of_e_low;
+    let sum = e + y;
+    return (z + ((e - sum) + y)) + sum;
+}
+fn log2_f64(x: f64) -> f64 {
+    return scaled_log_f64(x, 1.0lf, 0.0lf, 1.4426950407214463lf, 1.6751713164886512e-10lf);
+}
+fn log10_f64(x: f64) -> f64 {
+    return scaled_log_f64(x, 0.30102992057800293lf, 7.508597826552624e-8lf, 0.4342944622039795lf,
+        1.9699272335463627e-8lf);
 }
 fn log1p_f64(x: f64) -> f64 {
     if abs(x) < 1.0e-9lf { return x - 0.5lf * x * x; }

@@ -190,6 +190,20 @@ fn log2_f32(x: f32) -> f32 {
     // log2(e) = 1 + 0.4426…: the sum begins with the small terms.
     return (((y * 0.44269504088896f + s.x * 0.44269504088896f) + y) + s.x) + s.y;
 }
+// Products with the upper parts of the constants and of log(m) are exact, and the sum is rounded
+// once at the end, so that powers of ten have whole logarithms (FreeBSD's e_log10f.c).
+fn log10_f32(x: f32) -> f32 {
+    if is_edge_f32(x) { return log_edge_f32(x); }
+    let s = split_f32(x);
+    let tail = log_core_f32(s.x);
+    let high = upper_f32(s.x + tail);
+    let low = (s.x - high) + tail;
+    let large = s.y * 3.0102920532e-1f;
+    let part = high * 4.3432617188e-1f;
+    let y = upper_f32(large + part);
+    let rest = s.y * 7.9034151668e-7f + low * 4.3432617188e-1f - (low + high) * 3.1689971365e-5f;
+    return y + ((part - (y - large)) + rest);
+}
 fn log1p_f32(x: f32) -> f32 {
     if x > -0.2928932f && x < 0.41421356f {
         return x + log_core_f32(x);

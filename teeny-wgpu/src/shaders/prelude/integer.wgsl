@@ -14,12 +14,10 @@ fn rem_i32(a: i32, b: i32) -> i32 {
     return select(r, r + b, r != 0 && ((r < 0) != (b < 0)));
 }
 fn floor_div_u32(a: u32, b: u32) -> u32 {
-    if b == 0u { return 0u; }
-    return a / b;
+    return select(a / max(b, 1u), 0u, b == 0u);
 }
 fn rem_u32(a: u32, b: u32) -> u32 {
-    if b == 0u { return 0u; }
-    return a % b;
+    return select(a % max(b, 1u), 0u, b == 0u);
 }
 // Quotient and rest of numbers that a launch counts, d > 0. Vectors of a CPU divide integers one by
 // one; here twice by the reciprocal, which is too small by 2^-19 while the errors of f32 are below
@@ -55,12 +53,10 @@ fn rem_u64(a: u64, b: u64) -> u64 {
 }
 fn pow_u32(a: u32, b: u32) -> u32 {
     var base = a;
-    var e = b;
     var y = 1u;
-    while e != 0u {
+    for (var e = b; e != 0u; e = e >> 1u) {
         if (e & 1u) == 1u { y *= base; }
         base *= base;
-        e = e >> 1u;
     }
     return y;
 }
@@ -74,12 +70,10 @@ fn pow_i32(a: i32, b: i32) -> i32 {
 }
 fn pow_u64(a: u64, b: u64) -> u64 {
     var base = a;
-    var e = b;
     var y = 1lu;
-    while e != 0lu {
+    for (var e = b; e != 0lu; e = e >> 1u) {
         if (e & 1lu) == 1lu { y *= base; }
         base *= base;
-        e = e >> 1u;
     }
     return y;
 }
@@ -93,36 +87,28 @@ fn pow_i64(a: i64, b: i64) -> i64 {
 }
 // `width` is the number of bits of the storage type of the value.
 fn shl_i32(a: i32, b: i32, width: i32) -> i32 {
-    if b < 0 || b >= width { return 0; }
-    return a << u32(b);
+    return bitcast<i32>(shl_u32(bitcast<u32>(a), bitcast<u32>(b), u32(width)));
 }
 fn shr_i32(a: i32, b: i32, width: i32) -> i32 {
-    if b < 0 || b >= width { return select(0, -1, a < 0); }
-    return a >> u32(b);
+    return a >> select(31u, u32(b), b >= 0 && b < width);
 }
 fn shl_u32(a: u32, b: u32, width: u32) -> u32 {
-    if b >= width { return 0u; }
-    return a << b;
+    return select(a << (b & 31u), 0u, b >= width);
 }
 fn shr_u32(a: u32, b: u32, width: u32) -> u32 {
-    if b >= width { return 0u; }
-    return a >> b;
+    return select(a >> (b & 31u), 0u, b >= width);
 }
 fn shl_i64(a: i64, b: i64, width: i64) -> i64 {
-    if b < 0li || b >= width { return 0li; }
-    return a << u32(b);
+    return bitcast<i64>(shl_u64(bitcast<u64>(a), bitcast<u64>(b), bitcast<u64>(width)));
 }
 fn shr_i64(a: i64, b: i64, width: i64) -> i64 {
-    if b < 0li || b >= width { return select(0li, -1li, a < 0li); }
-    return a >> u32(b);
+    return a >> select(63u, u32(b), b >= 0li && b < width);
 }
 fn shl_u64(a: u64, b: u64, width: u64) -> u64 {
-    if b >= width { return 0lu; }
-    return a << u32(b);
+    return select(a << (u32(b) & 63u), 0lu, b >= width);
 }
 fn shr_u64(a: u64, b: u64, width: u64) -> u64 {
-    if b >= width { return 0lu; }
-    return a >> u32(b);
+    return select(a >> (u32(b) & 63u), 0lu, b >= width);
 }
 fn f32_to_i32(x: f32) -> i32 {
     if is_nan_f32(x) { return 0; }
