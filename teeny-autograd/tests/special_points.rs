@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use teeny_autograd::{allow_unused, jvp, vjp};
 use teeny_core::{
-    DType, DeviceRef, Extremum, Reference, Result, SortOrder, Tensor, ToDevice, Window,
+    DType, DeviceRef, Extremum, Reference, Result, Scalar, SortOrder, Tensor, ToDevice, Window,
 };
 use teeny_cpu::Cpu;
 
@@ -53,6 +53,22 @@ struct Difference {
     why: &'static str,
 }
 
+/// Zero, or so small that its square underflows.
+fn is_tiny(x: f64) -> bool {
+    x.abs() < 1e-37
+}
+
+/// So large that its square overflows, or infinite.
+fn is_huge(x: f64) -> bool {
+    x.abs() >= 1e20
+}
+
+/// A whole number that is not positive, or a negative number that is nearly zero: a pole of the gamma
+/// function, and where its slope overflows.
+fn is_pole(x: f64) -> bool {
+    x <= 0.0 && (x == x.round() || is_tiny(x))
+}
+
 fn any(x: &[f64], is: fn(f64) -> bool) -> bool {
     x.iter().any(|x| is(*x))
 }
@@ -71,20 +87,27 @@ const ON_PURPOSE: &[Difference] = &[
         why: "NaN has the slope NaN; PyTorch's sign of it, 0, hides it.",
     },
     Difference {
-        ops: &["relu6", "hardtanh", "hardsigmoid"],
+        ops: &["relu6", "hardtanh", "hardsigmoid", "hardswish"],
         parts: &[First, Forward],
         at: |x| x[0].is_nan(),
-        why: "The slope at NaN is that inside the bounds, as for relu; PyTorch's is 0 or \
-              1, depending on type and instruction set.",
+        why: "The slope at NaN is that inside the bounds, as for relu; PyTorch's is 0, 1 or NaN, \
+              depending on type and instruction set.",
     },
     Difference {
-        ops: &["elu", "selu"],
+        ops: &["hardshrink", "softshrink"],
+        parts: &[First, Forward],
+        at: |x| x[0].is_nan(),
+        why: "The slope at NaN is that outside of the bounds; PyTorch's is 0 or 1, depending on \
+              type.",
+    },
+    Difference {
+        ops: &["elu", "selu", "celu"],
         parts: &[First, Second, Forward],
         at: |x| x[0].is_nan(),
         why: "NaN has the slope NaN; PyTorch takes it for a positive number.",
     },
     Difference {
-        ops: &["elu", "selu"],
+        ops: &["elu", "selu", "celu"],
         parts: &[Second],
         at: |x| x[0] == 0.0,
         why: "The second derivative at 0 is that of the exponential, as the first is; \
@@ -103,7 +126,7 @@ const ON_PURPOSE: &[Difference] = &[
         why: "softplus is a curve everywhere; PyTorch's is a straight line from 20 on.",
     },
     Difference {
-        ops: &["erf", "gelu", "mish"],
+        ops: &["erf", "erfc", "asinh", "atanh", "gelu", "mish"],
         parts: &[Second],
         at: |x| x[0].abs() > 80.0,
         why: "0, the limit, where PyTorch multiplies it with an overflow and gives NaN.",
@@ -117,8 +140,8 @@ const ON_PURPOSE: &[Difference] = &[
     Difference {
         ops: &["gelu", "hardswish"],
         parts: &[Y],
-        at: |x| x[0] == 3e38,
-        why: "Finite as the argument is; PyTorch's f32 overflows on the way.",
+        at: |x| x[0] >= 3e38 && x[0].is_finite(),
+        why: "Finite as the argument is; PyTorch's overflows on the way.",
     },
     Difference {
         ops: &["pow_half"],
@@ -135,9 +158,115 @@ const ON_PURPOSE: &[Difference] = &[
     Difference {
         ops: &["pow"],
         parts: &[Second],
-        at: |x| x[0] == 0.0 || x[0] == f64::INFINITY,
+        at: |x| is_tiny(x[0]) || x[0] == f64::INFINITY,
         why: "The second derivative of a power of 0 is finite where the limit is; \
               PyTorch's is NaN.",
+    },
+    Difference {
+        ops: &["sinh", "cosh"],
+        parts: &[Y, First, Second, Forward],
+        at: |x| x[0].abs() == 710.4,
+        why: "Finite up to 710.47; PyTorch's f64 is infinite there, depending on the place in a \
+              vector.",
+    },
+    Difference {
+        ops: &["sinc"],
+        parts: &[Y],
+        at: |x| x[0].abs() >= 3.0,
+        why: "The sine is of an angle within one turn; PyTorch's of a product that is rounded.",
+    },
+    Difference {
+        ops: &["sinc"],
+        parts: &[First, Second, Forward],
+        at: |x| x[0].abs() <= 1e-7 || is_huge(x[0]),
+        why: "Near 0 the derivatives are those of the series, and far away they are 0; PyTorch's \
+              cancel, are 0 or NaN.",
+    },
+    Difference {
+        ops: &["tanhshrink"],
+        parts: &[Y],
+        at: |x| x[0].abs() <= 1e-7,
+        why: "A third of the cube; PyTorch's difference is 0.",
+    },
+    Difference {
+        ops: &["digamma", "lgamma"],
+        parts: &[First, Second, Forward],
+        at: |x| is_pole(x[0]) || x[0] == f64::INFINITY,
+        why: "At a pole, and next to 0, derivatives are NaN or infinite; PyTorch's depend on the \
+              rounding of π. At infinity they are 0.",
+    },
+    Difference {
+        ops: &["logit"],
+        parts: &[Second],
+        at: |x| x[0] < 0.0 && x[0] > -1e-10,
+        why: "Below 0, the slope is NaN everywhere, and does not change; PyTorch's second \
+              derivative is NaN, too.",
+    },
+    Difference {
+        ops: &["rem", "fmod"],
+        parts: &[Y, First, Forward],
+        at: |x| is_tiny(x[1]) || x[0].abs() >= 3e38,
+        why: "The remainder is exact where the quotient overflows, and where it is NaN its \
+              slopes are NaN; PyTorch's remainder is NaN, and its slope the quotient.",
+    },
+    Difference {
+        ops: &["atan2"],
+        parts: &[First, Second, Forward],
+        at: |x| x.iter().all(|x| is_tiny(*x)) || any(x, is_huge),
+        why: "Next to the origin the slope overflows to infinity, and far from it it vanishes; \
+              PyTorch has 0 where squares underflow and NaN where they overflow.",
+    },
+    Difference {
+        ops: &["atan2"],
+        parts: &[Second],
+        at: |x| any(x, is_tiny),
+        why: "The second derivative on an axis, where PyTorch divides zeros.",
+    },
+    Difference {
+        ops: &["length"],
+        parts: &[First, Second, Forward],
+        at: |x| any(x, is_tiny) || any(x, is_huge),
+        why: "The sides are scaled before they are squared; PyTorch's derivatives overflow or are \
+              NaN.",
+    },
+    Difference {
+        ops: &["hypot"],
+        parts: &[Forward],
+        at: |x| any(x, is_huge),
+        why: "A root of squares, whose overflow forward mode multiplies with 0; `Tensor::hypot` \
+              has none.",
+    },
+    Difference {
+        ops: &["copysign"],
+        parts: &[First, Second, Forward],
+        at: |x| !x[0].is_finite() || is_tiny(x[0]) || is_huge(x[0]),
+        why: "1 or -1 at infinities, and 0 to second order; PyTorch divides by the first operand.",
+    },
+    Difference {
+        ops: &["logaddexp", "logaddexp2"],
+        parts: &[First, Second, Forward],
+        at: |x| any(x, is_huge),
+        why: "The larger of two numbers that are far apart has the slope 1, and no second \
+              derivative; PyTorch's are NaN, as are all of two infinities.",
+    },
+    Difference {
+        ops: &["logaddexp2"],
+        parts: &[Y],
+        at: |x| x == [-1.0, -1.0],
+        why: "Exactly 0; PyTorch's sum is rounded.",
+    },
+    Difference {
+        ops: &["xlogy"],
+        parts: &[First, Second, Forward],
+        at: |x| x[0] == 0.0,
+        why: "0 where the first operand is 0, and flat if the logarithm is not finite; PyTorch's \
+              derivatives there are those of the product, or NaN.",
+    },
+    Difference {
+        ops: &["xlogy"],
+        parts: &[Forward],
+        at: |x| is_tiny(x[1]),
+        why: "Forward mode divides by the second operand before it multiplies with the first.",
     },
     Difference {
         ops: &["prod", "cumprod"],
@@ -301,7 +430,8 @@ fn elementwise_function(op: &str) -> Function {
     }
     named! {
         abs sign recip sqrt rsqrt square exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh erf floor round sigmoid relu relu6 selu
-        gelu gelu_tanh silu softplus log_sigmoid mish softsign hardsigmoid hardswish hardtanh
+        gelu gelu_tanh silu softplus log_sigmoid mish softsign hardsigmoid hardswish hardtanh log10 logit sinc asinh acosh atanh erfc erfinv lgamma
+        digamma frac tanhshrink
     }
     if let Some(weight) = op.strip_prefix("lerp_") {
         let weight: f64 = weight.parse().expect("a weight");
@@ -310,6 +440,9 @@ fn elementwise_function(op: &str) -> Function {
     match op {
         "leaky_relu" => Box::new(|x| x[0].leaky_relu(0.5)),
         "elu" => Box::new(|x| x[0].elu(0.5)),
+        "celu" => Box::new(|x| x[0].celu(0.5)),
+        "hardshrink" => Box::new(|x| x[0].hardshrink(0.5)),
+        "softshrink" => Box::new(|x| x[0].softshrink(0.5)),
         "clamp" => Box::new(|x| x[0].clamp(-1.0, 3.0)),
         "max_1" => Box::new(|x| x[0].maximum(1.0)),
         "where_0" => Box::new(|x| x[0].gt(0.0)?.where_cond(&x[0], &x[0].mul(0.5)?)),
@@ -327,6 +460,13 @@ fn elementwise_function(op: &str) -> Function {
         "minimum" => Box::new(|x| x[0].minimum(&x[1])),
         "rem" => Box::new(|x| x[0].rem(&x[1])),
         "hypot" => Box::new(|x| x[0].square()?.add(&x[1].square()?)?.sqrt()),
+        "length" => Box::new(|x| x[0].hypot(&x[1])),
+        "atan2" => Box::new(|x| x[0].atan2(&x[1])),
+        "logaddexp" => Box::new(|x| x[0].logaddexp(&x[1])),
+        "logaddexp2" => Box::new(|x| x[0].logaddexp2(&x[1])),
+        "xlogy" => Box::new(|x| x[0].xlogy(&x[1])),
+        "fmod" => Box::new(|x| x[0].fmod(&x[1])),
+        "copysign" => Box::new(|x| x[0].copysign(&x[1])),
         "lerp" => Box::new(|x| x[0].lerp(&x[1], &x[2])),
         other => panic!("no function {other}"),
     }
@@ -390,7 +530,10 @@ fn operands(at: &Value, kind: &str, dtype: DType) -> Vec<Vec<f64>> {
             vec![points]
         }
         "pairs" => {
-            let pairs = list("pairs");
+            let mut pairs = list("pairs");
+            if dtype == DType::F64 {
+                pairs.extend(list("wide_pairs"));
+            }
             let all = |pick: fn(f64, f64) -> f64| {
                 pairs.iter().flat_map(|&a| pairs.iter().map(move |&b| pick(a, b))).collect()
             };
@@ -529,6 +672,65 @@ fn functions_at_special_points_are_as_in_pytorch() {
     let unused: Vec<&str> =
         (0..ON_PURPOSE.len()).filter(|i| !met.contains(i)).map(|i| ON_PURPOSE[i].why).collect();
     assert!(unused.is_empty(), "nothing differs here any more: {unused:#?}");
+}
+
+/// Functions of 16-bit floats at the ends of their types, beside those of f32 at the same points: a
+/// value is that of f32, rounded, and a derivative is a number where that of f32, rounded, is one.
+#[test]
+fn functions_of_halves_at_the_ends_of_their_types_are_those_of_f32() {
+    let golden = golden();
+    let mut found = Vec::new();
+    for (device, dtype) in devices().iter().flat_map(|d| [(d, DType::F16), (d, DType::BF16)]) {
+        let [least, normal, largest] = match dtype {
+            DType::F16 => [2f64.powi(-24), 2f64.powi(-14), 65504.0],
+            _ => [2f64.powi(-133), 2f64.powi(-126), 255.0 * 2f64.powi(120)],
+        };
+        let ends: Vec<f64> = [0.0, least, 3.0 * least, normal, 0.5, 1.0, 3.0, largest]
+            .into_iter()
+            .flat_map(|x| [x, -x])
+            .collect();
+        let pairs: (Vec<f64>, Vec<f64>) =
+            ends.iter().flat_map(|&a| ends.iter().map(move |&b| (a, b))).unzip();
+        for case in golden["elementwise"].as_array().expect("a list") {
+            if case["dtype"] != "f32" || case["x"] == "triples" {
+                continue;
+            }
+            let op = case["op"].as_str().expect("a name");
+            // Several operations, each of which rounds.
+            if op == "hypot" {
+                continue;
+            }
+            let at = if case["x"] == "points" {
+                vec![ends.clone()]
+            } else {
+                vec![pairs.0.clone(), pairs.1.clone()]
+            };
+            let f = elementwise_function(op);
+            let run = |dtype: DType| {
+                let x =
+                    at.iter().map(|x| Tensor::from_vec(x.clone(), x.len(), device)?.cast(dtype));
+                let (y, first, _) =
+                    allow_unused(|| derivatives(&f, &x.collect::<Result<Vec<_>>>()?, false))?;
+                let all: Vec<Tensor> = std::iter::once(y).chain(first).collect();
+                all.iter().map(|t| Ok(values(t))).collect::<Result<Vec<_>>>()
+            };
+            let (half, single) = (run(dtype).unwrap(), run(DType::F32).unwrap());
+            let place = if dtype == DType::F16 { 2f64.powi(-10) } else { 2f64.powi(-7) };
+            for (part, (half, single)) in half.iter().zip(&single).enumerate() {
+                for (i, (&got, &exact)) in half.iter().zip(single).enumerate() {
+                    let want = Scalar::Float(exact).cast(dtype).to_f64();
+                    let near = (got - want).abs() <= place * want.abs() + 2.0 * least;
+                    let agrees =
+                        if part == 0 { near } else { !want.is_finite() || got.is_finite() };
+                    if !(agrees || got == want || got.is_nan() && want.is_nan()) {
+                        let at: Vec<f64> = at.iter().map(|x| x[i]).collect();
+                        found.push(format!("{op} {part} {dtype} at {at:?}: {got}, f32 {exact}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
 #[test]

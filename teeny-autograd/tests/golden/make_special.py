@@ -25,9 +25,10 @@ L = torch.linalg
 
 POINTS = [0.0, -0.0, 1e-40, -1e-40, 1e-20, -1e-20, 1e-7, -1e-7, 0.5, -0.5, 1.0, -1.0, 3.0, -3.0, 6.0, 20.0, -20.0,
           88.0, -88.0, 89.0, -89.0, 89.4, -89.4, 90.0, 104.0, -104.0, 178.0, -178.0, 1e4, -1e4, 1e20, -1e20, 3e38,
-          inf, -inf, nan]
+          inf, -inf, nan, 1e-45, -1e-45, 1.1754943508222875e-38, -1.1754943508222875e-38, 3.4028234663852886e38, -3.4028234663852886e38]
 # beyond f32
-WIDE = [1e-300, 709.0, -709.0, 710.4, -710.4, 746.0, -746.0, 1421.0, 1e200, -1e200]
+WIDE = [1e-300, 709.0, -709.0, 710.4, -710.4, 746.0, -746.0, 1421.0, 1e200, -1e200,
+        5e-324, -5e-324, 1e-310, -1e-310, 2.2250738585072014e-308, 1.7976931348623157e308, -1.7976931348623157e308]
 
 UNARY = {
     "abs": torch.abs, "sign": torch.sign, "recip": torch.reciprocal, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
@@ -40,12 +41,19 @@ UNARY = {
     "leaky_relu": lambda x: F.leaky_relu(x, 0.5), "elu": lambda x: F.elu(x, 0.5), "clamp": lambda x: x.clamp(-1.0, 3.0),
     "pow_0": lambda x: x ** 0.0, "pow_1": lambda x: x ** 1.0, "pow_2": lambda x: x ** 2.0, "pow_3": lambda x: x ** 3.0,
     "pow_half": lambda x: x ** 0.5, "pow_less": lambda x: x ** -1.0, "max_1": lambda x: x.clamp(min=1.0),
-    "where_0": lambda x: torch.where(x > 0, x, x * 0.5),
+    "where_0": lambda x: torch.where(x > 0, x, x * 0.5), "log10": torch.log10, "logit": torch.logit, "sinc": torch.sinc,
+    "asinh": torch.asinh, "acosh": torch.acosh, "atanh": torch.atanh, "erfc": torch.erfc, "erfinv": torch.erfinv,
+    "lgamma": torch.lgamma, "digamma": torch.digamma, "frac": torch.frac, "tanhshrink": F.tanhshrink,
+    "celu": lambda x: F.celu(x, 0.5), "hardshrink": F.hardshrink, "softshrink": F.softshrink,
 }
-PAIRS = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 1e20, inf, -inf, nan]
+PAIRS = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 1e20, inf, -inf, nan, 1e-40, -1e-40, 3e38]
+# beyond f32
+WIDE_PAIRS = [1e-310, 1.7e308]
 BINARY = {
     "add": torch.add, "mul": torch.mul, "div": torch.div, "pow": torch.pow, "maximum": torch.maximum, "minimum": torch.minimum,
-    "rem": torch.remainder, "hypot": lambda a, b: (a * a + b * b).sqrt(),
+    "rem": torch.remainder, "hypot": lambda a, b: (a * a + b * b).sqrt(), "length": torch.hypot, "atan2": torch.atan2,
+    "logaddexp": torch.logaddexp, "logaddexp2": torch.logaddexp2, "xlogy": torch.xlogy, "fmod": torch.fmod,
+    "copysign": torch.copysign,
 }
 
 TERNARY = [(0.0, 1.0, 0.0), (1e8, 1.0, 1.0), (1e8, 1.0, 0.5), (1.0, 1e8, 1.0), (2.0, 2.0, 0.3), (2.0, 5.0, -1.0), (2.0, 5.0, 2.0),
@@ -85,7 +93,8 @@ def elementwise():
         points = torch.tensor(POINTS + (WIDE if dtype == torch.float64 else []), dtype=torch.float32 if dtype == torch.float32 else dtype)
         for op, function in UNARY.items():
             rows.append({"op": op, "dtype": name, "x": "points"} | derivatives(function, [points], False))
-        a, b = torch.cartesian_prod(torch.tensor(PAIRS, dtype=dtype), torch.tensor(PAIRS, dtype=dtype)).T.contiguous()
+        pairs = torch.tensor(PAIRS + (WIDE_PAIRS if dtype == torch.float64 else []), dtype=dtype)
+        a, b = torch.cartesian_prod(pairs, pairs).T.contiguous()
         for op, function in BINARY.items():
             rows.append({"op": op, "dtype": name, "x": "pairs"} | derivatives(function, [a, b], False))
         triple = torch.tensor(TERNARY, dtype=dtype).T.contiguous()
@@ -155,6 +164,6 @@ def shared(values):
 
 
 write(__file__, "special", {
-    "at": {"points": shared(POINTS), "wide": shared(WIDE), "pairs": shared(PAIRS), "triples": [shared(t) for t in TERNARY]},
+    "at": {"points": shared(POINTS), "wide": shared(WIDE), "pairs": shared(PAIRS), "wide_pairs": shared(WIDE_PAIRS), "triples": [shared(t) for t in TERNARY]},
     "elementwise": elementwise(), "reductions": reductions(),
 })

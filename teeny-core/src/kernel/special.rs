@@ -7,7 +7,7 @@
 use super::build::{Expr, ExprOperand};
 use crate::dtype::DType;
 use crate::error::Error;
-use std::f64::consts::{FRAC_PI_2, LN_2, PI};
+use std::f64::consts::{FRAC_1_PI, FRAC_PI_2, LN_2, PI};
 
 /// `x²` is finite below this number, and 1 is lost beside it above.
 const LARGE: f64 = (1u64 << 28) as f64;
@@ -129,10 +129,11 @@ impl<'b> Expr<'b> {
         let (across, up) = (left.where_cond(-x, x), down.where_cond(-y, y));
         let steep = up.gt(across);
         let (near, far) = (steep.where_cond(across, up), steep.where_cond(up, across));
-        // 1 of two infinities, 0 of two zeros.
+        // 1 of two infinities, 0 of two zeros: neither is divided, nor is its gradient.
         let infinite = near.is_inf().and(far.is_inf());
-        let ratio = infinite.where_cond(near.like(1.0), near / far);
-        let angle = far.eq(0.0).where_cond(near, ratio).atan();
+        let known = infinite.or(far.eq(0.0).and(near.eq(0.0)));
+        let ratio = near / known.where_cond(far.like(1.0), far);
+        let angle = known.where_cond(infinite.cast(near.dtype()), ratio).atan();
         let angle = steep.where_cond(FRAC_PI_2 - angle, angle);
         let angle = left.where_cond(PI - angle, angle);
         down.where_cond(-angle, angle)
@@ -151,11 +152,14 @@ impl<'b> Expr<'b> {
     /// `sin(πx) / (πx)`, 1 at 0.
     pub fn sinc(self) -> Expr<'b> {
         let x = self.to_float();
-        let zero = x.eq(0.0);
-        let t = zero.where_cond(x.like(1.0), x);
+        // Near 0 by the series, whose derivatives neither cancel nor overflow.
+        let small = x.abs().lt(if x.is_f64() { 0.002 } else { 0.06 });
+        let square = (small.where_cond(x, 0.0) * PI).square();
+        let near = 1.0 - square * (1.0 / 6.0) * (1.0 - square * 0.05);
+        let t = small.where_cond(x.like(1.0), x);
         // The sine of an angle within one turn is exact for large x too.
         let turn = t - (t * 0.5).round() * 2.0;
-        zero.where_cond(x.like(1.0), (turn * PI).sin() / (t * PI))
+        small.where_cond(near, (turn * PI).sin() / (t * PI))
     }
 
     /// For integers whose floored remainder is `r`: true where the quotient rounds down to less than
@@ -266,9 +270,12 @@ impl<'b> Expr<'b> {
         let r = y.recip();
         let rest = horner(r * r, stirling) * r + ((2.0 * PI).ln() - 1.0) / 2.0;
         let value = y.lt(7.5).where_cond(near, (y - 0.5) * (y.log() - 1.0) + rest);
-        let sine = ((x - x.round()) * PI).sin().abs();
-        let value = reflected.where_cond((sine.recip() * PI).log() - value, value);
-        x.is_inf().where_cond(x.like(f64::INFINITY), value)
+        // sin(πt) / π, t itself where π t would lose the digits of a subnormal number.
+        let t = (x - x.round()).abs();
+        let sine = t.lt(1e-9).where_cond(t, (t * PI).sin() * FRAC_1_PI);
+        let value = reflected.where_cond(-sine.log() - value, value);
+        let pole = reflected.and(sine.eq(0.0));
+        x.is_inf().or(pole).where_cond(x.like(f64::INFINITY), value)
     }
 
     /// The derivative of [`Expr::lgamma`]: by eight steps of the recurrence and the asymptotic
@@ -283,7 +290,7 @@ impl<'b> Expr<'b> {
         let value = z.log() - r * 0.5 - horner(r * r, BERNOULLI) * (r * r) - steps;
         // 1/4 in place of values that are not negative: their sine may be 0
         let turn = negative.where_cond(x - x.round(), 0.25);
-        let turn = turn.eq(0.0).where_cond(turn.like(f64::NAN), turn);
+        let turn = turn.eq(0.0).where_cond(turn * f64::NAN, turn);
         let angle = turn * PI;
         negative.where_cond(value - angle.cos() / angle.sin() * PI, value)
     }
