@@ -287,3 +287,30 @@ fn what_is_not_a_quantised_matrix_is_refused() -> Result<()> {
     assert!(QuantType::by_name("q4_k").is_ok() && QuantType::by_name("Q9").is_err());
     Ok(())
 }
+
+/// Rows of one part and of several parts, by positions of every integer type.
+#[test]
+fn rows_are_selected_by_positions_of_every_integer_type() -> Result<()> {
+    let mut dice = Dice::new(41);
+    for device in [Reference::new() as DeviceRef, Lazy::new(Reference::new())] {
+        let [one, other] = [QuantType::Q4_0, QuantType::Q8_0]
+            .map(|kind| random_matrix(kind, [40, 2], &mut dice, &device).map(|made| made.0));
+        let one = one?;
+        for matrix in [one.clone(), QuantTensor::join(&[&one, &other?])?] {
+            let plain = matrix.dequantize()?;
+            for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_int()) {
+                let ids: Vec<i64> = (0..6).map(|_| dice.below(matrix.shape()[0]) as i64).collect();
+                let ids = Tensor::from_vec(ids, (3, 2), &device)?.cast(dtype)?;
+                let got = matrix.index_select(&ids)?.to_vec::<f32>()?;
+                assert_eq!(bits(&got), bits(&plain.index_select(0, &ids)?.to_vec()?), "{dtype}");
+            }
+            // none of these is a row, also as 32 bits
+            for id in [u64::MAX, 1 << 32, 1 << 63, matrix.shape()[0] as u64] {
+                let ids = Tensor::from_vec(vec![0, id], 2, &device)?;
+                let error = matrix.index_select(&ids).and_then(|y| y.to_vec::<f32>()).unwrap_err();
+                assert!(error.to_string().contains(&format!("index[1] is {id}")), "{error}");
+            }
+        }
+    }
+    Ok(())
+}

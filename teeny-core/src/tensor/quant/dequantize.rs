@@ -38,8 +38,9 @@ pub(crate) fn rows(
     let n = flat.numel();
     // zeros; the gather checks the positions
     let inside = Tensor::zeros(1, I32, &blocks)?.expand(part.rows)?.gather(0, &flat)?;
+    let flat = map([&flat, &inside], |[i, zero]| i.cast(I32) + zero)?;
     let group = map([&flat], |[i]| i.floor_div(GROUP as i64))?;
-    let lane = map([&flat, &inside], |[i, zero]| i.rem(GROUP as i64) + zero)?;
+    let lane = map([&flat], |[i]| i.rem(GROUP as i64))?;
     let values = values(&blocks.index_select(0, &group)?, part.kind)?; // (n, GROUP, columns)
     let lane = lane.reshape((n, 1, 1))?.expand((n, 1, columns))?;
     let rows = values.gather(1, &lane)?; // (n, 1, columns)
