@@ -314,3 +314,103 @@ fn rows_are_selected_by_positions_of_every_integer_type() -> Result<()> {
     }
     Ok(())
 }
+
+/// Numbers of every magnitude that f32 has: the error is the bound of the type at the largest
+/// number of the block, or what the smallest 16-bit float adds to it, and not larger than that of
+/// zeros.
+#[test]
+fn numbers_of_every_magnitude_come_back_within_the_error_of_their_type() -> Result<()> {
+    let mut dice = Dice::new(43);
+    let smallest = 2f32.powi(-24); // of f16
+    for case in 0..3000 {
+        let exponent = dice.below(156) as i32 - 149; // 2^-149 to 2^6
+        let shape = dice.below(5);
+        let x: Vec<f32> = (0..256)
+            .map(|i| {
+                let x = (dice.below(2001) as f64 - 1000.0) / 1000.0 * 2f64.powi(exponent);
+                (match shape {
+                    0 => x,
+                    1 => x.abs(),
+                    2 => x * 2f64.powi(-(dice.below(30) as i32)),
+                    3 => 2f64.powi(exponent) * if i % 2 == 0 { -1.0 } else { 1.0 },
+                    _ => 2f64.powi(exponent) + x / 16.0,
+                }) as f32
+            })
+            .collect();
+        for kind in QuantType::ALL.into_iter().filter(|kind| kind.is_written()) {
+            let mut blocks = vec![0; 256 / kind.block_elements() * kind.block_bytes()];
+            kind.encode(&x, &mut blocks)?;
+            kind.check(&blocks, 0)?;
+            let mut back = vec![0.0; 256];
+            kind.decode(&blocks, &mut back);
+            // relative to the largest number, and the steps of the smallest scale
+            let (relative, steps) = match kind {
+                QuantType::Q8_0 => (0.0045, 64.0),
+                QuantType::Q4_0 => (0.13, 5.0),
+                QuantType::Q5_0 => (0.07, 9.0),
+                QuantType::Q4_1 => (0.07, 9.0),
+                QuantType::Q5_1 => (0.035, 17.0),
+                QuantType::Q6K => (0.04, 20.0),
+                QuantType::Q4K => (0.1, 10.0),
+                QuantType::Q5K => (0.06, 18.0),
+                QuantType::Iq4Nl | QuantType::Mxfp4 => unreachable!("{kind} is not written"),
+            };
+            let size = kind.block_elements();
+            for (i, (block, back)) in x.chunks(size).zip(back.chunks(size)).enumerate() {
+                let largest = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                // with a minimum and without a scale, numbers of both signs are the minimum
+                let zeros = if kind.has_minimum() { 2.001 } else { 1.001 } * largest;
+                let bound = (relative * largest + steps * smallest).min(zeros);
+                for (x, y) in block.iter().zip(back) {
+                    let text = format!("case {case}: block {i} of {kind} up to {largest:e}");
+                    assert!((x - y).abs() <= bound, "{text}: {x:e} became {y:e}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_type_says_whether_it_is_written() {
+    for kind in QuantType::ALL {
+        let x = vec![1.0; kind.block_elements()];
+        let mut block = vec![0; kind.block_bytes()];
+        let written = kind.encode(&x, &mut block);
+        assert_eq!(written.is_ok(), kind.is_written(), "{kind}");
+        let mut back = vec![0.0; x.len()];
+        kind.decode(&block, &mut back);
+        assert!(
+            !kind.is_written() || back.iter().all(|x| (x - 1.0).abs() < 0.05),
+            "{kind}: {back:?}"
+        );
+        if let Err(error) = written {
+            let others = QuantType::ALL.into_iter().filter(|kind| kind.is_written());
+            let text = error.to_string();
+            assert!(others.map(QuantType::name).all(|name| text.contains(name)), "{text}");
+        }
+    }
+}
+
+/// The bytes of a block that are a scale: each of them, not finite, is found.
+#[test]
+fn a_scale_that_is_not_finite_is_found_in_every_type() {
+    let mut dice = Dice::new(47);
+    for kind in QuantType::ALL {
+        for _ in 0..50 {
+            let block = random_blocks(kind, 1, &mut dice);
+            assert!(kind.check(&block, 0).is_ok(), "{kind}");
+            for at in 0..kind.block_bytes() - 1 {
+                let mut wrong = block.clone();
+                (wrong[at], wrong[at + 1]) = (0xff, 0x7c | dice.below(4) as u8); // a NaN of f16
+                let mut values = vec![0.0; kind.block_elements()];
+                kind.decode(&wrong, &mut values);
+                let number = match kind {
+                    QuantType::Mxfp4 => at > 0, // its exponent of 255 is NaN by definition
+                    _ => values.iter().all(|x| !x.is_nan()),
+                };
+                assert_eq!(kind.check(&wrong, 0).is_ok(), number, "{kind}, byte {at}");
+            }
+        }
+    }
+}

@@ -120,16 +120,24 @@ impl QuantType {
         }
     }
 
+    /// Whether the scales and the minima of a block are finite.
+    pub(super) fn has_finite_scales(self, block: &[u8]) -> bool {
+        use QuantType::*;
+        let halves: &[usize] = match self {
+            Q8_0 | Q4_0 | Q5_0 | Iq4Nl => &[0],
+            Q4_1 | Q5_1 | Q4K | Q5K => &[0, 2],
+            Q6K => &[208],
+            Mxfp4 => return block[0] != 255, // an exponent of 255 is NaN
+        };
+        halves.iter().all(|&at| half(block, at).is_finite())
+    }
+
     /// An error if a scale in `blocks`, which begin with block `first`, is NaN or infinite.
     ///
     /// # Errors
     /// It names the first such block.
     pub fn check(self, blocks: &[u8], first: usize) -> Result<()> {
-        // an exponent of 255 is NaN
-        let bad = |block: &[u8]| {
-            self == QuantType::Mxfp4 && block[0] == 255
-                || self.halves().any(|at| !half(block, at).is_finite())
-        };
+        let bad = |block: &[u8]| !self.has_finite_scales(block);
         match blocks.chunks_exact(self.block_bytes()).position(bad) {
             Some(i) => Err(Error::value(format!(
                 "a scale of block {} of {self:?} is not finite",

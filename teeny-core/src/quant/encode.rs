@@ -5,7 +5,6 @@
 //! fitted by weighted least squares, and the one with the smallest weighted error is kept.
 
 use super::QuantType;
-use super::decode::half;
 use crate::error::{Error, Result};
 use half::f16;
 
@@ -18,6 +17,20 @@ fn put(block: &mut [u8], at: usize, x: f32) -> f32 {
     let x = f16::from_f32(x);
     block[at..at + 2].copy_from_slice(&x.to_le_bytes());
     x.to_f32()
+}
+
+/// Writes the scale `d` of integers that are fitted to it, and returns what was written and the
+/// factor of the integers. A subnormal one is rounded up, so that the integers still reach the
+/// largest number: it has too few bits to be a rounding away from it.
+fn put_scale(block: &mut [u8], at: usize, d: f32) -> [f32; 2] {
+    let mut written = put(block, at, d);
+    if d.abs() >= f16::MIN_POSITIVE.to_f32() {
+        return [written, inverse(d)];
+    }
+    if written.abs() < d.abs() {
+        written = put(block, at, written + f16::MIN_POSITIVE_SUBNORMAL.to_f32().copysign(d));
+    }
+    [written, inverse(written)]
 }
 
 /// `1 / d`, or 0 where that is not finite.
@@ -36,15 +49,15 @@ fn range(x: &[f32]) -> [f32; 2] {
 }
 
 /// Writes numbers of 4 bits, of 32 elements: the first half low, the second high.
-fn put_nibbles(to: &mut [u8], q: &[u8; 32]) {
+fn put_nibbles(q: [u8; 32], to: &mut [u8]) {
     (0..16).for_each(|j| to[j] = q[j] & 15 | q[j + 16] << 4);
 }
 
 /// [`put_nibbles`] behind their fifth bits.
-fn put_five_bits(to: &mut [u8], q: &[u8; 32]) {
+fn put_five_bits(q: [u8; 32], to: &mut [u8]) {
     to[..4].fill(0);
     (0..32).for_each(|j| to[j / 8] |= (q[j] >> 4) << (j % 8));
-    put_nibbles(&mut to[4..], q);
+    put_nibbles(q, &mut to[4..]);
 }
 
 /// The integers `q(x)` of 32 elements, at most `most`.
@@ -121,8 +134,8 @@ fn with_minima(x: &[f32], most: f32, block: &mut [u8]) -> [[u8; 32]; 8] {
     let mut fits = [[0.0f32; 2]; 8];
     fits.iter_mut().zip(x.chunks_exact(32)).for_each(|(fit, x)| *fit = fitted(x, most));
     let [scale, lowest] = [0, 1].map(|i| fits.iter().fold(0.0f32, |m, fit| m.max(fit[i].abs())));
-    let (d, e) = (put(block, 0, scale / 63.0), put(block, 2, lowest / 63.0));
-    let [to_scale, to_least] = [scale, lowest].map(|most| inverse(most / 63.0));
+    let [d, to_scale] = put_scale(block, 0, scale / 63.0);
+    let [e, to_least] = put_scale(block, 2, lowest / 63.0);
     let mut all = [[0; 32]; 8];
     for (i, (x, fit)) in x.chunks_exact(32).zip(fits).enumerate() {
         let code = |x: f32, factor: f32| (x.abs() * factor).round_ties_even().min(63.0) as u8;
@@ -143,7 +156,7 @@ fn with_minima(x: &[f32], most: f32, block: &mut [u8]) -> [[u8; 32]; 8] {
 }
 
 /// Writes numbers of 4 bits of eight sub-blocks, two of them in 32 bytes.
-fn put_pairs(to: &mut [u8], all: &[[u8; 32]; 8]) {
+fn put_pairs(all: [[u8; 32]; 8], to: &mut [u8]) {
     for (i, q) in all.iter().enumerate() {
         let to = &mut to[32 * (i / 2)..][..32];
         to.iter_mut().zip(q).for_each(|(to, q)| *to |= (q & 15) << (4 * (i % 2)));
@@ -176,8 +189,7 @@ fn step_of_sixteen(x: &[f32]) -> f32 {
 fn q6_k(x: &[f32], block: &mut [u8]) {
     let mut steps = [0.0f32; 16];
     steps.iter_mut().zip(x.chunks_exact(16)).for_each(|(to, x)| *to = step_of_sixteen(x));
-    let factor = inverse(extreme(&steps) / -128.0);
-    let d = put(block, 208, extreme(&steps) / -128.0);
+    let [d, factor] = put_scale(block, 208, extreme(&steps) / -128.0);
     for (i, (x, step)) in x.chunks_exact(16).zip(steps).enumerate() {
         let scale = (step * factor).round_ties_even().clamp(-128.0, 127.0) as i8;
         block[192 + i] = scale as u8;
@@ -191,55 +203,43 @@ fn q6_k(x: &[f32], block: &mut [u8]) {
     }
 }
 
+fn q8_0(x: &[f32], block: &mut [u8]) {
+    let d = extreme(x).abs() / 127.0;
+    let inverse = inverse(d);
+    put(block, 0, d);
+    let q = |x: &f32| (x * inverse).round() as i8 as u8;
+    block[2..].iter_mut().zip(x).for_each(|(to, x)| *to = q(x));
+}
+
+fn q5_k(x: &[f32], block: &mut [u8]) {
+    let q = with_minima(x, 31.0, block);
+    let [high, low] = Q5K_BITS;
+    put_pairs(q, &mut block[low..]);
+    for (i, q) in q.iter().enumerate() {
+        block[high..low].iter_mut().zip(q).for_each(|(to, q)| *to |= q >> 4 << i);
+    }
+}
+
 impl QuantType {
     /// Whether [`QuantType::encode`] writes it.
     pub const fn is_written(self) -> bool {
-        !matches!(self, QuantType::Iq4Nl | QuantType::Mxfp4)
+        self.writer().is_some()
     }
 
-    fn encode_block(self, x: &[f32], block: &mut [u8]) {
+    /// What writes a block of zeros anew; `None` for a type that is only read.
+    const fn writer(self) -> Option<fn(&[f32], &mut [u8])> {
         use QuantType::*;
-        block.fill(0);
-        match self {
-            Q8_0 => {
-                let d = extreme(x).abs() / 127.0;
-                let inverse = inverse(d);
-                put(block, 0, d);
-                let q = |x: &f32| (x * inverse).round() as i8 as u8;
-                block[2..].iter_mut().zip(x).for_each(|(to, x)| *to = q(x));
-            }
-            Q4_0 => {
-                let q = centred(x, 8, block);
-                put_nibbles(&mut block[2..], &q);
-            }
-            Q5_0 => {
-                let q = centred(x, 16, block);
-                put_five_bits(&mut block[2..], &q);
-            }
-            Q4_1 => {
-                let q = from_lowest(x, 15, block);
-                put_nibbles(&mut block[4..], &q);
-            }
-            Q5_1 => {
-                let q = from_lowest(x, 31, block);
-                put_five_bits(&mut block[4..], &q);
-            }
-            Q4K => {
-                let q = with_minima(x, 15.0, block);
-                put_pairs(&mut block[Q4K_BITS..], &q);
-            }
-            Q5K => {
-                let q = with_minima(x, 31.0, block);
-                let [high, low] = Q5K_BITS;
-                put_pairs(&mut block[low..], &q);
-                for (i, q) in q.iter().enumerate() {
-                    let to = &mut block[high..low];
-                    to.iter_mut().zip(q).for_each(|(to, q)| *to |= q >> 4 << i);
-                }
-            }
-            Q6K => q6_k(x, block),
-            Iq4Nl | Mxfp4 => {}
-        }
+        Some(match self {
+            Q8_0 => q8_0,
+            Q4_0 => |x, block| put_nibbles(centred(x, 8, block), &mut block[2..]),
+            Q5_0 => |x, block| put_five_bits(centred(x, 16, block), &mut block[2..]),
+            Q4_1 => |x, block| put_nibbles(from_lowest(x, 15, block), &mut block[4..]),
+            Q5_1 => |x, block| put_five_bits(from_lowest(x, 31, block), &mut block[4..]),
+            Q4K => |x, block| put_pairs(with_minima(x, 15.0, block), &mut block[Q4K_BITS..]),
+            Q5K => q5_k,
+            Q6K => q6_k,
+            Iq4Nl | Mxfp4 => return None,
+        })
     }
 
     /// Writes whole blocks of `x` to `blocks`, as many as both have.
@@ -248,10 +248,12 @@ impl QuantType {
     /// If the type is only read, a number is not finite (the error has its position), or a scale is
     /// too large for 16 bits.
     pub fn encode(self, x: &[f32], blocks: &mut [u8]) -> Result<()> {
-        if !self.is_written() {
+        let Some(write) = self.writer() else {
+            let others = QuantType::ALL.into_iter().filter(|kind| kind.is_written());
+            let names = others.map(QuantType::name).collect::<Vec<_>>().join(", ");
             return Err(Error::unsupported(format!("{self:?} is read, not written"))
-                .help("Q8_0, Q6_K, Q5_K, Q4_K, Q5_0, Q5_1, Q4_0 and Q4_1 are written"));
-        }
+                .help(format!("types that are written: {names}")));
+        };
         if let Some(i) = x.iter().position(|x| !x.is_finite()) {
             return Err(Error::value(format!("element {i} is {}, which has no scale", x[i]))
                 .help("weights are finite: see where training went wrong"));
@@ -260,8 +262,9 @@ impl QuantType {
         for (k, (x, block)) in
             x.chunks_exact(elements).zip(blocks.chunks_exact_mut(self.block_bytes())).enumerate()
         {
-            self.encode_block(x, block);
-            if self.halves().any(|at| !half(block, at).is_finite()) {
+            block.fill(0);
+            write(x, block);
+            if !self.has_finite_scales(block) {
                 return Err(Error::value(format!(
                     "elements {} to {} of up to {} are too large for a scale of 16 bits",
                     k * elements,

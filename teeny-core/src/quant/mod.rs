@@ -82,20 +82,25 @@ impl QuantType {
     /// Every type, in the order of the enum.
     pub const ALL: [QuantType; 10] = [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Iq4Nl, Mxfp4, Q4K, Q5K, Q6K];
 
+    /// The name and the number of the type in GGUF files.
+    const fn gguf(self) -> (&'static str, u32) {
+        match self {
+            Q8_0 => ("Q8_0", 8),
+            Q4_0 => ("Q4_0", 2),
+            Q4_1 => ("Q4_1", 3),
+            Q5_0 => ("Q5_0", 6),
+            Q5_1 => ("Q5_1", 7),
+            Iq4Nl => ("IQ4_NL", 20),
+            Mxfp4 => ("MXFP4", 39),
+            Q4K => ("Q4_K", 12),
+            Q5K => ("Q5_K", 13),
+            Q6K => ("Q6_K", 14),
+        }
+    }
+
     /// The name in GGUF files, such as `Q4_K`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Q8_0 => "Q8_0",
-            Q4_0 => "Q4_0",
-            Q4_1 => "Q4_1",
-            Q5_0 => "Q5_0",
-            Q5_1 => "Q5_1",
-            Iq4Nl => "IQ4_NL",
-            Mxfp4 => "MXFP4",
-            Q4K => "Q4_K",
-            Q5K => "Q5_K",
-            Q6K => "Q6_K",
-        }
+        self.gguf().0
     }
 
     /// The type with this name, in capitals or not.
@@ -114,18 +119,7 @@ impl QuantType {
 
     /// The number of the type in GGUF files.
     pub const fn gguf_id(self) -> u32 {
-        match self {
-            Q8_0 => 8,
-            Q4_0 => 2,
-            Q4_1 => 3,
-            Q5_0 => 6,
-            Q5_1 => 7,
-            Iq4Nl => 20,
-            Mxfp4 => 39,
-            Q4K => 12,
-            Q5K => 13,
-            Q6K => 14,
-        }
+        self.gguf().1
     }
 
     /// The elements of a block; a row has a multiple of them.
@@ -148,7 +142,10 @@ impl QuantType {
 
     /// Whether a block has minima beside its scales.
     pub const fn has_minimum(self) -> bool {
-        matches!(self, Q4_1 | Q5_1 | Q4K | Q5K)
+        match self {
+            Q4_1 | Q5_1 | Q4K | Q5K => true,
+            Q8_0 | Q4_0 | Q5_0 | Iq4Nl | Mxfp4 | Q6K => false,
+        }
     }
 
     /// The fields of a block, one after another.
@@ -213,11 +210,6 @@ impl QuantType {
             Error::value(format!("the bytes of {columns} elements of {self:?} overflow"))
                 .help("divide the matrix")
         })
-    }
-
-    /// Where the 16-bit floats of a block are: its fields of two bytes.
-    fn halves(self) -> impl Iterator<Item = usize> {
-        self.fields().iter().filter(|field| field.len == 2).map(|field| field.at)
     }
 }
 
