@@ -8,6 +8,7 @@ mod common;
 mod accumulation;
 mod asynchronous;
 mod backward;
+mod batch_members;
 mod broadcasting;
 mod cache;
 mod capstone;

@@ -1,9 +1,9 @@
 //! Functions of matrices made of products and solvers: powers, the exponential, chains.
 
 use crate::context::enter;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Triangle;
+use crate::scalar::Scalar;
 use crate::shape::index_end;
 use crate::tensor::{Tensor, references};
 
@@ -39,7 +39,8 @@ impl Tensor {
     }
 
     /// The exponential `Σ x^k / k!` of square matrices (.., m, m): 18 terms of the series of the
-    /// matrix divided by a power of two, squared as often. Waits for the device.
+    /// matrix divided by a power of two, squared as often. Each matrix of a batch has its own
+    /// power. Waits for the device.
     ///
     /// # Errors
     /// If the matrices are not square or not of floats.
@@ -56,17 +57,36 @@ impl Tensor {
         if self.numel() == 0 {
             return Ok(eye);
         }
-        let norm = self.abs()?.sum(-1)?.max_all()?.cast(DType::F32)?.item::<f32>()?;
-        // A norm that is not finite gives NaN by the series alone.
-        let halvings = if norm.is_finite() { norm.log2().ceil().max(0.0) as i32 } else { 0 };
-        let x = self.mul(0.5f64.powi(halvings))?;
+        // A part of the norm, which cannot overflow. One that is not finite gives NaN by the series
+        // alone.
+        let spare = (m as f64).log2().ceil() as i32 + 1;
+        let parts = self.abs()?.mul(0.5f64.powi(spare))?.sum(-1)?.max(-1)?.to_scalars()?;
+        let exponents = parts.iter().map(|part| part.to_f64().log2().ceil());
+        let halvings: Vec<i32> =
+            exponents.map(|n| if n.is_finite() { (n as i32 + spare).max(0) } else { 0 }).collect();
+        let each = self.shape().with_size(self.ndim() - 2, 1).with_size(self.ndim() - 1, 1);
+        // In two factors: one may be too small for the type.
+        let power = |from| {
+            let powers = halvings.iter().map(|&n| Scalar::Float(0.5f64.powi((n + from) / 2)));
+            Tensor::from_scalars(&powers.collect::<Vec<_>>(), each, self.dtype(), self)
+        };
+        let x = self.mul(&power(0)?)?.mul(&power(1)?)?;
         // Horner's scheme: 1 + x (1 + x/2 (1 + x/3 (..)))
         let mut sum = eye.clone();
         for k in (1..=18).rev() {
             sum = x.matmul(&sum)?.mul(1.0 / f64::from(k))?.add(&eye)?;
         }
-        for _ in 0..halvings {
+        let least = halvings.iter().copied().min().unwrap_or(0);
+        let most = halvings.iter().copied().max().unwrap_or(0);
+        let halvings = Tensor::from_vec(halvings, each, self)?; // (.., 1, 1)
+        for _ in 0..least {
             sum = sum.matmul(&sum)?;
+        }
+        for step in least..most {
+            // A matrix that is done is kept: its square might overflow, in the gradient too.
+            let open = halvings.gt(step)?;
+            let root = open.where_cond(&sum, &eye)?;
+            sum = open.where_cond(&root.matmul(&root)?, &sum)?;
         }
         Ok(sum)
     }

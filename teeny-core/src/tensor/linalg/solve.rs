@@ -134,8 +134,7 @@ impl Tensor {
     /// The `x` of least `‖self x - b‖`, and of least norm among these: self (.., m, n), b (.., m,
     /// k) or a vector (m) → (.., n, k) or (n).
     ///
-    /// By QR where self has full rank, by [`Tensor::pinv`] of it otherwise; the choice is made for
-    /// the whole batch.
+    /// By QR where a matrix has full rank, by [`Tensor::pinv`] of it otherwise.
     ///
     /// # Errors
     /// If the shapes do not fit, or the type is not f32 or f64.
@@ -152,8 +151,12 @@ impl Tensor {
         // a = q r; the least-norm solution of fewer equations than unknowns comes from the factors
         // of the transpose
         let (q, r) = if tall { a.qr()? } else { a.transpose(-2, -1)?.qr()? };
-        let x = if !full_rank(&r)? {
-            a.pinv(None)?.matmul(&b)?
+        let full = full_rank(&r)?; // (.., 1, 1)
+        let x = if !full.reshape(-1)?.all(0)?.item::<bool>()? {
+            // both for all matrices, with a regular one in place of those without full rank
+            let one = Tensor::eye(m.max(n), a.dtype(), &a)?.slice(0, ..m)?.slice(1, ..n)?;
+            let by_qr = full.where_cond(&a, &one)?.lstsq(&b)?;
+            full.where_cond(&by_qr, &a.pinv(None)?.matmul(&b)?)?
         } else if tall {
             r.solve_triangular(&q.transpose(-2, -1)?.matmul(&b)?, Triangle::Upper)?
         } else {
@@ -213,12 +216,12 @@ impl Tensor {
     }
 }
 
-/// True if no diagonal element of any `r` is 0 within rounding of the largest.
-fn full_rank(r: &Tensor) -> Result<bool> {
-    let diagonal = r.diagonal(0, -2, -1)?.abs()?; // (.., k)
+/// Of each `r` whether no diagonal element is 0 within rounding of the largest: (.., 1, 1).
+fn full_rank(r: &Tensor) -> Result<Tensor> {
+    let diagonal = r.diagonal(0, -2, -1)?.abs()?.unsqueeze(-2)?; // (.., 1, k)
     if diagonal.numel() == 0 {
-        return Ok(true);
+        return diagonal.ge(0.0)?.all(-1)?.unsqueeze(-1);
     }
-    let bound = diagonal.max_keepdim(-1)?.mul(r.rtol(None)?)?; // (.., 1)
-    diagonal.gt(&bound)?.reshape(-1)?.all(0)?.item()
+    let bound = diagonal.max_keepdim(-1)?.mul(r.rtol(None)?)?; // (.., 1, 1)
+    diagonal.gt(&bound)?.all(-1)?.unsqueeze(-1)
 }
