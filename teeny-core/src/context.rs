@@ -21,6 +21,51 @@ pub struct OpContext {
     pub location: &'static Location<'static>,
     /// True while deferred work of the operation runs: its gradient.
     pub later: bool,
+    /// The argument that a gather or scatter takes its positions from.
+    pub positions: &'static Positions,
+}
+
+/// The argument of an operation that a gather or scatter takes its positions from, as an error
+/// names it. A recording device keeps it with the operation, as it does the line.
+#[derive(Debug)]
+pub struct Positions {
+    /// The name of the parameter.
+    pub name: &'static str,
+    /// What a legal element is, and how to get one, if [`Tensor::checked`] makes the positions.
+    ///
+    /// [`Tensor::checked`]: crate::Tensor::checked
+    pub expected: Option<[&'static str; 2]>,
+}
+
+/// The positions of gather and scatter themselves.
+pub const INDEX: &Positions = &Positions::of("index");
+
+impl Positions {
+    /// Positions that are the elements of `name` themselves.
+    pub const fn of(name: &'static str) -> Positions {
+        Positions { name, expected: None }
+    }
+
+    /// The element that [`Tensor::checked`](crate::Tensor::checked) encodes as `position`, or the
+    /// position itself.
+    pub fn value(&self, position: i128) -> i128 {
+        match (self.expected, position < 0) {
+            (None, _) => position,
+            (Some(_), true) => !position,
+            (Some(_), false) => -position,
+        }
+    }
+}
+
+/// The argument whose elements the operation in progress takes as positions.
+pub fn positions() -> &'static Positions {
+    current().map_or(INDEX, |context| context.positions)
+}
+
+/// Names the argument whose elements the next gathers and scatters take as positions, until the
+/// guard is dropped.
+pub fn positions_of(positions: &'static Positions) -> Resumed {
+    resume_as(current().map(|context| OpContext { positions, ..context }))
 }
 
 /// An operand as an error describes it. Computed only when an error is made.
@@ -209,7 +254,7 @@ pub fn enter(op: &'static str) -> Guard<'static> {
     let outermost = with_current(|current| {
         let outermost = current.op.get().is_none();
         if outermost {
-            current.op.set(Some(OpContext { op, location, later: false }));
+            current.op.set(Some(OpContext { op, location, later: false, positions: INDEX }));
             current.failed.set(false);
         }
         outermost

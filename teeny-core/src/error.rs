@@ -74,6 +74,44 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
+/// The constructors of errors, one for each kind.
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident $kind:ident;)*) => {
+        impl Error {
+            $($(#[$doc])* pub fn $name(message: impl Into<String>) -> Error {
+                Error::new(ErrorKind::$kind, message)
+            })*
+        }
+    };
+}
+
+constructors! {
+    /// Shapes that do not fit. See [`ErrorKind::Shape`].
+    shape Shape;
+    /// A wrong axis. See [`ErrorKind::Axis`].
+    axis Axis;
+    /// A wrong data type. See [`ErrorKind::DType`].
+    dtype DType;
+    /// A wrong device. See [`ErrorKind::Device`].
+    device Device;
+    /// An index out of range. See [`ErrorKind::Index`].
+    index Index;
+    /// An argument out of range. See [`ErrorKind::Value`].
+    value Value;
+    /// Something this device cannot do. See [`ErrorKind::Unsupported`].
+    unsupported Unsupported;
+    /// No memory. See [`ErrorKind::OutOfMemory`].
+    out_of_memory OutOfMemory;
+    /// A file that cannot be read or written. See [`ErrorKind::Io`].
+    io Io;
+    /// A file with unexpected content. See [`ErrorKind::Format`].
+    format Format;
+    /// A gradient that does not exist. See [`ErrorKind::Gradient`].
+    gradient Gradient;
+    /// A broken contract. See [`ErrorKind::Internal`].
+    internal Internal;
+}
+
 impl Error {
     /// An error of `kind`; operation and place come from the operation in progress on this thread,
     /// if any.
@@ -91,53 +129,27 @@ impl Error {
         }))
     }
 
-    /// Shapes that do not fit. See [`ErrorKind::Shape`].
-    pub fn shape(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Shape, message)
-    }
-    /// A wrong axis. See [`ErrorKind::Axis`].
-    pub fn axis(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Axis, message)
-    }
-    /// A wrong data type. See [`ErrorKind::DType`].
-    pub fn dtype(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::DType, message)
-    }
-    /// A wrong device. See [`ErrorKind::Device`].
-    pub fn device(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Device, message)
-    }
-    /// An index out of range. See [`ErrorKind::Index`].
-    pub fn index(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Index, message)
-    }
-    /// An argument out of range. See [`ErrorKind::Value`].
-    pub fn value(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Value, message)
-    }
-    /// Something this device cannot do. See [`ErrorKind::Unsupported`].
-    pub fn unsupported(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Unsupported, message)
-    }
-    /// No memory. See [`ErrorKind::OutOfMemory`].
-    pub fn out_of_memory(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::OutOfMemory, message)
-    }
-    /// A file that cannot be read or written. See [`ErrorKind::Io`].
-    pub fn io(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Io, message)
-    }
-    /// A file with unexpected content. See [`ErrorKind::Format`].
-    pub fn format(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Format, message)
-    }
-    /// A gradient that does not exist. See [`ErrorKind::Gradient`].
-    pub fn gradient(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Gradient, message)
-    }
-    /// A broken contract. See [`ErrorKind::Internal`].
-    pub fn internal(message: impl Into<String>) -> Error {
-        Error::new(ErrorKind::Internal, message)
+    /// The error of an `element` at `place` of the positions that a gather or scatter takes, which
+    /// is `outside` an axis of `size`: it names them as the operation in progress does.
+    pub fn position(
+        place: &[usize],
+        element: i128,
+        size: usize,
+        outside: impl fmt::Display,
+    ) -> Error {
+        let of = context::positions();
+        let element = format!("{}{place:?} is {}", of.name, of.value(element));
+        match of.expected {
+            Some([expected, help]) => {
+                Error::index(format!("{element}, expected {expected}")).help(help)
+            }
+            None => {
+                Error::index(format!("{element}, but {outside}")).help(match size.checked_sub(1) {
+                    Some(last) => format!("positions go from 0 to {last}"),
+                    None => "the axis is empty: it has no positions".to_string(),
+                })
+            }
+        }
     }
 
     /// The same error with one more note, printed on its own line.

@@ -16,15 +16,6 @@ pub(crate) fn converts(name: &str, dtype: DType) -> String {
     format!("{name}.cast(DType::{})? converts", dtype.variant())
 }
 
-/// The valid positions of an axis of `size`.
-pub(crate) fn positions_to(size: usize) -> String {
-    if size == 0 {
-        "the axis is empty: it has no positions".to_string()
-    } else {
-        format!("positions go from 0 to {}", size - 1)
-    }
-}
-
 /// The valid indices of an axis of `size`, negative ones included.
 pub(crate) fn indices_to(size: usize) -> String {
     if size == 0 {

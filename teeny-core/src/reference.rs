@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::memory;
-use crate::messages;
 use crate::op::{Op, Outputs, ReduceOp, ScanOp, ScatterMode, SortOrder, taken};
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
@@ -147,27 +146,16 @@ fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
     let mut out = memory::reserved(index.numel())?;
     for (flat, position) in read(index)?.into_iter().enumerate() {
         let mut place = unravel(flat, index.shape());
-        let inside = usize::try_from(integer(position)).ok().filter(|&p| p < x[axis]);
+        let inside = usize::try_from(position.to_i128()).ok().filter(|&p| p < x[axis]);
         let Some(position) = inside else {
             let place = index.layout().distinct_coordinates(flat);
-            return Err(Error::index(format!(
-                "index{place:?} is {position}, but axis {axis} of {x} has size {}",
-                x[axis]
-            ))
-            .help(messages::positions_to(x[axis])));
+            let outside = format!("axis {axis} of {x} has size {}", x[axis]);
+            return Err(Error::position(&place, position.to_i128(), x[axis], outside));
         };
         place[axis] = position;
         out.push(layout.position(&place));
     }
     Ok(out)
-}
-
-/// Any integer or bool, exactly.
-fn integer(value: Scalar) -> i128 {
-    match value {
-        Scalar::UInt(v) => v as i128,
-        other => other.to_i64_wrapping() as i128,
-    }
 }
 
 /// `a + b`: floats in f64, integers modulo 2^64.
@@ -203,7 +191,7 @@ fn order(a: Scalar, b: Scalar) -> Order {
         (Scalar::Float(a), Scalar::Float(b)) => {
             a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
         }
-        (a, b) => integer(a).cmp(&integer(b)),
+        (a, b) => a.to_i128().cmp(&b.to_i128()),
     }
 }
 

@@ -63,6 +63,14 @@ impl Scalar {
         }
     }
 
+    /// Any integer or bool, exactly.
+    pub(crate) fn to_i128(self) -> i128 {
+        match self {
+            Scalar::UInt(v) => v.into(),
+            other => other.to_i64_wrapping().into(),
+        }
+    }
+
     /// True unless the value is zero; NaN is true.
     pub fn to_bool(self) -> bool {
         match self {

@@ -21,6 +21,7 @@ mod groups;
 mod index;
 mod kernel;
 mod lazy;
+mod lists;
 mod modules;
 mod npy;
 mod parts;

@@ -189,7 +189,11 @@ fn mistakes_in_arrangements_are_named() -> Result<()> {
     refused(x.pad(&[(isize::MIN, isize::MIN)], 0.0), ErrorKind::Value, "cut more");
     refused(x.movedim((0, 0), (0, 1)), ErrorKind::Axis, "each once");
     refused(x.rot90(1, 0, 0), ErrorKind::Axis, "two different axes");
-    refused(x.repeat_each(0, &Tensor::new([1i64, -1], &d)?), ErrorKind::Value, "negative");
+    refused(
+        x.repeat_each(0, &Tensor::new([1i64, -1], &d)?),
+        ErrorKind::Value,
+        "counts[1] is -1, expected 0 or more",
+    );
     refused(x.repeat_each(0, &Tensor::new([1i64], &d)?), ErrorKind::Shape, "counts of (1,)");
     refused(x.take_along(0, &Tensor::new([0i64], &d)?), ErrorKind::Shape, "do not broadcast");
     refused(x.take(&Tensor::new([6i64], &d)?), ErrorKind::Index, "take");

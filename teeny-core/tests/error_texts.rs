@@ -962,13 +962,14 @@ fn every_misuse_is_named_placed_and_helped() {
 }
 
 /// Operations that report nothing that a user could do otherwise, and why.
-const CANNOT_FAIL: [(&str, &str); 7] = [
+const CANNOT_FAIL: [(&str, &str); 8] = [
     ("dequantize", "takes any quantised matrix"),
     ("to_blocks", "takes any quantised matrix"),
     ("t", "exchanges the last two axes of any tensor, and returns one without two axes"),
     ("sum_all", "reduces all axes of any type"),
     ("mean_all", "reduces all axes of any type"),
     ("from_result", "for devices: a wrong result is a bug of the device"),
+    ("checked", "for operations that check an argument: it fails as the argument does"),
     ("(unary)", "functions of one element take every type, but for those among the misuses"),
 ];
 

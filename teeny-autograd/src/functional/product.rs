@@ -11,7 +11,7 @@ use crate::mode::enable_grad;
 use crate::storage::try_tracked;
 use std::panic::Location;
 use std::sync::Arc;
-use teeny_core::context::{OpContext, current, resume_as};
+use teeny_core::context::{INDEX, OpContext, current, resume_as};
 use teeny_core::device::common;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 
@@ -69,7 +69,12 @@ fn jvp_at<P: Point, Q: Point>(
 /// the user's function has run.
 #[track_caller]
 pub(super) fn caller(op: &'static str) -> OpContext {
-    current().unwrap_or(OpContext { op, location: Location::caller(), later: false })
+    current().unwrap_or(OpContext {
+        op,
+        location: Location::caller(),
+        later: false,
+        positions: INDEX,
+    })
 }
 
 /// The result of `f` on a new forward-mode level, with its values and tangents on the device of the

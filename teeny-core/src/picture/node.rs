@@ -68,7 +68,7 @@ impl Node {
 
     /// The box with the user's operation and line; the full path is shown below the mouse pointer.
     pub fn called(mut self, context: Option<OpContext>) -> Node {
-        let Some(OpContext { op, location, later }) = context else { return self };
+        let Some(OpContext { op, location, later, .. }) = context else { return self };
         let op = format!("{}{op}", if later { "gradient of " } else { "" });
         self.details = format!("{op} at {}:{}", location.file(), location.line());
         let place = source_line(context).unwrap_or_default();

@@ -152,7 +152,7 @@ use pass_through;
 /// backward`.
 fn place(context: Option<OpContext>) -> String {
     match context {
-        Some(OpContext { op, location, later }) => {
+        Some(OpContext { op, location, later, .. }) => {
             format!(
                 "{op} at {}:{}{}",
                 location.file(),

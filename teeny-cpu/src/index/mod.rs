@@ -98,7 +98,7 @@ fn outside(layout: &Layout, at: usize, index: i64, axis: usize, size: usize) -> 
     } else {
         format!("has size {size} (0..={})", size - 1)
     };
-    Error::index(format!("index{place:?} is {index}, but axis {axis} {range}"))
+    Error::position(&place, index.into(), size, format!("axis {axis} {range}"))
 }
 
 /// The offset in a view with strides `view` of element `i` of `shape`, without axis `axis`.

@@ -137,11 +137,19 @@ impl IndexErrors {
         let place = layout.map_or(String::new(), |layout| {
             format!("{:?}", layout.distinct_coordinates(place as usize))
         });
-        let which = match least == largest {
-            true => format!("index{place} is {least}"),
-            false => format!("index{place} and others between {least} and {largest} are outside"),
+        let of = context.map_or(context::INDEX, |context| context.positions);
+        let which = match (least == largest, of.expected) {
+            (true, _) => format!("{}{place} is {}", of.name, of.value(least.into())),
+            (false, Some(_)) => format!("{}{place} and others are wrong", of.name),
+            (false, None) => {
+                format!("{}{place} and others between {least} and {largest} are outside", of.name)
+            }
         };
-        Err(Error::index(format!("{call}: {which}, but the axis has size {size}")).help(HELP))
+        let wanted = match of.expected {
+            Some([expected, _]) => format!("expected {expected}"),
+            None => format!("but the axis has size {size}"),
+        };
+        Err(Error::index(format!("{call}: {which}, {wanted}")).help(HELP))
     }
 }
 

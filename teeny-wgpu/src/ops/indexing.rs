@@ -119,9 +119,8 @@ pub(crate) fn find_wrong_index(
         let value = i128::from_le_bytes(word);
         if value < 0 || value >= size as i128 {
             let place = index.layout().distinct_coordinates(flat);
-            return Err(Error::index(format!(
-                "index{place:?} is {value}, but axis {axis} of {shape} has size {size}"
-            )));
+            let outside = format!("axis {axis} of {shape} has size {size}");
+            return Err(Error::position(&place, value, size, outside));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Pooling: the maximum, the mean or the p-norm of every window over the last axes, and unpooling
 //! by positions.
 
-use crate::context::enter;
+use crate::context::{Positions, enter, positions_of};
 use crate::error::{Error, Result};
 use crate::op::{Op, Window, at_least_one, pool_window_error};
 use crate::scalar::lowest;
@@ -218,6 +218,7 @@ impl Tensor {
         let lead = self.ndim() - spatial.len();
         let places = Shape::new(spatial)?.numel();
         let empty = Tensor::zeros([&self.shape()[..lead], &[places]].concat(), self.dtype(), self)?;
+        let _named = positions_of(const { &Positions::of("positions") });
         // (lead.., places)
         let full = empty.scatter(
             -1,

@@ -2,7 +2,7 @@
 //! by the device; ranges are made on the host by `host_data::generate`.
 
 use super::host_data::generate;
-use crate::context::enter;
+use crate::context::{Positions, enter, positions_of};
 use crate::device::{DeviceRef, ToDevice};
 use crate::dtype::DType;
 use crate::element::Element;
@@ -87,7 +87,7 @@ impl Tensor {
         let shape = Shape::new(&[steps(from, to, by, whole)?])?;
         let value = |i: usize| {
             if whole {
-                Scalar::Int((wide(from) + i as i128 * wide(by)) as i64)
+                Scalar::Int((from.to_i128() + i as i128 * by.to_i128()) as i64)
             } else {
                 Scalar::Float(from.to_f64() + i as f64 * by.to_f64())
             }
@@ -151,6 +151,7 @@ impl Tensor {
         let shape = self.shape().with_axis(self.ndim(), classes)?;
         let zeros = Tensor::zeros(shape, dtype, self)?;
         let one = Tensor::ones((), dtype, self)?;
+        let _named = positions_of(const { &Positions::of("x") });
         zeros.scatter(-1, &self.unsqueeze(-1)?, &one)
     }
 
@@ -180,7 +181,7 @@ impl Tensor {
 /// The number of steps `by` from `from` up to, not including, `to`.
 fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
     if whole {
-        let (distance, by) = (wide(to) - wide(from), wide(by));
+        let (distance, by) = (to.to_i128() - from.to_i128(), by.to_i128());
         if by != 0 && distance.signum() * by.signum() >= 0 {
             // Below 2^65: a value above `usize::MAX` is an error of the shape.
             let count = distance.unsigned_abs().div_ceil(by.unsigned_abs());
@@ -194,12 +195,4 @@ fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
     }
     Err(Error::value(format!("no numbers from {from} to {to} by steps of {by}"))
         .help("step must be non-zero and point from start to end"))
-}
-
-/// An integer of any type.
-pub(in crate::tensor) fn wide(s: Scalar) -> i128 {
-    match s {
-        Scalar::UInt(v) => v as i128,
-        other => other.to_i64_wrapping() as i128,
-    }
 }

@@ -8,7 +8,6 @@ mod random;
 
 mod nested;
 
-pub(super) use fill::wide;
 pub(super) use host_data::generate;
 pub use nested::Nested;
 pub use random::permutation;

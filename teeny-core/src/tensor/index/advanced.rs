@@ -8,7 +8,6 @@ use crate::layout::Layout;
 use crate::messages::indices_to;
 use crate::op::Op;
 use crate::shape::{Shape, index_end};
-use crate::tensor::create::wide;
 use crate::tensor::elementwise::broadcast_shape;
 use crate::tensor::one_device::on_one_device;
 use crate::tensor::{Tensor, map};
@@ -58,7 +57,7 @@ impl Item {
         let Places::Positions(x) = &self.places else { return Ok(None) };
         let size = self.size as i128;
         let values = x.to_scalars()?;
-        let bad = values.iter().position(|&v| !(-size..size).contains(&wide(v)));
+        let bad = values.iter().position(|&v| !(-size..size).contains(&v.to_i128()));
         Ok(bad.map(|at| {
             Error::index(format!(
                 "position {} (number {at} of {}) is outside axis {}, which has size {size}",

@@ -2,12 +2,13 @@
 //! checks the positions.
 
 use super::advanced::from_front;
-use crate::context::enter;
-use crate::error::{Error, ErrorKind, Result};
-use crate::messages::{BROADCAST, index_fits, only_set, positions_to};
+use crate::context::{Positions, enter, positions_of};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::messages::{BROADCAST, index_fits, only_set};
 use crate::op::{Op, ScatterMode};
-use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;
+use crate::tensor::{Tensor, map};
 
 impl Tensor {
     /// `out[i][j] = x[index[i][j]][j]` for axis 0 of 2, and so on. `index` holds positions of any
@@ -27,9 +28,7 @@ impl Tensor {
         let (x, index) = (&operands[0], &operands[1]);
         index.require_int("index")?;
         index_fits(x.shape(), index.shape(), axis)?;
-        Op::Gather { x, axis, index }
-            .tensor(x.device())
-            .map_err(|error| explained(error, x.shape()[axis]))
+        Op::Gather { x, axis, index }.tensor(x.device())
     }
 
     /// Whole slices along `axis`, in the order of the positions in `index`, a tensor of any shape,
@@ -90,6 +89,21 @@ impl Tensor {
         self.expand(common.resized(axis, size)?)?.gather(axis as isize, &places)
     }
 
+    /// Self, a vector of integers, as `I64`, or the error that `of` describes where `legal` is
+    /// false: at the latest when a result is read, as of a position outside its axis.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn checked(&self, legal: &Tensor, of: &'static Positions) -> Result<Tensor> {
+        let _op = enter("checked");
+        let _named = positions_of(of);
+        let x = self.cast(DType::I64)?;
+        // 0 is the only position; `Positions::value` is the inverse of the others.
+        let position = map([&x, legal], |[x, legal]| {
+            legal.where_cond(x.like(0), x.ge(0).where_cond(-x - 1, -x))
+        })?;
+        x.add(&Tensor::zeros(1, DType::I64, self)?.gather(0, &position)?)
+    }
+
     /// The elements at the positions in `index` of self flattened; negative ones count from the
     /// end. The result has the shape of `index`.
     ///
@@ -125,7 +139,8 @@ impl Tensor {
         let mut along = vec![1; self.ndim()];
         along[axis] = index.numel();
         let full = self.shape().resized(axis, index.numel())?;
-        self.scatter_by(ScatterMode::Add, axis as isize, &index.reshape(along)?.expand(full)?, src)
+        let index = index.reshape(along)?.expand(full)?;
+        self.scatter_by("index_add", ScatterMode::Add, axis as isize, &index, src)
     }
 
     /// A copy of self with `x[index[i][j]][j] = src[i][j]` for axis 0 of 2, and so on; where
@@ -137,54 +152,41 @@ impl Tensor {
     /// Equivalent: `torch.scatter`.
     #[track_caller]
     pub fn scatter(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op =
-            enter("scatter").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
-        self.scatter_by(ScatterMode::Set, axis, index, src)
+        self.scatter_by("scatter", ScatterMode::Set, axis, index, src)
     }
 
     /// [`Tensor::scatter`] that adds; positions may repeat. Deterministic. Equivalent:
     /// `torch.scatter_add`.
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter_add").on([
-            ("x", Some(self)),
-            ("index", Some(index)),
-            ("src", Some(src)),
-        ]);
-        self.scatter_by(ScatterMode::Add, axis, index, src)
+        self.scatter_by("scatter_add", ScatterMode::Add, axis, index, src)
     }
 
     /// [`Tensor::scatter`] that keeps the larger. Equivalent: `torch.scatter_reduce(.., "amax")`.
     #[doc(alias = "scatter_reduce")]
     #[track_caller]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter_max").on([
-            ("x", Some(self)),
-            ("index", Some(index)),
-            ("src", Some(src)),
-        ]);
-        self.scatter_by(ScatterMode::Max, axis, index, src)
+        self.scatter_by("scatter_max", ScatterMode::Max, axis, index, src)
     }
 
     /// [`Tensor::scatter`] that keeps the smaller. Equivalent: `torch.scatter_reduce(.., "amin")`.
     #[doc(alias = "scatter_reduce")]
     #[track_caller]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter_min").on([
-            ("x", Some(self)),
-            ("index", Some(index)),
-            ("src", Some(src)),
-        ]);
-        self.scatter_by(ScatterMode::Min, axis, index, src)
+        self.scatter_by("scatter_min", ScatterMode::Min, axis, index, src)
     }
 
+    /// The scatter `name`.
+    #[track_caller]
     fn scatter_by(
         &self,
+        name: &'static str,
         mode: ScatterMode,
         axis: isize,
         index: &Tensor,
         src: &Tensor,
     ) -> Result<Tensor> {
+        let _op = enter(name).on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         let axis = self.shape().axis(axis)?;
         let src = src.cast(self.dtype())?;
         let (_, operands) = on_one_device(&[self, index, &src])?;
@@ -203,18 +205,6 @@ impl Tensor {
             .help(BROADCAST));
         };
         let src = src.through(layout);
-        Op::Scatter { mode, x, axis, index, src: &src }
-            .tensor(x.device())
-            .map_err(|error| explained(error, x.shape()[axis]))
-    }
-}
-
-/// A device's error about a position, with a help line if it has none.
-#[cold]
-fn explained(error: Error, size: usize) -> Error {
-    if error.kind() == ErrorKind::Index && !error.has_help() {
-        error.help(positions_to(size))
-    } else {
-        error
+        Op::Scatter { mode, x, axis, index, src: &src }.tensor(x.device())
     }
 }

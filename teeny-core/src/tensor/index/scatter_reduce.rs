@@ -1,11 +1,11 @@
 //! Scatters by further reductions, additions at an index, and bags of embeddings.
 
-use crate::context::enter;
+use crate::context::{Positions, enter, positions_of};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::index_end;
 use crate::tensor::elementwise::{Either, Operand};
-use crate::tensor::{IntoIndex, Side, Tensor, map_rows};
+use crate::tensor::{IntoIndex, Side, Tensor, map, map_rows};
 
 /// How [`Tensor::scatter_reduce`] combines the elements that go to one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,14 @@ pub enum BagMode {
     /// The largest of each column.
     Max,
 }
+
+const OFFSETS: &Positions = &Positions {
+    name: "offsets",
+    expected: Some([
+        "0 at first, then at least the one before, and at most the number of ids",
+        "each offset is where a bag begins; equal ones make an empty bag",
+    ]),
+};
 
 impl Tensor {
     /// A copy of self in which place `index[i][j], j` (for axis 0 of 2, and so on) is the reduction
@@ -112,7 +120,8 @@ impl Tensor {
     /// Gives (B, C); an empty bag gives 0.
     ///
     /// # Errors
-    /// If the shapes do not fit, ids or offsets are not integers, or an id is outside the rows.
+    /// If the shapes do not fit, ids or offsets are not integers, an id is outside the rows, or
+    /// offsets do not begin with 0, decrease, or are larger than L.
     ///
     /// Equivalent: `torch.nn.functional.embedding_bag(ids, self, offsets, mode=..)`.
     #[track_caller]
@@ -127,17 +136,32 @@ impl Tensor {
             ("ids", Some(ids)),
             ("offsets", offsets),
         ]);
-        let (count, bags) = match (ids.ndim(), offsets) {
+        let (zeros, bags) = match (ids.ndim(), offsets) {
             (2, None) => {
                 let [b, l] = [ids.shape()[0], ids.shape()[1]];
                 let bags = Tensor::arange(0i32, index_end(b)?, 1, self)?.unsqueeze(1)?;
-                (b, bags.expand((b, l))?.reshape(-1)?)
+                let zeros = Tensor::zeros((b, self.size(1)?), self.dtype(), self)?;
+                (zeros, bags.expand((b, l))?.reshape(-1)?)
             }
             (1, Some(offsets)) if offsets.ndim() == 1 => {
                 offsets.require_int("offsets")?;
-                let places = Tensor::arange(0i32, index_end(ids.numel())?, 1, self)?;
-                let bags = offsets.cast(DType::I32)?.searchsorted(&places, Side::Right)?.sub(1)?;
-                (offsets.numel(), bags)
+                let (count, end) = (offsets.numel(), index_end(ids.numel())?);
+                if count == 0 && end > 0 {
+                    return Err(Error::value(format!("no offsets for {end} ids"))
+                        .help("the first bag begins at 0: Tensor::new([0], device)? is one bag"));
+                }
+                let wide = offsets.cast(DType::I64)?; // (B)
+                let before = wide.roll(0, 1)?;
+                let first = Tensor::arange(0i32, index_end(count)?, 1, self)?.eq(0)?;
+                let legal = map([&wide, &before, &first], |[x, before, first]| {
+                    first.where_cond(x.eq(0), x.ge(before)).and(x.le(end))
+                })?;
+                let starts = offsets.checked(&legal, OFFSETS)?; // (B)
+                let places = Tensor::arange(0i32, end, 1, self)?;
+                // the result of no ids depends on the offsets, too
+                let zeros = starts.lt(0)?.cast(self.dtype())?.unsqueeze(1)?;
+                let bags = starts.searchsorted(&places, Side::Right)?.sub(1)?;
+                (zeros.expand((count, self.size(1)?))?, bags)
             }
             _ => {
                 return Err(Error::shape(format!(
@@ -148,8 +172,9 @@ impl Tensor {
                 .help("pass ids (B, L), or ids (L) and a vector of offsets"));
             }
         };
+        let named = positions_of(const { &Positions::of("ids") });
         let rows = self.index_select(0, &ids.reshape(-1)?)?; // (L, C)
-        let zeros = Tensor::zeros((count, self.size(1)?), self.dtype(), self)?;
+        drop(named);
         let bags = bags.unsqueeze(1)?.expand(rows.shape())?; // (L, C)
         let reduce = match mode {
             BagMode::Sum => ScatterReduce::Sum,

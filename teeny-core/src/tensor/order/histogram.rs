@@ -1,7 +1,7 @@
 //! Counts of elements: by value (`bincount`), and by interval (`histogram`). Both scatter ones into
 //! zeros.
 
-use crate::context::enter;
+use crate::context::{Positions, enter, positions_of};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::index_end;
@@ -37,6 +37,7 @@ impl Tensor {
             Some(weights) => (weights.reshape(-1)?, weights.dtype()),
             None => (Tensor::ones((), DType::I64, self)?, DType::I64),
         };
+        let _named = positions_of(const { &Positions::of("x") });
         Tensor::zeros(len.max(min_length), dtype, self)?.scatter_add(0, &flat, &one).map_err(
             |error| match error.kind() {
                 ErrorKind::Index => error.help(

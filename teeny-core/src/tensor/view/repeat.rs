@@ -107,25 +107,17 @@ impl Tensor {
                 self.shape()[axis]
             )));
         }
-        let counts = counts.cast(DType::I64)?;
-        let least = if counts.numel() == 0 { 0 } else { counts.min_all()?.item::<i64>()? };
-        if least < 0 {
-            return Err(Error::value(format!("a count is negative: {least}"))
+        let numbers = counts.to_scalars()?;
+        if let Some(i) = numbers.iter().position(|n| n.to_i128() < 0) {
+            return Err(Error::value(format!("counts[{i}] is {}, expected 0 or more", numbers[i]))
                 .help("0 leaves an element out: counts.maximum(0)?"));
         }
-        let largest = if counts.numel() == 0 { 0 } else { counts.max_all()?.item::<i64>()? };
-        if largest as i128 * counts.numel() as i128 > i64::MAX as i128 {
-            return Err(Error::value(format!(
-                "a count is {largest}: the sum of {} counts may overflow",
-                counts.numel()
-            ))
-            .help(format!(
-                "counts of at most {} cannot",
-                i64::MAX / counts.numel().max(1) as i64
-            )));
-        }
-        let ends = counts.cumsum(0)?; // (n)
-        let total = if counts.numel() == 0 { 0 } else { ends.at(0, -1)?.item::<i64>()? };
+        let total: i128 = numbers.iter().map(|n| n.to_i128()).sum();
+        let Ok(total) = i64::try_from(total) else {
+            return Err(Error::value(format!("the counts add up to {total}, expected an i64"))
+                .help("counts are the numbers of copies of each element"));
+        };
+        let ends = counts.cast(DType::I64)?.cumsum(0)?; // (n)
         self.shape().resized(axis, total as usize)?;
         // (total)
         let places =
