@@ -1,8 +1,9 @@
 //! The oracle: every operation by plain loops, one element at a time, in row-major order.
 //!
-//! Elements are kept as [`Scalar`]s; floats accumulate in f64, integers in 64 bits that wrap, and
-//! results are rounded once to their type. There is no blocking, no vector, no thread and no reuse
-//! of memory, so that this file can be read as the definition of a [`Device`]. It is not fast. It
+//! Elements are kept as [`Scalar`]s; floats accumulate in f64 with the errors of its roundings,
+//! integers in 64 bits that wrap, and results are rounded once to their type. There is no blocking,
+//! no vector, no thread and no reuse of memory, so that this file can be read as the definition of
+//! a [`Device`]. It is not fast. It
 //! declines the fused ops: softmax, convolution and others run as their definitions in
 //! [`crate::definition`], on the primitives here.
 
@@ -158,27 +159,67 @@ fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
     Ok(out)
 }
 
-/// `a + b`: floats in f64, integers modulo 2^64.
-fn add(a: Scalar, b: Scalar) -> Scalar {
-    match (a, b) {
-        (Scalar::Float(a), b) => Scalar::Float(a + b.to_f64()),
-        (Scalar::UInt(a), b) => Scalar::UInt(a.wrapping_add(b.to_u64_wrapping())),
-        (a, b) => Scalar::Int(a.to_i64_wrapping().wrapping_add(b.to_i64_wrapping())),
-    }
-}
-
-/// `a * b`: floats in f64, integers modulo 2^64.
-fn mul(a: Scalar, b: Scalar) -> Scalar {
-    match (a, b) {
-        (Scalar::Float(a), b) => Scalar::Float(a * b.to_f64()),
-        (Scalar::UInt(a), b) => Scalar::UInt(a.wrapping_mul(b.to_u64_wrapping())),
-        (a, b) => Scalar::Int(a.to_i64_wrapping().wrapping_mul(b.to_i64_wrapping())),
-    }
-}
-
 /// The number `value` (0 or 1) to start a sum or product of `dtype` with.
 fn neutral(value: u64, dtype: DType) -> Scalar {
     Scalar::UInt(value).cast(if dtype.is_float() { DType::F64 } else { dtype })
+}
+
+/// A running sum or product: integers modulo 2^64, floats in f64 with the sum of the errors of the
+/// roundings, by which the result is off by about one rounding whatever the number of terms.
+///
+/// Source: Ogita, Rump & Oishi 2005, "Accurate sum and dot product"; Graillat 2009, "Accurate
+/// floating-point product".
+#[derive(Clone, Copy)]
+struct Running {
+    value: Scalar,
+    error: f64,
+}
+
+impl Running {
+    fn new(value: Scalar) -> Running {
+        Running { value, error: 0.0 }
+    }
+
+    fn add(self, x: Scalar) -> Running {
+        match self.value {
+            Scalar::Float(a) => {
+                let (b, sum) = (x.to_f64(), a + x.to_f64());
+                let (large, small) = if a.abs() >= b.abs() { (a, b) } else { (b, a) };
+                let error = self.error + ((large - sum) + small);
+                Running { value: Scalar::Float(sum), error }
+            }
+            Scalar::UInt(a) => Running::new(Scalar::UInt(a.wrapping_add(x.to_u64_wrapping()))),
+            a => Running::new(Scalar::Int(a.to_i64_wrapping().wrapping_add(x.to_i64_wrapping()))),
+        }
+    }
+
+    fn mul(self, x: Scalar) -> Running {
+        match self.value {
+            Scalar::Float(a) => {
+                let (b, product) = (x.to_f64(), a * x.to_f64());
+                let error = self.error * b + a.mul_add(b, -product);
+                Running { value: Scalar::Float(product), error }
+            }
+            Scalar::UInt(a) => Running::new(Scalar::UInt(a.wrapping_mul(x.to_u64_wrapping()))),
+            a => Running::new(Scalar::Int(a.to_i64_wrapping().wrapping_mul(x.to_i64_wrapping()))),
+        }
+    }
+
+    fn add_product(self, a: Scalar, b: Scalar) -> Running {
+        let product = Running::new(a).mul(b);
+        let sum = self.add(product.value);
+        Running { error: sum.error + product.error, ..sum }
+    }
+
+    /// The value with its error; without where an infinity or NaN has none.
+    fn rounded(self) -> Scalar {
+        match self.value {
+            Scalar::Float(value) if (value + self.error).is_finite() && self.error != 0.0 => {
+                Scalar::Float(value + self.error)
+            }
+            value => value,
+        }
+    }
 }
 
 fn is_nan(value: Scalar) -> bool {
@@ -224,8 +265,8 @@ fn pick(a: Scalar, b: Scalar, wanted: Order) -> Scalar {
 fn fold(op: ReduceOp, values: &[Scalar], dtype: DType) -> Scalar {
     let all = || values.iter().copied();
     match op {
-        ReduceOp::Sum => all().fold(neutral(0, dtype), add),
-        ReduceOp::Prod => all().fold(neutral(1, dtype), mul),
+        ReduceOp::Sum => all().fold(Running::new(neutral(0, dtype)), Running::add).rounded(),
+        ReduceOp::Prod => all().fold(Running::new(neutral(1, dtype)), Running::mul).rounded(),
         ReduceOp::Max => unsigned_zero(values[extremum(values, Order::Greater)]),
         ReduceOp::Min => unsigned_zero(values[extremum(values, Order::Less)]),
         ReduceOp::ArgMax => Scalar::Int(extremum(values, Order::Greater) as i64),
@@ -340,14 +381,15 @@ impl Reference {
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        let (start, step): (_, fn(Scalar, Scalar) -> Scalar) = match op {
-            ScanOp::Sum => (neutral(0, x.dtype()), add),
-            ScanOp::Prod => (neutral(1, x.dtype()), mul),
+        let (start, step): (_, fn(Running, Scalar) -> Running) = match op {
+            ScanOp::Sum => (0, Running::add),
+            ScanOp::Prod => (1, Running::mul),
         };
         let line = |values: &[Scalar]| {
+            let start = Running::new(neutral(start, x.dtype()));
             let running = values.iter().scan(start, |so_far, &value| {
                 *so_far = step(*so_far, value);
-                Some(*so_far)
+                Some(so_far.rounded())
             });
             running.collect()
         };
@@ -363,9 +405,10 @@ impl Reference {
         for batch in 0..batches {
             for i in 0..m {
                 for j in 0..n {
-                    let products =
-                        (0..k).map(|l| mul(a[(batch * m + i) * k + l], b[(batch * k + l) * n + j]));
-                    out.push(products.fold(neutral(0, lhs.dtype()), add));
+                    let sum = (0..k).fold(Running::new(neutral(0, lhs.dtype())), |sum, l| {
+                        sum.add_product(a[(batch * m + i) * k + l], b[(batch * k + l) * n + j])
+                    });
+                    out.push(sum.rounded());
                 }
             }
         }
@@ -388,16 +431,17 @@ impl Reference {
         index: &Tensor,
         src: &Tensor,
     ) -> Result<StorageRef> {
-        let mut out = read(x)?;
+        let mut out = memory::collected(read(x)?.into_iter().map(Running::new))?;
         for (place, value) in targets(x.shape(), axis, index)?.into_iter().zip(read(src)?) {
+            let old = out[place];
             out[place] = match mode {
-                ScatterMode::Set => value,
-                ScatterMode::Add => add(out[place], value),
-                ScatterMode::Max => pick(out[place], value, Order::Greater),
-                ScatterMode::Min => pick(out[place], value, Order::Less),
+                ScatterMode::Set => Running::new(value),
+                ScatterMode::Add => old.add(value),
+                ScatterMode::Max => Running::new(pick(old.value, value, Order::Greater)),
+                ScatterMode::Min => Running::new(pick(old.value, value, Order::Less)),
             };
         }
-        Ok(self.store(out, x.dtype()))
+        Ok(self.store(memory::collected(out.into_iter().map(Running::rounded))?, x.dtype()))
     }
 
     fn copy_into(&self, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {

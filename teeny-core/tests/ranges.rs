@@ -1,7 +1,10 @@
 //! Sums of squares, variances and quotients where their type has little range or precision left.
 
 use std::sync::Arc;
-use teeny_core::{DType, Reference, Result, Tensor, map};
+use teeny_core::{
+    Attention, BagMode, DType, Interpolation, Outside, QuantileMethod, Reference, Result, Sampling,
+    ScatterReduce, Tensor, Window, map,
+};
 
 fn tensor(values: &[f64], dtype: DType, device: &Arc<Reference>) -> Tensor {
     Tensor::from_slice(values, values.len(), device).unwrap().cast(dtype).unwrap()
@@ -174,6 +177,87 @@ const ELEMENTWISE: [Function; 24] = [
     ("leaky_relu", |x| x.leaky_relu(0.01)),
 ];
 
+/// An image (2, 2, 3, 4) of the 48 elements, and filters (2, 2, 2, 2) of the first of them.
+fn image(x: &Tensor) -> Result<[Tensor; 2]> {
+    Ok([x.reshape((2, 2, 3, 4))?, x.reshape(-1)?.slice(0, ..16)?.reshape((2, 2, 2, 2))?])
+}
+
+fn transposed(x: &Tensor, window: Window) -> Result<Tensor> {
+    let [x, w] = image(x)?;
+    x.conv_transpose(&w, &window, &window.transposed_size(x.shape(), w.shape(), 0)?)
+}
+
+/// Six of the elements in each of two rows, to be added to those of (2, 12).
+fn arrivals(x: &Tensor) -> Result<[Tensor; 3]> {
+    let index = Tensor::new([0i64, 1, 1, 1, 0, 1], x)?.expand((2, 6))?;
+    Ok([x.slice(0, ..2)?, index, x.slice(0, 2..)?.slice(1, ..6)?])
+}
+
+fn reduced(x: &Tensor, by: ScatterReduce) -> Result<Tensor> {
+    let [x, index, src] = arrivals(x)?;
+    x.scatter_reduce(1, &index, &src, by, true)
+}
+
+/// Operations made of several others: definitions of fused ones, and methods of many steps.
+const COMPOSED: [Function; 31] = [
+    ("conv", |x| image(x).and_then(|[x, w]| x.conv(&w, &Window::new(2).padding((1, 1))))),
+    ("conv_transpose", |x| transposed(x, Window::new(2))),
+    ("conv_transpose, stride 2", |x| transposed(x, Window::new(2).stride((2, 2)))),
+    ("conv_transpose, dilation 2", |x| transposed(x, Window::new(2).dilation((2, 2)))),
+    ("conv_weight_grad", |x| {
+        let [x, w] = image(x)?;
+        let g = x.slice(2, ..2)?.slice(3, ..3)?;
+        g.conv_weight_grad(&x, &Window::new(2), w.shape())
+    }),
+    ("avg_pool", |x| image(x)?[0].avg_pool(&[2, 3], &Window::new(2))),
+    ("adaptive_avg_pool", |x| image(x)?[0].adaptive_avg_pool(&[2, 3])),
+    ("lp_pool", |x| image(x)?[0].lp_pool(2.0, &[2, 2], &Window::new(2))),
+    ("interpolate linear", |x| {
+        image(x)?[0].interpolate(&[7, 5], Interpolation::Linear { align_corners: false })
+    }),
+    ("interpolate cubic", |x| {
+        image(x)?[0].interpolate(&[7, 5], Interpolation::Cubic { align_corners: true })
+    }),
+    ("interpolate antialias", |x| {
+        image(x)?[0].interpolate(&[2, 3], Interpolation::AntialiasLinear)
+    }),
+    ("col2im", |x| {
+        let [x, _] = image(x)?;
+        x.im2col(&[2, 2], &Window::new(2))?.col2im(&[3, 4], &[2, 2], &Window::new(2))
+    }),
+    ("grid_sample", |x| {
+        let grid =
+            Tensor::arange(-8i32, 8, 1, x)?.cast(x.dtype())?.div(8.0)?.reshape((2, 2, 2, 2))?;
+        image(x)?[0].grid_sample(&grid, Sampling::Linear, Outside::Zeros, true)
+    }),
+    ("matmul", |x| x.matmul(&x.t()?)),
+    ("einsum", |x| Tensor::einsum("ij,ij->i", &[x, x])),
+    ("tensordot", |x| x.tensordot(&x.mul(0.5)?, &[0], &[0])),
+    ("cosine_similarity", |x| x.cosine_similarity(&x.flip(0)?, -1, 1e-12)),
+    ("normalize", |x| x.normalize(2.0, -1, 1e-12)),
+    ("cov", |x| x.cov(1, None, None)),
+    ("corrcoef", |x| x.corrcoef()),
+    ("cross", |x| x.slice(1, ..3)?.cross(&x.slice(1, 3..6)?, -1)),
+    ("quantile", |x| x.quantile(&[0.3], -1, QuantileMethod::Linear)),
+    ("cumprod", |x| x.cumprod(-1)),
+    ("logcumsumexp", |x| x.logcumsumexp(-1)),
+    ("scatter_add", |x| arrivals(x).and_then(|[x, index, src]| x.scatter_add(1, &index, &src))),
+    ("index_add", |x| {
+        let index = Tensor::new([1i64, 1, 1, 1], x)?;
+        x.slice(0, ..2)?.index_add(0, &index, x)
+    }),
+    ("scatter_reduce mean", |x| reduced(x, ScatterReduce::Mean)),
+    ("scatter_reduce product", |x| reduced(x, ScatterReduce::Prod)),
+    ("embedding_bag mean", |x| {
+        x.embedding_bag(&Tensor::new([[0i64, 1, 2], [3, 3, 1]], x)?, None, BagMode::Mean)
+    }),
+    ("attention", |x| {
+        let q = x.reshape((1, 2, 6, 4))?;
+        q.attention(&q.flip(2)?, &q, None, &Attention::causal(0))
+    }),
+    ("trapezoid by diff", |x| x.diff(-1, 1)),
+];
+
 /// That `f` of 16-bit floats is that of the same numbers in f64, rounded: within `units` of the
 /// type's precision, and infinite only where that is.
 fn rounds_only_the_result((name, f): Function, x: &Tensor, units: f64, misses: &mut Vec<String>) {
@@ -206,6 +290,9 @@ fn functions_of_half_floats_round_only_their_result() {
                 .collect();
             let x = Tensor::from_slice(&values, (4, 12), &device).unwrap().cast(dtype).unwrap();
             for f in ALONG_ROWS {
+                rounds_only_the_result(f, &x, 2.0, &mut misses);
+            }
+            for f in COMPOSED {
                 rounds_only_the_result(f, &x, 2.0, &mut misses);
             }
             for f in ELEMENTWISE {

@@ -1,7 +1,7 @@
 //! The oracle against truths written by hand. Everything else is held against the oracle, so these
 //! are the roots of trust.
 
-use teeny_core::{DType, ErrorKind, Reference, Result, Tensor, manual_seed, random};
+use teeny_core::{DType, ErrorKind, Reference, Result, Tensor, Window, manual_seed, random};
 
 #[test]
 fn sums_and_products_over_every_axis_set() -> Result<()> {
@@ -131,4 +131,55 @@ fn sixteen_bit_floats_are_rounded_once() {
     }
     assert!(bf(f64::NAN).is_nan() && hf(f64::from_bits(0x7ff0_0000_0000_0001)).is_nan());
     assert_eq!([bf(f64::INFINITY), hf(-1e300)], [f64::INFINITY, f64::NEG_INFINITY]);
+}
+
+/// The exact sum of equal numbers is a product: sums of f64 are off by less than a rounding of it,
+/// whatever their number and order.
+#[test]
+fn sums_of_f64_are_exact_to_a_rounding() -> Result<()> {
+    let device = Reference::new();
+    let n = 70_001;
+    let near = |got: f64, want: f64, name: &str| {
+        let off = ((got - want) / want).abs();
+        assert!(off <= 2.3e-16, "{name}: {got} is not {want}, off by {off:e}");
+    };
+    let x = Tensor::full(n, 0.1f64, DType::F64, &device)?; // (n)
+    let (sum, square) = (n as f64 * 0.1, n as f64 * (0.1 * 0.1));
+    near(x.sum_all()?.item()?, sum, "sum");
+    near(x.mean_all()?.item()?, 0.1, "mean");
+    near(x.cumsum(0)?.at(0, -1)?.item()?, sum, "cumsum");
+    near(x.unsqueeze(0)?.matmul(&x.unsqueeze(1)?)?.item()?, square, "matmul");
+    near(x.square()?.sum_all()?.item()?, square, "sum of squares");
+    let zero = Tensor::zeros(1, DType::F64, &device)?;
+    let index = Tensor::zeros(n, DType::I32, &device)?;
+    near(zero.index_add(0, &index, &x)?.item()?, sum, "index_add");
+    let kernel = Tensor::ones((1, 1, n), DType::F64, &device)?;
+    let signal = x.reshape((1, 1, n))?;
+    near(signal.conv(&kernel, &Window::new(1))?.item()?, sum, "conv");
+    // large numbers that cancel, beside small ones
+    let parts = Tensor::new([1e100f64, 1.0, -1e100, 1e-30], &device)?;
+    near(parts.sum_all()?.item()?, 1.0, "sum that cancels");
+    // (1 + eps)^n by its logarithm
+    let factor = Tensor::full(n, 1.0 + 2f64.powi(-30), DType::F64, &device)?;
+    near(factor.prod(0)?.item()?, (n as f64 * 2f64.powi(-30).ln_1p()).exp(), "prod");
+    near(
+        factor.cumprod(0)?.at(0, -1)?.item()?,
+        (n as f64 * 2f64.powi(-30).ln_1p()).exp(),
+        "cumprod",
+    );
+    // infinities and overflow stay what they are
+    for (values, want) in [
+        ([f64::INFINITY, 1.0, -1.0], f64::INFINITY),
+        ([1.0, f64::NEG_INFINITY, 3.0], f64::NEG_INFINITY),
+        ([1e308, 1e308, 1.0], f64::INFINITY),
+    ] {
+        let x = Tensor::new(values, &device)?;
+        assert_eq!(x.sum_all()?.item::<f64>()?, want);
+        assert_eq!(x.cumsum(0)?.at(0, -1)?.item::<f64>()?, want);
+        assert_eq!(x.abs()?.prod(0)?.item::<f64>()?, f64::INFINITY);
+    }
+    let x = Tensor::new([f64::INFINITY, f64::NEG_INFINITY], &device)?;
+    assert!(x.sum_all()?.item::<f64>()?.is_nan());
+    assert_eq!(Tensor::new([1e-200f64, 1e-200], &device)?.prod(0)?.item::<f64>()?, 0.0);
+    Ok(())
 }

@@ -99,6 +99,9 @@ pub(super) fn conv_input_grad(
     window: &Window,
     x_shape: &Shape,
 ) -> Result<Tensor> {
+    // The sums of windows that overlap are rounded once.
+    let (dtype, wide) = (g.dtype(), g.dtype().compute());
+    let (g, weight) = (&g.cast(wide)?, &weight.cast(wide)?);
     let (n, groups) = (x_shape[0], window.groups);
     let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
     let counts = g.shape()[2..].to_vec();
@@ -121,7 +124,7 @@ pub(super) fn conv_input_grad(
         let sum = target(&image)?.add(&part)?;
         image = image.assign_view(target, &sum)?;
     }
-    unpadded(&image, &window.padding)
+    unpadded(&image, &window.padding)?.cast(dtype)
 }
 
 /// [`Op::ConvWeightGrad`]: one matrix product per group, of the gradient and the windows as

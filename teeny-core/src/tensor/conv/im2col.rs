@@ -67,16 +67,18 @@ impl Tensor {
             ))
             .help("pass the sizes and the window of the im2col that made the columns"));
         }
-        let columns = self.reshape([&[n, channels, positions], &counts[..]].concat())?;
+        let dtype = self.dtype().compute();
+        let columns =
+            self.cast(dtype)?.reshape([&[n, channels, positions], &counts[..]].concat())?;
         let wide: Vec<usize> =
             spatial.iter().zip(&window.padding).map(|(n, p)| n + 2 * p).collect();
-        let mut image = Tensor::zeros([&[n, channels], &wide[..]].concat(), self.dtype(), self)?;
+        let mut image = Tensor::zeros([&[n, channels], &wide[..]].concat(), dtype, self)?;
         for position in 0..positions {
             let target = |x: &Tensor| x.at_kernel_position(position, size, &counts, window);
             let sum = target(&image)?.add(&columns.at(2, position as isize)?)?;
             image = image.assign_view(target, &sum)?;
         }
-        (0..spatial.len()).try_fold(image, |x, i| {
+        (0..spatial.len()).try_fold(image.cast(self.dtype())?, |x, i| {
             x.slice(i as isize + 2, window.padding[i]..window.padding[i] + spatial[i])
         })
     }

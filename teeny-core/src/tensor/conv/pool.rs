@@ -188,8 +188,9 @@ impl Tensor {
                 "1.0 gives sums, 2.0 Euclidean norms; x.max_pool(..)? is the limit for large p",
             ));
         }
-        let sum = self.pow(p)?.avg_pool(size, window)?.mul(Shape::new(size)?.numel() as f64)?;
-        map([&sum], |[s]| s.norm_power(1.0 / p))
+        let wide = self.cast(self.dtype().compute())?;
+        let sum = wide.pow(p)?.avg_pool(size, window)?.mul(Shape::new(size)?.numel() as f64)?;
+        map([&sum], |[s]| s.norm_power(1.0 / p))?.cast(self.dtype())
     }
 
     /// The elements put back at the `positions` (of [`Tensor::max_pool_indices`]) of last axes of

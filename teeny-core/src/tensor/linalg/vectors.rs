@@ -17,7 +17,8 @@ impl Tensor {
     #[track_caller]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Result<Tensor> {
         let _op = enter("normalize").on([("x", Some(self))]);
-        self.div(&self.vector_norm_keepdim(p, axis)?.maximum(eps)?)
+        let wide = self.cast(self.dtype().compute())?;
+        wide.div(&wide.vector_norm_keepdim(p, axis)?.maximum(eps)?)?.cast(self.dtype())
     }
 
     /// The cosine of the angle between the vectors along `axis` of two tensors that broadcast:
@@ -30,8 +31,9 @@ impl Tensor {
     #[track_caller]
     pub fn cosine_similarity(&self, rhs: &Tensor, axis: isize, eps: f64) -> Result<Tensor> {
         let _op = enter("cosine_similarity").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
-        let (x, y) = both(self, rhs)?;
-        x.normalize(2.0, axis, eps)?.mul(&y.normalize(2.0, axis, eps)?)?.sum(axis)
+        let dtype = self.dtype().promote(rhs.dtype());
+        let (x, y) = both(&self.cast(dtype.compute())?, &rhs.cast(dtype.compute())?)?;
+        x.normalize(2.0, axis, eps)?.mul(&y.normalize(2.0, axis, eps)?)?.sum(axis)?.cast(dtype)
     }
 
     /// The vector product of vectors of three elements along `axis`; other axes broadcast.
@@ -113,9 +115,10 @@ impl Tensor {
             ("weights", weights),
         ]);
         self.require_float()?;
+        let wide = self.cast(self.dtype().compute())?;
         let x = match self.ndim() {
-            1 => self.unsqueeze(0)?,
-            2 => self.clone(),
+            1 => wide.unsqueeze(0)?,
+            2 => wide,
             _ => {
                 return Err(Error::shape(format!(
                     "needs a matrix or a vector, not {}",
@@ -136,7 +139,7 @@ impl Tensor {
         let freedom = total.sub(&lost.mul(correction as f64)?)?.maximum(0.0)?;
         let mean = x.mul(&w)?.sum_keepdim(1)?.div(&total)?;
         let centred = x.sub(&mean)?; // (m, n)
-        let c = centred.mul(&w)?.matmul(&centred.t()?)?.div(&freedom)?;
+        let c = centred.mul(&w)?.matmul(&centred.t()?)?.div(&freedom)?.cast(self.dtype())?;
         if self.ndim() == 1 { c.reshape(()) } else { Ok(c) }
     }
 
@@ -150,12 +153,12 @@ impl Tensor {
     #[track_caller]
     pub fn corrcoef(&self) -> Result<Tensor> {
         let _op = enter("corrcoef").on([("x", Some(self))]);
-        let c = self.cov(1, None, None)?;
+        let c = self.cast(self.dtype().compute())?.cov(1, None, None)?;
         if c.ndim() == 0 {
-            return c.div(&c);
+            return c.div(&c)?.cast(self.dtype());
         }
         let deviation = c.diagonal(0, 0, 1)?.sqrt()?; // (m)
-        c.div(&deviation.unsqueeze(1)?)?.div(&deviation)?.clamp(-1.0, 1.0)
+        c.div(&deviation.unsqueeze(1)?)?.div(&deviation)?.clamp(-1.0, 1.0)?.cast(self.dtype())
     }
 }
 
