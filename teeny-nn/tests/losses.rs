@@ -333,3 +333,77 @@ fn contrastive_losses_have_gradients_and_say_what_does_not_fit() {
     let zero = loss::multiple_negatives_ranking(&anchors, &positives, None, 0.0, Reduction::Sum);
     assert!(zero.unwrap_err().to_string().contains("scale must be positive"));
 }
+
+#[test]
+fn padding_of_labels_and_steps_may_be_anything() {
+    let device = autograd();
+    let (steps, n, classes, room) = (5usize, 6usize, 4usize, 3usize);
+    for seed in 0..20 {
+        let draw = |low: i64, high: i64, count: usize, at: u64| -> Vec<usize> {
+            let of = || Tensor::uniform(0.0, 1.0, count, DType::F64, &device).unwrap();
+            let drawn = values(&random::with_seed(seed * 100 + at, of));
+            drawn.iter().map(|u| (low as f64 + u * (high - low + 1) as f64) as usize).collect()
+        };
+        let (input, target) = (draw(0, 5, n, 1), draw(0, 3, n, 2));
+        let labels = draw(1, 3, n * room, 3);
+        let junk: Vec<i64> = (0..n * room)
+            .map(|i| match i % room < target[i / room] {
+                true => labels[i] as i64,
+                false => [-1, i64::MIN, 4, 1 << 40][i % 4],
+            })
+            .collect();
+        let scores = random::with_seed(seed, || {
+            Tensor::randn((steps, n, classes), DType::F64, &device).unwrap()
+        });
+        let clean = values(&scores.log_softmax(2).unwrap());
+        let x = (0..steps * n * classes).map(|i| {
+            let (step, row) = (i / (n * classes), i / classes % n);
+            if step < input[row] { clean[i] } else { f64::NAN }
+        });
+        let x = f64s(x.collect(), &[steps, n, classes], &device).requires_grad().unwrap();
+        let of = |t: &[i64]| Tensor::from_vec(t.to_vec(), (n, room), &device).unwrap();
+        let all = loss::ctc(&x, &of(&junk), &input, &target, 0, true, Reduction::None).unwrap();
+        let g = values(backward(&all.sum_all().unwrap()).get(&x).unwrap());
+        assert!(g.iter().all(|g| g.is_finite()), "{seed}");
+        for row in 0..n {
+            let (t, s) = (input[row], target[row]);
+            let got = values(&all)[row];
+            if t == 0 {
+                assert_eq!(got.abs(), 0.0, "without steps: no label costs 0, others are infinite");
+                continue;
+            }
+            let own = (0..t).flat_map(|step| {
+                let at = (step * n + row) * classes;
+                clean[at..at + classes].to_vec()
+            });
+            let own = f64s(own.collect(), &[t, 1, classes], &device).requires_grad().unwrap();
+            let label = labels[row * room..row * room + s].iter().map(|&l| l as i64).collect();
+            let label = Tensor::from_vec::<i64>(label, (1, s), &device).unwrap();
+            let alone = loss::ctc(&own, &label, &[t], &[s], 0, true, Reduction::None).unwrap();
+            assert_close(&values(&alone), &[got], 1e-12, &format!("{seed}: row {row}"));
+            let wanted = values(backward(&alone.sum_all().unwrap()).get(&own).unwrap());
+            let parts = (0..t).flat_map(|step| {
+                let at = (step * n + row) * classes;
+                g[at..at + classes].to_vec()
+            });
+            assert_close(&parts.collect::<Vec<_>>(), &wanted, 1e-12, &format!("{seed}: {row}"));
+        }
+    }
+    // torch 2.15
+    let log_p = Tensor::zeros((4, 2, 3), DType::F64, &device).unwrap().log_softmax(2).unwrap();
+    let targets = Tensor::new([[1i64, 2], [1, -1]], &device).unwrap();
+    let of = |input: &[usize], target: &[usize]| {
+        values(&loss::ctc(&log_p, &targets, input, target, 0, false, Reduction::None).unwrap())
+    };
+    assert_close(&of(&[4, 4], &[2, 1]), &[1.68639895, 2.09186406], 1e-8, &"ctc");
+    assert_eq!(of(&[0, 0], &[2, 0]), [f64::INFINITY, 0.0]);
+    let error = loss::ctc(&log_p, &targets, &[4, 4], &[2, 2], 0, false, Reduction::None);
+    assert!(error.unwrap_err().to_string().contains("is -1"), "a label that counts");
+    // a negative label ends a row of `multilabel_margin`; an ignored target is in no class
+    let x = f64s(vec![0.3, -0.2, 0.7, 0.1], &[1, 4], &device);
+    let labels = |row: [i64; 4]| {
+        let row = Tensor::new([row], &device).unwrap();
+        values(&loss::multilabel_margin(&x, &row, Reduction::None).unwrap())
+    };
+    assert_eq!(labels([2, -1, -1, -1]), labels([2, i64::MIN, 9, 1]));
+}
