@@ -407,3 +407,27 @@ fn padding_of_labels_and_steps_may_be_anything() {
     };
     assert_eq!(labels([2, -1, -1, -1]), labels([2, i64::MIN, 9, 1]));
 }
+
+#[test]
+fn an_element_outside_the_domain_of_a_loss_is_named() {
+    for device in [device(), autograd()] {
+        let of = |x: [f64; 4]| f64s(x.to_vec(), &[2, 2], &device);
+        let (p, t) = (of([0.5, 0.1, 0.0, 1.0]), of([1.0, 0.0, 1.0, 1.0]));
+        for reduction in [Reduction::Mean, Reduction::None] {
+            let text = |loss: teeny_core::Result<Tensor>| loss.unwrap_err().to_string();
+            let error = text(loss::bce(&of([0.5, 0.1, 1.5, -1.0]), &t, reduction));
+            assert!(error.contains("p[1, 0] is 1.5, but must be within 0..=1"), "{error}");
+            let error = text(loss::bce(&p, &of([0.0, f64::NAN, 1.0, 1.0]), reduction));
+            assert!(error.contains("targets[0, 1] is NaN, but"), "{error}");
+            let variance = f64s(vec![1.0, -1e-9], &[2], &device);
+            let error = text(loss::gaussian_nll(&p, &t, &variance, 1e-6, reduction));
+            assert!(error.contains("var[1] is -1e-9, but must be 0 or more"), "{error}");
+            assert!(error.starts_with("gaussian_nll at ") && error.contains("losses.rs"));
+            let shape = loss::bce(&p, &t, reduction).unwrap();
+            assert_eq!(shape.ndim(), if reduction == Reduction::None { 2 } else { 0 });
+        }
+        let empty = Tensor::zeros((0, 2), DType::F64, &device).unwrap();
+        assert!(values(&loss::bce(&empty, &empty, Reduction::Mean).unwrap())[0].is_nan());
+        assert_eq!(values(&loss::bce(&empty, &empty, Reduction::Sum).unwrap()), [0.0]);
+    }
+}

@@ -1,4 +1,4 @@
-//! Losses and normalisations at kinks, ends of domains, infinities, NaN and rows of constants
+//! Losses and normalisations at kinks, ends of domains and beyond, infinities, NaN and rows of constants
 //! against PyTorch's (`golden/special.json`): values, first and second derivatives in f64 and f32,
 //! on the naive device and the CPU, in reverse and in forward mode.
 //!
@@ -18,9 +18,9 @@ use teeny_nn::{BatchNorm, Module, Store};
 const HEAD: &str = "\
 # Special points of losses and normalisations
 
-At kinks, ends of domains, infinities, NaN and rows of constants, values and derivatives of first
-and second order agree with PyTorch 2.15, in reverse and in forward mode, except for the differences
-below. [teeny-autograd/SPECIAL_POINTS.md](../teeny-autograd/SPECIAL_POINTS.md) is the table of the
+At kinks, ends of domains and beyond, infinities, NaN and rows of constants, values and derivatives of
+first and second order agree with PyTorch 2.15, in reverse and in forward mode, except for the
+differences below; operands that PyTorch refuses are errors. [teeny-autograd/SPECIAL_POINTS.md](../teeny-autograd/SPECIAL_POINTS.md) is the table of the
 functions underneath, `tests/golden/special.json` has the operands and PyTorch's results. This file
 is written by `TEENY_BLESS=1 cargo test --release -p teeny-nn --test all special_points`; an ordinary
 run compares.
@@ -85,6 +85,19 @@ const ON_PURPOSE: &[Difference] = &[
         parts: &[Second, Forward],
         at: |x| !x[0].is_finite(),
         why: "Of the flat part nothing is left; PyTorch's 0 * inf is NaN.",
+    },
+    Difference {
+        ops: &["hinge_embedding", "margin_ranking"],
+        parts: &[First, Second, Forward],
+        at: |x| any(x, |x| !x.is_finite()),
+        why: "The slope of the clamp at NaN is 1, so that NaN is not hidden; PyTorch's is 0. \
+              Of the flat part nothing is left; PyTorch's 0 * inf is NaN.",
+    },
+    Difference {
+        ops: &["cosine_embedding"],
+        parts: &[Forward],
+        at: |x| any(x, f64::is_nan),
+        why: "The tangent for a target other than 1 and -1 is 0; PyTorch's 0 * NaN is NaN.",
     },
     Difference {
         ops: &["ignored"],
@@ -216,6 +229,21 @@ fn losses(device: &DeviceRef, findings: &Findings) {
             "kl_div" => Box::new(move |x| loss::kl_div(&x[0], &x[1], none)),
             "poisson_nll" => Box::new(move |x| loss::poisson_nll(&x[0], &x[1], none)),
             "hinge" => Box::new(move |x| loss::hinge(&x[0], &x[1], none)),
+            "soft_margin" => Box::new(move |x| loss::soft_margin(&x[0], &x[1], none)),
+            "hinge_embedding" => Box::new(move |x| loss::hinge_embedding(&x[0], &x[1], 1.0, none)),
+            "kl_div_log" => Box::new(move |x| loss::kl_div_log(&x[0], &x[1], none)),
+            "smooth_l1_half" => Box::new(move |x| loss::smooth_l1(&x[0], &x[1], 0.5, none)),
+            "focal" => Box::new(move |x| loss::focal(&x[0], &x[1], 0.25, 2.0, none)),
+            "gaussian_nll" => {
+                Box::new(move |x| loss::gaussian_nll(&x[0], &x[1], &x[2], 1e-6, none))
+            }
+            "margin_ranking" => {
+                Box::new(move |x| loss::margin_ranking(&x[0], &x[1], &x[2], 0.5, none))
+            }
+            "cosine_embedding" => Box::new(move |x| {
+                let pair = |i: usize| Tensor::stack(&[&x[i], &x[i + 1]], 1);
+                loss::cosine_embedding(&pair(0)?, &pair(2)?, &x[4], 0.25, none)
+            }),
             other => panic!("no loss {other}"),
         };
         let at: Vec<Vec<f64>> = case["x"].as_array().unwrap().iter().map(numbers).collect();
@@ -224,6 +252,31 @@ fn losses(device: &DeviceRef, findings: &Findings) {
             .map(|x| f64s(x.clone(), &[x.len()], device).cast(dtype(case)).unwrap())
             .collect();
         check(&f, &x, false, case, &|i| at.iter().map(|x| x[i]).collect(), findings);
+    }
+}
+
+#[test]
+fn losses_refuse_operands_that_pytorch_refuses() {
+    for device in [Reference::new().to_device(), common::device()] {
+        for case in parse(include_str!("golden/special.json"))["refused"].as_array().unwrap() {
+            let x = numbers(&case["x"]);
+            let of = |i: usize| f64s(vec![x[i]], &[1], &device);
+            let class = || f64s(vec![x[1]], &[1], &device).cast(DType::I64).unwrap();
+            let logits = |n: usize| of(0).expand((1, n)).unwrap();
+            let mean = Reduction::Mean;
+            let loss = match case["op"].as_str().unwrap() {
+                "bce" => loss::bce(&of(0), &of(1), mean),
+                "gaussian_nll" => loss::gaussian_nll(&of(0), &of(1), &of(2), 1e-6, mean),
+                "multi_margin" => loss::multi_margin(&logits(3), &class(), 1.0, 1.0, mean),
+                "multilabel_margin" => {
+                    loss::multilabel_margin(&logits(1), &class().unsqueeze(0).unwrap(), mean)
+                }
+                "nll" => loss::nll(&logits(3), &class(), mean),
+                other => panic!("no loss {other}"),
+            };
+            let error = loss.expect_err(&case.to_string()).to_string();
+            assert!(error.contains("special_points.rs"), "{error}");
+        }
     }
 }
 

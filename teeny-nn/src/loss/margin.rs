@@ -1,24 +1,9 @@
 //! Losses of margins and distances, of several labels, and with weights: PyTorch's further losses.
 
-use super::{Reduction, bce_with_logits, elementwise, huber, l1, require_type};
+use super::{Reduction, bce_with_logits, elementwise, huber, l1, require_domain, require_type};
+use crate::track;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, map};
-
-macro_rules! elementwise_losses {
-    ($($(#[$doc:meta])* $name:ident($($option:ident),*) $f:expr;)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Errors
-        /// If the shapes differ, or the targets have a higher float type.
-        #[track_caller]
-        pub fn $name(
-            x: &Tensor, target: &Tensor $(, $option: f64)*, reduction: Reduction,
-        ) -> Result<Tensor> {
-            let _op = enter(stringify!($name));
-            elementwise(x, target, reduction, $f)
-        }
-    )*};
-}
 
 elementwise_losses! {
     /// `log(1 + exp(-t x))` for targets -1 and 1. Shapes: x and target equal. Equivalent:
@@ -40,8 +25,8 @@ elementwise_losses! {
     /// equal. Source: Lin et al. 2017, arXiv:1708.02002. Equivalent:
     /// `torchvision.ops.sigmoid_focal_loss`.
     focal(alpha, gamma) |x, t| {
-        // the probability of the other class, from the logit of the target
-        let wrong = (x * (1.0 - t * 2.0)).sigmoid();
+        // the probability of the other class, without the rounding of 1 - p
+        let wrong = x.sigmoid() * (1.0 - t) + (-x).sigmoid() * t;
         let ce = t * (-x).softplus() + (1.0 - t) * x.softplus();
         let loss = wrong.pow(gamma) * ce;
         if alpha < 0.0 { loss } else { loss * (t * (2.0 * alpha - 1.0) + (1.0 - alpha)) }
@@ -105,8 +90,9 @@ pub fn margin_ranking(
     elementwise(&x.sub(y)?, target, reduction, |d, t| (t * -d + margin).relu())
 }
 
-/// `1 - cos(x, y)` for targets 1, `max(0, cos(x, y) - margin)` for -1 (PyTorch's margin is 0).
-/// Shapes: x and y (N, D), target (N). Equivalent: `torch.nn.functional.cosine_embedding_loss`.
+/// `1 - cos(x, y)` for targets 1, `max(0, cos(x, y) - margin)` for -1 (PyTorch's margin is 0), 0
+/// for others. Shapes: x and y (N, D), target (N). Equivalent:
+/// `torch.nn.functional.cosine_embedding_loss`.
 ///
 /// # Errors
 /// If the shapes do not fit, or the targets have a higher float type.
@@ -123,7 +109,8 @@ pub fn cosine_embedding(
     let norm = |x: &Tensor| x.square()?.sum(-1)?.add(1e-12)?.sqrt();
     let cosine = x.mul(y)?.sum(-1)?.div(&norm(x)?)?.div(&norm(y)?)?; // (N)
     elementwise(&cosine, target, reduction, |c, t| {
-        t.gt(0.0).where_cond(1.0 - c, (c - margin).relu())
+        let apart = t.eq(-1.0).where_cond((c - margin).relu(), 0.0);
+        t.eq(1.0).where_cond(1.0 - c, apart)
     })
 }
 
@@ -230,12 +217,13 @@ pub fn multilabel_soft_margin(x: &Tensor, target: &Tensor, reduction: Reduction)
 }
 
 /// Negative log-likelihood of a normal distribution with mean x and variance `var`, without its
-/// constant: `(log v + (x - t)² / v) / 2` with `v = max(var, eps)`; PyTorch's eps is 1e-6. Shapes:
-/// x and target equal, `var` broadcasts to them. Equivalent:
-/// `torch.nn.functional.gaussian_nll_loss`.
+/// constant: `(log v + (x - t)² / v) / 2` with `v = max(var, eps)`; PyTorch's eps is 1e-6. The
+/// gradient of `var` is that of `v`, also below eps. Shapes: x and target equal, `var` broadcasts
+/// to them. Equivalent: `torch.nn.functional.gaussian_nll_loss`.
 ///
 /// # Errors
-/// If the shapes do not fit, or the targets have a higher float type.
+/// If the shapes do not fit, the targets have a higher float type, or a variance is negative: at
+/// once, or as a wrong index with a later read.
 #[doc(alias = "gaussian_nll_loss")]
 #[track_caller]
 pub fn gaussian_nll(
@@ -248,11 +236,13 @@ pub fn gaussian_nll(
     let _op = enter("gaussian_nll");
     require_type(x, target)?;
     let squares = super::mse(x, target, Reduction::None)?;
-    let var = var.expand(x.shape())?;
-    reduction.apply(map([&squares, &var], |[d, v]| {
-        let v = v.maximum(eps);
+    let wide = var.expand(x.shape())?;
+    let losses = map([&squares, &wide, &track::detached(&wide)?], |[d, v, constant]| {
+        // as in PyTorch, the derivative below eps is 1: it takes the variance out of there
+        let v = v.lt(eps).where_cond(v - constant + eps, v);
         (v.log() + d / v) * 0.5
-    })?)
+    })?;
+    require_domain(reduction.apply(losses)?, ("var", var), "0 or more", |v| v.lt(0.0).not())
 }
 
 /// The sizes of a matrix of logits.

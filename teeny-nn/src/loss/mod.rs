@@ -3,6 +3,23 @@
 //! Most losses are an elementwise function (one kernel) and a reduction;
 //! [`cross_entropy`](cross_entropy()) has its own file.
 
+/// Functions of elements and targets that are losses; a type of arguments is `f64`.
+macro_rules! elementwise_losses {
+    ($($(#[$doc:meta])* $name:ident($($option:ident),*) $f:expr;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// If the shapes differ, or the targets have a higher float type.
+        #[track_caller]
+        pub fn $name(
+            x: &Tensor, target: &Tensor $(, $option: f64)*, reduction: Reduction,
+        ) -> Result<Tensor> {
+            let _op = enter(stringify!($name));
+            elementwise(x, target, reduction, $f)
+        }
+    )*};
+}
+
 mod cross_entropy;
 mod ctc;
 mod margin;
@@ -19,8 +36,9 @@ pub use margin::{
 pub use ranking::multiple_negatives_ranking;
 
 use crate::module::is_higher;
+use crate::track;
 use teeny_core::context::enter;
-use teeny_core::{Error, Expr, Result, Shape, Tensor, map};
+use teeny_core::{DType, Error, ErrorKind, Expr, Result, Shape, Tensor, map, map_sum};
 
 /// The reduction of the losses of single elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +92,29 @@ fn elementwise(
     reduction.apply(map([x, target], |[x, t]| f(x.cast(wide), t.cast(wide)))?)?.cast(dtype)
 }
 
+/// `losses`, or an error that names the first element of `x` for which `valid` is false: at once, or
+/// from a device that computes later with the read of a result, as a wrong index.
+fn require_domain(
+    losses: Tensor,
+    (name, x): (&str, &Tensor),
+    rule: &str,
+    valid: impl for<'b> Fn(Expr<'b>) -> Expr<'b>,
+) -> Result<Tensor> {
+    let flat = track::detached(x)?.reshape(-1)?; // (n)
+    let wrong = map_sum([&flat], 0, |[x]| valid(x).not().cast(DType::F32))?; // ()
+    let zero = Tensor::zeros(1, losses.dtype(), &flat)?;
+    match zero.index_select(0, &wrong.cast(DType::I32)?) {
+        Ok(zero) => losses.add(&zero.reshape(())?),
+        Err(error) if error.kind() == ErrorKind::Index => {
+            let wrong = map([&flat], |[x]| valid(x).not().cast(DType::I32))?; // (n)
+            let i = wrong.argmax(0)?.item::<i32>()? as isize;
+            let (at, value) = (position(i as usize, x.shape()), flat.at(0, i)?.to_scalars()?[0]);
+            Err(Error::value(format!("{name}[{at}] is {value}, but must be {rule}")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The axis of size 1 without which `x` has this shape.
 fn squeezes_to(x: &Tensor, shape: &Shape) -> Option<usize> {
     (0..x.ndim()).rev().find(|&axis| x.shape()[axis] == 1 && x.shape().without(axis) == *shape)
@@ -91,27 +132,41 @@ fn require_type(predictions: &Tensor, targets: &Tensor) -> Result<()> {
         .help(format!("targets.cast(DType::{})? converts", own.name().to_uppercase())))
 }
 
-/// Squared error `(x - t)²`. Shapes: x and target equal. Equivalent:
-/// `torch.nn.functional.mse_loss`.
-///
-/// # Errors
-/// If the shapes differ, or the targets have a higher float type.
-#[doc(alias = "mse_loss")]
-#[track_caller]
-pub fn mse(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("mse");
-    elementwise(x, target, reduction, |x, t| (x - t).square())
-}
-
-/// Absolute error `|x - t|`. Shapes: x and target equal. Equivalent: `torch.nn.functional.l1_loss`.
-///
-/// # Errors
-/// If the shapes differ, or the targets have a higher float type.
-#[doc(alias = "l1_loss")]
-#[track_caller]
-pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("l1");
-    elementwise(x, target, reduction, |x, t| (x - t).abs())
+elementwise_losses! {
+    /// Squared error `(x - t)²`. Shapes: x and target equal. Equivalent:
+    /// `torch.nn.functional.mse_loss`.
+    #[doc(alias = "mse_loss")]
+    mse() |x, t| (x - t).square();
+    /// Absolute error `|x - t|`. Shapes: x and target equal. Equivalent:
+    /// `torch.nn.functional.l1_loss`.
+    #[doc(alias = "l1_loss")]
+    l1() |x, t| (x - t).abs();
+    /// Binary cross-entropy of logits: `-t log σ(x) - (1 - t) log(1 - σ(x))`, computed as
+    /// `(1 - t) x + log1p(exp(-x))` where x is positive and as `-t x + log1p(exp(x))` elsewhere,
+    /// which is finite for all finite x. Shapes: x and target equal. Equivalent:
+    /// `torch.nn.functional.binary_cross_entropy_with_logits`.
+    #[doc(alias = "binary_cross_entropy_with_logits")]
+    bce_with_logits() |x, t| {
+        // NOTE: not relu and abs, whose derivatives at 0 are 0: with one condition for both terms
+        // the derivative at 0 is 1/2 - t
+        let positive = x.gt(0.0);
+        (positive.where_cond(t.like(1.0), 0.0) - t) * x + positive.where_cond(-x, x).exp().log1p()
+    };
+    /// Kullback-Leibler divergence from `target` (probabilities) to `log_q` (log-probabilities):
+    /// `t (log t - log q)`, 0 where t is 0, NaN where t is negative. Shapes: both equal.
+    /// [`Reduction::Mean`] averages over elements, as `torch.nn.functional.kl_div` does; the
+    /// divergence per item is the sum divided by the batch size.
+    kl_div() |q, t| {
+        // log 1 in place of log 0, so that neither value nor gradient is NaN where t is 0
+        t * (t.eq(0.0).where_cond(t.like(1.0), t).log() - q)
+    };
+    /// Poisson negative log-likelihood of counts without its constant term: `exp(x) - t x`, where x
+    /// is the logarithm of the expected count. Shapes: x and target equal. Equivalent:
+    /// `torch.nn.functional.poisson_nll_loss`.
+    #[doc(alias = "poisson_nll_loss")]
+    poisson_nll() |x, t| x.exp() - t * x;
+    /// Hinge: `max(0, 1 - t x)` for targets -1 and 1. Shapes: x and target equal.
+    hinge() |x, t| (t * -x + 1.0).relu();
 }
 
 /// `d²/2` where `d = |x - t|` is less than `delta`, `delta (d - delta/2)` elsewhere: quadratic near
@@ -140,25 +195,6 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
     })
 }
 
-/// Binary cross-entropy of logits: `-t log σ(x) - (1 - t) log(1 - σ(x))`, computed as
-/// `(1 - t) x + log1p(exp(-x))` where x is positive and as `-t x + log1p(exp(x))` elsewhere, which
-/// is finite for all finite x. Shapes: x and target equal. Equivalent:
-/// `torch.nn.functional.binary_cross_entropy_with_logits`.
-///
-/// # Errors
-/// If the shapes differ, or the targets have a higher float type.
-#[doc(alias = "binary_cross_entropy_with_logits")]
-#[track_caller]
-pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("bce_with_logits");
-    elementwise(x, target, reduction, |x, t| {
-        // NOTE: not relu and abs, whose derivatives at 0 are 0: with one condition for both terms
-        // the derivative at 0 is 1/2 - t
-        let positive = x.gt(0.0);
-        (positive.where_cond(t.like(1.0), 0.0) - t) * x + positive.where_cond(-x, x).exp().log1p()
-    })
-}
-
 /// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms clamped
 /// to at least -100, as in PyTorch. [`bce_with_logits`] is more accurate. Shapes: p and target
 /// equal. Equivalent: `torch.nn.functional.binary_cross_entropy`.
@@ -168,53 +204,17 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
 /// see `SPECIAL_POINTS.md` of this crate.
 ///
 /// # Errors
-/// If the shapes differ, or the targets have a higher float type.
+/// If the shapes differ, the targets have a higher float type, or a probability or target is not
+/// within 0..=1: at once, or as a wrong index with a later read.
 #[doc(alias = "binary_cross_entropy")]
 #[track_caller]
 pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce");
     // NOTE: automatic differentiation recognises `log().max(-100.0)` and `log1p().max(-100.0)`
-    elementwise(p, target, reduction, |p, t| {
+    let losses = elementwise(p, target, reduction, |p, t| {
         -(t * p.log().maximum(-100.0) + (1.0 - t) * (-p).log1p().maximum(-100.0))
+    })?;
+    [("p", p), ("targets", target)].into_iter().try_fold(losses, |losses, x| {
+        require_domain(losses, x, "within 0..=1", |x| x.ge(0.0).and(x.le(1.0)))
     })
-}
-
-/// Kullback-Leibler divergence from `target` (probabilities) to `log_q` (log-probabilities):
-/// `t (log t - log q)`, 0 where t is 0. Shapes: both equal. [`Reduction::Mean`] averages over
-/// elements, as `torch.nn.functional.kl_div` does; the divergence per item is the sum divided by
-/// the batch size.
-///
-/// # Errors
-/// If the shapes differ, or the targets have a higher float type.
-#[track_caller]
-pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("kl_div");
-    elementwise(log_q, target, reduction, |q, t| {
-        let positive = t.gt(0.0);
-        // log 1 in place of log 0, so that neither value nor gradient is NaN where t is 0
-        t * (positive.where_cond(t, 1.0).log() - q)
-    })
-}
-
-/// Poisson negative log-likelihood of counts without its constant term: `exp(x) - t x`, where x is
-/// the logarithm of the expected count. Shapes: x and target equal. Equivalent:
-/// `torch.nn.functional.poisson_nll_loss`.
-///
-/// # Errors
-/// If the shapes differ, or the targets have a higher float type.
-#[doc(alias = "poisson_nll_loss")]
-#[track_caller]
-pub fn poisson_nll(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("poisson_nll");
-    elementwise(x, target, reduction, |x, t| x.exp() - t * x)
-}
-
-/// Hinge: `max(0, 1 - t x)` for targets -1 and 1. Shapes: x and target equal.
-///
-/// # Errors
-/// If the shapes differ, or the targets have a higher float type.
-#[track_caller]
-pub fn hinge(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("hinge");
-    elementwise(x, target, reduction, |x, t| (t * -x + 1.0).relu())
 }
