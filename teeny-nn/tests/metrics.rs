@@ -3,7 +3,7 @@
 use crate::awaited::run;
 use crate::common::*;
 use serde_json::Value;
-use teeny_core::{DType, DeviceRef, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, ToDevice};
 use teeny_nn::train::{
     Confusion, accuracy, accuracy_async, average_precision, calibration_error, r2_score, roc_auc,
     top_k_accuracy, top_k_accuracy_async,
@@ -193,4 +193,66 @@ fn float_targets_of_classes_are_refused_with_a_cast() -> Result<()> {
     let classes = Tensor::new([false, true], &device)?; // (2)
     assert_eq!(accuracy(&logits, &classes)?, 2);
     Ok(())
+}
+
+#[test]
+fn logits_with_nan_have_no_prediction() {
+    for device in [device(), Reference::new().to_device()] {
+        // each place of NaN among the classes, for rows and for pixels
+        for (item, class) in (0..6).flat_map(|item| (0..3).map(move |class| (item, class))) {
+            let mut x: Vec<f64> = (0..18).map(|i| f64::from(i * 5 % 7)).collect();
+            x[item * 3 + class] = f64::NAN;
+            let rows = f64s(x, &[6, 3], &device).cast(DType::F32).unwrap();
+            let pixels = rows.reshape((2, 3, 3)).unwrap().transpose(1, 2).unwrap(); // (2, 3, 3)
+            let classes = Tensor::new([0i64, 1, 2, 0, 1, 2], &device).unwrap();
+            for (logits, shape, at) in [
+                (&rows, vec![6], format!("logits[{item}] have")),
+                (&pixels, vec![2, 3], format!("logits[{}, {}] have", item / 3, item % 3)),
+            ] {
+                let targets = classes.reshape(&shape[..]).unwrap();
+                let mut confusion = Confusion::new(3);
+                let errors = [
+                    accuracy(logits, &targets).unwrap_err(),
+                    run(accuracy_async(logits, &targets)).unwrap_err(),
+                    top_k_accuracy(logits, &targets, 2).unwrap_err(),
+                    run(top_k_accuracy_async(logits, &targets, 3)).unwrap_err(),
+                    calibration_error(logits, &targets, 5).unwrap_err(),
+                    confusion.add(logits, &targets).unwrap_err(),
+                    run(confusion.add_async(logits, &targets)).unwrap_err(),
+                ];
+                assert_eq!(confusion, Confusion::new(3), "nothing is counted");
+                for error in errors.map(|error| error.to_string()) {
+                    assert!(error.contains(&at) && error.contains("help: "), "{at}: {error}");
+                }
+                // an item that is left out may have NaN
+                let mut left: Vec<i64> = classes.to_vec().unwrap();
+                left[item] = -100;
+                let left = Tensor::from_vec(left, &shape[..], &device).unwrap();
+                assert!(accuracy(logits, &left).unwrap() <= 5);
+                assert!(top_k_accuracy(logits, &left, 2).unwrap() <= 5);
+                assert_eq!(top_k_accuracy(logits, &left, 3).unwrap(), 5);
+                let mut confusion = Confusion::new(3).with_ignore_index(-100);
+                confusion.add(logits, &left).unwrap();
+            }
+        }
+        let of = |x: [f64; 3]| f64s(x.to_vec(), &[3], &device);
+        let (x, flags) = (of([0.5, f64::NAN, -1.0]), of([1.0, 0.0, 1.0]));
+        let mut confusion = Confusion::new(2);
+        let error = confusion.add_binary(&x, &flags).unwrap_err().to_string();
+        assert!(error.contains("logits[1] is NaN"), "{error}");
+        assert_eq!(confusion, Confusion::new(2), "nothing is counted");
+        let mut confusion = Confusion::new(2).with_ignore_index(0);
+        confusion.add_binary(&x, &flags).unwrap();
+        for (p, y, says) in [
+            (x.clone(), of([2.0; 3]), "predictions[1] is NaN"),
+            (flags.clone(), of([1.0, 2.0, f64::INFINITY]), "targets[2] is inf"),
+        ] {
+            let error = r2_score(&p, &y).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        // of no items
+        let none = Tensor::zeros((0, 3), DType::F32, &device).unwrap();
+        let no_target = Tensor::zeros((0,), DType::I64, &device).unwrap();
+        assert_eq!(accuracy(&none, &no_target).unwrap(), 0);
+    }
 }

@@ -3,6 +3,9 @@
 use crate::loss::index_axis;
 use teeny_core::{DType, Error, Result, Tensor};
 
+/// The help of an error of NaN.
+pub(super) const NAN: &str = "a model that has diverged gives NaN; look at its losses";
+
 /// The elements of `x` in row-major order.
 pub(super) fn numbers(x: &Tensor) -> Result<Vec<f64>> {
     x.cast(DType::F64)?.reshape(-1)?.to_vec()

@@ -1,10 +1,10 @@
 //! Weighted means, metrics of classifiers and language models, and a check for finite losses.
 
-use super::elements::{class_axis, flags_except};
+use super::elements::{NAN, class_axis, flags_except, numbers};
 use crate::loss::position;
 use std::fmt;
 use teeny_core::context::{continued, enter};
-use teeny_core::{DType, Error, Extremum, Result, Scalar, Tensor};
+use teeny_core::{DType, Error, Extremum, Result, Scalar, Shape, Tensor, map};
 
 /// A weighted mean, for example of the losses of batches of unequal size.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,11 +50,12 @@ impl Mean {
 /// the others.
 ///
 /// # Errors
-/// If the shapes do not fit, or the targets are floats.
+/// If the shapes do not fit, the targets are floats, or the logits of an item whose target is a class
+/// have NaN.
 #[track_caller]
 pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     let _op = enter("accuracy");
-    Ok(sum(&hits(logits, targets)?.to_vec()?))
+    counted(&outcomes(logits, targets, 1)?.to_vec()?, targets.shape())
 }
 
 /// [`accuracy`] as a future.
@@ -67,14 +68,16 @@ pub fn accuracy_async(
     targets: &Tensor,
 ) -> impl Future<Output = Result<usize>> + Send + use<> {
     let _op = enter("accuracy_async");
-    let reading = hits(logits, targets).map(|hits| hits.to_vec_async());
-    continued(async { Ok(sum(&reading?.await?)) })
+    counted_async(outcomes(logits, targets, 1), *targets.shape())
 }
 
-/// The parts of [`accuracy`].
-fn hits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+/// The first largest logit of each item (N, d..), as place (`I32`) and value: the first NaN, if there
+/// is one.
+fn largest(logits: &Tensor, targets: &Tensor) -> Result<[Tensor; 2]> {
     let axis = class_axis(logits, targets)? as isize;
-    count(&logits.argmax(axis)?.eq(targets)?)
+    let place = logits.argmax(axis)?; // (N, d..)
+    let value = logits.gather(axis, &place.unsqueeze(axis)?)?.squeeze(axis)?; // (N, d..)
+    Ok([place, value])
 }
 
 /// The number of items whose target class has one of the `k` largest logits. Equivalent:
@@ -83,11 +86,11 @@ fn hits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 /// Shapes: logits (N, C, d..), targets (N, d..) of integers, as [`accuracy`].
 ///
 /// # Errors
-/// If the shapes do not fit, the targets are floats, or `k` is 0 or more than C.
+/// As [`accuracy`]; also if `k` is 0 or more than C.
 #[track_caller]
 pub fn top_k_accuracy(logits: &Tensor, targets: &Tensor, k: usize) -> Result<usize> {
     let _op = enter("top_k_accuracy");
-    Ok(sum(&top_k_hits(logits, targets, k)?.to_vec()?))
+    counted(&outcomes(logits, targets, k)?.to_vec()?, targets.shape())
 }
 
 /// [`top_k_accuracy`] as a future.
@@ -101,12 +104,12 @@ pub fn top_k_accuracy_async(
     k: usize,
 ) -> impl Future<Output = Result<usize>> + Send + use<> {
     let _op = enter("top_k_accuracy_async");
-    let reading = top_k_hits(logits, targets, k).map(|hits| hits.to_vec_async());
-    continued(async { Ok(sum(&reading?.await?)) })
+    counted_async(outcomes(logits, targets, k), *targets.shape())
 }
 
-/// The parts of [`top_k_accuracy`].
-fn top_k_hits(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
+/// For each item (n) of `I32`: 1 if its target has one of the `k` largest logits, 0 if not, -1 if its
+/// target is a class and a logit is NaN.
+fn outcomes(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
     let axis = class_axis(logits, targets)?;
     let classes = logits.shape()[axis];
     if k == 0 || k > classes {
@@ -114,8 +117,35 @@ fn top_k_hits(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
             .help("5 is usual"));
     }
     let axis = axis as isize;
-    let (_, best) = logits.topk(k, axis, Extremum::Largest)?; // (N, k, d..)
-    count(&best.eq(&targets.unsqueeze(axis)?)?)
+    let [hits, value] = if k == 1 {
+        let [best, value] = largest(logits, targets)?; // (N, d..)
+        [best.eq(targets)?, value]
+    } else {
+        let (values, best) = logits.topk(k, axis, Extremum::Largest)?; // (N, k, d..)
+        [best.eq(&targets.unsqueeze(axis)?)?.any(axis)?, values.max(axis)?] // (N, d..)
+    };
+    map([&hits, &value, targets], |[hit, x, t]| {
+        let (t, hit) = (t.cast(DType::I32), hit.cast(DType::I32));
+        x.is_nan().and(t.ge(0)).and(t.lt(classes as i32)).where_cond(hit.like(-1), hit)
+    })?
+    .reshape(-1)
+}
+
+/// The number of hits among [`outcomes`] of targets of this shape.
+fn counted(outcomes: &[i32], shape: &[usize]) -> Result<usize> {
+    match outcomes.iter().position(|outcome| *outcome < 0) {
+        Some(i) => Err(no_largest(i, shape)),
+        None => Ok(outcomes.iter().filter(|outcome| **outcome == 1).count()),
+    }
+}
+
+/// [`counted`] as a future.
+fn counted_async(
+    outcomes: Result<Tensor>,
+    shape: Shape,
+) -> impl Future<Output = Result<usize>> + Send + use<> {
+    let reading = outcomes.map(|outcomes| outcomes.to_vec_async());
+    continued(async move { counted(&reading?.await?, &shape) })
 }
 
 /// The perplexity of a language model: `exp` of its mean cross-entropy in nats.
@@ -123,24 +153,10 @@ pub fn perplexity(loss: f64) -> f64 {
     loss.exp()
 }
 
-/// Elements of a mask that are counted at a time: f32, which every device has, counts them exactly.
-const PART: usize = 1 << 24;
-
-/// The numbers of true elements of the parts of a mask, (parts) of `F32`; [`sum`] adds them.
-fn count(mask: &Tensor) -> Result<Tensor> {
-    let mask = mask.reshape(-1)?; // (n)
-    let n = mask.numel();
-    let count = |at: usize| {
-        let part = mask.slice(0, at as isize..(at + PART).min(n) as isize)?; // (PART) or less
-        part.cast(DType::F32)?.sum_all()?.reshape((1,)) // (1)
-    };
-    let parts = (0..n.max(1)).step_by(PART).map(count).collect::<Result<Vec<_>>>()?;
-    Tensor::cat(&parts, 0) // (parts)
-}
-
-/// The number that [`count`] has counted.
-fn sum(parts: &[f32]) -> usize {
-    parts.iter().map(|n| *n as usize).sum()
+/// The error of the logits of item `i`.
+fn no_largest(i: usize, shape: &[usize]) -> Error {
+    let text = format!("logits[{}] have no largest: one is NaN", position(i, shape));
+    Error::value(text).help(NAN)
 }
 
 /// A confusion matrix: rows are targets, columns are predictions. Prints as a table.
@@ -191,8 +207,8 @@ impl Confusion {
     /// Adds the predictions of a batch: logits (N, C, d..), targets (N, d..) of integers.
     ///
     /// # Errors
-    /// If the shapes do not fit, or a target is neither a class nor ignored (the error names the
-    /// first).
+    /// If the shapes do not fit, a target is neither a class nor ignored, or the logits of an item
+    /// that is not ignored have NaN (the error names the first). Nothing is counted then.
     #[track_caller]
     pub fn add(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");
@@ -205,8 +221,8 @@ impl Confusion {
     /// booleans.
     ///
     /// # Errors
-    /// If the shapes differ, a target is neither 0 or 1 nor ignored, or the matrix does not have
-    /// two classes.
+    /// If the shapes differ, a target is neither 0 or 1 nor ignored, its logit is NaN, or the matrix
+    /// does not have two classes. Nothing is counted then.
     #[track_caller]
     pub fn add_binary(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");
@@ -215,11 +231,13 @@ impl Confusion {
             return Err(Error::value(text).help("Confusion::new(2)"));
         }
         let targets = flags_except(self.ignore_index, logits, targets)?;
-        let predictions: Vec<bool> = logits.gt(0)?.reshape(-1)?.to_vec()?;
-        for (target, prediction) in targets.into_iter().zip(predictions) {
-            if let Some(target) = target {
-                self.counts[usize::from(target) * 2 + usize::from(prediction)] += 1;
-            }
+        let logits = numbers(logits)?.into_iter().enumerate().zip(targets);
+        let kept: Vec<_> = logits.filter_map(|(logit, target)| Some((logit, target?))).collect();
+        if let Some(((i, _), _)) = kept.iter().find(|((_, logit), _)| logit.is_nan()) {
+            return Err(Error::value(format!("logits[{i}] is NaN")).help(NAN));
+        }
+        for ((_, logit), target) in kept {
+            self.counts[usize::from(target) * 2 + usize::from(logit > 0.0)] += 1;
         }
         Ok(())
     }
@@ -244,7 +262,7 @@ impl Confusion {
         })
     }
 
-    /// The predictions (N, d..), of `I32`.
+    /// The predictions (N, d..), of `I32`; -1 of logits with NaN.
     fn predictions(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let axis = class_axis(logits, targets)?;
         let classes = logits.shape()[axis];
@@ -258,7 +276,8 @@ impl Confusion {
                 _ => format!("Confusion::new({classes})"),
             }));
         }
-        logits.argmax(axis as isize)
+        let [place, value] = largest(logits, targets)?; // (N, d..)
+        map([&place, &value], |[place, x]| x.is_nan().where_cond(place.like(-1), place))
     }
 
     /// Counts the items of a batch, whose targets have this shape.
@@ -273,6 +292,9 @@ impl Confusion {
                     "Confusion::new({classes}).with_ignore_index({target}) counts it nowhere"
                 )));
             }
+        }
+        if let Some(i) = (0..targets.len()).find(|&i| predictions[i] < 0 && kept(i).is_some()) {
+            return Err(no_largest(i, shape));
         }
         for (i, prediction) in predictions.iter().enumerate() {
             if let Some(target) = kept(i) {

@@ -1,6 +1,6 @@
 //! Metrics of scores, probabilities and numbers: ROC AUC, average precision, calibration, R².
 
-use super::elements::{class_axis, flags, numbers, require_same_shape};
+use super::elements::{NAN, class_axis, flags, numbers, require_same_shape};
 use crate::loss::position;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -78,8 +78,7 @@ fn by_score(scores: &Tensor, targets: &Tensor) -> Result<ByScore> {
     let targets = flags(scores, targets)?;
     let scores = numbers(scores)?;
     if let Some(i) = scores.iter().position(|score| score.is_nan()) {
-        return Err(Error::value(format!("scores[{i}] is NaN"))
-            .help("a model that has diverged gives NaN; look at its losses"));
+        return Err(Error::value(format!("scores[{i}] is NaN")).help(NAN));
     }
     let mut items: Vec<(f64, bool)> = scores.into_iter().zip(targets).collect();
     items.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -122,8 +121,9 @@ pub fn calibration_error(logits: &Tensor, targets: &Tensor, bins: usize) -> Resu
     for (i, (&confidence, hit)) in confidences.iter().zip(hits).enumerate() {
         if confidence.is_nan() {
             let i = position(i, targets.shape());
-            return Err(Error::value(format!("logits[{i}] have no softmax: one is not finite"))
-                .help("a model that has diverged gives such logits; look at its losses"));
+            return Err(
+                Error::value(format!("logits[{i}] have no softmax: one is not finite")).help(NAN)
+            );
         }
         let bin = ((confidence * bins as f64).ceil() as usize).clamp(1, bins) - 1;
         sums[bin] = (sums[bin].0 + confidence, sums[bin].1 + hit);
@@ -139,7 +139,7 @@ pub fn calibration_error(logits: &Tensor, targets: &Tensor, bins: usize) -> Resu
 /// elements in a row.
 ///
 /// # Errors
-/// If the shapes differ, or there are fewer than two elements.
+/// If the shapes differ, an element is not finite, or there are fewer than two elements.
 #[track_caller]
 pub fn r2_score(predictions: &Tensor, targets: &Tensor) -> Result<f64> {
     let _op = enter("r2_score");
@@ -148,6 +148,11 @@ pub fn r2_score(predictions: &Tensor, targets: &Tensor) -> Result<f64> {
     if y.len() < 2 {
         return Err(Error::value(format!("R² of {} elements", y.len()))
             .help("the spread of the targets needs two of them"));
+    }
+    for (name, x) in [("predictions", &p), ("targets", &y)] {
+        if let Some(i) = x.iter().position(|x| !x.is_finite()) {
+            return Err(Error::value(format!("{name}[{i}] is {}", x[i])).help(NAN));
+        }
     }
     let mean = y.iter().sum::<f64>() / y.len() as f64;
     let rest: f64 = y.iter().zip(&p).map(|(y, p)| (y - p).powi(2)).sum();
