@@ -10,7 +10,7 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Layout, Result, Tensor};
 
 /// Gradients by tensor. They are row-major tensors of the inner device, with the shape and type of
-/// what they belong to.
+/// what they belong to; those of 16-bit values may be set to f32.
 ///
 /// # Example
 /// ```
@@ -272,7 +272,7 @@ impl Gradients {
 /// An error unless `g` has the shape and type of the value.
 pub(crate) fn require_like(handle: &Handle, g: &Tensor) -> Result<()> {
     let value = handle.value();
-    if *g.shape() == value.shape && g.dtype() == value.dtype {
+    if *g.shape() == value.shape && [value.dtype, value.dtype.compute()].contains(&g.dtype()) {
         return Ok(());
     }
     Err(Error::gradient(format!(

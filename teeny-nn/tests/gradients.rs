@@ -355,3 +355,51 @@ fn a_tied_weight_is_one_parameter_with_the_gradients_of_both_uses() {
         assert!((g - sum).abs() < 1e-5 * sum.abs().max(1.0), "{i}: {g} {sum}");
     }
 }
+
+#[test]
+fn unscaled_gradients_are_clipped_before_the_step_or_the_step_is_skipped() {
+    // an overflow, a norm of 5 above and below the limit, in both types
+    for dtype in [DType::F32, DType::F16] {
+        for (slopes, max_norm) in [
+            ([3.0, f64::INFINITY], 1.0),
+            ([f64::NAN, 1.0], 1.0),
+            ([3.0, 4.0], 1.0),
+            ([3.0, 4.0], 6.0),
+        ] {
+            let store = Store::with_dtype(autograd(), dtype);
+            let p = param(&store, "w", &[0.0, 0.0]);
+            let mut sgd = Sgd::new(store.trainable(), 1.0);
+            let mut scale = LossScale::new().initial_factor(256.0).growth_interval(1);
+            let loss = scale.apply(&loss_with(&[(&p, &slopes)])).unwrap();
+            let mut gradients = loss.backward().unwrap();
+            let before = gradient(&gradients, &p);
+            let finite = slopes.iter().all(|slope| slope.is_finite());
+            assert_eq!(scale.unscale(&mut sgd, &mut gradients).unwrap(), finite);
+            if !finite {
+                let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
+                assert!(before.iter().zip(&gradient(&gradients, &p)).all(same));
+                assert_eq!((values(&p.value()), scale.factor()), (vec![0.0; 2], 128.0));
+                continue;
+            }
+            assert_eq!((gradient(&gradients, &p), scale.factor()), (slopes.to_vec(), 512.0));
+            let norm = clip_grad_norm(&mut gradients, &store.trainable(), max_norm).unwrap();
+            assert_eq!(norm, 5.0);
+            sgd.step(&gradients).unwrap();
+            let by = (max_norm / 5.0).min(1.0);
+            let tolerance = if dtype == DType::F32 { 1e-6 } else { 1e-3 };
+            assert_close(&values(&p.value()), &[-3.0 * by, -4.0 * by], tolerance, &dtype);
+        }
+    }
+    // gradients that f16 would lose stay f32 on their way to the step
+    let store = Store::with_dtype(autograd(), DType::F16);
+    let p = param(&store, "w", &[1.0]);
+    let mut sgd = Sgd::new(store.trainable(), 2f64.powi(28));
+    let mut scale = LossScale::new();
+    let tiny = f64s(vec![2f64.powi(-30)], &[1], store.device()).cast(DType::F32).unwrap();
+    let loss = p.value().cast(DType::F32).unwrap().mul(&tiny).unwrap().sum_all().unwrap();
+    let mut gradients = scale.apply(&loss).unwrap().backward().unwrap();
+    assert!(scale.unscale(&mut sgd, &mut gradients).unwrap());
+    assert_eq!(gradient(&gradients, &p), [2f64.powi(-30)]);
+    sgd.step(&gradients).unwrap();
+    assert_eq!(values(&p.value()), [0.75]);
+}

@@ -1,10 +1,8 @@
 //! Loss scaling, so that gradients in `F16` do not underflow.
 
 use super::clip::require_norm;
-use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all, step_where};
+use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all};
 use crate::state::{State, Stateful};
-use crate::store::Param;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +30,9 @@ use teeny_core::{Capture, Error, Result, Tensor};
 /// let stepped = scale.step(optimizer, &gradients)?;
 /// # let _ = stepped; Ok(()) }
 /// ```
+/// A program that needs the gradients before the step, for example to clip them, calls
+/// [`LossScale::unscale`] in place of [`LossScale::step`].
+///
 #[doc(alias = "GradScaler")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScale {
@@ -105,9 +106,9 @@ impl LossScale {
         self
     }
 
-    /// Has each step clip its gradients, divided by the factor, to a total norm of `max_norm`, as
-    /// [`super::clip_grad_norm`] does without a factor. That function, on scaled gradients, would
-    /// compare `max_norm` with a norm that is larger by the factor.
+    /// Has [`LossScale::unscale`], and so each step, clip the gradients to a total norm of
+    /// `max_norm`, as [`super::clip_grad_norm`] does, but without a read of the norm. That function,
+    /// on scaled gradients, would compare `max_norm` with a norm that is larger by the factor.
     pub fn max_norm(mut self, max_norm: f64) -> LossScale {
         self.max_norm = Some(max_norm);
         self
@@ -137,6 +138,44 @@ impl LossScale {
         }
     }
 
+    /// Divides the gradients of the optimizer's parameters by the factor. Returns false if one is
+    /// not finite: the gradients are as before then, the factor is halved, and the program skips the
+    /// step. Waits for the device.
+    ///
+    /// Gradients of 16-bit parameters become f32. This counts as a step for the growth of the
+    /// factor: it is called once for each backward pass, and not with [`LossScale::step`].
+    ///
+    /// # Example
+    /// ```
+    /// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad;
+    /// # use teeny_nn::{Store, optim::{LossScale, Optimizer, clip_grad_norm}};
+    /// # fn demo(loss: &Tensor, store: &Store, optimizer: &mut dyn Optimizer) -> Result<()> {
+    /// let mut scale = LossScale::new();
+    /// let mut gradients = scale.apply(loss)?.backward()?;
+    /// if scale.unscale(optimizer, &mut gradients)? {
+    ///     clip_grad_norm(&mut gradients, &store.trainable(), 1.0)?;
+    ///     optimizer.step(&gradients)?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    /// Equivalent: `GradScaler.unscale_`, and `update` with what it finds.
+    ///
+    /// # Errors
+    /// As [`LossScale::step`].
+    #[track_caller]
+    pub fn unscale(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        gradients: &mut Gradients,
+    ) -> Result<bool> {
+        let _op = enter("loss_scale");
+        let (unscaled, finite) = self.unscaled(optimizer, gradients)?;
+        self.conclude(&finite.to_vec()?, || {
+            *gradients = unscaled;
+            Ok(())
+        })
+    }
+
     /// A step with the gradients of a scaled loss. Returns false if a gradient is not finite; the
     /// step is then skipped. Waits for the device.
     ///
@@ -147,7 +186,7 @@ impl LossScale {
     pub fn step(&mut self, optimizer: &mut dyn Optimizer, gradients: &Gradients) -> Result<bool> {
         let _op = enter("loss_scale");
         let (unscaled, finite) = self.unscaled(optimizer, gradients)?;
-        self.conclude(optimizer, unscaled, &finite.to_vec()?)
+        self.conclude(&finite.to_vec()?, || optimizer.step(&unscaled))
     }
 
     /// [`LossScale::step`] as a future.
@@ -166,17 +205,16 @@ impl LossScale {
             .map(|(unscaled, finite)| (unscaled, finite.to_vec_async()));
         continued(async move {
             let (unscaled, finite) = reading?;
-            self.conclude(optimizer, unscaled, &finite.await?)
+            self.conclude(&finite.await?, || optimizer.step(&unscaled))
         })
     }
 
-    /// The gradients divided by the factor, by parameter, and whether they are finite
-    /// (parameters).
+    /// The gradients divided by the factor, and whether they are finite (parameters).
     fn unscaled(
         &self,
         optimizer: &mut dyn Optimizer,
         gradients: &Gradients,
-    ) -> Result<(HashMap<String, Tensor>, Tensor)> {
+    ) -> Result<(Gradients, Tensor)> {
         optimizer.states_mut().check()?;
         require_factor(self.factor())?;
         self.max_norm.map_or(Ok(()), require_norm)?;
@@ -196,7 +234,7 @@ impl LossScale {
                     .all(0)?
                     .reshape((1,))?,
             );
-            unscaled.push((param.name().to_string(), g));
+            unscaled.push((param.value(), g));
         }
         if finite.is_empty() {
             return Err(no_gradient_at_all());
@@ -204,16 +242,13 @@ impl LossScale {
         if let Some(max_norm) = self.max_norm {
             clip(&mut unscaled, max_norm)?;
         }
-        Ok((unscaled.into_iter().collect(), Tensor::cat(&finite, 0)?))
+        let mut all = gradients.clone(); // handles, not elements
+        unscaled.into_iter().try_for_each(|(value, g)| all.set(&value, g))?;
+        Ok((all, Tensor::cat(&finite, 0)?))
     }
 
-    /// A step with these gradients, or a smaller factor if one of them is not `finite`.
-    fn conclude(
-        &mut self,
-        optimizer: &mut dyn Optimizer,
-        unscaled: HashMap<String, Tensor>,
-        finite: &[bool],
-    ) -> Result<bool> {
+    /// Uses unscaled gradients, or makes the factor smaller if one of them is not `finite`.
+    fn conclude(&mut self, finite: &[bool], apply: impl FnOnce() -> Result<()>) -> Result<bool> {
         if finite.contains(&false) {
             let factor = self.factor() / 2.0;
             if factor < 2f64.powi(-24) {
@@ -227,13 +262,7 @@ impl LossScale {
             self.good_steps = 0;
             return Ok(false);
         }
-        let chosen: Vec<bool> =
-            optimizer.params().iter().map(|p| unscaled.contains_key(p.name())).collect();
-        step_where(optimizer, &|i| chosen[i], &mut |param: &Param| {
-            unscaled.get(param.name()).cloned().ok_or_else(|| {
-                Error::internal(format!("no unscaled gradient of {:?}", param.name()))
-            })
-        })?;
+        apply()?;
         self.good_steps += 1;
         if self.good_steps == self.growth_interval {
             self.factor.set(self.factor() * 2.0);
@@ -245,14 +274,16 @@ impl LossScale {
 
 /// Multiplies gradients by `min(1, max_norm / (norm + 1e-6))` without a read. The norm is
 /// `m sqrt(Σ (g / m)²)`, where m is the largest element: squares stay in the range of f32.
-fn clip(gradients: &mut [(String, Tensor)], max_norm: f64) -> Result<()> {
+fn clip(gradients: &mut [(Tensor, Tensor)], max_norm: f64) -> Result<()> {
     let total = |all: Vec<Tensor>| Tensor::stack(&all, 0); // (parameters)
     let parts = gradients.iter().map(|(_, g)| g.abs()?.max_all());
     let largest =
         total(parts.collect::<Result<_>>()?)?.max_all()?.maximum(f64::from(f32::MIN_POSITIVE))?; // ()
     let parts = gradients.iter().map(|(_, g)| g.div(&largest)?.square()?.sum_all());
-    let norm = total(parts.collect::<Result<_>>()?)?.sum_all()?.sqrt()?.mul(&largest)?; // ()
-    let factor = norm.add(1e-6)?.recip()?.mul(max_norm)?.minimum(1.0)?; // ()
+    let norm = total(parts.collect::<Result<_>>()?)?.sum_all()?.sqrt()?; // (), in units of `largest`
+    let eps = largest.recip()?.mul(1e-6)?; // ()
+    // the norm itself may be beyond the range
+    let factor = norm.add(&eps)?.recip()?.mul(max_norm)?.div(&largest)?.minimum(1.0)?; // ()
     gradients.iter_mut().try_for_each(|(_, g)| {
         *g = g.mul(&factor)?;
         Ok(())
