@@ -4,7 +4,7 @@
 use crate::common::*;
 use serde_json::Value;
 use teeny_autograd::{Grad, no_grad};
-use teeny_core::{DType, Result, Tensor, random};
+use teeny_core::{DType, Lazy, Result, Tensor, ToDevice, random};
 use teeny_nn::attention::{
     self, AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions, RopePairing,
 };
@@ -497,4 +497,40 @@ fn three_projections_are_one_divided_by_rows() -> Result<()> {
     let error = wrong.unwrap_err().to_string();
     assert!(error.contains("k2.weight is (5, 8)"), "{error}");
     Ok(())
+}
+
+#[test]
+fn rope_of_f64_has_the_accuracy_of_f64() {
+    for pairing in [RopePairing::Halves, RopePairing::Interleaved] {
+        for device in [device(), autograd(), Lazy::new(device()).to_device()] {
+            let options = RopeOptions::new().with_pairing(pairing);
+            let rope = Rope::with_options(6, 50, options, &device).unwrap();
+            let x: Vec<f64> = (0..48).map(|i| f64::from(i * 7 % 11) - 4.5).collect();
+            let want = |start: usize| -> Vec<f64> {
+                let mut want = x.clone();
+                for (row, i) in (0..8).flat_map(|row| (0..3).map(move |i| (row, i))) {
+                    let angle = (start + row) as f64 * 10_000f64.powf(-2.0 * i as f64 / 6.0);
+                    let [a, b] = match pairing {
+                        RopePairing::Halves => [row * 6 + i, row * 6 + i + 3],
+                        RopePairing::Interleaved => [row * 6 + 2 * i, row * 6 + 2 * i + 1],
+                    };
+                    (want[a], want[b]) = (
+                        x[a] * angle.cos() - x[b] * angle.sin(),
+                        x[a] * angle.sin() + x[b] * angle.cos(),
+                    );
+                }
+                want
+            };
+            let q = f64s(x.clone(), &[1, 1, 8, 6], &device);
+            let y = rope.apply(&q, 30).unwrap();
+            assert_close(&values(&y), &want(30), 1e-14, &"apply");
+            let positions = Tensor::arange(5i32, 13, 1, &device).unwrap().unsqueeze(0).unwrap();
+            let y = rope.apply_at(&q, &positions).unwrap();
+            assert_close(&values(&y), &want(5), 1e-14, &"apply_at");
+            // f32 afterwards is as before
+            let half = rope.apply(&q.cast(DType::F32).unwrap(), 5).unwrap();
+            assert_eq!(half.dtype(), DType::F32);
+            assert_close(&values(&half), &want(5), 1e-6, &"f32");
+        }
+    }
 }

@@ -4,9 +4,9 @@
 use crate::common;
 use crate::common::*;
 use teeny_autograd::{Grad, Gradients};
-use teeny_core::{DType, Tensor};
+use teeny_core::{DType, Reference, Tensor, ToDevice};
 use teeny_nn::loss::{Reduction, huber, mse};
-use teeny_nn::norm::{GroupNorm, InstanceNorm};
+use teeny_nn::norm::{self, GroupNorm, InstanceNorm};
 use teeny_nn::optim::clip_grad_norm;
 use teeny_nn::{BatchNorm, Init, LayerNorm, Module, Store};
 
@@ -107,4 +107,80 @@ fn norms_of_the_gradients_of_norms_have_gradients() {
     let y: Tensor = x.vector_norm(2.0, ..).unwrap();
     let gradient = values(sum_backward(&y).get(&x).unwrap());
     assert_close(&gradient, &[0.6, 0.8], 1e-6, &"gradient of a norm");
+}
+
+#[test]
+fn deviations_whose_squares_leave_the_range_are_normalised() {
+    let spread = [1.0, 2.0, 4.0, 8.0, -3.0, 0.0, 5.0, 7.0];
+    let mean = spread.iter().sum::<f64>() / 8.0;
+    let variance = spread.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 8.0;
+    for device in [device(), Reference::new().to_device()] {
+        for (dtype, size, tolerance) in [
+            (DType::F32, 1e30, 1e-6),
+            (DType::F32, 1e18, 1e-6),
+            (DType::F32, 1.0, 1e-6),
+            (DType::F32, 1e-30, 1e-6),
+            (DType::F64, 1e160, 1e-14),
+            (DType::F64, 1.0, 1e-14),
+            (DType::F64, 1e-160, 1e-14),
+        ] {
+            let what = format!("{dtype} {size}");
+            let x = f64s(spread.iter().map(|x| x * size).collect(), &[8], &device);
+            let x = x.cast(dtype).unwrap();
+            let std = values(&x.std(.., 0).unwrap())[0];
+            assert_close(&[std / size], &[variance.sqrt()], tolerance, &what);
+            let var = values(&x.var(.., 0).unwrap())[0];
+            let range = if dtype == DType::F32 { f64::from(f32::MAX) } else { f64::MAX };
+            match variance * size * size > range {
+                true => assert_eq!(var, f64::INFINITY, "{what}"),
+                false => {
+                    let least = if dtype == DType::F32 { 1e-38 } else { 1e-300 };
+                    let error = (var - variance * size * size).abs();
+                    assert!(error <= 1e-6 * var + least, "{what}: {var}");
+                }
+            }
+            let root = (variance + 1e-5 / size / size).sqrt();
+            let want: Vec<f64> = spread.iter().map(|x| (x - mean) / root).collect();
+            let rows = x.reshape((1, 4, 2)).unwrap();
+            let got = [
+                ("batch", norm::batch_norm(&x.unsqueeze(1).unwrap(), None, None, 1e-5)),
+                ("group", norm::group_norm(&rows, 1, None, 1e-5)),
+                ("instance", norm::instance_norm(&x.reshape((1, 1, 8)).unwrap(), None, 1e-5)),
+            ];
+            for (name, y) in got {
+                assert_close(&values(&y.unwrap()), &want, tolerance, &format!("{name} {what}"));
+            }
+            if size >= 1.0 {
+                // the gradient of a linear function of the result is orthogonal to the result
+                let store = Store::with_dtype(autograd(), dtype);
+                let layer = BatchNorm::new(&store.at("b"), 1).unwrap();
+                let x = x.to(store.device()).unwrap().unsqueeze(1).unwrap();
+                let x = x.requires_grad().unwrap();
+                let y = layer.forward(&x).unwrap();
+                let g = sum_backward(&y.mul(&y).unwrap().mul(&y).unwrap());
+                let g = values(g.get(&x).unwrap());
+                let largest = g.iter().fold(0f64, |most, g| most.max(g.abs())) * size;
+                assert!(largest > 0.1 && largest < 10.0, "{what}: {largest}");
+                let dot: f64 = g.iter().zip(&want).map(|(g, y)| g * y).sum();
+                assert!(dot.abs() * size < 1e-4, "{what}: {dot}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_f64_are_clipped_by_norms_whose_squares_leave_the_range() {
+    for (values, norm) in [
+        ([3e160, 4e160], 5e160),
+        ([3e300, 4e300], 5e300),
+        ([3e160, 1.0], 3e160),
+        ([0.3, 0.4], 0.5),
+        ([3e-170, 4e-170], 0.0),
+    ] {
+        let (got, clipped) = clipped(&values, DType::F64);
+        assert!((got - norm).abs() <= 1e-14 * norm, "{got} {norm}");
+        let by = 1f64.min(1.0 / norm);
+        let want = values.map(|value| value * by);
+        assert_close(&clipped, &want, 1e-5, &norm);
+    }
 }

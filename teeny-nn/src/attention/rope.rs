@@ -11,8 +11,9 @@
 //! kernel over tables that are computed once.
 
 use crate::options::options;
+use std::sync::{Arc, OnceLock};
 use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Tensor, ToDevice, map, memory};
+use teeny_core::{DType, Element, Error, Result, Tensor, ToDevice, map, memory};
 
 /// The pairs of elements of a head that are rotated together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,11 +55,12 @@ options! {
 /// Source: Su et al. 2021, arXiv:2104.09864.
 #[derive(Clone, Debug)]
 pub struct Rope {
-    /// (capacity, 2, hs/2) or (capacity, hs/2, 2): the cosine of each angle, for both elements.
-    cos: Tensor,
-    /// As `cos`: minus the sine for the first element, the sine for the second.
-    sin: Tensor,
-    pairing: RopePairing,
+    /// The cosines and sines in f32, (capacity, 2, hs/2) or (capacity, hs/2, 2) each: the cosine of
+    /// each angle, for both elements; minus the sine for the first element, the sine for the second.
+    tables: [Tensor; 2],
+    /// As `tables`, in f64, once they are needed.
+    wide: Arc<OnceLock<[Tensor; 2]>>,
+    angles: Angles,
     /// hs; elements of a head after those of the pairs are not rotated.
     head_size: usize,
 }
@@ -130,33 +132,21 @@ impl Rope {
             return Err(Error::value(format!("frequencies and factor are finite, not {x}"))
                 .help("a file with such numbers is damaged"));
         }
-        let shape = match pairing {
-            RopePairing::Interleaved => (capacity, half, 2),
-            RopePairing::Halves => (capacity, 2, half),
-        };
-        // a device that is out of memory fails here, before the host computes the values
-        let tables = [
-            Tensor::zeros(shape, DType::F32, &device)?,
-            Tensor::zeros(shape, DType::F32, &device)?,
-        ];
-        let mut cos = memory::filled(0f32, capacity * half * 2)?;
-        let mut sin = memory::filled(0f32, capacity * half * 2)?;
-        for position in 0..capacity {
-            for (i, frequency) in frequencies.iter().enumerate() {
-                let angle = position as f64 * frequency;
-                let (first, second) = match pairing {
-                    RopePairing::Interleaved => (2 * i, 2 * i + 1),
-                    RopePairing::Halves => (i, i + half),
-                };
-                let row = position * half * 2;
-                let (c, s) = ((factor * angle.cos()) as f32, (factor * angle.sin()) as f32);
-                (cos[row + first], cos[row + second]) = (c, c);
-                (sin[row + first], sin[row + second]) = (-s, s);
+        let angles = Angles { frequencies: frequencies.to_vec(), factor, capacity, pairing };
+        let tables = angles.tables(&device, |x| x as f32)?;
+        Ok(Rope { tables, wide: Arc::default(), angles, head_size: hs })
+    }
+
+    /// The cosines and sines for inputs of this type.
+    fn tables(&self, dtype: DType) -> Result<&[Tensor; 2]> {
+        match (dtype, self.wide.get()) {
+            (DType::F64, Some(wide)) => Ok(wide),
+            (DType::F64, None) => {
+                let wide = self.angles.tables(&self.tables[0], |x| x)?;
+                Ok(self.wide.get_or_init(|| wide))
             }
+            _ => Ok(&self.tables),
         }
-        drop(tables);
-        let table = |values: Vec<f32>| Tensor::from_vec(values, shape, &device);
-        Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairing, head_size: hs })
     }
 
     /// Rotates `x` (.., T, hs), whose rows are the positions `start..start + T`. Computes in f32 or
@@ -167,7 +157,7 @@ impl Rope {
     #[track_caller]
     pub fn apply(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let _op = enter("rope");
-        let capacity = self.cos.shape()[0];
+        let capacity = self.angles.capacity;
         let t = self.check(x)?;
         let Some(end) = start.checked_add(t).filter(|&end| end <= capacity) else {
             let text = format!(
@@ -177,7 +167,8 @@ impl Rope {
             return Err(Error::value(text).help("Rope::new with a larger capacity"));
         };
         let rows = |table: &Tensor| table.slice(0, start..end); // (T, 2, hs/2)
-        self.rotate(x, [rows(&self.cos)?, rows(&self.sin)?])
+        let [cos, sin] = self.tables(x.dtype())?;
+        self.rotate(x, [rows(cos)?, rows(sin)?])
     }
 
     /// Rotates `x` (B, n, T, hs), whose rows have the positions `positions` (B, T) of integers.
@@ -199,7 +190,8 @@ impl Rope {
         }
         let rows = |table: &Tensor| table.index_select(0, positions)?.unsqueeze(1);
         let named = |error: Error| error.note("the tables have a row for each position");
-        let tables = rows(&self.cos).and_then(|cos| Ok([cos, rows(&self.sin)?]));
+        let [cos, sin] = self.tables(x.dtype())?;
+        let tables = rows(cos).and_then(|cos| Ok([cos, rows(sin)?]));
         self.rotate(x, tables.map_err(named)?) // (B, 1, T, 2, hs/2)
     }
 
@@ -222,7 +214,7 @@ impl Rope {
 
     /// `x` (.., T, hs) rotated by cosines and sines of its rows.
     fn rotate(&self, x: &Tensor, [cos, sin]: [Tensor; 2]) -> Result<Tensor> {
-        let pair = [self.cos.shape()[1], self.cos.shape()[2]];
+        let pair = [self.tables[0].shape()[1], self.tables[0].shape()[2]];
         let rotated = pair[0] * pair[1];
         if rotated < self.head_size {
             let size = rotated as isize;
@@ -235,7 +227,7 @@ impl Rope {
     fn rotate_pairs(&self, x: &Tensor, pair: [usize; 2], tables: [Tensor; 2]) -> Result<Tensor> {
         // (.., T, 2, hs/2) or (.., T, hs/2, 2)
         let split = x.unflatten(-1, (pair[0], pair[1]))?;
-        let swapped = split.flip(match self.pairing {
+        let swapped = split.flip(match self.angles.pairing {
             RopePairing::Interleaved => -1,
             RopePairing::Halves => -2,
         })?;
@@ -246,5 +238,49 @@ impl Rope {
             (x.cast(compute) * cos.cast(compute) + y.cast(compute) * sin.cast(compute)).cast(dtype)
         })?;
         rotated.flatten(-2, -1) // (.., T, hs)
+    }
+}
+
+/// The angles `position * frequencies[i]`, whose cosines and sines are multiplied by `factor`.
+#[derive(Clone, Debug)]
+struct Angles {
+    frequencies: Vec<f64>,
+    factor: f64,
+    capacity: usize,
+    pairing: RopePairing,
+}
+
+impl Angles {
+    /// The tables of a [`Rope`], rounded by `to`.
+    fn tables<T: Element>(
+        &self,
+        device: impl ToDevice,
+        to: impl Fn(f64) -> T,
+    ) -> Result<[Tensor; 2]> {
+        let (half, device) = (self.frequencies.len(), device.to_device());
+        let shape = match self.pairing {
+            RopePairing::Interleaved => (self.capacity, half, 2),
+            RopePairing::Halves => (self.capacity, 2, half),
+        };
+        // a device that is out of memory fails here, before the host computes the values
+        let zeros = || Tensor::zeros(shape, T::DTYPE, &device);
+        let tables = [zeros()?, zeros()?];
+        let mut cos = memory::filled(to(0.0), self.capacity * half * 2)?;
+        let mut sin = memory::filled(to(0.0), self.capacity * half * 2)?;
+        for position in 0..self.capacity {
+            for (i, frequency) in self.frequencies.iter().enumerate() {
+                let (s, c) = (position as f64 * frequency).sin_cos();
+                let (s, c) = (self.factor * s, self.factor * c);
+                let (first, second) = match self.pairing {
+                    RopePairing::Interleaved => (2 * i, 2 * i + 1),
+                    RopePairing::Halves => (i, i + half),
+                };
+                let row = position * half * 2;
+                (cos[row + first], cos[row + second]) = (to(c), to(c));
+                (sin[row + first], sin[row + second]) = (to(-s), to(s));
+            }
+        }
+        drop(tables);
+        Ok([Tensor::from_vec(cos, shape, &device)?, Tensor::from_vec(sin, shape, &device)?])
     }
 }

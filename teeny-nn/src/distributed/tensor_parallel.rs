@@ -15,7 +15,7 @@ use super::exchange::{copy_to_ranks, sum_over_ranks};
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::module::Module;
-use crate::optim::clip_by;
+use crate::optim::{Squares, clip_by};
 use crate::state::{LoadReport, Mapping, State, Stateful, TensorSource};
 use crate::store::{Param, Path, Store};
 use crate::track;
@@ -227,7 +227,10 @@ impl TensorParallel {
         max_norm: f64,
     ) -> Result<f64> {
         let _op = enter("clip_grad_norm");
-        clip_by(gradients, params, max_norm, |params, squares| self.sum_squares(params, squares))
+        clip_by(gradients, params, max_norm, |params, Squares { values, unit }| {
+            let squares = values.into_iter().map(|square| square / unit / unit).collect();
+            Ok(Squares { values: self.sum_squares(params, squares)?, unit: 1.0 })
+        })
     }
 
     /// The squared norms of the whole gradients of `params`, of those of this rank's parts.

@@ -5,7 +5,7 @@ use super::collective::Collective;
 use super::data_parallel::{DataParallel, Share, backward_each, mean_loss, number, scalar};
 use super::kind::Kind;
 use super::tensor_parallel::TensorParallel;
-use crate::optim::{Optimizer, norm_and_factor, require_norm, square_norms};
+use crate::optim::{Optimizer, Squares, norm_and_factor, require_norm, square_norms};
 use crate::state::{KeyMismatch, State, Stateful};
 use crate::store::{Param, Store};
 use crate::track;
@@ -247,7 +247,10 @@ impl<O: Optimizer> Zero<O> {
         let mut squares = Vec::with_capacity(gradients.rows.len());
         for g in &gradients.rows {
             squares.push(match g {
-                Some(g) => square_norms(std::slice::from_ref(g))?[0],
+                Some(g) => {
+                    let Squares { values, unit } = square_norms(std::slice::from_ref(g))?;
+                    values[0] / unit / unit
+                }
                 None => 0.0,
             });
         }
@@ -255,6 +258,7 @@ impl<O: Optimizer> Zero<O> {
         if let Some(parallel) = &self.parallel {
             squares = parallel.sum_squares(&self.plan.params, squares)?;
         }
+        let squares = Squares { values: squares, unit: 1.0 };
         let (norm, factor) = norm_and_factor(&self.plan.params, &squares, max_norm)?;
         if factor < 1.0 {
             let scaled = |g: &Option<Tensor>| g.as_ref().map(|g| g.mul(factor)).transpose();

@@ -94,11 +94,8 @@ impl BatchNorm {
         path.build("BatchNorm::with_options", || {
             check_options(options.eps, options.momentum)?;
             let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-            let running = if options.track_running_stats {
-                Some(Running::new(path, channels, options.momentum)?)
-            } else {
-                None
-            };
+            let running = || Running::new(path, channels, options.momentum);
+            let running = options.track_running_stats.then(running).transpose()?;
             let store = path.store().clone();
             Ok(BatchNorm { channels, affine, running, options, store, ranks: Ranks::default() })
         })

@@ -24,14 +24,25 @@ pub fn batch_norm(
     let _op = enter("batch_norm");
     let shape = channels(x, eps)?;
     let affine = pair(affine, &shape)?;
-    let Some((mean, variance)) = pair(running, &shape)? else {
-        let axes = (0..x.ndim()).filter(|&a| a != 1).collect();
-        return Ok(standardise(x, affine, axes, eps, Ranks::default())?.0);
-    };
-    let y = map([x, &mean, &variance], |[x, m, v]| (x - m) * (v + eps).rsqrt())?;
+    if let Some(running) = pair(running, &shape)? {
+        return by_statistics(x, &running, affine.as_ref(), eps);
+    }
+    let axes = (0..x.ndim()).filter(|&a| a != 1).collect();
+    Ok(standardise(x, affine, axes, eps, Ranks::default())?.0)
+}
+
+/// `x` normalised by a mean and a variance, then scaled and shifted by `affine`.
+pub(super) fn by_statistics(
+    x: &Tensor,
+    (mean, variance): &(Tensor, Tensor),
+    affine: Option<&(Tensor, Tensor)>,
+    eps: f64,
+) -> Result<Tensor> {
     match affine {
-        Some((weight, bias)) => map([&y, &weight, &bias], |[y, w, b]| y * w + b),
-        None => Ok(y),
+        Some((weight, bias)) => map([x, mean, variance, weight, bias], |[x, m, v, w, b]| {
+            (x - m) * (v + eps).rsqrt() * w + b
+        }),
+        None => map([x, mean, variance], |[x, m, v]| (x - m) * (v + eps).rsqrt()),
     }
 }
 

@@ -1,14 +1,15 @@
 //! Instance normalisation.
 
+use super::functional::by_statistics;
 use super::ranks::Ranks;
 use super::running::Running;
 use super::standardise::standardise;
 use super::{Affine, channel_axis, check_options, per_channel, require_several};
 use crate::module::Module;
 use crate::options::options;
-use crate::store::{Path, Store};
+use crate::store::{Param, Path, Store};
 use teeny_core::context::enter;
-use teeny_core::{Result, Tensor, map};
+use teeny_core::{Result, Tensor};
 
 options! {
     /// Options of an [`InstanceNorm`], with PyTorch's defaults.
@@ -71,11 +72,8 @@ impl InstanceNorm {
         path.build("InstanceNorm::with_options", || {
             check_options(options.eps, options.momentum)?;
             let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-            let running = if options.track_running_stats {
-                Some(Running::new(path, channels, options.momentum)?)
-            } else {
-                None
-            };
+            let running = || Running::new(path, channels, options.momentum);
+            let running = options.track_running_stats.then(running).transpose()?;
             Ok(InstanceNorm { channels, affine, running, options, store: path.store().clone() })
         })
     }
@@ -90,17 +88,9 @@ impl Module for InstanceNorm {
         // (1, C, 1, 1) both
         let affine = self.affine.as_ref().map(|a| a.values(x, &shape)).transpose()?;
         if let Some(running) = self.running.as_ref().filter(|_| !self.store.is_training()) {
-            let (eps, mean, var) = (
-                self.options.eps,
-                running.mean.value().reshape(&shape)?,
-                running.var.value().reshape(&shape)?,
-            );
-            return match &affine {
-                Some((w, b)) => map([x, &mean, &var, w, b], |[x, m, v, w, b]| {
-                    (x - m) * (v + eps).rsqrt() * w + b
-                }),
-                None => map([x, &mean, &var], |[x, m, v]| (x - m) * (v + eps).rsqrt()),
-            };
+            let value = |p: &Param| p.value().reshape(&shape);
+            let running = (value(&running.mean)?, value(&running.var)?);
+            return by_statistics(x, &running, affine.as_ref(), self.options.eps);
         }
         let axes: Vec<usize> = (1..x.ndim()).filter(|&a| a != axis).collect();
         let count = axes.iter().map(|&a| x.shape()[a]).product();

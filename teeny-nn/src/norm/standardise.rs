@@ -18,7 +18,7 @@
 use super::ranks::Ranks;
 use std::sync::{Arc, OnceLock};
 use teeny_autograd::{Autograd, Function, Saved, apply};
-use teeny_core::{DType, Error, Result, Shape, Tensor, map, map_sum};
+use teeny_core::{DType, Error, Result, Shape, Tensor, map, map_n, map_sum};
 
 /// Mean and biased variance, with size 1 on the averaged axes, on the device inside autograd.
 #[derive(Clone)]
@@ -59,6 +59,13 @@ struct Standardise {
     statistics: Arc<OnceLock<Statistics>>,
 }
 
+/// The factor of deviations, a power of two, with which their squares stay in the range of the type.
+/// Squares below it are less than the rounding error of `variance + eps`.
+fn unit(dtype: DType, eps: f64) -> f64 {
+    let exponent = if dtype == DType::F64 { 483.0 } else { 51.0 };
+    if eps > 0.0 { (-exponent - eps.log2() / 2.0).ceil().min(0.0).exp2() } else { 1.0 }
+}
+
 /// The number of elements that reducing `axes` of `shape` combines into one.
 fn count(shape: &Shape, axes: &[usize]) -> usize {
     axes.iter().map(|&a| shape[a]).product()
@@ -88,18 +95,19 @@ impl Function for Standardise {
         let x = inputs[0].cast(dtype.compute())?; // 16-bit statistics would be too inexact
         // for example (1, C, 1, 1)
         let (mean, count) = self.ranks.mean(&x, &self.axes, count(x.shape(), &self.axes))?;
-        let squares = map_sum([&x, &mean], &self.axes[..], |[x, m]| (x - m).square())?;
+        let (eps, n) = (self.eps, count as f64);
+        let a = unit(x.dtype(), eps);
+        let squares = map_sum([&x, &mean], &self.axes[..], |[x, m]| ((x - m) * a).square())?;
         let rest = map_sum([&x, &mean], &self.axes[..], |[x, m]| x - m)?;
         let [squares, rest] = self.ranks.sum([squares, rest])?;
-        let n = count as f64;
         // The rounding error of the mean, as large as the deviations of values far from zero.
         let rest = rest.div(n)?.reshape(*mean.shape())?; // as the mean
-        let variance = map([&squares.reshape(*mean.shape())?, &rest], |[squares, rest]| {
-            let variance = squares / n - rest * rest;
-            variance.lt(0).where_cond(variance.like(0), variance)
+        let squares = squares.reshape(*mean.shape())?; // as the mean
+        let [variance, scale] = map_n([&squares, &rest], |[squares, rest]| {
+            let variance = squares / n - (rest * a).square();
+            let variance = variance.lt(0).where_cond(variance.like(0), variance);
+            [variance / a / a, (variance + eps * a * a).rsqrt() * a]
         })?; // as the mean
-        let eps = self.eps;
-        let scale = map([&variance], |[v]| (v + eps).rsqrt())?; // as the mean
         let y = match inputs {
             [_, w, b] => map([&x, &mean, &rest, &scale, w, b], |[x, m, e, r, w, b]| {
                 ((x - m - e) * r * w + b).cast(dtype)

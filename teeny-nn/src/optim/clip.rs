@@ -9,10 +9,10 @@ use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tenso
 /// Scales the gradients of `params` so that their total norm is at most `max_norm`; returns the
 /// norm before that.
 ///
-/// `norm = sqrt(Σ g²)` over all elements, in f64 where squares leave the range of f32; each g is
+/// `norm = sqrt(Σ g²)` over all elements, scaled where squares leave the range of the type; each g is
 /// multiplied by `max_norm / (norm + 1e-6)` if that is below 1. Reading the norm waits for the
-/// device. Frozen parameters are skipped. With a [`super::LossScale`], use
-/// [`super::LossScale::max_norm`] in place of this.
+/// device. Frozen parameters are skipped. Gradients of a scaled loss are clipped after
+/// [`super::LossScale::unscale`].
 ///
 /// Equivalent: `torch.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)`. Source: Pascanu,
 /// Mikolov & Bengio 2012, arXiv:1211.5063.
@@ -53,10 +53,10 @@ pub fn clip_grad_norm_async<'a>(
         .and_then(|all| Ok((read_async(&sums_of(&all, |g| g.square())?)?, all)));
     continued(async move {
         let (reading, all) = begun?;
-        let mut squares = reading.await?;
+        let squares = reading.await?;
         let again = Again::of(&all, &squares)?;
-        again.set(&mut squares, read_async(&again.sums)?.await?);
-        clip_to(gradients, &params, max_norm, squares)
+        let values = read_async(&again.sums)?.await?;
+        clip_to(gradients, &params, max_norm, again.replace(squares, values))
     })
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn clip_by(
     gradients: &mut Gradients,
     params: &[Param],
     max_norm: f64,
-    combine: impl FnOnce(&[Param], Vec<f64>) -> Result<Vec<f64>>,
+    combine: impl FnOnce(&[Param], Squares) -> Result<Squares>,
 ) -> Result<f64> {
     let params: Vec<Param> = params.iter().filter(|p| p.is_trainable()).cloned().collect();
     let all = of_params(gradients, &params, max_norm)?;
@@ -99,43 +99,56 @@ fn of_param(gradients: &Gradients, param: &Param) -> Result<Tensor> {
     super::gradient_or(gradients, param, help)
 }
 
-/// The squared norms of tensors.
-pub(crate) fn square_norms(tensors: &[Tensor]) -> Result<Vec<f64>> {
-    let mut squares = read(&sums_of(tensors, |x| x.square())?)?;
-    let again = Again::of(tensors, &squares)?;
-    again.set(&mut squares, read(&again.sums)?);
-    Ok(squares)
+/// Squared norms of tensors whose elements are multiplied by `unit`.
+pub(crate) struct Squares {
+    pub values: Vec<f64>,
+    /// A power of two: 1 unless the squares of f64 would be infinite.
+    pub unit: f64,
 }
 
-/// Sums of squares that left the range of f32, or lost squares below it, of scaled elements.
+/// The squared norms of tensors.
+pub(crate) fn square_norms(tensors: &[Tensor]) -> Result<Squares> {
+    let squares = read(&sums_of(tensors, |x| x.square())?)?;
+    let again = Again::of(tensors, &squares)?;
+    let values = read(&again.sums)?;
+    Ok(again.replace(squares, values))
+}
+
+/// Sums of squares that left the range of their type, or of f32 lost squares below it, of scaled
+/// elements.
 struct Again {
     /// Which sums, and the factor of the elements: a power of two.
     which: Vec<(usize, f64)>,
     sums: Vec<Tensor>,
 }
 
+/// The factor of f64 elements whose squares leave the range.
+const UNIT: f64 = f64::from_bits((1023 - 600) << 52); // 2^-600
+
 impl Again {
     fn of(tensors: &[Tensor], squares: &[f64]) -> Result<Again> {
-        const FACTOR: f64 = (1u128 << 80) as f64;
         let (mut which, mut sums) = (Vec::new(), Vec::new());
         for (i, (x, &square)) in tensors.iter().zip(squares).enumerate() {
-            let factor = match square {
-                f64::INFINITY => 1.0 / FACTOR,
-                ..1e-30 => FACTOR,
+            let factor = match (square, x.dtype().compute()) {
+                (1e300.., DType::F64) => UNIT,
+                (f64::INFINITY, DType::F32) => 2f64.powi(-80),
+                (..1e-30, DType::F32) => 2f64.powi(80),
                 _ => continue,
             };
-            if x.dtype().compute() == DType::F32 {
-                which.push((i, factor));
-                sums.extend(sums_of(std::slice::from_ref(x), |x| (x * factor).square())?);
-            }
+            which.push((i, factor));
+            sums.extend(sums_of(std::slice::from_ref(x), |x| (x * factor).square())?);
         }
         Ok(Again { which, sums })
     }
 
-    fn set(&self, squares: &mut [f64], values: Vec<f64>) {
+    /// `squares` with these values of the sums.
+    fn replace(&self, mut squares: Vec<f64>, values: Vec<f64>) -> Squares {
+        let unit = if self.which.iter().any(|(_, factor)| *factor == UNIT) { UNIT } else { 1.0 };
+        squares.iter_mut().for_each(|square| *square = *square * unit * unit);
         for (&(i, factor), value) in self.which.iter().zip(values) {
-            squares[i] = value / factor / factor;
+            squares[i] = value * (unit / factor) * (unit / factor);
         }
+        Squares { values: squares, unit }
     }
 }
 
@@ -144,7 +157,7 @@ fn clip_to(
     gradients: &mut Gradients,
     params: &[Param],
     max_norm: f64,
-    squares: Vec<f64>,
+    squares: Squares,
 ) -> Result<f64> {
     let (norm, factor) = norm_and_factor(params, &squares, max_norm)?;
     if factor < 1.0 {
@@ -157,10 +170,10 @@ fn clip_to(
 /// clips them to `max_norm`.
 pub(crate) fn norm_and_factor(
     params: &[Param],
-    squares: &[f64],
+    Squares { values: squares, unit }: &Squares,
     max_norm: f64,
 ) -> Result<(f64, f64)> {
-    let norm = squares.iter().sum::<f64>().sqrt();
+    let norm = squares.iter().sum::<f64>().sqrt() / unit;
     if !norm.is_finite() {
         let first =
             squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());

@@ -6,7 +6,7 @@ use crate::optim::Optimizer;
 use crate::state::{Random, Stateful};
 use teeny_autograd::Grad;
 use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
 /// The weight of the past in the moving average of the losses.
 const DECAY: f64 = 0.98;
@@ -75,7 +75,7 @@ pub fn lr_finder(
             let lr = min * (max / min).powf(step as f64 / (steps - 1) as f64);
             optimizer.set_lr(lr);
             let now = loss(step)?; // ()
-            let value = f64::from(now.detach()?.cast(DType::F32)?.item::<f32>()?);
+            let value = now.detach()?.reshape(())?.to_scalars()?[0].to_f64();
             average = DECAY * average + (1.0 - DECAY) * value;
             // corrected for its start at 0
             let smooth = average / (1.0 - DECAY.powi(step as i32 + 1));

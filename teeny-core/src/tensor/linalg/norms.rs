@@ -60,26 +60,20 @@ impl Tensor {
             return self.abs()?.sum(axes);
         }
         let wide = self.dtype().compute();
-        let scale = if p > 0.0 && self.numel() > 0 { Some(self.scale_of(p, &axes)?) } else { None };
-        let norm = match &scale {
-            Some(scale) => {
-                let sum = map_sum([self, scale], &axes[..], |[x, s]| power(x.cast(wide) * s, p))?;
-                let scale = scale.reshape(*sum.shape())?;
-                map([&sum, &scale], |[sum, s]| sum.norm_power(1.0 / p) / s)?
-            }
-            None => {
-                let sum = map_sum([self], &axes[..], |[x]| power(x.cast(wide), p))?;
-                map([&sum], |[sum]| sum.norm_power(1.0 / p))?
-            }
-        };
-        norm.cast(self.dtype())
+        let scale = self.scale_of(p, &axes)?;
+        let sum = map_sum([self, &scale], &axes[..], |[x, s]| power(x.cast(wide) * s, p))?;
+        let scale = scale.reshape(*sum.shape())?;
+        map([&sum, &scale], |[sum, s]| (sum.norm_power(1.0 / p) / s).cast(self.dtype()))
     }
 
     /// A power of two for each norm along `axes`, kept with size 1: 1 where the sum of powers `p` of
-    /// the elements stays in the range of the compute dtype, otherwise about the reciprocal of the
-    /// largest element. Has no gradient.
-    fn scale_of(&self, p: f64, axes: &[usize]) -> Result<Tensor> {
+    /// the elements stays in the range of the compute dtype, or `p` is negative, otherwise about the
+    /// reciprocal of the largest element. Has no gradient.
+    pub(crate) fn scale_of(&self, p: f64, axes: &[usize]) -> Result<Tensor> {
         let wide = self.dtype().compute();
+        if p < 0.0 || self.numel() == 0 {
+            return Tensor::ones(self.shape().reduced(axes, true), wide, self);
+        }
         let (low, high) = (self.min_keepdim(axes)?, self.max_keepdim(axes)?);
         // Exponents of two: of scales, and of powers that need none.
         let (limit, safe) = if wide == DType::F64 { (1000.0, 400.0) } else { (120.0, 50.0) };

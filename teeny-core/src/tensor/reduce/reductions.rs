@@ -192,19 +192,29 @@ impl Tensor {
     pub fn var(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
         let _op = enter("var").on([("x", Some(self))]);
         self.require_float()?;
-        self.variance(&axes.axes(self.shape())?, correction)?.cast(self.dtype())
+        self.variance(&axes.axes(self.shape())?, correction, None)?.cast(self.dtype())
     }
 
-    /// The variance in the compute dtype.
-    fn variance(&self, axes: &[usize], correction: usize) -> Result<Tensor> {
+    /// The variance in the compute dtype, of elements multiplied by `unit` if there is one.
+    fn variance(&self, axes: &[usize], correction: usize, unit: Option<&Tensor>) -> Result<Tensor> {
         let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
         let x = self.cast(self.dtype().compute())?;
         let mean = x.mean_as(axes, true)?;
-        let squares = map_sum([&x, &mean], axes, |[x, m]| (x - m).square())?;
-        let rest = map_sum([&x, &mean], axes, |[x, m]| x - m)?;
+        let (squares, rest) = match unit {
+            Some(unit) => (
+                map_sum([&x, &mean, unit], axes, |[x, m, u]| ((x - m) * u).square())?,
+                map_sum([&x, &mean, unit], axes, |[x, m, u]| (x - m) * u)?,
+            ),
+            None => (
+                map_sum([&x, &mean], axes, |[x, m]| (x - m).square())?,
+                map_sum([&x, &mean], axes, |[x, m]| x - m)?,
+            ),
+        };
         let freedom = count.saturating_sub(correction) as f64;
         map([&squares, &rest], |[squares, rest]| {
-            let squares = squares - rest * rest * (1.0 / count as f64);
+            // both may be infinite
+            let less = squares.is_inf().where_cond(rest.like(0), rest * rest);
+            let squares = squares - less * (1.0 / count as f64);
             squares.lt(0).where_cond(squares.like(0), squares) / freedom
         })
     }
@@ -215,8 +225,11 @@ impl Tensor {
     pub fn std(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
         let _op = enter("std").on([("x", Some(self))]);
         self.require_float()?;
-        let variance = self.variance(&axes.axes(self.shape())?, correction)?;
-        map([&variance], |[v]| v.norm_power(0.5).cast(self.dtype()))
+        let axes = axes.axes(self.shape())?;
+        let unit = self.scale_of(2.0, &axes)?;
+        let variance = self.variance(&axes, correction, Some(&unit))?;
+        let unit = unit.reshape(*variance.shape())?;
+        map([&variance, &unit], |[v, u]| (v.norm_power(0.5) / u).cast(self.dtype()))
     }
 
     /// `log(sum(exp(x)))` over `axes` without overflow; -inf where all elements are -inf.
