@@ -56,7 +56,7 @@ options! {
 #[derive(Clone, Debug)]
 pub struct Rope {
     /// The cosines and sines in f32, (capacity, 2, hs/2) or (capacity, hs/2, 2) each: the cosine of
-    /// each angle, for both elements; minus the sine for the first element, the sine for the second.
+    /// each angle, for both elements; minus the sine for the first, the sine for the second.
     tables: [Tensor; 2],
     /// As `tables`, in f64, once they are needed.
     wide: Arc<OnceLock<[Tensor; 2]>>,

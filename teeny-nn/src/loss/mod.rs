@@ -92,8 +92,8 @@ fn elementwise(
     reduction.apply(map([x, target], |[x, t]| f(x.cast(wide), t.cast(wide)))?)?.cast(dtype)
 }
 
-/// `losses`, or an error that names the first element of `x` for which `valid` is false: at once, or
-/// from a device that computes later with the read of a result, as a wrong index.
+/// `losses`, or an error that names the first element of `x` for which `valid` is false: at once,
+/// or from a device that computes later with the read of a result, as a wrong index.
 fn require_domain(
     losses: Tensor,
     (name, x): (&str, &Tensor),

@@ -59,7 +59,7 @@ struct Standardise {
     statistics: Arc<OnceLock<Statistics>>,
 }
 
-/// The factor of deviations, a power of two, with which their squares stay in the range of the type.
+/// The factor of deviations, a power of two, with which their squares stay in the type's range.
 /// Squares below it are less than the rounding error of `variance + eps`.
 fn unit(dtype: DType, eps: f64) -> f64 {
     let exponent = if dtype == DType::F64 { 483.0 } else { 51.0 };

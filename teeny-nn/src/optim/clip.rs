@@ -9,7 +9,7 @@ use teeny_core::{DType, Error, Expr, Kernel, Op, ReduceOp, Result, Scalar, Tenso
 /// Scales the gradients of `params` so that their total norm is at most `max_norm`; returns the
 /// norm before that.
 ///
-/// `norm = sqrt(Σ g²)` over all elements, scaled where squares leave the range of the type; each g is
+/// `norm = sqrt(Σ g²)` over all elements, scaled where squares leave the type's range; each g is
 /// multiplied by `max_norm / (norm + 1e-6)` if that is below 1. Reading the norm waits for the
 /// device. Frozen parameters are skipped. Gradients of a scaled loss are clipped after
 /// [`super::LossScale::unscale`].

@@ -107,7 +107,7 @@ impl LossScale {
     }
 
     /// Has [`LossScale::unscale`], and so each step, clip the gradients to a total norm of
-    /// `max_norm`, as [`super::clip_grad_norm`] does, but without a read of the norm. That function,
+    /// `max_norm`, as [`super::clip_grad_norm`] does, but without reading the norm. That function,
     /// on scaled gradients, would compare `max_norm` with a norm that is larger by the factor.
     pub fn max_norm(mut self, max_norm: f64) -> LossScale {
         self.max_norm = Some(max_norm);
@@ -139,8 +139,8 @@ impl LossScale {
     }
 
     /// Divides the gradients of the optimizer's parameters by the factor. Returns false if one is
-    /// not finite: the gradients are as before then, the factor is halved, and the program skips the
-    /// step. Waits for the device.
+    /// not finite: the gradients are as before then, the factor is halved, and the program skips
+    /// the step. Waits for the device.
     ///
     /// Gradients of 16-bit parameters become f32. This counts as a step for the growth of the
     /// factor: it is called once for each backward pass, and not with [`LossScale::step`].
@@ -280,7 +280,7 @@ fn clip(gradients: &mut [(Tensor, Tensor)], max_norm: f64) -> Result<()> {
     let largest =
         total(parts.collect::<Result<_>>()?)?.max_all()?.maximum(f64::from(f32::MIN_POSITIVE))?; // ()
     let parts = gradients.iter().map(|(_, g)| g.div(&largest)?.square()?.sum_all());
-    let norm = total(parts.collect::<Result<_>>()?)?.sum_all()?.sqrt()?; // (), in units of `largest`
+    let norm = total(parts.collect::<Result<_>>()?)?.sum_all()?.sqrt()?; // () by `largest`
     let eps = largest.recip()?.mul(1e-6)?; // ()
     // the norm itself may be beyond the range
     let factor = norm.add(&eps)?.recip()?.mul(max_norm)?.div(&largest)?.minimum(1.0)?; // ()

@@ -50,8 +50,8 @@ impl Mean {
 /// the others.
 ///
 /// # Errors
-/// If the shapes do not fit, the targets are floats, or the logits of an item whose target is a class
-/// have NaN.
+/// If the shapes do not fit, the targets are floats, or the logits of an item whose target is a
+/// class have NaN.
 #[track_caller]
 pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     let _op = enter("accuracy");
@@ -71,8 +71,8 @@ pub fn accuracy_async(
     counted_async(outcomes(logits, targets, 1), *targets.shape())
 }
 
-/// The first largest logit of each item (N, d..), as place (`I32`) and value: the first NaN, if there
-/// is one.
+/// The first largest logit of each item (N, d..), as place (`I32`) and value: the first NaN, if
+/// there is one.
 fn largest(logits: &Tensor, targets: &Tensor) -> Result<[Tensor; 2]> {
     let axis = class_axis(logits, targets)? as isize;
     let place = logits.argmax(axis)?; // (N, d..)
@@ -107,8 +107,8 @@ pub fn top_k_accuracy_async(
     counted_async(outcomes(logits, targets, k), *targets.shape())
 }
 
-/// For each item (n) of `I32`: 1 if its target has one of the `k` largest logits, 0 if not, -1 if its
-/// target is a class and a logit is NaN.
+/// For each item (n) of `I32`: 1 if its target has one of the `k` largest logits, 0 if not, -1 if
+/// its target is a class and a logit is NaN.
 fn outcomes(logits: &Tensor, targets: &Tensor, k: usize) -> Result<Tensor> {
     let axis = class_axis(logits, targets)?;
     let classes = logits.shape()[axis];
@@ -221,8 +221,8 @@ impl Confusion {
     /// booleans.
     ///
     /// # Errors
-    /// If the shapes differ, a target is neither 0 or 1 nor ignored, its logit is NaN, or the matrix
-    /// does not have two classes. Nothing is counted then.
+    /// If the shapes differ, a target is neither 0 or 1 nor ignored, its logit is NaN, or the
+    /// matrix does not have two classes. Nothing is counted then.
     #[track_caller]
     pub fn add_binary(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");

@@ -66,9 +66,9 @@ impl Tensor {
         map([&sum, &scale], |[sum, s]| (sum.norm_power(1.0 / p) / s).cast(self.dtype()))
     }
 
-    /// A power of two for each norm along `axes`, kept with size 1: 1 where the sum of powers `p` of
-    /// the elements stays in the range of the compute dtype, or `p` is negative, otherwise about the
-    /// reciprocal of the largest element. Has no gradient.
+    /// A power of two for each norm along `axes`, kept with size 1: 1 where the sum of powers `p`
+    /// of the elements stays in the range of the compute dtype or `p` is negative, otherwise about
+    /// the reciprocal of the largest element. Has no gradient.
     pub(crate) fn scale_of(&self, p: f64, axes: &[usize]) -> Result<Tensor> {
         let wide = self.dtype().compute();
         if p < 0.0 || self.numel() == 0 {
