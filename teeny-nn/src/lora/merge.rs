@@ -13,9 +13,11 @@ impl Lora {
     /// Adds the adapters to the weights, `W + s B A`, so that the model is as fast as without
     /// adapters. The weights of before are kept for [`Lora::unmerge`].
     ///
+    /// An embedding that is the head too is one weight: as in peft, both then have the adapter of
+    /// either, and the logits are not those of before.
+    ///
     /// # Errors
-    /// If they are merged or not active, a weight is quantised, or an embedding is the head too,
-    /// which its adapter does not change. Nothing has changed then.
+    /// If they are merged or not active, or a weight is quantised. Nothing has changed then.
     #[track_caller]
     pub fn merge(&mut self) -> Result<()> {
         let _op = enter("Lora::merge");
@@ -33,13 +35,6 @@ impl Lora {
                 );
                 return Err(Error::value(text)
                     .help("store.dequantize()? first, or keep the adapters beside the weights"));
-            }
-            if param.is_tied() {
-                let text = format!(
-                    "{} is the embedding and the head, and one has an adapter",
-                    param.name()
-                );
-                return Err(Error::value(text).help("keep the adapters beside the weights"));
             }
         }
         for saved in &self.saved {
