@@ -5,6 +5,10 @@
 //! [`makemore`], [`mod@bench`], `cost`).
 #![forbid(unsafe_code)]
 
+// before the modules that use its macros
+#[macro_use]
+pub mod output;
+
 pub mod bench;
 #[cfg(feature = "distributed")]
 pub mod cost;

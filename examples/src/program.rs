@@ -1,6 +1,7 @@
 //! The `main` function of an example: help, options, errors and exit codes.
 
 use crate::options::{COMMON, Common, Opt, Parsed, take};
+use crate::output;
 use lexopt::{Arg, Parser};
 use std::process::ExitCode;
 use teeny_core::Result;
@@ -94,6 +95,7 @@ impl<O> Program<O> {
                 return ExitCode::from(2);
             }
         };
+        output::only_prints(["save", "resume"].iter().all(|name| self.without.contains(name)));
         let result = run(&options, &common);
         let ranks = common.ranks();
         if let Err(error) = &result {

@@ -11,5 +11,6 @@ mod gpt;
 mod locate;
 mod makemore;
 mod mnist;
+mod output;
 mod pretrained;
 mod regression;

@@ -1,6 +1,6 @@
 //! Runs the doctor, and programs with `--device auto` and without a GPU.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn run(program: &str, args: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
@@ -41,6 +41,16 @@ fn the_doctor_reports_devices_and_tests_them() {
     let tested =
         text.lines().find(|line| line.starts_with("  cpu ")).expect("a line about the CPU");
     assert!(tested.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() > 10, "{tested}");
+}
+
+#[test]
+fn the_doctor_ends_when_its_output_is_closed() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doctor"));
+    command.args(["--seconds", "1000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

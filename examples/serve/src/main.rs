@@ -3,7 +3,7 @@
 
 use examples::options::{about, any, at_least_one};
 use examples::pretrained::dtype;
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, output, println};
 use serve::{Limits, Models, Server};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
+    output::only_prints(false);
     let models = open(options, &common.device()?)?;
     let names = [
         models.decoder.as_ref().map(|(name, _)| format!("chat and completions by {name}")),

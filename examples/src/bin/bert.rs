@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Program, Run, Step, opt};
+use examples::{Common, Program, Run, Step, opt, println};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::random::Key;

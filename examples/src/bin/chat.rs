@@ -5,7 +5,7 @@ use examples::options::{any, at_least_one, positive};
 use examples::pretrained::{
     Choice, Model, WITHOUT, cache_type, dtype, parameter_count, quant_type, rate, show,
 };
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, println};
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::pretrained::{Model, WITHOUT, dtype, lines, quant_type, rate};
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, println};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;

@@ -5,18 +5,24 @@
 //! exit code is 1 if something disagrees or cannot be opened.
 #![forbid(unsafe_code)]
 
-use lexopt::{Arg, Parser, ValueExt};
+use examples::options::positive;
+use examples::{Program, opt, println};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use teeny_conformance::{Cell, Suite};
+use teeny_core::{Error, Result};
 use teeny_cpu::{Cpu, Level};
 use teeny_wgpu::{Capabilities, Wgpu};
 
-const USAGE: &str = "\
-Examines this machine and prints a report for bug reports.
-
-  --seconds X      how long each device is tested [2]
-";
+#[rustfmt::skip]
+const PROGRAM: Program<f64> = Program {
+    about: "Examines this machine and prints a report for bug reports.",
+    options: &[opt("seconds X", "how long each device is tested [2]", |o, v| v.with(o, positive))],
+    without: &[
+        "device", "threads", "seed", "data", "load", "save", "resume", "plot", "log", "trace",
+        "check", "compare", "lazy", "captured", "graph",
+    ],
+};
 
 /// Environment variables that change which device is chosen or how it computes.
 const VARIABLES: [&str; 14] = [
@@ -37,41 +43,10 @@ const VARIABLES: [&str; 14] = [
 ];
 
 fn main() -> ExitCode {
-    match seconds(Parser::from_env()) {
-        Ok(Some(seconds)) => examine(seconds),
-        Ok(None) => {
-            print!("{USAGE}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}\n\n{USAGE}");
-            ExitCode::from(2)
-        }
-    }
+    PROGRAM.main(2.0, |seconds, _| examine(seconds.min(1e6)))
 }
 
-/// The value of `--seconds`, or `None` for `--help`.
-fn seconds(mut parser: Parser) -> Result<Option<f64>, lexopt::Error> {
-    let mut seconds = 2.0;
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Arg::Long("seconds") => {
-                let positive = |text: &str| {
-                    text.parse()
-                        .ok()
-                        .filter(|s: &f64| *s > 0.0 && *s <= 1e6)
-                        .ok_or("a positive number of seconds")
-                };
-                seconds = parser.value()?.parse_with(positive)?;
-            }
-            Arg::Short('h') | Arg::Long("help") => return Ok(None),
-            other => return Err(other.unexpected()),
-        }
-    }
-    Ok(Some(seconds))
-}
-
-fn examine(seconds: f64) -> ExitCode {
+fn examine(seconds: f64) -> Result<()> {
     println!(
         "teeny {} ({} build)",
         env!("CARGO_PKG_VERSION"),
@@ -119,15 +94,12 @@ fn examine(seconds: f64) -> ExitCode {
     for failure in &failures {
         println!("FAILED   {failure}");
     }
-    println!(
-        "result   {}",
-        if failures.is_empty() {
-            "everything agrees".to_string()
-        } else {
-            format!("{} failures", failures.len())
-        }
-    );
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failures.is_empty() {
+        println!("result   everything agrees");
+        return Ok(());
+    }
+    println!("result   {} failures", failures.len());
+    Err(Error::internal("a device disagrees or cannot be opened").help("report it with this text"))
 }
 
 /// The operating system, with its version where that is known.
@@ -151,14 +123,12 @@ fn describe(i: usize, adapter: &Capabilities) {
         ("subgroups", adapter.subgroups),
     ];
     let named = |wanted: bool| {
-        has.iter()
-            .filter(|(_, has)| *has == wanted)
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(" ")
+        let named = has.iter().filter(|(_, has)| *has == wanted).map(|(name, _)| *name);
+        let all: Vec<&str> = named.collect();
+        if all.is_empty() { "nothing".to_string() } else { all.join(" ") }
     };
     println!("  {i}: {adapter}");
-    println!("     has {}; lacks {}", or_nothing(named(true)), or_nothing(named(false)));
+    println!("     has {}; lacks {}", named(true), named(false));
     println!(
         "     buffers of {} MiB, bindings of {} MiB at multiples of {} B; \
          parameters at multiples of {} B",
@@ -173,10 +143,6 @@ fn describe(i: usize, adapter: &Capabilities) {
         adapter.workgroup_memory >> 10,
         adapter.max_workgroups
     );
-}
-
-fn or_nothing(text: String) -> String {
-    if text.is_empty() { "nothing".to_string() } else { text }
 }
 
 /// Runs a sample of the suite, prints a summary and returns the failures.

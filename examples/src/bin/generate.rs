@@ -5,7 +5,7 @@ use examples::options::{any, at_least_one, positive};
 use examples::pretrained::{
     Choice, Model, WITHOUT, cache_type, dtype, parameter_count, quant_type, rate, show,
 };
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, print, println};
 use std::process::ExitCode;
 use std::time::Instant;
 use teeny_core::Result;

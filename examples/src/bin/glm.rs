@@ -9,7 +9,7 @@
 
 use examples::digits::Accuracy;
 use examples::options::{any, at_least_one, positive};
-use examples::{Common, Program, Run, Step, locate, opt};
+use examples::{Common, Program, Run, Step, locate, opt, println};
 use std::process::ExitCode;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};

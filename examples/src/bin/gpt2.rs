@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{about, any, at_least_one, one_of, positive};
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, print, println};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 use examples::makemore::bigrams::Bigrams;
 use examples::makemore::{Arch, Examples, Model, sample};
 use examples::options::{about, any, at_least_one, positive};
-use examples::{Common, Program, Run, Step, locate, opt};
+use examples::{Common, Program, Run, Step, locate, opt, println};
 use std::process::ExitCode;
 use teeny_core::{Result, Tensor};
 use teeny_nn::Store;

@@ -46,7 +46,7 @@ fn main() -> Result<()> {
             }
             sum += f64::from(loss) * batch.len() as f64;
         }
-        println!(
+        examples::println!(
             "epoch {}  loss {:.4}  {:.2} s",
             epoch + 1,
             sum / train.labels.len() as f64,
@@ -58,7 +58,7 @@ fn main() -> Result<()> {
         let (x, targets) = test.batch(&all, &device)?; // (N, 784), (N, 1)
         logits(&x, &params)?.argmax(1)?.unsqueeze(1)?.eq(&targets)?.sum_all()?.item::<i64>()
     })?;
-    println!("test accuracy {:.2} %", 100.0 * right as f64 / test.labels.len() as f64);
+    examples::println!("test accuracy {:.2} %", 100.0 * right as f64 / test.labels.len() as f64);
     Ok(())
 }
 
@@ -126,7 +126,7 @@ fn load() -> Result<(Images, Images)> {
     let Some(dir) =
         std::env::args_os().nth(1).or_else(|| std::env::var_os("TEENY_DATA")).map(PathBuf::from)
     else {
-        println!(
+        examples::println!(
             "training on the built-in digits, 8x8 pixels; for MNIST pass the folder that has it"
         );
         let images = inflate(include_bytes!("../../../teeny-nn/data/digits-images-idx3-ubyte.gz"))?;

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
-use examples::{Common, Program, Step, opt};
+use examples::{Common, Program, Step, opt, println};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use teeny_autograd::no_grad;

@@ -3,7 +3,7 @@
 
 use examples::options::any;
 use examples::pretrained::{WITHOUT, element_type};
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, output, println};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use teeny_core::{Error, Result};
@@ -50,6 +50,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         return Err(Error::value("a model to read and a file to write are needed")
             .help("quantize model.gguf --type q4_k --out smaller.gguf"));
     };
+    output::only_prints(false);
     let mut types = WriteOptions::new().with_matrices(options.of);
     types.tensors.clone_from(&options.tensors);
     let (device, mut total) = (common.device()?, [0u64; 2]);

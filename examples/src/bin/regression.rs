@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, println};
 use std::process::ExitCode;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};

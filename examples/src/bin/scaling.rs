@@ -10,7 +10,7 @@ use examples::cost::{Measured, SUM_RATE};
 use examples::options::{at_least_one, positive};
 #[cfg(feature = "mpi")]
 use examples::ranks::Distributed;
-use examples::{Common, Program, opt};
+use examples::{Common, Program, opt, print, println};
 use std::process::ExitCode;
 #[cfg(feature = "mpi")]
 use std::time::Instant;

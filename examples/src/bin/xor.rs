@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Program, Step, opt};
+use examples::{Common, Program, Step, opt, println};
 use std::process::ExitCode;
 use teeny_autograd::no_grad;
 use teeny_core::{DeviceRef, Result, Tensor, manual_seed};

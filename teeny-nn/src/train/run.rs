@@ -8,6 +8,8 @@ use crate::data::{DataLoader, Dataset};
 use crate::names::with_help;
 use crate::state::{Checkpoint, Position, Random, State, Stateful};
 use crate::{Schedule, Store};
+use std::fmt;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -170,7 +172,8 @@ impl<'a> Run<'a> {
             if ranks.is_first() {
                 let is_over = position.step >= steps || stopping.should_stop();
                 let over = if is_over { ", where it ended" } else { "" };
-                println!("resumed {} at step {} of {steps}{over}", path.display(), position.step);
+                let (path, step) = (path.display(), position.step);
+                print(format_args!("resumed {path} at step {step} of {steps}{over}"));
             }
         }
         ranks.require_same("the step to resume from", &position.step)?;
@@ -396,7 +399,9 @@ impl<'a> Run<'a> {
             && self.ranks.is_first()
         {
             self.bar.clear();
-            println!("stopped early: no value is better than {best:.4} after {step} steps");
+            print(format_args!(
+                "stopped early: no value is better than {best:.4} after {step} steps"
+            ));
         }
         Ok(better)
     }
@@ -421,7 +426,7 @@ impl<'a> Run<'a> {
         let start = Instant::now();
         self.bar.clear();
         if self.ranks.is_first() {
-            println!("{line}");
+            print(format_args!("{line}"));
         }
         if let Some(path) = &self.resume {
             let mut checkpoint = Checkpoint::new();
@@ -504,9 +509,14 @@ impl<'a> Run<'a> {
         let span = (points.len() / 50).max(5);
         let plot = Plot::new(title, "step", "loss").smoothed_curve(loss, &points, span);
         self.recorded.draw(plot, self.metric).save(path)?;
-        println!("plotted {}", path.display());
+        print(format_args!("plotted {}", path.display()));
         Ok(())
     }
+}
+
+/// Prints a line. An output that is closed, as by `head -n 1`, is not a reason to end a run.
+fn print(line: fmt::Arguments<'_>) {
+    let _ = writeln!(stdout(), "{line}");
 }
 
 impl Drop for Run<'_> {
