@@ -44,55 +44,41 @@ fn usage_json(usage: Usage) -> Value {
 }
 
 impl Answer {
-    fn object(&self, object: &str, choices: Value) -> Value {
+    /// The answer, whose `member` is `message`, or a part of its stream, whose `member` is `delta`.
+    /// Of `content`, a text has the member of this name.
+    fn object(&self, member: &str, content: Value, reason: Option<&str>) -> Value {
+        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": reason});
+        let object = match (self.form, member) {
+            (Form::Text, _) => "text_completion",
+            (Form::Chat, "delta") => "chat.completion.chunk",
+            (Form::Chat, _) => "chat.completion",
+        };
+        match self.form {
+            Form::Chat => choice[member] = content,
+            Form::Text => choice["text"] = content.get("content").cloned().unwrap_or(json!("")),
+        }
         let (id, created, model) = (&self.id, self.created, &self.model);
-        json!({"id": id, "object": object, "created": created, "model": model, "choices": choices})
+        json!({"id": id, "object": object, "created": created, "model": model, "choices": [choice]})
     }
 
     /// The whole answer.
     pub fn whole(&self, text: &str, reason: &str, usage: Usage) -> String {
-        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": reason});
-        let object = match self.form {
-            Form::Chat => {
-                choice["message"] = json!({"role": "assistant", "content": text});
-                "chat.completion"
-            }
-            Form::Text => {
-                choice["text"] = json!(text);
-                "text_completion"
-            }
-        };
-        let mut answer = self.object(object, json!([choice]));
+        let message = json!({"role": "assistant", "content": text});
+        let mut answer = self.object("message", message, Some(reason));
         answer["usage"] = usage_json(usage);
         answer.to_string()
-    }
-
-    /// A part of a stream with the members `delta`, or the text that it has.
-    fn part(&self, delta: Value, reason: Option<&str>) -> Value {
-        let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": reason});
-        let object = match self.form {
-            Form::Chat => {
-                choice["delta"] = delta;
-                "chat.completion.chunk"
-            }
-            Form::Text => {
-                choice["text"] = delta.get("content").cloned().unwrap_or(json!(""));
-                "text_completion"
-            }
-        };
-        self.object(object, json!([choice]))
     }
 
     /// The server-sent events of `event`.
     fn events(&self, event: Event) -> String {
         let data = |value: Value| format!("data: {value}\n\n");
         match event {
-            Event::Text(text) => data(self.part(json!({"content": text}), None)),
+            Event::Text(text) => data(self.object("delta", json!({"content": text}), None)),
             Event::Failed(refusal) => data(refusal.body()),
             Event::Finished(reason, usage) => {
-                let mut text = data(self.part(json!({}), Some(reason)));
+                let mut text = data(self.object("delta", json!({}), Some(reason)));
                 if self.include_usage {
-                    let mut last = self.part(Value::Null, None);
+                    let mut last = self.object("delta", Value::Null, None);
                     (last["choices"], last["usage"]) = (json!([]), usage_json(usage));
                     text += &data(last);
                 }
@@ -139,8 +125,8 @@ impl Stream for EventStream {
         self.ended = !matches!(event, Event::Text(_));
         let mut text = String::new();
         if !self.started && self.answer.form == Form::Chat {
-            let start = self.answer.part(json!({"role": "assistant", "content": ""}), None);
-            text = format!("data: {start}\n\n");
+            let start = json!({"role": "assistant", "content": ""});
+            text = format!("data: {}\n\n", self.answer.object("delta", start, None));
         }
         self.started = true;
         text += &self.answer.events(event);

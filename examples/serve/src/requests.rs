@@ -2,13 +2,17 @@
 //! name, unless its value changes nothing.
 
 use serde_json::{Map, Value, json};
-use teeny_nn::pretrained::Message;
+use std::ops::RangeInclusive;
+use teeny_nn::pretrained::{ChatOptions, Message};
 
 /// The texts of a request for embeddings at most.
 const MAX_TEXTS: usize = 2048;
 
 /// The stop strings of a request at most.
 const MAX_STOPS: usize = 16;
+
+/// The values of `reasoning_effort`.
+const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 
 /// A request that is refused, or that failed: a status, and the members of the error in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +70,8 @@ pub struct EmbeddingRequest {
 /// A prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// A conversation, which the model answers.
-    Messages(Vec<Message>),
+    /// A conversation, which the model answers, and the variables of its chat template.
+    Messages(Vec<Message>, ChatOptions),
     /// A text, which the model continues.
     Text(String),
 }
@@ -83,7 +87,7 @@ pub struct TextRequest {
     pub max_tokens: Option<usize>,
     /// The temperature: 0 takes the most likely token.
     pub temperature: Option<f64>,
-    /// The probability of the tokens that may be drawn.
+    /// The probability of the tokens that may be drawn: 0 takes the most likely token.
     pub top_p: Option<f64>,
     /// The seed of the draws.
     pub seed: Option<u64>,
@@ -95,22 +99,28 @@ pub struct TextRequest {
     pub include_usage: bool,
 }
 
-/// Fields that change nothing, whatever their value.
-const IGNORED: [&str; 6] =
-    ["metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user"];
-
-/// Values of unsupported fields that change nothing.
-fn is_neutral(name: &str, value: &Value) -> bool {
-    match name {
-        "n" | "best_of" => value.as_f64() == Some(1.0),
-        "frequency_penalty" | "presence_penalty" | "top_logprobs" => value.as_f64() == Some(0.0),
-        "echo" | "logprobs" => value == false,
-        "tools" | "functions" => *value == json!([]),
-        "logit_bias" => *value == json!({}),
-        "tool_choice" | "function_call" => value == "none",
-        "suffix" => value == "",
-        "response_format" => *value == json!({"type": "text"}),
-        _ => IGNORED.contains(&name),
+/// Whether this value of an unsupported field of `object` (`messages`, or empty for the request)
+/// changes nothing.
+fn is_neutral(object: &str, name: &str, value: &Value) -> bool {
+    let is_zero = |value: &Value| value.as_f64() == Some(0.0);
+    match (object, name) {
+        _ if value.is_null() => true,
+        ("", "n" | "best_of") => value.as_f64() == Some(1.0),
+        ("", "frequency_penalty" | "presence_penalty" | "top_logprobs") => is_zero(value),
+        ("", "echo" | "logprobs") | ("stream_options", "include_obfuscation") => value == false,
+        ("", "tools" | "functions") | ("messages", "annotations" | "tool_calls") => {
+            *value == json!([])
+        }
+        ("", "logit_bias") => value.as_object().is_some_and(|all| all.values().all(is_zero)),
+        ("", "tool_choice" | "function_call") => value == "none",
+        ("", "suffix") | ("messages", "refusal") => value == "",
+        ("", "modalities") => *value == json!(["text"]),
+        ("", "response_format") => *value == json!({"type": "text"}),
+        ("", "verbosity") => value == "medium",
+        // an answer does not depend on what is stored, cached or predicted, and has no tool calls
+        ("", "metadata" | "parallel_tool_calls" | "prediction" | "service_tier" | "store") => true,
+        ("", "prompt_cache_key" | "prompt_cache_retention" | "safety_identifier" | "user") => true,
+        _ => false,
     }
 }
 
@@ -179,15 +189,14 @@ impl Fields {
     }
 
     fn count(&mut self, name: &str) -> Result<Option<usize>, Refusal> {
-        let count = |value: Value| value.as_u64().filter(|n| *n > 0)?.try_into().ok();
+        let count = |value: Value| integer(value).filter(|n| *n > 0)?.try_into().ok();
         self.optional(name, "an integer above 0", count)
     }
 
     /// An error if a field is left that would change the result.
     fn finish(self) -> Result<(), Refusal> {
-        let left = self.values.iter().find(|(name, value)| {
-            !(value.is_null() || self.prefix.is_empty() && is_neutral(name, value))
-        });
+        let object = self.prefix.split(['[', '.']).next().unwrap_or_default();
+        let left = self.values.iter().find(|(name, value)| !is_neutral(object, name, value));
         match left {
             None => Ok(()),
             Some((name, _)) => {
@@ -206,11 +215,18 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// A text, or a list of `1..=most` texts.
-fn texts(value: Value, most: usize) -> Option<Vec<String>> {
+/// A whole number. JSON has one kind of numbers: 2.0 is 2.
+fn integer(value: Value) -> Option<i128> {
+    let whole = |x: &f64| x.fract() == 0.0 && x.abs() < (1u64 << 53) as f64;
+    let float = || value.as_f64().filter(whole).map(|x| x as i128);
+    value.as_number()?.as_i128().or_else(float)
+}
+
+/// A text, or a list of as many texts as `counts` has.
+fn texts(value: Value, counts: RangeInclusive<usize>) -> Option<Vec<String>> {
     match value {
         Value::String(text) => Some(vec![text]),
-        Value::Array(values) if (1..=most).contains(&values.len()) => {
+        Value::Array(values) if counts.contains(&values.len()) => {
             values.into_iter().map(text).collect()
         }
         _ => None,
@@ -224,17 +240,11 @@ fn texts(value: Value, most: usize) -> Option<Vec<String>> {
 pub fn embedding_request(body: &[u8]) -> Result<EmbeddingRequest, Refusal> {
     let mut fields = Fields::parse(body)?;
     let wanted = format!("a string, or a list of 1 to {MAX_TEXTS} strings");
-    let format = |value: Value| match value.as_str() {
-        Some("float") => Some(false),
-        Some("base64") => Some(true),
-        _ => None,
-    };
+    let format = |value: Value| ["float", "base64"].iter().position(|name| value == **name);
     let request = EmbeddingRequest {
         model: fields.optional("model", "a string", text)?,
-        texts: fields.required("input", &wanted, |value| texts(value, MAX_TEXTS))?,
-        base64: fields
-            .optional("encoding_format", "\"float\" or \"base64\"", format)?
-            .unwrap_or(false),
+        texts: fields.required("input", &wanted, |value| texts(value, 1..=MAX_TEXTS))?,
+        base64: fields.optional("encoding_format", "\"float\" or \"base64\"", format)? == Some(1),
     };
     fields.finish()?;
     Ok(request)
@@ -252,8 +262,13 @@ pub fn chat_request(body: &[u8]) -> Result<TextRequest, Refusal> {
     };
     let values = fields.required("messages", "a list of at least one message", list)?;
     let messages = values.into_iter().enumerate().map(|(i, value)| message(i, value));
-    let prompt = Prompt::Messages(messages.collect::<Result<_, _>>()?);
-    text_request(fields, prompt)
+    let messages = messages.collect::<Result<_, _>>()?;
+    let known = |value: Value| EFFORTS.iter().find(|name| value == **name);
+    let effort = fields.optional("reasoning_effort", &EFFORTS.join(", "), known)?;
+    let mut options = ChatOptions::new();
+    let effort = effort.map(|effort| ("reasoning_effort".to_string(), format!("{effort:?}")));
+    options.variables.extend(effort);
+    text_request(fields, Prompt::Messages(messages, options))
 }
 
 /// The body of `POST /v1/completions`.
@@ -262,7 +277,7 @@ pub fn chat_request(body: &[u8]) -> Result<TextRequest, Refusal> {
 /// As [`embedding_request`].
 pub fn completion_request(body: &[u8]) -> Result<TextRequest, Refusal> {
     let mut fields = Fields::parse(body)?;
-    let one = |value: Value| texts(value, 1)?.pop();
+    let one = |value: Value| texts(value, 1..=1)?.pop();
     let prompt = fields.required("prompt", "a string, or a list of one string", one)?;
     text_request(fields, Prompt::Text(prompt))
 }
@@ -285,6 +300,7 @@ fn message(i: usize, value: Value) -> Result<Message, Refusal> {
 fn content(value: Value) -> Option<String> {
     let part = |part: Value| {
         let Value::Object(mut part) = part else { return None };
+        part.retain(|_, value| !value.is_null());
         let only = part.len() == 2 && part.get("type")? == "text";
         text(part.remove("text")?).filter(|_| only)
     };
@@ -298,10 +314,9 @@ fn content(value: Value) -> Option<String> {
 /// The fields that conversations and texts share.
 fn text_request(mut fields: Fields, prompt: Prompt) -> Result<TextRequest, Refusal> {
     let stops = |value: Value| {
-        texts(value, MAX_STOPS).filter(|stops| stops.iter().all(|stop| !stop.is_empty()))
+        texts(value, 0..=MAX_STOPS).filter(|stops| stops.iter().all(|stop| !stop.is_empty()))
     };
-    let wanted = format!("a string, or a list of 1 to {MAX_STOPS} strings, none of them empty");
-    let seed = |value: Value| value.as_u64().or_else(|| value.as_i64().map(|n| n as u64));
+    let wanted = format!("a string, or a list of up to {MAX_STOPS} strings, none of them empty");
     let (old, new) = (fields.count("max_tokens")?, fields.count("max_completion_tokens")?);
     if let (Some(_), Some(_)) = (old, new) {
         let text = "\"max_completion_tokens\" and \"max_tokens\" are the same: give one of them";
@@ -313,8 +328,8 @@ fn text_request(mut fields: Fields, prompt: Prompt) -> Result<TextRequest, Refus
         max_tokens: old.or(new),
         temperature: fields
             .number("temperature", "a number from 0 to 2", |x| (0.0..=2.0).contains(&x))?,
-        top_p: fields.number("top_p", "a number above 0, at most 1", |x| x > 0.0 && x <= 1.0)?,
-        seed: fields.optional("seed", "an integer", seed)?,
+        top_p: fields.number("top_p", "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))?,
+        seed: fields.optional("seed", "an integer", |value| integer(value).map(|n| n as u64))?,
         stop: fields.optional("stop", &wanted, stops)?.unwrap_or_default(),
         stream: fields.flag("stream")?,
         include_usage: stream_options(&mut fields)?,

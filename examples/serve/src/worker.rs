@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use teeny_core::{DType, Error};
-use teeny_nn::pretrained::{ChatOptions, Decoder, Encoder, Finish, GenerationConfig};
+use teeny_nn::pretrained::{Decoder, Encoder, Finish, GenerationConfig};
 use teeny_nn::text::{EncodeOptions, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -211,10 +211,10 @@ impl Writer {
         let request = &job.request;
         let tokenizer = self.decoder.tokenizer().map_err(|error| failed(&error))?;
         let (param, tokens) = match &request.prompt {
-            Prompt::Messages(messages) => ("messages", {
+            Prompt::Messages(messages, options) => ("messages", {
                 let template = self.decoder.template();
                 // the template writes the special tokens
-                let text = template.and_then(|t| t.render(messages, &ChatOptions::new()));
+                let text = template.and_then(|t| t.render(messages, options));
                 text.and_then(|text| tokenizer.encode(&text))
             }),
             Prompt::Text(text) => {
@@ -241,7 +241,7 @@ impl Writer {
         }
         if let Some(top_p) = request.top_p {
             config.do_sample |= request.temperature.is_none();
-            config.top_p = top_p;
+            config.top_p = top_p.max(1e-9); // of 0, the most likely token is left
         }
         Ok((prompt, config))
     }
@@ -275,7 +275,8 @@ impl Writer {
         for (Ready { job, .. }, done) in group.into_iter().zip(completions) {
             let usage = Usage { prompt_tokens: done.prompt_tokens, new_tokens: done.new_tokens };
             self.metrics.finished(WorkKind::Texts, job.since.elapsed(), 1, usage);
-            let reason = if done.finish == Finish::Length { "length" } else { "stop" };
+            let is_cut = matches!(done.finish, Finish::Length | Finish::Context);
+            let reason = if is_cut { "length" } else { "stop" };
             let _ = job.events.send(Event::Finished(reason, usage)); // the client may be gone
         }
     }

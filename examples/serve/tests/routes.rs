@@ -131,6 +131,48 @@ fn conversations_and_texts_are_continued_as_the_library_does() {
 }
 
 #[test]
+fn fields_mean_what_openai_says() {
+    let (decoder_files, encoder_files) = (decoder_folder("meaning"), encoder_folder("meaning-e"));
+    let template = "{{ messages[0].content }} {{ reasoning_effort or 'usual' }}";
+    std::fs::write(decoder_files.at("chat_template.jinja"), template).unwrap();
+    let models = Models {
+        decoder: Some(("chat".into(), decoder(&decoder_files))),
+        encoder: Some(("embed".into(), encoder(&encoder_files))),
+    };
+    let server = Running::start(models, &LIMITS);
+    let text = |change: Value| {
+        let mut body = json!({"prompt": "the cat", "max_tokens": 12, "temperature": 2, "seed": 5});
+        for (name, value) in change.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        server.post("/v1/completions", &body).ok()["choices"][0]["text"].clone()
+    };
+    let greedy = text(json!({"temperature": 0}));
+    assert_ne!(text(json!({})), greedy);
+    // no probability: the most likely token
+    for seed in 0..5 {
+        assert_eq!(text(json!({"top_p": 0, "seed": seed})), greedy);
+    }
+    assert_eq!(text(json!({"max_tokens": 12.0, "seed": 5.0, "stop": []})), text(json!({})));
+    assert_ne!(text(json!({"max_tokens": 3.0})), text(json!({})));
+    assert_ne!(text(json!({"seed": 6.0})), text(json!({})));
+    // the template has the effort of the request
+    let tokens = |effort: Value| {
+        let messages = json!([{"role": "user", "content": "the cat"}]);
+        let body = json!({"messages": messages, "max_tokens": 8, "reasoning_effort": effort});
+        let got = server.post("/v1/chat/completions", &body).ok();
+        (got["usage"]["prompt_tokens"].clone(), got["choices"][0]["message"]["content"].clone())
+    };
+    let model = decoder(&decoder_files);
+    for (effort, name) in [(json!(null), "usual"), (json!("low"), "low"), (json!("high"), "high")] {
+        let prompt = model.tokenizer().unwrap().encode(&format!("the cat {name}")).unwrap();
+        let config = model.generation.clone().with_max_new_tokens(8);
+        let want = complete(&model, &prompt, &config).0;
+        assert_eq!(tokens(effort), (json!(prompt.len()), json!(want)), "{name}");
+    }
+}
+
+#[test]
 fn a_stream_is_the_answer_in_pieces() {
     let server = Running::both("stream", &LIMITS);
     for (path, object) in
