@@ -59,8 +59,7 @@ impl Tensor {
                 size[axis] / 2
             )));
         }
-        let [values, positions] = op.tensors(self.device())?;
-        Ok((values, positions))
+        op.tensors(self.device()).map(<(_, _)>::from)
     }
 
     /// The mean of every window of `size` over the last `size.len()` axes; padding counts as zeros.

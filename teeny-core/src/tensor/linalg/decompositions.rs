@@ -22,8 +22,7 @@ impl Tensor {
     pub fn cholesky(&self) -> Result<Tensor> {
         let _op = enter("cholesky").on([("x", Some(self))]);
         self.square_size()?;
-        let [l] = self.linalg(LinalgOp::Cholesky, &[])?;
-        Ok(l)
+        self.linalg(LinalgOp::Cholesky, &[]).map(|[l]| l)
     }
 
     /// `q` with orthonormal columns and `r`, upper triangular, with `self = q r`: (.., m, n) → (..,
@@ -37,8 +36,7 @@ impl Tensor {
     #[track_caller]
     pub fn qr(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("qr").on([("x", Some(self))]);
-        let [q, r] = self.linalg(LinalgOp::Qr { complete: false }, &[])?;
-        Ok((q, r))
+        self.linalg(LinalgOp::Qr { complete: false }, &[]).map(<(_, _)>::from)
     }
 
     /// [`Tensor::qr`] with all columns: (.., m, n) → (.., m, m), (.., m, n). Has no gradient if m >
@@ -49,8 +47,7 @@ impl Tensor {
     #[track_caller]
     pub fn qr_complete(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("qr_complete").on([("x", Some(self))]);
-        let [q, r] = self.linalg(LinalgOp::Qr { complete: true }, &[])?;
-        Ok((q, r))
+        self.linalg(LinalgOp::Qr { complete: true }, &[]).map(<(_, _)>::from)
     }
 
     /// The eigenvalues, ascending, and eigenvectors, as orthonormal columns, of symmetric matrices:
@@ -71,8 +68,7 @@ impl Tensor {
     pub fn eigh(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("eigh").on([("x", Some(self))]);
         self.square_size()?;
-        let [values, vectors] = self.linalg(LinalgOp::Eigh, &[])?;
-        Ok((values, vectors))
+        self.linalg(LinalgOp::Eigh, &[]).map(<(_, _)>::from)
     }
 
     /// The eigenvalues of symmetric matrices, ascending: (.., n, n) → (.., n). Equivalent:
@@ -153,8 +149,7 @@ impl Tensor {
     #[track_caller]
     pub fn svd(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let _op = enter("svd").on([("x", Some(self))]);
-        let [u, s, vt] = self.linalg(LinalgOp::Svd { full: false }, &[])?;
-        Ok((u, s, vt))
+        self.linalg(LinalgOp::Svd { full: false }, &[]).map(<(_, _, _)>::from)
     }
 
     /// [`Tensor::svd`] with square u (.., m, m) and vᵀ (.., n, n). Has no gradient unless m = n.
@@ -165,8 +160,7 @@ impl Tensor {
     #[track_caller]
     pub fn svd_full(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let _op = enter("svd_full").on([("x", Some(self))]);
-        let [u, s, vt] = self.linalg(LinalgOp::Svd { full: true }, &[])?;
-        Ok((u, s, vt))
+        self.linalg(LinalgOp::Svd { full: true }, &[]).map(<(_, _, _)>::from)
     }
 
     /// The singular values, descending: (.., m, n) → (.., min(m, n)). Equivalent:

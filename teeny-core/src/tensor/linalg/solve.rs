@@ -72,11 +72,11 @@ impl Tensor {
     pub fn inv(&self) -> Result<Tensor> {
         let _op = enter("inv").on([("x", Some(self))]);
         let n = self.square_size()?;
-        let [x] = self.linalg(
+        self.linalg(
             LinalgOp::Solve,
             &[&Tensor::eye(n, self.dtype(), self)?.expand_to(self.shape())?],
-        )?;
-        Ok(x)
+        )
+        .map(|[x]| x)
     }
 
     /// The determinant: (.., n, n) → (..).
@@ -92,8 +92,7 @@ impl Tensor {
     pub fn det(&self) -> Result<Tensor> {
         let _op = enter("det").on([("x", Some(self))]);
         self.square_size()?;
-        let [det] = self.linalg(LinalgOp::Det, &[])?;
-        Ok(det)
+        self.linalg(LinalgOp::Det, &[]).map(|[det]| det)
     }
 
     /// The sign (-1, 0 or 1) of the determinant and the logarithm of its absolute value (-inf for a
@@ -109,8 +108,7 @@ impl Tensor {
     pub fn slogdet(&self) -> Result<(Tensor, Tensor)> {
         let _op = enter("slogdet").on([("x", Some(self))]);
         self.square_size()?;
-        let [sign, log] = self.linalg(LinalgOp::SlogDet, &[])?;
-        Ok((sign, log))
+        self.linalg(LinalgOp::SlogDet, &[]).map(<(_, _)>::from)
     }
 
     /// The Moore-Penrose inverse: (.., m, n) → (.., n, m). Singular values up to `rtol` times the
@@ -127,8 +125,7 @@ impl Tensor {
     pub fn pinv(&self, rtol: Option<f64>) -> Result<Tensor> {
         let _op = enter("pinv").on([("x", Some(self))]);
         let rtol = self.rtol(rtol)?;
-        let [y] = self.linalg(LinalgOp::Pinv { rtol }, &[])?;
-        Ok(y)
+        self.linalg(LinalgOp::Pinv { rtol }, &[]).map(|[y]| y)
     }
 
     /// The `x` of least `‖self x - b‖`, and of least norm among these: self (.., m, n), b (.., m,

@@ -32,8 +32,7 @@ impl Tensor {
         let _op = enter("sort").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         index_end(self.shape()[axis])?;
-        let [values, positions] = Op::Sort { x: self, axis, order }.tensors(self.device())?;
-        Ok((values, positions))
+        Op::Sort { x: self, axis, order }.tensors(self.device()).map(<(_, _)>::from)
     }
 
     /// The positions (`I32`) that sort the elements along `axis`, as in [`Tensor::sort`].
@@ -69,8 +68,7 @@ impl Tensor {
         let _op = enter("topk").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         index_end(self.shape()[axis])?;
-        let [values, positions] = Op::TopK { x: self, axis, k, extremum }.tensors(self.device())?;
-        Ok((values, positions))
+        Op::TopK { x: self, axis, k, extremum }.tensors(self.device()).map(<(_, _)>::from)
     }
 
     /// The positions (`I32`) where `values` would be inserted into self, ascending along its last

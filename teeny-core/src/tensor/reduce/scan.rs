@@ -87,8 +87,7 @@ impl Tensor {
 
     fn running(&self, axis: isize, extremum: Extremum) -> Result<(Tensor, Tensor)> {
         let axis = self.shape().axis(axis)?;
-        let [values, positions] = Op::CumMax { x: self, axis, extremum }.tensors(self.device())?;
-        Ok((values, positions))
+        Op::CumMax { x: self, axis, extremum }.tensors(self.device()).map(<(_, _)>::from)
     }
 
     fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
