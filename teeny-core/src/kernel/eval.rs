@@ -92,12 +92,10 @@ fn int(s: Scalar) -> i128 {
 
 /// The low bits of `value` as an integer of type `dtype`; for a bool, the lowest bit.
 fn wrapped(value: i128, dtype: DType) -> Scalar {
-    if dtype == DType::Bool {
-        Scalar::Bool(value & 1 == 1)
-    } else if dtype.is_unsigned_int() {
-        Scalar::UInt(value as u64).cast(dtype)
-    } else {
-        Scalar::Int(value as i64).cast(dtype)
+    match dtype {
+        DType::Bool => Scalar::Bool(value & 1 == 1),
+        _ if dtype.is_unsigned_int() => Scalar::UInt(value as u64).cast(dtype),
+        _ => Scalar::Int(value as i64).cast(dtype),
     }
 }
 

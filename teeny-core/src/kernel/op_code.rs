@@ -71,10 +71,9 @@ macro_rules! op_codes {
                 match self {
                     OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => 0,
                     OpCode::Index | OpCode::Length => 0,
-                    OpCode::Cast | OpCode::Not | OpCode::IsNan $(| OpCode::$variant1(_))* => 1,
-                    OpCode::Fold(_) => 1,
-                    $(OpCode::$variant2(_))|* => 2,
-                    OpCode::At => 2,
+                    OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Fold(_) => 1,
+                    $(OpCode::$variant1(_))|* => 1,
+                    OpCode::At $(| OpCode::$variant2(_))* => 2,
                     OpCode::Where => 3,
                 }
             }
@@ -149,13 +148,11 @@ impl OpCode {
     /// True if exchanging the operands changes no bit of the result, whatever their type; see also
     /// [`OpCode::is_commutative_for`].
     pub const fn is_commutative(self) -> bool {
-        use Arithmetic::*;
-        use Bitwise::*;
         matches!(
             self,
-            OpCode::Arithmetic(Add | Mul)
+            OpCode::Arithmetic(Arithmetic::Add | Arithmetic::Mul)
                 | OpCode::Compare(Comparison::Eq | Comparison::Ne)
-                | OpCode::Bitwise(And | Or | Xor)
+                | OpCode::Bitwise(Bitwise::And | Bitwise::Or | Bitwise::Xor)
         )
     }
 

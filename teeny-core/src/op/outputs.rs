@@ -52,11 +52,7 @@ impl std::ops::Index<usize> for TensorSpecs {
     /// # Panics
     /// If the op has no output of that number.
     fn index(&self, i: usize) -> &TensorSpec {
-        let spec = match i {
-            0 => self.first.as_ref(),
-            _ => self.others.as_ref().and_then(|others| others.get(i - 1)),
-        };
-        spec.unwrap_or_else(|| panic!("output {i} of an op with {}", self.len()))
+        self.iter().nth(i).unwrap_or_else(|| panic!("output {i} of an op with {}", self.len()))
     }
 }
 

@@ -40,10 +40,9 @@ impl Recorded {
                 shapes.iter_mut().for_each(|shape| shape.map_integers(f));
             }
             Recorded::CopyInto { view } => view.map_integers(f),
-            Recorded::Pad { widths, .. } => widths.iter_mut().for_each(|(before, behind)| {
-                size(before);
-                size(behind);
-            }),
+            Recorded::Pad { widths, .. } => {
+                widths.iter_mut().flat_map(|(before, behind)| [before, behind]).for_each(size);
+            }
             Recorded::Positions { sizes } => sizes.iter_mut().for_each(size),
             Recorded::TopK { k, .. } => size(k),
             Recorded::Attention { options, .. } | Recorded::AttentionGrad { options, .. } => {

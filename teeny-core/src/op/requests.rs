@@ -190,9 +190,21 @@ macro_rules! requests {
 
         #[allow(unused_variables, unused_mut)]
         impl<'a> RecordedOp<'a> {
+            /// The name of the variant, and each attribute with its name: for code that changes
+            /// attributes by their type.
+            pub fn fields(&mut self) -> (&'static str, Vec<(&'static str, &mut dyn Any)>) {
+                match self {
+                    $(RecordedOp::$variant { $($($kept,)?)* $($attribute,)* } => {
+                        let kept = [$($((stringify!($kept), $kept as &mut dyn Any),)?)*];
+                        let all = [$((stringify!($attribute), $attribute as &mut dyn Any),)*];
+                        (stringify!($variant), kept.into_iter().chain(all).collect())
+                    })*
+                }
+            }
+
             /// The attributes of `op`. `None` for [`Op::ElementwiseInPlace`], which overwrites
             /// storage that the caller holds.
-            pub(crate) fn of(op: &Op<'_>) -> Option<RecordedOp<'a>> {
+            pub fn of(op: &Op<'_>) -> Option<RecordedOp<'a>> {
                 Some(match op {
                     $(Op::$variant { $($operand,)* $($attribute,)* .. } => RecordedOp::$variant {
                         $($($kept: $operand.kept(),)?)*
@@ -228,7 +240,7 @@ macro_rules! requests {
 
         impl<'a> RuntimeArgs<'a> {
             /// Those of `op`.
-            pub(crate) fn of(op: &Op<'a>) -> RuntimeArgs<'a> {
+            pub fn of(op: &Op<'a>) -> RuntimeArgs<'a> {
                 let mut args = RuntimeArgs::default();
                 match op {
                     $(Op::$variant { $($run_time,)* .. } => {

@@ -24,6 +24,7 @@ use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
+use std::any::Any;
 use std::sync::Arc;
 
 /// Names of the inputs of a kernel.
