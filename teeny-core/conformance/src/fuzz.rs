@@ -8,10 +8,11 @@
 use super::dice::Dice;
 use super::operand::{Operand, Values};
 use teeny_core::{
-    DType, DeviceRef, ErrorKind, Reference, Result, Scalar, Shape, SortOrder, Tensor, ToDevice, map,
+    DType, DeviceRef, ErrorKind, Extremum, QuantTensor, QuantType, Reference, Result, Scalar,
+    Shape, SortOrder, Tensor, ToDevice, Window, map, map_n,
 };
 
-type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+type Run = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
 
 /// One step: what it reads, what it does, in words.
 struct FuzzStep {
@@ -94,39 +95,53 @@ fn one_graph(
         }) else {
             continue;
         };
-        let on = |tensors: &[Tensor], home: &DeviceRef| -> Result<Tensor> {
+        let on = |tensors: &[Tensor], home: &DeviceRef| -> Result<Vec<Tensor>> {
             if step.sources.is_empty() {
                 return (step.run)(&[Tensor::zeros((), DType::F32, home)?]);
             }
             (step.run)(&step.sources.iter().map(|&s| tensors[s].clone()).collect::<Vec<_>>())
         };
         let oracle: Vec<Tensor> = values.iter().map(|v| v.tensor.clone()).collect();
-        let Ok(tensor) = on(&oracle, reference) else { continue };
-        let Some(size) = usable(&tensor, supported) else { continue };
-        let size = step.sources.iter().map(|&s| values[s].size).fold(size, f64::max);
-        let exact = step.exact && step.sources.iter().all(|&s| values[s].exact);
+        let Ok(tensors) = on(&oracle, reference) else { continue };
+        let sizes: Option<Vec<f64>> = tensors.iter().map(|y| usable(y, supported)).collect();
+        let Some(sizes) = sizes else { continue };
+        let sources = || step.sources.iter().map(|&s| &values[s]);
+        let size = sources().map(|v| v.size).chain(sizes).fold(1.0, f64::max);
+        let exact = step.exact && sources().all(|v| v.exact);
         let got = on(&mirror, device);
         // A step may compute in the type of an operand before it promotes: tanh of an f32 times an
         // f64.
-        let rough =
-            step.sources.iter().filter(|&&s| !step.exact || !values[s].exact).map(|&s| &values[s]);
+        let rough = sources().filter(|v| !step.exact || !v.exact);
         let own = rough.map(|v| if v.exact { relative(v.tensor.dtype()) } else { v.relative });
-        let coarsest = own.fold(relative(tensor.dtype()), f64::max);
+        let coarsest = own.fold(0.0, f64::max);
+        let first = steps.len();
         steps.push(step);
-        values.push(Value { tensor, exact, size, relative: coarsest });
-        let story = |why: &str| {
-            format!("graph {number} of seed {seed}: {why}\n{}", story(&steps, steps.len() - 1))
+        let story = |steps: &[FuzzStep], why: &str| {
+            format!("graph {number} of seed {seed}: {why}\n{}", story(steps, steps.len() - 1))
         };
-        match got {
+        let got = match got {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 steps.pop();
-                values.pop();
+                continue;
             }
-            Err(error) => return Err(story(&error.to_string())),
-            Ok(got) => {
-                compare(values.last().expect("just pushed"), &got).map_err(|why| story(&why))?;
-                mirror.push(got);
+            Err(error) => return Err(story(&steps, &error.to_string())),
+            Ok(got) if got.len() == tensors.len() => got,
+            Ok(got) => return Err(story(&steps, &format!("{} results", got.len()))),
+        };
+        for (i, (tensor, got)) in tensors.into_iter().zip(got).enumerate() {
+            if i > 0 {
+                steps.push(FuzzStep {
+                    text: format!("result {i}"),
+                    sources: vec![first],
+                    run: Box::new(|x| Ok(x.to_vec())),
+                    exact,
+                });
             }
+            let relative = relative(tensor.dtype()).max(coarsest);
+            let value = Value { tensor, exact, size, relative };
+            compare(&value, &got).map_err(|why| story(&steps, &why))?;
+            values.push(value);
+            mirror.push(got);
         }
     }
     Ok(())
@@ -189,6 +204,16 @@ fn step(
     exact: bool,
     run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
 ) -> Option<FuzzStep> {
+    several(text, sources, exact, move |x| Ok(vec![run(x)?]))
+}
+
+/// A step of several results.
+fn several(
+    text: impl Into<String>,
+    sources: Vec<usize>,
+    exact: bool,
+    run: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'static,
+) -> Option<FuzzStep> {
     Some(FuzzStep { text: text.into(), sources, run: Box::new(run), exact })
 }
 
@@ -212,7 +237,7 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<FuzzStep>
     let a = dice.below(values.len());
     let x = &values[a];
     let ndim = x.tensor.ndim();
-    match dice.below(12) {
+    match dice.below(14) {
         0 | 1 => view(dice, a, &x.tensor),
         2 | 3 => unary(dice, a, x),
         4..=6 => {
@@ -258,6 +283,8 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<FuzzStep>
                 }),
             }
         }
+        11 if ndim > 0 => of_several(dice, a, x),
+        12 if ndim > 0 && x.tensor.dtype().is_float() => quantised(dice, a, &x.tensor),
         _ => {
             let b = dice.below(values.len());
             step("map: tanh(a) * 0.5 + b * a", vec![a, b], false, |x| {
@@ -357,6 +384,75 @@ fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<FuzzStep> 
         _ => dice.pick(&JUMPING.map(|(t, f)| (t, f, true))),
     };
     step(text, vec![a, b], bits, move |x| f(&x[0], &x[1]))
+}
+
+/// An operation of several results. Positions depend on equal and nearly equal values, so those of
+/// values that are not exact have none.
+fn of_several(dice: &mut Dice, a: usize, x: &Value) -> Option<FuzzStep> {
+    let (ndim, exact) = (x.tensor.ndim(), x.exact);
+    let axis = dice.below(ndim);
+    let (size, along) = (x.tensor.shape()[axis], axis as isize);
+    match dice.below(if exact { 5 } else { 1 }) {
+        0 => several("map_n: a + a, a > 1, a * 0.5", vec![a], false, |x| {
+            let [sum, large, half] = map_n([&x[0]], |[a]| [a + a, a.gt(1), a * 0.5])?;
+            Ok(vec![sum, large, half])
+        })
+        .filter(|_| exact),
+        1 => {
+            let order = dice.pick(&[SortOrder::Ascending, SortOrder::Descending]);
+            several(format!("sort {axis} {order:?}"), vec![a], true, move |x| {
+                x[0].sort(along, order).map(|(values, places)| vec![values, places])
+            })
+        }
+        2 => {
+            let k = dice.below(size + 1);
+            let extremum = dice.pick(&[Extremum::Largest, Extremum::Smallest]);
+            several(format!("topk {k} of {axis} {extremum:?}"), vec![a], true, move |x| {
+                x[0].topk(k, along, extremum).map(|(values, places)| vec![values, places])
+            })
+        }
+        3 => several(format!("cummax {axis}"), vec![a], true, move |x| {
+            x[0].cummax(along).map(|(values, places)| vec![values, places])
+        }),
+        _ => {
+            let kernel = dice.between(1, size.max(1));
+            several(format!("max_pool {kernel}"), vec![a], true, move |x| {
+                let (values, places) = x[0].max_pool_indices(&[kernel], &Window::new(1))?;
+                Ok(vec![values, places])
+            })
+        }
+    }
+}
+
+/// A product with a quantised matrix of two types, which takes the elements as they are, or some of
+/// its rows.
+fn quantised(dice: &mut Dice, a: usize, x: &Tensor) -> Option<FuzzStep> {
+    let ndim = x.ndim();
+    let kinds = [dice.pick(&QuantType::ALL), dice.pick(&QuantType::ALL)];
+    let width = kinds.iter().map(|kind| kind.block_elements()).max()?.max(32);
+    let rows = [dice.between(1, 20), dice.between(1, 20)];
+    let shape = Shape::new(&[rows[0] + rows[1], width]).ok()?;
+    let weight = Operand::packed(dice, shape, DType::F32, Values::Positive);
+    let columns = x.shape()[ndim - 1];
+    let made = move |device: &DeviceRef| {
+        let weight = weight.on(device)?;
+        let parts = [weight.slice(0, ..rows[0])?, weight.slice(0, rows[0]..)?];
+        let [first, second] = [0, 1].map(|i| QuantTensor::quantize(&parts[i], kinds[i]));
+        QuantTensor::join(&[&first?, &second?]).map(|weight| weight.with_exact(true))
+    };
+    if dice.one_in(3) {
+        let positions = [0, rows[0] - 1, rows[0], rows[0] + rows[1] - 1].map(|i| i as i64);
+        let position = dice.pick(&positions);
+        return step(format!("row {position} of {kinds:?} {rows:?}"), vec![a], false, move |x| {
+            let index = Tensor::full((), position, DType::I64, x[0].device())?;
+            made(x[0].device())?.index_select(&index)?.slice(0, ..3)
+        });
+    }
+    step(format!("linear by {kinds:?} {rows:?}"), vec![a], false, move |x| {
+        let mut widths = vec![(0, 0); ndim];
+        widths[ndim - 1] = (0, (width - columns) as isize);
+        made(x[0].device())?.linear(&x[0].cast(DType::F32)?.pad(&widths, 0)?)
+    })
 }
 
 fn reduce(dice: &mut Dice, a: usize, x: &Tensor) -> Option<FuzzStep> {
