@@ -38,6 +38,10 @@ pub enum Step {
     Layer(usize, usize),
     /// A product with a parameter that is no input of the function.
     Param(usize),
+    /// A product with a quantised matrix of two types, or some of its rows: kind, operand.
+    Quantised(usize, usize),
+    /// An operation of several results, which are joined: kind, axis, operand.
+    Several(usize, bool, usize),
     /// A draw added to the operand: kind, operand.
     Draw(usize, usize),
     /// Steps on an operand, with a generator of their own.
@@ -213,7 +217,7 @@ fn step(dice: &mut Dice, trains: bool, depth: usize) -> Step {
     let inner = |dice: &mut Dice| -> Vec<Step> {
         (0..1 + dice.below(3)).map(|_| step(dice, trains, depth + 1)).collect()
     };
-    let kinds = if depth > 2 { 20 } else { 26 };
+    let kinds = if depth > 2 { 22 } else { 28 };
     match dice.below(kinds) {
         0..=2 => Step::Unary(dice.below(22), at),
         3..=4 => Step::Binary(dice.below(8), at, dice.below(99)),
@@ -232,13 +236,15 @@ fn step(dice: &mut Dice, trains: bool, depth: usize) -> Step {
         17 if depth == 0 => Step::Flush(at),
         17 | 18 => Step::Draw(dice.below(7), at),
         19 => Step::Param(at),
-        20 => Step::WithSeed(dice.below(5) as u64, inner(dice), at),
-        21 => Step::Twice(dice.one_in(2), inner(dice), at),
-        22 | 23 => Step::Checkpoint(inner(dice), at),
-        24 if dice.one_in(3) => {
+        20 => Step::Quantised(dice.below(3), at),
+        21 => Step::Several(dice.below(4), dice.one_in(2), at),
+        22 => Step::WithSeed(dice.below(5) as u64, inner(dice), at),
+        23 => Step::Twice(dice.one_in(2), inner(dice), at),
+        24 | 25 => Step::Checkpoint(inner(dice), at),
+        26 if dice.one_in(3) => {
             Step::SecondOrder(dice.below(9), dice.one_in(2), at, dice.below(99))
         }
-        24 => Step::Gradient(dice.one_in(2), inner(dice), at),
+        26 => Step::Gradient(dice.one_in(2), inner(dice), at),
         _ => Step::NoGrad(inner(dice), at),
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use teeny_autograd::{Autograd, Grad, checkpoint, no_grad};
 use teeny_core::random::{self, Key, next_key};
 use teeny_core::{
-    Attention, Capture, DType, DeviceRef, Distribution, Error, Result, SortOrder, Tensor, map,
-    map_rows,
+    Attention, Capture, DType, DeviceRef, Distribution, Error, Extremum, QuantTensor, QuantType,
+    Result, SortOrder, Tensor, map, map_n, map_rows,
 };
 use teeny_nn::optim::{LossScale, Sgd};
 use teeny_nn::{BatchNorm, Captured, Dropout, LayerNorm, Linear, Module, Param, Store};
@@ -27,6 +27,8 @@ struct Env {
     square: Param,
     /// Of another store: no input of a captured step.
     other: Param,
+    /// (C, columns) with rows of two types, the columns behind C unused.
+    quantised: QuantTensor,
     /// The number of the call: what a pure function does not read.
     call: AtomicU64,
 }
@@ -39,7 +41,16 @@ impl Env {
         let linear = Linear::new(&store.at("linear"), c, c)?;
         let square = store.at("square").param("weight", (c, c), teeny_nn::Init::ONES)?;
         let other = other.at("other").param("weight", (c,), teeny_nn::Init::ONES)?;
+        let columns = c.next_multiple_of(32);
+        let key = Key { seed: 41, draw: 7 };
+        let matrix = fixed(key, &Tensor::zeros((c, columns), DType::F32, device)?)?;
+        let half = matrix.shape()[0] / 2;
+        let parts = [
+            QuantTensor::quantize(&matrix.slice(0, ..half)?, QuantType::Q8_0)?,
+            QuantTensor::quantize(&matrix.slice(0, half..)?, QuantType::Q4_1)?,
+        ];
         Ok(Env {
+            quantised: QuantTensor::join(&[&parts[0], &parts[1]])?,
             linear,
             layer_norm: LayerNorm::new(&store.at("ln"), c)?,
             batch_norm: BatchNorm::new(&store.at("bn"), c)?,
@@ -165,6 +176,29 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
             _ => env.batch_norm.forward(&get(x))?,
         },
         Step::Param(x) => get(x).mul(env.other.value())?,
+        Step::Quantised(kind, x) => {
+            let (x, [rows, columns]) = (get(x), env.quantised.shape());
+            let c = x.shape()[1];
+            if kind == 0 {
+                let index = x.argmax(1)?.rem(rows as i64)?; // (R)
+                return env.quantised.index_select(&index)?.slice(1, ..c)?.cast(x.dtype());
+            }
+            let weight = env.quantised.clone().with_exact(kind == 1);
+            weight.linear(&x.pad(&[(0, 0), (0, (columns - c) as isize)], 0)?)?
+        }
+        Step::Several(kind, first, x) => {
+            let (x, axis) = (get(x), if first { 0 } else { 1 });
+            let (y, places) = match kind {
+                0 => x.cummax(axis)?,
+                1 => x.sort(axis, SortOrder::Ascending)?,
+                2 => x.topk(x.shape()[axis as usize], axis, Extremum::Largest)?,
+                _ => {
+                    let [y, z] = map_n([&x], |[x]| [x.tanh(), x * 0.5 + 1.0])?;
+                    (y, z)
+                }
+            };
+            y.add(&places.cast(x.dtype())?.mul(0.125)?)?
+        }
         Step::Draw(kind, x) => {
             let x = get(x);
             match kind {
