@@ -77,6 +77,8 @@ pub enum Domain {
     Angle,
     /// The integers `0..n`, as any type: positions, and ties.
     Below(usize),
+    /// Neighbours far from 0, which a type with fewer digits cannot tell apart.
+    Close,
 }
 
 /// Where an operand's values come from. They are made when it is put on a device, as most cases of
@@ -246,6 +248,20 @@ const SPECIAL: [f64; 32] = [
     64.0,
 ];
 
+/// Number `i` from the last power of two below the largest number of `dtype` on.
+fn neighbour(dtype: DType, i: u64) -> Scalar {
+    match dtype {
+        DType::F16 => Scalar::Float(1024.0 + i as f64),
+        DType::BF16 => Scalar::Float(128.0 + i as f64),
+        DType::F32 => Scalar::Float((1 << 23) as f64 + i as f64),
+        DType::F64 => Scalar::Float((1u64 << 52) as f64 + i as f64),
+        dtype => {
+            let bits = 8 * dtype.size() as u32 - 1 - u32::from(dtype.is_signed_int());
+            Scalar::UInt((1 << bits.min(63)) + i)
+        }
+    }
+}
+
 fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
     let words = philox(Key { seed, draw: 0xC0F0 }, i as u64);
     let unit = words[0] as f64 / 4_294_967_296.0;
@@ -274,6 +290,7 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
         Domain::Small | Domain::Angle => Scalar::Int((words[0] % 9) as i64 - 4),
         Domain::Positive if dtype.is_float() => Scalar::Float(0.573 + 0.927 * unit),
         Domain::Positive => Scalar::Int((words[0] % 3) as i64 + 1),
+        Domain::Close => neighbour(dtype, u64::from(words[0] % 5)),
         Domain::Below(n) => Scalar::UInt((words[0] as usize % n.max(1)) as u64),
     };
     match dtype {

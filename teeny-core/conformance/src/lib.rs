@@ -34,6 +34,8 @@ pub mod fuzz;
 pub mod golden;
 mod layouts;
 pub mod limits;
+#[cfg(test)]
+mod mutation;
 pub mod oneop;
 mod operand;
 mod report;
@@ -466,10 +468,9 @@ async fn on_host(results: Vec<Tensor>, reference: &DeviceRef) -> Result<Vec<Tens
 /// The beginning of the error of a device that panicked.
 const PANICKED: &str = "the device panicked";
 
-/// The results of a case on a device, from these inputs. A panic is a failure of the device and
-/// does not end the suite.
+/// The results of a case on a device, from these inputs.
 fn outcome(case: &Case, inputs: &[Input], device: &DeviceRef) -> Result<Vec<Tensor>> {
-    let run = || {
+    guarded(|| {
         with_seed(1, || {
             inputs
                 .iter()
@@ -477,7 +478,11 @@ fn outcome(case: &Case, inputs: &[Input], device: &DeviceRef) -> Result<Vec<Tens
                 .collect::<Result<Vec<_>>>()
                 .and_then(|x| (case.body)(device, &x))
         })
-    };
+    })
+}
+
+/// The result of `run`. A panic is a failure of the device and does not end the suite.
+fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()

@@ -7,7 +7,7 @@
 
 use super::memory::SHAPES;
 use super::{
-    Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, near, one, pairs, ulps,
+    Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, near, numbers, one, pairs, ulps,
 };
 use std::sync::Arc;
 use teeny_core::{DType, FloatFunction, Kernel, Result, Scalar, Tensor, map, map_n};
@@ -108,8 +108,43 @@ const BINARY: &[(&str, Binary, Domain, Domain, Tolerance)] = &[
     ("fmod", |a, b| a.fmod(b), Domain::Any, Domain::Any, EQUAL),
     ("div_trunc", |a, b| a.div_trunc(b), Domain::Any, Domain::Any, EQUAL),
     ("heaviside", |a, b| a.heaviside(b), Domain::Any, Domain::Any, EQUAL),
-    ("maximum", |a, b| a.maximum(b), Domain::Any, Domain::Any, EQUAL),
-    ("minimum", |a, b| a.minimum(b), Domain::Any, Domain::Any, EQUAL),
+    ("maximum", |a, b| a.maximum(b), Domain::Any, Domain::Any, BITS),
+    ("minimum", |a, b| a.minimum(b), Domain::Any, Domain::Any, BITS),
+    ("lt", |a, b| a.lt(b), Domain::Close, Domain::Close, EQUAL),
+    ("le", |a, b| a.le(b), Domain::Close, Domain::Close, EQUAL),
+    ("eq", |a, b| a.eq(b), Domain::Close, Domain::Close, EQUAL),
+    ("ne", |a, b| a.ne(b), Domain::Close, Domain::Close, EQUAL),
+    ("maximum", |a, b| a.maximum(b), Domain::Close, Domain::Close, BITS),
+    ("minimum", |a, b| a.minimum(b), Domain::Close, Domain::Close, BITS),
+    ("rem", |a, b| a.rem(b), Domain::Close, Domain::Small, EQUAL),
+    ("rem", |a, b| a.rem(b), Domain::Any, Domain::Close, EQUAL),
+    ("floor_div", |a, b| a.floor_div(b), Domain::Any, Domain::Close, EQUAL),
+    ("xor", |a, b| a.xor(b), Domain::Close, Domain::Close, EQUAL),
+    ("where_cond", |a, b| a.gt(0)?.where_cond(a, b), Domain::Close, Domain::Close, BITS),
+    (
+        "add of a number over its left side",
+        |a, _| over(a.add(0.1), || a.abs(), |x| x + 0.1),
+        Domain::Any,
+        Domain::Any,
+        BITS,
+    ),
+    (
+        "mul by a number over its left side",
+        |a, _| over(a.mul(0.1), || a.abs(), |x| x * 0.1),
+        Domain::Any,
+        Domain::Any,
+        BITS,
+    ),
+    (
+        "sub of an integer over its left side",
+        |a, _| over(a.sub(LARGE), || a.abs(), |x| x - LARGE),
+        Domain::Any,
+        Domain::Any,
+        BITS,
+    ),
+    ("floor_div", |a, b| a.floor_div(b), Domain::Close, Domain::Small, EQUAL),
+    ("add", |a, b| a.add(b), Domain::Close, Domain::Small, BITS),
+    ("mul", |a, b| a.mul(b), Domain::Close, Domain::Small, BITS),
     ("lt", |a, b| a.lt(b), Domain::Any, Domain::Any, EQUAL),
     ("le", |a, b| a.le(b), Domain::Any, Domain::Any, EQUAL),
     ("gt", |a, b| a.gt(b), Domain::Any, Domain::Any, EQUAL),
@@ -139,6 +174,9 @@ const BINARY: &[(&str, Binary, Domain, Domain, Tolerance)] = &[
     ("lerp", |a, b| a.lerp(b, 0.25), Domain::Small, Domain::Small, near(2.0, 8.0)),
 ];
 
+/// An integer that no float of 64 bits or less holds.
+const LARGE: i64 = (1 << 53) + 1;
+
 /// An operator on an operand that is given away, whose memory a device may take for the result.
 /// Operators panic: `like`, the same by methods, gives the error of a device that has no such
 /// operation.
@@ -151,13 +189,29 @@ fn over(
     Ok(operator(make()?))
 }
 
-const NUMBERED: [(&str, Numbered, Tolerance); 6] = [
+const NUMBERED: [(&str, Numbered, Tolerance); 22] = [
     ("add a number", |x, n| x.add(n), BITS),
     ("mul by a number", |x, n| x.mul(n), BITS),
     ("div by a number", |x, n| x.div(n), BITS),
     ("maximum with a number", |x, n| x.maximum(n), EQUAL),
     ("masked_fill", |x, n| x.masked_fill(&x.gt(0)?, n), EQUAL),
     ("leaky_relu", |x, n| x.leaky_relu(n), EQUAL),
+    ("sub of a number", |x, n| x.sub(n), BITS),
+    ("rem by a number", |x, n| x.rem(n), EQUAL),
+    ("floor_div by a number", |x, n| x.floor_div(n), EQUAL),
+    ("minimum with a number", |x, n| x.minimum(n), EQUAL),
+    ("le of a number", |x, n| x.le(n), EQUAL),
+    ("ne to a number", |x, n| x.ne(n), EQUAL),
+    ("and with a number", |x, n| x.and(n), EQUAL),
+    ("or with a number", |x, n| x.or(n), EQUAL),
+    ("xor with a number", |x, n| x.xor(n), EQUAL),
+    ("shl by a number", |x, n| x.shl(n), EQUAL),
+    ("shr by a number", |x, n| x.shr(n), EQUAL),
+    ("lt of a number", |x, n| x.lt(n), EQUAL),
+    ("eq to a number", |x, n| x.eq(n), EQUAL),
+    ("clamp to numbers", |x, n| x.clamp(n, 100), EQUAL),
+    ("where_cond with a number", |x, n| x.gt(0)?.where_cond(n, x), BITS),
+    ("assign a number", |x, n| x.clone().assign(x.gt(0)?, n), BITS),
 ];
 
 pub fn each(sink: Sink<'_>) {
@@ -166,8 +220,9 @@ pub fn each(sink: Sink<'_>) {
         binary(sink, dtype);
         casts(sink, dtype);
         for (op, f, tolerance) in NUMBERED {
-            for number in [Scalar::Int(3), Scalar::Float(-0.5), Scalar::Bool(true)] {
-                for arrangement in [Arrangement::Packed, Arrangement::Stepped] {
+            for (i, number) in numbers(dtype).into_iter().enumerate() {
+                {
+                    let arrangement = [Arrangement::Packed, Arrangement::Stepped][i % 2];
                     let input = Input::new((4, 9), dtype, arrangement, Domain::Any, 11);
                     sink(one(op, dtype, tolerance, vec![input], number.to_string(), move |x| {
                         f(&x[0], number)
@@ -185,6 +240,14 @@ fn unary(sink: Sink<'_>, dtype: DType) {
         for (shape, arrangement) in shapes.chain(SHAPES.iter().map(|&s| (s, Arrangement::Packed))) {
             let input = Input::new(shape, dtype, arrangement, domain, 6);
             sink(one(op, dtype, tolerance, vec![input], String::new(), move |x| f(&x[0])));
+        }
+        if dtype == DType::F64 {
+            let far = [1e-300, -1e-300, 1e300, -1e300, 1e39, -1e39, 1e-50, -1e-50];
+            let input = Input::of(far, 8, dtype, Arrangement::Packed);
+            if !matches!(domain, Domain::Angle) {
+                let detail = "beyond the range of f32".to_string();
+                sink(one(op, dtype, tolerance, vec![input], detail, move |x| f(&x[0])));
+            }
         }
     }
 }
@@ -237,6 +300,10 @@ fn casts(sink: Sink<'_>, from: DType) {
             let input = Input::new(shape, from, arrangement, Domain::Any, 14);
             sink(one("cast", from, BITS, vec![input], format!("to {to}"), move |x| x[0].cast(to)));
         }
+        let limits = limits();
+        let input = Input::of(limits.clone(), limits.len(), from, Arrangement::Packed);
+        let detail = format!("to {to}, around the limits of types");
+        sink(one("cast", from, BITS, vec![input], detail, move |x| x[0].cast(to)));
         let middles = next_to_middles(from);
         if to.is_float() && !middles.is_empty() {
             let input = Input::of(middles.clone(), middles.len(), from, Arrangement::Packed);
@@ -244,6 +311,16 @@ fn casts(sink: Sink<'_>, from: DType) {
             sink(one("cast", from, BITS, vec![input], detail, move |x| x[0].cast(to)));
         }
     }
+}
+
+/// Numbers around the powers of two, with fractions, and those beyond them.
+fn limits() -> Vec<Scalar> {
+    let powers = (0..64).flat_map(|n| {
+        let power = (1u64 << n) as f64;
+        [power - 1.0, power - 0.5, power + 1.5, -power - 0.75].map(Scalar::Float)
+    });
+    let others = [1e-300, 1e39, -1e39, 1e300, 0.1, -0.9, 6e-8, 300.7, f64::NAN, f64::INFINITY];
+    powers.chain(others.map(Scalar::Float)).collect()
 }
 
 /// Numbers of 64 bits that rounding twice, by way of a type between, rounds to the wrong side.

@@ -312,13 +312,18 @@ fn shape(sizes: &[usize]) -> Shape {
 }
 
 fn pool(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
-    let cases: [(&'static [usize], &'static [usize], Window); 6] = [
+    let cases: [(&'static [usize], &'static [usize], Window); 7] = [
         (&[2, 3, 8, 6], &[2, 2], Window::new(2).stride(2)),
         (&[2, 3, 7, 7], &[3, 3], Window::new(2).stride(2).padding(1)),
         (&[6, 7], &[2, 3], Window::new(2)),
         (&[3, 9], &[3], Window::new(1).dilation(2).padding(1)),
         (&[2, 4, 4, 4], &[2, 2, 2], Window::new(3).stride(2)),
         (&[0, 3, 4, 4], &[2, 2], Window::new(2)),
+        (
+            &[2, 7, 8],
+            &[2, 3],
+            Window { stride: vec![2, 1], padding: vec![0, 1], dilation: vec![2, 1], groups: 1 },
+        ),
     ];
     for (x_shape, size, window) in cases {
         let detail = format!("{size:?} {window:?}");

@@ -1,8 +1,10 @@
 //! Gathering, scattering, sorting and the structural operations made of them. All exact, except
 //! sums of duplicates.
 
-use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one, stepwise};
-use teeny_core::{DType, Extremum, NewAxis, Result, Scalar, SortOrder, Tensor, s};
+use super::{
+    Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, numbers, one, stepwise,
+};
+use teeny_core::{DType, Extremum, NewAxis, Op, Result, Scalar, SortOrder, Tensor, s};
 
 const INDEX: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::U32];
 
@@ -13,6 +15,7 @@ pub fn each(sink: Sink<'_>) {
             gather(sink, dtype, arrangement, other, INDEX[i % 4]);
             scatter(sink, dtype, arrangement, other, INDEX[i % 4]);
             sort(sink, dtype, arrangement);
+            positions(sink, dtype, arrangement, other);
             structure(sink, dtype, arrangement);
             subscripts(sink, dtype, arrangement, other, INDEX[i % 4]);
         }
@@ -143,26 +146,52 @@ fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             });
         }
     }
-    let inputs = vec![Input::new((3, 8), dtype, arrangement, Domain::Below(5), 56)];
-    let body = |_: &_, x: &[Tensor]| {
-        x[0].topk(3, 1, Extremum::Largest).map(|(values, places)| vec![values, places])
-    };
-    sink(Case {
-        op: "topk",
-        dtype,
-        inputs,
-        tolerance: EQUAL,
-        detail: String::new(),
-        body: Box::new(body),
-    });
+    for domain in [Domain::Below(5), Domain::Any, Domain::Close] {
+        for (axis, extremum) in [(1, Extremum::Largest), (0, Extremum::Smallest)] {
+            let inputs = vec![Input::new((6, 8), dtype, arrangement, domain, 56)];
+            let body = move |_: &_, x: &[Tensor]| {
+                x[0].topk(3, axis, extremum).map(|(values, places)| vec![values, places])
+            };
+            sink(Case {
+                op: "topk",
+                dtype,
+                inputs,
+                tolerance: EQUAL,
+                detail: format!("axis {axis}, {extremum:?}"),
+                body: Box::new(body),
+            });
+        }
+    }
+}
+
+/// Positions in axes of many sizes, most of them outside, which become -1.
+fn positions(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
+    if !dtype.is_int() {
+        return;
+    }
+    for (sizes, domain) in [
+        ([4usize, 3], Domain::Small),
+        ([100, 70_000], Domain::Any),
+        ([9, 1 << 50], Domain::Close),
+        ([200, 7], Domain::Below(200)),
+    ] {
+        let inputs = vec![
+            Input::new((5, 6), dtype, a, Domain::Small, 63),
+            Input::new((5, 6), dtype, b, domain, 64),
+        ];
+        let body = move |x: &[Tensor]| {
+            let indices: Vec<&Tensor> = x.iter().collect();
+            Op::Positions { indices: &indices, sizes: &sizes }.tensor(x[0].device())
+        };
+        sink(one("positions", dtype, EQUAL, inputs, format!("{sizes:?}"), body));
+    }
 }
 
 type Structural = fn(&Tensor) -> Result<Tensor>;
-const STRUCTURE: [(&str, Structural); 9] = [
+const STRUCTURE: [(&str, Structural); 8] = [
     ("cat", |x| Tensor::cat(&[x, &x.slice(0, 1..)?, x], 0)),
     ("cat", |x| Tensor::cat(&[x, &x.slice(1, 0..0)?, &x.flip(1)?], 1)),
     ("stack", |x| Tensor::stack(&[x, &x.flip(0)?], -1)),
-    ("pad", |x| x.pad(&[(1, 2), (0, 1)], 7)),
     ("repeat", |x| x.repeat((2, 1, 3))),
     ("roll", |x| x.roll(1, -2)),
     ("tril", |x| x.tril(1)),
@@ -172,8 +201,14 @@ const STRUCTURE: [(&str, Structural); 9] = [
 
 fn structure(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
     for (op, f) in STRUCTURE {
-        let inputs = vec![Input::new((4, 5), dtype, arrangement, Domain::Small, 57)];
-        sink(one(op, dtype, EQUAL, inputs, String::new(), move |x| f(&x[0])));
+        let inputs = vec![Input::new((4, 5), dtype, arrangement, Domain::Any, 57)];
+        sink(one(op, dtype, BITS, inputs, String::new(), move |x| f(&x[0])));
+    }
+    for value in numbers(dtype) {
+        let inputs = vec![Input::new((4, 5), dtype, arrangement, Domain::Any, 57)];
+        sink(one("pad", dtype, BITS, inputs, value.to_string(), move |x| {
+            x[0].pad(&[(1, 2), (0, 1)], value)
+        }));
     }
 }
 

@@ -1,6 +1,6 @@
 //! One kernel on tensors of several shapes: `Op::ElementwiseMany`, defined by the kernel of each.
 
-use super::{Arrangement, Case, Domain, Input, Sink, near, pairs, stepwise};
+use super::{Arrangement, Case, Domain, Input, Sink, factor, near, pairs, stepwise};
 use std::sync::Arc;
 use teeny_core::{DType, Kernel, Op, Result, Scalar, Shape, Tensor};
 
@@ -26,9 +26,8 @@ fn case(sink: Sink<'_>, dtype: DType, shapes: &[&[usize]], a: Arrangement, b: Ar
             Input::new(*shape, dtype, b, Domain::Small, seed + 1),
         ]
     });
-    let factors: Vec<Scalar> = (0..shapes.len())
-        .map(|i| Scalar::Int(if i % 3 == 2 { 3 } else { 2 }).cast(dtype.compute()))
-        .collect();
+    let factors: Vec<Scalar> =
+        (0..shapes.len()).map(|i| factor(dtype, u64::from(i % 3 == 2))).collect();
     let body = move |x: &[Tensor]| -> Result<Vec<Tensor>> {
         let kernel =
             Kernel::build([dtype; 2], [dtype], |[a, b], [f]| [a * f + b, a - b]).map(Arc::new)?;

@@ -1,7 +1,7 @@
 //! Crossing the host border, copies, views, assignment, filling and random numbers.
 
-use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, near, one, ulps};
-use teeny_core::{DType, DeviceRef, Distribution, Key, Result, Scalar, Tensor};
+use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, near, numbers, one, ulps};
+use teeny_core::{DType, DeviceRef, Distribution, Key, Result, Tensor};
 
 /// The shapes that find edges: vectors with tails, one element, none, no axes.
 pub const SHAPES: [&[usize]; 7] = [&[], &[1], &[0], &[3, 0, 2], &[2, 3, 4, 2], &[1037], &[3, 129]];
@@ -99,7 +99,7 @@ fn assign(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
 fn made(
     op: &'static str,
     dtype: DType,
-    body: impl Fn(&DeviceRef) -> Result<Tensor> + 'static,
+    body: impl Fn(&DeviceRef) -> Result<Tensor> + Send + Sync + 'static,
     detail: String,
 ) -> Case {
     let body = move |device: &DeviceRef, _: &[Tensor]| Ok(vec![body(device)?]);
@@ -107,19 +107,21 @@ fn made(
 }
 
 fn fill(sink: Sink<'_>, dtype: DType, shape: &'static [usize]) {
-    for value in [
-        Scalar::Int(0),
-        Scalar::Int(-3),
-        Scalar::Float(2.75),
-        Scalar::Float(f64::NAN),
-        Scalar::Float(1e39),
-        Scalar::Bool(true),
-    ] {
+    for value in numbers(dtype) {
         sink(made(
             "full",
             dtype,
             move |device| Tensor::full(shape, value, dtype, device),
             format!("{shape:?} of {value}"),
+        ));
+    }
+    for (start, end) in [(0.0, 1.0), (-3.7, 2.9), (7.0, -7.0), (0.1, 100.3)] {
+        let count = shape.iter().product();
+        sink(made(
+            "linspace",
+            dtype,
+            move |device| Tensor::linspace(start, end, count, dtype, device),
+            format!("{count} from {start} to {end}"),
         ));
     }
 }

@@ -1,7 +1,7 @@
 //! A kernel at every index of a product: `Op::MatmulKernel` and `Op::ConvKernel`. Defined by the
 //! product and the kernel on the oracle.
 
-use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, pairs, stepwise};
+use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, factor, near, pairs, stepwise};
 use std::sync::Arc;
 use teeny_core::validate::conv_shape;
 use teeny_core::{DType, Kernel, Op, Result, Scalar, Shape, Tensor, Window};
@@ -46,7 +46,7 @@ impl After {
     ) -> (Vec<&'a Tensor>, Vec<Scalar>) {
         match self {
             After::Relu => (vec![bias], vec![]),
-            After::Two => (vec![bias, residual], vec![Scalar::Int(2).cast(bias.dtype().compute())]),
+            After::Two => (vec![bias, residual], vec![factor(bias.dtype(), 0)]),
             After::Cast | After::Rounded => (vec![residual], vec![]),
         }
     }

@@ -47,6 +47,7 @@ const SHAPES: [&[usize]; 7] = [&[], &[0], &[3, 0], &[1], &[2500], &[3, 700], &[3
 
 pub fn each(sink: Sink<'_>) {
     for dtype in DType::ALL {
+        whole_range(sink, dtype);
         for (op, f, domain, tolerance) in REDUCTIONS {
             let mut add = |shape: &[usize], arrangement, axes: Vec<usize>| {
                 let input = Input::new(shape, dtype, arrangement, domain, 30);
@@ -84,6 +85,39 @@ pub fn each(sink: Sink<'_>) {
         }
         special(sink, dtype);
         kernels(sink, dtype);
+    }
+}
+
+/// Integers wrap, and neighbours far from 0 differ: sums, extrema and positions of numbers that a
+/// float does not hold.
+fn whole_range(sink: Sink<'_>, dtype: DType) {
+    let domains: &[Domain] =
+        if dtype.is_float() { &[Domain::Close] } else { &[Domain::Any, Domain::Close] };
+    for &domain in domains {
+        for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
+            let input = |shape: &[usize]| vec![Input::new(shape, dtype, arrangement, domain, 34)];
+            let detail = || format!("{domain:?} of the whole range");
+            for (op, f, _, _) in REDUCTIONS {
+                let exact = match op {
+                    "sum" | "prod" | "sum_keepdim" => !dtype.is_float(),
+                    _ => matches!(op, "max" | "min" | "any" | "all"),
+                };
+                if exact {
+                    let axes = [vec![1], vec![0, 2], vec![2]][i % 3].clone();
+                    sink(one(op, dtype, EQUAL, input(&[3, 4, 5]), detail(), move |x| {
+                        f(&x[0], &axes)
+                    }));
+                }
+            }
+            for (op, f, _, _) in ALONG {
+                if !dtype.is_float() || !op.starts_with("cumsum") && !op.starts_with("cumprod") {
+                    let axis = (i % 3) as isize;
+                    sink(one(op, dtype, EQUAL, input(&[3, 4, 5]), detail(), move |x| {
+                        f(&x[0], axis)
+                    }));
+                }
+            }
+        }
     }
 }
 
