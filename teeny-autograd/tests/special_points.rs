@@ -217,12 +217,6 @@ const ON_PURPOSE: &[Difference] = &[
               PyTorch has 0 where squares underflow and NaN where they overflow.",
     },
     Difference {
-        ops: &["atan2"],
-        parts: &[Second],
-        at: |x| any(x, is_tiny),
-        why: "The second derivative on an axis, where PyTorch divides zeros.",
-    },
-    Difference {
         ops: &["length"],
         parts: &[First, Second, Forward],
         at: |x| any(x, is_tiny) || any(x, is_huge),
