@@ -396,8 +396,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
         self.receive(at, to, masked, adjoint);
     }
 
-    /// Adds the gradient of a use of node `to` with the extent `at`. A value of the row that is used
-    /// at each element gets the sum of the gradients there.
+    /// Adds the gradient of a use of node `to` with the extent `at`. A value of the row that is
+    /// used at each element gets the sum of the gradients there.
     fn receive(&self, at: Extent, to: usize, masked: Masked<'b>, adjoint: &mut Adjoints<'b>) {
         let is_repeated = self.of_rows && (at, self.extents[to]) == (Extent::Element, Extent::Row);
         let masked = if is_repeated { self.whole(masked).fold(Fold::Sum).into() } else { masked };

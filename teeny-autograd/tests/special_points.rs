@@ -63,8 +63,8 @@ fn is_huge(x: f64) -> bool {
     x.abs() >= 1e20
 }
 
-/// A whole number that is not positive, or a negative number that is nearly zero: a pole of the gamma
-/// function, and where its slope overflows.
+/// A whole number that is not positive, or a negative number that is nearly zero: a pole of the
+/// gamma function, and where its slope overflows.
 fn is_pole(x: f64) -> bool {
     x <= 0.0 && (x == x.round() || is_tiny(x))
 }

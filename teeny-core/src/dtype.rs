@@ -3,45 +3,45 @@
 //! Independent of tensors. [`crate::scalar`] holds single values of these types, [`crate::element`]
 //! maps them to Rust's own.
 
+use crate::options::named;
 use std::fmt;
 
-/// The type of a tensor's elements.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DType {
-    /// `false` or `true`, one byte each.
-    Bool,
-    /// Unsigned 8-bit integer.
-    U8,
-    /// Unsigned 16-bit integer.
-    U16,
-    /// Unsigned 32-bit integer.
-    U32,
-    /// Unsigned 64-bit integer.
-    U64,
-    /// Signed 8-bit integer.
-    I8,
-    /// Signed 16-bit integer.
-    I16,
-    /// Signed 32-bit integer.
-    I32,
-    /// Signed 64-bit integer.
-    I64,
-    /// IEEE 754 half precision: storage only, computed in f32.
-    F16,
-    /// bfloat16, the upper half of an f32: storage only, computed in f32.
-    BF16,
-    /// IEEE 754 single precision.
-    F32,
-    /// IEEE 754 double precision.
-    F64,
+named! {
+    /// The type of a tensor's elements.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum DType {
+        /// `false` or `true`, one byte each.
+        Bool = "bool",
+        /// Unsigned 8-bit integer.
+        U8 = "u8",
+        /// Unsigned 16-bit integer.
+        U16 = "u16",
+        /// Unsigned 32-bit integer.
+        U32 = "u32",
+        /// Unsigned 64-bit integer.
+        U64 = "u64",
+        /// Signed 8-bit integer.
+        I8 = "i8",
+        /// Signed 16-bit integer.
+        I16 = "i16",
+        /// Signed 32-bit integer.
+        I32 = "i32",
+        /// Signed 64-bit integer.
+        I64 = "i64",
+        /// IEEE 754 half precision: storage only, computed in f32.
+        F16 = "f16",
+        /// bfloat16, the upper half of an f32: storage only, computed in f32.
+        BF16 = "bf16",
+        /// IEEE 754 single precision.
+        F32 = "f32",
+        /// IEEE 754 double precision.
+        F64 = "f64",
+    }
 }
 
 use DType::*;
 
 impl DType {
-    /// Every type, in the order of the enum, so that `ALL[t as usize] == t`.
-    pub const ALL: [DType; 13] = [Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64];
-
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {
@@ -49,25 +49,6 @@ impl DType {
             U16 | I16 | F16 | BF16 => 2,
             U32 | I32 | F32 => 4,
             U64 | I64 | F64 => 8,
-        }
-    }
-
-    /// The short name, as printed.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Bool => "bool",
-            U8 => "u8",
-            U16 => "u16",
-            U32 => "u32",
-            U64 => "u64",
-            I8 => "i8",
-            I16 => "i16",
-            I32 => "i32",
-            I64 => "i64",
-            F16 => "f16",
-            BF16 => "bf16",
-            F32 => "f32",
-            F64 => "f64",
         }
     }
 

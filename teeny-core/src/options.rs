@@ -1,8 +1,9 @@
-//! Structs of options, for all crates of the library. A later version may add a field: such a struct
-//! is `#[non_exhaustive]`, and is built by `new` and a method for each field.
+//! Structs of options, for all crates of the library, and enums whose variants have names. A later
+//! version may add a field: such a struct is `#[non_exhaustive]`, and is built by `new` and a
+//! method for each field.
 
-/// Declares a struct of options with its defaults and a method `with_..` for each field. Derives are
-/// the caller's.
+/// Declares a struct of options with its defaults and a method `with_..` for each field. Derives
+/// are the caller's.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! options {
@@ -40,3 +41,25 @@ macro_rules! options {
         }
     };
 }
+
+/// Declares an enum with the list of its variants and a name for each. Derives are the caller's.
+macro_rules! named {
+    (
+        $(#[$doc:meta])*
+        pub enum $type:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:expr,)* }
+    ) => {
+        $(#[$doc])*
+        pub enum $type { $($(#[$variant_doc])* $variant,)* }
+
+        impl $type {
+            /// Every variant, in the order of the enum.
+            pub const ALL: [$type; [$($type::$variant),*].len()] = [$($type::$variant),*];
+
+            /// The name, as printed.
+            pub const fn name(self) -> &'static str {
+                match self { $($type::$variant => $name,)* }
+            }
+        }
+    };
+}
+pub(crate) use named;

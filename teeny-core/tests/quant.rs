@@ -358,8 +358,8 @@ fn numbers_of_every_magnitude_come_back_within_the_error_of_their_type() -> Resu
             let size = kind.block_elements();
             for (i, (block, back)) in x.chunks(size).zip(back.chunks(size)).enumerate() {
                 let largest = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                // Without a scale all numbers are the minimum, which is rounded to 16 bits; without a
-                // minimum they are 0.
+                // Without a scale all numbers are the minimum, which is rounded to 16 bits; without
+                // a minimum they are 0.
                 let zeros = match kind.has_minimum() {
                     true => 2.001 * largest + smallest / 2.0,
                     false => 1.001 * largest,

@@ -1,6 +1,6 @@
 //! Losses and normalisations at kinks, ends of domains and beyond, infinities, NaN and rows of
-//! constants against PyTorch's (`golden/special.json`): values, first and second derivatives in f64 and f32,
-//! on the naive device and the CPU, in reverse and in forward mode.
+//! constants against PyTorch's (`golden/special.json`): values, first and second derivatives in f64
+//! and f32, on the naive device and the CPU, in reverse and in forward mode.
 //!
 //! [`ON_PURPOSE`] lists the differences and their reasons; `SPECIAL_POINTS.md` is written from it.
 

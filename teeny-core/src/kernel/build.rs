@@ -366,8 +366,8 @@ impl Kernel {
     /// ```
     /// use teeny_core::{DType, Kernel};
     /// // Plain gradient descent with the learning rate as a parameter.
-    /// let sgd = Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g * lr]).unwrap();
-    /// assert_eq!(sgd.inputs().len(), 2);
+    /// let sgd = Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g *
+    /// lr]).unwrap(); assert_eq!(sgd.inputs().len(), 2);
     /// ```
     #[track_caller]
     pub fn build<const I: usize, const P: usize, const O: usize>(
@@ -390,7 +390,8 @@ impl Kernel {
 pub struct Expr<'b> {
     pub(super) builder: &'b Builder,
     pub(super) id: Id,
-    /// The extent of the value as it is written; a simpler node may compute it from one value a row.
+    /// The extent of the value as it is written; a simpler node may compute it from one value a
+    /// row.
     extent: Extent,
 }
 

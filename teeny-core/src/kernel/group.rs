@@ -2,8 +2,8 @@
 //!
 //! A law holds in bits: for every value of the dtype both sides have the same bits, where NaN is
 //! one value. Float addition and multiplication are therefore not associative, and the larger of
-//! two floats is not commutative (of `-0` and `0` it is the second). No function here has a wildcard
-//! arm, so the compiler asks for the laws of a new operation.
+//! two floats is not commutative (of `-0` and `0` it is the second). The matches over operations
+//! have no wildcard arm, so the compiler asks for the laws of a new operation.
 //!
 //! Arity is [`OpCode::arity`].
 
@@ -13,80 +13,77 @@ use super::op_code::{Arithmetic, Bitwise, Comparison, OpCode, SignFunction};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
+/// The operand types for which a law holds.
+#[derive(Clone, Copy)]
+enum Types {
+    Never,
+    Bools,
+    Ints,
+    Floats,
+    /// All that the operation accepts.
+    Accepted,
+    Any,
+}
+
 impl OpCode {
-    /// True if `a op b = b op a` for operands of type `dtype`. [`OpCode::is_commutative`] are those
-    /// for which this holds for every type.
-    pub const fn is_commutative_for(self, dtype: DType) -> bool {
+    /// The types for which the operation is commutative, associative and idempotent.
+    const fn laws(self) -> [Types; 3] {
         use Arithmetic::*;
         use Bitwise::*;
+        use Types::*;
         match self {
-            OpCode::Arithmetic(Add | Mul) => self.accepts(dtype),
-            OpCode::Arithmetic(Max | Min) => dtype.is_int(),
-            OpCode::Arithmetic(Sub | Div | Pow | Rem | FloorDiv) => false,
-            OpCode::Compare(Comparison::Eq | Comparison::Ne) => true,
-            OpCode::Compare(Comparison::Lt | Comparison::Le) => false,
-            OpCode::Bitwise(And | Or | Xor) => self.accepts(dtype),
-            OpCode::Bitwise(Shl | Shr) => false,
-            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
-            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
-            OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => false,
-            OpCode::Float(_) | OpCode::Round(_) | OpCode::Sign(_) => false,
+            OpCode::Arithmetic(Add | Mul) => [Accepted, Ints, Never],
+            // Of several equal largest floats both sides are the last one.
+            OpCode::Arithmetic(Max | Min) => [Ints, Accepted, Accepted],
+            OpCode::Arithmetic(Sub | Div | Pow | Rem | FloorDiv) => [Never; 3],
+            // A comparison has the type of its operands only for bools.
+            OpCode::Compare(Comparison::Eq | Comparison::Ne) => [Any, Bools, Never],
+            OpCode::Compare(Comparison::Lt | Comparison::Le) => [Never; 3],
+            OpCode::Bitwise(And | Or) => [Accepted; 3],
+            OpCode::Bitwise(Xor) => [Accepted, Accepted, Never],
+            OpCode::Bitwise(Shl | Shr) => [Never; 3],
+            OpCode::Round(_) => [Never, Never, Floats],
+            OpCode::Sign(SignFunction::Abs | SignFunction::Sign) => [Never, Never, Accepted],
+            // A cast to the type of its operand.
+            OpCode::Cast | OpCode::Where => [Never, Never, Any],
+            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [Never; 3],
+            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => [Never; 3],
+            OpCode::Sign(SignFunction::Neg) | OpCode::Float(_) => [Never; 3],
+            OpCode::Not | OpCode::IsNan => [Never; 3],
         }
     }
 
-    /// True if `(a op b) op c = a op (b op c)` for operands of type `dtype`. A comparison has the
-    /// type of its operands only for bools.
-    pub const fn is_associative(self, dtype: DType) -> bool {
-        use Arithmetic::*;
-        use Bitwise::*;
-        match self {
-            OpCode::Arithmetic(Add | Mul) => dtype.is_int(),
-            // Of several equal largest floats both sides are the last one.
-            OpCode::Arithmetic(Max | Min) => self.accepts(dtype),
-            OpCode::Arithmetic(Sub | Div | Pow | Rem | FloorDiv) => false,
-            OpCode::Compare(Comparison::Eq | Comparison::Ne) => matches!(dtype, DType::Bool),
-            OpCode::Compare(Comparison::Lt | Comparison::Le) => false,
-            OpCode::Bitwise(And | Or | Xor) => self.accepts(dtype),
-            OpCode::Bitwise(Shl | Shr) => false,
-            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
-            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
-            OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => false,
-            OpCode::Float(_) | OpCode::Round(_) | OpCode::Sign(_) => false,
+    const fn has_law(self, law: usize, dtype: DType) -> bool {
+        match self.laws()[law] {
+            Types::Never => false,
+            Types::Bools => matches!(dtype, DType::Bool),
+            Types::Ints => dtype.is_int(),
+            Types::Floats => dtype.is_float(),
+            Types::Accepted => self.accepts(dtype),
+            Types::Any => true,
         }
+    }
+
+    /// True if `a op b = b op a` for operands of type `dtype`. [`OpCode::is_commutative`] are those
+    /// for which this holds for every type.
+    pub const fn is_commutative_for(self, dtype: DType) -> bool {
+        self.has_law(0, dtype)
+    }
+
+    /// True if `(a op b) op c = a op (b op c)` for operands of type `dtype`.
+    pub const fn is_associative(self, dtype: DType) -> bool {
+        self.has_law(1, dtype)
     }
 
     /// True if `f(f(x)) = f(x)` for an operation of one operand of type `dtype`, or `x op x = x`
     /// for one of two, or `if c { x } else { x } = x`.
     pub const fn is_idempotent(self, dtype: DType) -> bool {
-        use Arithmetic::*;
-        use Bitwise::*;
-        match self {
-            OpCode::Round(_) => dtype.is_float(),
-            OpCode::Sign(SignFunction::Abs | SignFunction::Sign) => self.accepts(dtype),
-            OpCode::Sign(SignFunction::Neg) => false,
-            // Of equal types.
-            OpCode::Cast => true,
-            OpCode::Where => true,
-            OpCode::Arithmetic(Max | Min) => self.accepts(dtype),
-            OpCode::Arithmetic(Add | Sub | Mul | Div | Pow | Rem | FloorDiv) => false,
-            OpCode::Bitwise(And | Or) => self.accepts(dtype),
-            OpCode::Bitwise(Xor | Shl | Shr) => false,
-            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
-            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
-            OpCode::Float(_) | OpCode::Not | OpCode::IsNan | OpCode::Compare(_) => false,
-        }
+        self.has_law(2, dtype)
     }
 
     /// True if the operation compares two values.
     pub const fn is_comparison(self) -> bool {
-        match self {
-            OpCode::Compare(_) => true,
-            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => false,
-            OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => false,
-            OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => false,
-            OpCode::Float(_) | OpCode::Round(_) | OpCode::Sign(_) => false,
-            OpCode::Arithmetic(_) | OpCode::Bitwise(_) => false,
-        }
+        matches!(self, OpCode::Compare(_))
     }
 
     /// True if the result may have other bits than `0` (`false` of a bool) where all operands, of

@@ -6,71 +6,47 @@ use super::build::{Builder, Expr};
 use super::rows::Extent;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::options::named;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// A named row program. The inputs are listed with their types; `T` is any float, `I` any integer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowFunction {
-    /// `exp(x - max) / Σ exp(x - max)`. Inputs: `x` (T).
-    Softmax,
-    /// `x - max - log Σ exp(x - max)`. Inputs: `x` (T).
-    LogSoftmax,
-    /// The gradient of the softmax `y`: `y (g - Σ g y)`. Inputs: `y`, `g` (T).
-    SoftmaxGrad,
-    /// The gradient of the log-softmax `y`: `g - exp(y) Σ g`. Inputs: `y`, `g` (T).
-    LogSoftmaxGrad,
-    /// `log Σ exp(x) - x[t]`, one value a row. Inputs: `x` (T), `t` (I, one value a row). With a
-    /// parameter of type I: rows whose `t` equals it cost 0.
-    CrossEntropy,
-    /// The gradient of the cross-entropy for `x`: `(softmax(x) - one_hot(t)) g`. Inputs: `x` (T), `t`
-    /// (I, one value a row), `g` (T, one value a row). With a parameter: 0 in rows whose `t` equals
-    /// it.
-    CrossEntropyGrad,
-    /// `(x - mean) / sqrt(variance + p) w + b`. Inputs: `x`; `x`, `w`; or `x`, `w`, `b` (T).
-    /// Parameter: `p`, of the compute type of T.
-    LayerNorm,
-    /// The gradient of [`RowFunction::LayerNorm`] for `x`. Inputs: `x`, `g`; or `x`, `w`, `g` (T).
-    LayerNormGrad,
-    /// `x / sqrt(mean(x^2) + p) w`. Inputs and parameter as of [`RowFunction::LayerNorm`].
-    RmsNorm,
-    /// The gradient of [`RowFunction::RmsNorm`] for `x`. Inputs: `x`, `g`; or `x`, `w`, `g` (T).
-    RmsNormGrad,
+named! {
+    /// A named row program. The inputs are listed with their types; `T` is any float, `I` any
+    /// integer.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum RowFunction {
+        /// `exp(x - max) / Σ exp(x - max)`. Inputs: `x` (T).
+        Softmax = "softmax",
+        /// `x - max - log Σ exp(x - max)`. Inputs: `x` (T).
+        LogSoftmax = "log_softmax",
+        /// The gradient of the softmax `y`: `y (g - Σ g y)`. Inputs: `y`, `g` (T).
+        SoftmaxGrad = "softmax_grad",
+        /// The gradient of the log-softmax `y`: `g - exp(y) Σ g`. Inputs: `y`, `g` (T).
+        LogSoftmaxGrad = "log_softmax_grad",
+        /// `log Σ exp(x) - x[t]`, one value a row. Inputs: `x` (T), `t` (I, one value a row). With
+        /// a parameter of type I: rows whose `t` equals it cost 0.
+        CrossEntropy = "cross_entropy",
+        /// The gradient of the cross-entropy for `x`: `(softmax(x) - one_hot(t)) g`. Inputs: `x`
+        /// (T), `t` (I, one value a row), `g` (T, one value a row). With a parameter: 0 in rows
+        /// whose `t` equals it.
+        CrossEntropyGrad = "cross_entropy_grad",
+        /// `(x - mean) / sqrt(variance + p) w + b`. Inputs: `x`; `x`, `w`; or `x`, `w`, `b` (T).
+        /// Parameter: `p`, of the compute type of T.
+        LayerNorm = "layer_norm",
+        /// The gradient of [`RowFunction::LayerNorm`] for `x`. Inputs: `x`, `g`; or `x`, `w`, `g`
+        /// (T).
+        LayerNormGrad = "layer_norm_grad",
+        /// `x / sqrt(mean(x^2) + p) w`. Inputs and parameter as of [`RowFunction::LayerNorm`].
+        RmsNorm = "rms_norm",
+        /// The gradient of [`RowFunction::RmsNorm`] for `x`. Inputs: `x`, `g`; or `x`, `w`, `g`
+        /// (T).
+        RmsNormGrad = "rms_norm_grad",
+    }
 }
 
 use RowFunction::*;
 
 impl RowFunction {
-    /// Every named row program.
-    pub const ALL: [RowFunction; 10] = [
-        Softmax,
-        LogSoftmax,
-        SoftmaxGrad,
-        LogSoftmaxGrad,
-        CrossEntropy,
-        CrossEntropyGrad,
-        LayerNorm,
-        LayerNormGrad,
-        RmsNorm,
-        RmsNormGrad,
-    ];
-
-    /// The name of the program, that of its method on tensors.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Softmax => "softmax",
-            LogSoftmax => "log_softmax",
-            SoftmaxGrad => "softmax_grad",
-            LogSoftmaxGrad => "log_softmax_grad",
-            CrossEntropy => "cross_entropy",
-            CrossEntropyGrad => "cross_entropy_grad",
-            LayerNorm => "layer_norm",
-            LayerNormGrad => "layer_norm_grad",
-            RmsNorm => "rms_norm",
-            RmsNormGrad => "rms_norm_grad",
-        }
-    }
-
     /// The names of the inputs of a program of `count` inputs.
     pub(crate) const fn input_names(self, count: usize) -> &'static [&'static str] {
         match (self, count) {

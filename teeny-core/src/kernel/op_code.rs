@@ -104,19 +104,14 @@ macro_rules! class {
     ($(#[$doc:meta])* $variant:ident($class:ident) {
         $($(#[$op_doc:meta])* $op:ident $name:ident;)*
     }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $class { $($(#[$op_doc])* $op,)* }
+        crate::options::named! {
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+            pub enum $class { $($(#[$op_doc])* $op = stringify!($name),)* }
+        }
 
         impl $class {
-            /// The operations of this class.
-            pub const ALL: [$class; [$($class::$op),*].len()] = [$($class::$op),*];
             const OPS: [OpCode; $class::ALL.len()] = [$(OpCode::$variant($class::$op)),*];
-
-            /// The operation's name.
-            pub const fn name(self) -> &'static str {
-                match self { $($class::$op => stringify!($name),)* }
-            }
         }
 
         impl From<$class> for OpCode {

@@ -13,38 +13,24 @@
 //! kernels and reductions, follows from the program.
 
 use super::{Kernel, MAX_INPUTS, OpCode, OpNode};
+use crate::options::named;
 
-/// How a row program reduces a row. Of no elements as [`ReduceOp`](crate::ReduceOp).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fold {
-    /// The sum, accumulated as [`ReduceOp::Sum`](crate::ReduceOp::Sum) is.
-    Sum,
-    /// The product.
-    Prod,
-    /// The largest; NaN if any is.
-    Max,
-    /// The smallest; NaN if any is.
-    Min,
-    /// True if any bool is.
-    Any,
-    /// True if all bools are.
-    All,
-}
-
-impl Fold {
-    /// Every reduction.
-    pub const ALL: [Fold; 6] = [Fold::Sum, Fold::Prod, Fold::Max, Fold::Min, Fold::Any, Fold::All];
-
-    /// The name of the reduction, that of its method on tensors.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Fold::Sum => "sum",
-            Fold::Prod => "prod",
-            Fold::Max => "max",
-            Fold::Min => "min",
-            Fold::Any => "any",
-            Fold::All => "all",
-        }
+named! {
+    /// How a row program reduces a row. Of no elements as [`ReduceOp`](crate::ReduceOp).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Fold {
+        /// The sum, accumulated as [`ReduceOp::Sum`](crate::ReduceOp::Sum) is.
+        Sum = "sum",
+        /// The product.
+        Prod = "prod",
+        /// The largest; NaN if any is.
+        Max = "max",
+        /// The smallest; NaN if any is.
+        Min = "min",
+        /// True if any bool is.
+        Any = "any",
+        /// True if all bools are.
+        All = "all",
     }
 }
 

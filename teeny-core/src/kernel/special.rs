@@ -162,8 +162,8 @@ impl<'b> Expr<'b> {
         small.where_cond(near, (turn * PI).sin() / (t * PI))
     }
 
-    /// For integers whose floored remainder is `r`: true where the quotient rounds down to less than
-    /// the truncated one. No absolute values, because the smallest integer has none.
+    /// For integers whose floored remainder is `r`: true where the quotient rounds down to less
+    /// than the truncated one. No absolute values, because the smallest integer has none.
     fn is_below(self, r: Expr<'b>) -> Expr<'b> {
         r.ne(0).and(self.lt(0).xor(r.lt(0)))
     }

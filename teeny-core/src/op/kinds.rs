@@ -1,43 +1,35 @@
 //! The variants of ops: which reduction, scan and scatter mode, which order of a sort.
 
 use crate::dtype::DType;
+use crate::options::named;
 
-/// How the elements along the reduced axes are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReduceOp {
-    /// The sum, accumulated in a wider type or in blocks; 0 of no elements. Types: all but bool.
-    Sum,
-    /// The product; 1 of no elements. Types: all but bool.
-    Prod,
-    /// The largest; NaN if any is. Needs an element.
-    Max,
-    /// The smallest; NaN if any is. Needs an element.
-    Min,
-    /// The position (`I32`) of the first largest along the one axis; the first NaN wins. Needs an
-    /// element.
-    ArgMax,
-    /// The position (`I32`) of the first smallest along the one axis; the first NaN wins. Needs an
-    /// element.
-    ArgMin,
-    /// True if any bool is; false of no elements. Bool only.
-    Any,
-    /// True if all bools are; true of no elements. Bool only.
-    All,
+named! {
+    /// How the elements along the reduced axes are combined.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ReduceOp {
+        /// The sum, accumulated in a wider type or in blocks; 0 of no elements. Types: all but
+        /// bool.
+        Sum = "sum",
+        /// The product; 1 of no elements. Types: all but bool.
+        Prod = "prod",
+        /// The largest; NaN if any is. Needs an element.
+        Max = "max",
+        /// The smallest; NaN if any is. Needs an element.
+        Min = "min",
+        /// The position (`I32`) of the first largest along the one axis; the first NaN wins. Needs
+        /// an element.
+        ArgMax = "argmax",
+        /// The position (`I32`) of the first smallest along the one axis; the first NaN wins. Needs
+        /// an element.
+        ArgMin = "argmin",
+        /// True if any bool is; false of no elements. Bool only.
+        Any = "any",
+        /// True if all bools are; true of no elements. Bool only.
+        All = "all",
+    }
 }
 
 impl ReduceOp {
-    /// Every reduction.
-    pub const ALL: [ReduceOp; 8] = [
-        ReduceOp::Sum,
-        ReduceOp::Prod,
-        ReduceOp::Max,
-        ReduceOp::Min,
-        ReduceOp::ArgMax,
-        ReduceOp::ArgMin,
-        ReduceOp::Any,
-        ReduceOp::All,
-    ];
-
     /// The dtype of the output for elements of `dtype`.
     pub const fn output(self, dtype: DType) -> DType {
         match self {
@@ -47,42 +39,20 @@ impl ReduceOp {
         }
     }
 
-    /// The name of the reduction as a `Tensor` method.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Prod => "prod",
-            ReduceOp::Max => "max",
-            ReduceOp::Min => "min",
-            ReduceOp::ArgMax => "argmax",
-            ReduceOp::ArgMin => "argmin",
-            ReduceOp::Any => "any",
-            ReduceOp::All => "all",
-        }
-    }
-
     /// True for the positions, which reduce exactly one axis.
     pub const fn is_arg(self) -> bool {
         matches!(self, ReduceOp::ArgMax | ReduceOp::ArgMin)
     }
 }
 
-/// How a scan accumulates along its axis. Types: all but bool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ScanOp {
-    /// Running sum, the present element included.
-    Sum,
-    /// Running product, the present element included.
-    Prod,
-}
-
-impl ScanOp {
-    /// The name of the scan as a `Tensor` method.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ScanOp::Sum => "cumsum",
-            ScanOp::Prod => "cumprod",
-        }
+named! {
+    /// How a scan accumulates along its axis. Types: all but bool.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ScanOp {
+        /// Running sum, the present element included.
+        Sum = "cumsum",
+        /// Running product, the present element included.
+        Prod = "cumprod",
     }
 }
 

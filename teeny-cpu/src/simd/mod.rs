@@ -63,10 +63,10 @@ impl Level {
         all.into_iter().filter(|&level| level == level.supported()).collect()
     }
 
-    /// The level in use unless a device was built with a lower one: the best one of this machine, or
-    /// the one that `TEENY_CPU_LEVEL` names (`portable`, `avx2`, `avx512`), which may lower but never
-    /// raise it. The process then runs as on a processor without the levels above, and without
-    /// AVX-VNNI. Read once.
+    /// The level in use unless a device was built with a lower one: the best one of this machine,
+    /// or the one that `TEENY_CPU_LEVEL` names (`portable`, `avx2`, `avx512`), which may lower but
+    /// never raise it. The process then runs as on a processor without the levels above, and
+    /// without AVX-VNNI. Read once.
     pub fn best() -> Level {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| {

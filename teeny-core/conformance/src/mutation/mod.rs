@@ -1,12 +1,12 @@
-//! Devices with one fault each, made from the requests that the suite sends: every one must fail the
-//! suite, or the suite has a gap.
+//! Devices with one fault each, made from the requests that the suite sends: every one must fail
+//! the suite, or the suite has a gap.
 //!
 //! A recording pass runs each case on the oracle and notes the [`Signature`] of each request that
-//! reaches the device. From a signature follow its mutants, by the types of its fields: every change
-//! of every attribute, run-time parameter, operand and result, and of each node of its program. A
-//! new operation or attribute needs no line here; a new *type* of attribute fails the campaign until
-//! `attributes` has changes of it. Each mutant runs the cases that send its request, until one
-//! fails.
+//! reaches the device. From a signature follow its mutants, by the types of its fields: every
+//! change of every attribute, run-time parameter, operand and result, and of each node of its
+//! program. A new operation or attribute needs no line here; a new *type* of attribute fails the
+//! campaign until `attributes` has changes of it. Each mutant runs the cases that send its request,
+//! until one fails.
 //!
 //! ```text
 //! signature   kinds of requests                 attributes   changes of a field, by its type
@@ -219,8 +219,8 @@ fn in_order(suspects: &mut [Suspect], micros: impl Fn(u32) -> u128) {
     }
 }
 
-/// The mutants that no case notices and that have no excuse in `excused`: gaps of the suite. The test
-/// writes it with `TEENY_BLESS=1`; a mutant that is not in it must be noticed.
+/// The mutants that no case notices and that have no excuse in `excused`: gaps of the suite. The
+/// test writes it with `TEENY_BLESS=1`; a mutant that is not in it must be noticed.
 const UNNOTICED: &str = include_str!("unnoticed.txt");
 
 #[test]

@@ -30,8 +30,8 @@ pub fn unwrap(x: &Tensor, oracle: &DeviceRef) -> Result<Tensor> {
 }
 
 impl Request {
-    /// The valid request `op`, which keeps its destination. [`Op::ElementwiseInPlace`] is the request
-    /// of the same kernel that overwrites nothing.
+    /// The valid request `op`, which keeps its destination. [`Op::ElementwiseInPlace`] is the
+    /// request of the same kernel that overwrites nothing.
     pub fn of(op: &Op<'_>, oracle: &DeviceRef) -> Result<Request> {
         let specs: Vec<_> = op.outputs()?.iter().copied().collect();
         if let Op::ElementwiseInPlace { kernel, storage, input_index, other, params, shape } = op {
