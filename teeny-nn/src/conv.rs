@@ -3,7 +3,7 @@
 use crate::init::Init;
 use crate::module::{Module, require_type};
 use crate::names::with_help;
-use crate::options::PerAxis;
+use crate::options::{PerAxis, setters};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, Window};
@@ -11,90 +11,60 @@ use teeny_core::{Error, Result, Tensor, Window};
 /// Help for an input that does not fit.
 const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller than the kernel";
 
-/// Options of a [`Conv`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConvOptions<const N: usize> {
-    /// Elements between neighbouring windows; 1.
-    pub stride: [usize; N],
-    /// Zeros added before and after each axis; 0.
-    pub padding: [usize; N],
-    /// Elements between neighbours inside a window; 1.
-    pub dilation: [usize; N],
-    /// Groups of channels that are convolved separately; 1.
-    pub groups: usize,
-    /// Whether there is a bias; true.
-    pub bias: bool,
-}
+macro_rules! conv_options {
+    (
+        $(#[$doc:meta])*
+        $name:ident {
+            stride: $stride:literal,
+            padding: $padding:literal
+            $(, $more:ident: $more_doc:literal, $with:ident)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $name<const N: usize> {
+            #[doc = $stride]
+            pub stride: [usize; N],
+            #[doc = $padding]
+            pub padding: [usize; N],
+            $(#[doc = $more_doc] pub $more: [usize; N],)?
+            /// Elements between neighbours inside a window; 1.
+            pub dilation: [usize; N],
+            /// Groups of channels that are convolved separately; 1.
+            pub groups: usize,
+            /// Whether there is a bias; true.
+            pub bias: bool,
+        }
 
-/// Options of a [`Conv1d`].
-pub type Conv1dOptions = ConvOptions<1>;
-/// Options of a [`Conv2d`].
-pub type Conv2dOptions = ConvOptions<2>;
-/// Options of a [`Conv3d`].
-pub type Conv3dOptions = ConvOptions<3>;
+        impl<const N: usize> Default for $name<N> {
+            fn default() -> $name<N> {
+                let (stride, padding, dilation) = ([1; N], [0; N], [1; N]);
+                $name { stride, padding, $($more: [0; N],)? dilation, groups: 1, bias: true }
+            }
+        }
 
-/// Options of a [`ConvTranspose`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConvTransposeOptions<const N: usize> {
-    /// Elements between the windows of neighbouring input elements; 1.
-    pub stride: [usize; N],
-    /// Elements cut off at both ends of each axis of the output; 0.
-    pub padding: [usize; N],
-    /// Elements added at the end of each axis of the output, less than the stride; 0.
-    pub output_padding: [usize; N],
-    /// Elements between neighbours inside a window; 1.
-    pub dilation: [usize; N],
-    /// Groups of channels that are convolved separately; 1.
-    pub groups: usize,
-    /// Whether there is a bias; true.
-    pub bias: bool,
-}
-
-/// Options of a [`ConvTranspose1d`].
-pub type ConvTranspose1dOptions = ConvTransposeOptions<1>;
-/// Options of a [`ConvTranspose2d`].
-pub type ConvTranspose2dOptions = ConvTransposeOptions<2>;
-/// Options of a [`ConvTranspose3d`].
-pub type ConvTranspose3dOptions = ConvTransposeOptions<3>;
-
-macro_rules! methods {
-    ($name:ident) => {
         impl<const N: usize> $name<N> {
             /// The defaults.
             pub fn new() -> $name<N> {
                 $name::default()
             }
 
-            /// Sets the stride.
-            pub fn with_stride(mut self, stride: impl PerAxis<N>) -> $name<N> {
-                self.stride = stride.per_axis();
-                self
-            }
-
-            /// Sets the padding.
-            pub fn with_padding(mut self, padding: impl PerAxis<N>) -> $name<N> {
-                self.padding = padding.per_axis();
-                self
-            }
-
-            /// Sets the dilation.
-            pub fn with_dilation(mut self, dilation: impl PerAxis<N>) -> $name<N> {
-                self.dilation = dilation.per_axis();
-                self
-            }
-
-            /// Sets the number of groups.
-            pub fn with_groups(mut self, groups: usize) -> $name<N> {
-                self.groups = groups;
-                self
-            }
-
-            /// Sets whether there is a bias.
-            pub fn with_bias(mut self, bias: bool) -> $name<N> {
-                self.bias = bias;
-                self
+            setters! {
+                /// Sets the stride.
+                with_stride(stride: impl PerAxis<N>) => stride = stride.per_axis();
+                /// Sets the padding.
+                with_padding(padding: impl PerAxis<N>) => padding = padding.per_axis();
+                $(
+                    #[doc = concat!("Sets `", stringify!($more), "`.")]
+                    $with(size: impl PerAxis<N>) => $more = size.per_axis();
+                )?
+                /// Sets the dilation.
+                with_dilation(dilation: impl PerAxis<N>) => dilation = dilation.per_axis();
+                /// Sets the number of groups.
+                with_groups(groups: usize) => groups = groups;
+                /// Sets whether there is a bias.
+                with_bias(bias: bool) => bias = bias;
             }
 
             fn window(&self) -> Window {
@@ -108,35 +78,38 @@ macro_rules! methods {
         }
     };
 }
-methods!(ConvOptions);
-methods!(ConvTransposeOptions);
 
-impl<const N: usize> Default for ConvOptions<N> {
-    fn default() -> ConvOptions<N> {
-        ConvOptions { stride: [1; N], padding: [0; N], dilation: [1; N], groups: 1, bias: true }
+conv_options! {
+    /// Options of a [`Conv`], with PyTorch's defaults.
+    ConvOptions {
+        stride: "Elements between neighbouring windows; 1.",
+        padding: "Zeros added before and after each axis; 0."
     }
 }
 
-impl<const N: usize> Default for ConvTransposeOptions<N> {
-    fn default() -> ConvTransposeOptions<N> {
-        ConvTransposeOptions {
-            stride: [1; N],
-            padding: [0; N],
-            output_padding: [0; N],
-            dilation: [1; N],
-            groups: 1,
-            bias: true,
-        }
+conv_options! {
+    /// Options of a [`ConvTranspose`], with PyTorch's defaults.
+    ConvTransposeOptions {
+        stride: "Elements between the windows of neighbouring input elements; 1.",
+        padding: "Elements cut off at both ends of each axis of the output; 0.",
+        output_padding: "Elements added at the end of each axis, less than the stride; 0.",
+        with_output_padding
     }
 }
 
-impl<const N: usize> ConvTransposeOptions<N> {
-    /// Sets the output padding.
-    pub fn with_output_padding(mut self, size: impl PerAxis<N>) -> ConvTransposeOptions<N> {
-        self.output_padding = size.per_axis();
-        self
-    }
-}
+/// Options of a [`Conv1d`].
+pub type Conv1dOptions = ConvOptions<1>;
+/// Options of a [`Conv2d`].
+pub type Conv2dOptions = ConvOptions<2>;
+/// Options of a [`Conv3d`].
+pub type Conv3dOptions = ConvOptions<3>;
+
+/// Options of a [`ConvTranspose1d`].
+pub type ConvTranspose1dOptions = ConvTransposeOptions<1>;
+/// Options of a [`ConvTranspose2d`].
+pub type ConvTranspose2dOptions = ConvTransposeOptions<2>;
+/// Options of a [`ConvTranspose3d`].
+pub type ConvTranspose3dOptions = ConvTransposeOptions<3>;
 
 /// Convolution (cross-correlation) over N spatial axes with a bias per output channel.
 ///

@@ -13,7 +13,7 @@
 use crate::options::options;
 use std::sync::{Arc, OnceLock};
 use teeny_core::context::enter;
-use teeny_core::{DType, Element, Error, Result, Tensor, ToDevice, map, memory};
+use teeny_core::{DType, DeviceRef, Element, Error, Result, Tensor, ToDevice, map, memory};
 
 /// The pairs of elements of a head that are rotated together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Rope {
         match (dtype, self.wide.get()) {
             (DType::F64, Some(wide)) => Ok(wide),
             (DType::F64, None) => {
-                let wide = self.angles.tables(&self.tables[0], |x| x)?;
+                let wide = self.angles.tables(self.tables[0].device(), |x| x)?;
                 Ok(self.wide.get_or_init(|| wide))
             }
             _ => Ok(&self.tables),
@@ -252,18 +252,14 @@ struct Angles {
 
 impl Angles {
     /// The tables of a [`Rope`], rounded by `to`.
-    fn tables<T: Element>(
-        &self,
-        device: impl ToDevice,
-        to: impl Fn(f64) -> T,
-    ) -> Result<[Tensor; 2]> {
-        let (half, device) = (self.frequencies.len(), device.to_device());
+    fn tables<T: Element>(&self, device: &DeviceRef, to: fn(f64) -> T) -> Result<[Tensor; 2]> {
+        let half = self.frequencies.len();
         let shape = match self.pairing {
             RopePairing::Interleaved => (self.capacity, half, 2),
             RopePairing::Halves => (self.capacity, 2, half),
         };
         // a device that is out of memory fails here, before the host computes the values
-        let zeros = || Tensor::zeros(shape, T::DTYPE, &device);
+        let zeros = || Tensor::zeros(shape, T::DTYPE, device);
         let tables = [zeros()?, zeros()?];
         let mut cos = memory::filled(to(0.0), self.capacity * half * 2)?;
         let mut sin = memory::filled(to(0.0), self.capacity * half * 2)?;
@@ -281,6 +277,6 @@ impl Angles {
             }
         }
         drop(tables);
-        Ok([Tensor::from_vec(cos, shape, &device)?, Tensor::from_vec(sin, shape, &device)?])
+        Ok([Tensor::from_vec(cos, shape, device)?, Tensor::from_vec(sin, shape, device)?])
     }
 }

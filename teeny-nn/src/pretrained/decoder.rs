@@ -1,7 +1,7 @@
 //! [`Decoder`]: a language model of a folder or of a GGUF file.
 
 use super::opened::{Opened, check_heads, located};
-use super::options::OpenOptions;
+use super::options::{OpenOptions, open_functions};
 use super::origin::Origin;
 use super::{GenerationConfig, GgufModel, decoder_family};
 use crate::attention::RopePairing;
@@ -50,32 +50,15 @@ pub struct Decoder {
     pub(super) template: Result<Option<super::ChatTemplate>>,
 }
 
-impl Decoder {
+open_functions! {
+    Decoder,
     /// Opens the folder `path`, a GGUF file, or `ORG/NAME` in the local cache of the Hugging Face
     /// hub, as f32.
-    ///
-    /// # Errors
-    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
-    /// `config.json` contradict those of the weights, or tensors are missing.
-    #[track_caller]
-    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Decoder> {
-        let _op = enter("Decoder::open");
-        Decoder::open_with(path, &OpenOptions::new(), device)
-    }
+}
 
-    /// [`Decoder::open`] with options.
-    ///
-    /// # Errors
-    /// As [`Decoder::open`].
-    #[track_caller]
-    pub fn open_with(
-        path: impl AsRef<Path>,
-        options: &OpenOptions,
-        device: impl ToDevice,
-    ) -> Result<Decoder> {
-        let _op = enter("Decoder::open_with");
-        let store = Store::with_dtype(device, options.checked_dtype()?);
-        let path = located(path.as_ref())?;
+impl Decoder {
+    fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Decoder> {
+        let path = located(path)?;
         let opened = match is_gguf(&path) {
             true => Opened::gguf(&path, store.device())?,
             false => Opened::folder(&path, store.device())?,

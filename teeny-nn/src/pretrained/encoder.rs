@@ -3,7 +3,7 @@
 use super::config::Config;
 use super::head::{self, Head, HeadFamily, Task};
 use super::opened::located;
-use super::options::OpenOptions;
+use super::options::{OpenOptions, open_functions};
 use super::origin::Origin;
 use super::pooling::Pooling;
 use super::texts::Texts;
@@ -53,34 +53,16 @@ pub struct Encoder {
     origin: Option<Origin>,
 }
 
-impl Encoder {
+open_functions! {
+    Encoder,
     /// Opens the folder `path`, a GGUF file of BERT's architecture, or `ORG/NAME` in the local
     /// cache of the Hugging Face hub, as f32. Embeddings of a GGUF file are divided by their
     /// length.
-    ///
-    /// # Errors
-    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
-    /// `config.json` contradict those of the weights, or tensors are missing.
-    #[track_caller]
-    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Encoder> {
-        let _op = enter("Encoder::open");
-        Encoder::open_with(path, &OpenOptions::new(), device)
-    }
+}
 
-    /// [`Encoder::open`] with options.
-    ///
-    /// # Errors
-    /// As [`Encoder::open`].
-    #[track_caller]
-    pub fn open_with(
-        path: impl AsRef<Path>,
-        options: &OpenOptions,
-        device: impl ToDevice,
-    ) -> Result<Encoder> {
-        let _op = enter("Encoder::open_with");
-        let dtype = options.checked_dtype()?;
-        let path = located(path.as_ref())?;
-        let store = Store::with_dtype(device, dtype);
+impl Encoder {
+    fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Encoder> {
+        let path = located(path)?;
         let file = is_gguf(&path).then(|| Gguf::open(&path)).transpose()?.map(Arc::new);
         let (pooling, folder) = match &file {
             Some(file) => (gguf::pooling(&path, file.metadata())?, path.clone()),

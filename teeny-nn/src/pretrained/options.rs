@@ -101,3 +101,37 @@ impl TensorSource for Floats {
         self.0.unreadable()
     }
 }
+
+/// `open` and `open_with` of a pretrained model, which call its `read` with an empty store.
+macro_rules! open_functions {
+    ($model:ident, $(#[$doc:meta])*) => {
+        impl $model {
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// If a file is missing, damaged or of another kind, the family is not known, sizes in
+            /// `config.json` contradict those of the weights, or tensors are missing.
+            #[track_caller]
+            pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<$model> {
+                let _op = enter(concat!(stringify!($model), "::open"));
+                $model::open_with(path, &OpenOptions::new(), device)
+            }
+
+            #[doc = concat!("[`", stringify!($model), "::open`] with options.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($model), "::open`].")]
+            #[track_caller]
+            pub fn open_with(
+                path: impl AsRef<Path>,
+                options: &OpenOptions,
+                device: impl ToDevice,
+            ) -> Result<$model> {
+                let _op = enter(concat!(stringify!($model), "::open_with"));
+                let store = Store::with_dtype(device, options.checked_dtype()?);
+                $model::read(path.as_ref(), options, store)
+            }
+        }
+    };
+}
+pub(in crate::pretrained) use open_functions;

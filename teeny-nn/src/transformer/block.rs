@@ -59,35 +59,23 @@ pub(super) const GPT2: Names = Names {
     last_norm: "ln_f",
 };
 
+/// Where layers of a block are made, their names, and the sizes.
+pub(super) type Place<'a> = (&'a Path, &'a Names, &'a CausalLmConfig);
+
 /// Makes the layers of a block that ranks can share, in the order of their random draws.
 pub(super) trait Layers {
     /// The attention at `path`.
-    fn attention(
-        &self,
-        path: &Path,
-        names: &Names,
-        config: &CausalLmConfig,
-    ) -> Result<MultiheadAttention>;
+    fn attention(&self, place: Place<'_>) -> Result<MultiheadAttention>;
 
     /// The two linear layers of the perceptron at `path`.
-    fn perceptron(
-        &self,
-        path: &Path,
-        names: &Names,
-        config: &CausalLmConfig,
-    ) -> Result<[Box<dyn Module>; 2]>;
+    fn perceptron(&self, place: Place<'_>) -> Result<[Box<dyn Module>; 2]>;
 }
 
 /// Layers of one rank.
 pub(super) struct Plain;
 
 impl Layers for Plain {
-    fn attention(
-        &self,
-        path: &Path,
-        names: &Names,
-        config: &CausalLmConfig,
-    ) -> Result<MultiheadAttention> {
+    fn attention(&self, (path, names, config): Place<'_>) -> Result<MultiheadAttention> {
         let (e, [q, kv]) = (config.n_embd, config.widths());
         let [first, last] = attention_linears(config);
         let rows = kv.saturating_mul(2).saturating_add(q);
@@ -97,12 +85,7 @@ impl Layers for Plain {
         MultiheadAttention::from_linear(path, qkv, out, config.n_head, options)
     }
 
-    fn perceptron(
-        &self,
-        path: &Path,
-        names: &Names,
-        config: &CausalLmConfig,
-    ) -> Result<[Box<dyn Module>; 2]> {
+    fn perceptron(&self, (path, names, config): Place<'_>) -> Result<[Box<dyn Module>; 2]> {
         let (e, hidden) = (config.n_embd, config.hidden);
         let up = if config.gated { hidden.saturating_mul(2) } else { hidden };
         let [first, last] = mlp_linears(config);
@@ -180,7 +163,7 @@ impl Block {
         let [first, second] = names.norms;
         let first = norm(&path.at(first), e, config)?;
         let attention_path = path.at(names.attention);
-        let mut attention = layers.attention(&attention_path, names, config)?;
+        let mut attention = layers.attention((&attention_path, names, config))?;
         if config.qk_norms {
             let norm = |name| rms_norm(&attention_path.at(name), config.head_size, config);
             attention = attention.with_norms(norm("q_norm")?, norm("k_norm")?)?;
@@ -192,7 +175,7 @@ impl Block {
         } else {
             (norm(&path.at(second), e, config)?, None)
         };
-        let [up, down] = layers.perceptron(&path.at(names.mlp), names, config)?;
+        let [up, down] = layers.perceptron((&path.at(names.mlp), names, config))?;
         let dropout = Dropout::new(path, config.dropout)?;
         Ok(Block { norms: [first, second], post_norms, attention, up, down, dropout })
     }

@@ -1,7 +1,6 @@
 //! A [`Gpt`] whose heads and perceptrons are split over ranks.
 
-use super::block::{Layers, Names, attention_linears, attention_options, mlp_linears};
-use super::causal_config::CausalLmConfig;
+use super::block::{Layers, Place, attention_linears, attention_options, mlp_linears};
 use super::gpt::{Gpt, GptConfig};
 use crate::attention::MultiheadAttention;
 use crate::distributed::{ColumnParallelLinear, RowParallelLinear, TensorParallel};
@@ -37,12 +36,7 @@ impl Gpt {
 }
 
 impl Layers for TensorParallel {
-    fn attention(
-        &self,
-        path: &Path,
-        names: &Names,
-        config: &CausalLmConfig,
-    ) -> Result<MultiheadAttention> {
+    fn attention(&self, (path, names, config): Place<'_>) -> Result<MultiheadAttention> {
         let (e, [q, kv]) = (config.n_embd, config.widths());
         let (qkv, out) = (path.at(names.qkv), path.at(names.out));
         let [first, last] = attention_linears(config);
@@ -52,12 +46,7 @@ impl Layers for TensorParallel {
         MultiheadAttention::from_parallel(path, qkv, out, config.n_head, options)
     }
 
-    fn perceptron(
-        &self,
-        path: &Path,
-        names: &Names,
-        config: &CausalLmConfig,
-    ) -> Result<[Box<dyn Module>; 2]> {
+    fn perceptron(&self, (path, names, config): Place<'_>) -> Result<[Box<dyn Module>; 2]> {
         let (e, hidden) = (config.n_embd, config.hidden);
         let parts = if config.gated { &[hidden; 2][..] } else { &[hidden][..] };
         let (up, down) = (path.at(names.up), path.at(names.down));

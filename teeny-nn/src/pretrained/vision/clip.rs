@@ -13,7 +13,7 @@ use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::normalized;
 use crate::pretrained::config::Config;
-use crate::pretrained::options::OpenOptions;
+use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::pretrained::texts::Texts;
 use crate::state::{Mapping, open_weights};
@@ -65,31 +65,14 @@ pub struct Clip {
     pub(in crate::pretrained) origin: Origin,
 }
 
-impl Clip {
+open_functions! {
+    Clip,
     /// Opens the folder `path`, or `ORG/NAME` in the local cache of the Hugging Face hub, as f32.
-    ///
-    /// # Errors
-    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
-    /// `config.json` contradict those of the weights, or tensors are missing.
-    #[track_caller]
-    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Clip> {
-        let _op = enter("Clip::open");
-        Clip::open_with(path, &OpenOptions::new(), device)
-    }
+}
 
-    /// [`Clip::open`] with options.
-    ///
-    /// # Errors
-    /// As [`Clip::open`].
-    #[track_caller]
-    pub fn open_with(
-        path: impl AsRef<Path>,
-        options: &OpenOptions,
-        device: impl ToDevice,
-    ) -> Result<Clip> {
-        let _op = enter("Clip::open_with");
-        let dtype = options.checked_dtype()?;
-        let folder = crate::state::found(path.as_ref())?;
+impl Clip {
+    fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Clip> {
+        let folder = crate::state::found(path)?;
         let config = Config::open(&folder)?;
         config.family("model of images and texts", &["clip"])?;
         let (texts, images) = (part(&config, "text_config")?, part(&config, "vision_config")?);
@@ -97,7 +80,6 @@ impl Clip {
         let eos = texts.size(&["eos_token_id"], 49_407)?;
         let projected = config.size(&["projection_dim"], 512)?;
         let scale = config.number(&["logit_scale_init_value"], 2.6592)?;
-        let store = Store::with_dtype(device, dtype);
         let weights = options.renamed(open_weights(&folder, store.device())?)?;
         config.check_layers(sizes.n_layer.max(text_sizes.n_layer), weights.shapes().len())?;
         let (text_width, width) = (text_sizes.layer.n_embd, sizes.layer.n_embd);

@@ -6,7 +6,7 @@ use super::processor::ImageProcessor;
 use crate::module::Activation;
 use crate::pretrained::config::Config;
 use crate::pretrained::head::{self, Head, HeadFamily};
-use crate::pretrained::options::OpenOptions;
+use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::state::{Mapping, open_weights};
 use crate::store::{self, Store};
@@ -45,37 +45,19 @@ pub struct ImageEncoder {
     pub(in crate::pretrained) origin: Origin,
 }
 
-impl ImageEncoder {
+open_functions! {
+    ImageEncoder,
     /// Opens the folder `path`, or `ORG/NAME` in the local cache of the Hugging Face hub, as f32.
-    ///
-    /// # Errors
-    /// If a file is missing, damaged or of another kind, the family is not known, sizes in
-    /// `config.json` contradict those of the weights, or tensors are missing.
-    #[track_caller]
-    pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<ImageEncoder> {
-        let _op = enter("ImageEncoder::open");
-        ImageEncoder::open_with(path, &OpenOptions::new(), device)
-    }
+}
 
-    /// [`ImageEncoder::open`] with options.
-    ///
-    /// # Errors
-    /// As [`ImageEncoder::open`].
-    #[track_caller]
-    pub fn open_with(
-        path: impl AsRef<Path>,
-        options: &OpenOptions,
-        device: impl ToDevice,
-    ) -> Result<ImageEncoder> {
-        let _op = enter("ImageEncoder::open_with");
-        let dtype = options.checked_dtype()?;
-        let folder = crate::state::found(path.as_ref())?;
+impl ImageEncoder {
+    fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<ImageEncoder> {
+        let folder = crate::state::found(path)?;
         let config = Config::open(&folder)?;
         config.family("image encoder", &["vit"]).map_err(|error| {
             let clip = config.text("model_type").is_ok_and(|name| name == Some("clip"));
             if clip { error.help("Clip::open opens it") } else { error }
         })?;
-        let store = Store::with_dtype(device, dtype);
         let weights = options.renamed(open_weights(&folder, store.device())?)?;
         let tensors = weights.shapes();
         let mut sizes = VIT.vision(&config)?;
