@@ -100,7 +100,8 @@ fn the_gradient_of_a_gradient_with_one_value_a_row_counts_every_element() -> Res
     let x = Tensor::new([1.0f64, 2.0, 4.0], Reference::new())?;
     let squared = |x: &Tensor| map_rows([x], 0, |[x]| x.sum().square());
     assert_eq!(gradient_twice(squared, &x)?, [6.0, 6.0, 6.0]);
-    let written = |x: &Tensor| map_rows([x], 0, |[x]| x.index() * 0 + x.sum().square());
+    let written =
+        |x: &Tensor| map_rows([x], 0, |[x]| x.index() * x.index().like(0) + x.sum().square());
     assert_eq!(gradient_twice(written, &x)?, [18.0, 18.0, 18.0]);
     Ok(())
 }

@@ -58,7 +58,10 @@ fn pow(a: i128, b: i128) -> i128 {
     }
 }
 
-const UNARY: &[(&str, Unary, fn(i128) -> i128)] = &[
+/// A name, the operation, and what it gives for exact integers.
+type UnaryRow = (&str, Unary, fn(i128) -> i128);
+
+const UNARY: &[UnaryRow] = &[
     ("abs", |x| x.abs(), i128::abs),
     ("neg", |x| x.neg(), |x| -x),
     ("sign", |x| x.sign(), i128::signum),
@@ -76,8 +79,11 @@ const UNARY: &[(&str, Unary, fn(i128) -> i128)] = &[
     ("pow 3", |x| x.pow(3), |x| pow(x, 3)),
 ];
 
+/// A name, the operation, and what it gives for exact integers.
+type BinaryRow = (&str, Binary, fn(i128, i128, i128) -> i128);
+
 /// The width of the type is the third operand of a definition.
-const BINARY: &[(&str, Binary, fn(i128, i128, i128) -> i128)] = &[
+const BINARY: &[BinaryRow] = &[
     ("add", |a, b| a.add(b), |a, b, _| a + b),
     ("sub", |a, b| a.sub(b), |a, b, _| a - b),
     ("mul", |a, b| a.mul(b), |a, b, _| a.wrapping_mul(b)),
@@ -104,8 +110,11 @@ const BINARY: &[(&str, Binary, fn(i128, i128, i128) -> i128)] = &[
 
 type Along = fn(&Tensor) -> Result<Tensor>;
 
+/// A name, the operation, and what it gives for exact integers.
+type AlongRow = (&str, Along, fn(&[i128]) -> Vec<i128>);
+
 /// Of one axis: the results for its elements, which wrap in the type of the result.
-const ALONG: &[(&str, Along, fn(&[i128]) -> Vec<i128>)] = &[
+const ALONG: &[AlongRow] = &[
     ("sum", |x| x.sum(0), |x| vec![x.iter().sum()]),
     ("prod", |x| x.prod(0), |x| vec![x.iter().fold(1, |p, x| p.wrapping_mul(*x))]),
     ("max", |x| x.max(0), |x| vec![*x.iter().max().expect("an element")]),

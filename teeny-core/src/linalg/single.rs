@@ -55,7 +55,9 @@ pub(super) fn compute(op: LinalgOp, matrices: &[Matrix<'_>]) -> Result<Vec<Vec<f
         }
         LinalgOp::Qr { complete: true } => {
             let qr = a.qr();
-            vec![rows(qr.compute_Q().as_ref()), rows(qr.R())]
+            let mut r = rows(qr.R());
+            r.resize(a.nrows() * a.ncols(), 0.0); // (k, n) to (m, n)
+            vec![rows(qr.compute_Q().as_ref()), r]
         }
         LinalgOp::Eigh => {
             let eigen =

@@ -220,6 +220,9 @@ fn q5_k(x: &[f32], block: &mut [u8]) {
     }
 }
 
+/// Writes the numbers of a block to zeros.
+type Writer = fn(&[f32], &mut [u8]);
+
 impl QuantType {
     /// Whether [`QuantType::encode`] writes it.
     pub const fn is_written(self) -> bool {
@@ -227,7 +230,7 @@ impl QuantType {
     }
 
     /// What writes a block of zeros anew; `None` for a type that is only read.
-    const fn writer(self) -> Option<fn(&[f32], &mut [u8])> {
+    const fn writer(self) -> Option<Writer> {
         use QuantType::*;
         Some(match self {
             Q8_0 => q8_0,

@@ -275,7 +275,7 @@ fn row_program(kind: usize, first: bool, x: &Tensor, y: &Tensor) -> Result<Tenso
         1 => x.sum().tanh().square() * y,
         2 => (x - x.mean()) * (x.var(0) + 0.5).rsqrt() + y.max(),
         3 => (x.tanh() - y).logsumexp(),
-        4 => (x.sin() + x.index() * 0).sum() * y.tanh().mean(),
+        4 => (x.sin() + x.index()).sum() * y.tanh().mean(),
         5 => x.softmax() * (x.index() + 1) + y,
         6 => x.at(0) * y.min() - x,
         7 => (x.tanh() + y).prod(),

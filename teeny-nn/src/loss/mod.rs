@@ -109,7 +109,8 @@ fn require_domain(
             let wrong = map([&flat], |[x]| valid(x).not().cast(DType::I32))?; // (n)
             let i = wrong.argmax(0)?.item::<i32>()? as isize;
             let (at, value) = (position(i as usize, x.shape()), flat.at(0, i)?.to_scalars()?[0]);
-            Err(Error::value(format!("{name}[{at}] is {value}, but must be {rule}")))
+            Err(Error::value(format!("{name}[{at}] is {value}, but must be {rule}"))
+                .help("x.clamp(low, high)? limits it; the loss of logits takes any number"))
         }
         Err(error) => Err(error),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::time::Duration;
 use teeny_core::clock::Instant;
 
@@ -216,6 +216,11 @@ fn short(value: f64) -> String {
         v if v >= 10.0 => format!("{v:.1}"),
         v => format!("{v:.2}"),
     }
+}
+
+/// Prints a line. An output that is closed, as by `head -n 1`, is not a reason to end a run.
+pub(super) fn print(line: fmt::Arguments<'_>) {
+    let _ = writeln!(stdout(), "{line}");
 }
 
 #[cfg(test)]

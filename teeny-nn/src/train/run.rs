@@ -1,6 +1,7 @@
 //! A training run: everything in a training loop besides the training.
 
 use super::epoch::{Epoch, other_batches};
+use super::progress::print;
 use super::recorded::Recorded;
 use super::stopping::Stop;
 use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
@@ -8,8 +9,6 @@ use crate::data::{DataLoader, Dataset};
 use crate::names::with_help;
 use crate::state::{Checkpoint, Position, Random, State, Stateful};
 use crate::{Schedule, Store};
-use std::fmt;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -512,11 +511,6 @@ impl<'a> Run<'a> {
         print(format_args!("plotted {}", path.display()));
         Ok(())
     }
-}
-
-/// Prints a line. An output that is closed, as by `head -n 1`, is not a reason to end a run.
-fn print(line: fmt::Arguments<'_>) {
-    let _ = writeln!(stdout(), "{line}");
 }
 
 impl Drop for Run<'_> {

@@ -213,10 +213,17 @@ mod tests {
     const LEFT_OUT: &[&str] = &[
         "cbrt",
         "conv_kernel",
+        "div_trunc",
+        "eig",
+        "fmod",
+        "heaviside",
         "index outside",
+        "linspace",
+        "log10",
         "elementwise_many",
         "matmul_kernel",
         "new storage",
+        "positions",
         "request",
         "upload, download",
         "view",
@@ -273,7 +280,9 @@ mod tests {
             let op = trial.op();
             let renamed = RENAMED.iter().find(|(name, _)| *name == op).map(|&(_, name)| name);
             let name = renamed.unwrap_or(op).trim_end_matches("_grad");
-            if !rows.contains(&name) && !LEFT_OUT.contains(&op) {
+            // "lt of a number" is a case of "lt", which has a row.
+            let of_number = op.contains("number") || op.contains("over its left side");
+            if !of_number && !rows.contains(&name) && !LEFT_OUT.contains(&op) {
                 missing.insert(op);
             }
         });

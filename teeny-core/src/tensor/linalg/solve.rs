@@ -150,10 +150,10 @@ impl Tensor {
         let (q, r) = if tall { a.qr()? } else { a.transpose(-2, -1)?.qr()? };
         let full = full_rank(&r)?; // (.., 1, 1)
         let x = if !full.reshape(-1)?.all(0)?.item::<bool>()? {
-            // both for all matrices, with a regular one in place of those without full rank
+            // both for all matrices, with a regular one in place of those for the other way
             let one = Tensor::eye(m.max(n), a.dtype(), &a)?.slice(0, ..m)?.slice(1, ..n)?;
             let by_qr = full.where_cond(&a, &one)?.lstsq(&b)?;
-            full.where_cond(&by_qr, &a.pinv(None)?.matmul(&b)?)?
+            full.where_cond(&by_qr, &full.where_cond(&one, &a)?.pinv(None)?.matmul(&b)?)?
         } else if tall {
             r.solve_triangular(&q.transpose(-2, -1)?.matmul(&b)?, Triangle::Upper)?
         } else {
