@@ -59,7 +59,7 @@ fn pow(a: i128, b: i128) -> i128 {
 }
 
 /// A name, the operation, and what it gives for exact integers.
-type UnaryRow = (&str, Unary, fn(i128) -> i128);
+type UnaryRow = (&'static str, Unary, fn(i128) -> i128);
 
 const UNARY: &[UnaryRow] = &[
     ("abs", |x| x.abs(), i128::abs),
@@ -80,7 +80,7 @@ const UNARY: &[UnaryRow] = &[
 ];
 
 /// A name, the operation, and what it gives for exact integers.
-type BinaryRow = (&str, Binary, fn(i128, i128, i128) -> i128);
+type BinaryRow = (&'static str, Binary, fn(i128, i128, i128) -> i128);
 
 /// The width of the type is the third operand of a definition.
 const BINARY: &[BinaryRow] = &[
@@ -111,7 +111,7 @@ const BINARY: &[BinaryRow] = &[
 type Along = fn(&Tensor) -> Result<Tensor>;
 
 /// A name, the operation, and what it gives for exact integers.
-type AlongRow = (&str, Along, fn(&[i128]) -> Vec<i128>);
+type AlongRow = (&'static str, Along, fn(&[i128]) -> Vec<i128>);
 
 /// Of one axis: the results for its elements, which wrap in the type of the result.
 const ALONG: &[AlongRow] = &[

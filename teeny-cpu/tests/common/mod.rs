@@ -39,7 +39,7 @@ fn devices_with(options: CpuOptions) -> Vec<Arc<Cpu>> {
         true => &[Level::Portable, Level::Avx2, Level::Avx512],
         false => &[Level::Portable],
     };
-    all.iter().map(|&level| Cpu::with_options(options.clone().with_level(level))).collect()
+    all.iter().map(|&level| Cpu::with_options(options.with_level(level))).collect()
 }
 
 /// [`devices`], and as many whose products of floats are the `gemm` crate's.

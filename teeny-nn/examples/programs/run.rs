@@ -269,7 +269,7 @@ fn value(env: &Arc<Env>, step: &Step, pool: &mut Vec<Tensor>) -> Result<Tensor> 
 /// A row program along an axis, of both extents: its result broadcasts to the shape of `x`.
 fn row_program(kind: usize, first: bool, x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let axis = if first { 0 } else { 1 };
-    let y = if kind % 2 == 0 { y.clone() } else { y.slice(axis, ..1)? };
+    let y = if kind.is_multiple_of(2) { y.clone() } else { y.slice(axis, ..1)? };
     let rows = map_rows([x, &y], axis, |[x, y]| match kind {
         0 => x * y / (x.square().sum() + 1.0).sqrt(),
         1 => x.sum().tanh().square() * y,

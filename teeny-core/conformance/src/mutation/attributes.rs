@@ -8,10 +8,15 @@ use teeny_core::{
     ScanOp, ScatterMode, Shape, SortOrder, Triangle, Window,
 };
 
+/// Changes an attribute.
+type Apply = dyn Fn(&mut dyn Any) + Send + Sync;
+/// The changes of an attribute whose type is in a family.
+type Family = fn(&dyn Any) -> Option<Vec<Edit>>;
+
 /// One change of an attribute of a type.
 pub struct Edit {
     pub text: String,
-    pub apply: Box<dyn Fn(&mut dyn Any) + Send + Sync>,
+    pub apply: Box<Apply>,
 }
 
 fn edit<T: Any>(text: impl Into<String>, f: impl Fn(&mut T) + Send + Sync + 'static) -> Edit {
@@ -30,8 +35,7 @@ fn each<T: Any + Copy + Send + Sync + std::fmt::Debug>(values: &[T]) -> Vec<Edit
 
 /// The changes of `field`.
 pub fn edits(field: &mut dyn Any) -> Vec<Edit> {
-    let families: [fn(&dyn Any) -> Option<Vec<Edit>>; 6] =
-        [numbers, lists, kinds, scalars, geometry, options];
+    let families: [Family; 6] = [numbers, lists, kinds, scalars, geometry, options];
     let field: &dyn Any = field;
     families
         .iter()
