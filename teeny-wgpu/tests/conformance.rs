@@ -15,6 +15,7 @@ fn suite(gpu: &Arc<Wgpu>) -> Suite {
         .loses_zero_signs()
         .multiplies_padding()
         .simplifies_programs()
+        .compiles_numbers()
 }
 
 fn run(options: Options, types: &[DType]) -> Option<Report> {

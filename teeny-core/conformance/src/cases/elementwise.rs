@@ -214,6 +214,11 @@ const NUMBERED: [(&str, Numbered, Tolerance); 22] = [
     ("assign a number", |x, n| x.clone().assign(x.gt(0)?, n), BITS),
 ];
 
+/// Whether `op` has a number in its program.
+pub fn is_numbered(op: &str) -> bool {
+    NUMBERED.iter().any(|(name, ..)| *name == op)
+}
+
 pub fn each(sink: Sink<'_>) {
     for dtype in DType::ALL {
         unary(sink, dtype);
