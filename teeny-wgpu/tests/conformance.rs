@@ -16,6 +16,7 @@ fn suite(gpu: &Arc<Wgpu>) -> Suite {
         .multiplies_padding()
         .simplifies_programs()
         .compiles_numbers()
+        .allow("floor_div", DType::F64, 1.5, "large quotients have the error of PRECISION.md")
 }
 
 fn run(options: Options, types: &[DType]) -> Option<Report> {
