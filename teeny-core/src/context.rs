@@ -31,7 +31,7 @@ pub struct OpContext {
 pub struct Positions {
     /// The name of the parameter.
     pub name: &'static str,
-    /// What a legal element is, and how to get one, if [`Tensor::checked`] makes the positions.
+    /// The legal elements, and the help of the error, if [`Tensor::checked`] makes the positions.
     ///
     /// [`Tensor::checked`]: crate::Tensor::checked
     pub expected: Option<[&'static str; 2]>,

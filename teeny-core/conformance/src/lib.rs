@@ -5,7 +5,7 @@
 //! cases      one row per operation: inputs, the Tensor methods, the tolerance
 //! layouts    memory layouts: packed, transposed, sliced, stepped, flipped, expanded
 //! tolerance  when two results agree
-//! limits     ends of integer types and exact results, against definitions of their own
+//! limits     ends of integer types and exact results, against separate definitions
 //! report     a table of operations × types, with the first counterexample of each failure
 //! fuzz       random graphs of operations instead of written cases
 //! oneop      random single operations
@@ -187,8 +187,8 @@ impl Suite {
         self
     }
 
-    /// Of operations with a number another one or two of the 24 numbers for each operation and type:
-    /// for a device that compiles a program for each.
+    /// Runs one or two of the 24 numbers for each operation with a number and each type: for a
+    /// device that compiles a program for each number.
     pub fn compiles_numbers(mut self) -> Suite {
         self.numbers = 17;
         self

@@ -229,7 +229,7 @@ impl QuantType {
         self.writer().is_some()
     }
 
-    /// What writes a block of zeros anew; `None` for a type that is only read.
+    /// The function that writes a block of zeros; `None` for a type that is only read.
     const fn writer(self) -> Option<Writer> {
         use QuantType::*;
         Some(match self {

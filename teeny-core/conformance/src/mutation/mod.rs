@@ -15,7 +15,7 @@
 //! mutant      the mutants of a signature        excused      mutants that no case can notice
 //! ```
 //!
-//! Faults that depend on more than one request, and those of reading and uploading, are listed by
+//! Faults that depend on more than one request, and faults of reads and uploads, are listed by
 //! hand in `tests/mutants.rs`.
 
 mod attributes;
@@ -47,7 +47,7 @@ enum Trial {
     Random(u64),
 }
 
-/// What the recording pass finds out about a trial.
+/// The results of a trial on the oracle, and its time.
 struct Record {
     /// Inputs on the oracle, and the results.
     inputs: Vec<Tensor>,
@@ -61,7 +61,7 @@ struct Suspect {
     trials: Vec<u32>,
 }
 
-/// What became of a mutant.
+/// The outcome of a mutant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Noticed,
@@ -175,7 +175,7 @@ impl Campaign {
         }
     }
 
-    /// What becomes of `suspect`; `likely` are trials that noticed mutants of the same request.
+    /// The outcome of `suspect`; `likely` are trials that noticed mutants of the same request.
     fn fate(&self, suspect: &Suspect, likely: &Mutex<Vec<u32>>) -> Fate {
         let mut applied = false;
         let first: Vec<u32> = likely.lock().expect("no holder panics").clone();

@@ -12,7 +12,7 @@ use teeny_core::{DeviceRef, Kernel, Layout, Scalar, Tensor};
 type ChangeRequest = Box<dyn Fn(&mut Request, &DeviceRef) -> Option<()> + Send + Sync>;
 type ChangeResults = Box<dyn Fn(&mut Vec<Tensor>, &DeviceRef) -> Option<()> + Send + Sync>;
 
-/// What a mutant does differently; `None` where it does not differ.
+/// The difference that a mutant makes; `None` where there is none.
 pub enum Change {
     /// It runs another request.
     Request(ChangeRequest),
@@ -35,7 +35,7 @@ impl fmt::Debug for Mutant {
     }
 }
 
-/// Operands of a list beyond these have no mutants of their own.
+/// Operands of a list beyond these have no mutants.
 const MAX_LISTED: usize = 3;
 
 /// Every mutant of requests with this signature.

@@ -24,7 +24,7 @@ pub struct Request {
     pub specs: Vec<(Shape, DType)>,
 }
 
-/// The tensor of `oracle` behind `x`: the storages of the devices here are those of the oracle.
+/// The tensor of `oracle` behind `x`: all devices here have the storages of the oracle.
 pub fn unwrap(x: &Tensor, oracle: &DeviceRef) -> Result<Tensor> {
     Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), oracle.clone())
 }

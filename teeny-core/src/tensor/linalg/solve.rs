@@ -213,7 +213,7 @@ impl Tensor {
     }
 }
 
-/// Of each `r` whether no diagonal element is 0 within rounding of the largest: (.., 1, 1).
+/// True for each `r` with no diagonal element that is 0 within rounding of the largest: (.., 1, 1).
 fn full_rank(r: &Tensor) -> Result<Tensor> {
     let diagonal = r.diagonal(0, -2, -1)?.abs()?.unsqueeze(-2)?; // (.., 1, k)
     if diagonal.numel() == 0 {
