@@ -10,7 +10,7 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Layout, Result, Tensor};
 
 /// Gradients by tensor. They are row-major tensors of the inner device, with the shape and type of
-/// what they belong to; those of 16-bit values may be set to f32.
+/// their values; gradients of 16-bit values may be set to f32.
 ///
 /// # Example
 /// ```

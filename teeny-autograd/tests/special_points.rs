@@ -668,8 +668,8 @@ fn functions_at_special_points_are_as_in_pytorch() {
     assert!(unused.is_empty(), "nothing differs here any more: {unused:#?}");
 }
 
-/// Functions of 16-bit floats at the ends of their types, beside those of f32 at the same points: a
-/// value is that of f32, rounded, and a derivative is a number where that of f32, rounded, is one.
+/// Compares functions of 16-bit floats at the ends of their types with f32 at the same points. A
+/// value equals the rounded f32 value, and a derivative is a number where the rounded f32 one is.
 #[test]
 fn functions_of_halves_at_the_ends_of_their_types_are_those_of_f32() {
     let golden = golden();

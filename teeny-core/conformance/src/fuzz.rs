@@ -386,8 +386,8 @@ fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<FuzzStep> 
     step(text, vec![a, b], bits, move |x| f(&x[0], &x[1]))
 }
 
-/// An operation of several results. Positions depend on equal and nearly equal values, so those of
-/// values that are not exact have none.
+/// An operation of several results. Positions depend on equal and nearly equal values, so inexact
+/// values have no positions.
 fn of_several(dice: &mut Dice, a: usize, x: &Value) -> Option<FuzzStep> {
     let (ndim, exact) = (x.tensor.ndim(), x.exact);
     let axis = dice.below(ndim);

@@ -310,7 +310,7 @@ fn same(got: Result<Tensor>, want: &[f64]) -> std::result::Result<(), String> {
     }
 }
 
-/// The significant bits, the exponent of the largest and that of the smallest normal number.
+/// The significant bits, and the exponents of the largest and the smallest normal number.
 fn format(float: DType) -> (u32, i32, i32) {
     match float {
         DType::F16 => (11, 15, -14),

@@ -33,7 +33,7 @@ impl OpCode {
         use Types::*;
         match self {
             OpCode::Arithmetic(Add | Mul) => [Accepted, Ints, Never],
-            // Of several equal largest floats both sides are the last one.
+            // Both sides return the last of several equal largest floats.
             OpCode::Arithmetic(Max | Min) => [Ints, Accepted, Accepted],
             OpCode::Arithmetic(Sub | Div | Pow | Rem | FloorDiv) => [Never; 3],
             // A comparison has the type of its operands only for bools.

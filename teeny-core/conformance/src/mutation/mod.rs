@@ -88,7 +88,7 @@ fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// The results of `case` on `device`, whose storages are those of the oracle.
+/// The results of `case` on `device`, which shares the storages of the oracle.
 fn ran(case: &Case, inputs: &[Tensor], device: &DeviceRef) -> Result<Vec<Tensor>> {
     let inputs = || inputs.iter().map(|x| request::unwrap(x, device)).collect::<Result<Vec<_>>>();
     guarded(|| with_seed(1, || (case.body)(device, &inputs()?)))

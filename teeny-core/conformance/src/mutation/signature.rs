@@ -1,5 +1,5 @@
-//! What the mutations of a request depend on: its variant and name, the dtypes of its operands and
-//! results, its scalar program.
+//! The kind of a request, which decides its mutations: its variant and name, the dtypes of its
+//! operands and results, its scalar program.
 
 use super::request::Request;
 use std::fmt;
