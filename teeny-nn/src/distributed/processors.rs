@@ -111,7 +111,8 @@ pub(super) fn warn(rank: usize, ranks: usize) {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let allowed = parse(&allowed());
     if let Some(text) = warning(&allowed, parse(&online).len(), ranks, local.unwrap_or(1)) {
-        eprintln!("teeny: {text}");
+        // which may be closed
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("teeny: {text}\n"));
     }
 }
 

@@ -432,7 +432,7 @@ impl Wgpu {
 impl Drop for Wgpu {
     fn drop(&mut self) {
         if self.debug >= 1 {
-            eprintln!("{self:?}\n{}", self.profile());
+            profile::print(format_args!("{self:?}\n{}", self.profile()));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::device::launch::{Key, Program};
 use crate::device::limits::PARAM_BYTES;
 use crate::device::lock::lock;
 use crate::device::options::Shaders;
-use crate::device::profile::Compiled;
+use crate::device::profile::{Compiled, print};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,16 +105,16 @@ impl Pipelines {
             );
         }
         if self.debug >= 3 {
-            eprintln!("{}", numbered(family, &source));
+            print(format_args!("{}", numbered(family, &source)));
         }
         let pipeline = Arc::new(self.compile(family, &source, reads, writes)?);
         let time = start.elapsed();
         if self.debug >= 2 {
-            eprintln!(
+            print(format_args!(
                 "wgpu compiled {family} variant {variant:x?}, {} lines, in {:.1} ms",
                 source.lines().count(),
                 time.as_secs_f64() * 1e3
-            );
+            ));
         }
         self.compiles.fetch_add(1, Ordering::Relaxed);
         {

@@ -11,6 +11,7 @@ use crate::device::mapping::{self, Signal};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 use teeny_core::context::{self, OpContext};
 use teeny_core::{DType, Error, Result, Shape, Tensor};
@@ -204,6 +205,11 @@ pub(crate) struct Profiler {
     totals: BTreeMap<&'static str, Family>,
 }
 
+/// Prints what `TEENY_DEBUG` asks for. An output that is closed is not a reason to fail.
+pub(super) fn print(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 impl Profiler {
     /// For batches of at most `launches`; `level` is that of `TEENY_DEBUG`.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue, launches: u32, level: u8) -> Profiler {
@@ -237,7 +243,7 @@ impl Profiler {
             } else {
                 "the host's clock, a submission for each launch"
             };
-            eprintln!("wgpu times are measured by {how}");
+            print(format_args!("wgpu times are measured by {how}"));
         }
         Profiler { clock, level, waiting: Vec::new(), totals: BTreeMap::new() }
     }
@@ -309,7 +315,7 @@ impl Profiler {
         };
         for (record, micros) in waiting.iter().zip(times) {
             if self.level >= 1 {
-                eprintln!("{}", record.line(micros, self.level));
+                print(format_args!("{}", record.line(micros, self.level)));
             }
             let total = self.totals.entry(record.family).or_default();
             total.launches += 1;

@@ -15,7 +15,7 @@ use crate::device::lock::lock;
 use crate::device::params::{Params, Ring};
 use crate::device::pipeline::{Pipeline, Pipelines};
 use crate::device::pool::Pool;
-use crate::device::profile::{Profiler, Record};
+use crate::device::profile::{Profiler, Record, print};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -224,7 +224,7 @@ impl Stream {
             if let Err(error) = profiler
                 .collect(&self.device, start.map_or(Duration::ZERO, |start| start.elapsed()))
             {
-                eprintln!("wgpu {error}");
+                print(format_args!("wgpu {error}"));
             }
         }
     }

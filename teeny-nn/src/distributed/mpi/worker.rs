@@ -68,7 +68,7 @@ pub(super) fn serve(
     waiting: Arc<AtomicUsize>,
 ) {
     let Some((universe, _)) = environment::initialize_with_threading(Threading::Funneled) else {
-        let error = Error::value("MPI was initialized before in this process")
+        let error = Error::value("MPI was initialised before in this process")
             .help("it can be only once: clone the first handle");
         let _ = ready.send(Err(error));
         return;
