@@ -188,7 +188,7 @@ fn parts_of_a_shared_buffer_are_storages_of_their_own() -> Result<()> {
 
 #[test]
 fn a_product_of_small_types_in_whole_groups_of_four_is_one_launch() -> Result<()> {
-    let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+    let Some(gpu) = common::gpu() else { return Ok(()) };
     let device = gpu.clone() as DeviceRef;
     let cpu = Cpu::new() as DeviceRef;
     for dtype in [DType::F16, DType::BF16, DType::I16, DType::U8] {
