@@ -431,3 +431,19 @@ fn an_element_outside_the_domain_of_a_loss_is_named() {
         assert_eq!(values(&loss::bce(&empty, &empty, Reduction::Sum).unwrap()), [0.0]);
     }
 }
+
+#[test]
+fn a_target_that_is_no_class_is_called_a_target() {
+    let device = device();
+    let x = Tensor::zeros((2, 3), DType::F32, &device).unwrap();
+    let target = Tensor::new([1i32, 3], &device).unwrap();
+    let labels = Tensor::new([[0i32, -1, -1], [2, 7, -1]], &device).unwrap();
+    for error in [
+        loss::multi_margin(&x, &target, 1.0, 1.0, Reduction::Mean).unwrap_err(),
+        loss::multilabel_margin(&x, &labels, Reduction::Mean).unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("target[1, ") && text.contains("axis 1 has size 3"), "{text}");
+        assert!(!text.contains("index["), "{text}");
+    }
+}

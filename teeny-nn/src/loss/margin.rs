@@ -2,8 +2,10 @@
 
 use super::{Reduction, bce_with_logits, elementwise, huber, l1, require_domain, require_type};
 use crate::track;
-use teeny_core::context::enter;
+use teeny_core::context::{Positions, enter, positions_of};
 use teeny_core::{DType, Error, Result, Tensor, map};
+
+const TARGET: &Positions = &Positions::of("target");
 
 elementwise_losses! {
     /// `log(1 + exp(-t x))` for targets -1 and 1. Shapes: x and target equal. Equivalent:
@@ -163,6 +165,7 @@ pub fn multi_margin(
         .help("a target is the number of a class"));
     }
     let index = target.unsqueeze(1)?; // (N, 1)
+    let _named = positions_of(TARGET);
     let own = x.gather(1, &index)?; // (N, 1)
     let class = Tensor::arange(0i32, classes as i32, 1, x)?; // (C)
     let losses = map([x, &own, &index, &class], |[x, own, t, c]| {
@@ -193,6 +196,7 @@ pub fn multilabel_margin(x: &Tensor, target: &Tensor, reduction: Reduction) -> R
     // labels stand before the first negative number
     let counts = target.ge(0)?.cast(DType::I32)?.cumprod(1)?.ne(0)?; // (N, C)
     let index = counts.where_cond(target, 0)?;
+    let _named = positions_of(TARGET);
     let own = x.gather(1, &index)?; // (N, C)
     let zeros = Tensor::zeros(x.shape(), DType::I32, x)?;
     let labels = zeros.scatter_add(1, &index, &counts.cast(DType::I32)?)?; // (N, C)
