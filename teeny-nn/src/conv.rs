@@ -14,7 +14,7 @@ const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller
 macro_rules! conv_options {
     (
         $(#[$doc:meta])*
-        $name:ident {
+        $name:ident of $layer:ident {
             stride: $stride:literal,
             padding: $padding:literal
             $(, $more:ident: $more_doc:literal, $with:ident)?
@@ -76,12 +76,30 @@ macro_rules! conv_options {
                 }
             }
         }
+
+        impl<const N: usize> $layer<N> {
+            /// A layer at `path` with PyTorch's defaults and initial weights: stride 1, no padding,
+            /// a bias.
+            ///
+            /// # Errors
+            /// If the kernel size is 0 or the names are taken.
+            #[track_caller]
+            pub fn new(
+                path: &Path,
+                inputs: usize,
+                outputs: usize,
+                kernel: impl PerAxis<N>,
+            ) -> Result<$layer<N>> {
+                let _op = enter(concat!(stringify!($layer), "::new"));
+                $layer::with_options(path, inputs, outputs, kernel, $name::default())
+            }
+        }
     };
 }
 
 conv_options! {
     /// Options of a [`Conv`], with PyTorch's defaults.
-    ConvOptions {
+    ConvOptions of Conv {
         stride: "Elements between neighbouring windows; 1.",
         padding: "Zeros added before and after each axis; 0."
     }
@@ -89,7 +107,7 @@ conv_options! {
 
 conv_options! {
     /// Options of a [`ConvTranspose`], with PyTorch's defaults.
-    ConvTransposeOptions {
+    ConvTransposeOptions of ConvTranspose {
         stride: "Elements between the windows of neighbouring input elements; 1.",
         padding: "Elements cut off at both ends of each axis of the output; 0.",
         output_padding: "Elements added at the end of each axis, less than the stride; 0.",
@@ -147,21 +165,6 @@ pub type Conv2d = Conv<2>;
 pub type Conv3d = Conv<3>;
 
 impl<const N: usize> Conv<N> {
-    /// A layer at `path` with PyTorch's defaults and initial weights: stride 1, no padding, a bias.
-    ///
-    /// # Errors
-    /// If the kernel size is 0 or the names are taken.
-    #[track_caller]
-    pub fn new(
-        path: &Path,
-        inputs: usize,
-        outputs: usize,
-        kernel: impl PerAxis<N>,
-    ) -> Result<Conv<N>> {
-        let _op = enter("Conv::new");
-        Conv::with_options(path, inputs, outputs, kernel, ConvOptions::default())
-    }
-
     /// A layer at `path` with `options`.
     ///
     /// # Errors
@@ -232,22 +235,6 @@ pub type ConvTranspose2d = ConvTranspose<2>;
 pub type ConvTranspose3d = ConvTranspose<3>;
 
 impl<const N: usize> ConvTranspose<N> {
-    /// A layer at `path` with PyTorch's defaults and initial weights: stride 1, no padding, a bias.
-    ///
-    /// # Errors
-    /// If the kernel size is 0 or the names are taken.
-    #[track_caller]
-    pub fn new(
-        path: &Path,
-        inputs: usize,
-        outputs: usize,
-        kernel: impl PerAxis<N>,
-    ) -> Result<ConvTranspose<N>> {
-        let _op = enter("ConvTranspose::new");
-        let options = ConvTransposeOptions::default();
-        ConvTranspose::with_options(path, inputs, outputs, kernel, options)
-    }
-
     /// A layer at `path` with `options`.
     ///
     /// # Errors
