@@ -237,6 +237,68 @@ fn all_linear_layers_are_those_of_peft() -> Result<()> {
     Ok(())
 }
 
+/// q, k and v are one parameter of the model: the bias of q alone is a part of it.
+#[test]
+fn an_adapter_of_a_part_of_joined_projections_trains_its_bias() -> Result<()> {
+    let model = Model::open("llama", &OpenOptions::new())?;
+    let want = cases().into_iter().find(|case| case.1 == "lora_only").unwrap();
+    let (ids, classes) = inputs(&want.2, model.store().device())?;
+    let theirs = Archive::open(golden("llama/lora_only/adapter_model.safetensors"))?;
+    let base = Archive::open(golden("llama/model.safetensors"))?;
+    let folders = ["q", "zeros"]
+        .map(|name| Folder::copy(&format!("lora-part-{name}"), &golden("llama/lora_only")));
+    // the tensors of q; and all, those of the other layers without an effect
+    let (mut own, mut all) = (Vec::new(), Vec::new());
+    for name in theirs.entries().keys() {
+        let tensor = theirs.tensor(name, device())?;
+        if name.contains("q_proj") {
+            own.push((name.clone(), tensor.clone()));
+            all.push((name.clone(), tensor));
+        } else if let Some(name_in_base) = name.strip_suffix(".base_layer.bias") {
+            let name_in_base = name_in_base.strip_prefix("base_model.model.").unwrap();
+            all.push((name.clone(), base.tensor(&format!("{name_in_base}.bias"), device())?));
+        } else {
+            all.push((name.clone(), tensor.mul(0.0)?));
+        }
+    }
+    for (folder, tensors) in folders.iter().zip([&own, &all]) {
+        let path = folder.0.join("adapter_model.safetensors");
+        teeny_core::file::replace(&path, |to| write(to, tensors, &Default::default()))?;
+    }
+    let config = folders[0].0.join("adapter_config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let (start, end) = (text.find("\"target_modules\"").unwrap(), text.find("\"target_p").unwrap());
+    let text = format!("{}\"target_modules\": [\"q_proj\"],\n{}", &text[..start], &text[end..]);
+    std::fs::write(&config, text).unwrap();
+
+    let zeros = Lora::open(&model, &folders[1].0)?;
+    let wanted = model.logits(&ids)?;
+    zeros.detach()?;
+    let before = bits(model.store());
+    let mut lora = Lora::open(&model, &folders[0].0)?;
+    assert_eq!(lora.store().count(), own.iter().map(|(_, tensor)| tensor.numel()).sum::<usize>());
+    near(&model.logits(&ids)?, &wanted, 1e-6, &"adapters beside the weights");
+    lora.merge()?;
+    near(&model.logits(&ids)?, &wanted, 1e-5, &"merged");
+    lora.unmerge()?;
+    let saved = Folder::new("lora-part-saved");
+    lora.save(&saved.0)?;
+    let again = Archive::open(saved.0.join("adapter_model.safetensors"))?;
+    for (name, tensor) in &own {
+        assert_eq!(values(&again.tensor(name, device())?), values(tensor), "{name}");
+    }
+    let mut optimizer = AdamW::new(lora.trainable(), 0.02);
+    let first = model.loss(&ids, &classes)?.item::<f32>()?;
+    for _ in 0..5 {
+        let loss = model.loss(&ids, &classes)?;
+        optimizer.step(&loss.backward()?)?;
+    }
+    assert!(model.loss(&ids, &classes)?.item::<f32>()? < first);
+    lora.detach()?;
+    assert!(bits(model.store()) == before);
+    Ok(())
+}
+
 /// Rows of GGUF files of Llama are in another order: adapters of folders fit all the same.
 #[test]
 fn adapters_of_folders_fit_gguf_files() -> Result<()> {

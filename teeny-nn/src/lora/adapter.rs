@@ -2,7 +2,7 @@
 
 use crate::dropout::Dropout;
 use crate::module::Module;
-use crate::store::{Adapter, Param, Reader};
+use crate::store::{Adapter, Param, Reader, Value};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,10 +95,6 @@ fn added(y: &Tensor, delta: &Tensor) -> Result<Tensor> {
 }
 
 impl Adapter for Pairs {
-    fn value(&self, _: Reader) -> Option<Tensor> {
-        None
-    }
-
     fn linear(&self, x: &Tensor, y: Tensor) -> Result<Tensor> {
         let first = self.pairs.first().filter(|_| self.reader == Reader::Linear);
         let Some(first) = first.filter(|_| self.switch.is_read()) else { return Ok(y) };
@@ -126,23 +122,32 @@ impl Adapter for Pairs {
     }
 }
 
-/// A value in the place of a parameter's.
+/// `value` with `own` in the place of `rows`, which may be all.
+pub(super) fn replaced(value: Value, rows: &Range<usize>, own: &Tensor) -> Result<Tensor> {
+    let all = match value {
+        Value::Plain(all) => all,
+        Value::Quantized(all) if all.shape() == own.shape()[..] => return Ok(own.clone()),
+        Value::Quantized(all) => all.dequantize()?.cast(own.dtype())?,
+    };
+    if all.shape() == own.shape() {
+        return Ok(own.clone());
+    }
+    all.slice_assign(0, rows.start as isize..rows.end as isize, own)
+}
+
+/// A value in the place of some rows of a parameter, or of all.
 pub(super) struct Replacement {
     pub value: Param,
+    pub rows: Range<usize>,
     pub reader: Reader,
     pub switch: Arc<Switch>,
 }
 
 impl Adapter for Replacement {
-    fn value(&self, reader: Reader) -> Option<Tensor> {
-        (reader == self.reader && self.switch.is_read()).then(|| self.value.value())
-    }
-
-    fn linear(&self, _: &Tensor, y: Tensor) -> Result<Tensor> {
-        Ok(y)
-    }
-
-    fn rows(&self, _: &Tensor, y: Tensor) -> Result<Tensor> {
-        Ok(y)
+    fn value(&self, reader: Reader, value: Value) -> Result<Value> {
+        if reader != self.reader || !self.switch.is_read() {
+            return Ok(value);
+        }
+        replaced(value, &self.rows, &self.value.value()).map(Value::Plain)
     }
 }

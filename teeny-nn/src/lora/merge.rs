@@ -1,7 +1,9 @@
 //! Merging: weights with their adapters added, and the weights of before put back.
 
 use super::Lora;
-use crate::store::{Param, Reader};
+use super::adapter::replaced;
+use super::plan::Saved;
+use crate::store::{Param, Reader, Value};
 use crate::track;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -37,8 +39,14 @@ impl Lora {
                     .help("store.dequantize()? first, or keep the adapters beside the weights"));
             }
         }
-        for saved in &self.saved {
-            changed.push((saved.param.clone(), track::detached(&saved.value.value())?));
+        let before = |changed: &mut Vec<(Param, Tensor)>, param: &Param| {
+            let at = changed.iter().position(|(other, _)| other.name() == param.name());
+            at.map_or_else(|| param.floats(), |at| Ok(changed.swap_remove(at).1))
+        };
+        for Saved { param, rows, value, .. } in &self.saved {
+            let whole = Value::Plain(before(&mut changed, param)?);
+            let value = replaced(whole, rows, &track::detached(&value.value())?)?;
+            changed.push((param.clone(), value));
         }
         for layer in &self.layers {
             let param = &layer.tensor.param;
@@ -48,11 +56,7 @@ impl Lora {
                 Reader::Rows => a.t()?.mul(layer.scale)?.matmul(&b.t()?)?, // (V, E)
                 _ => b.mul(layer.scale)?.matmul(&a)?,                      // (rows, in)
             };
-            let at = changed.iter().position(|(other, _)| other.name() == param.name());
-            let whole = match at {
-                Some(at) => changed.swap_remove(at).1,
-                None => param.floats()?,
-            };
+            let whole = before(&mut changed, param)?;
             let rows = layer.tensor.rows.start as isize..layer.tensor.rows.end as isize;
             let old = whole.slice(0, rows.clone())?;
             let wide = old.dtype().promote(delta.dtype());

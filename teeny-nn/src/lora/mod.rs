@@ -86,9 +86,8 @@ impl Lora {
     /// until they are trained. All parameters of the model are frozen.
     ///
     /// # Errors
-    /// If a name fits no layer, an expression is not valid, the rank is 0, `dropout` is not a
-    /// probability, or a bias or a module to save is a part of a parameter whose other parts are
-    /// not chosen. Nothing has changed then.
+    /// If a name fits no layer, an expression is not valid, the rank is 0, or `dropout` is not a
+    /// probability. Nothing has changed then.
     #[track_caller]
     pub fn attach(model: &impl LoraModel, options: LoraOptions) -> Result<Lora> {
         let _op = enter("Lora::attach");

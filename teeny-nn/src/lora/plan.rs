@@ -8,6 +8,7 @@ use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::store::{Adapter, Param, Reader, Store};
 use crate::track;
+use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::{DType, Error, Result, Shape, Tensor};
 
@@ -21,9 +22,11 @@ pub(super) struct Layer {
     pub scale: f64,
 }
 
-/// A parameter that is trained as a whole, and the tensors of the file that it is.
+/// Rows of a parameter, often all, that are trained as they are, and the tensors of the file that
+/// they are.
 pub(super) struct Saved {
     pub param: Param,
+    pub rows: Range<usize>,
     pub value: Param,
     pub tensors: Vec<FileTensor>,
 }
@@ -131,10 +134,10 @@ impl Plan {
             let (rows, dropout, switch) = (param.shape()[0], dropout.clone(), switch.clone());
             adapters.push((param, Arc::new(Pairs { pairs, rows, reader, dropout, switch })));
         }
-        for Saved { param, value, tensors } in &saved {
-            let (value, switch) = (value.clone(), switch.clone());
+        for Saved { param, value, rows, tensors } in &saved {
+            let (value, rows, switch) = (value.clone(), rows.clone(), switch.clone());
             let reader = tensors.first().map_or(Reader::Value, |tensor| tensor.reader);
-            adapters.push((param.clone(), Arc::new(Replacement { value, reader, switch })));
+            adapters.push((param.clone(), Arc::new(Replacement { value, rows, reader, switch })));
         }
         Ok(Plan { store, options, layers, saved, adapters, switch })
     }
@@ -196,7 +199,8 @@ fn adopted(store: &Store, name: &str, value: &Tensor) -> Result<Param> {
     Ok(store.adopt(name, track::leaf(&value, name)?))
 }
 
-/// The parameters of which `tensors` are the parts.
+/// The parameters of which `tensors` are the parts: one value for all parts of a parameter, or one
+/// for each if others are not chosen.
 fn saved<'a>(
     store: &Store,
     tensors: impl Iterator<Item = &'a FileTensor>,
@@ -210,20 +214,18 @@ fn saved<'a>(
             None => groups.push(vec![tensor.clone()]),
         }
     }
-    let make = |mut tensors: Vec<FileTensor>| {
-        tensors.sort_by_key(|tensor| tensor.rows.start);
-        let param = tensors[0].param.clone();
-        let all = param.shape().first().copied().unwrap_or(1);
-        if tensors.iter().map(|tensor| tensor.rows.len()).sum::<usize>() != all {
-            let names: Vec<&str> = tensors.iter().map(|tensor| &tensor.name[..]).collect();
-            let text =
-                format!("{} is a part of {}, the rest of which", names.join(", "), param.name());
-            return Err(Error::value(format!("{text} is not chosen"))
-                .help("choose the projections that are joined with it too"));
-        }
+    let split = |mut group: Vec<FileTensor>| {
+        group.sort_by_key(|tensor| tensor.rows.start);
+        let is_whole =
+            group.iter().map(|tensor| tensor.rows.len()).sum::<usize>() == group[0].all();
+        if is_whole { vec![group] } else { group.into_iter().map(|tensor| vec![tensor]).collect() }
+    };
+    let make = |tensors: Vec<FileTensor>| {
+        let (first, last) = (&tensors[0], &tensors[tensors.len() - 1]);
+        let (param, rows) = (first.param.clone(), first.rows.start..last.rows.end);
         let base = param.floats()?;
         let part = |tensor: &FileTensor| match values.whole(tensor)? {
-            None if tensors.len() == 1 => Ok(base.clone()),
+            None if tensor.rows.len() == tensor.all() => Ok(base.clone()),
             None => base.slice(0, tensor.rows.start as isize..tensor.rows.end as isize),
             Some(value) if tensor.transposed => tensor.to_model(&value.t()?),
             Some(value) => tensor.to_model(&value),
@@ -234,8 +236,8 @@ fn saved<'a>(
             [one] => one.clone(),
             parts => Tensor::cat(parts, 0)?,
         };
-        let name = if parts.len() == 1 { &tensors[0].name } else { param.name() };
-        Ok(Saved { value: adopted(store, name, &value)?, param, tensors })
+        let name = if parts.len() == 1 { &first.name } else { param.name() };
+        Ok(Saved { value: adopted(store, name, &value)?, param, rows, tensors })
     };
-    groups.into_iter().map(make).collect()
+    groups.into_iter().flat_map(split).map(make).collect()
 }

@@ -83,6 +83,11 @@ impl FileTensor {
         self.name.ends_with(".bias") || self.name.ends_with("_bias") || self.name == "bias"
     }
 
+    /// The rows of the parameter.
+    pub fn all(&self) -> usize {
+        self.param.shape().first().copied().unwrap_or(1)
+    }
+
     /// The shape in the file.
     pub fn shape(&self) -> Vec<usize> {
         let mut shape = self.param.shape().to_vec();

@@ -108,19 +108,6 @@ impl Decoder {
         })
     }
 
-    /// Writes the model into the folder `path`, which transformers opens: weights under the names
-    /// of the family, in parts above 5 GB, `config.json`, and the other files of the folder that it
-    /// was opened from.
-    ///
-    /// # Errors
-    /// If it was opened from a GGUF file, a file cannot be written, or `path` is the folder that it
-    /// was opened from.
-    #[track_caller]
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let _op = enter("Decoder::save");
-        Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
-    }
-
     /// Writes the model as the GGUF file `path`, which llama.cpp opens: see [`GgufModel`]. Weights
     /// that are quantised keep their type, unless `options` say otherwise.
     ///

@@ -149,18 +149,6 @@ impl Encoder {
         config.and_then(|config| encoder_family::encoder(&config).map(drop)).is_ok()
     }
 
-    /// Writes the model into the folder `path`, which transformers opens: weights under the names
-    /// of the family, `config.json`, and the other files of the folder that it was opened from.
-    ///
-    /// # Errors
-    /// If it was opened from a GGUF file, a file cannot be written, or `path` is the folder that it
-    /// was opened from.
-    #[track_caller]
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let _op = enter("Encoder::save");
-        Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
-    }
-
     /// The logits of the model's [`Head`]: of classes of a text (B, L), of classes of tokens (B, T,
     /// L), or of masked tokens (B, T, V).
     ///

@@ -102,7 +102,7 @@ impl TensorSource for Floats {
     }
 }
 
-/// `open` and `open_with` of a pretrained model, which call its `read` with an empty store.
+/// `open`, `open_with` and `save` of a pretrained model, with its `read` of an empty store.
 macro_rules! open_functions {
     ($model:ident, $(#[$doc:meta])*) => {
         impl $model {
@@ -130,6 +130,19 @@ macro_rules! open_functions {
                 let _op = enter(concat!(stringify!($model), "::open_with"));
                 let store = Store::with_dtype(device, options.checked_dtype()?);
                 $model::read(path.as_ref(), options, store)
+            }
+
+            /// Writes the model into the folder `path`, which transformers opens: weights under
+            /// the names of the family, in parts above 5 GB, `config.json`, and the other files of
+            /// the folder that it was opened from.
+            ///
+            /// # Errors
+            /// If it was opened from a GGUF file, a file cannot be written, or `path` is the folder
+            /// that it was opened from.
+            #[track_caller]
+            pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+                let _op = enter(concat!(stringify!($model), "::save"));
+                Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
             }
         }
     };

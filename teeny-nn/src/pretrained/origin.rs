@@ -30,8 +30,8 @@ const COPIED: [&str; 4] = ["jinja", "json", "model", "txt"];
 
 impl Origin {
     /// `origin`, which a model that was opened from a GGUF file does not have.
-    pub fn of_folder(origin: &Option<Origin>) -> Result<&Origin> {
-        origin.as_ref().ok_or_else(|| {
+    pub fn of_folder<'a>(origin: impl Into<Option<&'a Origin>>) -> Result<&'a Origin> {
+        origin.into().ok_or_else(|| {
             Error::value("the model was opened from a GGUF file, which has another layout")
                 .help("store.save keeps its parameters under the names of this crate")
         })

@@ -35,14 +35,20 @@ pub(crate) enum Reader {
 /// A change of a parameter that is kept beside its value, such as LoRA's product of two small
 /// matrices.
 pub(crate) trait Adapter: Send + Sync {
-    /// The value in place of the parameter's for this reader, if there is one.
-    fn value(&self, reader: Reader) -> Option<Tensor>;
+    /// What this reader gets in place of `value`: that of the parameter and the adapters before.
+    fn value(&self, _: Reader, value: Value) -> Result<Value> {
+        Ok(value)
+    }
 
     /// `y = x @ weightᵀ` with what the adapter adds to it.
-    fn linear(&self, x: &Tensor, y: Tensor) -> Result<Tensor>;
+    fn linear(&self, _: &Tensor, y: Tensor) -> Result<Tensor> {
+        Ok(y)
+    }
 
     /// `y = weight[ids]` with what the adapter adds to it.
-    fn rows(&self, ids: &Tensor, y: Tensor) -> Result<Tensor>;
+    fn rows(&self, _: &Tensor, y: Tensor) -> Result<Tensor> {
+        Ok(y)
+    }
 }
 
 /// A named tensor whose value training replaces. Clones are handles of the same parameter.
@@ -108,8 +114,12 @@ impl Param {
     /// The current value, that of an active [adapter](crate::lora) if it has one. On an autograd
     /// device it is tracked while the parameter is trainable. Of a quantised weight it is the bytes
     /// of its blocks; see [`Param::quantized`].
+    ///
+    /// # Panics
+    /// If an adapter replaces a part of it, and the device cannot join the parts.
     pub fn value(&self) -> Tensor {
-        self.read_as(&self.adapters(), Reader::Value).tensor().clone()
+        let value = self.read_as(&self.adapters(), Reader::Value);
+        value.unwrap_or_else(|e| panic!("{e}")).tensor().clone()
     }
 
     /// The value without adapters.
@@ -154,16 +164,15 @@ impl Param {
         value.tensor().numel() * value.tensor().dtype().size()
     }
 
-    /// The value that `reader` gets: that of the last adapter which has one.
-    fn read_as(&self, adapters: &[Arc<dyn Adapter>], reader: Reader) -> Value {
-        let replaced = adapters.iter().rev().find_map(|adapter| adapter.value(reader));
-        replaced.map_or_else(|| self.read(), Value::Plain)
+    /// The value that `reader` gets.
+    fn read_as(&self, adapters: &[Arc<dyn Adapter>], reader: Reader) -> Result<Value> {
+        adapters.iter().try_fold(self.read(), |value, adapter| adapter.value(reader, value))
     }
 
     /// `x @ weightᵀ`, of a quantised weight too, with adapters.
     pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor> {
         let adapters = self.adapters();
-        let y = match self.read_as(&adapters, Reader::Linear) {
+        let y = match self.read_as(&adapters, Reader::Linear)? {
             Value::Plain(weight) => x.matmul(&weight.t()?)?,
             Value::Quantized(weight) => weight.linear(x)?,
         }; // (.., out)
@@ -173,7 +182,7 @@ impl Param {
     /// The rows `ids`, of a quantised weight too, with adapters: (.., columns) of the store's type.
     pub(crate) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let adapters = self.adapters();
-        let y = match self.read_as(&adapters, Reader::Rows) {
+        let y = match self.read_as(&adapters, Reader::Rows)? {
             Value::Plain(weight) => weight.index_select(0, ids)?,
             Value::Quantized(weight) => {
                 let rows = weight.index_select(ids)?;

@@ -124,17 +124,6 @@ impl Clip {
         })
     }
 
-    /// Writes the model into the folder `path`, which transformers opens: weights under the names
-    /// of the family, `config.json`, and the other files of the folder that it was opened from.
-    ///
-    /// # Errors
-    /// If a file cannot be written, or `path` is the folder that it was opened from.
-    #[track_caller]
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let _op = enter("Clip::save");
-        self.origin.save(&self.store, path.as_ref())
-    }
-
     /// How images become pixels.
     ///
     /// # Errors

@@ -154,7 +154,7 @@ fn merges<'a>(parts: &'a Parts, bpe: &Bpe) -> Vec<[&'a str; 2]> {
 fn pattern_name(parts: &Parts, bpe: &Bpe) -> Result<&'static str> {
     let nfc = |normalizer: &Normalizer| matches!(normalizer, Normalizer::Form(Form::Nfc));
     if parts.normalizer.as_ref().is_some_and(|normalizer| !nfc(normalizer)) {
-        return Err(unsupported("texts are normalized before they are split"));
+        return Err(unsupported("texts are normalised before they are split"));
     }
     let mut patterns: Vec<&str> = Vec::new();
     for step in steps(parts.pre_tokenizer.as_ref()) {
@@ -199,7 +199,7 @@ fn has_space_prefix(parts: &Parts) -> Result<bool> {
             Normalizer::Replace(from, to) if is_space(&from.source) && to == "▁" => {
                 replaces = true
             }
-            _ => return Err(unsupported("texts are normalized before they are split")),
+            _ => return Err(unsupported("texts are normalised before they are split")),
         }
     }
     for step in steps(parts.pre_tokenizer.as_ref()) {
