@@ -2,7 +2,7 @@
 
 use crate::Common;
 use crate::options::one_of;
-use std::io::BufRead;
+use std::io::{BufRead, Write, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,6 +85,15 @@ pub fn parameter_count(store: &Store) -> usize {
     store.all().iter().map(|param| param.shape().numel()).sum()
 }
 
+/// Prints `notes`, the keys of a model's files that are not known.
+pub fn tell(notes: &[String]) {
+    if !notes.is_empty() {
+        let keys = notes.join(", ");
+        let _ =
+            writeln!(stderr(), "keys of the files that are not known, and have no effect: {keys}");
+    }
+}
+
 impl Model {
     fn open<T>(
         &self,
@@ -109,8 +118,9 @@ impl Model {
     pub fn decoder(&self, common: &Common) -> Result<Decoder> {
         let decoder =
             self.open(common, |path, options, device| Decoder::open_with(path, options, device))?;
+        tell(decoder.notes());
         if let Some(path) = &self.adapter {
-            Lora::open(&decoder, path)?; // stays attached
+            tell(Lora::open(&decoder, path)?.notes()); // stays attached
         }
         Ok(decoder)
     }
@@ -128,10 +138,12 @@ impl Model {
     /// # Errors
     /// As [`Model::encoder`].
     pub fn encoder_with(&self, common: &Common, labels: Option<Vec<String>>) -> Result<Encoder> {
-        self.open(common, |path, options, device| match labels {
+        let encoder = self.open(common, |path, options, device| match labels {
             Some(labels) => Encoder::open_with(path, &options.clone().with_labels(labels), device),
             None => Encoder::open_with(path, options, device),
-        })
+        })?;
+        tell(encoder.notes());
+        Ok(encoder)
     }
 }
 

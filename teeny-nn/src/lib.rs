@@ -68,6 +68,8 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+#[cfg_attr(not(feature = "pretrained"), expect(dead_code))]
+mod config;
 pub mod conv;
 pub mod data;
 pub mod device;
@@ -79,6 +81,7 @@ mod functional;
 pub mod guide;
 pub mod init;
 mod json;
+mod keys;
 mod linear;
 pub mod lora;
 pub mod loss;

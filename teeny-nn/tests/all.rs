@@ -34,6 +34,8 @@ mod guide;
 #[cfg(feature = "image")]
 mod image_files;
 mod images;
+#[cfg(feature = "pretrained")]
+mod keys;
 mod kv_cache;
 mod layers;
 mod lazy;

@@ -226,7 +226,7 @@ fn options_of_a_model_that_are_not_supported_are_errors_when_they_are_used() -> 
     let folder = crate::common::Folder::copy("unsupported", &golden);
     for (text, part) in [
         (r#"{"num_beams": 4}"#, "\"num_beams\" is 4"),
-        (r#"{"bad_words_ids": [[3]]}"#, "\"bad_words_ids\" is set"),
+        (r#"{"bad_words_ids": [[3]]}"#, "\"bad_words_ids\" is [[3]]"),
     ] {
         std::fs::write(folder.0.join("generation_config.json"), text).unwrap();
         let decoder = Decoder::open(&folder.0, crate::common::device())?;

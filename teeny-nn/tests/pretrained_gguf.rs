@@ -381,7 +381,7 @@ fn models_that_gguf_does_not_have_are_refused() -> Result<()> {
         ("clip", "prefixes or suffixes"),
         ("suffix", "no tokens of bytes"),
         ("bert", "WordPiece"),
-        ("byte_normalizer", "texts are normalized"),
+        ("byte_normalizer", "texts are normalised"),
         ("metaspace", "no tokens of bytes"),
     ] {
         fs::write(folder.0.join("tokenizer.json"), text(name)).unwrap();

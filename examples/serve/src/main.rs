@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{about, any, at_least_one};
-use examples::pretrained::dtype;
+use examples::pretrained::{dtype, tell};
 use examples::{Common, Program, opt, output, println};
 use serve::{Limits, Models, Server};
 use std::net::SocketAddr;
@@ -82,7 +82,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 fn open(options: &Options, device: &DeviceRef) -> Result<Models> {
     let open_options = OpenOptions::new().with_dtype(options.dtype);
     let encoder = |path: &Path| {
-        Ok::<_, Error>((name_of(path), Encoder::open_with(path, &open_options, device)?))
+        let encoder = Encoder::open_with(path, &open_options, device)?;
+        tell(encoder.notes());
+        Ok::<_, Error>((name_of(path), encoder))
     };
     let mut models = Models::default();
     if let Some(path) = &options.embeddings {
@@ -102,6 +104,7 @@ fn open(options: &Options, device: &DeviceRef) -> Result<Models> {
                 open_options = open_options.with_context(options.limits.context);
             }
             let decoder = Decoder::open_with(path, &open_options, device)?;
+            tell(decoder.notes());
             models.decoder = Some((name_of(path), decoder));
         }
         None if models.encoder.is_none() => {

@@ -2,37 +2,18 @@
 
 use super::options::{LoraBias, LoraOptions, Modules};
 use super::tensors::LayerNames;
+use crate::config::Config;
 use crate::json::Json;
+use crate::keys;
 use serde_json::{Value, json};
-use teeny_core::file::quoted;
+use std::path::Path;
+use teeny_core::file::{quoted, read};
 use teeny_core::{Error, Result};
 
-/// Keys of what is not read: an adapter with another value than these computes something else.
-const REFUSED: [(&str, &str); 11] = [
-    ("use_dora", "DoRA"),
-    ("use_qalora", "QALoRA"),
-    ("use_bdlora", "BD-LoRA"),
-    ("lora_bias", "biases of B"),
-    ("velora_config", "VeLoRA"),
-    ("monteclora_config", "MonteCLoRA"),
-    ("kasa_config", "KaSA"),
-    ("arrow_config", "Arrow"),
-    ("layer_replication", "repeated layers"),
-    ("target_parameters", "adapters of parameters outside linear layers"),
-    ("trainable_token_indices", "single trained tokens"),
-];
-
-/// The options that the text of a file says.
-pub(super) fn parse(bytes: &[u8]) -> Result<LoraOptions> {
-    let values: Value =
-        serde_json::from_slice(bytes).map_err(|e| Error::format(format!("not JSON: {e}")))?;
-    let get = |key: &str| values.get(key).filter(|value| !value.is_null());
-    let wrong = |key: &str, wanted: &str| {
-        let value = values.get(key).map_or(String::new(), Value::to_string);
-        Error::value(format!("{key:?} is {}, not {wanted}", quoted(&value)))
-            .help("adapter_config.json is that of peft")
-    };
-    match get("peft_type").and_then(Value::as_str) {
+/// The options that the file `path` says, and the keys that are not known.
+pub(super) fn parse(path: &Path) -> Result<(LoraOptions, Vec<String>)> {
+    let file = Config::open_file(path.to_path_buf())?;
+    match file.text("peft_type")? {
         Some("LORA") => {}
         Some(other) => {
             let text = format!("an adapter of type {}", quoted(other));
@@ -43,95 +24,67 @@ pub(super) fn parse(bytes: &[u8]) -> Result<LoraOptions> {
                 .help("use the folder of an adapter that peft has saved"));
         }
     }
-    let empty = |value: &Value| match value {
-        Value::Bool(on) => !on,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(items) => items.is_empty(),
-        _ => false,
-    };
-    if let Some((key, name)) =
-        REFUSED.iter().find(|(key, _)| get(key).is_some_and(|value| !empty(value)))
-    {
-        let text = format!("an adapter with {name} ({key:?})");
+    if let Some(text) = keys::refused(&["adapter"], &[], |key| file.value(key)) {
         return Err(Error::unsupported(text).help("merge it in peft, and open the merged model"));
     }
-    let flag = |key: &str| match get(key) {
-        None => Ok(false),
-        Some(value) => value.as_bool().ok_or_else(|| wrong(key, "true or false")),
-    };
-    let number = |key: &str, default: f64| match get(key) {
-        None => Ok(default),
-        Some(value) => value.as_f64().ok_or_else(|| wrong(key, "a number")),
-    };
-    let size =
-        |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok()).map(|n| n as usize);
-    let texts = |key: &str| -> Result<Vec<String>> {
-        let Some(value) = get(key) else { return Ok(Vec::new()) };
-        if let Some(text) = value.as_str() {
-            return Ok(vec![text.to_string()]);
-        }
-        let text = |value: &Value| value.as_str().map(str::to_string);
-        let all = value.as_array().and_then(|items| items.iter().map(text).collect());
-        all.ok_or_else(|| wrong(key, "a list of texts"))
-    };
-    let modules = |key: &str| match get(key).and_then(Value::as_str) {
+    let size = |value: &Value| u32::try_from(value.as_u64()?).ok().map(|n| n as usize);
+    let text = |value: &Value| value.as_str().map(str::to_string);
+    let texts = |key: &str| file.list(key, "a list of texts", text).map(Option::unwrap_or_default);
+    let modules = |key: &str| match file.value(key).and_then(Value::as_str) {
         Some(text) if text.eq_ignore_ascii_case("all-linear") => Ok(Modules::AllLinear),
         Some(text) => Ok(Modules::Pattern(text.to_string())),
         None => texts(key).map(Modules::Names),
     };
     // in the order of the file, which says which one applies
+    let bytes = read(path)?;
     let patterns = |key: &str| -> Result<Vec<(String, f64)>> {
         let mut items = Vec::new();
-        Json::parse(bytes)?.members(|name, value| {
-            if name != key || value.text() == "null" {
-                return Ok(());
-            }
-            value.members(|name, value| {
+        let Some(all) = file.get(&[key]) else { return Ok(items) };
+        let wrong = || file.wrong(&[key], all, "an object of numbers");
+        Json::parse(&bytes)?.members(|name, value| match name == key {
+            true => value.members(|name, value| {
                 let number = value.text().parse().ok().filter(|x: &f64| x.is_finite());
-                items.push((name, number.ok_or_else(|| wrong(key, "an object of numbers"))?));
+                items.push((name, number.ok_or_else(wrong)?));
                 Ok(())
-            })
+            }),
+            false => Ok(()),
         })?;
         Ok(items)
     };
     let defaults = LoraOptions::new();
-    let rank = get("r").map_or(Some(defaults.rank), size).filter(|rank| *rank > 0);
     let ranks = patterns("rank_pattern")?.into_iter().map(|(name, x)| match x as usize {
         rank if rank as f64 == x => Ok((name, rank)),
-        _ => Err(wrong("rank_pattern", "an object of sizes")),
+        _ => Err(file.error(format!("\"rank_pattern\" has {x} for {name:?}, not a size"))),
     });
-    let numbers = match get("layers_to_transform") {
-        None => None,
-        Some(value) => {
-            let all = value.as_array().map_or_else(
-                || size(value).map(|one| vec![one]),
-                |items| items.iter().map(size).collect(),
-            );
-            let all = all.ok_or_else(|| wrong("layers_to_transform", "a list of sizes"))?;
-            Some(all).filter(|all| !all.is_empty())
-        }
-    };
-    let bias = match get("bias").map(|value| value.as_str().unwrap_or("")) {
+    let numbers = file.list("layers_to_transform", "a list of sizes", size)?;
+    let bias = match file.text("bias")? {
         None | Some("none") => LoraBias::None,
         Some("all") => LoraBias::All,
         Some("lora_only") => LoraBias::LoraOnly,
-        Some(_) => return Err(wrong("bias", "\"none\", \"all\" or \"lora_only\"")),
+        Some(other) => {
+            let text = format!("\"bias\" is {}", quoted(other));
+            return Err(file.error(text).help("\"none\", \"all\" or \"lora_only\""));
+        }
     };
-    Ok(LoraOptions {
-        rank: rank.ok_or_else(|| wrong("r", "a size above 0"))?,
-        alpha: number("lora_alpha", defaults.alpha)?,
+    let options = LoraOptions {
+        rank: file.size(&["r"], defaults.rank)?,
+        alpha: file.number(&["lora_alpha"], defaults.alpha)?,
         target_modules: modules("target_modules")?,
         exclude_modules: modules("exclude_modules")?,
-        dropout: number("lora_dropout", 0.0)?,
+        dropout: file.number(&["lora_dropout"], 0.0)?,
         bias,
-        use_rslora: flag("use_rslora")?,
+        use_rslora: file.flag("use_rslora", false)?,
         rank_pattern: ranks.collect::<Result<_>>()?,
         alpha_pattern: patterns("alpha_pattern")?,
-        layers_to_transform: numbers,
+        layers_to_transform: numbers.filter(|all| !all.is_empty()),
         layers_pattern: texts("layers_pattern")?,
         modules_to_save: texts("modules_to_save")?,
         dtype: None,
-    })
+    };
+    if options.rank == 0 {
+        return Err(file.error("\"r\" is 0".to_string()).help("a rank of 1 or more"));
+    }
+    Ok((options, file.unread()))
 }
 
 /// The text of a file: the layers are named by `targets`, which choose no others.

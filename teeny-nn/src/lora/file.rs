@@ -19,7 +19,7 @@ use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::context::enter;
-use teeny_core::file::{read, reason, replace, write_error};
+use teeny_core::file::{reason, replace, write_error};
 use teeny_core::{DType, Error, Result, Tensor};
 
 /// What names in the file begin with.
@@ -39,8 +39,8 @@ impl Lora {
         let path = path.as_ref();
         let (names, base) = (model.names(), model.store().clone());
         let file = path.join("adapter_config.json");
-        let options = read(&file).and_then(|bytes| config::parse(&bytes));
-        let mut options = options.map_err(|e| of_file(e, loading(&file)))?;
+        let parsed = config::parse(&file);
+        let (mut options, notes) = parsed.map_err(|e| of_file(e, loading(&file)))?;
         let weights = path.join("adapter_model.safetensors");
         let old = path.join("adapter_model.bin");
         let weights = if !weights.exists() && old.exists() { old } else { weights };
@@ -56,7 +56,8 @@ impl Lora {
             let values = FileValues { file: &file, tensors: &tensors };
             Plan::new(&base, options, &tensors, [&chosen, &whole], &values)
         });
-        Lora::attached(base, names, plan.map_err(|e| of_file(e, loading(&weights)))?)
+        let plan = plan.map_err(|e| of_file(e, loading(&weights)))?;
+        Ok(Lora { notes, ..Lora::attached(base, names, plan)? })
     }
 
     /// Writes the adapters into the folder `path` as peft does, which it opens by

@@ -79,6 +79,7 @@ pub struct Lora {
     attached: Vec<(Param, Arc<dyn Adapter>)>,
     switch: Arc<Switch>,
     merged: Option<Merged>,
+    notes: Vec<String>,
 }
 
 impl Lora {
@@ -101,8 +102,13 @@ impl Lora {
         base.freeze()?;
         let Plan { store, options, layers, saved, adapters, switch } = plan;
         adapters.iter().for_each(|(param, adapter)| param.attach(adapter.clone()));
-        let (attached, merged) = (adapters, None);
-        Ok(Lora { base, store, options, names, layers, saved, attached, switch, merged })
+        let (attached, merged, notes) = (adapters, None, Vec::new());
+        Ok(Lora { base, store, options, names, layers, saved, attached, switch, merged, notes })
+    }
+
+    /// The keys of `adapter_config.json` that are not known, and so have no effect.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The trainable parameters, for an optimizer: the adapters, the biases that

@@ -141,7 +141,7 @@ impl ChatTemplate {
     pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
         let _op = enter("ChatTemplate::open");
         let path = path.as_ref();
-        let Some((label, source)) = super::config::template(path)? else { return Ok(None) };
+        let Some((label, source)) = super::texts::template(path)? else { return Ok(None) };
         let mut template =
             ChatTemplate::new(&source).map_err(|error| of_file(error, loading(&label)))?;
         for (name, text) in special_tokens(path)? {

@@ -44,6 +44,7 @@ pub struct Decoder {
     pub(super) names: LayerNames,
     /// None for a GGUF file.
     origin: Option<Origin>,
+    notes: Vec<String>,
     /// Why there is none, if there is none.
     pub(super) tokenizer: Result<PretrainedTokenizer>,
     #[cfg(feature = "chat")]
@@ -61,9 +62,10 @@ impl Decoder {
         let path = located(path)?;
         let opened = match is_gguf(&path) {
             true => Opened::gguf(&path, store.device())?,
-            false => Opened::folder(&path, store.device())?,
+            false => Opened::folder(&path, &options.ignored, store.device())?,
         };
-        let Opened { config, generation, mut sizes, weights, mapping, tokenizer, .. } = opened;
+        let Opened { config, generation, notes, mut sizes, weights, mapping, tokenizer, .. } =
+            opened;
         let weights = options.renamed(weights)?;
         config.check_layers(sizes.n_layer, weights.shapes().len())?;
         check_heads(&sizes, &config, &mapping, &weights)?;
@@ -100,6 +102,7 @@ impl Decoder {
             store,
             model,
             generation,
+            notes,
             names,
             origin,
             tokenizer,

@@ -1,7 +1,7 @@
 //! The families of decoders: how each differs from Llama.
 
-use super::config::Config;
 use super::rotary::{FULL, SLIDING, Usual, rotary};
+use crate::config::Config;
 use crate::module::Activation;
 use crate::state::Mapping;
 use crate::transformer::{CausalLmConfig, NormKind, Positions};
@@ -219,7 +219,7 @@ const HEAD_SIZE: usize = 1024;
 /// The family of the model that `config` describes.
 ///
 /// # Errors
-/// If it is not known, or the weights are quantised by a method of their own.
+/// If it is not known.
 pub(super) fn decoder(config: &Config) -> Result<&'static DecoderFamily> {
     let known: Vec<_> = DECODERS.iter().flat_map(|family| family.types).copied().collect();
     let name = config.family("decoder", &known)?;
@@ -230,13 +230,6 @@ pub(super) fn decoder(config: &Config) -> Result<&'static DecoderFamily> {
 impl DecoderFamily {
     /// Sizes and options of a model with the context that its positions allow.
     pub fn options(&self, config: &Config) -> Result<CausalLmConfig> {
-        if config.flag("use_bidirectional_attention", false)? {
-            return Err(config
-                .error(
-                    "\"use_bidirectional_attention\" is true: a token sees later ones".to_string(),
-                )
-                .help("decoders see the tokens before; this is a model for embeddings"));
-        }
         let size = |keys: &[&str], default| config.size(keys, default);
         let or = |value: usize, other: usize| if value == 0 { other } else { value };
         let width = size(&["hidden_size", "n_embd"], self.width)?;

@@ -1,6 +1,5 @@
 //! [`Encoder`]: an encoder of a folder, for embeddings.
 
-use super::config::Config;
 use super::head::{self, Head, HeadFamily, Task};
 use super::opened::located;
 use super::options::{OpenOptions, open_functions};
@@ -8,6 +7,7 @@ use super::origin::Origin;
 use super::pooling::Pooling;
 use super::texts::Texts;
 use super::{encoder_family, gguf};
+use crate::config::Config;
 use crate::lora::LayerNames;
 use crate::state::{Gguf, TensorSource, Weights, is_gguf, open_weights};
 use crate::store::{self, Store};
@@ -51,6 +51,7 @@ pub struct Encoder {
     pub(super) names: LayerNames,
     /// None for a GGUF file.
     origin: Option<Origin>,
+    notes: Vec<String>,
 }
 
 open_functions! {
@@ -89,6 +90,7 @@ impl Encoder {
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
         let new_pooler = is_new && !has_pooler && head.is_some_and(HeadFamily::reads_pooler);
         let sizes = family.options(&config)?.with_pooler(has_pooler || new_pooler);
+        let notes = config.check(&["config", "encoder"], &options.ignored)?;
         config.check_layers(sizes.n_layer, tensors.len())?;
         let width = sizes.layer.n_embd;
         let theirs = family.mapping(width, head);
@@ -136,7 +138,7 @@ impl Encoder {
         let inside = folder.strip_prefix(&path).unwrap_or(Path::new("")).to_path_buf();
         let origin = Origin { folder: path, inside, config, mapping: theirs, class };
         let origin = file.is_none().then_some(origin);
-        Ok(Encoder { store, model, pooling, head, texts, names, origin })
+        Ok(Encoder { store, model, pooling, head, texts, names, origin, notes })
     }
 
     /// Whether the folder or GGUF file `path`, or `ORG/NAME` in the local cache, has an encoder of

@@ -1,7 +1,7 @@
 //! The families of encoders: what each calls its sizes and its tensors.
 
-use super::config::Config;
 use super::head::{self, HeadFamily};
+use crate::config::Config;
 use crate::module::Activation;
 use crate::state::Mapping;
 use crate::transformer::{EncoderConfig, TransformerConfig};
@@ -126,16 +126,6 @@ impl EncoderFamily {
         if heads == 0 || width % heads != 0 {
             let text = format!("{heads} heads do not divide a width of {width}");
             return Err(config.error(format!("{text}: {:?} and {:?}", self.heads.0, self.width.0)));
-        }
-        if let Some(kind) = config.text("position_embedding_type")?.filter(|k| *k != "absolute") {
-            return Err(config
-                .error(format!("\"position_embedding_type\" is {kind:?}"))
-                .help("positions are \"absolute\""));
-        }
-        if config.flag("is_decoder", false)? {
-            return Err(config
-                .error("\"is_decoder\" is true: a token sees no later one".to_string())
-                .help("encoders see all tokens; use a model without is_decoder"));
         }
         let layer = TransformerConfig::new(width, heads, size(self.hidden)?)
             .with_activation(config.activation(&[self.activation], Activation::Gelu)?)

@@ -7,7 +7,8 @@
 //! The order is that of transformers. The first steps need the tokens before, so they run on the
 //! host, and only if they are asked for.
 
-use super::config::Config;
+use crate::config::Config;
+use crate::keys;
 use crate::text::{Sampler, repetition_penalty};
 use std::path::Path;
 use teeny_core::random::Key;
@@ -50,16 +51,6 @@ pub struct GenerationConfig {
     /// An option of the model's file that generation does not have: an error when it runs.
     pub(super) unsupported: Option<String>,
 }
-
-/// Keys of `generation_config.json` that change the tokens and are not supported.
-const UNSUPPORTED: [&str; 6] = [
-    "bad_words_ids",
-    "begin_suppress_tokens",
-    "exponential_decay_length_penalty",
-    "force_words_ids",
-    "forced_eos_token_id",
-    "sequence_bias",
-];
 
 impl Default for GenerationConfig {
     fn default() -> GenerationConfig {
@@ -116,7 +107,7 @@ impl GenerationConfig {
         path: &Path,
         models: [&Config; 2],
         eos: Option<u32>,
-    ) -> Result<GenerationConfig> {
+    ) -> Result<(GenerationConfig, Vec<String>)> {
         let own = path.join("generation_config.json");
         let own = if own.exists() { Some(Config::open_file(own)?) } else { None };
         let mut config = GenerationConfig::of(own.as_ref().unwrap_or(models[0]))?;
@@ -129,20 +120,12 @@ impl GenerationConfig {
         if config.eos_tokens.is_empty() && !none {
             config.eos_tokens.extend(eos);
         }
-        Ok(config)
+        Ok((config, own.map_or_else(Vec::new, |own| own.unread())))
     }
 
     fn of(file: &Config) -> Result<GenerationConfig> {
         let usual = GenerationConfig::default();
-        let off = [("num_beams", 1.0), ("typical_p", 1.0), ("penalty_alpha", 0.0)];
-        let other = |(key, off): &(&'static str, f64)| {
-            let set = file.number_of(&[key])?.filter(|x| x != off);
-            Ok(set.map(|x| format!("{key:?} is {x}")))
-        };
-        let numbers = off.iter().map(other).collect::<Result<Vec<Option<String>>>>()?;
-        let lists =
-            UNSUPPORTED.iter().filter(|key| file.has(key)).map(|key| format!("{key:?} is set"));
-        let unsupported = numbers.into_iter().flatten().chain(lists).next();
+        let unsupported = keys::refused(&["generation"], &[], |key| file.value(key));
         let size = |key: &str, usual: usize| file.size(&[key], usual);
         let number = |key: &str, usual: f64| file.number(&[key], usual);
         let text = |value: &serde_json::Value| value.as_str().map(str::to_string);

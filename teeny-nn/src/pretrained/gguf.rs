@@ -4,10 +4,10 @@
 mod describe;
 mod encoder;
 
-use super::config::Config;
 use super::rotary::{FULL, SLIDING};
 use super::{GenerationConfig, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
+use crate::config::Config;
 use crate::names::loading;
 use crate::state::gguf::Value;
 use crate::state::{Mapping, TensorSource};

@@ -5,9 +5,9 @@
 //!                                     Llama: rows of queries and keys in other order; Gemma: 1 + w
 //! ```
 
-use super::config::template;
 use super::gguf::{self, Apart, Description, Metadata};
 use super::opened::{Opened, check_heads, located};
+use super::texts::template;
 use crate::names::{loading, of_file};
 use crate::state::gguf::{ElementType, Value};
 use crate::state::{KeyMismatch, Mapped, TensorSource, Weights};
@@ -64,7 +64,7 @@ impl GgufModel {
             return Err(error.help("state::gguf::save writes it with other types"));
         }
         let device = device.to_device();
-        let opened = Opened::folder(&path, &device)?;
+        let opened = Opened::folder(&path, &[], &device)?;
         let weights: Weights = Arc::new(opened.mapping.apply(opened.weights.clone())?);
         check_heads(&opened.sizes, &opened.config, &opened.mapping, &opened.weights)?;
         GgufModel::of(&path, &opened, weights, &device)
@@ -72,7 +72,7 @@ impl GgufModel {
 
     /// The model of the folder `path`, whose parameters are in `store`.
     pub(super) fn of_store(path: &Path, store: &Store) -> Result<GgufModel> {
-        let opened = Opened::folder(path, store.device())?;
+        let opened = Opened::folder(path, &[], store.device())?;
         GgufModel::of(path, &opened, Arc::new(Params(store.clone())), store.device())
     }
 

@@ -5,7 +5,7 @@
 //!                                                 └── those that the family has ──┘
 //! ```
 
-use super::config::Config;
+use crate::config::Config;
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};

@@ -14,7 +14,6 @@
 #[cfg(feature = "chat")]
 mod chat;
 mod completion;
-mod config;
 mod decoder;
 mod decoder_family;
 mod encoder;

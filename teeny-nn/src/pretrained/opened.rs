@@ -1,8 +1,8 @@
 //! [`Opened`]: a decoder whose parameters are not read yet.
 
-use super::config::Config;
 use super::gguf::Apart;
 use super::{GenerationConfig, decoder_family, gguf};
+use crate::config::Config;
 use crate::state::{Gguf, Mapping, TensorSource, Weights, found, open_weights};
 use crate::text::PretrainedTokenizer;
 use crate::transformer::CausalLmConfig;
@@ -16,6 +16,8 @@ pub(super) struct Opened {
     /// Whether it is a folder, which is written as it is read.
     pub is_folder: bool,
     pub generation: GenerationConfig,
+    /// Keys that are not known.
+    pub notes: Vec<String>,
     pub sizes: CausalLmConfig,
     pub weights: Weights,
     pub mapping: Mapping,
@@ -26,18 +28,20 @@ pub(super) struct Opened {
 
 impl Opened {
     /// The model of the folder `path`.
-    pub fn folder(path: &Path, device: &DeviceRef) -> Result<Opened> {
+    pub fn folder(path: &Path, ignored: &[String], device: &DeviceRef) -> Result<Opened> {
         let whole = Config::open(path)?;
         let family = decoder_family::decoder(&whole)?;
         // the language model of one that sees images too
         let config = whole.section("text_config").unwrap_or_else(|| whole.clone());
         let sizes = family.options(&config)?;
-        let generation = GenerationConfig::open(path, [&whole, &config], family.eos)?;
+        let (generation, mut notes) = GenerationConfig::open(path, [&whole, &config], family.eos)?;
+        notes.extend(config.check(&["config", "decoder"], ignored)?);
         let (weights, mapping) = (open_weights(path, device)?, family.mapping(&sizes));
         Ok(Opened {
             config,
             is_folder: true,
             generation,
+            notes,
             sizes,
             weights,
             mapping,
@@ -57,6 +61,7 @@ impl Opened {
             config,
             is_folder: false,
             generation,
+            notes: Vec::new(),
             sizes,
             mapping,
             tokenizer: PretrainedTokenizer::from_gguf(&file),

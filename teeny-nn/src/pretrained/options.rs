@@ -30,6 +30,9 @@ pub struct OpenOptions {
     /// The classes of texts that an [`super::Encoder`] is to learn: it gets a new head for them,
     /// with random weights, unless it has one for these classes; none.
     pub labels: Option<Vec<String>>,
+    /// Keys of `config.json` that are taken as if they were not there, although another model of
+    /// that value computes something else; none.
+    pub ignored: Vec<String>,
 }
 
 impl OpenOptions {
@@ -51,6 +54,9 @@ impl OpenOptions {
         with_dequantize(dequantize: bool) => dequantize = dequantize;
         /// Sets the type in which a decoder keeps keys and values.
         with_cache(of: impl Into<ElementType>) => cache = Some(of.into());
+        /// Sets the keys of `config.json` that are taken as if they were not there.
+        ignore_keys(keys: impl IntoIterator<Item = impl Into<String>>) =>
+            ignored = keys.into_iter().map(Into::into).collect();
     }
 
     /// Sets the classes of texts that an encoder is to learn.
@@ -143,6 +149,11 @@ macro_rules! open_functions {
             pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
                 let _op = enter(concat!(stringify!($model), "::save"));
                 Origin::of_folder(&self.origin)?.save(&self.store, path.as_ref())
+            }
+
+            /// The keys of the model's files that are not known, and so have no effect.
+            pub fn notes(&self) -> &[String] {
+                &self.notes
             }
         }
     };

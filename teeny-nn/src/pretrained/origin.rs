@@ -1,6 +1,6 @@
 //! [`Origin`]: the folder that a model was opened from, to write one like it.
 
-use super::config::Config;
+use crate::config::Config;
 use crate::names::loading;
 use crate::state::Mapping;
 use crate::store::Store;

@@ -1,6 +1,6 @@
 //! How the states of tokens become the embedding of a text, as sentence-transformers has it.
 
-use super::config::read;
+use crate::config::read;
 use crate::names::loading;
 use crate::norm::normalized;
 use serde_json::Value;

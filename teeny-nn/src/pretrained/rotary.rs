@@ -1,7 +1,7 @@
 //! The rotary embedding that a `config.json` describes, in any of its spellings.
 
-use super::config::Config;
 use crate::attention::RopeScaling;
+use crate::config::Config;
 use crate::transformer::Rotary;
 use teeny_core::Result;
 

@@ -1,7 +1,8 @@
 //! How texts become the inputs of an encoder: they are encoded, sorted by length and computed in
 //! batches of similar length, so that little of them is padding.
 
-use super::config::Config;
+use crate::config::Config;
+use crate::names::{loading, of_file};
 use crate::text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::EncoderInputs;
 use std::path::{Path, PathBuf};
@@ -144,4 +145,25 @@ impl Texts {
         order.iter().zip(0..).for_each(|(&i, place)| places[i] = place);
         rows.index_select(0, &Tensor::new(places, &rows)?)
     }
+}
+
+/// The chat template of the folder `path`, and the file that has it: `chat_template.jinja`, or
+/// `tokenizer_config.json`.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn template(path: &Path) -> Result<Option<(PathBuf, String)>> {
+    let own = path.join("chat_template.jinja");
+    if own.exists() {
+        let text = teeny_core::file::read(&own).and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
+        });
+        return text.map_err(|e| of_file(e, loading(&own))).map(|text| Some((own, text)));
+    }
+    let file = path.join("tokenizer_config.json");
+    if !file.exists() {
+        return Ok(None);
+    }
+    let source = Config::open_file(file.clone())?.chat_template()?;
+    Ok(source.map(|source| (file, source)))
 }

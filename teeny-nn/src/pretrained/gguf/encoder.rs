@@ -1,8 +1,8 @@
 //! A GGUF file as an encoder: BERT's layers, and how states become the embedding of a text.
 
 use super::{Metadata, architecture, config};
+use crate::config::Config;
 use crate::names::loading;
-use crate::pretrained::config::Config;
 use crate::pretrained::pooling::{Pooling, PoolingMode};
 use crate::state::{Gguf, Mapping, TensorSource};
 use std::path::Path;

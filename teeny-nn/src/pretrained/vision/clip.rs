@@ -8,11 +8,11 @@
 use super::family::{CLIP_TEXT, CLIP_TEXT_NAMES, CLIP_VISION, CLIP_VISION_NAMES};
 use super::in_batches;
 use super::processor::ImageProcessor;
+use crate::config::Config;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::normalized;
-use crate::pretrained::config::Config;
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::pretrained::texts::Texts;
@@ -63,6 +63,7 @@ pub struct Clip {
     /// Why there is none, if there is none.
     processor: Result<ImageProcessor>,
     pub(in crate::pretrained) origin: Origin,
+    notes: Vec<String>,
 }
 
 open_functions! {
@@ -80,6 +81,9 @@ impl Clip {
         let eos = texts.size(&["eos_token_id"], 49_407)?;
         let projected = config.size(&["projection_dim"], 512)?;
         let scale = config.number(&["logit_scale_init_value"], 2.6592)?;
+        let check = |part: &Config| part.check(&["config", "vision", "clip"], &options.ignored);
+        [&texts, &images].map(check).into_iter().try_for_each(|part| part.map(drop))?;
+        let notes = check(&config)?;
         let weights = options.renamed(open_weights(&folder, store.device())?)?;
         config.check_layers(sizes.n_layer.max(text_sizes.n_layer), weights.shapes().len())?;
         let (text_width, width) = (text_sizes.layer.n_embd, sizes.layer.n_embd);
@@ -121,6 +125,7 @@ impl Clip {
             texts,
             processor,
             origin,
+            notes,
         })
     }
 

@@ -3,8 +3,8 @@
 use super::family::{NEW_VIT_NAMES, VIT, VIT_NAMES};
 use super::in_batches;
 use super::processor::ImageProcessor;
+use crate::config::Config;
 use crate::module::Activation;
-use crate::pretrained::config::Config;
 use crate::pretrained::head::{self, Head, HeadFamily};
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
@@ -43,6 +43,7 @@ pub struct ImageEncoder {
     /// Why there is none, if there is none.
     processor: Result<ImageProcessor>,
     pub(in crate::pretrained) origin: Origin,
+    notes: Vec<String>,
 }
 
 open_functions! {
@@ -66,6 +67,7 @@ impl ImageEncoder {
             let activation = config.activation(&["pooler_act"], Activation::Tanh)?;
             sizes = sizes.with_pooler(width, activation);
         }
+        let notes = config.check(&["config", "vision"], &options.ignored)?;
         config.check_layers(sizes.n_layer, tensors.len())?;
         let head = head::task(&config).and_then(|task| HeadFamily::of(&head::VIT, task));
         let mapping = mapping(&sizes, head);
@@ -81,7 +83,7 @@ impl ImageEncoder {
         // a head that is not read is not written either
         let class = head.is_none().then(|| "ViTModel".to_string());
         let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class };
-        Ok(ImageEncoder { store, model, head, processor, origin })
+        Ok(ImageEncoder { store, model, head, processor, origin, notes })
     }
 
     /// How images become pixels.

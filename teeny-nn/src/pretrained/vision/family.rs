@@ -1,7 +1,7 @@
 //! The families of encoders of images, and CLIP's encoder of texts: keys, defaults, names.
 
+use crate::config::Config;
 use crate::module::Activation;
-use crate::pretrained::config::Config;
 use crate::state::Mapping;
 use crate::transformer::{EncoderConfig, TransformerConfig, VisionConfig};
 use teeny_core::Result;
@@ -188,11 +188,6 @@ impl Family {
             return Err(config.error(format!(
                 "images of {image:?} have no patch of {patch:?}: \"image_size\" and \"patch_size\""
             )));
-        }
-        let channels = config.size(&["num_channels"], 3)?;
-        if channels != 3 {
-            let text = format!("\"num_channels\" is {channels}");
-            return Err(config.error(text).help("images have 3 channels"));
         }
         let clip = self.clip;
         Ok(VisionConfig { patch_bias: !clip, pre_norm: clip, batch_axes: !clip, ..options })

@@ -7,8 +7,8 @@
 //! Every step is that of transformers' processors with Pillow, to the bit. The pixels of a crop are
 //! the only ones that are resized. `data::images` decodes files.
 
+use crate::config::Config;
 use crate::data::images::{FILTERS, ImageSize, MAX_PIXELS, Pixels, Resample};
-use crate::pretrained::config::Config;
 use std::ops::Range;
 use std::path::Path;
 use teeny_core::context::enter;

@@ -1,10 +1,12 @@
 //! `config.json`: sizes under the keys that a family uses.
 
+use crate::keys;
 use crate::module::Activation;
 use crate::names::{loading, of_file};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 
@@ -13,11 +15,13 @@ const LABELS: usize = 1_000_000;
 
 /// A `config.json`.
 #[derive(Clone)]
-pub(super) struct Config {
+pub(crate) struct Config {
     path: PathBuf,
     /// The member of the file that has the values, if it is not the whole.
     section: Option<String>,
     values: Value,
+    /// The keys that were read, with the names of sections before them.
+    read: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Config {
@@ -33,7 +37,7 @@ impl Config {
     /// Another file with keys and values.
     pub fn open_file(path: PathBuf) -> Result<Config> {
         let (path, values) = read(path)?;
-        let config = Config { path, section: None, values };
+        let config = Config::of(&path, values);
         if config.values.is_object() {
             return Ok(config);
         }
@@ -42,13 +46,13 @@ impl Config {
 
     /// The values of a file of another format, under the keys of `config.json`.
     pub fn of(path: &Path, values: Value) -> Config {
-        Config { path: path.to_path_buf(), section: None, values }
+        Config { path: path.to_path_buf(), section: None, values, read: Arc::default() }
     }
 
     /// The member `key` of this file, if it is an object.
     pub fn section(&self, key: &str) -> Option<Config> {
-        let values = self.values.get(key).filter(|value| value.is_object())?.clone();
-        Some(Config { path: self.path.clone(), section: Some(key.to_string()), values })
+        let values = self.value(key).filter(|value| value.is_object())?.clone();
+        Some(Config { section: Some(self.name(key)), values, ..self.clone() })
     }
 
     /// The member `key` as a configuration, without values if it is missing.
@@ -57,7 +61,7 @@ impl Config {
             Some(value) if !value.is_object() => Err(self.wrong(&[key], value, "an object")),
             value => {
                 let values = value.cloned().unwrap_or_else(|| Value::Object(Default::default()));
-                Ok(Config { path: self.path.clone(), section: Some(key.to_string()), values })
+                Ok(Config { section: Some(self.name(key)), values, ..self.clone() })
             }
         }
     }
@@ -82,9 +86,55 @@ impl Config {
         error.note(format!("sizes and options are those of {:?}", self.path.display().to_string()))
     }
 
+    /// `key` with the names of the sections before it.
+    fn name(&self, key: &str) -> String {
+        self.section.iter().map(|section| format!("{section}.")).collect::<String>() + key
+    }
+
+    /// The value of `key`, which is noted as read.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.insert(self.name(key));
+        self.values.get(key)
+    }
+
+    /// The keys with a value that were not read, and those of sections that were.
+    pub fn unread(&self) -> Vec<String> {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = |key: &str, values: &Value| -> Vec<(String, Value)> {
+            let members = values.as_object().into_iter().flatten();
+            members.map(|(own, value)| (format!("{key}{own}"), value.clone())).collect()
+        };
+        let first = self.section.iter().map(|section| format!("{section}.")).collect::<String>();
+        let (mut left, mut unread) = (members(&first, &self.values), Vec::new());
+        while let Some((key, value)) = left.pop() {
+            let inside = format!("{key}.");
+            if !read.contains(&key) && !value.is_null() {
+                unread.push(key);
+            } else if read.iter().any(|own| own.starts_with(&inside)) {
+                left.extend(members(&inside, &value));
+            }
+        }
+        unread.sort();
+        unread
+    }
+
+    /// The keys that are left unread, after those of files of these kinds, see [`keys`].
+    ///
+    /// # Errors
+    /// If a key of these kinds is refused.
+    pub fn check(&self, kinds: &[&str], ignored: &[String]) -> Result<Vec<String>> {
+        match keys::refused(kinds, ignored, |key| self.value(key)) {
+            None => Ok(self.unread()),
+            Some(text) => Err(self.error(text).help(
+                "use another model; OpenOptions::ignore_keys opens it as if the key were not there",
+            )),
+        }
+    }
+
     /// The value of the first of `keys` that is there and not null.
-    fn get(&self, keys: &[&str]) -> Option<&Value> {
-        keys.iter().filter_map(|key| self.values.get(key)).find(|value| !value.is_null())
+    pub fn get(&self, keys: &[&str]) -> Option<&Value> {
+        keys.iter().filter_map(|key| self.value(key)).find(|value| !value.is_null())
     }
 
     /// The text of `key`.
@@ -156,7 +206,7 @@ impl Config {
     }
 
     /// The chat template of a `tokenizer_config.json`: a text, or the default of several.
-    fn chat_template(&self) -> Result<Option<String>> {
+    pub fn chat_template(&self) -> Result<Option<String>> {
         let Some(value) = self.get(&["chat_template"]) else { return Ok(None) };
         if let Some(text) = value.as_str() {
             return Ok(Some(text.to_string()));
@@ -239,13 +289,13 @@ impl Config {
 
     /// Whether `key` is there, as `null`.
     pub fn is_null(&self, key: &str) -> bool {
-        self.values.get(key).is_some_and(Value::is_null)
+        self.value(key).is_some_and(Value::is_null)
     }
 
     /// The value of `model_type`, if it is one of `known`.
     ///
     /// # Errors
-    /// If it is not, or the weights are quantised by a method of their own.
+    /// If it is not.
     pub fn family(&self, kind: &str, known: &[&'static str]) -> Result<&'static str> {
         let help = |text: String| {
             self.error(text).help(format!(
@@ -254,11 +304,6 @@ impl Config {
                 known.join(", ")
             ))
         };
-        if self.has("quantization_config") {
-            return Err(self
-                .error("the weights are quantised by \"quantization_config\"".to_string())
-                .help("use the model in f32, f16 or bf16, or as GGUF"));
-        }
         let Some(name) = self.text("model_type")? else {
             return Err(help("there is no \"model_type\"".to_string()));
         };
@@ -294,7 +339,8 @@ impl Config {
         Err(self.error(text).help("config.json is of another model"))
     }
 
-    fn wrong(&self, keys: &[&str], value: &Value, wanted: &str) -> Error {
+    /// An error about the first of `keys` that is there, whose value is not `wanted`.
+    pub fn wrong(&self, keys: &[&str], value: &Value, wanted: &str) -> Error {
         let key = keys.iter().find(|key| self.get(&[key]).is_some()).unwrap_or(&keys[0]);
         let shown = match value.as_str() {
             Some(text) => quoted(text),
@@ -304,29 +350,8 @@ impl Config {
     }
 }
 
-/// The chat template of the folder `path`, and the file that has it: `chat_template.jinja`, or
-/// `tokenizer_config.json`.
-///
-/// # Errors
-/// If a file cannot be read.
-pub(super) fn template(path: &Path) -> Result<Option<(PathBuf, String)>> {
-    let own = path.join("chat_template.jinja");
-    if own.exists() {
-        let text = teeny_core::file::read(&own).and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
-        });
-        return text.map_err(|e| of_file(e, loading(&own))).map(|text| Some((own, text)));
-    }
-    let file = path.join("tokenizer_config.json");
-    if !file.exists() {
-        return Ok(None);
-    }
-    let source = Config::open_file(file.clone())?.chat_template()?;
-    Ok(source.map(|source| (file, source)))
-}
-
 /// The values of the JSON file at `path`.
-pub(super) fn read(path: PathBuf) -> Result<(PathBuf, Value)> {
+pub(crate) fn read(path: PathBuf) -> Result<(PathBuf, Value)> {
     let values = teeny_core::file::read(&path).and_then(|bytes| {
         serde_json::from_slice(&bytes).map_err(|e| Error::format(format!("not JSON: {e}")))
     });

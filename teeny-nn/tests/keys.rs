@@ -1,0 +1,202 @@
+//! Keys of other people's files: each is read, known not to matter, refused by name, or told.
+
+use crate::common::*;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use teeny_core::{Error, Result, random};
+use teeny_nn::lora::Lora;
+use teeny_nn::pretrained::{Clip, Decoder, Encoder, GenerationConfig, ImageEncoder, OpenOptions};
+
+/// The rows of `keys.txt` of these kinds: key, neutral values, effect.
+fn rows(kinds: &[&str]) -> Vec<[&'static str; 3]> {
+    let lines = include_str!("../src/keys.txt").lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter(|line| !line.is_empty())
+        .filter_map(|line| {
+            let words: Vec<&str> = line.splitn(4, ' ').collect();
+            assert_eq!(words.len(), 4, "{line:?}");
+            kinds.contains(&words[0]).then(|| [words[1], words[2], words[3]])
+        })
+        .collect()
+}
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Any value of JSON.
+fn any(i: u64) -> Value {
+    let all = [
+        json!(true),
+        json!(false),
+        json!(0),
+        json!(1),
+        json!(7),
+        json!(-1),
+        json!(2.5),
+        json!(1e300),
+        json!("x"),
+        json!(""),
+        json!([]),
+        json!([3]),
+        json!([[3, 4]]),
+        json!({}),
+        json!({"a": 1}),
+        json!("é\u{0}"),
+    ];
+    all[(i % all.len() as u64) as usize].clone()
+}
+
+fn is_neutral(row: &[&str; 3], value: &Value) -> bool {
+    row[1].split('|').any(|text| serde_json::from_str::<Value>(text).is_ok_and(|v| v == *value))
+}
+
+type Open = fn(&Folder, &OpenOptions) -> Result<Vec<String>>;
+
+/// A folder of each family, the kinds of its keys, and the folder of that folder.
+fn models() -> Vec<(&'static str, &'static [&'static str], &'static str, Open)> {
+    let decoder: Open =
+        |folder, options| Ok(Decoder::open_with(&folder.0, options, device())?.notes().to_vec());
+    let encoder: Open =
+        |folder, options| Ok(Encoder::open_with(&folder.0, options, device())?.notes().to_vec());
+    let image: Open = |folder, options| {
+        Ok(ImageEncoder::open_with(&folder.0, options, device())?.notes().to_vec())
+    };
+    let clip: Open =
+        |folder, options| Ok(Clip::open_with(&folder.0, options, device())?.notes().to_vec());
+    let decoders = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt2"];
+    let mut all: Vec<_> =
+        decoders.map(|name| (name, &["config", "decoder"][..], "decoders", decoder)).to_vec();
+    let encoders = ["bert", "roberta", "xlm-roberta", "distilbert"];
+    all.extend(encoders.map(|name| (name, &["config", "encoder"][..], "pretrained", encoder)));
+    all.push(("vit", &["config", "vision"], "vision", image));
+    all.push(("clip", &["config", "vision", "clip"], "clip", clip));
+    all
+}
+
+#[test]
+fn files_of_transformers_have_no_key_that_is_not_known() {
+    let mut told = Vec::new();
+    for (name, _, of, open) in models() {
+        for entry in golden(of).read_dir().unwrap() {
+            let (folder, other) = (entry.as_ref().unwrap().path(), entry.unwrap().file_name());
+            let other = other.into_string().unwrap();
+            if other.split('-').next() == name.split('-').next()
+                && folder.join("config.json").exists()
+            {
+                let folder = Folder::copy(&format!("keys-of-{other}"), &folder);
+                match open(&folder, &OpenOptions::new()) {
+                    Ok(notes) => {
+                        told.extend(notes.into_iter().map(|key| format!("{other}: {key}")))
+                    }
+                    Err(error) => told.push(error.to_string()),
+                }
+            }
+        }
+    }
+    assert!(told.is_empty(), "{told:#?}");
+}
+
+#[test]
+fn every_key_of_a_configuration_is_read_known_refused_or_told() {
+    for (seed, (name, kinds, of, open)) in (0..).zip(models()) {
+        let folder = Folder::copy(&format!("keys-{name}"), &golden(of).join(name));
+        let path = folder.0.join("config.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let usual = open(&folder, &OpenOptions::new()).unwrap();
+        assert!(usual.is_empty(), "{name}: {usual:?}");
+        let mut values = parse(&text);
+        values["a_key_of_tomorrow"] = json!(true);
+        std::fs::write(&path, values.to_string()).unwrap();
+        assert_eq!(open(&folder, &OpenOptions::new()).unwrap(), ["a_key_of_tomorrow"], "{name}");
+        let draws = random::Generator::new(seed);
+        for row in rows(kinds) {
+            let value = any(draws.below(1 << 20).unwrap() as u64);
+            let mut values = parse(&text);
+            values[row[0]] = value.clone();
+            std::fs::write(&path, values.to_string()).unwrap();
+            let case = format!("{name}: {} is {value}", row[0]);
+            let said = |error: &Error| error.to_string();
+            match open(&folder, &OpenOptions::new()) {
+                Ok(notes) => {
+                    assert!(row[1] == "*" || is_neutral(&row, &value), "{case} is passed over");
+                    // a section that is read tells its members
+                    let told = notes.iter().all(|note| note.starts_with("rope_"));
+                    assert!(told, "{case}: {notes:?}");
+                }
+                Err(error) => assert!(said(&error).contains(row[0]), "{case}: {error}"),
+            }
+            if row[1] != "*" {
+                let options = OpenOptions::new().ignore_keys([row[0]]);
+                let notes = open(&folder, &options).map_err(|e| said(&e));
+                assert_eq!(notes, Ok(Vec::new()), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_key_of_generation_is_read_known_or_refused_when_it_is_used() -> Result<()> {
+    let folder = Folder::copy("keys-generation", &golden("decoders/qwen3"));
+    let path = folder.0.join("generation_config.json");
+    let draws = random::Generator::new(7);
+    for row in rows(&["generation"]) {
+        let value = any(draws.below(1 << 20)? as u64);
+        std::fs::write(&path, json!({row[0]: value}).to_string()).unwrap();
+        let decoder = Decoder::open(&folder.0, device())?;
+        assert!(decoder.notes().is_empty());
+        let run = |config: &GenerationConfig| {
+            let config = config.clone().with_max_new_tokens(1);
+            decoder.generate(&[vec![3]], &config, |_, _| ControlFlow::Continue(()))
+        };
+        let is_refused = row[1] != "*" && !is_neutral(&row, &value);
+        match run(&decoder.generation) {
+            Ok(_) => assert!(!is_refused, "{} = {value} is passed over", row[0]),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(is_refused && text.contains(row[0]) && text.contains(row[2]), "{text}");
+            }
+        }
+        run(&GenerationConfig::new())?;
+    }
+    std::fs::write(&path, r#"{"a_key_of_tomorrow": 3, "another": null}"#).unwrap();
+    assert_eq!(Decoder::open(&folder.0, device())?.notes(), ["a_key_of_tomorrow"]);
+    Ok(())
+}
+
+#[test]
+fn every_key_of_an_adapter_is_read_known_or_refused() -> Result<()> {
+    let model = Decoder::open(golden("lora/llama"), autograd())?;
+    let folder = Folder::copy("keys-adapter", &golden("lora/llama/all"));
+    let path = folder.0.join("adapter_config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let draws = random::Generator::new(11);
+    let lora = Lora::open(&model, &folder.0)?;
+    assert!(lora.notes().is_empty(), "{:?}", lora.notes());
+    lora.detach()?;
+    for row in rows(&["adapter"]).into_iter().filter(|row| row[0] != "peft_type") {
+        let value = any(draws.below(1 << 20)? as u64);
+        let mut values = parse(&text);
+        values[row[0]] = value.clone();
+        std::fs::write(&path, values.to_string()).unwrap();
+        let is_refused = row[1] != "*" && !is_neutral(&row, &value);
+        match Lora::open(&model, &folder.0) {
+            Ok(lora) => {
+                assert!(!is_refused, "{} = {value} is passed over", row[0]);
+                assert!(lora.notes().is_empty(), "{:?}", lora.notes());
+                lora.detach()?;
+            }
+            Err(error) => {
+                let text = error.to_string();
+                assert!(is_refused && text.contains(row[0]) && text.contains(row[2]), "{text}");
+            }
+        }
+    }
+    let mut values = parse(&text);
+    values["a_key_of_tomorrow"] = json!(true);
+    std::fs::write(&path, values.to_string()).unwrap();
+    let lora = Lora::open(&model, &folder.0)?;
+    assert_eq!(lora.notes(), ["a_key_of_tomorrow"]);
+    lora.detach()
+}
