@@ -135,7 +135,7 @@ fn conv_input_grad(dice: &mut Dice) -> Result<Case> {
     let body = move |t: &[Tensor]| {
         let y = Op::ConvInputGrad { g: &t[0], weight: &t[1], window: &window, x_shape: &x }
             .tensor(t[0].device())?;
-        of_shape(y, out)
+        of_shape(y, x)
     };
     let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
     let scale = move |t: &[Tensor]| {
@@ -159,7 +159,7 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
     let body = move |t: &[Tensor]| {
         let y = Op::ConvWeightGrad { g: &t[0], x: &t[1], window: &window, weight_shape: &weight }
             .tensor(t[0].device())?;
-        of_shape(y, out)
+        of_shape(y, weight)
     };
     let further = transforms(&weight[2..]);
     let (factor, mixed) = (roundings_of(terms, dtype) + further, further > 0.0);
