@@ -66,7 +66,7 @@ impl Faulty {
     }
 
     /// The faulty answer; `None` where the fault changes nothing.
-    fn answer(&self, op: &Op<'_>) -> Option<(Request, Vec<Tensor>)> {
+    fn answer(&self, op: &Op<'_>) -> Option<(Request, Result<Vec<Tensor>>)> {
         let mutant = &*self.mutant;
         if op.name() != mutant.name {
             return None;
@@ -81,9 +81,9 @@ impl Faulty {
                 request.run(&self.oracle)?
             }
             Change::Results(change) => {
-                let mut answer = request.run(&self.oracle)?;
+                let mut answer = request.run(&self.oracle)?.ok()?;
                 change(&mut answer, &self.oracle)?;
-                answer
+                Ok(answer)
             }
         };
         self.applied.store(true, Ordering::Relaxed);
@@ -98,7 +98,8 @@ impl Device for Faulty {
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         let answer = self.answer(op);
         let faulty = match &answer {
-            Some((request, answer)) => Some(request.fitted(answer, &self.oracle)?),
+            Some((request, Ok(answer))) => Some(request.fitted(answer, &self.oracle)?),
+            Some((_, Err(error))) => return Err(error.clone()),
             None => None,
         };
         // The request holds clones of the storages, which the op may overwrite.

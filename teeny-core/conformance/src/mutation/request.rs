@@ -80,17 +80,20 @@ impl Request {
         })
     }
 
-    /// The request's answer by the oracle; `None` if the request is not valid.
-    pub fn run(&self, oracle: &DeviceRef) -> Option<Vec<Tensor>> {
+    /// The request's answer by the oracle, perhaps that of its elements it has none: a position
+    /// outside, a matrix without an inverse. `None` if the request is not valid.
+    pub fn run(&self, oracle: &DeviceRef) -> Option<Result<Vec<Tensor>>> {
         let operands: Vec<&Tensor> = self.operands.iter().collect();
         let args = RuntimeArgs { params: &self.params, key: self.key };
         let mut op = self.attributes.op(&operands, args, self.dst.clone());
         let specs: Vec<_> = op.outputs().ok()?.iter().copied().collect();
-        let outputs = op.run(oracle).ok()?.into_iter().zip(specs);
-        outputs
-            .map(|(y, (shape, dtype))| Tensor::from_result(y, shape, dtype, oracle.clone()))
-            .collect::<Result<_>>()
-            .ok()
+        let outputs = match op.run(oracle) {
+            Ok(outputs) => outputs.into_iter().zip(specs),
+            Err(error) => return Some(Err(error)),
+        };
+        let tensors =
+            outputs.map(|(y, (shape, dtype))| Tensor::from_result(y, shape, dtype, oracle.clone()));
+        Some(tensors.collect())
     }
 
     /// Storages of the sizes and dtypes of the request's results with the elements of `answer`,
