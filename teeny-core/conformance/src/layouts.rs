@@ -77,6 +77,11 @@ pub enum Domain {
     Angle,
     /// The integers `0..n`, as any type: positions, and ties.
     Below(usize),
+    /// Few different ones: ties, among them NaN, infinities and negative numbers.
+    Few,
+    /// Counts of bits, mostly below the width of the type; negative ones and ones beyond the width
+    /// whose low bits are those of a small count.
+    Shift,
     /// Neighbours far from 0, which a type with fewer digits cannot tell apart.
     Close,
 }
@@ -159,6 +164,32 @@ impl Input {
     /// The input with other sizes.
     pub fn with_shape(&self, shape: Shape) -> Input {
         Input { shape, ..self.clone() }
+    }
+
+    /// The input with other draws.
+    pub fn reseeded(self, by: u64) -> Input {
+        match self.values {
+            Values::Drawn(domain, seed) => {
+                Input { values: Values::Drawn(domain, seed + by), ..self }
+            }
+            Values::Given(_) => self,
+        }
+    }
+
+    /// The input in another arrangement.
+    pub fn with_arrangement(&self, arrangement: Arrangement) -> Input {
+        Input { arrangement, ..self.clone() }
+    }
+
+    /// True if the values are those of [`Domain::Small`], in whose place others do as well.
+    pub fn is_small(&self) -> bool {
+        matches!(self.values, Values::Drawn(Domain::Small, _))
+    }
+
+    /// The input with the same draws from `domain`.
+    pub fn redrawn(&self, domain: Domain) -> Input {
+        let Values::Drawn(_, seed) = self.values else { return self.clone() };
+        Input { values: Values::Drawn(domain, seed), ..self.clone() }
     }
 
     /// The input in another type.
@@ -248,6 +279,9 @@ const SPECIAL: [f64; 32] = [
     64.0,
 ];
 
+/// The floats of [`Domain::Few`].
+const FEW: [f64; 8] = [0.0, -0.0, 1.0, -1.0, 2.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+
 /// Number `i` from the last power of two below the largest number of `dtype` on.
 fn neighbour(dtype: DType, i: u64) -> Scalar {
     match dtype {
@@ -281,7 +315,7 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
         }
         Domain::Angle if dtype.is_float() => {
             let special = SPECIAL[(i + seed as usize) % SPECIAL.len()];
-            Scalar::Float(if special.abs() < 1e4 { special } else { unit })
+            Scalar::Float(if special.is_nan() || special.abs() < 1e4 { special } else { unit })
         }
         Domain::Small | Domain::Angle if dtype.is_float() => Scalar::Float(8.0 * unit - 4.0),
         Domain::Small | Domain::Angle if dtype.is_unsigned_int() => {
@@ -290,6 +324,17 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
         Domain::Small | Domain::Angle => Scalar::Int((words[0] % 9) as i64 - 4),
         Domain::Positive if dtype.is_float() => Scalar::Float(0.573 + 0.927 * unit),
         Domain::Positive => Scalar::Int((words[0] % 3) as i64 + 1),
+        Domain::Few if dtype.is_float() => Scalar::Float(FEW[words[0] as usize % FEW.len()]),
+        Domain::Few => match words[0] % 5 {
+            0 => Scalar::UInt(1 << (8 * dtype.size() - 1)), // the smallest signed integer
+            1 => Scalar::UInt(u64::MAX),
+            n => Scalar::UInt(u64::from(n) - 2),
+        },
+        Domain::Shift => match words[1] % 8 {
+            0 => Scalar::Int(-1 - i64::from(words[0] % 5)),
+            1 => Scalar::UInt((1 << (4 * dtype.size())) + u64::from(words[0] % 8)),
+            _ => Scalar::UInt(u64::from(words[0]) % (8 * dtype.size() as u64 + 3)),
+        },
         Domain::Close => neighbour(dtype, u64::from(words[0] % 5)),
         Domain::Below(n) => Scalar::UInt((words[0] as usize % n.max(1)) as u64),
     };

@@ -19,6 +19,8 @@ pub enum Values {
     Tame,
     /// Tame with up to three special values among them.
     Sprinkled,
+    /// Tame with up to three NaN among them.
+    Gapped,
     /// Numbers of both signs and magnitudes 2^-30 to 2^30, where the type has them.
     Wide,
     /// The integers -4..=4, or 0..=8: ties, and sums without rounding.
@@ -29,12 +31,17 @@ pub enum Values {
     Positive,
     /// The integers `0..n`.
     Below(usize),
-    /// The integers `0..n`, and rarely one outside.
+    /// The integers `0..n`, and one outside.
     Around(usize),
     /// Angles: -1000..1000 and special values.
     Angle,
     /// Mostly 1 and -1: products that stay in range.
     Signs,
+    /// Few different ones: ties, among them NaN, infinities and negative numbers.
+    Few,
+    /// Counts of bits, mostly below the width of the type; negative ones and ones beyond the width
+    /// whose low bits are those of a small count.
+    Shift,
 }
 
 /// Numbers at which floating-point code goes wrong.
@@ -84,6 +91,9 @@ const SPECIAL: [f64; 38] = [
 /// The values that a tame operand is sprinkled with.
 const STRONG: [f64; 7] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, -3e-39];
 
+/// The floats of [`Values::Few`].
+const FEW: [f64; 8] = [0.0, -0.0, 1.0, -1.0, 2.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+
 /// A float of type `dtype` with random bits.
 fn random_float(bits: u64, dtype: DType) -> f64 {
     match dtype {
@@ -109,6 +119,16 @@ impl Values {
         }
     }
 
+    /// Values for sums and products: those of integers wrap, so that they may be any.
+    pub fn terms(dice: &mut Dice, dtype: DType) -> Values {
+        if dtype.is_float() { Values::linear(dice) } else { Values::whole_range(dice) }
+    }
+
+    /// Mostly any integer of the type.
+    pub fn whole_range(dice: &mut Dice) -> Values {
+        if dice.one_in(4) { Values::Whole } else { Values::Any }
+    }
+
     /// Values for whatever compares, copies and selects.
     pub fn exact(dice: &mut Dice) -> Values {
         dice.pick(&[Values::Any, Values::Any, Values::Any, Values::Whole, Values::Tame])
@@ -130,7 +150,7 @@ impl Values {
                 10..12 => (bits % 9) as f64 - 4.0,
                 _ => random_float(bits, dtype),
             },
-            Values::Tame | Values::Sprinkled => 8.0 * unit - 4.0,
+            Values::Tame | Values::Sprinkled | Values::Gapped => 8.0 * unit - 4.0,
             Values::Wide if dtype == DType::F16 => {
                 (4.0 + 4.0 * unit) * power(bits % 13, 6) * sign(bits >> 8)
             }
@@ -151,6 +171,8 @@ impl Values {
                 1 => 0.5,
                 n => sign(n),
             },
+            Values::Few => FEW[bits as usize % FEW.len()],
+            Values::Shift => (bits % 70) as f64,
         })
     }
 
@@ -163,18 +185,27 @@ impl Values {
                 5 => Scalar::Int((bits % 9) as i64 - 4),
                 _ => Scalar::Int((bits % 80) as i64),
             },
-            Values::Tame | Values::Whole | Values::Angle if dtype.is_unsigned_int() => {
+            Values::Few => match bits % 5 {
+                0 => Scalar::UInt(1 << (8 * dtype.size() - 1)),
+                1 => Scalar::UInt(u64::MAX),
+                n => Scalar::UInt(n - 2),
+            },
+            Values::Shift => match bits >> 61 {
+                0 => Scalar::Int(-1 - (bits % 5) as i64),
+                1 => Scalar::UInt((1 << (4 * dtype.size())) + bits % 8),
+                _ => Scalar::UInt(bits % (8 * dtype.size() as u64 + 3)),
+            },
+            Values::Tame | Values::Gapped | Values::Whole | Values::Angle
+                if dtype.is_unsigned_int() =>
+            {
                 Scalar::UInt(bits % 9)
             }
-            Values::Tame | Values::Whole | Values::Angle => Scalar::Int((bits % 9) as i64 - 4),
+            Values::Tame | Values::Gapped | Values::Whole | Values::Angle => {
+                Scalar::Int((bits % 9) as i64 - 4)
+            }
             Values::Same(value) => Scalar::Float(value * 10.0),
             Values::Positive | Values::Signs => Scalar::Int((bits % 3) as i64 + 1),
-            Values::Below(n) => Scalar::UInt(bits % n.max(1) as u64),
-            Values::Around(n) => match (bits >> 32) % 400 {
-                0 => Scalar::UInt(n as u64),
-                1 => Scalar::Int(-1),
-                _ => Scalar::UInt(bits % n.max(1) as u64),
-            },
+            Values::Below(n) | Values::Around(n) => Scalar::UInt(bits % n.max(1) as u64),
         }
     }
 }
@@ -230,11 +261,27 @@ impl Operand {
         values: Values,
     ) -> Operand {
         let mut all: Vec<Scalar> = (0..len).map(|_| values.one(dice, dtype)).collect();
-        if values == Values::Sprinkled && dtype.is_float() && len > 0 {
-            for _ in 0..dice.between(1, 3) {
-                let place = dice.below(len);
-                all[place] = Scalar::Float(dice.pick(&STRONG));
+        // Values that decide the result are at places that the view shows.
+        let mut put = |dice: &mut Dice, value: Scalar| {
+            let place = dice.below(layout.numel());
+            if let Some(place) = layout.positions().nth(place) {
+                all[place] = value.cast(dtype);
             }
+        };
+        match values {
+            Values::Sprinkled | Values::Gapped if dtype.is_float() => {
+                for _ in 0..dice.between(1, 3) {
+                    let strong = dice.pick(&STRONG);
+                    let is_nan = values == Values::Gapped || dice.one_in(3);
+                    put(dice, Scalar::Float(if is_nan { f64::NAN } else { strong }));
+                }
+            }
+            Values::Around(n) => {
+                let outside = [Scalar::UInt(n as u64), Scalar::Int(-1), Scalar::Int(-2)];
+                let outside = dice.pick(&outside);
+                put(dice, outside);
+            }
+            _ => {}
         }
         Operand { bytes: encode(&all, dtype), len, layout, dtype, values }
     }
@@ -275,7 +322,10 @@ impl Operand {
     /// True if the values may be infinite or NaN.
     pub fn may_be_infinite(&self) -> bool {
         self.dtype.is_float()
-            && matches!(self.values, Values::Any | Values::Sprinkled | Values::Angle)
+            && matches!(
+                self.values,
+                Values::Any | Values::Sprinkled | Values::Gapped | Values::Few | Values::Angle
+            )
     }
 
     /// The tensor on `device`.

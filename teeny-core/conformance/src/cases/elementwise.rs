@@ -118,12 +118,19 @@ const BINARY: &[(&str, Binary, Domain, Domain, Tolerance)] = &[
     ("minimum", |a, b| a.minimum(b), Domain::Close, Domain::Close, BITS),
     ("rem", |a, b| a.rem(b), Domain::Close, Domain::Small, EQUAL),
     ("rem", |a, b| a.rem(b), Domain::Any, Domain::Close, EQUAL),
-    ("floor_div", |a, b| a.floor_div(b), Domain::Any, Domain::Close, EQUAL),
+    ("floor_div", |a, b| a.floor_div(b), Domain::Close, Domain::Close, EQUAL),
     ("xor", |a, b| a.xor(b), Domain::Close, Domain::Close, EQUAL),
     ("where_cond", |a, b| a.gt(0)?.where_cond(a, b), Domain::Close, Domain::Close, BITS),
     (
         "add of a number over its left side",
         |a, _| over(a.add(0.1), || a.abs(), |x| x + 0.1),
+        Domain::Any,
+        Domain::Any,
+        BITS,
+    ),
+    (
+        "add of an integer over its left side",
+        |a, _| over(a.add(LARGE), || a.abs(), |x| x + LARGE),
         Domain::Any,
         Domain::Any,
         BITS,
@@ -149,13 +156,13 @@ const BINARY: &[(&str, Binary, Domain, Domain, Tolerance)] = &[
     ("le", |a, b| a.le(b), Domain::Any, Domain::Any, EQUAL),
     ("gt", |a, b| a.gt(b), Domain::Any, Domain::Any, EQUAL),
     ("ge", |a, b| a.ge(b), Domain::Any, Domain::Any, EQUAL),
-    ("eq", |a, b| a.eq(b), Domain::Below(3), Domain::Below(3), EQUAL),
-    ("ne", |a, b| a.ne(b), Domain::Any, Domain::Any, EQUAL),
+    ("eq", |a, b| a.eq(b), Domain::Few, Domain::Few, EQUAL),
+    ("ne", |a, b| a.ne(b), Domain::Few, Domain::Few, EQUAL),
     ("and", |a, b| a.and(b), Domain::Any, Domain::Any, EQUAL),
     ("or", |a, b| a.or(b), Domain::Any, Domain::Any, EQUAL),
     ("xor", |a, b| a.xor(b), Domain::Any, Domain::Any, EQUAL),
-    ("shl", |a, b| a.shl(b), Domain::Any, Domain::Below(70), EQUAL),
-    ("shr", |a, b| a.shr(b), Domain::Any, Domain::Below(70), EQUAL),
+    ("shl", |a, b| a.shl(b), Domain::Any, Domain::Shift, EQUAL),
+    ("shr", |a, b| a.shr(b), Domain::Any, Domain::Shift, EQUAL),
     ("where_cond", |a, b| a.where_cond(a, b), Domain::Any, Domain::Any, EQUAL),
     (
         "sub over its left side",
@@ -175,7 +182,7 @@ const BINARY: &[(&str, Binary, Domain, Domain, Tolerance)] = &[
 ];
 
 /// An integer that no float of 64 bits or less holds.
-const LARGE: i64 = (1 << 53) + 1;
+pub const LARGE: i64 = (1 << 53) + 1;
 
 /// An operator on an operand that is given away, whose memory a device may take for the result.
 /// Operators panic: `like`, the same by methods, gives the error of a device that has no such

@@ -127,10 +127,20 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
             ));
         }
     }
-    // Class 156 is -100 as eight bits, and 255 is -1.
-    for (ignored, kind) in [(-100, DType::U8), (-1, DType::U8), (-100, DType::I16)] {
-        let targets =
-            Input::of([156, 255, 3, 156].map(Scalar::Int), (4,), kind, Arrangement::Packed);
+    // Class 156 is -100 as eight bits, and 255 is -1. A class that is ignored may be far outside.
+    for (ignored, kind, first) in [
+        (-100, DType::U8, 156),
+        (-1, DType::U8, 156),
+        (-100, DType::I16, 156),
+        (2049, DType::I16, 2049),
+        (2049, DType::U16, 2049),
+        ((1 << 24) + 1, DType::I32, (1 << 24) + 1),
+        ((1 << 24) + 1, DType::U32, (1 << 24) + 1),
+        ((1 << 53) + 1, DType::I64, (1 << 53) + 1),
+        ((1 << 53) + 1, DType::U64, (1 << 53) + 1),
+    ] {
+        let targets = [first, 255, 3, first].map(Scalar::Int);
+        let targets = Input::of(targets, (4,), kind, Arrangement::Packed);
         let inputs =
             vec![Input::new([4, 300], dtype, Arrangement::Packed, Domain::Small, 68), targets];
         let detail = format!("{ignored} ignored, targets of {kind}");
@@ -191,7 +201,7 @@ fn norm(sink: Sink<'_>, dtype: DType) {
             (RowFunction::LayerNorm, "layer_norm", RowFunction::LayerNormGrad),
             (RowFunction::RmsNorm, "rms_norm", RowFunction::RmsNormGrad),
         ] {
-            for shape in [vec![3usize, 4, 5], vec![7, 300], vec![1], vec![2, 1], vec![0, 3]] {
+            for shape in [vec![3usize, 4, 5], vec![7, 300], vec![5], vec![2, 1], vec![0, 3]] {
                 let line = |seed| {
                     Input::new(
                         [shape[shape.len() - 1]],
@@ -257,7 +267,9 @@ fn norm(sink: Sink<'_>, dtype: DType) {
 }
 
 fn conv(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
-    let cases: [(&[usize], &[usize], Window); 9] = [
+    let cases: [(&[usize], &[usize], Window); 10] = [
+        // image, weight and result of one shape
+        (&[2, 2, 3], &[2, 2, 3], Window::new(1).padding(1)),
         (&[2, 3, 8], &[4, 3, 3], Window::new(1)),
         (&[2, 3, 9], &[4, 3, 3], Window::new(1).stride(2).padding(2).dilation(2)),
         (&[2, 3, 7, 6], &[4, 3, 3, 3], Window::new(2)),

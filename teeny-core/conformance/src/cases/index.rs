@@ -4,11 +4,13 @@
 use super::{
     Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, numbers, one, stepwise,
 };
-use teeny_core::{DType, Extremum, NewAxis, Op, Result, Scalar, SortOrder, Tensor, s};
+use teeny_core::{DType, Extremum, NewAxis, Op, Result, Scalar, SortOrder, Tensor, Window, s};
 
 const INDEX: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::U32];
 
 pub fn each(sink: Sink<'_>) {
+    far_positions(sink);
+    long_axes(sink);
     for dtype in DType::ALL {
         for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
             let other = Arrangement::ALL[(i + 3) % 7];
@@ -164,26 +166,74 @@ fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
     }
 }
 
+/// Positions that 16 bits do not hold, of elements that rise along their axis.
+fn far_positions(sink: Sink<'_>) {
+    let rows: [(&'static str, Places); 6] = [
+        ("argmax", |x| x.argmax(0)),
+        ("argmin", |x| x.neg()?.argmin(0)),
+        ("cummax, positions", |x| Ok(x.cummax(0)?.1)),
+        ("cummin, positions", |x| Ok(x.neg()?.cummin(0)?.1)),
+        ("sort", |x| Ok(x.sort(0, SortOrder::Descending)?.1)),
+        ("topk", |x| Ok(x.topk(2, 0, Extremum::Largest)?.1)),
+    ];
+    for (op, f) in rows {
+        let body = move |x: &[Tensor]| f(&x[0]);
+        let rising = (0..33_000).map(|i| Scalar::Float(f64::from(i)));
+        let input = Input::of(rising, 33_000, DType::F32, Arrangement::Packed);
+        sink(one(op, DType::F32, EQUAL, vec![input], "far positions".to_string(), body));
+    }
+    let rising = (0..33_000).map(|i| Scalar::Float(f64::from(i)));
+    let input = Input::of(rising, (1, 33_000), DType::F32, Arrangement::Packed);
+    sink(one("max_pool", DType::F32, EQUAL, vec![input], "far positions".to_string(), |x| {
+        Ok(x[0].max_pool_indices(&[3], &Window::new(1).stride(3))?.1)
+    }));
+}
+
+/// Positions that 8 bits and 16-bit floats do not hold.
+fn long_axes(sink: Sink<'_>) {
+    for kind in [DType::I16, DType::U16] {
+        let inputs = vec![
+            Input::new(3_000, DType::F32, Arrangement::Packed, Domain::Small, 57),
+            Input::new(700, kind, Arrangement::Stepped, Domain::Below(3_000), 58),
+        ];
+        sink(one("gather", DType::F32, BITS, inputs, format!("far places of {kind}"), |x| {
+            x[0].gather(0, &x[1])
+        }));
+    }
+}
+
+type Places = fn(&Tensor) -> Result<Tensor>;
+
 /// Positions in axes of many sizes, most of them outside, which become -1.
 fn positions(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
     if !dtype.is_int() {
         return;
     }
+    // More positions than a float of the type's width tells apart.
+    let far = 1usize << 53.min(8 * dtype.size() - 2).min(usize::BITS as usize - 2);
     for (sizes, domain) in [
-        ([4usize, 3], Domain::Small),
-        ([100, 70_000], Domain::Any),
-        ([9, 1 << 50], Domain::Close),
-        ([200, 7], Domain::Below(200)),
+        (vec![4usize, 3], Domain::Small),
+        (vec![100, 70_000], Domain::Any),
+        (vec![9, 1 << 50], Domain::Close),
+        (vec![200, 7], Domain::Below(200)),
+        (vec![far + 8], Domain::Small),
+        (vec![1, far + 8], Domain::Small),
+        (vec![1, 1, far + 8], Domain::Small),
     ] {
-        let inputs = vec![
-            Input::new((5, 6), dtype, a, Domain::Small, 63),
-            Input::new((5, 6), dtype, b, domain, 64),
-        ];
+        let last = sizes.len() - 1;
+        let mut inputs = vec![Input::new((5, 6), dtype, a, Domain::Small, 63); last];
+        inputs.push(match sizes[last] == far + 8 {
+            false => Input::new((5, 6), dtype, b, domain, 64),
+            true => {
+                Input::of((0..30).map(|i| Scalar::UInt((far + i % 6) as u64)), (5, 6), dtype, b)
+            }
+        });
+        let detail = format!("{sizes:?}");
         let body = move |x: &[Tensor]| {
             let indices: Vec<&Tensor> = x.iter().collect();
             Op::Positions { indices: &indices, sizes: &sizes }.tensor(x[0].device())
         };
-        sink(one("positions", dtype, EQUAL, inputs, format!("{sizes:?}"), body));
+        sink(one("positions", dtype, EQUAL, inputs, detail, body));
     }
 }
 

@@ -127,7 +127,11 @@ fn fill(sink: Sink<'_>, dtype: DType, shape: &'static [usize]) {
 }
 
 fn random(sink: Sink<'_>, dtype: DType) {
-    let draws: [(&'static str, Distribution); 5] = [
+    // Most of the type's range, as far as i64 counts it.
+    let most = i64::MAX >> (64 - 8 * dtype.size());
+    let low = if dtype.is_unsigned_int() { 5 } else { -most / 3 };
+    let draws: [(&'static str, Distribution); 6] = [
+        ("random integers", Distribution::Integer { low, high: most }),
         ("uniform", Distribution::Uniform { low: 0.0, high: 1.0 }),
         ("uniform", Distribution::Uniform { low: -3.0, high: 5.5 }),
         ("normal", Distribution::Normal { mean: 0.5, std: 2.0 }),

@@ -169,7 +169,19 @@ fn matmul(sink: Sink<'_>, dtype: DType) {
 }
 
 fn conv(sink: Sink<'_>, dtype: DType) {
-    let cases: [(&[usize], &[usize], Window); 7] = [
+    let of = |stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2]| Window {
+        stride: stride.into(),
+        padding: padding.into(),
+        dilation: dilation.into(),
+        groups: 1,
+    };
+    let cases: [(&[usize], &[usize], Window); 11] = [
+        // operands and result of one shape
+        (&[2, 2, 3], &[2, 2, 3], Window::new(1).padding(1)),
+        // windows whose axes a device may exchange without a result of another shape
+        (&[2, 3, 4, 4], &[4, 3, 1, 1], of([2, 3], [0, 0], [1, 1])),
+        (&[2, 3, 4, 4], &[4, 3, 2, 2], of([5, 7], [0, 1], [2, 1])),
+        (&[2, 3, 4, 4], &[4, 3, 2, 2], of([5, 5], [1, 0], [1, 2])),
         (&[2, 3, 9], &[4, 3, 3], Window::new(1).stride(2).padding(2).dilation(2)),
         (&[2, 3, 7, 6], &[4, 3, 3, 3], Window::new(2).padding(1)),
         (&[2, 4, 7, 6], &[6, 2, 3, 2], Window::new(2).padding(1).groups(2)),

@@ -6,7 +6,8 @@
 
 use super::compare::Tolerance;
 use super::{Case, FLOATS, Family};
-use crate::cases::{Domain, elementwise::row_of};
+use crate::cases::Domain;
+use crate::cases::elementwise::{LARGE, row_of};
 use crate::dice::Dice;
 use crate::operand::{Operand, Values};
 use std::sync::Arc;
@@ -110,19 +111,32 @@ fn unary(dice: &mut Dice) -> Result<Case> {
     Ok(run(dice, "unary", kernel, Vec::new(), shape, &[values]).within(tolerance(op)))
 }
 
+/// A number that a type with fewer digits or another range does not hold.
+pub fn far(dice: &mut Dice) -> Scalar {
+    match dice.below(4) {
+        0 => Scalar::UInt(dice.bits()),
+        1 => Scalar::Int(dice.bits() as i64 >> dice.below(64)),
+        2 => Scalar::Float(0.1),
+        _ => Scalar::Float(-1.7),
+    }
+}
+
 fn binary(dice: &mut Dice) -> Result<Case> {
     let op = dice.pick(&OpCode::BINARY);
     let dtype = dtype_for(dice, op);
     let builder = Builder::new();
     let lhs = builder.input(dtype);
     let mut params = Vec::new();
-    let number = dice.pick(&[
+    let mut number = dice.pick(&[
         Scalar::Int(3),
         Scalar::Int(0),
         Scalar::Float(-0.5),
         Scalar::Float(2.0),
         Scalar::Int(-1),
     ]);
+    if op != OpCode::Arithmetic(Arithmetic::Pow) && dice.one_in(3) {
+        number = far(dice);
+    }
     let number = number.cast(dtype.compute());
     let rhs = match dice.below(5) {
         0 => {
@@ -135,11 +149,12 @@ fn binary(dice: &mut Dice) -> Result<Case> {
     let (lhs, rhs) = if dice.one_in(4) { (rhs, lhs) } else { (lhs, rhs) };
     let kernel = builder.finish(&[lhs.binary(op, rhs)])?;
     let values = match op {
-        OpCode::Bitwise(Bitwise::Shl | Bitwise::Shr) => [Values::Any, Values::Below(70)],
+        OpCode::Bitwise(Bitwise::Shl | Bitwise::Shr) => [Values::Any, Values::Shift],
         OpCode::Arithmetic(Arithmetic::Pow) if dice.one_in(2) => [Values::Any, Values::Tame],
         OpCode::Arithmetic(Arithmetic::Pow) => [Values::Tame, Values::Any],
         OpCode::Compare(Comparison::Eq | Comparison::Ne) if dice.one_in(2) => {
-            [Values::Below(3), Values::Below(3)]
+            let few = dice.pick(&[Values::Below(3), Values::Few, Values::Few]);
+            [few, few]
         }
         _ => [Values::exact(dice), Values::exact(dice)],
     };
@@ -302,12 +317,15 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
     let mut params = Vec::new();
     if matches!(mix, Mix::Full | Mix::Tame) {
         for _ in 0..dice.below(3) {
-            let number = dice.pick(&[
+            let mut number = dice.pick(&[
                 Scalar::Float(0.75),
                 Scalar::Int(-2),
                 Scalar::Int(1),
                 Scalar::Float(3.0),
             ]);
+            if dice.one_in(2) {
+                number = if dtype.is_int() { far(dice) } else { Scalar::Float(-1.7) };
+            }
             if dice.one_in(2) {
                 params.push(number.cast(dtype.compute()));
                 nodes.push(builder.param(dtype));
@@ -423,9 +441,10 @@ pub fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b
 }
 
 fn program(dice: &mut Dice) -> Result<Case> {
-    let dtype = if dice.one_in(2) { DType::F32 } else { dice.pick(&DType::ALL) };
+    let dtype = if dice.one_in(3) { DType::F32 } else { dice.pick(&DType::ALL) };
     let Random { kernel, params, tolerances } = random_kernel(dice, dtype, Mix::Full)?;
-    let values = [Values::exact(dice), Values::exact(dice), Values::Tame];
+    let third = if dice.one_in(2) { Values::Tame } else { Values::exact(dice) };
+    let values = [Values::exact(dice), Values::exact(dice), third];
     let shape = shape(dice);
     Ok(run(dice, "kernel", kernel, params, shape, &values).each_within(tolerances))
 }
@@ -435,14 +454,18 @@ type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
 /// Operators on an operand that is given away, whose memory a device may take, and the methods that
 /// never do.
-const OVER: [(&str, Operator, Method); 9] = [
+const OVER: [(&str, Operator, Method); 13] = [
     ("a + b over a", |a, b| a + b, |a, b| a.add(b)),
     ("a - b over a", |a, b| a - b, |a, b| a.sub(b)),
     ("a * b over a", |a, b| a * b, |a, b| a.mul(b)),
     ("a / b over a", |a, b| a / b, |a, b| a.div(b)),
     ("b - a over a", |a, b| b - a, |a, b| b.sub(a)),
     ("b / a over a", |a, b| b / a, |a, b| b.div(a)),
-    ("a + 3 over a", |a, _| a + 3, |a, _| a.add(3)),
+    ("b + a over a", |a, b| b + a, |a, b| b.add(a)),
+    ("b * a over a", |a, b| b * a, |a, b| b.mul(a)),
+    ("a - 0.3 over a", |a, _| a - 0.3, |a, _| a.sub(0.3)),
+    ("a + n over a", |a, _| a + LARGE, |a, _| a.add(LARGE)),
+    ("a * n over a", |a, _| a * LARGE, |a, _| a.mul(LARGE)),
     ("a * 0.5 over a", |a, _| a * 0.5, |a, _| a.mul(0.5)),
     ("2 - a over a", |a, _| 2 - a, |_, _| Err(Error::internal("not a method"))),
 ];

@@ -68,7 +68,7 @@ fn softmax_grad(dice: &mut Dice) -> Result<Case> {
     let (shape, axis) = lined(dice);
     let (dtype, log) = (float(dice), dice.one_in(2));
     let values = Values::linear(dice);
-    let y = if log { Values::Tame } else { Values::Positive };
+    let y = gapped(dice, if log { Values::Tame } else { Values::Positive });
     let operands =
         vec![Operand::new(dice, shape, dtype, y), Operand::new(dice, shape, dtype, values)];
     let body = move |x: &[Tensor]| {
@@ -109,11 +109,15 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
     let kinds: Vec<DType> =
         kinds.into_iter().filter(|&(_, most)| fits(most)).map(|(t, _)| t).collect();
     let kind = dice.pick(&kinds);
-    let ignored = dice.pick(&[None, None, Some(-100), Some(0), Some(classes as i64 - 1)]);
+    let far = dice.bits() as i64 >> dice.below(64); // outside the classes mostly
+    let last = Some(classes as i64 - 1);
+    let ignored = dice.pick(&[None, None, Some(-100), Some(0), last, Some(far), Some(far)]);
     let outside = dice.one_in(10);
     let targets: Vec<Scalar> = (0..n.max(1))
         .map(|_| match ignored {
-            Some(ignored) if dice.one_in(4) => Scalar::Int(ignored).cast(kind),
+            Some(ignored) if Scalar::Int(ignored).fits(kind) && dice.one_in(4) => {
+                Scalar::Int(ignored).cast(kind)
+            }
             _ if outside && dice.one_in(8) => Scalar::Int(classes as i64).cast(kind),
             _ => Scalar::Int(dice.below(classes) as i64).cast(kind),
         })
@@ -126,6 +130,7 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
     if grad {
         // Finite: p - 1 times an infinity is NaN or not by the last place of p.
         let values = dice.pick(&[Values::Tame, Values::Wide, Values::Whole, Values::Same(0.1)]);
+        let values = gapped(dice, values);
         operands.push(Operand::new(dice, rows, dtype, values));
     }
     let body = move |x: &[Tensor]| {
@@ -186,6 +191,11 @@ fn normal_values(dice: &mut Dice) -> Values {
     ])
 }
 
+/// `values`, now and then with NaN among them.
+fn gapped(dice: &mut Dice, values: Values) -> Values {
+    if dice.one_in(6) { Values::Gapped } else { values }
+}
+
 fn norm(dice: &mut Dice) -> Result<Case> {
     let shape = rows(dice);
     let n = shape[shape.ndim() - 1];
@@ -196,7 +206,8 @@ fn norm(dice: &mut Dice) -> Result<Case> {
     let line = Shape::new(&[n])?;
     let mut operands = vec![Operand::new(dice, shape, dtype, values)];
     for _ in 0..extra {
-        operands.push(Operand::new(dice, line, dtype, Values::Tame));
+        let values = gapped(dice, Values::Tame);
+        operands.push(Operand::new(dice, line, dtype, values));
     }
     let body = move |x: &[Tensor]| {
         let inputs: Vec<&Tensor> = x.iter().collect();
@@ -223,12 +234,11 @@ fn norm_grad(dice: &mut Dice) -> Result<Case> {
         (float(dice), dice.pick(&[RowFunction::LayerNormGrad, RowFunction::RmsNormGrad]));
     let eps = dice.pick(&[1e-5, 1e-3, 1.0]);
     let values = dice.pick(&[Values::Tame, Values::Tame, Values::Same(0.1), Values::Positive]);
-    let mut operands = vec![
-        Operand::new(dice, shape, dtype, values),
-        Operand::new(dice, shape, dtype, Values::Tame),
-    ];
+    let of = [gapped(dice, values), gapped(dice, Values::Tame), gapped(dice, Values::Tame)];
+    let mut operands =
+        vec![Operand::new(dice, shape, dtype, of[0]), Operand::new(dice, shape, dtype, of[1])];
     if dice.one_in(2) {
-        operands.push(Operand::new(dice, Shape::new(&[n])?, dtype, Values::Tame));
+        operands.push(Operand::new(dice, Shape::new(&[n])?, dtype, of[2]));
     }
     let body = move |x: &[Tensor]| {
         let inputs: Vec<&Tensor> =

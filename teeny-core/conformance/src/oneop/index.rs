@@ -4,7 +4,7 @@ use super::compare::coarseness;
 use super::{Case, Family};
 use crate::dice::Dice;
 use crate::operand::{Operand, Values};
-use teeny_core::{DType, Extremum, Op, Result, ScatterMode, Shape, SortOrder};
+use teeny_core::{DType, Extremum, Op, Result, Scalar, ScatterMode, Shape, SortOrder};
 
 pub const FAMILIES: &[Family] = &[
     Family { name: "gather", weight: 4, generate: gather },
@@ -16,7 +16,7 @@ pub const FAMILIES: &[Family] = &[
 ];
 
 /// Types of indices that can name every place of an axis of `size`.
-fn index_dtype(dice: &mut Dice, size: usize) -> DType {
+pub fn index_dtype(dice: &mut Dice, size: usize) -> DType {
     let all = [
         DType::I64,
         DType::I32,
@@ -30,16 +30,25 @@ fn index_dtype(dice: &mut Dice, size: usize) -> DType {
     let most = [u64::MAX, 1 << 31, 1 << 32, u64::MAX, 1 << 15, 1 << 16, 1 << 8, 1 << 7];
     let fits = all.into_iter().zip(most).filter(|&(_, most)| size as u64 <= most);
     let fits: Vec<DType> = fits.map(|(dtype, _)| dtype).collect();
+    let narrow = dice.pick(&[DType::I16, DType::U16]);
+    if size > 128 && fits.contains(&narrow) && dice.one_in(2) {
+        return narrow; // positions that 8 bits do not hold
+    }
     dice.pick(&fits)
 }
 
 /// A shape with at least one axis, an axis, and a shape of indices along it: as long or shorter on
 /// the other axes.
 fn places(dice: &mut Dice) -> (Shape, usize, Shape) {
-    let budget = dice.budget();
-    let ndim = dice.ndim().max(1);
-    let x = dice.shape_of(ndim, budget);
-    let axis = dice.below(ndim);
+    let mut budget = dice.budget();
+    let mut ndim = dice.ndim().max(1);
+    let mut x = dice.shape_of(ndim, budget);
+    let mut axis = dice.below(ndim);
+    if dice.one_in(8) {
+        // Positions that a 16-bit float does not hold.
+        (budget, ndim, axis) = (3_000, 1, 0);
+        x = Shape::new(&[2100 + dice.below(900)]).expect("a legal shape");
+    }
     let mut index = x;
     for other in 0..ndim {
         if other != axis && dice.one_in(4) {
@@ -120,9 +129,14 @@ fn scatter(dice: &mut Dice) -> Result<Case> {
     let (shape, axis, arrivals) = places(dice);
     let dtype =
         if mode == ScatterMode::Set { dice.pick(&DType::ALL) } else { dice.pick(&DType::ALL[1..]) };
-    let kind = index_dtype(dice, shape[axis]);
+    let mut kind = index_dtype(dice, shape[axis]);
+    let mut arrivals = arrivals;
+    if dtype.is_int() && Scalar::UInt(shape[axis] as u64).fits(dtype) && dice.one_in(3) {
+        (kind, arrivals) = (dtype, shape); // all operands have one type and one shape
+    }
     let add = mode == ScatterMode::Add;
-    let values = |dice: &mut Dice| if add { Values::linear(dice) } else { Values::exact(dice) };
+    let values =
+        |dice: &mut Dice| if add { Values::terms(dice, dtype) } else { Values::exact(dice) };
     let drawn = values(dice);
     let x = Operand::new(dice, shape, dtype, drawn);
     let drawn = values(dice);

@@ -16,12 +16,13 @@ fn elementwise_many(dice: &mut Dice) -> Result<Case> {
     let count = dice.between(1, 12);
     let mut operands = Vec::with_capacity(2 * count);
     let mut params = Vec::with_capacity(count);
+    let values = Values::exact(dice);
     for i in 0..count {
         let [rows, columns] = [dice.between(0, 9), dice.between(1, 40)];
         let sizes = [rows, columns];
         let shape = Shape::new(if dice.one_in(3) { &sizes } else { &sizes[1..] })?;
-        operands.push(Operand::new(dice, shape, dtype, Values::Tame));
-        operands.push(Operand::new(dice, shape, dtype, Values::Tame));
+        operands.push(Operand::new(dice, shape, dtype, values));
+        operands.push(Operand::new(dice, shape, dtype, values));
         params.push(Scalar::Int(1 + (i as i64) % 2).cast(dtype.compute()));
     }
     let body = move |x: &[Tensor]| {

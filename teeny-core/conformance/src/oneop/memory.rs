@@ -133,7 +133,7 @@ fn pad(dice: &mut Dice) -> Result<Case> {
 }
 
 fn tri(dice: &mut Dice) -> Result<Case> {
-    let budget = dice.budget();
+    let budget = dice.wide_budget();
     let ndim = dice.ndim().max(2);
     let shape = dice.shape_of(ndim, budget);
     let (diagonal, upper) = (dice.below(40) as i32 - 20, dice.one_in(2));
@@ -163,7 +163,12 @@ fn random(dice: &mut Dice) -> Result<Case> {
         }
         2 => {
             let dtype = dice.pick(&DType::ALL[1..9]);
-            let (low, high) = if dtype.is_unsigned_int() { (0, 100) } else { (-100, 27) };
+            let (mut low, mut high) = if dtype.is_unsigned_int() { (0, 100) } else { (-100, 27) };
+            if dice.one_in(2) {
+                // Most of the type's range, as far as i64 counts it.
+                let most = i64::MAX >> (64 - 8 * dtype.size());
+                (low, high) = (if dtype.is_unsigned_int() { 5 } else { -most / 3 }, most);
+            }
             (Distribution::Integer { low, high }, dtype, Tolerance::Bits)
         }
         _ => (

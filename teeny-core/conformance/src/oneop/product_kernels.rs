@@ -24,9 +24,9 @@ struct After {
 
 fn after(dice: &mut Dice, dtype: DType) -> Result<After> {
     let pair = [dtype; 2];
-    let names = ["relu", "two", "add", "choice", "cast", "gelu", "tanh", "pass"];
+    let names = ["relu", "two", "add", "choice", "cast", "gelu", "tanh", "pass", "scaled"];
     // Functions of integers round.
-    let name = names[dice.below(if dtype.is_float() { 8 } else { 5 })];
+    let name = names[dice.below(if dtype.is_float() { 9 } else { 5 })];
     let kernel = match name {
         "relu" => Kernel::build(pair, [], |[y, b], []| [(y + b).maximum(0)]),
         "two" => Kernel::build([dtype; 3], [], |[y, b, r], []| [y + b, (y + b) - r]),
@@ -41,6 +41,7 @@ fn after(dice: &mut Dice, dtype: DType) -> Result<After> {
         }
         "gelu" => Kernel::build(pair, [], |[y, b], []| [(y + b).gelu()]),
         "tanh" => Kernel::build(pair, [], |[y, b], []| [(y + b).tanh()]),
+        "scaled" => Kernel::build(pair, [], |[y, b], []| [(y + b) * -0.7]),
         _ => Kernel::build(pair, [], |[y, b], []| [y, b]),
     }?;
     let params = vec![Scalar::Int(1).cast(dtype.compute()); kernel.params().len()];
@@ -51,6 +52,7 @@ fn after(dice: &mut Dice, dtype: DType) -> Result<After> {
 /// broadcasts to it.
 fn others(dice: &mut Dice, kernel: &Kernel, out: Shape) -> Vec<Operand> {
     let types = &kernel.inputs()[1..];
+    let floats = dice.pick(&[Values::Tame, Values::Tame, Values::Sprinkled]);
     let one = |&dtype: &DType| {
         let mut shape = out;
         for axis in 0..out.ndim() {
@@ -58,7 +60,8 @@ fn others(dice: &mut Dice, kernel: &Kernel, out: Shape) -> Vec<Operand> {
                 shape = shape.with_size(axis, 1);
             }
         }
-        Operand::new(dice, shape, dtype, Values::Tame)
+        let values = if dtype.is_float() { floats } else { Values::Any };
+        Operand::new(dice, shape, dtype, values)
     };
     types.iter().map(one).collect()
 }
@@ -119,7 +122,10 @@ fn matmul_kernel(dice: &mut Dice) -> Result<Case> {
         _ => dice.pick(&DType::ALL[1..]),
     };
     let work = 10 * dice.budget();
-    let [batch, m, k, n] = sizes(dice, work);
+    let [batch, mut m, mut k, n] = sizes(dice, work);
+    if dice.one_in(8) && n < 40 {
+        (m, k) = (n, n); // both operands have one shape
+    }
     let lead: Vec<usize> = match dice.below(3) {
         0 if batch == 1 => vec![],
         1 => vec![batch],
@@ -142,7 +148,8 @@ fn conv_kernel(dice: &mut Dice) -> Result<Case> {
     let Geometry { x, weight, out, window } = geometry(dice, work)?;
     let dtype = float(dice);
     // Of nothing but padding a device makes zeros, whatever they are multiplied by.
-    let (a, b) = (Values::linear(dice), Values::Tame);
+    let b = dice.pick(&[Values::Tame, Values::Tame, Values::Gapped]);
+    let (a, b) = (Values::linear(dice), if x.numel() == 0 { Values::Tame } else { b });
     let operands = [Operand::new(dice, x, dtype, a), Operand::new(dice, weight, dtype, b)];
     let after = after(dice, dtype)?;
     let others = others(dice, &after.kernel, out);

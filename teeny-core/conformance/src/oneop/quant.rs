@@ -1,5 +1,6 @@
 //! Products with quantised weights, and their rows.
 
+use super::index::index_dtype;
 use super::{Case, Family};
 use crate::dice::Dice;
 use crate::operand::{Operand, Values};
@@ -14,28 +15,41 @@ pub const FAMILIES: &[Family] = &[
 /// Bytes below this are scales that are finite: the exponent of a 16-bit float ends at 0x7c00.
 const FINITE: usize = 0x3c;
 
-/// Parts, the number of columns, and the bytes.
-fn weight(dice: &mut Dice) -> Result<(Vec<Part>, usize, Operand)> {
-    let columns = if dice.one_in(3) { 256 * dice.between(1, 2) } else { 32 * dice.between(1, 9) };
+/// Parts, the number of columns, and the bytes. More rows than a 16-bit float counts, or than a
+/// block of threads makes, if
+/// `tall` is not 0.
+fn weight(dice: &mut Dice, tall: usize) -> Result<(Vec<Part>, usize, Operand)> {
+    let columns = match dice.below(3) {
+        _ if tall > 0 => 32,
+        0 => 256 * dice.between(1, 2),
+        _ => 32 * dice.between(1, 9),
+    };
     let kinds: Vec<QuantType> = QuantType::ALL
         .into_iter()
         .filter(|kind| columns.is_multiple_of(kind.block_elements()))
         .collect();
-    let parts: Vec<Part> = (0..dice.between(1, 3))
+    let mut parts: Vec<Part> = (0..dice.between(1, 3))
         .map(|_| Part { kind: dice.pick(&kinds), rows: dice.below(20) })
         .collect();
+    if tall > 0 {
+        parts[0].rows = tall + dice.below(40);
+    }
     let [_, bytes] = packed_parts(&parts, columns)?;
     let blocks = Operand::new(dice, Shape::new(&[bytes])?, DType::U8, Values::Below(FINITE));
     Ok((parts, columns, blocks))
 }
 
 fn product(dice: &mut Dice) -> Result<Case> {
-    let (parts, columns, blocks) = weight(dice)?;
+    let tall = if dice.one_in(8) { 1030 } else { 0 };
+    let (parts, columns, blocks) = weight(dice, tall)?;
     let m = if dice.one_in(8) { dice.below(140) } else { dice.below(9) };
     let lead = [vec![m], vec![1, m], vec![]][dice.below(3)].clone();
-    let values = dice.pick(&[Values::Tame, Values::Whole, Values::Wide]);
+    let exact = dice.one_in(3);
+    let mut values = dice.pick(&[Values::Tame, Values::Whole, Values::Wide]);
+    if exact && dice.one_in(3) {
+        values = Values::Sprinkled;
+    }
     let x = Operand::new(dice, Shape::new(&[lead, vec![columns]].concat())?, DType::F32, values);
-    let exact = dice.one_in(4);
     let detail = format!("{parts:?}{}", if exact { ", exact" } else { "" });
     let own = parts.clone();
     let case = Case::new("quant_matmul", vec![x, blocks], detail, move |x| {
@@ -59,11 +73,12 @@ fn product(dice: &mut Dice) -> Result<Case> {
 }
 
 fn rows(dice: &mut Dice) -> Result<Case> {
-    let (parts, columns, blocks) = weight(dice)?;
+    let tall = if dice.one_in(3) { 4_000 } else { 0 };
+    let (parts, columns, blocks) = weight(dice, tall)?;
     let [rows, _] = packed_parts(&parts, columns)?;
     let shape = [&[dice.below(20)][..], &[2, 3], &[]][dice.below(3)].to_vec();
     let values = if dice.one_in(4) { Values::Around(rows) } else { Values::Below(rows) };
-    let kind = dice.pick(&[DType::I64, DType::I32, DType::U8]);
+    let kind = index_dtype(dice, rows);
     let index = Operand::new(dice, Shape::new(&shape)?, kind, values);
     let detail = format!("{parts:?}, {columns} columns");
     Ok(Case::new("quant_rows", vec![blocks, index], detail, move |x| {

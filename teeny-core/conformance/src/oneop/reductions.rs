@@ -26,8 +26,11 @@ fn dtype_for(dice: &mut Dice, op: ReduceOp) -> DType {
     }
 }
 
-/// Values whose product of `n` neither over- nor underflows.
-fn factors(dice: &mut Dice, n: usize) -> Values {
+/// Values whose product of `n` neither over- nor underflows; those of integers wrap.
+fn factors(dice: &mut Dice, n: usize, dtype: DType) -> Values {
+    if !dtype.is_float() && dice.one_in(2) {
+        return Values::Any;
+    }
     if n <= 60 && dice.one_in(2) { Values::Positive } else { Values::Signs }
 }
 
@@ -63,14 +66,18 @@ fn reduce(dice: &mut Dice) -> Result<Case> {
     let dtype = dtype_for(dice, op);
     let budget = dice.wide_budget();
     let mut shape = at_least_one_axis(dice, budget);
-    let axes = axes_for(dice, op, shape.ndim());
+    let mut axes = axes_for(dice, op, shape.ndim());
+    if dice.one_in(12) {
+        // More results than a block of threads makes.
+        (shape, axes) = (Shape::new(&[1020 + dice.below(80), 1 + dice.below(5)])?, vec![1]);
+    }
     if undefined(op, &shape, &axes) {
         shape = Shape::new(&shape.iter().map(|&n| n.max(1)).collect::<Vec<_>>())?;
     }
     let n = reduced(&shape, &axes);
     let values = match op {
-        ReduceOp::Sum => Values::linear(dice),
-        ReduceOp::Prod => factors(dice, n),
+        ReduceOp::Sum => Values::terms(dice, dtype),
+        ReduceOp::Prod => factors(dice, n, dtype),
         _ => Values::exact(dice),
     };
     let operand = Operand::new(dice, shape, dtype, values);
@@ -99,7 +106,10 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
     let wanted = dtype_for(dice, op);
     let budget = dice.budget();
     let mut shape = at_least_one_axis(dice, budget);
-    let axes = axes_for(dice, op, shape.ndim());
+    let mut axes = axes_for(dice, op, shape.ndim());
+    if dice.one_in(12) {
+        (shape, axes) = (Shape::new(&[1 + dice.below(5), 1020 + dice.below(80)])?, vec![0]);
+    }
     if undefined(op, &shape, &axes) {
         shape = Shape::new(&shape.iter().map(|&n| n.max(1)).collect::<Vec<_>>())?;
     }
@@ -116,7 +126,8 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
     let kernel = Arc::new(made.kernel);
     let dtype = kernel.output_dtype(0);
     let values = match op {
-        ReduceOp::Prod => factors(dice, n),
+        ReduceOp::Prod => factors(dice, n, wanted),
+        _ if wanted.is_int() => Values::whole_range(dice),
         ReduceOp::Sum => dice.pick(&[Values::Tame, Values::Whole]),
         _ if mix == Mix::Choice || mix == Mix::Predicate => Values::exact(dice),
         _ => dice.pick(&[Values::Tame, Values::Whole, Values::Sprinkled]),
@@ -184,7 +195,10 @@ fn scan(dice: &mut Dice) -> Result<Case> {
     let shape = at_least_one_axis(dice, budget);
     let axis = dice.below(shape.ndim());
     let n = shape[axis];
-    let values = if op == ScanOp::Sum { Values::linear(dice) } else { factors(dice, n) };
+    let values = match op {
+        ScanOp::Sum => Values::terms(dice, dtype),
+        ScanOp::Prod => factors(dice, n, dtype),
+    };
     let operand = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
         let y = Op::Scan { op, x: &x[0], axis }.tensor(x[0].device())?;

@@ -2,7 +2,7 @@
 //! positions outside their axis.
 
 use super::samples::{kernel, other_parts, shape};
-use super::{Arrangement, Input, Request, drawn};
+use super::{Arrangement, Domain, Input, Request, drawn};
 use teeny_core::op::recorded::Recorded;
 use teeny_core::random::philox;
 use teeny_core::{
@@ -16,6 +16,39 @@ const PAIRS: u64 = 60;
 /// Every change in one respect.
 pub(super) fn of_one(sample: &Request) -> Vec<Request> {
     [operands(sample), counts(sample), numbers(sample), shapes(sample), attributes(sample)].concat()
+}
+
+/// Other values in other arrangements: integers of the whole range in views, and NaN in one operand.
+pub(super) fn of_values(sample: &Request) -> Vec<Request> {
+    use Arrangement::{Flipped, Sliced, Transposed};
+    let is_copy = matches!(sample.attributes, Recorded::CopyInto { .. });
+    let mut all = Vec::new();
+    for (round, arrangement) in [Flipped, Sliced, Transposed].into_iter().enumerate() {
+        let mut request = changed(sample, format!("operand 0 is {arrangement:?}"));
+        for (i, x) in request.inputs.iter_mut().enumerate() {
+            if x.is_small() && x.dtype().is_int() {
+                *x = x.redrawn(Domain::Any);
+            }
+            // The destination of a copy is a storage.
+            if i > 0 || !is_copy {
+                *x = x.with_arrangement([Flipped, Sliced, Transposed][(round + i) % 3]);
+            }
+        }
+        all.push(request);
+    }
+    // A device may multiply the padding of an image.
+    if sample.variant.starts_with("Conv") {
+        return all;
+    }
+    for (i, x) in sample.inputs.iter().enumerate().filter(|(_, x)| x.dtype().is_float()) {
+        all.push(with_input(
+            sample,
+            i,
+            x.with_last(1, f64::NAN),
+            format!("operand {i} ends in NaN"),
+        ));
+    }
+    all
 }
 
 /// Some of the changes in two respects: of operands, and of attributes.
@@ -39,6 +72,9 @@ pub(super) fn of_positions(sample: &Request) -> Vec<Request> {
     let (size, dtypes) = match &sample.attributes {
         Recorded::Gather { axis } | Recorded::Scatter { axis, .. } => (sizes[*axis], &INTEGERS[..]),
         Recorded::Rows { program, .. } if has_targets(program) => (sizes[1], &INTEGERS[..]),
+        Recorded::QuantRows { parts, .. } => {
+            (parts.iter().map(|part| part.rows).sum(), &INTEGERS[..])
+        }
         Recorded::MaxPoolGrad { x_shape, spatial } => {
             (x_shape[x_shape.ndim() - spatial..].iter().product(), &[DType::I32][..])
         }

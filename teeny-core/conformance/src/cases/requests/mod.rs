@@ -49,6 +49,8 @@ fn drawn(shape: &[usize], dtype: DType) -> Input {
 
 impl Request {
     fn new(variant: &'static str, attributes: Recorded, inputs: Vec<Input>) -> Request {
+        // Operands of one shape differ.
+        let inputs = (0..).zip(inputs).map(|(i, x)| x.reseeded(100 * i)).collect();
         Request {
             variant,
             attributes,
@@ -133,8 +135,15 @@ impl Request {
 /// All changes in F32, in other types those of positions.
 pub fn each(sink: Sink<'_>) {
     for dtype in DType::ALL {
+        for sample in samples::further(dtype) {
+            changes::of_values(&sample).into_iter().for_each(|r| sink(r.case(dtype)));
+        }
         for sample in samples::all(dtype) {
-            let mut all = changes::of_positions(&sample);
+            let mut all = changes::of_values(&sample);
+            // The rows of a weight have one type.
+            if dtype == DType::F32 || sample.variant != "QuantRows" {
+                all.extend(changes::of_positions(&sample));
+            }
             if dtype == DType::F32 {
                 all.extend(changes::of_one(&sample));
                 all.extend(changes::of_two(&sample));

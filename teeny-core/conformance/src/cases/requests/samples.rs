@@ -2,7 +2,7 @@
 //! way.
 
 use super::{Request, drawn};
-use crate::cases::{Domain, Input};
+use crate::cases::{Domain, Input, factor};
 use std::sync::Arc;
 use teeny_core::kernel::Extent;
 use teeny_core::op::recorded::Recorded;
@@ -84,6 +84,121 @@ fn elementwise(dtype: DType, all: &mut Vec<Request>) {
     all.push(Request::new("Matmul", Recorded::Matmul {}, product()));
     let inputs = [product(), vec![drawn(&[2, 4, 5], dtype)]].concat();
     all.push(Request::new("MatmulKernel", Recorded::MatmulKernel { kernel: two }, inputs));
+}
+
+/// Further requests, of which the values and the layouts of operands are changed and nothing else.
+pub(super) fn further(dtype: DType) -> Vec<Request> {
+    let mut all = Vec::new();
+    let (few, many) = (|| drawn(&[2, 3], dtype), || drawn(&[11, 100], dtype));
+    // The value of a parameter: a number that a type with fewer digits does not hold.
+    let number = |i| factor(dtype, i);
+    let at = |kernel: &Arc<Kernel>, sizes: &[usize]| {
+        let (kernel, shape) = (kernel.clone(), shape(sizes));
+        Recorded::Elementwise { kernel, shape }
+    };
+    // Over one operand, more elements than a block of threads has.
+    let (neg, exp) = (kernel(dtype, |[a]| [a.neg()]), kernel(dtype, |[a]| [a.exp()]));
+    for kernel in [&neg, &exp] {
+        let request = Request::new("ElementwiseInPlace", at(kernel, &[11, 100]), vec![many()]);
+        all.push(request.in_place(0));
+    }
+    let (add, mul) = (kernel(dtype, |[a, b]| [a + b]), kernel(dtype, |[a, b]| [a * b]));
+    for kernel in [&add, &mul, &kernel(dtype, |[a, b]| [a / b])] {
+        for own in 0..2 {
+            let inputs = vec![many(), many()];
+            let request = Request::new("ElementwiseInPlace", at(kernel, &[11, 100]), inputs);
+            all.push(request.in_place(own));
+        }
+    }
+    let shapes = [shape(&[2, 3]), shape(&[11, 100])].into();
+    let two = kernel(dtype, |[a, b]| [a * b, a - b]);
+    let mixed = Recorded::ElementwiseMany { kernel: two, shapes };
+    all.push(Request::new("ElementwiseMany", mixed, vec![few(), few(), many(), many()]));
+    for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max] {
+        let reduce = Recorded::Reduce { op, axes: [0].into() };
+        all.push(Request::new("Reduce", reduce, vec![many()]));
+    }
+    let scan = Recorded::Scan { op: ScanOp::Prod, axis: 1 };
+    all.push(Request::new("Scan", scan, vec![few()]));
+    for upper in [false, true] {
+        all.push(Request::new("Tri", Recorded::Tri { diagonal: 3, upper }, vec![many()]));
+    }
+    // Three operands, results and numbers.
+    let three =
+        Kernel::build([dtype; 3], [dtype; 2], |[a, b, c], [p, q]| [a * p + b, b * q + c, a - c]);
+    if let Ok(three) = three.map(Arc::new) {
+        let params = vec![number(0), number(1)];
+        let inputs = vec![few(), few(), few()];
+        all.push(Request {
+            params: params.clone(),
+            ..Request::new("Elementwise", at(&three, &[2, 3]), inputs.clone())
+        });
+    }
+    let sum = Kernel::build([dtype; 3], [dtype; 2], |[a, b, c], [p, q]| [a * p + b * q + c]);
+    let within = Kernel::build([dtype; 3], [], |[a, b, c], []| [a.le(b).and(b.le(c))]);
+    let whole = Kernel::build([dtype; 3], [], |[a, b, c], []| {
+        [a.lt(b).where_cond((a * 300.0).floor() + (b * 300.0).trunc(), c)]
+    });
+    let ceil = Kernel::build([dtype; 2], [], |[a, b], []| {
+        [(a * 300.0).ceil() - b, (b * 300.0).round() + a]
+    });
+    if let Ok(ceil) = ceil.map(Arc::new) {
+        all.push(Request::new("Elementwise", at(&ceil, &[2, 3]), vec![few(), few()]));
+    }
+    let reductions =
+        [(sum, ReduceOp::Sum, 2), (within, ReduceOp::Any, 0), (whole, ReduceOp::Max, 0)];
+    for (kernel, op, params) in reductions {
+        let Ok(kernel) = kernel.map(Arc::new) else { continue };
+        let axes = [1].into();
+        let reduced = Recorded::ReduceKernel { kernel, shape: shape(&[2, 3]), op, axes };
+        let inputs = vec![few(), few(), few()];
+        let params = (0..params).map(number).collect();
+        all.push(Request { params, ..Request::new("ReduceKernel", reduced, inputs) });
+    }
+    if let Ok(program) = three_rows(dtype).map(Arc::new) {
+        let rows = Recorded::Rows { program, shape: shape(&[7, 3]), axes: [1].into() };
+        let inputs = [[7, 3], [7, 3], [7, 1]].map(|sizes| drawn(&sizes, dtype)).to_vec();
+        let params = vec![number(0)];
+        all.push(Request { params, ..Request::new("Rows", rows, inputs) });
+    }
+    if !dtype.is_float() {
+        return all;
+    }
+    let mut named_rows = |function, sizes: [usize; 2], inputs: Vec<Input>, eps: bool| {
+        let params = if eps { vec![Scalar::Float(1e-5).cast(DType::F32)] } else { vec![] };
+        let program = named(function, dtype, &inputs, params.len());
+        let rows = Recorded::Rows { program, shape: shape(&sizes), axes: [1].into() };
+        all.push(Request { params, ..Request::new("Rows", rows, inputs) });
+    };
+    for count in 2..=3 {
+        let inputs = || (0..count).map(|_| few()).collect();
+        named_rows(RowFunction::LayerNormGrad, [2, 3], inputs(), true);
+        named_rows(RowFunction::RmsNorm, [2, 3], inputs(), true);
+    }
+    let targets = drawn(&[1030, 1], DType::I64).with_domain(Domain::Below(2));
+    let inputs = vec![drawn(&[1030, 2], dtype), targets];
+    named_rows(RowFunction::CrossEntropy, [1030, 2], inputs, false);
+    // (N, C, w), more than a thousand results.
+    let window = || Box::new(Window::new(1).padding(1));
+    let pool = Recorded::AvgPool { kernel_size: [3].into(), window: window() };
+    all.push(Request::new("AvgPool", pool, vec![drawn(&[2, 3, 200], dtype)]));
+    let (x_shape, weight_shape) = (shape(&[2, 3, 200]), shape(&[20, 20, 3]));
+    let input_grad = Recorded::ConvInputGrad { window: window(), x_shape };
+    let inputs = vec![drawn(&[2, 2, 200], dtype), drawn(&[2, 3, 3], dtype)];
+    all.push(Request::new("ConvInputGrad", input_grad, inputs));
+    let weight_grad = Recorded::ConvWeightGrad { window: window(), weight_shape };
+    let inputs = vec![drawn(&[1, 20, 5], dtype), drawn(&[1, 20, 5], dtype)];
+    all.push(Request::new("ConvWeightGrad", weight_grad, inputs));
+    all
+}
+
+/// A row program of three inputs, one of which has an element a row, and three results.
+fn three_rows(dtype: DType) -> teeny_core::Result<Kernel> {
+    let builder = Builder::new();
+    let (x, y, r) =
+        (builder.input(dtype), builder.input(dtype), builder.input_of(dtype, Extent::Row));
+    let p = builder.param(dtype);
+    builder.finish(&[x * p + r, (y - x).max(), (y * 10 + x).cast(DType::I32)])
 }
 
 fn moves(dtype: DType, all: &mut Vec<Request>) {
