@@ -225,7 +225,11 @@ fn positions(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
         inputs.push(match sizes[last] == far + 8 {
             false => Input::new((5, 6), dtype, b, domain, 64),
             true => {
-                Input::of((0..30).map(|i| Scalar::UInt((far + i % 6) as u64)), (5, 6), dtype, b)
+                let place = |i: usize| match i % 3 {
+                    0 => Scalar::Int(-1 - i as i64),
+                    _ => Scalar::UInt((far + i % 6) as u64),
+                };
+                Input::of((0..30).map(place), (5, 6), dtype, b)
             }
         });
         let detail = format!("{sizes:?}");

@@ -122,8 +122,15 @@ fn made(x: &[Tensor], how: usize) -> Result<Vec<Tensor>> {
 
 pub fn each(sink: Sink<'_>) {
     let mut add = |dtype, inputs: Vec<Input>, how, detail: &str| {
+        let is_wrong = detail.ends_with("NaN");
         for (op, f, floor) in OPS {
-            let body = move |_: &_, x: &[Tensor]| f(&made(x, how)?);
+            let body = move |_: &_, x: &[Tensor]| {
+                let all = f(&made(x, how)?)?;
+                // A recording device has the error of a matrix when its results are read.
+                let read = |y: &Tensor| if is_wrong { y.to_bytes().map(drop) } else { Ok(()) };
+                all.iter().try_for_each(read)?;
+                Ok(all)
+            };
             // The host computes in f64: what differs is how a device rounds the operands' sums.
             let (tolerance, body) = (near(64.0, floor), Box::new(body));
             let (inputs, detail) = (inputs.clone(), detail.to_string());

@@ -73,10 +73,15 @@ fn product(dice: &mut Dice) -> Result<Case> {
 }
 
 fn rows(dice: &mut Dice) -> Result<Case> {
-    let tall = if dice.one_in(3) { 4_000 } else { 0 };
+    let tall = if dice.one_in(2) { 4_000 } else { 0 };
     let (parts, columns, blocks) = weight(dice, tall)?;
     let [rows, _] = packed_parts(&parts, columns)?;
-    let shape = [&[dice.below(20)][..], &[2, 3], &[]][dice.below(3)].to_vec();
+    let shape = match dice.below(3) {
+        _ if tall > 0 => vec![40],
+        0 => vec![dice.below(20)],
+        1 => vec![2, 3],
+        _ => vec![],
+    };
     let values = if dice.one_in(4) { Values::Around(rows) } else { Values::Below(rows) };
     let kind = index_dtype(dice, rows);
     let index = Operand::new(dice, Shape::new(&shape)?, kind, values);

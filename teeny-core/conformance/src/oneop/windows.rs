@@ -123,11 +123,16 @@ fn conv(dice: &mut Dice) -> Result<Case> {
     Ok(Case::new("conv", operands, detail, body).scaled(factor, scale))
 }
 
+/// Values of a gradient's terms, now and then with NaN among them.
+fn terms(dice: &mut Dice) -> Values {
+    if dice.one_in(5) { Values::Gapped } else { Values::linear(dice) }
+}
+
 fn conv_input_grad(dice: &mut Dice) -> Result<Case> {
     let work = 6 * dice.budget();
     let Geometry { x, weight, out, window } = geometry(dice, work)?;
     let dtype = float(dice);
-    let (a, b) = (Values::linear(dice), Values::linear(dice));
+    let (a, b) = (terms(dice), terms(dice));
     let operands = vec![Operand::new(dice, out, dtype, a), Operand::new(dice, weight, dtype, b)];
     let detail = format!("{window:?} for {x}");
     let terms = weight.numel() / weight[1].max(1);
@@ -151,7 +156,7 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
     let work = 8 * dice.budget();
     let Geometry { x, weight, out, window } = geometry(dice, work)?;
     let dtype = float(dice);
-    let (a, b) = (beside(dice, &x), Values::linear(dice));
+    let (a, b) = (beside(dice, &x), terms(dice));
     let operands = vec![Operand::new(dice, out, dtype, a), Operand::new(dice, x, dtype, b)];
     let detail = format!("{window:?} for {weight}");
     let terms = out.numel() / out[1].max(1);

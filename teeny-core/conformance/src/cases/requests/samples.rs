@@ -145,20 +145,28 @@ pub(super) fn further(dtype: DType) -> Vec<Request> {
     if let Ok(ceil) = ceil.map(Arc::new) {
         all.push(Request::new("Elementwise", at(&ceil, &[2, 3]), vec![few(), few()]));
     }
-    let reductions =
-        [(sum, ReduceOp::Sum, 2), (within, ReduceOp::Any, 0), (whole, ReduceOp::Max, 0)];
+    let either = Kernel::build([dtype; 3], [], |[a, b, c], []| [a.lt(b).xor(b.le(c))]);
+    let signs = Kernel::build([dtype; 3], [], |[a, b, c], []| [a.sign() - b.abs() * 0.7 + c]);
+    let reductions = [
+        (sum, ReduceOp::Sum, 2),
+        (within, ReduceOp::Any, 0),
+        (whole, ReduceOp::Max, 0),
+        (either, ReduceOp::ArgMax, 0),
+        (signs, ReduceOp::Max, 0),
+    ];
     for (kernel, op, params) in reductions {
         let Ok(kernel) = kernel.map(Arc::new) else { continue };
         let axes = [1].into();
-        let reduced = Recorded::ReduceKernel { kernel, shape: shape(&[2, 3]), op, axes };
-        let inputs = vec![few(), few(), few()];
+        let reduced = Recorded::ReduceKernel { kernel, shape: shape(&[4, 9]), op, axes };
+        let inputs = (0..3).map(|_| drawn(&[4, 9], dtype)).collect();
         let params = (0..params).map(number).collect();
         all.push(Request { params, ..Request::new("ReduceKernel", reduced, inputs) });
     }
-    if let Ok(program) = three_rows(dtype).map(Arc::new) {
+    for program in [three_rows(dtype), float_rows(dtype)] {
+        let Ok(program) = program.map(Arc::new) else { continue };
+        let params = (0..program.params().len() as u64).map(number).collect();
         let rows = Recorded::Rows { program, shape: shape(&[7, 3]), axes: [1].into() };
         let inputs = [[7, 3], [7, 3], [7, 1]].map(|sizes| drawn(&sizes, dtype)).to_vec();
-        let params = vec![number(0)];
         all.push(Request { params, ..Request::new("Rows", rows, inputs) });
     }
     if !dtype.is_float() {
@@ -198,7 +206,16 @@ fn three_rows(dtype: DType) -> teeny_core::Result<Kernel> {
     let (x, y, r) =
         (builder.input(dtype), builder.input(dtype), builder.input_of(dtype, Extent::Row));
     let p = builder.param(dtype);
-    builder.finish(&[x * p + r, (y - x).max(), (y * 10 + x).cast(DType::I32)])
+    let any = x.lt(y).any();
+    builder.finish(&[x * p + r, (y - x).max(), (y * 10 + x).cast(DType::I32), any])
+}
+
+/// A row program of floats of the same inputs, whose third result has digits.
+fn float_rows(dtype: DType) -> teeny_core::Result<Kernel> {
+    let builder = Builder::new();
+    let (x, y, r) =
+        (builder.input(dtype), builder.input(dtype), builder.input_of(dtype, Extent::Row));
+    builder.finish(&[(x * 300.0).trunc(), y.abs(), x - r])
 }
 
 fn moves(dtype: DType, all: &mut Vec<Request>) {
