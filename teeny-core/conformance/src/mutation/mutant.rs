@@ -7,7 +7,8 @@ use super::signature::{Noted, Signature};
 use super::values::{self, ValueEdit};
 use std::any::Any;
 use std::fmt;
-use teeny_core::{DeviceRef, Kernel, Layout, Scalar, Tensor};
+use teeny_core::op::recorded::Recorded;
+use teeny_core::{DeviceRef, Kernel, Layout, OpCode, Scalar, Tensor};
 
 type ChangeRequest = Box<dyn Fn(&mut Request, &DeviceRef) -> Option<()> + Send + Sync>;
 type ChangeResults = Box<dyn Fn(&mut Vec<Tensor>, &DeviceRef) -> Option<()> + Send + Sync>;
@@ -63,7 +64,7 @@ pub fn all(signature: &Signature, noted: &Noted) -> Vec<Mutant> {
             add(format!("{field}: {text}"), Change::Request(Box::new(change)));
         }
     }
-    for i in 0..noted.params.min(MAX_LISTED) {
+    for i in (0..noted.params.min(MAX_LISTED)).filter(|&i| is_read(&noted.attributes, i)) {
         for Edit { text, apply } in attributes::edits(&mut Scalar::Bool(false)) {
             let change = move |request: &mut Request, _: &DeviceRef| {
                 let old = request.params[i];
@@ -95,6 +96,18 @@ pub fn all(signature: &Signature, noted: &Noted) -> Vec<Mutant> {
     operands(signature, &mut add);
     results(signature, &mut add);
     all
+}
+
+/// Whether parameter `i` has a part in a result: a program need not read all of its parameters.
+fn is_read(attributes: &Recorded, i: usize) -> bool {
+    let Some(kernel) = attributes.kernel() else { return true };
+    let nodes = kernel.nodes();
+    let Some(place) = nodes.iter().position(|node| node.op == OpCode::Param(i as u8)) else {
+        return false;
+    };
+    let is_place = |&source: &_| usize::from(source) == place;
+    kernel.outputs().iter().any(is_place)
+        || nodes.iter().any(|node| node.sources().iter().any(is_place))
 }
 
 /// Changes the attribute `field` by `edit`.
