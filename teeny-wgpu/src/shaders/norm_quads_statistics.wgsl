@@ -16,6 +16,6 @@
 #for q in 0..quads
     squares += v{{q}} * v{{q}};
 #endfor
-    let variance =
-        max(workgroup_sum(thread, sum_of(squares)) * inverse_length() - rest * rest, 0.0f);
+    let v = workgroup_sum(thread, sum_of(squares)) * inverse_length() - rest * rest;
+    let variance = select(v, 0.0f, v < 0.0f); // max would make 0 of NaN
     let scale = 1.0f / sqrt(variance + eps());

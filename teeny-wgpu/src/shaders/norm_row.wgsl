@@ -36,7 +36,8 @@ fn row_statistics(thread: u32, base: u32) -> RowStatistics {
         squares += v * v;
     }
 #endif
-    let variance = max(workgroup_sum(thread, squares) * inverse_length() - rest * rest, {{zero}});
+    let v = workgroup_sum(thread, squares) * inverse_length() - rest * rest;
+    let variance = select(v, {{zero}}, v < {{zero}}); // max would make 0 of NaN
     return RowStatistics(mean, rest, Value(1) / sqrt(variance + eps()));
 }
 
