@@ -97,10 +97,12 @@ fn gradients() -> HashMap<&'static str, &'static str> {
         let cell = table.entry(trial.op()).or_insert("none");
         for y in results.iter().filter(|y| y.is_tracked() && y.dtype().is_float() && y.numel() > 0)
         {
-            let grads = y
-                .sum_all()
-                .and_then(|sum| sum.backward())
-                .unwrap_or_else(|error| panic!("{}: {error}", trial.op()));
+            let grads = match y.sum_all().and_then(|sum| sum.backward()) {
+                Ok(grads) => grads,
+                // decompositions, which gradients of matrices need, refuse such a matrix
+                Err(error) if error.to_string().contains("has NaN or an infinity in it") => return,
+                Err(error) => panic!("{}: {error}", trial.op()),
+            };
             assert!(
                 leaves.borrow().iter().any(|x| grads.contains(x)),
                 "{}: no gradient arrives",

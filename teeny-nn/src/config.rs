@@ -105,8 +105,7 @@ impl Config {
             let members = values.as_object().into_iter().flatten();
             members.map(|(own, value)| (format!("{key}{own}"), value.clone())).collect()
         };
-        let first = self.section.iter().map(|section| format!("{section}.")).collect::<String>();
-        let (mut left, mut unread) = (members(&first, &self.values), Vec::new());
+        let (mut left, mut unread) = (members(&self.name(""), &self.values), Vec::new());
         while let Some((key, value)) = left.pop() {
             let inside = format!("{key}.");
             if !read.contains(&key) && !value.is_null() {
@@ -124,11 +123,10 @@ impl Config {
     /// # Errors
     /// If a key of these kinds is refused.
     pub fn check(&self, kinds: &[&str], ignored: &[String]) -> Result<Vec<String>> {
+        let help = "use another model; OpenOptions::ignore_keys opens it as without the key";
         match keys::refused(kinds, ignored, |key| self.value(key)) {
             None => Ok(self.unread()),
-            Some(text) => Err(self.error(text).help(
-                "use another model; OpenOptions::ignore_keys opens it as if the key were not there",
-            )),
+            Some(text) => Err(self.error(text).help(help)),
         }
     }
 
@@ -143,10 +141,7 @@ impl Config {
     /// If it is something else.
     pub fn text(&self, key: &str) -> Result<Option<&str>> {
         let Some(value) = self.get(&[key]) else { return Ok(None) };
-        match value.as_str() {
-            Some(text) => Ok(Some(text)),
-            None => Err(self.wrong(&[key], value, "a text")),
-        }
+        value.as_str().map(Some).ok_or_else(|| self.wrong(&[key], value, "a text"))
     }
 
     /// The size of the first of `keys` that is there, otherwise `default`.
@@ -176,8 +171,14 @@ impl Config {
 
     /// The number of the first of `keys` that is there, otherwise `default`.
     pub fn number(&self, keys: &[&str], default: f64) -> Result<f64> {
-        let Some(value) = self.get(keys) else { return Ok(default) };
-        value.as_f64().ok_or_else(|| self.wrong(keys, value, "a number"))
+        Ok(self.number_of(keys)?.unwrap_or(default))
+    }
+
+    /// The probability of the first of `keys` that is there, otherwise `default`.
+    pub fn probability(&self, keys: &[&str], default: f64) -> Result<f64> {
+        let p = self.number(keys, default)?;
+        let wrong = || self.error(format!("{keys:?} is {p}, not a probability"));
+        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(wrong()) }
     }
 
     /// The number of the first of `keys` that is there.

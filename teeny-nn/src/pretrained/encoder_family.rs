@@ -129,7 +129,7 @@ impl EncoderFamily {
         }
         let layer = TransformerConfig::new(width, heads, size(self.hidden)?)
             .with_activation(config.activation(&[self.activation], Activation::Gelu)?)
-            .with_dropout(config.number(&[self.dropout], 0.1)?)
+            .with_dropout(config.probability(&[self.dropout], 0.1)?)
             .with_norm_eps(config.number(&[self.norm_eps.0], self.norm_eps.1)?);
         let positions = config.size(&["max_position_embeddings"], 512)?;
         let vocab = config.size(&["vocab_size"], self.vocab)?;

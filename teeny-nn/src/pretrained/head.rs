@@ -171,7 +171,9 @@ impl HeadFamily {
         };
         let drop = match self.task {
             Task::Image => 0.0,
-            _ => config.number(&["classifier_dropout", "seq_classif_dropout"], layer.dropout)?,
+            _ => {
+                config.probability(&["classifier_dropout", "seq_classif_dropout"], layer.dropout)?
+            }
         };
         let multi_label = config.text("problem_type")? == Some("multi_label_classification");
         let dropout = Dropout::new(&path, drop)?;

@@ -170,7 +170,7 @@ impl Family {
         let layer = TransformerConfig::new(width, heads, hidden)
             .with_activation(config.activation(&["hidden_act"], self.activation)?)
             .with_norm_eps(config.number(&["layer_norm_eps"], self.norm_eps)?)
-            .with_dropout(config.number(&[self.dropout], 0.0)?)
+            .with_dropout(config.probability(&[self.dropout], 0.0)?)
             .with_qkv_bias(self.clip || config.flag("qkv_bias", true)?)
             .with_norm_first(true);
         Ok((size("num_hidden_layers", self.layers)?, layer))
