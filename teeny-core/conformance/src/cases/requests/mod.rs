@@ -4,6 +4,7 @@
 //! ```text
 //! samples    a valid request of every variant
 //! changes    the requests that differ from a sample in one respect or in two
+//! values     those with other elements
 //! ```
 //!
 //! A request that [`Op::outputs`] refuses, or with a position outside its axis, must be an error of
@@ -11,6 +12,7 @@
 
 mod changes;
 mod samples;
+mod values;
 
 use super::{Arrangement, Case, Domain, Input, Sink, stepwise};
 use teeny_core::op::TensorSpecs;
@@ -136,13 +138,13 @@ impl Request {
 pub fn each(sink: Sink<'_>) {
     for dtype in DType::ALL {
         for sample in samples::further(dtype) {
-            changes::of_values(&sample).into_iter().for_each(|r| sink(r.case(dtype)));
+            values::of_values(&sample).into_iter().for_each(|r| sink(r.case(dtype)));
         }
         for sample in samples::all(dtype) {
-            let mut all = changes::of_values(&sample);
+            let mut all = values::of_values(&sample);
             // The rows of a weight have one type.
             if dtype == DType::F32 || sample.variant != "QuantRows" {
-                all.extend(changes::of_positions(&sample));
+                all.extend(values::of_positions(&sample));
             }
             if dtype == DType::F32 {
                 all.extend(changes::of_one(&sample));
