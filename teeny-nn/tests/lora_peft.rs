@@ -247,7 +247,7 @@ fn an_adapter_of_a_part_of_joined_projections_trains_its_bias() -> Result<()> {
     let base = Archive::open(golden("llama/model.safetensors"))?;
     let folders = ["q", "zeros"]
         .map(|name| Folder::copy(&format!("lora-part-{name}"), &golden("llama/lora_only")));
-    // the tensors of q; and all, those of the other layers without an effect
+    // `own` has the tensors of q; in `all` the tensors of other layers have no effect
     let (mut own, mut all) = (Vec::new(), Vec::new());
     for name in theirs.entries().keys() {
         let tensor = theirs.tensor(name, device())?;

@@ -79,8 +79,8 @@ pub enum Domain {
     Below(usize),
     /// Few different ones: ties, among them NaN, infinities and negative numbers.
     Few,
-    /// Counts of bits, mostly below the width of the type; negative ones and ones beyond the width
-    /// whose low bits are those of a small count.
+    /// Counts of bits, mostly below the width of the type. Some are negative, and some are beyond
+    /// the width with the low bits of a small count.
     Shift,
     /// Neighbours far from 0, which a type with fewer digits cannot tell apart.
     Close,
@@ -181,7 +181,7 @@ impl Input {
         Input { arrangement, ..self.clone() }
     }
 
-    /// True if the values are those of [`Domain::Small`], in whose place others do as well.
+    /// True if the values are drawn from [`Domain::Small`]: another domain can replace it.
     pub fn is_small(&self) -> bool {
         matches!(self.values, Values::Drawn(Domain::Small, _))
     }

@@ -39,8 +39,8 @@ pub enum Values {
     Signs,
     /// Few different ones: ties, among them NaN, infinities and negative numbers.
     Few,
-    /// Counts of bits, mostly below the width of the type; negative ones and ones beyond the width
-    /// whose low bits are those of a small count.
+    /// Counts of bits, mostly below the width of the type. Some are negative, and some are beyond
+    /// the width with the low bits of a small count.
     Shift,
 }
 
@@ -119,7 +119,7 @@ impl Values {
         }
     }
 
-    /// Values for sums and products: those of integers wrap, so that they may be any.
+    /// Values for sums and products. Integers may be any, since their sums and products wrap.
     pub fn terms(dice: &mut Dice, dtype: DType) -> Values {
         if dtype.is_float() { Values::linear(dice) } else { Values::whole_range(dice) }
     }

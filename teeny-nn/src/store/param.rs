@@ -35,7 +35,7 @@ pub(crate) enum Reader {
 /// A change of a parameter that is kept beside its value, such as LoRA's product of two small
 /// matrices.
 pub(crate) trait Adapter: Send + Sync {
-    /// What this reader gets in place of `value`: that of the parameter and the adapters before.
+    /// Replaces `value`, which the parameter and earlier adapters give this reader.
     fn value(&self, _: Reader, value: Value) -> Result<Value> {
         Ok(value)
     }

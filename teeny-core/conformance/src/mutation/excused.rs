@@ -1,6 +1,6 @@
 //! Mutants that no case can notice, with the reasons.
 
-/// Parts of the mutant's variant, name and fault, and the reason. A part with ` | ` in it is a choice.
+/// Parts of the mutant's variant, name and fault, and the reason. A part with ` | ` is a choice.
 const REASONS: &[(&[&str], &str)] = &[
     (&["is absent"], "a request without an operand that it needs is refused"),
     (&["shape: "], "the sizes follow from the operands; draws are in row-major order"),
@@ -101,7 +101,8 @@ const OF_BITS: &str =
 /// Operations of floats with a number as parameter.
 const OF_FLOATS: &str = "Elementwise div: | conv_kernel: | _norm: | _norm_grad:";
 
-/// Why a reduction of another kind is none: it is the same, or of other types.
+/// Why a mutant with another kind of reduction is excused: it has the same results, or takes other
+/// types.
 fn of_reduction(text: &str) -> Option<&'static str> {
     let (name, new) = text.strip_prefix("Reduce ")?.split_once(": op: is ")?;
     let new = new.to_lowercase();

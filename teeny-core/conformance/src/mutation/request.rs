@@ -80,8 +80,8 @@ impl Request {
         })
     }
 
-    /// The request's answer by the oracle, perhaps that of its elements it has none: a position
-    /// outside, a matrix without an inverse. `None` if the request is not valid.
+    /// Runs the request on the oracle. An `Err` inside comes from the elements, such as a position
+    /// outside or a matrix without an inverse. `None` if the request is not valid.
     pub fn run(&self, oracle: &DeviceRef) -> Option<Result<Vec<Tensor>>> {
         let operands: Vec<&Tensor> = self.operands.iter().collect();
         let args = RuntimeArgs { params: &self.params, key: self.key };

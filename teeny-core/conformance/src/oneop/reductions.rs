@@ -26,7 +26,7 @@ fn dtype_for(dice: &mut Dice, op: ReduceOp) -> DType {
     }
 }
 
-/// Values whose product of `n` neither over- nor underflows; those of integers wrap.
+/// Values of which a product of `n` floats stays in range. Products of integers wrap.
 fn factors(dice: &mut Dice, n: usize, dtype: DType) -> Values {
     if !dtype.is_float() && dice.one_in(2) {
         return Values::Any;

@@ -6,7 +6,7 @@ use super::{Arrangement, Domain, Input, Request};
 use teeny_core::op::recorded::Recorded;
 use teeny_core::{DType, Kernel, RowFunction, Scalar};
 
-/// Other values in other arrangements: integers of the whole range in views, and NaN in one operand.
+/// Other values in other arrangements: integers of the whole range in views, and NaN in an operand.
 pub(super) fn of_values(sample: &Request) -> Vec<Request> {
     use Arrangement::{Flipped, Sliced, Transposed};
     let is_copy = matches!(sample.attributes, Recorded::CopyInto { .. });
