@@ -51,8 +51,7 @@ impl Config {
 
     /// The member `key` of this file, if it is an object.
     pub fn section(&self, key: &str) -> Option<Config> {
-        let values = self.value(key).filter(|value| value.is_object())?.clone();
-        Some(Config { section: Some(self.name(key)), values, ..self.clone() })
+        self.part(key).ok().filter(|_| self.value(key).is_some_and(Value::is_object))
     }
 
     /// The member `key` as a configuration, without values if it is missing.
@@ -61,7 +60,8 @@ impl Config {
             Some(value) if !value.is_object() => Err(self.wrong(&[key], value, "an object")),
             value => {
                 let values = value.cloned().unwrap_or_else(|| Value::Object(Default::default()));
-                Ok(Config { section: Some(self.name(key)), values, ..self.clone() })
+                let (path, section) = (self.path.clone(), Some(self.name(key)));
+                Ok(Config { path, section, values, read: self.read.clone() })
             }
         }
     }
@@ -98,27 +98,27 @@ impl Config {
         self.values.get(key)
     }
 
-    /// The keys with a value that were not read, and those of sections that were.
+    /// The unread keys whose value is not null. Keys in a section that was read are included.
     pub fn unread(&self) -> Vec<String> {
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let members = |key: &str, values: &Value| -> Vec<(String, Value)> {
+        fn members<'a>(key: &str, values: &'a Value) -> Vec<(String, &'a Value)> {
             let members = values.as_object().into_iter().flatten();
-            members.map(|(own, value)| (format!("{key}{own}"), value.clone())).collect()
-        };
+            members.map(|(own, value)| (format!("{key}{own}"), value)).collect()
+        }
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut left, mut unread) = (members(&self.name(""), &self.values), Vec::new());
         while let Some((key, value)) = left.pop() {
             let inside = format!("{key}.");
             if !read.contains(&key) && !value.is_null() {
                 unread.push(key);
             } else if read.iter().any(|own| own.starts_with(&inside)) {
-                left.extend(members(&inside, &value));
+                left.extend(members(&inside, value));
             }
         }
         unread.sort();
         unread
     }
 
-    /// The keys that are left unread, after those of files of these kinds, see [`keys`].
+    /// Reads the keys that [`keys`] lists for files of these kinds, and returns the unread rest.
     ///
     /// # Errors
     /// If a key of these kinds is refused.
