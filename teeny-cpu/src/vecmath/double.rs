@@ -202,36 +202,46 @@ fn parts<D: F64s>(x: D) -> (D, D) {
     (e.add(D::select(tiny, D::splat(-54.0), D::splat(0.0))), m.sub(D::splat(1.0)))
 }
 
-/// `ln x`; with tables as that of f32, `ln(1 + f) = f + f² q(f)` on [-1/32, 1/16], relative error
-/// 3.6e-19.
+/// `f² q(f)` of `ln(1 + f) = f + f² q(f)` on [-1/32, 1/16], relative error 3.6e-19.
 #[inline(always)]
-pub(crate) fn log<D: F64s>(x: D) -> D {
+fn log1p_tail<D: F64s>(f: D) -> D {
+    let q = poly(
+        f,
+        [
+            -0.499_999_999_999_999_94,
+            0.333_333_333_333_333_26,
+            -0.250_000_000_000_486_2,
+            0.200_000_000_002_983_9,
+            -0.166_666_665_442_375_52,
+            0.142_857_128_319_004_85,
+            -0.125_001_218_796_697_73,
+            0.111_134_476_923_052_37,
+            -0.099_649_622_511_235_21,
+            0.079_135_619_480_883_21,
+        ],
+    );
+    f.mul(f).mul(q)
+}
+
+/// `x = 2^e m`, `ln m = large + f + tail`, with tables as that of f32.
+#[inline(always)]
+fn log_parts<D: F64s>(x: D) -> (D, D, D, D) {
     if D::TABLES {
         let (e, m) = x.split();
         let index = D::i_shr::<48>(m.bits());
         let f = m.fma(D::lookup(&RECIPROCALS64, index), D::splat(-1.0));
-        let q = poly(
-            f,
-            [
-                -0.499_999_999_999_999_94,
-                0.333_333_333_333_333_26,
-                -0.250_000_000_000_486_2,
-                0.200_000_000_002_983_9,
-                -0.166_666_665_442_375_52,
-                0.142_857_128_319_004_85,
-                -0.125_001_218_796_697_73,
-                0.111_134_476_923_052_37,
-                -0.099_649_622_511_235_21,
-                0.079_135_619_480_883_21,
-            ],
-        );
-        let large = e.fma(D::splat(LN2_HI), D::lookup(&LOGARITHMS64, index));
-        let tail = f.mul(f).fma(q, e.mul(D::splat(LN2_LO)));
-        return large.add(f.add(tail));
+        return (e, D::lookup(&LOGARITHMS64, index), f, log1p_tail(f));
     }
     let (e, f) = parts(x);
-    let tail = log_tail(f).add(e.mul(D::splat(LN2_LO)));
-    log_specials(x, e.fma(D::splat(LN2_HI), f.add(tail)))
+    (e, D::splat(0.0), f, log_tail(f))
+}
+
+/// `ln x`.
+#[inline(always)]
+pub(crate) fn log<D: F64s>(x: D) -> D {
+    let (e, large, f, tail) = log_parts(x);
+    let y = e.fma(D::splat(LN2_HI), large).add(f.add(e.fma(D::splat(LN2_LO), tail)));
+    if D::TABLES { y } else { log_specials(x, y) }
 }
 
 /// The factors of two normal numbers of two numbers in [0, 1) (Box & Muller 1958):
@@ -270,10 +280,10 @@ pub(super) fn log10<D: F64s>(x: D) -> D {
     /// `1 / ln 10` and `log10 2`, in two parts.
     const LOG10_E: [f64; 2] = [0.434_294_462_203_979_5, 1.969_927_233_546_362_7e-8];
     const LOG10_2: [f64; 2] = [0.301_029_920_578_002_93, 7.508_597_826_552_624e-8];
-    let (e, f) = parts(x);
-    let tail = log_tail(f);
-    let high = D::from_bits(D::i_and(f.add(tail).bits(), D::i_splat(!0xffff_ffff)));
-    let low = f.sub(high).add(tail);
+    let (e, large, f, tail) = log_parts(x);
+    // ln m in two parts
+    let high = D::from_bits(D::i_and(large.add(f.add(tail)).bits(), D::i_splat(!0xffff_ffff)));
+    let low = large.sub(high).add(f).add(tail);
     let (large, part) = (e.mul(D::splat(LOG10_2[0])), high.mul(D::splat(LOG10_E[0])));
     let rest = low.add(high).fma(D::splat(LOG10_E[1]), low.mul(D::splat(LOG10_E[0])));
     let y = large.add(part);

@@ -136,11 +136,16 @@ pub(crate) fn log2<V: F32s>(x: V) -> V {
     large.add(f.fma(V::splat(LOG2_E), f.mul(f).mul(q)))
 }
 
-/// `log10 x`, in f64: whole for powers of ten.
+/// `log10 x`, as [`log`]: `e log10 2 + log10 (1 / c)` is exact but for the lower part of log10 2, so
+/// that the logarithm of a power of ten is whole.
 #[inline(always)]
 pub(crate) fn log10<V: F32s>(x: V) -> V {
-    let (low, high) = x.widen();
-    V::narrow(double::log10(low), double::log10(high))
+    let (e, m) = x.split();
+    let f = m.fma(V::lookup(&tables::RECIPROCALS_OF_LOG10, place(m)), V::splat(-1.0));
+    let q = poly(f, [-0.217_147_25, 0.144_769_61, -0.108_605_97, 0.081_945_71]);
+    let large = e.fma(V::splat(0.301_029_2), V::lookup(&tables::LOG10, place(m)));
+    let tail = e.fma(V::splat(7.903_417e-7), f.mul(f).mul(q));
+    large.add(f.fma(V::splat(std::f32::consts::LOG10_E), tail))
 }
 
 /// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.

@@ -171,6 +171,21 @@ pub(super) static LOG2: [f32; 16] = [
     -0.117_306_22, -0.068_857_15, 0.0,
 ];
 
+/// As [`RECIPROCALS`], for logarithms to the base of 10, which are multiples of 2^-18.
+#[rustfmt::skip]
+pub(super) static RECIPROCALS_OF_LOG10: [f32; 16] = [
+    1.0, 0.914_527_8, 0.864_717_8, 0.821_789_5, 0.781_493_3, 0.743_231_8, 0.711_165_5, 0.680_817_5,
+    1.307_012_1, 1.254_593_7, 1.206_013_7, 1.164_826_6, 1.122_578_4, 1.083_983_7, 1.049_754_3, 1.0,
+];
+
+/// The logarithms of `1 / RECIPROCALS_OF_LOG10` to the base of 10.
+#[rustfmt::skip]
+pub(super) static LOG10: [f32; 16] = [
+    0.0, 0.038_803_1, 0.063_125_61, 0.085_239_41, 0.107_074_74, 0.128_875_73, 0.148_029_33,
+    0.166_969_3, -0.116_279_6, -0.098_503_11, -0.081_352_234, -0.066_261_29, -0.050_216_675,
+    -0.035_022_736, -0.021_087_646, 0.0,
+];
+
 /// As [`RECIPROCALS`], with 24 bits.
 #[rustfmt::skip]
 pub(super) static RECIPROCALS64: [f64; 16] = [
