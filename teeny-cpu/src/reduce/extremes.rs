@@ -70,21 +70,39 @@ pub(super) unsafe fn largest_few(
     x: *const u8,
     few: Few,
 ) -> bool {
-    level.run(FewExtremes { to: results.cast(), x: x.cast(), few, smallest: flip != 0 })
+    let (to, x, smallest, fresh) = (results.cast(), x.cast(), flip != 0, true);
+    level.run(Columns { to, x, few, smallest, fresh })
+}
+
+/// Compares accumulators, which are negated for the smallest, with rows; false if there may be a NaN
+/// among these, which are to be compared again then.
+///
+/// # Safety
+/// As all functions of a table.
+pub(super) unsafe fn largest_rows(
+    level: Level,
+    flip: u64,
+    accs: *mut u8,
+    x: *const u8,
+    few: Few,
+) -> bool {
+    let (to, x, smallest, fresh) = (accs.cast(), x.cast(), flip != 0, false);
+    level.run(Columns { to, x, few, smallest, fresh })
 }
 
 /// Rows that are compared at once: memory is read in order for as long as a row of the group.
 const GROUP: usize = 8;
 
-/// The extremes of few rows of f32.
-struct FewExtremes {
+/// The extremes of columns of f32. They begin with the first row if they are `fresh`.
+struct Columns {
     to: *mut f32,
     x: *const f32,
     few: Few,
     smallest: bool,
+    fresh: bool,
 }
 
-impl Work for FewExtremes {
+impl Work for Columns {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
@@ -92,10 +110,11 @@ impl Work for FewExtremes {
     }
 }
 
-impl FewExtremes {
+impl Columns {
     #[inline(always)]
     fn extremes<V: F32s, const SMALLEST: bool>(self) -> bool {
         let Few { n, rows, step, blocks, apart } = self.few;
+        let sign = V::splat(if SMALLEST && !self.fresh { -0.0 } else { 0.0 });
         let mut sums = V::splat(0.0);
         for block in 0..blocks {
             let (x, to) = (self.x.wrapping_offset(block as isize * apart), block * n);
@@ -105,8 +124,9 @@ impl FewExtremes {
                     let row = |row: usize| x.wrapping_offset(row as isize * step);
                     // SAFETY: these columns are part of the rows and of the results.
                     unsafe {
-                        let before = if first == 0 { row(0) } else { to.cast_const() };
-                        let mut best = V::load_up_to(before, n - at);
+                        let begins = first == 0 && self.fresh;
+                        let before = if begins { row(0) } else { to.cast_const() };
+                        let mut best = V::load_up_to(before, n - at).xor_sign(sign);
                         let mut sum = V::splat(0.0);
                         for i in first..rows.min(first + GROUP) {
                             let x = V::load_up_to(row(i), n - at);
@@ -115,7 +135,7 @@ impl FewExtremes {
                         }
                         sums = sums.add(sum);
                         // An extreme of zero is +0.
-                        best.add(V::splat(0.0)).store_up_to(to, n - at);
+                        best.add(V::splat(0.0)).xor_sign(sign).store_up_to(to, n - at);
                     }
                 }
             }

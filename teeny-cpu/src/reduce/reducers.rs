@@ -9,13 +9,14 @@
 //! those of [`flip_of`], which maps the order of signed integers to that of unsigned ones, and the
 //! smallest to the largest.
 
-use super::extremes::{largest, largest_double, largest_few};
+use super::extremes::{largest, largest_double, largest_few, largest_rows};
 use super::products::{multiply_few, multiply_few_doubles, multiply_rows};
 use super::sums::{sum_doubles, sum_f32, sum_few, sum_few_doubles, sum_rows, sums_are_finite};
-use super::table::{FewRows, IsFinite, Reducer, Renumber, Rows};
+use super::table::{Few, FewRows, IsFinite, Reducer, Renumber, Rows, rows};
 use crate::elementwise::loops::int::Int;
-use crate::simd::{F32s, for_pairs};
+use crate::simd::{F32s, Level, for_pairs};
 use crate::typed::slice_mut;
+use std::ops::Range;
 use teeny_core::{DType, ReduceOp};
 
 /// Sum.
@@ -166,7 +167,8 @@ pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     fn flipped(self, flip: u64) -> Self;
     /// [`Reducer::VECTORS`] of `largest_on`.
     const VECTORS: usize = 0;
-    /// [`Reducer::FEW_ROWS`] of the largest.
+    /// [`Reducer::FAST_ROWS`] and [`Reducer::FEW_ROWS`] of the largest.
+    const FAST_ROWS: Rows = rows::<Self, Max>;
     const FEW_ROWS: Option<FewRows> = None;
     /// The largest after flipping, by vectors of a level; none if a NaN may be among them.
     #[inline(always)]
@@ -198,6 +200,7 @@ ordered! {
     u64, 0, |_| false, |x| x, |x, flip| x ^ flip, true;
     f32, f32::NEG_INFINITY, f32::is_nan, |x| x + 0.0, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true {
         const VECTORS: usize = 16;
+        const FAST_ROWS: Rows = rows_of_f32;
         const FEW_ROWS: Option<FewRows> = Some(largest_few);
         #[inline(always)]
         fn largest_on<V: F32s>(xs: &[f32], flip: u64) -> Option<f32> { largest::<V>(xs, flip != 0) }
@@ -209,6 +212,28 @@ ordered! {
             largest_double::<V::F64s>(xs, flip != 0)
         }
     };
+}
+
+/// [`rows`] of the largest of f32.
+///
+/// # Safety
+/// As all functions of a table.
+unsafe fn rows_of_f32(
+    level: Level,
+    flip: u64,
+    accs: *mut u8,
+    n: usize,
+    x: *const u8,
+    step: isize,
+    range: Range<usize>,
+) {
+    let few = Few { n, rows: range.len(), step, blocks: 1, apart: 0 };
+    // SAFETY: passed on. To compare a row twice changes nothing.
+    unsafe {
+        if !largest_rows(level, flip, accs, x, few) {
+            rows::<f32, Max>(level, flip, accs, n, x, step, range);
+        }
+    }
 }
 
 /// The bits whose flipping makes the largest element of `dtype` the one that `op` looks for.
@@ -266,6 +291,7 @@ impl<T: Ordered> Reducer<T> for Max {
     const START: T = T::LOWEST;
     const FOR_AVX512: bool = T::FOR_AVX512;
     const VECTORS: usize = T::VECTORS;
+    const FAST_ROWS: Rows = T::FAST_ROWS;
     const FEW_ROWS: Option<FewRows> = T::FEW_ROWS;
     const MAX_FEW_ROWS: usize = usize::MAX;
     #[inline(always)]
