@@ -15,6 +15,7 @@ use crate::copy::contiguous;
 use crate::cost::Cost;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::with_unsigned;
 use std::ops::Range;
 use teeny_core::{DType, Element, Result, Scalar, Shape, Tensor, with_element};
 
@@ -225,12 +226,7 @@ pub(crate) fn tri(cpu: &Cpu, x: &Tensor, diagonal: i32, upper: bool) -> Result<C
     let last = x.ndim() - 1;
     let (copy, view) = packed_behind(cpu, view, last)?;
     let out = cpu.alloc(x.numel(), view.dtype)?;
-    match view.dtype.size() {
-        1 => triangles::<u8>(&view, &out, diagonal, upper),
-        2 => triangles::<u16>(&view, &out, diagonal, upper),
-        4 => triangles::<u32>(&view, &out, diagonal, upper),
-        _ => triangles::<u64>(&view, &out, diagonal, upper),
-    }
+    with_unsigned!(view.dtype.size(), T => triangles::<T>(&view, &out, diagonal, upper));
     drop(copy);
     Ok(out)
 }

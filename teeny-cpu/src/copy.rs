@@ -12,6 +12,7 @@ use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
 use crate::transpose::{NARROW, transpose};
+use crate::typed::with_unsigned;
 use crate::{Cpu, half, processor};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
@@ -187,14 +188,7 @@ pub(crate) fn copy_into(
 /// The destination is writable, injective, and overlaps no source element.
 pub(crate) unsafe fn copy_view(level: Level, x: &View, to: *mut u8, strides: &[isize; 8]) {
     // SAFETY: elements are moved as bits, so only their size matters.
-    unsafe {
-        match x.dtype.size() {
-            1 => copy_as::<u8>(level, x, to.cast(), strides),
-            2 => copy_as::<u16>(level, x, to.cast(), strides),
-            4 => copy_as::<u32>(level, x, to.cast(), strides),
-            _ => copy_as::<u64>(level, x, to.cast(), strides),
-        }
-    }
+    unsafe { with_unsigned!(x.dtype.size(), T => copy_as::<T>(level, x, to.cast(), strides)) }
 }
 
 /// One merged axis of both sides.

@@ -67,6 +67,23 @@ macro_rules! with_long {
 }
 pub(crate) use with_long;
 
+/// `$body` with `$t` as the unsigned integer of `$size` bytes: for elements that are moved as bits.
+macro_rules! with_unsigned {
+    ($size:expr, $t:ident => $body:expr) => {
+        match $size {
+            1 => crate::typed::with_unsigned!(@ u8, $t => $body),
+            2 => crate::typed::with_unsigned!(@ u16, $t => $body),
+            4 => crate::typed::with_unsigned!(@ u32, $t => $body),
+            _ => crate::typed::with_unsigned!(@ u64, $t => $body),
+        }
+    };
+    (@ $u:ty, $t:ident => $body:expr) => {{
+        type $t = $u;
+        $body
+    }};
+}
+pub(crate) use with_unsigned;
+
 /// Slices over raw memory.
 ///
 /// # Safety

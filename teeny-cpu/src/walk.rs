@@ -12,6 +12,7 @@
 
 use crate::bytes::copy_each;
 use crate::storage::View;
+use crate::typed::with_unsigned;
 use teeny_core::DType;
 
 /// The most operands a walk has: the inputs of a kernel.
@@ -331,12 +332,7 @@ impl Walk {
     ) {
         // SAFETY: passed on; elements are moved as bits, so only their size matters.
         unsafe {
-            match dtype.size() {
-                1 => self.gather_as::<u8>(i, base, start, len, out),
-                2 => self.gather_as::<u16>(i, base, start, len, out),
-                4 => self.gather_as::<u32>(i, base, start, len, out),
-                _ => self.gather_as::<u64>(i, base, start, len, out),
-            }
+            with_unsigned!(dtype.size(), T => self.gather_as::<T>(i, base, start, len, out));
         }
     }
 

@@ -293,11 +293,10 @@ impl<T: Real> Work for Chain<'_, T> {
             codes[k] = self.code[k].code;
             k += 1;
         }
-        let range = (self.from, self.n);
-        let none = 0;
+        let (range, last) = ((self.from, self.n), self.code.len().saturating_sub(1));
         // Operands of the current row by their instruction: the loop over rows is in each chain.
         macro_rules! chain {
-            ($kinds:literal, $end:ty, $fold:expr, $($link:ident $(($k:literal))?),*) => {{
+            ($kinds:literal, $end:ty, $($link:ident $(($k:literal))?),*) => {{
                 if !self.fits($kinds) {
                     return false;
                 }
@@ -308,7 +307,7 @@ impl<T: Real> Work for Chain<'_, T> {
                     // says.
                     unsafe {
                         let links = chain!(@ row, $($link $(($k))?),*);
-                        run::<T, V, $end>(x, range, links, self.place($fold, row));
+                        run::<T, V, $end>(x, range, links, self.place(last, row));
                     }
                     row += 1;
                 }
@@ -325,22 +324,21 @@ impl<T: Real> Work for Chain<'_, T> {
             (= $row:ident, $a:ident) => { $a };
         }
         match &codes[..self.code.len()] {
-            [Load, FoldSum] => chain!(b"r-", SumOf, 1, Same),
-            [Load, FoldMax] => chain!(b"r-", MaxOf, 1, Same),
-            [Load, Code::Square, FoldSum] => chain!(b"r--", SumOf, 2, Squared),
-            [Load, Mul, FoldSum] => chain!(b"rr-", SumOf, 2, TimesRow(1)),
-            [Load, Minus, FoldSum] => chain!(b"rc-", SumOf, 2, Less(1)),
-            [Load, Minus, Code::Square, FoldSum] => {
-                chain!(b"rc--", SumOf, 3, Less(1), Squared)
-            }
+            [Load, FoldSum] => chain!(b"r-", SumOf, Same),
+            [Load, FoldMax] => chain!(b"r-", MaxOf, Same),
+            [Load, Code::Square, FoldSum] => chain!(b"r--", SumOf, Squared),
+            [Load, Mul, FoldSum] => chain!(b"rr-", SumOf, TimesRow(1)),
+            [Load, Minus, FoldSum] => chain!(b"rc-", SumOf, Less(1)),
+            [Load, Minus, Code::Square, FoldSum] => chain!(b"rc--", SumOf, Less(1), Squared),
             [Load, Minus, Minus, Code::Square, FoldSum] => {
-                chain!(b"rcc--", SumOf, 4, Less(1), Less(2), Squared)
+                chain!(b"rcc--", SumOf, Less(1), Less(2), Squared)
             }
-            [Load, Minus, EXP, Operand, FoldSum] => {
-                chain!(b"rc---", SumOf, 4, Less(1), Exponential)
+            [Load, Minus, Minus, Mul, Code::Square, FoldSum] => {
+                chain!(b"rccc--", SumOf, Less(1), Less(2), Scaled(3), Squared)
             }
+            [Load, Minus, EXP, Operand, FoldSum] => chain!(b"rc---", SumOf, Less(1), Exponential),
             [Load, Minus, EXP, Operand, Store, FoldSum] => {
-                chain!(b"rc--r-", SumOf, 5, Less(1), Exponential, Stored(4))
+                chain!(b"rc--r-", SumOf, Less(1), Exponential, Stored(4))
             }
             [Load, Div, Store] => {
                 let mut row = self.rows.start;
@@ -351,47 +349,35 @@ impl<T: Real> Work for Chain<'_, T> {
                     }
                     row += 1;
                 }
-                chain!(b"rcr", Nothing, none, Shared(1), Stored(2))
+                chain!(b"rcr", Nothing, Shared(1), Stored(2))
             }
-            [Load, Minus, Minus, Store] => {
-                chain!(b"rccr", Nothing, none, Less(1), Less(2), Stored(3))
-            }
-            [Load, Minus, Mul, Store] => {
-                chain!(b"rcrr", Nothing, none, Less(1), TimesRow(2), Stored(3))
-            }
+            [Load, Minus, Minus, Store] => chain!(b"rccr", Nothing, Less(1), Less(2), Stored(3)),
+            [Load, Minus, Mul, Store] => chain!(b"rcrr", Nothing, Less(1), TimesRow(2), Stored(3)),
             [Load, EXP, Operand, Mul, RSub, Store] => {
-                chain!(b"r--crr", Nothing, none, Exponential, Scaled(3), FromRow(4), Stored(5))
+                chain!(b"r--crr", Nothing, Exponential, Scaled(3), FromRow(4), Stored(5))
             }
-            [Load, Mul, Mul, Store] => {
-                chain!(b"rcrr", Nothing, none, Scaled(1), TimesRow(2), Stored(3))
-            }
+            [Load, Mul, Mul, Store] => chain!(b"rcrr", Nothing, Scaled(1), TimesRow(2), Stored(3)),
             [Load, Mul, Mul, Plus, Store] => {
-                chain!(b"rcrrr", Nothing, none, Scaled(1), TimesRow(2), PlusRow(3), Stored(4))
+                chain!(b"rcrrr", Nothing, Scaled(1), TimesRow(2), PlusRow(3), Stored(4))
             }
             [Load, Minus, Minus, Mul, Store] => {
-                chain!(b"rcccr", Nothing, none, Less(1), Less(2), Scaled(3), Stored(4))
+                chain!(b"rcccr", Nothing, Less(1), Less(2), Scaled(3), Stored(4))
             }
-            [Load, Minus, Minus, Mul, Mul, Store] => chain!(
-                b"rcccrr",
-                Nothing,
-                none,
-                Less(1),
-                Less(2),
-                Scaled(3),
-                TimesRow(4),
-                Stored(5)
-            ),
-            [Load, Minus, Minus, Mul, Mul, Plus, Store] => chain!(
-                b"rcccrrr",
-                Nothing,
-                none,
-                Less(1),
-                Less(2),
-                Scaled(3),
-                TimesRow(4),
-                PlusRow(5),
-                Stored(6)
-            ),
+            [Load, Minus, Minus, Mul, Mul, Store] => {
+                chain!(b"rcccrr", Nothing, Less(1), Less(2), Scaled(3), TimesRow(4), Stored(5))
+            }
+            [Load, Minus, Minus, Mul, Mul, Plus, Store] => {
+                chain!(
+                    b"rcccrrr",
+                    Nothing,
+                    Less(1),
+                    Less(2),
+                    Scaled(3),
+                    TimesRow(4),
+                    PlusRow(5),
+                    Stored(6)
+                )
+            }
             _ => false,
         }
     }

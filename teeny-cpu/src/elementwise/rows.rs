@@ -17,6 +17,7 @@ use super::loops::{cast, int, select};
 use super::value::scalar_bytes;
 use crate::simd::Level;
 use crate::storage::View;
+use crate::typed::with_unsigned;
 use crate::walk::Walk;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -89,14 +90,7 @@ impl Rows {
         let to = memory.0[k].as_mut_ptr().cast::<u8>();
         if fresh {
             // SAFETY: by contract.
-            unsafe {
-                match self.size {
-                    1 => self.repeat::<u8>(to, rows, n),
-                    2 => self.repeat::<u16>(to, rows, n),
-                    4 => self.repeat::<u32>(to, rows, n),
-                    _ => self.repeat::<u64>(to, rows, n),
-                }
-            }
+            unsafe { with_unsigned!(self.size, T => self.repeat::<T>(to, rows, n)) }
         }
         Rows { first: to, pitch: 0, is_number: false, ..self }
     }

@@ -10,6 +10,7 @@ use crate::cost::Cost;
 use crate::simd::{Level, prefetch};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::with_unsigned;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,13 +70,10 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
             // The error names the first one.
             checked(cpu, &read, axis, x.shape()[axis])?;
         }
-        match x.dtype().size() {
-            _ if by_block => {}
-            bytes if by_row => packed.copy_rows(bytes),
-            1 => packed.gather::<u8>(),
-            2 => packed.gather::<u16>(),
-            4 => packed.gather::<u32>(),
-            _ => packed.gather::<u64>(),
+        if by_row && !by_block {
+            packed.copy_rows(x.dtype().size());
+        } else if !by_block {
+            with_unsigned!(x.dtype().size(), T => packed.gather::<T>());
         }
         return Ok(Arc::new(out));
     }
@@ -91,24 +89,14 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         let indices = checked(cpu, &first, axis, x.shape()[axis])?;
         // SAFETY: indices were checked, other coordinates are within `x`.
         unsafe {
-            match x.dtype().size() {
-                1 => select_as::<u8>(&view, &shape, axis, &indices, to),
-                2 => select_as::<u16>(&view, &shape, axis, &indices, to),
-                4 => select_as::<u32>(&view, &shape, axis, &indices, to),
-                _ => select_as::<u64>(&view, &shape, axis, &indices, to),
-            }
+            with_unsigned!(x.dtype().size(), T => select_as::<T>(&view, &shape, axis, &indices, to));
         }
         return Ok(Arc::new(out));
     }
     let indices = checked(cpu, index, axis, x.shape()[axis])?;
     // SAFETY: indices were checked, other coordinates are within `x`.
     unsafe {
-        match x.dtype().size() {
-            1 => gather_as::<u8>(&view, &shape, axis, &indices, to),
-            2 => gather_as::<u16>(&view, &shape, axis, &indices, to),
-            4 => gather_as::<u32>(&view, &shape, axis, &indices, to),
-            _ => gather_as::<u64>(&view, &shape, axis, &indices, to),
-        }
+        with_unsigned!(x.dtype().size(), T => gather_as::<T>(&view, &shape, axis, &indices, to));
     }
     Ok(Arc::new(out))
 }

@@ -197,12 +197,8 @@ impl<T: Float, E> Dots<T, E> {
                 // SAFETY: as above.
                 unsafe {
                     while i + 4 <= m {
-                        let mut a = [self.a_row(i, from); 4];
-                        let mut r = 1;
-                        while r < 4 {
-                            a[r] = self.a_row(i + r, from);
-                            r += 1;
-                        }
+                        let a = |r| self.a_row(i + r, from);
+                        let a = [a(0), a(1), a(2), a(3)];
                         let sums = sums::<T, V, S, Plain, 4>(self.b_row(j, from), a, k);
                         self.put(self.c.at(i, j).t(), &sums);
                         i += 4;
@@ -272,12 +268,8 @@ impl<T: Float, E> Dots<T, E> {
     ) -> usize {
         // SAFETY: by contract of `run_on`.
         unsafe {
-            let mut b = [self.b_row(j, from); 4];
-            let mut c = 1;
-            while c < 4 {
-                b[c] = self.b_row(j + c, from);
-                c += 1;
-            }
+            let b = |c| self.b_row(j + c, from);
+            let b = [b(0), b(1), b(2), b(3)];
             let sums = sums::<T, V, Plain, S, 4>(self.a_row(i, from), b, k);
             self.put(self.c.at(i, j), &sums);
         }

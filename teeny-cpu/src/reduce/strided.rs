@@ -21,6 +21,7 @@ use crate::scratch::Array;
 use crate::storage::Shared;
 use crate::threads::try_for_each_range;
 use crate::transpose::transpose;
+use crate::typed::with_unsigned;
 use crate::{Cpu, half};
 use std::ops::Range;
 use teeny_core::{DType, Result};
@@ -315,12 +316,9 @@ impl Strided<'_> {
             let to = memory.transposed.as_mut_ptr();
             let (level, shape) = (self.cpu.level, (n, rows));
             let pitch = rows as isize;
-            match self.table.element {
-                1 => transpose::<u8>(level, x, step, to.cast(), pitch, shape, false),
-                2 => transpose::<u16>(level, x.cast(), step, to.cast(), pitch, shape, false),
-                4 => transpose::<u32>(level, x.cast(), step, to.cast(), pitch, shape, false),
-                _ => transpose::<u64>(level, x.cast(), step, to, pitch, shape, false),
-            }
+            with_unsigned!(self.table.element, T => {
+                transpose::<T>(level, x.cast(), step, to.cast(), pitch, shape, false);
+            });
             (self.table.rows)(level, self.flip, accs, rows, to.cast(), pitch, 0..n);
         }
     }

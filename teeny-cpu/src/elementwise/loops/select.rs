@@ -6,7 +6,7 @@
 
 use crate::simd::loops::{Operand, Quaternary, Real, SplatLanes};
 use crate::simd::{F32s, F64s, Lanes, Level, Work};
-use crate::typed::{slice, slice_mut};
+use crate::typed::{slice, slice_mut, with_unsigned};
 
 /// `y[i] = if c[i] { a[i] } else { b[i] }` for values of `size` bytes, moved as bits.
 ///
@@ -22,12 +22,9 @@ pub(crate) unsafe fn select(
     // SAFETY: by contract.
     unsafe {
         let c = slice(c, n);
-        match size {
-            1 => level.run(Select { c, a: slice::<u8>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
-            2 => level.run(Select { c, a: slice::<u16>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
-            4 => level.run(Select { c, a: slice::<u32>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
-            _ => level.run(Select { c, a: slice::<u64>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
-        }
+        with_unsigned!(size, T => {
+            level.run(Select { c, a: slice::<T>(a, n), b: slice(b, n), y: slice_mut(y, n) });
+        });
     }
 }
 
