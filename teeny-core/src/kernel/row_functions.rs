@@ -47,10 +47,16 @@ impl<'b> Expr<'b> {
     /// The variance of the row, in two passes: the sum of the squared differences from the mean,
     /// divided by the number of elements less `correction`, or by 0 if that is negative.
     pub fn var(self, correction: usize) -> Expr<'b> {
+        self.scaled_var(correction, None)
+    }
+
+    /// The variance of the row's values times `scale`.
+    pub(crate) fn scaled_var(self, correction: usize, scale: Option<Expr<'b>>) -> Expr<'b> {
         let x = self.cast(self.dtype().to_float());
         let centred = x - x.mean();
         // the mean's rounding error
         let centred = centred - centred.mean();
+        let centred = scale.map_or(centred, |scale| centred * scale);
         let count = x.length() - correction as f64;
         centred.square().sum() / count.maximum(0.0)
     }

@@ -39,7 +39,10 @@ pub(super) fn way(
 ) -> Way {
     if inner > 1 && inner * size >= MIN_COLUMNS {
         let wide = 8 * lanes;
-        let fits = (4 * BLOCK / size / n.max(1)).clamp(wide, 8 * wide) / wide * wide;
+        let fits = 4 * BLOCK / size / n.max(1);
+        // What no L1 holds is read in longer lines.
+        let fits =
+            if fits < wide / 4 { 2 * wide } else { fits.clamp(wide, 8 * wide) / wide * wide };
         return Way::Columns(fits.min(inner));
     }
     if n <= if halves { NARROW_HALVES } else { NARROW } && rows >= MIN_ROWS {
@@ -71,6 +74,7 @@ mod tests {
             ((5000, 100, 50, 4, 16, false), Way::Columns(50)),
             ((5000, 100, 5000, 4, 16, false), Way::Columns(128)),
             ((5000, 3, 5000, 4, 16, false), Way::Columns(1024)),
+            ((1024, 1024, 1024, 4, 16, false), Way::Columns(256)),
             ((5000, 100, 4, 4, 16, false), Way::Along(16)),
             ((5000, 100, 4, 8, 8, false), Way::Columns(4)),
             ((0, 0, 1, 4, 16, false), Way::Along(64)),
