@@ -1,6 +1,6 @@
 //! Losses of margins and distances, of several labels, and with weights: PyTorch's further losses.
 
-use super::{Reduction, bce_with_logits, elementwise, huber, l1, require_domain, require_type};
+use super::{Reduction, bce_with_logits, elementwise, huber, l1, zero_inside};
 use crate::track;
 use teeny_core::context::{Positions, enter, positions_of};
 use teeny_core::{DType, Error, Result, Tensor, map};
@@ -89,7 +89,7 @@ pub fn margin_ranking(
     reduction: Reduction,
 ) -> Result<Tensor> {
     let _op = enter("margin_ranking");
-    elementwise(&x.sub(y)?, target, reduction, |d, t| (t * -d + margin).relu())
+    elementwise([&x.sub(y)?, target], reduction, |[d, t]| (t * -d + margin).relu())
 }
 
 /// `1 - cos(x, y)` for targets 1, `max(0, cos(x, y) - margin)` for -1 (PyTorch's margin is 0), 0
@@ -110,7 +110,7 @@ pub fn cosine_embedding(
     let _op = enter("cosine_embedding");
     let norm = |x: &Tensor| x.square()?.sum(-1)?.add(1e-12)?.sqrt();
     let cosine = x.mul(y)?.sum(-1)?.div(&norm(x)?)?.div(&norm(y)?)?; // (N)
-    elementwise(&cosine, target, reduction, |c, t| {
+    elementwise([&cosine, target], reduction, |[c, t]| {
         let apart = t.eq(-1.0).where_cond((c - margin).relu(), 0.0);
         t.eq(1.0).where_cond(1.0 - c, apart)
     })
@@ -134,7 +134,7 @@ pub fn triplet_margin(
 ) -> Result<Tensor> {
     let _op = enter("triplet_margin");
     let distance = |y: &Tensor| anchor.sub(y)?.add(1e-6)?.vector_norm(p, -1);
-    elementwise(&distance(positive)?, &distance(negative)?, reduction, |near, far| {
+    elementwise([&distance(positive)?, &distance(negative)?], reduction, |[near, far]| {
         (near - far + margin).relu()
     })
 }
@@ -238,15 +238,14 @@ pub fn gaussian_nll(
     reduction: Reduction,
 ) -> Result<Tensor> {
     let _op = enter("gaussian_nll");
-    require_type(x, target)?;
-    let squares = super::mse(x, target, Reduction::None)?;
     let wide = var.expand(x.shape())?;
-    let losses = map([&squares, &wide, &track::detached(&wide)?], |[d, v, constant]| {
+    let constant = track::detached(&wide)?;
+    let zero = zero_inside(("var", var), "0 or more", |v| v.lt(0.0).not())?;
+    elementwise([x, target, &wide, &constant, &zero], reduction, |[x, t, v, constant, zero]| {
         // as in PyTorch, the derivative below eps is 1: it takes the variance out of there
         let v = v.lt(eps).where_cond(v - constant + eps, v);
-        (v.log() + d / v) * 0.5
-    })?;
-    require_domain(reduction.apply(losses)?, ("var", var), "0 or more", |v| v.lt(0.0).not())
+        (v.log() + (x - t).square() / v) * 0.5 + zero
+    })
 }
 
 /// The sizes of a matrix of logits.

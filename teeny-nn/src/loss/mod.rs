@@ -5,7 +5,7 @@
 
 /// Functions of elements and targets that are losses; a type of arguments is `f64`.
 macro_rules! elementwise_losses {
-    ($($(#[$doc:meta])* $name:ident($($option:ident),*) $f:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($option:ident),*) |$x:ident, $t:ident| $loss:expr;)*) => {$(
         $(#[$doc])*
         ///
         /// # Errors
@@ -15,7 +15,7 @@ macro_rules! elementwise_losses {
             x: &Tensor, target: &Tensor $(, $option: f64)*, reduction: Reduction,
         ) -> Result<Tensor> {
             let _op = enter(stringify!($name));
-            elementwise(x, target, reduction, $f)
+            elementwise([x, target], reduction, |[$x, $t]| $loss)
         }
     )*};
 }
@@ -62,14 +62,14 @@ impl Reduction {
     }
 }
 
-/// `f(x, target)` element by element, reduced. The shapes must be equal: broadcasting a loss is
-/// nearly always a mistake.
-fn elementwise(
-    x: &Tensor,
-    target: &Tensor,
+/// `f` of elements of the predictions, the targets and whatever else broadcasts to them, reduced. The
+/// shapes of the former two must be equal: broadcasting a loss is nearly always a mistake.
+fn elementwise<const N: usize>(
+    inputs: [&Tensor; N],
     reduction: Reduction,
-    f: impl for<'b> FnOnce(Expr<'b>, Expr<'b>) -> Expr<'b>,
+    f: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>,
 ) -> Result<Tensor> {
+    let (x, target) = (inputs[0], inputs[1]);
     if x.shape() != target.shape() {
         let error = Error::shape(format!(
             "predictions {} and targets {} must have the same shape",
@@ -83,28 +83,25 @@ fn elementwise(
         });
     }
     require_type(x, target)?;
-    let dtype = x.dtype().promote(target.dtype());
+    let dtype = inputs.iter().fold(x.dtype(), |dtype, x| dtype.promote(x.dtype()));
     let wide = dtype.compute();
     if wide == dtype {
-        return reduction.apply(map([x, target], |[x, t]| f(x, t))?);
+        return reduction.apply(map(inputs, f)?);
     }
     // 16-bit floats are computed in f32: the mean of squares may be in their range, squares not.
-    reduction.apply(map([x, target], |[x, t]| f(x.cast(wide), t.cast(wide)))?)?.cast(dtype)
+    reduction.apply(map(inputs, |inputs| f(inputs.map(|x| x.cast(wide))))?)?.cast(dtype)
 }
 
-/// `losses`, or an error that names the first element of `x` for which `valid` is false: at once,
-/// or from a device that computes later with the read of a result, as a wrong index.
-fn require_domain(
-    losses: Tensor,
+/// A zero to add to losses, or an error that names the first element of `x` for which `valid` is
+/// false: at once, or from a device that computes later with the read of a result, as a wrong index.
+fn zero_inside(
     (name, x): (&str, &Tensor),
     rule: &str,
     valid: impl for<'b> Fn(Expr<'b>) -> Expr<'b>,
 ) -> Result<Tensor> {
-    let flat = track::detached(x)?.reshape(-1)?; // (n)
+    let (flat, zero) = (track::detached(x)?.reshape(-1)?, Tensor::zeros(1, x.dtype(), x)?);
     let wrong = map_sum([&flat], 0, |[x]| valid(x).not().cast(DType::F32))?; // ()
-    let zero = Tensor::zeros(1, losses.dtype(), &flat)?;
     match zero.index_select(0, &wrong.cast(DType::I32)?) {
-        Ok(zero) => losses.add(&zero.reshape(())?),
         Err(error) if error.kind() == ErrorKind::Index => {
             let wrong = map([&flat], |[x]| valid(x).not().cast(DType::I32))?; // (n)
             let i = wrong.argmax(0)?.item::<i32>()? as isize;
@@ -112,7 +109,7 @@ fn require_domain(
             Err(Error::value(format!("{name}[{at}] is {value}, but must be {rule}"))
                 .help("x.clamp(low, high)? limits it; the loss of logits takes any number"))
         }
-        Err(error) => Err(error),
+        result => result,
     }
 }
 
@@ -184,7 +181,7 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
             Error::value(format!("delta must be positive, not {delta}")).help("1.0 is usual")
         );
     }
-    elementwise(x, target, reduction, |x, t| {
+    elementwise([x, target], reduction, |[x, t]| {
         // the square of the difference, not of its absolute value, whose derivative at 0 would make
         // the second derivative 0
         let difference = x - t;
@@ -211,11 +208,10 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
 #[track_caller]
 pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce");
+    let zero = |operand| zero_inside(operand, "within 0..=1", |x| x.ge(0.0).and(x.le(1.0)));
+    let zero = zero(("p", p))?.add(&zero(("targets", target))?)?;
     // NOTE: automatic differentiation recognises `log().max(-100.0)` and `log1p().max(-100.0)`
-    let losses = elementwise(p, target, reduction, |p, t| {
-        -(t * p.log().maximum(-100.0) + (1.0 - t) * (-p).log1p().maximum(-100.0))
-    })?;
-    [("p", p), ("targets", target)].into_iter().try_fold(losses, |losses, x| {
-        require_domain(losses, x, "within 0..=1", |x| x.ge(0.0).and(x.le(1.0)))
+    elementwise([p, target, &zero], reduction, |[p, t, zero]| {
+        zero - (t * p.log().maximum(-100.0) + (1.0 - t) * (-p).log1p().maximum(-100.0))
     })
 }
