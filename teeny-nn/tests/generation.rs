@@ -175,6 +175,14 @@ fn prompts_and_options_that_do_not_fit_are_errors() {
     assert_eq!((whole.tokens.len(), whole.finish), (5, Finish::Context));
     let exact = run(&decoder, &[vec![3; 60]], &config.clone().with_max_new_tokens(5)).remove(0);
     assert_eq!((exact.tokens, exact.finish), (whole.tokens, Finish::Length));
+    // each text of a batch has the context for itself
+    let prompts = [vec![3; 60], vec![5; 3], vec![7, 8]];
+    let long = config.clone().with_max_new_tokens(70);
+    let together = run(&decoder, &prompts, &long);
+    for (prompt, got) in prompts.iter().zip(together) {
+        assert_eq!(got, run(&decoder, std::slice::from_ref(prompt), &long).remove(0));
+        assert_eq!((got.tokens.len(), got.finish), (65 - prompt.len(), Finish::Context));
+    }
     let mut session = decoder.session(14);
     let got = session.generate(&text, &config, |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((got.tokens.len(), got.finish), (3, Finish::Context), "the session holds 14");

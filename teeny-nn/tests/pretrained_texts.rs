@@ -83,6 +83,21 @@ fn a_text_is_continued_in_whole_characters_and_ends_at_stop_strings() -> Result<
     ends.suppress_tokens = (0..342).collect();
     let (stopped, _) = complete(&decoder, "the cat", &ends);
     assert_eq!((stopped.text.as_str(), stopped.finish), ("", Finish::StopString), "{end}");
+    // text that is held for one stop string stands before a token that spells another
+    let texts = |id: &u32| tokenizer.decode(&[*id]).unwrap();
+    let ids = &tokens[0].tokens;
+    let plain = |id: &u32| tokenizer.text_of(*id).is_some_and(|text| text == texts(id));
+    let at = (1..ids.len()).find(|&i| {
+        plain(&ids[i - 1])
+            && plain(&ids[i])
+            && !ids[..i].iter().any(|id| texts(id).contains(&texts(&ids[i])))
+    });
+    let at = at.expect("a token that stands for its characters, after another such");
+    let (held, stop) = (texts(&ids[at - 1]), texts(&ids[at]));
+    let before = tokenizer.decode(&ids[..at])?;
+    let stops = config.clone().with_stop_strings([held + "never", stop]);
+    let (stopped, streamed) = complete(&decoder, "the cat", &stops);
+    assert_eq!((stopped.text.as_str(), streamed.as_str()), (before.as_str(), before.as_str()));
     // the caller stops
     let mut pieces = 0;
     let stopped = decoder.complete("the cat", &config, |_| {
@@ -91,6 +106,39 @@ fn a_text_is_continued_in_whole_characters_and_ends_at_stop_strings() -> Result<
     })?;
     assert_eq!((pieces, stopped.finish), (3, Finish::Stopped));
     assert!(whole.text.starts_with(&stopped.text));
+    Ok(())
+}
+
+#[test]
+fn an_id_that_the_tokenizer_lacks_has_no_text() -> Result<()> {
+    let folder = decoder_folder("padded");
+    let small = fs::read_to_string(folder.0.join("tokenizer.json")).unwrap();
+    let mut small: serde_json::Value = serde_json::from_str(&small).unwrap();
+    // the vocabulary of the model is larger than that of the tokenizer
+    let vocab = small["model"]["vocab"].as_object_mut().unwrap();
+    let dropped: Vec<u32> = (330..342).collect();
+    vocab.retain(|_, id| !dropped.contains(&(id.as_u64().unwrap() as u32)));
+    let kept: Vec<String> = vocab.keys().cloned().collect();
+    let merges = small["model"]["merges"].as_array_mut().unwrap();
+    merges.retain(|merge| {
+        let merge = merge.as_str().map(str::to_string).unwrap_or_else(|| {
+            let parts = merge.as_array().unwrap();
+            format!("{} {}", parts[0].as_str().unwrap(), parts[1].as_str().unwrap())
+        });
+        kept.contains(&merge.replacen(' ', "", 1))
+    });
+    fs::write(folder.0.join("tokenizer.json"), small.to_string()).unwrap();
+    let decoder = Decoder::open(&folder.0, device())?;
+    let mut config = decoder.generation.clone().with_max_new_tokens(4);
+    config.suppress_tokens = (0..330).chain([342]).collect();
+    let (nothing, _) = complete(&decoder, "the cat", &config);
+    assert_eq!((nothing.text.as_str(), nothing.new_tokens), ("", 4));
+    let prompts = vec![decoder.tokenizer()?.encode("the cat")?; 2];
+    let usual = decoder.generation.clone().with_max_new_tokens(4);
+    let both = decoder
+        .complete_each(&prompts, &[config, usual.clone()], |_, _| ControlFlow::Continue(()))?;
+    assert_eq!(both[0].text, "");
+    assert_eq!(both[1], complete(&decoder, "the cat", &usual).0);
     Ok(())
 }
 

@@ -153,13 +153,17 @@ impl<'a> NewText<'a> {
         if self.config.eos_tokens.contains(&token) {
             return ControlFlow::Continue(()); // it ends the text, and is none of it
         }
-        // a special token is none of the text, but may be a stop string
+        // a special token is none of the text, but may be a stop string; an id that the tokenizer
+        // lacks, of a padded vocabulary, has no text
         let stops = &self.config.stop_strings;
-        if self.tokenizer.text_of(token).is_some_and(|text| stops.iter().any(|stop| stop == text)) {
-            self.met = true;
-            return ControlFlow::Break(());
-        }
-        match self.pieces.push(token) {
+        let pieces = match self.tokenizer.text_of(token) {
+            Some(text) if stops.iter().any(|stop| stop == text) => {
+                self.pieces.finish().map(|piece| (piece, true))
+            }
+            Some(_) => self.pieces.push(token),
+            None => Ok((String::new(), false)),
+        };
+        match pieces {
             Ok((piece, stop)) => {
                 self.met = stop;
                 self.text.push_str(&piece);

@@ -100,7 +100,10 @@ impl Decoder {
             };
             return prompts.iter().enumerate().map(alone).collect();
         }
-        let mut caches = self.model.caches_of(length.min(self.model.config().context));
+        // the padding of a text is none of its context
+        let most = batch.padding.iter().max().map_or(0, |&padding| padding);
+        let context = self.model.config().context.saturating_add(most);
+        let mut caches = self.model.caches_of(length.min(context));
         batch.generate(configs, &mut caches, on_token)
     }
 
@@ -235,9 +238,9 @@ impl<'m> Batch<'m> {
             }
         }
         let width = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(0);
-        let padding = prompts.iter().map(|prompt| width - prompt.as_ref().len()).collect();
-        let row = |prompt: &[u32]| [&vec![0; width - prompt.len()], prompt].concat();
-        let rows = prompts.iter().map(|prompt| row(prompt.as_ref())).collect();
+        let padding: Vec<usize> = prompts.iter().map(|row| width - row.as_ref().len()).collect();
+        let rows = prompts.iter().zip(&padding);
+        let rows = rows.map(|(row, &none)| [&vec![0; none], row.as_ref()].concat()).collect();
         Ok(Batch { model, rows, padding })
     }
 
@@ -253,14 +256,20 @@ impl<'m> Batch<'m> {
         Tensor::from_vec(ids.collect::<Vec<_>>(), (self.rows.len(), self.width() - from), &device)
     }
 
-    /// Which of the tokens are no padding, (B, S); none, if there is no padding.
+    /// Whether position `at` of text `i` is neither padding nor behind the context.
+    fn is_seen(&self, i: usize, at: usize) -> bool {
+        at.wrapping_sub(self.padding[i]) < self.model.config().context
+    }
+
+    /// Which of the tokens are no padding, nor behind the end of the context, (B, S); none, if there
+    /// is no padding.
     fn mask(&self) -> Result<Option<Tensor>> {
         if self.padding.iter().all(|&padding| padding == 0) {
             return Ok(None);
         }
         let device = self.model.embedding().value();
-        let row = |&padding: &usize| (0..self.width()).map(move |i| i >= padding);
-        let seen: Vec<bool> = self.padding.iter().flat_map(row).collect();
+        let row = |i| (0..self.width()).map(move |at| self.is_seen(i, at));
+        let seen: Vec<bool> = (0..self.rows.len()).flat_map(row).collect();
         Tensor::from_vec(seen, (self.rows.len(), self.width()), &device).map(Some)
     }
 
@@ -302,8 +311,10 @@ impl<'m> Batch<'m> {
                     Some(Finish::EndToken)
                 } else if stopped {
                     Some(Finish::Stopped)
+                } else if step + 1 >= config.max_new_tokens {
+                    Some(Finish::Length)
                 } else {
-                    (step + 1 >= config.max_new_tokens).then_some(Finish::Length)
+                    (!self.is_seen(i, self.width() - 1)).then_some(Finish::Context)
                 };
                 ended[i] = finish.map(|finish| (finish, self.rows[i].len()));
             }
