@@ -98,6 +98,43 @@ fn filters_take_their_arguments_by_name() {
 }
 
 #[test]
+fn numbers_and_lines_are_those_of_python_and_jinja() {
+    let text = |source: &str, json: &str| {
+        let options = ChatOptions::new().with_variable("x", json);
+        ChatTemplate::new(source).unwrap().render(&[], &options).unwrap()
+    };
+    // by Python 3.11: repr(x), and json.dumps(x)
+    for number in [
+        "1e-07",
+        "0.0001",
+        "1e-05",
+        "1000000000000000.0",
+        "1e+16",
+        "1.2345678901234568e+17",
+        "0.1",
+        "5e-324",
+        "1.7976931348623157e+308",
+        "-0.0",
+        "2.5",
+        "100.0",
+        "7",
+        "-3",
+        "12345678901234567890",
+    ] {
+        assert_eq!(text("{{ x }} {{ x | tojson }}", number), format!("{number} {number}"));
+    }
+    assert_eq!(text("{{ [x * 10, 1] | tojson }}", "1e308"), "[Infinity, 1]");
+    let options = ChatOptions::new().with_variable("x", "1".repeat(60).as_str());
+    let error = ChatTemplate::new("{{ x }}").unwrap().render(&[], &options).unwrap_err();
+    assert!(error.to_string().contains("is no number of 128 bits"), "{error}");
+    assert_eq!(text("a\r\n{{ 1 }}\rb", "0"), "a\n1\nb");
+    let template = ChatTemplate::new("{{ messages[0].reasoning_content }}").unwrap();
+    let rendered = |json: &str| template.render_json(json, &ChatOptions::new()).unwrap();
+    assert_eq!(rendered(r#"[{"role": "assistant", "reasoning": "hm"}]"#), "hm");
+    assert_eq!(rendered(r#"[{"reasoning": "a", "reasoning_content": "b"}]"#), "b");
+}
+
+#[test]
 fn errors_of_templates_name_their_cause() {
     for (source, parts) in [
         ("{{ messages | shout }}", &["unknown filter", "shout"][..]),

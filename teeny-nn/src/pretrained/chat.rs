@@ -14,12 +14,13 @@ use crate::state::Gguf;
 use crate::state::gguf;
 use crate::text::special_tokens;
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, Value};
 use std::fmt;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
-use values::{Ordered, filters, now, to_json, value};
+use values::{Ordered, filters, now, number, to_json, value};
 
 /// The steps that a template takes at most.
 const FUEL: u64 = 20_000_000;
@@ -114,6 +115,10 @@ impl ChatTemplate {
         // in Python, None is not; an undefined value is
         environment
             .add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+        environment.set_formatter(|out, state, value| match value.kind() {
+            ValueKind::Number => out.write_str(&number(value)).map_err(minijinja::Error::from),
+            _ => minijinja::escape_formatter(out, state, value),
+        });
         environment.add_function("strftime_now", now);
         environment.add_function(
             "raise_exception",
@@ -121,7 +126,9 @@ impl ChatTemplate {
                 Err(minijinja::Error::new(ErrorKind::InvalidOperation, text))
             },
         );
-        let added = environment.add_template_owned(NAME, without_generation(source));
+        // Jinja reads each end of a line as a line feed
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let added = environment.add_template_owned(NAME, without_generation(&source));
         added.map_err(|error| described(&error))?;
         Ok(ChatTemplate { environment, tokens: Vec::new() })
     }

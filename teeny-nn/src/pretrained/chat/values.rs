@@ -25,7 +25,10 @@ impl Ordered {
 impl Object for Ordered {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let key = key.as_str()?;
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
+        let get = |key| self.0.iter().find(|(name, _)| name == key);
+        // two names of what a model thinks before its answer: servers write the second one
+        let found = get(key).or_else(|| get("reasoning").filter(|_| key == "reasoning_content"));
+        found.map(|(_, value)| value.clone())
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -65,12 +68,12 @@ fn nested(json: Json<'_>, depth: usize) -> Result<Value> {
         "null" => Value::from(()),
         "true" => Value::from(true),
         "false" => Value::from(false),
-        _ => match text.parse::<i64>() {
-            Ok(n) => Value::from(n),
-            Err(_) => Value::from(
-                text.parse::<f64>().map_err(|_| Error::format(format!("{text} is no number")))?,
-            ),
-        },
+        _ => {
+            let float = text.contains(['.', 'e', 'E']);
+            let integer = || text.parse::<i128>().map(Value::from).ok();
+            let number = if float { text.parse::<f64>().map(Value::from).ok() } else { integer() };
+            number.ok_or_else(|| Error::format(format!("{text} is no number of 128 bits")))?
+        }
     })
 }
 
@@ -172,7 +175,9 @@ impl Writer {
         match value.kind() {
             ValueKind::Undefined | ValueKind::None => self.out += "null",
             ValueKind::Bool => self.out += if value.is_true() { "true" } else { "false" },
-            ValueKind::Number => self.out += &number(value),
+            ValueKind::Number => {
+                self.out += &number(value).replace("nan", "NaN").replace("inf", "Infinity");
+            }
             ValueKind::Map => {
                 let mut keys: Vec<Value> = value.try_iter()?.collect();
                 if self.sorted {
@@ -227,12 +232,17 @@ impl Writer {
     }
 }
 
-/// A number as Python writes it: a float has a point.
-fn number(value: &Value) -> String {
-    let text = value.to_string();
-    match value.is_integer() || text.contains(['.', 'e', 'n', 'i']) {
-        true => text,
-        false => text + ".0",
+/// A number as Python writes it: a float has a point, or an exponent of two digits where that is
+/// below -4 or above 15.
+pub(super) fn number(value: &Value) -> String {
+    let Some(x) = f64::try_from(value.clone()).ok().filter(|_| !value.is_integer()) else {
+        return value.to_string();
+    };
+    let text = format!("{x:?}");
+    match text.split_once('e').map(|(digits, e)| (digits, e.strip_prefix('-').ok_or(e))) {
+        Some((digits, Ok(e))) => format!("{digits}e-{e:0>2}"),
+        Some((digits, Err(e))) => format!("{digits}e+{e:0>2}"),
+        None => text.to_lowercase(), // nan, inf
     }
 }
 
