@@ -27,6 +27,7 @@ fn a_file_is_rows_of_named_columns() {
         ("flats.csv", FLATS.to_string()),
         ("bom.csv", format!("\u{feff}{}", FLATS.replace('\n', "\r\n"))),
         ("flats.tsv", FLATS.replace(',', "\t")),
+        ("mac.csv", FLATS.replace('\n', "\r")),
     ] {
         let path = folder.0.join(name);
         fs::write(&path, text).unwrap();
@@ -69,7 +70,7 @@ fn columns_are_encoded_by_the_training_rows() {
     let encoder = encoder().fit(&table).unwrap();
     assert_eq!(encoder.width(), 2 + 2 + 3);
     assert_eq!(encoder.categories_of("city").unwrap(), ["Oslo", "Rome"]);
-    assert_eq!(encoder.categories_of("lift").unwrap(), ["", "no", "yes"]);
+    assert_eq!(encoder.categories_of("lift").unwrap(), ["NA", "no", "yes"]);
     let (x, y) = (encoder.inputs(&table, &device).unwrap(), encoder.targets(&table, &device));
     let std = ((225.0 + 225.0) / 3.0f64).sqrt();
     #[rustfmt::skip]
@@ -149,6 +150,18 @@ fn cells_and_columns_that_do_not_fit_are_named() {
     assert_eq!(values(&fitted.inputs(&other, device()).unwrap()), [1.0]); // a deviation of 0
     assert!(fitted.targets(&other, device()).unwrap_err().to_string().contains("no target column"));
     assert!(fitted.categories_of("x").unwrap_err().to_string().contains("there are none"));
+}
+
+#[test]
+fn a_class_may_be_called_na() {
+    let table = Table::parse("t.csv", "x,y\n1,NA\nNA,EU\n3,NA\n", ',').unwrap();
+    let encoder = TableEncoder::new().with_numbers(["x"]).with_target_class("y");
+    let encoder = encoder.fit(&table).unwrap();
+    assert_eq!(encoder.classes(), ["EU", "NA"]);
+    assert_eq!(values(&encoder.targets(&table, device()).unwrap()), [1.0, 0.0, 1.0]);
+    let missing = Table::parse("t.csv", "x,y\n1,\n", ',').unwrap();
+    let error = encoder.targets(&missing, device()).unwrap_err().to_string();
+    assert!(error.contains("the target is missing"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! CSV and TSV, as RFC 4180 describes them: cells that have a delimiter, a line feed or a quote are
-//! quoted, and quotes in them doubled.
+//! quoted, and quotes in them doubled. In a file without a line feed, lines end with a carriage
+//! return.
 
 use std::fs;
 use std::path::Path;
@@ -32,22 +33,23 @@ pub(crate) fn text(path: &Path) -> Result<String> {
 /// first one: with the line where the record begins.
 pub(crate) fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<String>)>> {
     let (mut records, mut rest, mut line) = (Vec::new(), text, 1);
+    let end = if text.contains('\n') { '\n' } else { '\r' };
     while !rest.is_empty() {
         let (begin, mut cells, record) = (line, Vec::new(), rest);
         loop {
-            let (value, after) = cell(rest, delimiter).map_err(|e| (begin, e))?;
+            let (value, after) = cell(rest, delimiter, end).map_err(|e| (begin, e))?;
             cells.push(value);
             match after.strip_prefix(delimiter) {
                 Some(next) => rest = next,
                 None => {
-                    let end = after.strip_prefix('\r').unwrap_or(after);
-                    rest = end.strip_prefix('\n').unwrap_or(end);
+                    let after = after.strip_prefix('\r').unwrap_or(after);
+                    rest = after.strip_prefix('\n').unwrap_or(after);
                     break;
                 }
             }
         }
         let record = &record[..record.len() - rest.len()];
-        line += record.matches('\n').count();
+        line += record.matches(end).count();
         if record.trim_end_matches(['\r', '\n']).is_empty() {
             continue;
         }
@@ -63,16 +65,14 @@ pub(crate) fn records(text: &str, delimiter: char) -> AtLine<Vec<(usize, Vec<Str
 }
 
 /// The first cell of `text`, and the rest: a delimiter, the end of a line, or nothing.
-fn cell(text: &str, delimiter: char) -> Result<(String, &str)> {
+fn cell(text: &str, delimiter: char, line_end: char) -> Result<(String, &str)> {
     let ends = |rest: &str| {
-        let rest = rest.strip_prefix('\r').unwrap_or(rest);
-        rest.is_empty() || rest.starts_with('\n')
+        rest.is_empty() || rest == "\r" || rest.starts_with("\r\n") || rest.starts_with(line_end)
     };
     let Some(mut rest) = text.strip_prefix('"') else {
-        let end = text.find([delimiter, '\n']).unwrap_or(text.len());
-        let end = text[..end].strip_suffix('\r').filter(|cell| ends(&text[cell.len()..]));
-        let end = end.map_or_else(|| text.find([delimiter, '\n']), |cell| Some(cell.len()));
-        let (value, rest) = text.split_at(end.unwrap_or(text.len()));
+        let end = text.find([delimiter, line_end]).unwrap_or(text.len());
+        let cell = text[..end].strip_suffix('\r').filter(|cell| ends(&text[cell.len()..]));
+        let (value, rest) = text.split_at(cell.map_or(end, str::len));
         return Ok((value.to_string(), rest));
     };
     let mut value = String::new();
@@ -135,9 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn lines_may_end_with_a_carriage_return_alone() {
+        let got = records("a,b\r1,\"x\ry\"\r\r2,z", ',').unwrap();
+        let cells = |a: &str, b: &str| vec![a.to_string(), b.to_string()];
+        assert_eq!(got, [(1, cells("a", "b")), (2, cells("1", "x\ry")), (5, cells("2", "z"))]);
+        let (at, error) = records("a,b\r1\r", ',').unwrap_err();
+        assert!(at == 2 && error.to_string().contains("1 columns"), "{at} {error}");
+    }
+
+    #[test]
     fn quotes_inside_a_cell_are_text_and_damaged_ones_are_errors() {
         let one = |text: &str| records(text, ',').unwrap()[0].1.clone();
-        assert_eq!(one("a \"b\",c\rd,"), ["a \"b\"", "c\rd", ""]);
+        assert_eq!(one("a \"b\",c\rd,\n"), ["a \"b\"", "c\rd", ""]);
         assert_eq!(one("\"\",\"x\""), ["", "x"]);
         assert!(records("\n\r\n", ',').unwrap().is_empty());
         for (text, line, says) in [

@@ -10,7 +10,7 @@ use teeny_core::context::enter;
 use teeny_core::file::quoted;
 use teeny_core::{DType, Element, Error, Result, Tensor, ToDevice};
 
-/// Cells without a value, beside empty ones.
+/// Cells of numbers that are missing, beside empty ones.
 const MISSING: [&str; 8] = ["NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"];
 
 /// A column, and what the rows that it was fitted on have.
@@ -32,7 +32,7 @@ enum Kind {
 /// ([`TableEncoder::fit`]); other rows are encoded in the same way. It is [`Stateful`]: a
 /// checkpoint keeps the encoding with the model, and restores it into `TableEncoder::new()`.
 ///
-/// | column | result | missing (empty, `NA`, `NaN`, `null`, ..) |
+/// | column | result | missing (empty; of numbers also `NA`, `NaN`, `null`, ..) |
 /// |---|---|---|
 /// | number | (x - mean) / std | 0; a further column has 1 |
 /// | category | its id, or one-hot | a category |
@@ -274,11 +274,12 @@ impl TableEncoder {
         let names: Vec<&str> = self.classes().iter().map(String::as_str).collect();
         let value = |(row, (value, cell)): (usize, (Option<f64>, &str))| {
             value.ok_or_else(|| {
-                let error = match present(cell) {
-                    None => Error::value("the target is missing").help("leave the row out"),
-                    Some(cell) => Error::value(format!("{} is not a class", quoted(cell)))
+                let error = if cell.is_empty() || names.is_empty() {
+                    Error::value("the target is missing").help("leave the row out")
+                } else {
+                    Error::value(format!("{} is not a class", quoted(cell)))
                         .help("fit the encoder on rows that have it, or leave the row out")
-                        .note(format!("the training rows have {}", listed(&names))),
+                        .note(format!("the training rows have {}", listed(&names)))
                 };
                 table.at(row, name, error)
             })
@@ -294,15 +295,12 @@ impl TableEncoder {
     }
 }
 
-/// The value of a cell, if there is one.
-fn present(cell: &str) -> Option<&str> {
-    (!cell.is_empty() && !MISSING.contains(&cell)).then_some(cell)
-}
-
 /// The numbers of a column.
 fn numbers(table: &Table, name: &str) -> Result<Vec<Option<f64>>> {
     let number = |(row, cell): (usize, &str)| {
-        let Some(cell) = present(cell) else { return Ok(None) };
+        if cell.is_empty() || MISSING.contains(&cell) {
+            return Ok(None);
+        }
         let finite = cell.parse().ok().filter(|x: &f64| x.is_finite());
         finite.map(Some).ok_or_else(|| {
             let error = Error::value(format!("{} is not a finite number", quoted(cell)));
@@ -314,7 +312,7 @@ fn numbers(table: &Table, name: &str) -> Result<Vec<Option<f64>>> {
 
 /// The categories of a column, sorted; missing ones are empty.
 fn categories(table: &Table, name: &str) -> Result<Vec<String>> {
-    let all: BTreeSet<&str> = table.column(name)?.map(|cell| present(cell).unwrap_or("")).collect();
+    let all: BTreeSet<&str> = table.column(name)?.collect();
     Ok(all.into_iter().map(str::to_string).collect())
 }
 
@@ -327,11 +325,8 @@ fn matrix<T: Element>(columns: &[Vec<T>], rows: usize, device: impl ToDevice) ->
 
 /// The position of each cell of a column in `values`, from 1; 0 if it is not there.
 fn ids(table: &Table, name: &str, values: &[String]) -> Result<Vec<usize>> {
-    let id = |cell: &str| {
-        let found =
-            values.binary_search_by(|value| value.as_str().cmp(present(cell).unwrap_or("")));
-        found.map_or(0, |i| i + 1)
-    };
+    let id =
+        |cell: &str| values.binary_search_by(|value| value.as_str().cmp(cell)).map_or(0, |i| i + 1);
     Ok(table.column(name)?.map(id).collect())
 }
 
