@@ -63,13 +63,8 @@ impl Pattern {
     /// # Errors
     /// As [`Pattern::new`].
     pub(super) fn literal(text: &str, memory: &mut usize) -> Result<Pattern> {
-        let mut source = String::with_capacity(text.len());
-        for c in text.chars() {
-            if c.is_ascii_punctuation() || c == ' ' {
-                source.push('\\');
-            }
-            source.push(c);
-        }
+        let escape = |c: char| Some('\\').filter(|_| c.is_ascii_punctuation() || c == ' ');
+        let source: String = text.chars().flat_map(|c| escape(c).into_iter().chain([c])).collect();
         let regex = build(&[&source], memory)?;
         Ok(Pattern { source: source.into(), regex, spaces: None })
     }
@@ -133,7 +128,8 @@ fn build(parts: &[&str], memory: &mut usize) -> Result<Regex> {
         .nfa_size_limit(Some(PATTERN_LIMIT))
         .onepass(false)
         .hybrid_cache_capacity(4 << 20);
-    let regex = Regex::builder().configure(config).build_many(parts).map_err(|e| {
+    let parts: Vec<String> = parts.iter().map(|part| with_words(part)).collect();
+    let regex = Regex::builder().configure(config).build_many(&parts).map_err(|e| {
         let reason = match (e.size_limit(), e.syntax_error()) {
             (Some(limit), _) => format!("it needs more than {limit} bytes of memory"),
             // of the parts of the message, the last line is the reason
@@ -152,6 +148,29 @@ fn build(parts: &[&str], memory: &mut usize) -> Result<Regex> {
         )));
     }
     Ok(regex)
+}
+
+/// `part` with `\w` and `\W` of Oniguruma: outside of classes with six powers and fractions, and
+/// everywhere without joiners.
+fn with_words(part: &str) -> String {
+    let (mut out, mut classes, mut escaped) = (String::with_capacity(part.len()), 0usize, false);
+    for c in part.chars() {
+        if escaped && matches!(c, 'w' | 'W') {
+            out.pop();
+            let more = if classes == 0 { "²³¹¼½¾" } else { "" };
+            out += &match c {
+                'w' => format!(r"[\w{more}--\x{{200C}}\x{{200D}}]"),
+                _ => format!(r"[[^\w{more}]\x{{200C}}\x{{200D}}]"),
+            };
+        } else {
+            out.push(c);
+        }
+        if !escaped {
+            classes = (classes + usize::from(c == '[')).saturating_sub(usize::from(c == ']'));
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    out
 }
 
 fn unsupported(kind: &str) -> Error {
@@ -231,6 +250,19 @@ mod tests {
         assert_eq!(found(r"x*", "axb"), ["", "x", ""]);
         assert_eq!(found(r"[|(]|a", "|(a"), ["|", "(", "a"]);
         assert_eq!(found(r"\p{N}{1,3}|\p{L}+", "ab12345"), ["ab", "123", "45"]);
+    }
+
+    #[test]
+    fn words_are_those_of_oniguruma() {
+        // by tokenizers 0.23
+        let text = "a_²½¹Ⅷⓢ9\u{301}é四·\u{200d}\u{200c}④⁴ ";
+        assert_eq!(found(r"\w+", text), ["a_²½¹Ⅷⓢ9\u{301}é四"]);
+        assert_eq!(found(r"\W+", text), ["·\u{200d}\u{200c}④⁴ "]);
+        assert_eq!(found(r"[^\w\s]+", text), ["²½¹", "·\u{200d}\u{200c}④⁴"]);
+        assert_eq!(found(r"[\W]+", "½a²\u{200d}·"), ["½", "²\u{200d}·"]);
+        assert_eq!(found(r"[\w]+|[^\W]", "½a²\u{200d}·"), ["a"]);
+        assert_eq!(found(r"\\w", r"a\w"), [r"\w"]);
+        assert_eq!(found(r"\bé\b|\Bx", "é éé axé"), ["é", "x"]);
     }
 
     #[test]

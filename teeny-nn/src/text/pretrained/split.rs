@@ -101,7 +101,8 @@ impl PreTokenizer {
                 None => Behavior::Isolated,
             }),
             "Whitespace" => PreTokenizer::Split {
-                pattern: Pattern::new(r"\w+|[^\w\s]+", memory)?,
+                // the `\w` of Rust, with joiners
+                pattern: Pattern::new(r"[\w\x{200C}\x{200D}]+|[^\w\x{200C}\x{200D}\s]+", memory)?,
                 behavior: Behavior::Removed,
                 invert: true,
             },
