@@ -122,7 +122,13 @@ fn attention_is_split_by_heads() {
                 let (qkv, out, root) = (store.at("qkv"), store.at("out"), store.root());
                 let parts = [n, kv, kv];
                 let qkv = ColumnParallelLinear::with_parts(&qkv, parallel, n, &parts, linear)?;
-                let out = RowParallelLinear::new(&out, parallel, n, n)?;
+                let out = RowParallelLinear::with_options(
+                    &out,
+                    parallel,
+                    n,
+                    n,
+                    LinearOptions::default(),
+                )?;
                 let layer = MultiheadAttention::from_parallel(&root, qkv, out, n_head, options)?;
                 let (z, dx, own) = train(&store, &layer)?;
                 close("z", &z, &expected.0, 1e-12);

@@ -22,7 +22,13 @@ use teeny_nn::{
 fn the_part_of_one_rank_is_not_taken_for_the_whole() {
     on_ranks(2, 1, |_, parallel| {
         let mut store = Store::new(device());
-        ColumnParallelLinear::new(&store.at("fc"), parallel, 3, 4)?;
+        ColumnParallelLinear::with_options(
+            &store.at("fc"),
+            parallel,
+            3,
+            4,
+            LinearOptions::default(),
+        )?;
         let (own, whole) = (store.state()?, parallel.gather(&store)?);
         for error in [
             parallel.scatter(&own).unwrap_err(),
@@ -44,8 +50,24 @@ fn sizes_that_the_ranks_do_not_divide_are_errors() {
     on_ranks(3, 1, |_, parallel| {
         let store = Store::new(device());
         let errors = [
-            ColumnParallelLinear::new(&store.at("a"), parallel, 6, 4).map(|_| ()).unwrap_err(),
-            RowParallelLinear::new(&store.at("b"), parallel, 4, 6).map(|_| ()).unwrap_err(),
+            ColumnParallelLinear::with_options(
+                &store.at("a"),
+                parallel,
+                6,
+                4,
+                LinearOptions::default(),
+            )
+            .map(|_| ())
+            .unwrap_err(),
+            RowParallelLinear::with_options(
+                &store.at("b"),
+                parallel,
+                4,
+                6,
+                LinearOptions::default(),
+            )
+            .map(|_| ())
+            .unwrap_err(),
         ];
         let texts =
             ["weight (4, 6) cannot be split along axis 0", "(6, 4) cannot be split along axis 1"];
@@ -99,7 +121,13 @@ fn ranks_with_other_seeds_or_weights_are_reported() {
     assert!(error.message().contains(text), "{error}");
     let error = on_ranks(3, 1, |_, parallel| {
         let store = Store::new(device());
-        let layer = RowParallelLinear::new(&store.at("fc"), parallel, 3, 2)?;
+        let layer = RowParallelLinear::with_options(
+            &store.at("fc"),
+            parallel,
+            3,
+            2,
+            LinearOptions::default(),
+        )?;
         let bias = layer.linear.bias.as_ref().unwrap();
         bias.set(&Tensor::full((2,), parallel.rank() as f64, DType::F32, device())?)?;
         parallel.require_replicas(&store)
@@ -113,7 +141,13 @@ fn ranks_with_other_seeds_or_weights_are_reported() {
 fn gradients_that_are_not_finite_are_named_on_every_rank() {
     let errors = on_ranks(2, 1, |_, parallel| {
         let store = Store::new(device());
-        let layer = ColumnParallelLinear::new(&store.at("fc"), parallel, 3, 4)?;
+        let layer = ColumnParallelLinear::with_options(
+            &store.at("fc"),
+            parallel,
+            3,
+            4,
+            LinearOptions::default(),
+        )?;
         let x = Tensor::ones((1, 3), DType::F32, device())?;
         let factor = if parallel.rank() == 1 { f64::INFINITY } else { 1.0 };
         let mut gradients = layer.forward(&x)?.mul(factor)?.sum_all()?.backward()?;
@@ -143,8 +177,20 @@ fn second_derivatives_pass_the_ranks() {
     assert!(values(&plain).iter().all(|x| x.abs() > 1e-6), "{plain:?}");
     on_ranks(2, 1, |_, parallel| {
         let store = Store::with_dtype(&device, DType::F64);
-        let a = ColumnParallelLinear::new(&store.at("a"), parallel, 2, 4)?;
-        let b = RowParallelLinear::new(&store.at("b"), parallel, 4, 1)?;
+        let a = ColumnParallelLinear::with_options(
+            &store.at("a"),
+            parallel,
+            2,
+            4,
+            LinearOptions::default(),
+        )?;
+        let b = RowParallelLinear::with_options(
+            &store.at("b"),
+            parallel,
+            4,
+            1,
+            LinearOptions::default(),
+        )?;
         close("gradient", &second([&a, &b])?, &plain, 1e-12);
         let error = jvp(|x| parallel.sum(x), &x, &x).unwrap_err();
         assert!(error.message().contains("no directional derivative"), "{error}");

@@ -36,25 +36,10 @@ pub struct ColumnParallelLinear {
 }
 
 impl ColumnParallelLinear {
-    /// A layer at `path` with PyTorch's initial weights.
-    ///
-    /// # Errors
-    /// If `outputs` is not a multiple of the number of ranks, or the names are taken.
-    #[track_caller]
-    pub fn new(
-        path: &Path,
-        parallel: &TensorParallel,
-        inputs: usize,
-        outputs: usize,
-    ) -> Result<ColumnParallelLinear> {
-        let options = LinearOptions::default();
-        ColumnParallelLinear::with_options(path, parallel, inputs, outputs, options)
-    }
-
     /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// As [`ColumnParallelLinear::new`].
+    /// If `outputs` is not a multiple of the number of ranks, or the names are taken.
     #[track_caller]
     pub fn with_options(
         path: &Path,
@@ -128,25 +113,10 @@ pub struct RowParallelLinear {
 }
 
 impl RowParallelLinear {
-    /// A layer at `path` with PyTorch's initial weights.
-    ///
-    /// # Errors
-    /// If `inputs` is not a multiple of the number of ranks, or the names are taken.
-    #[track_caller]
-    pub fn new(
-        path: &Path,
-        parallel: &TensorParallel,
-        inputs: usize,
-        outputs: usize,
-    ) -> Result<RowParallelLinear> {
-        let options = LinearOptions::default();
-        RowParallelLinear::with_options(path, parallel, inputs, outputs, options)
-    }
-
     /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// As [`RowParallelLinear::new`].
+    /// If `inputs` is not a multiple of the number of ranks, or the names are taken.
     #[track_caller]
     pub fn with_options(
         path: &Path,

@@ -137,25 +137,9 @@ impl LabeledTexts {
         let (pad, device) = (encoder.tokenizer()?.pad(), encoder.store.device().clone());
         Ok((LabeledTexts { texts, pad, device }, report))
     }
-
-    /// The texts.
-    pub fn texts(&self) -> &[LabeledText] {
-        &self.texts
-    }
-
-    /// The texts without a part `share` of them, and that part, chosen by `seed`; it has at least
-    /// one text if `share` is above 0.
-    ///
-    /// # Errors
-    /// If `share` is not in `0..1`, or no text is left to train on.
-    #[track_caller]
-    pub fn split(self, share: f64, seed: u64) -> Result<(LabeledTexts, LabeledTexts)> {
-        let _op = enter("samples.split");
-        let of = |texts| LabeledTexts { texts, pad: self.pad, device: self.device.clone() };
-        let (train, test) = split(self.texts, share, seed)?;
-        Ok((of(train), of(test)))
-    }
 }
+
+samples!(LabeledTexts, texts: LabeledText);
 
 impl Dataset for LabeledTexts {
     type Batch = LabeledBatch;

@@ -10,6 +10,30 @@
 //! others, does not. Segments are encoded one by one, as a prompt and its answer are when the model
 //! is used.
 
+/// The samples of a type, and their division into those to train on and those to test.
+macro_rules! samples {
+    ($type:ident, $items:ident: $item:ty) => {
+        impl $type {
+            /// All of them, in order.
+            pub fn $items(&self) -> &[$item] {
+                &self.$items
+            }
+
+            /// These without a part `share` of them, and that part, chosen by `seed`; it has at
+            /// least one if `share` is above 0.
+            ///
+            /// # Errors
+            /// If `share` is not in `0..1`, or none is left to train on.
+            #[track_caller]
+            pub fn split(mut self, share: f64, seed: u64) -> Result<($type, $type)> {
+                let _op = enter("samples.split");
+                let (train, test) = split(std::mem::take(&mut self.$items), share, seed)?;
+                Ok(($type { $items: train, ..self.clone() }, $type { $items: test, ..self }))
+            }
+        }
+    };
+}
+
 mod labeled;
 mod pairs;
 mod read;
@@ -160,25 +184,9 @@ impl TextSamples {
         }
         Ok(TextSamples { samples, device: device.clone() })
     }
-
-    /// The samples.
-    pub fn samples(&self) -> &[TextSample] {
-        &self.samples
-    }
-
-    /// The samples without a part `share` of them, and that part, chosen by `seed`; it has at least
-    /// one sample if `share` is above 0.
-    ///
-    /// # Errors
-    /// If `share` is not in `0..1`, or no sample is left to train on.
-    #[track_caller]
-    pub fn split(self, share: f64, seed: u64) -> Result<(TextSamples, TextSamples)> {
-        let _op = enter("samples.split");
-        let of = |samples| TextSamples { samples, device: self.device.clone() };
-        let (train, test) = split(self.samples, share, seed)?;
-        Ok((of(train), of(test)))
-    }
 }
+
+samples!(TextSamples, samples: TextSample);
 
 impl Dataset for TextSamples {
     type Batch = CausalBatch;

@@ -111,25 +111,9 @@ impl TextPairs {
         let (pad, device) = (encoder.tokenizer()?.pad(), encoder.store.device().clone());
         Ok((TextPairs { pairs, pad, device }, report))
     }
-
-    /// The pairs.
-    pub fn pairs(&self) -> &[TextPair] {
-        &self.pairs
-    }
-
-    /// The pairs without a part `share` of them, and that part, chosen by `seed`; it has at least
-    /// one pair if `share` is above 0.
-    ///
-    /// # Errors
-    /// If `share` is not in `0..1`, or no pair is left to train on.
-    #[track_caller]
-    pub fn split(self, share: f64, seed: u64) -> Result<(TextPairs, TextPairs)> {
-        let _op = enter("samples.split");
-        let of = |pairs| TextPairs { pairs, pad: self.pad, device: self.device.clone() };
-        let (train, test) = split(self.pairs, share, seed)?;
-        Ok((of(train), of(test)))
-    }
 }
+
+samples!(TextPairs, pairs: TextPair);
 
 impl Dataset for TextPairs {
     type Batch = PairBatch;
