@@ -3,7 +3,8 @@
 
 use crate::codegen::types;
 use teeny_core::{
-    Arithmetic, Bitwise, Comparison, DType, Element, FloatFunction, OpCode, Scalar, SignFunction,
+    Arithmetic, Bitwise, Comparison, DType, Element, FloatFunction, OpCode, Rounding, Scalar,
+    SignFunction,
 };
 
 /// The classes of types that share their expressions.
@@ -137,6 +138,11 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
             unreachable!("a kernel that runs at each element has no operation of rows")
         }
         OpCode::Float(f) => float_function(f, dtype, a),
+        // NOTE: drivers' own functions of f64 are wrong, see `round_f64`
+        OpCode::Round(Rounding::Round) if dtype == DType::F64 => format!("round_f64({a})"),
+        OpCode::Round(Rounding::Trunc) if dtype == DType::F64 => {
+            format!("select(ceil({a}), floor({a}), {a} > 0.0lf)")
+        }
         OpCode::Round(rounding) => format!("{}({a})", rounding.name()),
         OpCode::Sign(f) => sign_function(f, dtype, a),
         OpCode::Not if class(dtype) == Class::Bool => format!("!{a}"),

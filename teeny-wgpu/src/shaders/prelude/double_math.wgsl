@@ -23,6 +23,12 @@ fn expm1_core_f64(high: f64, low: f64) -> f64 {
         + t * (-1.65339022054652515390e-06lf + t * 4.13813679705723846039e-08lf))));
     return (r * c / (2.0lf - c) - low) + high;
 }
+// The nearest whole number, of two the even one. Drivers' own function gives 1 for 1.5 where vectors
+// have 256 bits (llvmpipe of Mesa 22).
+fn round_f64(x: f64) -> f64 {
+    let part = x - floor(x);
+    return select(floor(x), ceil(x), part > 0.5lf || (part == 0.5lf && 0.5lf * x - floor(0.5lf * x) == 0.75lf));
+}
 // x - n ln 2 with ln 2 in two parts, the product with the first exact.
 fn within_octave_f64(x: f64, n: f64) -> f64 {
     return expm1_core_f64(x - n * 6.93147180369123816490e-01lf, n * 1.90821492927058770002e-10lf);
