@@ -3,6 +3,7 @@
 use crate::init::Init;
 use crate::module::Module;
 use crate::names::with_help;
+use crate::options::setters;
 use crate::store::{Param, Path};
 use crate::track;
 use teeny_core::context::enter;
@@ -30,16 +31,11 @@ impl EmbeddingOptions {
         EmbeddingOptions::default()
     }
 
-    /// Sets the initial weight.
-    pub fn with_init(mut self, init: Init) -> EmbeddingOptions {
-        self.init = init;
-        self
-    }
-
-    /// Sets the id of padding.
-    pub fn with_padding_idx(mut self, id: usize) -> EmbeddingOptions {
-        self.padding_idx = Some(id);
-        self
+    setters! {
+        /// Sets the initial weight.
+        with_init(init: Init) => init = init;
+        /// Sets the id of padding.
+        with_padding_idx(id: usize) => padding_idx = Some(id);
     }
 }
 

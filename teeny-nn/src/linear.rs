@@ -2,6 +2,7 @@
 
 use crate::init::Init;
 use crate::module::{Module, require_type};
+use crate::options::setters;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -30,22 +31,13 @@ impl LinearOptions {
         LinearOptions::default()
     }
 
-    /// Sets whether there is a bias.
-    pub fn with_bias(mut self, bias: bool) -> LinearOptions {
-        self.bias = bias;
-        self
-    }
-
-    /// Sets the initial weight.
-    pub fn with_weight_init(mut self, init: Init) -> LinearOptions {
-        self.weight_init = init;
-        self
-    }
-
-    /// Sets the initial bias.
-    pub fn with_bias_init(mut self, init: Init) -> LinearOptions {
-        self.bias_init = Some(init);
-        self
+    setters! {
+        /// Sets whether there is a bias.
+        with_bias(bias: bool) => bias = bias;
+        /// Sets the initial weight.
+        with_weight_init(init: Init) => weight_init = init;
+        /// Sets the initial bias.
+        with_bias_init(init: Init) => bias_init = Some(init);
     }
 }
 

@@ -5,6 +5,7 @@
 //! tensor) or probabilities (a float tensor): their dtype decides.
 
 use super::{Reduction, squeezes_to};
+use crate::options::setters;
 use teeny_core::context::enter;
 use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 
@@ -73,28 +74,15 @@ impl CrossEntropy {
         CrossEntropy::default()
     }
 
-    /// Sets the factors of the classes.
-    pub fn with_weight(mut self, weight: Tensor) -> CrossEntropy {
-        self.weight = Some(weight);
-        self
-    }
-
-    /// Sets the value of ignored targets: a number, or an option of one.
-    pub fn with_ignore_index(mut self, ignore_index: impl Into<Option<i64>>) -> CrossEntropy {
-        self.ignore_index = ignore_index.into();
-        self
-    }
-
-    /// Sets the label smoothing.
-    pub fn with_label_smoothing(mut self, label_smoothing: f64) -> CrossEntropy {
-        self.label_smoothing = label_smoothing;
-        self
-    }
-
-    /// Sets the reduction.
-    pub fn with_reduction(mut self, reduction: Reduction) -> CrossEntropy {
-        self.reduction = reduction;
-        self
+    setters! {
+        /// Sets the factors of the classes.
+        with_weight(weight: Tensor) => weight = Some(weight);
+        /// Sets the value of ignored targets: a number, or an option of one.
+        with_ignore_index(ignore_index: impl Into<Option<i64>>) => ignore_index = ignore_index.into();
+        /// Sets the label smoothing.
+        with_label_smoothing(label_smoothing: f64) => label_smoothing = label_smoothing;
+        /// Sets the reduction.
+        with_reduction(reduction: Reduction) => reduction = reduction;
     }
 
     /// The loss; shapes and errors as [`cross_entropy()`].

@@ -3,7 +3,7 @@
 use super::check_options;
 use crate::init::Init;
 use crate::module::{Module, require_type};
-use crate::options::options;
+use crate::options::{options, setters};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, IntoShape, Result, Shape, Tensor};
@@ -46,22 +46,13 @@ impl RmsNormOptions {
         RmsNormOptions::default()
     }
 
-    /// Sets [`RmsNormOptions::eps`].
-    pub fn with_eps(mut self, eps: f64) -> RmsNormOptions {
-        self.eps = Some(eps);
-        self
-    }
-
-    /// Sets [`RmsNormOptions::elementwise_affine`].
-    pub fn with_elementwise_affine(mut self, elementwise_affine: bool) -> RmsNormOptions {
-        self.elementwise_affine = elementwise_affine;
-        self
-    }
-
-    /// Sets [`RmsNormOptions::unit_offset`].
-    pub fn with_unit_offset(mut self, unit_offset: bool) -> RmsNormOptions {
-        self.unit_offset = unit_offset;
-        self
+    setters! {
+        /// Sets [`RmsNormOptions::eps`].
+        with_eps(eps: f64) => eps = Some(eps);
+        /// Sets [`RmsNormOptions::elementwise_affine`].
+        with_elementwise_affine(elementwise_affine: bool) => elementwise_affine = elementwise_affine;
+        /// Sets [`RmsNormOptions::unit_offset`].
+        with_unit_offset(unit_offset: bool) => unit_offset = unit_offset;
     }
 }
 

@@ -7,6 +7,7 @@ use super::block::{GPT2, Layers, Plain};
 use super::causal_config::{CausalLmConfig, NormKind, Positions};
 use super::causal_lm::CausalLm;
 use crate::module::Activation;
+use crate::options::setters;
 use crate::store::Path;
 use std::ops::Deref;
 use teeny_core::{Error, Result};
@@ -45,28 +46,15 @@ impl GptConfig {
         GptConfig { vocab, context, n_layer, n_head, n_embd, dropout: 0.0, bias: true, tied: true }
     }
 
-    /// Sets the size of the vocabulary.
-    pub fn with_vocab(mut self, vocab: usize) -> GptConfig {
-        self.vocab = vocab;
-        self
-    }
-
-    /// Sets the probability of dropping.
-    pub fn with_dropout(mut self, p: f64) -> GptConfig {
-        self.dropout = p;
-        self
-    }
-
-    /// Sets whether linear layers and norms have biases.
-    pub fn with_bias(mut self, bias: bool) -> GptConfig {
-        self.bias = bias;
-        self
-    }
-
-    /// Sets whether the head is the token embedding.
-    pub fn with_tied(mut self, tied: bool) -> GptConfig {
-        self.tied = tied;
-        self
+    setters! {
+        /// Sets the size of the vocabulary.
+        with_vocab(vocab: usize) => vocab = vocab;
+        /// Sets the probability of dropping.
+        with_dropout(p: f64) => dropout = p;
+        /// Sets whether linear layers and norms have biases.
+        with_bias(bias: bool) => bias = bias;
+        /// Sets whether the head is the token embedding.
+        with_tied(tied: bool) => tied = tied;
     }
 
     /// GPT-2 with 124 million parameters.
