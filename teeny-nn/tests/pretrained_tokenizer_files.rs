@@ -405,3 +405,30 @@ fn what_is_not_supported_is_named() {
     assert!(error.contains("tokenizer.json") && error.contains("git lfs pull"), "{error}");
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
+
+/// The files beside `tokenizer.json` as AutoTokenizer of transformers reads them
+/// (`golden/make_tokenizer_configs.py`).
+#[test]
+fn files_beside_a_tokenizer_are_applied() {
+    let golden = include_str!("golden/tokenizer_configs.json");
+    let golden: Value = serde_json::from_str(golden).unwrap();
+    let mut differing = Vec::new();
+    for (i, case) in golden["cases"].as_array().unwrap().iter().enumerate() {
+        let folder = folder(&format!("beside-{i}"));
+        for (name, content) in case["files"].as_object().unwrap() {
+            fs::write(folder.join(name), content.to_string()).unwrap();
+        }
+        let tokenizer = PretrainedTokenizer::open(&folder).unwrap();
+        let texts = golden["texts"].as_array().unwrap().iter();
+        for (text, want) in texts.zip(case["tokens"].as_array().unwrap()) {
+            let text = text.as_str().unwrap();
+            let got = tokenizer.encode_with(text, &EncodeOptions::default());
+            let got = got.map(|encoding| json!(encoding.ids)).map_err(|e| e.to_string());
+            if got.as_ref() != Ok(want) {
+                differing.push(format!("case {i}, {text:?}: {got:?}, not {want}"));
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    assert!(differing.is_empty(), "{} differ: {differing:#?}", differing.len());
+}

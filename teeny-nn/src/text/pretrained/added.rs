@@ -47,15 +47,24 @@ impl AddedToken {
     /// # Errors
     /// If a member is missing or of the wrong type, or the text is too long.
     pub(super) fn parse(section: &Section) -> Result<AddedToken> {
-        let special = section.flag("special", false)?;
         let id = section.number("id")?.and_then(|id| u32::try_from(id).ok());
+        let id = id.ok_or_else(|| section.wrong("id", "the number of a token"))?;
+        AddedToken::numbered(section, id)
+    }
+
+    /// Reads the object `section`, whose number is `id`.
+    ///
+    /// # Errors
+    /// As [`AddedToken::parse`].
+    pub(super) fn numbered(section: &Section, id: u32) -> Result<AddedToken> {
+        let special = section.flag("special", false)?;
         let content = section.string("content")?;
         if content.len() > MAX_LENGTH {
             let expected = format!("at most {MAX_LENGTH} bytes");
             return Err(section.wrong("content", &expected));
         }
         Ok(AddedToken {
-            id: id.ok_or_else(|| section.wrong("id", "the number of a token"))?,
+            id,
             content,
             single_word: section.flag("single_word", false)?,
             lstrip: section.flag("lstrip", false)?,
@@ -128,6 +137,11 @@ impl Added {
         let by_id = indices().map(|(i, token)| (token.id, i)).collect();
         let last = tokens.iter().map(|token| token.id).max();
         Ok(Added { tokens, spellings, original, normalized, specials, by_content, by_id, last })
+    }
+
+    /// All tokens.
+    pub(super) fn tokens(&self) -> &[AddedToken] {
+        &self.tokens
     }
 
     /// The number of the token with the text `content`.

@@ -12,7 +12,7 @@ use super::{Parts, PretrainedTokenizer, Specials};
 use crate::json::Json;
 use crate::names::{loading, of_file};
 use crate::state::Gguf;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use teeny_core::file::{self, Budget, quoted};
@@ -53,6 +53,10 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
                     the vocabulary of a .gguf file by its path";
         return Err(error.help(help).named(loading(path)));
     };
+    if !path.is_dir() || there("tokenizer.json") {
+        config.change(&mut parts);
+    }
+    config.add_tokens(&mut parts).map_err(|e| of_file(e, loading(path)))?;
     config.apply(&mut parts);
     Ok(PretrainedTokenizer(Arc::new(parts)))
 }
@@ -67,6 +71,15 @@ pub(crate) fn special_tokens(folder: &Path) -> Result<Vec<(&'static str, String)
     let mut tokens: Vec<_> = Config::read(folder)?.names.into_iter().collect();
     tokens.sort_unstable();
     Ok(tokens)
+}
+
+/// The special token `value` of the member `key`: a text, or an added token.
+fn special(file: &Section, key: &str, value: Json<'_>) -> Result<AddedToken> {
+    if let Some(text) = value.string() {
+        return Ok(AddedToken::special(0, &text));
+    }
+    let token = Section::root(value).map_err(|_| file.wrong(key, "a text or an added token"))?;
+    Ok(AddedToken { special: true, ..AddedToken::numbered(&token, 0)? })
 }
 
 /// The error of a file that Git LFS has not downloaded.
@@ -87,24 +100,65 @@ struct Config {
     tokenize_chinese_chars: Option<bool>,
     class: String,
     max_length: Option<usize>,
+    add_prefix_space: bool,
+    /// Added tokens, and whether they are those of the older `added_tokens.json`.
+    tokens: Vec<AddedToken>,
+    are_old: bool,
+    /// Special tokens by their key, which are added if they are not.
+    special: BTreeMap<String, AddedToken>,
+    /// Special tokens without a role.
+    extra: Vec<AddedToken>,
 }
 
+/// Classes of transformers that make a tokenizer of the vocabulary of its file alone, with the special
+/// tokens that they have by their role.
+const CLASSES: [(&str, &str); 3] = [
+    ("BertTokenizer", "unk_ [UNK] sep_ [SEP] pad_ [PAD] cls_ [CLS] mask_ [MASK]"),
+    ("GPT2Tokenizer", "bos_ <|endoftext|> eos_ <|endoftext|> unk_ <|endoftext|>"),
+    (
+        "RobertaTokenizer",
+        "bos_ <s> eos_ </s> unk_ <unk> sep_ </s> pad_ <pad> cls_ <s> mask_ <mask>",
+    ),
+];
+
+/// In the order in which they are added.
 const ROLES: [&str; 7] =
-    ["bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"];
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 impl Config {
     /// Reads `special_tokens_map.json` and `tokenizer_config.json`, whose values win.
     fn read(folder: &Path) -> Result<Config> {
         let mut config = Config::default();
-        for name in ["special_tokens_map.json", "tokenizer_config.json"] {
+        for name in ["special_tokens_map.json", "tokenizer_config.json", "added_tokens.json"] {
             let path = folder.join(name);
-            if path.is_file() {
+            // the older file, which the newer key replaces
+            let is_old = name == "added_tokens.json";
+            if path.is_file() && (!is_old || config.tokens.is_empty()) {
                 file::read(&path)
-                    .and_then(|bytes| config.add(&bytes))
+                    .and_then(|bytes| match is_old {
+                        true => config.add_old(&bytes),
+                        false => config.add(&bytes),
+                    })
                     .map_err(|e| of_file(e, loading(&path)))?;
             }
         }
         Ok(config)
+    }
+
+    /// Adds the tokens of an `added_tokens.json`: their numbers by their texts.
+    fn add_old(&mut self, bytes: &[u8]) -> Result<()> {
+        let file = Section::root(Json::parse(bytes)?)?;
+        for text in file.keys() {
+            let id = file.number(text)?.and_then(|id| u32::try_from(id).ok());
+            let id = id.ok_or_else(|| file.wrong(text, "the number of a token"))?;
+            let mut named = self.special.values().chain(&self.extra);
+            let special = named.any(|token| token.content == text);
+            let token = AddedToken::special(id, text);
+            self.tokens.push(AddedToken { normalized: !special, special, ..token });
+        }
+        self.tokens.sort_by_key(|token| token.id);
+        self.are_old = true;
+        Ok(())
     }
 
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
@@ -117,6 +171,33 @@ impl Config {
             };
             self.names.extend(text.map(|text| (role, text)));
         }
+        for key in file.keys().filter(|key| key.ends_with("_token")) {
+            let value = file.get(key).filter(|value| value.text().starts_with(['{', '"']));
+            if let Some(value) = value {
+                self.special.insert(key.to_string(), special(&file, key, value)?);
+            }
+        }
+        let extra = ["extra_special_tokens", "additional_special_tokens"];
+        if let Some(key) = extra.into_iter().find(|key| file.get(key).is_some()) {
+            self.extra = match file.get(key).filter(|value| value.text().starts_with('{')) {
+                Some(named) => named.object()?.into_values().collect(),
+                None => file.list(key)?,
+            }
+            .into_iter()
+            .map(|value| special(&file, key, value))
+            .collect::<Result<_>>()?;
+        }
+        if let Some(tokens) = file.section("added_tokens_decoder")? {
+            self.tokens.clear();
+            for key in tokens.keys() {
+                let id = || key.parse().map_err(|_| tokens.wrong(key, "a number as its name"));
+                if let Some(token) = tokens.section(key)? {
+                    self.tokens.push(AddedToken::numbered(&token, id()?)?);
+                }
+            }
+            self.tokens.sort_by_key(|token| token.id);
+        }
+        self.add_prefix_space = file.flag("add_prefix_space", false)?;
         for (key, flag) in [
             ("do_lower_case", &mut self.lowercase),
             ("strip_accents", &mut self.strip_accents),
@@ -137,6 +218,79 @@ impl Config {
 
     fn name(&self, role: &str, default: &str) -> String {
         self.names.get(role).cloned().unwrap_or_else(|| default.to_string())
+    }
+
+    /// Adds the tokens of the files to `parts`, numbered as by the crate `tokenizers`.
+    fn add_tokens(&self, parts: &mut Parts) -> Result<()> {
+        let own = std::mem::take(&mut parts.added);
+        // tokenizer.json wins over the older file
+        let is_kept = |token: &&AddedToken| !self.are_old || own.get(token.id).is_none();
+        let listed: Vec<_> = self.tokens.iter().filter(is_kept).collect();
+        let has_class = self.defaults().is_some();
+        let mut all = match has_class && !self.are_old && !listed.is_empty() {
+            true => Vec::new(), // the class makes its vocabulary anew
+            false => own.tokens().to_vec(),
+        };
+        let last = all.iter().map(|token| token.id).max();
+        let mut next = parts.vocab.last().max(last).map_or(0, |id| id + 1);
+        let usual = self.defaults().unwrap_or_default();
+        let usual = |role: &str| {
+            let mut words = usual.split(' ').skip_while(|word| !role.starts_with(word));
+            words.nth(1).map(|text| AddedToken::special(0, text))
+        };
+        let named = ROLES.iter().map(|role| self.special.get(*role).cloned().or(usual(role)));
+        let others = self.special.iter().filter(|(key, _)| !ROLES.contains(&key.as_str()));
+        let others = others.map(|(_, token)| token.clone());
+        let named = named.flatten().chain(others).chain(self.extra.iter().cloned());
+        let mut add = |all: &mut Vec<AddedToken>, token: AddedToken| match all
+            .iter_mut()
+            .find(|other| other.content == token.content)
+        {
+            Some(other) => *other = AddedToken { id: other.id, ..token },
+            None if token.content.is_empty() => {}
+            None => {
+                let id = parts.vocab.id(&token.content).unwrap_or(next);
+                next = next.max(id.saturating_add(1));
+                all.push(AddedToken { id, ..token });
+            }
+        };
+        listed.into_iter().for_each(|token| add(&mut all, token.clone()));
+        let known: HashSet<String> = all.iter().map(|token| token.content.clone()).collect();
+        let named = named.filter(|token| !known.contains(&token.content));
+        named.for_each(|token| add(&mut all, token));
+        parts.added = Added::new(all, parts.normalizer.as_ref())?;
+        Ok(())
+    }
+
+    /// The special tokens of the class, if it is one that makes its parts itself.
+    fn defaults(&self) -> Option<&'static str> {
+        let class = self.class.trim_end_matches("Fast");
+        CLASSES.iter().find(|(name, _)| *name == class).map(|(_, tokens)| *tokens)
+    }
+
+    /// BERT's changes of a text.
+    fn bert(&self) -> Bert {
+        let usual = Bert::new(self.lowercase.unwrap_or(true));
+        Bert {
+            strip_accents: self.strip_accents.unwrap_or(usual.strip_accents),
+            handle_chinese_chars: self.tokenize_chinese_chars.unwrap_or(true),
+            ..usual
+        }
+    }
+
+    /// Changes the parts of a `tokenizer.json` that the class of the tokenizer makes itself, as in
+    /// transformers 5.
+    fn change(&self, parts: &mut Parts) {
+        let class = self.class.trim_end_matches("Fast");
+        match (class, &mut parts.normalizer, &mut parts.pre_tokenizer) {
+            ("BertTokenizer", Some(Normalizer::Bert(bert)), _) => *bert = self.bert(),
+            (
+                "GPT2Tokenizer" | "RobertaTokenizer",
+                _,
+                Some(PreTokenizer::ByteLevel { add_prefix_space, .. }),
+            ) => *add_prefix_space = self.add_prefix_space,
+            _ => {}
+        }
     }
 
     /// Sets the special tokens of `parts`.
@@ -232,13 +386,7 @@ fn bert(path: &Path, config: &Config) -> Result<Parts> {
             budget.charge(TOKEN + 4 * line.len())?;
             vocab.insert(line.trim_end(), id);
         }
-        let usual = Bert::new(config.lowercase.unwrap_or(true));
-        let normalizer = Bert {
-            strip_accents: config.strip_accents.unwrap_or(usual.strip_accents),
-            handle_chinese_chars: config.tokenize_chinese_chars.unwrap_or(true),
-            ..usual
-        };
-        word_piece(vocab, normalizer, |vocab| {
+        word_piece(vocab, config.bert(), |vocab| {
             config.added(vocab, &["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
         })
     };

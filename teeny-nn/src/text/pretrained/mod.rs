@@ -113,8 +113,10 @@ impl PretrainedTokenizer {
     /// Opens a `tokenizer.json`, a GGUF file, or a folder with one of `tokenizer.json`,
     /// `vocab.json` with `merges.txt` (byte-level BPE as in GPT-2), `vocab.txt` (WordPiece as in
     /// BERT). The folder may be `ORG/NAME` in the local cache of the Hugging Face hub.
-    /// `tokenizer_config.json` and `special_tokens_map.json` beside the file name the special
-    /// tokens.
+    /// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` beside the file
+    /// name the special tokens and add tokens, and options of the classes BertTokenizer,
+    /// GPT2Tokenizer and RobertaTokenizer replace those of the file, as by `AutoTokenizer`. A
+    /// character of which neither the vocabulary nor an unknown token has anything is left out.
     ///
     /// The file's settings of truncation and padding are not applied: those of [`EncodeOptions`]
     /// are. [`PretrainedTokenizer::max_length`] returns the file's.

@@ -29,6 +29,11 @@ impl<'a> Section<'a> {
         if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
     }
 
+    /// The names of the members, sorted.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.members.keys().map(String::as_str)
+    }
+
     /// The member `key`, if it is there and not null.
     pub(super) fn get(&self, key: &str) -> Option<Json<'a>> {
         self.members.get(key).copied().filter(|value| value.text() != "null")
