@@ -3,8 +3,8 @@
 use crate::keys;
 use crate::module::Activation;
 use crate::names::{loading, of_file};
-use serde_json::{Value, json};
-use std::collections::HashSet;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use teeny_core::file::quoted;
@@ -13,9 +13,24 @@ use teeny_core::{Error, Result};
 /// The number of classes at most: their names are made before the weights are read.
 const LABELS: usize = 1_000_000;
 
+/// What a family of models says about the keys of its files.
+#[derive(Clone, Default)]
+pub(crate) struct Family {
+    /// Values that no file changes.
+    pub fixed: Map<String, Value>,
+    /// Values of keys that a file lacks.
+    pub defaults: Map<String, Value>,
+    /// What files call a key, if it is not its own name.
+    pub names: BTreeMap<String, Vec<String>>,
+    /// Keys of other families, which this one does not read.
+    pub foreign: HashSet<String>,
+}
+
 /// A `config.json`.
 #[derive(Clone)]
 pub(crate) struct Config {
+    /// What the family says; nothing, if it is not known.
+    pub family: Arc<Family>,
     path: PathBuf,
     /// The member of the file that has the values, if it is not the whole.
     section: Option<String>,
@@ -37,21 +52,23 @@ impl Config {
     /// Another file with keys and values.
     pub fn open_file(path: PathBuf) -> Result<Config> {
         let (path, values) = read(path)?;
-        let config = Config::of(&path, values);
+        let config = Config::of(&path, None, values);
         if config.values.is_object() {
             return Ok(config);
         }
         Err(config.error("not a JSON object".to_string()))
     }
 
-    /// The values of a file of another format, under the keys of `config.json`.
-    pub fn of(path: &Path, values: Value) -> Config {
-        Config { path: path.to_path_buf(), section: None, values, read: Arc::default() }
+    /// The values of a file, those of its `section` if it has several.
+    pub fn of(path: &Path, section: Option<&str>, values: Value) -> Config {
+        let (family, path, read) = (Arc::default(), path.to_path_buf(), Arc::default());
+        let section = section.map(str::to_string);
+        Config { family, path, section, values, read }
     }
 
     /// The member `key` of this file, if it is an object.
     pub fn section(&self, key: &str) -> Option<Config> {
-        self.part(key).ok().filter(|_| self.value(key).is_some_and(Value::is_object))
+        self.part(key).ok().filter(|_| self.get(&[key]).is_some())
     }
 
     /// The member `key` as a configuration, without values if it is missing.
@@ -61,7 +78,9 @@ impl Config {
             value => {
                 let values = value.cloned().unwrap_or_else(|| Value::Object(Default::default()));
                 let (path, section) = (self.path.clone(), Some(self.name(key)));
-                Ok(Config { path, section, values, read: self.read.clone() })
+                let foreign = self.family.foreign.clone();
+                let family = Arc::new(Family { foreign, ..Family::default() });
+                Ok(Config { family, path, section, values, read: self.read.clone() })
             }
         }
     }
@@ -130,9 +149,34 @@ impl Config {
         }
     }
 
-    /// The value of the first of `keys` that is there and not null.
+    /// What this file calls `key`.
+    pub fn shown<'a>(&'a self, key: &'a str) -> &'a str {
+        let names = self.family.names.get(key).and_then(|names| names.first());
+        self.named(key).unwrap_or(names.map_or(key, String::as_str))
+    }
+
+    /// What this file calls `key`, if it has it.
+    fn named<'a>(&'a self, key: &'a str) -> Option<&'a str> {
+        let names = self.family.names.get(key);
+        if names.is_none() && !self.family.foreign.contains(key) {
+            return self.value(key).map(|_| key);
+        }
+        // each is noted as read
+        let names = names.into_iter().flatten().map(String::as_str);
+        let found: Vec<_> = names.filter(|name| self.value(name).is_some()).collect();
+        found.first().copied()
+    }
+
+    /// The value of the first of `keys` that is not null: that of the family, of the file, or the
+    /// default of the family.
     pub fn get(&self, keys: &[&str]) -> Option<&Value> {
-        keys.iter().filter_map(|key| self.value(key)).find(|value| !value.is_null())
+        let own = |key: &&str| match self.family.fixed.get(*key) {
+            Some(value) => Some(value),
+            None => self.values.get(self.named(key)?),
+        };
+        let (own, usual) = (keys.iter().filter_map(own), keys.iter());
+        let usual = usual.filter_map(|key| self.family.defaults.get(*key));
+        own.chain(usual).find(|value| !value.is_null())
     }
 
     /// The text of `key`.
@@ -290,14 +334,14 @@ impl Config {
 
     /// Whether `key` is there, as `null`.
     pub fn is_null(&self, key: &str) -> bool {
-        self.value(key).is_some_and(Value::is_null)
+        self.named(key).is_some_and(|name| self.values[name].is_null())
     }
 
     /// The value of `model_type`, if it is one of `known`.
     ///
     /// # Errors
     /// If it is not.
-    pub fn family(&self, kind: &str, known: &[&'static str]) -> Result<&'static str> {
+    pub fn family<'a>(&self, kind: &str, known: &[&'a str]) -> Result<&'a str> {
         let help = |text: String| {
             self.error(text).help(format!(
                 "{kind}s are of {}; another family loads by a state::Mapping of its names and \
@@ -323,6 +367,7 @@ impl Config {
             "relu" => Activation::Relu,
             "tanh" => Activation::Tanh,
             other => {
+                let key = self.named(key).unwrap_or(key);
                 return Err(self.error(format!("{key:?} is {other:?}")).help(
                     "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, \
                      relu, tanh",
@@ -342,7 +387,7 @@ impl Config {
 
     /// An error about the first of `keys` that is there, whose value is not `wanted`.
     pub fn wrong(&self, keys: &[&str], value: &Value, wanted: &str) -> Error {
-        let key = keys.iter().find(|key| self.get(&[key]).is_some()).unwrap_or(&keys[0]);
+        let key = self.shown(keys.iter().find(|key| self.has(key)).unwrap_or(&keys[0]));
         let shown = match value.as_str() {
             Some(text) => quoted(text),
             None => quoted(&value.to_string()).trim_matches('"').to_string(),

@@ -85,6 +85,8 @@ mod keys;
 mod linear;
 pub mod lora;
 pub mod loss;
+#[cfg_attr(not(feature = "pretrained"), expect(dead_code))]
+mod model_options;
 mod module;
 mod names;
 pub mod norm;

@@ -419,8 +419,8 @@ fn numbers_of_heads_may_be_lists_of_equal_numbers() -> Result<()> {
         Decoder::open(&other, device())
     };
     let layers = file.metadata()["llama.block_count"].as_u64().unwrap() as usize;
-    for key in ["attention.head_count", "attention.head_count_kv", "feed_forward_length"] {
-        let key = format!("llama.{key}");
+    for own in ["attention.head_count", "attention.head_count_kv", "feed_forward_length"] {
+        let key = format!("llama.{own}");
         let number = file.metadata()[&key].as_u64().unwrap();
         for one in [Key::Unsigned(number), Key::Signed(number as i64)] {
             let decoder = open(&key, Key::List(vec![one; layers]))?;
@@ -432,15 +432,79 @@ fn numbers_of_heads_may_be_lists_of_equal_numbers() -> Result<()> {
         let texts = vec![Key::Text("4".to_string()); layers];
         for list in [numbers, short, texts, Vec::new()] {
             let error = open(&key, Key::List(list)).err().unwrap().to_string();
-            assert!(error.contains(&key) && error.contains("each layer"), "{error}");
+            assert!(error.contains(own) && error.contains("each layer"), "{error}");
         }
     }
     // other numbers are single ones
-    for key in ["llama.embedding_length", "llama.block_count", "llama.context_length"] {
-        let list = Key::List(vec![file.metadata()[key].clone(); layers]);
-        let error = open(key, list).err().unwrap().to_string();
-        assert!(error.contains(key) && error.contains("a list"), "{error}");
+    for own in ["embedding_length", "block_count", "context_length"] {
+        let key = format!("llama.{own}");
+        let list = Key::List(vec![file.metadata()[&key].clone(); layers]);
+        let error = open(&key, list).err().unwrap().to_string();
+        assert!(error.contains(own) && error.contains("not a size"), "{error}");
     }
+    Ok(())
+}
+
+/// Every key of the metadata with every kind of value is the model, or an error that names the key.
+#[test]
+fn no_key_of_the_metadata_is_passed_over() -> Result<()> {
+    let mut opened = 0;
+    for name in ["llama", "qwen3", "gemma2", "phi3", "gpt2"] {
+        let folder = folder(&format!("gguf-keys-{name}"), name);
+        let to = folder.0.join("out.gguf");
+        write_gguf(&folder.0, &to, &WriteOptions::new())?;
+        let (file, usual) = (Gguf::open(&to)?, Decoder::open(&to, device())?);
+        assert!(usual.notes().is_empty(), "{name}: {:?}", usual.notes());
+        let other = folder.0.join("other.gguf");
+        let open = |key: &str, value: Option<Key>| {
+            let mut keys = file.metadata().clone();
+            keys.remove(key);
+            keys.extend(value.map(|value| (key.to_string(), value)));
+            save(&other, &keys, &file, &WriteOptions::new(), device(), |_| {})?;
+            Decoder::open(&other, device())
+        };
+        let arch = file.metadata()["general.architecture"].as_str().unwrap();
+        let prefix = format!("{arch}.");
+        let is_layer_norm = name == "gpt2";
+        let eps = if is_layer_norm { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
+        let eps = format!("{prefix}attention.{eps}");
+        for (key, value) in file.metadata().iter().filter(|(key, _)| key.starts_with(&prefix)) {
+            let own = key.strip_prefix(&prefix).unwrap();
+            // what llama.cpp needs, this needs too
+            let needed = ["context_length", "embedding_length", "block_count"].contains(&own);
+            match open(key, None) {
+                Ok(_) => assert!(!needed && *key != eps, "{name}: without {key}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    // or that the weights are of another size, or keys of another than values
+                    let said = [own, "rows", "heads", "attention.value_length", "shape mismatch"];
+                    assert!(said.iter().any(|part| text.contains(part)), "{name}, {key}: {text}");
+                }
+            }
+            let text = Key::Text("several".to_string());
+            let values = [text, Key::Signed(-3), Key::Float(f64::NAN), Key::List(vec![])];
+            for wrong in values.into_iter().filter(|wrong| wrong != value) {
+                match open(key, Some(wrong.clone())) {
+                    // what no line of this family reads
+                    Ok(decoder) => {
+                        opened += 1;
+                        assert_eq!(decoder.model.config(), usual.model.config(), "{name}: {key}");
+                    }
+                    Err(error) => {
+                        let text = error.to_string();
+                        let is_named = text.contains(own) || text.contains("layer_types");
+                        assert!(is_named, "{name}: {key} = {wrong:?}: {text}");
+                    }
+                }
+            }
+        }
+        let refused = open(&format!("{prefix}rope.scaling.yarn_ext_factor"), Some(Key::Float(0.5)));
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("yarn_ext_factor") && error.contains("0.5"), "{error}");
+        let told = open(&format!("{prefix}a_key_of_tomorrow"), Some(Key::Bool(true)))?;
+        assert_eq!(told.notes(), [format!("{prefix}a_key_of_tomorrow")]);
+    }
+    assert!(opened < 30, "{opened} keys are not read");
     Ok(())
 }
 
@@ -550,6 +614,6 @@ fn encoders_of_files_embed_as_those_of_folders() -> Result<()> {
     keys.insert("bert.pooling_type".to_string(), Key::Unsigned(4));
     save(&path, &keys, &source, &WriteOptions::new(), device(), |_| {})?;
     let error = Encoder::open(&path, device()).err().unwrap().to_string();
-    assert!(error.contains("bert.pooling_type is 4"), "{error}");
+    assert!(error.contains("\"pooling_type\" is 4"), "{error}");
     Ok(())
 }

@@ -360,6 +360,46 @@ fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
     Ok(())
 }
 
+/// As sentence-transformers' `Pooling` with `include_prompt` false: the first token and those of
+/// the instruction are not in the mean; and its files of other names with the length of texts.
+#[test]
+fn an_instruction_is_left_out_of_the_mean() -> Result<()> {
+    let (folder, mapping, ..) = encoder_folder("left-out");
+    let options = OpenOptions::new().with_mapping(mapping);
+    let at = |name: &str| folder.0.join(name);
+    let prompts = r#"{"prompts": {"q": "find: "}, "default_prompt_name": "q"}"#;
+    fs::write(at("config_sentence_transformers.json"), prompts).unwrap();
+    let modules =
+        r#"[{"type": "st.Transformer", "path": ""}, {"type": "st.Pooling", "path": "1"}]"#;
+    fs::write(at("modules.json"), modules).unwrap();
+    fs::create_dir_all(at("1")).unwrap();
+    fs::rename(at("sentence_bert_config.json"), at("sentence_roberta_config.json")).unwrap();
+    let pooling = r#"{"word_embedding_dimension": 16, "pooling_mode": "mean",
+        "include_prompt": false}"#;
+    fs::write(at("1/config.json"), pooling).unwrap();
+    let encoder = Encoder::open_with(&folder.0, &options, device())?;
+    assert_eq!(encoder.max_length(), 20, "sentence_roberta_config.json is read");
+    assert!(!encoder.pooling.include_prompt);
+    let texts = ["the cat", "a mat", "the cat sat on a mat"];
+    let rows = values(&encoder.embed_texts(&texts)?);
+    let tokenizer = encoder.tokenizer()?;
+    let skipped = tokenizer.encode_with("find: ", &EncodeOptions::default())?.ids.len() - 1;
+    assert!(skipped > 1);
+    for (i, text) in texts.iter().enumerate() {
+        let prompted = format!("find: {text}");
+        let ids = tokenizer.encode_with(prompted.as_str(), &EncodeOptions::default())?.ids;
+        let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+        let tokens = Tensor::new([ids], encoder.store.all()[0].value())?;
+        let states = encoder.model.hidden(&EncoderInputs::new(&tokens))?.at(0, 0)?;
+        let mean = states.slice(0, skipped as isize..)?.mean(0)?;
+        assert_close(&rows[16 * i..][..16], &values(&mean), 1e-5, text);
+    }
+    fs::write(at("1/config.json"), r#"{"include_prompt": "no"}"#).unwrap();
+    let error = Encoder::open_with(&folder.0, &options, device()).err().unwrap().to_string();
+    assert!(error.contains("include_prompt"), "{error}");
+    Ok(())
+}
+
 #[test]
 fn a_model_without_a_known_tokenizer_says_so_when_it_is_needed() -> Result<()> {
     let folder = decoder_folder("no-tokenizer");

@@ -26,7 +26,8 @@ pub enum RopeScaling {
         /// The divisor.
         factor: f64,
     },
-    /// The base grows with the length of texts beyond `original`.
+    /// The base grows with the length of texts beyond `original`. Keys of a cache keep the rotations
+    /// of the length that the text had, as in transformers.
     Dynamic {
         /// The factor of the length.
         factor: f64,
@@ -134,8 +135,15 @@ impl RopeScaling {
     /// The length beyond which texts have other frequencies, if they change.
     pub fn changes_after(&self) -> Option<usize> {
         match self {
-            RopeScaling::LongRope { original, .. } => Some(*original),
+            RopeScaling::LongRope { original, .. } | RopeScaling::Dynamic { original, .. } => {
+                Some(*original)
+            }
             _ => None,
         }
+    }
+
+    /// Whether each length beyond has its own frequencies. Keys of shorter texts stay as they are.
+    pub(crate) fn grows(&self) -> bool {
+        matches!(self, RopeScaling::Dynamic { .. })
     }
 }

@@ -4,7 +4,7 @@ use super::opened::{Opened, check_heads, located};
 use super::options::{OpenOptions, open_functions};
 use super::origin::Origin;
 use super::{GenerationConfig, GgufModel, decoder_family};
-use crate::attention::RopePairing;
+use crate::attention::{RopePairing, RopeScaling};
 use crate::lora::LayerNames;
 use crate::state::gguf::{WriteOptions, save};
 use crate::state::{TensorSource, is_gguf};
@@ -61,7 +61,7 @@ impl Decoder {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Decoder> {
         let path = located(path)?;
         let opened = match is_gguf(&path) {
-            true => Opened::gguf(&path, store.device())?,
+            true => Opened::gguf(&path, &options.ignored, store.device())?,
             false => Opened::folder(&path, &options.ignored, store.device())?,
         };
         let Opened { config, generation, notes, mut sizes, weights, mapping, tokenizer, .. } =
@@ -69,7 +69,12 @@ impl Decoder {
         let weights = options.renamed(weights)?;
         config.check_layers(sizes.n_layer, weights.shapes().len())?;
         check_heads(&sizes, &config, &mapping, &weights)?;
-        let limit = sizes.context;
+        let mut limit = sizes.context;
+        if let Positions::Rotary { full, .. } = &sizes.positions
+            && let RopeScaling::Dynamic { factor, .. } = full.scaling
+        {
+            limit = (limit as f64 * factor) as usize; // the length that it is made for
+        }
         sizes.context = options.context.unwrap_or(limit.min(CONTEXT));
         if sizes.learned_positions() {
             // a row of a table for each
@@ -87,7 +92,7 @@ impl Decoder {
             _ => None,
         };
         let names = LayerNames::new()
-            .with_mapping(decoder_family::decoder(&config)?.mapping(&sizes))
+            .with_mapping(decoder_family::mapping(&config, &sizes)?)
             .with_task(Some("CAUSAL_LM".to_string()))
             .with_base_model(Some(path.display().to_string()))
             .with_adjacent_pairs(adjacent_pairs);

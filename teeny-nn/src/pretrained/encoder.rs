@@ -16,7 +16,7 @@ use crate::transformer::{self, EncoderInputs};
 use std::path::Path;
 use std::sync::Arc;
 use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 
 /// A pretrained encoder: BERT, RoBERTa, XLM-RoBERTa, DistilBERT, and models for embeddings that are
 /// made of them, such as MiniLM, BGE and E5.
@@ -65,17 +65,21 @@ impl Encoder {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Encoder> {
         let path = located(path)?;
         let file = is_gguf(&path).then(|| Gguf::open(&path)).transpose()?.map(Arc::new);
-        let (pooling, folder) = match &file {
-            Some(file) => (gguf::pooling(&path, file.metadata())?, path.clone()),
-            None => Pooling::open(&path)?,
+        let (pooling, folder, config) = match &file {
+            Some(file) => {
+                let config = gguf::encoder_config(&path, file)?;
+                (gguf::pooling(&config)?, path.clone(), config)
+            }
+            None => {
+                let (pooling, folder) = Pooling::open(&path)?;
+                let config = Config::open(&folder)?;
+                (pooling, folder, config)
+            }
         };
-        let mut config = match &file {
-            Some(file) => gguf::encoder_config(&path, file)?,
-            None => Config::open(&folder)?,
-        };
-        let (family, class) = encoder_family::encoder(&config)?;
+        let (mut config, family) = encoder_family::named(config)?;
         let is_new = match &options.labels {
             Some(labels) => {
+                let class = config.text("class")?.unwrap_or_default();
                 config.set_labels(&format!("{class}ForSequenceClassification"), labels)?
             }
             None => false,
@@ -89,8 +93,12 @@ impl Encoder {
         let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
         let new_pooler = is_new && !has_pooler && head.is_some_and(HeadFamily::reads_pooler);
-        let sizes = family.options(&config)?.with_pooler(has_pooler || new_pooler);
-        let notes = config.check(&["config", "encoder"], &options.ignored)?;
+        let sizes = encoder_family::options(&config)?.with_pooler(has_pooler || new_pooler);
+        let kinds = match file {
+            Some(_) => ["gguf", "gguf-encoder"],
+            None => ["config", "encoder"],
+        };
+        let notes = config.check(&kinds, &options.ignored)?;
         config.check_layers(sizes.n_layer, tensors.len())?;
         let width = sizes.layer.n_embd;
         let theirs = family.mapping(width, head);
@@ -249,12 +257,39 @@ impl Encoder {
         let _op = enter("embed_texts");
         let width = self.model.config().layer.n_embd;
         let prompt = &self.texts.default_prompt;
-        if prompt.is_empty() {
-            return self.in_batches(texts, width, &|inputs| self.embed(inputs));
-        }
         let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        self.in_batches(&texts, width, &|inputs| self.embed(inputs))
+        let left_out = self.left_out()?;
+        self.in_batches(&texts, width, &|inputs| self.embed_after(left_out, inputs))
+    }
+
+    /// The number of tokens of the default instruction that are not pooled.
+    pub(super) fn left_out(&self) -> Result<usize> {
+        let prompt = &self.texts.default_prompt;
+        if self.pooling.include_prompt || prompt.is_empty() {
+            return Ok(0);
+        }
+        // without the end token, as sentence-transformers counts them
+        Ok(self.texts.encode(prompt.as_str().into(), usize::MAX)?.len().saturating_sub(1))
+    }
+
+    /// [`Encoder::embed`] without the first `left_out` tokens of each text.
+    pub(super) fn embed_after(
+        &self,
+        left_out: usize,
+        inputs: &EncoderInputs<'_>,
+    ) -> Result<Tensor> {
+        if left_out == 0 {
+            return self.embed(inputs);
+        }
+        let states = self.model.hidden(inputs)?; // (B, T, E)
+        let [batch, length] = [states.shape()[0], states.shape()[1]];
+        let is_text = Tensor::arange(0, length as i32, 1, &states)?.ge(left_out as i64)?; // (T)
+        let mask = match inputs.mask {
+            Some(mask) => is_text.where_cond(&mask.cast(DType::Bool)?, false)?,
+            None => is_text.expand((batch, length))?,
+        };
+        self.pooling.apply(&states, Some(&mask))
     }
 
     /// The logits of the classes of texts, or of pairs of texts → (N, L).

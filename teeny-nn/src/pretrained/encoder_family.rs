@@ -1,29 +1,16 @@
-//! The families of encoders: what each calls its sizes and its tensors.
+//! The options of an encoder that a configuration describes, and the names of its tensors.
 
+use super::family::{family_of, known_family};
 use super::head::{self, HeadFamily};
 use crate::config::Config;
-use crate::module::Activation;
 use crate::state::Mapping;
 use crate::transformer::{EncoderConfig, TransformerConfig};
 use teeny_core::Result;
 
-/// The names of a family: keys of `config.json` with their defaults, tensors.
-pub(super) struct EncoderFamily {
-    /// Values of `model_type`, and what names of classes in `architectures` begin with.
-    types: &'static [(&'static str, &'static str)],
+/// The tensors of a family in the file.
+pub(super) struct Names {
     /// The prefix of tensors of a model that has a head.
     prefix: &'static str,
-    /// Keys with defaults.
-    width: (&'static str, usize),
-    layers: (&'static str, usize),
-    heads: (&'static str, usize),
-    hidden: (&'static str, usize),
-    activation: &'static str,
-    dropout: &'static str,
-    vocab: usize,
-    norm_eps: (&'static str, f64),
-    token_types: usize,
-    padding_idx: Option<usize>,
     /// The projections to queries, keys and values of layer `*`.
     qkv: [&'static str; 3],
     /// Other names in the file and here, without `.weight` and `.bias`.
@@ -32,19 +19,8 @@ pub(super) struct EncoderFamily {
     pub heads_of: &'static [HeadFamily],
 }
 
-const BERT: EncoderFamily = EncoderFamily {
-    types: &[("bert", "Bert")],
+const BERT: Names = Names {
     prefix: "bert.",
-    width: ("hidden_size", 768),
-    layers: ("num_hidden_layers", 12),
-    heads: ("num_attention_heads", 12),
-    hidden: ("intermediate_size", 3072),
-    activation: "hidden_act",
-    dropout: "hidden_dropout_prob",
-    vocab: 30_522,
-    norm_eps: ("layer_norm_eps", 1e-12),
-    token_types: 2,
-    padding_idx: None,
     qkv: [
         "encoder.layer.*.attention.self.query",
         "encoder.layer.*.attention.self.key",
@@ -60,91 +36,72 @@ const BERT: EncoderFamily = EncoderFamily {
     heads_of: &head::BERT,
 };
 
-/// The known families. A new one is a row.
-const ENCODERS: [EncoderFamily; 4] = [
-    BERT,
-    EncoderFamily {
-        types: &[("roberta", "Roberta")],
-        prefix: "roberta.",
-        vocab: 50_265,
-        padding_idx: Some(1),
-        heads_of: &head::ROBERTA,
-        ..BERT
-    },
-    EncoderFamily {
-        types: &[("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert")],
-        prefix: "roberta.",
-        padding_idx: Some(1),
-        heads_of: &head::ROBERTA,
-        ..BERT
-    },
-    EncoderFamily {
-        types: &[("distilbert", "DistilBert")],
-        prefix: "distilbert.",
-        width: ("dim", 768),
-        layers: ("n_layers", 6),
-        heads: ("n_heads", 12),
-        hidden: ("hidden_dim", 3072),
-        activation: "activation",
-        dropout: "dropout",
-        token_types: 0,
-        norm_eps: ("", 1e-12), // no key
-        qkv: [
-            "transformer.layer.*.attention.q_lin",
-            "transformer.layer.*.attention.k_lin",
-            "transformer.layer.*.attention.v_lin",
-        ],
-        layer: &[
-            ("transformer.layer.*.attention.out_lin", "layers.*.self_attn.out_proj"),
-            ("transformer.layer.*.sa_layer_norm", "layers.*.norm1"),
-            ("transformer.layer.*.ffn.lin1", "layers.*.linear1"),
-            ("transformer.layer.*.ffn.lin2", "layers.*.linear2"),
-            ("transformer.layer.*.output_layer_norm", "layers.*.norm2"),
-        ],
-        heads_of: &head::DISTILBERT,
-        ..BERT
-    },
-];
+const ROBERTA: Names = Names { prefix: "roberta.", heads_of: &head::ROBERTA, ..BERT };
 
-/// The family of the model that `config` describes, and what the names of its classes begin with.
+const DISTILBERT: Names = Names {
+    prefix: "distilbert.",
+    qkv: [
+        "transformer.layer.*.attention.q_lin",
+        "transformer.layer.*.attention.k_lin",
+        "transformer.layer.*.attention.v_lin",
+    ],
+    layer: &[
+        ("transformer.layer.*.attention.out_lin", "layers.*.self_attn.out_proj"),
+        ("transformer.layer.*.sa_layer_norm", "layers.*.norm1"),
+        ("transformer.layer.*.ffn.lin1", "layers.*.linear1"),
+        ("transformer.layer.*.ffn.lin2", "layers.*.linear2"),
+        ("transformer.layer.*.output_layer_norm", "layers.*.norm2"),
+    ],
+    heads_of: &head::DISTILBERT,
+};
+
+/// The family of the model that `config` describes.
 ///
 /// # Errors
-/// If it is not known, or the weights are quantised by a method of their own.
-pub(super) fn encoder(config: &Config) -> Result<(&'static EncoderFamily, &'static str)> {
-    let all = || ENCODERS.iter().flat_map(|family| family.types.iter().map(move |t| (family, t)));
-    let known: Vec<_> = all().map(|(_, (name, _))| *name).collect();
-    let name = config.family("encoder", &known)?;
-    let found = all().find(|(_, (own, _))| *own == name);
-    Ok(found.map_or((&ENCODERS[0], "Bert"), |(family, (_, class))| (family, *class)))
+/// If it is not known.
+pub(super) fn encoder(config: &Config) -> Result<String> {
+    known_family(config, "encoder", "bert")
 }
 
-impl EncoderFamily {
-    /// Sizes and options of a model.
-    pub fn options(&self, config: &Config) -> Result<EncoderConfig> {
-        let size = |(key, default): (&str, usize)| config.size(&[key], default);
-        let (width, heads) = (size(self.width)?, size(self.heads)?);
-        if heads == 0 || width % heads != 0 {
-            let text = format!("{heads} heads do not divide a width of {width}");
-            return Err(config.error(format!("{text}: {:?} and {:?}", self.heads.0, self.width.0)));
-        }
-        let layer = TransformerConfig::new(width, heads, size(self.hidden)?)
-            .with_activation(config.activation(&[self.activation], Activation::Gelu)?)
-            .with_dropout(config.probability(&[self.dropout], 0.1)?)
-            .with_norm_eps(config.number(&[self.norm_eps.0], self.norm_eps.1)?);
-        let positions = config.size(&["max_position_embeddings"], 512)?;
-        let vocab = config.size(&["vocab_size"], self.vocab)?;
-        let types = match self.token_types {
-            0 => 0,
-            default => config.size(&["type_vocab_size"], default)?,
-        };
-        let options = EncoderConfig::new(vocab, positions, size(self.layers)?, layer);
-        let padding = match self.padding_idx {
-            Some(default) => Some(config.size(&["pad_token_id"], default)?),
-            None => None,
-        };
-        Ok(EncoderConfig { padding_idx: padding, types, ..options })
-    }
+/// `config` with what its family says, and the names of that.
+///
+/// # Errors
+/// If the family is not known.
+pub(super) fn named(config: Config) -> Result<(Config, &'static Names)> {
+    let family = encoder(&config)?;
+    let config =
+        if config.family.defaults.is_empty() { family_of(config, &family) } else { config };
+    let names = match config.text("names")? {
+        Some("roberta") => &ROBERTA,
+        Some("distilbert") => &DISTILBERT,
+        _ => &BERT,
+    };
+    Ok((config, names))
+}
 
+/// The options of the layers of an encoder.
+pub(super) fn layers(config: &Config) -> Result<TransformerConfig> {
+    let mut layer = TransformerConfig::usual();
+    layer.rows().iter_mut().try_for_each(|row| row.read(config))?;
+    layer.dropout = config.probability(&["hidden_dropout_prob"], 0.0)?;
+    let (width, heads) = (layer.n_embd, layer.n_head);
+    if heads == 0 || width == 0 || width % heads != 0 {
+        let [heads_key, width_key] =
+            ["num_attention_heads", "hidden_size"].map(|key| config.shown(key));
+        let text = format!("{heads} heads do not divide a width of {width}");
+        return Err(config.error(format!("{text}: {heads_key:?} and {width_key:?}")));
+    }
+    Ok(layer)
+}
+
+/// Sizes and options of a model.
+pub(super) fn options(config: &Config) -> Result<EncoderConfig> {
+    let mut options = EncoderConfig::usual();
+    options.rows().iter_mut().try_for_each(|row| row.read(config))?;
+    Ok(EncoderConfig { layer: layers(config)?, ..options })
+}
+
+impl Names {
     /// The names and the layout of the file, for a model of this width with this head. Other heads
     /// are skipped; other tensors of the encoder than those of the family keep their names, which
     /// no parameter has.

@@ -9,6 +9,7 @@
 
 use crate::config::Config;
 use crate::keys;
+use crate::options::setters;
 use crate::text::{Sampler, repetition_penalty};
 use std::path::Path;
 use teeny_core::random::Key;
@@ -79,10 +80,9 @@ impl GenerationConfig {
         GenerationConfig::default()
     }
 
-    /// Sets the number of new tokens at most.
-    pub fn with_max_new_tokens(mut self, count: usize) -> GenerationConfig {
-        self.max_new_tokens = count;
-        self
+    setters! {
+        /// Sets the number of new tokens at most.
+        with_max_new_tokens(count: usize) => max_new_tokens = count;
     }
 
     /// Sets the texts before which a text ends.
@@ -101,12 +101,11 @@ impl GenerationConfig {
     }
 
     /// That of the folder `path`: `generation_config.json`, or the keys that older files have in
-    /// `config.json`, the first of `models`; the other is its section of the language model. `eos`
-    /// is the end token of the family.
+    /// `config.json`, the first of `models`; the other is its section of the language model, which
+    /// knows the family.
     pub(super) fn open(
         path: &Path,
         models: [&Config; 2],
-        eos: Option<u32>,
     ) -> Result<(GenerationConfig, Vec<String>)> {
         let own = path.join("generation_config.json");
         let own = if own.exists() { Some(Config::open_file(own)?) } else { None };
@@ -118,7 +117,7 @@ impl GenerationConfig {
         }
         let none = models.iter().any(|model| model.is_null("eos_token_id"));
         if config.eos_tokens.is_empty() && !none {
-            config.eos_tokens.extend(eos);
+            config.eos_tokens = models[1].tokens("eos")?;
         }
         Ok((config, own.map_or_else(Vec::new, |own| own.unread())))
     }

@@ -4,6 +4,7 @@
 mod describe;
 mod encoder;
 
+use super::family::family_of;
 use super::rotary::{FULL, SLIDING};
 use super::{GenerationConfig, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
@@ -16,6 +17,7 @@ use crate::transformer::{CausalLmConfig, NormKind, Positions};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use teeny_core::{DeviceRef, Error, Result};
 
 pub(super) use describe::{Description, describe, differing};
@@ -27,25 +29,24 @@ pub(super) type Metadata = BTreeMap<String, Value>;
 /// The shapes of tensors by name.
 type Shapes = BTreeMap<String, Vec<usize>>;
 
-/// Keys of the metadata, after the name of the architecture, and of `config.json`.
-const KEYS: [(&str, &str); 16] = [
-    ("context_length", "max_position_embeddings"),
-    ("embedding_length", "hidden_size"),
-    ("block_count", "num_hidden_layers"),
-    ("feed_forward_length", "intermediate_size"),
-    ("attention.head_count", "num_attention_heads"),
-    ("attention.head_count_kv", "num_key_value_heads"),
-    ("attention.value_length", "head_dim"),
-    ("attention.key_length", "head_dim"),
-    ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-    ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
-    ("rope.freq_base", "rope_theta"),
-    ("rope.freq_base_swa", "rope_local_base_freq"),
-    ("attention.sliding_window", "sliding_window"),
-    ("attention.sliding_window_pattern", "sliding_window_pattern"),
-    ("attn_logit_softcapping", "attn_logit_softcapping"),
-    ("final_logit_softcapping", "final_logit_softcapping"),
+/// Keys of `config.json` and of the metadata, after the name of the architecture, beside those of
+/// [`CausalLmConfig::rows`].
+const KEYS: [(&str, &str); 8] = [
+    ("partial_rotary_factor", "rope.dimension_count"),
+    ("head_dim", "attention.value_length"),
+    ("rms_norm_eps", "attention.layer_norm_epsilon"),
+    ("layer_norm_eps", "attention.layer_norm_epsilon"),
+    ("rope_theta", "rope.freq_base"),
+    ("rope_local_base_freq", "rope.freq_base_swa"),
+    (WINDOW, "attention.sliding_window"),
+    (PATTERN, "attention.sliding_window_pattern"),
 ];
+
+const WINDOW: &str = "sliding_window";
+const PATTERN: &str = "sliding_window_pattern";
+
+/// Keys of `config.json` without which llama.cpp opens no model.
+const REQUIRED: [&str; 3] = ["max_position_embeddings", "hidden_size", "num_hidden_layers"];
 
 /// Keys that may have a list of a number for each layer. Models whose layers differ are not read.
 const PER_LAYER: [&str; 3] =
@@ -63,7 +64,8 @@ pub(super) fn options(
 ) -> Result<(Config, CausalLmConfig)> {
     let shapes = tensors.shapes().into_iter().collect();
     let config = config(path, metadata, &shapes)?;
-    let options = decoder_family::decoder(&config)?.options(&config)?;
+    decoder_family::decoder(&config)?;
+    let options = decoder_family::options(&config)?;
     let read = |name: &str| match shapes.contains_key(name) {
         true => tensors.read(name, device)?.to_vec::<f32>().map(|x| Some(x.to_vec())),
         false => Ok(None),
@@ -82,103 +84,154 @@ fn architecture(metadata: &Metadata) -> Option<&str> {
     metadata.get("general.architecture").and_then(Value::as_str)
 }
 
-/// The metadata as a `config.json`.
+/// The metadata of the architecture as a configuration that knows its family.
 ///
 /// # Errors
-/// If it does not name an architecture.
+/// If it does not name an architecture, or a key is missing that every model has.
 fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
     let Some(name) = architecture(metadata) else {
         let text = "the metadata has no \"general.architecture\"";
         return Err(Error::format(text).named(loading(path)).help("use a GGUF file of a model"));
     };
+    let prefix = format!("{name}.");
+    let own = metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value)));
+    let mut values: Map<_, _> = own.map(|(key, value)| (key.to_string(), json_of(value))).collect();
     let get = |key: &str| metadata.get(&format!("{name}.{key}"));
     let uint = |key: &str| get(key).and_then(Value::as_u64);
-    let mut values = Map::new();
-    for (theirs, ours) in KEYS {
-        // a window of 0 is none, and a pattern may be a list, see below
-        let none = |value: &&Value| match ours {
-            "sliding_window" => value.as_u64() == Some(0),
-            "sliding_window_pattern" => value.as_list().is_some(),
-            _ => false,
-        };
-        let Some(value) = get(theirs).filter(|value| !none(value)) else { continue };
-        let number = match value {
-            Value::Float(x) => json!(x),
-            Value::List(all) => {
-                let is_read = PER_LAYER.contains(&theirs);
-                let fits = is_read && uint("block_count") == Some(all.len() as u64);
-                let one = all.first().filter(|one| fits && all.iter().all(|x| x == *one));
-                json!(one.and_then(Value::as_u64).ok_or_else(|| {
-                    let end = if is_read { "the same number for each layer" } else { "a number" };
-                    let text = format!("\"{name}.{theirs}\" is a list, not {end}");
-                    Config::of(path, json!({})).error(text)
-                })?)
-            }
-            value => json!(value.as_u64()),
-        };
-        values.insert(ours.to_string(), number);
+    // a number for each layer, which is the same for all
+    let mut uneven = None;
+    for key in PER_LAYER {
+        let Some(all) = get(key).and_then(Value::as_list) else { continue };
+        let fits = uint("block_count") == Some(all.len() as u64);
+        let same = |one: &&Value| fits && one.as_u64().is_some() && all.iter().all(|x| x == *one);
+        match all.first().filter(same) {
+            Some(one) => drop(values.insert(key.to_string(), json_of(one))),
+            None => uneven = Some(key),
+        }
     }
+    // a window of 0 is none
+    if uint("attention.sliding_window") == Some(0) {
+        values.remove("attention.sliding_window");
+    }
+    let has_window = values.contains_key("attention.sliding_window");
     // Mistral's models have Llama's architecture
     let model_type = match name {
         "gemma3" => "gemma3_text",
-        "llama" if values.contains_key("sliding_window") => "mistral",
+        "llama" if has_window => "mistral",
         name => name,
     };
-    values.insert("model_type".to_string(), json!(model_type));
+    let mut fixed = Map::from_iter([("model_type".to_string(), json!(model_type))]);
+    let mut set = |key: &str, value| drop(fixed.insert(key.to_string(), value));
     // or a list in place of the number
-    let slides = get("attention.sliding_window_pattern").and_then(Value::as_list);
-    if let Some(slides) = slides.filter(|_| values.contains_key("sliding_window")) {
+    if let Some(slides) = get("attention.sliding_window_pattern").and_then(Value::as_list) {
+        values.remove("attention.sliding_window_pattern");
         let kind = |slides: &Value| if slides.as_bool()? { Some(SLIDING) } else { Some(FULL) };
-        let types: Vec<_> = slides.iter().map(kind).collect();
-        values.insert("layer_types".to_string(), json!(types));
-        values.insert("use_sliding_window".to_string(), json!(true));
+        if has_window {
+            set("layer_types", json!(slides.iter().map(kind).collect::<Vec<_>>()));
+            set("use_sliding_window", json!(true));
+        }
     }
     for (tensor, key) in
         [("token_embd.weight", "vocab_size"), ("token_types.weight", "type_vocab_size")]
     {
-        let rows = shapes.get(tensor).and_then(|shape| shape.first());
-        values.extend(rows.map(|rows| (key.to_string(), json!(rows))));
+        if let Some(rows) = shapes.get(tensor).and_then(|shape| shape.first()) {
+            set(key, json!(rows));
+        }
     }
-    // BERT's name for it
-    let eps = values.get("layer_norm_epsilon").cloned();
-    values.extend(eps.map(|eps| ("layer_norm_eps".to_string(), eps)));
-    for (key, tensor, with) in [
-        ("tie_word_embeddings", "output.weight", false),
-        ("attention_bias", "blk.0.attn_q.bias", true),
-        ("mlp_bias", "blk.0.ffn_up.bias", true),
-    ] {
-        values.insert(key.to_string(), json!(shapes.contains_key(tensor) == with));
+    set("tie_word_embeddings", json!(!shapes.contains_key("output.weight")));
+    let file = Config::of(path, Some(name), values.into());
+    if let Some(key) = uneven {
+        let text = format!("{key:?} is a list, not the same number for each layer");
+        return Err(file.error(text));
     }
-    let [width, heads] = ["hidden_size", "num_attention_heads"]
-        .map(|key| values.get(key).and_then(|value| value.as_u64()).unwrap_or(0));
-    let usual = width.checked_div(heads).unwrap_or(0);
-    let head_size = uint("attention.key_length").unwrap_or(usual);
-    if let Some(dims) = uint("rope.dimension_count").filter(|_| head_size > 0) {
-        values.insert("partial_rotary_factor".to_string(), json!(dims as f64 / head_size as f64));
+    let size = |key: &str| file.has(key).then(|| file.size(&[key], 0)).transpose();
+    let scaling = |key: &str| file.number_of(&[&format!("rope.scaling.{key}")]);
+    let [width, heads] = [size("embedding_length")?, size("attention.head_count")?];
+    let usual = width.unwrap_or(0).checked_div(heads.unwrap_or(0)).unwrap_or(0);
+    let head_size = size("attention.key_length")?.unwrap_or(usual);
+    let values = size("attention.value_length")?.unwrap_or(head_size);
+    if values != head_size {
+        let text = format!("\"attention.value_length\" is {values}, not {head_size} as of keys");
+        return Err(file.error(text));
     }
-    // the largest models divide the scores by the root of the width of a head without its own size
-    let largest =
-        matches!((name, uint("block_count")), ("gemma2", Some(46)) | ("gemma3", Some(62)));
-    let scalar = if largest { usual } else { head_size };
-    values.insert("query_pre_attn_scalar".to_string(), json!(scalar));
-    let factor = get("rope.scaling.factor").or(get("rope.scale_linear")).and_then(Value::as_f64);
+    if let Some(dims) = size("rope.dimension_count")?.filter(|_| head_size > 0) {
+        set("partial_rotary_factor", json!(dims as f64 / head_size as f64));
+    }
+    let layers = size("block_count")?;
+    let linear = file.number_of(&["rope.scale_linear"])?;
+    let factor = scaling("factor")?.or(linear);
+    let (own, original) = (scaling("attn_factor")?, size("rope.scaling.original_context_length")?);
+    let (fast, slow) = (scaling("yarn_beta_fast")?, scaling("yarn_beta_slow")?);
     // a factor without a type divides all frequencies
-    let kind = get("rope.scaling.type").and_then(Value::as_str).or(factor.map(|_| "linear"));
+    let kind = file.text("rope.scaling.type")?.or(factor.map(|_| "linear"));
     if let Some(kind) = kind.filter(|kind| !matches!(*kind, "none" | "longrope")) {
         let factor = factor.unwrap_or(1.0);
         // it multiplies what YaRN's paper has
-        let own = get("rope.scaling.attn_factor").and_then(Value::as_f64);
         let attention = own.map(|own| own * (1.0 + 0.1 * factor.max(1.0).ln()));
-        let original = uint("rope.scaling.original_context_length");
-        let beta = |key: &str| get(&format!("rope.scaling.yarn_{key}")).and_then(Value::as_f64);
         let scaling = json!({
             "rope_type": kind, "factor": factor, "original_max_position_embeddings": original,
-            "attention_factor": attention, "beta_fast": beta("beta_fast"),
-            "beta_slow": beta("beta_slow"),
+            "attention_factor": attention, "beta_fast": fast, "beta_slow": slow,
         });
-        values.insert("rope_scaling".to_string(), scaling);
+        set("rope_scaling", scaling);
     }
-    Ok(Config::of(path, values.into()))
+    let mut config = family_of(file, model_type);
+    let family = Arc::make_mut(&mut config.family);
+    if family.defaults.contains_key(SCALAR) {
+        // the largest models divide the scores by the root of the width of a head without its own
+        // size
+        let largest = matches!((name, layers), ("gemma2", Some(46)) | ("gemma3", Some(62)));
+        fixed.insert(SCALAR.to_string(), json!(if largest { usual } else { head_size }));
+    }
+    // llama.cpp's defaults
+    for (key, usual) in [
+        ("head_dim", json!(null)),
+        ("num_key_value_heads", json!(null)),
+        ("rope_theta", json!(1e4)),
+    ] {
+        family.defaults.insert(key.to_string(), usual);
+    }
+    family.fixed.extend(fixed);
+    for (key, tensor) in [
+        ("qkv_bias", "blk.0.attn_q.bias"),
+        ("out_bias", "blk.0.attn_output.bias"),
+        ("mlp_bias", "blk.0.ffn_up.bias"),
+    ] {
+        family.fixed.entry(key).or_insert(json!(shapes.contains_key(tensor)));
+    }
+    family.foreign.clear();
+    family.names.clear();
+    let mut options = CausalLmConfig::usual();
+    let rows = options.rows().into_iter().map(|row| (row.key, row.gguf)).collect::<Vec<_>>();
+    for (key, theirs) in rows.into_iter().chain(KEYS).filter(|(_, theirs)| !theirs.is_empty()) {
+        family.names.entry(key.to_string()).or_default().push(theirs.to_string());
+    }
+    let eps = match config.text("norm")? {
+        Some("rms" | "rms + 1") => "attention.layer_norm_rms_epsilon",
+        _ => "attention.layer_norm_epsilon",
+    };
+    let required = REQUIRED.map(|key| config.family.names[key][0].clone());
+    let is_known = !config.family.defaults.is_empty();
+    let mut required = required.iter().map(String::as_str).chain([eps]);
+    match required.find(|key| is_known && get(key).is_none()) {
+        Some(key) => Err(config.error(format!("there is no {key:?}"))),
+        None => Ok(config),
+    }
+}
+
+/// The factor of the scores of families that have their own.
+const SCALAR: &str = "query_pre_attn_scalar";
+
+/// A value as JSON.
+fn json_of(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Unsigned(x) => json!(x),
+        Value::Signed(x) => json!(x),
+        Value::Float(x) if x.is_finite() => json!(x),
+        Value::Float(x) => json!(x.to_string()),
+        Value::Bool(x) => json!(x),
+        Value::Text(x) => json!(x),
+        Value::List(all) => all.iter().map(json_of).collect(),
+    }
 }
 
 /// `options` as the tensors of this kind of file are to be used: rotated pairs of Llama's heads are

@@ -18,6 +18,7 @@ mod decoder;
 mod decoder_family;
 mod encoder;
 mod encoder_family;
+mod family;
 mod generation;
 mod gguf;
 mod gguf_model;

@@ -1,5 +1,6 @@
 //! [`Opened`]: a decoder whose parameters are not read yet.
 
+use super::family::family_of;
 use super::gguf::Apart;
 use super::{GenerationConfig, decoder_family, gguf};
 use crate::config::Config;
@@ -33,10 +34,16 @@ impl Opened {
         let family = decoder_family::decoder(&whole)?;
         // the language model of one that sees images too
         let config = whole.section("text_config").unwrap_or_else(|| whole.clone());
-        let sizes = family.options(&config)?;
-        let (generation, mut notes) = GenerationConfig::open(path, [&whole, &config], family.eos)?;
+        let config = family_of(config, &family);
+        let mut sizes = decoder_family::options(&config)?;
+        let (generation, mut notes) = GenerationConfig::open(path, [&whole, &config])?;
         notes.extend(config.check(&["config", "decoder"], ignored)?);
-        let (weights, mapping) = (open_weights(path, device)?, family.mapping(&sizes));
+        let weights = open_weights(path, device)?;
+        let mut mapping = decoder_family::mapping(&config, &sizes)?;
+        if sizes.tied && has_other_head(&mapping.apply(weights.clone())?, device)? {
+            sizes.tied = false;
+            mapping = decoder_family::mapping(&config, &sizes)?;
+        }
         Ok(Opened {
             config,
             is_folder: true,
@@ -52,16 +59,17 @@ impl Opened {
     }
 
     /// The model of the GGUF file `path`.
-    pub fn gguf(path: &Path, device: &DeviceRef) -> Result<Opened> {
+    pub fn gguf(path: &Path, ignored: &[String], device: &DeviceRef) -> Result<Opened> {
         let file = Gguf::open(path)?;
         let (config, sizes) = gguf::options(path, file.metadata(), &file, device)?;
+        let notes = config.check(&["gguf", "gguf-decoder"], ignored)?;
         let mapping = gguf::mapping(&sizes, Apart::of(&file));
         let generation = gguf::generation(file.metadata());
         Ok(Opened {
             config,
             is_folder: false,
             generation,
-            notes: Vec::new(),
+            notes,
             sizes,
             mapping,
             tokenizer: PretrainedTokenizer::from_gguf(&file),
@@ -70,6 +78,19 @@ impl Opened {
             weights: Arc::new(file),
         })
     }
+}
+
+/// Whether the weights have a head that is not the embedding: transformers 5 takes it, whatever
+/// `tie_word_embeddings` says.
+fn has_other_head(weights: &dyn TensorSource, device: &DeviceRef) -> Result<bool> {
+    let names = ["lm_head.weight", "embed_tokens.weight"];
+    let shapes = weights.shapes();
+    if !names.iter().all(|name| shapes.iter().any(|(own, _)| own == name)) {
+        return Ok(false);
+    }
+    let [head, embedding] = names.map(|name| weights.read(name, device));
+    let (head, embedding) = (head?, embedding?);
+    Ok(head.shape() != embedding.shape() || head.ne(&embedding)?.any(..)?.item::<bool>()?)
 }
 
 /// An error if the weights have heads of other sizes.

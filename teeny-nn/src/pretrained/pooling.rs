@@ -1,6 +1,6 @@
 //! How the states of tokens become the embedding of a text, as sentence-transformers has it.
 
-use crate::config::read;
+use crate::config::{Config, read};
 use crate::names::loading;
 use crate::norm::normalized;
 use serde_json::Value;
@@ -30,6 +30,8 @@ pub struct Pooling {
     pub mode: PoolingMode,
     /// Whether the embedding is divided by its length.
     pub normalize: bool,
+    /// Whether the tokens of an instruction before a text are pooled too.
+    pub include_prompt: bool,
 }
 
 /// Names of `pooling_mode`, and the keys that older files have instead.
@@ -44,7 +46,8 @@ impl Pooling {
     /// The pooling of `modules.json` in `folder`, and the folder of the model; without that file,
     /// the mean, not normalised, and `folder`.
     pub(super) fn open(folder: &Path) -> Result<(Pooling, PathBuf)> {
-        let mut pooling = Pooling { mode: PoolingMode::Mean, normalize: false };
+        let mut pooling =
+            Pooling { mode: PoolingMode::Mean, normalize: false, include_prompt: true };
         let (path, mut model) = (folder.join("modules.json"), folder.to_path_buf());
         if !path.exists() {
             return Ok((pooling, model));
@@ -63,7 +66,7 @@ impl Pooling {
             match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" => model.extend(Some(name).filter(|name| !name.is_empty())),
                 "Normalize" => pooling.normalize = true,
-                "Pooling" => pooling.mode = mode(&folder.join(name))?,
+                "Pooling" => pooling.read(&folder.join(name))?,
                 _ => {
                     return Err(wrong(format!("a module of type {kind:?}"))
                         .help("Transformer, Pooling and Normalize are known"));
@@ -71,6 +74,39 @@ impl Pooling {
             }
         }
         Ok((pooling, model))
+    }
+
+    /// Reads the `config.json` of `folder`.
+    fn read(&mut self, folder: &Path) -> Result<()> {
+        let config = Config::open(folder)?;
+        let known = || {
+            let names: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
+            format!("{} are known", names.join(", "))
+        };
+        self.include_prompt = config.flag("include_prompt", true)?;
+        if let Some(value) = config.get(&["pooling_mode"]) {
+            let name = value.as_array().filter(|all| all.len() == 1).map_or(value, |all| &all[0]);
+            let found = MODES.iter().find(|(mode, ..)| name.as_str() == Some(mode));
+            let wrong = || config.error(format!("pooling_mode is {name}")).help(known());
+            self.mode = found.ok_or_else(wrong)?.2;
+        }
+        let mut set = Vec::new();
+        for (_, key, mode) in MODES.iter().filter(|_| !config.has("pooling_mode")) {
+            if config.flag(key, false)? {
+                set.push(*mode);
+            }
+        }
+        let unknown = config.check(&["pooling"], &[])?;
+        let other = unknown.iter().find(|key| config.get(&[key]) == Some(&Value::Bool(true)));
+        match (&set[..], other) {
+            (_, Some(key)) => Err(config.error(format!("{key} is true")).help(known())),
+            ([], _) => Ok(()),
+            ([mode], _) => {
+                self.mode = *mode;
+                Ok(())
+            }
+            _ => Err(config.error(format!("{} poolings are true, not one", set.len()))),
+        }
     }
 
     /// The embeddings of texts with `states` (B, T, E), whose tokens are where `mask` (B, T) is
@@ -116,34 +152,5 @@ impl Pooling {
             false => pooled,
         };
         pooled.cast(dtype)
-    }
-}
-
-/// The mode in the `config.json` of `folder`.
-fn mode(folder: &Path) -> Result<PoolingMode> {
-    let (path, values) = read(folder.join("config.json"))?;
-    let wrong = |text: String| {
-        let known: Vec<&str> = MODES.iter().map(|(name, ..)| *name).collect();
-        Error::format(text).named(loading(&path)).help(format!("{} are known", known.join(", ")))
-    };
-    if let Some(name) = values.get("pooling_mode") {
-        let name = name.as_array().filter(|all| all.len() == 1).map_or(name, |all| &all[0]);
-        let found = MODES.iter().find(|(mode, ..)| name.as_str() == Some(mode));
-        return found.map(|found| found.2).ok_or_else(|| wrong(format!("pooling_mode is {name}")));
-    }
-    let members = values.as_object().into_iter().flatten();
-    let keys = members.filter(|(key, _)| key.starts_with("pooling_mode_")).collect::<Vec<_>>();
-    let set: Vec<&String> = keys
-        .iter()
-        .filter(|(_, value)| **value == Value::Bool(true))
-        .map(|(key, _)| *key)
-        .collect();
-    match set[..] {
-        [] if keys.is_empty() => Ok(PoolingMode::Mean),
-        [key] => {
-            let found = MODES.iter().find(|(_, old, _)| key == old);
-            found.map(|found| found.2).ok_or_else(|| wrong(format!("{key} is true")))
-        }
-        _ => Err(wrong(format!("{} poolings are true, not one", set.len()))),
     }
 }

@@ -5,24 +5,9 @@ use crate::config::Config;
 use crate::transformer::Rotary;
 use teeny_core::Result;
 
-/// Defaults of a family for keys that a file lacks.
-pub(super) struct Usual {
-    /// The key of the base in files without `rope_parameters`.
-    pub key: &'static str,
-    pub base: f64,
-    /// The length of texts in pretraining, if it is not `max_position_embeddings`.
-    pub original: Option<usize>,
-    /// Whether files call LongRope by other names, as those of Phi 3 do.
-    pub is_longrope: bool,
-}
-
-/// The rotary embedding of layers of the type `layers`, such as `full_attention`.
-pub(super) fn rotary(
-    config: &Config,
-    layers: &str,
-    usual: &Usual,
-    head_size: usize,
-) -> Result<Rotary> {
+/// The rotary embedding of layers of the type `layers`, such as `full_attention`; `key` has the base
+/// in files without `rope_parameters`.
+pub(super) fn rotary(config: &Config, layers: &str, key: &str, head_size: usize) -> Result<Rotary> {
     // the older key wins: it is what users add to a file to lengthen its texts
     let old = config.section("rope_scaling").filter(|_| layers == FULL);
     let parameters = config.section("rope_parameters");
@@ -34,10 +19,10 @@ pub(super) fn rotary(
     };
     let base = match theta(&old)?.or(theta(&own)?).or(theta(&flat)?) {
         Some(base) => base,
-        None => config.number(&[usual.key], usual.base)?,
+        None => config.number(&[key], 10_000.0)?,
     };
     if !(base > 0.0 && base.is_finite()) {
-        return Err(config.error(format!("\"rope_theta\" is {base}, not positive")));
+        return Err(config.error(format!("{:?} is {base}, not positive", config.shown(key))));
     }
     let section = old.or(own).or(flat);
     let factor = |section: &Config| section.number_of(&["partial_rotary_factor"]);
@@ -50,10 +35,14 @@ pub(super) fn rotary(
     if dims < 2 || !dims.is_multiple_of(2) {
         let text =
             format!("{dims} of {head_size} elements of a head are rotated, not an even number");
-        return Err(config.error(text).help("see \"partial_rotary_factor\" and \"head_dim\""));
+        return Err(config.error(text).help(format!(
+            "see {:?} and {:?}",
+            config.shown("partial_rotary_factor"),
+            config.shown("head_dim")
+        )));
     }
     let scaling = match &section {
-        Some(section) => scaling(config, section, usual, dims)?,
+        Some(section) => scaling(config, section, dims)?,
         None => RopeScaling::None,
     };
     Ok(Rotary::new(base).with_dims(dims).with_scaling(scaling))
@@ -65,11 +54,11 @@ pub(super) const FULL: &str = "full_attention";
 /// The type of layers with a window.
 pub(super) const SLIDING: &str = "sliding_attention";
 
-fn scaling(config: &Config, section: &Config, usual: &Usual, dims: usize) -> Result<RopeScaling> {
+fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling> {
     let longest = config.size(&["max_position_embeddings"], 2048)?;
     let original = || -> Result<usize> {
         let key = ["original_max_position_embeddings"];
-        let own = section.size(&key, usual.original.unwrap_or(longest))?;
+        let own = section.size(&key, config.size(&["original"], longest)?)?;
         config.size(&key, own).map(|size| size.max(1))
     };
     let checked = |factor: f64| {
@@ -86,7 +75,8 @@ fn scaling(config: &Config, section: &Config, usual: &Usual, dims: usize) -> Res
         None => section.text("type")?,
     };
     let kind = match kind.unwrap_or("default") {
-        "yarn" if usual.is_longrope => "longrope",
+        // files of Phi 3
+        "yarn" if config.has("original") => "longrope",
         kind => kind,
     };
     Ok(match kind {

@@ -150,7 +150,11 @@ impl Session<'_> {
         let same = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         // the last token is computed, for its logits
         let mut kept = same.min(prompt.len() - 1);
-        let rotations_differ = |last| (self.tokens.len() > last) != (prompt.len() > last);
+        let (before, after) = (self.tokens.len(), prompt.len());
+        let rotations_differ = |last| match self.model.grows() {
+            true => before.max(after) > last,
+            false => (before > last) != (after > last),
+        };
         if self.model.changes_after().is_some_and(rotations_differ) {
             kept = 0;
         }

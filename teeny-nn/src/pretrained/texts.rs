@@ -13,6 +13,10 @@ use teeny_core::{Error, Result, Tensor, ToDevice};
 const TEXTS: usize = 32;
 const TOKENS: usize = 8192;
 
+/// What files of sentence-transformers with the length of texts are called.
+const FILES: [&str; 7] =
+    ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
+
 /// The inputs of an encoder for several texts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -75,8 +79,11 @@ impl Texts {
         let tokenizer = PretrainedTokenizer::open(model);
         let optional = |file: PathBuf| file.exists().then(|| Config::open_file(file)).transpose();
         let usual = tokenizer.as_ref().ok().and_then(|t| t.max_length()).unwrap_or(context);
-        let (limit, lowercase) = match optional(model.join("sentence_bert_config.json"))? {
-            Some(config) => {
+        // the first is read, as by sentence-transformers
+        let mut files = FILES.iter().map(|name| model.join(format!("sentence_{name}_config.json")));
+        let (limit, lowercase) = match files.find(|file| file.exists()) {
+            Some(file) => {
+                let config = Config::open_file(file)?;
                 (config.size(&["max_seq_length"], usual)?, config.flag("do_lower_case", false)?)
             }
             None => (usual, false),

@@ -1,7 +1,9 @@
 //! [`CausalLmConfig`]: the sizes and options by which families of decoders differ.
 
 use crate::attention::{RopePairing, RopeScaling};
+use crate::model_options::{model_options, option_values};
 use crate::module::Activation;
+use crate::options::setters;
 use crate::state::gguf::ElementType;
 
 /// The norms of a decoder.
@@ -17,6 +19,15 @@ pub enum NormKind {
     Rms,
     /// [`crate::norm::RmsNorm`] with the factor `1 + weight`.
     RmsUnitOffset,
+}
+
+option_values! {
+    NormKind: |config, key, old| match config.text(key)? {
+        Some("layer") => NormKind::Layer { bias: true },
+        Some("rms") => NormKind::Rms,
+        Some("rms + 1") => NormKind::RmsUnitOffset,
+        _ => old,
+    }, |x| serde_json::json!(format!("{x:?}"));
 }
 
 /// Rotary embedding of a decoder.
@@ -39,16 +50,11 @@ impl Rotary {
         Rotary { base, dims: None, scaling: RopeScaling::None, pairing: RopePairing::Halves }
     }
 
-    /// Sets the number of rotated elements of a head.
-    pub fn with_dims(mut self, dims: usize) -> Rotary {
-        self.dims = Some(dims);
-        self
-    }
-
-    /// Sets the scaling.
-    pub fn with_scaling(mut self, scaling: RopeScaling) -> Rotary {
-        self.scaling = scaling;
-        self
+    setters! {
+        /// Sets the number of rotated elements of a head.
+        with_dims(dims: usize) => dims = Some(dims);
+        /// Sets the scaling.
+        with_scaling(scaling: RopeScaling) => scaling = scaling;
     }
 }
 
@@ -67,65 +73,69 @@ pub enum Positions {
     },
 }
 
-/// Sizes and options of a [`super::CausalLm`]. [`CausalLmConfig::new`] has those of Llama.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct CausalLmConfig {
-    /// V, the size of the vocabulary.
-    pub vocab: usize,
-    /// The largest number of tokens T.
-    pub context: usize,
-    /// The number of blocks.
-    pub n_layer: usize,
-    /// E, the width.
-    pub n_embd: usize,
-    /// The number of query heads per block.
-    pub n_head: usize,
-    /// The number of key heads per block; `n_head`.
-    pub n_kv_head: usize,
-    /// The size of a head; `n_embd / n_head`.
-    pub head_size: usize,
-    /// The width between the linear layers of a perceptron.
-    pub hidden: usize,
-    /// The norms; [`NormKind::Rms`].
-    pub norm: NormKind,
-    /// Added to the variance by the norms; 1e-6.
-    pub norm_eps: f64,
-    /// Whether attention and perceptron have norms after them too, as in Gemma; false.
-    pub post_norms: bool,
-    /// Whether queries and keys have a norm of each head; false.
-    pub qk_norms: bool,
-    /// The activation; SiLU.
-    pub activation: Activation,
-    /// Whether the perceptron is `down(activation(gate x) * up x)`; true.
-    pub gated: bool,
-    /// Whether the projection to queries, keys and values has a bias; false.
-    pub qkv_bias: bool,
-    /// Whether the projection of the heads has a bias; false.
-    pub out_bias: bool,
-    /// Whether the perceptron has biases; false.
-    pub mlp_bias: bool,
-    /// Positions; rotary with the base 10,000.
-    pub positions: Positions,
-    /// The number of keys that a query sees at most, for each layer; without limit.
-    pub windows: Vec<Option<usize>>,
-    /// The factor of the scores; `1 / sqrt(head_size)`.
-    pub scale: Option<f64>,
-    /// Whether scores are divided by the number of the layer, counted from 1; false.
-    pub scale_by_layer: bool,
-    /// `c` of scores `c tanh(s / c)`; none.
-    pub softcap: Option<f64>,
-    /// `c` of logits `c tanh(z / c)`; none.
-    pub logits_softcap: Option<f64>,
-    /// The factor of token embeddings; 1.
-    pub embed_scale: f64,
-    /// Whether the head is the token embedding; false.
-    pub tied: bool,
-    /// The probability of dropping, in training; 0.
-    pub dropout: f64,
-    /// The type in which the model's caches keep keys and values
-    /// ([`crate::attention::KvCache::with_type`]); that of the activations.
-    pub cache: Option<ElementType>,
+model_options! {
+    /// Sizes and options of a [`super::CausalLm`]. [`CausalLmConfig::new`] has those of Llama.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct CausalLmConfig {
+        /// V, the size of the vocabulary.
+        vocab: usize = 0, "vocab_size" "vocab_size" "sizes";
+        /// The largest number of tokens T.
+        context: usize = 0, "max_position_embeddings" "context_length" "sizes";
+        /// The number of blocks.
+        n_layer: usize = 0, "num_hidden_layers" "block_count" "sizes";
+        /// E, the width.
+        n_embd: usize = 0, "hidden_size" "embedding_length" "sizes";
+        /// The number of query heads per block.
+        n_head: usize = 0, "num_attention_heads" "attention.head_count" "heads";
+        /// The number of key heads per block; `n_head`.
+        n_kv_head: usize = 0, "num_key_value_heads" "attention.head_count_kv" "heads";
+        /// The size of a head; `n_embd / n_head`.
+        head_size: usize = 0, "head_dim" "attention.key_length" "heads";
+        /// The width between the linear layers of a perceptron.
+        hidden: usize = 0, "intermediate_size" "feed_forward_length" "sizes";
+        /// The norms; [`NormKind::Rms`].
+        norm: NormKind = NormKind::Rms, "norm" "" "norms";
+        /// Added to the variance by the norms; 1e-6.
+        norm_eps: f64 = 1e-6, "rms_norm_eps" "attention.layer_norm_rms_epsilon" "norms";
+        /// Whether attention and perceptron have norms after them too, as in Gemma; false.
+        post_norms: bool = false, "post_norms" "" "norms after attention";
+        /// Whether queries and keys have a norm of each head; false.
+        qk_norms: bool = false, "qk_norms" "" "norms of queries and keys";
+        /// The activation; SiLU.
+        activation: Activation = Activation::Silu, "hidden_act" "" "activation";
+        /// Whether the perceptron is `down(activation(gate x) * up x)`; true.
+        gated: bool = true, "gated" "" "activation";
+        /// Whether the projection to queries, keys and values has a bias; false.
+        qkv_bias: bool = false, "qkv_bias" "" "biases of queries, keys and values";
+        /// Whether the projection of the heads has a bias; false.
+        out_bias: bool = false, "out_bias" "" "bias after attention";
+        /// Whether the perceptron has biases; false.
+        mlp_bias: bool = false, "mlp_bias" "" "biases of the perceptron";
+        /// Positions; rotary with the base 10,000.
+        positions: Positions = Positions::Rotary { full: Rotary::new(1e4), windowed: None };
+        /// The number of keys that a query sees at most, for each layer; without limit.
+        windows: Vec<Option<usize>> = Vec::new();
+        /// The factor of the scores; `1 / sqrt(head_size)`.
+        scale: Option<f64> = None, "" "" "factor of the scores";
+        /// Whether scores are divided by the number of the layer, counted from 1; false.
+        scale_by_layer: bool = false,
+            "scale_attn_by_inverse_layer_idx" "" "factor of the scores by layer";
+        /// `c` of scores `c tanh(s / c)`; none.
+        softcap: Option<f64> = None,
+            "attn_logit_softcapping" "attn_logit_softcapping" "softcap of the scores";
+        /// `c` of logits `c tanh(z / c)`; none.
+        logits_softcap: Option<f64> = None,
+            "final_logit_softcapping" "final_logit_softcapping" "softcap of the logits";
+        /// The factor of token embeddings; 1.
+        embed_scale: f64 = 1.0, "" "" "factor of the embeddings";
+        /// Whether the head is the token embedding; false.
+        tied: bool = false, "tie_word_embeddings" "" "tied embeddings";
+        /// The probability of dropping, in training; 0.
+        dropout: f64 = 0.0;
+        /// The type in which the model's caches keep keys and values
+        /// ([`crate::attention::KvCache::with_type`]); that of the activations.
+        cache: Option<ElementType> = None;
+    }
 }
 
 impl CausalLmConfig {
@@ -147,25 +157,7 @@ impl CausalLmConfig {
             n_kv_head: n_head,
             head_size: n_embd / n_head.max(1),
             hidden,
-            norm: NormKind::Rms,
-            norm_eps: 1e-6,
-            post_norms: false,
-            qk_norms: false,
-            activation: Activation::Silu,
-            gated: true,
-            qkv_bias: false,
-            out_bias: false,
-            mlp_bias: false,
-            positions: Positions::Rotary { full: Rotary::new(10_000.0), windowed: None },
-            windows: Vec::new(),
-            scale: None,
-            scale_by_layer: false,
-            softcap: None,
-            logits_softcap: None,
-            embed_scale: 1.0,
-            tied: false,
-            dropout: 0.0,
-            cache: None,
+            ..CausalLmConfig::usual()
         }
     }
 

@@ -55,40 +55,48 @@ impl<'a> From<&'a Tensor> for CausalInputs<'a> {
     }
 }
 
+/// Makes the table of rotations of texts of a length, for positions below the second number.
+type Table = dyn Fn(usize, usize) -> Result<Rope> + Send + Sync;
+
 /// Tables of rotations, for texts up to a length and for longer ones.
 struct Ropes {
     short: Rope,
-    long: Option<(usize, Rope)>,
+    /// The length beyond which rotations are others, and their table; without one each length has
+    /// its own.
+    long: Option<(usize, Option<Rope>)>,
+    table: Box<Table>,
 }
 
 impl Ropes {
     fn new(path: &Path, rotary: &Rotary, config: &CausalLmConfig) -> Result<Ropes> {
-        let device = path.store().device();
+        let device = path.store().device().clone();
         let dims = rotary.dims.unwrap_or(config.head_size);
         if dims == 0 || !dims.is_multiple_of(2) || dims > config.head_size {
             let text = format!("{dims} of {} elements of a head are rotated", config.head_size);
             return Err(Error::value(text).help("an even number, at least 2"));
         }
-        let table = |length: usize, capacity: usize| {
+        let (context, size, rotary) = (config.context, config.head_size, rotary.clone());
+        let (after, grows) = (rotary.scaling.changes_after(), rotary.scaling.grows());
+        let table = move |length: usize, capacity: usize| {
             let (f, factor) = rotary.scaling.frequencies(dims, rotary.base, length);
-            let (size, pairing) = (config.head_size, rotary.pairing);
-            Rope::from_frequencies(&f, factor, size, capacity, pairing, device)
+            Rope::from_frequencies(&f, factor, size, capacity, rotary.pairing, &device)
         };
-        let context = config.context;
-        match rotary.scaling.changes_after().filter(|&length| length < context) {
-            None => Ok(Ropes { short: table(context, context)?, long: None }),
+        let (short, long) = match after.filter(|&length| length < context) {
+            None => (table(context, context)?, None),
             Some(length) => {
-                let short = table(length, length)?;
-                Ok(Ropes { short, long: Some((length, table(context, context)?)) })
+                let long = (!grows).then(|| table(context, context)).transpose()?;
+                (table(length, length)?, Some((length, long)))
             }
-        }
+        };
+        Ok(Ropes { short, long, table: Box::new(table) })
     }
 
     /// The table for texts of `length` tokens.
-    fn of(&self, length: usize) -> &Rope {
+    fn of(&self, length: usize) -> Result<Rope> {
         match &self.long {
-            Some((above, long)) if length > *above => long,
-            _ => &self.short,
+            Some((above, Some(long))) if length > *above => Ok(long.clone()),
+            Some((above, None)) if length > *above => (self.table)(length, length),
+            _ => Ok(self.short.clone()),
         }
     }
 }
@@ -211,8 +219,7 @@ impl CausalLm {
         &self.tokens.weight
     }
 
-    /// The length beyond which keys of a cache are to be computed again, because positions mean
-    /// other rotations.
+    /// The length beyond which positions mean other rotations.
     pub(crate) fn changes_after(&self) -> Option<usize> {
         let ropes = self.ropes.iter().flatten().flatten();
         ropes.filter_map(|ropes| ropes.long.as_ref().map(|(length, _)| *length)).min()
@@ -221,7 +228,14 @@ impl CausalLm {
     /// The length after which rotations change, if a text of `end` tokens is beyond it and `past`
     /// ones in caches are not: their keys are to be computed again.
     pub(crate) fn rotations_change(&self, past: usize, end: usize) -> Option<usize> {
-        self.changes_after().filter(|&last| 0 < past && past <= last && last < end)
+        let last = self.changes_after().filter(|_| !self.grows());
+        last.filter(|&last| 0 < past && past <= last && last < end)
+    }
+
+    /// Whether each length beyond [`CausalLm::changes_after`] has its own rotations.
+    pub(crate) fn grows(&self) -> bool {
+        let ropes = self.ropes.iter().flatten().flatten();
+        ropes.filter_map(|ropes| ropes.long.as_ref()).any(|(_, table)| table.is_none())
     }
 
     /// The logits of every next token: tokens (B, T) of integers → (B, T, V).
@@ -343,13 +357,12 @@ impl CausalLm {
             })?;
         }
         x = self.dropout.forward(&x)?;
+        let ropes = self.ropes.iter().flatten().map(|ropes| ropes.as_ref().map(|r| r.of(end)));
+        let ropes = ropes.map(Option::transpose).collect::<Result<Vec<_>>>()?;
         for (i, block) in self.blocks.iter().enumerate() {
-            let window = config.window(i);
-            let ropes = self.ropes.as_ref().and_then(|[full, windowed]| {
-                let own = windowed.as_ref().filter(|_| window.is_some());
-                own.or(full.as_ref())
-            });
-            let rope = ropes.map(|ropes| ropes.of(end));
+            // without a window, and with one
+            let own = ropes.get(1).filter(|_| config.window(i).is_some()).and_then(Option::as_ref);
+            let rope = own.or(ropes.first().and_then(Option::as_ref));
             if self.checkpoints.load(Ordering::Relaxed) && caches.is_none() {
                 let (block, config, rope) = (block.clone(), self.config.clone(), rope.cloned());
                 let (mask, positions) = (inputs.mask.cloned(), positions.clone());

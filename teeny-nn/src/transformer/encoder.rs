@@ -16,6 +16,7 @@ use crate::dropout::Dropout;
 use crate::embedding::{Embedding, EmbeddingOptions};
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
+use crate::model_options::model_options;
 use crate::module::Module;
 use crate::norm::{LayerNorm, LayerNormOptions};
 use crate::options::setters;
@@ -26,27 +27,29 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// The standard deviation of the initial weights of embeddings and the pooler, as in BERT.
 const STD: f64 = 0.02;
 
-/// Sizes and options of an [`Encoder`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct EncoderConfig {
-    /// V, the size of the vocabulary.
-    pub vocab: usize,
-    /// The number of positions that have an embedding.
-    pub positions: usize,
-    /// The number of token types (the first and the second sentence of a pair); 0 for none.
-    pub types: usize,
-    /// The number of layers.
-    pub n_layer: usize,
-    /// The layers: their width is E.
-    pub layer: TransformerConfig,
-    /// The token that is padding, for models whose first token has the position after its number;
-    /// none.
-    pub padding_idx: Option<usize>,
-    /// Whether there is a pooler, a linear layer and tanh on the state of the first token; false.
-    pub pooler: bool,
-    /// Whether a token sees only itself and those before it; false.
-    pub causal: bool,
+model_options! {
+    /// Sizes and options of an [`Encoder`].
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct EncoderConfig {
+        /// V, the size of the vocabulary.
+        vocab: usize = 0, "vocab_size" "" "";
+        /// The number of positions that have an embedding.
+        positions: usize = 0, "max_position_embeddings" "" "";
+        /// The number of token types (the first and the second sentence of a pair); 0 for none.
+        types: usize = 2, "type_vocab_size" "" "";
+        /// The number of layers.
+        n_layer: usize = 0, "num_hidden_layers" "" "";
+        /// The layers: their width is E.
+        layer: TransformerConfig = TransformerConfig::usual();
+        /// The token that is padding, for models whose first token has the position after its
+        /// number; none.
+        padding_idx: Option<usize> = None, "pad_token_id" "" "";
+        /// Whether there is a pooler, a linear layer and tanh on the state of the first token;
+        /// false.
+        pooler: bool = false;
+        /// Whether a token sees only itself and those before it; false.
+        causal: bool = false, "causal" "" "";
+    }
 }
 
 impl EncoderConfig {
@@ -57,16 +60,7 @@ impl EncoderConfig {
         n_layer: usize,
         layer: TransformerConfig,
     ) -> EncoderConfig {
-        EncoderConfig {
-            vocab,
-            positions,
-            types: 2,
-            n_layer,
-            layer,
-            padding_idx: None,
-            pooler: false,
-            causal: false,
-        }
+        EncoderConfig { vocab, positions, n_layer, layer, ..EncoderConfig::usual() }
     }
 
     setters! {

@@ -24,78 +24,55 @@ pub use vision::{VisionConfig, VisionEncoder};
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
 use crate::dropout::Dropout;
 use crate::linear::Linear;
+use crate::model_options::model_options;
 use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions};
+use crate::options::setters;
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
 
-/// Sizes and options of transformer layers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct TransformerConfig {
-    /// E, the width.
-    pub n_embd: usize,
-    /// The number of heads.
-    pub n_head: usize,
-    /// The width between the two linear layers.
-    pub hidden: usize,
-    /// The activation between them; ReLU.
-    pub activation: Activation,
-    /// The probability of dropping, in training; 0.1.
-    pub dropout: f64,
-    /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
-    /// them, as in the paper; false.
-    pub norm_first: bool,
-    /// Added to the variance by the norms; 1e-5.
-    pub norm_eps: f64,
-    /// Whether the projections to queries, keys and values have biases; true.
-    pub qkv_bias: bool,
+model_options! {
+    /// Sizes and options of transformer layers.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct TransformerConfig {
+        /// E, the width.
+        n_embd: usize = 0, "hidden_size" "" "";
+        /// The number of heads.
+        n_head: usize = 0, "num_attention_heads" "" "";
+        /// The width between the two linear layers.
+        hidden: usize = 0, "intermediate_size" "" "";
+        /// The activation between them; ReLU.
+        activation: Activation = Activation::Relu, "hidden_act" "" "";
+        /// The probability of dropping, in training; 0.1.
+        dropout: f64 = 0.1;
+        /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
+        /// them, as in the paper; false.
+        norm_first: bool = false, "norm_first" "" "";
+        /// Added to the variance by the norms; 1e-5.
+        norm_eps: f64 = 1e-5, "layer_norm_eps" "" "";
+        /// Whether the projections to queries, keys and values have biases; true.
+        qkv_bias: bool = true, "qkv_bias" "" "";
+    }
 }
 
 impl TransformerConfig {
     /// These sizes with PyTorch's defaults: ReLU, dropout 0.1, norms last.
     pub fn new(n_embd: usize, n_head: usize, hidden: usize) -> TransformerConfig {
-        TransformerConfig {
-            n_embd,
-            n_head,
-            hidden,
-            activation: Activation::Relu,
-            dropout: 0.1,
-            norm_first: false,
-            norm_eps: 1e-5,
-            qkv_bias: true,
-        }
+        TransformerConfig { n_embd, n_head, hidden, ..TransformerConfig::usual() }
     }
 
-    /// Sets the activation.
-    pub fn with_activation(mut self, activation: Activation) -> TransformerConfig {
-        self.activation = activation;
-        self
-    }
-
-    /// Sets the probability of dropping.
-    pub fn with_dropout(mut self, p: f64) -> TransformerConfig {
-        self.dropout = p;
-        self
-    }
-
-    /// Sets whether norms precede attention and perceptron.
-    pub fn with_norm_first(mut self, norm_first: bool) -> TransformerConfig {
-        self.norm_first = norm_first;
-        self
-    }
-
-    /// Sets what the norms add to the variance.
-    pub fn with_norm_eps(mut self, eps: f64) -> TransformerConfig {
-        self.norm_eps = eps;
-        self
-    }
-
-    /// Sets whether the projections to queries, keys and values have biases.
-    pub fn with_qkv_bias(mut self, qkv_bias: bool) -> TransformerConfig {
-        self.qkv_bias = qkv_bias;
-        self
+    setters! {
+        /// Sets the activation.
+        with_activation(activation: Activation) => activation = activation;
+        /// Sets the probability of dropping.
+        with_dropout(p: f64) => dropout = p;
+        /// Sets whether norms precede attention and perceptron.
+        with_norm_first(norm_first: bool) => norm_first = norm_first;
+        /// Sets what the norms add to the variance.
+        with_norm_eps(eps: f64) => norm_eps = eps;
+        /// Sets whether the projections to queries, keys and values have biases.
+        with_qkv_bias(qkv_bias: bool) => qkv_bias = qkv_bias;
     }
 }
 

@@ -11,8 +11,10 @@ use crate::conv::{Conv2d, Conv2dOptions};
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
+use crate::model_options::model_options;
 use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions};
+use crate::options::setters;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -21,30 +23,31 @@ use teeny_core::{Error, Result, Tensor};
 /// ViT.
 const STD: f64 = 0.02;
 
-/// Sizes and options of a [`VisionEncoder`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct VisionConfig {
-    /// H and W, the height and the width of an image in pixels.
-    pub image: [usize; 2],
-    /// The height and the width of a patch in pixels.
-    pub patch: [usize; 2],
-    /// C, the number of channels; 3.
-    pub channels: usize,
-    /// The number of layers.
-    pub n_layer: usize,
-    /// The layers: their width is E.
-    pub layer: TransformerConfig,
-    /// Whether the projection of the patches has a bias; true.
-    pub patch_bias: bool,
-    /// Whether there is a norm before the first layer, as in CLIP; false.
-    pub pre_norm: bool,
-    /// Whether the class token is (1, 1, E) and the positions are (1, P + 1, E), as in files of
-    /// ViT, or (E) and (P + 1, E), as in those of CLIP; true.
-    pub batch_axes: bool,
-    /// The pooler, a linear layer and an activation on the state of the class token: its width and
-    /// its activation; none.
-    pub pooler: Option<(usize, Activation)>,
+model_options! {
+    /// Sizes and options of a [`VisionEncoder`].
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct VisionConfig {
+        /// H and W, the height and the width of an image in pixels.
+        image: [usize; 2] = [0; 2], "image_size" "" "";
+        /// The height and the width of a patch in pixels.
+        patch: [usize; 2] = [0; 2], "patch_size" "" "";
+        /// C, the number of channels; 3.
+        channels: usize = 3;
+        /// The number of layers.
+        n_layer: usize = 0, "num_hidden_layers" "" "";
+        /// The layers: their width is E.
+        layer: TransformerConfig = TransformerConfig::usual();
+        /// Whether the projection of the patches has a bias; true.
+        patch_bias: bool = true, "patch_bias" "" "";
+        /// Whether there is a norm before the first layer, as in CLIP; false.
+        pre_norm: bool = false, "pre_norm" "" "";
+        /// Whether the class token is (1, 1, E) and the positions are (1, P + 1, E), as in files of
+        /// ViT, or (E) and (P + 1, E), as in those of CLIP; true.
+        batch_axes: bool = true, "batch_axes" "" "";
+        /// The pooler, a linear layer and an activation on the state of the class token: its width
+        /// and its activation; none.
+        pooler: Option<(usize, Activation)> = None;
+    }
 }
 
 impl VisionConfig {
@@ -55,23 +58,12 @@ impl VisionConfig {
         n_layer: usize,
         layer: TransformerConfig,
     ) -> VisionConfig {
-        VisionConfig {
-            image,
-            patch,
-            channels: 3,
-            n_layer,
-            layer,
-            patch_bias: true,
-            pre_norm: false,
-            batch_axes: true,
-            pooler: None,
-        }
+        VisionConfig { image, patch, n_layer, layer, ..VisionConfig::usual() }
     }
 
-    /// Sets the number of channels.
-    pub fn with_channels(mut self, channels: usize) -> VisionConfig {
-        self.channels = channels;
-        self
+    setters! {
+        /// Sets the number of channels.
+        with_channels(channels: usize) => channels = channels;
     }
 
     /// Sets the width and the activation of the pooler.

@@ -1,9 +1,8 @@
 //! The metadata of a GGUF file for the options of a decoder, and what it cannot say.
 
-use super::{KEYS, Metadata, Value};
+use super::{Metadata, Value};
 use crate::attention::RopeScaling;
 use crate::transformer::{CausalLmConfig, NormKind, Positions, Rotary};
-use serde_json::{Map, json};
 
 /// The metadata of a model, and the tensors that belong to it.
 pub(in crate::pretrained) struct Description {
@@ -14,55 +13,42 @@ pub(in crate::pretrained) struct Description {
 
 /// The description of a model of the architecture `name` with these options.
 pub(in crate::pretrained) fn describe(name: &str, options: &CausalLmConfig) -> Description {
-    let mut values = Map::new();
-    for (key, size) in [
-        ("max_position_embeddings", options.context),
-        ("hidden_size", options.n_embd),
-        ("num_hidden_layers", options.n_layer),
-        ("intermediate_size", options.hidden),
-        ("num_attention_heads", options.n_head),
-        ("num_key_value_heads", options.n_kv_head),
-    ] {
-        values.insert(key.to_string(), json!(size));
-    }
+    let (mut metadata, mut divisors) = (Metadata::new(), Vec::new());
+    let text = Value::Text(name.to_string());
+    metadata.insert("general.architecture".to_string(), text);
+    let mut set = |key: &str, value| drop(metadata.insert(format!("{name}.{key}"), value));
     let is_layer_norm = matches!(options.norm, NormKind::Layer { .. });
-    let eps = if is_layer_norm { "layer_norm_epsilon" } else { "rms_norm_eps" };
-    values.insert(eps.to_string(), json!(options.norm_eps));
-    for (key, cap) in [
-        ("attn_logit_softcapping", options.softcap),
-        ("final_logit_softcapping", options.logits_softcap),
-    ] {
-        values.extend(cap.map(|cap| (key.to_string(), json!(cap))));
+    for row in options.clone().rows() {
+        let value = row.value.json();
+        let key = match row.key {
+            "rms_norm_eps" if is_layer_norm => "attention.layer_norm_epsilon",
+            // the size of a head follows from the width
+            "head_dim" if options.learned_positions() => "",
+            _ => row.gguf,
+        };
+        let value = value.as_u64().map(Value::Unsigned).or(value.as_f64().map(number));
+        if let Some(value) = value.filter(|_| !key.is_empty()) {
+            set(key, value);
+        }
     }
     let windows: Vec<_> = (0..options.n_layer).map(|i| options.window(i)).collect();
-    let window = windows.iter().flatten().next();
-    values.extend(window.map(|window| ("sliding_window".to_string(), json!(window))));
-    let (mut more, mut divisors) = (Vec::new(), Vec::new());
-    more.push(("vocab_size", Value::Unsigned(options.vocab as u64)));
-    if window.is_some() {
+    if let Some(window) = windows.iter().flatten().next() {
+        set("attention.sliding_window", Value::Unsigned(*window as u64));
         let slides = windows.iter().map(|window| Value::Bool(window.is_some()));
-        more.push(("attention.sliding_window_pattern", Value::List(slides.collect())));
+        set("attention.sliding_window_pattern", Value::List(slides.collect()));
     }
     if let Positions::Rotary { full, windowed } = &options.positions {
-        values.insert("head_dim".to_string(), json!(options.head_size));
-        values.insert("rope_theta".to_string(), json!(full.base));
+        set("attention.value_length", Value::Unsigned(options.head_size as u64));
+        set("rope.freq_base", number(full.base));
         if let Some(windowed) = windowed {
-            values.insert("rope_local_base_freq".to_string(), json!(windowed.base));
+            set("rope.freq_base_swa", number(windowed.base));
         }
         let dims = full.dims.unwrap_or(options.head_size);
-        more.push(("rope.dimension_count", Value::Unsigned(dims as u64)));
-        more.extend(scaling(full, dims, &mut divisors));
-    }
-    let key = |key: &str| format!("{name}.{key}");
-    let architecture = Value::Text(name.to_string());
-    let mut metadata = Metadata::from([("general.architecture".to_string(), architecture)]);
-    for (theirs, ours) in KEYS {
-        if let Some(value) = values.get(ours) {
-            let number = || number(value.as_f64().unwrap_or_default());
-            metadata.insert(key(theirs), value.as_u64().map_or_else(number, Value::Unsigned));
+        set("rope.dimension_count", Value::Unsigned(dims as u64));
+        for (key, value) in scaling(full, dims, &mut divisors) {
+            set(key, value);
         }
     }
-    metadata.extend(more.into_iter().map(|(name, value)| (key(name), value)));
     Description { metadata, divisors }
 }
 
@@ -121,10 +107,6 @@ pub(in crate::pretrained) fn differing(
 ) -> Vec<&'static str> {
     // numbers of 32 bits
     let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-6 * a.abs();
-    let either = |a: Option<f64>, b: Option<f64>| match (a, b) {
-        (Some(a), Some(b)) => close(a, b),
-        (a, b) => a == b,
-    };
     let rotary = |a: &Rotary, b: &Rotary| {
         let dims = a.dims.unwrap_or(own.head_size);
         let same = |length: usize| {
@@ -147,29 +129,22 @@ pub(in crate::pretrained) fn differing(
         }
         (a, b) => a == b,
     };
-    let sizes = |of: &CausalLmConfig| {
-        let heads = [of.n_head, of.n_kv_head, of.head_size];
-        ([of.vocab, of.context, of.n_layer, of.n_embd, of.hidden], heads)
-    };
     // the 1 is in the file
-    let norm = if own.norm == NormKind::RmsUnitOffset { NormKind::Rms } else { own.norm };
-    let all = [
-        ("sizes", sizes(own) == sizes(read)),
-        ("norms", norm == read.norm && close(own.norm_eps, read.norm_eps)),
-        ("norms after attention", own.post_norms == read.post_norms),
-        ("norms of queries and keys", own.qk_norms == read.qk_norms),
-        ("activation", own.activation == read.activation && own.gated == read.gated),
-        ("biases of queries, keys and values", own.qkv_bias == read.qkv_bias),
-        ("bias after attention", own.out_bias == read.out_bias),
-        ("biases of the perceptron", own.mlp_bias == read.mlp_bias),
-        ("positions", positions),
-        ("windows", (0..own.n_layer).all(|i| own.window(i) == read.window(i))),
-        ("factor of the scores", either(own.scale, read.scale)),
-        ("factor of the scores by layer", own.scale_by_layer == read.scale_by_layer),
-        ("softcap of the scores", either(own.softcap, read.softcap)),
-        ("softcap of the logits", either(own.logits_softcap, read.logits_softcap)),
-        ("factor of the embeddings", close(own.embed_scale, read.embed_scale)),
-        ("tied embeddings", own.tied == read.tied),
-    ];
-    all.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
+    let (mut own, mut read) = (own.clone(), read.clone());
+    if own.norm == NormKind::RmsUnitOffset {
+        own.norm = NormKind::Rms;
+    }
+    let windows = (0..own.n_layer).all(|i| own.window(i) == read.window(i));
+    let rows = own.rows().into_iter().zip(read.rows()).map(|(own, read)| {
+        let (a, b) = (own.value.json(), read.value.json());
+        let same = match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) => close(a, b),
+            _ => a == b,
+        };
+        (own.what, same)
+    });
+    let all = rows.chain([("positions", positions), ("windows", windows)]);
+    let mut differing: Vec<_> = all.filter(|(_, same)| !same).map(|(name, _)| name).collect();
+    differing.dedup();
+    differing
 }

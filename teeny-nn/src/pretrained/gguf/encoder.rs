@@ -1,12 +1,11 @@
 //! A GGUF file as an encoder: BERT's layers, and how states become the embedding of a text.
 
-use super::{Metadata, architecture, config};
+use super::config;
 use crate::config::Config;
-use crate::names::loading;
 use crate::pretrained::pooling::{Pooling, PoolingMode};
 use crate::state::{Gguf, Mapping, TensorSource};
 use std::path::Path;
-use teeny_core::{Error, Result};
+use teeny_core::Result;
 
 /// The configuration of the encoder `file` at `path`.
 ///
@@ -20,20 +19,17 @@ pub(in crate::pretrained) fn encoder_config(path: &Path, file: &Gguf) -> Result<
 ///
 /// # Errors
 /// If the file says a kind that is not known, such as that of models that rank texts.
-pub(in crate::pretrained) fn pooling(path: &Path, metadata: &Metadata) -> Result<Pooling> {
-    let name = architecture(metadata).unwrap_or_default();
-    let kind = metadata.get(&format!("{name}.pooling_type")).and_then(|kind| kind.as_u64());
-    let mode = match kind {
-        None | Some(0 | 1) => PoolingMode::Mean,
-        Some(2) => PoolingMode::Cls,
-        Some(3) => PoolingMode::LastToken,
-        Some(other) => {
-            let text = format!("{name}.pooling_type is {other}");
+pub(in crate::pretrained) fn pooling(config: &Config) -> Result<Pooling> {
+    let mode = match config.size(&["pooling_type"], 1)? {
+        0 | 1 => PoolingMode::Mean,
+        2 => PoolingMode::Cls,
+        3 => PoolingMode::LastToken,
+        other => {
             let help = "0 and 1 are the mean, 2 is the first token and 3 the last";
-            return Err(Error::unsupported(text).named(loading(path)).help(help));
+            return Err(config.error(format!("\"pooling_type\" is {other}")).help(help));
         }
     };
-    Ok(Pooling { mode, normalize: true })
+    Ok(Pooling { mode, normalize: true, include_prompt: true })
 }
 
 /// Names in GGUF and ours, without `.weight` and `.bias`.

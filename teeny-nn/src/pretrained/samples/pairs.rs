@@ -75,7 +75,8 @@ impl PairBatch {
     /// As [`Encoder::embed`] and [`multiple_negatives_ranking()`].
     #[track_caller]
     pub fn loss(&self, encoder: &Encoder, scale: f64) -> Result<Tensor> {
-        let embed = |texts: &EncoderBatch| encoder.embed(&texts.inputs()); // (B, E)
+        let left_out = encoder.left_out()?;
+        let embed = |texts: &EncoderBatch| encoder.embed_after(left_out, &texts.inputs()); // (B, E)
         let negatives = self.negatives.as_ref().map(embed).transpose()?;
         let (anchors, positives) = (embed(&self.anchors)?, embed(&self.positives)?);
         let reduction = Reduction::Mean;

@@ -5,7 +5,7 @@
 //! pixels ─ encoder of images ─ state of the class ── projection ─ / length ─┴─ cosine * scale
 //! ```
 
-use super::family::{CLIP_TEXT, CLIP_TEXT_NAMES, CLIP_VISION, CLIP_VISION_NAMES};
+use super::family::{CLIP_TEXT_NAMES, CLIP_VISION_NAMES, vision};
 use super::in_batches;
 use super::processor::ImageProcessor;
 use crate::config::Config;
@@ -13,6 +13,8 @@ use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::normalized;
+use crate::pretrained::encoder_family;
+use crate::pretrained::family::family_of;
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::pretrained::texts::Texts;
@@ -77,8 +79,10 @@ impl Clip {
         let config = Config::open(&folder)?;
         config.family("model of images and texts", &["clip"])?;
         let (texts, images) = (part(&config, "text_config")?, part(&config, "vision_config")?);
-        let (text_sizes, sizes) = (CLIP_TEXT.text(&texts)?, CLIP_VISION.vision(&images)?);
-        let eos = texts.size(&["eos_token_id"], 49_407)?;
+        let texts = family_of(texts, "clip_text_model");
+        let images = family_of(images, "clip_vision_model");
+        let (text_sizes, sizes) = (encoder_family::options(&texts)?, vision(&images)?);
+        let eos = texts.size(&["eos_token_id"], 0)?;
         let projected = config.size(&["projection_dim"], 512)?;
         let scale = config.number(&["logit_scale_init_value"], 2.6592)?;
         let check = |part: &Config| part.check(&["config", "vision", "clip"], &options.ignored);

@@ -1,10 +1,11 @@
 //! [`ImageEncoder`]: an encoder of images of a folder, for embeddings and classes.
 
-use super::family::{NEW_VIT_NAMES, VIT, VIT_NAMES};
+use super::family::{NEW_VIT_NAMES, VIT_NAMES, vision};
 use super::in_batches;
 use super::processor::ImageProcessor;
 use crate::config::Config;
 use crate::module::Activation;
+use crate::pretrained::family::family_of;
 use crate::pretrained::head::{self, Head, HeadFamily};
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
@@ -61,7 +62,8 @@ impl ImageEncoder {
         })?;
         let weights = options.renamed(open_weights(&folder, store.device())?)?;
         let tensors = weights.shapes();
-        let mut sizes = VIT.vision(&config)?;
+        let config = family_of(config, "vit");
+        let mut sizes = vision(&config)?;
         if tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight")) {
             let width = config.size(&["pooler_output_size"], sizes.layer.n_embd)?;
             let activation = config.activation(&["pooler_act"], Activation::Tanh)?;

@@ -1,9 +1,9 @@
-//! The families of encoders of images, and CLIP's encoder of texts: keys, defaults, names.
+//! The options of encoders of images, and the names of their tensors and of CLIP's texts.
 
 use crate::config::Config;
-use crate::module::Activation;
+use crate::pretrained::encoder_family::layers;
 use crate::state::Mapping;
-use crate::transformer::{EncoderConfig, TransformerConfig, VisionConfig};
+use crate::transformer::VisionConfig;
 use teeny_core::Result;
 
 /// Names of tensors: in the file and here.
@@ -15,43 +15,6 @@ pub(super) struct Names {
     /// Other tensors.
     tensors: &'static [(&'static str, &'static str)],
 }
-
-/// The defaults of a family.
-pub(super) struct Family {
-    width: usize,
-    layers: usize,
-    heads: usize,
-    hidden: usize,
-    activation: Activation,
-    norm_eps: f64,
-    dropout: &'static str,
-    patch: usize,
-    /// Whether it is [`VisionConfig::pre_norm`], with CLIP's shapes, or ViT.
-    clip: bool,
-}
-
-pub(super) const VIT: Family = Family {
-    width: 768,
-    layers: 12,
-    heads: 12,
-    hidden: 3072,
-    activation: Activation::Gelu,
-    norm_eps: 1e-12,
-    dropout: "hidden_dropout_prob",
-    patch: 16,
-    clip: false,
-};
-
-pub(super) const CLIP_VISION: Family = Family {
-    activation: Activation::QuickGelu,
-    norm_eps: 1e-5,
-    dropout: "attention_dropout",
-    patch: 32,
-    clip: true,
-    ..VIT
-};
-
-pub(super) const CLIP_TEXT: Family = Family { width: 512, heads: 8, hidden: 2048, ..CLIP_VISION };
 
 pub(super) const VIT_NAMES: Names = Names {
     qkv: [
@@ -154,51 +117,16 @@ impl Names {
     }
 }
 
-impl Family {
-    /// The number of layers, and their sizes and options.
-    fn layers(&self, config: &Config) -> Result<(usize, TransformerConfig)> {
-        let size = |key: &str, default: usize| config.size(&[key], default);
-        let width = size("hidden_size", self.width)?;
-        let heads = size("num_attention_heads", self.heads)?;
-        if heads == 0 || width == 0 || width % heads != 0 {
-            return Err(config.error(format!(
-                "{heads} heads do not divide a width of {width}: \"num_attention_heads\" and \
-                 \"hidden_size\""
-            )));
-        }
-        let hidden = size("intermediate_size", self.hidden)?;
-        let layer = TransformerConfig::new(width, heads, hidden)
-            .with_activation(config.activation(&["hidden_act"], self.activation)?)
-            .with_norm_eps(config.number(&["layer_norm_eps"], self.norm_eps)?)
-            .with_dropout(config.probability(&[self.dropout], 0.0)?)
-            .with_qkv_bias(self.clip || config.flag("qkv_bias", true)?)
-            .with_norm_first(true);
-        Ok((size("num_hidden_layers", self.layers)?, layer))
+/// Sizes and options of an encoder of images.
+pub(super) fn vision(config: &Config) -> Result<VisionConfig> {
+    let mut options = VisionConfig::usual();
+    options.rows().iter_mut().try_for_each(|row| row.read(config))?;
+    options.layer = layers(config)?;
+    if options.patches() == 0 {
+        let (image, patch) = (options.image, options.patch);
+        return Err(config.error(format!(
+            "images of {image:?} have no patch of {patch:?}: \"image_size\" and \"patch_size\""
+        )));
     }
-
-    /// Sizes and options of an encoder of images.
-    pub fn vision(&self, config: &Config) -> Result<VisionConfig> {
-        let (n_layer, layer) = self.layers(config)?;
-        let sides = |key: &str, default: usize| {
-            config.sides(key).map(|sides| sides.unwrap_or([default; 2]))
-        };
-        let (image, patch) = (sides("image_size", 224)?, sides("patch_size", self.patch)?);
-        let options = VisionConfig::new(image, patch, n_layer, layer);
-        if options.patches() == 0 {
-            return Err(config.error(format!(
-                "images of {image:?} have no patch of {patch:?}: \"image_size\" and \"patch_size\""
-            )));
-        }
-        let clip = self.clip;
-        Ok(VisionConfig { patch_bias: !clip, pre_norm: clip, batch_axes: !clip, ..options })
-    }
-
-    /// Sizes and options of an encoder of texts.
-    pub fn text(&self, config: &Config) -> Result<EncoderConfig> {
-        let (n_layer, layer) = self.layers(config)?;
-        let vocab = config.size(&["vocab_size"], 49_408)?;
-        let positions = config.size(&["max_position_embeddings"], 77)?;
-        let options = EncoderConfig::new(vocab, positions, n_layer, layer);
-        Ok(options.with_types(0).with_causal(true))
-    }
+    Ok(options)
 }

@@ -1,0 +1,125 @@
+//! Options of models as tables: a row is a field, its default, and its keys in files.
+
+use crate::config::Config;
+use crate::module::Activation;
+use serde_json::{Value, json};
+use teeny_core::Result;
+
+/// An option of a model that a file of keys has.
+pub(crate) struct Row<'a> {
+    /// The key in `config.json`; empty for what several keys say.
+    pub key: &'static str,
+    /// The key in the metadata of GGUF, after the name of the architecture; empty for none.
+    pub gguf: &'static str,
+    /// What it is called where two models are compared.
+    pub what: &'static str,
+    /// The option.
+    pub value: &'a mut dyn OptionValue,
+}
+
+impl Row<'_> {
+    /// Reads the option from `config`, if it is there.
+    pub fn read(&mut self, config: &Config) -> Result<()> {
+        if self.key.is_empty() { Ok(()) } else { self.value.read(config, self.key) }
+    }
+}
+
+/// A value of an option.
+pub(crate) trait OptionValue {
+    /// Sets it to the value of `key`, if that is there.
+    fn read(&mut self, config: &Config, key: &str) -> Result<()>;
+
+    /// The value.
+    fn json(&self) -> Value;
+}
+
+/// The types of options: how a value is read, with the one before, and how it is written.
+macro_rules! option_values {
+    ($($type:ty: |$config:ident, $key:ident, $old:ident| $read:expr, |$new:ident| $json:expr;)*) => {
+        $(
+            impl crate::model_options::OptionValue for $type {
+                fn read(
+                    &mut self,
+                    $config: &crate::config::Config,
+                    $key: &str,
+                ) -> teeny_core::Result<()> {
+                    let $old = *self;
+                    *self = $read;
+                    Ok(())
+                }
+
+                fn json(&self) -> serde_json::Value {
+                    let $new = self;
+                    $json
+                }
+            }
+        )*
+    };
+}
+pub(crate) use option_values;
+
+/// Declares the options of a model: fields with defaults. Those that files of models have are rows:
+/// with the key in `config.json`, the key in the metadata of GGUF, and what errors call them.
+macro_rules! model_options {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident {
+            $(
+                $(#[$field_doc:meta])*
+                $field:ident: $type:ty = $default:expr $(, $key:literal $gguf:literal $what:literal)?;
+            )*
+        }
+    ) => {
+        $(#[$doc])*
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl $name {
+            /// The defaults, without sizes.
+            pub(crate) fn usual() -> $name {
+                $name { $($field: $default,)* }
+            }
+
+            /// The options that files have.
+            #[cfg(feature = "pretrained")]
+            pub(crate) fn rows(&mut self) -> Vec<crate::model_options::Row<'_>> {
+                vec![$($(crate::model_options::Row {
+                    key: $key,
+                    gguf: $gguf,
+                    what: $what,
+                    value: &mut self.$field,
+                },)?)*]
+            }
+        }
+    };
+}
+pub(crate) use model_options;
+
+option_values! {
+    usize: |config, key, old| config.size(&[key], old)?, |x| json!(x);
+    bool: |config, key, old| config.flag(key, old)?, |x| json!(x);
+    // what norms add to the variance
+    f64: |config, key, old| match config.number(&[key], old)? {
+        x if x >= 0.0 && x.is_finite() => x,
+        x => {
+            let text = format!("{:?} is {x}, not a number of at least 0", config.shown(key));
+            return Err(config.error(text));
+        }
+    }, |x| json!(x);
+    [usize; 2]: |config, key, old| config.sides(key)?.unwrap_or(old), |x| json!(x);
+    Activation: |config, key, old| config.activation(&[key], old)?, |x| json!(format!("{x:?}"));
+    Option<usize>: |config, key, old| match config.has(key) {
+        true => Some(config.size(&[key], 0)?),
+        false => old,
+    }, |x| json!(x);
+    // a cap; null is none
+    Option<f64>: |config, key, old| match config.number_of(&[key])? {
+        _ if config.is_null(key) => None,
+        Some(c) if !(c > 0.0 && c.is_finite()) => {
+            return Err(config.error(format!("{:?} is {c}, not positive", config.shown(key))));
+        }
+        cap => cap.or(old),
+    }, |x| json!(x);
+}

@@ -1,0 +1,79 @@
+//! The families of models: what each says about the keys of `config.json`. `families.json` has them.
+//!
+//! A family has keys with the values that stand for missing ones, after `=` those that no file
+//! changes, and after `@` the names that files have for a key. `like` is the family that it is made
+//! from. A key that a family does not have is not read, as transformers does not read it.
+
+use crate::config::{Config, Family};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use teeny_core::Result;
+
+type Table = BTreeMap<String, Map<String, Value>>;
+
+/// `config` with what the family `name` says about its keys.
+pub(super) fn family_of(mut config: Config, name: &str) -> Config {
+    config.family = Arc::new(family(&table(), name));
+    config
+}
+
+/// The family of the model that `config` describes, among those that are made from `root`, the
+/// families of a `kind`.
+///
+/// # Errors
+/// If it is not known.
+pub(super) fn known_family(config: &Config, kind: &str, root: &str) -> Result<String> {
+    let table = table();
+    let names = table.keys().map(String::as_str);
+    let known: Vec<_> = names.filter(|name| lines(&table, name)[0].0 == root).collect();
+    config.family(kind, &known).map(str::to_string)
+}
+
+fn table() -> Table {
+    serde_json::from_str(include_str!("families.json")).unwrap_or_default()
+}
+
+/// The lines of family `name`, that of its root first.
+fn lines<'a>(table: &'a Table, name: &'a str) -> Vec<(&'a str, &'a Map<String, Value>)> {
+    let Some((name, line)) = table.get_key_value(name) else { return Vec::new() };
+    let base = line.get("like").and_then(Value::as_str);
+    let mut all = base.map_or_else(Vec::new, |base| lines(table, base));
+    all.push((name, line));
+    all
+}
+
+fn family(table: &Table, name: &str) -> Family {
+    let mut family = own_keys(table, name);
+    let own = files_keys(&family);
+    let all = table.keys().flat_map(|other| files_keys(&own_keys(table, other)));
+    family.foreign = all.filter(|key| !own.contains(key)).collect();
+    family
+}
+
+/// Family `name` without the keys of others.
+fn own_keys(table: &Table, name: &str) -> Family {
+    let mut family = Family::default();
+    for (key, value) in lines(table, name).into_iter().flat_map(|(_, line)| line) {
+        let value = value.clone();
+        match (key.strip_prefix('='), key.strip_prefix('@')) {
+            _ if key == "like" => None,
+            (Some(key), _) => family.fixed.insert(key.to_string(), value),
+            (_, Some(key)) => {
+                let names = value.as_array().into_iter().flatten();
+                let names = names.filter_map(Value::as_str).map(str::to_string).collect();
+                family.names.insert(key.to_string(), names);
+                None
+            }
+            _ => family.defaults.insert(key.clone(), value),
+        };
+    }
+    family
+}
+
+/// The keys that files of a family have.
+fn files_keys(family: &Family) -> HashSet<String> {
+    let own = |key: &String| !family.fixed.contains_key(key);
+    let keys = family.defaults.keys().filter(|key| own(key));
+    keys.flat_map(|key| family.names.get(key).cloned().unwrap_or(vec![key.clone()])).collect()
+}
