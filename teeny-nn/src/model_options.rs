@@ -100,7 +100,7 @@ pub(crate) use model_options;
 option_values! {
     usize: |config, key, old| config.size(&[key], old)?, |x| json!(x);
     bool: |config, key, old| config.flag(key, old)?, |x| json!(x);
-    // what norms add to the variance
+    // what norms add to the variance, and probabilities
     f64: |config, key, old| match config.number(&[key], old)? {
         x if x >= 0.0 && x.is_finite() => x,
         x => {

@@ -202,7 +202,7 @@ fn folders_that_are_damaged_say_what_is_wrong() {
     fs::write(&path, &text).unwrap();
     let generation = folder.0.join("generation_config.json");
     for (config, part) in [
-        ("{\"temperature\": -1}", "temperature is -1"),
+        ("{\"temperature\": -1}", "\"temperature\" is -1"),
         ("[]", "not a JSON object"),
         ("{\"eos_token_id\": [1, \"x\"]}", "\"eos_token_id\""),
         ("[", "not JSON"),

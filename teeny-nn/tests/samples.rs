@@ -6,7 +6,7 @@ use teeny_core::{Result, random};
 use teeny_nn::data::Dataset;
 use teeny_nn::pretrained::{Decoder, TextSamples};
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
-use teeny_nn::{Store, text::Tokenizer};
+use teeny_nn::{Store, text::EncodeOptions, text::Tokenizer};
 
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
                         {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -94,6 +94,37 @@ fn answers_are_learned_and_what_is_given_is_not() -> Result<()> {
     Ok(())
 }
 
+/// A line is encoded as one text: a tokenizer that puts a space before the first word of a text
+/// puts none within it. Answers of weight 0 are given, not learned.
+#[test]
+fn a_prompt_and_its_completion_are_one_text() -> Result<()> {
+    let (folder, _) = decoder("samples-one-text", TEMPLATE);
+    let tokenizer = parse(include_str!("golden/tokenizers/llama2.json"));
+    fs::write(folder.0.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    fs::write(folder.0.join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
+    let decoder = Decoder::open(&folder.0, teeny_nn::device("cpu")?)?;
+    let path = folder.0.join("data.jsonl");
+    let lines = [
+        r#"{"prompt": "def f(", "completion": "x):"}"#,
+        r#"{"prompt": "a cat ", "completion": "sat"}"#,
+        r#"{"messages": [{"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"},
+            {"role": "assistant", "content": "d", "weight": 1}]}"#,
+    ];
+    fs::write(&path, lines.map(|line| line.replace('\n', " ")).join("\n")).unwrap();
+    let (samples, _) = TextSamples::open(&path, &decoder, 128)?;
+    let tokenizer = decoder.tokenizer()?;
+    for (sample, whole) in samples.samples().iter().zip(["def f(x):", "a cat sat"]) {
+        let mut want = tokenizer.encode_with(whole, &EncodeOptions::default())?.ids;
+        want.extend(tokenizer.eos().filter(|eos| want.last() != Some(eos)));
+        assert_eq!(sample.tokens, want, "{whole}");
+        assert!(!sample.counted[0] && sample.counted[want.len() - 1]);
+    }
+    let [counted, _] = &texts(&decoder, &samples)[2];
+    assert!(counted.contains('d') && !counted.contains('b'), "{counted}");
+    Ok(())
+}
+
 #[test]
 fn long_texts_are_cut_and_whole_files_are_pieces() -> Result<()> {
     let (folder, decoder) = decoder("samples-long-texts", TEMPLATE);
@@ -138,6 +169,14 @@ fn bad_lines_are_named_with_their_number_and_a_remedy() {
         ("{\"prompt\": \"a\", \"completion\": \"\\udead\"}", "in \"completion\""),
         ("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\\ud800\"}]}", "in \"content\""),
         ("{\"messages\": {}}", "no list"),
+        (
+            "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": []}]}",
+            "a message has \"tool_calls\"",
+        ),
+        (
+            "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0.5}]}",
+            "\"weight\" is 0.5",
+        ),
         ("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", "nothing to learn"),
         ("{\"messages\": [{\"role\": \"assistant\"}]}", "no string \"content\""),
     ] {

@@ -9,68 +9,52 @@
 
 use crate::config::Config;
 use crate::keys;
+use crate::model_options::model_options;
 use crate::options::setters;
 use crate::text::{Sampler, repetition_penalty};
 use std::path::Path;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
 
-/// The number of new tokens if nothing says it.
-const NEW_TOKENS: usize = 256;
-
-/// How tokens are chosen and when a text ends. The defaults are those of transformers: greedy,
-/// without an end token. The number of new tokens is 256 instead of 20.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct GenerationConfig {
-    /// The number of new tokens at most; 256.
-    pub max_new_tokens: usize,
-    /// The number of new tokens before which no end token is chosen; 0.
-    pub min_new_tokens: usize,
-    /// Whether tokens are drawn; otherwise each is the most likely one. False.
-    pub do_sample: bool,
-    /// The divisor of the logits, if tokens are drawn; 1.
-    pub temperature: f64,
-    /// The number of tokens that may be drawn, 0 for all; 50.
-    pub top_k: usize,
-    /// The total probability of those that may be drawn; 1.
-    pub top_p: f64,
-    /// The least probability of one that may be drawn, as a part of the largest; 0.
-    pub min_p: f64,
-    /// The factor by which tokens that are in the text already are less likely; 1.
-    pub repetition_penalty: f64,
-    /// The length of sequences of tokens that occur once at most, 0 for none; 0.
-    pub no_repeat_ngram_size: usize,
-    /// Tokens that are never chosen.
-    pub suppress_tokens: Vec<u32>,
-    /// Tokens after which a text ends.
-    pub eos_tokens: Vec<u32>,
-    /// Texts before which a text ends, such as `\nUser:`.
-    pub stop_strings: Vec<String>,
-    /// The seed of the draws; 0.
-    pub seed: u64,
-    /// An option of the model's file that generation does not have: an error when it runs.
-    pub(super) unsupported: Option<String>,
+model_options! {
+    /// How tokens are chosen and when a text ends. The defaults are those of transformers: greedy,
+    /// without an end token. The number of new tokens is 256 instead of 20.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GenerationConfig {
+        /// The number of new tokens at most; 256.
+        max_new_tokens: usize = 256, "max_new_tokens" "" "";
+        /// The number of new tokens before which no end token is chosen; 0.
+        min_new_tokens: usize = 0, "min_new_tokens" "" "";
+        /// Whether tokens are drawn; otherwise each is the most likely one. False.
+        do_sample: bool = false, "do_sample" "" "";
+        /// The divisor of the logits, if tokens are drawn; 1.
+        temperature: f64 = 1.0, "temperature" "" "";
+        /// The number of tokens that may be drawn, 0 for all; 50.
+        top_k: usize = 50, "top_k" "" "";
+        /// The total probability of those that may be drawn; 1.
+        top_p: f64 = 1.0, "top_p" "" "";
+        /// The least probability of one that may be drawn, as a part of the largest; 0.
+        min_p: f64 = 0.0, "min_p" "" "";
+        /// The factor by which tokens that are in the text already are less likely; 1.
+        repetition_penalty: f64 = 1.0, "repetition_penalty" "" "";
+        /// The length of sequences of tokens that occur once at most, 0 for none; 0.
+        no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size" "" "";
+        /// Tokens that are never chosen.
+        suppress_tokens: Vec<u32> = Vec::new();
+        /// Tokens after which a text ends.
+        eos_tokens: Vec<u32> = Vec::new();
+        /// Texts before which a text ends, such as `\nUser:`.
+        stop_strings: Vec<String> = Vec::new();
+        /// The seed of the draws; 0.
+        seed: u64 = 0;
+        /// An option of the model's file that generation does not have: an error when it runs.
+        unsupported: Option<String> = None;
+    }
 }
 
 impl Default for GenerationConfig {
     fn default() -> GenerationConfig {
-        GenerationConfig {
-            max_new_tokens: NEW_TOKENS,
-            min_new_tokens: 0,
-            do_sample: false,
-            temperature: 1.0,
-            top_k: 50,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            no_repeat_ngram_size: 0,
-            suppress_tokens: Vec::new(),
-            eos_tokens: Vec::new(),
-            stop_strings: Vec::new(),
-            seed: 0,
-            unsupported: None,
-        }
+        GenerationConfig::usual()
     }
 }
 
@@ -123,29 +107,16 @@ impl GenerationConfig {
     }
 
     fn of(file: &Config) -> Result<GenerationConfig> {
-        let usual = GenerationConfig::default();
-        let unsupported = keys::refused(&["generation"], &[], |key| file.value(key));
-        let size = |key: &str, usual: usize| file.size(&[key], usual);
-        let number = |key: &str, usual: f64| file.number(&[key], usual);
         let text = |value: &serde_json::Value| value.as_str().map(str::to_string);
-        let config = GenerationConfig {
-            max_new_tokens: size("max_new_tokens", usual.max_new_tokens)?,
-            min_new_tokens: size("min_new_tokens", 0)?,
-            do_sample: file.flag("do_sample", false)?,
-            temperature: number("temperature", 1.0)?,
-            top_k: size("top_k", usual.top_k)?,
-            top_p: number("top_p", 1.0)?,
-            min_p: number("min_p", 0.0)?,
-            repetition_penalty: number("repetition_penalty", 1.0)?,
-            no_repeat_ngram_size: size("no_repeat_ngram_size", 0)?,
-            suppress_tokens: file.tokens("suppress_tokens")?,
-            eos_tokens: file.tokens("eos_token_id")?,
-            stop_strings: file.list("stop_strings", "a list of texts", text)?.unwrap_or_default(),
-            seed: 0,
-            unsupported: None,
-        };
+        let mut config = GenerationConfig::default();
+        config.rows().iter_mut().try_for_each(|row| row.read(file))?;
+        config.suppress_tokens = file.tokens("suppress_tokens")?;
+        config.eos_tokens = file.tokens("eos_token_id")?;
+        config.stop_strings =
+            file.list("stop_strings", "a list of texts", text)?.unwrap_or_default();
         config.check().map_err(|error| file.error(error.message().to_string()))?;
-        Ok(GenerationConfig { unsupported, ..config })
+        config.unsupported = keys::refused(&["generation"], &[], |key| file.value(key));
+        Ok(config)
     }
 
     /// An error if an option is out of range.

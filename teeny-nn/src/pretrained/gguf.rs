@@ -210,9 +210,8 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
         _ => "attention.layer_norm_epsilon",
     };
     let required = REQUIRED.map(|key| config.family.names[key][0].clone());
-    let is_known = !config.family.defaults.is_empty();
     let mut required = required.iter().map(String::as_str).chain([eps]);
-    match required.find(|key| is_known && get(key).is_none()) {
+    match required.find(|key| !config.family.defaults.is_empty() && get(key).is_none()) {
         Some(key) => Err(config.error(format!("there is no {key:?}"))),
         None => Ok(config),
     }

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! What a model says itself counts in the loss; what it is given, the prompt or the messages of
-//! others, does not. Segments are encoded one by one, as a prompt and its answer are when the model
-//! is used.
+//! others, does not. A line is encoded as one text, so that its parts are as they are within it.
 
 /// The samples of a type, and their division into those to train on and those to test.
 macro_rules! samples {
@@ -116,7 +115,7 @@ impl TextSamples {
     /// - `"prompt"` and `"completion"`: the completion is learned;
     /// - `"messages"`, a list of objects with `"role"` and `"content"`: the messages of the
     ///   `assistant` are learned, written as the model's chat template writes them (feature
-    ///   `chat`).
+    ///   `chat`), but those with `"weight": 0`.
     ///
     /// Another file is one text, in pieces of `max_length` tokens. An end token is learned behind
     /// each text and completion, if the tokenizer has one.
@@ -288,16 +287,30 @@ fn segments(decoder: &Decoder, source: Source) -> Result<Vec<Segment>> {
     }
 }
 
-/// The tokens of segments.
+/// The tokens of segments, which are encoded as one text. A token counts as its last byte does.
 fn encoded(tokenizer: &PretrainedTokenizer, segments: &[Segment]) -> Result<TextSample> {
-    let mut sample = TextSample { tokens: Vec::new(), counted: Vec::new() };
-    for segment in segments {
-        let options = EncodeOptions::default().with_add_special_tokens(segment.special);
-        let mut tokens = tokenizer.encode_with(&segment.text, &options)?.ids;
-        let eos = tokenizer.eos().filter(|eos| segment.ends && tokens.last() != Some(eos));
+    let text: String = segments.iter().map(|segment| segment.text.as_str()).collect();
+    let special = segments.first().is_some_and(|segment| segment.special);
+    let options = EncodeOptions::default().with_add_special_tokens(special);
+    let Encoding { ids: mut tokens, offsets, .. } =
+        tokenizer.encode_with(text.as_str(), &options)?;
+    let length = |at: &mut usize, segment: &Segment| {
+        *at += segment.text.len();
+        Some(*at)
+    };
+    let ends: Vec<usize> = segments.iter().scan(0, length).collect();
+    // special tokens around the text are as what is beside them
+    let mut at = 0;
+    let counts = offsets.iter().map(|(_, end)| {
+        at = at.max(*end);
+        let segment = ends.partition_point(|end| *end < at.max(1));
+        segments.get(segment).is_some_and(|segment| segment.counts)
+    });
+    let mut counted: Vec<bool> = counts.collect();
+    if let Some(last) = segments.last().filter(|segment| segment.ends) {
+        let eos = tokenizer.eos().filter(|eos| tokens.last() != Some(eos));
         tokens.extend(eos);
-        sample.counted.resize(sample.counted.len() + tokens.len(), segment.counts);
-        sample.tokens.append(&mut tokens);
+        counted.resize(tokens.len(), last.counts);
     }
-    Ok(sample)
+    Ok(TextSample { tokens, counted })
 }

@@ -23,8 +23,8 @@ pub(super) struct Segment {
 /// What one line of a file has.
 pub(super) enum Source {
     Segments(Vec<Segment>),
-    /// The roles and the contents of messages.
-    Messages(Vec<(String, String)>),
+    /// The roles and the contents of messages, and whether an answer counts.
+    Messages(Vec<(String, String, bool)>),
     /// A whole file of text.
     File(String),
 }
@@ -41,6 +41,10 @@ impl Source {
 
 const FORMS: &str = "a line is {\"text\": ..}, {\"prompt\": .., \"completion\": ..}, or \
                      {\"messages\": [{\"role\": .., \"content\": ..}, ..]}";
+
+/// What a message may have that would be part of the text, if it were written.
+const NOT_WRITTEN: [&str; 5] =
+    ["tool_calls", "function_call", "tool_call_id", "reasoning_content", "reasoning"];
 
 /// `read` of each line of `text` that is not empty, with its number.
 pub(super) fn lines<T>(
@@ -94,14 +98,27 @@ fn source(line: &str) -> Result<Source> {
 }
 
 /// The roles and contents of a list of messages.
-fn messages(list: Json<'_>) -> Result<Vec<(String, String)>> {
+fn messages(list: Json<'_>) -> Result<Vec<(String, String, bool)>> {
     let items = list.items().ok_or_else(|| Error::format("\"messages\" is no list").help(FORMS))?;
     let messages = items.map(|item| {
         let message = item.object().map_err(|e| e.help(FORMS))?;
-        Ok((string(&message, "role")?, string(&message, "content")?))
+        let there = |key: &&str| message.get(*key).is_some_and(|value| value.text() != "null");
+        if let Some(key) = NOT_WRITTEN.iter().find(|key| there(key)) {
+            let error = Error::unsupported(format!("a message has {key:?}"));
+            return Err(error.help("write what the model is to say into \"content\""));
+        }
+        let counts = match message.get("weight").map(|weight| weight.text()) {
+            None | Some("null" | "1" | "1.0") => true,
+            Some("0" | "0.0") => false,
+            Some(other) => {
+                let error = Error::format(format!("\"weight\" is {other}"));
+                return Err(error.help("0 or 1: whether the answer is learned"));
+            }
+        };
+        Ok((string(&message, "role")?, string(&message, "content")?, counts))
     });
     let messages = messages.collect::<Result<Vec<_>>>()?;
-    if !messages.iter().any(|(role, _)| role == "assistant") {
+    if !messages.iter().any(|(role, ..)| role == "assistant") {
         let error = Error::value("no message of the assistant, so nothing to learn");
         return Err(error.help("its role is \"assistant\""));
     }
@@ -119,10 +136,10 @@ fn string(object: &BTreeMap<String, Json<'_>>, name: &str) -> Result<String> {
 #[cfg(feature = "chat")]
 pub(super) fn conversation(
     template: &ChatTemplate,
-    messages: &[(String, String)],
+    all: &[(String, String, bool)],
 ) -> Result<Vec<Segment>> {
     let messages: Vec<Message> =
-        messages.iter().map(|(role, content)| Message::new(role, content)).collect();
+        all.iter().map(|(role, content, _)| Message::new(role, content)).collect();
     let render = |count: usize, prompt: bool| {
         template.render(&messages[..count], &ChatOptions::new().with_add_generation_prompt(prompt))
     };
@@ -146,7 +163,7 @@ pub(super) fn conversation(
         // the line feed behind the end token is no part of the answer
         let answer = after[before.len()..].trim_end();
         push(&whole[done..before.len()], false);
-        push(answer, true);
+        push(answer, all[i].2);
         done = before.len() + answer.len();
     }
     push(&whole[done..], false);
