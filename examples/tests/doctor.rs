@@ -1,4 +1,10 @@
-//! Runs the doctor, and programs with `--device auto` and without a GPU.
+//! Runs the doctor, and programs with `--device auto` and without a GPU. The tests of the programs
+//! that train on a GPU run here too, in the build that has one.
+
+mod common;
+
+mod gpt;
+mod makemore;
 
 use std::process::{Command, Output, Stdio};
 
