@@ -13,14 +13,14 @@ use teeny_core::{Error, Result};
 /// The number of classes at most: their names are made before the weights are read.
 const LABELS: usize = 1_000_000;
 
-/// What a family of models says about the keys of its files.
+/// The keys of the files of a family of models.
 #[derive(Clone, Default)]
 pub(crate) struct Family {
     /// Values that no file changes.
     pub fixed: Map<String, Value>,
     /// Values of keys that a file lacks.
     pub defaults: Map<String, Value>,
-    /// What files call a key, if it is not its own name.
+    /// The names that files have for a key.
     pub names: BTreeMap<String, Vec<String>>,
     /// Keys of other families, which this one does not read.
     pub foreign: HashSet<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Family {
 /// A `config.json`.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// What the family says; nothing, if it is not known.
+    /// The keys of the family; empty, if it is not known.
     pub family: Arc<Family>,
     path: PathBuf,
     /// The member of the file that has the values, if it is not the whole.
@@ -59,7 +59,7 @@ impl Config {
         Err(config.error("not a JSON object".to_string()))
     }
 
-    /// The values of a file, those of its `section` if it has several.
+    /// A configuration of these values, which are a `section` of the file or the whole.
     pub fn of(path: &Path, section: Option<&str>, values: Value) -> Config {
         let (family, path, read) = (Arc::default(), path.to_path_buf(), Arc::default());
         let section = section.map(str::to_string);
@@ -149,13 +149,13 @@ impl Config {
         }
     }
 
-    /// What this file calls `key`.
+    /// The name of `key` in errors: that of the file, or the first that files have for it.
     pub fn shown<'a>(&'a self, key: &'a str) -> &'a str {
         let names = self.family.names.get(key).and_then(|names| names.first());
         self.named(key).unwrap_or(names.map_or(key, String::as_str))
     }
 
-    /// What this file calls `key`, if it has it.
+    /// The name that this file has for `key`, if it has the key.
     fn named<'a>(&'a self, key: &'a str) -> Option<&'a str> {
         let names = self.family.names.get(key);
         if names.is_none() && !self.family.foreign.contains(key) {
@@ -167,8 +167,8 @@ impl Config {
         found.first().copied()
     }
 
-    /// The value of the first of `keys` that is not null: that of the family, of the file, or the
-    /// default of the family.
+    /// The value of the first of `keys` that the family fixes or the file has, otherwise the
+    /// family's default. Null counts as missing.
     pub fn get(&self, keys: &[&str]) -> Option<&Value> {
         let own = |key: &&str| match self.family.fixed.get(*key) {
             Some(value) => Some(value),
@@ -367,7 +367,7 @@ impl Config {
             "relu" => Activation::Relu,
             "tanh" => Activation::Tanh,
             other => {
-                let key = self.named(key).unwrap_or(key);
+                let key = self.shown(key);
                 return Err(self.error(format!("{key:?} is {other:?}")).help(
                     "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, \
                      relu, tanh",

@@ -11,17 +11,10 @@ pub(crate) struct Row<'a> {
     pub key: &'static str,
     /// The key in the metadata of GGUF, after the name of the architecture; empty for none.
     pub gguf: &'static str,
-    /// What it is called where two models are compared.
+    /// Its name in the error about two models that differ.
     pub what: &'static str,
     /// The option.
     pub value: &'a mut dyn OptionValue,
-}
-
-impl Row<'_> {
-    /// Reads the option from `config`, if it is there.
-    pub fn read(&mut self, config: &Config) -> Result<()> {
-        if self.key.is_empty() { Ok(()) } else { self.value.read(config, self.key) }
-    }
 }
 
 /// A value of an option.
@@ -35,7 +28,11 @@ pub(crate) trait OptionValue {
 
 /// The types of options: how a value is read, with the one before, and how it is written.
 macro_rules! option_values {
-    ($($type:ty: |$config:ident, $key:ident, $old:ident| $read:expr, |$new:ident| $json:expr;)*) => {
+    (
+        $(
+            $type:ty: |$config:ident, $key:ident, $old:ident| $read:expr, |$new:ident| $json:expr;
+        )*
+    ) => {
         $(
             impl crate::model_options::OptionValue for $type {
                 fn read(
@@ -58,15 +55,16 @@ macro_rules! option_values {
 }
 pub(crate) use option_values;
 
-/// Declares the options of a model: fields with defaults. Those that files of models have are rows:
-/// with the key in `config.json`, the key in the metadata of GGUF, and what errors call them.
+/// Declares the options of a model: fields with defaults. Options of files have their key in
+/// `config.json` too; those of a decoder also their key in GGUF's metadata and their name in errors.
 macro_rules! model_options {
     (
         $(#[$doc:meta])*
         pub struct $name:ident {
             $(
                 $(#[$field_doc:meta])*
-                $field:ident: $type:ty = $default:expr $(, $key:literal $gguf:literal $what:literal)?;
+                $field:ident: $type:ty = $default:expr
+                    $(, $key:literal $($gguf:literal $what:literal)?)?;
             )*
         }
     ) => {
@@ -87,10 +85,20 @@ macro_rules! model_options {
             pub(crate) fn rows(&mut self) -> Vec<crate::model_options::Row<'_>> {
                 vec![$($(crate::model_options::Row {
                     key: $key,
-                    gguf: $gguf,
-                    what: $what,
+                    gguf: concat!($($gguf)?),
+                    what: concat!($($what)?),
                     value: &mut self.$field,
                 },)?)*]
+            }
+
+            /// The defaults, but what `config` has.
+            #[cfg(feature = "pretrained")]
+            pub(crate) fn read(config: &crate::config::Config) -> teeny_core::Result<$name> {
+                let mut options = $name::usual();
+                for row in options.rows().into_iter().filter(|row| !row.key.is_empty()) {
+                    row.value.read(config, row.key)?;
+                }
+                Ok(options)
             }
         }
     };

@@ -26,8 +26,8 @@ pub enum RopeScaling {
         /// The divisor.
         factor: f64,
     },
-    /// The base grows with the length of texts beyond `original`. Keys of a cache keep the rotations
-    /// of the length that the text had, as in transformers.
+    /// The base grows with the length of texts beyond `original`. Keys of a cache keep the
+    /// rotations of the length that the text had, as in transformers.
     Dynamic {
         /// The factor of the length.
         factor: f64,

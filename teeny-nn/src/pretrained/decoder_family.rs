@@ -25,8 +25,7 @@ pub(super) fn decoder(config: &Config) -> Result<String> {
 /// Sizes and options of a model with the context that its positions allow. `config` knows its
 /// family.
 pub(super) fn options(config: &Config) -> Result<CausalLmConfig> {
-    let mut options = CausalLmConfig::usual();
-    options.rows().iter_mut().try_for_each(|row| row.read(config))?;
+    let mut options = CausalLmConfig::read(config)?;
     let (width, heads) = (options.n_embd, options.n_head);
     if !config.has("num_key_value_heads") {
         options.n_kv_head = heads;
@@ -147,7 +146,7 @@ pub(super) fn mapping(config: &Config, options: &CausalLmConfig) -> Result<Mappi
         return Ok(mapping);
     }
     let [q, kv] = options.widths();
-    // the first is that of files that are written
+    // files are written with the first prefix
     let prefixes = ["model.", "", "language_model.model.", "model.language_model."];
     for prefix in prefixes {
         if names == Some("separate") {

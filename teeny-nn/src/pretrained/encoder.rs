@@ -257,6 +257,9 @@ impl Encoder {
         let _op = enter("embed_texts");
         let width = self.model.config().layer.n_embd;
         let prompt = &self.texts.default_prompt;
+        if prompt.is_empty() {
+            return self.in_batches(texts, width, &|inputs| self.embed(inputs));
+        }
         let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let left_out = self.left_out()?;

@@ -81,8 +81,7 @@ pub(super) fn named(config: Config) -> Result<(Config, &'static Names)> {
 
 /// The options of the layers of an encoder.
 pub(super) fn layers(config: &Config) -> Result<TransformerConfig> {
-    let mut layer = TransformerConfig::usual();
-    layer.rows().iter_mut().try_for_each(|row| row.read(config))?;
+    let mut layer = TransformerConfig::read(config)?;
     layer.dropout = config.probability(&["hidden_dropout_prob"], 0.0)?;
     let (width, heads) = (layer.n_embd, layer.n_head);
     if heads == 0 || width == 0 || width % heads != 0 {
@@ -96,9 +95,7 @@ pub(super) fn layers(config: &Config) -> Result<TransformerConfig> {
 
 /// Sizes and options of a model.
 pub(super) fn options(config: &Config) -> Result<EncoderConfig> {
-    let mut options = EncoderConfig::usual();
-    options.rows().iter_mut().try_for_each(|row| row.read(config))?;
-    Ok(EncoderConfig { layer: layers(config)?, ..options })
+    Ok(EncoderConfig { layer: layers(config)?, ..EncoderConfig::read(config)? })
 }
 
 impl Names {

@@ -1,4 +1,4 @@
-//! The families of models: what each says about the keys of `config.json`. `families.json` has them.
+//! The families of models, which `families.json` has: their keys of `config.json` with defaults.
 //!
 //! A family has keys with the values that stand for missing ones, after `=` those that no file
 //! changes, and after `@` the names that files have for a key. `like` is the family that it is made
@@ -7,14 +7,16 @@
 use crate::config::{Config, Family};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use teeny_core::Result;
 
-type Table = BTreeMap<String, Map<String, Value>>;
+/// The families by name.
+static TABLE: LazyLock<BTreeMap<String, Map<String, Value>>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("families.json")).unwrap_or_default());
 
-/// `config` with what the family `name` says about its keys.
+/// `config` with the keys of the family `name`.
 pub(super) fn family_of(mut config: Config, name: &str) -> Config {
-    config.family = Arc::new(family(&table(), name));
+    config.family = Arc::new(family(name));
     config
 }
 
@@ -24,37 +26,32 @@ pub(super) fn family_of(mut config: Config, name: &str) -> Config {
 /// # Errors
 /// If it is not known.
 pub(super) fn known_family(config: &Config, kind: &str, root: &str) -> Result<String> {
-    let table = table();
-    let names = table.keys().map(String::as_str);
-    let known: Vec<_> = names.filter(|name| lines(&table, name)[0].0 == root).collect();
+    let names = TABLE.keys().map(String::as_str);
+    let known: Vec<_> = names.filter(|name| lines(name)[0].0 == root).collect();
     config.family(kind, &known).map(str::to_string)
 }
 
-fn table() -> Table {
-    serde_json::from_str(include_str!("families.json")).unwrap_or_default()
-}
-
-/// The lines of family `name`, that of its root first.
-fn lines<'a>(table: &'a Table, name: &'a str) -> Vec<(&'a str, &'a Map<String, Value>)> {
-    let Some((name, line)) = table.get_key_value(name) else { return Vec::new() };
+/// The families from the root to `name`.
+fn lines(name: &str) -> Vec<(&'static str, &'static Map<String, Value>)> {
+    let Some((name, line)) = TABLE.get_key_value(name) else { return Vec::new() };
     let base = line.get("like").and_then(Value::as_str);
-    let mut all = base.map_or_else(Vec::new, |base| lines(table, base));
+    let mut all = base.map_or_else(Vec::new, lines);
     all.push((name, line));
     all
 }
 
-fn family(table: &Table, name: &str) -> Family {
-    let mut family = own_keys(table, name);
+fn family(name: &str) -> Family {
+    let mut family = own_keys(name);
     let own = files_keys(&family);
-    let all = table.keys().flat_map(|other| files_keys(&own_keys(table, other)));
+    let all = TABLE.keys().flat_map(|other| files_keys(&own_keys(other)));
     family.foreign = all.filter(|key| !own.contains(key)).collect();
     family
 }
 
 /// Family `name` without the keys of others.
-fn own_keys(table: &Table, name: &str) -> Family {
+fn own_keys(name: &str) -> Family {
     let mut family = Family::default();
-    for (key, value) in lines(table, name).into_iter().flat_map(|(_, line)| line) {
+    for (key, value) in lines(name).into_iter().flat_map(|(_, line)| line) {
         let value = value.clone();
         match (key.strip_prefix('='), key.strip_prefix('@')) {
             _ if key == "like" => None,

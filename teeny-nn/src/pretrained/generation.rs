@@ -22,23 +22,23 @@ model_options! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct GenerationConfig {
         /// The number of new tokens at most; 256.
-        max_new_tokens: usize = 256, "max_new_tokens" "" "";
+        max_new_tokens: usize = 256, "max_new_tokens";
         /// The number of new tokens before which no end token is chosen; 0.
-        min_new_tokens: usize = 0, "min_new_tokens" "" "";
+        min_new_tokens: usize = 0, "min_new_tokens";
         /// Whether tokens are drawn; otherwise each is the most likely one. False.
-        do_sample: bool = false, "do_sample" "" "";
+        do_sample: bool = false, "do_sample";
         /// The divisor of the logits, if tokens are drawn; 1.
-        temperature: f64 = 1.0, "temperature" "" "";
+        temperature: f64 = 1.0, "temperature";
         /// The number of tokens that may be drawn, 0 for all; 50.
-        top_k: usize = 50, "top_k" "" "";
+        top_k: usize = 50, "top_k";
         /// The total probability of those that may be drawn; 1.
-        top_p: f64 = 1.0, "top_p" "" "";
+        top_p: f64 = 1.0, "top_p";
         /// The least probability of one that may be drawn, as a part of the largest; 0.
-        min_p: f64 = 0.0, "min_p" "" "";
+        min_p: f64 = 0.0, "min_p";
         /// The factor by which tokens that are in the text already are less likely; 1.
-        repetition_penalty: f64 = 1.0, "repetition_penalty" "" "";
+        repetition_penalty: f64 = 1.0, "repetition_penalty";
         /// The length of sequences of tokens that occur once at most, 0 for none; 0.
-        no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size" "" "";
+        no_repeat_ngram_size: usize = 0, "no_repeat_ngram_size";
         /// Tokens that are never chosen.
         suppress_tokens: Vec<u32> = Vec::new();
         /// Tokens after which a text ends.
@@ -108,8 +108,7 @@ impl GenerationConfig {
 
     fn of(file: &Config) -> Result<GenerationConfig> {
         let text = |value: &serde_json::Value| value.as_str().map(str::to_string);
-        let mut config = GenerationConfig::default();
-        config.rows().iter_mut().try_for_each(|row| row.read(file))?;
+        let mut config = GenerationConfig::read(file)?;
         config.suppress_tokens = file.tokens("suppress_tokens")?;
         config.eos_tokens = file.tokens("eos_token_id")?;
         config.stop_strings =

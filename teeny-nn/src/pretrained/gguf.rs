@@ -38,12 +38,9 @@ const KEYS: [(&str, &str); 8] = [
     ("layer_norm_eps", "attention.layer_norm_epsilon"),
     ("rope_theta", "rope.freq_base"),
     ("rope_local_base_freq", "rope.freq_base_swa"),
-    (WINDOW, "attention.sliding_window"),
-    (PATTERN, "attention.sliding_window_pattern"),
+    ("sliding_window", "attention.sliding_window"),
+    ("sliding_window_pattern", "attention.sliding_window_pattern"),
 ];
-
-const WINDOW: &str = "sliding_window";
-const PATTERN: &str = "sliding_window_pattern";
 
 /// Keys of `config.json` without which llama.cpp opens no model.
 const REQUIRED: [&str; 3] = ["max_position_embeddings", "hidden_size", "num_hidden_layers"];

@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::transformer::Rotary;
 use teeny_core::Result;
 
-/// The rotary embedding of layers of the type `layers`, such as `full_attention`; `key` has the base
-/// in files without `rope_parameters`.
+/// The rotary embedding of layers of the type `layers`, such as `full_attention`; `key` has the
+/// base in files without `rope_parameters`.
 pub(super) fn rotary(config: &Config, layers: &str, key: &str, head_size: usize) -> Result<Rotary> {
     // the older key wins: it is what users add to a file to lengthen its texts
     let old = config.section("rope_scaling").filter(|_| layers == FULL);

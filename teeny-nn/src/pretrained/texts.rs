@@ -13,7 +13,7 @@ use teeny_core::{Error, Result, Tensor, ToDevice};
 const TEXTS: usize = 32;
 const TOKENS: usize = 8192;
 
-/// What files of sentence-transformers with the length of texts are called.
+/// sentence-transformers keeps the length of texts in `sentence_NAME_config.json`, with these names.
 const FILES: [&str; 7] =
     ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
 

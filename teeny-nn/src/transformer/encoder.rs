@@ -32,23 +32,23 @@ model_options! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct EncoderConfig {
         /// V, the size of the vocabulary.
-        vocab: usize = 0, "vocab_size" "" "";
+        vocab: usize = 0, "vocab_size";
         /// The number of positions that have an embedding.
-        positions: usize = 0, "max_position_embeddings" "" "";
+        positions: usize = 0, "max_position_embeddings";
         /// The number of token types (the first and the second sentence of a pair); 0 for none.
-        types: usize = 2, "type_vocab_size" "" "";
+        types: usize = 2, "type_vocab_size";
         /// The number of layers.
-        n_layer: usize = 0, "num_hidden_layers" "" "";
+        n_layer: usize = 0, "num_hidden_layers";
         /// The layers: their width is E.
         layer: TransformerConfig = TransformerConfig::usual();
         /// The token that is padding, for models whose first token has the position after its
         /// number; none.
-        padding_idx: Option<usize> = None, "pad_token_id" "" "";
+        padding_idx: Option<usize> = None, "pad_token_id";
         /// Whether there is a pooler, a linear layer and tanh on the state of the first token;
         /// false.
         pooler: bool = false;
         /// Whether a token sees only itself and those before it; false.
-        causal: bool = false, "causal" "" "";
+        causal: bool = false, "causal";
     }
 }
 

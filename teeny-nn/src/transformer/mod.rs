@@ -37,22 +37,22 @@ model_options! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct TransformerConfig {
         /// E, the width.
-        n_embd: usize = 0, "hidden_size" "" "";
+        n_embd: usize = 0, "hidden_size";
         /// The number of heads.
-        n_head: usize = 0, "num_attention_heads" "" "";
+        n_head: usize = 0, "num_attention_heads";
         /// The width between the two linear layers.
-        hidden: usize = 0, "intermediate_size" "" "";
+        hidden: usize = 0, "intermediate_size";
         /// The activation between them; ReLU.
-        activation: Activation = Activation::Relu, "hidden_act" "" "";
+        activation: Activation = Activation::Relu, "hidden_act";
         /// The probability of dropping, in training; 0.1.
         dropout: f64 = 0.1;
         /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
         /// them, as in the paper; false.
-        norm_first: bool = false, "norm_first" "" "";
+        norm_first: bool = false, "norm_first";
         /// Added to the variance by the norms; 1e-5.
-        norm_eps: f64 = 1e-5, "layer_norm_eps" "" "";
+        norm_eps: f64 = 1e-5, "layer_norm_eps";
         /// Whether the projections to queries, keys and values have biases; true.
-        qkv_bias: bool = true, "qkv_bias" "" "";
+        qkv_bias: bool = true, "qkv_bias";
     }
 }
 

@@ -28,22 +28,22 @@ model_options! {
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct VisionConfig {
         /// H and W, the height and the width of an image in pixels.
-        image: [usize; 2] = [0; 2], "image_size" "" "";
+        image: [usize; 2] = [0; 2], "image_size";
         /// The height and the width of a patch in pixels.
-        patch: [usize; 2] = [0; 2], "patch_size" "" "";
+        patch: [usize; 2] = [0; 2], "patch_size";
         /// C, the number of channels; 3.
         channels: usize = 3;
         /// The number of layers.
-        n_layer: usize = 0, "num_hidden_layers" "" "";
+        n_layer: usize = 0, "num_hidden_layers";
         /// The layers: their width is E.
         layer: TransformerConfig = TransformerConfig::usual();
         /// Whether the projection of the patches has a bias; true.
-        patch_bias: bool = true, "patch_bias" "" "";
+        patch_bias: bool = true, "patch_bias";
         /// Whether there is a norm before the first layer, as in CLIP; false.
-        pre_norm: bool = false, "pre_norm" "" "";
+        pre_norm: bool = false, "pre_norm";
         /// Whether the class token is (1, 1, E) and the positions are (1, P + 1, E), as in files of
         /// ViT, or (E) and (P + 1, E), as in those of CLIP; true.
-        batch_axes: bool = true, "batch_axes" "" "";
+        batch_axes: bool = true, "batch_axes";
         /// The pooler, a linear layer and an activation on the state of the class token: its width
         /// and its activation; none.
         pooler: Option<(usize, Activation)> = None;

@@ -42,7 +42,7 @@ impl Source {
 const FORMS: &str = "a line is {\"text\": ..}, {\"prompt\": .., \"completion\": ..}, or \
                      {\"messages\": [{\"role\": .., \"content\": ..}, ..]}";
 
-/// What a message may have that would be part of the text, if it were written.
+/// Members of a message that a template writes, and this does not.
 const NOT_WRITTEN: [&str; 5] =
     ["tool_calls", "function_call", "tool_call_id", "reasoning_content", "reasoning"];
 

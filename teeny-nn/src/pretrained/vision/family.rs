@@ -119,9 +119,7 @@ impl Names {
 
 /// Sizes and options of an encoder of images.
 pub(super) fn vision(config: &Config) -> Result<VisionConfig> {
-    let mut options = VisionConfig::usual();
-    options.rows().iter_mut().try_for_each(|row| row.read(config))?;
-    options.layer = layers(config)?;
+    let options = VisionConfig { layer: layers(config)?, ..VisionConfig::read(config)? };
     if options.patches() == 0 {
         let (image, patch) = (options.image, options.patch);
         return Err(config.error(format!(

@@ -110,8 +110,8 @@ struct Config {
     extra: Vec<AddedToken>,
 }
 
-/// Classes of transformers that make a tokenizer of the vocabulary of its file alone, with the special
-/// tokens that they have by their role.
+/// Classes of transformers that make a tokenizer from the vocabulary of its file alone, with their
+/// special tokens by role.
 const CLASSES: [(&str, &str); 3] = [
     ("BertTokenizer", "unk_ [UNK] sep_ [SEP] pad_ [PAD] cls_ [CLS] mask_ [MASK]"),
     ("GPT2Tokenizer", "bos_ <|endoftext|> eos_ <|endoftext|> unk_ <|endoftext|>"),
