@@ -16,7 +16,6 @@ fn suite(gpu: &Arc<Wgpu>) -> Suite {
         .multiplies_padding()
         .simplifies_programs()
         .compiles_numbers()
-        .allow("floor_div", DType::F64, 16.0, "above 2^49 a neighbouring integer may be returned")
 }
 
 fn run(options: Options, types: &[DType]) -> Option<Report> {

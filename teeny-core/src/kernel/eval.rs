@@ -215,22 +215,29 @@ pub fn remainder(a: f64, b: f64) -> f64 {
     }
 }
 
-/// `floor(a / b)` computed from the exact remainder, so that
-/// `a == floor_div(a, b) * b + remainder(a, b)` as nearly as possible (Python's rule).
+/// The number nearest to the floor of the exact `a / b`, so that
+/// `a == floor_div(a, b) * b + remainder(a, b)` as nearly as possible.
 pub fn floor_div(a: f64, b: f64) -> f64 {
     if b == 0.0 {
         return a / b;
     }
     let r = a % b;
-    let mut quotient = (a - r) / b;
-    if r != 0.0 && (r < 0.0) != (b < 0.0) {
-        quotient -= 1.0;
+    let multiple = a - r;
+    let mut quotient = (multiple / b).round();
+    let mut missing = 0.0;
+    // From here on what the two roundings lost can be a whole number.
+    if (2251799813685248.0..1e40).contains(&quotient.abs()) {
+        let lost = (a - multiple) - r;
+        missing = ((-quotient).mul_add(b, multiple) + lost) / b;
     }
+    if r != 0.0 && (r < 0.0) != (b < 0.0) {
+        missing -= 1.0;
+    }
+    quotient += missing.round();
     if quotient == 0.0 {
         return 0.0_f64.copysign(a / b);
     }
-    let floor = quotient.floor();
-    if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+    quotient
 }
 
 fn floor_quotient(a: i128, b: i128) -> i128 {
@@ -314,6 +321,25 @@ mod tests {
             let error = (super::erf(x) - y).abs() / (y * f64::EPSILON);
             assert!(error <= 2.0, "erf({x}) is {error} epsilon off");
             assert_eq!(super::erf(-x), -super::erf(x));
+        }
+    }
+
+    /// Against whole numbers of any size: b of up to 60 bits, a of up to 120, quotients of any.
+    #[test]
+    fn floored_quotients_are_the_nearest_to_the_exact_ones() {
+        let mut state = 1u64;
+        let mut whole = |bits: u32| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let size = (((state >> 11) as i128) << 70 >> (123 - bits)).max(1);
+            if state & 1 == 0 { -size } else { size }
+        };
+        for i in 0..300_000 {
+            let b = whole(1 + i % 60) as f64;
+            let a = whole(1 + (i / 60) % 120) as f64;
+            let exact = super::floor_quotient(a as i128, b as i128) as f64;
+            assert_eq!(super::floor_div(a, b), exact, "{a:e} / {b:e}");
         }
     }
 }

@@ -124,6 +124,6 @@ pub const BINARY: [Binary; 4] = [
         name: "floor_div",
         kernel: |a, b| a.floor_div(b),
         truth: floor_div,
-        bounds: [0.6, 1.5],
+        bounds: [0.5, 0.0],
     },
 ];

@@ -159,10 +159,7 @@ fn binary(dice: &mut Dice) -> Result<Case> {
         _ => [Values::exact(dice), Values::exact(dice)],
     };
     let shape = shape(dice);
-    // A device whose division rounds may have a neighbouring integer of a large quotient.
-    let is_quotient = op == OpCode::Arithmetic(Arithmetic::FloorDiv) && dtype.is_float();
-    let tolerance = if is_quotient { Tolerance::Ulps(1.0, 0.0) } else { tolerance(op) };
-    Ok(run(dice, "binary", kernel, params, shape, &values).within(tolerance))
+    Ok(run(dice, "binary", kernel, params, shape, &values).within(tolerance(op)))
 }
 
 fn select(dice: &mut Dice) -> Result<Case> {

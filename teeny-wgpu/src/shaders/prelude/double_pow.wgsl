@@ -88,12 +88,12 @@ fn pow_f64(a: f64, b: f64) -> f64 {
     return select(y, -y, negative && odd);
 }
 // |a| / |b| for finite a and b other than 0: the exact remainder, and the whole quotient as `digits
-// 2^scale`, digits cut off being gathered in the last.
-struct Division64 { rest: f64, digits: u64, scale: i32 }
+// 2^scale`, digits cut off being gathered in the last; whether that and they were ones.
+struct Division64 { rest: f64, digits: u64, scale: i32, ones: bool }
 fn divide_f64(a: f64, b: f64) -> Division64 {
     let ua = bitcast<u64>(a) & 0x7ffffffffffffffflu;
     let ub = bitcast<u64>(b) & 0x7ffffffffffffffflu;
-    if ua < ub { return Division64(abs(a), 0lu, 0); }
+    if ua < ub { return Division64(abs(a), 0lu, 0, false); }
     var ea = i32(u32(ua >> 52u));
     var eb = i32(u32(ub >> 52u));
     var ma = ua & 0xffffffffffffflu;
@@ -102,28 +102,30 @@ fn divide_f64(a: f64, b: f64) -> Division64 {
     if eb == 0 { eb = 1; } else { mb |= 0x10000000000000lu; }
     var digits = 0lu;
     var scale = 0;
+    var ones = false;
     loop {
         let digit = ma / mb; // above 1 only at first, for subnormal b
         ma -= digit * mb;
         if digits < 0x0800000000000000lu {
             digits = digits * 2lu + digit;
+            ones = (digit & 1lu) == 1lu;
         } else {
             scale += 1;
-            digits |= select(0lu, 1lu, digit != 0lu);
+            digits |= digit;
+            ones = ones && digit == 1lu;
         }
         if ea <= eb { break; }
         ma = ma << 1u;
         ea -= 1;
     }
-    if ma == 0lu { return Division64(0.0lf, digits, scale); }
-    if scale > 0 { digits |= 1lu; }
+    if ma == 0lu { return Division64(0.0lf, digits, scale, ones); }
     while ma < 0x10000000000000lu && eb > 1 {
         ma = ma << 1u;
         eb -= 1;
     }
-    if ma < 0x10000000000000lu { return Division64(bitcast<f64>(ma), digits, scale); }
+    if ma < 0x10000000000000lu { return Division64(bitcast<f64>(ma), digits, scale, ones); }
     return Division64(bitcast<f64>((ma & 0xffffffffffffflu) | (u64(u32(eb)) << 52u)), digits,
-        scale);
+        scale, ones);
 }
 // The remainder of a / b with the sign of a.
 fn fmod_f64(a: f64, b: f64) -> f64 {
@@ -151,11 +153,9 @@ fn floor_div_f64(a: f64, b: f64) -> f64 {
         return select(copysign_f64(0.0lf, a / b), -1.0lf, negative && ua != 0lu);
     }
     let d = divide_f64(a, b);
-    // beyond the digits, the last of them has gathered the rest
-    let rest = bitcast<u64>(d.rest) & 0x7ffffffffffffffflu;
-    let below = negative && d.scale == 0 && rest != 0lu;
-    let digits = select(d.digits, d.digits + 1lu, below);
-    if digits == 0lu { return select(0.0lf, -0.0lf, negative); }
-    let q = scale_f64(f64(digits), d.scale);
-    return select(q, -q, negative);
+    // away from zero; beyond the digits a one carries only through ones
+    let below = negative && bitcast<u64>(d.rest) != 0lu;
+    let next = select(d.digits | 1lu, d.digits + 1lu, d.scale == 0 || d.ones);
+    let q = scale_f64(f64(select(d.digits, next, below)), d.scale);
+    return select(q, copysign_f64(q, -1.0lf), negative);
 }

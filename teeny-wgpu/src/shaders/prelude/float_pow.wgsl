@@ -91,13 +91,13 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     return select(y, -y, negative && odd);
 }
 // |a| / |b| for finite a and b other than 0: the exact remainder, and the whole quotient as `digits
-// 2^scale`, digits cut off being gathered in the last.
-struct Division { rest: f32, digits: u32, scale: i32 }
+// 2^scale`, digits cut off being gathered in the last; whether that and they were ones.
+struct Division { rest: f32, digits: u32, scale: i32, ones: bool }
 fn divide_f32(a: f32, b: f32) -> Division {
     let ua = bitcast<u32>(a) & 0x7fffffffu;
     let ub = bitcast<u32>(b) & 0x7fffffffu;
     // by bits: a may be subnormal
-    if ua < ub { return Division(bitcast<f32>(ua), 0u, 0); }
+    if ua < ub { return Division(bitcast<f32>(ua), 0u, 0, false); }
     var ea = i32(ua >> 23u);
     var eb = i32(ub >> 23u);
     var ma = ua & 0x7fffffu;
@@ -106,27 +106,29 @@ fn divide_f32(a: f32, b: f32) -> Division {
     if eb == 0 { eb = 1; } else { mb |= 0x800000u; }
     var digits = 0u;
     var scale = 0;
+    var ones = false;
     loop {
         let digit = ma / mb; // above 1 only at first, for subnormal b
         ma -= digit * mb;
         if digits < 0x20000000u {
             digits = digits * 2u + digit;
+            ones = (digit & 1u) == 1u;
         } else {
             scale += 1;
-            digits |= u32(digit != 0u);
+            digits |= digit;
+            ones = ones && digit == 1u;
         }
         if ea <= eb { break; }
         ma = ma << 1u;
         ea -= 1;
     }
-    if ma == 0u { return Division(0.0f, digits, scale); }
-    if scale > 0 { digits |= 1u; }
+    if ma == 0u { return Division(0.0f, digits, scale, ones); }
     while ma < 0x800000u && eb > 1 {
         ma = ma << 1u;
         eb -= 1;
     }
-    if ma < 0x800000u { return Division(bitcast<f32>(ma), digits, scale); }
-    return Division(bitcast<f32>((ma & 0x7fffffu) | (u32(eb) << 23u)), digits, scale);
+    if ma < 0x800000u { return Division(bitcast<f32>(ma), digits, scale, ones); }
+    return Division(bitcast<f32>((ma & 0x7fffffu) | (u32(eb) << 23u)), digits, scale, ones);
 }
 // The remainder of a / b with the sign of a.
 fn fmod_f32(a: f32, b: f32) -> f32 {
@@ -154,10 +156,9 @@ fn floor_div_f32(a: f32, b: f32) -> f32 {
         return select(copysign_f32(0.0f, a / b), -1.0f, negative && ua != 0u);
     }
     let d = divide_f32(a, b);
-    // beyond the digits, the last of them has gathered the rest
-    let below = negative && d.scale == 0 && (bitcast<u32>(d.rest) & 0x7fffffffu) != 0u;
-    let digits = select(d.digits, d.digits + 1u, below);
-    if digits == 0u { return select(0.0f, -0.0f, negative); }
-    let q = scale_f32(f32(digits), d.scale);
-    return select(q, -q, negative);
+    // away from zero; beyond the digits a one carries only through ones
+    let below = negative && bitcast<u32>(d.rest) != 0u;
+    let next = select(d.digits | 1u, d.digits + 1u, d.scale == 0 || d.ones);
+    let q = scale_f32(f32(select(d.digits, next, below)), d.scale);
+    return select(q, copysign_f32(q, -1.0f), negative);
 }
