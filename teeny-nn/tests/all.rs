@@ -68,8 +68,6 @@ mod pretrained_tokenizer_damage;
 mod pretrained_tokenizer_files;
 #[cfg(feature = "pretrained")]
 mod pretrained_tokenizers;
-#[cfg(all(feature = "pretrained", feature = "tokenizers"))]
-mod pretrained_tokenizers_random;
 mod quantized;
 mod ranges;
 #[cfg(feature = "distributed")]

@@ -344,19 +344,35 @@ fn what_is_not_supported_is_named() {
         PretrainedTokenizer::from_bytes(file.to_string().as_bytes()).unwrap_err().to_string()
     };
     type Change = dyn Fn(&mut Value);
-    let cases: [(&str, &str, &Change); 14] = [
-        ("bert", "model.type is Unigram", &|f| f["model"]["type"] = json!("Unigram")),
+    let cases: [(&str, &str, &Change); 20] = [
+        ("t5", "\"model.vocab\": expected a text and its score, found \"[3]\"", &|f| {
+            f["model"]["vocab"][7] = json!([3])
+        }),
+        ("t5", "expected a text and its score", &|f| f["model"]["vocab"][7] = json!(["a", "b"])),
+        ("t5", "model.unk_id: expected below", &|f| f["model"]["unk_id"] = json!(100_000)),
+        ("t5", "is no digit of base 64", &|f| {
+            f["normalizer"]["precompiled_charsmap"] = json!("AA_A")
+        }),
+        ("word_level", "pretokenizers[1].length: expected at least 1", &|f| {
+            f["pre_tokenizer"]["pretokenizers"][1]["length"] = json!(0)
+        }),
+        ("word_level", "decoder.word_delimiter_token: expected a text", &|f| {
+            f["decoder"]["word_delimiter_token"] = json!("")
+        }),
+        ("llama3", "classes such as [:alpha:] are not supported", &|f| {
+            f["pre_tokenizer"]["pretokenizers"][0]["pattern"] = json!({"Regex": "[[:alpha:]]+"})
+        }),
         ("bert", "model.type is \"Other\", which is not supported", &|f| {
             f["model"]["type"] = json!("Other")
         }),
-        ("bert", "normalizer.type is \"Precompiled\"", &|f| {
+        ("bert", "a table of characters is damaged", &|f| {
             f["normalizer"] = json!({"type": "Precompiled", "precompiled_charsmap": "AA=="})
         }),
         ("bert", "normalizer.lowercase: expected true or false, found 3", &|f| {
             f["normalizer"]["lowercase"] = json!(3)
         }),
-        ("llama3", "look-around in a regular expression is not supported", &|f| {
-            f["pre_tokenizer"]["pretokenizers"][0]["pattern"] = json!({"Regex": "a(?=b)"})
+        ("llama3", "cannot read a regular expression", &|f| {
+            f["pre_tokenizer"]["pretokenizers"][0]["pattern"] = json!({"Regex": "a(?=b"})
         }),
         ("llama3", "at pre_tokenizer.pretokenizers[0].pattern", &|f| {
             f["pre_tokenizer"]["pretokenizers"][0]["pattern"] = json!({"Regex": "(a"})

@@ -8,13 +8,17 @@ use teeny_nn::text::{
 };
 
 /// The tokenizers in `golden/tokenizers`, made by `golden/make_tokenizers.py`.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 26] = [
+    "albert",
+    "around",
+    "behind",
     "bert",
     "bert_cased",
     "byte_normalizer",
     "clip",
     "gemma",
     "gpt2",
+    "letters",
     "llama2",
     "llama3",
     "metaspace",
@@ -26,11 +30,18 @@ pub const NAMES: [&str; 18] = [
     "smollm",
     "subwords",
     "suffix",
+    "t5",
+    "unigram_bytes",
     "whisper",
+    "word_level",
+    "xlm_roberta",
 ];
 
-/// The folder of these tokenizers.
+/// The folder of these tokenizers: TEENY_TOKENIZERS, where the script has written others.
 pub fn folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("TEENY_TOKENIZERS") {
+        return folder.into();
+    }
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers")
 }
 

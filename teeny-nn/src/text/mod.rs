@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! Tokenizer      text ↔ tokens     CharTokenizer, ByteTokenizer, WordTokenizer, Bpe;
-//!                                  PretrainedTokenizer (feature `pretrained`),
-//!                                  HuggingFace (feature `tokenizers`)
+//!                                  PretrainedTokenizer (feature `pretrained`)
 //! DecodeStream   tokens → text     one token at a time, whole characters
 //! Sampler        logits → tokens   greedy, or drawn: temperature, top-k, top-p, min-p
 //! ```
@@ -11,8 +10,6 @@
 //! A token is a `u32`, its index in the vocabulary; in tensors it is an `I32`, like every index.
 
 mod bpe;
-#[cfg(feature = "tokenizers")]
-mod hugging_face;
 #[cfg(feature = "pretrained")]
 mod pretrained;
 mod sample;
@@ -21,8 +18,6 @@ mod tokenizer;
 mod words;
 
 pub use bpe::Bpe;
-#[cfg(feature = "tokenizers")]
-pub use hugging_face::HuggingFace;
 #[cfg(feature = "pretrained")]
 pub(crate) use pretrained::end_tokens;
 #[cfg(feature = "chat")]

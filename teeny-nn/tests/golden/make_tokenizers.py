@@ -1,20 +1,29 @@
 """Makes tokenizers/NAME.json and tokenizers/cases.json: tiny tokenizers of every kind that
 published models use, and what Hugging Face's `tokenizers` makes of random texts.
 
-Versions: Python 3.11, tokenizers 0.23.2.
+Versions: Python 3.11, tokenizers 0.23.3, sentencepiece 0.2.3.
 
     python make_tokenizers.py
+    python make_tokenizers.py --folder DIR --seed 7 --cases 5000   # TEENY_TOKENIZERS=DIR in the test
 
-Tokenizers whose file exists are read, not trained: training breaks ties at random. Texts are drawn
+Tokenizers whose file exists are read, not trained: training breaks ties at random. The table of
+characters of those of this folder has some rules of `nmt_nfkc`, that of other folders all. Texts are drawn
 from characters that Unicode had in 2015, as the tables of `tokenizers` are of that time. The
 expected tokens, types, byte offsets, mask and decoded text of a case are kept as a checksum (FNV-1a
 of 32 bits), for the first cases in full.
 """
 
+import argparse
+import base64
+import io
 import json
 import random
+import tempfile
+import unicodedata
 from pathlib import Path
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (
     AddedToken,
     Regex,
@@ -27,15 +36,23 @@ from tokenizers import (
     trainers,
 )
 
-HERE = Path(__file__).parent / "tokenizers"
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "tokenizers")
+parser.add_argument("--seed", type=int, default=20)
+parser.add_argument("--cases", type=int, default=320)
+ARGUMENTS = parser.parse_args()
+HERE = ARGUMENTS.folder
 FULL = 5
-CASES = 320
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
 CLIP = (
     r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 )
@@ -152,8 +169,8 @@ def draw(rng):
 
 
 def cases():
-    rng = random.Random(20)
-    texts = ["", " ", "a", "  Hello  world  "] + [draw(rng) for _ in range(CASES)]
+    rng = random.Random(ARGUMENTS.seed)
+    texts = ["", " ", "a", "  Hello  world  "] + [draw(rng) for _ in range(ARGUMENTS.cases)]
     made = []
     for i, text in enumerate(texts):
         case = {"text": text, "special": i % 3 != 1, "skip": i % 2 == 0}
@@ -215,6 +232,8 @@ def make(name, model, *, normalizer=None, pre=None, decoder=None, special=(), ad
     # the trainer adds the tokens of bytes to the special ones
     file = json.loads(tokenizer.to_str())
     file["added_tokens"] = [t for t in file["added_tokens"] if t["content"] not in BYTES]
+    if name == "unigram_bytes":
+        file["model"]["byte_fallback"] = True
     tokenizer = Tokenizer.from_str(json.dumps(file))
     tokenizer.add_special_tokens(list(special))
     tokenizer.add_tokens(list(added))
@@ -225,6 +244,62 @@ def make(name, model, *, normalizer=None, pre=None, decoder=None, special=(), ad
     return name, tokenizer
 
 
+def unigram(size=240, tokens=("<pad>", "</s>", "<unk>")):
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=list(tokens), unk_token="<unk>", show_progress=False
+    )
+    return models.Unigram(), trainer
+
+
+def words(tokens=("<unk>", "<pad>", "|"), size=90):
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, special_tokens=list(tokens), show_progress=False
+    )
+    return models.WordLevel(unk_token="<unk>"), trainer
+
+
+def charsmap():
+    """The table of characters that SentencePiece makes of its rules."""
+    options = {"normalization_rule_name": "nmt_nfkc"}
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        if HERE == Path(__file__).parent / "tokenizers":
+            chars = [
+                c
+                for a, b in [(0xFF01, 0xFF9F), (0xFB00, 0xFB06), (0x2460, 0x24FF)]
+                for c in range(a, b + 1)
+            ]
+            pairs = {
+                chr(c): unicodedata.normalize("NFKC", chr(c))
+                for c in chars + [0xBD, 0x2122, 0xFDFA]
+            }
+            pairs |= {
+                a + b: unicodedata.normalize("NFKC", a + b)
+                for a in "aeiouAE"
+                for b in "\u0300\u0301\u0308"
+            }
+            pairs |= {c: " " for c in "\t\n\r\u00a0\u3000\u200b"} | {
+                "\x07": "",
+                "\u00ad": "",
+                "\r\n": " ",
+            }
+            code = lambda text: " ".join(f"{ord(c):X}" for c in text)
+            rules.write("".join(f"{code(a)}\t{code(b)}\n" for a, b in pairs.items() if a != b))
+            rules.flush()
+            options = {"normalization_rule_tsv": rules.name}
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXT.splitlines()),
+            model_writer=model,
+            vocab_size=150,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **options,
+        )
+    made = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    return made.normalizer_spec.precompiled_charsmap
+
+
+CHARSMAP = charsmap()
 BYTES = [f"<0x{b:02X}>" for b in range(256)]
 
 
@@ -454,6 +529,75 @@ def tokenizers():
         decoder=d.ByteLevel(),
         special=["<s>"],
         added=["<tool_call>", "Yesterday"],
+    )
+
+    precompiled = n.Precompiled(CHARSMAP)
+    metaspace = lambda scheme: p.Metaspace(prepend_scheme=scheme)
+    yield make(
+        "t5",
+        unigram(),
+        normalizer=precompiled,
+        pre=p.Sequence([p.WhitespaceSplit(), metaspace("always")]),
+        decoder=d.Metaspace(),
+        special=["</s>"],
+        post=lambda id_of: processors.TemplateProcessing(
+            single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", id_of("</s>"))]
+        ),
+    )
+    yield make(
+        "xlm_roberta",
+        unigram(200, ("<s>", "<pad>", "</s>", "<unk>", "<mask>")),
+        normalizer=n.Sequence([n.Nmt(), n.NFKC(), n.Replace(Regex(" {2,}"), " "), precompiled]),
+        pre=metaspace("first"),
+        decoder=d.Metaspace(prepend_scheme="first"),
+        special=["<s>", "</s>", AddedToken("<mask>", lstrip=True)],
+        post=roberta(trim_offsets=True),
+    )
+    yield make(
+        "albert",
+        unigram(220, ("<unk>", "[CLS]", "[SEP]", "[MASK]")),
+        normalizer=n.Sequence(
+            [n.Replace("``", '"'), n.NFKD(), n.StripAccents(), n.Lowercase(), precompiled]
+        ),
+        pre=metaspace("always"),
+        decoder=d.Metaspace(),
+        post=bert,
+    )
+    yield make(
+        "unigram_bytes",
+        unigram(420, ["<unk>"] + BYTES),
+        normalizer=n.Replace(" ", "▁"),
+        pre=p.Sequence([p.UnicodeScripts(), p.CharDelimiterSplit("-")]),
+        decoder=llama_decoder(),
+    )
+    yield make(
+        "word_level",
+        words(),
+        pre=p.Sequence([p.Whitespace(), p.FixedLength(7)]),
+        decoder=d.CTC(cleanup=True),
+        added=["word"],
+    )
+    yield make(
+        "letters",
+        words(size=60),
+        pre=p.FixedLength(1),
+        decoder=d.CTC(cleanup=False, pad_token="e"),
+    )
+    yield make(
+        "around",
+        bytes_bpe(),
+        pre=p.Sequence([split(CL100K), level(regex=False)]),
+        decoder=d.ByteLevel(),
+        special=["<|endoftext|>"],
+    )
+    yield make(
+        "behind",
+        chars_bpe(unk_token="[UNK]", tokens=["[UNK]"]),
+        normalizer=n.Replace(Regex(r"(?<=[a-z])(?=[A-Z])|(\w)\1(?!\w)"), "_"),
+        pre=p.Sequence(
+            [split(r"(?<!\d)[.,]|\b(?=\w)"), split(r"[^\S\n]+(?=\S)", "merged_with_next")]
+        ),
+        decoder=d.Replace(Regex("(?<=a)b"), "B"),
     )
 
 

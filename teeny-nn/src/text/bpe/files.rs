@@ -155,7 +155,7 @@ fn parse(bytes: &[u8]) -> Result<Bpe> {
         return Err(Error::unsupported(format!(
             "{setting}; this reader knows byte-level BPE as in GPT-2"
         ))
-        .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json"));
+        .help("text::PretrainedTokenizer (feature `pretrained`) reads all kinds"));
     }
     let merges =
         items(&model, "merges").ok_or_else(|| Error::format("model.merges is not a list"))?;

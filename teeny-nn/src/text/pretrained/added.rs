@@ -6,6 +6,7 @@ use super::section::Section;
 use super::unicode;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 use teeny_core::Result;
 
 /// The longest text of an added token, in bytes. It bounds the time that a search takes.
@@ -126,7 +127,7 @@ impl Added {
             let all = tokens.iter().zip(&spellings).enumerate();
             Finder::new(
                 all.filter(|(_, (token, _))| token.normalized == normalized)
-                    .map(|(i, (_, spelling))| (spelling.clone(), i)),
+                    .map(|(i, (_, spelling))| (spelling.as_str().into(), i as u32)),
             )
         };
         let (original, normalized) = (finder(false), finder(true));
@@ -222,6 +223,7 @@ impl Added {
         let (mut parts, mut last, mut at) = (Vec::new(), 0, 0);
         while let Some((found, index)) = finder.find(text, at) {
             at = found.end;
+            let index = index as usize;
             let token = &self.tokens[index];
             let (before, after) = (&text[..found.start], &text[found.end..]);
             if token.single_word
@@ -261,65 +263,58 @@ pub(super) fn spaces(text: &str) -> (usize, usize) {
     (text.chars().take_while(space).count(), text.chars().rev().take_while(space).count())
 }
 
-/// Finds texts: the leftmost, of those that start at one byte the longest.
+/// Finds texts.
 #[derive(Clone, Debug, Default)]
-struct Finder {
-    /// The texts with their indices, sorted.
-    texts: Vec<(String, usize)>,
+pub(super) struct Finder {
+    /// The texts with their numbers, sorted.
+    texts: Vec<(Arc<str>, u32)>,
     /// The texts that begin with each byte.
     by_byte: Vec<Range<usize>>,
 }
 
 impl Finder {
-    fn new(texts: impl Iterator<Item = (String, usize)>) -> Finder {
+    /// Of equal texts the one with the smallest number is found.
+    pub(super) fn new(texts: impl Iterator<Item = (Arc<str>, u32)>) -> Finder {
         let mut texts: Vec<_> = texts.filter(|(text, _)| !text.is_empty()).collect();
         texts.sort_unstable();
         texts.dedup_by(|a, b| a.0 == b.0);
-        if texts.is_empty() {
-            return Finder::default();
-        }
         let first =
             |byte: usize| texts.partition_point(|(t, _)| usize::from(t.as_bytes()[0]) < byte);
         let by_byte = (0..256).map(|byte| first(byte)..first(byte + 1)).collect();
         Finder { texts, by_byte }
     }
 
-    /// The first text in `text` from byte `at` on, and its index.
-    fn find(&self, text: &str, at: usize) -> Option<(Range<usize>, usize)> {
+    /// The leftmost text in `text` from byte `at` on, of those that start at one byte the longest,
+    /// and its number.
+    fn find(&self, text: &str, at: usize) -> Option<(Range<usize>, u32)> {
         let bytes = text.as_bytes();
-        if self.texts.is_empty() {
-            return None;
-        }
-        (at..bytes.len()).find_map(|start| {
-            let candidates = self.by_byte[usize::from(bytes[start])].clone();
-            if candidates.is_empty() {
-                return None;
-            }
-            let (len, index) = self.longest(&bytes[start..], candidates)?;
-            Some((start..start + len, index))
+        let mut starts = at..if self.texts.is_empty() { at } else { bytes.len() };
+        starts.find_map(|start| {
+            let mut longest = None;
+            self.prefixes(&bytes[start..], |len, number| {
+                longest = Some((start..start + len, number))
+            });
+            longest
         })
     }
 
-    /// The longest of `candidates` with which `bytes` begins; all begin with the first byte.
-    fn longest(&self, bytes: &[u8], mut candidates: Range<usize>) -> Option<(usize, usize)> {
-        let (mut len, mut best) = (1, None);
-        loop {
+    /// Calls `found` with the length and the number of each text with which `bytes` begins, the
+    /// shortest first.
+    pub(super) fn prefixes(&self, bytes: &[u8], mut found: impl FnMut(usize, u32)) {
+        let first = bytes.first().and_then(|first| self.by_byte.get(usize::from(*first)));
+        let (mut candidates, mut len) = (first.cloned().unwrap_or_default(), 1);
+        while !candidates.is_empty() {
             // all candidates begin with bytes[..len]; the shortest is the first
-            let (text, index) = &self.texts[candidates.start];
+            let (text, number) = &self.texts[candidates.start];
             if text.len() == len {
-                best = Some((len, *index));
+                found(len, *number);
                 candidates.start += 1;
             }
-            let Some(next) = bytes.get(len).filter(|_| !candidates.is_empty()) else {
-                return best;
-            };
+            let Some(next) = bytes.get(len) else { return };
             let texts = &self.texts[candidates.clone()];
             let less = texts.partition_point(|(text, _)| text.as_bytes()[len] < *next);
             let same = texts[less..].partition_point(|(text, _)| text.as_bytes()[len] == *next);
             candidates = candidates.start + less..candidates.start + less + same;
-            if candidates.is_empty() {
-                return best;
-            }
             len += 1;
         }
     }

@@ -38,19 +38,13 @@ pub(super) enum Decoder {
     },
     /// The end of a word becomes a space.
     Bpe(String),
+    /// Of a token that is repeated one stays, and nothing of the blank.
+    Ctc {
+        blank: String,
+        delimiter: String,
+        cleanup: bool,
+    },
 }
-
-const KINDS: [&str; 9] = [
-    "Sequence",
-    "ByteLevel",
-    "WordPiece",
-    "Metaspace",
-    "Replace",
-    "ByteFallback",
-    "Fuse",
-    "Strip",
-    "BPEDecoder",
-];
 
 /// Memory that a decoder may request per byte of the tokens, and at least.
 const GROWTH: (usize, usize) = (64, 1 << 20);
@@ -92,7 +86,17 @@ impl Decoder {
             "BPEDecoder" => Decoder::Bpe(
                 section.optional_string("suffix")?.unwrap_or_else(|| "</w>".to_string()),
             ),
-            kind => return Err(section.unknown(kind, &KINDS)),
+            "CTC" => Decoder::Ctc {
+                blank: section.optional_string("pad_token")?.unwrap_or("<pad>".to_string()),
+                delimiter: match section.optional_string("word_delimiter_token")? {
+                    Some(text) if text.is_empty() => {
+                        return Err(section.wrong("word_delimiter_token", "a text"));
+                    }
+                    text => text.unwrap_or("|".to_string()),
+                },
+                cleanup: section.flag("cleanup", true)?,
+            },
+            kind => return Err(section.unknown(kind)),
         })
     }
 
@@ -160,7 +164,7 @@ impl Decoder {
                             text.push_str(content);
                         }
                         copied = found.end;
-                    });
+                    })?;
                     text.push_str(&token[copied..]);
                     bytes = bytes.saturating_add(text.len());
                     *token = text.into();
@@ -182,6 +186,18 @@ impl Decoder {
                     let to = text.chars().rev().take(*stop).take_while(|c| c == content).count();
                     *token = text[..text.len() - to * content.len_utf8()].to_string().into();
                 }
+                Ok(tokens)
+            }
+            Decoder::Ctc { blank, delimiter, cleanup } => {
+                tokens.dedup();
+                for token in &mut tokens {
+                    *token = token.replace(blank.as_str(), "").into();
+                    if *cleanup {
+                        clean_up(token);
+                        *token = token.replace(delimiter.as_str(), " ").into();
+                    }
+                }
+                tokens.retain(|token| !token.is_empty());
                 Ok(tokens)
             }
             Decoder::Bpe(suffix) => {

@@ -4,7 +4,7 @@
 //! text ─ added ─────── [MASK] and the like are tokens; between them
 //!        normalise ─── normal forms, lower case, accents
 //!        split ─────── words: by patterns, white space, punctuation
-//!        model ─────── tokens of a word: byte pairs, WordPiece, SentencePiece
+//!        model ─────── tokens of a word: byte pairs, WordPiece, unigrams
 //!        process ───── special tokens around it, truncation
 //! tokens ─ decode ──── text
 //! ```
@@ -23,6 +23,7 @@ mod gguf;
 mod model;
 mod normalize;
 mod pattern;
+mod precompiled;
 mod process;
 mod read;
 mod section;
@@ -38,7 +39,7 @@ pub use teeny_core::Side;
 use super::bpe::alphabet;
 use super::tokenizer::{Tokenizer, no_such_token};
 use crate::state::{Gguf, TensorSource};
-use added::{Added, Part};
+use added::{Added, Part, spaces};
 use decode::Decoder;
 use model::{Model, Token, Vocab};
 use normalize::Normalizer;
@@ -53,7 +54,8 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 /// The tokenizer of a published model: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM), BPE with byte
-/// fallback (Llama 2, Mistral, Gemma), WordPiece (BERT and models for embeddings).
+/// fallback (Llama 2, Mistral, Gemma), WordPiece (BERT and models for embeddings), unigrams (T5,
+/// ALBERT, XLM-RoBERTa and multilingual models for embeddings), whole words.
 ///
 /// [`Tokenizer::encode`] adds no special tokens at the ends, but recognises them in the text;
 /// [`Tokenizer::decode`] keeps them. [`PretrainedTokenizer::encode_with`] adds them.
@@ -366,6 +368,14 @@ impl Parts {
                         from..tokens.len()
                     }
                 };
+                if let Model::Unigram(model) = &self.model {
+                    // trimmed by its own text, not by that of the unknown token
+                    let unknown = |(_, token): &(usize, &Token)| Some(token.id) == model.unknown;
+                    for (i, token) in tokens[range.clone()].iter().enumerate().filter(unknown) {
+                        let text = &word[token.start..token.end];
+                        sequence.spaces.insert(ids.len() + i, spaces(text));
+                    }
+                }
                 ids.extend(tokens[range.clone()].iter().map(|token| token.id));
                 if tracked {
                     offsets.extend(tokens[range].iter().map(|&Token { start, end, .. }| {

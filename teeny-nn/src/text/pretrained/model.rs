@@ -1,5 +1,6 @@
 //! Models: the tokens of one word.
 
+use super::added::Finder;
 use crate::text::bpe::merge::{Symbol, merge};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,10 +66,13 @@ impl Vocab {
     }
 
     /// The numbers of the tokens `<0x00>` to `<0xFF>`.
-    pub(super) fn byte_tokens(&self) -> Box<[Option<u32>; 256]> {
+    pub(super) fn byte_tokens(&self) -> ByteTokens {
         Box::new(std::array::from_fn(|byte| self.id(&format!("<0x{byte:02X}>"))))
     }
 }
+
+/// The token of each byte.
+type ByteTokens = Box<[Option<u32>; 256]>;
 
 /// A token of a word, and its bytes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,9 @@ pub(super) enum Model {
     Bpe(Box<Bpe>),
     WordPiece(WordPiece),
     SentencePiece(SentencePiece),
+    Unigram(Unigram),
+    /// A word is a token.
+    WordLevel(Unknown),
 }
 
 impl Model {
@@ -96,6 +103,12 @@ impl Model {
             Model::Bpe(bpe) => bpe.encode(vocab, word, out),
             Model::WordPiece(model) => model.encode(vocab, word, out),
             Model::SentencePiece(model) => model.encode(vocab, word, out),
+            Model::Unigram(model) => model.encode(vocab, word, out),
+            Model::WordLevel(unknown) => {
+                let id = vocab.id(word).map_or_else(|| unknown.id(word), Ok)?;
+                out.push(Token { id, start: 0, end: word.len() });
+                Ok(())
+            }
         }
     }
 }
@@ -108,6 +121,11 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
+    /// The token `name` of `vocab`.
+    pub(super) fn of(vocab: &Vocab, name: String) -> Unknown {
+        Unknown { id: vocab.id(&name), name }
+    }
+
     fn id(&self, word: &str) -> Result<u32> {
         self.id.ok_or_else(|| {
             let [name, word] = [&self.name, word].map(quoted);
@@ -126,7 +144,7 @@ pub(super) struct Bpe {
     /// Unknown characters in a row are one token.
     pub fuse_unknown: bool,
     /// The tokens of bytes, for characters without tokens.
-    pub bytes: Option<Box<[Option<u32>; 256]>>,
+    pub bytes: Option<ByteTokens>,
     /// A word that is a token is not split.
     pub ignore_merges: bool,
     /// Before each character of a word except the first.
@@ -164,7 +182,7 @@ impl Bpe {
                 add(id, c.len_utf8());
                 continue;
             }
-            if let Some(ids) = self.bytes_of(text) {
+            if let Some(ids) = bytes_of(self.bytes.as_ref(), text) {
                 ids.into_iter().for_each(|id| add(id, 1));
             } else if let Some(token) = &self.unknown {
                 let id = token.id(word)?;
@@ -186,12 +204,11 @@ impl Bpe {
         }));
         Ok(())
     }
+}
 
-    /// The tokens of the bytes of `text`, if all have one.
-    fn bytes_of(&self, text: &str) -> Option<Vec<u32>> {
-        let bytes = self.bytes.as_ref()?;
-        text.bytes().map(|byte| bytes[usize::from(byte)]).collect()
-    }
+/// The tokens of the bytes of `text`, if all have one.
+fn bytes_of(bytes: Option<&ByteTokens>, text: &str) -> Option<Vec<u32>> {
+    text.bytes().map(|byte| bytes?[usize::from(byte)]).collect()
 }
 
 /// WordPiece: the longest token with which the word begins, then the longest with which its rest
@@ -217,7 +234,7 @@ impl WordPiece {
             .filter_map(|(text, id)| Some((text.strip_prefix(prefix)?.into(), id)))
             .collect();
         let longest = inside.keys().map(|text| text.len()).max().unwrap_or(0);
-        let unknown = Unknown { name: unknown.to_string(), id: vocab.id(unknown) };
+        let unknown = Unknown::of(vocab, unknown.to_string());
         WordPiece { unknown, inside, longest, max_chars }
     }
 
@@ -264,7 +281,7 @@ pub(super) struct SentencePiece {
     pub ranks: HashMap<u32, u32>,
     pub unknown: Option<u32>,
     /// The tokens of bytes, for characters without tokens.
-    pub bytes: Box<[Option<u32>; 256]>,
+    pub bytes: ByteTokens,
 }
 
 impl SentencePiece {
@@ -297,6 +314,80 @@ impl SentencePiece {
                 })?;
                 out.push(Token { id, start: i, end: i + 1 });
             }
+        }
+        Ok(())
+    }
+}
+
+/// The unigram model of SentencePiece: of all ways to write a word as tokens the one with the
+/// largest sum of scores.
+///
+/// Source: Kudo 2018, arXiv:1804.10959.
+#[derive(Clone, Debug)]
+pub(super) struct Unigram {
+    tokens: Finder,
+    /// Logarithms of the probabilities of tokens.
+    pub scores: Vec<f64>,
+    /// The score of a character without a token.
+    least: f64,
+    pub unknown: Option<u32>,
+    /// The tokens of bytes, for characters without tokens.
+    pub bytes: Option<ByteTokens>,
+}
+
+impl Unigram {
+    /// The model with a score for each token of `vocab`.
+    pub(super) fn new(
+        vocab: &Vocab,
+        scores: Vec<f64>,
+        unknown: Option<u32>,
+        falls_back: bool,
+    ) -> Unigram {
+        let least = scores.iter().copied().fold(f64::INFINITY, f64::min) - 10.0;
+        let tokens = Finder::new(vocab.ids.iter().map(|(text, id)| (text.clone(), *id)));
+        let bytes = falls_back.then(|| vocab.byte_tokens());
+        Unigram { tokens, scores, least, unknown, bytes }
+    }
+
+    fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<Token>) -> Result<()> {
+        // the best way to write the first bytes of the word: its sum, and its last token
+        let mut best: Vec<(f64, Option<Token>)> = vec![(0.0, None); word.len() + 1];
+        for (start, c) in word.char_indices() {
+            let (before, mut alone) = (best[start].0, false);
+            let mut add = |id: u32, len: usize, score: f64| {
+                let (sum, way) = (before + score, &mut best[start + len]);
+                if way.1.is_none() || sum > way.0 {
+                    *way = (sum, Some(Token { id, start, end: start + len }));
+                }
+            };
+            self.tokens.prefixes(&word.as_bytes()[start..], |len, id| {
+                alone |= len == c.len_utf8();
+                add(id, len, self.scores[id as usize]);
+            });
+            if !alone {
+                let unknown = Unknown { name: "unk_id".to_string(), id: self.unknown };
+                add(unknown.id(word)?, c.len_utf8(), self.least);
+            }
+        }
+        let (mut tokens, mut end): (Vec<Token>, usize) = (Vec::new(), word.len());
+        while let Some(token) = best[end].1 {
+            end = token.start;
+            match tokens.last_mut() {
+                // unknown characters in a row are one token
+                Some(last) if last.id == token.id && self.unknown == Some(token.id) => {
+                    last.start = end;
+                }
+                _ => tokens.push(token),
+            }
+        }
+        for token in tokens.into_iter().rev() {
+            let text = &word[token.start..token.end];
+            let known = (self.unknown != Some(token.id)).then_some(token.id);
+            let ids = match known.or(vocab.id(text)) {
+                Some(id) => vec![id],
+                None => bytes_of(self.bytes.as_ref(), text).unwrap_or(vec![token.id]),
+            };
+            out.extend(ids.into_iter().map(|id| Token { id, ..token }));
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use super::aligned::{Output, Text};
 use super::pattern::Pattern;
+use super::precompiled::Precompiled;
 use super::section::Section;
-use super::unicode::{self, Form};
+use super::unicode::{self, Form, Position};
 use teeny_core::{Error, Result};
 
 /// A change of the text.
@@ -28,6 +29,10 @@ pub(super) enum Normalizer {
     /// Spells each byte as one of GPT-2's printable characters.
     ByteLevel,
     Bert(Bert),
+    /// Removes control characters; unusual spaces become spaces.
+    Nmt,
+    /// Replaces characters by the table of a SentencePiece model.
+    Precompiled(Precompiled),
 }
 
 /// The changes of BERT's `BasicTokenizer`.
@@ -49,21 +54,6 @@ impl Bert {
         Bert { clean_text, handle_chinese_chars, strip_accents: lowercase, lowercase }
     }
 }
-
-const KINDS: [&str; 12] = [
-    "Sequence",
-    "NFC",
-    "NFD",
-    "NFKC",
-    "NFKD",
-    "Lowercase",
-    "StripAccents",
-    "Strip",
-    "Replace",
-    "Prepend",
-    "ByteLevel",
-    "BertNormalizer",
-];
 
 impl Normalizer {
     /// Reads the object `section`.
@@ -101,7 +91,14 @@ impl Normalizer {
                     lowercase,
                 })
             }
-            kind => return Err(section.unknown(kind, &KINDS)),
+            "Nmt" => Normalizer::Nmt,
+            "Precompiled" => {
+                let table = Precompiled::of_base64(&section.string("precompiled_charsmap")?);
+                let named =
+                    |e: Error| e.note(format!("at {}", section.place("precompiled_charsmap")));
+                Normalizer::Precompiled(table.map_err(named)?)
+            }
+            kind => return Err(section.unknown(kind)),
         })
     }
 
@@ -120,17 +117,20 @@ impl Normalizer {
                 let right = if *right { text.trim_end().len() } else { text.len() };
                 out.copy(left.min(right)..right);
             }),
-            Normalizer::Replace(pattern, content) => text.rewrite(|text, out| {
-                let mut copied = 0;
-                pattern.matches(text, |found| {
-                    out.copy(copied..found.start);
-                    for c in content.chars() {
-                        out.push(c, found.end.saturating_sub(1));
+            Normalizer::Replace(pattern, content) => {
+                let mut found = Vec::new();
+                pattern.matches(text.as_str(), |range| found.push(range))?;
+                text.rewrite(|text, out| {
+                    let mut copied = 0;
+                    for range in found {
+                        out.copy(copied..range.start);
+                        let from = range.end.saturating_sub(1);
+                        content.chars().for_each(|c| out.push(c, from));
+                        copied = range.end;
                     }
-                    copied = found.end;
-                });
-                out.copy(copied..text.len());
-            }),
+                    out.copy(copied..text.len());
+                })
+            }
             Normalizer::Prepend(prefix) => text.rewrite(|text, out| prepend(text, 0, prefix, out)),
             Normalizer::ByteLevel => text.rewrite(|text, out| {
                 text.bytes().enumerate().for_each(|(i, byte)| {
@@ -138,6 +138,28 @@ impl Normalizer {
                 });
             }),
             Normalizer::Bert(bert) => bert.apply(text),
+            Normalizer::Nmt => text.rewrite(|text, out| {
+                for (i, c) in text.char_indices() {
+                    match c {
+                        '\x01'..='\x08' | '\x0b' | '\x0e'..='\x1f' => {}
+                        '\x7f' | '\u{8f}' | '\u{9f}' => {}
+                        '\t' | '\n' | '\x0c' | '\r' | '\u{1680}' | '\u{200b}'..='\u{200f}' => {
+                            out.push(' ', i)
+                        }
+                        '\u{2028}' | '\u{2029}' | '▁' | '\u{feff}' | '\u{fffd}' => {
+                            out.push(' ', i)
+                        }
+                        _ => out.push(c, i),
+                    }
+                }
+            }),
+            Normalizer::Precompiled(table) => match table.replaced(text.as_str()) {
+                Some(changed) => text.rewrite(|text, out| {
+                    let mut position = Position::new(text, out);
+                    changed.into_iter().for_each(|changed| position.push(changed));
+                }),
+                None => Ok(()),
+            },
         }
     }
 }

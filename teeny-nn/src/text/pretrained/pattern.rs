@@ -1,8 +1,9 @@
 //! Regular expressions of tokenizers.
 //!
-//! They are those of Python and Oniguruma; the only look-around among the published ones is the
-//! alternative `\s+(?!\S)`: white space without its last character, if text follows. It is matched
-//! as `\s+`, which then returns its last character.
+//! They are those of Python and Oniguruma. The alternative `\s+(?!\S)`, which most have, is white
+//! space without its last character, if text follows. It is matched as `\s+`, which then returns its
+//! last character. Other look-around, possessive quantifiers and references to groups are matched by
+//! the slower `fancy-regex`.
 
 use regex_automata::meta::Regex;
 use regex_automata::{Anchored, Input};
@@ -16,6 +17,10 @@ const SPACES_BEFORE_SPACE: &str = r"\s+(?!\S)";
 /// The largest memory of one compiled pattern, in bytes.
 const PATTERN_LIMIT: usize = 10 << 20;
 
+/// The longest pattern with look-around in bytes, and the memory that is counted for one.
+const MAX_FANCY: usize = 1024;
+const FANCY_LIMIT: usize = 16 << 20;
+
 /// The largest memory of all patterns of a tokenizer, in bytes.
 const TOTAL_LIMIT: usize = 64 << 20;
 
@@ -24,38 +29,46 @@ const TOTAL_LIMIT: usize = 64 << 20;
 pub(super) struct Pattern {
     /// The regular expression.
     pub source: Box<str>,
-    regex: Regex,
-    /// The index of the alternative `\s+(?!\S)`, and the alternatives after it.
-    spaces: Option<(usize, Option<Regex>)>,
+    matcher: Matcher,
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    /// Without look-around, but for the alternative `\s+(?!\S)`: its index, and the alternatives
+    /// after it.
+    Plain(Regex, Option<(usize, Option<Regex>)>),
+    Fancy(Box<fancy_regex::Regex>),
 }
 
 impl Pattern {
     /// Compiles `source`. `memory` counts the bytes of all patterns of one tokenizer.
     ///
     /// # Errors
-    /// If it has errors, look-around of another kind, or needs too much memory.
+    /// If it has errors, or needs too much memory.
     pub(super) fn new(source: &str, memory: &mut usize) -> Result<Pattern> {
-        Pattern::compile(source, memory)
-            .map_err(|e| e.note(format!("in the pattern {}", quoted(source))))
-    }
-
-    fn compile(source: &str, memory: &mut usize) -> Result<Pattern> {
-        let alternatives = alternatives(source)?;
-        let spaces = alternatives.iter().position(|part| *part == SPACES_BEFORE_SPACE);
-        let Some(index) = spaces else {
-            let regex = build(&[source], memory)?;
-            return Ok(Pattern { source: source.into(), regex, spaces: None });
-        };
-        let mut parts: Vec<&str> = alternatives.clone();
-        parts[index] = r"\s+";
-        let others = alternatives.iter().enumerate().filter(|(i, _)| *i != index);
-        if others.clone().any(|(_, part)| sets_flags(part)) {
-            return Err(unsupported("flags for all alternatives beside look-around"));
+        let (parts, possessive) = alternatives(source);
+        if source.contains("[:") {
+            let text = format!("{}: classes such as [:alpha:] are not supported", quoted(source));
+            return Err(Error::unsupported(text).help(r"classes such as \p{L} and \w are"));
         }
-        let after: Vec<&str> = others.filter(|(i, _)| *i > index).map(|(_, part)| *part).collect();
-        let after = if after.is_empty() { None } else { Some(build(&after, memory)?) };
-        let regex = build(&parts, memory)?;
-        Ok(Pattern { source: source.into(), regex, spaces: Some((index, after)) })
+        let spaces = parts.iter().position(|part| *part == SPACES_BEFORE_SPACE);
+        let plain = |memory: &mut usize| match spaces {
+            None => Ok(Matcher::Plain(build(&[source], memory)?, None)),
+            Some(index) => {
+                let after = &parts[index + 1..];
+                let after = if after.is_empty() { None } else { Some(build(after, memory)?) };
+                let mut all = parts.clone();
+                all[index] = r"\s+";
+                Ok(Matcher::Plain(build(&all, memory)?, Some((index, after))))
+            }
+        };
+        let flags = spaces.is_some() && parts.iter().any(|part| sets_flags(part));
+        let matcher = match plain(memory) {
+            Ok(matcher) if !possessive && !flags => Ok(matcher),
+            other => fancy(source, memory).map_err(|e| other.err().unwrap_or(e)),
+        };
+        let noted = |e: Error| e.note(format!("in the pattern {}", quoted(source)));
+        Ok(Pattern { source: source.into(), matcher: matcher.map_err(noted)? })
     }
 
     /// A pattern that matches `text`.
@@ -65,62 +78,92 @@ impl Pattern {
     pub(super) fn literal(text: &str, memory: &mut usize) -> Result<Pattern> {
         let escape = |c: char| Some('\\').filter(|_| c.is_ascii_punctuation() || c == ' ');
         let source: String = text.chars().flat_map(|c| escape(c).into_iter().chain([c])).collect();
-        let regex = build(&[&source], memory)?;
-        Ok(Pattern { source: source.into(), regex, spaces: None })
+        let matcher = Matcher::Plain(build(&[&source], memory)?, None);
+        Ok(Pattern { source: source.into(), matcher })
     }
 
     /// Calls `found` with each match in `text`, in order.
-    pub(super) fn matches(&self, text: &str, mut found: impl FnMut(Range<usize>)) {
+    ///
+    /// # Errors
+    /// If a match takes more than a million steps.
+    pub(super) fn matches(&self, text: &str, mut found: impl FnMut(Range<usize>)) -> Result<()> {
         let (mut at, mut last) = (0, None);
-        while let Some(range) = self.find(text, at) {
+        while at <= text.len() {
+            let Some(range) = self.find(text, at)? else { break };
             at = range.end;
             if range.is_empty() {
                 at += text[at..].chars().next().map_or(1, char::len_utf8);
-                // an empty match at the end of the previous match does not count
-                if last == Some(range.end) {
-                    if at > text.len() {
-                        return;
-                    }
-                    continue;
-                }
             }
-            last = Some(range.end);
-            found(range);
-            if at > text.len() {
-                return;
+            // an empty match at the end of the previous match does not count
+            if !range.is_empty() || last != Some(range.end) {
+                last = Some(range.end);
+                found(range);
             }
         }
+        Ok(())
     }
 
     /// The first match in `text` from byte `at` on.
-    fn find(&self, text: &str, mut at: usize) -> Option<Range<usize>> {
+    fn find(&self, text: &str, mut at: usize) -> Result<Option<Range<usize>>> {
+        let (regex, spaces) = match &self.matcher {
+            Matcher::Plain(regex, spaces) => (regex, spaces),
+            Matcher::Fancy(regex) => {
+                let found = regex.find_from_pos(text, at).map_err(|e| {
+                    Error::value(format!("the pattern {}: {e}", quoted(&self.source)))
+                })?;
+                return Ok(found.map(|found| found.range()));
+            }
+        };
         loop {
             let input = Input::new(text).range(at..);
             // most patterns match all of a text: then one pass finds the end of the match
-            let here = self.regex.search_half(&input.clone().anchored(Anchored::Yes));
+            let here = regex.search_half(&input.clone().anchored(Anchored::Yes));
             let (pattern, range) = match here {
                 Some(end) => (end.pattern(), at..end.offset()),
                 None => {
-                    let found = self.regex.search(&input)?;
+                    let Some(found) = regex.search(&input) else { return Ok(None) };
                     (found.pattern(), found.range())
                 }
             };
-            let Some((index, after)) = &self.spaces else { return Some(range) };
+            let Some((index, after)) = spaces else { return Ok(Some(range)) };
             if pattern.as_usize() != *index || range.end == text.len() {
-                return Some(range);
+                return Ok(Some(range));
             }
             let last = text[range.clone()].chars().next_back().map_or(0, char::len_utf8);
             if last < range.len() {
-                return Some(range.start..range.end - last);
+                return Ok(Some(range.start..range.end - last));
             }
             // a single space before a word: one of the later alternatives
             let input = Input::new(text).range(range.start..).anchored(Anchored::Yes);
             if let Some(end) = after.as_ref().and_then(|after| after.search_half(&input)) {
-                return Some(range.start..end.offset());
+                return Ok(Some(range.start..end.offset()));
             }
             at = range.end;
         }
     }
+}
+
+/// `source` with look-around: a program whose parts are patterns of at most a megabyte.
+fn fancy(source: &str, memory: &mut usize) -> Result<Matcher> {
+    charge(memory, FANCY_LIMIT)?;
+    if source.len() > MAX_FANCY {
+        let text = format!("a regular expression with look-around of over {MAX_FANCY} bytes");
+        return Err(Error::unsupported(text));
+    }
+    let mut builder = fancy_regex::RegexBuilder::new(&translated(source));
+    builder.delegate_size_limit(1 << 20).delegate_dfa_size_limit(1 << 20);
+    let unreadable = |e| Error::unsupported(format!("cannot read a regular expression: {e}"));
+    Ok(Matcher::Fancy(Box::new(builder.build().map_err(unreadable)?)))
+}
+
+/// Counts `bytes` of a pattern.
+fn charge(memory: &mut usize, bytes: usize) -> Result<()> {
+    *memory = memory.saturating_add(bytes);
+    if *memory > TOTAL_LIMIT {
+        let text = format!("the patterns need more than {TOTAL_LIMIT} bytes of memory");
+        return Err(Error::format(text));
+    }
+    Ok(())
 }
 
 fn build(parts: &[&str], memory: &mut usize) -> Result<Regex> {
@@ -128,7 +171,7 @@ fn build(parts: &[&str], memory: &mut usize) -> Result<Regex> {
         .nfa_size_limit(Some(PATTERN_LIMIT))
         .onepass(false)
         .hybrid_cache_capacity(4 << 20);
-    let parts: Vec<String> = parts.iter().map(|part| with_words(part)).collect();
+    let parts: Vec<String> = parts.iter().map(|part| translated(part)).collect();
     let regex = Regex::builder().configure(config).build_many(&parts).map_err(|e| {
         let reason = match (e.size_limit(), e.syntax_error()) {
             (Some(limit), _) => format!("it needs more than {limit} bytes of memory"),
@@ -141,29 +184,58 @@ fn build(parts: &[&str], memory: &mut usize) -> Result<Regex> {
         };
         Error::unsupported(format!("cannot read a regular expression: {reason}"))
     })?;
-    *memory = memory.saturating_add(regex.memory_usage());
-    if *memory > TOTAL_LIMIT {
-        return Err(Error::format(format!(
-            "the patterns need more than {TOTAL_LIMIT} bytes of memory"
-        )));
-    }
+    charge(memory, regex.memory_usage())?;
     Ok(regex)
 }
 
-/// `part` with `\w` and `\W` of Oniguruma: outside of classes with six powers and fractions, and
-/// everywhere without joiners.
-fn with_words(part: &str) -> String {
+/// `part` in Oniguruma's meaning: `\w` and `\W` outside of classes with six powers and fractions,
+/// and everywhere without joiners, `\b` and `\B` by these; `^` and `$` at every line; `a{2}+` and `a{2}?` repeat `a{2}`.
+fn translated(part: &str) -> String {
     let (mut out, mut classes, mut escaped) = (String::with_capacity(part.len()), 0usize, false);
-    for c in part.chars() {
-        if escaped && matches!(c, 'w' | 'W') {
-            out.pop();
-            let more = if classes == 0 { "²³¹¼½¾" } else { "" };
-            out += &match c {
-                'w' => format!(r"[\w{more}--\x{{200C}}\x{{200D}}]"),
-                _ => format!(r"[[^\w{more}]\x{{200C}}\x{{200D}}]"),
-            };
-        } else {
-            out.push(c);
+    // where in `out` the last atom, and each open group, begins; where braces open
+    let (mut atom, mut groups, mut braces) = (0, Vec::new(), None);
+    for (i, c) in part.char_indices() {
+        let plain = !escaped && classes == 0;
+        match c {
+            'w' | 'W' if escaped => {
+                out.pop();
+                let more = if classes == 0 { "²³¹¼½¾" } else { "" };
+                out += &match c {
+                    'w' => format!(r"[\w{more}--\x{{200C}}\x{{200D}}]"),
+                    _ => format!(r"[[^\w{more}]\x{{200C}}\x{{200D}}]"),
+                };
+            }
+            'b' | 'B' if escaped && classes == 0 => {
+                out.pop();
+                let word = translated(r"\w");
+                let [a, b] = if c == 'b' { ["!", "="] } else { ["=", "!"] };
+                out += &format!("(?:(?<={word})(?{a}{word})|(?<!{word})(?{b}{word}))");
+            }
+            '^' | '$' if plain => {
+                atom = out.len();
+                out += &format!("(?m:{c})");
+            }
+            '}' if plain && braces.is_some() => {
+                let content = &part[braces.take().unwrap_or(i)..i];
+                let is_name = content.starts_with(|c: char| c.is_alphabetic() || c == '^');
+                let nested = ["+", "?"].iter().position(|sign| part[i + 1..].starts_with(sign));
+                out.push(c);
+                if !is_name && nested.is_some_and(|i| i == 0 || !content.contains(',')) {
+                    out.insert_str(atom, "(?:");
+                    out.push(')');
+                }
+            }
+            _ => {
+                match c {
+                    '{' if plain => braces = Some(i + 1),
+                    '(' if plain => groups.push(out.len()),
+                    ')' if plain => atom = groups.pop().unwrap_or(0),
+                    '*' | '+' | '?' => {}
+                    _ if plain && braces.is_none() => atom = out.len(),
+                    _ => {}
+                }
+                out.push(c);
+            }
         }
         if !escaped {
             classes = (classes + usize::from(c == '[')).saturating_sub(usize::from(c == ']'));
@@ -171,11 +243,6 @@ fn with_words(part: &str) -> String {
         escaped = c == '\\' && !escaped;
     }
     out
-}
-
-fn unsupported(kind: &str) -> Error {
-    Error::unsupported(format!("{kind} in a regular expression is not supported"))
-        .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json")
 }
 
 /// True if `part` contains `(?i)` or the like, which holds for what follows.
@@ -186,13 +253,10 @@ fn sets_flags(part: &str) -> bool {
     })
 }
 
-/// The alternatives of a pattern.
-///
-/// # Errors
-/// If one has look-around, except `\s+(?!\S)`, or a possessive quantifier (`a++`), which would be
+/// The alternatives of a pattern, and whether a quantifier is possessive (`a++`), which would be
 /// understood as something else.
-fn alternatives(source: &str) -> Result<Vec<&str>> {
-    let (mut parts, mut from) = (Vec::new(), 0);
+fn alternatives(source: &str) -> (Vec<&str>, bool) {
+    let (mut parts, mut from, mut possessive) = (Vec::new(), 0, false);
     let (mut groups, mut classes, mut escaped, mut quantified) = (0usize, 0usize, false, false);
     // \p{L} is a class, x{2} a quantifier
     let (mut named, mut in_name) = (false, false);
@@ -214,21 +278,16 @@ fn alternatives(source: &str) -> Result<Vec<&str>> {
                 parts.push(&source[from..i]);
                 from = i + 1;
             }
-            b'+' if was_quantified => return Err(unsupported("a possessive quantifier")),
+            b'+' if was_quantified => possessive = true,
             b'{' => in_name = was_named,
             b'}' if in_name => in_name = false,
-            b'*' | b'+' | b'}' => quantified = true,
+            b'*' | b'+' => quantified = true,
             b'?' => quantified = !source[..i].ends_with('('),
             _ => {}
         }
     }
     parts.push(&source[from..]);
-    let around = ["(?=", "(?!", "(?<=", "(?<!"];
-    let other = parts.iter().filter(|part| **part != SPACES_BEFORE_SPACE);
-    if other.clone().any(|part| around.iter().any(|kind| part.contains(kind))) {
-        return Err(unsupported("look-around"));
-    }
-    Ok(parts)
+    (parts, possessive)
 }
 
 #[cfg(test)]
@@ -238,7 +297,7 @@ mod tests {
     fn found(pattern: &str, text: &str) -> Vec<String> {
         let mut parts = Vec::new();
         let pattern = Pattern::new(pattern, &mut 0).unwrap();
-        pattern.matches(text, |range| parts.push(text[range].to_string()));
+        pattern.matches(text, |range| parts.push(text[range].to_string())).unwrap();
         parts
     }
 
@@ -263,16 +322,25 @@ mod tests {
         assert_eq!(found(r"[\w]+|[^\W]", "½a²\u{200d}·"), ["a"]);
         assert_eq!(found(r"\\w", r"a\w"), [r"\w"]);
         assert_eq!(found(r"\bé\b|\Bx", "é éé axé"), ["é", "x"]);
+        assert_eq!(found(r"\b.", "a ½- b"), ["a", " ", "½", "-", "b"]);
     }
 
     #[test]
-    fn other_look_around_is_refused_by_name() {
-        for pattern in
-            [r"a(?=b)|c", r"(?<!a)b", r"\s+(?!\S)+", r"a++", r"a{2}+", r"(?i)a|\s+(?!\S)", "(a"]
-        {
-            let error = Pattern::new(pattern, &mut 0).unwrap_err().to_string();
-            assert!(error.contains("in the pattern"), "{pattern}: {error}");
-        }
+    fn look_around_and_possessive_quantifiers_are_those_of_oniguruma() {
+        assert_eq!(found(r"a(?=b)|c", "abac"), ["a", "c"]);
+        assert_eq!(found(r"(?<!a)b", "abb"), ["b"]);
+        assert_eq!(found(r"a++b|a", "aab aa"), ["aab", "a", "a"]);
+        assert_eq!(found(r"(?i)a|\s+(?!\S)", "A  b"), ["A", " "]);
+        assert_eq!(found(r"(\w)\1|[^\w\s]+(?=\w)", "aab--c½½"), ["aa", "--", "½½"]);
+        assert_eq!(found(r"[*+]|x{2}+", "*xxxxx"), ["*", "xxxx"]);
+        assert_eq!(found(r"(?=x)\p{L}{1,2}+|a{2}?b", "xxxxx baab"), ["xxxxx", "b", "aab"]);
+        assert_eq!(found(r"^\w|\w$", "ab\ncd"), ["a", "b", "c", "d"]);
+        let error = Pattern::new("(a", &mut 0).unwrap_err().to_string();
+        assert!(error.contains("in the pattern") && error.contains("unclosed group"), "{error}");
         assert!(Pattern::new(r"(\w{100}){100}", &mut 0).is_err(), "too large");
+        assert!(Pattern::new(r"(?=(\w{100}){100})", &mut 0).is_err(), "too large");
+        let slow = Pattern::new(r"(?:(a|a)(?=a))+\1b", &mut 0).unwrap();
+        let error = slow.matches(&"a".repeat(60), |_| {}).unwrap_err().to_string();
+        assert!(error.contains("(a|a)") && error.contains("limit"), "{error}");
     }
 }

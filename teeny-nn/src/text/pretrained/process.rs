@@ -39,9 +39,6 @@ pub(super) struct Sequence<'a> {
     pub spaces: HashMap<usize, (usize, usize)>,
 }
 
-const KINDS: [&str; 5] =
-    ["Sequence", "ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing"];
-
 impl Processor {
     /// Reads the object `section`.
     ///
@@ -89,7 +86,7 @@ impl Processor {
                 single: template(section, "single", budget)?,
                 pair: template(section, "pair", budget)?,
             },
-            kind => return Err(section.unknown(kind, &KINDS)),
+            kind => return Err(section.unknown(kind)),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::added::{Added, AddedToken};
 use super::decode::Decoder;
-use super::model::{Bpe, Model, Unknown, Vocab, WordPiece};
+use super::model::{Bpe, Model, Unigram, Unknown, Vocab, WordPiece};
 use super::normalize::Normalizer;
 use super::process::Processor;
 use super::section::Section;
@@ -96,7 +96,11 @@ fn parse_model(section: &Section, budget: &mut Budget) -> Result<(Vocab, Model, 
         // files of before 2020
         None if section.get("merges").is_some() => "BPE".to_string(),
         None if section.get("max_input_chars_per_word").is_some() => "WordPiece".to_string(),
-        None => return Err(section.wrong("type", "BPE or WordPiece")),
+        None if section.get("unk_id").is_some() => "Unigram".to_string(),
+        None => return Err(section.wrong("type", "BPE, WordPiece, Unigram or WordLevel")),
+    };
+    let string = |key: &str, default: &str| -> Result<String> {
+        Ok(section.optional_string(key)?.unwrap_or_else(|| default.to_string()))
     };
     match kind.as_str() {
         "BPE" => {
@@ -107,9 +111,6 @@ fn parse_model(section: &Section, budget: &mut Budget) -> Result<(Vocab, Model, 
         }
         "WordPiece" => {
             let vocab = parse_vocab(section, budget)?;
-            let string = |key: &str, default: &str| -> Result<String> {
-                Ok(section.optional_string(key)?.unwrap_or_else(|| default.to_string()))
-            };
             let prefix = string("continuing_subword_prefix", "##")?;
             let unknown = string("unk_token", "[UNK]")?;
             let max_chars = section.number("max_input_chars_per_word")?.unwrap_or(100);
@@ -122,14 +123,23 @@ fn parse_model(section: &Section, budget: &mut Budget) -> Result<(Vocab, Model, 
             let unk = model.unknown.id;
             Ok((vocab, Model::WordPiece(model), unk))
         }
-        "Unigram" | "WordLevel" => {
-            let place = section.place("type");
-            Err(Error::unsupported(format!(
-                "{place} is {kind}; this reader knows BPE and WordPiece"
-            ))
-            .help("text::HuggingFace (feature `tokenizers` of teeny-nn) reads it"))
+        "Unigram" => {
+            let (vocab, scores) = parse_scores(section, budget)?;
+            let unk = section.number("unk_id")?.map(|id| u32::try_from(id).unwrap_or(u32::MAX));
+            if unk.is_some_and(|id| id as usize >= scores.len()) {
+                return Err(section.wrong("unk_id", &format!("below {}", scores.len())));
+            }
+            let falls_back = section.flag("byte_fallback", false)?;
+            let model = Unigram::new(&vocab, scores, unk, falls_back);
+            Ok((vocab, Model::Unigram(model), unk))
         }
-        kind => Err(section.unknown(kind, &["BPE", "WordPiece"])),
+        "WordLevel" => {
+            let vocab = parse_vocab(section, budget)?;
+            let unknown = Unknown::of(&vocab, string("unk_token", "<unk>")?);
+            let unk = unknown.id;
+            Ok((vocab, Model::WordLevel(unknown), unk))
+        }
+        kind => Err(section.unknown(kind)),
     }
 }
 
@@ -138,6 +148,26 @@ fn parse_vocab(section: &Section, budget: &mut Budget) -> Result<Vocab> {
     let wrong = || section.wrong("vocab", "an object of texts and numbers");
     vocab_of(section.get("vocab").ok_or_else(wrong)?, budget)
         .map_err(|e| e.note(format!("in {}", section.place("vocab"))))
+}
+
+/// The vocabulary of a list of texts with scores.
+fn parse_scores(section: &Section, budget: &mut Budget) -> Result<(Vocab, Vec<f64>)> {
+    let (mut vocab, mut scores) = (Vocab::default(), Vec::new());
+    for (id, item) in (0..u32::MAX).zip(section.list("vocab")?) {
+        budget.charge(2 * TOKEN + 8 * item.text().len())?;
+        let mut pair = item.items().into_iter().flatten();
+        let (text, score) = (pair.next().and_then(|text| text.string()), pair.next());
+        let score = score.and_then(|x| x.text().parse::<f64>().ok()).filter(|x| x.is_finite());
+        let (Some(text), Some(score), None) = (text, score, pair.next()) else {
+            let [place, item] = [&section.place("vocab"), item.text()].map(quoted);
+            return Err(Error::format(format!(
+                "{place}: expected a text and its score, found {item}"
+            )));
+        };
+        vocab.insert(&text, id);
+        scores.push(score);
+    }
+    Ok((vocab, scores))
 }
 
 /// The vocabulary of an object of texts and numbers.
@@ -168,7 +198,7 @@ fn parse_bpe(section: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Bp
     let (prefix, suffix): (String, String) =
         (text("continuing_subword_prefix")?, text("end_of_word_suffix")?);
     let unknown = section.optional_string("unk_token")?;
-    let unknown = unknown.map(|name| Unknown { id: vocab.id(&name), name });
+    let unknown = unknown.map(|name| Unknown::of(vocab, name));
     let mut ranks = HashMap::new();
     for (rank, merge) in (0..).zip(section.list("merges")?) {
         budget.charge(MERGE + 2 * merge.text().len())?;

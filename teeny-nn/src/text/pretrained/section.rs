@@ -135,11 +135,10 @@ impl<'a> Section<'a> {
     }
 
     /// The error of a kind that this reader does not know.
-    pub(super) fn unknown(&self, kind: &str, known: &[&str]) -> Error {
+    pub(super) fn unknown(&self, kind: &str) -> Error {
         let place = self.place("type");
         Error::unsupported(format!("{place} is {}, which is not supported", quoted(kind)))
-            .note(format!("supported: {}", known.join(", ")))
-            .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json")
+            .note("the kinds of Hugging Face's crate `tokenizers` 0.23 are")
     }
 }
 

@@ -8,6 +8,7 @@ use super::unicode;
 use crate::text::bpe::words;
 use std::ops::Range;
 use teeny_core::Result;
+use unicode_script::{Script, UnicodeScript};
 
 /// A way to split text.
 #[derive(Clone, Debug)]
@@ -30,6 +31,12 @@ pub(super) enum PreTokenizer {
     Punctuation(Behavior),
     /// At white space, which is removed.
     WhitespaceSplit,
+    /// At a character, which is removed.
+    Delimiter(char),
+    /// After so many characters.
+    FixedLength(usize),
+    /// Where the script changes.
+    Scripts,
     /// White space is removed, punctuation isolated.
     Bert,
     /// Spaces become a visible character, which begins the next word.
@@ -58,18 +65,6 @@ pub(super) enum Prepend {
     First,
     Never,
 }
-
-const KINDS: [&str; 9] = [
-    "Sequence",
-    "ByteLevel",
-    "Split",
-    "Digits",
-    "Punctuation",
-    "Whitespace",
-    "WhitespaceSplit",
-    "BertPreTokenizer",
-    "Metaspace",
-];
 
 impl PreTokenizer {
     /// Reads the object `section`.
@@ -113,7 +108,13 @@ impl PreTokenizer {
                 prepend: Prepend::parse(section)?,
                 split: section.flag("split", true)?,
             },
-            kind => return Err(section.unknown(kind, &KINDS)),
+            "CharDelimiterSplit" => PreTokenizer::Delimiter(section.char("delimiter")?),
+            "FixedLength" => match section.number("length")?.unwrap_or(5) {
+                0 => return Err(section.wrong("length", "at least 1")),
+                length => PreTokenizer::FixedLength(length.try_into().unwrap_or(usize::MAX)),
+            },
+            "UnicodeScripts" => PreTokenizer::Scripts,
+            kind => return Err(section.unknown(kind)),
         })
     }
 
@@ -130,7 +131,7 @@ impl PreTokenizer {
     /// is left to the model if `bytes_by_model` and this is the last pre-tokenizer.
     ///
     /// # Errors
-    /// If the text becomes much longer than the original.
+    /// If the text becomes much longer than the original, or a pattern takes too many steps.
     pub(super) fn apply(&self, segment: &mut Segment, bytes_by_model: bool) -> Result<()> {
         match self {
             PreTokenizer::Sequence(parts) => {
@@ -167,22 +168,24 @@ impl PreTokenizer {
                 }
             }
             PreTokenizer::Split { pattern, behavior, invert } => {
-                let mut parts = Vec::new();
+                let (mut parts, mut done) = (Vec::new(), Ok(()));
                 segment.split(|text, ranges| {
                     parts.clear();
                     let mut last = 0;
-                    pattern.matches(text, |found| {
+                    let matched = pattern.matches(text, |found| {
                         if last != found.start {
                             parts.push((last..found.start, *invert));
                         }
                         last = found.end;
                         parts.push((found, !*invert));
                     });
+                    done = std::mem::replace(&mut done, Ok(())).and(matched);
                     if last != text.len() {
                         parts.push((last..text.len(), *invert));
                     }
                     behavior.ranges(&parts, ranges);
                 });
+                done?;
             }
             PreTokenizer::Digits(behavior) => at_chars(segment, *behavior, char::is_numeric),
             PreTokenizer::Punctuation(behavior) => {
@@ -191,6 +194,21 @@ impl PreTokenizer {
             PreTokenizer::WhitespaceSplit => {
                 at_chars(segment, Behavior::Removed, char::is_whitespace);
             }
+            PreTokenizer::Delimiter(delimiter) => {
+                at_chars(segment, Behavior::Removed, |c| c == *delimiter);
+            }
+            PreTokenizer::FixedLength(length) => segment.split(|text, ranges| {
+                let mut starts = text.char_indices().step_by(*length).map(|(i, _)| i).skip(1);
+                let mut from = 0;
+                ranges.extend(std::iter::from_fn(|| {
+                    (from < text.len()).then(|| {
+                        let range = from..starts.next().unwrap_or(text.len());
+                        from = range.end;
+                        range
+                    })
+                }));
+            }),
+            PreTokenizer::Scripts => segment.split(script_words),
             PreTokenizer::Bert => segment.split(bert_words),
             PreTokenizer::Metaspace { replacement, prepend: scheme, split } => {
                 segment.rewrite(|text, piece, out| {
@@ -294,6 +312,27 @@ fn at_chars(segment: &mut Segment, behavior: Behavior, is_match: impl Fn(char) -
         }
         behavior.ranges(&parts, ranges);
     });
+}
+
+/// The runs of characters of one script, with the spaces after them; spaces in front belong to none.
+/// Kana are Han.
+fn script_words(text: &str, ranges: &mut Vec<Range<usize>>) {
+    let (mut last, mut from) = (None, text.len());
+    for (i, c) in text.char_indices() {
+        let script = match (c, c.script()) {
+            (' ', _) | (_, Script::Unknown) => continue,
+            ('ー', _) | (_, Script::Hiragana | Script::Katakana) => Script::Han,
+            (_, script) => script,
+        };
+        if last.is_some_and(|last| last != script) {
+            ranges.push(from..i);
+        }
+        if last != Some(script) {
+            from = i;
+        }
+        last = Some(script);
+    }
+    ranges.push(from..text.len());
 }
 
 /// The words between white space, with punctuation characters apart.

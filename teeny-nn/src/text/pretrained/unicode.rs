@@ -7,6 +7,7 @@
 
 use super::aligned::Output;
 use std::collections::VecDeque;
+use std::str::Chars;
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 use unicode_normalization::char as normal;
 pub(super) use unicode_normalization::char::is_combining_mark;
@@ -83,7 +84,7 @@ pub(super) enum Form {
 
 /// A character of a normal form, and its effect on the position in the source: 0 replaces a
 /// character, 1 is added, -n replaces one and removes n more.
-type Changed = (char, isize);
+pub(super) type Changed = (char, isize);
 
 impl Form {
     /// True if `text` is in this form.
@@ -100,7 +101,7 @@ impl Form {
 
     /// Writes `text` in this form.
     pub(super) fn write(self, text: &str, out: &mut Output) {
-        let mut position = Position { out, lengths: text.chars().map(char::len_utf8), at: 0 };
+        let mut position = Position::new(text, out);
         let mut composer = Composer::default();
         // a character without combining class ends the marks before it
         let mut pending: Vec<(u8, Changed)> = Vec::new();
@@ -127,7 +128,7 @@ impl Form {
         self,
         pending: &mut Vec<(u8, Changed)>,
         composer: &mut Composer,
-        position: &mut Position<'_, '_, impl Iterator<Item = usize>>,
+        position: &mut Position<'_, '_>,
     ) {
         pending.sort_by_key(|(class, _)| *class);
         for (class, changed) in pending.drain(..) {
@@ -140,20 +141,27 @@ impl Form {
 }
 
 /// Writes characters at their positions in the source.
-struct Position<'p, 'o, I> {
+pub(super) struct Position<'p, 'o> {
     out: &'p mut Output<'o>,
-    /// The bytes of the source's characters that are not passed.
-    lengths: I,
+    /// The source's characters that are not passed.
+    rest: Chars<'p>,
     at: usize,
 }
 
-impl<I: Iterator<Item = usize>> Position<'_, '_, I> {
-    fn push(&mut self, (c, change): Changed) {
+impl<'p, 'o> Position<'p, 'o> {
+    /// At the beginning of the source `text`.
+    pub(super) fn new(text: &'p str, out: &'p mut Output<'o>) -> Position<'p, 'o> {
+        Position { out, rest: text.chars(), at: 0 }
+    }
+
+    /// Writes a character.
+    pub(super) fn push(&mut self, (c, change): Changed) {
         // an added character comes from the one before
         let from = if change > 0 { self.at.saturating_sub(1) } else { self.at };
         self.out.push(c, from);
         if change <= 0 {
-            self.at += self.lengths.by_ref().take(1 + change.unsigned_abs()).sum::<usize>();
+            let passed = self.rest.by_ref().take(1 + change.unsigned_abs());
+            self.at += passed.map(char::len_utf8).sum::<usize>();
         }
     }
 }
@@ -167,12 +175,7 @@ struct Composer {
 }
 
 impl Composer {
-    fn push(
-        &mut self,
-        class: u8,
-        (c, change): Changed,
-        position: &mut Position<'_, '_, impl Iterator<Item = usize>>,
-    ) {
+    fn push(&mut self, class: u8, (c, change): Changed, position: &mut Position<'_, '_>) {
         let Some(composee) = self.composee else {
             match class {
                 0 => self.composee = Some((c, change)),
@@ -192,7 +195,7 @@ impl Composer {
         }
     }
 
-    fn end(&mut self, position: &mut Position<'_, '_, impl Iterator<Item = usize>>) {
+    fn end(&mut self, position: &mut Position<'_, '_>) {
         self.composee.take().into_iter().for_each(|changed| position.push(changed));
         self.marks.drain(..).for_each(|changed| position.push(changed));
         self.last_class = None;

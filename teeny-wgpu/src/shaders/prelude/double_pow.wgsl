@@ -108,12 +108,11 @@ fn divide_f64(a: f64, b: f64) -> Division64 {
         ma -= digit * mb;
         if digits < 0x0800000000000000lu {
             digits = digits * 2lu + digit;
-            ones = (digit & 1lu) == 1lu;
         } else {
             scale += 1;
             digits |= digit;
-            ones = ones && digit == 1lu;
         }
+        ones = (ones || scale == 0) && (digit & 1lu) == 1lu;
         if ea <= eb { break; }
         ma = ma << 1u;
         ea -= 1;
@@ -156,6 +155,6 @@ fn floor_div_f64(a: f64, b: f64) -> f64 {
     // away from zero; beyond the digits a one carries only through ones
     let below = negative && bitcast<u64>(d.rest) != 0lu;
     let next = select(d.digits | 1lu, d.digits + 1lu, d.scale == 0 || d.ones);
-    let q = scale_f64(f64(select(d.digits, next, below)), d.scale);
-    return select(q, copysign_f64(q, -1.0lf), negative);
+    let size = scale_f64(f64(select(d.digits, next, below)), d.scale);
+    return copysign_f64(size, select(1.0lf, -1.0lf, negative));
 }

@@ -112,12 +112,11 @@ fn divide_f32(a: f32, b: f32) -> Division {
         ma -= digit * mb;
         if digits < 0x20000000u {
             digits = digits * 2u + digit;
-            ones = (digit & 1u) == 1u;
         } else {
             scale += 1;
             digits |= digit;
-            ones = ones && digit == 1u;
         }
+        ones = (ones || scale == 0) && (digit & 1u) == 1u;
         if ea <= eb { break; }
         ma = ma << 1u;
         ea -= 1;
@@ -159,6 +158,6 @@ fn floor_div_f32(a: f32, b: f32) -> f32 {
     // away from zero; beyond the digits a one carries only through ones
     let below = negative && bitcast<u32>(d.rest) != 0u;
     let next = select(d.digits | 1u, d.digits + 1u, d.scale == 0 || d.ones);
-    let q = scale_f32(f32(select(d.digits, next, below)), d.scale);
-    return select(q, copysign_f32(q, -1.0f), negative);
+    let size = f32(select(d.digits, next, below));
+    return copysign_f32(scale_f32(size, d.scale), select(1.0f, -1.0f, negative));
 }

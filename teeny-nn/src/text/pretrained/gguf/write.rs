@@ -71,6 +71,8 @@ pub(in super::super) fn write(
         },
         Model::Bpe(_) => return Err(unsupported("prefixes or suffixes of tokens inside words")),
         Model::WordPiece(_) => return Err(unsupported("WordPiece")),
+        Model::Unigram(_) => return Err(unsupported("unigrams")),
+        Model::WordLevel(_) => return Err(unsupported("whole words")),
         Model::SentencePiece(_) => return Err(unsupported("a vocabulary of a GGUF file")),
     }
     let [bos, eos] = ends(parts)?;
