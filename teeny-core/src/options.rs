@@ -10,7 +10,10 @@ macro_rules! options {
     (
         $(#[$doc:meta])*
         pub struct $name:ident {
-            $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr, $with:ident;)*
+            $(
+                $(#[$field_doc:meta])*
+                $field:ident: $type:ty = $default:expr, $with:ident $(($set:ty))?;
+            )*
         }
     ) => {
         $(#[$doc])*
@@ -33,13 +36,15 @@ macro_rules! options {
 
             $(
                 #[doc = concat!("Sets [`", stringify!($name), "::", stringify!($field), "`].")]
-                pub fn $with(mut self, $field: $type) -> $name {
-                    self.$field = $field;
+                pub fn $with(mut self, $field: $crate::options!(@ $type $(, $set)?)) -> $name {
+                    self.$field = $field.into();
                     self
                 }
             )*
         }
     };
+    (@ $type:ty) => { $type };
+    (@ $type:ty, $set:ty) => { $set };
 }
 
 /// Declares an enum with the list of its variants and a name for each. Derives are the caller's.

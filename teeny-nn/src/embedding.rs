@@ -3,39 +3,20 @@
 use crate::init::Init;
 use crate::module::Module;
 use crate::names::with_help;
-use crate::options::setters;
+use crate::options::options;
 use crate::store::{Param, Path};
 use crate::track;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, map};
 
-/// Options of an [`Embedding`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct EmbeddingOptions {
-    /// The initial weight; normal with standard deviation 1. GPT-2 has [`Init::GPT2`].
-    pub init: Init,
-    /// The id of padding: its vector starts as zeros and gets no gradient; none.
-    pub padding_idx: Option<usize>,
-}
-
-impl Default for EmbeddingOptions {
-    fn default() -> EmbeddingOptions {
-        EmbeddingOptions { init: Init::Normal { mean: 0.0, std: 1.0 }, padding_idx: None }
-    }
-}
-
-impl EmbeddingOptions {
-    /// The defaults.
-    pub fn new() -> EmbeddingOptions {
-        EmbeddingOptions::default()
-    }
-
-    setters! {
-        /// Sets the initial weight.
-        with_init(init: Init) => init = init;
-        /// Sets the id of padding.
-        with_padding_idx(id: usize) => padding_idx = Some(id);
+options! {
+    /// Options of an [`Embedding`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct EmbeddingOptions {
+        /// The initial weight; normal with standard deviation 1. GPT-2 has [`Init::GPT2`].
+        init: Init = Init::Normal { mean: 0.0, std: 1.0 }, with_init;
+        /// The id of padding: its vector starts as zeros and gets no gradient; none.
+        padding_idx: Option<usize> = None, with_padding_idx(usize);
     }
 }
 

@@ -2,42 +2,21 @@
 
 use crate::init::Init;
 use crate::module::{Module, require_type};
-use crate::options::setters;
+use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// Options of a [`Linear`] layer, with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct LinearOptions {
-    /// Whether there is a bias; true.
-    pub bias: bool,
-    /// The initial weight; uniform within `1 / sqrt(inputs)`.
-    pub weight_init: Init,
-    /// The initial bias; None is uniform within `1 / sqrt(inputs)`.
-    pub bias_init: Option<Init>,
-}
-
-impl Default for LinearOptions {
-    fn default() -> LinearOptions {
-        LinearOptions { bias: true, weight_init: Init::TORCH, bias_init: None }
-    }
-}
-
-impl LinearOptions {
-    /// The defaults.
-    pub fn new() -> LinearOptions {
-        LinearOptions::default()
-    }
-
-    setters! {
-        /// Sets whether there is a bias.
-        with_bias(bias: bool) => bias = bias;
-        /// Sets the initial weight.
-        with_weight_init(init: Init) => weight_init = init;
-        /// Sets the initial bias.
-        with_bias_init(init: Init) => bias_init = Some(init);
+options! {
+    /// Options of a [`Linear`] layer, with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct LinearOptions {
+        /// Whether there is a bias; true.
+        bias: bool = true, with_bias;
+        /// The initial weight; uniform within `1 / sqrt(inputs)`.
+        weight_init: Init = Init::TORCH, with_weight_init;
+        /// The initial bias; None is uniform within `1 / sqrt(inputs)`.
+        bias_init: Option<Init> = None, with_bias_init(Init);
     }
 }
 

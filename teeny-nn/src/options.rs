@@ -6,17 +6,19 @@
 
 pub(crate) use teeny_core::options;
 
-/// Methods of an options struct that set a field, each after its documentation.
+/// Methods of an options struct that set a field, each after its documentation. What they set may
+/// use `self`, if the list begins with `self;`.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $with:ident($value:ident: $type:ty) => $field:ident = $set:expr;)*) => {
+    ($this:ident; $($(#[$doc:meta])* $with:ident($value:ident: $type:ty) => $field:ident = $set:expr;)*) => {
         $(
             $(#[$doc])*
-            pub fn $with(mut self, $value: $type) -> Self {
-                self.$field = $set;
-                self
+            pub fn $with(mut $this, $value: $type) -> Self {
+                $this.$field = $set;
+                $this
             }
         )*
     };
+    ($($all:tt)*) => { $crate::options::setters! { self; $($all)* } };
 }
 pub(crate) use setters;
 

@@ -2,7 +2,7 @@
 
 use crate::module::Module;
 use crate::names::with_help;
-use crate::options::PerAxis;
+use crate::options::{PerAxis, setters};
 use teeny_core::{Averaging, Result, Tensor, Window};
 
 /// Help for an input that does not fit.
@@ -54,28 +54,15 @@ impl<const N: usize> MaxPoolOptions<N> {
         MaxPoolOptions::default()
     }
 
-    /// Sets the stride.
-    pub fn with_stride(mut self, stride: impl PerAxis<N>) -> MaxPoolOptions<N> {
-        self.stride = Some(stride.per_axis());
-        self
-    }
-
-    /// Sets the padding.
-    pub fn with_padding(mut self, padding: impl PerAxis<N>) -> MaxPoolOptions<N> {
-        self.padding = padding.per_axis();
-        self
-    }
-
-    /// Sets the dilation.
-    pub fn with_dilation(mut self, dilation: impl PerAxis<N>) -> MaxPoolOptions<N> {
-        self.dilation = dilation.per_axis();
-        self
-    }
-
-    /// Sets whether output sizes are rounded up.
-    pub fn with_ceil_mode(mut self, ceil_mode: bool) -> MaxPoolOptions<N> {
-        self.ceil_mode = ceil_mode;
-        self
+    setters! {
+        /// Sets the stride.
+        with_stride(stride: impl PerAxis<N>) => stride = Some(stride.per_axis());
+        /// Sets the padding.
+        with_padding(padding: impl PerAxis<N>) => padding = padding.per_axis();
+        /// Sets the dilation.
+        with_dilation(dilation: impl PerAxis<N>) => dilation = dilation.per_axis();
+        /// Sets whether output sizes are rounded up.
+        with_ceil_mode(ceil_mode: bool) => ceil_mode = ceil_mode;
     }
 }
 
@@ -113,34 +100,17 @@ impl<const N: usize> AvgPoolOptions<N> {
         AvgPoolOptions::default()
     }
 
-    /// Sets the stride.
-    pub fn with_stride(mut self, stride: impl PerAxis<N>) -> AvgPoolOptions<N> {
-        self.stride = Some(stride.per_axis());
-        self
-    }
-
-    /// Sets the padding.
-    pub fn with_padding(mut self, padding: impl PerAxis<N>) -> AvgPoolOptions<N> {
-        self.padding = padding.per_axis();
-        self
-    }
-
-    /// Sets whether output sizes are rounded up.
-    pub fn with_ceil_mode(mut self, ceil_mode: bool) -> AvgPoolOptions<N> {
-        self.ceil_mode = ceil_mode;
-        self
-    }
-
-    /// Sets whether padding counts as elements of the mean.
-    pub fn with_count_include_pad(mut self, count_include_pad: bool) -> AvgPoolOptions<N> {
-        self.count_include_pad = count_include_pad;
-        self
-    }
-
-    /// Sets the divisor of the sums.
-    pub fn with_divisor_override(mut self, divisor: usize) -> AvgPoolOptions<N> {
-        self.divisor_override = Some(divisor);
-        self
+    setters! {
+        /// Sets the stride.
+        with_stride(stride: impl PerAxis<N>) => stride = Some(stride.per_axis());
+        /// Sets the padding.
+        with_padding(padding: impl PerAxis<N>) => padding = padding.per_axis();
+        /// Sets whether output sizes are rounded up.
+        with_ceil_mode(ceil_mode: bool) => ceil_mode = ceil_mode;
+        /// Sets whether padding counts as elements of the mean.
+        with_count_include_pad(count_include_pad: bool) => count_include_pad = count_include_pad;
+        /// Sets the divisor of the sums.
+        with_divisor_override(divisor: usize) => divisor_override = Some(divisor);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Options of attention: of one call, and of a layer.
 
 use super::{KvCache, Rope};
-use crate::options::setters;
+use crate::options::{options, setters};
 use teeny_core::{Result, Tensor};
 
 /// Options of one call of attention, with PyTorch's defaults: every query sees every key.
@@ -73,52 +73,21 @@ impl<'a> AttentionOptions<'a> {
     }
 }
 
-/// Options of a [`super::MultiheadAttention`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct MultiheadAttentionOptions {
-    /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped queries);
-    /// `n_head`.
-    pub n_kv_head: Option<usize>,
-    /// The size of a head, hs; `n_embd / n_head`.
-    pub head_size: Option<usize>,
-    /// Whether there are biases; true.
-    pub bias: bool,
-    /// With `bias`, whether the projections to queries, keys and values have them too; true.
-    pub qkv_bias: bool,
-    /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
-    /// S), are then stored.
-    pub dropout: f64,
-}
-
-impl Default for MultiheadAttentionOptions {
-    fn default() -> MultiheadAttentionOptions {
-        MultiheadAttentionOptions {
-            n_kv_head: None,
-            head_size: None,
-            bias: true,
-            qkv_bias: true,
-            dropout: 0.0,
-        }
-    }
-}
-
-impl MultiheadAttentionOptions {
-    /// The defaults.
-    pub fn new() -> MultiheadAttentionOptions {
-        MultiheadAttentionOptions::default()
-    }
-
-    setters! {
-        /// Sets the number of key heads.
-        with_n_kv_head(n_kv_head: usize) => n_kv_head = Some(n_kv_head);
-        /// Sets the size of a head.
-        with_head_size(head_size: usize) => head_size = Some(head_size);
-        /// Sets whether there are biases.
-        with_bias(bias: bool) => bias = bias;
-        /// Sets whether the projections to queries, keys and values have biases.
-        with_qkv_bias(qkv_bias: bool) => qkv_bias = qkv_bias;
-        /// Sets the probability of dropping an attention weight.
-        with_dropout(p: f64) => dropout = p;
+options! {
+    /// Options of a [`super::MultiheadAttention`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct MultiheadAttentionOptions {
+        /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped queries);
+        /// `n_head`.
+        n_kv_head: Option<usize> = None, with_n_kv_head(usize);
+        /// The size of a head, hs; `n_embd / n_head`.
+        head_size: Option<usize> = None, with_head_size(usize);
+        /// Whether there are biases; true.
+        bias: bool = true, with_bias;
+        /// With `bias`, whether the projections to queries, keys and values have them too; true.
+        qkv_bias: bool = true, with_qkv_bias;
+        /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
+        /// S), are then stored.
+        dropout: f64 = 0.0, with_dropout;
     }
 }

@@ -5,7 +5,7 @@
 //! tensor) or probabilities (a float tensor): their dtype decides.
 
 use super::{Reduction, squeezes_to};
-use crate::options::setters;
+use crate::options::options;
 use teeny_core::context::enter;
 use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 
@@ -43,48 +43,33 @@ pub fn nll(log_probabilities: &Tensor, targets: &Tensor, reduction: Reduction) -
     CrossEntropy::new().with_reduction(reduction).nll(log_probabilities, targets)
 }
 
-/// Cross-entropy with options.
-///
-/// # Example
-/// ```
-/// # use teeny_core::{Tensor, Result}; use teeny_nn::loss::CrossEntropy;
-/// # fn step(logits: Tensor, targets: Tensor) -> Result<Tensor> {
-/// CrossEntropy::new().with_label_smoothing(0.1).with_ignore_index(-1).loss(&logits, &targets)
-/// # }
-/// ```
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct CrossEntropy {
-    /// A factor per class (C). The mean is then weighted: divided by the sum of the targets'
-    /// factors. Default: none.
-    pub weight: Option<Tensor>,
-    /// Targets with this value are ignored, in the loss and in the mean; the mean of no targets is
-    /// NaN, as in PyTorch. Default: none.
-    pub ignore_index: Option<i64>,
-    /// The fraction of each target that is distributed evenly over the classes. Default: 0. Source:
-    /// Szegedy et al. 2015, arXiv:1512.00567.
-    pub label_smoothing: f64,
-    /// Mean, sum, or none. Default: mean.
-    pub reduction: Reduction,
+options! {
+    /// Cross-entropy with options.
+    ///
+    /// # Example
+    /// ```
+    /// # use teeny_core::{Tensor, Result}; use teeny_nn::loss::CrossEntropy;
+    /// # fn step(logits: Tensor, targets: Tensor) -> Result<Tensor> {
+    /// CrossEntropy::new().with_label_smoothing(0.1).with_ignore_index(-1).loss(&logits, &targets)
+    /// # }
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct CrossEntropy {
+        /// A factor per class (C). The mean is then weighted: divided by the sum of the targets'
+        /// factors. Default: none.
+        weight: Option<Tensor> = None, with_weight(Tensor);
+        /// Targets with this value are ignored, in the loss and in the mean; the mean of no targets is
+        /// NaN, as in PyTorch. Default: none.
+        ignore_index: Option<i64> = None, with_ignore_index(impl Into<Option<i64>>);
+        /// The fraction of each target that is distributed evenly over the classes. Default: 0. Source:
+        /// Szegedy et al. 2015, arXiv:1512.00567.
+        label_smoothing: f64 = 0.0, with_label_smoothing;
+        /// Mean, sum, or none. Default: mean.
+        reduction: Reduction = Reduction::default(), with_reduction;
+    }
 }
 
 impl CrossEntropy {
-    /// The defaults.
-    pub fn new() -> CrossEntropy {
-        CrossEntropy::default()
-    }
-
-    setters! {
-        /// Sets the factors of the classes.
-        with_weight(weight: Tensor) => weight = Some(weight);
-        /// Sets the value of ignored targets: a number, or an option of one.
-        with_ignore_index(ignore_index: impl Into<Option<i64>>) => ignore_index = ignore_index.into();
-        /// Sets the label smoothing.
-        with_label_smoothing(label_smoothing: f64) => label_smoothing = label_smoothing;
-        /// Sets the reduction.
-        with_reduction(reduction: Reduction) => reduction = reduction;
-    }
-
     /// The loss; shapes and errors as [`cross_entropy()`].
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::check_options;
 use crate::init::Init;
 use crate::module::{Module, require_type};
-use crate::options::{options, setters};
+use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, IntoShape, Result, Shape, Tensor};
@@ -21,38 +21,17 @@ options! {
     }
 }
 
-/// Options of an [`RmsNorm`], with PyTorch's defaults.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct RmsNormOptions {
-    /// Added to the mean of squares; None is the machine epsilon of the dtype of x (1.19e-7 for
-    /// `F32`).
-    pub eps: Option<f64>,
-    /// Whether there is a `weight`; true.
-    pub elementwise_affine: bool,
-    /// Whether the factor is `1 + weight`, whose initial weight is 0, as in Gemma; false.
-    pub unit_offset: bool,
-}
-
-impl Default for RmsNormOptions {
-    fn default() -> RmsNormOptions {
-        RmsNormOptions { eps: None, elementwise_affine: true, unit_offset: false }
-    }
-}
-
-impl RmsNormOptions {
-    /// The defaults.
-    pub fn new() -> RmsNormOptions {
-        RmsNormOptions::default()
-    }
-
-    setters! {
-        /// Sets [`RmsNormOptions::eps`].
-        with_eps(eps: f64) => eps = Some(eps);
-        /// Sets [`RmsNormOptions::elementwise_affine`].
-        with_elementwise_affine(elementwise_affine: bool) => elementwise_affine = elementwise_affine;
-        /// Sets [`RmsNormOptions::unit_offset`].
-        with_unit_offset(unit_offset: bool) => unit_offset = unit_offset;
+options! {
+    /// Options of an [`RmsNorm`], with PyTorch's defaults.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct RmsNormOptions {
+        /// Added to the mean of squares; None is the machine epsilon of the dtype of x (1.19e-7 for
+        /// `F32`).
+        eps: Option<f64> = None, with_eps(f64);
+        /// Whether there is a `weight`; true.
+        elementwise_affine: bool = true, with_elementwise_affine;
+        /// Whether the factor is `1 + weight`, whose initial weight is 0, as in Gemma; false.
+        unit_offset: bool = false, with_unit_offset;
     }
 }
 

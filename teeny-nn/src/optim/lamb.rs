@@ -5,6 +5,7 @@
 use super::{
     Optimizer, ParamGroup, ParamStates, common_options, kernel_params, outputs, states_methods,
 };
+use crate::options::setters;
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor, map};
 
@@ -136,23 +137,16 @@ impl Lars {
 
     common_options!();
 
-    /// Sets the momentum.
-    pub fn momentum(mut self, momentum: f64) -> Lars {
-        self.momentum = self.states.checked("momentum", momentum, 0.0..);
-        self
-    }
-
-    /// Sets the trust coefficient: the norm of a step at a learning rate of 1, as a fraction of the
-    /// parameter's norm.
-    pub fn trust_coefficient(mut self, coefficient: f64) -> Lars {
-        self.trust_coefficient = self.states.checked("trust_coefficient", coefficient, 0.0..);
-        self
-    }
-
-    /// Sets the term added to the denominator.
-    pub fn eps(mut self, eps: f64) -> Lars {
-        self.eps = self.states.checked("eps", eps, 0.0..);
-        self
+    setters! {
+        self;
+        /// Sets the momentum.
+        momentum(momentum: f64) => momentum = self.states.checked("momentum", momentum, 0.0..);
+        /// Sets the trust coefficient: the norm of a step at a learning rate of 1, as a fraction of the
+        /// parameter's norm.
+        trust_coefficient(coefficient: f64) =>
+            trust_coefficient = self.states.checked("trust_coefficient", coefficient, 0.0..);
+        /// Sets the term added to the denominator.
+        eps(eps: f64) => eps = self.states.checked("eps", eps, 0.0..);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     Optimizer, ParamGroup, ParamStates, common_options, kernel_params, outputs, states_methods,
 };
+use crate::options::setters;
 use crate::store::Param;
 use teeny_core::context::enter;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor, map};
@@ -128,22 +129,14 @@ impl Muon {
 
     common_options!();
 
-    /// Sets the momentum.
-    pub fn momentum(mut self, momentum: f64) -> Muon {
-        self.momentum = self.states.checked("momentum", momentum, 0.0..1.0);
-        self
-    }
-
-    /// Sets whether to use Nesterov momentum.
-    pub fn nesterov(mut self, nesterov: bool) -> Muon {
-        self.nesterov = nesterov;
-        self
-    }
-
-    /// Sets the number of Newton-Schulz iterations.
-    pub fn ns_steps(mut self, steps: usize) -> Muon {
-        self.ns_steps = steps;
-        self
+    setters! {
+        self;
+        /// Sets the momentum.
+        momentum(momentum: f64) => momentum = self.states.checked("momentum", momentum, 0.0..1.0);
+        /// Sets whether to use Nesterov momentum.
+        nesterov(nesterov: bool) => nesterov = nesterov;
+        /// Sets the number of Newton-Schulz iterations.
+        ns_steps(steps: usize) => ns_steps = steps;
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! The update rules are in the other files of this folder.
 
+use crate::options::setters;
 use crate::state::{KeyMismatch, State};
 use crate::store::Param;
 use crate::track;
@@ -70,17 +71,12 @@ impl ParamGroup {
         ParamGroup::default()
     }
 
-    /// Sets the factor of the optimizer's learning rate, so that a schedule moves all groups
-    /// together.
-    pub fn lr_scale(mut self, scale: f64) -> ParamGroup {
-        self.lr_scale = Some(scale);
-        self
-    }
-
-    /// Sets the weight decay.
-    pub fn weight_decay(mut self, weight_decay: f64) -> ParamGroup {
-        self.weight_decay = Some(weight_decay);
-        self
+    setters! {
+        /// Sets the factor of the optimizer's learning rate, so that a schedule moves all groups
+        /// together.
+        lr_scale(scale: f64) => lr_scale = Some(scale);
+        /// Sets the weight decay.
+        weight_decay(weight_decay: f64) => weight_decay = Some(weight_decay);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     Optimizer, ParamGroup, ParamStates, Update, common_options, kernel_params, states_methods,
 };
+use crate::options::setters;
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -52,29 +53,17 @@ impl RmsProp {
 
     common_options!();
 
-    /// Sets the decay rate of the mean square.
-    pub fn alpha(mut self, alpha: f64) -> RmsProp {
-        self.alpha = self.states.checked("alpha", alpha, 0.0..=1.0);
-        self
-    }
-
-    /// Sets the term added to the denominator.
-    pub fn eps(mut self, eps: f64) -> RmsProp {
-        self.eps = self.states.checked("eps", eps, 0.0..);
-        self
-    }
-
-    /// Sets the momentum.
-    pub fn momentum(mut self, momentum: f64) -> RmsProp {
-        self.momentum = self.states.checked("momentum", momentum, 0.0..);
-        self
-    }
-
-    /// Sets whether to divide by the standard deviation of the gradients instead of their root mean
-    /// square.
-    pub fn centered(mut self, centered: bool) -> RmsProp {
-        self.centered = centered;
-        self
+    setters! {
+        self;
+        /// Sets the decay rate of the mean square.
+        alpha(alpha: f64) => alpha = self.states.checked("alpha", alpha, 0.0..=1.0);
+        /// Sets the term added to the denominator.
+        eps(eps: f64) => eps = self.states.checked("eps", eps, 0.0..);
+        /// Sets the momentum.
+        momentum(momentum: f64) => momentum = self.states.checked("momentum", momentum, 0.0..);
+        /// Sets whether to divide by the standard deviation of the gradients instead of their root mean
+        /// square.
+        centered(centered: bool) => centered = centered;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::clip::require_norm;
 use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all};
+use crate::options::setters;
 use crate::state::{State, Stateful};
 use std::fmt;
 use std::sync::Arc;
@@ -100,18 +101,13 @@ impl LossScale {
         self
     }
 
-    /// Sets the number of successful steps in a row after which the factor is doubled.
-    pub fn growth_interval(mut self, steps: u64) -> LossScale {
-        self.growth_interval = steps;
-        self
-    }
-
-    /// Has [`LossScale::unscale`], and so each step, clip the gradients to a total norm of
-    /// `max_norm`, as [`super::clip_grad_norm`] does, but without reading the norm. That function,
-    /// on scaled gradients, would compare `max_norm` with a norm that is larger by the factor.
-    pub fn max_norm(mut self, max_norm: f64) -> LossScale {
-        self.max_norm = Some(max_norm);
-        self
+    setters! {
+        /// Sets the number of successful steps in a row after which the factor is doubled.
+        growth_interval(steps: u64) => growth_interval = steps;
+        /// Has [`LossScale::unscale`], and so each step, clip the gradients to a total norm of
+        /// `max_norm`, as [`super::clip_grad_norm`] does, but without reading the norm. That function,
+        /// on scaled gradients, would compare `max_norm` with a norm that is larger by the factor.
+        max_norm(max_norm: f64) => max_norm = Some(max_norm);
     }
 
     /// The current factor.

@@ -3,6 +3,7 @@
 use super::{
     Optimizer, ParamGroup, ParamStates, Update, common_options, kernel_params, states_methods,
 };
+use crate::options::setters;
 use crate::store::Param;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 
@@ -51,22 +52,15 @@ impl Sgd {
 
     common_options!();
 
-    /// Sets the momentum; 0 is plain descent.
-    pub fn momentum(mut self, momentum: f64) -> Sgd {
-        self.momentum = self.states.checked("momentum", momentum, 0.0..);
-        self
-    }
-
-    /// Sets the dampening: the fraction of a new gradient that momentum leaves out.
-    pub fn dampening(mut self, dampening: f64) -> Sgd {
-        self.dampening = self.states.checked("dampening", dampening, 0.0..=1.0);
-        self
-    }
-
-    /// Sets whether to use Nesterov momentum.
-    pub fn nesterov(mut self, nesterov: bool) -> Sgd {
-        self.nesterov = nesterov;
-        self
+    setters! {
+        self;
+        /// Sets the momentum; 0 is plain descent.
+        momentum(momentum: f64) => momentum = self.states.checked("momentum", momentum, 0.0..);
+        /// Sets the dampening: the fraction of a new gradient that momentum leaves out.
+        dampening(dampening: f64) =>
+            dampening = self.states.checked("dampening", dampening, 0.0..=1.0);
+        /// Sets whether to use Nesterov momentum.
+        nesterov(nesterov: bool) => nesterov = nesterov;
     }
 }
 

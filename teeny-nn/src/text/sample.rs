@@ -9,6 +9,7 @@
 //! arXiv:1805.04833; top-p: Holtzman et al. 2019, arXiv:1904.09751; min-p: Nguyen et al. 2024,
 //! arXiv:2407.01082; repetition penalty: Keskar et al. 2019, arXiv:1909.05858.
 
+use crate::options::setters;
 use crate::track;
 use teeny_core::context::{continued, enter};
 use teeny_core::random::Key;
@@ -60,30 +61,17 @@ impl Sampler {
         Sampler::new().temperature(0.0)
     }
 
-    /// Sets the divisor of the logits: below 1 the distribution gets sharper, above 1 flatter.
-    /// Below 1e-6 sampling is greedy.
-    pub fn temperature(mut self, temperature: f64) -> Sampler {
-        self.temperature = temperature;
-        self
-    }
-
-    /// Keeps the `k` largest logits and those equal to the last of them.
-    pub fn top_k(mut self, k: usize) -> Sampler {
-        self.top_k = Some(k);
-        self
-    }
-
-    /// Keeps the most likely tokens whose total probability reaches `p`, and those as likely as the
-    /// last of them (nucleus sampling).
-    pub fn top_p(mut self, p: f64) -> Sampler {
-        self.top_p = p;
-        self
-    }
-
-    /// Keeps the tokens that are at least `p` times as likely as the most likely one.
-    pub fn min_p(mut self, p: f64) -> Sampler {
-        self.min_p = p;
-        self
+    setters! {
+        /// Sets the divisor of the logits: below 1 the distribution gets sharper, above 1 flatter.
+        /// Below 1e-6 sampling is greedy.
+        temperature(temperature: f64) => temperature = temperature;
+        /// Keeps the `k` largest logits and those equal to the last of them.
+        top_k(k: usize) => top_k = Some(k);
+        /// Keeps the most likely tokens whose total probability reaches `p`, and those as likely as the
+        /// last of them (nucleus sampling).
+        top_p(p: f64) => top_p = p;
+        /// Keeps the tokens that are at least `p` times as likely as the most likely one.
+        min_p(p: f64) => min_p = p;
     }
 
     /// The logits that [`Sampler::draw`] draws from: divided by the temperature, with `-inf` for

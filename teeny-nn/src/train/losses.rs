@@ -2,6 +2,7 @@
 //! operations, after which an asynchronous device would be idle.
 
 use super::require_finite;
+use crate::options::setters;
 use crate::state::{State, Stateful};
 use teeny_autograd::Grad;
 use teeny_core::context::{continued, enter};
@@ -52,16 +53,11 @@ impl Losses {
         Losses { every: EVERY, first: 0, unread: Vec::new(), values: Vec::new() }
     }
 
-    /// Sets the number of losses per read; 1 reads every loss at once.
-    pub fn every(mut self, n: usize) -> Losses {
-        self.every = n.max(1);
-        self
-    }
-
-    /// Sets the step of the first loss, for a resumed run.
-    pub fn from_step(mut self, step: u64) -> Losses {
-        self.first = step;
-        self
+    setters! {
+        /// Sets the number of losses per read; 1 reads every loss at once.
+        every(n: usize) => every = n.max(1);
+        /// Sets the step of the first loss, for a resumed run.
+        from_step(step: u64) => first = step;
     }
 
     /// Adds the loss of the next step, a tensor with one element of any float dtype. Returns the

@@ -1,5 +1,6 @@
 //! Options of a [`super::Run`], and what several ranks do together in one.
 
+use crate::options::setters;
 use crate::state::{State, Stateful};
 use crate::{Schedule, Store};
 use std::fmt::Display;
@@ -50,35 +51,18 @@ impl<'a> RunOptions<'a> {
         }
     }
 
-    /// Continues from the checkpoint at `path` if it exists; each report writes it.
-    pub fn resume(mut self, path: impl Into<PathBuf>) -> Self {
-        self.resume = Some(path.into());
-        self
-    }
-
-    /// Logs step, loss and learning rate of every step to `path`, as a [`super::Log`].
-    pub fn log(mut self, path: impl Into<PathBuf>) -> Self {
-        self.log = Some(path.into());
-        self
-    }
-
-    /// Draws the losses and the recorded values to `path` at the end, as a [`super::Plot`].
-    pub fn plot(mut self, path: impl Into<PathBuf>) -> Self {
-        self.plot = Some(path.into());
-        self
-    }
-
-    /// Keeps the weights of the best validation loss in the file `path`, for [`Store::load`].
-    pub fn best(mut self, path: impl Into<PathBuf>) -> Self {
-        self.best = Some(path.into());
-        self
-    }
-
-    /// Ends the run after `patience` validation losses in a row that are not the best, as
-    /// [`super::EarlyStopping`]. The checkpoint has their number.
-    pub fn stop_early(mut self, patience: u64) -> Self {
-        self.stop_early = Some(patience);
-        self
+    setters! {
+        /// Continues from the checkpoint at `path` if it exists; each report writes it.
+        resume(path: impl Into<PathBuf>) => resume = Some(path.into());
+        /// Logs step, loss and learning rate of every step to `path`, as a [`super::Log`].
+        log(path: impl Into<PathBuf>) => log = Some(path.into());
+        /// Draws the losses and the recorded values to `path` at the end, as a [`super::Plot`].
+        plot(path: impl Into<PathBuf>) => plot = Some(path.into());
+        /// Keeps the weights of the best validation loss in the file `path`, for [`Store::load`].
+        best(path: impl Into<PathBuf>) => best = Some(path.into());
+        /// Ends the run after `patience` validation losses in a row that are not the best, as
+        /// [`super::EarlyStopping`]. The checkpoint has their number.
+        stop_early(patience: u64) => stop_early = Some(patience);
     }
 
     /// Has [`RunOptions::best`] and [`RunOptions::stop_early`] follow the recorded accuracies, of
@@ -88,30 +72,17 @@ impl<'a> RunOptions<'a> {
         self
     }
 
-    /// Names the recorded accuracies in the plot, if they are another value of which larger ones
-    /// are better: `return`.
-    pub fn metric(mut self, name: &'static str) -> Self {
-        self.metric = name;
-        self
-    }
-
-    /// Gives the learning rates of [`super::Run::lr`], which the program sets in each step:
-    /// `optimizer.set_lr(run.lr())`. Without, it is the optimizer's.
-    pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.schedule = Some(schedule);
-        self
-    }
-
-    /// Shows a progress bar on a terminal, which counts items by their name: `images`, `tokens`.
-    pub fn bar(mut self, unit: &'static str) -> Self {
-        self.unit = Some(unit);
-        self
-    }
-
-    /// Makes the run one of several ranks.
-    pub fn ranks(mut self, ranks: &'a dyn RunRanks) -> Self {
-        self.ranks = ranks;
-        self
+    setters! {
+        /// Names the recorded accuracies in the plot, if they are another value of which larger ones
+        /// are better: `return`.
+        metric(name: &'static str) => metric = name;
+        /// Gives the learning rates of [`super::Run::lr`], which the program sets in each step:
+        /// `optimizer.set_lr(run.lr())`. Without, it is the optimizer's.
+        schedule(schedule: Schedule) => schedule = Some(schedule);
+        /// Shows a progress bar on a terminal, which counts items by their name: `images`, `tokens`.
+        bar(unit: &'static str) => unit = Some(unit);
+        /// Makes the run one of several ranks.
+        ranks(ranks: &'a dyn RunRanks) => ranks = ranks;
     }
 
     /// Has Ctrl-C end the run after its current step: [`super::Run::is_due`] is true then, so that

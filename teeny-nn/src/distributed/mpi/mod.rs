@@ -10,6 +10,7 @@ mod worker;
 
 use super::collective::{Collective, Pending, PendingState};
 use super::{Communicator, Split};
+use crate::options::setters;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,16 +44,11 @@ impl MpiOptions {
         MpiOptions::default()
     }
 
-    /// Sets [`MpiOptions::timeout`].
-    pub fn with_timeout(mut self, timeout: Duration) -> MpiOptions {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets [`MpiOptions::busy_timeout`].
-    pub fn with_busy_timeout(mut self, timeout: Duration) -> MpiOptions {
-        self.busy_timeout = timeout;
-        self
+    setters! {
+        /// Sets [`MpiOptions::timeout`].
+        with_timeout(timeout: Duration) => timeout = timeout;
+        /// Sets [`MpiOptions::busy_timeout`].
+        with_busy_timeout(timeout: Duration) => busy_timeout = timeout;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Options and results of encoding.
 
-use crate::options::setters;
+use crate::options::options;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Side, Tensor, ToDevice};
 
@@ -43,58 +43,26 @@ pub enum Truncation {
     OnlySecond,
 }
 
-/// Options of [`PretrainedTokenizer::encode_with`](super::PretrainedTokenizer::encode_with), with
-/// the names and defaults of Hugging Face's tokenizers: special tokens are added, nothing is
-/// truncated, batches are padded at the end to their longest sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EncodeOptions {
-    /// Adds the special tokens of a sequence, such as `[CLS]` and `[SEP]`.
-    pub add_special_tokens: bool,
-    /// The largest number of tokens, special ones included.
-    pub max_length: Option<usize>,
-    /// Which text of a pair is shortened to `max_length`.
-    pub truncation: Truncation,
-    /// The end from which tokens are removed.
-    pub truncation_side: Side,
-    /// The end at which a batch is padded.
-    pub padding_side: Side,
-    /// The length of a padded batch is a multiple of this.
-    pub pad_to_multiple_of: usize,
-    /// The token with which batches are padded; by default that of the tokenizer.
-    pub pad: Option<u32>,
-}
-
-impl Default for EncodeOptions {
-    fn default() -> EncodeOptions {
-        EncodeOptions {
-            add_special_tokens: true,
-            max_length: None,
-            truncation: Truncation::default(),
-            truncation_side: Side::Right,
-            padding_side: Side::Right,
-            pad_to_multiple_of: 1,
-            pad: None,
-        }
-    }
-}
-
-impl EncodeOptions {
-    setters! {
-        /// Sets whether special tokens are added.
-        with_add_special_tokens(add: bool) => add_special_tokens = add;
-        /// Sets the largest number of tokens, special ones included.
-        with_max_length(max_length: usize) => max_length = Some(max_length);
-        /// Sets which text of a pair is shortened.
-        with_truncation(truncation: Truncation) => truncation = truncation;
-        /// Sets the end from which tokens are removed.
-        with_truncation_side(side: Side) => truncation_side = side;
-        /// Sets the end at which batches are padded: the left one for models that generate text.
-        with_padding_side(side: Side) => padding_side = side;
-        /// Sets of which number the length of a padded batch is a multiple.
-        with_pad_to_multiple_of(multiple: usize) => pad_to_multiple_of = multiple;
-        /// Sets the token with which batches are padded.
-        with_pad(token: u32) => pad = Some(token);
+options! {
+    /// Options of [`PretrainedTokenizer::encode_with`](super::PretrainedTokenizer::encode_with), with
+    /// the names and defaults of Hugging Face's tokenizers: special tokens are added, nothing is
+    /// truncated, batches are padded at the end to their longest sequence.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct EncodeOptions {
+        /// Adds the special tokens of a sequence, such as `[CLS]` and `[SEP]`.
+        add_special_tokens: bool = true, with_add_special_tokens;
+        /// The largest number of tokens, special ones included.
+        max_length: Option<usize> = None, with_max_length(usize);
+        /// Which text of a pair is shortened to `max_length`.
+        truncation: Truncation = Truncation::default(), with_truncation;
+        /// The end from which tokens are removed.
+        truncation_side: Side = Side::Right, with_truncation_side;
+        /// The end at which a batch is padded.
+        padding_side: Side = Side::Right, with_padding_side;
+        /// The length of a padded batch is a multiple of this.
+        pad_to_multiple_of: usize = 1, with_pad_to_multiple_of;
+        /// The token with which batches are padded; by default that of the tokenizer.
+        pad: Option<u32> = None, with_pad(u32);
     }
 }
 
