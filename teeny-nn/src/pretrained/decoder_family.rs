@@ -129,53 +129,17 @@ pub(super) fn mapping(config: &Config, options: &CausalLmConfig) -> Result<Mappi
     if options.tied {
         mapping = mapping.allow_unexpected("lm_head.weight");
     }
-    let names = config.text("names")?;
-    if names == Some("gpt2") {
-        let linear = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"];
-        for name in linear {
+    let names = config.text("names")?.unwrap_or("separate");
+    // files are written with the first prefix
+    let mut prefixes = &["model.", "", "language_model.model.", "model.language_model."][..];
+    if names == "gpt2" {
+        prefixes = &["transformer.", ""];
+        for name in ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"] {
             mapping = mapping.transpose(&format!("*.{name}.weight"));
         }
-        for prefix in ["transformer.", ""] {
-            for (theirs, ours) in GPT2_NAMES {
-                for end in ["weight", "bias"] {
-                    let ours = format!("{ours}.{end}");
-                    mapping = mapping.rename(&format!("{prefix}{theirs}.{end}"), &ours);
-                }
-            }
-        }
-        return Ok(mapping);
     }
     let [q, kv] = options.widths();
-    // files are written with the first prefix
-    let prefixes = ["model.", "", "language_model.model.", "model.language_model."];
-    for prefix in prefixes {
-        if names == Some("separate") {
-            for end in ["weight", "bias"] {
-                let layer = |name: &str| format!("{prefix}layers.*.{name}_proj.{end}");
-                let [a, b, c] = ["self_attn.q", "self_attn.k", "self_attn.v"].map(layer);
-                let ours = format!("layers.*.self_attn.qkv_proj.{end}");
-                mapping = mapping.join(&[&a, &b, &c], &ours, &[q, kv, kv]);
-                let [gate, up] = ["mlp.gate", "mlp.up"].map(layer);
-                let ours = format!("layers.*.mlp.gate_up_proj.{end}");
-                mapping = mapping.join(&[&gate, &up], &ours, &[options.hidden; 2]);
-            }
-        }
-        for name in ["embed_tokens.*", "layers.*.*", "norm.*"] {
-            mapping = mapping.rename(&format!("{prefix}{name}"), name);
-        }
-    }
-    Ok(mapping)
+    let rows = [&[q, kv, kv][..], &[options.hidden; 2]];
+    let with = |mapping, prefix: &&str| family::with_names(mapping, names, [prefix, ""], rows);
+    Ok(prefixes.iter().fold(mapping, with))
 }
-
-/// GPT-2's names and ours, without `.weight` and `.bias`.
-const GPT2_NAMES: [(&str, &str); 9] = [
-    ("wte", "embed_tokens"),
-    ("wpe", "embed_positions"),
-    ("h.*.ln_1", "layers.*.input_layernorm"),
-    ("h.*.attn.c_attn", "layers.*.self_attn.qkv_proj"),
-    ("h.*.attn.c_proj", "layers.*.self_attn.o_proj"),
-    ("h.*.ln_2", "layers.*.post_attention_layernorm"),
-    ("h.*.mlp.c_fc", "layers.*.mlp.gate_up_proj"),
-    ("h.*.mlp.c_proj", "layers.*.mlp.down_proj"),
-    ("ln_f", "norm"),
-];

@@ -1,6 +1,6 @@
 //! The options of an encoder that a configuration describes, and the names of its tensors.
 
-use super::family::{family_of, known_family};
+use super::family::{family_of, known_family, with_names};
 use super::head::{self, HeadFamily};
 use crate::config::Config;
 use crate::state::Mapping;
@@ -9,51 +9,18 @@ use teeny_core::Result;
 
 /// The tensors of a family in the file.
 pub(super) struct Names {
+    /// The family's section of names.
+    names: &'static str,
     /// The prefix of tensors of a model that has a head.
     prefix: &'static str,
-    /// The projections to queries, keys and values of layer `*`.
-    qkv: [&'static str; 3],
-    /// Other names in the file and here, without `.weight` and `.bias`.
-    layer: &'static [(&'static str, &'static str)],
     /// The heads.
     pub heads_of: &'static [HeadFamily],
 }
 
-const BERT: Names = Names {
-    prefix: "bert.",
-    qkv: [
-        "encoder.layer.*.attention.self.query",
-        "encoder.layer.*.attention.self.key",
-        "encoder.layer.*.attention.self.value",
-    ],
-    layer: &[
-        ("encoder.layer.*.attention.output.dense", "layers.*.self_attn.out_proj"),
-        ("encoder.layer.*.attention.output.LayerNorm", "layers.*.norm1"),
-        ("encoder.layer.*.intermediate.dense", "layers.*.linear1"),
-        ("encoder.layer.*.output.dense", "layers.*.linear2"),
-        ("encoder.layer.*.output.LayerNorm", "layers.*.norm2"),
-    ],
-    heads_of: &head::BERT,
-};
-
-const ROBERTA: Names = Names { prefix: "roberta.", heads_of: &head::ROBERTA, ..BERT };
-
-const DISTILBERT: Names = Names {
-    prefix: "distilbert.",
-    qkv: [
-        "transformer.layer.*.attention.q_lin",
-        "transformer.layer.*.attention.k_lin",
-        "transformer.layer.*.attention.v_lin",
-    ],
-    layer: &[
-        ("transformer.layer.*.attention.out_lin", "layers.*.self_attn.out_proj"),
-        ("transformer.layer.*.sa_layer_norm", "layers.*.norm1"),
-        ("transformer.layer.*.ffn.lin1", "layers.*.linear1"),
-        ("transformer.layer.*.ffn.lin2", "layers.*.linear2"),
-        ("transformer.layer.*.output_layer_norm", "layers.*.norm2"),
-    ],
-    heads_of: &head::DISTILBERT,
-};
+const BERT: Names = Names { names: "bert", prefix: "bert.", heads_of: &head::BERT };
+const ROBERTA: Names = Names { names: "bert", prefix: "roberta.", heads_of: &head::ROBERTA };
+const DISTILBERT: Names =
+    Names { names: "distilbert", prefix: "distilbert.", heads_of: &head::DISTILBERT };
 
 /// The family of the model that `config` describes.
 ///
@@ -107,28 +74,7 @@ impl Names {
         // the first is that of files that are written: those with a head have the prefix
         let prefixes = if head.is_some() { [self.prefix, ""] } else { ["", self.prefix] };
         for prefix in prefixes {
-            for (theirs, ours) in [
-                ("embeddings.word_embeddings.weight", "embeddings.word.weight"),
-                ("embeddings.position_embeddings.weight", "embeddings.position.weight"),
-                ("embeddings.token_type_embeddings.weight", "embeddings.type.weight"),
-            ] {
-                mapping = mapping.rename(&format!("{prefix}{theirs}"), ours);
-            }
-            // files of 2018 call the weight and the bias of a norm gamma and beta
-            for (end, own) in
-                [("weight", "weight"), ("bias", "bias"), ("gamma", "weight"), ("beta", "bias")]
-            {
-                let parts = self.qkv.map(|name| format!("{prefix}{name}.{own}"));
-                let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-                mapping =
-                    mapping.join(&parts, &format!("layers.*.self_attn.in_proj_{own}"), &[width; 3]);
-                let others =
-                    [("embeddings.LayerNorm", "embeddings.norm"), ("pooler.dense", "pooler")];
-                for (theirs, ours) in self.layer.iter().chain(&others) {
-                    mapping = mapping
-                        .rename(&format!("{prefix}{theirs}.{end}"), &format!("{ours}.{own}"));
-                }
-            }
+            mapping = with_names(mapping, self.names, [prefix, ""], [&[width; 3], &[]]);
         }
         if let Some(head) = head {
             mapping = head.mapping(mapping);

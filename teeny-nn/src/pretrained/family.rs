@@ -2,9 +2,11 @@
 //!
 //! A family has keys with the values that stand for missing ones, after `=` those that no file
 //! changes, and after `@` the names that files have for a key. `like` is the family that it is made
-//! from. A key that a family does not have is not read, as transformers does not read it.
+//! from. A key that a family does not have is not read, as transformers does not read it. The names of
+//! its tensors are in `names.txt`.
 
 use crate::config::{Config, Family};
+use crate::state::Mapping;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -73,4 +75,34 @@ fn files_keys(family: &Family) -> HashSet<String> {
     let own = |key: &String| !family.fixed.contains_key(key);
     let keys = family.defaults.keys().filter(|key| own(key));
     keys.flat_map(|key| family.names.get(key).cloned().unwrap_or(vec![key.clone()])).collect()
+}
+
+/// `mapping` with the names that `family` has in files, after `theirs`, and here, after `ours`. A
+/// parameter of three parts has the first `rows`, of two the second.
+pub(super) fn with_names(
+    mut mapping: Mapping,
+    family: &str,
+    [theirs, ours]: [&str; 2],
+    rows: [&[usize]; 2],
+) -> Mapping {
+    let mut sections = include_str!("names.txt").split("\n[").filter_map(|s| s.split_once("]\n"));
+    let lines = sections.find(|(name, _)| *name == family).map_or("", |(_, lines)| lines);
+    for (names, own) in lines.lines().filter_map(|line| line.split_once(" > ")) {
+        let (names, ends) = match names.strip_prefix('=') {
+            Some(name) => (name, &[""][..]),
+            None => (names, &[".weight", ".bias"][..]),
+        };
+        for end in ends {
+            let parts: Vec<_> = names.split(' ').map(|n| format!("{theirs}{n}{end}")).collect();
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            // `in_proj_weight`
+            let end = if own.ends_with('_') { end.trim_start_matches('.') } else { end };
+            let own = format!("{ours}{own}{end}");
+            mapping = match parts[..] {
+                [name] => mapping.rename(name, &own),
+                _ => mapping.join(&parts, &own, rows[usize::from(parts.len() == 2)]),
+            };
+        }
+    }
+    mapping
 }

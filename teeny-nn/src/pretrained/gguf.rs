@@ -4,7 +4,7 @@
 mod describe;
 mod encoder;
 
-use super::family::family_of;
+use super::family::{family_of, with_names};
 use super::rotary::{FULL, SLIDING};
 use super::{GenerationConfig, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
@@ -281,22 +281,6 @@ pub(super) fn generation(metadata: &Metadata) -> GenerationConfig {
     GenerationConfig { eos_tokens: end_tokens(metadata), ..Default::default() }
 }
 
-/// Names in GGUF and ours, without `.weight` and `.bias`.
-const NAMES: [(&str, &str); 12] = [
-    ("token_embd", "embed_tokens"),
-    ("position_embd", "embed_positions"),
-    ("output_norm", "norm"),
-    ("output", "lm_head"),
-    ("blk.*.attn_norm", "layers.*.input_layernorm"),
-    ("blk.*.attn_qkv", "layers.*.self_attn.qkv_proj"),
-    ("blk.*.attn_output", "layers.*.self_attn.o_proj"),
-    ("blk.*.attn_q_norm", "layers.*.self_attn.q_norm"),
-    ("blk.*.attn_k_norm", "layers.*.self_attn.k_norm"),
-    ("blk.*.ffn_down", "layers.*.mlp.down_proj"),
-    ("blk.*.post_attention_norm", "layers.*.post_attention_layernorm"),
-    ("blk.*.post_ffw_norm", "layers.*.post_feedforward_layernorm"),
-];
-
 /// Which tensors of a layer a file has one by one.
 #[derive(Clone, Copy)]
 pub(super) struct Apart {
@@ -317,27 +301,14 @@ impl Apart {
 
 /// The names and the layout of a GGUF file.
 pub(super) fn mapping(options: &CausalLmConfig, apart: Apart) -> Mapping {
-    let mut mapping = Mapping::new().skip("rope_*");
     let [q, kv] = options.widths();
-    let before_mlp =
-        if options.post_norms { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
-    for end in ["weight", "bias"] {
-        let layer = |name: &str| format!("blk.*.{name}.{end}");
-        let [a, b, c] = ["attn_q", "attn_k", "attn_v"].map(layer);
-        let ours = format!("layers.*.self_attn.qkv_proj.{end}");
-        if apart.qkv {
-            mapping = mapping.join(&[&a, &b, &c], &ours, &[q, kv, kv]);
-        }
-        let ours = format!("layers.*.mlp.gate_up_proj.{end}");
-        let (gate, up) = (layer("ffn_gate"), layer("ffn_up"));
-        mapping = match apart.gate {
-            true => mapping.join(&[&gate, &up], &ours, &[options.hidden; 2]),
-            false => mapping.rename(&up, &ours),
-        };
-        mapping = mapping.rename(&layer("ffn_norm"), &format!("layers.*.{before_mlp}.{end}"));
-        for (theirs, ours) in NAMES {
-            mapping = mapping.rename(&format!("{theirs}.{end}"), &format!("{ours}.{end}"));
-        }
-    }
-    mapping
+    let names = [
+        if apart.qkv { "gguf qkv" } else { "" },
+        if apart.gate { "gguf gate" } else { "gguf up" },
+        if options.post_norms { "gguf four norms" } else { "gguf two norms" },
+        "gguf",
+    ];
+    let rows = [&[q, kv, kv][..], &[options.hidden; 2]];
+    let with = |mapping, names: &&str| with_names(mapping, names, [""; 2], rows);
+    names.iter().fold(Mapping::new().skip("rope_*"), with)
 }

@@ -2,6 +2,7 @@
 
 use super::config;
 use crate::config::Config;
+use crate::pretrained::family::with_names;
 use crate::pretrained::pooling::{Pooling, PoolingMode};
 use crate::state::{Gguf, Mapping, TensorSource};
 use std::path::Path;
@@ -32,31 +33,7 @@ pub(in crate::pretrained) fn pooling(config: &Config) -> Result<Pooling> {
     Ok(Pooling { mode, normalize: true, include_prompt: true })
 }
 
-/// Names in GGUF and ours, without `.weight` and `.bias`.
-const NAMES: [(&str, &str); 9] = [
-    ("token_embd", "embeddings.word"),
-    ("position_embd", "embeddings.position"),
-    ("token_types", "embeddings.type"),
-    ("token_embd_norm", "embeddings.norm"),
-    ("blk.*.attn_output", "layers.*.self_attn.out_proj"),
-    ("blk.*.attn_output_norm", "layers.*.norm1"),
-    ("blk.*.ffn_up", "layers.*.linear1"),
-    ("blk.*.ffn_down", "layers.*.linear2"),
-    ("blk.*.layer_output_norm", "layers.*.norm2"),
-];
-
 /// The names and the layout of a file of an encoder of this width. Heads are not read.
 pub(in crate::pretrained) fn encoder_mapping(width: usize) -> Mapping {
-    let mut mapping = Mapping::new().skip("cls*");
-    for end in ["weight", "bias"] {
-        let parts = ["q", "k", "v"].map(|part| format!("blk.*.attn_{part}.{end}"));
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let ours = format!("layers.*.self_attn.in_proj_{end}");
-        mapping = mapping.join(&parts, &ours, &[width; 3]);
-        mapping = mapping.rename(&format!("blk.*.attn_qkv.{end}"), &ours);
-        for (theirs, ours) in NAMES {
-            mapping = mapping.rename(&format!("{theirs}.{end}"), &format!("{ours}.{end}"));
-        }
-    }
-    mapping
+    with_names(Mapping::new().skip("cls*"), "gguf bert", [""; 2], [&[width; 3], &[]])
 }

@@ -5,7 +5,7 @@
 //! pixels ─ encoder of images ─ state of the class ── projection ─ / length ─┴─ cosine * scale
 //! ```
 
-use super::family::{CLIP_TEXT_NAMES, CLIP_VISION_NAMES, vision};
+use super::family::vision;
 use super::in_batches;
 use super::processor::ImageProcessor;
 use crate::config::Config;
@@ -14,7 +14,7 @@ use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
 use crate::norm::normalized;
 use crate::pretrained::encoder_family;
-use crate::pretrained::family::family_of;
+use crate::pretrained::family::{family_of, with_names};
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::pretrained::texts::Texts;
@@ -91,9 +91,13 @@ impl Clip {
         let weights = options.renamed(open_weights(&folder, store.device())?)?;
         config.check_layers(sizes.n_layer.max(text_sizes.n_layer), weights.shapes().len())?;
         let (text_width, width) = (text_sizes.layer.n_embd, sizes.layer.n_embd);
-        let mapping = Mapping::new().skip("*position_ids");
-        let mapping = CLIP_TEXT_NAMES.mapping(mapping, "text_model.", "text.", text_width);
-        let mapping = CLIP_VISION_NAMES.mapping(mapping, "vision_model.", "vision.", width);
+        let mut mapping = Mapping::new().skip("*position_ids");
+        for (part, width) in [("text", text_width), ("vision", width)] {
+            let (theirs, ours, rows) = (format!("{part}_model."), format!("{part}."), [width; 3]);
+            for names in ["clip", &format!("clip {part}")] {
+                mapping = with_names(mapping, names, [&theirs, &ours], [&rows, &[]]);
+            }
+        }
         let make = |root: &store::Path| {
             let projection = |name: &str, width: usize| {
                 Linear::with_options(

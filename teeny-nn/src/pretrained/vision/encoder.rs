@@ -1,11 +1,11 @@
 //! [`ImageEncoder`]: an encoder of images of a folder, for embeddings and classes.
 
-use super::family::{NEW_VIT_NAMES, VIT_NAMES, vision};
+use super::family::vision;
 use super::in_batches;
 use super::processor::ImageProcessor;
 use crate::config::Config;
 use crate::module::Activation;
-use crate::pretrained::family::family_of;
+use crate::pretrained::family::{family_of, with_names};
 use crate::pretrained::head::{self, Head, HeadFamily};
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
@@ -168,9 +168,8 @@ fn mapping(sizes: &VisionConfig, head: Option<&HeadFamily>) -> Mapping {
     let prefixes = if head.is_some() { ["vit.", ""] } else { ["", "vit."] };
     for prefix in prefixes {
         mapping = mapping.skip(&format!("{prefix}embeddings.mask_token"));
-        for names in [VIT_NAMES, NEW_VIT_NAMES] {
-            mapping = names.mapping(mapping, prefix, "", sizes.layer.n_embd);
-        }
+        let rows = [&[sizes.layer.n_embd; 3][..], &[]];
+        mapping = with_names(mapping, "vit", [prefix, ""], rows);
     }
     if let Some(head) = head {
         mapping = head.mapping(mapping);
