@@ -164,13 +164,13 @@ fn files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
         error
     };
     let cases: [(&str, &Change); 9] = [
-        ("model.type is not BPE", &|f| f["model"]["type"] = "WordPiece".into()),
-        ("pre_tokenizer is not ByteLevel", &|f| f["pre_tokenizer"] = Value::Null),
+        ("model.type is \"WordPiece\"", &|f| f["model"]["type"] = "WordPiece".into()),
+        ("pre_tokenizer.type is null", &|f| f["pre_tokenizer"] = Value::Null),
         ("normalizer is set", &|f| f["normalizer"] = serde_json::json!({"type": "NFC"})),
         ("merge 0, \"a\" with \"b\", needs token \"ab\"", &|f| {
             f["model"]["merges"] = serde_json::json!(["a b"])
         }),
-        ("expected two tokens separated by a space, found \"ab\"", &|f| {
+        ("model.merges: expected two tokens, found \"\\\"ab\\\"\"", &|f| {
             f["model"]["merges"] = serde_json::json!(["ab"])
         }),
         ("byte 0x61 has no token", &|f| {

@@ -13,6 +13,8 @@ mod bpe;
 #[cfg(feature = "pretrained")]
 mod pretrained;
 mod sample;
+#[cfg_attr(not(feature = "pretrained"), allow(dead_code))]
+mod section;
 mod stream;
 mod tokenizer;
 mod words;

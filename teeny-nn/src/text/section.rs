@@ -9,7 +9,7 @@ use teeny_core::{Error, Result};
 const MAX_DEPTH: usize = 8;
 
 /// An object, and where it is: `pre_tokenizer.pretokenizers[1]`.
-pub(super) struct Section<'a> {
+pub(in crate::text) struct Section<'a> {
     path: String,
     members: BTreeMap<String, Json<'a>>,
     depth: usize,
@@ -20,27 +20,27 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If it is not an object.
-    pub(super) fn root(file: Json<'a>) -> Result<Section<'a>> {
+    pub(in crate::text) fn root(file: Json<'a>) -> Result<Section<'a>> {
         Ok(Section { path: String::new(), members: file.object()?, depth: 0 })
     }
 
     /// The place of the member `key` in the file.
-    pub(super) fn place(&self, key: &str) -> String {
+    pub(in crate::text) fn place(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
     }
 
     /// The names of the members, sorted.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::text) fn keys(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
     }
 
     /// The member `key`, if it is there and not null.
-    pub(super) fn get(&self, key: &str) -> Option<Json<'a>> {
+    pub(in crate::text) fn get(&self, key: &str) -> Option<Json<'a>> {
         self.members.get(key).copied().filter(|value| value.text() != "null")
     }
 
     /// The error of the member `key`, which should be `expected`.
-    pub(super) fn wrong(&self, key: &str, expected: &str) -> Error {
+    pub(in crate::text) fn wrong(&self, key: &str, expected: &str) -> Error {
         let place = self.place(key);
         Error::format(match self.get(key) {
             Some(found) => {
@@ -62,7 +62,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If it is not an object or nested too deep.
-    pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>> {
+    pub(in crate::text) fn section(&self, key: &str) -> Result<Option<Section<'a>>> {
         self.get(key).map(|value| self.sub(self.place(key), value)).transpose()
     }
 
@@ -70,7 +70,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If there is no such list.
-    pub(super) fn list(&self, key: &str) -> Result<Vec<Json<'a>>> {
+    pub(in crate::text) fn list(&self, key: &str) -> Result<Vec<Json<'a>>> {
         let items = self.get(key).and_then(|value| value.items());
         Ok(items.ok_or_else(|| self.wrong(key, "a list"))?.collect())
     }
@@ -79,7 +79,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If there is no such list, or an item is not an object.
-    pub(super) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>> {
+    pub(in crate::text) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>> {
         let items = self.list(key)?.into_iter().enumerate();
         items.map(|(i, item)| self.sub(format!("{}[{i}]", self.place(key)), item)).collect()
     }
@@ -88,7 +88,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If there is no such text.
-    pub(super) fn string(&self, key: &str) -> Result<String> {
+    pub(in crate::text) fn string(&self, key: &str) -> Result<String> {
         let text = self.get(key).and_then(|value| value.string());
         text.ok_or_else(|| self.wrong(key, "a string"))
     }
@@ -97,7 +97,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If it is not a string.
-    pub(super) fn optional_string(&self, key: &str) -> Result<Option<String>> {
+    pub(in crate::text) fn optional_string(&self, key: &str) -> Result<Option<String>> {
         self.get(key).map(|_| self.string(key)).transpose()
     }
 
@@ -105,7 +105,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If there is none.
-    pub(super) fn char(&self, key: &str) -> Result<char> {
+    pub(in crate::text) fn char(&self, key: &str) -> Result<char> {
         let text = self.string(key)?;
         let mut chars = text.chars();
         let only = chars.next().filter(|_| chars.next().is_none());
@@ -116,7 +116,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If it is something else.
-    pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool> {
+    pub(in crate::text) fn flag(&self, key: &str, default: bool) -> Result<bool> {
         match self.get(key).map(|value| value.text()) {
             None => Ok(default),
             Some("true") => Ok(true),
@@ -129,20 +129,21 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// If it is something else.
-    pub(super) fn number(&self, key: &str) -> Result<Option<u64>> {
+    pub(in crate::text) fn number(&self, key: &str) -> Result<Option<u64>> {
         let number = |value: Json| value.number().ok_or_else(|| self.wrong(key, "a whole number"));
         self.get(key).map(number).transpose()
     }
 
     /// The error of a kind that this reader does not know.
-    pub(super) fn unknown(&self, kind: &str) -> Error {
+    pub(in crate::text) fn unknown(&self, kind: &str) -> Error {
         let place = self.place("type");
         Error::unsupported(format!("{place} is {}, which is not supported", quoted(kind)))
             .note("the kinds of Hugging Face's crate `tokenizers` 0.23 are")
     }
 }
 
-fn shortened(text: &str) -> String {
+/// The beginning of `text`.
+pub(in crate::text) fn shortened(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}..", &text[..end]),
         None => text.to_string(),

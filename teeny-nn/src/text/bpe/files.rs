@@ -8,9 +8,10 @@
 use super::{Bpe, Pair, alphabet};
 use crate::json::Json;
 use crate::names::{loading, of_file};
+use crate::text::section::{Section, shortened};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::{self, Budget, quoted, replace, write_error};
@@ -91,18 +92,8 @@ impl Bpe {
             let tokens = file::read(vocab).map_err(|e| e.note(format!("of {vocab:?}")))?;
             let text = file::read(merges).map_err(|e| e.note(format!("of {merges:?}")))?;
             let mut budget = Budget::new(tokens.len() + text.len());
-            let tokens = Json::parse(&tokens)?;
-            let text = std::str::from_utf8(&text)
-                .map_err(|_| Error::format(format!("{merges:?} is not UTF-8")))?;
-            let lines =
-                text.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
-            let pairs = lines
-                .map(|line| {
-                    budget.charge(MERGE)?;
-                    pair_of_line(line)
-                })
-                .collect::<Result<Vec<_>>>()?;
-            assemble(tokens, &pairs, &[], &mut budget)
+            let pairs = merge_lines(&text, &mut budget)?;
+            assemble(Json::parse(&tokens)?, &pairs, &[], &mut budget)
         };
         parse().map_err(|e| of_file(e, loading(vocab)))
     }
@@ -117,105 +108,128 @@ pub(in crate::text) const MERGE: usize = 200;
 /// A merge as the file spells its two tokens.
 type SpelledPair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
+/// Texts of options that are not set.
+const OFF: &[&str] = &["null", "false", "\"\"", "0", "0.0"];
+
+/// Options by section and key, with the texts that this tokenizer has.
+const SETTINGS: [(usize, &str, &[&str]); 10] = [
+    (0, "type", &["null", "\"BPE\""]),
+    (0, "dropout", OFF),
+    (0, "continuing_subword_prefix", OFF),
+    (0, "end_of_word_suffix", OFF),
+    (0, "byte_fallback", OFF),
+    (0, "ignore_merges", OFF),
+    (1, "type", &["\"ByteLevel\""]),
+    (1, "add_prefix_space", OFF),
+    (1, "use_regex", &["null", "true"]),
+    (2, "type", &["\"ByteLevel\""]),
+];
+
 fn parse(bytes: &[u8]) -> Result<Bpe> {
     let mut budget = Budget::new(bytes.len());
-    let file = Json::parse(bytes)?.object()?;
-    let model = members(&file, "model")?;
-    let pre_tokenizer = members(&file, "pre_tokenizer")?;
-    let decoder = members(&file, "decoder")?;
-    let kind = |object: &BTreeMap<String, Json>| object.get("type").and_then(|v| v.string());
-    // the options that differ from this tokenizer
-    let off = |object: &BTreeMap<String, Json>, name: &str| {
-        let off = ["null", "false", "\"\"", "0", "0.0"];
-        object.get(name).is_none_or(|value| off.contains(&value.text()))
+    let file = Section::root(Json::parse(bytes)?)?;
+    let names = ["model", "pre_tokenizer", "decoder"];
+    let [model, words, decoder] = names.map(|name| file.section(name));
+    let sections = [model?, words?, decoder?];
+    let setting = |(section, key, known): &(usize, &str, &[&str])| {
+        let value = sections[*section].as_ref().and_then(|section| section.get(key));
+        let text = value.map_or("null", |value| value.text());
+        (!known.contains(&text))
+            .then(|| format!("{}.{key} is {}", names[*section], shortened(text)))
     };
-    let settings = [
-        (
-            "model.type is not BPE",
-            !off(&model, "type") && kind(&model).is_none_or(|kind| kind != "BPE"),
-        ),
-        (
-            "pre_tokenizer is not ByteLevel",
-            kind(&pre_tokenizer).is_none_or(|kind| kind != "ByteLevel"),
-        ),
-        ("pre_tokenizer.add_prefix_space is on", !off(&pre_tokenizer, "add_prefix_space")),
-        (
-            "pre_tokenizer.use_regex is off",
-            pre_tokenizer.get("use_regex").is_some_and(|value| value.text() == "false"),
-        ),
-        ("decoder is not ByteLevel", kind(&decoder).is_none_or(|kind| kind != "ByteLevel")),
-        ("normalizer is set", !off(&file, "normalizer")),
-        ("model.dropout is set", !off(&model, "dropout")),
-        ("model.continuing_subword_prefix is set", !off(&model, "continuing_subword_prefix")),
-        ("model.end_of_word_suffix is set", !off(&model, "end_of_word_suffix")),
-        ("model.byte_fallback is on", !off(&model, "byte_fallback")),
-        ("model.ignore_merges is on", !off(&model, "ignore_merges")),
-    ];
-    if let Some((setting, _)) = settings.iter().find(|(_, wrong)| *wrong) {
+    let normalizer = file.get("normalizer").map(|_| "normalizer is set".to_string());
+    if let Some(setting) = normalizer.or_else(|| SETTINGS.iter().find_map(setting)) {
         return Err(Error::unsupported(format!(
             "{setting}; this reader knows byte-level BPE as in GPT-2"
         ))
         .help("text::PretrainedTokenizer (feature `pretrained`) reads all kinds"));
     }
-    let merges =
-        items(&model, "merges").ok_or_else(|| Error::format("model.merges is not a list"))?;
-    let mut merge = |value: Json| -> Result<SpelledPair> {
-        budget.charge(MERGE + 2 * value.text().len())?;
-        let wrong = || Error::format(format!("{} is not a merge", quoted(value.text())));
-        if let Some(line) = value.string() {
-            let (a, b) = pair_of_line(&line)?;
-            return Ok((a.into_owned().into(), b.into_owned().into()));
-        }
-        let parts = value.items().ok_or_else(wrong)?.take(3).map(|part| part.string());
-        match parts.collect::<Option<Vec<_>>>().ok_or_else(wrong)?.as_slice() {
-            [a, b] => Ok((a.clone().into(), b.clone().into())),
-            _ => Err(wrong()),
-        }
+    let [Some(model), ..] = &sections else { return Err(file.wrong("model", "an object")) };
+    let merges = merges(model, &mut budget)?;
+    let added = file.get("added_tokens").map(|_| file.sections("added_tokens")).transpose()?;
+    let special = |token: &Section| {
+        let name = token.string("content")?;
+        let id = token.number("id")?.and_then(|id| u32::try_from(id).ok());
+        Ok((id.ok_or_else(|| token.wrong("id", "the number of a token"))?, name))
     };
-    let merges = merges.into_iter().map(&mut merge).collect::<Result<Vec<_>>>()?;
-    let mut special = |value: Json| -> Result<(u32, String)> {
-        budget.charge(TOKEN + 4 * value.text().len())?;
-        let wrong = || Error::format(format!("{} is not an added token", quoted(value.text())));
-        let fields = value.object().map_err(|_| wrong())?;
-        let name = fields.get("content").and_then(|name| name.string()).ok_or_else(wrong)?;
-        Ok((number(*fields.get("id").ok_or_else(wrong)?, &name)?, name))
-    };
-    let added = items(&file, "added_tokens").unwrap_or_default();
-    let specials = added.into_iter().map(&mut special).collect::<Result<Vec<_>>>()?;
-    let vocab = model.get("vocab").ok_or_else(|| Error::format("there is no model.vocab"))?;
-    assemble(*vocab, &merges, &specials, &mut budget)
+    let added = added.unwrap_or_default();
+    budget.charge(added.len() * TOKEN)?;
+    let specials = added.iter().map(special).collect::<Result<Vec<_>>>()?;
+    let vocab = model.get("vocab").ok_or_else(|| model.wrong("vocab", "an object"))?;
+    assemble(vocab, &merges, &specials, &mut budget)
 }
 
-/// The members of the object `name`; none if there is no such object.
-fn members<'a>(
-    file: &BTreeMap<String, Json<'a>>,
-    name: &str,
-) -> Result<BTreeMap<String, Json<'a>>> {
-    match file.get(name).filter(|value| value.text() != "null") {
-        Some(object) => object.object(),
-        None => Ok(BTreeMap::new()),
+/// The merges of a model: `"a b"` or `["a", "b"]`.
+pub(in crate::text) fn merges<'a>(
+    model: &Section<'a>,
+    budget: &mut Budget,
+) -> Result<Vec<SpelledPair<'a>>> {
+    let owned = |(a, b): (&str, &str)| (a.to_string(), b.to_string());
+    let mut pairs = Vec::new();
+    for merge in model.list("merges")? {
+        budget.charge(MERGE + 2 * merge.text().len())?;
+        let pair = match (merge.string(), merge.items()) {
+            (Some(line), _) if line.starts_with("#version") => continue,
+            (Some(line), _) => pair_of_line(&line).map(owned),
+            (None, Some(mut parts)) => {
+                let mut next = || parts.next().map(|part| part.string());
+                match (next(), next(), next()) {
+                    (Some(Some(a)), Some(Some(b)), None) => Some((a, b)),
+                    _ => None,
+                }
+            }
+            (None, None) => None,
+        };
+        let (a, b) = pair.ok_or_else(|| {
+            let (place, merge) = (model.place("merges"), quoted(merge.text()));
+            Error::format(format!("{place}: expected two tokens, found {merge}"))
+        })?;
+        pairs.push((a.into(), b.into()));
     }
+    Ok(pairs)
 }
 
-/// The items of the array `name`, if there is one.
-fn items<'a>(object: &BTreeMap<String, Json<'a>>, name: &str) -> Option<Vec<Json<'a>>> {
-    Some(object.get(name)?.items()?.collect())
+/// The merges of a `merges.txt`, one per line.
+pub(in crate::text) fn merge_lines<'a>(
+    text: &'a [u8],
+    budget: &mut Budget,
+) -> Result<Vec<SpelledPair<'a>>> {
+    let text = std::str::from_utf8(text).map_err(|e| Error::format(e.to_string()))?;
+    let lines = text.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
+    let pair = |line: &'a str| {
+        budget.charge(MERGE + 2 * line.len())?;
+        let (a, b) = pair_of_line(line).ok_or_else(|| {
+            let line = quoted(line);
+            Error::format(format!("expected two tokens separated by a space, found {line}"))
+        })?;
+        Ok((a.into(), b.into()))
+    };
+    lines.map(pair).collect()
 }
 
-fn number(value: Json, name: &str) -> Result<u32> {
-    value.number().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
-        let text = quoted(value.text());
-        Error::format(format!("the number of token {} is {}", quoted(name), text.trim_matches('"')))
+/// `a b` as its two tokens.
+pub(in crate::text) fn pair_of_line(line: &str) -> Option<(&str, &str)> {
+    line.split_once(' ').filter(|(_, b)| !b.contains(' '))
+}
+
+/// Calls `token` with the text and the number of each token of an object.
+///
+/// # Errors
+/// If it is something else, or one of `token`.
+pub(in crate::text) fn tokens(
+    vocab: Json,
+    budget: &mut Budget,
+    mut token: impl FnMut(String, u32) -> Result<()>,
+) -> Result<()> {
+    vocab.members(|text, id| {
+        budget.charge(TOKEN + 4 * text.len())?;
+        let number = id.number().and_then(|id| u32::try_from(id).ok());
+        let number = number.filter(|id| *id < u32::MAX).ok_or_else(|| {
+            let [text, id] = [&text, id.text()].map(quoted);
+            Error::format(format!("the number of token {text} is {}", id.trim_matches('"')))
+        })?;
+        token(text, number)
     })
-}
-
-/// `a b` as the two spellings.
-fn pair_of_line(line: &str) -> Result<SpelledPair<'_>> {
-    let (a, b) = line.split_once(' ').ok_or_else(|| {
-        let line = quoted(line);
-        Error::format(format!("expected two tokens separated by a space, found {line}"))
-    })?;
-    Ok((a.into(), b.into()))
 }
 
 /// Makes a tokenizer of the parts of a file, and checks that they are consistent.
@@ -241,34 +255,29 @@ fn assemble(
         specials.iter().map(|(id, name)| (*id, name.as_bytes().to_vec())).collect();
     let mut ids: HashMap<String, u32> = HashMap::new();
     let mut specials = specials.to_vec();
-    vocab
-        .members(|name, id| {
-            budget.charge(TOKEN + 4 * name.len())?;
-            let id = number(id, &name)?;
-            if name.is_empty() {
-                return Err(Error::format(format!("token {id} is empty")));
+    let token = |name: String, id| {
+        if name.is_empty() {
+            return Err(Error::format(format!("token {id} is empty")));
+        }
+        match named.get(name.as_str()) {
+            Some(&other) if other == id => return Ok(()),
+            Some(other) => {
+                let name = quoted(&name);
+                let text = format!("token {name} has the numbers {id} and {other}");
+                return Err(Error::format(text));
             }
-            match named.get(name.as_str()) {
-                Some(&other) if other == id => return Ok(()),
-                Some(other) => {
-                    return Err(Error::format(format!(
-                        "token {} has the numbers {id} and {other}",
-                        quoted(&name)
-                    )));
-                }
-                None => {}
-            }
-            let spelled = name.chars().map(|c| bytes_of.get(&c).copied()).collect::<Option<_>>();
-            let spelled = spelled.ok_or_else(|| {
-                Error::format(format!(
-                    "token {} is not spelled in GPT-2's characters for bytes",
-                    quoted(&name)
-                ))
-            })?;
-            entries.push((id, spelled));
-            ids.insert(name, id);
-            Ok(())
-        })
+            None => {}
+        }
+        let spelled = name.chars().map(|c| bytes_of.get(&c).copied()).collect::<Option<_>>();
+        let spelled = spelled.ok_or_else(|| {
+            let name = quoted(&name);
+            Error::format(format!("token {name} is not spelled in GPT-2's characters for bytes"))
+        })?;
+        entries.push((id, spelled));
+        ids.insert(name, id);
+        Ok(())
+    };
+    tokens(vocab, budget, token)
         .map_err(|e| e.note("in the vocabulary, a map from spellings to numbers"))?;
     entries.sort_unstable();
     let wrong = entries.iter().enumerate().find(|(i, (id, _))| *i != *id as usize);

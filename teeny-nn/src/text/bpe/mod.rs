@@ -18,7 +18,7 @@ mod train;
 mod words;
 
 #[cfg(feature = "pretrained")]
-pub(super) use files::{MERGE, TOKEN};
+pub(super) use files::{TOKEN, merge_lines, merges, pair_of_line, tokens};
 #[cfg(feature = "pretrained")]
 pub(super) use words::words;
 

@@ -2,8 +2,8 @@
 
 use super::aligned::{Segment, Text};
 use super::normalize::Normalizer;
-use super::section::Section;
 use super::unicode;
+use crate::text::section::Section;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;

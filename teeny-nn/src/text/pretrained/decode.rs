@@ -2,8 +2,8 @@
 
 use super::normalize::parse_pattern;
 use super::pattern::Pattern;
-use super::section::Section;
 use super::split::Prepend;
+use crate::text::section::Section;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 use teeny_core::{Error, Result};

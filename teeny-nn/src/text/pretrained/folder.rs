@@ -5,17 +5,18 @@ use super::decode::Decoder;
 use super::model::{Bpe, Model, Vocab, WordPiece};
 use super::normalize::{Bert, Normalizer};
 use super::process::Processor;
-use super::read::{MERGE, TOKEN, add_merge, pair_of_line, parse, vocab_of};
-use super::section::Section;
+use super::read::{TOKEN, add_merge, parse, vocab_of};
 use super::split::PreTokenizer;
 use super::{Parts, PretrainedTokenizer, Specials};
 use crate::json::Json;
 use crate::names::{loading, of_file};
 use crate::state::Gguf;
+use crate::text::bpe::merge_lines;
+use crate::text::section::Section;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use teeny_core::file::{self, Budget, quoted};
+use teeny_core::file::{self, Budget};
 use teeny_core::{Error, Result};
 
 /// Opens a file or a folder.
@@ -121,7 +122,7 @@ const CLASSES: [(&str, &str); 3] = [
     ),
 ];
 
-/// In the order in which they are added.
+/// In the order of [`super::Role`], in which they are added.
 const ROLES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
@@ -299,16 +300,9 @@ impl Config {
             let name = self.names.get(role)?;
             parts.added.id(name).or_else(|| parts.vocab.id(name))
         };
-        let old = parts.specials;
-        parts.specials = Specials {
-            bos: id("bos_token").or(old.bos),
-            eos: id("eos_token").or(old.eos),
-            pad: id("pad_token").or(old.pad),
-            unk: id("unk_token").or(old.unk),
-            cls: id("cls_token").or(old.cls),
-            sep: id("sep_token").or(old.sep),
-            mask: id("mask_token").or(old.mask),
-        };
+        let all = ROLES.map(id).into_iter();
+        let all: Vec<_> = all.zip(parts.specials).map(|(own, old)| own.or(old)).collect();
+        parts.specials.copy_from_slice(&all);
         parts.max_length = parts.max_length.or(self.max_length);
     }
 
@@ -330,18 +324,10 @@ fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
     let vocab = Json::parse(&bytes).and_then(|json| vocab_of(json, &mut Budget::new(bytes.len())));
     let vocab = vocab.map_err(|e| of_file(e, loading(&vocab_path)))?;
     let read = || {
-        let bytes = file::read(&merges_path)?;
-        let text = std::str::from_utf8(&bytes).map_err(|e| Error::format(e.to_string()))?;
-        let mut budget = Budget::new(bytes.len());
-        let mut ranks = HashMap::new();
-        let lines = text.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
-        for (rank, line) in (0..).zip(lines) {
-            budget.charge(MERGE + 2 * line.len())?;
-            let pair = pair_of_line(line).ok_or_else(|| {
-                let line = quoted(line);
-                Error::format(format!("expected two tokens separated by a space, found {line}"))
-            })?;
-            add_merge(&mut ranks, &vocab, rank, pair, "")?;
+        let (bytes, mut ranks) = (file::read(&merges_path)?, HashMap::new());
+        let merges = merge_lines(&bytes, &mut Budget::new(bytes.len()))?;
+        for (rank, (a, b)) in (0..).zip(&merges) {
+            add_merge(&mut ranks, &vocab, rank, (a, b), "")?;
         }
         Ok(ranks)
     };
@@ -406,14 +392,7 @@ pub(super) fn word_piece(
         vocab.id(name).ok_or_else(|| Error::format(format!("the vocabulary has no token {name:?}")))
     };
     let (cls, sep) = (id("[CLS]")?, id("[SEP]")?);
-    let specials = Specials {
-        pad: vocab.id("[PAD]"),
-        unk: vocab.id("[UNK]"),
-        cls: Some(cls),
-        sep: Some(sep),
-        mask: vocab.id("[MASK]"),
-        ..Specials::default()
-    };
+    let [unk, pad, mask] = ["[UNK]", "[PAD]", "[MASK]"].map(|name| vocab.id(name));
     Ok(Parts {
         normalizer: Some(Normalizer::Bert(normalizer)),
         pre_tokenizer: Some(PreTokenizer::Bert),
@@ -422,7 +401,7 @@ pub(super) fn word_piece(
         vocab,
         processor: Some(Processor::around(cls, sep, None, None)),
         decoder: Some(Decoder::WordPiece { prefix: "##".to_string(), cleanup: true }),
-        specials,
+        specials: [None, None, unk, Some(sep), pad, Some(cls), mask],
         max_length: None,
     })
 }

@@ -88,7 +88,7 @@ const BYTE: u64 = 6;
 /// If keys are missing or wrong, or the kind is not known.
 pub(super) fn parse(metadata: &BTreeMap<String, Value>) -> Result<Parts> {
     let metadata = Metadata(metadata);
-    let parts = match metadata.string("model")? {
+    let mut parts = match metadata.string("model")? {
         "gpt2" => metadata.gpt2(),
         "llama" => metadata.sentence_piece(),
         "bert" => metadata.bert(),
@@ -97,23 +97,17 @@ pub(super) fn parse(metadata: &BTreeMap<String, Value>) -> Result<Parts> {
             quoted(other)
         ))),
     }?;
-    let id = |key: &str| -> Result<Option<u32>> {
+    let id = |key: &str| {
         let id = metadata.get(&format!("{key}_token_id")).and_then(Value::as_u64);
         // files without a token have 2^32 - 1
-        Ok(id.and_then(|id| u32::try_from(id).ok()).filter(|id| *id != u32::MAX))
+        id.and_then(|id| u32::try_from(id).ok()).filter(|id| *id != u32::MAX)
     };
-    let old = parts.specials;
-    let specials = Specials {
-        bos: id("bos")?,
-        eos: id("eos")?,
-        pad: id("padding")?.or(old.pad),
-        unk: id("unknown")?.or(old.unk),
-        cls: id("cls")?.or(old.cls),
-        // the key has this spelling
-        sep: id("seperator")?.or(old.sep),
-        mask: id("mask")?.or(old.mask),
-    };
-    Ok(Parts { specials, ..parts })
+    // the key of the separator has this spelling
+    let keys = ["bos", "eos", "unknown", "seperator", "padding", "cls", "mask"];
+    for (special, key) in parts.specials.iter_mut().zip(keys) {
+        *special = id(key).or(*special);
+    }
+    Ok(parts)
 }
 
 /// Texts of tokens that end a turn in files that name none for it.

@@ -26,7 +26,6 @@ mod pattern;
 mod precompiled;
 mod process;
 mod read;
-mod section;
 mod split;
 mod unicode;
 
@@ -93,16 +92,18 @@ struct Parts {
     max_length: Option<usize>,
 }
 
-/// The special tokens of a model by their role.
-#[derive(Clone, Copy, Debug, Default)]
-struct Specials {
-    bos: Option<u32>,
-    eos: Option<u32>,
-    pad: Option<u32>,
-    unk: Option<u32>,
-    cls: Option<u32>,
-    sep: Option<u32>,
-    mask: Option<u32>,
+/// The special tokens of a model in the order of [`Role`].
+type Specials = [Option<u32>; 7];
+
+/// What a special token is for.
+enum Role {
+    Bos,
+    Eos,
+    Unk,
+    Sep,
+    Pad,
+    Cls,
+    Mask,
 }
 
 impl std::fmt::Debug for PretrainedTokenizer {
@@ -197,7 +198,7 @@ impl PretrainedTokenizer {
         let _op = enter("PretrainedTokenizer::encode_batch");
         let encode = |input: &T| self.0.encode((*input).into(), options, false);
         let encodings: Vec<Encoding> = inputs.iter().map(encode).collect::<Result<_>>()?;
-        Batch::new(encodings, options.pad.or(self.0.specials.pad), options)
+        Batch::new(encodings, options.pad.or(self.pad()), options)
     }
 
     /// The text of `tokens`, without special tokens if `skip_special_tokens`.
@@ -238,37 +239,37 @@ impl PretrainedTokenizer {
 
     /// The token at the beginning of a text.
     pub fn bos(&self) -> Option<u32> {
-        self.0.specials.bos
+        self.0.specials[Role::Bos as usize]
     }
 
     /// The token at the end of a text.
     pub fn eos(&self) -> Option<u32> {
-        self.0.specials.eos
+        self.0.specials[Role::Eos as usize]
     }
 
     /// The token that pads batches.
     pub fn pad(&self) -> Option<u32> {
-        self.0.specials.pad
+        self.0.specials[Role::Pad as usize]
     }
 
     /// The token of unknown words.
     pub fn unk(&self) -> Option<u32> {
-        self.0.specials.unk
+        self.0.specials[Role::Unk as usize]
     }
 
     /// The token whose state classifies a text.
     pub fn cls(&self) -> Option<u32> {
-        self.0.specials.cls
+        self.0.specials[Role::Cls as usize]
     }
 
     /// The token between texts.
     pub fn sep(&self) -> Option<u32> {
-        self.0.specials.sep
+        self.0.specials[Role::Sep as usize]
     }
 
     /// The token of a word to predict.
     pub fn mask(&self) -> Option<u32> {
-        self.0.specials.mask
+        self.0.specials[Role::Mask as usize]
     }
 
     /// The largest number of tokens of the model according to the files: `truncation.max_length`

@@ -3,8 +3,8 @@
 use super::aligned::{Output, Text};
 use super::pattern::Pattern;
 use super::precompiled::Precompiled;
-use super::section::Section;
 use super::unicode::{self, Form, Position};
+use crate::text::section::Section;
 use teeny_core::{Error, Result};
 
 /// A change of the text.

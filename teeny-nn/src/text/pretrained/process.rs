@@ -2,7 +2,7 @@
 
 use super::added::spaces;
 use super::encoding::{EncodeOptions, Encoding, Truncation};
-use super::section::Section;
+use crate::text::section::Section;
 use std::collections::HashMap;
 use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};

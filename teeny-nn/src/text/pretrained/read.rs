@@ -1,15 +1,16 @@
 //! Reads `tokenizer.json`.
 
+use super::Parts;
 use super::added::{Added, AddedToken};
 use super::decode::Decoder;
 use super::model::{Bpe, Model, Unigram, Unknown, Vocab, WordPiece};
 use super::normalize::Normalizer;
 use super::process::Processor;
-use super::section::Section;
 use super::split::PreTokenizer;
-use super::{Parts, Specials};
 use crate::json::Json;
-pub(super) use crate::text::bpe::{MERGE, TOKEN};
+pub(super) use crate::text::bpe::{TOKEN, pair_of_line};
+use crate::text::bpe::{merges, tokens};
+use crate::text::section::Section;
 use std::collections::HashMap;
 use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};
@@ -43,8 +44,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parts> {
     };
     let max_length = number(file.section("truncation")?, "max_length")?;
     let pad = number(file.section("padding")?, "pad_id")?;
-    let specials =
-        Specials { unk, pad: pad.and_then(|id| u32::try_from(id).ok()), ..Specials::default() };
+    let pad = pad.and_then(|id| u32::try_from(id).ok());
     let max_length = max_length.and_then(|n| usize::try_from(n).ok());
     Ok(Parts {
         normalizer,
@@ -54,7 +54,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parts> {
         added,
         processor,
         decoder,
-        specials,
+        specials: [None, None, unk, None, pad, None, None],
         max_length,
     })
 }
@@ -176,14 +176,8 @@ fn parse_scores(section: &Section, budget: &mut Budget) -> Result<(Vocab, Vec<f6
 /// If it is something else.
 pub(super) fn vocab_of(value: Json, budget: &mut Budget) -> Result<Vocab> {
     let mut vocab = Vocab::default();
-    value.members(|text, id| {
-        budget.charge(TOKEN + 4 * text.len())?;
-        let number = id.number().and_then(|id| u32::try_from(id).ok());
-        let number = number.filter(|id| *id < u32::MAX).ok_or_else(|| {
-            let [text, id] = [&text, id.text()].map(quoted);
-            Error::format(format!("the number of token {text} is {}", id.trim_matches('"')))
-        })?;
-        vocab.insert(&text, number);
+    tokens(value, budget, |text, id| {
+        vocab.insert(&text, id);
         Ok(())
     })?;
     Ok(vocab)
@@ -200,25 +194,8 @@ fn parse_bpe(section: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Bp
     let unknown = section.optional_string("unk_token")?;
     let unknown = unknown.map(|name| Unknown::of(vocab, name));
     let mut ranks = HashMap::new();
-    for (rank, merge) in (0..).zip(section.list("merges")?) {
-        budget.charge(MERGE + 2 * merge.text().len())?;
-        let wrong = || {
-            let merge = quoted(merge.text());
-            let place = section.place("merges");
-            Error::format(format!("{place}: expected two tokens, found {merge}"))
-        };
-        if let Some(line) = merge.string() {
-            if !line.starts_with("#version") {
-                let (a, b) = pair_of_line(&line).ok_or_else(wrong)?;
-                add_merge(&mut ranks, vocab, rank, (a, b), &prefix)?;
-            }
-            continue;
-        }
-        let mut pair = merge.items().ok_or_else(wrong)?.map(|part| part.string());
-        match (pair.next().flatten(), pair.next().flatten(), pair.next()) {
-            (Some(a), Some(b), None) => add_merge(&mut ranks, vocab, rank, (&a, &b), &prefix)?,
-            _ => return Err(wrong()),
-        }
+    for (rank, (a, b)) in (0..).zip(merges(section, budget)?) {
+        add_merge(&mut ranks, vocab, rank, (&a, &b), &prefix)?;
     }
     Ok(Bpe {
         ranks,
@@ -229,11 +206,6 @@ fn parse_bpe(section: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Bp
         prefix,
         suffix,
     })
-}
-
-/// `a b` as its two tokens.
-pub(super) fn pair_of_line(line: &str) -> Option<(&str, &str)> {
-    line.split_once(' ').filter(|(_, b)| !b.contains(' '))
 }
 
 /// Adds the merge of `a` and `b`; `prefix` is that of tokens inside words.

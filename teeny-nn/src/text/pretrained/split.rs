@@ -3,9 +3,9 @@
 use super::aligned::Segment;
 use super::normalize::{parse_pattern, prepend};
 use super::pattern::Pattern;
-use super::section::Section;
 use super::unicode;
 use crate::text::bpe::words;
+use crate::text::section::Section;
 use std::ops::Range;
 use teeny_core::Result;
 use unicode_script::{Script, UnicodeScript};

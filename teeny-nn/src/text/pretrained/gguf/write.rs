@@ -13,7 +13,7 @@ use super::super::normalize::Normalizer;
 use super::super::process::{Processor, Slot};
 use super::super::split::{Behavior, PreTokenizer, Prepend};
 use super::super::unicode::Form;
-use super::super::{Parts, PretrainedTokenizer};
+use super::super::{Parts, PretrainedTokenizer, Role};
 use super::{BYTE, CONTROL, GPT2, NORMAL, PATTERNS, UNKNOWN, UNUSED, USER_DEFINED, parse};
 use crate::state::gguf::Value;
 use crate::text::Tokenizer;
@@ -76,12 +76,11 @@ pub(in super::super) fn write(
         Model::SentencePiece(_) => return Err(unsupported("a vocabulary of a GGUF file")),
     }
     let [bos, eos] = ends(parts)?;
-    let specials = parts.specials;
     for (key, id) in [
-        ("bos", bos.or(specials.bos)),
-        ("eos", eos.or(specials.eos)),
-        ("unknown", specials.unk),
-        ("padding", specials.pad),
+        ("bos", bos.or(tokenizer.bos())),
+        ("eos", eos.or(tokenizer.eos())),
+        ("unknown", tokenizer.unk()),
+        ("padding", tokenizer.pad()),
     ] {
         if let Some(id) = id.filter(|id| (*id as usize) < vocab) {
             set(&format!("{key}_token_id"), Value::Unsigned(id.into()));
@@ -124,7 +123,7 @@ fn tokens(parts: &Parts, count: usize) -> Vec<String> {
 /// The kind of each of `count` tokens.
 fn kinds(parts: &Parts, count: usize) -> Vec<u64> {
     let kind = |id: u32| match (parts.added.get(id), parts.vocab.text(id)) {
-        _ if falls_back(parts) && parts.specials.unk == Some(id) => UNKNOWN,
+        _ if falls_back(parts) && parts.specials[Role::Unk as usize] == Some(id) => UNKNOWN,
         (Some(AddedToken { special: true, .. }), _) => CONTROL,
         (Some(_), _) => USER_DEFINED,
         (None, Some(text)) if is_byte(parts, text) => BYTE,
