@@ -160,6 +160,17 @@ fn gguf(metadata: &[(&str, Value)]) -> Gguf {
     Gguf::from_bytes(bytes).unwrap()
 }
 
+/// The bytes of a text in base 64.
+fn decoded(text: &str) -> Vec<u8> {
+    const DIGITS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = text.trim_end_matches('=').bytes().flat_map(|c| {
+        let digit = DIGITS.bytes().position(|own| own == c).unwrap();
+        (0..6).rev().map(move |i| digit >> i & 1)
+    });
+    let bits: Vec<usize> = bits.collect();
+    bits.chunks_exact(8).map(|byte| byte.iter().fold(0, |all, bit| all << 1 | *bit as u8)).collect()
+}
+
 /// The kinds of tokens: 3 for special ones, 1 for others.
 fn kinds(texts: &[String], special: &[&str]) -> Vec<u32> {
     texts.iter().map(|t| if special.contains(&t.as_str()) { 3 } else { 1 }).collect()
@@ -211,6 +222,24 @@ fn a_gguf_vocabulary_has_the_tokens_of_its_tokenizer_json() {
     let bert = gguf(&[("model", json!("bert")), ("tokens", json!(tokens))]);
     same(&PretrainedTokenizer::from_gguf(&bert).unwrap(), &open("bert"));
 
+    let file = read("t5");
+    let vocab = file["model"]["vocab"].as_array().unwrap();
+    let column = |i: usize| vocab.iter().map(|item| item[i].clone()).collect::<Vec<_>>();
+    let tokens: Vec<String> =
+        column(0).iter().map(|text| text.as_str().unwrap().to_string()).collect();
+    let charsmap = decoded(file["normalizer"]["precompiled_charsmap"].as_str().unwrap());
+    let t5 = PretrainedTokenizer::from_gguf(&gguf(&[
+        ("model", json!("t5")),
+        ("token_type", json!(kinds(&tokens, &["</s>"]))),
+        ("tokens", json!(tokens)),
+        ("scores", json!(column(1))),
+        ("precompiled_charsmap", json!(charsmap)),
+        ("remove_extra_whitespaces", json!(true)),
+        ("unknown_token_id", file["model"]["unk_id"].clone()),
+        ("eos_token_id", json!(1)),
+    ]));
+    same(&t5.unwrap(), &open("t5"));
+
     let error = |metadata: &[(&str, Value)]| {
         PretrainedTokenizer::from_gguf(&gguf(metadata)).unwrap_err().to_string()
     };
@@ -219,7 +248,8 @@ fn a_gguf_vocabulary_has_the_tokens_of_its_tokenizer_json() {
     let of = |model: &str| ("model", json!(model));
     for (metadata, expected) in [
         (vec![], "tokenizer.ggml.model is missing"),
-        (vec![of("t5")], "tokenizer.ggml.model is \"t5\"; this reader knows gpt2, llama and bert"),
+        (vec![of("rwkv")], "is \"rwkv\"; this reader knows gpt2, llama, bert and t5"),
+        (vec![of("t5"), tokens.clone()], "tokenizer.ggml.scores is missing"),
         (vec![of("gpt2")], "tokenizer.ggml.tokens is missing"),
         (vec![of("gpt2"), tokens.clone()], "tokenizer.ggml.merges is missing"),
         (

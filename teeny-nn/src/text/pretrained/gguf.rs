@@ -5,12 +5,13 @@ mod write;
 use super::added::{Added, AddedToken};
 use super::decode::Decoder;
 use super::folder::word_piece;
-use super::model::{Bpe, Model, SentencePiece, Vocab};
+use super::model::{Bpe, Model, SentencePiece, Unigram, Vocab};
 use super::normalize::{Bert, Normalizer};
 use super::pattern::Pattern;
+use super::precompiled::Precompiled;
 use super::process::{Processor, Slot};
 use super::read::{add_merge, pair_of_line};
-use super::split::{Behavior, PreTokenizer};
+use super::split::{Behavior, PreTokenizer, Prepend};
 use super::{Parts, Specials};
 use crate::state::gguf::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -92,8 +93,9 @@ pub(super) fn parse(metadata: &BTreeMap<String, Value>) -> Result<Parts> {
         "gpt2" => metadata.gpt2(),
         "llama" => metadata.sentence_piece(),
         "bert" => metadata.bert(),
+        "t5" => metadata.unigram(),
         other => Err(Error::unsupported(format!(
-            "tokenizer.ggml.model is {}; this reader knows gpt2, llama and bert",
+            "tokenizer.ggml.model is {}; this reader knows gpt2, llama, bert and t5",
             quoted(other)
         ))),
     }?;
@@ -274,13 +276,55 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    fn sentence_piece(&self) -> Result<Parts> {
-        let (vocab, added) = self.vocab()?;
+    /// The score of each token, and the token of unknown text.
+    fn scores(&self, vocab: &Vocab) -> Result<(Vec<f64>, Option<u32>)> {
         let scores = self.list("scores", "a list of numbers")?.iter().map(Value::as_f64);
         let scores = scores.collect::<Option<Vec<f64>>>();
         let scores =
             scores.filter(|scores| scores.len() == vocab.last().map_or(0, |n| n as usize + 1));
         let scores = scores.ok_or_else(|| self.wrong("scores", "a number for each token"))?;
+        let id = self.get("unknown_token_id").and_then(Value::as_u64);
+        let unknown = id.and_then(|id| u32::try_from(id).ok()).or_else(|| vocab.id("<unk>"));
+        Ok((scores, unknown))
+    }
+
+    /// Unigrams, whose words begin with `▁`.
+    fn unigram(&self) -> Result<Parts> {
+        let (vocab, added) = self.vocab()?;
+        let (scores, unknown) = self.scores(&vocab)?;
+        let table = match self.get("precompiled_charsmap") {
+            Some(_) => {
+                let bytes = self.list("precompiled_charsmap", "a list of bytes")?.iter();
+                let bytes = bytes.map(|byte| u8::try_from(byte.as_u64()?).ok()).collect();
+                let bytes: Option<Vec<u8>> = bytes;
+                let wrong = || self.wrong("precompiled_charsmap", "a list of bytes");
+                Some(Normalizer::Precompiled(Precompiled::new(&bytes.ok_or_else(wrong)?)?))
+            }
+            None => None,
+        };
+        let merged = self.flag("remove_extra_whitespaces", false);
+        let begins = merged || self.flag("add_space_prefix", false);
+        let prepend = if begins { Prepend::Always } else { Prepend::Never };
+        let spaces = PreTokenizer::Metaspace { replacement: '▁', prepend, split: merged };
+        let words = merged.then_some(PreTokenizer::Delimiter(' '));
+        Ok(Parts {
+            normalizer: table,
+            pre_tokenizer: Some(PreTokenizer::Sequence(
+                words.into_iter().chain([spaces]).collect(),
+            )),
+            model: Model::Unigram(Unigram::new(&vocab, scores, unknown, false)),
+            vocab,
+            added: Added::new(added, None)?,
+            processor: self.around(false, true)?,
+            decoder: Some(Decoder::Metaspace { replacement: '▁', omit_first: begins }),
+            specials: Specials::default(),
+            max_length: None,
+        })
+    }
+
+    fn sentence_piece(&self) -> Result<Parts> {
+        let (vocab, added) = self.vocab()?;
+        let (scores, unknown) = self.scores(&vocab)?;
         let mut order: Vec<u32> = (0..scores.len() as u32).collect();
         order.sort_by(|a, b| scores[*b as usize].total_cmp(&scores[*a as usize]));
         let mut ranks = HashMap::new();
@@ -288,8 +332,6 @@ impl<'a> Metadata<'a> {
             let rank = ranks.len() as u32;
             ranks.extend(same.iter().map(|id| (*id, rank)));
         }
-        let id = self.get("unknown_token_id").and_then(Value::as_u64);
-        let unknown = id.and_then(|id| u32::try_from(id).ok()).or_else(|| vocab.id("<unk>"));
         let model = SentencePiece { ranks, unknown, bytes: vocab.byte_tokens() };
         let memory = &mut 0;
         let prefix = self.flag("add_space_prefix", true);

@@ -145,7 +145,7 @@ impl PretrainedTokenizer {
     }
 
     /// Makes the tokenizer of a GGUF file from its metadata: `tokenizer.ggml.model` is "gpt2",
-    /// "llama" or "bert".
+    /// "llama", "bert" or "t5".
     ///
     /// # Errors
     /// If keys are missing or wrong, or the model or its pattern (`tokenizer.ggml.pre`) is not
