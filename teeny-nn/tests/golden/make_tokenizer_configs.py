@@ -4,7 +4,7 @@
     python make_tokenizer_configs.py [seed] > tokenizer_configs.json
 
 Each case has the files of a folder, texts, and their tokens with special tokens. Files are drawn:
-the model (BPE of bytes or of characters, WordPiece), the class, added tokens under each of the keys
+the model (BPE of bytes, of characters or with tokens of bytes, WordPiece, unigrams), the class, added tokens under each of the keys
 that tokenizer_config.json may have, added_tokens.json, and options of the class.
 """
 
@@ -41,9 +41,22 @@ def vocabulary(kind):
     return {letter: i for i, letter in enumerate(letters)}
 
 
+def spaced():
+    return [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    ]
+
+
 def files():
-    kind = rng.choice(["bytes", "plain", "word"])
+    kind = rng.choice(["bytes", "plain", "word", "pieces", "unigram"])
     vocab = vocabulary(kind)
+    if kind in ["pieces", "unigram"]:
+        vocab = {text: i for i, text in enumerate(["<s>", "<pad>", "</s>", "<unk>"])}
+        if kind == "pieces":
+            vocab |= {f"<0x{byte:02X}>": len(vocab) + byte for byte in range(256)}
+        for text in rng.sample(list("abcdxyzABC<>/▁"), 14) + ["▁a", "ab", "bc"]:
+            vocab[text] = len(vocab)
     file = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": []}
     file |= {"normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None}
     if kind == "word":
@@ -66,12 +79,29 @@ def files():
                 for name in ["[CLS]", "[SEP]"]
             },
         }
+    elif kind == "unigram":
+        scores = [[text, 0.0 if i < 4 else -rng.random() * 9] for text, i in vocab.items()]
+        file["model"] = {"type": "Unigram", "unk_id": 3, "vocab": scores, "byte_fallback": False}
+        if flip():
+            file["normalizer"] = {"type": "Lowercase"}
+        file["pre_tokenizer"] = {
+            "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": flip()
+        }
+        file["post_processor"] = {
+            "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0],
+            "trim_offsets": True, "add_prefix_space": True,
+        }
     else:
         file["model"] = {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
             "ignore_merges": False, "vocab": vocab, "merges": [],
         }
+        if kind == "pieces":
+            file["model"] |= {"byte_fallback": True, "unk_token": "<unk>", "fuse_unk": flip()}
+            merges = [f"{text[0]} {text[1:]}" for text in ["▁a", "ab", "bc"]]
+            file["model"]["merges"] = merges
+            file["normalizer"] = {"type": "Sequence", "normalizers": spaced()[flip():]}
         if kind == "bytes":
             file["pre_tokenizer"] = {
                 "type": "ByteLevel", "add_prefix_space": flip(), "trim_offsets": True,
@@ -92,10 +122,23 @@ def files():
         config["tokenizer_class"] = rng.choice(["GPT2Tokenizer", "GPT2TokenizerFast"])
         if flip():
             config["add_prefix_space"] = flip()
+    if kind == "pieces" and rng.random() < 0.8:
+        config["tokenizer_class"] = rng.choice(["LlamaTokenizer", "LlamaTokenizerFast"])
+        for key in ["add_prefix_space", "legacy"]:
+            if flip():
+                config[key] = flip()
+    if kind == "bytes" and rng.random() < 0.2:
+        config["tokenizer_class"] = "LlamaTokenizer"
+    if kind == "unigram" and flip():
+        config["tokenizer_class"] = rng.choice(["XLMRobertaTokenizer", "XLMRobertaTokenizerFast"])
+        if flip():
+            config["add_prefix_space"] = flip()
     named = ["<s>", "</s>", "<unk>", "<pad>", "<mask>", "<x>", "<y>"]
     roles = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"]
     if config["tokenizer_class"].startswith("Bert"):
         roles = ["bos", "eos", "pad", "mask"]  # the template has the others
+    if config["tokenizer_class"].startswith("XLM"):
+        roles = ["pad", "mask"]
     for role in roles:
         if rng.random() < 0.3:
             content = rng.choice(named)
@@ -114,12 +157,15 @@ def files():
         if flip():
             config["add_eos_token"] = flip()
     all_files = {"tokenizer.json": file, "tokenizer_config.json": config}
+    if kind in ["pieces", "unigram"] and flip():
+        models = ["llama", "mistral", "phi3"] if kind == "pieces" else ["xlm-roberta"]
+        all_files["config.json"] = {"model_type": rng.choice(models)}
     if rng.random() < 0.2:
         all_files["added_tokens.json"] = {"<o>": len(vocab), "<p>": len(vocab) + 1}
     return all_files
 
 
-texts = ["a<x>b", "abc <y> bc", "AB c <q>a <d>", "<s>x</s> <pad>", "a bc<e> <o>,<z> [CLS]", "x"]
+texts = ["a<x>b", "abc <y> bc", "AB c <q>a <d>", "<s>x</s> <pad>", "a bc<e> <o>,<z> [CLS]", "x", " ab  c<s> bc ", "<q> a<x> a"]
 cases = []
 while len(cases) < 60:
     case = files()

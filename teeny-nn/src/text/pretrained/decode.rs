@@ -100,6 +100,18 @@ impl Decoder {
         })
     }
 
+    /// That of SentencePiece's BPE; `prefixed` if texts get a space in front.
+    ///
+    /// # Errors
+    /// None.
+    pub(super) fn sentence_piece(prefixed: bool) -> Result<Decoder> {
+        let space = Pattern::literal("▁", &mut 0)?;
+        let mut steps =
+            vec![Decoder::Replace(space, " ".to_string()), Decoder::ByteFallback, Decoder::Fuse];
+        steps.extend(prefixed.then_some(Decoder::Strip { content: ' ', start: 1, stop: 0 }));
+        Ok(Decoder::Sequence(steps))
+    }
+
     /// The text of `tokens`.
     ///
     /// # Errors

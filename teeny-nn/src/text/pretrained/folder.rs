@@ -6,7 +6,7 @@ use super::model::{Bpe, Model, Vocab, WordPiece};
 use super::normalize::{Bert, Normalizer};
 use super::process::Processor;
 use super::read::{TOKEN, add_merge, parse, vocab_of};
-use super::split::PreTokenizer;
+use super::split::{PreTokenizer, Prepend};
 use super::{Parts, PretrainedTokenizer, Specials};
 use crate::json::Json;
 use crate::names::{loading, of_file};
@@ -36,7 +36,7 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
         return PretrainedTokenizer::from_gguf(&Gguf::open(path)?);
     }
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-    let config = Config::read(folder)?;
+    let mut config = Config::read(folder)?;
     let there = |name: &str| path.is_dir() && path.join(name).is_file();
     let mut parts = if !path.is_dir() || there("tokenizer.json") {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
@@ -55,7 +55,7 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
         return Err(error.help(help).named(loading(path)));
     };
     if !path.is_dir() || there("tokenizer.json") {
-        config.change(&mut parts);
+        config.change(folder, &mut parts)?;
     }
     config.add_tokens(&mut parts).map_err(|e| of_file(e, loading(path)))?;
     config.apply(&mut parts);
@@ -101,7 +101,8 @@ struct Config {
     tokenize_chinese_chars: Option<bool>,
     class: String,
     max_length: Option<usize>,
-    add_prefix_space: bool,
+    add_prefix_space: Option<bool>,
+    legacy: Option<bool>,
     /// Added tokens, and whether they are those of the older `added_tokens.json`.
     tokens: Vec<AddedToken>,
     are_old: bool,
@@ -113,14 +114,22 @@ struct Config {
 
 /// Classes of transformers that make a tokenizer from the vocabulary of its file alone, with their
 /// special tokens by role.
-const CLASSES: [(&str, &str); 3] = [
+const CLASSES: [(&str, &str); 5] = [
     ("BertTokenizer", "unk_ [UNK] sep_ [SEP] pad_ [PAD] cls_ [CLS] mask_ [MASK]"),
+    ("LlamaTokenizer", "bos_ <s> eos_ </s> unk_ <unk>"),
     ("GPT2Tokenizer", "bos_ <|endoftext|> eos_ <|endoftext|> unk_ <|endoftext|>"),
     (
         "RobertaTokenizer",
         "bos_ <s> eos_ </s> unk_ <unk> sep_ </s> pad_ <pad> cls_ <s> mask_ <mask>",
     ),
+    (
+        "XLMRobertaTokenizer",
+        "bos_ <s> eos_ </s> unk_ <unk> sep_ </s> pad_ <pad> cls_ <s> mask_ <mask>",
+    ),
 ];
+
+/// Models whose `tokenizer_config.json` names a class that AutoTokenizer does not take.
+const CLASSLESS: [&str; 5] = ["mistral", "phi3", "phi3_v", "llava", "llava_next"];
 
 /// In the order of [`super::Role`], in which they are added.
 const ROLES: [&str; 7] =
@@ -198,8 +207,9 @@ impl Config {
             }
             self.tokens.sort_by_key(|token| token.id);
         }
-        self.add_prefix_space = file.flag("add_prefix_space", false)?;
         for (key, flag) in [
+            ("add_prefix_space", &mut self.add_prefix_space),
+            ("legacy", &mut self.legacy),
             ("do_lower_case", &mut self.lowercase),
             ("strip_accents", &mut self.strip_accents),
             ("tokenize_chinese_chars", &mut self.tokenize_chinese_chars),
@@ -279,19 +289,58 @@ impl Config {
         }
     }
 
-    /// Changes the parts of a `tokenizer.json` that the class of the tokenizer makes itself, as in
-    /// transformers 5.
-    fn change(&self, parts: &mut Parts) {
-        let class = self.class.trim_end_matches("Fast");
-        match (class, &mut parts.normalizer, &mut parts.pre_tokenizer) {
+    /// Changes the parts of the `tokenizer.json` of `folder` that the class of the tokenizer makes
+    /// itself, as in transformers 5.
+    fn change(&mut self, folder: &Path, parts: &mut Parts) -> Result<()> {
+        let in_bytes = parts.pre_tokenizer.as_ref().is_some_and(PreTokenizer::ends_in_bytes);
+        let model = crate::config::Config::open(folder);
+        let model = model.as_ref().ok().and_then(|model| model.text("model_type").ok()?);
+        let is_llama = self.class.starts_with("LlamaTokenizer");
+        if model.is_some_and(|name| CLASSLESS.contains(&name)) || is_llama && in_bytes {
+            self.class = String::new();
+        }
+        let prefixed = self.add_prefix_space.unwrap_or(true);
+        let metaspace = |legacy: bool, split| PreTokenizer::Metaspace {
+            replacement: '▁',
+            prepend: match prefixed {
+                true if legacy => Prepend::Always,
+                true => Prepend::First,
+                false => Prepend::Never,
+            },
+            split,
+        };
+        match (self.class.trim_end_matches("Fast"), &mut parts.normalizer, &mut parts.pre_tokenizer)
+        {
             ("BertTokenizer", Some(Normalizer::Bert(bert)), _) => *bert = self.bert(),
             (
                 "GPT2Tokenizer" | "RobertaTokenizer",
                 _,
                 Some(PreTokenizer::ByteLevel { add_prefix_space, .. }),
-            ) => *add_prefix_space = self.add_prefix_space,
+            ) => *add_prefix_space = self.add_prefix_space.unwrap_or(false),
+            ("LlamaTokenizer", normalizer, words) => {
+                *normalizer = None;
+                *words = Some(metaspace(self.legacy.unwrap_or(false), false));
+                parts.decoder = Some(Decoder::sentence_piece(prefixed)?);
+                if let Model::Bpe(bpe) = &mut parts.model {
+                    (bpe.unknown, bpe.fuse_unknown) = (None, true);
+                    bpe.bytes = Some(parts.vocab.byte_tokens());
+                }
+            }
+            ("XLMRobertaTokenizer", normalizer, words) => {
+                let steps = match normalizer.take() {
+                    Some(Normalizer::Sequence(steps)) => steps,
+                    one => one.into_iter().collect(),
+                };
+                let is_table = |step: &Normalizer| matches!(step, Normalizer::Precompiled(_));
+                *normalizer = steps.into_iter().find(is_table);
+                let steps = vec![PreTokenizer::WhitespaceSplit, metaspace(true, true)];
+                *words = Some(PreTokenizer::Sequence(steps));
+                parts.decoder =
+                    Some(Decoder::Metaspace { replacement: '▁', omit_first: prefixed });
+            }
             _ => {}
         }
+        Ok(())
     }
 
     /// Sets the special tokens of `parts`.

@@ -333,21 +333,12 @@ impl<'a> Metadata<'a> {
             ranks.extend(same.iter().map(|id| (*id, rank)));
         }
         let model = SentencePiece { ranks, unknown, bytes: vocab.byte_tokens() };
-        let memory = &mut 0;
         let prefix = self.flag("add_space_prefix", true);
         let mut normalizers = Vec::new();
         if prefix {
             normalizers.push(Normalizer::Prepend("▁".to_string()));
         }
-        normalizers.push(Normalizer::Replace(Pattern::literal(" ", memory)?, "▁".to_string()));
-        let mut decoders = vec![
-            Decoder::Replace(Pattern::literal("▁", memory)?, " ".to_string()),
-            Decoder::ByteFallback,
-            Decoder::Fuse,
-        ];
-        if prefix {
-            decoders.push(Decoder::Strip { content: ' ', start: 1, stop: 0 });
-        }
+        normalizers.push(Normalizer::Replace(Pattern::literal(" ", &mut 0)?, "▁".to_string()));
         Ok(Parts {
             normalizer: Some(Normalizer::Sequence(normalizers)),
             pre_tokenizer: None,
@@ -355,7 +346,7 @@ impl<'a> Metadata<'a> {
             vocab,
             added: Added::new(added, None)?,
             processor: self.around(true, false)?,
-            decoder: Some(Decoder::Sequence(decoders)),
+            decoder: Some(Decoder::sentence_piece(prefix)?),
             specials: Specials::default(),
             max_length: None,
         })
