@@ -226,6 +226,7 @@ fn json_of(value: &Value) -> serde_json::Value {
         Value::Float(x) => json!(x.to_string()),
         Value::Bool(x) => json!(x),
         Value::Text(x) => json!(x),
+        Value::Bytes(x) => json!(x),
         Value::List(all) => all.iter().map(json_of).collect(),
     }
 }

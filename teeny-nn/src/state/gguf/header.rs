@@ -30,6 +30,8 @@ pub enum Value {
     Bool(bool),
     /// A text.
     Text(String),
+    /// A text that is not UTF-8.
+    Bytes(Vec<u8>),
     /// Values of one type.
     List(Vec<Value>),
 }
@@ -288,13 +290,17 @@ impl Input<'_> {
     }
 
     fn text(&mut self) -> Result<String> {
+        String::from_utf8(self.text_bytes()?)
+            .map_err(|e| Error::format(format!("a name of the header is not UTF-8: {e}")))
+    }
+
+    fn text_bytes(&mut self) -> Result<Vec<u8>> {
         let length = self.u64()?;
         self.take(length)?;
         self.budget.charge(length as usize)?;
         let mut bytes = memory::filled(0, length as usize)?;
         self.from.read_exact(&mut bytes).map_err(Error::from)?;
-        String::from_utf8(bytes)
-            .map_err(|e| Error::format(format!("a text of the header is not UTF-8: {e}")))
+        Ok(bytes)
     }
 
     /// A value of the type `kind`.
@@ -312,7 +318,10 @@ impl Input<'_> {
                 1 => Value::Bool(true),
                 byte => return Err(Error::format(format!("a bool is {byte}, not 0 or 1"))),
             },
-            8 => Value::Text(self.text()?),
+            8 => match String::from_utf8(self.text_bytes()?) {
+                Ok(text) => Value::Text(text),
+                Err(other) => Value::Bytes(other.into_bytes()),
+            },
             9 if depth < MAX_DEPTH => {
                 let (kind, count) = (self.u32()?, self.u64()?);
                 let mut values = Vec::new();

@@ -174,9 +174,9 @@ impl Writer {
     }
 }
 
-fn put_text(to: &mut Vec<u8>, text: &str) {
-    to.extend((text.len() as u64).to_le_bytes());
-    to.extend(text.as_bytes());
+fn put_text(to: &mut Vec<u8>, text: impl AsRef<[u8]>) {
+    to.extend((text.as_ref().len() as u64).to_le_bytes());
+    to.extend(text.as_ref());
 }
 
 const U32: u32 = 4;
@@ -197,7 +197,7 @@ fn type_id(value: &Value) -> Result<u32> {
         // not a number is one in each type
         Value::Float(x) => [F64, F32][usize::from(x.is_nan() || f64::from(*x as f32) == *x)],
         Value::Bool(_) => BOOL,
-        Value::Text(_) => TEXT,
+        Value::Text(_) | Value::Bytes(_) => TEXT,
         Value::List(values) => {
             element_id(values)?;
             LIST
@@ -239,6 +239,7 @@ fn put_value(to: &mut Vec<u8>, value: &Value, id: u32) -> Result<()> {
         (Value::Float(x), _) => to.extend(x.to_le_bytes()),
         (Value::Bool(b), _) => to.push(u8::from(*b)),
         (Value::Text(text), _) => put_text(to, text),
+        (Value::Bytes(text), _) => put_text(to, text),
         (Value::List(values), _) => {
             let id = element_id(values)?;
             to.extend(id.to_le_bytes());
