@@ -94,15 +94,6 @@ pub fn tell(notes: &[String]) {
     }
 }
 
-/// Prints what an opened encoder has to say: its notes, and whether its embeddings have any length.
-pub fn tell_encoder(encoder: &Encoder) {
-    tell(encoder.notes());
-    if encoder.head.is_none() && !encoder.pooling.normalize {
-        let text = "the model's files do not say that embeddings are divided by their lengths";
-        let _ = writeln!(stderr(), "{text}: they are not");
-    }
-}
-
 impl Model {
     fn open<T>(
         &self,
@@ -151,7 +142,7 @@ impl Model {
             Some(labels) => Encoder::open_with(path, &options.clone().with_labels(labels), device),
             None => Encoder::open_with(path, options, device),
         })?;
-        tell_encoder(&encoder);
+        tell(encoder.notes());
         Ok(encoder)
     }
 }

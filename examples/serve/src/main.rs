@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{about, any, at_least_one};
-use examples::pretrained::{dtype, tell, tell_encoder};
+use examples::pretrained::{dtype, tell};
 use examples::{Common, Program, opt, output, println};
 use serve::{Limits, Models, Server};
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ fn open(options: &Options, device: &DeviceRef) -> Result<Models> {
     let open_options = OpenOptions::new().with_dtype(options.dtype);
     let encoder = |path: &Path| {
         let encoder = Encoder::open_with(path, &open_options, device)?;
-        tell_encoder(&encoder);
+        tell(encoder.notes());
         Ok::<_, Error>((name_of(path), encoder))
     };
     let mut models = Models::default();
