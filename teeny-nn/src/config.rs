@@ -143,7 +143,7 @@ impl Config {
     /// If a key of these kinds is refused.
     pub fn check(&self, kinds: &[&str], ignored: &[String]) -> Result<Vec<String>> {
         let help = "use another model; OpenOptions::ignore_keys opens it as without the key";
-        match keys::refused(kinds, ignored, |key| self.value(key)) {
+        match keys::refused(kinds, ignored, |key| self.value(key).cloned()) {
             None => Ok(self.unread()),
             Some(text) => Err(self.error(text).help(help)),
         }
@@ -200,8 +200,9 @@ impl Config {
         let Some(value) = self.get(&[key]) else { return Ok(None) };
         let size = |value: &Value| u32::try_from(value.as_u64()?).ok().map(|size| size as usize);
         let sides = match (value, value.as_array().map(Vec::as_slice)) {
-            (Value::Object(members), _) => {
-                let side = |name| members.get(name).and_then(size);
+            (Value::Object(_), _) => {
+                let section = self.part(key)?;
+                let side = |name| section.value(name).and_then(size);
                 side("height").zip(side("width"))
             }
             (_, Some([height, width])) => size(height).zip(size(width)),

@@ -14,17 +14,23 @@ fn rows(kinds: &[&str]) -> impl Iterator<Item = [&'static str; 3]> {
 
 /// The first key of a file of these kinds that has a value which is not neutral, and what it would
 /// change. All keys that are known are asked for.
-pub(crate) fn refused<'a>(
+pub(crate) fn refused(
     kinds: &[&str],
     ignored: &[String],
-    value: impl Fn(&str) -> Option<&'a Value>,
+    value: impl Fn(&str) -> Option<Value>,
 ) -> Option<String> {
     let wrong = |&[key, neutral, _]: &[&str; 3]| {
         let Some(value) = value(key).filter(|value| !value.is_null()) else { return false };
-        let same = |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|v| v == *value);
+        let same = |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|v| v == value);
         neutral != "*" && !neutral.split('|').any(same) && !ignored.iter().any(|own| own == key)
     };
     let all: Vec<_> = rows(kinds).filter(wrong).collect();
     let [key, _, effect] = all.first()?;
     Some(format!("{key:?} is {}: {effect}", value(key)?))
+}
+
+/// Whether a file of these kinds may have `key`.
+#[cfg_attr(not(feature = "pretrained"), allow(dead_code))]
+pub(crate) fn is_known(kinds: &[&str], key: &str) -> bool {
+    rows(kinds).any(|[own, ..]| own == key)
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use teeny_core::{Error, Result, random};
 use teeny_nn::lora::Lora;
 use teeny_nn::pretrained::{Clip, Decoder, Encoder, GenerationConfig, ImageEncoder, OpenOptions};
+use teeny_nn::text::PretrainedTokenizer;
 
 /// The rows of `keys.txt` of these kinds: key, neutral values, effect.
 fn rows(kinds: &[&str]) -> Vec<[&'static str; 3]> {
@@ -199,4 +200,83 @@ fn every_key_of_an_adapter_is_read_known_or_refused() -> Result<()> {
     let lora = Lora::open(&model, &folder.0)?;
     assert_eq!(lora.notes(), ["a_key_of_tomorrow"]);
     lora.detach()
+}
+
+#[test]
+fn every_key_of_a_tokenizer_is_read_known_refused_or_told() -> Result<()> {
+    let folder = Folder::new("keys-tokenizer");
+    let write = |name: &str, values: &Value| {
+        std::fs::write(folder.0.join(name), values.to_string()).unwrap();
+    };
+    let open = || PretrainedTokenizer::open(&folder.0);
+    let draws = random::Generator::new(9);
+    for entry in golden("tokenizers").read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        if path.ends_with("cases.json") {
+            continue;
+        }
+        write("tokenizer_config.json", &json!({}));
+        write("tokenizer.json", &parse(&text));
+        assert!(open()?.notes().is_empty(), "{path:?}: {:?}", open()?.notes());
+        let sections = ["", "model", "normalizer", "pre_tokenizer", "post_processor", "decoder"];
+        for section in sections {
+            let mut values = parse(&text);
+            let part = if section.is_empty() { &mut values } else { &mut values[section] };
+            let Some(part) = part.as_object_mut() else { continue };
+            part.insert("a_key_of_tomorrow".to_string(), json!(3));
+            write("tokenizer.json", &values);
+            let told = format!("{section}.a_key_of_tomorrow");
+            assert_eq!(open()?.notes(), [told.trim_start_matches('.')], "{path:?}");
+        }
+        write("tokenizer.json", &parse(&text));
+        for row in rows(&["tokenizer-config"]) {
+            let value = any(draws.below(1 << 20)? as u64);
+            write("tokenizer_config.json", &json!({row[0]: value}));
+            let case = format!("{path:?}: {} is {value}", row[0]);
+            match open() {
+                Ok(tokenizer) => {
+                    assert!(row[1] == "*" || is_neutral(&row, &value), "{case} is passed over");
+                    assert!(tokenizer.notes().is_empty(), "{case}: {:?}", tokenizer.notes());
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(row[1] != "*" && text.contains(row[0]), "{case}: {text}");
+                }
+            }
+        }
+        write("tokenizer_config.json", &json!({"a_key_of_tomorrow": true}));
+        assert_eq!(open()?.notes(), ["a_key_of_tomorrow"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_key_of_a_processor_is_read_known_refused_or_told() -> Result<()> {
+    let folder = Folder::copy("keys-processor", &golden("vision/vit"));
+    let path = folder.0.join("preprocessor_config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let draws = random::Generator::new(11);
+    for _ in 0..8 {
+        for row in rows(&["processor"]).into_iter().filter(|row| !row[0].ends_with("_type")) {
+            let value = any(draws.below(1 << 20)? as u64);
+            let mut values = parse(&text);
+            values[row[0]] = value.clone();
+            std::fs::write(&path, values.to_string()).unwrap();
+            let encoder = ImageEncoder::open(&folder.0, device())?;
+            let case = format!("{} is {value}: {:?}", row[0], encoder.notes());
+            assert!(encoder.notes().is_empty(), "{case}");
+            match encoder.processor() {
+                Ok(_) => assert!(row[1] == "*" || is_neutral(&row, &value), "{case}"),
+                Err(error) => {
+                    assert!(row[1] != "*" && error.to_string().contains(row[0]), "{case}: {error}");
+                }
+            }
+        }
+    }
+    let mut values = parse(&text);
+    values["a_key_of_tomorrow"] = json!(true);
+    std::fs::write(&path, values.to_string()).unwrap();
+    assert_eq!(ImageEncoder::open(&folder.0, device())?.notes(), ["a_key_of_tomorrow"]);
+    Ok(())
 }

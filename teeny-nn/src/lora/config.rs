@@ -24,7 +24,7 @@ pub(super) fn parse(path: &Path) -> Result<(LoraOptions, Vec<String>)> {
                 .help("use the folder of an adapter that peft has saved"));
         }
     }
-    if let Some(text) = keys::refused(&["adapter"], &[], |key| file.value(key)) {
+    if let Some(text) = keys::refused(&["adapter"], &[], |key| file.value(key).cloned()) {
         return Err(Error::unsupported(text).help("merge it in peft, and open the merged model"));
     }
     let size = |value: &Value| u32::try_from(value.as_u64()?).ok().map(|n| n as usize);

@@ -98,7 +98,7 @@ impl Encoder {
             Some(_) => ["gguf", "gguf-encoder"],
             None => ["config", "encoder"],
         };
-        let notes = config.check(&kinds, &options.ignored)?;
+        let mut notes = config.check(&kinds, &options.ignored)?;
         config.check_layers(sizes.n_layer, tensors.len())?;
         let width = sizes.layer.n_embd;
         let theirs = family.mapping(width, head);
@@ -137,6 +137,7 @@ impl Encoder {
             Some(file) => Texts::of(PretrainedTokenizer::from_gguf(file), model.context()),
             None => Texts::open([&path, &folder], model.context())?,
         };
+        notes.extend(texts.tokenizer().iter().flat_map(|tokenizer| tokenizer.notes().to_vec()));
         // a head that is not read is not written either
         let class = config.first_text("architectures").filter(|_| head.is_none());
         let class = class.and_then(|name| Some(format!("{}Model", name.split_once("For")?.0)));

@@ -114,7 +114,7 @@ impl GenerationConfig {
         config.stop_strings =
             file.list("stop_strings", "a list of texts", text)?.unwrap_or_default();
         config.check().map_err(|error| file.error(error.message().to_string()))?;
-        config.unsupported = keys::refused(&["generation"], &[], |key| file.value(key));
+        config.unsupported = keys::refused(&["generation"], &[], |key| file.value(key).cloned());
         Ok(config)
     }
 

@@ -44,6 +44,8 @@ impl Opened {
             sizes.tied = false;
             mapping = decoder_family::mapping(&config, &sizes)?;
         }
+        let tokenizer = PretrainedTokenizer::open(path);
+        notes.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.notes().to_vec()));
         Ok(Opened {
             config,
             is_folder: true,
@@ -52,7 +54,7 @@ impl Opened {
             sizes,
             weights,
             mapping,
-            tokenizer: PretrainedTokenizer::open(path),
+            tokenizer,
             #[cfg(feature = "chat")]
             template: super::ChatTemplate::open(path),
         })

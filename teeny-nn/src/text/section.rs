@@ -1,7 +1,10 @@
 //! An object of `tokenizer.json` with its place in the file, for errors that name the key.
 
 use crate::json::Json;
-use std::collections::BTreeMap;
+use crate::keys::is_known;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 
@@ -13,6 +16,20 @@ pub(in crate::text) struct Section<'a> {
     path: String,
     members: BTreeMap<String, Json<'a>>,
     depth: usize,
+    /// The members that were read.
+    read: RefCell<HashSet<String>>,
+    /// Places of members that were not, of sections that are dropped.
+    unread: Rc<RefCell<Vec<String>>>,
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        let read = self.read.take();
+        let is_left =
+            |(key, value): &(&String, &Json)| !read.contains(*key) && value.text() != "null";
+        let left = self.members.iter().filter(is_left).map(|(key, _)| self.place(key));
+        self.unread.borrow_mut().extend(left);
+    }
 }
 
 impl<'a> Section<'a> {
@@ -21,7 +38,19 @@ impl<'a> Section<'a> {
     /// # Errors
     /// If it is not an object.
     pub(in crate::text) fn root(file: Json<'a>) -> Result<Section<'a>> {
-        Ok(Section { path: String::new(), members: file.object()?, depth: 0 })
+        let (path, members) = (String::new(), file.object()?);
+        Ok(Section { path, members, depth: 0, read: RefCell::default(), unread: Rc::default() })
+    }
+
+    /// The places of the members that nothing has read, of this section and of those in it, but for
+    /// those that files of the kind `kind` may have.
+    pub(in crate::text) fn unread(self, kind: &str) -> Vec<String> {
+        let unread = self.unread.clone();
+        drop(self);
+        let mut unread = unread.take();
+        unread.retain(|place| !is_known(&[kind], place.rsplit('.').next().unwrap_or(place)));
+        unread.sort();
+        unread
     }
 
     /// The place of the member `key` in the file.
@@ -36,7 +65,9 @@ impl<'a> Section<'a> {
 
     /// The member `key`, if it is there and not null.
     pub(in crate::text) fn get(&self, key: &str) -> Option<Json<'a>> {
-        self.members.get(key).copied().filter(|value| value.text() != "null")
+        let value = self.members.get(key).copied().filter(|value| value.text() != "null")?;
+        self.read.borrow_mut().insert(key.to_string());
+        Some(value)
     }
 
     /// The error of the member `key`, which should be `expected`.
@@ -55,7 +86,8 @@ impl<'a> Section<'a> {
             return Err(Error::format(format!("{path} is nested more than {MAX_DEPTH} deep")));
         }
         let members = value.object().map_err(|e| e.note(format!("at {path}")))?;
-        Ok(Section { path, members, depth: self.depth + 1 })
+        let (depth, unread) = (self.depth + 1, self.unread.clone());
+        Ok(Section { path, members, depth, read: RefCell::default(), unread })
     }
 
     /// The object `key`, if it is there.

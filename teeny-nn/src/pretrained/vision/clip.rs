@@ -87,7 +87,7 @@ impl Clip {
         let scale = config.number(&["logit_scale_init_value"], 2.6592)?;
         let check = |part: &Config| part.check(&["config", "vision", "clip"], &options.ignored);
         [&texts, &images].map(check).into_iter().try_for_each(|part| part.map(drop))?;
-        let notes = check(&config)?;
+        let mut notes = check(&config)?;
         let weights = options.renamed(open_weights(&folder, store.device())?)?;
         config.check_layers(sizes.n_layer.max(text_sizes.n_layer), weights.shapes().len())?;
         let (text_width, width) = (text_sizes.layer.n_embd, sizes.layer.n_embd);
@@ -119,7 +119,8 @@ impl Clip {
         let ((text, vision, projections, logit_scale), _) = built.map_err(|e| config.noted(e))?;
         store.set_training(false);
         let texts = Texts::open([&folder; 2], text.context())?;
-        let processor = ImageProcessor::open_folder(&folder);
+        notes.extend(texts.tokenizer().iter().flat_map(|tokenizer| tokenizer.notes().to_vec()));
+        let processor = ImageProcessor::open_folder(&folder, &mut notes);
         let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class: None };
         let [text_projection, visual_projection] = projections;
         Ok(Clip {

@@ -69,7 +69,7 @@ impl ImageEncoder {
             let activation = config.activation(&["pooler_act"], Activation::Tanh)?;
             sizes = sizes.with_pooler(width, activation);
         }
-        let notes = config.check(&["config", "vision"], &options.ignored)?;
+        let mut notes = config.check(&["config", "vision"], &options.ignored)?;
         config.check_layers(sizes.n_layer, tensors.len())?;
         let head = head::task(&config).and_then(|task| HeadFamily::of(&head::VIT, task));
         let mapping = mapping(&sizes, head);
@@ -81,7 +81,7 @@ impl ImageEncoder {
         let built = store.build_quantized(weights, &mapping, options.quantize, make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
         store.set_training(false);
-        let processor = ImageProcessor::open_folder(&folder);
+        let processor = ImageProcessor::open_folder(&folder, &mut notes);
         // a head that is not read is not written either
         let class = head.is_none().then(|| "ViTModel".to_string());
         let origin = Origin { folder, inside: PathBuf::new(), config, mapping, class };

@@ -79,24 +79,23 @@ impl ImageProcessor {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<ImageProcessor> {
         let _op = enter("ImageProcessor::open");
-        ImageProcessor::open_folder(&crate::state::found(path.as_ref())?)
+        ImageProcessor::open_folder(&crate::state::found(path.as_ref())?, &mut Vec::new())
     }
 
-    pub(super) fn open_folder(folder: &Path) -> Result<ImageProcessor> {
+    /// That of a folder; `notes` gets the keys that are not known.
+    pub(super) fn open_folder(folder: &Path, notes: &mut Vec<String>) -> Result<ImageProcessor> {
         let file = folder.join("preprocessor_config.json");
         let joined = folder.join("processor_config.json");
         if !file.exists() && joined.exists() {
             let config = Config::open_file(joined)?;
-            let section = config.section("image_processor");
-            return ImageProcessor::of(
-                &section
-                    .ok_or_else(|| config.error("there is no \"image_processor\"".to_string()))?,
-            );
+            let missing = || config.error("there is no \"image_processor\"".to_string());
+            let section = config.section("image_processor").ok_or_else(missing)?;
+            return ImageProcessor::of(&section, notes);
         }
-        ImageProcessor::of(&Config::open_file(file)?)
+        ImageProcessor::of(&Config::open_file(file)?, notes)
     }
 
-    fn of(config: &Config) -> Result<ImageProcessor> {
+    fn of(config: &Config, notes: &mut Vec<String>) -> Result<ImageProcessor> {
         let class = match config.text("image_processor_type")? {
             Some(class) => class,
             None => config.text("feature_extractor_type")?.unwrap_or("ViTImageProcessor"),
@@ -113,6 +112,7 @@ impl ImageProcessor {
                     .help("ViTImageProcessor and CLIPImageProcessor are known"));
             }
         };
+        let square = config.flag("default_to_square", square)?;
         let size = match image_size(config, "size", square)? {
             Some(size) => size,
             None => default.resize.map_or(ImageSize::Exact([224; 2]), |(size, _)| size),
@@ -147,12 +147,14 @@ impl ImageProcessor {
             return Err(config.error("\"image_std\" has a 0".to_string()));
         }
         let factor = config.number(&["rescale_factor"], 1.0 / 255.0)?;
-        Ok(ImageProcessor {
+        let processor = ImageProcessor {
             resize: config.flag("do_resize", true)?.then_some((size, filter)),
             crop: config.flag("do_center_crop", default.crop.is_some())?.then_some(crop),
             rescale: config.flag("do_rescale", true)?.then_some(factor),
             normalize: config.flag("do_normalize", true)?.then_some(normalize),
-        })
+        };
+        notes.extend(config.check(&["processor"], &[])?);
+        Ok(processor)
     }
 
     /// The pixels of `images`, u8 of (H, W, 3), (H, W), (H, W, 1) or (H, W, 4) → f32 (N, 3, h, w).

@@ -9,6 +9,7 @@ use super::read::{TOKEN, add_merge, parse, vocab_of};
 use super::split::{PreTokenizer, Prepend};
 use super::{Parts, PretrainedTokenizer, Specials};
 use crate::json::Json;
+use crate::keys;
 use crate::names::{loading, of_file};
 use crate::state::Gguf;
 use crate::text::bpe::merge_lines;
@@ -110,6 +111,8 @@ struct Config {
     special: BTreeMap<String, AddedToken>,
     /// Special tokens without a role.
     extra: Vec<AddedToken>,
+    /// Keys that are not known.
+    notes: Vec<String>,
 }
 
 /// Classes of transformers that make a tokenizer from the vocabulary of its file alone, with their
@@ -181,7 +184,8 @@ impl Config {
             };
             self.names.extend(text.map(|text| (role, text)));
         }
-        for key in file.keys().filter(|key| key.ends_with("_token")) {
+        let is_token = |key: &&str| key.ends_with("_token") && !key.starts_with("add_");
+        for key in file.keys().filter(is_token) {
             let value = file.get(key).filter(|value| value.text().starts_with(['{', '"']));
             if let Some(value) = value {
                 self.special.insert(key.to_string(), special(&file, key, value)?);
@@ -224,6 +228,12 @@ impl Config {
         // 10^30 stands for no limit
         let length = file.get("model_max_length").and_then(|value| value.number());
         self.max_length = self.max_length.or(length.and_then(|n| usize::try_from(n).ok()));
+        let value =
+            |key: &str| Some(serde_json::from_str(file.get(key)?.text()).unwrap_or_default());
+        if let Some(text) = keys::refused(&["tokenizer-config"], &[], value) {
+            return Err(Error::unsupported(text).help("use another model's, or remove the key"));
+        }
+        self.notes.extend(file.unread("tokenizer-config"));
         Ok(())
     }
 
@@ -353,6 +363,7 @@ impl Config {
         let all: Vec<_> = all.zip(parts.specials).map(|(own, old)| own.or(old)).collect();
         parts.specials.copy_from_slice(&all);
         parts.max_length = parts.max_length.or(self.max_length);
+        parts.notes.extend(self.notes.iter().cloned());
     }
 
     /// The special tokens that `vocab` has.
@@ -407,6 +418,7 @@ fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
         decoder: Some(Decoder::ByteLevel),
         specials: Specials::default(),
         max_length: None,
+        notes: Vec::new(),
     })
 }
 
@@ -452,5 +464,6 @@ pub(super) fn word_piece(
         decoder: Some(Decoder::WordPiece { prefix: "##".to_string(), cleanup: true }),
         specials: [None, None, unk, Some(sep), pad, Some(cls), mask],
         max_length: None,
+        notes: Vec::new(),
     })
 }

@@ -273,6 +273,7 @@ impl<'a> Metadata<'a> {
             decoder: Some(Decoder::ByteLevel),
             specials: Specials::default(),
             max_length: None,
+            notes: Vec::new(),
         })
     }
 
@@ -319,6 +320,7 @@ impl<'a> Metadata<'a> {
             decoder: Some(Decoder::Metaspace { replacement: '▁', omit_first: begins }),
             specials: Specials::default(),
             max_length: None,
+            notes: Vec::new(),
         })
     }
 
@@ -349,6 +351,7 @@ impl<'a> Metadata<'a> {
             decoder: Some(Decoder::sentence_piece(prefix)?),
             specials: Specials::default(),
             max_length: None,
+            notes: Vec::new(),
         })
     }
 

@@ -90,6 +90,8 @@ struct Parts {
     decoder: Option<Decoder>,
     specials: Specials,
     max_length: Option<usize>,
+    /// Keys of the files that are not known.
+    notes: Vec<String>,
 }
 
 /// The special tokens of a model in the order of [`Role`].
@@ -276,6 +278,11 @@ impl PretrainedTokenizer {
     /// of `tokenizer.json`, or `model_max_length` of `tokenizer_config.json`. It is not applied.
     pub fn max_length(&self) -> Option<usize> {
         self.0.max_length
+    }
+
+    /// The keys of the tokenizer's files that are not known, and so have no effect.
+    pub fn notes(&self) -> &[String] {
+        &self.0.notes
     }
 
     /// The number of special tokens that are added around a text or a pair.

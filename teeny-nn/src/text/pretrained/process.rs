@@ -194,6 +194,8 @@ const MAX_TEXTS: usize = 8;
 /// The slots of the template `key`, which refer to the member `special_tokens`.
 fn template(section: &Section, key: &str, budget: &mut Budget) -> Result<Vec<Slot>> {
     let tokens = section.section("special_tokens")?;
+    // some may be for the other template
+    tokens.iter().for_each(|all| all.keys().for_each(|name| _ = all.get(name)));
     let mut slots = Vec::new();
     for piece in section.sections(key)? {
         let text = piece.section("Sequence")?;

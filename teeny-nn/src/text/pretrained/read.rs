@@ -35,8 +35,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parts> {
     let decoder = decoder.map(|part| Decoder::parse(&part, memory)).transpose()?;
     let processor = file.section("post_processor")?;
     let processor = processor.map(|part| Processor::parse(&part, &mut budget)).transpose()?;
-    let model = file.section("model")?.ok_or_else(|| file.wrong("model", "an object"))?;
-    let (vocab, model, unk) = parse_model(&model, &mut budget)?;
+    let section = file.section("model")?.ok_or_else(|| file.wrong("model", "an object"))?;
+    let (vocab, model, unk) = parse_model(&section, &mut budget)?;
     let added = parse_added(&file, &vocab, &mut budget)?;
     let added = Added::new(added, normalizer.as_ref())?;
     let number = |section: Option<Section>, key: &str| -> Result<Option<u64>> {
@@ -46,6 +46,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parts> {
     let pad = number(file.section("padding")?, "pad_id")?;
     let pad = pad.and_then(|id| u32::try_from(id).ok());
     let max_length = max_length.and_then(|n| usize::try_from(n).ok());
+    drop(section);
+    let notes = file.unread("tokenizer");
     Ok(Parts {
         normalizer,
         pre_tokenizer,
@@ -56,6 +58,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parts> {
         decoder,
         specials: [None, None, unk, None, pad, None, None],
         max_length,
+        notes,
     })
 }
 
