@@ -5,7 +5,7 @@
 mod device;
 
 use std::sync::Arc;
-use teeny_conformance::{Suite, every};
+use teeny_conformance::Suite;
 use teeny_core::DeviceRef;
 use teeny_cpu::Cpu;
 
@@ -15,7 +15,7 @@ fn a_device_that_accelerates_matmul_only_on_top_of_the_cpu_passes_the_suite() {
         include_str!("../../teeny-core/conformance/tests/op/matmul_only.rs").lines().count() < 40
     );
     let device: DeviceRef = Arc::new(device::MatmulOnly(Cpu::new()));
-    let report = Suite::new(&device).every(every(8)).run();
+    let report = Suite::new(&device).every(8).run();
     assert!(report.passed(), "{report}");
     teeny_conformance::fuzz(&device, 2_000, 18).unwrap_or_else(|failure| panic!("{failure}"));
 }

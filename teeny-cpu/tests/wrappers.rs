@@ -2,16 +2,18 @@
 //! engines agree on all of it.
 
 use std::sync::Arc;
-use teeny_conformance::{Suite, every};
+use teeny_conformance::Suite;
 use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
 use teeny_core::{DeviceRef, Reference};
 use teeny_cpu::Cpu;
 
+/// Of each operation and type the first case and every fourth: a wrapper treats them alike.
+const SAMPLE: usize = 4;
+
 #[track_caller]
 fn passes(device: &DeviceRef) {
-    let n = every(8);
-    let report = Suite::new(device).every(n).run();
-    assert!(report.passed() && n * report.cases() > 10_000, "{report}");
+    let report = Suite::new(device).every(SAMPLE).run();
+    assert!(report.passed() && SAMPLE * report.cases() > 10_000, "{report}");
 }
 
 #[test]
@@ -26,10 +28,7 @@ fn a_checked_cpu_passes_the_suite_where_findings_do_not_stop_it() {
     let checked = Checked::with(Cpu::new(), Checks::new().with_stop(false));
     passes(&(checked.clone() as DeviceRef));
     let findings = checked.findings().len();
-    assert!(
-        findings == 16 || every(8) > 1 && findings > 0,
-        "{findings}: the suite divides by zero"
-    );
+    assert!(findings > 0, "the suite divides by zero");
 }
 
 #[test]
@@ -37,11 +36,10 @@ fn the_cpu_and_the_oracle_agree_in_every_operation_of_the_suite() {
     let compare: Arc<Compare> = Compare::new(Cpu::new(), Reference::new());
     // Of random operands the suite knows how exact a result can be, which a comparison does not.
     let suite = Suite::new(&(compare.clone() as DeviceRef)).without("random operation");
-    let n = every(8);
-    let report = suite.every(n).run();
-    assert!(report.passed() && n * report.cases() > 10_000, "{report}");
+    let report = suite.every(SAMPLE).run();
+    assert!(report.passed() && SAMPLE * report.cases() > 10_000, "{report}");
     assert!(
-        n as u64 * compare.compared() > 10_000 && compare.skipped() == 0,
+        SAMPLE as u64 * compare.compared() > 10_000 && compare.skipped() == 0,
         "{} compared, {} skipped",
         compare.compared(),
         compare.skipped()
