@@ -245,8 +245,12 @@ fn every_key_of_a_tokenizer_is_read_known_refused_or_told() -> Result<()> {
                 }
             }
         }
+        let token = json!({"content": "<q>", "lstrip": false, "rstrip": false, "special": true,
+            "normalized": false, "single_word": false, "__type": "AddedToken"});
+        write("special_tokens_map.json", &json!({"bos_token": token, "pad_token": "<q>"}));
         write("tokenizer_config.json", &json!({"a_key_of_tomorrow": true}));
         assert_eq!(open()?.notes(), ["a_key_of_tomorrow"]);
+        std::fs::remove_file(folder.0.join("special_tokens_map.json")).unwrap();
     }
     Ok(())
 }

@@ -474,3 +474,12 @@ fn a_pooler_that_nothing_reads_is_frozen() -> Result<()> {
     assert!(pooler(&encoder));
     Ok(())
 }
+
+#[test]
+fn a_module_that_takes_arguments_is_refused() {
+    let folder = copy("module-arguments", "bert");
+    let modules = r#"[{"type": "m.Transformer", "path": "", "kwargs": ["task"]}]"#;
+    fs::write(folder.0.join("modules.json"), modules).unwrap();
+    let error = Encoder::open(&folder.0, device()).err().unwrap().to_string();
+    assert!(error.contains("modules.json") && error.contains("task"), "{error}");
+}

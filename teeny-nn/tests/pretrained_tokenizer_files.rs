@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use teeny_core::Reference;
+use teeny_core::{Reference, Result};
 use teeny_nn::state::Gguf;
 use teeny_nn::text::{
     Bpe, DecodeStream, EncodeOptions, PretrainedTokenizer, Side, Tokenizer, Truncation,
@@ -480,4 +480,79 @@ fn files_beside_a_tokenizer_are_applied() {
         fs::remove_dir_all(&folder).unwrap();
     }
     assert!(differing.is_empty(), "{} differ: {differing:#?}", differing.len());
+}
+
+/// The tokenizer of these parts of a file.
+fn of_parts(parts: Value) -> Result<PretrainedTokenizer> {
+    PretrainedTokenizer::from_bytes(parts.to_string().as_bytes())
+}
+
+#[test]
+fn unigrams_of_bytes_may_end_within_a_character() {
+    let model = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["Ã", -1]]});
+    let words = json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true});
+    let trim = json!({"type": "ByteLevel", "trim_offsets": true, "add_prefix_space": false});
+    let parts = json!({"model": model, "pre_tokenizer": words, "post_processor": trim});
+    let tokenizer = of_parts(parts).unwrap();
+    assert_eq!(
+        tokenizer.encode_with("é é", &EncodeOptions::default()).unwrap().ids,
+        [1, 0, 0, 1, 0]
+    );
+}
+
+#[test]
+fn a_character_without_a_token_needs_one_for_unknown_text() {
+    let model = json!({"type": "Unigram", "vocab": [["a", 0.0], ["ab", 0.0]]});
+    let tokenizer = of_parts(json!({"model": model})).unwrap();
+    assert_eq!(tokenizer.encode("ab").unwrap(), [1]);
+    let error = tokenizer.encode("ac").unwrap_err().to_string();
+    assert!(error.contains("\"c\" has no token"), "{error}");
+}
+
+#[test]
+fn texts_of_patterns_are_plain() {
+    let model = json!({"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0, "axb": 1}});
+    for text in ["<", ">", "$", "^", "#", "&", "~", "-", "{", "/", "\"", "'", "@", "%"] {
+        let step = json!({"type": "Replace", "pattern": {"String": text}, "content": "x"});
+        let tokenizer = of_parts(json!({"model": model, "normalizer": step})).unwrap();
+        assert_eq!(tokenizer.encode(&format!("a{text}b")).unwrap(), [1], "{text}");
+    }
+    let step = json!({"type": "Replace", "pattern": {"Regex": r"\<"}, "content": "x"});
+    let tokenizer = of_parts(json!({"model": model, "normalizer": step})).unwrap();
+    assert_eq!(tokenizer.encode("a<b").unwrap(), [1]);
+}
+
+#[test]
+fn tables_that_make_texts_long_are_refused() {
+    // `a` becomes a million letters
+    let mut units = vec![0u32; 0x62];
+    (units[0x61], units[0x60]) = (0x61 | 0x100 | 1 << 10, 0);
+    let trie: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+    let mut bytes = (trie.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(trie);
+    bytes.extend(vec![b'x'; 1_000_000]);
+    let step = json!({"type": "Precompiled", "precompiled_charsmap": encoded(&bytes)});
+    let model = json!({"type": "WordLevel", "unk_token": "a", "vocab": {"a": 0}});
+    let tokenizer = of_parts(json!({"model": model, "normalizer": step})).unwrap();
+    let error = tokenizer.encode(&"a".repeat(1000)).unwrap_err().to_string();
+    assert!(error.contains("the normalizer makes"), "{error}");
+    let added: Vec<Value> = (0..1000)
+        .map(|i| json!({"id": i + 1, "content": format!("a{i}"), "normalized": true}))
+        .collect();
+    let step = json!({"type": "Prepend", "prepend": "x".repeat(1 << 20)});
+    let parts = json!({"model": model, "normalizer": step, "added_tokens": added});
+    let error = of_parts(parts).unwrap_err().to_string();
+    assert!(error.contains("when normalised") || error.contains("the normalizer makes"), "{error}");
+}
+
+/// `bytes` in base 64.
+fn encoded(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |part: &[u8]| {
+        let all =
+            part.iter().chain(&[0; 2]).take(3).fold(0u32, |all, byte| all << 8 | u32::from(*byte));
+        let digit = move |i: usize| DIGITS[(all >> (18 - 6 * i) & 63) as usize] as char;
+        (0..=part.len()).map(digit).collect::<String>()
+    };
+    bytes.chunks(3).map(group).collect()
 }

@@ -53,7 +53,7 @@ fn answers_are_learned_and_what_is_given_is_not() -> Result<()> {
         r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
             {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}"#,
         r#"{"messages": [{"role": "system", "content": "s"}, {"role": "assistant", "content": "x"},
-            {"role": "user", "content": "last"}], "id": 7}"#,
+            {"role": "user", "content": "last", "name": "Ann"}], "id": 7}"#,
         r#"{"text": "the cat sat"}"#,
         r#"{"text": "", "source": "none"}"#,
     ];
@@ -79,6 +79,9 @@ fn answers_are_learned_and_what_is_given_is_not() -> Result<()> {
     assert_eq!([report.samples, report.duplicates, report.cut, report.left_out], [5, 1, 0, 1]);
     let said = report.to_string();
     assert!(said.contains("1 twice in the file") && said.contains("1 left out"), "{said}");
+    for name in ["id", "name", "source"] {
+        assert!(said.contains(&format!("; {name:?} is not read")), "{said}");
+    }
 
     // targets are the next tokens of the positions, rows are padded behind
     let batch = samples.batch(&[1, 2], 0)?;

@@ -63,6 +63,10 @@ impl Pooling {
             if !Path::new(name).components().all(inside) {
                 return Err(wrong(format!("{name:?} is outside the folder")));
             }
+            if !["null", "[]", "{}"].contains(&module["kwargs"].to_string().as_str()) {
+                let text = format!("module {name:?} takes {}", module["kwargs"]);
+                return Err(wrong(text).help("modules without arguments of texts are known"));
+            }
             match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" => model.extend(Some(name).filter(|name| !name.is_empty())),
                 "Normalize" => pooling.normalize = true,

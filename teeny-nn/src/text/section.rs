@@ -11,6 +11,9 @@ use teeny_core::{Error, Result};
 /// The deepest nesting of sequences.
 const MAX_DEPTH: usize = 8;
 
+/// The members that are told at most.
+const MAX_UNREAD: usize = 100;
+
 /// An object, and where it is: `pre_tokenizer.pretokenizers[1]`.
 pub(in crate::text) struct Section<'a> {
     path: String,
@@ -27,8 +30,10 @@ impl Drop for Section<'_> {
         let read = self.read.take();
         let is_left =
             |(key, value): &(&String, &Json)| !read.contains(*key) && value.text() != "null";
-        let left = self.members.iter().filter(is_left).map(|(key, _)| self.place(key));
-        self.unread.borrow_mut().extend(left);
+        let left = self.members.iter().filter(is_left).map(|(key, _)| shortened(&self.place(key)));
+        let mut unread = self.unread.borrow_mut();
+        let more = MAX_UNREAD.saturating_sub(unread.len());
+        unread.extend(left.take(more));
     }
 }
 
@@ -50,6 +55,7 @@ impl<'a> Section<'a> {
         let mut unread = unread.take();
         unread.retain(|place| !is_known(&[kind], place.rsplit('.').next().unwrap_or(place)));
         unread.sort();
+        unread.dedup();
         unread
     }
 

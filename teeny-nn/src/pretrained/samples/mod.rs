@@ -46,7 +46,7 @@ use crate::transformer::CausalBatch;
 pub use labeled::{LabeledBatch, LabeledText, LabeledTexts};
 pub use pairs::{PairBatch, TextPair, TextPairs};
 use read::{Segment, Source};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::path::Path;
 pub use table::TableReport;
@@ -81,6 +81,8 @@ pub struct SampleReport {
     pub tokens: usize,
     /// The tokens that count.
     pub counted: usize,
+    /// Names of members of lines and of messages that are not read.
+    pub unread: BTreeSet<String>,
 }
 
 impl fmt::Display for SampleReport {
@@ -96,7 +98,7 @@ impl fmt::Display for SampleReport {
                 write!(f, "; {count} {what}")?;
             }
         }
-        Ok(())
+        self.unread.iter().try_for_each(|name| write!(f, "; {name:?} is not read"))
     }
 }
 
@@ -141,7 +143,7 @@ impl TextSamples {
         let (mut samples, mut report) = (Vec::new(), SampleReport::default());
         let mut seen = HashSet::new();
         let named = |line: usize, e: Error| e.named(format!("{}, line {line}", path.display()));
-        for (line, source) in read::sources(path)? {
+        for (line, source) in read::sources(path, &mut report.unread)? {
             let is_whole = source.is_whole_file();
             report.conversations += usize::from(source.is_conversation());
             let segments = segments(decoder, source).map_err(|e| named(line, e))?;

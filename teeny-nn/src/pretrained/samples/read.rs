@@ -4,7 +4,7 @@ use crate::data::csv;
 use crate::json::Json;
 #[cfg(feature = "chat")]
 use crate::pretrained::{ChatOptions, ChatTemplate, Message};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
@@ -50,7 +50,7 @@ const NOT_WRITTEN: [&str; 5] =
 pub(super) fn lines<T>(
     path: &Path,
     text: &str,
-    read: impl Fn(&str) -> Result<T>,
+    mut read: impl FnMut(&str) -> Result<T>,
 ) -> Result<Vec<(usize, T)>> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
@@ -61,8 +61,8 @@ pub(super) fn lines<T>(
         .collect()
 }
 
-/// The texts of a file, each with its line.
-pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
+/// The texts of a file, each with its line. `unread` gets the members of lines that are not read.
+pub(super) fn sources(path: &Path, unread: &mut BTreeSet<String>) -> Result<Vec<(usize, Source)>> {
     let text = csv::text(path)?;
     if path.extension().is_none_or(|end| end != "jsonl") {
         if path.extension().is_some_and(|end| end == "json") {
@@ -71,11 +71,16 @@ pub(super) fn sources(path: &Path) -> Result<Vec<(usize, Source)>> {
         }
         return Ok(vec![(1, Source::File(text))]);
     }
-    lines(path, &text, source)
+    lines(path, &text, |line| source(line, unread))
+}
+
+/// Adds the names of `object` that are not among `known`.
+fn tell(object: &BTreeMap<String, Json<'_>>, known: &[&str], unread: &mut BTreeSet<String>) {
+    unread.extend(object.keys().filter(|name| !known.contains(&name.as_str())).cloned());
 }
 
 /// What a line has.
-fn source(line: &str) -> Result<Source> {
+fn source(line: &str, unread: &mut BTreeSet<String>) -> Result<Source> {
     let object = Json::parse(line.as_bytes()).and_then(Json::object);
     let object = object.map_err(|e| e.help(FORMS))?;
     let part = |name: &str, counts: bool, special: bool, ends: bool| {
@@ -83,14 +88,17 @@ fn source(line: &str) -> Result<Source> {
     };
     let has = |name: &str| object.contains_key(name);
     if has("messages") {
-        return Ok(Source::Messages(messages(object["messages"])?));
+        tell(&object, &["messages"], unread);
+        return Ok(Source::Messages(messages(object["messages"], unread)?));
     }
     if has("prompt") || has("completion") {
+        tell(&object, &["prompt", "completion"], unread);
         let (prompt, completion) =
             (part("prompt", false, true, false)?, part("completion", true, false, true)?);
         return Ok(Source::Segments(vec![prompt, completion]));
     }
     if has("text") {
+        tell(&object, &["text"], unread);
         return Ok(Source::Segments(vec![part("text", true, true, true)?]));
     }
     let names: Vec<_> = object.keys().map(|name| quoted(name)).collect();
@@ -98,7 +106,7 @@ fn source(line: &str) -> Result<Source> {
 }
 
 /// The roles and contents of a list of messages.
-fn messages(list: Json<'_>) -> Result<Vec<(String, String, bool)>> {
+fn messages(list: Json<'_>, unread: &mut BTreeSet<String>) -> Result<Vec<(String, String, bool)>> {
     let items = list.items().ok_or_else(|| Error::format("\"messages\" is no list").help(FORMS))?;
     let messages = items.map(|item| {
         let message = item.object().map_err(|e| e.help(FORMS))?;
@@ -107,6 +115,9 @@ fn messages(list: Json<'_>) -> Result<Vec<(String, String, bool)>> {
             let error = Error::unsupported(format!("a message has {key:?}"));
             return Err(error.help("write what the model is to say into \"content\""));
         }
+        // the others are refused, or null
+        let known = [&["role", "content", "weight"][..], &NOT_WRITTEN].concat();
+        tell(&message, &known, unread);
         let counts = match message.get("weight").map(|weight| weight.text()) {
             None | Some("null" | "1" | "1.0") => true,
             Some("0" | "0.0") => false,

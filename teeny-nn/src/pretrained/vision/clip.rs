@@ -5,9 +5,8 @@
 //! pixels ─ encoder of images ─ state of the class ── projection ─ / length ─┴─ cosine * scale
 //! ```
 
-use super::family::vision;
-use super::in_batches;
 use super::processor::ImageProcessor;
+use super::{in_batches, vision};
 use crate::config::Config;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};

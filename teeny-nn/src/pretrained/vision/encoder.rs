@@ -1,8 +1,7 @@
 //! [`ImageEncoder`]: an encoder of images of a folder, for embeddings and classes.
 
-use super::family::vision;
-use super::in_batches;
 use super::processor::ImageProcessor;
+use super::{in_batches, vision};
 use crate::config::Config;
 use crate::module::Activation;
 use crate::pretrained::family::{family_of, with_names};

@@ -2,7 +2,6 @@
 
 mod clip;
 mod encoder;
-mod family;
 mod processor;
 
 pub use crate::data::images::{ImageSize, Resample};
@@ -10,6 +9,9 @@ pub use clip::Clip;
 pub use encoder::ImageEncoder;
 pub use processor::ImageProcessor;
 
+use crate::config::Config;
+use crate::pretrained::encoder_family::layers;
+use crate::transformer::VisionConfig;
 use teeny_autograd::no_grad;
 use teeny_core::{Result, Tensor};
 
@@ -33,4 +35,16 @@ fn in_batches(
     });
     let rows = rows.collect::<Result<Vec<Tensor>>>()?;
     Tensor::cat(&rows, 0) // (N, width)
+}
+
+/// Sizes and options of an encoder of images.
+fn vision(config: &Config) -> Result<VisionConfig> {
+    let options = VisionConfig { layer: layers(config)?, ..VisionConfig::read(config)? };
+    if options.patches() == 0 {
+        let (image, patch) = (options.image, options.patch);
+        return Err(config.error(format!(
+            "images of {image:?} have no patch of {patch:?}: \"image_size\" and \"patch_size\""
+        )));
+    }
+    Ok(options)
 }

@@ -7,10 +7,13 @@ use crate::text::section::Section;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use teeny_core::Result;
+use teeny_core::{Error, Result};
 
 /// The longest text of an added token, in bytes. It bounds the time that a search takes.
 const MAX_LENGTH: usize = 4096;
+
+/// The bytes of all added tokens at most, as the normaliser spells them.
+const MAX_SPELLED: usize = 64 << 20;
 
 /// An added token, as in the file.
 #[derive(Clone, Debug)]
@@ -115,10 +118,16 @@ impl Added {
     /// # Errors
     /// If normalising a token fails.
     pub(super) fn new(tokens: Vec<AddedToken>, normalizer: Option<&Normalizer>) -> Result<Added> {
+        let mut total = 0;
         let spell = |token: &AddedToken| -> Result<String> {
             let mut text = Text::new(&token.content, 0, false);
             if let Some(normalizer) = normalizer.filter(|_| token.normalized) {
                 normalizer.apply(&mut text)?;
+            }
+            total += text.as_str().len();
+            if total > MAX_SPELLED {
+                let error = format!("added tokens of over {MAX_SPELLED} bytes when normalised");
+                return Err(Error::format(error));
             }
             Ok(text.as_str().to_string())
         };
@@ -234,7 +243,7 @@ impl Added {
             }
             let (mut start, mut end) = (found.start, found.end);
             if token.lstrip {
-                start = before.trim_end().len().max(last);
+                start = last + text[last..found.start.max(last)].trim_end().len();
             }
             if token.rstrip {
                 end += after.len() - after.trim_start().len();

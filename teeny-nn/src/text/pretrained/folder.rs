@@ -7,7 +7,7 @@ use super::normalize::{Bert, Normalizer};
 use super::process::Processor;
 use super::read::{TOKEN, add_merge, parse, vocab_of};
 use super::split::{PreTokenizer, Prepend};
-use super::{Parts, PretrainedTokenizer, Specials};
+use super::{Parts, PretrainedTokenizer};
 use crate::json::Json;
 use crate::keys;
 use crate::names::{loading, of_file};
@@ -117,24 +117,22 @@ struct Config {
 
 /// Classes of transformers that make a tokenizer from the vocabulary of its file alone, with their
 /// special tokens by role.
-const CLASSES: [(&str, &str); 5] = [
+const CLASSES: [(&str, &str); 4] = [
     ("BertTokenizer", "unk_ [UNK] sep_ [SEP] pad_ [PAD] cls_ [CLS] mask_ [MASK]"),
     ("LlamaTokenizer", "bos_ <s> eos_ </s> unk_ <unk>"),
     ("GPT2Tokenizer", "bos_ <|endoftext|> eos_ <|endoftext|> unk_ <|endoftext|>"),
     (
-        "RobertaTokenizer",
-        "bos_ <s> eos_ </s> unk_ <unk> sep_ </s> pad_ <pad> cls_ <s> mask_ <mask>",
-    ),
-    (
-        "XLMRobertaTokenizer",
+        "RobertaTokenizer XLMRobertaTokenizer",
         "bos_ <s> eos_ </s> unk_ <unk> sep_ </s> pad_ <pad> cls_ <s> mask_ <mask>",
     ),
 ];
 
 /// Models whose `tokenizer_config.json` names a class that AutoTokenizer does not take.
-const CLASSLESS: [&str; 5] = ["mistral", "phi3", "phi3_v", "llava", "llava_next"];
+const CLASSLESS: &str = "arctic chatlm ernie4_5 ernie4_5_moe fuyu h2ovl_chat hyperclovax internlm2 \
+    internlm3 jamba llava llava_next minicpm3 minicpmv minimax_m2 ministral ministral3 mistral \
+    mistral3 molmo nemotron openvla phi3 phi3_v phimoe smolvlm vipllava";
 
-/// In the order of [`super::Role`], in which they are added.
+/// In the order of [`super::Specials`], in which they are added.
 const ROLES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
@@ -286,7 +284,8 @@ impl Config {
     /// The special tokens of the class, if it is one that makes its parts itself.
     fn defaults(&self) -> Option<&'static str> {
         let class = self.class.trim_end_matches("Fast");
-        CLASSES.iter().find(|(name, _)| *name == class).map(|(_, tokens)| *tokens)
+        let row = CLASSES.iter().find(|(names, _)| names.split(' ').any(|name| name == class));
+        row.map(|(_, tokens)| *tokens)
     }
 
     /// BERT's changes of a text.
@@ -306,7 +305,9 @@ impl Config {
         let model = crate::config::Config::open(folder);
         let model = model.as_ref().ok().and_then(|model| model.text("model_type").ok()?);
         let is_llama = self.class.starts_with("LlamaTokenizer");
-        if model.is_some_and(|name| CLASSLESS.contains(&name)) || is_llama && in_bytes {
+        if model.is_some_and(|name| CLASSLESS.split(' ').any(|own| own == name))
+            || is_llama && in_bytes
+        {
             self.class = String::new();
         }
         let prefixed = self.add_prefix_space.unwrap_or(true);
@@ -332,7 +333,7 @@ impl Config {
                 *words = Some(metaspace(self.legacy.unwrap_or(false), false));
                 parts.decoder = Some(Decoder::sentence_piece(prefixed)?);
                 if let Model::Bpe(bpe) = &mut parts.model {
-                    (bpe.unknown, bpe.fuse_unknown) = (None, true);
+                    (bpe.unknown, bpe.fuse_unknown, bpe.ignore_merges) = (None, true, false);
                     bpe.bytes = Some(parts.vocab.byte_tokens());
                 }
             }
@@ -409,16 +410,10 @@ fn gpt2(folder: &Path, config: &Config) -> Result<Parts> {
     }
     let added = Added::new(config.added(&vocab, &["<|endoftext|>"]), None)?;
     Ok(Parts {
-        normalizer: None,
         pre_tokenizer: Some(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: true }),
-        model: Model::Bpe(Box::new(Bpe { ranks, ..Bpe::default() })),
-        vocab,
-        added,
         processor: Some(Processor::Sequence(steps)),
         decoder: Some(Decoder::ByteLevel),
-        specials: Specials::default(),
-        max_length: None,
-        notes: Vec::new(),
+        ..Parts::new(vocab, Model::Bpe(Box::new(Bpe { ranks, ..Bpe::default() })), added)
     })
 }
 
@@ -454,16 +449,14 @@ pub(super) fn word_piece(
     };
     let (cls, sep) = (id("[CLS]")?, id("[SEP]")?);
     let [unk, pad, mask] = ["[UNK]", "[PAD]", "[MASK]"].map(|name| vocab.id(name));
+    let model = Model::WordPiece(WordPiece::new(&vocab, "##", "[UNK]", 100));
+    let added = Added::new(added(&vocab), None)?;
     Ok(Parts {
         normalizer: Some(Normalizer::Bert(normalizer)),
         pre_tokenizer: Some(PreTokenizer::Bert),
-        model: Model::WordPiece(WordPiece::new(&vocab, "##", "[UNK]", 100)),
-        added: Added::new(added(&vocab), None)?,
-        vocab,
         processor: Some(Processor::around(cls, sep, None, None)),
         decoder: Some(Decoder::WordPiece { prefix: "##".to_string(), cleanup: true }),
         specials: [None, None, unk, Some(sep), pad, Some(cls), mask],
-        max_length: None,
-        notes: Vec::new(),
+        ..Parts::new(vocab, model, added)
     })
 }

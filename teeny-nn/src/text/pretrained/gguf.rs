@@ -2,6 +2,7 @@
 
 mod write;
 
+use super::Parts;
 use super::added::{Added, AddedToken};
 use super::decode::Decoder;
 use super::folder::word_piece;
@@ -12,7 +13,6 @@ use super::precompiled::Precompiled;
 use super::process::{Processor, Slot};
 use super::read::{add_merge, pair_of_line};
 use super::split::{Behavior, PreTokenizer, Prepend};
-use super::{Parts, Specials};
 use crate::state::gguf::Value;
 use std::collections::{BTreeMap, HashMap};
 use teeny_core::file::quoted;
@@ -263,17 +263,12 @@ impl<'a> Metadata<'a> {
         if patterns.last() != Some(&GPT2) {
             steps.push(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: false });
         }
+        let model = Model::Bpe(Box::new(Bpe { ranks, ignore_merges, ..Bpe::default() }));
         Ok(Parts {
-            normalizer: None,
             pre_tokenizer: Some(PreTokenizer::Sequence(steps)),
-            model: Model::Bpe(Box::new(Bpe { ranks, ignore_merges, ..Bpe::default() })),
-            vocab,
-            added: Added::new(added, None)?,
             processor: self.around(name.starts_with("llama"), false)?,
             decoder: Some(Decoder::ByteLevel),
-            specials: Specials::default(),
-            max_length: None,
-            notes: Vec::new(),
+            ..Parts::new(vocab, model, Added::new(added, None)?)
         })
     }
 
@@ -285,7 +280,9 @@ impl<'a> Metadata<'a> {
             scores.filter(|scores| scores.len() == vocab.last().map_or(0, |n| n as usize + 1));
         let scores = scores.ok_or_else(|| self.wrong("scores", "a number for each token"))?;
         let id = self.get("unknown_token_id").and_then(Value::as_u64);
-        let unknown = id.and_then(|id| u32::try_from(id).ok()).or_else(|| vocab.id("<unk>"));
+        let unknown = id.and_then(|id| u32::try_from(id).ok());
+        let unknown = unknown.filter(|id| vocab.text(*id).is_some());
+        let unknown = unknown.or_else(|| vocab.id("<unk>"));
         Ok((scores, unknown))
     }
 
@@ -303,6 +300,10 @@ impl<'a> Metadata<'a> {
             }
             None => None,
         };
+        if self.flag("treat_whitespace_as_suffix", false) {
+            return Err(self.wrong("treat_whitespace_as_suffix", "false"));
+        }
+        let model = Model::Unigram(Unigram::new(&vocab, scores, unknown, false));
         let merged = self.flag("remove_extra_whitespaces", false);
         let begins = merged || self.flag("add_space_prefix", false);
         let prepend = if begins { Prepend::Always } else { Prepend::Never };
@@ -313,14 +314,9 @@ impl<'a> Metadata<'a> {
             pre_tokenizer: Some(PreTokenizer::Sequence(
                 words.into_iter().chain([spaces]).collect(),
             )),
-            model: Model::Unigram(Unigram::new(&vocab, scores, unknown, false)),
-            vocab,
-            added: Added::new(added, None)?,
             processor: self.around(false, true)?,
             decoder: Some(Decoder::Metaspace { replacement: '▁', omit_first: begins }),
-            specials: Specials::default(),
-            max_length: None,
-            notes: Vec::new(),
+            ..Parts::new(vocab, model, Added::new(added, None)?)
         })
     }
 
@@ -343,15 +339,9 @@ impl<'a> Metadata<'a> {
         normalizers.push(Normalizer::Replace(Pattern::literal(" ", &mut 0)?, "▁".to_string()));
         Ok(Parts {
             normalizer: Some(Normalizer::Sequence(normalizers)),
-            pre_tokenizer: None,
-            model: Model::SentencePiece(model),
-            vocab,
-            added: Added::new(added, None)?,
             processor: self.around(true, false)?,
             decoder: Some(Decoder::sentence_piece(prefix)?),
-            specials: Specials::default(),
-            max_length: None,
-            notes: Vec::new(),
+            ..Parts::new(vocab, Model::SentencePiece(model), Added::new(added, None)?)
         })
     }
 

@@ -94,19 +94,8 @@ struct Parts {
     notes: Vec<String>,
 }
 
-/// The special tokens of a model in the order of [`Role`].
+/// The special tokens of a model: bos, eos, unk, sep, pad, cls, mask.
 type Specials = [Option<u32>; 7];
-
-/// What a special token is for.
-enum Role {
-    Bos,
-    Eos,
-    Unk,
-    Sep,
-    Pad,
-    Cls,
-    Mask,
-}
 
 impl std::fmt::Debug for PretrainedTokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -119,8 +108,9 @@ impl PretrainedTokenizer {
     /// `vocab.json` with `merges.txt` (byte-level BPE as in GPT-2), `vocab.txt` (WordPiece as in
     /// BERT). The folder may be `ORG/NAME` in the local cache of the Hugging Face hub.
     /// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` beside the file
-    /// name the special tokens and add tokens, and options of the classes BertTokenizer,
-    /// GPT2Tokenizer and RobertaTokenizer replace those of the file, as by `AutoTokenizer`. A
+    /// name the special tokens and add tokens, and the classes BertTokenizer, GPT2Tokenizer,
+    /// RobertaTokenizer, LlamaTokenizer and XLMRobertaTokenizer make their steps themselves, as by
+    /// `AutoTokenizer` of transformers 5. A
     /// character of which neither the vocabulary nor an unknown token has anything is left out.
     ///
     /// The file's settings of truncation and padding are not applied: those of [`EncodeOptions`]
@@ -241,37 +231,37 @@ impl PretrainedTokenizer {
 
     /// The token at the beginning of a text.
     pub fn bos(&self) -> Option<u32> {
-        self.0.specials[Role::Bos as usize]
+        self.0.specials[0]
     }
 
     /// The token at the end of a text.
     pub fn eos(&self) -> Option<u32> {
-        self.0.specials[Role::Eos as usize]
+        self.0.specials[1]
     }
 
     /// The token that pads batches.
     pub fn pad(&self) -> Option<u32> {
-        self.0.specials[Role::Pad as usize]
+        self.0.specials[4]
     }
 
     /// The token of unknown words.
     pub fn unk(&self) -> Option<u32> {
-        self.0.specials[Role::Unk as usize]
+        self.0.specials[2]
     }
 
     /// The token whose state classifies a text.
     pub fn cls(&self) -> Option<u32> {
-        self.0.specials[Role::Cls as usize]
+        self.0.specials[5]
     }
 
     /// The token between texts.
     pub fn sep(&self) -> Option<u32> {
-        self.0.specials[Role::Sep as usize]
+        self.0.specials[3]
     }
 
     /// The token of a word to predict.
     pub fn mask(&self) -> Option<u32> {
-        self.0.specials[Role::Mask as usize]
+        self.0.specials[6]
     }
 
     /// The largest number of tokens of the model according to the files: `truncation.max_length`
@@ -307,6 +297,22 @@ impl Tokenizer for PretrainedTokenizer {
 }
 
 impl Parts {
+    /// A model without other steps.
+    fn new(vocab: Vocab, model: Model, added: Added) -> Parts {
+        Parts {
+            normalizer: None,
+            pre_tokenizer: None,
+            vocab,
+            model,
+            added,
+            processor: None,
+            decoder: None,
+            specials: Specials::default(),
+            max_length: None,
+            notes: Vec::new(),
+        }
+    }
+
     fn encode(
         &self,
         input: EncodeInput,
@@ -380,8 +386,12 @@ impl Parts {
                     // trimmed by its own text, not by that of the unknown token
                     let unknown = |(_, token): &(usize, &Token)| Some(token.id) == model.unknown;
                     for (i, token) in tokens[range.clone()].iter().enumerate().filter(unknown) {
-                        let text = &word[token.start..token.end];
-                        sequence.spaces.insert(ids.len() + i, spaces(text));
+                        let bytes = &word.as_bytes()[token.start..token.end];
+                        let text = match by_model {
+                            true => bytes.iter().map(|b| ALPHABET[usize::from(*b)]).collect(),
+                            false => String::from_utf8_lossy(bytes),
+                        };
+                        sequence.spaces.insert(ids.len() + i, spaces(&text));
                     }
                 }
                 ids.extend(tokens[range.clone()].iter().map(|token| token.id));

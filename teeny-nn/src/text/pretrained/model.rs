@@ -365,16 +365,16 @@ impl Unigram {
                 add(id, len, self.scores[id as usize]);
             });
             if !alone {
-                let unknown = Unknown { name: "unk_id".to_string(), id: self.unknown };
-                add(unknown.id(word)?, c.len_utf8(), self.least);
+                add(self.unknown.unwrap_or(u32::MAX), c.len_utf8(), self.least);
             }
         }
+        let is_unknown = |id| id == self.unknown.unwrap_or(u32::MAX);
         let (mut tokens, mut end): (Vec<Token>, usize) = (Vec::new(), word.len());
         while let Some(token) = best[end].1 {
             end = token.start;
             match tokens.last_mut() {
                 // unknown characters in a row are one token
-                Some(last) if last.id == token.id && self.unknown == Some(token.id) => {
+                Some(last) if last.id == token.id && is_unknown(token.id) => {
                     last.start = end;
                 }
                 _ => tokens.push(token),
@@ -382,10 +382,10 @@ impl Unigram {
         }
         for token in tokens.into_iter().rev() {
             let text = &word[token.start..token.end];
-            let known = (self.unknown != Some(token.id)).then_some(token.id);
-            let ids = match known.or(vocab.id(text)) {
-                Some(id) => vec![id],
-                None => bytes_of(self.bytes.as_ref(), text).unwrap_or(vec![token.id]),
+            let known = Some(token.id).filter(|id| !is_unknown(*id)).or(vocab.id(text));
+            let ids = match known.map(|id| vec![id]).or(bytes_of(self.bytes.as_ref(), text)) {
+                Some(ids) => ids,
+                None => vec![Unknown { name: "unk_id".to_string(), id: self.unknown }.id(text)?],
             };
             out.extend(ids.into_iter().map(|id| Token { id, ..token }));
         }

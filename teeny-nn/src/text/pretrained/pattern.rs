@@ -47,7 +47,7 @@ impl Pattern {
     /// If it has errors, or needs too much memory.
     pub(super) fn new(source: &str, memory: &mut usize) -> Result<Pattern> {
         let (parts, possessive) = alternatives(source);
-        if source.contains("[:") {
+        if has(source, "[:", '^', ":]") {
             let text = format!("{}: classes such as [:alpha:] are not supported", quoted(source));
             return Err(Error::unsupported(text).help(r"classes such as \p{L} and \w are"));
         }
@@ -62,7 +62,7 @@ impl Pattern {
                 Ok(Matcher::Plain(build(&all, memory)?, Some((index, after))))
             }
         };
-        let flags = spaces.is_some() && parts.iter().any(|part| sets_flags(part));
+        let flags = spaces.is_some() && parts.iter().any(|part| has(part, "(?", '-', ")"));
         let matcher = match plain(memory) {
             Ok(matcher) if !possessive && !flags => Ok(matcher),
             other => fancy(source, memory).map_err(|e| other.err().unwrap_or(e)),
@@ -76,7 +76,7 @@ impl Pattern {
     /// # Errors
     /// As [`Pattern::new`].
     pub(super) fn literal(text: &str, memory: &mut usize) -> Result<Pattern> {
-        let escape = |c: char| Some('\\').filter(|_| c.is_ascii_punctuation() || c == ' ');
+        let escape = |c: char| Some('\\').filter(|_| r"\.+*?()|[]{}^$#&-~".contains(c));
         let source: String = text.chars().flat_map(|c| escape(c).into_iter().chain([c])).collect();
         let matcher = Matcher::Plain(build(&[&source], memory)?, None);
         Ok(Pattern { source: source.into(), matcher })
@@ -205,6 +205,11 @@ fn translated(part: &str) -> String {
                     _ => format!(r"[[^\w{more}]\x{{200C}}\x{{200D}}]"),
                 };
             }
+            // plain characters there
+            '<' | '>' if escaped => {
+                out.pop();
+                out.push(c);
+            }
             'b' | 'B' if escaped && classes == 0 => {
                 out.pop();
                 let word = translated(r"\w");
@@ -245,11 +250,12 @@ fn translated(part: &str) -> String {
     out
 }
 
-/// True if `part` contains `(?i)` or the like, which holds for what follows.
-fn sets_flags(part: &str) -> bool {
-    part.match_indices("(?").any(|(i, _)| {
-        let flags = part[i + 2..].trim_start_matches(|c: char| c.is_ascii_lowercase() || c == '-');
-        flags.starts_with(')')
+/// True if `part` contains `open`, small letters and `sign`s, and `close`: `(?i)`, which holds for
+/// what follows, or `[:alpha:]`.
+fn has(part: &str, open: &str, sign: char, close: &str) -> bool {
+    part.match_indices(open).any(|(i, _)| {
+        let rest = &part[i + open.len()..];
+        rest.trim_start_matches(|c: char| c.is_ascii_lowercase() || c == sign).starts_with(close)
     })
 }
 
@@ -282,7 +288,7 @@ fn alternatives(source: &str) -> (Vec<&str>, bool) {
             b'{' => in_name = was_named,
             b'}' if in_name => in_name = false,
             b'*' | b'+' => quantified = true,
-            b'?' => quantified = !source[..i].ends_with('('),
+            b'?' => quantified = !source[..i].ends_with('(') || source[..i].ends_with(r"\("),
             _ => {}
         }
     }
@@ -335,6 +341,7 @@ mod tests {
         assert_eq!(found(r"[*+]|x{2}+", "*xxxxx"), ["*", "xxxx"]);
         assert_eq!(found(r"(?=x)\p{L}{1,2}+|a{2}?b", "xxxxx baab"), ["xxxxx", "b", "aab"]);
         assert_eq!(found(r"^\w|\w$", "ab\ncd"), ["a", "b", "c", "d"]);
+        assert_eq!(found(r"[:;]|[a:]", "a:;b"), ["a", ":", ";"]);
         let error = Pattern::new("(a", &mut 0).unwrap_err().to_string();
         assert!(error.contains("in the pattern") && error.contains("unclosed group"), "{error}");
         assert!(Pattern::new(r"(\w{100}){100}", &mut 0).is_err(), "too large");

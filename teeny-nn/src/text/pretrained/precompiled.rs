@@ -97,6 +97,10 @@ impl Precompiled {
                     continue;
                 };
                 any = true;
+                // what the text may become at most: the caller refuses more
+                if changed.len() > text.len().saturating_mul(64).saturating_add(1 << 20) {
+                    return Some(changed);
+                }
                 changed.extend(new.chars().map(|c| (c, 0)));
                 let added = new.chars().count() as isize - part.chars().count() as isize;
                 let last = changed.len() - added.max(0) as usize;

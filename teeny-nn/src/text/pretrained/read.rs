@@ -19,6 +19,9 @@ use teeny_core::{Error, Result};
 /// models have 100.
 const MAX_WORD: u64 = 1000;
 
+/// The bytes of a token of unigrams and its score at most: a text takes so many steps per byte.
+const MAX_PIECE: usize = 4096;
+
 /// Reads a whole file.
 ///
 /// # Errors
@@ -158,7 +161,7 @@ fn parse_scores(section: &Section, budget: &mut Budget) -> Result<(Vocab, Vec<f6
     let (mut vocab, mut scores) = (Vocab::default(), Vec::new());
     for (id, item) in (0..u32::MAX).zip(section.list("vocab")?) {
         budget.charge(2 * TOKEN + 8 * item.text().len())?;
-        let mut pair = item.items().into_iter().flatten();
+        let mut pair = item.items().filter(|_| item.text().len() < MAX_PIECE).into_iter().flatten();
         let (text, score) = (pair.next().and_then(|text| text.string()), pair.next());
         let score = score.and_then(|x| x.text().parse::<f64>().ok()).filter(|x| x.is_finite());
         let (Some(text), Some(score), None) = (text, score, pair.next()) else {

@@ -13,7 +13,7 @@ use super::super::normalize::Normalizer;
 use super::super::process::{Processor, Slot};
 use super::super::split::{Behavior, PreTokenizer, Prepend};
 use super::super::unicode::Form;
-use super::super::{Parts, PretrainedTokenizer, Role};
+use super::super::{Parts, PretrainedTokenizer};
 use super::{BYTE, CONTROL, GPT2, NORMAL, PATTERNS, UNKNOWN, UNUSED, USER_DEFINED, parse};
 use crate::state::gguf::Value;
 use crate::text::Tokenizer;
@@ -123,7 +123,7 @@ fn tokens(parts: &Parts, count: usize) -> Vec<String> {
 /// The kind of each of `count` tokens.
 fn kinds(parts: &Parts, count: usize) -> Vec<u64> {
     let kind = |id: u32| match (parts.added.get(id), parts.vocab.text(id)) {
-        _ if falls_back(parts) && parts.specials[Role::Unk as usize] == Some(id) => UNKNOWN,
+        _ if falls_back(parts) && parts.specials[2] == Some(id) => UNKNOWN,
         (Some(AddedToken { special: true, .. }), _) => CONTROL,
         (Some(_), _) => USER_DEFINED,
         (None, Some(text)) if is_byte(parts, text) => BYTE,
