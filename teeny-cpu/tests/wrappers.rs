@@ -7,7 +7,7 @@ use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
 use teeny_core::{DeviceRef, Reference};
 use teeny_cpu::Cpu;
 
-/// Of each operation and type the first case and every fourth: a wrapper treats them alike.
+/// Wrappers run the first case of each operation and type, and every fourth case of the suite.
 const SAMPLE: usize = 4;
 
 #[track_caller]

@@ -6,14 +6,14 @@
 
 pub(crate) use teeny_core::options;
 
-/// Methods of an options struct that set a field, each after its documentation. What they set may
-/// use `self`, if the list begins with `self;`.
+/// Declares methods that set a field of an options struct. A list that begins with `self;` may use
+/// `self` in its values.
 macro_rules! setters {
-    ($this:ident; $($(#[$doc:meta])* $with:ident($value:ident: $type:ty) => $field:ident = $set:expr;)*) => {
+    ($this:ident; $($(#[$doc:meta])* $with:ident($x:ident: $t:ty) => $f:ident = $set:expr;)*) => {
         $(
             $(#[$doc])*
-            pub fn $with(mut $this, $value: $type) -> Self {
-                $this.$field = $set;
+            pub fn $with(mut $this, $x: $t) -> Self {
+                $this.$f = $set;
                 $this
             }
         )*

@@ -380,7 +380,7 @@ fn what_is_not_supported_is_named() {
         }),
         ("t5", "expected a text and its score", &|f| f["model"]["vocab"][7] = json!(["a", "b"])),
         ("t5", "model.unk_id: expected below", &|f| f["model"]["unk_id"] = json!(100_000)),
-        ("t5", "is no digit of base 64", &|f| {
+        ("t5", "is not a base64 digit", &|f| {
             f["normalizer"]["precompiled_charsmap"] = json!("AA_A")
         }),
         ("word_level", "pretokenizers[1].length: expected at least 1", &|f| {
@@ -452,8 +452,8 @@ fn what_is_not_supported_is_named() {
     fs::remove_dir_all(path.parent().unwrap()).unwrap();
 }
 
-/// The files beside `tokenizer.json` as AutoTokenizer of transformers reads them
-/// (`golden/make_tokenizer_configs.py`); those of the file TEENY_TOKENIZER_CONFIGS, if that is set.
+/// AutoTokenizer of transformers reads the files beside `tokenizer.json` in the same way
+/// (`golden/make_tokenizer_configs.py`). TEENY_TOKENIZER_CONFIGS names another file of cases.
 #[test]
 fn files_beside_a_tokenizer_are_applied() {
     let golden = match std::env::var("TEENY_TOKENIZER_CONFIGS") {

@@ -77,8 +77,8 @@ options! {
     /// Options of a [`super::MultiheadAttention`], with PyTorch's defaults.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct MultiheadAttentionOptions {
-        /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped queries);
-        /// `n_head`.
+        /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped
+        /// queries); `n_head`.
         n_kv_head: Option<usize> = None, with_n_kv_head(usize);
         /// The size of a head, hs; `n_embd / n_head`.
         head_size: Option<usize> = None, with_head_size(usize);
@@ -86,8 +86,8 @@ options! {
         bias: bool = true, with_bias;
         /// With `bias`, whether the projections to queries, keys and values have them too; true.
         qkv_bias: bool = true, with_qkv_bias;
-        /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
-        /// S), are then stored.
+        /// The probability of dropping an attention weight, in training; 0. The weights,
+        /// (B, n_head, T, S), are then stored.
         dropout: f64 = 0.0, with_dropout;
     }
 }

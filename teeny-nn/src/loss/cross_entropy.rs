@@ -58,11 +58,11 @@ options! {
         /// A factor per class (C). The mean is then weighted: divided by the sum of the targets'
         /// factors. Default: none.
         weight: Option<Tensor> = None, with_weight(Tensor);
-        /// Targets with this value are ignored, in the loss and in the mean; the mean of no targets is
-        /// NaN, as in PyTorch. Default: none.
+        /// Targets with this value are ignored, in the loss and in the mean; the mean of no
+        /// targets is NaN, as in PyTorch. Default: none.
         ignore_index: Option<i64> = None, with_ignore_index(impl Into<Option<i64>>);
-        /// The fraction of each target that is distributed evenly over the classes. Default: 0. Source:
-        /// Szegedy et al. 2015, arXiv:1512.00567.
+        /// The fraction of each target that is distributed evenly over the classes. Default: 0.
+        /// Source: Szegedy et al. 2015, arXiv:1512.00567.
         label_smoothing: f64 = 0.0, with_label_smoothing;
         /// Mean, sum, or none. Default: mean.
         reduction: Reduction = Reduction::default(), with_reduction;

@@ -141,8 +141,8 @@ impl Lars {
         self;
         /// Sets the momentum.
         momentum(momentum: f64) => momentum = self.states.checked("momentum", momentum, 0.0..);
-        /// Sets the trust coefficient: the norm of a step at a learning rate of 1, as a fraction of the
-        /// parameter's norm.
+        /// Sets the trust coefficient: the norm of a step at a learning rate of 1, as a fraction of
+        /// the parameter's norm.
         trust_coefficient(coefficient: f64) =>
             trust_coefficient = self.states.checked("trust_coefficient", coefficient, 0.0..);
         /// Sets the term added to the denominator.

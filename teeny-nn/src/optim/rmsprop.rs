@@ -61,8 +61,8 @@ impl RmsProp {
         eps(eps: f64) => eps = self.states.checked("eps", eps, 0.0..);
         /// Sets the momentum.
         momentum(momentum: f64) => momentum = self.states.checked("momentum", momentum, 0.0..);
-        /// Sets whether to divide by the standard deviation of the gradients instead of their root mean
-        /// square.
+        /// Sets whether to divide by the standard deviation of the gradients instead of their root
+        /// mean square.
         centered(centered: bool) => centered = centered;
     }
 }

@@ -105,8 +105,8 @@ impl LossScale {
         /// Sets the number of successful steps in a row after which the factor is doubled.
         growth_interval(steps: u64) => growth_interval = steps;
         /// Has [`LossScale::unscale`], and so each step, clip the gradients to a total norm of
-        /// `max_norm`, as [`super::clip_grad_norm`] does, but without reading the norm. That function,
-        /// on scaled gradients, would compare `max_norm` with a norm that is larger by the factor.
+        /// `max_norm`, as [`super::clip_grad_norm`] does, but without reading the norm. On scaled
+        /// gradients, that function would compare `max_norm` with a norm larger by the factor.
         max_norm(max_norm: f64) => max_norm = Some(max_norm);
     }
 

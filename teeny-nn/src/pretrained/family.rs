@@ -2,8 +2,8 @@
 //!
 //! A family has keys with the values that stand for missing ones, after `=` those that no file
 //! changes, and after `@` the names that files have for a key. `like` is the family that it is made
-//! from. A key that a family does not have is not read, as transformers does not read it. The names of
-//! its tensors are in `names.txt`.
+//! from. A key that a family does not have is not read, as transformers does not read it.
+//! `names.txt` has the names of the tensors of each family.
 
 use crate::config::{Config, Family};
 use crate::state::Mapping;
@@ -77,13 +77,13 @@ fn files_keys(family: &Family) -> HashSet<String> {
     keys.flat_map(|key| family.names.get(key).cloned().unwrap_or(vec![key.clone()])).collect()
 }
 
-/// `mapping` with the names that `family` has in files, after `theirs`, and here, after `ours`. A
-/// parameter of three parts has the first `rows`, of two the second.
+/// Adds the names of `family` to `mapping`: in files after the prefix `theirs`, here after `ours`.
+/// `qkv` and `gate_up` are the rows of the parts of parameters that join three or two tensors.
 pub(super) fn with_names(
     mut mapping: Mapping,
     family: &str,
     [theirs, ours]: [&str; 2],
-    rows: [&[usize]; 2],
+    [qkv, gate_up]: [&[usize]; 2],
 ) -> Mapping {
     let mut sections = include_str!("names.txt").split("\n[").filter_map(|s| s.split_once("]\n"));
     let lines = sections.find(|(name, _)| *name == family).map_or("", |(_, lines)| lines);
@@ -100,7 +100,8 @@ pub(super) fn with_names(
             let own = format!("{ours}{own}{end}");
             mapping = match parts[..] {
                 [name] => mapping.rename(name, &own),
-                _ => mapping.join(&parts, &own, rows[usize::from(parts.len() == 2)]),
+                [_, _] => mapping.join(&parts, &own, gate_up),
+                _ => mapping.join(&parts, &own, qkv),
             };
         }
     }

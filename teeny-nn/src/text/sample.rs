@@ -67,8 +67,8 @@ impl Sampler {
         temperature(temperature: f64) => temperature = temperature;
         /// Keeps the `k` largest logits and those equal to the last of them.
         top_k(k: usize) => top_k = Some(k);
-        /// Keeps the most likely tokens whose total probability reaches `p`, and those as likely as the
-        /// last of them (nucleus sampling).
+        /// Keeps the most likely tokens whose total probability reaches `p`, and those as likely as
+        /// the last of them (nucleus sampling).
         top_p(p: f64) => top_p = p;
         /// Keeps the tokens that are at least `p` times as likely as the most likely one.
         min_p(p: f64) => min_p = p;

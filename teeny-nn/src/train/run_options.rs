@@ -73,13 +73,13 @@ impl<'a> RunOptions<'a> {
     }
 
     setters! {
-        /// Names the recorded accuracies in the plot, if they are another value of which larger ones
-        /// are better: `return`.
+        /// Names the recorded accuracies in the plot, if they are another value of which larger
+        /// ones are better: `return`.
         metric(name: &'static str) => metric = name;
         /// Gives the learning rates of [`super::Run::lr`], which the program sets in each step:
         /// `optimizer.set_lr(run.lr())`. Without, it is the optimizer's.
         schedule(schedule: Schedule) => schedule = Some(schedule);
-        /// Shows a progress bar on a terminal, which counts items by their name: `images`, `tokens`.
+        /// Shows a progress bar on a terminal, which counts items by name: `images`, `tokens`.
         bar(unit: &'static str) => unit = Some(unit);
         /// Makes the run one of several ranks.
         ranks(ranks: &'a dyn RunRanks) => ranks = ranks;

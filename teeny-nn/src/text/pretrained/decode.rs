@@ -38,7 +38,7 @@ pub(super) enum Decoder {
     },
     /// The end of a word becomes a space.
     Bpe(String),
-    /// Of a token that is repeated one stays, and nothing of the blank.
+    /// Keeps one of equal neighbouring tokens and removes the blank, as in CTC.
     Ctc {
         blank: String,
         delimiter: String,
@@ -100,10 +100,10 @@ impl Decoder {
         })
     }
 
-    /// That of SentencePiece's BPE; `prefixed` if texts get a space in front.
+    /// The decoder of SentencePiece's BPE; `prefixed` tells whether texts get a space in front.
     ///
     /// # Errors
-    /// None.
+    /// If its pattern cannot be compiled.
     pub(super) fn sentence_piece(prefixed: bool) -> Result<Decoder> {
         let space = Pattern::literal("▁", &mut 0)?;
         let mut steps =

@@ -44,9 +44,9 @@ pub enum Truncation {
 }
 
 options! {
-    /// Options of [`PretrainedTokenizer::encode_with`](super::PretrainedTokenizer::encode_with), with
-    /// the names and defaults of Hugging Face's tokenizers: special tokens are added, nothing is
-    /// truncated, batches are padded at the end to their longest sequence.
+    /// Options of [`PretrainedTokenizer::encode_with`](super::PretrainedTokenizer::encode_with),
+    /// with the names and defaults of Hugging Face's tokenizers: special tokens are added, nothing
+    /// is truncated, batches are padded at the end to their longest sequence.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct EncodeOptions {
         /// Adds the special tokens of a sequence, such as `[CLS]` and `[SEP]`.
@@ -61,7 +61,7 @@ options! {
         padding_side: Side = Side::Right, with_padding_side;
         /// The length of a padded batch is a multiple of this.
         pad_to_multiple_of: usize = 1, with_pad_to_multiple_of;
-        /// The token with which batches are padded; by default that of the tokenizer.
+        /// The token that pads batches; the tokenizer's by default.
         pad: Option<u32> = None, with_pad(u32);
     }
 }

@@ -302,8 +302,9 @@ impl Config {
     /// itself, as in transformers 5.
     fn change(&mut self, folder: &Path, parts: &mut Parts) -> Result<()> {
         let in_bytes = parts.pre_tokenizer.as_ref().is_some_and(PreTokenizer::ends_in_bytes);
-        let model = crate::config::Config::open(folder);
-        let model = model.as_ref().ok().and_then(|model| model.text("model_type").ok()?);
+        // only a known class depends on the model
+        let model = self.defaults().and_then(|_| crate::config::Config::open(folder).ok());
+        let model = model.as_ref().and_then(|model| model.text("model_type").ok()?);
         let is_llama = self.class.starts_with("LlamaTokenizer");
         if model.is_some_and(|name| CLASSLESS.split(' ').any(|own| own == name))
             || is_llama && in_bytes

@@ -383,7 +383,7 @@ impl Parts {
                     }
                 };
                 if let Model::Unigram(model) = &self.model {
-                    // trimmed by its own text, not by that of the unknown token
+                    // offsets lose the white space of the text itself, not that of `<unk>`
                     let unknown = |(_, token): &(usize, &Token)| Some(token.id) == model.unknown;
                     for (i, token) in tokens[range.clone()].iter().enumerate().filter(unknown) {
                         let bytes = &word.as_bytes()[token.start..token.end];

@@ -1,9 +1,9 @@
 //! Regular expressions of tokenizers.
 //!
-//! They are those of Python and Oniguruma. The alternative `\s+(?!\S)`, which most have, is white
-//! space without its last character, if text follows. It is matched as `\s+`, which then returns its
-//! last character. Other look-around, possessive quantifiers and references to groups are matched by
-//! the slower `fancy-regex`.
+//! Tokenizers use the syntax of Oniguruma. Most patterns have the alternative `\s+(?!\S)`: white
+//! space, without its last character if text follows. `regex-automata` matches it as `\s+`, and
+//! `find` gives the last character back. `fancy-regex`, which is slower, matches other look-around,
+//! possessive quantifiers and references to groups.
 
 use regex_automata::meta::Regex;
 use regex_automata::{Anchored, Input};
@@ -34,8 +34,8 @@ pub(super) struct Pattern {
 
 #[derive(Clone, Debug)]
 enum Matcher {
-    /// Without look-around, but for the alternative `\s+(?!\S)`: its index, and the alternatives
-    /// after it.
+    /// A pattern whose only look-around is the alternative `\s+(?!\S)`: the index of that one, and
+    /// the alternatives after it.
     Plain(Regex, Option<(usize, Option<Regex>)>),
     Fancy(Box<fancy_regex::Regex>),
 }
@@ -63,9 +63,9 @@ impl Pattern {
             }
         };
         let flags = spaces.is_some() && parts.iter().any(|part| has(part, "(?", '-', ")"));
-        let matcher = match plain(memory) {
-            Ok(matcher) if !possessive && !flags => Ok(matcher),
-            other => fancy(source, memory).map_err(|e| other.err().unwrap_or(e)),
+        let matcher = match possessive || flags {
+            true => fancy(source, memory),
+            false => plain(memory).or_else(|e| fancy(source, memory).map_err(|_| e)),
         };
         let noted = |e: Error| e.note(format!("in the pattern {}", quoted(source)));
         Ok(Pattern { source: source.into(), matcher: matcher.map_err(noted)? })
@@ -188,8 +188,9 @@ fn build(parts: &[&str], memory: &mut usize) -> Result<Regex> {
     Ok(regex)
 }
 
-/// `part` in Oniguruma's meaning: `\w` and `\W` outside of classes with six powers and fractions,
-/// and everywhere without joiners, `\b` and `\B` by these; `^` and `$` at every line; `a{2}+` and `a{2}?` repeat `a{2}`.
+/// Rewrites `part` to the meaning that Oniguruma gives it. `\w` lacks joiners and, outside of
+/// classes, has six powers and fractions; `\W`, `\b` and `\B` follow it. `^` and `$` match at every
+/// line. `a{2}+` and `a{2}?` repeat `a{2}`.
 fn translated(part: &str) -> String {
     let (mut out, mut classes, mut escaped) = (String::with_capacity(part.len()), 0usize, false);
     // where in `out` the last atom, and each open group, begins; where braces open

@@ -6,9 +6,9 @@
 //! replacements               texts, each with a zero byte after it
 //! ```
 //!
-//! Source: `src/normalizer.cc` of SentencePiece; the double array is that of Darts-clone. Characters
-//! are replaced as by Hugging Face's crate: the first character of a group with a replacement stands
-//! for the whole group.
+//! Source: `src/normalizer.cc` of SentencePiece, whose trie is a double array of Darts-clone. As in
+//! Hugging Face's crate, a grapheme of at most five bytes is looked up as a whole, and a match of
+//! its first character replaces all of it.
 
 use super::unicode::Changed;
 use teeny_core::{Error, Result};
@@ -21,7 +21,7 @@ pub(super) struct Precompiled {
     texts: Box<str>,
 }
 
-/// The bytes of a longer group of characters are not looked up together.
+/// The bytes of a grapheme that is looked up as a whole, at most.
 const LONGEST: usize = 5;
 
 impl Precompiled {
@@ -38,7 +38,7 @@ impl Precompiled {
                 b'0'..=b'9' => c - b'0' + 52,
                 b'+' => 62,
                 b'/' => 63,
-                _ => return Err(Error::format(format!("{:?} is no digit of base 64", c as char))),
+                _ => return Err(Error::format(format!("{:?} is not a base64 digit", c as char))),
             };
             (bits, held) = (bits << 6 | u32::from(digit), held + 6);
             if held >= 8 {
@@ -64,7 +64,7 @@ impl Precompiled {
         parts().ok_or_else(|| Error::format("a table of characters is damaged"))
     }
 
-    /// What replaces the shortest beginning of `text` that is in the table.
+    /// Looks up the shortest prefix of `text` that is in the table, and returns its replacement.
     fn replacement(&self, text: &str) -> Option<&str> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & 0x200) >> 6)) as usize;
         let mut at = offset(*self.units.first()?);
@@ -83,7 +83,7 @@ impl Precompiled {
         None
     }
 
-    /// The characters of `text` after the replacements; None if there are none.
+    /// Replaces the characters of `text`; returns None if the table has none of them.
     pub(super) fn replaced(&self, text: &str) -> Option<Vec<Changed>> {
         let (mut changed, mut any) = (Vec::with_capacity(text.len()), false);
         for mut rest in text.graphemes(true) {

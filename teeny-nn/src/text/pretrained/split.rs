@@ -314,8 +314,8 @@ fn at_chars(segment: &mut Segment, behavior: Behavior, is_match: impl Fn(char) -
     });
 }
 
-/// The runs of characters of one script, with the spaces after them; spaces in front belong to none.
-/// Kana are Han.
+/// Splits where the script changes; kana count as Han. A space belongs to the run before it, and
+/// spaces in front of the text to none.
 fn script_words(text: &str, ranges: &mut Vec<Range<usize>>) {
     let (mut last, mut from) = (None, text.len());
     for (i, c) in text.char_indices() {

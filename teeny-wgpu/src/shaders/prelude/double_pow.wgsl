@@ -88,7 +88,8 @@ fn pow_f64(a: f64, b: f64) -> f64 {
     return select(y, -y, negative && odd);
 }
 // |a| / |b| for finite a and b other than 0: the exact remainder, and the whole quotient as `digits
-// 2^scale`, digits cut off being gathered in the last; whether that and they were ones.
+// 2^scale`. The last kept digit is 1 if a dropped one is; `ones` tells whether it and all dropped
+// digits were 1, so that adding 1 carries.
 struct Division64 { rest: f64, digits: u64, scale: i32, ones: bool }
 fn divide_f64(a: f64, b: f64) -> Division64 {
     let ua = bitcast<u64>(a) & 0x7ffffffffffffffflu;

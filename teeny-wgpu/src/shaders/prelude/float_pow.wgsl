@@ -91,7 +91,8 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     return select(y, -y, negative && odd);
 }
 // |a| / |b| for finite a and b other than 0: the exact remainder, and the whole quotient as `digits
-// 2^scale`, digits cut off being gathered in the last; whether that and they were ones.
+// 2^scale`. The last kept digit is 1 if a dropped one is; `ones` tells whether it and all dropped
+// digits were 1, so that adding 1 carries.
 struct Division { rest: f32, digits: u32, scale: i32, ones: bool }
 fn divide_f32(a: f32, b: f32) -> Division {
     let ua = bitcast<u32>(a) & 0x7fffffffu;
