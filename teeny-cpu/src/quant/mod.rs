@@ -118,7 +118,15 @@ impl Groups<'_> {
 impl RowWork for Groups<'_> {
     #[inline(always)]
     fn run<R: Rows>(self) {
-        let mut panels = [Panel::new(), Panel::new()];
+        // kilobytes, which the product with one row of x, of a token, does without
+        let (mut one, mut many, mut two);
+        let (all, panels): (&mut [Sums], &mut [Panel]) = if self.m == 1 {
+            one = [[[0.0; GROUP]; 2]];
+            (&mut one, &mut [])
+        } else {
+            (many, two) = ([[[0.0; GROUP]; 2]; PASS], [Panel::new(), Panel::new()]);
+            (&mut many, &mut two)
+        };
         let pass = if R::PAIRS { PASS } else { PASS / 2 };
         let mut next = self.range.start;
         while let Some(first) = self.group(next).filter(|_| next < self.range.end) {
@@ -131,21 +139,15 @@ impl RowWork for Groups<'_> {
             let groups = &both[..1 + usize::from(second.is_some())];
             for from in (0..self.m).step_by(pass) {
                 let count = pass.min(self.m - from);
-                let mut sums = [[[0.0f32; GROUP]; 2]; PASS];
-                let (activations, panels) = (self.activations, &mut panels);
-                let all = &mut sums[..count];
+                all[..count].fill([[0.0; GROUP]; 2]);
+                let (sums, panels) = (&mut all[..count], &mut *panels);
+                let x = (self.activations, from);
                 match kind(first.of).0 {
-                    DotKind::Unsigned => {
-                        R::call(Products::<0> { groups, activations, from, sums: all, panels })
-                    }
-                    DotKind::Signed => {
-                        R::call(Products::<1> { groups, activations, from, sums: all, panels })
-                    }
-                    DotKind::Sixteenths => {
-                        R::call(Products::<2> { groups, activations, from, sums: all, panels })
-                    }
+                    DotKind::Unsigned => R::call(Products::<0> { groups, x, sums, panels }),
+                    DotKind::Signed => R::call(Products::<1> { groups, x, sums, panels }),
+                    DotKind::Sixteenths => R::call(Products::<2> { groups, x, sums, panels }),
                 }
-                for (i, sums) in sums[..count].iter().enumerate() {
+                for (i, sums) in all[..count].iter().enumerate() {
                     for (group, sums) in groups.iter().zip(sums) {
                         // SAFETY: a row of y and columns of it that no other group has.
                         unsafe {
@@ -159,20 +161,23 @@ impl RowWork for Groups<'_> {
     }
 }
 
-/// The products of one or two groups of a type with rows `from` on of x, which are added to `sums`.
-/// `HOW` is the [`DotKind`] of the type.
+/// The products of a row of x with up to two groups.
+type Sums = [[f32; GROUP]; 2];
+
+/// The products of one or two groups of a type with some rows of x, which are added to `sums`; `x`
+/// has the first of these rows. `HOW` is the [`DotKind`] of the type.
 struct Products<'a, const HOW: usize> {
     groups: &'a [Group<'a>],
-    activations: &'a Activations,
-    from: usize,
-    sums: &'a mut [[[f32; GROUP]; 2]],
-    panels: &'a mut [Panel; 2],
+    x: (&'a Activations, usize),
+    sums: &'a mut [Sums],
+    /// Two, unless x has one row.
+    panels: &'a mut [Panel],
 }
 
 impl<const HOW: usize> RowWork for Products<'_, HOW> {
     #[inline(always)]
     fn run<R: Rows>(self) {
-        let Products { groups, activations, from, sums, panels } = self;
+        let Products { groups, x: (activations, from), sums, panels } = self;
         let of = groups[0].of;
         let zero = if HOW == DotKind::Signed as usize { R::SHIFT } else { kind(of).1 };
         if let [sums] = sums {
@@ -215,7 +220,7 @@ const WIDE: usize = 4;
 
 /// Panels and the blocks of x that they meet. `HOW` is the [`DotKind`] of the type.
 struct Tile<'a, const HOW: usize> {
-    panels: &'a [Panel; 2],
+    panels: &'a [Panel],
     activations: &'a Activations,
     /// The first block of x.
     b: usize,
@@ -232,7 +237,7 @@ impl<const HOW: usize> Tile<'_, HOW> {
     fn add_any<R: Rows, const M: usize, const G: usize>(
         &self,
         row: usize,
-        sums: &mut [[[f32; GROUP]; 2]],
+        sums: &mut [Sums],
         panel: usize,
     ) -> usize {
         if HOW == DotKind::Unsigned as usize && self.minima {
@@ -250,7 +255,7 @@ impl<const HOW: usize> Tile<'_, HOW> {
     fn add<R: Rows, const M: usize, const G: usize, const MINIMA: bool>(
         &self,
         row: usize,
-        sums: &mut [[[f32; GROUP]; 2]],
+        sums: &mut [Sums],
         panel: usize,
     ) {
         let (panels, x, sums) = (&self.panels[panel..][..G], self.activations, &mut sums[..M]);

@@ -7,29 +7,22 @@ use teeny_nn::device::device;
 use teeny_nn::state::Gguf;
 use teeny_nn::state::gguf::{ElementType, Value, Writer};
 
-/// Sizes of Llama 3.2.
-struct Sizes {
-    width: usize,
-    layers: usize,
-    heads: usize,
-    kv_heads: usize,
-    hidden: usize,
-}
-
-const HEAD: usize = 128;
 /// The tokens of a file without a vocabulary.
 const VOCABULARY: usize = 49_152;
 /// The number of rows that are drawn; the others repeat them.
 const DRAWN: usize = 256;
 
-/// Writes a Llama of the size `1b` or `3b` with weights of type `kind` to `out`. It has the
+/// Writes a Llama of the size `135m`, `1b` or `3b` with weights of type `kind` to `out`. It has the
 /// vocabulary of the file `of`.
 pub fn write(size: &str, kind: &str, out: &str, of: Option<&str>) -> Result<()> {
+    // width, layers, heads, key heads, the size of a head, and the width of the perceptron
     let sizes = match size {
-        "1b" => Sizes { width: 2048, layers: 16, heads: 16, kv_heads: 4, hidden: 8192 },
-        "3b" => Sizes { width: 3072, layers: 28, heads: 24, kv_heads: 8, hidden: 8192 },
-        _ => return Err(Error::value(format!("no size {size}")).help("1b or 3b")),
+        "135m" => [576, 30, 9, 3, 64, 1536],
+        "1b" => [2048, 16, 16, 4, 128, 8192],
+        "3b" => [3072, 28, 24, 8, 128, 8192],
+        _ => return Err(Error::value(format!("no size {size}")).help("135m, 1b or 3b")),
     };
+    let [width, layers, heads, kv_heads, head, hidden] = sizes;
     let kind = match kind {
         "f32" => ElementType::Plain(DType::F32),
         "bf16" => ElementType::Plain(DType::BF16),
@@ -45,7 +38,6 @@ pub fn write(size: &str, kind: &str, out: &str, of: Option<&str>) -> Result<()> 
         Some(Value::List(tokens)) => tokens.len(),
         _ => VOCABULARY,
     };
-    let Sizes { width, layers, heads, kv_heads, hidden } = sizes;
     let mut put = |key: &str, value: Value| metadata.insert(key.to_string(), value);
     put("general.architecture", Value::Text("llama".to_string()));
     put("general.quantization_version", Value::Unsigned(2));
@@ -56,7 +48,7 @@ pub fn write(size: &str, kind: &str, out: &str, of: Option<&str>) -> Result<()> 
         ("feed_forward_length", hidden),
         ("attention.head_count", heads),
         ("attention.head_count_kv", kv_heads),
-        ("rope.dimension_count", HEAD),
+        ("rope.dimension_count", head),
         ("vocab_size", vocabulary),
     ] {
         put(&format!("llama.{key}"), Value::Unsigned(value as u64));
@@ -68,10 +60,10 @@ pub fn write(size: &str, kind: &str, out: &str, of: Option<&str>) -> Result<()> 
     for i in 0..layers {
         for (name, shape) in [
             ("attn_norm", vec![width]),
-            ("attn_q", vec![heads * HEAD, width]),
-            ("attn_k", vec![kv_heads * HEAD, width]),
-            ("attn_v", vec![kv_heads * HEAD, width]),
-            ("attn_output", vec![width, heads * HEAD]),
+            ("attn_q", vec![heads * head, width]),
+            ("attn_k", vec![kv_heads * head, width]),
+            ("attn_v", vec![kv_heads * head, width]),
+            ("attn_output", vec![width, heads * head]),
             ("ffn_norm", vec![width]),
             ("ffn_gate", vec![hidden, width]),
             ("ffn_up", vec![hidden, width]),

@@ -6,7 +6,7 @@
 //! cargo run --release -p teeny-nn --features pretrained --example time_pretrained -- \
 //!     encoder minilm | decoder smollm2.gguf WEIGHTS [CACHE]
 //!     | perplexity smollm2.gguf WEIGHTS FILE [CACHE] | greedy smollm2.gguf WEIGHTS FILE
-//!     | made-up 1b|3b TYPE OUT.gguf [VOCABULARY.gguf]
+//!     | made-up 135m|1b|3b TYPE OUT.gguf [VOCABULARY.gguf]
 //! ```
 //!
 //! `WEIGHTS` are `file` (as the file has them), `f32`, `bf16`, or a type such as `q8_0`, to which
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         ["made-up", size, kind, out, of] => made_up::write(size, kind, out, Some(of)),
         _ => Err(Error::value("no such arguments").help(
             "encoder PATH, decoder PATH WEIGHTS [CACHE], perplexity PATH WEIGHTS FILE [CACHE], \
-             greedy PATH WEIGHTS FILE, or made-up 1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, \
+             greedy PATH WEIGHTS FILE, or made-up 135m|1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, \
              f32, bf16 or a type such as q8_0",
         )),
     }
