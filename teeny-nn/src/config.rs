@@ -140,8 +140,17 @@ impl Config {
     /// Reads the keys that [`keys`] lists for files of these kinds, and returns the unread rest.
     ///
     /// # Errors
-    /// If a key of these kinds is refused.
+    /// If a key of these kinds is refused, or the file has one of the family by two names with two
+    /// values.
     pub fn check(&self, kinds: &[&str], ignored: &[String]) -> Result<Vec<String>> {
+        for names in self.family.names.values().filter(|_| kinds.contains(&"config")) {
+            let value = |name| Some((name, self.values.get(name).filter(|x| !x.is_null())?));
+            let found: Vec<_> = names.iter().filter_map(value).collect();
+            if let Some((other, x)) = found.iter().find(|(_, x)| *x != found[0].1) {
+                let text = format!("{:?} is {}, but {other:?} is {x}", found[0].0, found[0].1);
+                return Err(self.error(text));
+            }
+        }
         let help = "use another model; OpenOptions::ignore_keys opens it as without the key";
         match keys::refused(kinds, ignored, |key| self.value(key).cloned()) {
             None => Ok(self.unread()),
@@ -222,7 +231,7 @@ impl Config {
     /// The probability of the first of `keys` that is there, otherwise `default`.
     pub fn probability(&self, keys: &[&str], default: f64) -> Result<f64> {
         let p = self.number(keys, default)?;
-        let wrong = || self.error(format!("{keys:?} is {p}, not a probability"));
+        let wrong = || self.error(format!("{:?} is {p}, not a probability", self.shown(keys[0])));
         if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(wrong()) }
     }
 

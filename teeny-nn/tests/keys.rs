@@ -4,7 +4,9 @@ use crate::common::*;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use teeny_core::{Error, Result, random};
+use std::sync::LazyLock;
+use teeny_autograd::Autograd;
+use teeny_core::{DeviceRef, Error, Result, random};
 use teeny_nn::lora::Lora;
 use teeny_nn::pretrained::{Clip, Decoder, Encoder, GenerationConfig, ImageEncoder, OpenOptions};
 use teeny_nn::text::PretrainedTokenizer;
@@ -53,19 +55,24 @@ fn is_neutral(row: &[&str; 3], value: &Value) -> bool {
     row[1].split('|').any(|text| serde_json::from_str::<Value>(text).is_ok_and(|v| v == *value))
 }
 
+/// One device, which no model waits for.
+fn cpu() -> &'static DeviceRef {
+    static CPU: LazyLock<DeviceRef> = LazyLock::new(device);
+    &CPU
+}
+
 type Open = fn(&Folder, &OpenOptions) -> Result<Vec<String>>;
 
 /// A folder of each family, the kinds of its keys, and the folder of that folder.
 fn models() -> Vec<(&'static str, &'static [&'static str], &'static str, Open)> {
     let decoder: Open =
-        |folder, options| Ok(Decoder::open_with(&folder.0, options, device())?.notes().to_vec());
+        |folder, options| Ok(Decoder::open_with(&folder.0, options, cpu())?.notes().to_vec());
     let encoder: Open =
-        |folder, options| Ok(Encoder::open_with(&folder.0, options, device())?.notes().to_vec());
-    let image: Open = |folder, options| {
-        Ok(ImageEncoder::open_with(&folder.0, options, device())?.notes().to_vec())
-    };
+        |folder, options| Ok(Encoder::open_with(&folder.0, options, cpu())?.notes().to_vec());
+    let image: Open =
+        |folder, options| Ok(ImageEncoder::open_with(&folder.0, options, cpu())?.notes().to_vec());
     let clip: Open =
-        |folder, options| Ok(Clip::open_with(&folder.0, options, device())?.notes().to_vec());
+        |folder, options| Ok(Clip::open_with(&folder.0, options, cpu())?.notes().to_vec());
     let decoders = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "gpt2"];
     let mut all: Vec<_> =
         decoders.map(|name| (name, &["config", "decoder"][..], "decoders", decoder)).to_vec();
@@ -283,4 +290,121 @@ fn every_key_of_a_processor_is_read_known_refused_or_told() -> Result<()> {
     std::fs::write(&path, values.to_string()).unwrap();
     assert_eq!(ImageEncoder::open(&folder.0, device())?.notes(), ["a_key_of_tomorrow"]);
     Ok(())
+}
+
+/// Values of other kinds than `usual`, and numbers that no model has.
+fn wrong_kinds(usual: &Value) -> impl Iterator<Item = Value> {
+    let all = [
+        json!("x"),
+        json!(true),
+        json!(7),
+        json!(-7),
+        json!(1e30),
+        json!([]),
+        json!(["x"]),
+        json!([[7]]),
+        json!({}),
+        json!({"a": 1}),
+    ];
+    let usual = usual.clone();
+    let of_a_kind = |a: &Value, b: &Value| std::mem::discriminant(a) == std::mem::discriminant(b);
+    all.into_iter().filter(move |value| !of_a_kind(value, &usual) || *value == json!(-7))
+}
+
+/// A file of a model: its folder, its name, the kinds of its keys, and what opens the model.
+type File = (PathBuf, &'static str, &'static [&'static str], Open);
+
+/// Files of all kinds, with values that another kind of value is to replace.
+fn files() -> Vec<(File, Value)> {
+    let read = |(folder, name, kinds, open): File| {
+        let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        ((folder, name, kinds, open), parse(&text))
+    };
+    let models = models().into_iter();
+    let mut all: Vec<_> = models
+        .map(|(name, kinds, of, open)| read((golden(of).join(name), "config.json", kinds, open)))
+        .collect();
+    let decoder: Open = |folder, _| {
+        let decoder = Decoder::open(&folder.0, cpu())?;
+        decoder.generate(&[vec![3]], &decoder.generation, |_, _| ControlFlow::Break(()))?;
+        Ok(decoder.notes().to_vec())
+    };
+    let file = (golden("decoders/qwen3"), "generation_config.json", &["generation"][..], decoder);
+    let values = json!({
+        "max_new_tokens": 20, "min_new_tokens": 1, "do_sample": true, "temperature": 0.5,
+        "top_k": 5, "top_p": 0.5, "min_p": 0.1, "repetition_penalty": 1.1,
+        "no_repeat_ngram_size": 2, "suppress_tokens": [3], "eos_token_id": 2,
+    });
+    all.push((file, values));
+    let adapter: Open = |folder, _| {
+        let model = Decoder::open(golden("lora/llama"), Autograd::new(cpu()))?;
+        let lora = Lora::open(&model, &folder.0)?;
+        let notes = lora.notes().to_vec();
+        lora.detach()?;
+        Ok(notes)
+    };
+    let folder = golden("lora/llama/patterns");
+    all.push(read((folder, "adapter_config.json", &["adapter"], adapter)));
+    let image: Open = |folder, _| {
+        let encoder = ImageEncoder::open(&folder.0, cpu())?;
+        encoder.processor()?;
+        Ok(encoder.notes().to_vec())
+    };
+    all.push(read((golden("vision/vit"), "preprocessor_config.json", &["processor"], image)));
+    all
+}
+
+#[test]
+fn a_value_of_another_kind_is_an_error_or_told() {
+    let families = parse(include_str!("../src/pretrained/families.json"));
+    let families = families.as_object().unwrap().values().flat_map(|f| f.as_object().unwrap());
+    let (mut silent, mut count) = (Vec::new(), 0);
+    for (i, ((from, name, kinds, open), values)) in files().into_iter().enumerate() {
+        let folder = Folder::copy(&format!("wrong-{i}"), &from);
+        let path = folder.0.join(name);
+        let members = |of: &Value| of.as_object().cloned().unwrap_or_default();
+        let mut places: Vec<(Vec<String>, Value)> = Vec::new();
+        for (key, value) in members(&values) {
+            let inside = members(&value).into_iter();
+            places.extend(inside.map(|(own, value)| (vec![key.clone(), own], value)));
+            places.push((vec![key], value));
+        }
+        if name == "config.json" {
+            let others = families.clone().filter(|(key, _)| !key.starts_with(['=', '@']));
+            places.extend(others.map(|(key, value)| (vec![key.clone()], value.clone())));
+        }
+        let of_kinds = rows(kinds);
+        let matters = |key: &String| !of_kinds.iter().any(|row| row[0] == key && row[1] == "*");
+        for (place, usual) in places.into_iter().filter(|(place, _)| place.iter().all(matters)) {
+            for value in wrong_kinds(&usual).filter(|_| !usual.is_null()) {
+                let (mut changed, key) = (values.clone(), &place[place.len() - 1]);
+                *place.iter().fold(&mut changed, |part, key| &mut part[key]) = value.clone();
+                std::fs::write(&path, changed.to_string()).unwrap();
+                count += 1;
+                let fits = match open(&folder, &OpenOptions::new()) {
+                    Ok(notes) => notes.iter().any(|note| note.contains(key)),
+                    Err(error) => {
+                        [key, "config.json"].iter().any(|x| error.to_string().contains(*x))
+                    }
+                };
+                // one value for all, or numbers that every function takes
+                let allowed = [
+                    "eos_token_id",
+                    "suppress_tokens",
+                    "alpha_pattern",
+                    "lora_alpha",
+                    "image_mean",
+                    "image_std",
+                    "rescale_factor",
+                    "size",
+                ];
+                let known = name != "config.json" && allowed.contains(&&place[0][..]);
+                if !fits && !known {
+                    let of = from.file_name().unwrap_or_default();
+                    silent.push(format!("{of:?} {}: {value}, not {usual}", place.join(".")));
+                }
+            }
+        }
+    }
+    assert!(count > 3000 && silent.is_empty(), "{} of {count}: {silent:#?}", silent.len());
 }

@@ -350,7 +350,7 @@ fn damaged_and_foreign_adapters_are_refused_and_change_nothing() -> Result<()> {
         (
             config.replace("\"lora_dropout\": 0.0", "\"lora_dropout\": 2"),
             weights.clone(),
-            &["p is 2"],
+            &["\"lora_dropout\" is 2"],
         ),
         (config[..40].to_string(), weights.clone(), &["not JSON"]),
         ("[]".to_string(), weights.clone(), &["not a JSON object"]),

@@ -71,7 +71,7 @@ pub(super) fn parse(path: &Path) -> Result<(LoraOptions, Vec<String>)> {
         alpha: file.number(&["lora_alpha"], defaults.alpha)?,
         target_modules: modules("target_modules")?,
         exclude_modules: modules("exclude_modules")?,
-        dropout: file.number(&["lora_dropout"], 0.0)?,
+        dropout: file.probability(&["lora_dropout"], 0.0)?,
         bias,
         use_rslora: file.flag("use_rslora", false)?,
         rank_pattern: ranks.collect::<Result<_>>()?,

@@ -244,7 +244,7 @@ impl AdapterFile {
         Err(Error::value(text).help("open the model that the adapter was trained for"))
     }
 
-    /// An error if a layer that `options` choose has no adapter in the file.
+    /// An error unless the file has adapters for the layers that `options` choose.
     fn check_targets(
         &self,
         tensors: &FileTensors,
@@ -255,8 +255,11 @@ impl AdapterFile {
         let has = |i: &&usize| self.pairs.contains_key(&(**i, Matrix::A));
         let without: Vec<&str> =
             chosen.iter().filter(|i| !has(i)).filter_map(|i| tensors.all[*i].layer()).collect();
+        let other = self.pairs.keys().find(|(i, _)| !chosen.contains(i));
         if without.is_empty() {
-            return Ok(());
+            let Some((i, _)) = other else { return Ok(()) };
+            let text = format!("\"target_modules\" does not choose {:?}", tensors.all[*i].name);
+            return Err(Error::value(text).help("adapter_config.json is of another adapter"));
         }
         let text = format!("the file has no adapters for {}", listed(&without));
         Err(Error::value(text)

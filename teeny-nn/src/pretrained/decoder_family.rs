@@ -88,10 +88,10 @@ fn windows(config: &Config, layers: usize) -> Result<Vec<Option<usize>>> {
     }
     let is_off = rule == "last" && !config.flag("use_sliding_window", false)?;
     let has_size = config.has("sliding_window") && !config.is_null("sliding_window");
+    let window = config.size(&["sliding_window"], 0)?;
     if rule == "none" || is_off || !has_size {
         return Ok(Vec::new());
     }
-    let window = config.size(&["sliding_window"], 0)?;
     if window == 0 {
         return Err(config.error("\"sliding_window\" is 0".to_string()).help("at least 1"));
     }
