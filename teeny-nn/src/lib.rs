@@ -131,7 +131,7 @@ pub use store::{Param, Path, Store};
 pub use summary::{LayerSummary, Summary};
 pub use train::Captured;
 #[doc(inline)]
-pub use transformer::{Decoder, Gpt, GptConfig};
+pub use transformer::{CachedLm, Gpt, GptConfig};
 
 // So that a program needs this crate alone: the arguments of tensors' methods, and the types that a
 // program's own layers, operations and devices use. The two crates have the rest.

@@ -8,7 +8,7 @@ use teeny_cpu::Cpu;
 use teeny_nn::attention::KvCache;
 use teeny_nn::state::gguf::ElementType;
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
-use teeny_nn::{Decoder, Store};
+use teeny_nn::{CachedLm, Store};
 
 /// `x` (B, H, T, hs), quantised to Q8_0 and dequantised.
 fn blocks(x: &Tensor) -> Result<Tensor> {
@@ -159,7 +159,7 @@ fn a_captured_decoder_keeps_the_same_blocks() -> Result<()> {
     let prompt = |device: &DeviceRef| Tensor::new([[1i32, 7, 30]], device);
     let greedy = |logits: &Tensor| logits.argmax(-1);
     let want = no_grad(|| a.1.generate(&prompt(&eager)?, 30, greedy))?.to_vec::<i32>()?;
-    let mut decoder = Decoder::new(&b.1)?;
+    let mut decoder = CachedLm::new(&b.1);
     let got = no_grad(|| decoder.generate(&prompt(&recording)?, 30, greedy))?.to_vec::<i32>()?;
     assert!(decoder.is_replaying());
     assert_eq!(got, want);

@@ -9,7 +9,7 @@ use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::state::Mapping;
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
-use teeny_nn::{Autograd, Captured, Decoder, Embedding, Grad, Linear, Module, Param, Store};
+use teeny_nn::{Autograd, CachedLm, Captured, Embedding, Grad, Linear, Module, Param, Store};
 
 /// The bytes of all parameters, with their names and whether they are trainable.
 pub fn bits(store: &Store) -> Vec<(String, bool, Vec<u8>)> {
@@ -457,12 +457,12 @@ fn captured_decoders_notice_adapters() -> Result<()> {
     let (store, model) = small(&device, DType::F32, false)?;
     store.set_training(false);
     let prompt = tokens(&device)?;
-    let mut decoder = Decoder::new(&model)?;
+    let mut decoder = CachedLm::new(&model);
     let mut check = |what: &str| -> Result<Vec<f64>> {
         let pick = |logits: &Tensor| logits.argmax(-1);
         let mut caches = model.caches();
         let mut last = model.next(&prompt, &mut caches)?;
-        decoder.reset();
+        decoder.truncate(0);
         let mut own = decoder.next(&prompt)?;
         for step in 0..12 {
             assert_eq!(values(&own), values(&last), "{what}, step {step}");
@@ -549,7 +549,7 @@ fn positions_of_a_captured_decoder_have_adapters_too() -> Result<()> {
     let targets = Modules::names(["wpe", "c_attn"]);
     let lora = attach(&store, LoraOptions::new().with_target_modules(targets))?;
     perturb(&lora, 1, 0.5)?;
-    let (mut decoder, mut caches) = (Decoder::new(&gpt)?, gpt.caches());
+    let (mut decoder, mut caches) = (CachedLm::new(&gpt), gpt.caches());
     for position in 0..20 {
         let token = Tensor::new([[(position * 7) % 19]], &device)?;
         let wanted = gpt.next(&token, &mut caches)?;

@@ -9,7 +9,7 @@ use teeny_nn::state::{Archive, Checkpoint, Mapping};
 use teeny_nn::transformer::{
     Encoder, EncoderConfig, EncoderInputs, Gpt, GptConfig, TransformerConfig,
 };
-use teeny_nn::{Decoder, Embedding, LayerNorm, Linear, Module, Store};
+use teeny_nn::{CachedLm, Embedding, LayerNorm, Linear, Module, Store};
 
 fn randn(shape: &[usize], seed: u64, store: &Store) -> Tensor {
     random::with_seed(seed, || Tensor::randn(shape, DType::F32, store.device())).unwrap()
@@ -153,7 +153,7 @@ fn captured_decoders_read_rows_of_quantised_positions() -> Result<()> {
     let gpt = random::with_seed(1, || Gpt::new(&store.root(), GptConfig::new(19, 32, 2, 2, 32)))?;
     store.set_training(false);
     store.get("wpe.weight")?.quantize(QuantType::Q8_0)?;
-    let (mut decoder, mut caches) = (Decoder::new(&gpt)?, gpt.caches());
+    let (mut decoder, mut caches) = (CachedLm::new(&gpt), gpt.caches());
     for position in 0..20 {
         let token = Tensor::new([[(position * 7) % 19]], &device)?;
         let wanted = no_grad(|| gpt.next(&token, &mut caches))?;

@@ -13,7 +13,8 @@ use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
 use teeny_nn::state::{Archive, Mapping};
 use teeny_nn::text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
-use teeny_nn::{Decoder, Gpt, GptConfig, Path, Store};
+use teeny_nn::transformer::CausalLm;
+use teeny_nn::{CachedLm, Gpt, GptConfig, Path, Store};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
@@ -113,29 +114,18 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         Ok(options.sampler.tokens(logits, Key { seed: common.seed, draw: i as u64 })?[0])
     };
     no_grad(|| {
-        let (mut caches, mut decoder);
-        // the logits (1, V) of the next token
-        let next: Next<'_> = if common.captured {
-            decoder = Decoder::new(&gpt)?;
-            &mut |tokens| decoder.next(tokens)
-        } else {
-            caches = gpt.caches();
-            &mut |tokens| gpt.next(tokens, &mut caches)
-        };
-        generate(options, &gpt, next, &store, tokenizer.as_ref(), &prompt, &choose)
+        let text = CachedLm::new(&gpt);
+        generate(options, text, &store, tokenizer.as_ref(), &prompt, &choose)
     })
 }
 
-/// Continues the text with tokens (1, T): the logits (1, V) of the next one.
-type Next<'a> = &'a mut dyn FnMut(&Tensor) -> Result<Tensor>;
 /// Samples token number `i` of the continuation from the logits (1, V).
 type Choose<'a> = &'a dyn Fn(&Tensor, usize) -> Result<u32>;
 
 /// Generates the continuation of the prompt and prints each token as soon as it is sampled.
 fn generate(
     options: &Options,
-    gpt: &Gpt,
-    next: Next<'_>,
+    mut text: CachedLm<'_>,
     store: &Store,
     tokenizer: &dyn Tokenizer,
     prompt: &[u32],
@@ -150,7 +140,7 @@ fn generate(
         )
     };
     let start = Instant::now();
-    let mut logits = next(&row(prompt)?)?; // (1, V)
+    let mut logits = text.next(&row(prompt)?)?; // (1, V)
     let mut generated = Vec::with_capacity(options.tokens);
     let (mut read, mut decoded) = (0.0, 0.0);
     let mut stream = DecodeStream::new(tokenizer);
@@ -167,13 +157,13 @@ fn generate(
             print!("<{token}>");
         }
         let before = Instant::now();
-        logits = next(&row(&[token])?)?; // (1, V)
+        logits = text.next(&row(&[token])?)?; // (1, V)
         store.device().synchronize()?;
         decoded += before.elapsed().as_secs_f64();
     }
     println!("{}", stream.finish()?);
     if options.verify {
-        verify(gpt, &row, prompt, &generated, choose)?;
+        verify(text.model(), &row, prompt, &generated, choose)?;
     }
     let per_second = options.tokens as f64 / decoded;
     let bytes: usize =
@@ -188,7 +178,7 @@ fn generate(
 
 /// Generates the tokens again without the cache, and fails if they differ.
 fn verify(
-    gpt: &Gpt,
+    gpt: &CausalLm,
     row: &dyn Fn(&[u32]) -> Result<Tensor>,
     prompt: &[u32],
     generated: &[u32],

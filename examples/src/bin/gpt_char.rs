@@ -16,7 +16,7 @@ use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, ParamGroup};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::train::RunOptions;
-use teeny_nn::{Decoder, Gpt, GptConfig, Schedule, Store};
+use teeny_nn::{Gpt, GptConfig, Schedule, Store};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {
@@ -244,11 +244,7 @@ impl Model {
             draw += 1;
             options.sampler.draw(logits, Key { seed: common.seed, draw })
         };
-        let tokens = if common.captured {
-            Decoder::new(&self.gpt)?.generate(&prompt, options.sample, pick)?
-        } else {
-            no_grad(|| self.gpt.generate(&prompt, options.sample, pick))?
-        };
+        let tokens = self.gpt.generate(&prompt, options.sample, pick)?;
         let tokens: Vec<u32> =
             tokens.to_vec::<i32>()?.into_iter().map(|token| token as u32).collect();
         common.print(tokenizer.decode(&tokens)?);

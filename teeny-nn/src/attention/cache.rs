@@ -102,7 +102,7 @@ impl KvCache {
         self.lost = mark.len > 0 && self.rows.is_none();
     }
 
-    /// Keeps the first `len` positions of `tensors`, which are those of [`KvCache::into_tensors`].
+    /// Keeps the first `len` positions of `tensors`, which are those of [`KvCache::take`].
     ///
     /// # Errors
     /// If there are not as many.
@@ -123,14 +123,20 @@ impl KvCache {
         Ok(())
     }
 
-    /// The keys and values of all positions, if there are any: two tensors, (B, n_kv_head,
-    /// capacity, ..), or of blocks four.
-    pub(crate) fn into_tensors(self) -> Vec<Tensor> {
+    /// Gives up the keys and values of all positions, if there are any: two tensors, (B, n_kv_head,
+    /// capacity, ..), or of blocks four. Until [`KvCache::put`] they are lost.
+    pub(crate) fn take(&mut self) -> Vec<Tensor> {
+        self.lost = self.len > 0;
         let tensors = |rows| match rows {
             Rows::Floats(x) => vec![x],
             Rows::Blocks(parts) => parts.into(),
         };
-        self.rows.into_iter().flatten().flat_map(tensors).collect()
+        self.rows.take().into_iter().flatten().flat_map(tensors).collect()
+    }
+
+    /// B, if there are keys and values.
+    pub(crate) fn batch(&self) -> Option<usize> {
+        self.rows.as_ref().map(|[keys, _]| keys.shape()[0])
     }
 
     /// Appends `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv); returns all kept keys and

@@ -1,16 +1,14 @@
 //! Generating: [`Decoder::generate`] for a batch of texts, [`Session`] for one that goes on.
 //!
 //! ```text
-//! prompts of unequal length ─ padded on the left ─ CausalLm::next ─ GenerationConfig::next ─┐
+//! prompts of unequal length ─ padded on the left ─ CachedLm::next ─ GenerationConfig::next ─┐
 //!                                                        ▲                                  │
 //!                                                        └── one token of each text ◄───────┘
 //! ```
 
 use super::{Decoder, GenerationConfig};
-use crate::attention::KvCache;
-use crate::transformer::{CausalInputs, CausalLm};
+use crate::transformer::{CachedLm, CausalInputs, CausalLm};
 use std::ops::ControlFlow;
-use teeny_autograd::no_grad;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
@@ -103,23 +101,22 @@ impl Decoder {
         // the padding of a text is none of its context
         let most = batch.padding.iter().max().map_or(0, |&padding| padding);
         let context = self.model.config().context.saturating_add(most);
-        let mut caches = self.model.caches_of(length.min(context));
-        batch.generate(configs, &mut caches, on_token)
+        let mut text = CachedLm::with_capacity(&self.model, length.min(context));
+        batch.generate(configs, &mut text, on_token)
     }
 
     /// A session for texts of up to `capacity` tokens, in memory that does not grow.
     pub fn session(&self, capacity: usize) -> Session<'_> {
-        let caches = self.model.caches_of(capacity.min(self.model.config().context));
-        Session { model: &self.model, caches, tokens: Vec::new() }
+        let capacity = capacity.min(self.model.config().context);
+        Session { text: CachedLm::with_capacity(&self.model, capacity), tokens: Vec::new() }
     }
 }
 
 /// One text at a time, with the keys and values of the tokens before: a text that begins as the
 /// last one, such as a conversation, computes its new tokens only.
 pub struct Session<'m> {
-    model: &'m CausalLm,
-    caches: Vec<KvCache>,
-    /// Those of the caches.
+    text: CachedLm<'m>,
+    /// Those of the text.
     tokens: Vec<u32>,
 }
 
@@ -146,27 +143,27 @@ impl Session<'_> {
         mut on_token: impl FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Generated> {
         let _op = enter("generate");
-        let mut batch = Batch::new(self.model, std::slice::from_ref(&prompt))?;
+        let mut batch = Batch::new(self.text.model(), std::slice::from_ref(&prompt))?;
         let same = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
         // the last token is computed, for its logits
         let mut kept = same.min(prompt.len() - 1);
         let (before, after) = (self.tokens.len(), prompt.len());
-        let rotations_differ = |last| match self.model.grows() {
+        let rotations_differ = |last| match batch.model.grows() {
             true => before.max(after) > last,
             false => (before > last) != (after > last),
         };
-        if self.model.changes_after().is_some_and(rotations_differ) {
+        if batch.model.changes_after().is_some_and(rotations_differ) {
             kept = 0;
         }
-        self.caches.iter_mut().for_each(|cache| cache.truncate(kept));
+        self.text.truncate(kept);
         self.tokens.truncate(kept);
         let mut on_token = |_, token| on_token(token);
-        let generated = batch.generate(Configs::Shared(config), &mut self.caches, &mut on_token);
+        let generated = batch.generate(Configs::Shared(config), &mut self.text, &mut on_token);
         if generated.is_err() {
             // a device that failed may have lost keys
-            self.caches.iter_mut().for_each(|cache| cache.truncate(0));
+            self.text.truncate(0);
         }
-        let kept = self.caches.first().map_or(0, KvCache::len);
+        let kept = self.text.len();
         self.tokens = batch.rows.swap_remove(0);
         self.tokens.truncate(kept);
         let mut generated = generated?;
@@ -280,7 +277,7 @@ impl<'m> Batch<'m> {
     fn generate(
         &mut self,
         configs: Configs<'_>,
-        caches: &mut [KvCache],
+        cached: &mut CachedLm<'_>,
         on_token: &mut dyn FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Generated>> {
         configs.all().iter().try_for_each(GenerationConfig::check)?;
@@ -289,7 +286,7 @@ impl<'m> Batch<'m> {
                 .help("Decoder::complete and Chat::send end at them"));
         }
         let start = self.width();
-        let capacity = caches.first().map_or(self.model.config().context, KvCache::capacity);
+        let capacity = cached.capacity();
         if start > capacity {
             let text = format!("a prompt of {start} tokens for a session of {capacity}");
             return Err(Error::index(text).help("Decoder::session with a larger capacity"));
@@ -302,7 +299,7 @@ impl<'m> Batch<'m> {
             if self.width() > capacity || ended.iter().all(Option::is_some) {
                 break;
             }
-            let logits = no_grad(|| self.next(caches))?; // (B, V)
+            let logits = self.next(cached)?; // (B, V)
             let texts = self.rows.iter().zip(&self.padding).map(|(row, &from)| &row[from..]);
             let chosen = configs.next(&logits, &texts.collect::<Vec<_>>(), step)?;
             for (i, token) in chosen.into_iter().enumerate() {
@@ -330,16 +327,13 @@ impl<'m> Batch<'m> {
         Ok(self.rows.iter().zip(ended).map(generated).collect())
     }
 
-    /// The logits of the next token of each text, with the tokens that are not in the caches.
-    fn next(&self, caches: &mut [KvCache]) -> Result<Tensor> {
-        let mut past = caches.first().map_or(0, KvCache::len);
-        if self.model.rotations_change(past, self.width()).is_some() {
+    /// The logits of the next token of each text, with the tokens that are not cached.
+    fn next(&self, cached: &mut CachedLm<'_>) -> Result<Tensor> {
+        if self.model.rotations_change(cached.len(), self.width()).is_some() {
             // keys of longer texts are rotated otherwise
-            caches.iter_mut().for_each(|cache| cache.truncate(0));
-            past = 0;
+            cached.truncate(0);
         }
-        let (tokens, mask) = (self.tokens(past)?, self.mask()?);
-        let inputs = CausalInputs { mask: mask.as_ref(), ..CausalInputs::new(&tokens) };
-        self.model.next(inputs, caches)
+        let (tokens, mask) = (self.tokens(cached.len())?, self.mask()?);
+        cached.next(CausalInputs { mask: mask.as_ref(), ..CausalInputs::new(&tokens) })
     }
 }

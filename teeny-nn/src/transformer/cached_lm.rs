@@ -1,4 +1,4 @@
-//! [`Decoder`]: generating with a [`CausalLm`] whose step for one token is recorded and replayed.
+//! [`CachedLm`]: a [`CausalLm`] that continues a text, one token at a time.
 //!
 //! ```text
 //! next(prompt (B, T))   CausalLm::next                                  position 0 → T
@@ -6,143 +6,155 @@
 //!                       └───────────────── written in place ◄──────────────────┘
 //! ```
 //!
-//! The position is the symbol of the capture ([`Capture::with_symbol`]): sizes and offsets follow
-//! it, so one recording serves the whole context. Keys and values are given up by each call and
-//! returned by it, so that a new row is written in place.
+//! On a device that records, the step for one token is recorded and replayed. The position is the
+//! symbol of the capture ([`Capture::with_symbol`]): sizes and offsets follow it, so one recording
+//! serves the whole context. Keys and values are given up by each call and returned by it, so that
+//! a new row is written in place. On other devices each step runs the model.
 
-use super::causal_lm::CausalLm;
+use super::causal_lm::{CausalInputs, CausalLm};
 use crate::attention::KvCache;
 use std::fmt;
-use std::mem;
 use teeny_autograd::no_grad;
 use teeny_core::context::enter;
-use teeny_core::{Capture, DType, Error, Result, Tensor};
+use teeny_core::{Capture, DType, DeviceRef, Error, Result, Tensor};
 
-/// Generates with a [`CausalLm`] one token at a time, and from the fourth or fifth token on without
-/// running the model: what it did is replayed ([`Capture`]). Logits are those of [`CausalLm::next`]
-/// to the bit, untracked.
+/// A [`CausalLm`] with the keys and values of the tokens so far, of one text or of several.
 ///
-/// The model's device must record: `Autograd::new(Lazy::new(device))`. If the weights, the training
-/// mode, the batch size or the dtype of the tokens change, the step is recorded again.
+/// If the model's device records, `Autograd::new(Lazy::new(device))` or `Lazy::new(device)`, then
+/// from the fourth or fifth token on the model is not run: what it did is replayed ([`Capture`]).
+/// Logits are those of [`CausalLm::next`] to the bit, untracked. If the weights, the training mode,
+/// the batch size or the dtype of the tokens change, the step is recorded again. Models that ranks
+/// share, and those whose rotary embedding changes with the length
+/// ([`crate::attention::RopeScaling::LongRope`]), run at each step.
 ///
 /// # Example
 /// ```
 /// use teeny_autograd::Autograd;
 /// use teeny_core::{DeviceRef, Lazy, Result, Tensor};
 /// use teeny_cpu::Cpu;
-/// use teeny_nn::{Decoder, Gpt, GptConfig, Store};
+/// use teeny_nn::{CachedLm, Gpt, GptConfig, Store};
 /// # fn main() -> Result<()> {
 /// let device: DeviceRef = Autograd::new(Lazy::new(Cpu::new()));
 /// let store = Store::new(&device);
 /// let gpt = Gpt::new(&store.root(), GptConfig::new(65, 32, 2, 4, 16))?;
 /// store.set_training(false);
-/// let mut decoder = Decoder::new(&gpt)?;
+/// let mut text = CachedLm::new(&gpt);
 /// let prompt = Tensor::new([[1i32, 2, 3]], &device)?; // (B, T)
-/// let mut logits = decoder.next(&prompt)?; // (B, V)
+/// let mut logits = text.next(&prompt)?; // (B, V)
 /// for _ in 0..8 {
 ///     let token = logits.argmax(-1)?.unsqueeze(1)?; // (B, 1)
-///     logits = decoder.next(&token)?; // (B, V)
+///     logits = text.next(&token)?; // (B, V)
 /// }
-/// assert!(decoder.position() == 11 && decoder.is_replaying());
+/// assert!(text.len() == 11 && text.is_replaying());
 /// # Ok(()) }
 /// ```
-pub struct Decoder<'m> {
+pub struct CachedLm<'m> {
     model: &'m CausalLm,
-    /// Keys and values of each layer, (B, n_head, context, hs). None before the first token, and
-    /// after a call that failed.
-    rows: Vec<Tensor>,
-    position: usize,
-    captures: Option<Captures<'m>>,
+    caches: Vec<KvCache>,
+    capacity: usize,
+    /// The device of the model, if steps are recorded.
+    recorder: Option<DeviceRef>,
+    step: Option<Step<'m>>,
 }
 
-/// What was recorded, and for what.
-struct Captures<'m> {
-    /// Token (B, 1), keys and values → logits (B, V), keys and values.
-    step: Capture<'m>,
-    /// The last tokens of a longer text (B, context) → logits (B, V).
-    window: Capture<'m>,
-    /// The batch size and the dtype of the tokens.
-    tokens: (usize, DType),
+/// A function that is recorded, and for what: the shape and the dtype of the tokens, and whether
+/// some are padding.
+struct Step<'m> {
+    kind: ([usize; 2], DType, bool),
+    capture: Capture<'m>,
 }
 
-impl<'m> Decoder<'m> {
-    /// A decoder at position 0.
-    ///
-    /// # Errors
-    /// If the device of the model does not record, several ranks share the model, or its rotary
-    /// embedding changes with the length ([`crate::attention::RopeScaling::LongRope`]).
-    #[track_caller]
-    pub fn new(model: &'m CausalLm) -> Result<Decoder<'m>> {
-        let _op = enter("Decoder::new");
-        if model.ranks() > 1 {
-            let text = format!("the model is shared by {} ranks", model.ranks());
-            return Err(Error::value(text)
-                .note("a recorded step would wait for messages of other ranks")
-                .help("model.generate runs each step"));
-        }
-        if let Some(length) = model.changes_after() {
-            let text = format!("rotations change after {length} tokens");
-            return Err(Error::value(text)
-                .note("a recorded step has those of its first position")
-                .help("model.generate runs each step"));
-        }
-        // The first call records; this one tells early whether the device can.
-        Capture::new(model.embedding().value().device(), |_| Ok(Vec::new()))?;
-        Ok(Decoder { model, rows: Vec::new(), position: 0, captures: None })
+impl<'m> CachedLm<'m> {
+    /// No tokens yet, and memory for as many as the context of the model.
+    pub fn new(model: &'m CausalLm) -> CachedLm<'m> {
+        CachedLm::with_capacity(model, model.config().context)
+    }
+
+    /// No tokens yet, and memory for `capacity`.
+    pub fn with_capacity(model: &'m CausalLm, capacity: usize) -> CachedLm<'m> {
+        let device = model.embedding().stored().device().clone();
+        let once = model.ranks() == 1 && model.changes_after().is_none();
+        let records = once && Capture::new(&device, |_| Ok(Vec::new())).is_ok();
+        let (caches, recorder) = (model.caches_of(capacity), records.then_some(device));
+        CachedLm { model, caches, capacity, recorder, step: None }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'m CausalLm {
+        self.model
     }
 
     /// The number of tokens so far: the position of the next one.
-    pub fn position(&self) -> usize {
-        self.position
+    pub fn len(&self) -> usize {
+        self.caches.first().map_or(0, KvCache::len)
+    }
+
+    /// Whether there is no token.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of tokens that there is memory for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Forgets the tokens from `len` on, for another continuation; 0 for another text. What was
+    /// recorded stays.
+    pub fn truncate(&mut self, len: usize) {
+        self.caches.iter_mut().for_each(|cache| cache.truncate(len));
     }
 
     /// Whether the next single token is replayed: the model is not run for it.
     pub fn is_replaying(&self) -> bool {
-        self.captures.as_ref().is_some_and(|captures| captures.step.is_replaying())
+        self.step.as_ref().is_some_and(|step| step.capture.is_replaying())
     }
 
-    /// Forgets all tokens, for another text. What was recorded stays.
-    pub fn reset(&mut self) {
-        self.rows.clear();
-        self.position = 0;
-    }
-
-    /// The logits of the next token: `tokens` (B, T) continue those of earlier calls → (B, V),
+    /// The logits of the next token: `inputs` (B, T) continue those of earlier calls → (B, V),
     /// untracked. The first call, and calls of several tokens (a prompt), run the model.
     ///
     /// # Errors
     /// As [`CausalLm::next`]: among others, if the context is full. Nothing has changed then. If
     /// the device fails (no memory, a token outside of the vocabulary), keys and values are lost:
-    /// later calls are errors until [`Decoder::reset`].
+    /// later calls are errors until `truncate(0)`.
     #[track_caller]
-    pub fn next(&mut self, tokens: &Tensor) -> Result<Tensor> {
-        let _op = enter("decoder");
-        let &[batch, count] = &tokens.shape()[..] else {
-            return Err(Error::shape(format!("tokens are (B, T), not {}", tokens.shape()))
-                .help("tokens.unsqueeze(0)? is a batch of one"));
+    pub fn next<'a>(&mut self, inputs: impl Into<CausalInputs<'a>>) -> Result<Tensor> {
+        let _op = enter("cached_lm");
+        let (inputs, position) = (inputs.into(), self.len());
+        let recorder = self.recorder.as_ref().filter(|_| self.repeats(&inputs, position));
+        let Some(device) = recorder else {
+            return no_grad(|| self.model.next(inputs, &mut self.caches));
         };
-        self.check(batch, count)?;
-        if count != 1 || self.rows.is_empty() {
-            return self.run_model(tokens, count);
-        }
-        let mut inputs = vec![tokens.clone()];
-        inputs.append(&mut self.rows);
-        let position = self.position;
-        let mut results = self.captures_for(tokens)?.step.run_at(inputs, position)?;
-        if results.len() < 2 {
-            return Err(Error::internal("a captured step returned too few tensors"));
-        }
-        self.rows = results.split_off(1);
-        self.position += 1;
-        Ok(results.remove(0))
+        let (model, capacity) = (self.model, self.capacity);
+        let padded = inputs.mask.is_some();
+        let function = move |inputs: &[Tensor], position: usize| {
+            let mut caches = model.caches_of(capacity);
+            put(&mut caches, inputs[1 + usize::from(padded)..].to_vec(), position)?;
+            let mask = inputs.get(1).filter(|_| padded);
+            let inputs = CausalInputs { mask, ..CausalInputs::new(&inputs[0]) };
+            let logits = no_grad(|| model.next(inputs, &mut caches))?; // (B, V)
+            Ok([logits].into_iter().chain(caches.iter_mut().flat_map(KvCache::take)).collect())
+        };
+        let make = || Capture::with_symbol(device, 0..=capacity, function);
+        let mut step = kept(self.step.take(), &inputs, make)?;
+        let mut passed = vec![inputs.tokens.clone()];
+        passed.extend(inputs.mask.cloned());
+        passed.extend(self.caches.iter_mut().flat_map(KvCache::take));
+        let results = step.capture.run_at(passed, position);
+        self.step = Some(step);
+        let mut results = results?;
+        put(&mut self.caches, results.split_off(1), position + 1)?;
+        results.pop().ok_or_else(|| Error::internal("a captured step without logits"))
     }
 
     /// Appends `count` tokens to `tokens` (B, T) → (B, T + count), from position 0; `pick` chooses
-    /// each from the logits (B, V), as tokens (B). The tokens are those of [`CausalLm::generate`];
-    /// where they are more than the context, the step for a whole window is recorded and replayed.
+    /// each from the logits (B, V), as tokens (B).
+    ///
+    /// Within the context every token is computed once. Beyond it the window moves, and is computed
+    /// again at each step, because positions move too.
     ///
     /// # Errors
-    /// As [`Decoder::next`], and those of `pick`.
+    /// As [`CachedLm::next`], and those of `pick`.
     #[track_caller]
     pub fn generate(
         &mut self,
@@ -151,13 +163,16 @@ impl<'m> Decoder<'m> {
         mut pick: impl FnMut(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let _op = enter("generate");
-        let context = self.model.config().context;
-        self.reset();
+        self.truncate(0);
+        let (model, start) = (self.model, tokens.size(1)?);
         let (mut all, mut new) = (vec![tokens.clone()], tokens.clone());
-        let start = tokens.size(1)?;
-        let mut window: Option<Tensor> = None;
-        for generated in 0..count {
-            let logits = if start + generated <= context {
+        let (mut window, mut of_window): (Option<Tensor>, Option<Step<'_>>) = (None, None);
+        for length in start..start.saturating_add(count) {
+            if model.rotations_change(self.len(), self.len() + 1).is_some() {
+                new = Tensor::cat(&all, 1)?;
+                self.truncate(0);
+            }
+            let logits = if length <= self.capacity {
                 self.next(&new)?
             } else {
                 // Sizes stay the same from window to window, so that its operations are known.
@@ -165,11 +180,21 @@ impl<'m> Decoder<'m> {
                     Some(window) => Tensor::cat(&[&window.slice(1, 1..)?, &new], 1)?,
                     None => {
                         let all = Tensor::cat(&all, 1)?;
-                        all.slice(1, -(context as isize)..)?.contiguous()?
+                        all.slice(1, -(self.capacity as isize)..)?.contiguous()?
                     }
-                }; // (B, context)
+                }; // (B, capacity)
                 let last = &*window.insert(last);
-                let mut results = self.captures_for(last)?.window.run(vec![last.clone()])?;
+                let run = move |inputs: &[Tensor]| {
+                    Ok(vec![no_grad(|| model.next(&inputs[0], &mut model.caches()))?])
+                };
+                let mut results = match &self.recorder {
+                    Some(device) => {
+                        let make = || Capture::new(device, run);
+                        let step = kept(of_window.take(), &last.into(), make)?;
+                        of_window.insert(step).capture.run(vec![last.clone()])?
+                    }
+                    None => run(std::slice::from_ref(last))?,
+                };
                 results.pop().ok_or_else(|| Error::internal("a captured window has no logits"))?
             }; // (B, V)
             new = pick(&logits)?.cast(tokens.dtype())?.unsqueeze(1)?; // (B, 1)
@@ -178,91 +203,50 @@ impl<'m> Decoder<'m> {
         Tensor::cat(&all, 1)
     }
 
-    /// An error if `count` more tokens of `batch` sequences cannot continue those before.
-    fn check(&self, batch: usize, count: usize) -> Result<()> {
-        let Decoder { rows, position, .. } = self;
-        if *position > 0 && rows.is_empty() {
-            return Err(Error::value(format!(
-                "keys and values of {position} tokens were lost when an earlier call failed"
-            ))
-            .help("decoder.reset(), then pass all tokens again"));
-        }
-        let context = self.model.config().context;
-        if position.saturating_add(count) > context {
-            return Err(Error::value(format!(
-                "{count} more tokens do not fit: {position} of the context of {context} are used"
-            ))
-            .help(
-                "decoder.reset(), then pass the last ones, fewer than the context; \
-                 Decoder::generate moves the window at each token",
-            ));
-        }
-        match rows.first() {
-            Some(keys) if keys.shape()[0] != batch => Err(Error::shape(format!(
-                "{batch} sequences do not continue the {} before",
-                keys.shape()[0]
-            ))
-            .help("decoder.reset() for other sequences")),
-            _ => Ok(()),
-        }
-    }
-
-    /// [`CausalLm::next`].
-    fn run_model(&mut self, tokens: &Tensor, count: usize) -> Result<Tensor> {
-        let mut caches = caches(self.model, mem::take(&mut self.rows), self.position)?;
-        let logits = no_grad(|| self.model.next(tokens, &mut caches));
-        self.rows = rows(caches);
-        let logits = logits?;
-        self.position += count;
-        Ok(logits)
-    }
-
-    /// The captures for such tokens.
-    fn captures_for(&mut self, tokens: &Tensor) -> Result<&mut Captures<'m>> {
-        let kind = (tokens.shape()[0], tokens.dtype());
-        match self.captures.take().filter(|captures| captures.tokens == kind) {
-            Some(captures) => Ok(self.captures.insert(captures)),
-            None => Ok(self.captures.insert(Captures::new(self.model, kind)?)),
-        }
+    /// Whether `inputs` are one more token of each text, for which there is place.
+    fn repeats(&self, inputs: &CausalInputs<'_>, position: usize) -> bool {
+        let fits = |mask: &Tensor| {
+            mask.dtype() == DType::Bool
+                && mask.shape()[..] == [inputs.tokens.shape()[0], position + 1]
+        };
+        let batch = self.caches.first().and_then(KvCache::batch);
+        let end = match inputs.mask {
+            Some(_) => self.capacity,
+            None => self.capacity.min(self.model.config().context),
+        };
+        batch.is_some_and(|batch| inputs.tokens.shape()[..] == [batch, 1])
+            && (1..end).contains(&position)
+            && inputs.mask.is_none_or(fits)
     }
 }
 
-impl<'m> Captures<'m> {
-    fn new(model: &'m CausalLm, tokens: (usize, DType)) -> Result<Captures<'m>> {
-        let device = model.embedding().value().device().clone();
-        let positions = 0..=model.config().context;
-        let step = Capture::with_symbol(&device, positions, move |inputs, position| {
-            let mut caches = caches(model, inputs[1..].to_vec(), position)?;
-            let logits = no_grad(|| model.next(&inputs[0], &mut caches))?; // (B, V)
-            Ok([logits].into_iter().chain(rows(caches)).collect())
-        })?;
-        let window = Capture::new(&device, move |inputs| {
-            Ok(vec![no_grad(|| model.next(&inputs[0], &mut model.caches()))?])
-        })?;
-        Ok(Captures { step, window, tokens })
+/// `step` if it is for such inputs, or one of the capture that `make` returns.
+fn kept<'m>(
+    step: Option<Step<'m>>,
+    inputs: &CausalInputs<'_>,
+    make: impl FnOnce() -> Result<Capture<'m>>,
+) -> Result<Step<'m>> {
+    let shape = inputs.tokens.shape();
+    let kind = ([shape[0], shape[1]], inputs.tokens.dtype(), inputs.mask.is_some());
+    match step.filter(|step| step.kind == kind) {
+        Some(step) => Ok(step),
+        None => Ok(Step { kind, capture: make()? }),
     }
 }
 
-/// Caches of these keys and values, which hold `position` tokens; empty ones of none.
-fn caches(model: &CausalLm, rows: Vec<Tensor>, position: usize) -> Result<Vec<KvCache>> {
-    let mut caches = model.caches();
+/// Gives `caches` these keys and values, of `position` tokens.
+fn put(caches: &mut [KvCache], rows: Vec<Tensor>, position: usize) -> Result<()> {
     let of_each = rows.len() / caches.len().max(1);
     let mut rows = rows.into_iter();
-    for cache in caches.iter_mut().filter(|_| of_each > 0) {
-        cache.put(rows.by_ref().take(of_each).collect(), position)?;
-    }
-    Ok(caches)
+    caches
+        .iter_mut()
+        .try_for_each(|cache| cache.put(rows.by_ref().take(of_each).collect(), position))
 }
 
-/// The keys and values of all caches.
-fn rows(caches: Vec<KvCache>) -> Vec<Tensor> {
-    caches.into_iter().flat_map(KvCache::into_tensors).collect()
-}
-
-impl fmt::Debug for Decoder<'_> {
+impl fmt::Debug for CachedLm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder")
-            .field("position", &self.position)
+        f.debug_struct("CachedLm")
+            .field("len", &self.len())
             .field("replays", &self.is_replaying())
             .finish_non_exhaustive()
     }

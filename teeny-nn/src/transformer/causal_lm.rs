@@ -10,6 +10,7 @@
 //! without `model.`: `embed_tokens`, `layers.0.self_attn.qkv_proj`, `layers.0.mlp.gate_up_proj` and
 //! so on. Module `pretrained` opens files of such models, [`super::Gpt`] is GPT-2 with its names.
 
+use super::CachedLm;
 use super::block::{Block, LLAMA, Layers, Names, Plain, STD, norm};
 use super::causal_config::{CausalLmConfig, Positions, Rotary};
 use crate::attention::{AttentionOptions, KvCache, Mark, Rope};
@@ -298,41 +299,19 @@ impl CausalLm {
         })
     }
 
-    /// Appends `count` tokens to `tokens` (B, T) → (B, T + count); `pick` chooses each from the
-    /// logits (B, V), as tokens (B).
-    ///
-    /// Within the context every token is computed once. Beyond it the window moves, and is computed
-    /// again at each step, because positions move too.
+    /// [`CachedLm::generate`] with caches of its own.
     ///
     /// # Errors
-    /// As [`CausalLm::logits`], and those of `pick`.
+    /// As [`CachedLm::generate`].
     #[track_caller]
     pub fn generate(
         &self,
         tokens: &Tensor,
         count: usize,
-        mut pick: impl FnMut(&Tensor) -> Result<Tensor>,
+        pick: impl FnMut(&Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let _op = enter("generate");
-        let dtype = tokens.dtype();
-        let (mut all, mut caches) = (tokens.clone(), self.caches());
-        let mut new = tokens.clone();
-        for _ in 0..count {
-            let length = all.size(1)?;
-            let past = caches.first().map_or(0, KvCache::len);
-            if self.rotations_change(past, past + 1).is_some() {
-                (caches, new) = (self.caches(), all.clone());
-            }
-            let logits = if length <= self.config.context {
-                self.next(&new, &mut caches)?
-            } else {
-                let window = all.slice(1, -(self.config.context as isize)..)?;
-                self.next(&window, &mut self.caches())?
-            }; // (B, V)
-            new = pick(&logits)?.cast(dtype)?.unsqueeze(1)?; // (B, 1)
-            all = Tensor::cat(&[&all, &new], 1)?;
-        }
-        Ok(all)
+        CachedLm::new(self).generate(tokens, count, pick)
     }
 
     fn states(

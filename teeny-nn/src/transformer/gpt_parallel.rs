@@ -17,7 +17,7 @@ impl Gpt {
     /// rank passes the same tokens, and gets the same logits and gradients of replicated
     /// parameters. The caches of a rank hold its own heads. All ranks seed the random generator
     /// alike ([`TensorParallel`]), also to pick tokens. Messages are no part of a recording:
-    /// [`super::Decoder`] and [`crate::Captured`] need one rank.
+    /// [`super::CachedLm`] records no step, and [`crate::Captured`] needs one rank.
     ///
     /// # Errors
     /// As [`Gpt::new`]; if the number of ranks does not divide `n_head`.

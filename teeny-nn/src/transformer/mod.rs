@@ -1,22 +1,22 @@
 //! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], that of BERT and of CLIP's
 //! texts; [`VisionEncoder`], that of images in ViT and CLIP; [`CausalLm`], the decoder of Llama and
-//! its relatives, and of GPT-2 as [`Gpt`], which [`Decoder`] generates with.
+//! its relatives, and of GPT-2 as [`Gpt`], which [`CachedLm`] continues texts with.
 
 mod block;
+mod cached_lm;
 mod causal_config;
 mod causal_lm;
 mod causal_loss;
-mod decoder;
 mod encoder;
 mod gpt;
 #[cfg(feature = "distributed")]
 mod gpt_parallel;
 mod vision;
 
+pub use cached_lm::CachedLm;
 pub use causal_config::{CausalLmConfig, NormKind, Positions, Rotary};
 pub use causal_lm::{CausalInputs, CausalLm};
 pub use causal_loss::CausalBatch;
-pub use decoder::Decoder;
 pub use encoder::{Encoder, EncoderConfig, EncoderInputs};
 pub use gpt::{Gpt, GptConfig};
 pub use vision::{VisionConfig, VisionEncoder};
