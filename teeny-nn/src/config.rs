@@ -152,7 +152,14 @@ impl Config {
             }
         }
         let help = "use another model; OpenOptions::ignore_keys opens it as without the key";
-        match keys::refused(kinds, ignored, |key| self.value(key).cloned()) {
+        // a row for some families, and an option of this one
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_option = |key: &str| {
+            let mut names = self.family.defaults.keys().chain(self.family.names.values().flatten());
+            read.contains(&self.name(key)) && names.any(|own| own == key)
+        };
+        let value = |key: &str| self.value(key).filter(|_| !is_option(key)).cloned();
+        match keys::refused(kinds, ignored, value) {
             None => Ok(self.unread()),
             Some(text) => Err(self.error(text).help(help)),
         }

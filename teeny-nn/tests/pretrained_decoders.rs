@@ -11,7 +11,7 @@ use teeny_nn::pretrained::{Decoder, GgufModel, OpenOptions};
 use teeny_nn::state::gguf::{WriteOptions, save};
 use teeny_nn::transformer::{CachedLm, CausalInputs, CausalLmConfig, Positions, Rotary};
 
-pub const FOLDERS: [&str; 14] = [
+pub const FOLDERS: [&str; 17] = [
     "llama",
     "llama-tied",
     "llama3",
@@ -26,6 +26,9 @@ pub const FOLDERS: [&str; 14] = [
     "phi3",
     "phi3-long",
     "gpt2",
+    "gemma",
+    "granite",
+    "starcoder2",
 ];
 
 pub fn golden(name: &str) -> PathBuf {

@@ -18,8 +18,8 @@ use teeny_core::{Error, Result, ToDevice};
 /// The number of tokens that a model takes at most, unless [`OpenOptions::context`] says otherwise.
 const CONTEXT: usize = 8192;
 
-/// A pretrained language model: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3, Phi 3, and
-/// models that are made of them, such as SmolLM and TinyLlama.
+/// A pretrained language model: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi 3, Granite,
+/// StarCoder 2, and models that are made of them, such as SmolLM and TinyLlama.
 ///
 /// # Example
 /// ```no_run

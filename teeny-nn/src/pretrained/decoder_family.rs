@@ -3,6 +3,7 @@
 use super::family;
 use super::rotary::{FULL, SLIDING, rotary};
 use crate::config::Config;
+use crate::module::Activation;
 use crate::state::Mapping;
 use crate::transformer::{CausalLmConfig, Positions};
 use serde_json::Value;
@@ -73,6 +74,9 @@ pub(super) fn options(config: &Config) -> Result<CausalLmConfig> {
     }
     if !config.flag("scale_attn_weights", true)? {
         options.scale = Some(1.0);
+    }
+    if config.flag("gelu_is_tanh", false)? && options.activation == Activation::Gelu {
+        options.activation = Activation::GeluTanh;
     }
     if config.text("embeddings")? == Some("scaled") {
         options.embed_scale = (width as f64).sqrt();

@@ -42,6 +42,10 @@ const KEYS: [(&str, &str); 8] = [
     ("sliding_window_pattern", "attention.sliding_window_pattern"),
 ];
 
+/// Keys of `config.json` that llama.cpp reads for the architecture `granite` alone.
+const GRANITE: [&str; 4] =
+    ["attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"];
+
 /// Keys of `config.json` without which llama.cpp opens no model.
 const REQUIRED: [&str; 3] = ["max_position_embeddings", "hidden_size", "num_hidden_layers"];
 
@@ -73,7 +77,7 @@ pub(super) fn options(
 
 /// Whether rotated pairs of the heads of an architecture are neighbours.
 pub(super) fn has_adjacent_pairs(architecture: &str) -> bool {
-    architecture == "llama"
+    ["llama", "granite"].contains(&architecture)
 }
 
 /// The name of the architecture.
@@ -199,7 +203,9 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
     family.names.clear();
     let mut options = CausalLmConfig::usual();
     let rows = options.rows().into_iter().map(|row| (row.key, row.gguf)).collect::<Vec<_>>();
-    for (key, theirs) in rows.into_iter().chain(KEYS).filter(|(_, theirs)| !theirs.is_empty()) {
+    let other = |key: &str| GRANITE.contains(&key) && name != "granite";
+    let rows = rows.into_iter().chain(KEYS);
+    for (key, theirs) in rows.filter(|(key, theirs)| !theirs.is_empty() && !other(key)) {
         family.names.entry(key.to_string()).or_default().push(theirs.to_string());
     }
     let eps = match config.text("norm")? {

@@ -86,9 +86,10 @@ impl GgufModel {
             name => name.trim_end_matches("_text"),
         };
         let Description { mut metadata, divisors } = gguf::describe(name, options);
-        // Phi 3 has them joined
-        let separate = options.gated && name != "phi3";
-        let mapping = gguf::mapping(options, Apart { qkv: separate, gate: separate }).inverse();
+        // these have them joined
+        let qkv = !["phi3", "gpt2"].contains(&name);
+        let apart = Apart { qkv, gate: qkv && options.gated };
+        let mapping = gguf::mapping(options, apart).inverse();
         let mut model = GgufModel {
             metadata: Metadata::new(),
             tensors: mapping.apply(params)?,

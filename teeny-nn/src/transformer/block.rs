@@ -5,7 +5,7 @@ use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionO
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
-use crate::module::Module;
+use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions, RmsNorm, RmsNormOptions};
 use crate::store::Path;
 use teeny_core::{Result, Tensor};
@@ -77,7 +77,7 @@ pub(super) struct Plain;
 impl Layers for Plain {
     fn attention(&self, (path, names, config): Place<'_>) -> Result<MultiheadAttention> {
         let (e, [q, kv]) = (config.n_embd, config.widths());
-        let [first, last] = attention_linears(config);
+        let [first, last] = linears(config, [config.qkv_bias, config.out_bias]);
         let rows = kv.saturating_mul(2).saturating_add(q);
         let qkv = Linear::with_options(&path.at(names.qkv), e, rows, first)?;
         let out = Linear::with_options(&path.at(names.out), q, e, last)?;
@@ -88,7 +88,7 @@ impl Layers for Plain {
     fn perceptron(&self, (path, names, config): Place<'_>) -> Result<[Box<dyn Module>; 2]> {
         let (e, hidden) = (config.n_embd, config.hidden);
         let up = if config.gated { hidden.saturating_mul(2) } else { hidden };
-        let [first, last] = mlp_linears(config);
+        let [first, last] = linears(config, [config.mlp_bias; 2]);
         Ok([
             Box::new(Linear::with_options(&path.at(names.up), e, up, first)?),
             Box::new(Linear::with_options(&path.at(names.down), hidden, e, last)?),
@@ -96,18 +96,10 @@ impl Layers for Plain {
     }
 }
 
-/// Options of the first and the last linear layer of attention. The standard deviation of the last
-/// layer of a residual branch is smaller: the variances of the two branches of each block add up.
-pub(super) fn attention_linears(config: &CausalLmConfig) -> [LinearOptions; 2] {
-    linears(config, [config.qkv_bias, config.out_bias])
-}
-
-/// Options of the linear layers of a perceptron.
-pub(super) fn mlp_linears(config: &CausalLmConfig) -> [LinearOptions; 2] {
-    linears(config, [config.mlp_bias; 2])
-}
-
-fn linears(config: &CausalLmConfig, [first, last]: [bool; 2]) -> [LinearOptions; 2] {
+/// Options of the first and the last linear layer of attention or a perceptron, with these biases.
+/// The standard deviation of the last layer of a residual branch is smaller: the variances of the
+/// two branches of each block add up.
+pub(super) fn linears(config: &CausalLmConfig, [first, last]: [bool; 2]) -> [LinearOptions; 2] {
     let residual = STD / (2.0 * config.n_layer as f64).sqrt();
     [(first, STD), (last, residual)].map(|(bias, std)| {
         LinearOptions::new()
@@ -149,7 +141,10 @@ pub(super) struct Block {
     attention: MultiheadAttention,
     up: Box<dyn Module>,
     down: Box<dyn Module>,
+    activation: Activation,
+    gated: bool,
     dropout: Dropout,
+    residual_scale: f64,
 }
 
 impl Block {
@@ -176,39 +171,48 @@ impl Block {
             (norm(&path.at(second), e, config)?, None)
         };
         let [up, down] = layers.perceptron((&path.at(names.mlp), names, config))?;
-        let dropout = Dropout::new(path, config.dropout)?;
-        Ok(Block { norms: [first, second], post_norms, attention, up, down, dropout })
+        let (norms, dropout) = ([first, second], Dropout::new(path, config.dropout)?);
+        let CausalLmConfig { activation, gated, residual_scale, .. } = *config;
+        Ok(Block {
+            norms,
+            post_norms,
+            attention,
+            up,
+            down,
+            activation,
+            gated,
+            dropout,
+            residual_scale,
+        })
     }
 
     /// (B, T, E) → the same.
-    pub fn forward(
-        &self,
-        x: &Tensor,
-        options: AttentionOptions<'_>,
-        config: &CausalLmConfig,
-    ) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
         let attended = self.attention.attend(&self.norms[0].forward(x)?, options)?;
-        let x = self.residual(x, &attended, 0)?;
-        let y = self.perceptron(&self.norms[1].forward(&x)?, config)?;
-        self.residual(&x, &y, 1)
+        let x = self.residual(x, attended, 0)?;
+        self.residual(&x, self.perceptron(&self.norms[1].forward(&x)?)?, 1)
     }
 
-    fn perceptron(&self, x: &Tensor, config: &CausalLmConfig) -> Result<Tensor> {
+    fn perceptron(&self, x: &Tensor) -> Result<Tensor> {
         let h = self.up.forward(x)?; // (B, T, hidden), twice if gated
-        let h = if config.gated {
-            let parts = h.chunk(-1, 2)?; // gate, up
-            config.activation.forward(&parts[0])?.mul(&parts[1])?
-        } else {
-            config.activation.forward(&h)?
+        let h = match self.gated {
+            false => self.activation.forward(&h)?,
+            true => {
+                let parts = h.chunk(-1, 2)?; // gate, up
+                self.activation.forward(&parts[0])?.mul(&parts[1])?
+            }
         };
         self.down.forward(&h) // (B, T, E)
     }
 
     /// `x + branch`, with the norm after the branch if there is one.
-    fn residual(&self, x: &Tensor, branch: &Tensor, i: usize) -> Result<Tensor> {
-        match &self.post_norms {
-            Some(norms) => x.add(&self.dropout.forward(&norms[i].forward(branch)?)?),
-            None => x.add(&self.dropout.forward(branch)?),
+    fn residual(&self, x: &Tensor, mut branch: Tensor, i: usize) -> Result<Tensor> {
+        if let Some(norms) = &self.post_norms {
+            branch = norms[i].forward(&branch)?;
         }
+        if self.residual_scale != 1.0 {
+            branch = branch.mul(self.residual_scale)?;
+        }
+        x.add(&self.dropout.forward(&branch)?)
     }
 }

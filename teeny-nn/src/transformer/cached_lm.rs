@@ -13,7 +13,6 @@
 
 use super::causal_lm::{CausalInputs, CausalLm};
 use crate::attention::KvCache;
-use std::fmt;
 use teeny_autograd::no_grad;
 use teeny_core::context::enter;
 use teeny_core::{Capture, DType, DeviceRef, Error, Result, Tensor};
@@ -241,13 +240,4 @@ fn put(caches: &mut [KvCache], rows: Vec<Tensor>, position: usize) -> Result<()>
     caches
         .iter_mut()
         .try_for_each(|cache| cache.put(rows.by_ref().take(of_each).collect(), position))
-}
-
-impl fmt::Debug for CachedLm<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedLm")
-            .field("len", &self.len())
-            .field("replays", &self.is_replaying())
-            .finish_non_exhaustive()
-    }
 }

@@ -116,7 +116,8 @@ model_options! {
         /// The number of keys that a query sees at most, for each layer; without limit.
         windows: Vec<Option<usize>> = Vec::new();
         /// The factor of the scores; `1 / sqrt(head_size)`.
-        scale: Option<f64> = None, "" "" "factor of the scores";
+        scale: Option<f64> = None,
+            "attention_multiplier" "attention.scale" "factor of the scores";
         /// Whether scores are divided by the number of the layer, counted from 1; false.
         scale_by_layer: bool = false,
             "scale_attn_by_inverse_layer_idx" "" "factor of the scores by layer";
@@ -126,8 +127,14 @@ model_options! {
         /// `c` of logits `c tanh(z / c)`; none.
         logits_softcap: Option<f64> = None,
             "final_logit_softcapping" "final_logit_softcapping" "softcap of the logits";
+        /// The divisor of logits; 1.
+        logits_divisor: f64 = 1.0, "logits_scaling" "logit_scale" "divisor of the logits";
         /// The factor of token embeddings; 1.
-        embed_scale: f64 = 1.0, "" "" "factor of the embeddings";
+        embed_scale: f64 = 1.0,
+            "embedding_multiplier" "embedding_scale" "factor of the embeddings";
+        /// The factor of what attention and perceptron add; 1.
+        residual_scale: f64 = 1.0,
+            "residual_multiplier" "residual_scale" "factor of the residual branches";
         /// Whether the head is the token embedding; false.
         tied: bool = false, "tie_word_embeddings" "" "tied embeddings";
         /// The probability of dropping, in training; 0.

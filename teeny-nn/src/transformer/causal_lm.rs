@@ -352,7 +352,7 @@ impl CausalLm {
                         positions: positions.as_ref(),
                         ..of_block(&config, i)
                     };
-                    block.forward(&x[0], options, &config)
+                    block.forward(&x[0], options)
                 };
                 x = checkpoint(body, &[&x])?;
                 continue;
@@ -364,7 +364,7 @@ impl CausalLm {
                 cache: caches.as_mut().and_then(|caches| caches.get_mut(i)),
                 ..of_block(config, i)
             };
-            x = block.forward(&x, options, config)?;
+            x = block.forward(&x, options)?;
         }
         self.norm.forward(&x)
     }
@@ -411,6 +411,7 @@ impl CausalLm {
         Head {
             linear: self.head.clone(),
             tied: self.tokens.weight.clone(),
+            divisor: self.config.logits_divisor,
             softcap: self.config.logits_softcap,
         }
     }
@@ -421,16 +422,20 @@ pub(super) struct Head {
     linear: Option<Linear>,
     /// The weight of a model without that layer: the token embedding.
     tied: Param,
+    divisor: f64,
     softcap: Option<f64>,
 }
 
 impl Head {
     /// (.., E) → (.., V).
     pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        let logits = match &self.linear {
+        let mut logits = match &self.linear {
             Some(head) => head.forward(x)?,
             None => self.tied.linear(x)?,
         };
+        if self.divisor != 1.0 {
+            logits = logits.div(self.divisor)?;
+        }
         match self.softcap {
             Some(c) => logits.div(c)?.tanh()?.mul(c),
             None => Ok(logits),

@@ -66,6 +66,13 @@ def models():
     long = dict(rope_parameters=rope("longrope", partial_rotary_factor=0.75, **long))
     long |= dict(original_max_position_embeddings=16)
     yield "phi3-long", t.Phi3ForCausalLM(t.Phi3Config(**SIZES, **long)), {}
+    gemma = t.GemmaConfig(**SIZES, head_dim=8)
+    yield "gemma", t.GemmaForCausalLM(gemma), {}
+    granite = dict(attention_multiplier=0.3, embedding_multiplier=3.0, attention_bias=True)
+    granite |= dict(residual_multiplier=0.6, logits_scaling=1.7)
+    yield "granite", t.GraniteForCausalLM(t.GraniteConfig(**SIZES, **granite)), {}
+    starcoder2 = t.Starcoder2Config(**SIZES, sliding_window=6)
+    yield "starcoder2", t.Starcoder2ForCausalLM(starcoder2), {}
     gpt2 = dict(vocab_size=VOCAB, n_embd=24, n_layer=3, n_head=4, n_positions=64)
     gpt2 |= dict(bos_token_id=1, eos_token_id=2, scale_attn_by_inverse_layer_idx=True)
     yield "gpt2", t.GPT2LMHeadModel(t.GPT2Config(**gpt2)), {}
@@ -142,7 +149,8 @@ def main():
             for key, value in model.state_dict().items():
                 scale = 0.5 if value.dim() == 1 else 0.4
                 small = "embed" in key or "lm_head" in key or "wte" in key
-                if small and "gemma" in name:  # else a token follows itself
+                if small and ("gemma" in name or name == "starcoder2"):
+                    # else a token follows itself
                     scale = 0.15
                 if name == "gpt2":
                     scale = 0.3 if small or "bias" in key else 2.0 if "wpe" in key else scale

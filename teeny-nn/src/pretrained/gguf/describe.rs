@@ -24,6 +24,7 @@ pub(in crate::pretrained) fn describe(name: &str, options: &CausalLmConfig) -> D
             "rms_norm_eps" if is_layer_norm => "attention.layer_norm_epsilon",
             // the size of a head follows from the width
             "head_dim" if options.learned_positions() => "",
+            key if super::GRANITE.contains(&key) && name != "granite" => "",
             _ => row.gguf,
         };
         let value = value.as_u64().map(Value::Unsigned).or(value.as_f64().map(number));
