@@ -1,4 +1,5 @@
-//! The blocks of a decoder: attention and a perceptron, each with a residual connection.
+//! The blocks of all transformers: attention and a perceptron, each with a residual connection; and
+//! how those of a decoder are made.
 
 use super::causal_config::{CausalLmConfig, NormKind};
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
@@ -133,18 +134,24 @@ fn rms_norm(path: &Path, size: usize, config: &CausalLmConfig) -> Result<RmsNorm
     RmsNorm::with_options(path, size, options)
 }
 
-/// One block.
+/// One block: attention, perhaps attention to a context, and a perceptron, each added to its input.
 pub(super) struct Block {
-    norms: [Box<dyn Module>; 2],
-    /// After attention and after the perceptron.
-    post_norms: Option<[Box<dyn Module>; 2]>,
-    attention: MultiheadAttention,
-    up: Box<dyn Module>,
-    down: Box<dyn Module>,
-    activation: Activation,
-    gated: bool,
-    dropout: Dropout,
-    residual_scale: f64,
+    /// Of attention, attention to a context, and the perceptron.
+    pub norms: Vec<Box<dyn Module>>,
+    /// Whether the norms come first, or follow the sums.
+    pub norm_first: bool,
+    /// Further norms, of what attention and the perceptron add.
+    pub post_norms: Vec<Box<dyn Module>>,
+    pub attention: MultiheadAttention,
+    pub cross: Option<MultiheadAttention>,
+    pub up: Box<dyn Module>,
+    pub down: Box<dyn Module>,
+    pub activation: Activation,
+    pub gated: bool,
+    pub dropout: Dropout,
+    /// Whether there is dropout between the layers of the perceptron too.
+    pub drops_inside: bool,
+    pub residual_scale: f64,
 }
 
 impl Block {
@@ -154,9 +161,8 @@ impl Block {
         config: &CausalLmConfig,
         layers: &dyn Layers,
     ) -> Result<Block> {
-        let e = config.n_embd;
-        let [first, second] = names.norms;
-        let first = norm(&path.at(first), e, config)?;
+        let norm = |name: &str| norm(&path.at(name), config.n_embd, config);
+        let first = norm(names.norms[0])?;
         let attention_path = path.at(names.attention);
         let mut attention = layers.attention((&attention_path, names, config))?;
         if config.qk_norms {
@@ -164,55 +170,75 @@ impl Block {
             attention = attention.with_norms(norm("q_norm")?, norm("k_norm")?)?;
         }
         let (second, post_norms) = if config.post_norms {
-            let post = norm(&path.at("post_attention_layernorm"), e, config)?;
-            let second = norm(&path.at("pre_feedforward_layernorm"), e, config)?;
-            (second, Some([post, norm(&path.at("post_feedforward_layernorm"), e, config)?]))
+            let post = norm("post_attention_layernorm")?;
+            let second = norm("pre_feedforward_layernorm")?;
+            (second, vec![post, norm("post_feedforward_layernorm")?])
         } else {
-            (norm(&path.at(second), e, config)?, None)
+            (norm(names.norms[1])?, Vec::new())
         };
         let [up, down] = layers.perceptron((&path.at(names.mlp), names, config))?;
-        let (norms, dropout) = ([first, second], Dropout::new(path, config.dropout)?);
-        let CausalLmConfig { activation, gated, residual_scale, .. } = *config;
         Ok(Block {
-            norms,
+            norms: vec![first, second],
+            norm_first: true,
             post_norms,
             attention,
+            cross: None,
             up,
             down,
-            activation,
-            gated,
-            dropout,
-            residual_scale,
+            activation: config.activation,
+            gated: config.gated,
+            dropout: Dropout::new(path, config.dropout)?,
+            drops_inside: false,
+            residual_scale: config.residual_scale,
         })
     }
 
-    /// (B, T, E) → the same.
-    pub fn forward(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
-        let attended = self.attention.attend(&self.norms[0].forward(x)?, options)?;
-        let x = self.residual(x, attended, 0)?;
-        self.residual(&x, self.perceptron(&self.norms[1].forward(&x)?)?, 1)
+    /// (B, T, E) → the same, with the context (B, S, E) of [`Block::cross`] and its options.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        options: AttentionOptions<'_>,
+        context: Option<(&Tensor, AttentionOptions<'_>)>,
+    ) -> Result<Tensor> {
+        let mut x = self.residual(x, 0, |x| self.attention.attend(x, options))?;
+        if let Some((cross, (context, options))) = self.cross.as_ref().zip(context) {
+            x = self.residual(&x, 1, |x| cross.attend_to(x, context, options))?;
+        }
+        self.residual(&x, self.norms.len() - 1, |x| self.perceptron(x))
     }
 
     fn perceptron(&self, x: &Tensor) -> Result<Tensor> {
-        let h = self.up.forward(x)?; // (B, T, hidden), twice if gated
-        let h = match self.gated {
+        let mut h = self.up.forward(x)?; // (B, T, hidden), twice if gated
+        h = match self.gated {
             false => self.activation.forward(&h)?,
             true => {
                 let parts = h.chunk(-1, 2)?; // gate, up
                 self.activation.forward(&parts[0])?.mul(&parts[1])?
             }
         };
+        if self.drops_inside {
+            h = self.dropout.forward(&h)?;
+        }
         self.down.forward(&h) // (B, T, E)
     }
 
-    /// `x + branch`, with the norm after the branch if there is one.
-    fn residual(&self, x: &Tensor, mut branch: Tensor, i: usize) -> Result<Tensor> {
-        if let Some(norms) = &self.post_norms {
-            branch = norms[i].forward(&branch)?;
+    /// `x + dropout(branch(norm(x)))` with the norm first, otherwise `norm(x + dropout(branch(x)))`.
+    fn residual(
+        &self,
+        x: &Tensor,
+        i: usize,
+        branch: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        if !self.norm_first {
+            return self.norms[i].forward(&x.add(self.dropout.forward(&branch(x)?)?)?);
+        }
+        let mut y = branch(&self.norms[i].forward(x)?)?;
+        if let Some(norm) = self.post_norms.get(i) {
+            y = norm.forward(&y)?;
         }
         if self.residual_scale != 1.0 {
-            branch = branch.mul(self.residual_scale)?;
+            y = y.mul(self.residual_scale)?;
         }
-        x.add(&self.dropout.forward(&branch)?)
+        x.add(&self.dropout.forward(&y)?)
     }
 }

@@ -19,6 +19,7 @@ use crate::embedding::{Embedding, EmbeddingOptions};
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
+use crate::options::setters;
 use crate::store::{Param, Path};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,10 +44,9 @@ impl<'a> CausalInputs<'a> {
         CausalInputs { tokens, mask: None }
     }
 
-    /// Sets which tokens are not padding.
-    pub fn with_mask(mut self, mask: &'a Tensor) -> CausalInputs<'a> {
-        self.mask = Some(mask);
-        self
+    setters! {
+        /// Sets which tokens are not padding.
+        with_mask(mask: &'a Tensor) => mask = Some(mask);
     }
 }
 
@@ -222,8 +222,7 @@ impl CausalLm {
 
     /// The length beyond which positions mean other rotations.
     pub(crate) fn changes_after(&self) -> Option<usize> {
-        let ropes = self.ropes.iter().flatten().flatten();
-        ropes.filter_map(|ropes| ropes.long.as_ref().map(|(length, _)| *length)).min()
+        self.longer().map(|(length, _)| *length).min()
     }
 
     /// The length after which rotations change, if a text of `end` tokens is beyond it and `past`
@@ -235,8 +234,11 @@ impl CausalLm {
 
     /// Whether each length beyond [`CausalLm::changes_after`] has its own rotations.
     pub(crate) fn grows(&self) -> bool {
-        let ropes = self.ropes.iter().flatten().flatten();
-        ropes.filter_map(|ropes| ropes.long.as_ref()).any(|(_, table)| table.is_none())
+        self.longer().any(|(_, table)| table.is_none())
+    }
+
+    fn longer(&self) -> impl Iterator<Item = &(usize, Option<Rope>)> {
+        self.ropes.iter().flatten().flatten().filter_map(|ropes| ropes.long.as_ref())
     }
 
     /// The logits of every next token: tokens (B, T) of integers → (B, T, V).
@@ -352,7 +354,7 @@ impl CausalLm {
                         positions: positions.as_ref(),
                         ..of_block(&config, i)
                     };
-                    block.forward(&x[0], options)
+                    block.forward(&x[0], options, None)
                 };
                 x = checkpoint(body, &[&x])?;
                 continue;
@@ -364,7 +366,7 @@ impl CausalLm {
                 cache: caches.as_mut().and_then(|caches| caches.get_mut(i)),
                 ..of_block(config, i)
             };
-            x = block.forward(&x, options)?;
+            x = block.forward(&x, options, None)?;
         }
         self.norm.forward(&x)
     }

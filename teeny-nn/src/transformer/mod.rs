@@ -29,6 +29,7 @@ use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions};
 use crate::options::setters;
 use crate::store::Path;
+use block::Block;
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
 
@@ -100,15 +101,7 @@ impl TransformerConfig {
 /// # Ok(()) }
 /// ```
 /// Source: Vaswani et al. 2017, arXiv:1706.03762; norms first: Xiong et al. 2020, arXiv:2002.04745.
-pub struct TransformerEncoderLayer {
-    self_attn: MultiheadAttention,
-    linear1: Linear,
-    linear2: Linear,
-    norm1: LayerNorm,
-    norm2: LayerNorm,
-    dropout: Dropout,
-    config: TransformerConfig,
-}
+pub struct TransformerEncoderLayer(Block);
 
 impl TransformerEncoderLayer {
     /// A layer at `path`.
@@ -117,17 +110,8 @@ impl TransformerEncoderLayer {
     /// If `n_head` does not divide `n_embd`, `dropout` is outside `0..=1`, or names are taken.
     #[track_caller]
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerEncoderLayer> {
-        let TransformerConfig { n_embd, hidden, dropout, .. } = config;
         path.build("TransformerEncoderLayer::new", || {
-            Ok(TransformerEncoderLayer {
-                self_attn: attention(&path.at("self_attn"), &config)?,
-                linear1: Linear::new(&path.at("linear1"), n_embd, hidden)?,
-                linear2: Linear::new(&path.at("linear2"), hidden, n_embd)?,
-                norm1: norm(&path.at("norm1"), &config)?,
-                norm2: norm(&path.at("norm2"), &config)?,
-                dropout: Dropout::new(path, dropout)?,
-                config,
-            })
+            Ok(TransformerEncoderLayer(block(path, &config, false)?))
         })
     }
 
@@ -138,18 +122,7 @@ impl TransformerEncoderLayer {
     #[track_caller]
     pub fn attend(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
         let _op = enter("transformer_encoder_layer");
-        let first = self.config.norm_first;
-        options.revert_on_error(|options| {
-            let x = residual(x, &self.norm1, first, &self.dropout, |x| {
-                self.self_attn.attend(x, options)
-            })?;
-            residual(&x, &self.norm2, first, &self.dropout, |x| self.feed_forward(x))
-        })
-    }
-
-    fn feed_forward(&self, x: &Tensor) -> Result<Tensor> {
-        let h = self.config.activation.forward(&self.linear1.forward(x)?)?; // (B, T, hidden)
-        self.linear2.forward(&self.dropout.forward(&h)?)
+        options.revert_on_error(|options| self.0.forward(x, options, None))
     }
 }
 
@@ -164,11 +137,7 @@ impl Module for TransformerEncoderLayer {
 ///
 /// Names and values are those of `torch.nn.TransformerDecoderLayer(batch_first=True)`: `self_attn`,
 /// `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`.
-pub struct TransformerDecoderLayer {
-    encoder: TransformerEncoderLayer,
-    multihead_attn: MultiheadAttention,
-    norm3: LayerNorm,
-}
+pub struct TransformerDecoderLayer(Block);
 
 impl TransformerDecoderLayer {
     /// A layer at `path`.
@@ -178,10 +147,7 @@ impl TransformerDecoderLayer {
     #[track_caller]
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerDecoderLayer> {
         path.build("TransformerDecoderLayer::new", || {
-            let encoder = TransformerEncoderLayer::new(path, config)?;
-            let multihead_attn = attention(&path.at("multihead_attn"), &config)?;
-            let norm3 = norm(&path.at("norm3"), &config)?;
-            Ok(TransformerDecoderLayer { encoder, multihead_attn, norm3 })
+            Ok(TransformerDecoderLayer(block(path, &config, true)?))
         })
     }
 
@@ -199,44 +165,39 @@ impl TransformerDecoderLayer {
         context_options: AttentionOptions<'_>,
     ) -> Result<Tensor> {
         let _op = enter("transformer_decoder_layer");
-        let layer = &self.encoder;
-        let first = layer.config.norm_first;
-        options.revert_on_error(|options| {
-            let x = residual(x, &layer.norm1, first, &layer.dropout, |x| {
-                layer.self_attn.attend(x, options)
-            })?;
-            let x = residual(&x, &layer.norm2, first, &layer.dropout, |x| {
-                self.multihead_attn.attend_to(x, context, context_options)
-            })?;
-            residual(&x, &self.norm3, first, &layer.dropout, |x| layer.feed_forward(x))
-        })
+        let context = Some((context, context_options));
+        options.revert_on_error(|options| self.0.forward(x, options, context))
     }
 }
 
-fn norm(path: &Path, config: &TransformerConfig) -> Result<LayerNorm> {
-    let options = LayerNormOptions::new().with_eps(config.norm_eps);
-    LayerNorm::with_options(path, config.n_embd, options)
-}
-
-/// Attention with the sizes and dropout of `config`.
-fn attention(path: &Path, config: &TransformerConfig) -> Result<MultiheadAttention> {
-    let options = MultiheadAttentionOptions::new()
-        .with_qkv_bias(config.qkv_bias)
-        .with_dropout(config.dropout);
-    MultiheadAttention::with_options(path, config.n_embd, config.n_head, options)
-}
-
-/// `x + dropout(f(norm(x)))` with the norm first, otherwise `norm(x + dropout(f(x)))`.
-fn residual(
-    x: &Tensor,
-    norm: &LayerNorm,
-    first: bool,
-    dropout: &Dropout,
-    f: impl FnOnce(&Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    if first {
-        x.add(&dropout.forward(&f(&norm.forward(x)?)?)?)
-    } else {
-        norm.forward(&x.add(&dropout.forward(&f(x)?)?)?)
+/// A block with PyTorch's names, with attention to a context or without.
+fn block(path: &Path, config: &TransformerConfig, attends_context: bool) -> Result<Block> {
+    let TransformerConfig { n_embd, n_head, hidden, activation, dropout, .. } = *config;
+    let options =
+        MultiheadAttentionOptions::new().with_qkv_bias(config.qkv_bias).with_dropout(dropout);
+    let attention =
+        |name| MultiheadAttention::with_options(&path.at(name), n_embd, n_head, options);
+    let norm = |name| -> Result<Box<dyn Module>> {
+        let options = LayerNormOptions::new().with_eps(config.norm_eps);
+        Ok(Box::new(LayerNorm::with_options(&path.at(name), n_embd, options)?))
+    };
+    let mut block = Block {
+        attention: attention("self_attn")?,
+        up: Box::new(Linear::new(&path.at("linear1"), n_embd, hidden)?),
+        down: Box::new(Linear::new(&path.at("linear2"), hidden, n_embd)?),
+        norms: vec![norm("norm1")?, norm("norm2")?],
+        norm_first: config.norm_first,
+        post_norms: Vec::new(),
+        cross: None,
+        activation,
+        gated: false,
+        dropout: Dropout::new(path, dropout)?,
+        drops_inside: true,
+        residual_scale: 1.0,
+    };
+    if attends_context {
+        block.cross = Some(attention("multihead_attn")?);
+        block.norms.push(norm("norm3")?);
     }
+    Ok(block)
 }
