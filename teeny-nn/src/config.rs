@@ -267,17 +267,21 @@ impl Config {
         items.map(Some).ok_or_else(|| self.wrong(&[key], value, wanted))
     }
 
-    /// The chat template of a `tokenizer_config.json`: a text, or the default of several.
-    pub fn chat_template(&self) -> Result<Option<String>> {
+    /// The chat template `name` of a `tokenizer_config.json`: a text is `default`.
+    pub fn chat_template(&self, name: &str) -> Result<Option<String>> {
         let Some(value) = self.get(&["chat_template"]) else { return Ok(None) };
         if let Some(text) = value.as_str() {
-            return Ok(Some(text.to_string()));
+            return Ok(Some(text.to_string()).filter(|_| name == "default"));
         }
         let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        let default = items.iter().find(|item| item["name"] == "default").or(items.first());
-        match default.and_then(|item| item["template"].as_str()) {
+        let found = items.iter().find(|item| item["name"] == name);
+        match found.and_then(|item| item["template"].as_str()) {
             Some(text) => Ok(Some(text.to_string())),
-            None => Err(self.error("\"chat_template\" is no text and no list of them".to_string())),
+            None if found.is_none() && name != "default" => Ok(None),
+            None => {
+                Err(self
+                    .error("\"chat_template\" is no text and no list with \"default\"".to_string()))
+            }
         }
     }
 

@@ -71,6 +71,19 @@ fn filters_take_their_arguments_by_name() {
         ("{{ [1, 2, 3] | slice(slices=2) | list }}", "[[1, 2], [3]]"),
         ("{{ 'a\nb' | indent(width=2) }}", "a\n  b"),
         ("{{ 'a\nb' | indent(2, first=true) }}", "  a\n  b"),
+        ("{{ '{\n' | indent(4, first=true) }}|", "    {\n|"),
+        ("{{ 'a\n\nb\n' | indent }}|", "a\n\n    b\n|"),
+        ("{{ {'k': 'é'} | tojson(true) }}", "{\"k\": \"\\u00e9\"}"),
+        ("{{ ['é😀'] | tojson(ensure_ascii=true) }}", "[\"\\u00e9\\ud83d\\ude00\"]"),
+        ("{{ {none: 1} | tojson }}", "{\"null\": 1}"),
+        ("{{ [1] | tojson(indent=1) }}", "[\n 1\n]"),
+        ("{{ [1, 2] | tojson(separators=(',', ':')) }}", "[1,2]"),
+        ("{{ 1e-5 | string }}", "1e-05"),
+        (
+            "{% for x in ['a', {}, range(2), 1, none] %}{{ 1 if x is sequence else 0 }}{% endfor %}",
+            "11100",
+        ),
+        ("{% set x = 1 %}{% generation %}{% set x = 2 %}{% endgeneration %}{{ x }}", "1"),
         ("{{ ['a', 'b'] | join(d='-') }}", "a-b"),
         ("{{ [{'k': 1}, {'k': 2}] | join('-', attribute='k') }}", "1-2"),
         ("{{ 'aaa' | replace('a', 'b', count=2) }}", "bba"),
@@ -159,6 +172,35 @@ fn errors_of_templates_name_their_cause() {
     assert!(error.to_string().contains("the messages must be"), "{error}");
 }
 
+/// As transformers 5.24 passes them: the first of three names that has a value, under two of them.
+#[test]
+fn thoughts_of_messages_have_the_names_that_templates_read() {
+    let template = ChatTemplate::new(
+        "{{ messages[0].reasoning_content }},{{ messages[0].thinking }},{{ messages[0] | length }}",
+    )
+    .unwrap();
+    let render =
+        |message: &str| template.render_json(&format!("[{message}]"), &ChatOptions::new()).unwrap();
+    for (message, want) in [
+        (r#"{"role": "a", "reasoning": "T"}"#, "T,T,4"),
+        (r#"{"role": "a", "thinking": "T"}"#, "T,T,3"),
+        (r#"{"role": "a", "reasoning_content": "T"}"#, "T,T,3"),
+        (r#"{"reasoning_content": null, "reasoning": "T"}"#, "T,T,3"),
+        (r#"{"thinking": "a", "reasoning_content": "b"}"#, "b,a,2"),
+        (r#"{"role": "a", "reasoning": null}"#, ",,2"),
+    ] {
+        assert_eq!(render(message), want, "{message}");
+    }
+    // other objects keep their members
+    let template = ChatTemplate::new("{{ messages[0].x.reasoning_content }}").unwrap();
+    let message = r#"[{"x": {"reasoning": "T"}}]"#;
+    assert_eq!(template.render_json(message, &ChatOptions::new()).unwrap(), "");
+    for message in ["[3]", "{}", "7"] {
+        let error = template.render_json(message, &ChatOptions::new()).unwrap_err();
+        assert!(error.to_string().contains("a list of messages"), "{error}");
+    }
+}
+
 #[test]
 fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let folder = Folder::new("chat");
@@ -177,6 +219,26 @@ fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let list = r#"[{"name": "rag", "template": "2"}, {"name": "default", "template": "3"}]"#;
     fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
     assert_eq!(render(), "3");
+    // a list without a default is an error of transformers too
+    let list = r#"[{"name": "rag", "template": "2"}]"#;
+    fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
+    assert!(open().unwrap_err().to_string().contains("no list with \"default\""));
+    // conversations with tools have a template of their own
+    let with_tools = || {
+        let options = ChatOptions::new().with_variable("tools", "[]");
+        open().unwrap().unwrap().render(&[Message::user("x")], &options).unwrap()
+    };
+    let list = r#"[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "3"}]"#;
+    fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
+    assert_eq!((render(), with_tools()), ("3".to_string(), "t".to_string()));
+    fs::create_dir(folder.0.join("additional_chat_templates")).unwrap();
+    fs::write(folder.0.join("additional_chat_templates/tool_use.jinja"), "own").unwrap();
+    assert_eq!((render(), with_tools()), ("3".to_string(), "own".to_string()));
+    // tokens of the model alone
+    let named = r#"{"image_token": "<i>", "extra_special_tokens": {"video_token": "<v>"},
+        "chat_template": "{{ image_token }}{{ video_token }}"}"#;
+    fs::write(&config, named).unwrap();
+    assert_eq!(render(), "<i><v>");
     fs::write(folder.0.join("chat_template.jinja"), "4{{ messages[0].content }}\n").unwrap();
     assert_eq!(render(), "4x");
     for (text, said) in [

@@ -17,10 +17,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, Value};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
-use values::{Ordered, filters, now, number, to_json, value};
+use values::{Ordered, filters, message, now, number, value};
 
 /// The steps that a template takes at most.
 const FUEL: u64 = 20_000_000;
@@ -110,11 +110,15 @@ impl ChatTemplate {
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_fuel(Some(FUEL));
-        environment.add_filter("tojson", to_json);
         filters(&mut environment);
         // in Python, None is not; an undefined value is
         environment
             .add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+        environment.add_test("sequence", |value: &Value| !value.is_none() && value.len().is_some());
+        environment.add_filter("string", |value: &Value| match value.kind() {
+            ValueKind::Number => number(value),
+            _ => value.to_string(),
+        });
         environment.set_formatter(|out, state, value| match value.kind() {
             ValueKind::Number => out.write_str(&number(value)).map_err(minijinja::Error::from),
             _ => minijinja::escape_formatter(out, state, value),
@@ -127,10 +131,15 @@ impl ChatTemplate {
             },
         );
         // Jinja reads each end of a line as a line feed
+        let mut template = ChatTemplate { environment, tokens: Vec::new() };
+        template.add(NAME, source)?;
+        Ok(template)
+    }
+
+    fn add(&mut self, name: &'static str, source: &str) -> Result<()> {
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
-        let added = environment.add_template_owned(NAME, without_generation(&source));
-        added.map_err(|error| described(&error))?;
-        Ok(ChatTemplate { environment, tokens: Vec::new() })
+        let added = self.environment.add_template_owned(name, without_generation(&source));
+        added.map_err(|error| described(&error))
     }
 
     /// Sets a special token, such as `bos_token`, to its text.
@@ -148,11 +157,15 @@ impl ChatTemplate {
     pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
         let _op = enter("ChatTemplate::open");
         let path = path.as_ref();
-        let Some((label, source)) = super::texts::template(path)? else { return Ok(None) };
-        let mut template =
-            ChatTemplate::new(&source).map_err(|error| of_file(error, loading(&label)))?;
+        let source = super::texts::template;
+        let Some((label, text)) = source(path, "default")? else { return Ok(None) };
+        let of_label = |label: PathBuf| move |error| of_file(error, loading(&label));
+        let mut template = ChatTemplate::new(&text).map_err(of_label(label))?;
+        if let Some((label, text)) = source(path, TOOL_USE)? {
+            template.add(TOOL_USE, &text).map_err(of_label(label))?;
+        }
         for (name, text) in special_tokens(path)? {
-            template = template.with_token(name, &text);
+            template = template.with_token(&name, &text);
         }
         Ok(Some(template))
     }
@@ -208,8 +221,16 @@ impl ChatTemplate {
     }
 
     fn rendered(&self, messages: Value, options: &ChatOptions) -> Result<String> {
+        let list = (messages.kind() == ValueKind::Seq).then(|| messages.try_iter());
+        let messages: Option<Vec<Value>> =
+            list.and_then(|all| Some(all.ok()?.map(message).collect()));
+        let is_object = |message: &Value| message.kind() == ValueKind::Map;
+        let Some(messages) = messages.filter(|all| all.iter().all(is_object)) else {
+            return Err(Error::value("a conversation is a list of messages, which are objects")
+                .help("[{\"role\": \"user\", \"content\": \"..\"}]"));
+        };
         let mut variables = vec![
-            ("messages".to_string(), messages),
+            ("messages".to_string(), messages.into()),
             ("tools".to_string(), Value::from(())),
             ("documents".to_string(), Value::from(())),
             ("add_generation_prompt".to_string(), Value::from(options.add_generation_prompt)),
@@ -222,7 +243,10 @@ impl ChatTemplate {
             variables.retain(|(other, _)| other != name);
             variables.push((name.clone(), value));
         }
-        let template = self.environment.get_template(NAME).map_err(|error| described(&error))?;
+        let has_tools = |(name, value): &(String, Value)| name == "tools" && !value.is_none();
+        let own = self.environment.get_template(TOOL_USE).is_ok();
+        let name = if own && variables.iter().any(has_tools) { TOOL_USE } else { NAME };
+        let template = self.environment.get_template(name).map_err(|error| described(&error))?;
         template.render(Ordered::value(variables)).map_err(|error| described(&error))
     }
 }
@@ -233,8 +257,9 @@ impl fmt::Debug for ChatTemplate {
     }
 }
 
-/// The name of the template in the environment.
+/// The name of the template in the environment, and of another one for conversations with tools.
 const NAME: &str = "chat template";
+const TOOL_USE: &str = "tool_use";
 
 fn described(error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(", line {line}")).unwrap_or_default();
@@ -259,8 +284,8 @@ fn without_generation(source: &str) -> String {
         let inner = tag.trim_start_matches("{%").trim_end_matches("%}");
         let inner = inner.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
         out += &match inner {
-            "generation" => tag.replace("generation", "if true"),
-            "endgeneration" => tag.replace("endgeneration", "endif"),
+            "generation" => tag.replace("generation", "with"),
+            "endgeneration" => tag.replace("endgeneration", "endwith"),
             _ => tag.to_string(),
         };
         rest = after;

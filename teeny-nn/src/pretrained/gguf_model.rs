@@ -272,7 +272,7 @@ fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Resul
     let mut set = |key: &str, value: Value| {
         metadata.insert(format!("tokenizer.{key}"), value);
     };
-    if let Some((_, source)) = template(path)? {
+    if let Some((_, source)) = template(path, "default")? {
         set("chat_template", Value::Text(source));
     }
     match &opened.tokenizer {

@@ -154,13 +154,16 @@ impl Texts {
     }
 }
 
-/// The chat template of the folder `path`, and the file that has it: `chat_template.jinja`, or
-/// `tokenizer_config.json`.
+/// The chat template `name` of the folder `path`, such as `default` or `tool_use`, and the file that
+/// has it: `chat_template.jinja`, those of `additional_chat_templates`, or `tokenizer_config.json`.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(super) fn template(path: &Path) -> Result<Option<(PathBuf, String)>> {
-    let own = path.join("chat_template.jinja");
+pub(super) fn template(path: &Path, name: &str) -> Result<Option<(PathBuf, String)>> {
+    let own = match name {
+        "default" => path.join("chat_template.jinja"),
+        name => path.join("additional_chat_templates").join(format!("{name}.jinja")),
+    };
     if own.exists() {
         let text = teeny_core::file::read(&own).and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
@@ -171,6 +174,6 @@ pub(super) fn template(path: &Path) -> Result<Option<(PathBuf, String)>> {
     if !file.exists() {
         return Ok(None);
     }
-    let source = Config::open_file(file.clone())?.chat_template()?;
+    let source = Config::open_file(file.clone())?.chat_template(name)?;
     Ok(source.map(|source| (file, source)))
 }

@@ -25,15 +25,29 @@ impl Ordered {
 impl Object for Ordered {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let key = key.as_str()?;
-        let get = |key| self.0.iter().find(|(name, _)| name == key);
-        // two names of what a model thinks before its answer: servers write the second one
-        let found = get(key).or_else(|| get("reasoning").filter(|_| key == "reasoning_content"));
-        found.map(|(_, value)| value.clone())
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         self.mapped_enumerator(|this| Box::new(this.0.iter().map(|(name, _)| Value::from(&**name))))
     }
+}
+
+/// A message whose thoughts have each name that templates read.
+pub(super) fn message(message: Value) -> Value {
+    let Some(Ordered(members)) = message.downcast_object_ref::<Ordered>() else { return message };
+    let names = ["reasoning_content", "thinking", "reasoning"];
+    let get = |key: &str| members.iter().find(|(name, _)| name == key).map(|(_, value)| value);
+    let Some(thought) = names.iter().find_map(|key| get(key).filter(|x| !x.is_none())) else {
+        return message;
+    };
+    let mut all = members.clone();
+    all.retain(|(name, _)| name != "reasoning_content");
+    if get("thinking").is_none() {
+        all.insert(0, ("thinking".to_string(), thought.clone()));
+    }
+    all.push(("reasoning_content".to_string(), thought.clone()));
+    Ordered::value(all)
 }
 
 /// A value of JSON.
@@ -78,15 +92,14 @@ fn nested(json: Json<'_>, depth: usize) -> Result<Value> {
 }
 
 /// The filter `tojson`, as Python's `json.dumps` with `ensure_ascii=False`.
-pub(super) fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> Done<Value> {
-    let indent = match indent {
-        Some(indent) => Some(indent),
-        None => options.get::<Option<usize>>("indent")?,
-    };
-    let separators = options.get::<Option<Vec<String>>>("separators")?;
-    let sorted = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
-    options.get::<Option<bool>>("ensure_ascii")?;
-    options.assert_all_used()?;
+fn to_json(
+    value: &Value,
+    ascii: Option<Value>,
+    indent: Option<usize>,
+    separators: Option<Vec<String>>,
+    sorted: Option<bool>,
+) -> Done<Value> {
+    let (ascii, sorted) = (ascii.is_some_and(|x| x.is_true()), sorted.unwrap_or(false));
     let usual = if indent.is_some() { "," } else { ", " };
     let (item, key) = match separators.as_deref() {
         None => (usual.to_string(), ": ".to_string()),
@@ -96,7 +109,7 @@ pub(super) fn to_json(value: &Value, indent: Option<usize>, options: Kwargs) -> 
             return Err(TemplateError::new(ErrorKind::InvalidOperation, text));
         }
     };
-    let mut writer = Writer { out: String::new(), indent, item, key, sorted };
+    let mut writer = Writer { out: String::new(), indent, item, key, sorted, ascii };
     writer.write(value, 0)?;
     Ok(Value::from_safe_string(writer.out))
 }
@@ -107,7 +120,9 @@ type Filter = (&'static str, &'static [&'static str], Value);
 /// Replaces filters by ones that take arguments by name, as Jinja's do, or that name what they do
 /// not know.
 pub(super) fn filters(environment: &mut Environment<'_>) {
-    let all: [Filter; 11] = [
+    let json = &["ensure_ascii", "indent", "separators", "sort_keys"];
+    let all: [Filter; 12] = [
+        ("tojson", json, Value::from_function(to_json)),
         ("default", &["default_value", "boolean"], Value::from_function(filters::default)),
         ("d", &["default_value", "boolean"], Value::from_function(filters::default)),
         ("trim", &["chars"], Value::from_function(filters::trim)),
@@ -133,6 +148,14 @@ pub(super) fn filters(environment: &mut Environment<'_>) {
         };
         environment.add_filter(name, call);
     }
+    let indent = Value::from_function(filters::indent);
+    let call = move |state: &mut State<'_, '_>, text: String, args: Rest<ValueOrKwargs>| {
+        // it drops a line feed at the end
+        let mut all = vec![Value::from(text + "\n")];
+        all.extend(args.into_values());
+        indent.call(state, &all)
+    };
+    environment.add_filter("indent", call);
 }
 
 /// `args` with those that are given by name at their places behind the first.
@@ -143,8 +166,8 @@ fn positional(args: &[Value], parameters: &[&str]) -> Done<Vec<Value>> {
     let (args, named): (&[Value], Kwargs) = from_args(args)?;
     let mut args = args.to_vec();
     for (at, name) in (1..).zip(parameters).filter(|(_, name)| named.has(name)) {
-        // an empty text is the default of the argument before, or none is
-        args.resize(args.len().max(at), Value::from(""));
+        // an undefined value is the default of the argument before
+        args.resize(args.len().max(at), Value::UNDEFINED);
         if args.len() > at {
             return Err(ErrorKind::TooManyArguments.into());
         }
@@ -161,6 +184,7 @@ struct Writer {
     item: String,
     key: String,
     sorted: bool,
+    ascii: bool,
 }
 
 /// The nesting of values that are written.
@@ -184,7 +208,8 @@ impl Writer {
                     keys.sort_by_key(|key| key.to_string());
                 }
                 self.list('{', '}', keys, depth, |writer, key| {
-                    writer.string(&key.to_string());
+                    let is_none = key.is_none();
+                    writer.string(&if is_none { "null".to_string() } else { key.to_string() });
                     writer.out += &writer.key.clone();
                     writer.write(&value.get_item(key)?, depth + 1)
                 })?;
@@ -228,7 +253,14 @@ impl Writer {
     }
 
     fn string(&mut self, text: &str) {
-        self.out += &serde_json::Value::from(text).to_string();
+        let text = serde_json::Value::from(text).to_string();
+        for unit in text.encode_utf16().filter(|_| self.ascii) {
+            self.out += &match u8::try_from(unit).ok().filter(u8::is_ascii) {
+                Some(byte) => char::from(byte).to_string(),
+                None => format!("\\u{unit:04x}"),
+            };
+        }
+        self.out += if self.ascii { "" } else { &text };
     }
 }
 

@@ -69,8 +69,10 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
 /// # Errors
 /// If a file is damaged.
 #[cfg(feature = "chat")]
-pub(crate) fn special_tokens(folder: &Path) -> Result<Vec<(&'static str, String)>> {
-    let mut tokens: Vec<_> = Config::read(folder)?.names.into_iter().collect();
+pub(crate) fn special_tokens(folder: &Path) -> Result<Vec<(String, String)>> {
+    let config = Config::read(folder)?;
+    let others = config.special.into_iter().map(|(name, token)| (name, token.content));
+    let mut tokens: Vec<_> = others.chain(config.named).collect();
     tokens.sort_unstable();
     Ok(tokens)
 }
@@ -95,8 +97,6 @@ fn pointer(bytes: &[u8]) -> Option<Error> {
 /// The special tokens and options that the files beside the tokenizer give.
 #[derive(Debug, Default)]
 struct Config {
-    /// The text of a special token by its role, such as `bos_token`.
-    names: HashMap<&'static str, String>,
     lowercase: Option<bool>,
     strip_accents: Option<bool>,
     tokenize_chinese_chars: Option<bool>,
@@ -111,6 +111,8 @@ struct Config {
     special: BTreeMap<String, AddedToken>,
     /// Special tokens without a role.
     extra: Vec<AddedToken>,
+    /// Names and texts of special tokens of this model alone.
+    named: Vec<(String, String)>,
     /// Keys that are not known.
     notes: Vec<String>,
 }
@@ -174,25 +176,23 @@ impl Config {
 
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
         let file = Section::root(Json::parse(bytes)?)?;
-        for role in ROLES {
-            // a text, or an added token
-            let text = match file.get(role).filter(|value| value.text().starts_with('{')) {
-                Some(_) => file.section(role)?.map(|token| token.string("content")).transpose()?,
-                None => file.optional_string(role)?,
-            };
-            self.names.extend(text.map(|text| (role, text)));
-        }
         let is_token = |key: &&str| key.ends_with("_token") && !key.starts_with("add_");
         for key in file.keys().filter(is_token) {
-            let value = file.get(key).filter(|value| value.text().starts_with(['{', '"']));
-            if let Some(value) = value {
+            let is_text = |value: &Json<'_>| value.text().starts_with(['{', '"']);
+            let is_given = |value: &Json<'_>| ROLES.contains(&key) && value.text() != "null";
+            if let Some(value) = file.get(key).filter(|value| is_text(value) || is_given(value)) {
                 self.special.insert(key.to_string(), special(&file, key, value)?);
             }
         }
         let extra = ["extra_special_tokens", "additional_special_tokens"];
         if let Some(key) = extra.into_iter().find(|key| file.get(key).is_some()) {
             self.extra = match file.get(key).filter(|value| value.text().starts_with('{')) {
-                Some(named) => named.object()?.into_values().collect(),
+                Some(named) => {
+                    let all = named.object()?;
+                    let text = |(name, value)| Ok((name, special(&file, key, value)?.content));
+                    self.named = all.clone().into_iter().map(text).collect::<Result<_>>()?;
+                    all.into_values().collect()
+                }
                 None => file.list(key)?,
             }
             .into_iter()
@@ -236,7 +236,7 @@ impl Config {
     }
 
     fn name(&self, role: &str, default: &str) -> String {
-        self.names.get(role).cloned().unwrap_or_else(|| default.to_string())
+        self.special.get(role).map_or(default, |token| &token.content).to_string()
     }
 
     /// Adds the tokens of the files to `parts`, numbered as by the crate `tokenizers`.
@@ -358,7 +358,7 @@ impl Config {
     /// Sets the special tokens of `parts`.
     fn apply(&self, parts: &mut Parts) {
         let id = |role: &str| {
-            let name = self.names.get(role)?;
+            let name = &self.special.get(role)?.content;
             parts.added.id(name).or_else(|| parts.vocab.id(name))
         };
         let all = ROLES.map(id).into_iter();
@@ -370,8 +370,8 @@ impl Config {
 
     /// The special tokens that `vocab` has.
     fn added(&self, vocab: &Vocab, defaults: &[&str]) -> Vec<AddedToken> {
-        let mut names: Vec<&str> = self.names.values().map(String::as_str).collect();
-        names.extend(defaults);
+        let own = ROLES.iter().filter_map(|role| Some(&self.special.get(*role)?.content[..]));
+        let mut names: Vec<&str> = own.chain(defaults.iter().copied()).collect();
         names.sort_unstable();
         names.dedup();
         let token = |name: &str| Some(AddedToken::special(vocab.id(name)?, name));
