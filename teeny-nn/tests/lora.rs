@@ -586,6 +586,23 @@ fn a_part_of_joined_projections_is_trained_as_a_whole() -> Result<()> {
     Ok(())
 }
 
+/// Merged, embedding and head would both be the one that was trained.
+#[test]
+fn a_tied_weight_that_is_trained_as_a_whole_is_not_merged() -> Result<()> {
+    let device = autograd();
+    let (store, model) = small(&device, DType::F32, true)?;
+    let options = LoraOptions::new().with_modules_to_save(vec!["lm_head".to_string()]);
+    let mut lora = attach(&store, options)?;
+    perturb(&lora, 3, 0.5)?;
+    let (before, tokens) = (stored(&store), tokens(&device)?);
+    let logits = model.logits(&tokens)?.to_vec::<f32>()?;
+    let error = lora.merge().unwrap_err().to_string();
+    assert!(error.contains("\"lm_head.weight\" was trained as a whole"), "{error}");
+    assert_eq!(stored(&store), before);
+    assert_eq!(model.logits(&tokens)?.to_vec::<f32>()?, logits);
+    lora.detach()
+}
+
 #[test]
 fn names_that_choose_nothing_are_errors_and_change_nothing() -> Result<()> {
     let (store, _model) = small(&autograd(), DType::F32, false)?;

@@ -314,6 +314,32 @@ fn folders_that_are_damaged_say_what_is_wrong() {
     assert!(said.contains("there is no file or folder"), "{said}");
 }
 
+/// transformers 5 computes with such a weight, and here the head is the embedding.
+#[test]
+fn a_head_for_masked_tokens_with_a_weight_of_its_own_is_refused() -> Result<()> {
+    let folder = copy("masked-weight", "bert-masked");
+    let path = folder.0.join("model.safetensors");
+    let file = Archive::open(&path)?;
+    let read = |name: &String| Ok((name.clone(), file.tensor(name, device())?));
+    let tensors = file.entries().keys().map(read).collect::<Result<Vec<_>>>()?;
+    let word = tensors.iter().find(|(name, _)| name.ends_with("word_embeddings.weight")).unwrap();
+    for (factor, fits) in [(1.0, true), (2.0, false)] {
+        let mut all = tensors.clone();
+        all.push(("cls.predictions.decoder.weight".to_string(), word.1.mul(factor)?));
+        let mut bytes = Vec::new();
+        write(&mut bytes, &all, &Default::default())?;
+        fs::write(&path, bytes).unwrap();
+        let said = Encoder::open(&folder.0, device()).err().map(|error| error.to_string());
+        assert_eq!(said.is_none(), fits, "{said:?}");
+        let said = said.unwrap_or_default();
+        assert!(
+            fits || said.contains("\"cls.predictions.decoder.weight\" is not the word"),
+            "{said}"
+        );
+    }
+    Ok(())
+}
+
 /// A tensor of an encoder that the family does not have may change every state.
 #[test]
 fn tensors_of_other_encoders_are_refused_and_heads_are_skipped() -> Result<()> {

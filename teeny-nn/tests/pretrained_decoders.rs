@@ -1,7 +1,8 @@
 //! Decoders of every family (`golden/decoders`, by `make_decoders.py`) against transformers.
 
 use crate::common::*;
-use serde_json::Value;
+use crate::pretrained_gguf::change;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use teeny_autograd::Autograd;
@@ -9,6 +10,7 @@ use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor};
 use teeny_nn::attention::RopeScaling;
 use teeny_nn::pretrained::{Decoder, GgufModel, OpenOptions};
 use teeny_nn::state::gguf::{WriteOptions, save};
+use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::{CachedLm, CausalInputs, CausalLmConfig, Positions, Rotary};
 
 pub const FOLDERS: [&str; 17] = [
@@ -84,6 +86,52 @@ fn decoders_of_every_family_compute_the_logits_and_tokens_of_transformers() -> R
             assert_eq!(new, tokens(&want["greedy"]), "{name} without a cache");
         }
     }
+    Ok(())
+}
+
+/// The spellings of published files: the language model of Gemma 3 beside what sees images, the
+/// partly rotated heads of Phi 4 mini, and keys that a family does not use.
+#[test]
+fn other_spellings_are_the_same_model() -> Result<()> {
+    let folder = Folder::copy("spelling-gemma3", &golden("gemma3"));
+    let path = folder.0.join("model.safetensors");
+    let file = Archive::open(&path)?;
+    let read = |name: &String| {
+        let own = name.replacen("model.", "language_model.model.", 1);
+        Ok((own, file.tensor(name, device())?))
+    };
+    let mut all = file.entries().keys().map(read).collect::<Result<Vec<_>>>()?;
+    for name in ["multi_modal_projector.mm_soft_emb_norm.weight", "vision_tower.a.weight"] {
+        all.push((name.to_string(), all[0].1.clone()));
+    }
+    let mut bytes = Vec::new();
+    write(&mut bytes, &all, &Default::default())?;
+    fs::write(&path, bytes).unwrap();
+    let text = Tensor::new([tokens(&expected("gemma3")["tokens"])], device())?;
+    let of = |decoder: &Decoder| -> Result<Vec<f64>> {
+        Ok(values(&decoder.model.logits(&text.to(decoder.store.device())?)?))
+    };
+    let wanted = of(&open("gemma3", DType::F32))?;
+    assert_eq!(of(&Decoder::open(&folder.0, device())?)?, wanted);
+    // transformers' Gemma 3 has no softcap of the scores
+    change(&folder.0, |config| config["attn_logit_softcapping"] = json!(1.0));
+    let decoder = Decoder::open(&folder.0, device())?;
+    assert_eq!(of(&decoder)?, wanted);
+    assert_eq!(decoder.notes(), ["attn_logit_softcapping"]);
+
+    let folder = Folder::copy("spelling-phi3", &golden("phi3-long"));
+    change(&folder.0, |config| {
+        let mut rope = config["rope_parameters"].take();
+        config["partial_rotary_factor"] = rope["partial_rotary_factor"].take();
+        config["rope_theta"] = rope["rope_theta"].take();
+        rope["type"] = json!("longrope");
+        config["rope_scaling"] = rope;
+    });
+    let text = Tensor::new([tokens(&expected("phi3-long")["tokens"])], device())?;
+    let logits = |decoder: &Decoder| decoder.model.logits(&text.to(decoder.store.device())?);
+    let opened = Decoder::open(&folder.0, device())?;
+    assert_eq!(values(&logits(&opened)?), values(&logits(&open("phi3-long", DType::F32))?));
+    assert_eq!(opened.notes(), [""; 0]);
     Ok(())
 }
 

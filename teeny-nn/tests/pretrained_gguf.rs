@@ -28,7 +28,7 @@ fn folder(path: &str, name: &str) -> Folder {
 }
 
 /// Changes the configuration of a folder.
-fn change(folder: &Path, f: impl FnOnce(&mut Value)) {
+pub fn change(folder: &Path, f: impl FnOnce(&mut Value)) {
     let path = folder.join("config.json");
     let mut values = parse(&fs::read_to_string(&path).unwrap());
     f(&mut values);

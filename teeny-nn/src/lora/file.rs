@@ -9,7 +9,7 @@
 
 use super::config;
 use super::options::LoraOptions;
-use super::plan::{Matrix, Plan, Values, suffixes};
+use super::plan::{Matrix, Plan, Saved, suffixes};
 use super::tensors::{FileTensor, FileTensors, Found, LayerNames, LoraModel};
 use super::{Lora, pattern, select};
 use crate::names::{listed, loading, nearest, of_file};
@@ -53,8 +53,7 @@ impl Lora {
             let mut chosen: Vec<usize> = file.pairs.keys().map(|(i, _)| *i).collect();
             chosen.dedup();
             let whole: Vec<usize> = file.whole.keys().copied().collect();
-            let values = FileValues { file: &file, tensors: &tensors };
-            Plan::new(&base, options, &tensors, [&chosen, &whole], &values)
+            Plan::new(&base, options, &tensors, [&chosen, &whole], Some(&file))
         });
         let plan = plan.map_err(|e| of_file(e, loading(&weights)))?;
         Ok(Lora { notes, ..Lora::attached(base, names, plan)? })
@@ -81,18 +80,10 @@ impl Lora {
             tensors.push((name(a), track::detached(&layer.a.value())?));
             tensors.push((name(b), value));
         }
-        for saved in &self.saved {
-            let whole = track::detached(&saved.value.value())?;
-            for tensor in &saved.tensors {
-                let rows = tensor.rows.start as isize..tensor.rows.end as isize;
-                let part = match saved.tensors.len() {
-                    1 => whole.clone(),
-                    _ => whole.slice(0, rows)?,
-                };
-                let part = tensor.to_file(&part)?;
-                let part = if tensor.transposed { part.t()? } else { part };
-                tensors.push((self.saved_name(tensor), part.contiguous()?));
-            }
+        for Saved { tensor, value } in &self.saved {
+            let whole = tensor.to_file(&track::detached(&value.value())?)?;
+            let whole = if tensor.transposed { whole.t()? } else { whole };
+            tensors.push((self.saved_name(tensor), whole.contiguous()?));
         }
         let transposed = self.layers.iter().any(|layer| layer.tensor.transposed);
         let config = config::text(&self.options, &self.names, &self.targets()?, transposed);
@@ -135,7 +126,7 @@ impl Lora {
 }
 
 /// The tensors of an adapter's file, by the places of the tensors of the model that they are for.
-struct AdapterFile {
+pub(super) struct AdapterFile {
     source: Weights,
     shapes: BTreeMap<String, Vec<usize>>,
     pairs: BTreeMap<(usize, Matrix), String>,
@@ -235,8 +226,11 @@ impl AdapterFile {
         if param.quantized().is_some() {
             return Ok(());
         }
-        let theirs = self.source.read(name, device.device())?.cast(device.dtype())?;
-        let same = track::detached(&theirs)?.eq(&param.floats()?)?;
+        // of the model in one type, and of the file in another
+        let theirs = self.source.read(name, device.device())?;
+        let (a, b) = (theirs.dtype(), device.dtype());
+        let narrow = if a.size() < b.size() { a } else { b };
+        let same = track::detached(&theirs)?.cast(narrow)?.eq(&param.floats()?.cast(narrow)?)?;
         if same.all(..)?.item::<bool>()? {
             return Ok(());
         }
@@ -267,6 +261,23 @@ impl AdapterFile {
             .help("the adapter is of another model, or its file is not whole"))
     }
 
+    /// A matrix of the layer of `tensor`, as files have it; none, if it has none.
+    pub fn matrix(
+        &self,
+        tensor: &FileTensor,
+        which: Matrix,
+        shape: &[usize],
+    ) -> Result<Option<Tensor>> {
+        let name = self.pairs.get(&(tensor.place, which));
+        name.map(|name| self.tensor(name, shape, tensor)).transpose()
+    }
+
+    /// A tensor that is trained as a whole, as files have it.
+    pub fn whole(&self, tensor: &FileTensor) -> Result<Option<Tensor>> {
+        let name = self.whole.get(&tensor.place);
+        name.map(|name| self.tensor(name, &tensor.shape(), tensor)).transpose()
+    }
+
     /// The tensor `name`, which must be finite and of this shape.
     fn tensor(&self, name: &str, wanted: &[usize], of: &FileTensor) -> Result<Tensor> {
         let shape = self.shapes.get(name).map_or(&[][..], |shape| shape);
@@ -291,33 +302,4 @@ impl AdapterFile {
 fn differs(name: &str, theirs: &[usize], ours: &[usize]) -> Error {
     Error::shape(format!("{name:?} is {theirs:?}, but this model needs {ours:?}"))
         .help("open the model that the adapter was trained for")
-}
-
-/// The values of a file, for the tensors of a model.
-struct FileValues<'a> {
-    file: &'a AdapterFile,
-    tensors: &'a FileTensors,
-}
-
-impl FileValues<'_> {
-    fn place(&self, tensor: &FileTensor) -> Option<usize> {
-        self.tensors.all.iter().position(|own| own.name == tensor.name)
-    }
-}
-
-impl Values for FileValues<'_> {
-    fn matrix(
-        &self,
-        tensor: &FileTensor,
-        which: Matrix,
-        shape: [usize; 2],
-    ) -> Result<Option<Tensor>> {
-        let name = self.place(tensor).and_then(|i| self.file.pairs.get(&(i, which)));
-        name.map(|name| self.file.tensor(name, &shape, tensor)).transpose()
-    }
-
-    fn whole(&self, tensor: &FileTensor) -> Result<Option<Tensor>> {
-        let name = self.place(tensor).and_then(|i| self.file.whole.get(&i));
-        name.map(|name| self.file.tensor(name, &tensor.shape(), tensor)).transpose()
-    }
 }

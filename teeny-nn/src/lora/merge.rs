@@ -19,7 +19,8 @@ impl Lora {
     /// either, and the logits are not those of before.
     ///
     /// # Errors
-    /// If they are merged or not active, or a weight is quantised. Nothing has changed then.
+    /// If they are merged or not active, a weight is quantised, or one that is embedding and head
+    /// was trained as a whole. Nothing has changed then.
     #[track_caller]
     pub fn merge(&mut self) -> Result<()> {
         let _op = enter("Lora::merge");
@@ -39,14 +40,20 @@ impl Lora {
                     .help("store.dequantize()? first, or keep the adapters beside the weights"));
             }
         }
+        if let Some(saved) = self.saved.iter().find(|saved| saved.tensor.param.is_tied()) {
+            let text = format!("{:?} was trained as a whole", saved.tensor.name);
+            return Err(Error::value(text)
+                .note("embedding and head are one weight, and both would be the trained one")
+                .help("keep the adapters beside the weights"));
+        }
         let before = |changed: &mut Vec<(Param, Tensor)>, param: &Param| {
             let at = changed.iter().position(|(other, _)| other.name() == param.name());
             at.map_or_else(|| param.floats(), |at| Ok(changed.swap_remove(at).1))
         };
-        for Saved { param, rows, value, .. } in &self.saved {
-            let whole = Value::Plain(before(&mut changed, param)?);
-            let value = replaced(whole, rows, &track::detached(&value.value())?)?;
-            changed.push((param.clone(), value));
+        for Saved { tensor, value } in &self.saved {
+            let whole = Value::Plain(before(&mut changed, &tensor.param)?);
+            let value = replaced(whole, &tensor.rows, &track::detached(&value.value())?)?;
+            changed.push((tensor.param.clone(), value));
         }
         for layer in &self.layers {
             let param = &layer.tensor.param;

@@ -1,6 +1,7 @@
 //! [`Plan`]: everything that is attached, made before anything changes.
 
 use super::adapter::{Pair, Pairs, Replacement, Switch};
+use super::file::AdapterFile;
 use super::options::LoraOptions;
 use super::select;
 use super::tensors::{FileTensor, FileTensors, LayerNames};
@@ -8,7 +9,6 @@ use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::store::{Adapter, Param, Reader, Store};
 use crate::track;
-use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::{DType, Error, Result, Shape, Tensor};
 
@@ -22,13 +22,10 @@ pub(super) struct Layer {
     pub scale: f64,
 }
 
-/// Rows of a parameter, often all, that are trained as they are, and the tensors of the file that
-/// they are.
+/// A tensor of the file that is trained as it is: rows of a parameter, often all.
 pub(super) struct Saved {
-    pub param: Param,
-    pub rows: Range<usize>,
+    pub tensor: FileTensor,
     pub value: Param,
-    pub tensors: Vec<FileTensor>,
 }
 
 /// Which matrix of a pair.
@@ -36,33 +33,6 @@ pub(super) struct Saved {
 pub(super) enum Matrix {
     A,
     B,
-}
-
-/// Initial values. None stands for those of training from the start.
-pub(super) trait Values {
-    /// A matrix of the layer of `tensor`, as files have it.
-    fn matrix(
-        &self,
-        tensor: &FileTensor,
-        which: Matrix,
-        shape: [usize; 2],
-    ) -> Result<Option<Tensor>>;
-
-    /// A tensor that is trained as a whole, as files have it.
-    fn whole(&self, tensor: &FileTensor) -> Result<Option<Tensor>>;
-}
-
-/// Values of training from the start.
-pub(super) struct Drawn;
-
-impl Values for Drawn {
-    fn matrix(&self, _: &FileTensor, _: Matrix, _: [usize; 2]) -> Result<Option<Tensor>> {
-        Ok(None)
-    }
-
-    fn whole(&self, _: &FileTensor) -> Result<Option<Tensor>> {
-        Ok(None)
-    }
 }
 
 pub(super) struct Plan {
@@ -93,16 +63,17 @@ impl Plan {
         let tensors = FileTensors::of(base, names)?;
         let chosen = select::layers(&tensors, names, &options)?;
         let whole = select::whole(&tensors, &options, &chosen)?;
-        Plan::new(base, options, &tensors, [&chosen, &whole], &Drawn)
+        Plan::new(base, options, &tensors, [&chosen, &whole], None)
     }
 
-    /// Adapters for the layers at `chosen`, and the tensors at `whole`.
+    /// Adapters for the layers at `chosen`, and the tensors at `whole`: with the values of a file,
+    /// or those of training from the start.
     pub fn new(
         base: &Store,
         options: LoraOptions,
         tensors: &FileTensors,
         [chosen, whole]: [&[usize]; 2],
-        values: &dyn Values,
+        file: Option<&AdapterFile>,
     ) -> Result<Plan> {
         let dropout = Dropout::new(&base.root(), options.dropout)?;
         let numbers = options.alpha_pattern.iter().map(|(_, alpha)| *alpha);
@@ -119,9 +90,10 @@ impl Plan {
             (None, _) => DType::F32,
         };
         let (store, switch) = (Store::with_dtype(base.device(), dtype), Switch::new(true));
-        let layer = |i: &usize| Layer::new(&store, &tensors.all[*i], &options, values);
+        let layer = |i: &usize| Layer::new(&store, &tensors.all[*i], &options, file);
         let layers = chosen.iter().map(layer).collect::<Result<Vec<_>>>()?;
-        let saved = saved(&store, whole.iter().map(|i| &tensors.all[*i]), values)?;
+        let saved = |i: &usize| saved(&store, &tensors.all[*i], file);
+        let saved = whole.iter().map(saved).collect::<Result<Vec<_>>>()?;
         let mut adapters: Vec<(Param, Arc<dyn Adapter>)> = Vec::new();
         let mut left: Vec<&Layer> = layers.iter().collect();
         while let Some(first) = left.first() {
@@ -134,10 +106,10 @@ impl Plan {
             let (rows, dropout, switch) = (param.shape()[0], dropout.clone(), switch.clone());
             adapters.push((param, Arc::new(Pairs { pairs, rows, reader, dropout, switch })));
         }
-        for Saved { param, value, rows, tensors } in &saved {
-            let (value, rows, switch) = (value.clone(), rows.clone(), switch.clone());
-            let reader = tensors.first().map_or(Reader::Value, |tensor| tensor.reader);
-            adapters.push((param.clone(), Arc::new(Replacement { value, rows, reader, switch })));
+        for Saved { tensor, value } in &saved {
+            let (value, rows, switch) = (value.clone(), tensor.rows.clone(), switch.clone());
+            let replacement = Replacement { value, rows, reader: tensor.reader, switch };
+            adapters.push((tensor.param.clone(), Arc::new(replacement)));
         }
         Ok(Plan { store, options, layers, saved, adapters, switch })
     }
@@ -148,7 +120,7 @@ impl Layer {
         store: &Store,
         tensor: &FileTensor,
         options: &LoraOptions,
-        values: &dyn Values,
+        file: Option<&AdapterFile>,
     ) -> Result<Layer> {
         let name = tensor.layer().unwrap_or(&tensor.name).to_string();
         let (rank, alpha) = select::size(options, &name)?;
@@ -162,7 +134,7 @@ impl Layer {
         };
         let [a, b] = suffixes(tensor.reader).map(|suffix| format!("{name}.{suffix}"));
         let matrix = |which: Matrix, own: String, shape: [usize; 2]| {
-            let value = match values.matrix(tensor, which, shape)? {
+            let value = match file.map_or(Ok(None), |file| file.matrix(tensor, which, &shape))? {
                 Some(value) if which == Matrix::B && tensor.reader == Reader::Linear => {
                     tensor.to_model(&value)?
                 }
@@ -199,45 +171,15 @@ fn adopted(store: &Store, name: &str, value: &Tensor) -> Result<Param> {
     Ok(store.adopt(name, track::leaf(&value, name)?))
 }
 
-/// The parameters of which `tensors` are the parts: one value for all parts of a parameter, or one
-/// for each if others are not chosen.
-fn saved<'a>(
-    store: &Store,
-    tensors: impl Iterator<Item = &'a FileTensor>,
-    values: &dyn Values,
-) -> Result<Vec<Saved>> {
-    let mut groups: Vec<Vec<FileTensor>> = Vec::new();
-    for tensor in tensors {
-        let same = |group: &&mut Vec<FileTensor>| group[0].is_of(&tensor.param, tensor.reader);
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(tensor.clone()),
-            None => groups.push(vec![tensor.clone()]),
-        }
-    }
-    let split = |mut group: Vec<FileTensor>| {
-        group.sort_by_key(|tensor| tensor.rows.start);
-        let is_whole =
-            group.iter().map(|tensor| tensor.rows.len()).sum::<usize>() == group[0].all();
-        if is_whole { vec![group] } else { group.into_iter().map(|tensor| vec![tensor]).collect() }
+/// `tensor` as a parameter of its own.
+fn saved(store: &Store, tensor: &FileTensor, file: Option<&AdapterFile>) -> Result<Saved> {
+    let base = tensor.param.floats()?;
+    let value = match file.map_or(Ok(None), |file| file.whole(tensor))? {
+        None if tensor.rows.len() == tensor.all() => base.clone(),
+        None => base.slice(0, tensor.rows.start as isize..tensor.rows.end as isize)?,
+        Some(value) if tensor.transposed => tensor.to_model(&value.t()?)?,
+        Some(value) => tensor.to_model(&value)?,
     };
-    let make = |tensors: Vec<FileTensor>| {
-        let (first, last) = (&tensors[0], &tensors[tensors.len() - 1]);
-        let (param, rows) = (first.param.clone(), first.rows.start..last.rows.end);
-        let base = param.floats()?;
-        let part = |tensor: &FileTensor| match values.whole(tensor)? {
-            None if tensor.rows.len() == tensor.all() => Ok(base.clone()),
-            None => base.slice(0, tensor.rows.start as isize..tensor.rows.end as isize),
-            Some(value) if tensor.transposed => tensor.to_model(&value.t()?),
-            Some(value) => tensor.to_model(&value),
-        };
-        let parts = tensors.iter().map(part).collect::<Result<Vec<Tensor>>>()?;
-        let parts = parts.iter().map(|part| part.cast(base.dtype())).collect::<Result<Vec<_>>>()?;
-        let value = match &parts[..] {
-            [one] => one.clone(),
-            parts => Tensor::cat(parts, 0)?,
-        };
-        let name = if parts.len() == 1 { &first.name } else { param.name() };
-        Ok(Saved { value: adopted(store, name, &value)?, param, rows, tensors })
-    };
-    groups.into_iter().flat_map(split).map(make).collect()
+    let value = adopted(store, &tensor.name, &value.cast(base.dtype())?)?;
+    Ok(Saved { value, tensor: tensor.clone() })
 }

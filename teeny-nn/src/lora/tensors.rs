@@ -59,6 +59,8 @@ impl LoraModel for Store {
 /// A tensor of the file: some rows of a parameter.
 #[derive(Clone)]
 pub(super) struct FileTensor {
+    /// Where it is in [`FileTensors::all`].
+    pub place: usize,
     pub name: String,
     pub param: Param,
     pub reader: Reader,
@@ -150,6 +152,7 @@ impl FileTensors {
                     rotated && size.is_multiple_of(2) && taken.len().is_multiple_of(*size)
                 });
                 all.push(FileTensor {
+                    place: all.len(),
                     transposed: inverse.transposes_last(&target.ours),
                     name: target.ours,
                     param: param.clone(),
@@ -163,6 +166,7 @@ impl FileTensors {
         let tied = params.iter().find(|param| param.is_tied());
         if let (Some(head), Some(param)) = (&names.head, tied) {
             all.push(FileTensor {
+                place: all.len(),
                 name: format!("{head}.weight"),
                 param: param.clone(),
                 reader: Reader::Linear,

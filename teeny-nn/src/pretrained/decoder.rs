@@ -98,7 +98,7 @@ impl Decoder {
             .with_adjacent_pairs(adjacent_pairs);
         let make = |root: &store::Path| CausalLm::new(root, sizes);
         let (model, _) = store
-            .build_quantized(weights, &mapping, options.quantize, make)
+            .build_quantized(weights, &mapping, options.blocks(), make)
             .map_err(|e| config.noted(e))?;
         store.set_training(false);
         let origin = Origin { folder: path, inside: PathBuf::new(), config, mapping, class: None };

@@ -125,7 +125,7 @@ fn windows(config: &Config, layers: usize) -> Result<Vec<Option<usize>>> {
 pub(super) fn mapping(config: &Config, options: &CausalLmConfig) -> Result<Mapping> {
     let mapping = ["*rotary_emb.inv_freq", "*.attn.bias", "*.attn.masked_bias", "vision_tower.*"]
         .iter()
-        .chain(&["model.vision_tower.*", "*multi_modal_projector.*"])
+        .chain(&["model.vision_tower.*", "multi_modal_projector.*", "*.multi_modal_projector.*"])
         .fold(Mapping::new(), |mapping, name| mapping.skip(name));
     let mut mapping = mapping
         .rename("lm_head.weight", "lm_head.weight")

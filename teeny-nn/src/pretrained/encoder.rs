@@ -92,6 +92,7 @@ impl Encoder {
         let tensors = weights.shapes();
         let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
+        head.map_or(Ok(()), |head| head.check(&*weights, &config, store.device()))?;
         let new_pooler = is_new && !has_pooler && head.is_some_and(HeadFamily::reads_pooler);
         let sizes = encoder_family::options(&config)?.with_pooler(has_pooler || new_pooler);
         let kinds = match file {
@@ -121,7 +122,7 @@ impl Encoder {
             }
             Ok((model, head))
         };
-        let built = store.build_quantized(weights, &reading, options.quantize, make);
+        let built = store.build_quantized(weights, &reading, options.blocks(), make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
         let unread = has_pooler && !head.as_ref().is_some_and(Head::reads_pooler);
         if unread {

@@ -5,16 +5,17 @@
 //!                                                 └── those that the family has ──┘
 //! ```
 
+use super::opened::differ;
 use crate::config::Config;
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions};
-use crate::state::Mapping;
+use crate::state::{Mapping, TensorSource};
 use crate::store::{self, Param};
 use crate::transformer::{Encoder, TransformerConfig};
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{DeviceRef, Error, Result, Tensor};
 
 /// The task of a [`Head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +137,22 @@ impl HeadFamily {
             }
         }
         mapping
+    }
+
+    /// An error if the weights have one of a head for masked tokens that is not the word embedding.
+    pub fn check(&self, weights: &dyn TensorSource, config: &Config, to: &DeviceRef) -> Result<()> {
+        let shapes = weights.shapes();
+        let ending = |end: &str| shapes.iter().map(|(x, _)| &x[..]).find(|x| x.ends_with(end));
+        for own in [".decoder", ""].map(|part| format!("{}{part}.weight", self.out)) {
+            if self.task == Task::MaskedLm
+                && let Some(word) = ending("word_embeddings.weight")
+                && differ(weights, [&own, word], to)?
+            {
+                let text = format!("{own:?} is not the word embedding");
+                return Err(config.error(text).help("heads of masked tokens are tied"));
+            }
+        }
+        Ok(())
     }
 
     /// The layers at `path`, for a model with layers of these sizes and this vocabulary.

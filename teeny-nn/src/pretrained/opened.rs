@@ -40,7 +40,8 @@ impl Opened {
         notes.extend(config.check(&["config", "decoder"], ignored)?);
         let weights = open_weights(path, device)?;
         let mut mapping = decoder_family::mapping(&config, &sizes)?;
-        if sizes.tied && has_other_head(&mapping.apply(weights.clone())?, device)? {
+        let names = ["lm_head.weight", "embed_tokens.weight"];
+        if sizes.tied && differ(&mapping.apply(weights.clone())?, names, device)? {
             sizes.tied = false;
             mapping = decoder_family::mapping(&config, &sizes)?;
         }
@@ -82,10 +83,13 @@ impl Opened {
     }
 }
 
-/// Whether the weights have a head that is not the embedding: transformers 5 takes it, whatever
-/// `tie_word_embeddings` says.
-fn has_other_head(weights: &dyn TensorSource, device: &DeviceRef) -> Result<bool> {
-    let names = ["lm_head.weight", "embed_tokens.weight"];
+/// Whether the weights have both tensors, and they are not the same: transformers 5 takes a head
+/// that is not the embedding, whatever `tie_word_embeddings` says.
+pub(super) fn differ(
+    weights: &dyn TensorSource,
+    names: [&str; 2],
+    device: &DeviceRef,
+) -> Result<bool> {
     let shapes = weights.shapes();
     if !names.iter().all(|name| shapes.iter().any(|(own, _)| own == name)) {
         return Ok(false);

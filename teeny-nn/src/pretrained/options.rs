@@ -2,9 +2,9 @@
 
 use crate::options::setters;
 use crate::state::gguf::ElementType;
-use crate::state::{Mapping, TensorSource, Weights};
+use crate::state::{Mapping, Weights};
 use std::sync::Arc;
-use teeny_core::{DType, DeviceRef, Error, QuantType, Result, Tensor};
+use teeny_core::{DType, Error, QuantType, Result};
 
 /// How [`super::Encoder`], [`super::Decoder`], [`super::ImageEncoder`] and [`super::Clip`] are
 /// opened.
@@ -77,34 +77,17 @@ impl OpenOptions {
             .help("f32, bf16, f16 or f64"))
     }
 
+    /// Whether quantised weights are kept, and the type to which others are quantised.
+    pub(super) fn blocks(&self) -> (bool, Option<QuantType>) {
+        (!self.dequantize, self.quantize)
+    }
+
     /// `weights` under the names of the family.
     pub(super) fn renamed(&self, weights: Weights) -> Result<Weights> {
-        let weights: Weights = if self.dequantize { Arc::new(Floats(weights)) } else { weights };
         match &self.mapping {
             Some(mapping) => Ok(Arc::new(mapping.apply(weights)?)),
             None => Ok(weights),
         }
-    }
-}
-
-/// A source whose quantised tensors are read as floats.
-struct Floats(Weights);
-
-impl TensorSource for Floats {
-    fn label(&self) -> String {
-        self.0.label()
-    }
-
-    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
-        self.0.shapes()
-    }
-
-    fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.0.read(name, device)
-    }
-
-    fn unreadable(&self) -> Vec<(String, Error)> {
-        self.0.unreadable()
     }
 }
 

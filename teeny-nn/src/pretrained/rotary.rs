@@ -70,10 +70,7 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
         Some(factor) => checked(factor),
         None => Err(config.error("the rotary embedding has no \"factor\"".to_string())),
     };
-    let kind = match section.text("rope_type")? {
-        Some(kind) => Some(kind),
-        None => section.text("type")?,
-    };
+    let kind = [section.text("rope_type")?, section.text("type")?].into_iter().flatten().next();
     let kind = match kind.unwrap_or("default") {
         // files of Phi 3
         "yarn" if config.has("original") => "longrope",
@@ -108,8 +105,9 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
                 };
             RopeScaling::Yarn {
                 factor,
-                beta_fast: section.number(&["beta_fast"], 32.0)?,
-                beta_slow: section.number(&["beta_slow"], 1.0)?,
+                // 0 is none
+                beta_fast: number("beta_fast")?.filter(|x| *x != 0.0).unwrap_or(32.0),
+                beta_slow: number("beta_slow")?.filter(|x| *x != 0.0).unwrap_or(1.0),
                 original,
                 attention,
                 truncate: section.flag("truncate", true)?,

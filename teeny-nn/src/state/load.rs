@@ -99,22 +99,24 @@ impl Store {
         make: impl FnOnce(&Path) -> Result<M>,
     ) -> Result<(M, LoadReport)> {
         let _op = enter("build_from");
-        self.build_quantized(source, mapping, None, make)
+        self.build_quantized(source, mapping, (true, None), make)
     }
 
-    /// [`Store::build_from`] with matrices quantised to `kind`, each as soon as it is read, where
-    /// rows are whole blocks: all of them as floats are never in memory.
+    /// [`Store::build_from`] that `keeps` quantised matrices or makes them floats, with others
+    /// quantised to `kind`, each as soon as it is read, where rows are whole blocks: all of them as
+    /// floats are never in memory.
     pub(crate) fn build_quantized<M>(
         &self,
         source: Weights,
         mapping: &Mapping,
-        kind: Option<QuantType>,
+        (keeps, kind): (bool, Option<QuantType>),
         make: impl FnOnce(&Path) -> Result<M>,
     ) -> Result<(M, LoadReport)> {
         let named = |error: Error| error.named(source.label());
         let index = Index::new(&*source, mapping).map_err(named)?;
         let (source, keys) = (source.clone(), Mutex::default());
-        let reader = Arc::new(ParamReader { source, index, mapping: mapping.clone(), keys });
+        let mapping_of = mapping.clone();
+        let reader = Arc::new(ParamReader { source, keeps, index, mapping: mapping_of, keys });
         let values = reader.clone();
         let values: Arc<FirstValues> = Arc::new(move |wanted, device| {
             let value = values.read(wanted, device).and_then(|value| match value {
@@ -166,6 +168,8 @@ fn with_values<T>(
 /// A source from which the parameters of a store are read as they are made.
 struct ParamReader {
     source: Weights,
+    /// Whether quantised matrices stay.
+    keeps: bool,
     index: Index,
     mapping: Mapping,
     keys: Mutex<Keys>,
@@ -189,6 +193,7 @@ impl ParamReader {
             Key::Differs => Tensor::zeros((), dtype, device)?.expand(shape)?,
             Key::Fits => {
                 if quantized
+                    && self.keeps
                     && let Some(value) = self.index.read_quantized(&*self.source, name, device)?
                 {
                     return Ok(Some(Value::Quantized(value)));

@@ -114,7 +114,7 @@ impl Clip {
             ];
             Ok((text, vision, projections, root.param("logit_scale", (), Init::Constant(scale))?))
         };
-        let built = store.build_quantized(weights, &mapping, options.quantize, make);
+        let built = store.build_quantized(weights, &mapping, options.blocks(), make);
         let ((text, vision, projections, logit_scale), _) = built.map_err(|e| config.noted(e))?;
         store.set_training(false);
         let texts = Texts::open([&folder; 2], text.context())?;

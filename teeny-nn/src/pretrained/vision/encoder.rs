@@ -77,7 +77,7 @@ impl ImageEncoder {
             let head = head.map(|head| head.build(root, &config, (&sizes.layer, 0)));
             Ok((model, head.transpose()?))
         };
-        let built = store.build_quantized(weights, &mapping, options.quantize, make);
+        let built = store.build_quantized(weights, &mapping, options.blocks(), make);
         let ((model, head), _) = built.map_err(|e| config.noted(e))?;
         store.set_training(false);
         let processor = ImageProcessor::open_folder(&folder, &mut notes);
