@@ -154,8 +154,9 @@ impl Texts {
     }
 }
 
-/// The chat template `name` of the folder `path`, such as `default` or `tool_use`, and the file that
-/// has it: `chat_template.jinja`, those of `additional_chat_templates`, or `tokenizer_config.json`.
+/// The chat template `name` of the folder `path`, such as `default` or `tool_use`, and the file
+/// that has it: `chat_template.jinja`, those of `additional_chat_templates`, or
+/// `tokenizer_config.json`.
 ///
 /// # Errors
 /// If a file cannot be read.

@@ -222,7 +222,8 @@ impl Block {
         self.down.forward(&h) // (B, T, E)
     }
 
-    /// `x + dropout(branch(norm(x)))` with the norm first, otherwise `norm(x + dropout(branch(x)))`.
+    /// `x + dropout(branch(norm(x)))` with the norm first, otherwise
+    /// `norm(x + dropout(branch(x)))`.
     fn residual(
         &self,
         x: &Tensor,
