@@ -54,18 +54,18 @@ fn family(name: &str) -> Family {
 fn own_keys(name: &str) -> Family {
     let mut family = Family::default();
     for (key, value) in lines(name).into_iter().flat_map(|(_, line)| line) {
-        let value = value.clone();
-        match (key.strip_prefix('='), key.strip_prefix('@')) {
-            _ if key == "like" => None,
-            (Some(key), _) => family.fixed.insert(key.to_string(), value),
-            (_, Some(key)) => {
-                let names = value.as_array().into_iter().flatten();
-                let names = names.filter_map(Value::as_str).map(str::to_string).collect();
-                family.names.insert(key.to_string(), names);
-                None
-            }
-            _ => family.defaults.insert(key.clone(), value),
-        };
+        if let Some(key) = key.strip_prefix('@') {
+            let names = value.as_array().into_iter().flatten();
+            let names = names.filter_map(Value::as_str).map(str::to_string).collect();
+            family.names.insert(key.to_string(), names);
+        } else if key != "like" {
+            let (old, own, key) = match key.strip_prefix('=') {
+                Some(key) => (&mut family.defaults, &mut family.fixed, key),
+                None => (&mut family.fixed, &mut family.defaults, &key[..]),
+            };
+            old.remove(key);
+            own.insert(key.to_string(), value.clone());
+        }
     }
     family
 }
