@@ -150,11 +150,12 @@ and updated at each report",
         |c, v| v.flag(&mut c.check)),
     opt("compare NAME", "run every operation on this device too, and stop at the first\ndifference",
         |c, v| v.text(&mut c.compare)),
-    opt("lazy", "record operations, fuse them and run a step at once;
---lazy=immediate runs each when it is recorded, for errors at their line",
+    opt("lazy", "record operations, fuse them and run a step at once; the step for a
+token is replayed from the fifth on; --lazy=immediate runs each operation
+when it is recorded, for errors at their line",
         |c, v| { c.lazy = Some(lazy_options(v.0.optional_value())?); Ok(()) }),
     opt("captured", "as --lazy, but record two steps and replay them from the third on, on new
-data, without running the model; generated tokens are replayed alike",
+data, without running the model",
         |c, v| { c.lazy.get_or_insert_default(); v.flag(&mut c.captured) }),
     opt("graph FILE", "draw the operations behind the first loss, or with --lazy those of the
 whole second step in fused kernels, with --captured without the

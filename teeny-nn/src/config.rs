@@ -277,11 +277,8 @@ impl Config {
         let found = items.iter().find(|item| item["name"] == name);
         match found.and_then(|item| item["template"].as_str()) {
             Some(text) => Ok(Some(text.to_string())),
-            None if found.is_none() && name != "default" => Ok(None),
-            None => {
-                Err(self
-                    .error("\"chat_template\" is no text and no list with \"default\"".to_string()))
-            }
+            None if found.is_none() && value.is_array() => Ok(None),
+            None => Err(self.error("\"chat_template\" is no text and no list of them".to_string())),
         }
     }
 

@@ -216,10 +216,10 @@ fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let list = r#"[{"name": "rag", "template": "2"}, {"name": "default", "template": "3"}]"#;
     fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
     assert_eq!(render(), "3");
-    // a list without a default is an error of transformers too
+    // none of the list is taken in the place of a default
     let list = r#"[{"name": "rag", "template": "2"}]"#;
     fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
-    assert!(open().unwrap_err().to_string().contains("no list with \"default\""));
+    assert!(open().unwrap().is_none());
     // conversations with tools have a template of their own
     let with_tools = || {
         let options = ChatOptions::new().with_variable("tools", "[]");
@@ -238,6 +238,11 @@ fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     assert_eq!(render(), "<i><v>");
     fs::write(folder.0.join("chat_template.jinja"), "4{{ messages[0].content }}\n").unwrap();
     assert_eq!(render(), "4x");
+    // which replaces the list, but not the file for tools
+    fs::write(&config, r#"{"chat_template": [{"name": "tool_use", "template": "t"}]}"#).unwrap();
+    assert_eq!(with_tools(), "own");
+    fs::remove_file(folder.0.join("additional_chat_templates/tool_use.jinja")).unwrap();
+    assert_eq!(with_tools(), "4x");
     for (text, said) in [
         ("{% for %}", "line 1"),
         ("{{ raise_exception('only two turns') }}", "only two turns"),

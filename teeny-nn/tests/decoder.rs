@@ -192,6 +192,10 @@ fn mistakes_are_explained() {
     }
     let text = decoder.next(&tokens(&[[1], [2]], &device)).unwrap_err().to_string();
     assert!(text.contains("(2, 4, 1, 8) do not continue the (1, 4, 8, 8) kept"), "{text}");
+    // a wrong type is found before anything is given up
+    let floats = Tensor::zeros((1, 1), DType::F32, &device).unwrap();
+    assert!(decoder.next(&floats).is_err());
+    assert!(decoder.len() == 5 && decoder.is_replaying());
     // A token outside of the vocabulary fails on the device: keys and values are lost.
     let text = decoder.next(&tokens(&[[99]], &device)).unwrap_err().to_string();
     assert!(text.contains("99") && text.contains("31"), "{text}");
@@ -205,4 +209,36 @@ fn mistakes_are_explained() {
         let _ = decoder.next(&tokens(&[[i]], &device)).unwrap();
     }
     assert!(decoder.next(&tokens(&[[1]], &device)).is_err());
+}
+
+/// Other texts need no other memory, or get theirs.
+#[test]
+fn another_batch_follows_after_all_tokens_are_forgotten() {
+    let eager: DeviceRef = Autograd::new(Cpu::new());
+    for device in [recording().0, eager] {
+        let (_store, gpt) = model(&device, config(16));
+        let mut text = CachedLm::with_capacity(&gpt, 8);
+        for rows in [vec![[1], [2], [3]], vec![[4]], vec![[5], [6]]] {
+            text.truncate(0);
+            let mut caches = gpt.caches();
+            for i in 0..6 {
+                let new: Vec<[i32; 1]> = rows.iter().map(|row| [row[0] + i]).collect();
+                let want = no_grad(|| gpt.next(&tokens(&new, &device), &mut caches)).unwrap();
+                let got = text.next(&tokens(&new, &device)).unwrap();
+                assert_eq!(bits(&got), bits(&want), "{rows:?}, token {i}");
+            }
+        }
+        // the window is that of the capacity, or of the context
+        for capacity in [0, 1, 5, 16, 1000] {
+            let mut text = CachedLm::with_capacity(&gpt, capacity);
+            let prompt = Tensor::new([[1i32, 2, 3]], &device).unwrap();
+            let all = text.generate(&prompt, 20, |logits| logits.argmax(-1)).unwrap();
+            let all = all.to_vec::<i32>().unwrap();
+            let last = &all[..22][22usize.saturating_sub(capacity.clamp(1, 16))..];
+            let last = Tensor::from_vec(last.to_vec(), (1, last.len()), &device).unwrap();
+            let logits = no_grad(|| gpt.logits(&last)).unwrap().at(1, -1).unwrap();
+            let want = logits.argmax(-1).unwrap().to_vec::<i32>().unwrap()[0];
+            assert_eq!(all[22], want, "capacity {capacity}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use crate::lora::{bits, near, tokens};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
@@ -198,6 +198,20 @@ fn older_files_and_other_prefixes_are_read() -> Result<()> {
             teeny_core::file::replace(&path, |to| write(to, &tensors, &Default::default()))?;
         }
         assert_eq!(read(&model, name, &folder)?, wanted, "{name}");
+        if name == "llama" {
+            // patterns are of the names of the file, and peft knows the layers of a family
+            let path = folder.0.join("adapter_config.json");
+            let mut config = parse(&std::fs::read_to_string(&path).unwrap());
+            for targets in [json!(r"layers\.\d+\.(mlp|self_attn)\..*"), json!(null)] {
+                config["target_modules"] = targets;
+                std::fs::write(&path, config.to_string()).unwrap();
+                assert_eq!(read(&model, name, &folder)?, wanted);
+            }
+            config["target_modules"] = json!(["q_proj"]);
+            std::fs::write(&path, config.to_string()).unwrap();
+            let error = read(&model, name, &folder).unwrap_err().to_string();
+            assert!(error.contains("\"target_modules\" does not choose"), "{error}");
+        }
     }
     Ok(())
 }

@@ -332,7 +332,6 @@ fn a_sentencepiece_vocabulary_merges_the_best_scores() {
     assert_eq!(encoded.special_tokens_mask, [true, false, false, false, false]);
     assert_eq!(tokenizer.decode_with(&encoded.ids, true).unwrap(), "a b");
     assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.unk()), (Some(1), Some(2), Some(0)));
-    assert_eq!(tokenizer.num_special_tokens_to_add(true), 2);
 }
 
 #[test]

@@ -181,6 +181,14 @@ impl KvCache {
             return Err(Error::value(text)
                 .help("a larger KvCache::new(capacity), or a model with a larger context"));
         }
+        let fits = |(kept, new): (&Rows, &Tensor)| {
+            let (shape, device) = (kept.shape(), kept.tensors()[0].device());
+            *new.shape() == shape.with_size(shape.ndim() - 2, t)
+                && common(new.device(), device).is_ok()
+        };
+        if self.len == 0 && !self.rows.iter().flatten().zip([k, v]).all(fits) {
+            self.rows = None; // of other texts
+        }
         for (kept, new) in self.rows.iter().flatten().zip([k, v]) {
             let (shape, device) = (kept.shape(), kept.tensors()[0].device());
             if *new.shape() != shape.with_size(shape.ndim() - 2, t) {

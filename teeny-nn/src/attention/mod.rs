@@ -26,6 +26,7 @@ pub use options::{AttentionOptions, MultiheadAttentionOptions};
 pub use projections::Projections;
 pub use rope::{Rope, RopeOptions, RopePairing};
 pub use rope_scaling::RopeScaling;
+pub(crate) use weights::is_collecting;
 pub use weights::with_weights;
 
 use crate::dropout::Dropout;

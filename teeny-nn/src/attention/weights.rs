@@ -59,7 +59,7 @@ pub fn with_weights<T>(forward: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Te
 }
 
 /// Whether weights are collected on this thread.
-pub(super) fn is_collecting() -> bool {
+pub(crate) fn is_collecting() -> bool {
     COLLECTED.with_borrow(Option::is_some)
 }
 

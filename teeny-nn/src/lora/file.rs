@@ -8,7 +8,7 @@
 //! ```
 
 use super::config;
-use super::options::LoraOptions;
+use super::options::{LoraOptions, Modules};
 use super::plan::{Matrix, Plan, Saved, suffixes};
 use super::tensors::{FileTensor, FileTensors, Found, LayerNames, LoraModel};
 use super::{Lora, pattern, select};
@@ -249,16 +249,26 @@ impl AdapterFile {
         let has = |i: &&usize| self.pairs.contains_key(&(**i, Matrix::A));
         let without: Vec<&str> =
             chosen.iter().filter(|i| !has(i)).filter_map(|i| tensors.all[*i].layer()).collect();
-        let other = self.pairs.keys().find(|(i, _)| !chosen.contains(i));
-        if without.is_empty() {
-            let Some((i, _)) = other else { return Ok(()) };
-            let text = format!("\"target_modules\" does not choose {:?}", tensors.all[*i].name);
-            return Err(Error::value(text).help("adapter_config.json is of another adapter"));
+        if !without.is_empty() {
+            let text = format!("the file has no adapters for {}", listed(&without));
+            return Err(Error::value(text)
+                .note("its target_modules choose these layers")
+                .help("the adapter is of another model, or its file is not whole"));
         }
-        let text = format!("the file has no adapters for {}", listed(&without));
-        Err(Error::value(text)
-            .note("its target_modules choose these layers")
-            .help("the adapter is of another model, or its file is not whole"))
+        if options.target_modules == Modules::Names(Vec::new()) {
+            return Ok(()); // those that peft has for the family
+        }
+        // by the names of the model, or of the file, which may have another prefix
+        let is_chosen = select::chooser(&options.target_modules, &|_, _| true)?;
+        let other = |((i, _), name): (&(usize, Matrix), &String)| {
+            let layer = name.split(".lora_").next()?.replacen(PREFIX, "", 1);
+            // a head that is the embedding may have the embedding's
+            let is_known = chosen.contains(i) || tensors.all[*i].param.is_tied();
+            (!is_known && !is_chosen(*i, &layer)).then_some(layer)
+        };
+        let Some(layer) = self.pairs.iter().find_map(other) else { return Ok(()) };
+        Err(Error::value(format!("\"target_modules\" does not choose {layer:?}"))
+            .help("adapter_config.json is of another adapter"))
     }
 
     /// A matrix of the layer of `tensor`, as files have it; none, if it has none.

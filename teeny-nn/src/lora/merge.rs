@@ -40,7 +40,15 @@ impl Lora {
                     .help("store.dequantize()? first, or keep the adapters beside the weights"));
             }
         }
-        if let Some(saved) = self.saved.iter().find(|saved| saved.tensor.param.is_tied()) {
+        let tied = || self.saved.iter().filter(|saved| saved.tensor.param.is_tied());
+        let value = |reader| match tied().find(|saved| saved.tensor.reader == reader) {
+            Some(saved) => track::detached(&saved.value.value()).map(Some),
+            None => tied().next().map(|saved| saved.tensor.param.floats()).transpose(),
+        };
+        if let Some(saved) = tied().next()
+            && let Some((rows, head)) = value(Reader::Rows)?.zip(value(Reader::Linear)?)
+            && rows.ne(&head)?.any(..)?.item::<bool>()?
+        {
             let text = format!("{:?} was trained as a whole", saved.tensor.name);
             return Err(Error::value(text)
                 .note("embedding and head are one weight, and both would be the trained one")

@@ -56,19 +56,8 @@ pub(super) fn chosen(
             && names.head.as_deref() != Some(name)
             && !names.unread.iter().any(|own| own == name || ends(name, own))
     };
-    let chooser = |modules: &Modules| -> Result<Chooser<'_>> {
-        Ok(match modules.clone() {
-            Modules::AllLinear => Box::new(is_linear),
-            Modules::Names(list) => {
-                Box::new(move |_, name| list.iter().any(|own| own == name || ends(name, own)))
-            }
-            Modules::Pattern(text) => {
-                let pattern = Pattern::whole(&text)?;
-                Box::new(move |_, name| pattern.matches(name))
-            }
-        })
-    };
-    let (target, exclude) = (chooser(&options.target_modules)?, chooser(&options.exclude_modules)?);
+    let target = chooser(&options.target_modules, &is_linear)?;
+    let exclude = chooser(&options.exclude_modules, &is_linear)?;
     let saved = options.modules_to_save.iter().map(|own| Pattern::ending(own));
     let saved = saved.collect::<Result<Vec<_>>>()?;
     // whether a module to save is the layer, or has it inside
@@ -89,7 +78,24 @@ pub(super) fn chosen(
 }
 
 /// Whether the layer at a position, with this name, is chosen.
-type Chooser<'a> = Box<dyn Fn(usize, &str) -> bool + 'a>;
+type Chooser<'a> = dyn Fn(usize, &str) -> bool + 'a;
+
+/// What `modules` choose, where `is_linear` tells the linear layers.
+pub(super) fn chooser<'a>(
+    modules: &'a Modules,
+    is_linear: &'a Chooser<'_>,
+) -> Result<Box<Chooser<'a>>> {
+    Ok(match modules {
+        Modules::AllLinear => Box::new(is_linear),
+        Modules::Names(list) => {
+            Box::new(move |_, name| list.iter().any(|own| own == name || ends(name, own)))
+        }
+        Modules::Pattern(text) => {
+            let pattern = Pattern::whole(text)?;
+            Box::new(move |_, name| pattern.matches(name))
+        }
+    })
+}
 
 /// The positions of the tensors that are trained as a whole: the modules to save, and biases of the
 /// layers `chosen` or of all.

@@ -182,6 +182,9 @@ impl ChatTemplate {
             return Ok(None);
         };
         let mut template = ChatTemplate::new(source)?;
+        if let Some(source) = get("chat_template.tool_use").and_then(gguf::Value::as_str) {
+            template.add(TOOL_USE, source)?;
+        }
         let tokens = get("ggml.tokens").and_then(gguf::Value::as_list).unwrap_or_default();
         for (name, key) in [("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")]
         {
@@ -221,9 +224,8 @@ impl ChatTemplate {
     }
 
     fn rendered(&self, messages: Value, options: &ChatOptions) -> Result<String> {
-        let list = (messages.kind() == ValueKind::Seq).then(|| messages.try_iter());
-        let messages: Option<Vec<Value>> =
-            list.and_then(|all| Some(all.ok()?.map(message).collect()));
+        let all = messages.try_iter().ok().filter(|_| messages.kind() == ValueKind::Seq);
+        let messages: Option<Vec<Value>> = all.map(|all| all.map(message).collect());
         let is_object = |message: &Value| message.kind() == ValueKind::Map;
         let Some(messages) = messages.filter(|all| all.iter().all(is_object)) else {
             return Err(Error::value("a conversation is a list of messages, which are objects")

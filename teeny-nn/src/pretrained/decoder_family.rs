@@ -75,6 +75,11 @@ pub(super) fn options(config: &Config) -> Result<CausalLmConfig> {
     if !config.flag("scale_attn_weights", true)? {
         options.scale = Some(1.0);
     }
+    if options.logits_divisor == 0.0 {
+        return Err(config
+            .error("\"logits_scaling\" is 0".to_string())
+            .help("logits divided by 0"));
+    }
     if config.flag("gelu_is_tanh", false)? && options.activation == Activation::Gelu {
         options.activation = Activation::GeluTanh;
     }

@@ -92,7 +92,8 @@ impl Encoder {
         let tensors = weights.shapes();
         let has_pooler = tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight"));
         let head = head::task(&config).and_then(|task| HeadFamily::of(family.heads_of, task));
-        head.map_or(Ok(()), |head| head.check(&*weights, &config, store.device()))?;
+        let own = head.map_or(Ok(None), |head| head.own(&*weights, store.device()))?;
+        let head = head.filter(|_| own.is_none());
         let new_pooler = is_new && !has_pooler && head.is_some_and(HeadFamily::reads_pooler);
         let sizes = encoder_family::options(&config)?.with_pooler(has_pooler || new_pooler);
         let kinds = match file {
@@ -100,6 +101,7 @@ impl Encoder {
             None => ["config", "encoder"],
         };
         let mut notes = config.check(&kinds, &options.ignored)?;
+        notes.extend(own);
         config.check_layers(sizes.n_layer, tensors.len())?;
         let width = sizes.layer.n_embd;
         let theirs = family.mapping(width, head);

@@ -98,22 +98,21 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
     let own = metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?, value)));
     let mut values: Map<_, _> = own.map(|(key, value)| (key.to_string(), json_of(value))).collect();
     let get = |key: &str| metadata.get(&format!("{name}.{key}"));
-    let uint = |key: &str| get(key).and_then(Value::as_u64);
     // a number for each layer, which is the same for all
     let mut uneven = None;
     for key in PER_LAYER {
         let Some(all) = get(key).and_then(Value::as_list) else { continue };
-        let fits = uint("block_count") == Some(all.len() as u64);
+        let fits = get("block_count").and_then(Value::as_u64) == Some(all.len() as u64);
         let same = |one: &&Value| fits && one.as_u64().is_some() && all.iter().all(|x| x == *one);
         match all.first().filter(same) {
             Some(one) => drop(values.insert(key.to_string(), json_of(one))),
             None => uneven = Some(key),
         }
     }
-    // a window of 0 is none
-    if uint("attention.sliding_window") == Some(0) {
-        values.remove("attention.sliding_window");
-    }
+    // a window and factors of 0 are none
+    let none =
+        "attention.sliding_window attention.scale embedding_scale residual_scale logit_scale";
+    values.retain(|key, x| x.as_f64() != Some(0.0) || !none.split(' ').any(|own| own == key));
     let has_window = values.contains_key("attention.sliding_window");
     // Mistral's models have Llama's architecture
     let model_type = match name {

@@ -204,13 +204,6 @@ fn name_of(path: &Path) -> Option<String> {
 /// The parameters of a store, quantised ones too.
 struct Params(Store);
 
-impl Params {
-    fn param(&self, name: &str) -> Result<crate::store::Param> {
-        let missing = || Error::value(format!("no parameter {name:?}"));
-        self.0.all().into_iter().find(|param| param.name() == name).ok_or_else(missing)
-    }
-}
-
 impl TensorSource for Params {
     fn label(&self) -> String {
         "save".to_string()
@@ -223,7 +216,7 @@ impl TensorSource for Params {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        let param = self.param(name)?;
+        let param = self.0.get(name)?;
         match param.quantized() {
             Some(weight) => weight.dequantize()?.to(device),
             None => param.floats()?.to(device),
@@ -231,11 +224,11 @@ impl TensorSource for Params {
     }
 
     fn read_quantized(&self, name: &str, _: &DeviceRef) -> Result<Option<QuantTensor>> {
-        Ok(self.param(name)?.quantized())
+        Ok(self.0.get(name)?.quantized())
     }
 
     fn element_type(&self, name: &str) -> Option<ElementType> {
-        let param = self.param(name).ok()?;
+        let param = self.0.get(name).ok()?;
         Some(match param.quantized() {
             Some(weight) => ElementType::Quantized(weight.parts()[0].kind),
             None => ElementType::Plain(param.value().dtype()),
@@ -272,8 +265,8 @@ fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Resul
     let mut set = |key: &str, value: Value| {
         metadata.insert(format!("tokenizer.{key}"), value);
     };
-    if let Some((_, source)) = template(path, "default")? {
-        set("chat_template", Value::Text(source));
+    for (name, key) in [("default", "chat_template"), ("tool_use", "chat_template.tool_use")] {
+        template(path, name)?.into_iter().for_each(|(_, source)| set(key, Value::Text(source)));
     }
     match &opened.tokenizer {
         Ok(tokenizer) => {

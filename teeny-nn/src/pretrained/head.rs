@@ -139,8 +139,8 @@ impl HeadFamily {
         mapping
     }
 
-    /// An error if the weights have one of a head for masked tokens that is not the word embedding.
-    pub fn check(&self, weights: &dyn TensorSource, config: &Config, to: &DeviceRef) -> Result<()> {
+    /// The weight of a head for masked tokens, if the weights have one that is not the word embedding.
+    pub fn own(&self, weights: &dyn TensorSource, to: &DeviceRef) -> Result<Option<String>> {
         let shapes = weights.shapes();
         let ending = |end: &str| shapes.iter().map(|(x, _)| &x[..]).find(|x| x.ends_with(end));
         for own in [".decoder", ""].map(|part| format!("{}{part}.weight", self.out)) {
@@ -148,11 +148,10 @@ impl HeadFamily {
                 && let Some(word) = ending("word_embeddings.weight")
                 && differ(weights, [&own, word], to)?
             {
-                let text = format!("{own:?} is not the word embedding");
-                return Err(config.error(text).help("heads of masked tokens are tied"));
+                return Ok(Some(own));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The layers at `path`, for a model with layers of these sizes and this vocabulary.

@@ -94,8 +94,7 @@ pub(super) fn differ(
     if !names.iter().all(|name| shapes.iter().any(|(own, _)| own == name)) {
         return Ok(false);
     }
-    let [head, embedding] = names.map(|name| weights.read(name, device));
-    let (head, embedding) = (head?, embedding?);
+    let (head, embedding) = (weights.read(names[0], device)?, weights.read(names[1], device)?);
     Ok(head.shape() != embedding.shape() || head.ne(&embedding)?.any(..)?.item::<bool>()?)
 }
 
@@ -108,14 +107,8 @@ pub(super) fn check_heads(
 ) -> Result<()> {
     let out = "layers.0.self_attn.o_proj.weight";
     let (heads, size) = (sizes.n_head, sizes.head_size);
-    match mapping
-        .apply(weights)
-        .map_err(|e| config.noted(e))?
-        .shapes()
-        .iter()
-        .find(|(name, _)| name == out)
-    {
-        Some((_, shape)) if shape.get(1) != Some(&sizes.widths()[0]) => {
+    match mapping.apply(weights).map_err(|e| config.noted(e))?.shape(out) {
+        Some(shape) if shape.get(1) != Some(&sizes.widths()[0]) => {
             let text = format!("{heads} heads of size {size}, but {out} is {shape:?}");
             Err(config.error(text).help("see \"num_attention_heads\" and \"head_dim\""))
         }

@@ -13,23 +13,16 @@ pub(super) fn rotary(config: &Config, layers: &str, key: &str, head_size: usize)
     let parameters = config.section("rope_parameters");
     let own = parameters.as_ref().and_then(|section| section.section(layers));
     let flat = parameters.filter(|_| own.is_none() && old.is_none());
-    let theta = |section: &Option<Config>| match section {
-        Some(section) => section.number_of(&["rope_theta"]),
-        None => Ok(None),
-    };
-    let base = match theta(&old)?.or(theta(&own)?).or(theta(&flat)?) {
-        Some(base) => base,
-        None => config.number(&[key], 10_000.0)?,
-    };
+    let number = |of: &Option<Config>, key| of.as_ref().map_or(Ok(None), |of| of.number_of(&[key]));
+    let theta = |section| number(section, "rope_theta");
+    let base = theta(&old)?.or(theta(&own)?).or(theta(&flat)?);
+    let base = base.map_or_else(|| config.number(&[key], 10_000.0), Ok)?;
     if !(base > 0.0 && base.is_finite()) {
         return Err(config.error(format!("{:?} is {base}, not positive", config.shown(key))));
     }
     let section = old.or(own).or(flat);
-    let factor = |section: &Config| section.number_of(&["partial_rotary_factor"]);
-    let partial = match section.as_ref().map(factor).transpose()?.flatten() {
-        Some(partial) => partial,
-        None => config.number(&["partial_rotary_factor"], 1.0)?,
-    };
+    let partial = number(&section, "partial_rotary_factor")?;
+    let partial = partial.map_or_else(|| config.number(&["partial_rotary_factor"], 1.0), Ok)?;
     // a whole number that was divided by the size of a head is that number again
     let dims = (head_size as f64 * partial.clamp(0.0, 1.0) + 1e-6) as usize;
     if dims < 2 || !dims.is_multiple_of(2) {
@@ -88,10 +81,8 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
         },
         "yarn" => {
             let original = original()?;
-            let factor = match section.number_of(&["factor"])? {
-                Some(factor) => checked(factor)?,
-                None => checked(longest as f64 / original as f64)?,
-            };
+            let usual = longest as f64 / original as f64;
+            let factor = checked(section.number(&["factor"], usual)?)?;
             let growth =
                 |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
             let number = |key| section.number_of(&[key]);
@@ -121,10 +112,7 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
                 let text = || format!("{key:?} is not {} numbers above 0", dims / 2);
                 if valid { Ok(numbers) } else { Err(config.error(text())) }
             };
-            let grown = match section.number_of(&["factor"])? {
-                Some(factor) => factor,
-                None => longest as f64 / original as f64,
-            };
+            let grown = section.number(&["factor"], longest as f64 / original as f64)?;
             let usual = if grown <= 1.0 || original < 2 {
                 1.0
             } else {

@@ -172,7 +172,8 @@ pub(super) fn template(path: &Path, name: &str) -> Result<Option<(PathBuf, Strin
         return text.map_err(|e| of_file(e, loading(&own))).map(|text| Some((own, text)));
     }
     let file = path.join("tokenizer_config.json");
-    if !file.exists() {
+    // the file replaces all of the key
+    if !file.exists() || path.join("chat_template.jinja").exists() {
         return Ok(None);
     }
     let source = Config::open_file(file.clone())?.chat_template(name)?;

@@ -11,9 +11,6 @@ use crate::norm::{LayerNorm, LayerNormOptions, RmsNorm, RmsNormOptions};
 use crate::store::Path;
 use teeny_core::{Result, Tensor};
 
-/// The standard deviation of the initial weights, as in GPT-2.
-pub(super) const STD: f64 = 0.02;
-
 /// The names of a decoder's layers.
 pub(super) struct Names {
     pub tokens: &'static str,
@@ -101,12 +98,9 @@ impl Layers for Plain {
 /// The standard deviation of the last layer of a residual branch is smaller: the variances of the
 /// two branches of each block add up.
 pub(super) fn linears(config: &CausalLmConfig, [first, last]: [bool; 2]) -> [LinearOptions; 2] {
-    let residual = STD / (2.0 * config.n_layer as f64).sqrt();
-    [(first, STD), (last, residual)].map(|(bias, std)| {
-        LinearOptions::new()
-            .with_weight_init(Init::Normal { mean: 0.0, std })
-            .with_bias_init(Init::ZEROS)
-            .with_bias(bias)
+    let residual = Init::scaled_residual(config.n_layer.saturating_mul(2));
+    [(first, Init::GPT2), (last, residual)].map(|(bias, init)| {
+        LinearOptions::new().with_weight_init(init).with_bias_init(Init::ZEROS).with_bias(bias)
     })
 }
 
@@ -140,7 +134,7 @@ pub(super) struct Block {
     pub norms: Vec<Box<dyn Module>>,
     /// Whether the norms come first, or follow the sums.
     pub norm_first: bool,
-    /// Further norms, of what attention and the perceptron add.
+    /// Further norms, of what attention and the perceptron add, if norms come first.
     pub post_norms: Vec<Box<dyn Module>>,
     pub attention: MultiheadAttention,
     pub cross: Option<MultiheadAttention>,
@@ -222,7 +216,7 @@ impl Block {
         self.down.forward(&h) // (B, T, E)
     }
 
-    /// `x + dropout(branch(norm(x)))` with the norm first, otherwise
+    /// `x + dropout(scale * post_norm(branch(norm(x))))` with the norm first, otherwise
     /// `norm(x + dropout(branch(x)))`.
     fn residual(
         &self,

@@ -12,7 +12,7 @@
 //! a new row is written in place. On other devices each step runs the model.
 
 use super::causal_lm::{CausalInputs, CausalLm};
-use crate::attention::KvCache;
+use crate::attention::{KvCache, is_collecting};
 use teeny_autograd::no_grad;
 use teeny_core::context::enter;
 use teeny_core::{Capture, DType, DeviceRef, Error, Result, Tensor};
@@ -21,7 +21,8 @@ use teeny_core::{Capture, DType, DeviceRef, Error, Result, Tensor};
 ///
 /// If the model's device records, `Autograd::new(Lazy::new(device))` or `Lazy::new(device)`, then
 /// from the fourth or fifth token on the model is not run: what it did is replayed ([`Capture`]).
-/// Logits are those of [`CausalLm::next`] to the bit, untracked. If the weights, the training mode,
+/// Logits are those of [`CausalLm::next`] to the bit, untracked. A step of more operations than
+/// [`teeny_core::LazyOptions::max_nodes`] is an error. If the weights, the training mode,
 /// the batch size or the dtype of the tokens change, the step is recorded again. Models that ranks
 /// share, and those whose rotary embedding changes with the length
 /// ([`crate::attention::RopeScaling::LongRope`]), run at each step.
@@ -104,13 +105,14 @@ impl<'m> CachedLm<'m> {
         self.caches.iter_mut().for_each(|cache| cache.truncate(len));
     }
 
-    /// Whether the next single token is replayed: the model is not run for it.
+    /// Whether a step has been recorded: the model is not run for the next token of each text.
     pub fn is_replaying(&self) -> bool {
         self.step.as_ref().is_some_and(|step| step.capture.is_replaying())
     }
 
     /// The logits of the next token: `inputs` (B, T) continue those of earlier calls → (B, V),
-    /// untracked. The first call, and calls of several tokens (a prompt), run the model.
+    /// untracked. The first call, calls of several tokens (a prompt), and those for which there is
+    /// no place, run the model.
     ///
     /// # Errors
     /// As [`CausalLm::next`]: among others, if the context is full. Nothing has changed then. If
@@ -149,8 +151,8 @@ impl<'m> CachedLm<'m> {
     /// Appends `count` tokens to `tokens` (B, T) → (B, T + count), from position 0; `pick` chooses
     /// each from the logits (B, V), as tokens (B).
     ///
-    /// Within the context every token is computed once. Beyond it the window moves, and is computed
-    /// again at each step, because positions move too.
+    /// Within the context and the capacity every token is computed once. Beyond them the window
+    /// moves, and is computed again at each step, because positions move too.
     ///
     /// # Errors
     /// As [`CachedLm::next`], and those of `pick`.
@@ -164,6 +166,7 @@ impl<'m> CachedLm<'m> {
         let _op = enter("generate");
         self.truncate(0);
         let (model, start) = (self.model, tokens.size(1)?);
+        let limit = self.capacity.min(model.config().context).max(1);
         let (mut all, mut new) = (vec![tokens.clone()], tokens.clone());
         let (mut window, mut of_window): (Option<Tensor>, Option<Step<'_>>) = (None, None);
         for length in start..start.saturating_add(count) {
@@ -171,7 +174,7 @@ impl<'m> CachedLm<'m> {
                 new = Tensor::cat(&all, 1)?;
                 self.truncate(0);
             }
-            let logits = if length <= self.capacity {
+            let logits = if length <= limit {
                 self.next(&new)?
             } else {
                 // Sizes stay the same from window to window, so that its operations are known.
@@ -179,9 +182,9 @@ impl<'m> CachedLm<'m> {
                     Some(window) => Tensor::cat(&[&window.slice(1, 1..)?, &new], 1)?,
                     None => {
                         let all = Tensor::cat(&all, 1)?;
-                        all.slice(1, -(self.capacity as isize)..)?.contiguous()?
+                        all.slice(1, -(limit as isize)..)?.contiguous()?
                     }
-                }; // (B, capacity)
+                }; // (B, limit)
                 let last = &*window.insert(last);
                 let run = move |inputs: &[Tensor]| {
                     Ok(vec![no_grad(|| model.next(&inputs[0], &mut model.caches()))?])
@@ -214,6 +217,8 @@ impl<'m> CachedLm<'m> {
             None => self.capacity.min(self.model.config().context),
         };
         batch.is_some_and(|batch| inputs.tokens.shape()[..] == [batch, 1])
+            && inputs.tokens.dtype().is_int()
+            && !is_collecting()
             && (1..end).contains(&position)
             && inputs.mask.is_none_or(fits)
     }

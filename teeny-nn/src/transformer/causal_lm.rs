@@ -11,7 +11,7 @@
 //! so on. Module `pretrained` opens files of such models, [`super::Gpt`] is GPT-2 with its names.
 
 use super::CachedLm;
-use super::block::{Block, LLAMA, Layers, Names, Plain, STD, norm};
+use super::block::{Block, LLAMA, Layers, Names, Plain, norm};
 use super::causal_config::{CausalLmConfig, Positions, Rotary};
 use crate::attention::{AttentionOptions, KvCache, Mark, Rope};
 use crate::dropout::Dropout;
@@ -157,7 +157,7 @@ impl CausalLm {
         names: &Names,
         layers: &dyn Layers,
     ) -> Result<CausalLm> {
-        let init = Init::Normal { mean: 0.0, std: STD };
+        let init = Init::GPT2;
         let embedding = |name: &str, count: usize| {
             let options = EmbeddingOptions::new().with_init(init);
             Embedding::with_options(&path.at(name), count, config.n_embd, options)
@@ -301,7 +301,8 @@ impl CausalLm {
         })
     }
 
-    /// [`CachedLm::generate`] with caches of its own.
+    /// Appends `count` tokens to `tokens` (B, T) → (B, T + count); `pick` chooses each from the
+    /// logits (B, V), untracked, as tokens (B). It is [`CachedLm::generate`] with caches of its own.
     ///
     /// # Errors
     /// As [`CachedLm::generate`].

@@ -24,9 +24,6 @@ use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
-/// The standard deviation of the initial weights of embeddings and the pooler, as in BERT.
-const STD: f64 = 0.02;
-
 model_options! {
     /// Sizes and options of an [`Encoder`].
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,7 +141,7 @@ impl Encoder {
     pub fn new(path: &Path, config: EncoderConfig) -> Result<Encoder> {
         path.build("Encoder::new", || {
             let TransformerConfig { n_embd, norm_eps, dropout, .. } = config.layer;
-            let init = Init::Normal { mean: 0.0, std: STD };
+            let init = Init::GPT2; // of BERT and ViT too
             let embeddings = path.at("embeddings");
             let table = |name: &str, count: usize| {
                 let options = EmbeddingOptions::new().with_init(init);

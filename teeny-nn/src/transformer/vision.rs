@@ -19,10 +19,6 @@ use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// The standard deviation of the initial weights of the class token, positions and pooler, as in
-/// ViT.
-const STD: f64 = 0.02;
-
 model_options! {
     /// Sizes and options of a [`VisionEncoder`].
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,7 +136,7 @@ impl VisionEncoder {
                 true => (vec![1, 1, e], vec![1, tokens, e]),
                 false => (vec![e], vec![tokens, e]),
             };
-            let init = Init::Normal { mean: 0.0, std: STD };
+            let init = Init::GPT2; // of BERT and ViT too
             let class = embeddings.param("class", &class[..], init)?;
             let position = embeddings.param("position", &positions[..], init)?;
             let options = LayerNormOptions::new().with_eps(layer.norm_eps);

@@ -41,12 +41,13 @@ pub(super) fn message(message: Value) -> Value {
     let Some(thought) = names.iter().find_map(|key| get(key).filter(|x| !x.is_none())) else {
         return message;
     };
-    let mut all = members.clone();
-    all.retain(|(name, _)| name != "reasoning_content");
-    if get("thinking").is_none() {
-        all.insert(0, ("thinking".to_string(), thought.clone()));
+    // in Python's order of {"thinking": .., **message, "reasoning_content": ..}
+    let mut all = vec![("thinking".to_string(), get("thinking").unwrap_or(thought).clone())];
+    all.extend(members.iter().filter(|(name, _)| name != "thinking").cloned());
+    match all.iter_mut().find(|(name, _)| name == "reasoning_content") {
+        Some((_, own)) => *own = thought.clone(),
+        None => all.push(("reasoning_content".to_string(), thought.clone())),
     }
-    all.push(("reasoning_content".to_string(), thought.clone()));
     Ordered::value(all)
 }
 

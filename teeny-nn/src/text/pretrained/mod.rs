@@ -274,11 +274,6 @@ impl PretrainedTokenizer {
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
-
-    /// The number of special tokens that are added around a text or a pair.
-    pub fn num_special_tokens_to_add(&self, pair: bool) -> usize {
-        self.0.processor.as_ref().map_or(0, |processor| processor.added_tokens(pair))
-    }
 }
 
 impl Tokenizer for PretrainedTokenizer {
