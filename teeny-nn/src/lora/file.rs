@@ -53,7 +53,9 @@ impl Lora {
             let mut chosen: Vec<usize> = file.pairs.keys().map(|(i, _)| *i).collect();
             chosen.dedup();
             let whole: Vec<usize> = file.whole.keys().copied().collect();
-            Plan::new(&base, options, &tensors, [&chosen, &whole], Some(&file))
+            Plan::new(&base, options, &tensors, [&chosen, &whole], &|of, which| {
+                file.value(of, which)
+            })
         });
         let plan = plan.map_err(|e| of_file(e, loading(&weights)))?;
         Ok(Lora { notes, ..Lora::attached(base, names, plan)? })
@@ -126,7 +128,7 @@ impl Lora {
 }
 
 /// The tensors of an adapter's file, by the places of the tensors of the model that they are for.
-pub(super) struct AdapterFile {
+struct AdapterFile {
     source: Weights,
     shapes: BTreeMap<String, Vec<usize>>,
     pairs: BTreeMap<(usize, Matrix), String>,
@@ -271,21 +273,17 @@ impl AdapterFile {
             .help("adapter_config.json is of another adapter"))
     }
 
-    /// A matrix of the layer of `tensor`, as files have it; none, if it has none.
-    pub fn matrix(
+    /// A matrix of the layer of `tensor`, or all of `tensor`; none, if the file has none.
+    fn value(
         &self,
         tensor: &FileTensor,
-        which: Matrix,
-        shape: &[usize],
+        matrix: Option<(Matrix, [usize; 2])>,
     ) -> Result<Option<Tensor>> {
-        let name = self.pairs.get(&(tensor.place, which));
-        name.map(|name| self.tensor(name, shape, tensor)).transpose()
-    }
-
-    /// A tensor that is trained as a whole, as files have it.
-    pub fn whole(&self, tensor: &FileTensor) -> Result<Option<Tensor>> {
-        let name = self.whole.get(&tensor.place);
-        name.map(|name| self.tensor(name, &tensor.shape(), tensor)).transpose()
+        let (name, shape) = match matrix {
+            Some((which, shape)) => (self.pairs.get(&(tensor.place, which)), shape.to_vec()),
+            None => (self.whole.get(&tensor.place), tensor.shape()),
+        };
+        name.map(|name| self.tensor(name, &shape, tensor)).transpose()
     }
 
     /// The tensor `name`, which must be finite and of this shape.

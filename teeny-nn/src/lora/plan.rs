@@ -1,7 +1,6 @@
 //! [`Plan`]: everything that is attached, made before anything changes.
 
 use super::adapter::{Pair, Pairs, Replacement, Switch};
-use super::file::AdapterFile;
 use super::options::LoraOptions;
 use super::select;
 use super::tensors::{FileTensor, FileTensors, LayerNames};
@@ -35,6 +34,10 @@ pub(super) enum Matrix {
     B,
 }
 
+/// Initial values, as files have them: of a matrix of this shape, or of the whole tensor. None stands
+/// for those of training from the start.
+type Values<'a> = dyn Fn(&FileTensor, Option<(Matrix, [usize; 2])>) -> Result<Option<Tensor>> + 'a;
+
 pub(super) struct Plan {
     pub store: Store,
     pub options: LoraOptions,
@@ -63,17 +66,16 @@ impl Plan {
         let tensors = FileTensors::of(base, names)?;
         let chosen = select::layers(&tensors, names, &options)?;
         let whole = select::whole(&tensors, &options, &chosen)?;
-        Plan::new(base, options, &tensors, [&chosen, &whole], None)
+        Plan::new(base, options, &tensors, [&chosen, &whole], &|_, _| Ok(None))
     }
 
-    /// Adapters for the layers at `chosen`, and the tensors at `whole`: with the values of a file,
-    /// or those of training from the start.
+    /// Adapters for the layers at `chosen`, and the tensors at `whole`.
     pub fn new(
         base: &Store,
         options: LoraOptions,
         tensors: &FileTensors,
         [chosen, whole]: [&[usize]; 2],
-        file: Option<&AdapterFile>,
+        values: &Values<'_>,
     ) -> Result<Plan> {
         let dropout = Dropout::new(&base.root(), options.dropout)?;
         let numbers = options.alpha_pattern.iter().map(|(_, alpha)| *alpha);
@@ -90,9 +92,9 @@ impl Plan {
             (None, _) => DType::F32,
         };
         let (store, switch) = (Store::with_dtype(base.device(), dtype), Switch::new(true));
-        let layer = |i: &usize| Layer::new(&store, &tensors.all[*i], &options, file);
+        let layer = |i: &usize| Layer::new(&store, &tensors.all[*i], &options, values);
         let layers = chosen.iter().map(layer).collect::<Result<Vec<_>>>()?;
-        let saved = |i: &usize| saved(&store, &tensors.all[*i], file);
+        let saved = |i: &usize| saved(&store, &tensors.all[*i], values);
         let saved = whole.iter().map(saved).collect::<Result<Vec<_>>>()?;
         let mut adapters: Vec<(Param, Arc<dyn Adapter>)> = Vec::new();
         let mut left: Vec<&Layer> = layers.iter().collect();
@@ -120,7 +122,7 @@ impl Layer {
         store: &Store,
         tensor: &FileTensor,
         options: &LoraOptions,
-        file: Option<&AdapterFile>,
+        values: &Values<'_>,
     ) -> Result<Layer> {
         let name = tensor.layer().unwrap_or(&tensor.name).to_string();
         let (rank, alpha) = select::size(options, &name)?;
@@ -134,7 +136,7 @@ impl Layer {
         };
         let [a, b] = suffixes(tensor.reader).map(|suffix| format!("{name}.{suffix}"));
         let matrix = |which: Matrix, own: String, shape: [usize; 2]| {
-            let value = match file.map_or(Ok(None), |file| file.matrix(tensor, which, &shape))? {
+            let value = match values(tensor, Some((which, shape)))? {
                 Some(value) if which == Matrix::B && tensor.reader == Reader::Linear => {
                     tensor.to_model(&value)?
                 }
@@ -172,9 +174,9 @@ fn adopted(store: &Store, name: &str, value: &Tensor) -> Result<Param> {
 }
 
 /// `tensor` as a parameter of its own.
-fn saved(store: &Store, tensor: &FileTensor, file: Option<&AdapterFile>) -> Result<Saved> {
+fn saved(store: &Store, tensor: &FileTensor, values: &Values<'_>) -> Result<Saved> {
     let base = tensor.param.floats()?;
-    let value = match file.map_or(Ok(None), |file| file.whole(tensor))? {
+    let value = match values(tensor, None)? {
         None if tensor.rows.len() == tensor.all() => base.clone(),
         None => base.slice(0, tensor.rows.start as isize..tensor.rows.end as isize)?,
         Some(value) if tensor.transposed => tensor.to_model(&value.t()?)?,
