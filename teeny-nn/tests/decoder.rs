@@ -228,7 +228,7 @@ fn another_batch_follows_after_all_tokens_are_forgotten() {
                 assert_eq!(bits(&got), bits(&want), "{rows:?}, token {i}");
             }
         }
-        // the window is that of the capacity, or of the context
+        // the window has the size of the capacity, or of a smaller context
         for capacity in [0, 1, 5, 16, 1000] {
             let mut text = CachedLm::with_capacity(&gpt, capacity);
             let prompt = Tensor::new([[1i32, 2, 3]], &device).unwrap();

@@ -211,7 +211,7 @@ fn every_key_of_a_configuration_is_read_known_refused_or_told() {
                     let told = notes.iter().all(|note| note.starts_with("rope_"));
                     assert!(told, "{case}: {notes:?}");
                 }
-                // sizes that contradict the weights are those of the whole file
+                // an error about sizes that contradict the weights names the whole file
                 Err(error) => {
                     let names = [row[0], "sizes and options are those of"];
                     assert!(names.iter().any(|x| said(&error).contains(*x)), "{case}: {error}");

@@ -89,7 +89,7 @@ fn folders_of_every_family_become_files_of_the_same_model() -> Result<()> {
         keep(&to, name, &json!({"tokens": expected(name)["tokens"], "logits": kept}));
         let file = Gguf::open(&to)?;
         let architecture = file.metadata()["general.architecture"].as_str();
-        // those of Mistral have Llama's
+        // Mistral's files have Llama's architecture
         let family = name.split('-').next().unwrap_or(name);
         let is_llama = family.starts_with("llama") || family == "mistral";
         let wanted = if is_llama { "llama" } else { family };

@@ -37,8 +37,8 @@ fn main() -> Result<()> {
         ["made-up", size, kind, out, of] => made_up::write(size, kind, out, Some(of)),
         _ => Err(Error::value("no such arguments").help(
             "encoder PATH, decoder PATH WEIGHTS [CACHE], perplexity PATH WEIGHTS FILE [CACHE], \
-             greedy PATH WEIGHTS FILE, or made-up 135m|1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are file, \
-             f32, bf16 or a type such as q8_0",
+             greedy PATH WEIGHTS FILE, or made-up 135m|1b|3b TYPE OUT [VOCABULARY]; WEIGHTS are \
+             file, f32, bf16 or a type such as q8_0",
         )),
     }
 }

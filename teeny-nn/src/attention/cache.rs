@@ -102,7 +102,7 @@ impl KvCache {
         self.lost = mark.len > 0 && self.rows.is_none();
     }
 
-    /// Keeps the first `len` positions of `tensors`, which are those of [`KvCache::take`].
+    /// Puts back `tensors`, which [`KvCache::take`] returned, with `len` positions.
     ///
     /// # Errors
     /// If there are not as many.
@@ -181,23 +181,20 @@ impl KvCache {
             return Err(Error::value(text)
                 .help("a larger KvCache::new(capacity), or a model with a larger context"));
         }
-        let fits = |(kept, new): (&Rows, &Tensor)| {
-            let (shape, device) = (kept.shape(), kept.tensors()[0].device());
-            *new.shape() == shape.with_size(shape.ndim() - 2, t)
-                && common(new.device(), device).is_ok()
-        };
-        if self.len == 0 && !self.rows.iter().flatten().zip([k, v]).all(fits) {
-            self.rows = None; // of other texts
-        }
-        for (kept, new) in self.rows.iter().flatten().zip([k, v]) {
+        let check = |(kept, new): (&Rows, &Tensor)| {
             let (shape, device) = (kept.shape(), kept.tensors()[0].device());
             if *new.shape() != shape.with_size(shape.ndim() - 2, t) {
                 let text = format!("rows of {} do not continue the {shape} kept", new.shape());
                 return Err(Error::shape(text).help("one cache per attention layer and per batch"));
             }
-            common(new.device(), device).map_err(|e| {
+            common(new.device(), device).map(drop).map_err(|e| {
                 e.help("k.to(&device)?: a cache stays on the device of its first append")
-            })?;
+            })
+        };
+        let checked = self.rows.iter().flatten().zip([k, v]).try_for_each(check);
+        match checked {
+            Err(_) if self.len == 0 => self.rows = None, // other texts need other memory
+            checked => checked?,
         }
         let of = self.of.unwrap_or(ElementType::Plain(k.dtype()));
         let new = [Rows::of(k, of)?, Rows::of(v, of)?];

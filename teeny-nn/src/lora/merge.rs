@@ -41,18 +41,17 @@ impl Lora {
             }
         }
         let tied = || self.saved.iter().filter(|saved| saved.tensor.param.is_tied());
-        let value = |reader| match tied().find(|saved| saved.tensor.reader == reader) {
-            Some(saved) => track::detached(&saved.value.value()).map(Some),
-            None => tied().next().map(|saved| saved.tensor.param.floats()).transpose(),
-        };
-        if let Some(saved) = tied().next()
-            && let Some((rows, head)) = value(Reader::Rows)?.zip(value(Reader::Linear)?)
-            && rows.ne(&head)?.any(..)?.item::<bool>()?
-        {
-            let text = format!("{:?} was trained as a whole", saved.tensor.name);
-            return Err(Error::value(text)
-                .note("embedding and head are one weight, and both would be the trained one")
-                .help("keep the adapters beside the weights"));
+        if let Some(saved) = tied().next() {
+            let value = |reader| match tied().find(|saved| saved.tensor.reader == reader) {
+                Some(saved) => track::detached(&saved.value.value()),
+                None => saved.tensor.param.floats(),
+            };
+            if value(Reader::Rows)?.ne(&value(Reader::Linear)?)?.any(..)?.item::<bool>()? {
+                let text = format!("{:?} was trained as a whole", saved.tensor.name);
+                return Err(Error::value(text)
+                    .note("embedding and head are one weight, and both would be the trained one")
+                    .help("keep the adapters beside the weights"));
+            }
         }
         let before = |changed: &mut Vec<(Param, Tensor)>, param: &Param| {
             let at = changed.iter().position(|(other, _)| other.name() == param.name());

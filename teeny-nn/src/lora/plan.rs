@@ -34,8 +34,8 @@ pub(super) enum Matrix {
     B,
 }
 
-/// Initial values, as files have them: of a matrix of this shape, or of the whole tensor. None stands
-/// for those of training from the start.
+/// Returns the initial value of a matrix of this shape, or of the whole tensor, as files have it.
+/// Without one, training begins from the start.
 type Values<'a> = dyn Fn(&FileTensor, Option<(Matrix, [usize; 2])>) -> Result<Option<Tensor>> + 'a;
 
 pub(super) struct Plan {

@@ -157,11 +157,11 @@ impl ChatTemplate {
     pub fn open(path: impl AsRef<Path>) -> Result<Option<ChatTemplate>> {
         let _op = enter("ChatTemplate::open");
         let path = path.as_ref();
-        let source = super::texts::template;
-        let Some((label, text)) = source(path, "default")? else { return Ok(None) };
+        let [default, tool_use] = super::texts::templates(path)?;
+        let Some((label, text)) = default else { return Ok(None) };
         let of_label = |label: PathBuf| move |error| of_file(error, loading(&label));
         let mut template = ChatTemplate::new(&text).map_err(of_label(label))?;
-        if let Some((label, text)) = source(path, TOOL_USE)? {
+        if let Some((label, text)) = tool_use {
             template.add(TOOL_USE, &text).map_err(of_label(label))?;
         }
         for (name, text) in special_tokens(path)? {

@@ -76,9 +76,8 @@ pub(super) fn options(config: &Config) -> Result<CausalLmConfig> {
         options.scale = Some(1.0);
     }
     if options.logits_divisor == 0.0 {
-        return Err(config
-            .error("\"logits_scaling\" is 0".to_string())
-            .help("logits divided by 0"));
+        let text = "\"logits_scaling\" is 0".to_string();
+        return Err(config.error(text).help("logits divided by 0"));
     }
     if config.flag("gelu_is_tanh", false)? && options.activation == Activation::Gelu {
         options.activation = Activation::GeluTanh;
@@ -138,7 +137,7 @@ pub(super) fn mapping(config: &Config, options: &CausalLmConfig) -> Result<Mappi
     if options.tied {
         mapping = mapping.allow_unexpected("lm_head.weight");
     }
-    let names = config.text("names")?.unwrap_or("separate");
+    let names = config.text("names")?.unwrap_or("separate joined");
     // files are written with the first prefix
     let mut prefixes = &["model.", "", "language_model.model.", "model.language_model."][..];
     if names == "gpt2" {
@@ -149,6 +148,8 @@ pub(super) fn mapping(config: &Config, options: &CausalLmConfig) -> Result<Mappi
     }
     let [q, kv] = options.widths();
     let rows = [&[q, kv, kv][..], &[options.hidden; 2]];
-    let with = |mapping, prefix: &&str| family::with_names(mapping, names, [prefix, ""], rows);
-    Ok(prefixes.iter().fold(mapping, with))
+    let sections =
+        prefixes.iter().flat_map(|prefix| names.split(' ').map(move |own| (own, *prefix)));
+    Ok(sections
+        .fold(mapping, |all, (own, prefix)| family::with_names(all, own, [prefix, ""], rows)))
 }

@@ -7,7 +7,7 @@
 
 use super::gguf::{self, Apart, Description, Metadata};
 use super::opened::{Opened, check_heads, located};
-use super::texts::template;
+use super::texts::templates;
 use crate::names::{loading, of_file};
 use crate::state::gguf::{ElementType, Value};
 use crate::state::{KeyMismatch, Mapped, TensorSource, Weights};
@@ -265,8 +265,10 @@ fn add_tokenizer(path: &Path, opened: &Opened, metadata: &mut Metadata) -> Resul
     let mut set = |key: &str, value: Value| {
         metadata.insert(format!("tokenizer.{key}"), value);
     };
-    for (name, key) in [("default", "chat_template"), ("tool_use", "chat_template.tool_use")] {
-        template(path, name)?.into_iter().for_each(|(_, source)| set(key, Value::Text(source)));
+    for (template, key) in templates(path)?.into_iter().zip(["", ".tool_use"]) {
+        if let Some((_, source)) = template {
+            set(&format!("chat_template{key}"), Value::Text(source));
+        }
     }
     match &opened.tokenizer {
         Ok(tokenizer) => {

@@ -139,15 +139,14 @@ impl HeadFamily {
         mapping
     }
 
-    /// The weight of a head for masked tokens, if the weights have one that is not the word embedding.
+    /// The name of the weight of a head for masked tokens that is not the word embedding; none, if
+    /// `weights` do not have one.
     pub fn own(&self, weights: &dyn TensorSource, to: &DeviceRef) -> Result<Option<String>> {
         let shapes = weights.shapes();
-        let ending = |end: &str| shapes.iter().map(|(x, _)| &x[..]).find(|x| x.ends_with(end));
+        let word = shapes.iter().find(|(name, _)| name.ends_with("word_embeddings.weight"));
+        let Some((word, _)) = word.filter(|_| self.task == Task::MaskedLm) else { return Ok(None) };
         for own in [".decoder", ""].map(|part| format!("{}{part}.weight", self.out)) {
-            if self.task == Task::MaskedLm
-                && let Some(word) = ending("word_embeddings.weight")
-                && differ(weights, [&own, word], to)?
-            {
+            if differ(weights, [&own, word], to)? {
                 return Ok(Some(own));
             }
         }
@@ -168,8 +167,7 @@ impl HeadFamily {
         }
         let path = path.at("head");
         let linear = |name: &str, outputs: usize| {
-            let options =
-                LinearOptions::new().with_weight_init(Init::Normal { mean: 0.0, std: 0.02 });
+            let options = LinearOptions::new().with_weight_init(Init::GPT2);
             Linear::with_options(&path.at(name), width, outputs, options)
         };
         let dense = match self.dense {

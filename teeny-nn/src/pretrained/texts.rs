@@ -154,28 +154,28 @@ impl Texts {
     }
 }
 
-/// The chat template `name` of the folder `path`, such as `default` or `tool_use`, and the file
-/// that has it: `chat_template.jinja`, those of `additional_chat_templates`, or
+/// The chat templates of the folder `path`, the default and one for conversations with tools, and
+/// their files: `chat_template.jinja`, `tool_use.jinja` in `additional_chat_templates`, or
 /// `tokenizer_config.json`.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(super) fn template(path: &Path, name: &str) -> Result<Option<(PathBuf, String)>> {
-    let own = match name {
-        "default" => path.join("chat_template.jinja"),
-        name => path.join("additional_chat_templates").join(format!("{name}.jinja")),
-    };
-    if own.exists() {
-        let text = teeny_core::file::read(&own).and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
-        });
-        return text.map_err(|e| of_file(e, loading(&own))).map(|text| Some((own, text)));
-    }
+pub(super) fn templates(path: &Path) -> Result<[Option<(PathBuf, String)>; 2]> {
+    let default = path.join("chat_template.jinja");
+    let tool_use = path.join("additional_chat_templates").join("tool_use.jinja");
     let file = path.join("tokenizer_config.json");
-    // the file replaces all of the key
-    if !file.exists() || path.join("chat_template.jinja").exists() {
-        return Ok(None);
-    }
-    let source = Config::open_file(file.clone())?.chat_template(name)?;
-    Ok(source.map(|source| (file, source)))
+    // the first file replaces the key
+    let has_key = file.exists() && !default.exists();
+    let config = has_key.then(|| Config::open_file(file.clone())).transpose()?;
+    let of = |own: PathBuf, name| {
+        if own.exists() {
+            let text = teeny_core::file::read(&own).and_then(|bytes| {
+                String::from_utf8(bytes).map_err(|_| Error::format("the file is not UTF-8"))
+            });
+            return text.map_err(|e| of_file(e, loading(&own))).map(|text| Some((own, text)));
+        }
+        let text = config.as_ref().map(|config| config.chat_template(name)).transpose()?;
+        Ok(text.flatten().map(|text| (file.clone(), text)))
+    };
+    Ok([of(default, "default")?, of(tool_use, "tool_use")?])
 }

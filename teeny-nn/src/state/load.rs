@@ -114,9 +114,8 @@ impl Store {
     ) -> Result<(M, LoadReport)> {
         let named = |error: Error| error.named(source.label());
         let index = Index::new(&*source, mapping).map_err(named)?;
-        let (source, keys) = (source.clone(), Mutex::default());
-        let mapping_of = mapping.clone();
-        let reader = Arc::new(ParamReader { source, keeps, index, mapping: mapping_of, keys });
+        let (source, own, keys) = (source.clone(), mapping.clone(), Mutex::default());
+        let reader = Arc::new(ParamReader { source, keeps, index, mapping: own, keys });
         let values = reader.clone();
         let values: Arc<FirstValues> = Arc::new(move |wanted, device| {
             let value = values.read(wanted, device).and_then(|value| match value {

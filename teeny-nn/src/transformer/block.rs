@@ -1,5 +1,5 @@
-//! The blocks of all transformers: attention and a perceptron, each with a residual connection; and
-//! how those of a decoder are made.
+//! The block of all transformers: attention and a perceptron, each with a residual connection. A
+//! decoder makes its blocks here too.
 
 use super::causal_config::{CausalLmConfig, NormKind};
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
@@ -75,7 +75,7 @@ pub(super) struct Plain;
 impl Layers for Plain {
     fn attention(&self, (path, names, config): Place<'_>) -> Result<MultiheadAttention> {
         let (e, [q, kv]) = (config.n_embd, config.widths());
-        let [first, last] = linears(config, [config.qkv_bias, config.out_bias]);
+        let [[first, last], _] = linears(config);
         let rows = kv.saturating_mul(2).saturating_add(q);
         let qkv = Linear::with_options(&path.at(names.qkv), e, rows, first)?;
         let out = Linear::with_options(&path.at(names.out), q, e, last)?;
@@ -86,7 +86,7 @@ impl Layers for Plain {
     fn perceptron(&self, (path, names, config): Place<'_>) -> Result<[Box<dyn Module>; 2]> {
         let (e, hidden) = (config.n_embd, config.hidden);
         let up = if config.gated { hidden.saturating_mul(2) } else { hidden };
-        let [first, last] = linears(config, [config.mlp_bias; 2]);
+        let [_, [first, last]] = linears(config);
         Ok([
             Box::new(Linear::with_options(&path.at(names.up), e, up, first)?),
             Box::new(Linear::with_options(&path.at(names.down), hidden, e, last)?),
@@ -94,14 +94,16 @@ impl Layers for Plain {
     }
 }
 
-/// Options of the first and the last linear layer of attention or a perceptron, with these biases.
-/// The standard deviation of the last layer of a residual branch is smaller: the variances of the
-/// two branches of each block add up.
-pub(super) fn linears(config: &CausalLmConfig, [first, last]: [bool; 2]) -> [LinearOptions; 2] {
-    let residual = Init::scaled_residual(config.n_layer.saturating_mul(2));
-    [(first, Init::GPT2), (last, residual)].map(|(bias, init)| {
+/// Options of the first and the last linear layer of attention, and of the perceptron. The standard
+/// deviation of the last layer of a residual branch is smaller: the variances of the two branches
+/// of each block add up.
+pub(super) fn linears(config: &CausalLmConfig) -> [[LinearOptions; 2]; 2] {
+    let inits = [Init::GPT2, Init::scaled_residual(config.n_layer.saturating_mul(2))];
+    let options = |(bias, init)| {
         LinearOptions::new().with_weight_init(init).with_bias_init(Init::ZEROS).with_bias(bias)
-    })
+    };
+    let biases = [[config.qkv_bias, config.out_bias], [config.mlp_bias; 2]];
+    biases.map(|[first, last]| [(first, inits[0]), (last, inits[1])].map(options))
 }
 
 pub(super) fn attention_options(config: &CausalLmConfig) -> MultiheadAttentionOptions {

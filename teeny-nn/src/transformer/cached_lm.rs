@@ -21,7 +21,7 @@ use teeny_core::{Capture, DType, DeviceRef, Error, Result, Tensor};
 ///
 /// If the model's device records, `Autograd::new(Lazy::new(device))` or `Lazy::new(device)`, then
 /// from the fourth or fifth token on the model is not run: what it did is replayed ([`Capture`]).
-/// Logits are those of [`CausalLm::next`] to the bit, untracked. A step of more operations than
+/// Logits have the bits of [`CausalLm::next`] and are untracked. A step of more operations than
 /// [`teeny_core::LazyOptions::max_nodes`] is an error. If the weights, the training mode,
 /// the batch size or the dtype of the tokens change, the step is recorded again. Models that ranks
 /// share, and those whose rotary embedding changes with the length
@@ -110,7 +110,7 @@ impl<'m> CachedLm<'m> {
         self.step.as_ref().is_some_and(|step| step.capture.is_replaying())
     }
 
-    /// The logits of the next token: `inputs` (B, T) continue those of earlier calls → (B, V),
+    /// The logits of the next token: `inputs` (B, T) continue the tokens of earlier calls → (B, V),
     /// untracked. The first call, calls of several tokens (a prompt), and those for which there is
     /// no place, run the model.
     ///
@@ -155,7 +155,7 @@ impl<'m> CachedLm<'m> {
     /// moves, and is computed again at each step, because positions move too.
     ///
     /// # Errors
-    /// As [`CachedLm::next`], and those of `pick`.
+    /// As [`CachedLm::next`]; if `pick` fails.
     #[track_caller]
     pub fn generate(
         &mut self,

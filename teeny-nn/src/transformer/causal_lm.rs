@@ -302,7 +302,7 @@ impl CausalLm {
     }
 
     /// Appends `count` tokens to `tokens` (B, T) → (B, T + count); `pick` chooses each from the
-    /// logits (B, V), untracked, as tokens (B). It is [`CachedLm::generate`] with caches of its own.
+    /// logits (B, V), untracked, as tokens (B). [`CachedLm::generate`] does it with new caches.
     ///
     /// # Errors
     /// As [`CachedLm::generate`].

@@ -39,7 +39,7 @@ impl Layers for TensorParallel {
     fn attention(&self, (path, names, config): Place<'_>) -> Result<MultiheadAttention> {
         let (e, [q, kv]) = (config.n_embd, config.widths());
         let (qkv, out) = (path.at(names.qkv), path.at(names.out));
-        let [first, last] = linears(config, [config.qkv_bias, config.out_bias]);
+        let [[first, last], _] = linears(config);
         let qkv = ColumnParallelLinear::with_parts(&qkv, self, e, &[q, kv, kv], first)?;
         let out = RowParallelLinear::with_options(&out, self, q, e, last)?;
         let options = attention_options(config);
@@ -50,7 +50,7 @@ impl Layers for TensorParallel {
         let (e, hidden) = (config.n_embd, config.hidden);
         let parts = if config.gated { &[hidden; 2][..] } else { &[hidden][..] };
         let (up, down) = (path.at(names.up), path.at(names.down));
-        let [first, last] = linears(config, [config.mlp_bias; 2]);
+        let [_, [first, last]] = linears(config);
         let up = ColumnParallelLinear::with_parts(&up, self, e, parts, first)?;
         let down = RowParallelLinear::with_options(&down, self, hidden, e, last)?;
         Ok([Box::new(up), Box::new(down)])

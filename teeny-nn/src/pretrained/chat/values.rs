@@ -255,13 +255,16 @@ impl Writer {
 
     fn string(&mut self, text: &str) {
         let text = serde_json::Value::from(text).to_string();
-        for unit in text.encode_utf16().filter(|_| self.ascii) {
-            self.out += &match u8::try_from(unit).ok().filter(u8::is_ascii) {
-                Some(byte) => char::from(byte).to_string(),
-                None => format!("\\u{unit:04x}"),
-            };
+        if !self.ascii {
+            self.out += &text;
+            return;
         }
-        self.out += if self.ascii { "" } else { &text };
+        for unit in text.encode_utf16() {
+            match u8::try_from(unit).ok().filter(u8::is_ascii) {
+                Some(byte) => self.out.push(char::from(byte)),
+                None => self.out += &format!("\\u{unit:04x}"),
+            }
+        }
     }
 }
 
