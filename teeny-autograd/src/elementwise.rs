@@ -2,12 +2,13 @@
 //! derivative, saving only what that reads.
 
 use crate::detach_points::{DetachPoint, Mask};
-use crate::node::{Backward, Handle, Node, Value, Values};
+use crate::node::{Backward, Handle, Node, Value};
 use crate::record::{Operands, Recorder, current_detach_point};
 use crate::storage::Tracked;
 use crate::symbolic::{Derivative, Slot, Source};
 use std::sync::Arc;
 use teeny_core::kernel::Extent;
+use teeny_core::op::PerOutput;
 use teeny_core::{Error, Kernel, Op, Outputs, Result, Scalar, Shape, Tensor, context};
 
 /// The leaves behind the operands in `which` (as bits).
@@ -88,59 +89,30 @@ pub(crate) fn elementwise(
 fn record(
     recorder: &Recorder,
     kernel: &Arc<Kernel>,
-    mut operands: Operands<'_>,
+    operands: Operands<'_>,
     params: &[Scalar],
     over: &Over,
 ) -> Result<Outputs> {
     let inner = operands.inner()?;
     let outputs = over.with_op(kernel, &inner, params, |mut op| op.run(recorder.inner()))?;
-    let value = |o, storage| {
+    let results = outputs.try_map(|o, storage| {
         let shape = over.shape_of(kernel.output_extent(o));
         recorder.value(storage, shape, kernel.output_dtype(o))
-    };
-    if outputs.len() == 1 {
-        let y = outputs.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let y = value(0, y)?;
-        if !operands.recording {
-            drop(inner);
-            return Ok(Outputs::one(Tracked::storage(y, None, operands.detach_points)));
-        }
-        let needs = operands.needs();
-        let derivative = recorder.derivative(kernel, needs, true)?;
-        let reach = derivative.reach[0];
-        let saved = derivative.save(&inner, std::slice::from_ref(&y))?;
-        drop(inner);
-        if let Some(point) = detach_point(&operands, needs, reach) {
-            operands.detach_points.push(point);
-        }
-        if reach == 0 {
-            return Ok(Outputs::one(Tracked::storage(y, None, operands.detach_points)));
-        }
-        let (params, over, edges) = (params.to_vec(), over.clone(), operands.edges());
-        let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &over));
-        return Ok(Outputs::one(operands.store(name(kernel), y, edges, backward)));
-    }
-    let results = outputs
-        .into_iter()
-        .enumerate()
-        .map(|(o, storage)| value(o, storage))
-        .collect::<Result<Vec<_>>>()?;
+    })?;
     if !operands.recording {
-        return Ok(operands.untracked(results));
+        return operands.untracked(results);
     }
     let needs = operands.needs();
     let derivative = recorder.derivative(kernel, needs, true)?;
     let saved = derivative.save(&inner, &results)?;
-    let (params, over, rule) = (params.to_vec(), over.clone(), derivative.clone());
-    let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &over));
-    let value = |y: &Tensor| Value { shape: *y.shape(), dtype: y.dtype() };
-    let values = Values::Many(results.iter().map(value).collect());
-    let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
-    let node = differentiable.then(|| {
+    let node = derivative.reach.iter().any(|&reach| reach != 0).then(|| {
+        let (params, over, rule) = (params.to_vec(), over.clone(), derivative.clone());
+        let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &over));
         let (edges, mask) = (operands.edges(), operands.mask);
+        let values = results.iter().map(Value::of).collect();
         Arc::new(Node::op(name(kernel), backward, values, edges, mask, context::current()))
     });
-    let store = |(o, y): (usize, Tensor)| {
+    results.try_map(|o, y| {
         let mut detach_points = operands.detach_points.clone();
         if let Some(point) = detach_point(&operands, needs, derivative.reach[o]) {
             detach_points.push(point);
@@ -149,9 +121,8 @@ fn record(
             .clone()
             .filter(|_| derivative.reach[o] != 0)
             .map(|node| Handle { node, output: o as u8 });
-        Tracked::storage(y, handle, detach_points)
-    };
-    Ok(results.into_iter().enumerate().map(store).collect())
+        Ok(Tracked::storage(y, handle, detach_points))
+    })
 }
 
 /// The name of the operation that a kernel is.
@@ -196,7 +167,7 @@ impl Derivative {
             Tensor::zeros((), dtype, given)?.expand(over.shape_of(extent))
         };
         let zero = |i: usize| zeros(self.dtypes[i], self.extents[i]);
-        let mut computed: Vec<Vec<Tensor>> = Vec::with_capacity(self.parts.len());
+        let mut computed: Vec<PerOutput<Tensor>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let read = |(i, slot): (usize, &Slot)| -> Result<Tensor> {
                 match slot {

@@ -124,7 +124,7 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
     let storage = if !operands.recording {
         Tracked::storage(value, None, operands.detach_points)
     } else if !dtype.is_float() {
-        operands.detached(value)
+        Tracked::storage(value, None, operands.stopped().detach_points)
     } else {
         let forms: Vec<_> = inner.iter().map(|x| (*x.shape(), x.dtype())).collect();
         let backward: Backward = Box::new(move |g| {

@@ -334,8 +334,7 @@ fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
     if let Some(handle) = &tracked(x)?.handle {
         detach_points.push(current_detach_point(handle.node.mask));
     }
-    let value = Value { shape: *x.shape(), dtype: x.dtype() };
-    let node = Arc::new(Node::leaf(value, context::current(), name));
+    let node = Arc::new(Node::leaf(Value::of(x), context::current(), name));
     let storage = Tracked::storage(inner, Some(Handle { node, output: 0 }), detach_points);
     Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone())
 }

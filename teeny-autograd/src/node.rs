@@ -9,6 +9,7 @@ use crate::hook_list::Hooks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use teeny_core::context::OpContext;
+use teeny_core::op::PerOutput;
 use teeny_core::{DType, Layout, Result, Shape, Tensor};
 
 /// The gradients of an operation's inputs from those of its outputs; an input that needs none gets
@@ -68,7 +69,7 @@ pub(crate) struct Node {
     pub id: u64,
     pub kind: NodeKind,
     pub context: Option<OpContext>,
-    pub values: Values,
+    pub values: PerOutput<Value>,
     /// One per input; `None` for an input that needs no gradient.
     pub edges: Vec<Option<Edge>>,
     pub mask: Mask,
@@ -79,19 +80,10 @@ pub(crate) struct Node {
     pub hooks: Hooks,
 }
 
-/// The outputs of a node; nearly always one, which then costs no allocation.
-pub(crate) enum Values {
-    One([Value; 1]),
-    Many(Box<[Value]>),
-}
-
-impl std::ops::Deref for Values {
-    type Target = [Value];
-    fn deref(&self) -> &[Value] {
-        match self {
-            Values::One(one) => one,
-            Values::Many(many) => many,
-        }
+impl Value {
+    /// The form of `x`.
+    pub fn of(x: &Tensor) -> Value {
+        Value { shape: *x.shape(), dtype: x.dtype() }
     }
 }
 
@@ -105,13 +97,13 @@ impl Node {
     pub fn leaf(value: Value, context: Option<OpContext>, name: Option<Arc<str>>) -> Node {
         static LEAVES: AtomicU64 = AtomicU64::new(0);
         let mask = 1 << (LEAVES.fetch_add(1, Ordering::Relaxed) % Mask::BITS as u64);
-        Node::new(NodeKind::Leaf { name }, Values::One([value]), Vec::new(), mask, context)
+        Node::new(NodeKind::Leaf { name }, PerOutput::one(value), Vec::new(), mask, context)
     }
 
     pub fn op(
         name: &'static str,
         backward: Backward,
-        values: Values,
+        values: PerOutput<Value>,
         edges: Vec<Option<Edge>>,
         mask: Mask,
         context: Option<OpContext>,
@@ -121,7 +113,7 @@ impl Node {
 
     fn new(
         kind: NodeKind,
-        values: Values,
+        values: PerOutput<Value>,
         edges: Vec<Option<Edge>>,
         mask: Mask,
         context: Option<OpContext>,

@@ -5,12 +5,13 @@ use crate::cache::Cache;
 use crate::detach_points::{DetachPoint, DetachPoints, Mask, Reason};
 use crate::known::known;
 use crate::mode;
-use crate::node::{Backward, Edge, Handle, Node, Value, Values};
+use crate::node::{Backward, Edge, Handle, Node, Value};
 use crate::storage::{Tracked, tracked};
 use crate::symbolic::{Derivative, derive};
 use std::ops::Deref;
 use std::sync::Arc;
 use teeny_core::kernel::MAX_INPUTS;
+use teeny_core::op::PerOutput;
 use teeny_core::{
     DType, DeviceRef, Error, Kernel, Layout, Outputs, Result, Shape, StorageRef, Tensor, context,
 };
@@ -194,14 +195,14 @@ impl<'t> Operands<'t> {
         edges: Vec<Option<Edge>>,
         backward: Backward,
     ) -> StorageRef {
-        let values = Values::One([Value { shape: *value.shape(), dtype: value.dtype() }]);
+        let values = PerOutput::one(Value::of(&value));
         let node = Arc::new(Node::op(name, backward, values, edges, self.mask, context::current()));
         Tracked::storage(value, Some(Handle { node, output: 0 }), self.detach_points)
     }
 
     /// The storages of results that are not recorded.
-    pub fn untracked(&self, values: Vec<Tensor>) -> Outputs {
-        values.into_iter().map(|y| Tracked::storage(y, None, self.detach_points.clone())).collect()
+    pub fn untracked(&self, values: PerOutput<Tensor>) -> Result<Outputs> {
+        values.try_map(|_, y| Ok(Tracked::storage(y, None, self.detach_points.clone())))
     }
 
     /// The same operands with a detach point of this op, if it would be recorded.
@@ -212,34 +213,29 @@ impl<'t> Operands<'t> {
         self
     }
 
-    /// The storage of a result that no gradient passes through.
-    pub fn detached(self, value: Tensor) -> StorageRef {
-        Tracked::storage(value, None, self.stopped().detach_points)
-    }
-
     /// The storages of the recorded results of operation `name` with this rule.
-    pub fn record(self, name: &'static str, values: Vec<Tensor>, rule: Rule) -> Outputs {
+    pub fn record(
+        self,
+        name: &'static str,
+        values: PerOutput<Tensor>,
+        rule: Rule,
+    ) -> Result<Outputs> {
         let Rule { backward, edges, detached } = rule;
         let is_detached = |output: usize| detached.is_some_and(|(other, _)| other == output);
-        let of = |y: &Tensor| Value { shape: *y.shape(), dtype: y.dtype() };
-        // A node of which only the first output has a gradient counts only that one.
-        let kept = match values.len() {
-            2 if is_detached(1) => Values::One([of(&values[0])]),
-            1 => Values::One([of(&values[0])]),
-            _ => Values::Many(values.iter().map(of).collect()),
-        };
+        // A last output without a gradient does not count.
+        let count = values.len() - usize::from(is_detached(values.len() - 1));
+        let kept = values.iter().take(count).map(Value::of).collect();
         let node = Arc::new(Node::op(name, backward, kept, edges, self.mask, context::current()));
-        let store = |(output, y): (usize, Tensor)| {
+        values.try_map(|output, y| {
             let mut detach_points = self.detach_points.clone();
             if let Some((_, op)) = detached.filter(|_| is_detached(output)) {
                 let point = current_detach_point(self.mask);
                 detach_points.push(DetachPoint { op: op.unwrap_or(point.op), ..point });
-                return Tracked::storage(y, None, detach_points);
+                return Ok(Tracked::storage(y, None, detach_points));
             }
             let handle = Handle { node: node.clone(), output: output as u8 };
-            Tracked::storage(y, Some(handle), detach_points)
-        };
-        values.into_iter().enumerate().map(store).collect()
+            Ok(Tracked::storage(y, Some(handle), detach_points))
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::calls;
 use crate::definition;
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
-use crate::op::{Op, Outputs};
+use crate::op::{Op, Outputs, PerOutput};
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 
@@ -118,7 +118,7 @@ impl Op<'_> {
     /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not `N` outputs.
     pub fn tensors<const N: usize>(self, device: &DeviceRef) -> Result<[Tensor; N]> {
         let name = self.name();
-        let all = self.tensor_list(device)?;
+        let all = Vec::from(self.tensor_list(device)?);
         let count = all.len();
         all.try_into().map_err(|_| Error::internal(format!("{name} has {count} outputs, not {N}")))
     }
@@ -127,19 +127,18 @@ impl Op<'_> {
     ///
     /// # Errors
     /// Those of [`Op::outputs`] and [`Op::run`].
-    pub fn tensor_list(mut self, device: &DeviceRef) -> Result<Vec<Tensor>> {
-        let specs = self.outputs()?;
+    pub fn tensor_list(mut self, device: &DeviceRef) -> Result<PerOutput<Tensor>> {
+        // By reference: moving the shapes takes longer than a small copy.
+        let specs = self.outputs();
+        let specs = specs.as_ref().map_err(Error::clone)?;
         let outputs = self.run(device)?;
         if outputs.len() != specs.len() {
             return Err(miscounted(&self, device, outputs.len(), specs.len()));
         }
-        outputs
-            .into_iter()
-            .zip(specs.iter())
-            .map(|(storage, &(shape, dtype))| {
-                Tensor::from_result(storage, shape, dtype, device.clone())
-            })
-            .collect()
+        outputs.try_map(|o, storage| {
+            let (shape, dtype) = specs[o];
+            Tensor::from_result(storage, shape, dtype, device.clone())
+        })
     }
 }
 

@@ -107,7 +107,7 @@ fn check(what: &str, fused: Op<'_>, product: Op<'_>, device: &DeviceRef) {
     let want = want.tensor_list(device).unwrap();
     let got = fused.tensor_list(device).unwrap();
     assert_eq!(got.len(), want.len(), "{what}");
-    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+    for (i, (got, want)) in got.iter().zip(want.iter()).enumerate() {
         assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
         if got.to_bytes().unwrap() != want.to_bytes().unwrap() {
             let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());

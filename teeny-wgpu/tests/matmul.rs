@@ -166,6 +166,7 @@ fn kernels_behind_products_write_16_bit_floats_packed() -> Result<()> {
                     let (kernel, others, params) = (&kernel, &[&bias][..], &[][..]);
                     Op::MatmulKernel { lhs: &lhs, rhs: &rhs, kernel, others, params }
                         .tensor_list(x.device())
+                        .map(Vec::from)
                 };
                 let (got, want) = (run(&gpu, &product)?, run(&oracle, &product)?);
                 assert!(got == want, "({m}, {k}) @ ({k}, {n}) {dtype} {portable}");
@@ -182,6 +183,7 @@ fn kernels_behind_products_write_16_bit_floats_packed() -> Result<()> {
                     let (weight, window) = (&weight, &window);
                     Op::ConvKernel { x: &x, weight, window, kernel, others, params }
                         .tensor_list(x.device())
+                        .map(Vec::from)
                 };
                 let (got, want) = (run(&gpu, &convolution)?, run(&oracle, &convolution)?);
                 assert!(got == want, "images of {size} x {size} {dtype} {portable}");

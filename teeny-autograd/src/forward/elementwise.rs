@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::duals::Duals;
 use crate::elementwise::Over;
 use std::sync::{Arc, LazyLock};
+use teeny_core::op::PerOutput;
 use teeny_core::{DType, DeviceRef, Error, Kernel, Op, ReduceOp, Result, Scalar, Shape, Tensor};
 
 /// A forward-mode device often lives for one call only, so all share the tangents of kernels.
@@ -31,7 +32,7 @@ impl Launch<'_> {
             .collect()
     }
 
-    fn run(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    fn run(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor]) -> Result<PerOutput<Tensor>> {
         let run = |op: Op<'_>| { op }.tensor_list(self.device);
         self.over.with_op(kernel, inputs, self.params, run)
     }
@@ -86,11 +87,11 @@ pub(super) fn elementwise(
     let rule = CACHE.get(kernel, bits, false, || tangents(kernel, bits))?;
     let (values, mut computed) = match &rule.together {
         Some(part) => {
-            let mut values = launch.run(&part.kernel, &launch.inputs(part)?)?;
-            let computed = values.split_off(kernel.outputs().len());
-            (values, Some(computed.into_iter()))
+            let mut all = launch.run(&part.kernel, &launch.inputs(part)?)?.into_iter();
+            let values: Vec<Tensor> = all.by_ref().take(kernel.outputs().len()).collect();
+            (values, Some(all))
         }
-        None => (launch.run(kernel, &operands.inner())?, None),
+        None => (launch.run(kernel, &operands.inner())?.into_iter().collect(), None),
     };
     values
         .into_iter()

@@ -1,10 +1,11 @@
 //! Assignment into a view: the gradient of what was overwritten is 0, that of what was written is
 //! the view's.
 
-use crate::node::{Backward, Edge, Handle, Node, Value, Values};
+use crate::node::{Backward, Edge, Handle, Node, Value};
 use crate::record::{Operands, Recorder};
 use crate::storage::{Tracked, unwrap};
 use std::sync::Arc;
+use teeny_core::op::PerOutput;
 use teeny_core::storage::{downcast, downcast_mut};
 use teeny_core::{Error, Layout, Op, Result, Shape, StorageRef, Tensor, context};
 
@@ -66,7 +67,7 @@ pub(crate) fn copy_into(
     let node = Node::op(
         "copy_into",
         backward,
-        Values::One([Value { shape: base, dtype }]),
+        PerOutput::one(Value { shape: base, dtype }),
         all,
         operands.mask,
         context::current(),

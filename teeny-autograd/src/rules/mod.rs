@@ -46,31 +46,16 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
         return Ok(None);
     }
     let inner = operands.inner()?;
-    if has_one_output(op) {
-        let y = op.with_operands(&inner).tensor(recorder.inner())?;
-        let rule = match operands.recording {
-            true => {
-                let op = op.with_operands(&inner);
-                gradient(recorder, &op, &operands, std::slice::from_ref(&y))?
-            }
-            false => None,
-        };
-        drop(inner);
-        return Ok(Some(Outputs::one(match rule {
-            Some(Rule { backward, edges, .. }) => operands.store(name, y, edges, backward),
-            None => operands.detached(y),
-        })));
-    }
     let values = op.with_operands(&inner).tensor_list(recorder.inner())?;
     if !operands.recording {
-        return Ok(Some(operands.untracked(values)));
+        return operands.untracked(values).map(Some);
     }
     let rule = gradient(recorder, &op.with_operands(&inner), &operands, &values)?;
     drop(inner);
-    Ok(Some(match rule {
-        Some(rule) => operands.record(name, values, rule),
-        None => operands.stopped().untracked(values),
-    }))
+    match rule {
+        Some(rule) => operands.record(name, values, rule).map(Some),
+        None => operands.stopped().untracked(values).map(Some),
+    }
 }
 
 /// The rule of `op`, an op on inner tensors; `None` if no gradient passes through it.
@@ -84,23 +69,6 @@ fn gradient(
         Reply::Gradient(rule) => Ok(rule),
         _ => Err(no_rule(op)),
     }
-}
-
-/// True for the ops that always have one output.
-fn has_one_output(op: &Op<'_>) -> bool {
-    !matches!(
-        op,
-        Op::Sort { .. }
-            | Op::CumMax { .. }
-            | Op::TopK { .. }
-            | Op::ElementwiseMany { .. }
-            | Op::MatmulKernel { .. }
-            | Op::ConvKernel { .. }
-            | Op::MaxPool { .. }
-            | Op::Attention { .. }
-            | Op::AttentionGrad { .. }
-            | Op::Linalg { .. }
-    )
 }
 
 /// True if the op runs on the inner device as one op, which then needs a rule. Otherwise it is

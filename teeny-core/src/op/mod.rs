@@ -43,7 +43,7 @@ pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};
 pub use operands::Operands;
 pub(crate) use outputs::taken;
-pub use outputs::{Outputs, TensorSpec, TensorSpecs};
+pub use outputs::{Outputs, PerOutput, TensorSpec, TensorSpecs};
 pub(crate) use recorded::{Recorded, RuntimeArgs};
 pub use table::Op;
 pub use window::Window;

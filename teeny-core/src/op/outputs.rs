@@ -4,165 +4,142 @@
 //! [`Op::outputs`]: super::Op::outputs
 
 use crate::dtype::DType;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+use std::ops::Deref;
 
 /// Shape and dtype of an output.
 pub type TensorSpec = (Shape, DType);
 
-/// The shapes and dtypes of an op's outputs, in order. A single one is stored inline.
-#[derive(Default)]
-pub struct TensorSpecs {
-    // Nearly every op has one output.
-    first: Option<TensorSpec>,
-    others: Option<Vec<TensorSpec>>,
+/// The shapes and dtypes of an op's outputs.
+pub type TensorSpecs = PerOutput<TensorSpec>;
+
+/// The storages of an op's outputs.
+pub type Outputs = PerOutput<StorageRef>;
+
+/// A value for each output of an op, in order: a slice. A single one is stored inline, as nearly
+/// every op has one output.
+pub struct PerOutput<T>(Values<T>);
+
+enum Values<T> {
+    One([T; 1]),
+    Many(Vec<T>),
 }
 
-impl TensorSpecs {
-    /// The number of outputs.
+impl<T> PerOutput<T> {
+    /// No outputs yet.
     #[inline]
-    pub fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, Vec::len)
+    pub const fn new() -> PerOutput<T> {
+        PerOutput(Values::Many(Vec::new()))
     }
 
-    /// True if there are none.
+    /// A single output.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.first.is_none()
+    pub const fn one(value: T) -> PerOutput<T> {
+        PerOutput(Values::One([value]))
     }
 
-    /// The first output.
-    #[inline]
-    pub fn first(&self) -> Option<&TensorSpec> {
-        self.first.as_ref()
+    /// Adds an output.
+    pub fn push(&mut self, value: T) {
+        *self = match std::mem::take(self).0 {
+            Values::Many(values) if values.is_empty() => PerOutput::one(value),
+            Values::Many(mut values) => {
+                values.push(value);
+                PerOutput(Values::Many(values))
+            }
+            Values::One([first]) => PerOutput::from((first, value)),
+        };
     }
 
-    /// The outputs in order.
-    #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = &TensorSpec> {
-        self.first.iter().chain(self.others.iter().flatten())
-    }
-}
-
-impl std::ops::Index<usize> for TensorSpecs {
-    type Output = TensorSpec;
-    /// Output `i`.
+    /// What `f` makes of each number and its value.
     ///
-    /// # Panics
-    /// If the op has no output of that number.
-    fn index(&self, i: usize) -> &TensorSpec {
-        self.iter().nth(i).unwrap_or_else(|| panic!("output {i} of an op with {}", self.len()))
-    }
-}
-
-impl From<TensorSpec> for TensorSpecs {
+    /// # Errors
+    /// The first of `f`.
     #[inline]
-    fn from(one: TensorSpec) -> TensorSpecs {
-        TensorSpecs { first: Some(one), others: None }
+    pub fn try_map<U>(self, mut f: impl FnMut(usize, T) -> Result<U>) -> Result<PerOutput<U>> {
+        Ok(PerOutput(match self.0 {
+            Values::One([value]) => Values::One([f(0, value)?]),
+            Values::Many(values) => {
+                let values = values.into_iter().enumerate();
+                Values::Many(values.map(|(o, value)| f(o, value)).collect::<Result<_>>()?)
+            }
+        }))
+    }
+
+    /// The first output alone.
+    #[inline]
+    pub fn into_first(self) -> Option<T> {
+        match self.0 {
+            Values::One([value]) => Some(value),
+            Values::Many(values) => values.into_iter().next(),
+        }
     }
 }
 
-impl From<[TensorSpec; 2]> for TensorSpecs {
-    fn from([first, second]: [TensorSpec; 2]) -> TensorSpecs {
-        TensorSpecs { first: Some(first), others: Some(vec![second]) }
+impl<T> Default for PerOutput<T> {
+    fn default() -> PerOutput<T> {
+        PerOutput::new()
     }
 }
 
-impl FromIterator<TensorSpec> for TensorSpecs {
-    fn from_iter<I: IntoIterator<Item = TensorSpec>>(specs: I) -> TensorSpecs {
-        let mut specs = specs.into_iter();
-        TensorSpecs { first: specs.next(), others: some(specs) }
+impl<T> Deref for PerOutput<T> {
+    type Target = [T];
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match &self.0 {
+            Values::One(value) => value,
+            Values::Many(values) => values,
+        }
     }
 }
 
-/// The rest of an iterator; `None`, without an allocation, if it is empty.
-fn some<T>(rest: impl Iterator<Item = T>) -> Option<Vec<T>> {
-    let rest: Vec<T> = rest.collect();
-    (!rest.is_empty()).then_some(rest)
+impl<T> From<T> for PerOutput<T> {
+    #[inline]
+    fn from(value: T) -> PerOutput<T> {
+        PerOutput::one(value)
+    }
+}
+
+impl<T> From<(T, T)> for PerOutput<T> {
+    fn from((first, second): (T, T)) -> PerOutput<T> {
+        PerOutput(Values::Many(vec![first, second]))
+    }
+}
+
+impl<T> From<PerOutput<T>> for Vec<T> {
+    fn from(values: PerOutput<T>) -> Vec<T> {
+        values.into_iter().collect()
+    }
+}
+
+impl<T> FromIterator<T> for PerOutput<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> PerOutput<T> {
+        let mut values = values.into_iter();
+        let Some(first) = values.next() else { return PerOutput::new() };
+        match values.next() {
+            None => PerOutput::one(first),
+            Some(second) => {
+                PerOutput(Values::Many([first, second].into_iter().chain(values).collect()))
+            }
+        }
+    }
+}
+
+impl<T> IntoIterator for PerOutput<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, many) = match self.0 {
+            Values::One([value]) => (Some(value), Vec::new()),
+            Values::Many(values) => (None, values),
+        };
+        one.into_iter().chain(many)
+    }
 }
 
 /// The error of an op whose destination has been taken.
 #[cold]
 pub(crate) fn taken() -> Error {
     Error::internal("the destination of copy_into has been taken: an op runs once")
-}
-
-/// The storages of an op's outputs, in order. A single one is stored inline.
-#[derive(Default)]
-pub struct Outputs {
-    // Nearly every op has one output.
-    first: Option<StorageRef>,
-    others: Option<Vec<StorageRef>>,
-}
-
-impl Outputs {
-    /// No outputs yet.
-    pub fn new() -> Outputs {
-        Outputs::default()
-    }
-
-    /// A single output.
-    #[inline]
-    pub fn one(storage: StorageRef) -> Outputs {
-        Outputs { first: Some(storage), others: None }
-    }
-
-    /// Adds an output.
-    pub fn push(&mut self, storage: StorageRef) {
-        match self.first {
-            None => self.first = Some(storage),
-            Some(_) => self.others.get_or_insert_default().push(storage),
-        }
-    }
-
-    /// The number of outputs.
-    pub fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.as_ref().map_or(0, Vec::len)
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
-    /// The storages in order.
-    pub fn iter(&self) -> impl Iterator<Item = &StorageRef> {
-        self.first.iter().chain(self.others.iter().flatten())
-    }
-
-    /// The first output alone.
-    #[inline]
-    pub fn into_first(self) -> Option<StorageRef> {
-        self.first
-    }
-}
-
-impl From<StorageRef> for Outputs {
-    #[inline]
-    fn from(storage: StorageRef) -> Outputs {
-        Outputs::one(storage)
-    }
-}
-
-impl From<(StorageRef, StorageRef)> for Outputs {
-    fn from((first, second): (StorageRef, StorageRef)) -> Outputs {
-        Outputs { first: Some(first), others: Some(vec![second]) }
-    }
-}
-
-impl FromIterator<StorageRef> for Outputs {
-    fn from_iter<I: IntoIterator<Item = StorageRef>>(storages: I) -> Outputs {
-        let mut storages = storages.into_iter();
-        Outputs { first: storages.next(), others: some(storages) }
-    }
-}
-
-impl IntoIterator for Outputs {
-    type Item = StorageRef;
-    type IntoIter =
-        std::iter::Chain<std::option::IntoIter<StorageRef>, std::vec::IntoIter<StorageRef>>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.others.unwrap_or_default())
-    }
 }

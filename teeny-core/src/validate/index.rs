@@ -92,24 +92,24 @@ pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
 ///
 /// # Errors
 /// If there is no such axis, or it has more positions than `I32`.
-pub fn sort(x: &Tensor, axis: usize) -> Result<[TensorSpec; 2]> {
+pub fn sort(x: &Tensor, axis: usize) -> Result<(TensorSpec, TensorSpec)> {
     axis_of(x.shape(), axis)?;
     positions(x.shape()[axis])?;
-    Ok([spec(x), (*x.shape(), DType::I32)])
+    Ok((spec(x), (*x.shape(), DType::I32)))
 }
 
 /// [`Op::TopK`](crate::Op::TopK): values and positions.
 ///
 /// # Errors
 /// As [`sort`]; if the axis has fewer than `k` elements.
-pub fn topk(x: &Tensor, axis: usize, k: usize) -> Result<[TensorSpec; 2]> {
+pub fn topk(x: &Tensor, axis: usize, k: usize) -> Result<(TensorSpec, TensorSpec)> {
     sort(x, axis)?;
     let size = x.shape()[axis];
     if k > size {
         return Err(too_few(x.shape(), axis, k));
     }
     let shape = x.shape().resized(axis, k)?;
-    Ok([(shape, x.dtype()), (shape, DType::I32)])
+    Ok(((shape, x.dtype()), (shape, DType::I32)))
 }
 
 #[cold]

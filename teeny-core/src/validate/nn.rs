@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 /// If the operands are not q (.., T, hs), k (.., S, hs), v (.., S, hv) and a mask (.., T, S) of one
 /// float type with equal leading axes, the mask being bool or of that type; or the options
 /// contradict each other.
-pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
+pub fn attention(inputs: &AttentionInputs<'_>) -> Result<(TensorSpec, TensorSpec)> {
     let AttentionInputs { q, k, v, mask, options } = *inputs;
     let n = q.ndim();
     let shape_error = || {
@@ -59,7 +59,7 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
             .help("Attention::softcap(c) with a finite c above 0"));
     }
     let y = q.shape().resized(n - 1, hv)?;
-    Ok([(y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())])
+    Ok(((y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())))
 }
 
 /// [`Op::AttentionGrad`](crate::Op::AttentionGrad): the gradients for q, k and v.
@@ -72,7 +72,7 @@ pub fn attention_grad(
     lse: &Tensor,
     g: &Tensor,
 ) -> Result<[TensorSpec; 3]> {
-    let [(shape, dtype), (rows, wide)] = attention(inputs)?;
+    let ((shape, dtype), (rows, wide)) = attention(inputs)?;
     like("y", y, &shape, dtype)?;
     like("lse", lse, &rows, wide)?;
     like("g", g, &shape, dtype)?;

@@ -62,7 +62,7 @@ fn floats(x: &Tensor, name: &str, other: &Tensor) -> Result<()> {
 ///
 /// # Errors
 /// As [`pool_shape`]; if the elements are bools, or the pooled axes have more positions than `I32`.
-pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[TensorSpec; 2]> {
+pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(TensorSpec, TensorSpec)> {
     if x.dtype() == DType::Bool {
         return Err(
             Error::dtype("bools have no largest window").help("x.cast(DType::U8)? converts")
@@ -70,7 +70,7 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[TensorSp
     }
     let shape = pool_shape(x.shape(), size, window)?;
     positions(x.shape()[x.ndim() - size.len()..].iter().product())?;
-    Ok([(shape, x.dtype()), (shape, DType::I32)])
+    Ok(((shape, x.dtype()), (shape, DType::I32)))
 }
 
 /// [`Op::MaxPoolGrad`](crate::Op::MaxPoolGrad). The positions' values are for the

@@ -184,7 +184,7 @@ fn product<const O: usize>(
     others: &[&Tensor],
 ) -> Result<[Tensor; O]> {
     let op = Op::MatmulKernel { lhs: h, rhs: w, kernel, others, params: &[] };
-    outputs(op.tensor_list(h.device())?)
+    op.tensors(h.device())
 }
 
 /// The outputs of a kernel that has `O` of them.

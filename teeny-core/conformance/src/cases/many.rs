@@ -34,7 +34,8 @@ fn case(sink: Sink<'_>, dtype: DType, shapes: &[&[usize]], a: Arrangement, b: Ar
         let inputs: Vec<&Tensor> = x.iter().collect();
         let shapes: Vec<Shape> = x.iter().step_by(2).map(|x| *x.shape()).collect();
         let (inputs, params, shapes) = (&inputs[..], &factors[..], &shapes[..]);
-        Op::ElementwiseMany { kernel: &kernel, inputs, params, shapes }.tensor_list(x[0].device())
+        let op = Op::ElementwiseMany { kernel: &kernel, inputs, params, shapes };
+        op.tensor_list(x[0].device()).map(Vec::from)
     };
     sink(Case {
         op: "elementwise_many",

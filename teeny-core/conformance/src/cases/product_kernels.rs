@@ -84,6 +84,7 @@ fn case(
             None => Op::MatmulKernel { lhs: &x[0], rhs: &x[1], kernel, others, params },
         }
         .tensor_list(device)
+        .map(Vec::from)
     };
     // Sums of some dozen products of size 16, those of 16-bit floats rounded before the kernel.
     let tolerance = match after {

@@ -72,7 +72,8 @@ fn attention(dice: &mut Dice) -> Result<Case> {
         if !backward {
             return Ok(vec![y, lse]);
         }
-        Op::AttentionGrad { inputs, y: &y, lse: &lse, g: &x[3], needs }.tensor_list(x[0].device())
+        let op = Op::AttentionGrad { inputs, y: &y, lse: &lse, g: &x[3], needs };
+        op.tensor_list(x[0].device()).map(Vec::from)
     };
     let terms = roundings_of(keys, dtype) + roundings_of(hs, dtype);
     let case = Case::new("attention", operands, detail, body).wide();

@@ -33,7 +33,8 @@ fn elementwise_many(dice: &mut Dice) -> Result<Case> {
         let inputs: Vec<&Tensor> = x.iter().collect();
         let shapes: Vec<Shape> = x.iter().step_by(2).map(|x| *x.shape()).collect();
         let (inputs, params, shapes) = (&inputs[..], &params[..], &shapes[..]);
-        Op::ElementwiseMany { kernel: &kernel, inputs, params, shapes }.tensor_list(x[0].device())
+        let op = Op::ElementwiseMany { kernel: &kernel, inputs, params, shapes };
+        op.tensor_list(x[0].device()).map(Vec::from)
     };
     Ok(Case::new("elementwise_many", operands, format!("{count} shapes"), body))
 }

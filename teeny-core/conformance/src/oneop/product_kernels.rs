@@ -91,7 +91,7 @@ fn case(
         }
         .tensor_list(device)?;
         match y.iter().all(|y| *y.shape() == out) {
-            true => Ok(y),
+            true => Ok(y.into()),
             false => Err(Error::internal(format!("a shape is not {out}"))),
         }
     };

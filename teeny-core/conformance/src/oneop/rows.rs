@@ -94,6 +94,7 @@ fn run(
         let (program, inputs, axes) = (&program, &inputs[..], &axes[..]);
         Op::Rows { program, inputs, params: &params, shape: &shape, axes }
             .tensor_list(x[0].device())
+            .map(Vec::from)
     };
     Case::new(op, operands, detail, body)
 }

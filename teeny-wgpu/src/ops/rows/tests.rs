@@ -110,7 +110,7 @@ fn check(
     let inputs: Vec<&Tensor> = ours.iter().collect();
     let got = run(gpu, program, &inputs, params, shape, axes)?;
     let got = got.unwrap_or_else(|| panic!("{what} has no shader"));
-    for (o, (got, want)) in got.into_iter().zip(&want).enumerate() {
+    for (o, (got, want)) in got.into_iter().zip(want.iter()).enumerate() {
         let got = gpu.tensor(got, *want.shape(), want.dtype(), inputs[0])?;
         let (got, want) = (got.to_scalars()?, want.to_scalars()?);
         for (i, (a, b)) in got.iter().zip(&want).enumerate() {
