@@ -6,7 +6,7 @@ use crate::common::{self, *};
 use std::sync::Arc;
 use teeny_core::kernel::build::{Builder, Expr};
 use teeny_core::kernel::{Extent, Kernel, RowFunction};
-use teeny_core::{DType, Op, Reference, Result, Scalar, Shape, Tensor};
+use teeny_core::{DType, DeviceRef, Op, Reference, Result, Scalar, Shape, Tensor};
 use teeny_cpu::Cpu;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -208,6 +208,60 @@ fn named_programs_on_every_layout() {
         let length = if cfg!(debug_assertions) { 9000 } else { 100_000 };
         let case = named(&mut draw, function, DType::F32, length);
         case.check(&mut draw, function.name());
+    }
+}
+
+/// Rows whose squares leave the range of f32 are computed in f64, one by one: their neighbours, in
+/// lanes beside them, keep their bits.
+#[test]
+fn norms_of_rows_outside_the_range_leave_their_neighbours() {
+    let mut draw = Draw(57);
+    for device in common::devices() {
+        for (function, length) in [RowFunction::LayerNorm, RowFunction::RmsNorm]
+            .into_iter()
+            .flat_map(|function| [3, 17, 40, 200].map(|length| (function, length)))
+        {
+            let gradient = match function {
+                RowFunction::LayerNorm => RowFunction::LayerNormGrad,
+                _ => RowFunction::RmsNormGrad,
+            };
+            let plain = tensor(&mut draw, &[40, length], DType::F32, false);
+            let g = tensor(&mut draw, &[40, length], DType::F32, false);
+            let mut values = plain.to_vec::<f32>().unwrap();
+            for (row, scale) in [(7, 1e25), (11, 1e-22), (30, 1e30)] {
+                values[row * length..][..length].iter_mut().for_each(|x| *x *= scale);
+            }
+            let far = Tensor::from_slice(&values, [40, length], oracle()).unwrap();
+            let run = |x: &Tensor, dtype: DType, axis: usize, device: &DeviceRef| {
+                let [x, g] = [x, &g].map(|x| {
+                    let x = x.to(device).unwrap().cast(dtype).unwrap();
+                    if axis == 0 { x.t().unwrap().contiguous().unwrap() } else { x }
+                });
+                let params = [Scalar::Float(1e-30)];
+                let results = [
+                    function.run(&[&x], &params, &[axis]).unwrap(),
+                    gradient.run(&[&x, &g], &params, &[axis]).unwrap(),
+                ];
+                results.map(|y| if axis == 0 { y.t().unwrap() } else { y })
+            };
+            let reference: DeviceRef = oracle();
+            let want = run(&far, DType::F64, 1, &reference).map(|y| y.cast(DType::F32).unwrap());
+            let cpu: DeviceRef = device.clone();
+            for axis in [0, 1] {
+                let [got, alone] = [&far, &plain].map(|x| run(x, DType::F32, axis, &cpu));
+                for k in 0..2 {
+                    let what = format!("{} {length} axis {axis} output {k}", function.name());
+                    for row in 0..40 {
+                        let of = |y: &Tensor| y.slice(0, row..row + 1).unwrap();
+                        near(&of(&got[k]), &of(&want[k]), &format!("{what} row {row}"));
+                        if ![7, 11, 30].contains(&row) {
+                            let bits = |y: &Tensor| of(y).to_vec::<f32>().unwrap();
+                            assert_eq!(bits(&got[k]), bits(&alone[k]), "{what} row {row}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -1,38 +1,14 @@
 //! Operations that core defines in primitives and that are faster in one pass over a row in L1.
 
+mod across;
+mod along;
 pub(crate) mod attention;
-mod cross_entropy;
+mod functions;
 pub(crate) mod named;
-mod norm;
-mod softmax;
-mod softmax_columns;
-mod terms;
 
 use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};
 use teeny_core::{Result, Shape};
-
-/// The kind of a normalisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Norm {
-    /// `(x - mean) / sqrt(variance + eps)`
-    Layer,
-    /// `x / sqrt(mean(x^2) + eps)`
-    Rms,
-}
-
-/// The function of `softmax`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SoftmaxKind {
-    /// `exp(x - max) / sum`
-    Softmax,
-    /// `x - max - log(sum)`
-    LogSoftmax,
-    /// `y (g - sum(g y))`
-    SoftmaxGrad,
-    /// `g - exp(y) sum(g)`
-    LogSoftmaxGrad,
-}
 
 /// An operand that is row-major and in its compute dtype: itself, or a copy.
 pub(crate) struct Packed {
