@@ -15,7 +15,6 @@
 mod accumulator;
 mod blocks;
 mod calls;
-mod chains;
 mod direct;
 mod epilogue;
 mod groups;

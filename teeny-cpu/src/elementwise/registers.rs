@@ -18,7 +18,6 @@
 //! `rows` have calls and folds.
 
 use super::accumulator::Accumulator;
-use super::chains::Chain;
 use super::instructions::{Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
 use super::loops::each_loop;
 use super::loops::float::*;
@@ -160,12 +159,6 @@ impl<T: Real> Work for Rows<'_, T> {
                     }
                 }
                 row += VECTORS;
-            }
-        }
-        if folds && !is_short && V::NATIVE {
-            let chain = Chain { code, rows: row..rows, from, n, of: PhantomData::<T> };
-            if V::call(chain) {
-                return;
             }
         }
         for row in row..rows {

@@ -321,7 +321,7 @@ pub(super) struct Norm<const LAYER: bool, const GRAD: bool>;
 const MIN_VARIANCE: f64 = 1e-30;
 
 impl<const LAYER: bool, const GRAD: bool> Function for Norm<LAYER, GRAD> {
-    const NARROW: (usize, usize) = (48, 32);
+    const NARROW: (usize, usize) = (if GRAD { 36 } else { 48 }, 32);
 
     /// In f32 the rounding error of the mean is subtracted apart: far from zero it is as large as the
     /// deviations, and a row of equal numbers leaves no remainder. Rows whose variance or sums leave
