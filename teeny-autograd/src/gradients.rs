@@ -245,24 +245,22 @@ impl Gradients {
             None => {
                 let error = Error::gradient(format!(
                     "no gradient reaches {name}: the loss does not depend on it"
-                ));
+                ))
+                .help(
+                    "was its layer called? a parameter that is not to be \
+                     trained is frozen or left out of the optimizer",
+                );
+                // 128 leaves have bits of their own: with more of them it may be another's value.
                 let left = detach_points::moves_of(handle.node.mask);
                 match left.first().and_then(|point| Some((point.op, point.location?))) {
-                    Some((op, place)) => error
-                        .note(format!(
-                            "a value made of it left the device by `{op}` at \
-                             {}:{}: the copy has no history",
-                            place.file(),
-                            place.line()
-                        ))
-                        .help(
-                            "if that copy came back into the loss, keep it on the device \
-                             that records",
-                        ),
-                    None => error.help(
-                        "was its layer called? a parameter that is not to be \
-                         trained is frozen or left out of the optimizer",
-                    ),
+                    Some((op, place)) => error.note(format!(
+                        "a value that may be made of it left the device by `{op}` at {}:{}: the \
+                         copy has no history; if it came back into the loss, keep it on the device \
+                         that records",
+                        place.file(),
+                        place.line()
+                    )),
+                    None => error,
                 }
             }
         }

@@ -130,10 +130,15 @@ fn a_round_trip_through_another_device() {
     says(&grads, &x, &[&format!("by `to_vec` at {}:{line}", file!())]);
 }
 
+/// Also where 128 leaves have been made since, of which a value was copied: the leaf shares its bit
+/// with one of them.
 #[test]
 fn a_leaf_that_was_not_used() {
     let x = leaf("x");
     let unused = on(&x, "head.bias");
+    let others: Vec<Tensor> = (0..128).map(|i| on(&x, &format!("other {i}"))).collect();
+    let sum = others.iter().fold(x.clone(), |sum, other| sum.add(other).unwrap());
+    sum.to_vec::<f64>().unwrap();
     says(
         &backward(&x.square().unwrap()),
         &unused,
