@@ -1,6 +1,6 @@
 //! Row programs: results equal those of the same formula in tensor operations.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use teeny_core::kernel::Extent;
 use teeny_core::{
     Builder, DType, DeviceRef, ErrorKind, Expr, Kernel, Op, Reference, Result, Scalar, Tensor,
@@ -172,6 +172,22 @@ fn a_program_that_reads_more_than_a_kernel_runs_operation_by_operation() -> Resu
         expected = expected.add(&x.mul(&x.max_keepdim(1)?)?)?;
     }
     assert_close(&y, &expected, 1e-13);
+    Ok(())
+}
+
+#[test]
+fn a_parameter_of_each_type_is_reduced() -> Result<()> {
+    let device: DeviceRef = Reference::new();
+    for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
+        let builder = Builder::new();
+        let (x, p) = (builder.input(dtype), builder.param(dtype));
+        let program = Arc::new(builder.finish(&[x * (p.min() + 1.0) + p.max()])?);
+        let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?.cast(dtype)?;
+        let (inputs, params, shape) = (&[&x][..], &[Scalar::Float(0.5)][..], x.shape());
+        let y = Op::Rows { program: &program, inputs, params, shape, axes: &[1] };
+        let y = y.tensor(&device)?.cast(DType::F32)?;
+        assert_eq!(y.to_vec::<f32>()?, [2.0, 3.5, 5.0, 6.5], "{dtype}");
+    }
     Ok(())
 }
 
