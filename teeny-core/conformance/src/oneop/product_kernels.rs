@@ -108,7 +108,8 @@ fn case(
             None => Op::Matmul { lhs: &a, rhs: &b }.tensor(a.device())?,
         };
         for x in x[2..].iter().filter(|x| x.dtype().is_float()) {
-            sum = sum.add(&x.abs()?)?;
+            // What is not finite may not be chosen; if it is, so is the result.
+            sum = sum.add(&x.abs()?.nan_to_num(0.0, Some(0.0), None)?)?;
         }
         sum = sum.add(1.0)?;
         Ok(vec![sum; outputs])
