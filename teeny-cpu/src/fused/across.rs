@@ -30,8 +30,7 @@ impl<T: FloatTerms, F: Function> Work for Columns<'_, T, F> {
         let mut at = 0;
         while at < self.0.rows {
             let columns = self.0.from(at, lanes.min(self.0.rows - at), at);
-            let line = columns.first;
-            F::run(Across::<T, V> { columns, line, of: PhantomData });
+            F::run(Across::<T, V> { columns, of: PhantomData });
             at += lanes;
         }
     }
@@ -40,7 +39,6 @@ impl<T: FloatTerms, F: Function> Work for Columns<'_, T, F> {
 /// The columns of one group.
 struct Across<T, V> {
     columns: Batch<T>,
-    line: Line<T>,
     of: PhantomData<V>,
 }
 
@@ -93,7 +91,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
 
     #[inline(always)]
     fn len(self) -> usize {
-        self.line.n
+        self.columns.first.n
     }
 
     #[inline(always)]
@@ -141,9 +139,10 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
     fn largest(self) -> Self::Row {
         let lanes = Vector::<T, V>::LANES;
         let mut best = [Vector::<T, V>::splat(T::from_f64(f64::NEG_INFINITY)); GROUP];
-        for i in 0..self.line.n {
+        for i in 0..self.columns.first.n {
             for (j, best) in best.iter_mut().enumerate() {
-                let from = self.line.operands[0].wrapping_add(i * self.line.step + j * lanes);
+                let from = self.columns.first.operands[0]
+                    .wrapping_add(i * self.columns.first.step + j * lanes);
                 // SAFETY: these lanes are columns of position i.
                 let x = unsafe { Vector::<T, V>::load_up_to(from, self.lanes(j)) };
                 *best = T::quaternary::<Max, V>([x, x, *best, x]);
@@ -163,7 +162,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
         self,
         constants: &[&Self::Row],
     ) -> [Self::Row; N] {
-        let Line { operands: [x, g, w, b], y, n, step } = self.line;
+        let Line { operands: [x, g, w, b], y, n, step } = self.columns.first;
         let lanes = Vector::<T, V>::LANES;
         let zero = Vector::<T, V>::splat(T::ZERO);
         let mut c = [[zero; GROUP]; 5];
@@ -233,7 +232,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
 
     #[inline(always)]
     fn at_targets(self) -> Self::Row {
-        let Line { operands: [x, ..], step, .. } = self.line;
+        let Line { operands: [x, ..], step, .. } = self.columns.first;
         // SAFETY: a target is a position of the column.
         let at = |j, t| unsafe { (*x.wrapping_add(t * step + j)).to_f64() };
         self.of_columns(|j| self.columns.target(j).map_or(0.0, |t| at(j, t)))
@@ -241,7 +240,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
 
     #[inline(always)]
     fn subtract_at_targets(self, x: &Self::Row) {
-        let Line { y, n, step, .. } = self.line;
+        let Line { y, n, step, .. } = self.columns.first;
         for (j, &x) in x.iter().enumerate().take(self.columns.rows) {
             let at = |i: usize| y.wrapping_add(i * step + j);
             // SAFETY: a target is a position of the column, which has n elements.

@@ -22,14 +22,13 @@ impl<T: FloatTerms, F: Function> Work for Rowwise<'_, T, F> {
     fn run<V: F32s>(self) {
         for r in 0..self.0.rows {
             let row = self.0.from(r, 1, r * self.0.first.n);
-            F::run(Along::<T, V> { row, line: row.first, of: PhantomData });
+            F::run(Along::<T, V> { row, of: PhantomData });
         }
     }
 }
 
 struct Along<T, V> {
     row: Batch<T>,
-    line: Line<T>,
     of: PhantomData<V>,
 }
 
@@ -53,7 +52,7 @@ impl<T: FloatTerms, V: F32s> Along<T, V> {
         count: usize,
         constants: [Vector<T, V>; 5],
     ) -> [Vector<T, V>; 4] {
-        let Line { operands: [x, g, w, b], y, .. } = self.line;
+        let Line { operands: [x, g, w, b], y, .. } = self.row.first;
         let [reads_g, reads_w, reads_b] = F::READS;
         let missing = |x: T| Vector::<T, V>::splat(x);
         // SAFETY: by contract.
@@ -77,7 +76,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
 
     #[inline(always)]
     fn len(self) -> usize {
-        self.line.n
+        self.row.first.n
     }
 
     #[inline(always)]
@@ -112,7 +111,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
         let lanes = Vector::<T, V>::LANES;
         let lowest = T::from_f64(f64::NEG_INFINITY);
         // SAFETY: the row has n elements.
-        let x: &[T] = unsafe { slice(self.line.operands[0].cast(), self.line.n) };
+        let x: &[T] = unsafe { slice(self.row.first.operands[0].cast(), self.row.first.n) };
         let mut best = [Vector::<T, V>::splat(lowest); MAX_CHAINS];
         let (mut i, n) = (0, x.len());
         macro_rules! larger {
@@ -154,7 +153,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
         self,
         constants: &[&f64],
     ) -> [f64; N] {
-        let (n, lanes) = (self.line.n, Vector::<T, V>::LANES);
+        let (n, lanes) = (self.row.first.n, Vector::<T, V>::LANES);
         let zero = Vector::<T, V>::splat(T::ZERO);
         let mut c = [zero; 5];
         let mut k = 0;
@@ -240,12 +239,12 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
     #[inline(always)]
     fn at_targets(self) -> f64 {
         // SAFETY: a target is a position of the row.
-        self.row.target(0).map_or(0.0, |t| unsafe { (*self.line.operands[0].add(t)).to_f64() })
+        self.row.target(0).map_or(0.0, |t| unsafe { (*self.row.first.operands[0].add(t)).to_f64() })
     }
 
     #[inline(always)]
     fn subtract_at_targets(self, x: &f64) {
-        let Line { y, n, .. } = self.line;
+        let Line { y, n, .. } = self.row.first;
         // SAFETY: a target is a position of the row, which has n elements.
         unsafe {
             match self.row.target(0) {
@@ -271,7 +270,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
         f: impl Fn(Line<T>),
     ) {
         if Self::each(x, |x| if test(x) { 1.0 } else { 0.0 }) == 1.0 {
-            f(self.line);
+            f(self.row.first);
         }
     }
 }
