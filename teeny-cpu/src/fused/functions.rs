@@ -172,9 +172,9 @@ pub(super) trait Rows<T: FloatTerms>: Copy {
     /// The largest element of each row that is not NaN: a NaN makes every sum of exponentials NaN
     /// anyway.
     fn largest(self) -> Self::Row;
-    /// The sums of the first N terms over each row, whose constants are rounded to T; of the result instead
-    /// of x if `AGAIN`. The first term is written with `WRITE`. Sums of some vectors are of type T,
-    /// and these are added in f64, so that rows of any length have the same error.
+    /// The sums of the first N terms over each row, whose constants are rounded to T; of the result
+    /// instead of x if `AGAIN`. The first term is written with `WRITE`. Sums of some vectors are of
+    /// type T, and these are added in f64, so that rows of any length have the same error.
     fn pass<F: Terms, const N: usize, const AGAIN: bool, const WRITE: bool>(
         self,
         constants: &[&Self::Row],
@@ -208,7 +208,8 @@ pub(super) struct Line<T> {
 }
 
 /// Some rows of a function: the first, and what there is one of for each row, null if there is none:
-/// the target of a loss, its gradient, and where the loss is written.
+/// the target of a loss, its gradient, and where the loss is written. `named` makes it of operands
+/// that `Op::outputs` has checked and of targets inside the rows: that is what the drivers rely on.
 #[derive(Clone, Copy)]
 pub(super) struct Batch<T> {
     pub first: Line<T>,
