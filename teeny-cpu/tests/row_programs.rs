@@ -197,7 +197,7 @@ fn named_programs_on_every_layout() {
     for function in RowFunction::ALL {
         for dtype in FLOATS {
             for length in [0, 1, 2, 3, 7, 16, 17, 31, 100, 260, 1000] {
-                // No target is inside an empty row: the kernel checks them, the definition need not.
+                // No target is inside an empty row: the kernel checks it, the definition need not.
                 if length == 0 && function.name().starts_with("cross_entropy") {
                     continue;
                 }

@@ -188,7 +188,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
                 let mut j = 0;
                 while j < GROUP {
                     let (offset, count) = (i * step + j * lanes, self.lanes(j));
-                    // SAFETY: these lanes are columns of position i, which belong to this task in y.
+                    // SAFETY: these lanes are columns of position i, this task's own in y.
                     unsafe {
                         let x = Vector::<T, V>::load_up_to(x.wrapping_add(offset), count);
                         let g = match reads_g {

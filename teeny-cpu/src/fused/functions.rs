@@ -12,9 +12,9 @@ use crate::float::{Number, Vector};
 use crate::simd::loops::Quaternary;
 use crate::simd::{F32s, F64s};
 
-/// What a pass computes at each position, of vectors: the first is written where the pass writes, and
-/// as many as it returns are summed. Types and not closures: a closure may not be inlined,
-/// and outside the level's entry function every intrinsic would be a call.
+/// What a pass computes at each position, of vectors: the first is written where the pass writes,
+/// and as many as it returns are summed. Types and not closures: a closure may not be inlined, and
+/// outside the level's entry function every intrinsic would be a call.
 pub(super) trait Terms {
     /// Vectors beside each other that are summed apart, so that adding is not one chain of
     /// latencies.
@@ -98,8 +98,8 @@ terms! {
     } else {
         x.div(sum)
     }];
-    /// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift
-    /// a whole row by up to half a unit in its last place.
+    /// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would
+    /// shift a whole row by up to half a unit in its last place.
     SubMaxLog(2, [false, false, false]) |[x, ..], [max, log, rest, ..]| {
         [x.sub(max).sub(rest).sub(log)]
     };
@@ -207,9 +207,9 @@ pub(super) struct Line<T> {
     pub step: usize,
 }
 
-/// Some rows of a function: the first, and what there is one of for each row, null if there is none:
-/// the target of a loss, its gradient, and where the loss is written. `named` makes it of operands
-/// that `Op::outputs` has checked and of targets inside the rows: that is what the drivers rely on.
+/// Some rows of a function: the first, and what there is one of for each row, null if there is
+/// none: the target of a loss, its gradient, and where the loss is written. `named` makes it of
+/// operands that `Op::outputs` has checked and of targets inside the rows: the drivers rely on it.
 #[derive(Clone, Copy)]
 pub(super) struct Batch<T> {
     pub first: Line<T>,
@@ -247,8 +247,8 @@ impl<T> Batch<T> {
 
 /// A named function.
 pub(super) trait Function {
-    /// Elements up to which so many rows are transposed in L1 and computed as columns: a maximum and
-    /// a sum over the lanes of a vector take as long as some vectors of exponentials.
+    /// Elements up to which so many rows are transposed in L1 and computed as columns: a maximum
+    /// and a sum over the lanes of a vector take as long as some vectors of exponentials.
     const NARROW: (usize, usize);
     /// Whether the result is a loss for each row.
     const IS_LOSS: bool = false;
@@ -257,7 +257,10 @@ pub(super) trait Function {
 }
 
 macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident($most:literal, $is_loss:literal) |$r:ident| $body:block)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($most:literal, $is_loss:literal) |$r:ident| $body:block
+    )*) => {$(
         $(#[$doc])*
         pub(super) struct $name;
         impl Function for $name {
@@ -324,9 +327,9 @@ const MIN_VARIANCE: f64 = 1e-30;
 impl<const LAYER: bool, const GRAD: bool> Function for Norm<LAYER, GRAD> {
     const NARROW: (usize, usize) = (if GRAD { 36 } else { 48 }, 32);
 
-    /// In f32 the rounding error of the mean is subtracted apart: far from zero it is as large as the
-    /// deviations, and a row of equal numbers leaves no remainder. Rows whose variance or sums leave
-    /// the range of f32 are computed again in f64.
+    /// In f32 the rounding error of the mean is subtracted apart: far from zero it is as large as
+    /// the deviations, and a row of equal numbers leaves no remainder. Rows whose variance or sums
+    /// leave the range of f32 are computed again in f64.
     #[inline(always)]
     fn run<T: FloatTerms, R: Rows<T>>(r: R) {
         let (n, eps, zero) = (r.len() as f64, r.eps(), &R::number(0.0));

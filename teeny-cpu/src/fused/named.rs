@@ -182,8 +182,8 @@ struct Operands<'a> {
 }
 
 impl Job<'_> {
-    /// The function of the rows of `x` along `axis`, of `g` beside it: an element for each of x, none
-    /// if the result is a loss for each row.
+    /// The function of the rows of `x` along `axis`, of `g` beside it: an element for each of x, or
+    /// a loss for each row.
     fn run<T: FloatTerms>(
         &self,
         code: &Code<T>,
