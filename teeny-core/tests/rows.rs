@@ -181,12 +181,19 @@ fn a_parameter_of_each_type_is_reduced() -> Result<()> {
     for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
         let builder = Builder::new();
         let (x, p) = (builder.input(dtype), builder.param(dtype));
-        let program = Arc::new(builder.finish(&[x * (p.min() + 1.0) + p.max()])?);
+        // It is not rounded to 16 bits: 1024 times the nearest ones to 0.1 are 102.5 and 102.375.
+        let outputs = [x * (p.min() + 1.0) + p.max(), p.max() * 1024.0 - 102.0];
+        let program = Arc::new(builder.finish(&outputs)?);
         let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?.cast(dtype)?;
-        let (inputs, params, shape) = (&[&x][..], &[Scalar::Float(0.5)][..], x.shape());
-        let y = Op::Rows { program: &program, inputs, params, shape, axes: &[1] };
-        let y = y.tensor(&device)?.cast(DType::F32)?;
-        assert_eq!(y.to_vec::<f32>()?, [2.0, 3.5, 5.0, 6.5], "{dtype}");
+        let run = |p: f64| -> Result<[Vec<f32>; 2]> {
+            let (inputs, params, shape) = (&[&x][..], &[Scalar::Float(p)][..], x.shape());
+            let op = Op::Rows { program: &program, inputs, params, shape, axes: &[1] };
+            let [y, z] = op.tensors(&device)?;
+            Ok([y.cast(DType::F32)?.to_vec()?, z.cast(DType::F32)?.to_vec()?])
+        };
+        assert_eq!(run(0.5)?[0], [2.0, 3.5, 5.0, 6.5], "{dtype}");
+        let [_, z] = run(0.1)?;
+        assert!(z.iter().all(|z| (z - 0.4).abs() < 1e-3), "{z:?} {dtype}");
     }
     Ok(())
 }

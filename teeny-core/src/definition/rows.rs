@@ -96,9 +96,8 @@ impl Run<'_> {
         }
         let (kernel, inputs, params, shape) = (&kernel, &inputs[..], &params[..], self.shape);
         let reduced = if inputs.is_empty() {
-            // A parameter of 16 bits is stored as such.
             let x = Op::Elementwise { kernel, inputs, params, shape }.tensor(self.device)?;
-            Op::Reduce { op, x: &x.cast(node.dtype.compute())?, axes }.tensor(self.device)?
+            Op::Reduce { op, x: &x, axes }.tensor(self.device)?
         } else {
             Op::ReduceKernel { kernel, inputs, params, shape, op, axes }.tensor(self.device)?
         };

@@ -19,8 +19,8 @@ pub(crate) enum Leaf {
 /// A scalar program that computes values of a row program.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The program. Its run-time parameters are those of the row program, and behind them the length
-    /// of the row if it is read, of this type.
+    /// The program. Its run-time parameters are those of the row program, in their compute types,
+    /// and behind them the length of the row if it is read.
     pub kernel: Kernel,
     /// What its inputs are.
     pub leaves: Vec<Leaf>,
@@ -42,7 +42,9 @@ impl Kernel {
         rounded: bool,
     ) -> Result<Part> {
         let builder = Builder::new();
-        let params: Vec<Expr<'_>> = self.params.iter().map(|&t| builder.param(t)).collect();
+        // As they are computed, like every value of a part.
+        let wide = |&dtype: &DType| builder.param(dtype.compute());
+        let params: Vec<Expr<'_>> = self.params.iter().map(wide).collect();
         let (mut leaves, mut lengths) = (Vec::new(), Vec::new());
         let needed = self.needed(targets, is_known);
         let mut values: Vec<Option<Expr<'_>>> = vec![None; self.nodes.len()];
