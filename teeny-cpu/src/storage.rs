@@ -77,6 +77,16 @@ impl View {
         Ok(View { ptr, shape: *x.shape(), strides, dtype: x.dtype() })
     }
 
+    /// Packed elements whose axes lie in `order`, as `shape` has them.
+    pub(crate) fn in_order(ptr: *const u8, shape: &Shape, order: &[usize], dtype: DType) -> View {
+        let (mut strides, mut step) = ([0; 8], 1);
+        for &axis in order.iter().rev() {
+            strides[axis] = step;
+            step *= shape[axis] as isize;
+        }
+        View { ptr, shape: *shape, strides, dtype }
+    }
+
     /// Axes in another order.
     pub(crate) fn permuted(&self, order: &[usize]) -> View {
         let mut sizes = [0; 8];

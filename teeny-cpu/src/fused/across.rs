@@ -6,7 +6,7 @@
 //! Maxima and sums need no exchange between lanes. The passes over a group follow one another while
 //! it is cached. Sums are of 32 terms in T, and of these in f64.
 
-use super::functions::{Batch, FloatTerms, Function, Line, Max, Rows, Terms};
+use super::functions::{Batch, FloatTerms, Function, Line, Max, Row, Rows, Terms, each};
 use crate::float::Vector;
 use crate::simd::{F32s, Lanes, Work, for_pairs};
 use crate::vecmath::double::log;
@@ -30,7 +30,7 @@ impl<T: FloatTerms, F: Function> Work for Columns<'_, T, F> {
         let mut at = 0;
         while at < self.0.rows {
             let columns = self.0.from(at, lanes.min(self.0.rows - at), at);
-            F::run(Across::<T, V> { columns, of: PhantomData });
+            F::run(&Across::<T, V> { columns, of: PhantomData });
             at += lanes;
         }
     }
@@ -42,17 +42,9 @@ struct Across<T, V> {
     of: PhantomData<V>,
 }
 
-impl<T: Copy, V> Copy for Across<T, V> {}
-impl<T: Copy, V> Clone for Across<T, V> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
 /// All numbers as vectors of T. A loop and not `map`, which may not be inlined.
 #[inline(always)]
-fn vectors<T: FloatTerms, V: F32s>(numbers: &[f64; WIDEST]) -> [Vector<T, V>; GROUP] {
+fn vectors<T: FloatTerms, V: F32s>(numbers: &Row<WIDEST>) -> [Vector<T, V>; GROUP] {
     let mut lanes = [T::ZERO; WIDEST];
     for_pairs(&mut lanes, numbers, |to, number| *to = T::from_f64(number));
     let mut all = [Vector::<T, V>::splat(T::ZERO); GROUP];
@@ -68,63 +60,22 @@ fn vectors<T: FloatTerms, V: F32s>(numbers: &[f64; WIDEST]) -> [Vector<T, V>; GR
 impl<T: FloatTerms, V: F32s> Across<T, V> {
     /// How many lanes of vector `j` are columns.
     #[inline(always)]
-    fn lanes(self, j: usize) -> usize {
+    fn lanes(&self, j: usize) -> usize {
         let lanes = Vector::<T, V>::LANES;
         self.columns.rows.saturating_sub(j * lanes).min(lanes)
     }
-
-    /// `f` of each column's number.
-    #[inline(always)]
-    fn of_columns(self, f: impl Fn(usize) -> f64) -> [f64; WIDEST] {
-        let mut row = [0.0; WIDEST];
-        let mut j = 0;
-        while j < self.columns.rows.min(WIDEST) {
-            row[j] = f(j);
-            j += 1;
-        }
-        row
-    }
 }
 
-impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
-    type Row = [f64; WIDEST];
-
+impl<T: FloatTerms, V: F32s> Rows<T, WIDEST> for Across<T, V> {
     #[inline(always)]
-    fn len(self) -> usize {
-        self.columns.first.n
+    fn batch(&self) -> &Batch<T> {
+        &self.columns
     }
 
     #[inline(always)]
-    fn eps(self) -> f64 {
-        self.columns.eps
-    }
-
-    #[inline(always)]
-    fn number(x: f64) -> Self::Row {
-        [x; WIDEST]
-    }
-
-    #[inline(always)]
-    fn each<const N: usize>(x: [&Self::Row; N], f: impl Fn([f64; N]) -> f64) -> Self::Row {
-        let mut row = [0.0; WIDEST];
-        let mut j = 0;
-        while j < WIDEST {
-            let mut numbers = [0.0; N];
-            let mut i = 0;
-            while i < N {
-                numbers[i] = x[i][j];
-                i += 1;
-            }
-            row[j] = f(numbers);
-            j += 1;
-        }
-        row
-    }
-
-    #[inline(always)]
-    fn log(x: &Self::Row) -> Self::Row {
+    fn log(x: &Row<WIDEST>) -> Row<WIDEST> {
         if size_of::<T>() == 4 {
-            return Self::each([x], |[x]| ln(x));
+            return each([x], |[x]| ln(x));
         }
         let mut logs = *x;
         for i in (0..WIDEST).step_by(V::F64s::LANES) {
@@ -136,7 +87,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
     }
 
     #[inline(always)]
-    fn largest(self) -> Self::Row {
+    fn largest(&self) -> Row<WIDEST> {
         let lanes = Vector::<T, V>::LANES;
         let mut best = [Vector::<T, V>::splat(T::from_f64(f64::NEG_INFINITY)); GROUP];
         for i in 0..self.columns.first.n {
@@ -159,9 +110,9 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
 
     #[inline(always)]
     fn pass<F: Terms, const N: usize, const AGAIN: bool, const WRITE: bool>(
-        self,
-        constants: &[&Self::Row],
-    ) -> [Self::Row; N] {
+        &self,
+        constants: &[&Row<WIDEST>],
+    ) -> [Row<WIDEST>; N] {
         let Line { operands: [x, g, w, b], y, n, step } = self.columns.first;
         let lanes = Vector::<T, V>::LANES;
         let zero = Vector::<T, V>::splat(T::ZERO);
@@ -222,58 +173,6 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Across<T, V> {
             first = end;
         }
         totals
-    }
-
-    #[inline(always)]
-    fn loss_gradients(self) -> Self::Row {
-        // SAFETY: there is one for each column.
-        self.of_columns(|j| unsafe { (*self.columns.loss_gradients.add(j)).to_f64() })
-    }
-
-    #[inline(always)]
-    fn at_targets(self) -> Self::Row {
-        let Line { operands: [x, ..], step, .. } = self.columns.first;
-        // SAFETY: a target is a position of the column.
-        let at = |j, t| unsafe { (*x.wrapping_add(t * step + j)).to_f64() };
-        self.of_columns(|j| self.columns.target(j).map_or(0.0, |t| at(j, t)))
-    }
-
-    #[inline(always)]
-    fn subtract_at_targets(self, x: &Self::Row) {
-        let Line { y, n, step, .. } = self.columns.first;
-        for (j, &x) in x.iter().enumerate().take(self.columns.rows) {
-            let at = |i: usize| y.wrapping_add(i * step + j);
-            // SAFETY: a target is a position of the column, which has n elements.
-            unsafe {
-                match self.columns.target(j) {
-                    Some(t) if t < n => *at(t) = *at(t) - T::from_f64(x),
-                    Some(_) => {}
-                    None => (0..n).for_each(|i| at(i).write(T::ZERO)),
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn write_losses(self, losses: &Self::Row) {
-        for (j, &loss) in losses.iter().enumerate().take(self.columns.rows) {
-            let loss = self.columns.target(j).map_or(T::ZERO, |_| T::from_f64(loss));
-            // SAFETY: the loss of each column has a place.
-            unsafe { self.columns.losses.add(j).write(loss) };
-        }
-    }
-
-    #[inline(always)]
-    fn for_rows<const N: usize>(
-        self,
-        x: [&Self::Row; N],
-        test: impl Fn([f64; N]) -> bool,
-        f: impl Fn(Line<T>),
-    ) {
-        let chosen = Self::each(x, |x| if test(x) { 1.0 } else { 0.0 });
-        for (j, _) in chosen.iter().enumerate().take(self.columns.rows).filter(|x| *x.1 == 1.0) {
-            f(self.columns.from(j, 1, j).first);
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows one at a time, with lanes along them.
 
-use super::functions::{Batch, FloatTerms, Function, Line, Max, Rows, Terms};
+use super::functions::{Batch, FloatTerms, Function, Line, Max, Row, Rows, Terms};
 use crate::float::Vector;
 use crate::simd::{F32s, Lanes, Work, prefetch_ahead};
 use crate::typed::slice;
@@ -22,7 +22,7 @@ impl<T: FloatTerms, F: Function> Work for Rowwise<'_, T, F> {
     fn run<V: F32s>(self) {
         for r in 0..self.0.rows {
             let row = self.0.from(r, 1, r * self.0.first.n);
-            F::run(Along::<T, V> { row, of: PhantomData });
+            F::run(&Along::<T, V> { row, of: PhantomData });
         }
     }
 }
@@ -32,14 +32,6 @@ struct Along<T, V> {
     of: PhantomData<V>,
 }
 
-impl<T: Copy, V> Copy for Along<T, V> {}
-impl<T: Copy, V> Clone for Along<T, V> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
 impl<T: FloatTerms, V: F32s> Along<T, V> {
     /// The terms of the vector at `i`, or of its first `count` lanes.
     ///
@@ -47,7 +39,7 @@ impl<T: FloatTerms, V: F32s> Along<T, V> {
     /// The row has these elements.
     #[inline(always)]
     unsafe fn terms<F: Terms, const AGAIN: bool, const WRITE: bool>(
-        self,
+        &self,
         i: usize,
         count: usize,
         constants: [Vector<T, V>; 5],
@@ -71,43 +63,20 @@ impl<T: FloatTerms, V: F32s> Along<T, V> {
     }
 }
 
-impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
-    type Row = f64;
-
+impl<T: FloatTerms, V: F32s> Rows<T, 1> for Along<T, V> {
     #[inline(always)]
-    fn len(self) -> usize {
-        self.row.first.n
+    fn batch(&self) -> &Batch<T> {
+        &self.row
     }
 
     #[inline(always)]
-    fn eps(self) -> f64 {
-        self.row.eps
-    }
-
-    #[inline(always)]
-    fn number(x: f64) -> f64 {
-        x
-    }
-
-    #[inline(always)]
-    fn each<const N: usize>(x: [&f64; N], f: impl Fn([f64; N]) -> f64) -> f64 {
-        let mut numbers = [0.0; N];
-        let mut i = 0;
-        while i < N {
-            numbers[i] = *x[i];
-            i += 1;
-        }
-        f(numbers)
-    }
-
-    #[inline(always)]
-    fn log(x: &f64) -> f64 {
-        x.ln()
+    fn log([x]: &Row<1>) -> Row<1> {
+        [x.ln()]
     }
 
     /// By four vectors, so that comparing is not one chain of latencies.
     #[inline(always)]
-    fn largest(self) -> f64 {
+    fn largest(&self) -> Row<1> {
         let lanes = Vector::<T, V>::LANES;
         let lowest = T::from_f64(f64::NEG_INFINITY);
         // SAFETY: the row has n elements.
@@ -145,20 +114,20 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
             all = if x[i] > all { x[i] } else { all };
             i += 1;
         }
-        all.to_f64()
+        [all.to_f64()]
     }
 
     #[inline(always)]
     fn pass<F: Terms, const N: usize, const AGAIN: bool, const WRITE: bool>(
-        self,
-        constants: &[&f64],
-    ) -> [f64; N] {
+        &self,
+        constants: &[&Row<1>],
+    ) -> [Row<1>; N] {
         let (n, lanes) = (self.row.first.n, Vector::<T, V>::LANES);
         let zero = Vector::<T, V>::splat(T::ZERO);
         let mut c = [zero; 5];
         let mut k = 0;
         while k < constants.len() {
-            c[k] = Vector::<T, V>::splat(T::from_f64(*constants[k]));
+            c[k] = Vector::<T, V>::splat(T::from_f64(constants[k][0]));
             k += 1;
         }
         let kind = usize::from(F::CHAINS > 1);
@@ -166,7 +135,7 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
             0 => (n, n),
             _ => (F::CHAINS * TERMS[kind] * lanes, GROUPS[kind] * F::CHAINS * TERMS[kind] * lanes),
         };
-        let (mut totals, mut i) = ([0.0; N], 0);
+        let (mut totals, mut i) = ([[0.0]; N], 0);
         macro_rules! add {
             ($parts:expr, $terms:expr) => {{
                 let (parts, terms) = (&mut $parts, $terms);
@@ -223,54 +192,10 @@ impl<T: FloatTerms, V: F32s> Rows<T> for Along<T, V> {
             }
             let mut k = 0;
             while k < N {
-                totals[k] += sums[k].total().to_f64();
+                totals[k][0] += sums[k].total().to_f64();
                 k += 1;
             }
         }
         totals
-    }
-
-    #[inline(always)]
-    fn loss_gradients(self) -> f64 {
-        // SAFETY: there is one for each row of such a function.
-        unsafe { (*self.row.loss_gradients).to_f64() }
-    }
-
-    #[inline(always)]
-    fn at_targets(self) -> f64 {
-        // SAFETY: a target is a position of the row.
-        self.row.target(0).map_or(0.0, |t| unsafe { (*self.row.first.operands[0].add(t)).to_f64() })
-    }
-
-    #[inline(always)]
-    fn subtract_at_targets(self, x: &f64) {
-        let Line { y, n, .. } = self.row.first;
-        // SAFETY: a target is a position of the row, which has n elements.
-        unsafe {
-            match self.row.target(0) {
-                Some(t) if t < n => *y.add(t) = *y.add(t) - T::from_f64(*x),
-                Some(_) => {}
-                None => (0..n).for_each(|i| y.add(i).write(T::ZERO)),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn write_losses(self, losses: &f64) {
-        let loss = self.row.target(0).map_or(T::ZERO, |_| T::from_f64(*losses));
-        // SAFETY: a loss has a place.
-        unsafe { self.row.losses.write(loss) };
-    }
-
-    #[inline(always)]
-    fn for_rows<const N: usize>(
-        self,
-        x: [&f64; N],
-        test: impl Fn([f64; N]) -> bool,
-        f: impl Fn(Line<T>),
-    ) {
-        if Self::each(x, |x| if test(x) { 1.0 } else { 0.0 }) == 1.0 {
-            f(self.row.first);
-        }
     }
 }

@@ -1,8 +1,7 @@
 //! The named row functions, each written once: its passes over rows, and the terms of each pass.
 //!
-//! [`Rows`] is what a function may do with rows. It has two implementations: `along`, a row at a
-//! time with lanes along it, and `across`, with a row in each lane. f32 and f64 have the same text.
-//! What is one number a row is computed in f64.
+//! Two drivers implement [`Rows`]: `along` lays lanes along a row, one row at a time, and `across` puts
+//! a row in each lane. f32 and f64 have the same text. The numbers of a row, such as its sum, are f64.
 //!
 //! The naive form is a kernel for each operation, each a pass over memory. Here all passes over a
 //! row follow one another while it is cached. Mean and variance are two passes: the difference of
@@ -12,8 +11,8 @@ use crate::float::{Number, Vector};
 use crate::simd::loops::Quaternary;
 use crate::simd::{F32s, F64s};
 
-/// What a pass computes at each position, of vectors: the first is written where the pass writes,
-/// and as many as it returns are summed. Types and not closures: a closure may not be inlined, and
+/// Functions of the vectors at a position. A pass that writes stores the first term, and a pass sums
+/// as many terms as it returns. Types and not closures: a closure may not be inlined, and
 /// outside the level's entry function every intrinsic would be a call.
 pub(super) trait Terms {
     /// Vectors beside each other that are summed apart, so that adding is not one chain of
@@ -156,44 +155,46 @@ impl Quaternary for Max {
     }
 }
 
-/// What a function does with rows of `T`; `Row` is a number of each.
-pub(super) trait Rows<T: FloatTerms>: Copy {
-    type Row: Copy;
-    /// The number of positions.
-    fn len(self) -> usize;
-    /// What a norm adds to the variance.
-    fn eps(self) -> f64;
-    /// The same number for each row.
-    fn number(x: f64) -> Self::Row;
-    /// `f` of the numbers of each row.
-    fn each<const N: usize>(x: [&Self::Row; N], f: impl Fn([f64; N]) -> f64) -> Self::Row;
+/// A number of each of `W` rows.
+pub(super) type Row<const W: usize> = [f64; W];
+
+/// A driver: it runs the passes of a function over up to `W` rows of `T`.
+pub(super) trait Rows<T: FloatTerms, const W: usize> {
+    /// The rows.
+    fn batch(&self) -> &Batch<T>;
     /// The logarithm of each number, as exact as T.
-    fn log(x: &Self::Row) -> Self::Row;
+    fn log(x: &Row<W>) -> Row<W>;
     /// The largest element of each row that is not NaN: a NaN makes every sum of exponentials NaN
     /// anyway.
-    fn largest(self) -> Self::Row;
+    fn largest(&self) -> Row<W>;
     /// The sums of the first N terms over each row, whose constants are rounded to T; of the result
     /// instead of x if `AGAIN`. The first term is written with `WRITE`. Sums of some vectors are of
     /// type T, and these are added in f64, so that rows of any length have the same error.
     fn pass<F: Terms, const N: usize, const AGAIN: bool, const WRITE: bool>(
-        self,
-        constants: &[&Self::Row],
-    ) -> [Self::Row; N];
-    /// The gradient of each row's loss.
-    fn loss_gradients(self) -> Self::Row;
-    /// The element of x at each row's target; 0 where there is none.
-    fn at_targets(self) -> Self::Row;
-    /// Subtracts a number from the result at each row's target; rows without one become 0.
-    fn subtract_at_targets(self, x: &Self::Row);
-    /// Writes the loss of each row that has a target; 0 of the others.
-    fn write_losses(self, losses: &Self::Row);
-    /// Calls `f` for the rows for which `test` is true.
-    fn for_rows<const N: usize>(
-        self,
-        x: [&Self::Row; N],
-        test: impl Fn([f64; N]) -> bool,
-        f: impl Fn(Line<T>),
-    );
+        &self,
+        constants: &[&Row<W>],
+    ) -> [Row<W>; N];
+}
+
+/// `f` of the numbers of each row. Loops and not iterators, which may not be inlined.
+#[inline(always)]
+pub(super) fn each<const W: usize, const N: usize>(
+    x: [&Row<W>; N],
+    f: impl Fn([f64; N]) -> f64,
+) -> Row<W> {
+    let mut row = [0.0; W];
+    let mut j = 0;
+    while j < W {
+        let mut numbers = [0.0; N];
+        let mut i = 0;
+        while i < N {
+            numbers[i] = x[i][j];
+            i += 1;
+        }
+        row[j] = f(numbers);
+        j += 1;
+    }
+    row
 }
 
 /// One row in memory, its elements `step` apart.
@@ -217,12 +218,12 @@ pub(super) struct Batch<T> {
     pub targets: *const Option<usize>,
     pub loss_gradients: *const T,
     pub losses: *mut T,
-    /// What a norm adds to the variance.
+    /// The epsilon of a norm.
     pub eps: f64,
 }
 
-impl<T> Batch<T> {
-    /// `rows` rows from row `r` on, whose elements are `offset` elements from those of the first.
+impl<T: FloatTerms> Batch<T> {
+    /// `rows` of these rows, from row `r` on, which begins `offset` elements behind the first.
     #[inline(always)]
     pub(super) fn from(self, r: usize, rows: usize, offset: usize) -> Self {
         let Line { operands: [x, g, w, b], y, .. } = self.first;
@@ -237,11 +238,83 @@ impl<T> Batch<T> {
         }
     }
 
-    /// The target of row `r`.
+    /// `f` of the number of each row that there is.
     #[inline(always)]
-    pub(super) fn target(&self, r: usize) -> Option<usize> {
-        // SAFETY: there is one for each row of a loss.
-        unsafe { *self.targets.add(r) }
+    fn of_rows<const W: usize>(&self, f: impl Fn(usize) -> f64) -> Row<W> {
+        let mut row = [0.0; W];
+        let mut j = 0;
+        while j < self.rows.min(W) {
+            row[j] = f(j);
+            j += 1;
+        }
+        row
+    }
+
+    /// The target of row `j`.
+    #[inline(always)]
+    fn target(&self, j: usize) -> Option<usize> {
+        // SAFETY: each row of a loss has one.
+        unsafe { *self.targets.add(j) }
+    }
+
+    /// The gradient of each row's loss.
+    #[inline(always)]
+    fn loss_gradients<const W: usize>(&self) -> Row<W> {
+        // SAFETY: each row has one.
+        self.of_rows(|j| unsafe { (*self.loss_gradients.add(j)).to_f64() })
+    }
+
+    /// The element of x at each row's target; 0 where there is none.
+    #[inline(always)]
+    fn at_targets<const W: usize>(&self) -> Row<W> {
+        let Line { operands: [x, ..], step, .. } = self.first;
+        // SAFETY: the target of a loss is a position of its row; rows of a batch of several are
+        // neighbours.
+        let at = |j, t| unsafe { (*x.wrapping_add(t * step + j)).to_f64() };
+        self.of_rows(|j| self.target(j).map_or(0.0, |t| at(j, t)))
+    }
+
+    /// Subtracts a number from the result at each row's target; rows without one become 0.
+    #[inline(always)]
+    fn subtract_at_targets<const W: usize>(&self, x: &Row<W>) {
+        let Line { y, n, step, .. } = self.first;
+        for (j, &x) in x.iter().enumerate().take(self.rows) {
+            let at = |i: usize| y.wrapping_add(i * step + j);
+            // SAFETY: these are positions of the row, which has n elements.
+            unsafe {
+                match self.target(j) {
+                    Some(t) if t < n => *at(t) = *at(t) - T::from_f64(x),
+                    Some(_) => {}
+                    None => (0..n).for_each(|i| at(i).write(T::ZERO)),
+                }
+            }
+        }
+    }
+
+    /// Writes the loss of each row that has a target; 0 of the others.
+    #[inline(always)]
+    fn write_losses<const W: usize>(&self, losses: &Row<W>) {
+        for (j, &loss) in losses.iter().enumerate().take(self.rows) {
+            let loss = self.target(j).map_or(T::ZERO, |_| T::from_f64(loss));
+            // SAFETY: the loss of each row has a place.
+            unsafe { self.losses.add(j).write(loss) };
+        }
+    }
+
+    /// Computes the rows again whose number is not 0; nearly always there are none.
+    #[inline(always)]
+    fn again<const W: usize>(&self, chosen: &Row<W>, f: impl Fn(Line<T>)) {
+        let (mut count, mut j) = (0.0, 0);
+        while j < W {
+            count += chosen[j];
+            j += 1;
+        }
+        if count == 0.0 {
+            return;
+        }
+        for (j, _) in chosen.iter().enumerate().take(self.rows).filter(|x| *x.1 != 0.0) {
+            f(self.from(j, 1, j).first);
+        }
     }
 }
 
@@ -253,7 +326,7 @@ pub(super) trait Function {
     /// Whether the result is a loss for each row.
     const IS_LOSS: bool = false;
     /// Computes the rows.
-    fn run<T: FloatTerms, R: Rows<T>>(rows: R);
+    fn run<T: FloatTerms, const W: usize, R: Rows<T, W>>(rows: &R);
 }
 
 macro_rules! functions {
@@ -267,7 +340,7 @@ macro_rules! functions {
             const NARROW: (usize, usize) = ($most, 8);
             const IS_LOSS: bool = $is_loss;
             #[inline(always)]
-            fn run<T: FloatTerms, R: Rows<T>>($r: R) $body
+            fn run<T: FloatTerms, const W: usize, R: Rows<T, W>>($r: &R) $body
         }
     )*};
 }
@@ -277,7 +350,7 @@ functions! {
     Softmax(128, false) |r| {
         let max = &r.largest();
         let [sum] = &r.pass::<ExpSubMax, 1, false, true>(&[max]);
-        let inverse = &R::each([sum], |[sum]| 1.0 / T::from_f64(sum).to_f64());
+        let inverse = &each([sum], |[sum]| 1.0 / T::from_f64(sum).to_f64());
         r.pass::<DivSum, 0, true, true>(&[sum, inverse]);
     }
     /// `x - max - log(sum)`
@@ -285,7 +358,7 @@ functions! {
         let max = &r.largest();
         let [sum] = &r.pass::<ExpSubMax, 1, false, false>(&[max]);
         let log = &R::log(sum);
-        let rest = &R::each([log], |[log]| log - T::from_f64(log).to_f64());
+        let rest = &each([log], |[log]| log - T::from_f64(log).to_f64());
         r.pass::<SubMaxLog, 0, false, true>(&[max, log, rest]);
     }
     /// `y (g - sum(g y))`
@@ -302,9 +375,9 @@ functions! {
     CrossEntropy(96, true) |r| {
         let max = &r.largest();
         let [sum] = &r.pass::<ExpSubMax, 1, false, false>(&[max]);
-        let (log, at) = (&R::log(sum), &r.at_targets());
+        let (log, at) = (&R::log(sum), &r.batch().at_targets());
         // The difference of the scores first: exact where both are large.
-        r.write_losses(&R::each([log, at, max], |[log, at, max]| {
+        r.batch().write_losses(&each([log, at, max], |[log, at, max]| {
             log - (T::from_f64(at) - T::from_f64(max)).to_f64()
         }));
     }
@@ -312,9 +385,9 @@ functions! {
     CrossEntropyGrad(48, false) |r| {
         let max = &r.largest();
         let [sum] = &r.pass::<ExpSubMax, 1, false, true>(&[max]);
-        let g = &r.loss_gradients();
-        r.pass::<Scaled, 0, true, true>(&[&R::each([g, sum], |[g, sum]| g / sum)]);
-        r.subtract_at_targets(g);
+        let g = &r.batch().loss_gradients();
+        r.pass::<Scaled, 0, true, true>(&[&each([g, sum], |[g, sum]| g / sum)]);
+        r.batch().subtract_at_targets(g);
     }
 }
 
@@ -331,12 +404,12 @@ impl<const LAYER: bool, const GRAD: bool> Function for Norm<LAYER, GRAD> {
     /// the deviations, and a row of equal numbers leaves no remainder. Rows whose variance or sums
     /// leave the range of f32 are computed again in f64.
     #[inline(always)]
-    fn run<T: FloatTerms, R: Rows<T>>(r: R) {
-        let (n, eps, zero) = (r.len() as f64, r.eps(), &R::number(0.0));
+    fn run<T: FloatTerms, const W: usize, R: Rows<T, W>>(r: &R) {
+        let (n, eps, zero) = (r.batch().first.n as f64, r.batch().eps, &[0.0; W]);
         let is_single = size_of::<T>() == 4;
         let minus_mean = &if LAYER {
             let [sum] = &r.pass::<Identity, 1, false, false>(&[]);
-            R::each([sum], |[sum]| -T::from_f64(sum / n).to_f64())
+            each([sum], |[sum]| -T::from_f64(sum / n).to_f64())
         } else {
             *zero
         };
@@ -349,23 +422,23 @@ impl<const LAYER: bool, const GRAD: bool> Function for Norm<LAYER, GRAD> {
             let [squares] = r.pass::<Squares, 1, false, false>(&[minus_mean]);
             [*zero, squares, *zero, *zero]
         };
-        let off = if LAYER { &R::each([off], |[off]| off / n) } else { zero };
+        let off = if LAYER { &each([off], |[off]| off / n) } else { zero };
         // Less than zero by rounding; NaN stays NaN.
-        let power = &R::each([squares, off], |[squares, off]| {
+        let power = &each([squares, off], |[squares, off]| {
             let variance = squares / n;
             let variance = if variance.is_finite() { variance - off * off } else { variance };
             if variance < 0.0 { eps } else { variance + eps }
         });
-        let scale = &R::each([power], |[power]| 1.0 / power.sqrt());
-        let minus_off = &R::each([off], |[off]| -off);
+        let scale = &each([power], |[power]| 1.0 / power.sqrt());
+        let minus_off = &each([off], |[off]| -off);
         let fits = |power| !is_single || (MIN_VARIANCE..=f64::from(f32::MAX)).contains(&power);
         if !GRAD {
             r.pass::<Normal, 0, false, true>(&[minus_mean, minus_off, scale]);
-            return r.for_rows([power], |[power]| !fits(power), |row| row.norm(LAYER, GRAD, eps));
+            let far = &each([power], |[power]| f64::from(!fits(power)));
+            return r.batch().again(far, |row| row.norm(LAYER, GRAD, eps));
         }
-        let minus_shift =
-            if LAYER { &R::each([weighed], |[weighed]| -(weighed / n)) } else { zero };
-        let minus_along = &R::each([along, off, weighed, scale], |[along, off, weighed, scale]| {
+        let minus_shift = if LAYER { &each([weighed], |[weighed]| -(weighed / n)) } else { zero };
+        let minus_along = &each([along, off, weighed, scale], |[along, off, weighed, scale]| {
             -((along - off * weighed) * scale / n)
         });
         r.pass::<NormalGrad, 0, false, true>(&[
@@ -375,13 +448,11 @@ impl<const LAYER: bool, const GRAD: bool> Function for Norm<LAYER, GRAD> {
             minus_shift,
             minus_along,
         ]);
-        r.for_rows(
-            [power, minus_shift, minus_along],
-            |[power, shift, along]| {
-                !fits(power) || is_single && !(shift.is_finite() && along.is_finite())
-            },
-            |row| row.norm(LAYER, GRAD, eps),
-        );
+        let far = &each([power, minus_shift, minus_along], |[power, shift, along]| {
+            let finite = shift.is_finite() && along.is_finite();
+            f64::from(!fits(power) || is_single && !finite)
+        });
+        r.batch().again(far, |row| row.norm(LAYER, GRAD, eps));
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn named(
     let (Some(function), &[axis]) = (program.row_function(), axes) else { return Ok(None) };
     use RowFunction as F;
     let last = inputs.len() - 1;
-    // Elements beside those of x, and lines for all rows.
+    // The operand of x's shape, and those that all rows share.
     let (g, lines) = match function {
         F::Softmax | F::LogSoftmax => (None, &[][..]),
         F::SoftmaxGrad | F::LogSoftmaxGrad => (Some(inputs[1]), &[][..]),
@@ -158,19 +158,19 @@ fn outside(i: usize, target: i64, classes: usize) -> Error {
     Error::index(format!("targets[{i}] is {target}, but there are {classes} classes ({range})"))
 }
 
-/// What the rows of one function have in common.
+/// The sizes and operands that all rows of a call share.
 struct Job<'a> {
     cpu: &'a Cpu,
     dtype: DType,
     /// Elements of a row.
     n: usize,
-    /// Of one row, which is that of all.
+    /// One row each, for a norm.
     weight: Option<Packed>,
     bias: Option<Packed>,
-    /// Of a loss: one for each row.
+    /// One for each row, for a loss.
     targets: Option<Array<Option<usize>>>,
     loss_gradients: Option<Packed>,
-    /// Of a norm.
+    /// The epsilon of a norm.
     eps: f64,
 }
 
@@ -245,17 +245,8 @@ impl Job<'_> {
             return Ok(Arc::new(out));
         }
         // The rows were gathered from another order of axes; restore it.
-        let back = cpu.alloc(n, dtype)?;
-        let whole = View { ptr: back.ptr(), shape: *x.shape(), strides: [0; 8], dtype };
-        let mut target = whole;
-        target.strides[..x.ndim()].copy_from_slice(Layout::contiguous(*x.shape()).strides());
-        let target = target.permuted(&order);
-        let mut source = View { ptr: out.ptr(), ..target };
-        source.strides[..x.ndim()].copy_from_slice(Layout::contiguous(target.shape).strides());
-        // SAFETY: both sides hold n elements; the target's strides are a permutation of a row-major
-        // layout.
-        unsafe { copy::copy_view(cpu.level, &source, back.ptr(), &target.strides) };
-        Ok(Arc::new(back))
+        let view = View::in_order(out.ptr(), x.shape(), &order, dtype);
+        Ok(Arc::new(copy::contiguous(cpu, &view)?))
     }
 
     /// `rows` rows from row `r` on, the first of which are at these addresses.
@@ -316,12 +307,11 @@ impl Job<'_> {
         let (level, dtype, n) = (self.cpu.level, self.dtype, self.n);
         let is_half = dtype.is_half();
         let run = |[stage, x_tile, g_tile, tile]: [*mut T; 4]| {
-            let mut first = rows.start;
-            while first < rows.end {
+            for first in rows.clone().step_by(block) {
                 let count = block.min(rows.end - first);
                 let to = of.to.get().wrapping_add(first * n * dtype.size());
-                // SAFETY: `count` rows of n elements, in memory for a block of them; those of the
-                // result belong to this range alone.
+                // SAFETY: a tile has memory for `block` rows of n elements, of which there are
+                // `count`; no other range writes these rows of the result.
                 unsafe {
                     let columns = narrow.then_some(block);
                     let x = self.tile(of.x, first, count, columns, stage, x_tile);
@@ -345,7 +335,6 @@ impl Job<'_> {
                         half::from_f32(level, dtype, packed.cast(), to, n * count);
                     }
                 }
-                first += count;
             }
         };
         if !is_half && !narrow {

@@ -36,7 +36,7 @@ use table::{Runs, Table};
 use teeny_core::kernel::table::UnaryTable;
 use teeny_core::kernel::{Arithmetic, OpCode, OpNode};
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Kernel, Layout, ReduceOp, Result, Scalar, Shape, Tensor};
+use teeny_core::{DType, Kernel, ReduceOp, Result, Scalar, Shape, Tensor};
 
 /// Elements per block of a long row: two threads share a row of 256 K, and joining costs nothing.
 const BLOCK: usize = 64 << 10;
@@ -79,15 +79,9 @@ pub(crate) fn reduce_kernel(
             &arrange(&view.shape, view.strides(), axes, table.renumber.is_some())
     {
         let (x, flip) = (Shared(view.ptr.cast_mut()), flip_of(op, dtype));
-        let run =
-            |out| Strided { cpu, table, flip, axes: arranged, x, dtype: view.dtype, out }.run();
-        if !arranged.sorted {
-            run(Shared(out.ptr()))?;
-        } else {
-            let sorted = cpu.alloc(num_results, op.output(dtype).compute())?;
-            run(Shared(sorted.ptr()))?;
-            restore_order(cpu, view, &kept, &sorted, &out)?;
-        }
+        let sorted = Shared(out.ptr());
+        Strided { cpu, table, flip, axes: arranged, x, dtype: view.dtype, out: sorted }.run()?;
+        let out = if arranged.sorted { restore_order(cpu, view, &kept, &out)? } else { out };
         return Ok(Arc::new(copy::cast_to_storage(cpu, out, num_results, op.output(dtype))?));
     }
 
@@ -166,26 +160,13 @@ fn table_of_input(op: ReduceOp, kernel: &Kernel) -> Option<&'static Table> {
     }
 }
 
-/// Moves results in the order of the operand's strides to the order of its axes.
-fn restore_order(
-    cpu: &Cpu,
-    x: &View,
-    kept: &[usize],
-    sorted: &CpuStorage,
-    out: &CpuStorage,
-) -> Result<()> {
+/// Results in the order of the operand's strides, in the order of its axes.
+fn restore_order(cpu: &Cpu, x: &View, kept: &[usize], sorted: &CpuStorage) -> Result<CpuStorage> {
     let mut order: Vec<usize> = (0..kept.len()).collect();
     order.sort_by_key(|&i| nearness(x.strides[kept[i]]));
     let sizes: Vec<usize> = kept.iter().map(|&a| x.shape[a]).collect();
-    let (shape, dtype) = (Shape::new(&sizes)?, teeny_core::Storage::dtype(out));
-    let mut view = View { ptr: out.ptr(), shape, strides: [0; 8], dtype };
-    view.strides[..shape.ndim()].copy_from_slice(Layout::contiguous(shape).strides());
-    let to = view.permuted(&order);
-    let mut from = View { ptr: sorted.ptr(), ..to };
-    from.strides[..shape.ndim()].copy_from_slice(Layout::contiguous(to.shape).strides());
-    // SAFETY: both hold all results; the target's strides are a permutation of a row-major layout.
-    unsafe { copy::copy_view(cpu.level, &from, out.ptr(), &to.strides) };
-    Ok(())
+    let dtype = teeny_core::Storage::dtype(sorted);
+    copy::contiguous(cpu, &View::in_order(sorted.ptr(), &Shape::new(&sizes)?, &order, dtype))
 }
 
 fn table_of(op: ReduceOp, dtype: DType) -> &'static Table {

@@ -207,13 +207,7 @@ impl<'a> Job<'a> {
                 continue;
             }
             // The rows were gathered from another order of axes; restore it.
-            let mut strides = [0; 8];
-            let mut step = 1;
-            for &axis in order.iter().rev() {
-                strides[axis] = step;
-                step *= shape[axis] as isize;
-            }
-            let view = View { ptr: out.ptr(), shape: *shape, strides, dtype };
+            let view = View::in_order(out.ptr(), shape, &order, dtype);
             outputs.push(Arc::new(copy::contiguous(cpu, &view)?));
         }
         Ok(Some(outputs))

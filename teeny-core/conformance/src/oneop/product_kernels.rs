@@ -108,7 +108,7 @@ fn case(
             None => Op::Matmul { lhs: &a, rhs: &b }.tensor(a.device())?,
         };
         for x in x[2..].iter().filter(|x| x.dtype().is_float()) {
-            // What is not finite may not be chosen; if it is, so is the result.
+            // If the kernel chooses an infinite operand or NaN, the result is not finite either.
             sum = sum.add(&x.abs()?.nan_to_num(0.0, Some(0.0), None)?)?;
         }
         sum = sum.add(1.0)?;
