@@ -5,21 +5,21 @@
 // Naive: a launch for each fold and for each value that later ones read (the definition of
 // Op::Rows), so that every level reads and writes the row in memory. Here a launch computes all
 // levels of a row:
-//  1. TEAM threads have a row: all THREADS of a workgroup, or fewer for short rows, whose workgroup
-//     has several rows. One thread has a row where the row is short, or where the elements of
-//     neighbouring rows are contiguous, so that neighbouring threads read neighbouring elements.
+//  1. All THREADS of a workgroup have a row. One thread has a row where the row is short, or where
+//     the elements of neighbouring rows are contiguous, so that neighbouring threads read
+//     neighbouring elements.
 //  2. A level is a loop over the row that ends in its folds (rows_level.wgsl). The values of a row
 //     are computed by each of its threads, between the loops.
 //  3. Rows whose elements are contiguous are read and written in vectors of LANES, quads.
 //  4. A row that fits is read once: its quads, and what later levels need of them, stay in
-//     registers, and the loops are unrolled. Longer rows are read once a level, and computed again.
+//     registers, and the loops are unrolled; groups past its end are passed over, so that few
+//     shaders serve all lengths. Longer rows are read once a level, and computed again.
 //
 // Reads and writes each element once where the row fits: bound by bandwidth for programs of up to
 // some 20 operations an element, such as softmax. Registers: {{held}} quads of {{lanes}}; workgroup
 // memory: the folds of each thread. Expected: 70 to 90 % of the bandwidth for contiguous rows.
 //
-// `whole`: a workgroup has one row. `shared`: it has several, by teams of more than one thread.
-// `full`: the quads in registers are exactly the row, never with `shared`. See ops/rows/program.rs.
+// `whole`: a workgroup has one row. See ops/rows/program.rs.
 {{params}}
 #for i in 0..inputs
 @group(0) @binding({{i}}) var<storage, read> {{names[i]}}: array<{{words[i]}}>;
@@ -63,32 +63,19 @@ fn main(
 #if whole
     if workgroup >= params.rows { return; }
     let row = workgroup;
-    let length = params.groups;
-#else
-#if shared
-    // Teams past the last row get a row of no quads: every thread must reach the barriers.
-    let own_row = workgroup * (THREADS / TEAM) + thread / TEAM;
-    let row = min(own_row, params.rows - 1u);
-    let length = select(0u, params.groups, own_row < params.rows);
 #else
     let row = workgroup * THREADS + thread;
     if row >= params.rows { return; }
+#endif
     let length = params.groups;
-#endif
-#endif
     let place = thread % TEAM;
     let base = row_addresses(row);
 #for g in 0..held
-#if full
     let q{{g}} = place + {{g}}u * TEAM;
-#else
-    let q{{g}} = min(place + {{g}}u * TEAM, params.groups - 1u);
-    let inside{{g}} = place + {{g}}u * TEAM < length;
-#endif
     let at{{g}} = along_addresses(q{{g}} * LANES);
 #endfor
 {{body}}
-    if place == 0u && length > 0u {
+    if place == 0u {
 {{row_stores}}
     }
 }

@@ -8,17 +8,14 @@
 #endif
 #if held
 #for g in 0..count
+{{variables[g]}}
+    if q{{g}} < length {
 {{elements[g]}}
-#if !full
-    if inside{{g}} {
-#endif
 #if folds
         acc{{level}} = combine{{level}}(acc{{level}}, {{folded[g]}});
 #endif
 {{stores[g]}}
-#if !full
     }
-#endif
 #endfor
 #else
 #if folds

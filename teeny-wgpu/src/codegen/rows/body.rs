@@ -302,7 +302,6 @@ impl Text<'_> {
         let RowsPlan { threads, team, subgroups, .. } = *self.plan;
         let reduction = match team {
             1 => format!("fn {name}(thread: u32, own: {ty}) -> {ty} {{ return own; }}\n"),
-            _ if team < threads => reduction(shader!("rows_team"))?,
             _ if subgroups => {
                 let across = each(&|k, fold, dtype| across(fold, dtype, &format!("own.a{k}")));
                 let _ =
@@ -329,15 +328,16 @@ impl Text<'_> {
             _ => (0..held).map(|g| g.to_string()).collect(),
         };
         let n = level.level;
-        let (mut elements, mut folded, mut stores) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut variables, mut elements) = (Vec::new(), Vec::new());
+        let (mut folded, mut stores) = (Vec::new(), Vec::new());
         for g in &copies {
-            let mut text = String::new();
+            let (mut names, mut text) = (String::new(), String::new());
             for &id in &level.arguments {
                 if let Some((i, access)) = self.access(id)
                     && access != Access::Row
                     && !loaded.contains(&id)
                 {
-                    self.load(i, access, g, &mut text);
+                    self.load(i, access, g, &mut names, &mut text);
                 }
             }
             let lanes = if self.by_quads { 1 } else { self.plan.lanes };
@@ -357,8 +357,10 @@ impl Text<'_> {
                 };
                 let arguments: String = level.arguments.iter().map(argument).collect();
                 let call = format!("level{n}(q{g} * LANES + {l}u{arguments})");
-                let _ = writeln!(text, "    let e{n}_{g}_{l} = {call};");
+                let ty = format!("Level{n}");
+                self.variable(&format!("e{n}_{g}_{l}"), &ty, &call, &mut names, &mut text);
             }
+            variables.push(names);
             elements.push(text);
             folded.push(match lanes {
                 LANES => format!(
@@ -398,11 +400,11 @@ impl Text<'_> {
             .number("level", n)
             .number("count", copies.len())
             .number("lanes", self.plan.lanes)
+            .list("variables", variables)
             .list("elements", elements)
             .list("folded", folded)
             .list("stores", stores)
             .flag("held", held > 0)
-            .flag("full", self.plan.full)
             .flag("folds", !level.folds.is_empty())
             .text_of()
     }
@@ -416,25 +418,34 @@ impl Text<'_> {
         }
     }
 
+    /// The variable `name` of type `ty` that is `value`. What stays in registers is declared in
+    /// front of the condition under which it has a value.
+    fn variable(&self, name: &str, ty: &str, value: &str, names: &mut String, text: &mut String) {
+        let _ = match self.plan.held {
+            0 => writeln!(text, "    let {name} = {value};"),
+            _ => writeln!(names, "    var {name}: {ty};")
+                .and_then(|()| writeln!(text, "    {name} = {value};")),
+        };
+    }
+
     /// The loads of input `i` for the group `g`: the variables `l{i}_{g}_{lane}`.
-    fn load(&self, i: usize, access: Access, g: &str, text: &mut String) {
+    fn load(&self, i: usize, access: Access, g: &str, names: &mut String, text: &mut String) {
         let (dtype, lanes) = (self.program.inputs()[i], self.plan.lanes);
         let address = format!("base.x{i} + at{g}.x{i}");
-        if access == Access::Quads {
+        let values: Vec<String> = if access == Access::Quads {
             let (group, word) = (format!("g{i}_{g}"), format!("w{i}_{g}"));
             let (load, values) = types::load_quad(dtype, &format!("x{i}"), &group, &word);
             let place = self.group(&format!("x{i}"), g);
             let _ = writeln!(text, "    let {group} = {place};\n    {load}");
-            for (l, value) in values.iter().enumerate() {
-                let _ = writeln!(text, "    let l{i}_{g}_{l} = {value};");
-            }
-            return;
-        }
-        let step = format!("params.x{i}_along_strides_{}", self.plan.along - 1);
-        for l in 0..lanes {
-            let address =
-                if l == 0 { address.clone() } else { format!("{address} + {l}u * {step}") };
-            let _ = writeln!(text, "    let l{i}_{g}_{l} = load_x{i}({address});");
+            values.into()
+        } else {
+            let step = format!("params.x{i}_along_strides_{}", self.plan.along - 1);
+            let at =
+                |l| if l == 0 { address.clone() } else { format!("{address} + {l}u * {step}") };
+            (0..lanes).map(|l| format!("load_x{i}({})", at(l))).collect()
+        };
+        for (l, value) in values.iter().enumerate() {
+            self.variable(&format!("l{i}_{g}_{l}"), types::value(dtype), value, names, text);
         }
     }
 }

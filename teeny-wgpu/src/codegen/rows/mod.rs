@@ -105,9 +105,7 @@ impl RowsPlan {
             .list("words", words)
             .list("results", results)
             .flag("whole", self.team == self.threads)
-            .flag("shared", self.team > 1 && self.team < self.threads)
             .flag("subgroups", self.subgroups)
-            .flag("full", self.full)
             .render()
     }
 }

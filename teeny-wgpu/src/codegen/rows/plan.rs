@@ -44,15 +44,13 @@ pub(crate) struct RowsPlan {
     /// Joint axes that are kept, and those of the row: at least one.
     pub kept: usize,
     pub along: usize,
-    /// Threads of a workgroup, and those that share a row: all, 1 or a number that divides them.
+    /// Threads of a workgroup, and those that share a row: all or 1.
     pub threads: usize,
     pub team: usize,
     /// Elements that are read at once: 1 or [`LANES`].
     pub lanes: usize,
     /// Groups of elements that a thread keeps in registers; 0 if it reads them once a level.
     pub held: usize,
-    /// Whether the groups in registers are all of the row, without a rest.
-    pub full: bool,
     /// Whether whole workgroups combine their values by subgroup operations.
     pub subgroups: bool,
     /// Of the inputs that the program reads, ascending.
@@ -64,11 +62,7 @@ impl RowsPlan {
     pub fn variant(&self) -> Vec<u32> {
         let inputs = self.inputs.iter().fold(1, |code, &access| code << 2 | access as u32);
         let sizes = [self.kept, self.along, self.threads, self.team, self.lanes, self.held];
-        sizes
-            .iter()
-            .map(|&n| n as u32)
-            .chain([self.full.into(), self.subgroups.into(), inputs])
-            .collect()
+        sizes.iter().map(|&n| n as u32).chain([self.subgroups.into(), inputs]).collect()
     }
 
     /// Whether output `o` is written in its own type, in groups of four.

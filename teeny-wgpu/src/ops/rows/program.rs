@@ -2,10 +2,8 @@
 //!
 //! ```text
 //! a workgroup       per row      all rows but these:
-//! 16 threads        per row      33 to 64 elements that are neighbours
-//! a thread          per row      up to 32 elements, many rows of up to 256 on a software adapter,
-//! and
-//!                                rows across neighbours in memory
+//! a thread          per row      up to 32 elements, rows across neighbours in memory, all but a
+//!                                few rows on a software adapter
 //! ```
 //!
 //! Rows of neighbours are read and written in groups of four, others one element after the other.
@@ -36,8 +34,8 @@ const THREADS: usize = 128;
 /// for a device.
 const MANY: usize = 2048;
 
-/// Rows that are enough for the processors of a software adapter.
-const MIN_SOFTWARE_ROWS: usize = 64;
+/// Rows that are enough for a software adapter's processors: a thread has a row.
+const MIN_SOFTWARE_ROWS: usize = 2;
 
 /// The most operations of single elements in unrolled loops: longer texts compile slowly.
 const MAX_UNROLLED: usize = 1024;
@@ -91,10 +89,14 @@ pub(super) fn run(
         layouts.push(&target);
     }
     let others: Vec<usize> = (0..shape.ndim()).filter(|axis| !axes.contains(axis)).collect();
-    let kept = Coalesced::over(shape, &layouts, &others)?.padded();
-    let along = Coalesced::over(shape, &layouts, axes)?.padded();
-    let along = if along.sizes.is_empty() { along.padded_to(1) } else { along };
-    let plan = plan(gpu, program, &reads, &layouts, &kept, &along);
+    let joint = |axes: &[usize]| -> Result<Coalesced> {
+        let joint = Coalesced::over(shape, &layouts, axes)?.padded();
+        Ok(if joint.sizes.is_empty() { joint.padded_to(1) } else { joint })
+    };
+    let (kept, along) = (joint(&others)?, joint(axes)?);
+    let software = gpu.capabilities.kind == AdapterKind::Cpu;
+    let subgroups = gpu.capabilities.subgroups;
+    let plan = plan([software, subgroups], program, &reads, &layouts, &kept, &along);
     if !is_supported(program, plan.threads) {
         return Ok(None);
     }
@@ -150,37 +152,35 @@ pub(super) fn run(
 
 /// How a row lies on threads.
 #[derive(Clone, Copy, Debug)]
-struct RowThreads {
+pub(super) struct RowThreads {
     /// Threads of a workgroup, and those that share a row.
-    threads: usize,
-    team: usize,
+    pub(super) threads: usize,
+    pub(super) team: usize,
     /// Groups that a thread keeps in registers.
-    held: usize,
+    pub(super) held: usize,
 }
 
 impl RowThreads {
-    /// For `rows` rows of `groups` groups of `lanes` neighbours. For a software adapter barriers
-    /// are slow, and threads without an element take as long as others.
-    fn of(groups: usize, lanes: usize, software: bool, rows: usize) -> RowThreads {
-        let (threads, team) = match groups * lanes {
-            0..=32 => (THREADS, 1),
-            33..=256 if software && rows >= MIN_SOFTWARE_ROWS => (THREADS, 1),
-            33..=64 if lanes > 1 => (THREADS, 16),
-            _ if groups <= if lanes > 1 { 256 } else { 512 } => (64, 64),
-            _ if software && (lanes == 1 || groups > 2048) => (64, 64),
-            _ => (256, 256),
+    /// For `rows` rows of `length` elements, in groups of `lanes` neighbours. Few answers, since
+    /// each is a shader. On a software adapter barriers are slow, and threads without an element
+    /// take as long as others.
+    pub(super) fn of(length: usize, lanes: usize, software: bool, rows: usize) -> RowThreads {
+        let (threads, team, held) = match (length, lanes) {
+            _ if software && rows >= MIN_SOFTWARE_ROWS => (THREADS, 1, 0),
+            (..=32, _) => (THREADS, 1, 0),
+            (..=1024, LANES) => (64, 64, 4),
+            (..=8192, LANES) => (256, 256, 8),
+            (_, LANES) => (256, 256, 0),
+            _ => (THREADS, THREADS, 0),
         };
-        // Few numbers, since each is a shader.
-        let each = groups.div_ceil(team);
-        let held = [1, 2, 3, 4, 6, 8].into_iter().find(|&held| held >= each).unwrap_or(0);
         RowThreads { threads, team, held }
     }
 }
 
 /// How the rows of these views lie on threads. The views are those of the inputs, then that of
-/// element results.
+/// element results; the adapter is in software, or has subgroup operations.
 fn plan(
-    gpu: &Wgpu,
+    [software, subgroups]: [bool; 2],
     program: &Kernel,
     reads: &Reads,
     layouts: &[&Layout],
@@ -194,7 +194,11 @@ fn plan(
         last.map(|stride| stride.unsigned_abs()).max().unwrap_or(usize::MAX)
     };
     let by_rows = inner(along) <= inner(kept) || rows < 32;
-    let is_row = |v: usize| along.is_scalar(v);
+    // An element of a row of one is read as those of other rows: by the same shader.
+    let is_row = |v: usize| {
+        let of_row = |&i: &usize| program.input_extent(i) == Extent::Row;
+        along.is_scalar(v) && (length > 1 || reads.inputs.get(v).is_some_and(of_row))
+    };
     let is_quads = |v: usize| {
         let whole = |strides: &[isize]| strides.iter().all(|s| s % LANES as isize == 0);
         along.is_row_groups(v, LANES)
@@ -212,11 +216,10 @@ fn plan(
         () => Access::Strided,
     };
     let groups = length / lanes;
-    let software = gpu.capabilities.kind == AdapterKind::Cpu;
     let across = !by_rows && (rows >= MANY || software || groups <= 128);
     let RowThreads { threads, team, held } = match across {
         true => RowThreads { threads: THREADS, team: 1, held: 0 },
-        false => RowThreads::of(groups, lanes, software, rows),
+        false => RowThreads::of(length, lanes, software, rows),
     };
     let fits = held > 0
         && element_operations(program) * held * lanes <= MAX_UNROLLED
@@ -229,8 +232,7 @@ fn plan(
         team,
         lanes,
         held,
-        full: held * team == groups && (team == 1 || team == threads),
-        subgroups: gpu.capabilities.subgroups && team == threads && folds_by_subgroups(program),
+        subgroups: subgroups && team == threads && folds_by_subgroups(program),
         inputs: inputs.map(access).collect(),
     }
 }
