@@ -9,21 +9,17 @@ use crate::ops::attention::plan::{
     AttentionKind, AttentionPlan, Mask as AttentionMask, Tile as AttentionTile,
 };
 use crate::ops::cat::CatPlan;
-use crate::ops::cross_entropy::CrossEntropyPlan;
 use crate::ops::matmul::product::{Fetch, Staging};
 use crate::ops::matmul::select::{AlongK, Cooperative, MatmulKernel, Tile};
-use crate::ops::norm::Operands;
 use crate::ops::pooling::Pool;
 use crate::ops::radix_sort::RadixStep;
 use crate::ops::random::DistributionKind;
 use crate::ops::reduce::shader::ReducePlan;
-use crate::ops::row_quads::RowQuads;
 use crate::ops::scan::Pass;
-use crate::ops::softmax::SoftmaxKind;
 use crate::ops::software::matmul::Subgroups;
 use crate::ops::{
-    attention, conv, copy, gather, matmul, norm, pooling, quant, radix_sort, random, reduce, scan,
-    scatter, softmax, sort, transpose,
+    attention, conv, copy, gather, matmul, pooling, quant, radix_sort, random, reduce, scan,
+    scatter, sort, transpose,
 };
 use teeny_core::{Builder, DType, Expr, Kernel, OpCode, QuantType, ReduceOp, ScanOp, ScatterMode};
 
@@ -224,24 +220,6 @@ fn copies_random_numbers_and_softmax() {
             accept(&format!("{kind:?} {dtype}"), &random::wgsl(kind, dtype).unwrap(), &[dtype]);
         }
     }
-    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
-        for kind in [
-            SoftmaxKind::Softmax,
-            SoftmaxKind::LogSoftmax,
-            SoftmaxKind::SoftmaxGrad,
-            SoftmaxKind::LogSoftmaxGrad,
-        ] {
-            accept(&format!("{kind:?} {dtype}"), &softmax::wgsl(2, dtype, kind).unwrap(), &[dtype]);
-            for subgroups in [false, true] {
-                if dtype == DType::F64 {
-                    continue;
-                }
-                let rows = RowQuads { threads: 64, quads: 2, subgroups };
-                let text = softmax::quads_wgsl(2, dtype, kind, rows).unwrap();
-                accept(&format!("quads {kind:?} {subgroups} {dtype}"), &text, &[dtype]);
-            }
-        }
-    }
 }
 
 #[test]
@@ -297,50 +275,11 @@ fn kernels_of_many_tensors() {
 }
 
 #[test]
-fn every_cross_entropy_and_cat() {
-    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
-        for index in [DType::U8, DType::I32, DType::U64, DType::I64] {
-            for flags in 0..16 {
-                let [gradient, ignores, workgroup_rows, pairs] =
-                    [1, 2, 4, 8].map(|bit| flags & bit != 0);
-                if pairs && !(gradient && dtype.is_half()) {
-                    continue;
-                }
-                let plan =
-                    CrossEntropyPlan { dtype, index, gradient, ignores, workgroup_rows, pairs };
-                accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype, index]);
-            }
-        }
-    }
+fn every_cat() {
     for unit in [DType::U8, DType::U16, DType::U32] {
         for (tensors, axes, axis) in [(1, 1, 0), (2, 3, 1), (7, 2, 1), (3, 8, 4)] {
             let plan = CatPlan { tensors, axes, axis, unit };
             accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[unit]);
-        }
-    }
-}
-
-#[test]
-fn every_normalisation() {
-    for dtype in [DType::BF16, DType::F32, DType::F64] {
-        for norm in [norm::Norm::Layer, norm::Norm::Rms] {
-            for given in [0, 1, 2, 3, 6] {
-                let (g, weight, bias) = (given & 1 != 0, given & 2 != 0, given & 4 != 0);
-                let operands = Operands { g, weight, bias };
-                accept(
-                    &format!("{norm:?} {given} {dtype}"),
-                    &norm::wgsl(2, dtype, norm, operands).unwrap(),
-                    &[dtype],
-                );
-                if dtype == DType::F64 {
-                    continue;
-                }
-                for subgroups in [false, true] {
-                    let rows = RowQuads { threads: 256, quads: 4, subgroups };
-                    let text = norm::quads_wgsl(2, dtype, norm, operands, rows).unwrap();
-                    accept(&format!("{norm:?} quads {given} {subgroups} {dtype}"), &text, &[dtype]);
-                }
-            }
         }
     }
 }

@@ -279,7 +279,9 @@ fn cross_entropy_grad<'b>(
     g: Expr<'b>,
     ignored: Option<Expr<'b>>,
 ) -> Expr<'b> {
-    let is_class = x.index().cast(DType::I64).eq(t.cast(DType::I64));
+    // In 32 bits where they hold all classes: browsers have no wider integers.
+    let wide = if t.dtype().size() == 8 { DType::I64 } else { DType::I32 };
+    let is_class = x.index().cast(wide).eq(t.cast(wide));
     let along = x.softmax() - is_class.where_cond(x.like(1), 0);
     let Some(ignored) = ignored else { return along * g };
     // Selected twice: once against a NaN of an ignored row, once against its gradient, which is

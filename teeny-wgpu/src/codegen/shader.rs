@@ -163,34 +163,6 @@ impl Shader {
         }
     }
 
-    /// [`Shader::workgroup_reduce`] with subgroup operations: `across` combines the values of a
-    /// subgroup, `combine` those of two subgroups. The text declares `subgroup`, `subgroup_lane` and
-    /// `subgroup_count`.
-    pub fn subgroup_reduce(
-        mut self,
-        name: &str,
-        across: &str,
-        combine: &str,
-        reused: bool,
-    ) -> Shader {
-        let text = shader!("workgroup_reduce_subgroups")
-            .text("name", name)
-            .text("value", "f32")
-            .text("across", across)
-            .text("combine", combine)
-            .text("parts", "parts")
-            .flag("reused", reused)
-            .template
-            .render();
-        match text {
-            Ok(text) => self.text(name, text),
-            Err(error) => {
-                self.failed.get_or_insert(error);
-                self
-            }
-        }
-    }
-
     /// The function `store_<name>(i, v)`: elements `4 i` to `4 i + 3` of the result `name`, which is
     /// declared as an array of `types::quad(dtype)`.
     pub fn store_quads(self, name: &str, dtype: DType) -> Shader {

@@ -93,12 +93,20 @@ pub(crate) fn strides_without(layout: &Layout, axis: usize) -> Strides {
 /// # Errors
 /// That error.
 pub(crate) fn check_indices(gpu: &Wgpu, index: &Tensor, axis: usize, shape: &Shape) -> Result<()> {
-    if gpu.shaders == Shaders::Trusted || !CAN_WAIT {
-        return Ok(());
-    }
-    let Err(error) = gpu.check_index_errors() else { return Ok(()) };
+    let Err(error) = check_index_errors(gpu) else { return Ok(()) };
     find_wrong_index(gpu, index, axis, shape)?;
     Err(error)
+}
+
+/// With checked shaders, where it can wait: waits for the records of wrong indices.
+///
+/// # Errors
+/// That of one.
+pub(crate) fn check_index_errors(gpu: &Wgpu) -> Result<()> {
+    match gpu.shaders == Shaders::Trusted || !CAN_WAIT {
+        true => Ok(()),
+        false => gpu.check_index_errors(),
+    }
 }
 
 /// Waits, and names the first element of `index` outside the axis of `shape`.

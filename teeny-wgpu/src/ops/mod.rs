@@ -7,14 +7,14 @@
 //! transpose                                   row-major copies of permuted views
 //! reduce/ scan sort gather scatter/ random    one family each
 //! matmul/ conv/ pooling                       products, convolutions, windows
-//! softmax cross_entropy norm attention        fused operations along rows
+//! rows/ attention                             programs along rows, softmax and norms among them
 //! cat                                         tensors one after another
 //! quant/                                      products with quantised weights, and their rows
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
 //!                                             a binding, results below 32 bits
 //! epilogue                                    kernels behind products
 //! software/                                   what only software adapters run
-//! radix_sort window row_quads                 steps that operations share
+//! radix_sort window                           steps that operations share
 //! ```
 
 pub(crate) mod accumulation;
@@ -24,24 +24,20 @@ pub(crate) mod cat;
 pub(crate) mod coalesce;
 pub(crate) mod conv;
 pub(crate) mod copy;
-pub(crate) mod cross_entropy;
 pub(crate) mod elementwise;
 pub(crate) mod epilogue;
 pub(crate) mod gather;
 pub(crate) mod indexing;
 pub(crate) mod matmul;
-pub(crate) mod norm;
 pub(crate) mod pieces;
 pub(crate) mod pooling;
 pub(crate) mod quant;
 pub(crate) mod radix_sort;
 pub(crate) mod random;
 pub(crate) mod reduce;
-pub(crate) mod row_quads;
 pub(crate) mod rows;
 pub(crate) mod scan;
 pub(crate) mod scatter;
-pub(crate) mod softmax;
 pub(crate) mod software;
 pub(crate) mod sort;
 pub(crate) mod transfer;

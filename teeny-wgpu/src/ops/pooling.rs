@@ -11,7 +11,6 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::ops::accumulation::{cast_to_storage, lowest};
 use crate::ops::coalesce::Coalesced;
 use crate::ops::copy::{can_compact, compact};
-use crate::ops::row_quads::has_row_quads;
 use crate::ops::window::countable;
 use teeny_core::{DType, Outputs, Result, Scalar, Tensor, Window, validate};
 
@@ -86,6 +85,17 @@ pub(crate) fn pairs_wgsl(pool: Pool, axes: usize, ndim: usize, dtype: DType) -> 
         .number("last", ndim - 1)
         .flag("max", pool == Pool::Max)
         .render()
+}
+
+/// True if each row of `x` is neighbours and begins at a multiple of four, for a type that is
+/// computed in f32.
+fn has_row_quads(x: &Tensor) -> bool {
+    let last = x.ndim() - 1;
+    matches!(x.dtype(), DType::F16 | DType::BF16 | DType::F32)
+        && x.strides()[last] == 1
+        && x.shape()[last].is_multiple_of(4)
+        && x.layout().offset().is_multiple_of(4)
+        && (0..last).all(|a| x.strides()[a] % 4 == 0 || x.shape()[a] == 1)
 }
 
 /// True if windows have two elements of a row of neighbours, two apart along it and without

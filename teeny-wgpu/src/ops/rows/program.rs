@@ -9,7 +9,6 @@
 //! Rows of neighbours are read and written in groups of four, others one element after the other.
 //! What is larger than a binding, or a few very long rows, is left to the definition.
 
-use crate::AdapterKind;
 use crate::codegen::generator;
 use crate::codegen::params::{Field, Strides, View};
 use crate::codegen::rows::{
@@ -22,7 +21,7 @@ use crate::device::launch::{Key, Launch, Program};
 use crate::device::limits::{MAX_BINDINGS, MAX_COUNT, PARAM_BYTES};
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
-use crate::ops::indexing::{AxisRange, axis_position};
+use crate::ops::indexing::{AxisRange, axis_position, check_index_errors};
 use std::sync::Arc;
 use teeny_core::kernel::Extent;
 use teeny_core::{Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor};
@@ -46,9 +45,10 @@ const LONG: usize = 1 << 17;
 const MIN_LONG_ROWS: usize = 16;
 
 /// The outputs of `program` on the rows along `axes` of `shape`; nothing if a launch does not reach
-/// them.
+/// them. `software`: as on a software adapter.
 pub(super) fn run(
     gpu: &Wgpu,
+    software: bool,
     program: &Arc<Kernel>,
     inputs: &[&Tensor],
     params: &[Scalar],
@@ -94,7 +94,6 @@ pub(super) fn run(
         Ok(if joint.sizes.is_empty() { joint.padded_to(1) } else { joint })
     };
     let (kept, along) = (joint(&others)?, joint(axes)?);
-    let software = gpu.capabilities.kind == AdapterKind::Cpu;
     let subgroups = gpu.capabilities.subgroups;
     let plan = plan([software, subgroups], program, &reads, &layouts, &kept, &along);
     if !is_supported(program, plan.threads) {
@@ -109,8 +108,11 @@ pub(super) fn run(
     .words();
     let bindings = used.iter().map(|x| gpu.bind_tensor(x)).collect::<Result<Vec<_>>>()?;
     let record = reads.position.map(|_| {
-        let range = AxisRange { whole_index: false, ..AxisRange::all(length) };
-        let (binding, error_record) = range.record(gpu, inputs[0]);
+        let range = AxisRange::all(length);
+        let (binding, error_record) = match reads.positions {
+            Some(i) => range.record(gpu, inputs[i]),
+            None => range.for_piece().record(gpu, inputs[0]),
+        };
         let (axis_size, range_low, range_length) = (range.size, range.low, range.length);
         AtParams { axis_size, range_low, range_length, error_record }.push_to(&mut words);
         binding
@@ -146,6 +148,9 @@ pub(super) fn run(
         params: &words,
         grid: gpu.dispatch_grid(rows.div_ceil(plan.threads / plan.team) as u64)?,
     })?;
+    if reads.position.is_some() {
+        check_index_errors(gpu)?;
+    }
     let stored = |(o, storage)| cast_to_storage(gpu, storage, program.output_dtype(o), inputs[0]);
     Ok(Some(storages.into_iter().enumerate().map(stored).collect::<Result<Outputs>>()?))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use teeny_core::kernel::{Extent, Fold};
 use teeny_core::{
     Builder, DType, DeviceRef, Expr, Kernel, Op, OpCode, Reference, Result, RowFunction, Scalar,
-    Shape, Tensor, map_rows,
+    Shape, Tensor, map_rows, random,
 };
 
 /// A sequence of numbers that look random.
@@ -108,19 +108,21 @@ fn check(
     let (inputs, shape) = (&inputs[..], &shape);
     let want = Op::Rows { program, inputs, params, shape, axes }.tensor_list(&oracle)?;
     let inputs: Vec<&Tensor> = ours.iter().collect();
-    let got = run(gpu, program, &inputs, params, shape, axes)?;
-    let got = got.unwrap_or_else(|| panic!("{what} has no shader"));
-    for (o, (got, want)) in got.into_iter().zip(want.iter()).enumerate() {
-        let got = gpu.tensor(got, *want.shape(), want.dtype(), inputs[0])?;
-        let (got, want) = (got.to_scalars()?, want.to_scalars()?);
-        for (i, (a, b)) in got.iter().zip(&want).enumerate() {
-            let (x, y) = (a.to_f64(), b.to_f64());
-            let same = a == b || x == y || x.is_nan() && y.is_nan();
-            let close = (x - y).abs() <= tolerance * y.abs().max(1.0);
-            assert!(
-                same || tolerance > 0.0 && close,
-                "{what}, output {o}, element {i}: {a:?}, not {b:?}\n{program:?}"
-            );
+    for software in [false, true] {
+        let got = run(gpu, software, program, &inputs, params, shape, axes)?;
+        let got = got.unwrap_or_else(|| panic!("{what} has no shader"));
+        for (o, (got, want)) in got.into_iter().zip(want.iter()).enumerate() {
+            let got = gpu.tensor(got, *want.shape(), want.dtype(), inputs[0])?;
+            let (got, want) = (got.to_scalars()?, want.to_scalars()?);
+            for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+                let (x, y) = (a.to_f64(), b.to_f64());
+                let same = a == b || x == y || x.is_nan() && y.is_nan();
+                let close = (x - y).abs() <= tolerance * y.abs().max(1.0);
+                assert!(
+                    same || tolerance > 0.0 && close,
+                    "{what}, output {o}, element {i}: {a:?}, not {b:?}\n{program:?}"
+                );
+            }
         }
     }
     Ok(())
@@ -230,22 +232,11 @@ fn named_programs_give_the_results_of_the_definition() -> Result<()> {
                     continue;
                 }
                 for function in RowFunction::ALL {
-                    let targets = matches!(
-                        function,
-                        RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad
-                    );
-                    if targets && !gpu.capabilities().supports(DType::I64) {
+                    if function.name().contains("cross") && !gpu.capabilities().supports(DType::I64)
+                    {
                         continue;
                     }
-                    let norm = function.name().contains("norm");
-                    let (all, params) = ([dtype; 3], [Scalar::Float(1e-5)]);
-                    let params = &params[..usize::from(norm)];
-                    let with_targets = [dtype, DType::I64, dtype];
-                    let found = (1..=3).rev().find_map(|n| {
-                        let types = if targets { &with_targets[..n] } else { &all[..n] };
-                        function.program(types, params.len()).ok()
-                    });
-                    let Some(program) = found else { panic!("{}", function.name()) };
+                    let (program, params) = named(function, dtype, DType::I64);
                     for axis in [0, 1] {
                         let rows = [5, 70][axis];
                         let shape = if axis == 0 { [length, rows] } else { [rows, length] };
@@ -310,49 +301,53 @@ fn a_position_outside_the_row_is_an_error_and_inside_reads_its_element() -> Resu
     Ok(())
 }
 
+/// A variant of `function` for `dtype` with the most inputs, targets of type `targets`, and its
+/// parameters.
+fn named(
+    function: RowFunction,
+    dtype: DType,
+    targets: DType,
+) -> (&'static Arc<Kernel>, &'static [Scalar]) {
+    let types = match function {
+        RowFunction::CrossEntropy | RowFunction::CrossEntropyGrad => [dtype, targets, dtype],
+        _ => [dtype; 3],
+    };
+    let params = &[Scalar::Float(1e-5)][..usize::from(function.name().contains("norm"))];
+    let found = (1..=3).rev().find_map(|n| function.program(&types[..n], params.len()).ok());
+    (found.unwrap_or_else(|| panic!("{}", function.name())), params)
+}
+
 #[test]
 fn fifty_lengths_take_at_most_six_shaders() -> Result<()> {
-    let Ok(gpu) = Wgpu::new() else { return Ok(()) };
-    let device = gpu.clone() as DeviceRef;
-    let compiled = || {
-        let all = gpu.profile().families.into_iter().find(|family| family.name == "rows");
-        all.map_or(0, |family| family.compiles)
-    };
     let mut dice = Dice(41);
     let mut lengths: Vec<usize> = (0..46).map(|i| 1 + dice.below(8 << (i / 4))).collect();
     lengths.extend([1, 1024, 8192, 20_000]);
-    for function in RowFunction::ALL {
-        let norm = function.name().contains("norm");
-        let types = [DType::F32, if norm { DType::F32 } else { DType::I32 }, DType::F32];
-        let params = &[Scalar::Float(1e-5)][..usize::from(norm)];
-        let inputs = [3, 2, 1].into_iter().find_map(|n| {
-            function
-                .program(&types[..n], params.len())
-                .or_else(|_| function.program(&[DType::F32; 3][..n], params.len()))
-                .ok()
-        });
-        let Some(program) = inputs else { panic!("{}", function.name()) };
-        let before = compiled();
-        for &length in &lengths {
-            for rows in [1, 40] {
+    for software in [false, true] {
+        let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+        let device = gpu.clone() as DeviceRef;
+        let compiled = || {
+            let all = gpu.profile().families.into_iter().find(|family| family.name == "rows");
+            all.map_or(0, |family| family.compiles)
+        };
+        for function in RowFunction::ALL {
+            let (program, params) = named(function, DType::F32, DType::I32);
+            let before = compiled();
+            for (&length, rows) in lengths.iter().flat_map(|n| [(n, 1), (n, 40)]) {
                 let (shape, one) = (Shape::new(&[rows, length])?, Shape::new(&[rows, 1])?);
                 let operand = |i: usize| {
                     let is_element = program.input_extent(i) == Extent::Element;
-                    Tensor::zeros(
-                        if is_element { shape } else { one },
-                        program.inputs()[i],
-                        &device,
-                    )
+                    let shape = if is_element { shape } else { one };
+                    Tensor::zeros(shape, program.inputs()[i], &device)
                 };
                 let operands = (0..program.inputs().len()).map(operand);
                 let operands = operands.collect::<Result<Vec<_>>>()?;
                 let inputs: Vec<&Tensor> = operands.iter().collect();
-                let done = run(&gpu, program, &inputs, params, &shape, &[1])?;
+                let done = run(&gpu, software, program, &inputs, params, &shape, &[1])?;
                 assert!(done.is_some(), "{} of {shape}", function.name());
             }
+            let more = compiled() - before;
+            assert!(more <= 6, "{} compiled {more} shaders", function.name());
         }
-        let more = compiled() - before;
-        assert!(more <= 6, "{} compiled {more} shaders", function.name());
     }
     Ok(())
 }
@@ -371,6 +366,82 @@ fn every_length_has_one_of_six_plans() {
         }
         assert!(plans.len() <= 6, "{plans:?}");
     }
+}
+
+#[test]
+fn rows_in_registers_give_the_results_of_the_definition() -> Result<()> {
+    let oracle = Reference::new() as DeviceRef;
+    // With and without subgroup operations, where the adapter has them.
+    for portable in [false, true] {
+        let options = Options { portable, ..Options::default() };
+        let Ok(gpu) = Wgpu::with_options(&options) else { return Ok(()) };
+        let device = gpu as DeviceRef;
+        for (rows, length) in [(5, 4), (3, 260), (2, 1000), (2, 4096), (1, 5000)] {
+            for dtype in [DType::F32, DType::F16] {
+                let run = |device: &DeviceRef| {
+                    let draw =
+                        |rows: usize| Tensor::rand((rows, length), DType::F32, device)?.cast(dtype);
+                    let (x, w) = random::with_seed(9, || {
+                        Ok::<_, teeny_core::Error>((draw(rows)?, draw(1)?))
+                    })?;
+                    let w = w.reshape(length)?;
+                    let g = x.sub(0.5f32)?.mul(&w)?;
+                    let (softmax, logs) = (x.softmax(-1)?, x.log_softmax(-1)?);
+                    let grad = |f: RowFunction, y| f.run(&[y, &g], &[], &[1]);
+                    let norm = |f: RowFunction, inputs: &[&Tensor]| {
+                        f.run(inputs, &[Scalar::Float(1e-5)], &[1])
+                    };
+                    let (layer, rms) = (RowFunction::LayerNormGrad, RowFunction::RmsNormGrad);
+                    let scale = length as f32 / 8.0;
+                    let y = [
+                        grad(RowFunction::SoftmaxGrad, &softmax)?.mul(scale)?,
+                        softmax.mul(scale)?,
+                        grad(RowFunction::LogSoftmaxGrad, &logs)?,
+                        logs,
+                        x.layer_norm(1, Some(&w), Some(&w), 1e-5)?,
+                        x.rms_norm(1, Some(&w), 1e-5)?,
+                        norm(layer, &[&x, &w, &g])?,
+                        norm(rms, &[&x, &w, &g])?,
+                        norm(layer, &[&x, &g])?,
+                        norm(rms, &[&x, &g])?,
+                        // a weight that differs from row to row
+                        norm(RowFunction::LayerNorm, &[&x, &g])?,
+                        norm(RowFunction::RmsNormGrad, &[&x, &g, &g])?,
+                    ];
+                    let y: Vec<&Tensor> = y.iter().collect();
+                    Tensor::cat(&y, 0)?.cast(DType::F32)?.to_vec::<f32>()
+                };
+                let (got, want) = (run(&device)?, run(&oracle)?);
+                let tolerance = if dtype == DType::F32 { 4e-6 } else { 8e-3 };
+                for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+                    let what = format!("{i} of {rows} rows of {length} {dtype}");
+                    assert!((a - b).abs() <= tolerance * b.abs().max(1.0), "{what}: {a}, not {b}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_nan_an_infinity_and_a_row_of_minus_infinity_reach_their_row_only() -> Result<()> {
+    for portable in [false, true] {
+        let options = Options { portable, ..Options::default() };
+        let Ok(gpu) = Wgpu::with_options(&options) else { return Ok(()) };
+        let mut x = vec![1.0f32; 5 * 300];
+        x[7] = f32::NAN;
+        x[300 + 299] = f32::INFINITY;
+        x[600..900].fill(f32::NEG_INFINITY);
+        x[900] = f32::NEG_INFINITY;
+        let x = Tensor::from_vec(x, (5, 300), &gpu)?;
+        let y = x.softmax(-1)?.to_vec::<f32>()?;
+        assert!(y[..300].iter().all(|y| y.is_nan()), "{portable} NaN");
+        assert!(y[599].is_nan(), "{portable} inf: {}", y[599]);
+        assert!(y[600..900].iter().all(|y| y.is_nan()), "{portable} -inf");
+        assert!(y[900] == 0.0 && (y[901] - 1.0 / 299.0).abs() < 1e-8, "{portable}");
+        assert!(y[1200..].iter().all(|y| (y - 1.0 / 300.0).abs() < 1e-8), "{portable}");
+    }
+    Ok(())
 }
 
 /// A program of all folds that `dtype` has, on two levels, of a position and a length.
@@ -392,8 +463,11 @@ fn row_program(dtype: DType) -> Kernel {
 
 #[test]
 fn row_programs() {
-    for dtype in DType::ALL {
-        let program = row_program(dtype);
+    let functions = RowFunction::ALL.into_iter().filter(|f| !f.name().contains("softmax"));
+    let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    let named = functions.flat_map(|f| floats.map(|t| (t, named(f, t, DType::I32).0.clone())));
+    let all = DType::ALL.into_iter().map(|t| (t, Arc::new(row_program(t))));
+    for (dtype, program) in all.chain(named) {
         // Threads of a workgroup and of a row, elements at once, groups in registers.
         for (threads, team, lanes, held) in [
             (128, 1, 1, 0),
@@ -411,11 +485,13 @@ fn row_programs() {
                     lanes,
                     held,
                     subgroups: subgroups && team == threads && dtype.size() <= 4,
-                    inputs: vec![
-                        if lanes > 1 { rows::Access::Quads } else { rows::Access::Strided },
-                        rows::Access::Row,
-                        rows::Access::Row,
-                    ],
+                    inputs: (0..program.inputs().len())
+                        .map(|i| match program.input_extent(i) {
+                            Extent::Row => rows::Access::Row,
+                            Extent::Element if lanes > 1 => rows::Access::Quads,
+                            Extent::Element => rows::Access::Strided,
+                        })
+                        .collect(),
                 };
                 let text = plan.wgsl(&program, axis_position).unwrap();
                 accept(&format!("rows {dtype} {plan:?}"), &text, &[dtype]);
