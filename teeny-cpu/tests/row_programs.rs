@@ -176,11 +176,12 @@ fn named(draw: &mut Draw, function: RowFunction, dtype: DType, length: usize) ->
                 (0..shape.len()).map(|a| if axes.contains(&a) { shape[a] } else { 1 }).collect();
             let is_gradient =
                 matches!(function, RowFunction::LayerNormGrad | RowFunction::RmsNormGrad);
-            let lines = draw.below(if is_gradient { 2 } else { 3 });
-            for _ in 0..lines {
+            let lines = draw.below(if is_gradient { 2 } else { 4 });
+            for _ in 0..lines % 3 {
                 inputs.push(tensor(draw, &line, dtype, false).expand(&shape[..]).unwrap());
             }
-            if is_gradient {
+            // The gradient, or a weight for each element.
+            if is_gradient || lines == 3 {
                 inputs.push(tensor(draw, &shape, dtype, false));
             }
             params.push(Scalar::Float(1e-2));
@@ -241,6 +242,7 @@ fn norms_of_rows_outside_the_range_leave_their_neighbours() {
                 let results = [
                     function.run(&[&x], &params, &[axis]).unwrap(),
                     gradient.run(&[&x, &g], &params, &[axis]).unwrap(),
+                    function.run(&[&x, &g], &params, &[axis]).unwrap(),
                 ];
                 results.map(|y| if axis == 0 { y.t().unwrap() } else { y })
             };
@@ -249,7 +251,7 @@ fn norms_of_rows_outside_the_range_leave_their_neighbours() {
             let cpu: DeviceRef = device.clone();
             for axis in [0, 1] {
                 let [got, alone] = [&far, &plain].map(|x| run(x, DType::F32, axis, &cpu));
-                for k in 0..2 {
+                for k in 0..3 {
                     let what = format!("{} {length} axis {axis} output {k}", function.name());
                     for row in 0..40 {
                         let of = |y: &Tensor| y.slice(0, row..row + 1).unwrap();

@@ -133,6 +133,11 @@ terms! {
     Normal(2, [false, true, true]) |[x, _, w, b], [minus_mean, minus_off, scale, ..]| {
         [x.add(minus_mean).add(minus_off).mul(scale).mul(w).add(b)]
     };
+    /// `(x - mean) scale g`: the normalised row times a weight of its own, or the gradient of a
+    /// shared weight.
+    NormalTimes(2, [true, false, false]) |[x, g, ..], [minus_mean, minus_off, scale, ..]| {
+        [x.add(minus_mean).add(minus_off).mul(scale).mul(g)]
+    };
     /// `scale (g w - shift - h along)`, where h is the normalised row.
     NormalGrad(1, [true, true, false])
         |[x, g, w, _], [minus_mean, minus_off, scale, minus_shift, minus_along]| {
@@ -200,8 +205,8 @@ pub(super) fn each<const W: usize, const N: usize>(
 /// One row in memory, its elements `step` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Line<T> {
-    /// x, the gradient, the weight and the bias; null if there is none. The weight and the bias are
-    /// packed.
+    /// x, the gradient or a weight of each row, the weight and the bias; null if there is none. The
+    /// weight and the bias are packed.
     pub operands: [*const T; 4],
     pub y: *mut T,
     pub n: usize,
@@ -227,7 +232,8 @@ impl<T: FloatTerms> Batch<T> {
     #[inline(always)]
     pub(super) fn from(self, r: usize, rows: usize, offset: usize) -> Self {
         let Line { operands: [x, g, w, b], y, .. } = self.first;
-        let operands = [x.wrapping_add(offset), g.wrapping_add(offset), w, b];
+        let g = if g.is_null() { g } else { g.wrapping_add(offset) };
+        let operands = [x.wrapping_add(offset), g, w, b];
         Batch {
             first: Line { operands, y: y.wrapping_add(offset), ..self.first },
             rows,
@@ -433,7 +439,11 @@ impl<const LAYER: bool, const GRAD: bool> Function for Norm<LAYER, GRAD> {
         let minus_off = &each([off], |[off]| -off);
         let fits = |power| !is_single || (MIN_VARIANCE..=f64::from(f32::MAX)).contains(&power);
         if !GRAD {
-            r.pass::<Normal, 0, false, true>(&[minus_mean, minus_off, scale]);
+            if r.batch().first.operands[1].is_null() {
+                r.pass::<Normal, 0, false, true>(&[minus_mean, minus_off, scale]);
+            } else {
+                r.pass::<NormalTimes, 0, false, true>(&[minus_mean, minus_off, scale]);
+            }
             let far = &each([power], |[power]| f64::from(!fits(power)));
             return r.batch().again(far, |row| row.norm(LAYER, GRAD, eps));
         }
@@ -467,7 +477,7 @@ impl<T: FloatTerms> Line<T> {
         let at = |p: *const T, i: usize, missing: f64| unsafe {
             if p.is_null() { missing } else { (*p.add(i)).to_f64() }
         };
-        let (x, g) = (|i: usize| at(x, i * gap, 0.0), |i: usize| at(g, i * gap, 0.0));
+        let (x, g) = (|i: usize| at(x, i * gap, 0.0), |i: usize| at(g, i * gap, 1.0));
         let (w, b) = (|i: usize| at(w, i, 1.0), |i: usize| at(b, i, 0.0));
         let sum = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>();
         let mean = if layer { sum(&x) / count } else { 0.0 };
@@ -478,7 +488,7 @@ impl<T: FloatTerms> Line<T> {
         for i in 0..n {
             let value = match grad {
                 true => scale * (g(i) * w(i) - shift - h(i) * along),
-                false => h(i) * w(i) + b(i),
+                false => h(i) * g(i) * w(i) + b(i),
             };
             // SAFETY: as above; the result has one owner.
             unsafe { y.add(i * gap).write(T::from_f64(value)) };

@@ -52,6 +52,9 @@ pub(crate) fn named(
     let (g, lines) = match function {
         F::Softmax | F::LogSoftmax => (None, &[][..]),
         F::SoftmaxGrad | F::LogSoftmaxGrad => (Some(inputs[1]), &[][..]),
+        F::LayerNorm | F::RmsNorm if last == 1 && !is_line(inputs[1], axis) => {
+            (Some(inputs[1]), &[][..])
+        }
         F::LayerNorm | F::RmsNorm => (None, &inputs[1..]),
         F::LayerNormGrad | F::RmsNormGrad => (Some(inputs[last]), &inputs[1..last]),
         F::CrossEntropy | F::CrossEntropyGrad if axes == [1] && inputs[0].ndim() == 2 => {
@@ -249,7 +252,7 @@ impl Job<'_> {
         Ok(Arc::new(copy::contiguous(cpu, &view)?))
     }
 
-    /// `rows` rows from row `r` on, the first of which are at these addresses.
+    /// `rows` rows from row `r` on, the first of which is `offset` elements behind these addresses.
     #[inline]
     fn batch<T: FloatTerms>(
         &self,
@@ -258,6 +261,7 @@ impl Job<'_> {
         step: usize,
         r: usize,
         rows: usize,
+        offset: usize,
     ) -> Batch<T> {
         let constant = |p: &Option<Packed>| p.as_ref().map_or(std::ptr::null(), |p| p.ptr().cast());
         let operands = [x, g, constant(&self.weight), constant(&self.bias)];
@@ -265,7 +269,7 @@ impl Job<'_> {
         let targets = self.targets.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
         let loss_gradients = constant(&self.loss_gradients);
         let all = Batch { first, rows, targets, loss_gradients, losses, eps: self.eps };
-        Batch { first, ..all.from(r, rows, 0) }
+        all.from(r, rows, offset)
     }
 
     /// Rows beside each other, where they are: `inner` at each place.
@@ -286,10 +290,10 @@ impl Job<'_> {
             for task in tasks {
                 let (outer, first) = (task / groups, task % groups * width);
                 let at = outer * n * inner + first;
-                let [x, g, y] = [x, g, y].map(|p| p.get().wrapping_add(at));
+                let [x, g, y] = [x, g, y].map(|p| p.get());
                 let (from, width) = ([x.cast_const(), g.cast_const()], width.min(inner - first));
                 let to = [y, std::ptr::null_mut()];
-                let columns = self.batch(from, to, inner, outer * inner + first, width);
+                let columns = self.batch(from, to, inner, outer * inner + first, width, at);
                 (code.across)(self.cpu.level, &columns);
             }
         });
@@ -321,7 +325,7 @@ impl Job<'_> {
                     let y = if tile.is_null() { to.cast() } else { tile };
                     let results = [y, of.to.get().cast()];
                     let step = columns.unwrap_or(1);
-                    let batch = self.batch([x, g], results, step, first, count);
+                    let batch = self.batch([x, g], results, step, first, count, 0);
                     match narrow {
                         true => (code.across)(level, &batch),
                         false => (code.along)(level, &batch),
