@@ -5,21 +5,23 @@
 //!
 //! ```text
 //!   lanes     eight lanes at once, element by element: along the last axis, or few columns
-//!   pieces    few long lanes: the totals of pieces first, then eight pieces at once
+//!   pieces    few long lanes: the totals of pieces first, then eight pieces at once as lanes
 //!   columns   a row of accumulators goes over rows of elements, by vectors
 //! ```
 //! Floats accumulate in f64, so that rounding errors do not grow with the length. Pieces depend on
 //! the sizes alone, so results have the same bits for any number of threads. Scratch memory is 8
-//! bytes for each 2064 elements or for each of 512 columns of a task.
+//! bytes for each 2064 elements of a long lane.
 
 use crate::elementwise::loops::int::Int;
 use crate::fused::Packed;
 use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
-use crate::threads::try_for_each_range;
+use crate::threads::for_each_range;
 use crate::typed::with_wrapping;
 use crate::{Cpu, copy};
+use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, ScanOp, Tensor};
@@ -31,13 +33,13 @@ const CHAINS: usize = 8;
 const PIECE: usize = 2064;
 /// Bytes after which addresses have the same place in L1.
 const ALIASED: usize = 4096;
-/// Elements of a lane below which lanes follow one another in groups, without a list of chains.
-const SHORT: usize = 32;
 /// Columns that one task accumulates.
 const WIDTH: usize = 512;
 /// Columns from which a row of accumulators is faster than lanes.
 const MIN_COLUMNS: usize = 16;
-/// Elements of a lane below which few columns go through a plane together.
+/// Elements of a lane below which lanes follow one another in groups, without a list of chains.
+const SHORT: usize = 32;
+/// Elements of a lane below which a row of accumulators is faster for fewer columns too.
 const PLANES: usize = 256;
 /// Elements below which one thread scans.
 const MIN_PARALLEL_ELEMENTS: usize = 8 << 10;
@@ -119,215 +121,147 @@ struct Scan<'a, T, const PRODUCT: bool> {
 
 impl<T: Running, const PRODUCT: bool> Scan<'_, T, PRODUCT> {
     fn run(&self) -> Result<()> {
-        let lanes = self.n / self.length;
-        if self.inner >= MIN_COLUMNS {
-            self.columns()
+        let (plane, lanes) = (self.length * self.inner, self.n / self.length);
+        if self.inner >= MIN_COLUMNS || self.inner > 1 && self.length < PLANES {
+            let groups = self.inner.div_ceil(WIDTH);
+            let least = MIN_PARALLEL_ELEMENTS / (self.length * WIDTH.min(self.inner));
+            for_each_range(self.n / plane * groups, least, |tasks| {
+                self.cpu.level.run(Columns { scan: self, tasks });
+            });
         } else if lanes < CHAINS && self.length >= 2 * PIECE {
-            (0..lanes).try_for_each(|lane| self.pieces(lane))
-        } else if self.inner > 1 && self.length < PLANES {
-            let plane = self.length * self.inner;
-            try_for_each_range(self.n / plane, MIN_PARALLEL_ELEMENTS / plane, |planes| {
-                let start = planes.start * plane;
-                let (x, y) = (self.x.get().wrapping_add(start), self.y.get().wrapping_add(start));
-                let (count, rows, inner) = (planes.len(), self.length, self.inner);
-                self.cpu.level.run(Planes::<T, PRODUCT> { x, y, count, rows, inner });
-                Ok(())
-            })
+            for lane in 0..lanes {
+                self.pieces(lane / self.inner * plane + lane % self.inner)?;
+            }
         } else if self.inner == 1 && self.length < SHORT {
-            let least = MIN_PARALLEL_ELEMENTS / self.length;
-            try_for_each_range(lanes, least, |lanes| {
-                let (start, len) = (lanes.start * self.length, self.length);
+            for_each_range(lanes, MIN_PARALLEL_ELEMENTS / plane, |lanes| {
+                let start = lanes.start * plane;
                 let (x, y) = (self.x.get().wrapping_add(start), self.y.get().wrapping_add(start));
-                self.cpu.level.run(Short::<T, PRODUCT> { x, y, lanes: lanes.len(), len });
-                Ok(())
-            })
+                self.cpu.level.run(Short::<T, PRODUCT> { x, y, lanes: lanes.len(), len: plane });
+            });
         } else {
-            // Chains whose elements compete for the same places of the cache: fewer of them.
-            let apart = self.length * self.inner * size_of::<T>();
-            let count = if apart.is_multiple_of(ALIASED) { CHAINS / 2 } else { CHAINS };
-            let groups = lanes.div_ceil(count);
-            let least = MIN_PARALLEL_ELEMENTS / count / self.length;
-            try_for_each_range(groups, least, |groups| {
-                for group in groups {
-                    let first = group * count;
-                    self.chains(count.min(lanes - first), |i| Chain {
-                        start: self.lane(first + i),
-                        len: self.length,
-                        acc: T::start(PRODUCT),
-                    });
-                }
-                Ok(())
-            })
+            // Lanes whose elements compete for the same places of the cache: fewer of them.
+            let most = if (plane * size_of::<T>()).is_multiple_of(ALIASED) { 4 } else { CHAINS };
+            let Self { length: len, inner: width, .. } = *self;
+            for_each_range(lanes.div_ceil(most), MIN_PARALLEL_ELEMENTS / most / len, |groups| {
+                let lanes = groups.start * most..lanes.min(groups.end * most);
+                let (first, accs) = (0, &[]);
+                self.cpu.level.run(Lanes {
+                    scan: self,
+                    first,
+                    width,
+                    plane,
+                    len,
+                    lanes,
+                    accs,
+                    most,
+                });
+            });
         }
+        Ok(())
     }
 
-    /// Where a lane begins.
-    fn lane(&self, lane: usize) -> usize {
-        lane / self.inner * self.length * self.inner + lane % self.inner
-    }
-
-    /// One long lane.
-    fn pieces(&self, lane: usize) -> Result<()> {
-        let (start, pieces) = (self.lane(lane), self.length.div_ceil(PIECE));
-        let piece = |p: usize, acc| Chain {
-            start: start + p * PIECE * self.inner,
-            len: PIECE.min(self.length - p * PIECE),
-            acc,
-        };
+    /// One long lane, whose elements begin at `first`.
+    fn pieces(&self, first: usize) -> Result<()> {
+        let (pieces, whole) = (self.length.div_ceil(PIECE), self.length / PIECE);
+        let plane = PIECE * self.inner;
         let mut totals = Array::filled(self.cpu, pieces, T::start(PRODUCT))?;
         let shared = Shared(totals.as_mut_ptr());
-        let least = MIN_PARALLEL_ELEMENTS / PIECE;
-        try_for_each_range(pieces, least, |pieces| {
+        for_each_range(pieces, MIN_PARALLEL_ELEMENTS / PIECE, |pieces| {
             for p in pieces {
-                let chain = piece(p, T::start(PRODUCT));
-                let x = self.x.get().wrapping_add(chain.start);
-                let total = Total::<T, PRODUCT> { x, step: self.inner, len: chain.len };
+                let x = self.x.get().wrapping_add(first + p * plane);
+                let len = PIECE.min(self.length - p * PIECE);
+                let total = Total::<T, PRODUCT> { x, step: self.inner, len };
                 // SAFETY: each piece has its own total.
                 unsafe { shared.get().add(p).write(self.cpu.level.run(total)) };
             }
-            Ok(())
-        })?;
+        });
         let mut acc = T::start(PRODUCT);
         for total in totals.iter_mut() {
-            let before = acc;
-            acc = T::join(PRODUCT, acc, *total);
-            *total = before;
+            acc = T::join(PRODUCT, acc, std::mem::replace(total, acc));
         }
-        try_for_each_range(pieces.div_ceil(CHAINS), 1, |groups| {
-            for group in groups {
-                let first = group * CHAINS;
-                self.chains(CHAINS.min(pieces - first), |i| piece(first + i, totals[first + i]));
-            }
-            Ok(())
-        })
-    }
-
-    /// Up to eight chains, all of one length except the last.
-    fn chains(&self, count: usize, chain: impl Fn(usize) -> Chain<T>) {
-        let (x, y, step) = (self.x.get(), self.y.get(), self.inner);
-        let mut first = 0;
-        while first < count {
-            let left = count - first;
-            let equal = chain(first).len == chain(count - 1).len;
-            let same = if equal || left == 1 { left } else { left - 1 };
-            let run =
-                Chains::<T, PRODUCT> { x, y, step, chain: &|i| chain(first + i), count: same };
-            first += self.cpu.level.run(run);
-        }
-    }
-
-    fn columns(&self) -> Result<()> {
-        let groups = self.inner.div_ceil(WIDTH);
-        let least = MIN_PARALLEL_ELEMENTS / (self.length * WIDTH.min(self.inner));
-        try_for_each_range(self.n / self.length / self.inner * groups, least, |tasks| {
-            let mut accs = Array::filled(self.cpu, WIDTH.min(self.inner), T::start(PRODUCT))?;
-            for task in tasks {
-                let first = task % groups * WIDTH;
-                let width = WIDTH.min(self.inner - first);
-                let start = task / groups * self.length * self.inner + first;
-                self.cpu.level.run(Columns::<T, PRODUCT> {
-                    x: self.x.get().wrapping_add(start),
-                    y: self.y.get().wrapping_add(start),
-                    step: self.inner,
-                    rows: self.length,
-                    accs: &mut accs[..width],
+        let accs = &totals[..];
+        for_each_range(pieces.div_ceil(CHAINS), 1, |groups| {
+            let (start, end) = (groups.start * CHAINS, pieces.min(groups.end * CHAINS));
+            for (lanes, len) in
+                [(start..end.min(whole), PIECE), (whole.max(start)..end, self.length % PIECE)]
+            {
+                let (width, most) = (1, CHAINS);
+                self.cpu.level.run(Lanes {
+                    scan: self,
+                    first,
+                    width,
+                    plane,
+                    len,
+                    lanes,
+                    accs,
+                    most,
                 });
             }
-            Ok(())
-        })
+        });
+        Ok(())
     }
 }
 
-/// A running value and the elements that follow it.
-struct Chain<T: Running> {
-    start: usize,
+/// Lanes of equal lengths.
+struct Lanes<'a, T: Running, const PRODUCT: bool> {
+    scan: &'a Scan<'a, T, PRODUCT>,
+    /// Where lane 0 begins.
+    first: usize,
+    /// Neighbouring lanes of a plane, and its elements.
+    width: usize,
+    plane: usize,
     len: usize,
-    acc: T::Acc,
+    lanes: Range<usize>,
+    /// The running value before each lane; of no elements if there are none.
+    accs: &'a [T::Acc],
+    /// Lanes that take turns.
+    most: usize,
 }
 
-/// Some of `count` chains of equal lengths: 8, 4, 2 or 1. Returns how many.
-struct Chains<'a, T: Running, const PRODUCT: bool> {
-    x: *const T,
-    y: *mut T,
-    step: usize,
-    chain: &'a dyn Fn(usize) -> Chain<T>,
-    count: usize,
-}
-
-impl<T: Running, const PRODUCT: bool> Chains<'_, T, PRODUCT> {
+impl<T: Running, const PRODUCT: bool> Lanes<'_, T, PRODUCT> {
     #[inline(always)]
-    fn take<const N: usize>(&self) {
-        let chains: [Chain<T>; N] = std::array::from_fn(|i| (self.chain)(i));
-        let mut accs: [T::Acc; N] = std::array::from_fn(|i| chains[i].acc);
-        let starts: [usize; N] = std::array::from_fn(|i| chains[i].start);
-        let mut at = 0;
-        for _ in 0..chains[0].len {
+    fn take<const N: usize>(&self, lane: usize) -> usize {
+        let Self { first, width, plane, len, .. } = *self;
+        let (mut at, mut accs) = ([first; N], [T::start(PRODUCT); N]);
+        for i in 0..N {
+            let lane = lane + i;
+            at[i] += match width {
+                1 => lane * plane,
+                _ => lane / width * plane + lane % width,
+            };
+            if let Some(&acc) = self.accs.get(lane) {
+                accs[i] = acc;
+            }
+        }
+        let (x, y, step) = (self.scan.x.get(), self.scan.y.get(), self.scan.inner);
+        let mut r = 0;
+        for _ in 0..len {
             for i in 0..N {
                 // SAFETY: the elements of a lane, which belongs to this task in y.
                 unsafe {
-                    accs[i] = T::join(PRODUCT, accs[i], (*self.x.add(starts[i] + at)).one());
-                    *self.y.add(starts[i] + at) = T::value(accs[i]);
+                    accs[i] = T::join(PRODUCT, accs[i], (*x.add(at[i] + r)).one());
+                    *y.add(at[i] + r) = T::value(accs[i]);
                 }
             }
-            at += self.step;
+            r += step;
         }
+        N
     }
 }
 
-impl<T: Running, const PRODUCT: bool> Work for Chains<'_, T, PRODUCT> {
-    type Out = usize;
-    const FOR_AVX512: bool = false;
-    #[inline(always)]
-    fn run<V: F32s>(self) -> usize {
-        match self.count {
-            8.. => {
-                self.take::<8>();
-                8
-            }
-            4..8 => {
-                self.take::<4>();
-                4
-            }
-            2..4 => {
-                self.take::<2>();
-                2
-            }
-            _ => {
-                self.take::<1>();
-                1
-            }
-        }
-    }
-}
-
-/// Planes of `rows` rows of a few columns.
-struct Planes<T, const PRODUCT: bool> {
-    x: *const T,
-    y: *mut T,
-    count: usize,
-    rows: usize,
-    inner: usize,
-}
-
-impl<T: Running, const PRODUCT: bool> Work for Planes<T, PRODUCT> {
+impl<T: Running, const PRODUCT: bool> Work for Lanes<'_, T, PRODUCT> {
     type Out = ();
     const FOR_AVX512: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let inner = self.inner.min(MIN_COLUMNS);
-        let mut at = 0;
-        for _ in 0..self.count {
-            let mut accs = [T::start(PRODUCT); MIN_COLUMNS];
-            for _ in 0..self.rows {
-                for (i, acc) in accs[..inner].iter_mut().enumerate() {
-                    // SAFETY: an element of a plane, which belongs to this task in y.
-                    unsafe {
-                        *acc = T::join(PRODUCT, *acc, (*self.x.add(at + i)).one());
-                        *self.y.add(at + i) = T::value(*acc);
-                    }
-                }
-                at += inner;
-            }
+        let mut lane = self.lanes.start;
+        while lane < self.lanes.end {
+            lane += match self.most.min(self.lanes.end - lane) {
+                8.. => self.take::<8>(lane),
+                4..8 => self.take::<4>(lane),
+                2..4 => self.take::<2>(lane),
+                _ => self.take::<1>(lane),
+            };
         }
     }
 }
@@ -374,6 +308,52 @@ impl<T: Running, const PRODUCT: bool> Work for Short<T, PRODUCT> {
     }
 }
 
+/// Whole cache lines.
+#[repr(align(64))]
+struct Lines<A>(A);
+
+/// Planes, or at most [`WIDTH`] columns of one.
+struct Columns<'a, T: Running, const PRODUCT: bool> {
+    scan: &'a Scan<'a, T, PRODUCT>,
+    tasks: Range<usize>,
+}
+
+impl<T: Running, const PRODUCT: bool> Work for Columns<'_, T, PRODUCT> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let &Scan { x, y, length, inner, .. } = self.scan;
+        let groups = inner.div_ceil(WIDTH);
+        let (mut group, mut plane) = (self.tasks.start % groups, self.tasks.start / groups);
+        let mut accs = Lines(MaybeUninit::<[T::Acc; WIDTH]>::uninit());
+        let accs = accs.0.as_mut_ptr().cast::<T::Acc>();
+        for _ in self.tasks {
+            let (first, n) = (group * WIDTH, WIDTH.min(inner - group * WIDTH));
+            // SAFETY: there are WIDTH accumulators, which is a multiple of 16.
+            (0..n.div_ceil(MIN_COLUMNS)).for_each(|i| unsafe {
+                accs.cast::<[T::Acc; MIN_COLUMNS]>().add(i).write([T::start(PRODUCT); MIN_COLUMNS])
+            });
+            let start = plane * length * inner + first;
+            for row in 0..length {
+                // SAFETY: rows of the operand and of the result, whose columns belong to this task.
+                unsafe {
+                    let at = start + row * inner;
+                    let (x, y) = (x.get().add(at), y.get().add(at));
+                    for i in 0..n {
+                        let acc = T::join(PRODUCT, *accs.add(i), (*x.add(i)).one());
+                        *accs.add(i) = acc;
+                        *y.add(i) = T::value(acc);
+                    }
+                }
+            }
+            group += 1;
+            if group == groups {
+                (group, plane) = (0, plane + 1);
+            }
+        }
+    }
+}
+
 /// The sum or the product of `len` elements, `step` apart, in eight chains.
 struct Total<T, const PRODUCT: bool> {
     x: *const T,
@@ -406,34 +386,5 @@ impl<T: Running, const PRODUCT: bool> Work for Total<T, PRODUCT> {
             at += 1;
         }
         total
-    }
-}
-
-/// Columns of `rows` rows that are `step` apart.
-struct Columns<'a, T: Running, const PRODUCT: bool> {
-    x: *const T,
-    y: *mut T,
-    step: usize,
-    rows: usize,
-    accs: &'a mut [T::Acc],
-}
-
-impl<T: Running, const PRODUCT: bool> Work for Columns<'_, T, PRODUCT> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        self.accs.fill(T::start(PRODUCT));
-        let (accs, n) = (self.accs.as_mut_ptr(), self.accs.len());
-        for row in 0..self.rows {
-            // SAFETY: rows of the operand and of the result, whose columns belong to this task.
-            unsafe {
-                let (x, y) = (self.x.add(row * self.step), self.y.add(row * self.step));
-                for i in 0..n {
-                    let acc = T::join(PRODUCT, *accs.add(i), (*x.add(i)).one());
-                    *accs.add(i) = acc;
-                    *y.add(i) = T::value(acc);
-                }
-            }
-        }
     }
 }
