@@ -128,12 +128,6 @@ impl Walk {
         self.sizes[..self.ndim - 1].iter().product()
     }
 
-    /// Whether operand `i` is a slice along each row, and rows are long enough to be read one by
-    /// one.
-    pub(crate) fn is_consecutive(&self, i: usize) -> bool {
-        self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= LONG_ROW)
-    }
-
     /// Whether operand `i` is a slice or a repeated value along each row.
     pub(crate) fn is_direct(&self, i: usize) -> bool {
         matches!(self.strides[i][self.ndim - 1], 0 | 1) || self.row() == 1

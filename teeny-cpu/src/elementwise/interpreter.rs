@@ -71,7 +71,7 @@ impl Program<'_> {
         len: usize,
     ) -> *const u8 {
         // The value may be written into slots, which have `TILE` elements.
-        assert!(len <= TILE || self.reads_through(), "a tile of {len} elements");
+        assert!(len <= TILE, "a tile of {len} elements");
         assert!(!self.plan.to_memory, "no value is kept of a kernel that writes its outputs");
         let output = self.kernel.outputs()[0];
         let stored = self.kernel.output_dtype(0);

@@ -117,8 +117,6 @@ impl<'a> Program<'a> {
             program.tile = usize::MAX;
             program.rows_in_place = plan.computes_in_outputs(kernel.outputs())
                 && program.walk.has_even_rows(|| plan.is_cheap(kernel.nodes()));
-        } else if program.reads_through() {
-            program.tile = 16 * TILE;
         }
         program
     }
@@ -153,8 +151,7 @@ impl<'a> Program<'a> {
         let slots = if direct { 0 } else { (self.plan.slots + SPARE) * self.slot_bytes };
         let block_bytes = self.plan.slots * BLOCK * (self.slot_bytes / TILE);
         let tiles = (slots + block_bytes).next_multiple_of(LINE);
-        // Tiles of a packed program are the input's memory.
-        let bytes = if self.is_packed() { 0 } else { tiles + slab_bytes };
+        let bytes = tiles + slab_bytes;
         let memory = if bytes > 0 { Some(cpu.scratch(bytes)?) } else { None };
         let mut run = |scratch: &mut Scratch| {
             scratch.base = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.ptr());
@@ -169,19 +166,6 @@ impl<'a> Program<'a> {
             Err(_) => run(&mut Scratch::new()),
         });
         Ok(())
-    }
-
-    /// Whether the program is one input, unchanged and contiguous along each row: its tiles are the
-    /// input's memory.
-    pub(crate) fn reads_through(&self) -> bool {
-        self.kernel.nodes().len() == 1
-            && self.kernel.passes_through(0).is_some_and(|input| self.walk.is_consecutive(input))
-            && !self.kernel.output_dtype(0).is_half()
-    }
-
-    /// Whether, besides, the input's rows follow one another without a gap.
-    pub(crate) fn is_packed(&self) -> bool {
-        self.reads_through() && self.walk.rows() == 1
     }
 
     /// The length of the tile that begins at `at`.
