@@ -16,14 +16,13 @@
 //! are strided along the columns, are left to the definition. Knows no product.
 
 use super::plan::{Location, LocationPlan};
-use super::program::Program;
+use super::program::{Outs, Program, alloc_outputs, outputs_from};
 use super::{cost_of, range_len};
 use crate::storage::{Shared, View};
 use crate::walk::Walk;
 use crate::{Cpu, threads};
 use std::ops::Range;
-use std::sync::Arc;
-use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
+use teeny_core::kernel::{Kernel, MAX_INPUTS, OpCode, OpNode};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
 
 /// Rows that follow one another at equal distances in all other inputs; with fewer, starting the
@@ -46,7 +45,7 @@ pub(crate) struct Epilogue<'a> {
     count: usize,
     columns: usize,
     product: Shared<u8>,
-    outs: [Shared<u8>; MAX_OUTPUTS],
+    outs: Outs,
     /// The other inputs, and their strides along the columns: 0 or 1.
     others: &'a [View],
     steps: [isize; MAX_INPUTS],
@@ -91,13 +90,7 @@ pub(crate) fn with_epilogue(
             return Ok(None);
         }
         let dtype = kernel.inputs()[0];
-        let mut outputs = Outputs::new();
-        let mut outs = [Shared(std::ptr::null_mut::<u8>()); MAX_OUTPUTS];
-        for (i, out) in outs.iter_mut().enumerate().take(kernel.outputs().len()) {
-            let storage = cpu.alloc(shape.numel(), kernel.output_dtype(i))?;
-            *out = Shared(storage.ptr());
-            outputs.push(Arc::new(storage));
-        }
+        let (outputs, outs) = alloc_outputs(cpu, kernel, shape.numel())?;
         let (own, product) = match output_in_place(kernel, plan) {
             Some(i) => (None, outs[i]),
             None => {
@@ -222,12 +215,12 @@ impl Epilogue<'_> {
     unsafe fn even_rows(&self, row: usize, count: usize, columns: &Range<usize>) -> Result<()> {
         let Epilogue { cpu, kernel, .. } = *self;
         let first = row * self.columns + columns.start;
-        let at = |base: *mut u8, dtype: DType| base.wrapping_add(first * dtype.size());
         let shape = Shape::new(&[count, columns.len()])?;
         let dtype = kernel.inputs()[0];
         let mut strides = [0; 8];
         (strides[0], strides[1]) = (self.columns as isize, 1);
-        let product = View { ptr: at(self.product.get(), dtype), shape, strides, dtype };
+        let ptr = self.product.get().wrapping_add(first * dtype.size());
+        let product = View { ptr, shape, strides, dtype };
         let mut views = [product; MAX_INPUTS];
         for (i, other) in self.others.iter().enumerate() {
             let (view, step, size) = (&mut views[1 + i], self.steps[i], other.dtype.size());
@@ -236,32 +229,15 @@ impl Epilogue<'_> {
             (view.ptr, view.dtype) = (ptr.wrapping_offset(offset), other.dtype);
             (view.strides[0], view.strides[1]) = (pitch, step);
         }
-        let outs: [*mut u8; MAX_OUTPUTS] = std::array::from_fn(|i| match i {
-            _ if i < kernel.outputs().len() => at(self.outs[i].get(), kernel.output_dtype(i)),
-            _ => std::ptr::null_mut(),
-        });
+        let outs = outputs_from(kernel, &self.outs, first);
         let views = &views[..kernel.inputs().len()];
         let mut program = Program::new(cpu.level, kernel, self.plan, &shape, views, self.params);
         if columns.len() < self.columns && count > 1 {
             program.write_rows(self.columns);
         }
-        let n = count * columns.len();
-        program.with_scratch(cpu, 0, &mut |scratch| {
-            let mut at = 0;
-            while at < n {
-                let len = program.tile_len(at, n);
-                let outs = std::array::from_fn(|i| match i {
-                    _ if i < kernel.outputs().len() => {
-                        outs[i].wrapping_add(at * kernel.output_dtype(i).size())
-                    }
-                    _ => outs[i],
-                });
-                // SAFETY: by contract. All elements are one tile if rows have gaps between them;
-                // otherwise tiles follow one another in the outputs. The product may be the output:
-                // see `with_epilogue`.
-                unsafe { program.tile(scratch, at, len, &outs, false) };
-                at += len;
-            }
-        })
+        // SAFETY: by contract. All elements are one tile if rows have gaps between them; otherwise
+        // tiles follow one another in the outputs. The product may be the output: see
+        // `with_epilogue`.
+        unsafe { program.run(cpu, 0..count * columns.len(), &outs, false) }
     }
 }

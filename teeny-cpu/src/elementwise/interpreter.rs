@@ -21,39 +21,40 @@ use super::blocks::BLOCK;
 use super::groups;
 use super::loops::{cast, floats, int, select};
 use super::plan::Location;
-use super::program::{Program, SPARE, Scratch, TILE};
+use super::program::{Outs, Program, SPARE, Scratch, TILE, outputs_from};
 use super::step::{Format, Place, Step};
 use super::value::{Value, fill, scalar_bytes};
-use crate::storage::View;
+use crate::storage::{Shared, View};
 use crate::typed::{slice, slice_mut};
 use crate::walk::Piece;
 use teeny_core::DType;
 use teeny_core::kernel::{Id, MAX_OUTPUTS, OpCode, OpNode};
 
 impl Program<'_> {
-    /// Evaluates elements `start .. start + len` and writes outputs to `outs`.
+    /// Evaluates elements `start .. start + len` of the outputs, whose first ones are at `outs`.
     ///
     /// # Safety
-    /// `outs` have memory for `len` elements that no other thread touches, unless the plan has no
+    /// `outs` have memory for these elements, which no other thread touches, unless the plan has no
     /// outputs in memory; the views are readable; the scratch is that of `with_scratch`.
     pub(crate) unsafe fn tile(
         &self,
         scratch: &mut Scratch,
         start: usize,
         len: usize,
-        outs: &[*mut u8; MAX_OUTPUTS],
+        outs: &Outs,
         stream: bool,
     ) {
+        let outs = outputs_from(self.kernel, outs, start);
         // SAFETY: passed on; outputs are written at most `len` long.
         unsafe {
-            self.values(scratch, start, len, outs, stream);
+            self.values(scratch, start, len, &outs, stream);
             for (i, &output) in self.kernel.outputs().iter().enumerate() {
                 let dtype = self.kernel.output_dtype(i);
                 let value = scratch.values[output as usize];
                 match (self.plan.locations[output as usize], value) {
                     (Location::Output(location), Value::Slice(_)) if usize::from(location) == i => {
                     }
-                    _ => self.store_output(value, dtype, outs[i], len),
+                    _ => self.store_output(value, dtype, outs[i].get(), len),
                 }
             }
         }
@@ -79,7 +80,7 @@ impl Program<'_> {
         // SAFETY: the plan has all locations in slots, which `values` has pointed into this
         // scratch.
         unsafe {
-            self.values(scratch, start, len, &[std::ptr::null_mut(); MAX_OUTPUTS], false);
+            self.values(scratch, start, len, &[Shared(std::ptr::null_mut()); MAX_OUTPUTS], false);
             let spare = self.slot(scratch, self.plan.slots + SPARE - 1);
             let value = self.as_slice(scratch.values[output as usize], dtype, spare, len);
             if stored.is_half() && self.kernel.passes_through(0).is_none() {
@@ -108,7 +109,7 @@ impl Program<'_> {
         scratch: &mut Scratch,
         start: usize,
         len: usize,
-        outs: &[*mut u8; MAX_OUTPUTS],
+        outs: &Outs,
         stream: bool,
     ) {
         scratch.values.clear();
@@ -123,7 +124,7 @@ impl Program<'_> {
                     let bytes = BLOCK * (self.slot_bytes / TILE);
                     Value::Block(scratch.blocks.wrapping_add(usize::from(slot) * bytes))
                 }
-                Location::Output(i) => Value::Slice(outs[usize::from(i)]),
+                Location::Output(i) => Value::Slice(outs[usize::from(i)].get()),
                 Location::Inlined => {
                     scratch.values.push(Value::Splat([0; 8]));
                     continue;

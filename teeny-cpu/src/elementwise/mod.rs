@@ -34,17 +34,17 @@ mod step;
 pub(crate) mod value;
 
 use crate::cost::Cost;
-use crate::storage::{CpuStorage, Shared, View};
+use crate::storage::{CpuStorage, View};
 use crate::walk::TransposedInputs;
 use crate::{Cpu, processor, simd, threads};
 use direct::{contiguous_f32, run_direct};
 pub(crate) use epilogue::{Epilogue, with_epilogue};
 use loops::FloatLoop;
 use plan::LocationPlan;
-use program::Program;
+use program::{Outs, Program, alloc_outputs};
 use rows::RowLoop;
 use std::sync::Arc;
-use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
+use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
 
@@ -110,18 +110,17 @@ fn run_slabs(
     program: &Program<'_>,
     inputs: &TransposedInputs,
     (n, chunk): (usize, usize),
-    outs: &[Shared<u8>; MAX_OUTPUTS],
+    outs: &Outs,
     stream: bool,
 ) -> Result<()> {
     let count = program.slab_count(inputs);
     threads::try_for_each_range(count, chunk.saturating_mul(count) / n, |numbers| {
         program.with_scratch(cpu, slabs::bytes(inputs), &mut |scratch| {
-            let outs = std::array::from_fn(|i| outs[i].get());
             for number in numbers.clone() {
                 let slab = program.slab(inputs, number);
                 // SAFETY: the outputs have all elements, each in one slab; `View::of` has checked
                 // the inputs.
-                unsafe { program.run_slab(scratch, inputs, &slab, &outs, stream) };
+                unsafe { program.run_slab(scratch, inputs, &slab, outs, stream) };
             }
         })?;
         if stream {
@@ -187,13 +186,7 @@ fn run_planned(
     shape: &Shape,
 ) -> Result<Outputs> {
     let n = shape.numel();
-    let mut outputs = Outputs::new();
-    let mut pointers = [Shared(std::ptr::null_mut::<u8>()); MAX_OUTPUTS];
-    for (i, pointer) in pointers.iter_mut().enumerate().take(kernel.outputs().len()) {
-        let storage = cpu.alloc(n, kernel.output_dtype(i))?;
-        *pointer = Shared(storage.ptr());
-        outputs.push(Arc::new(storage));
-    }
+    let (outputs, outs) = alloc_outputs(cpu, kernel, n)?;
     if n == 0 {
         return Ok(outputs);
     }
@@ -204,7 +197,7 @@ fn run_planned(
         *view = View::of(x)?;
     }
     if let Some(rows) = RowLoop::bind(cpu.level, kernel, shape, &list[..inputs.len()], params) {
-        let (chunk, out) = (range_len(n, cost_of(kernel)), pointers[0]);
+        let (chunk, out) = (range_len(n, cost_of(kernel)), outs[0]);
         // SAFETY: the output has n elements, ranges do not overlap, and `View::of` has checked the
         // inputs.
         threads::for_each_range(n, chunk, |part| unsafe { rows.run(part, out.get()) });
@@ -221,35 +214,15 @@ fn run_planned(
         let views = &list[..inputs.len()];
         let program = Program::new(cpu.level, kernel, plan, shape, views, params);
         let stream = processor::streams(n * 4);
-        let outs = pointers;
         if n >= MIN_SLAB_ELEMENTS
             && let Some(inputs) = program.transposed_inputs()
         {
             return run_slabs(cpu, &program, &inputs, (n, chunk), &outs, stream);
         }
         threads::try_for_each_range(n, chunk, |part| {
-            program.with_scratch(cpu, 0, &mut |scratch| {
-                let mut at = part.start;
-                while at < part.end {
-                    let len = program.tile_len(at, part.end);
-                    let outs = std::array::from_fn(|i| {
-                        let size = if i < kernel.outputs().len() {
-                            kernel.output_dtype(i).size()
-                        } else {
-                            0
-                        };
-                        outs[i].get().wrapping_add(at * size)
-                    });
-                    // SAFETY: the outputs have n elements, and no other chunk touches this tile's;
-                    // `View::of` has checked the inputs.
-                    unsafe { program.tile(scratch, at, len, &outs, stream) };
-                    at += len;
-                }
-            })?;
-            if stream {
-                simd::fence();
-            }
-            Ok(())
+            // SAFETY: the outputs have n elements, and ranges do not overlap; `View::of` has checked
+            // the inputs.
+            unsafe { program.run(cpu, part, &outs, stream) }
         })
     })?;
     Ok(outputs)

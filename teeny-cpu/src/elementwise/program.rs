@@ -6,12 +6,14 @@ use super::step::Step;
 use super::value::Value;
 use crate::Cpu;
 use crate::scratch::LINE;
-use crate::simd::Level;
-use crate::storage::View;
+use crate::simd::{self, Level};
+use crate::storage::{Shared, View};
 use crate::walk::{MAX_OPERANDS, Walk};
 use std::cell::RefCell;
-use teeny_core::kernel::Kernel;
-use teeny_core::{DType, Result, Scalar};
+use std::ops::Range;
+use std::sync::Arc;
+use teeny_core::kernel::{Kernel, MAX_OUTPUTS};
+use teeny_core::{DType, Outputs, Result, Scalar};
 
 /// Elements per tile: two or three slots of 16 KiB stay in L1 or come quickly from L2, and starting
 /// a loop is a fifth of what it takes.
@@ -54,6 +56,34 @@ impl Scratch {
             transposed: [None; MAX_OPERANDS],
         }
     }
+}
+
+/// Where the elements of each output begin.
+pub(super) type Outs = [Shared<u8>; MAX_OUTPUTS];
+
+/// Memory for `n` elements of each output of `kernel`, and where it begins.
+///
+/// # Errors
+/// If there is no memory.
+#[inline]
+pub(super) fn alloc_outputs(cpu: &Cpu, kernel: &Kernel, n: usize) -> Result<(Outputs, Outs)> {
+    let mut outputs = Outputs::new();
+    let mut outs = [Shared(std::ptr::null_mut()); MAX_OUTPUTS];
+    for (i, out) in outs.iter_mut().enumerate().take(kernel.outputs().len()) {
+        let storage = cpu.alloc(n, kernel.output_dtype(i))?;
+        *out = Shared(storage.ptr());
+        outputs.push(Arc::new(storage));
+    }
+    Ok((outputs, outs))
+}
+
+/// Where element `start` of each output of `kernel` is, if the first ones are at `outs`.
+pub(super) fn outputs_from(kernel: &Kernel, outs: &Outs, start: usize) -> Outs {
+    let mut outs = *outs;
+    for (i, out) in outs.iter_mut().enumerate().take(kernel.outputs().len()) {
+        *out = Shared(out.get().wrapping_add(start * kernel.output_dtype(i).size()));
+    }
+    outs
 }
 
 /// A kernel bound to its inputs.
@@ -165,6 +195,35 @@ impl<'a> Program<'a> {
             // Inside another such call.
             Err(_) => run(&mut Scratch::new()),
         });
+        Ok(())
+    }
+
+    /// Evaluates the elements of `range`, tile by tile.
+    ///
+    /// # Safety
+    /// As `tile`, for all of them.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(super) unsafe fn run(
+        &self,
+        cpu: &Cpu,
+        range: Range<usize>,
+        outs: &Outs,
+        stream: bool,
+    ) -> Result<()> {
+        self.with_scratch(cpu, 0, &mut |scratch| {
+            let mut at = range.start;
+            while at < range.end {
+                let len = self.tile_len(at, range.end);
+                // SAFETY: passed on; tiles follow one another.
+                unsafe { self.tile(scratch, at, len, outs, stream) };
+                at += len;
+            }
+        })?;
+        if stream {
+            simd::fence();
+        }
         Ok(())
     }
 

@@ -7,11 +7,10 @@
 //! tiles. Several rows are one tile where they are short and follow one another in the output, and
 //! several matrices that are smaller than a tile are one slab.
 
-use super::program::{Program, Scratch, TILE};
+use super::program::{Outs, Program, Scratch, TILE};
 use crate::storage::View;
 use crate::transpose::transpose;
 use crate::walk::{MAX_OPERANDS, TransposedInputs};
-use teeny_core::kernel::MAX_OUTPUTS;
 
 /// Rows and columns of a slab, 256 KiB of f32, a quarter to a half of an L2. 64 rows are four
 /// neighbouring cache lines of f32 in each column of the source.
@@ -90,14 +89,13 @@ impl Program<'_> {
     /// Evaluates a slab: transposes its inputs for all rows, then runs the kernel row by row.
     ///
     /// # Safety
-    /// As `tile`, but `outs` are the outputs' first elements, and the scratch was made for these
-    /// inputs.
+    /// As `tile`; the scratch was made for these inputs.
     pub(super) unsafe fn run_slab(
         &self,
         scratch: &mut Scratch,
         inputs: &TransposedInputs,
         slab: &Slab,
-        outs: &[*mut u8; MAX_OUTPUTS],
+        outs: &Outs,
         stream: bool,
     ) {
         let Slab { start, rows, len, matrices } = *slab;
@@ -154,15 +152,7 @@ impl Program<'_> {
                         slab.wrapping_add(row * pitch * self.views[i].dtype.size()).cast_const()
                     });
                 }
-                let outs = std::array::from_fn(|i| {
-                    let size = if i < self.kernel.outputs().len() {
-                        self.kernel.output_dtype(i).size()
-                    } else {
-                        0
-                    };
-                    outs[i].wrapping_add(at * size)
-                });
-                self.tile(scratch, at, len, &outs, stream);
+                self.tile(scratch, at, len, outs, stream);
             }
         }
         scratch.transposed = [None; MAX_OPERANDS];
