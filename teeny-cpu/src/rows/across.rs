@@ -7,94 +7,27 @@
 //! Folds are operations between vectors, without an exchange between lanes. Sums of f32 go on in f64
 //! every [`TERMS`] terms; if a result is not finite, the pass runs again with every term in f64.
 
-use super::bind::{Bound, Memory, Side};
+use super::Job;
+use super::bind::Memory;
 use super::folds::{Across, Fill, Piece, identity};
 use super::program::Pass;
-use super::{CHUNK, Job};
 use crate::elementwise::instructions::Instruction;
 use crate::elementwise::registers::run_rows;
 use crate::float::Number;
 use crate::half;
 use crate::scratch::LINE;
-use crate::threads::try_for_each_range;
 use crate::transpose::transpose;
 use teeny_core::kernel::Fold;
-use teeny_core::{DType, Result};
 
 /// Terms of a sum of f32 before it goes on in f64.
 const TERMS: usize = 32;
 
 impl Job<'_> {
-    /// Computes neighbouring rows, `count` at a time.
-    pub(super) fn columns(&self, count: usize) -> Result<()> {
-        match self.code.dtype {
-            DType::F64 => self.columns_of::<f64>(count),
-            _ => self.columns_of::<f32>(count),
-        }
-    }
-
-    fn columns_of<T: Number>(&self, count: usize) -> Result<()> {
-        let memory = Memory::new(self, count, Side::Across, 0);
-        let numbers = self.numbers();
-        let template = self.template(&memory, &numbers);
-        let groups = self.inner.div_ceil(count);
-        try_for_each_range(self.outer * groups, CHUNK / (self.n * count), |range| {
-            let block = self.cpu.scratch(memory.bytes)?;
-            let base = block.ptr();
-            let mut bound = template.bound(base);
-            for task in range {
-                let (outer, inner) = (task / groups, task % groups * count);
-                let lanes = count.min(self.inner - inner);
-                // SAFETY: these rows are this task's, and the memory has `count` of them.
-                unsafe {
-                    bound.move_to(outer, inner);
-                    self.passes_across::<T>(&bound, &memory, base, lanes);
-                    self.write_rows(&memory, base, outer * self.inner + inner, lanes);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Computes transposed rows, `count` at a time.
-    pub(super) fn blocks(&self, count: usize) -> Result<()> {
-        match self.code.dtype {
-            DType::F64 => self.blocks_of::<f64>(count),
-            _ => self.blocks_of::<f32>(count),
-        }
-    }
-
-    fn blocks_of<T: Number>(&self, count: usize) -> Result<()> {
-        // One more for rows of 16 bits as f32.
-        let tiles = self.elements.len() + self.outputs.len() + 1;
-        let memory = Memory::new(self, count, Side::Across, tiles);
-        let numbers = self.numbers();
-        let template = self.template(&memory, &numbers);
-        let least = CHUNK / (self.n * count);
-        try_for_each_range(self.outer.div_ceil(count), least, |range| {
-            let block = self.cpu.scratch(memory.bytes)?;
-            let base = block.ptr();
-            let mut bound = template.bound(base);
-            for first in range.map(|block| block * count) {
-                let lanes = count.min(self.outer - first);
-                // SAFETY: these rows are this task's, and the memory has `count` of them.
-                unsafe {
-                    self.read_block::<T>(&memory, base, first, lanes);
-                    bound.move_to(first, 0);
-                    self.passes_across::<T>(&bound, &memory, base, lanes);
-                    self.write_block::<T>(&memory, base, first, lanes);
-                    self.write_rows(&memory, base, first, lanes);
-                }
-            }
-            Ok(())
-        })
-    }
-
     /// Transposes the operands of some rows.
     ///
     /// # Safety
     /// The memory is that of `rows` rows.
-    unsafe fn read_block<T: Number>(
+    pub(super) unsafe fn read_block<T: Number>(
         &self,
         memory: &Memory,
         base: *mut u8,
@@ -129,7 +62,7 @@ impl Job<'_> {
     ///
     /// # Safety
     /// As [`Job::read_block`]; no other task writes these rows.
-    unsafe fn write_block<T: Number>(
+    pub(super) unsafe fn write_block<T: Number>(
         &self,
         memory: &Memory,
         base: *mut u8,
@@ -157,41 +90,31 @@ impl Job<'_> {
         }
     }
 
-    /// All passes over neighbouring rows.
+    /// A pass over neighbouring rows.
     ///
     /// # Safety
     /// The instructions are those of these rows, and no other task writes these.
-    unsafe fn passes_across<T: Number>(
+    pub(super) unsafe fn pass_across<T: Number>(
         &self,
-        bound: &Bound<'_>,
+        code: &[Instruction],
+        pass: &Pass,
         memory: &Memory,
         base: *mut u8,
         lanes: usize,
     ) {
-        let (level, size) = (self.level, self.size);
-        for (k, pass) in self.code.passes.iter().enumerate() {
-            let [before, code] = bound.pass(k);
-            if !before.is_empty() {
-                // SAFETY: all row values have `lanes` elements.
-                unsafe { run_rows(level, size, before, 0..1, 0..lanes, false) };
-            }
-            if code.is_empty() {
-                continue;
-            }
-            let has = |fold| pass.folds.iter().any(|reduction| reduction.fold == fold);
-            // A product leaves the range of f32 sooner than its factors.
-            let exact = size == 4 && has(Fold::Prod);
-            let terms = match (exact, size == 4 && has(Fold::Sum)) {
-                (true, _) => 1,
-                (_, true) => TERMS,
-                _ => self.n,
-            };
-            // SAFETY: passed on.
-            unsafe {
-                let finite = self.pieces_across::<T>(code, pass, memory, base, lanes, terms);
-                if !finite && size == 4 && !exact {
-                    self.pieces_across::<T>(code, pass, memory, base, lanes, 1);
-                }
+        let has = |fold| pass.folds.iter().any(|reduction| reduction.fold == fold);
+        // A product leaves the range of f32 sooner than its factors.
+        let exact = self.size == 4 && has(Fold::Prod);
+        let terms = match (exact, self.size == 4 && has(Fold::Sum)) {
+            (true, _) => 1,
+            (_, true) => TERMS,
+            _ => self.n,
+        };
+        // SAFETY: passed on.
+        unsafe {
+            let finite = self.pieces_across::<T>(code, pass, memory, base, lanes, terms);
+            if !finite && self.size == 4 && !exact {
+                self.pieces_across::<T>(code, pass, memory, base, lanes, 1);
             }
         }
     }
@@ -200,7 +123,7 @@ impl Job<'_> {
     /// totals. Returns false if a result is not finite.
     ///
     /// # Safety
-    /// As [`Job::passes_across`].
+    /// As [`Job::pass_across`].
     unsafe fn pieces_across<T: Number>(
         &self,
         code: &[Instruction],

@@ -17,10 +17,13 @@ mod program;
 mod values;
 mod way;
 
-use crate::float::lanes;
+use crate::elementwise::registers::{SHORT, run_rows};
+use crate::float::{Number, lanes};
 use crate::simd::Level;
 use crate::storage::{Shared, View};
-use crate::{Cpu, copy};
+use crate::threads::try_for_each_range;
+use crate::{Cpu, copy, half};
+use bind::{Bound, Memory, Side};
 use operands::{Leaf, Rows};
 use program::Program;
 use std::cell::Cell;
@@ -184,10 +187,9 @@ impl<'a> Job<'a> {
             job.outputs.push(Shared(out.ptr()));
             outs.push(out);
         }
-        match chosen {
-            Way::Along(count) => job.along(count)?,
-            Way::Blocks(count) => job.blocks(count)?,
-            Way::Columns(count) => job.columns(count)?,
+        match code.dtype {
+            DType::F64 => job.run_way::<f64>(chosen)?,
+            _ => job.run_way::<f32>(chosen)?,
         }
         let converts = job.converts;
         drop(job);
@@ -211,6 +213,103 @@ impl<'a> Job<'a> {
             outputs.push(Arc::new(copy::contiguous(cpu, &view)?));
         }
         Ok(Some(outputs))
+    }
+
+    /// Computes all rows in this way.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    fn run_way<T: Number>(&self, way: Way) -> Result<()> {
+        let short = self.n < SHORT * lanes::<T>(self.level);
+        let (count, side, tiles) = match way {
+            Way::Along(count) => (count.min(self.outer), Side::Along { short }, 0),
+            // One more for rows of 16 bits as f32.
+            Way::Blocks(count) => {
+                (count, Side::Across, self.elements.len() + self.outputs.len() + 1)
+            }
+            Way::Columns(count) => (count, Side::Across, 0),
+        };
+        let memory = Memory::new(self, count, side, tiles);
+        let numbers = self.numbers();
+        let template = self.template(&memory, &numbers);
+        let columns = matches!(way, Way::Columns(_));
+        let groups = self.inner.div_ceil(count);
+        let tasks = if columns { self.outer * groups } else { self.outer.div_ceil(count) };
+        try_for_each_range(tasks, CHUNK / (self.n * count), |range| {
+            let block = self.cpu.scratch(memory.bytes)?;
+            let base = block.ptr();
+            let mut bound = template.bound(base);
+            for task in range {
+                let (outer, inner, left) = match task % groups * count {
+                    inner if columns => (task / groups, inner, self.inner - inner),
+                    _ => (task * count, 0, self.outer - task * count),
+                };
+                let rows = count.min(left);
+                bound.move_to(outer, inner);
+                // SAFETY: these rows are this task's, and the memory has `count` of them.
+                unsafe {
+                    if let Way::Blocks(_) = way {
+                        self.read_block::<T>(&memory, base, outer, rows);
+                    }
+                    self.passes::<T>(&bound, &memory, base, rows);
+                    if let Way::Blocks(_) = way {
+                        self.write_block::<T>(&memory, base, outer, rows);
+                    }
+                    self.write_rows(&memory, base, outer * self.inner + inner, rows);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// All passes over some rows.
+    ///
+    /// # Safety
+    /// The instructions are those of these rows, and no other task writes these.
+    unsafe fn passes<T: Number>(
+        &self,
+        bound: &Bound<'_>,
+        memory: &Memory,
+        base: *mut u8,
+        rows: usize,
+    ) {
+        for (k, pass) in self.code.passes.iter().enumerate() {
+            let [before, code] = bound.pass(k);
+            // SAFETY: passed on; all row values have `rows` elements.
+            unsafe {
+                if !before.is_empty() {
+                    run_rows(self.level, self.size, before, 0..1, 0..rows, false);
+                }
+                match memory.side {
+                    _ if code.is_empty() => {}
+                    Side::Along { .. } => self.pass_along::<T>(code, pass, memory, base, rows),
+                    Side::Across => self.pass_across::<T>(code, pass, memory, base, rows),
+                }
+            }
+        }
+    }
+
+    /// Writes the outputs of one value a row.
+    ///
+    /// # Safety
+    /// The memory has the values of these rows, which belong to this task in the outputs.
+    unsafe fn write_rows(&self, memory: &Memory, base: *mut u8, first: usize, rows: usize) {
+        for &(o, row) in &self.code.row_outputs {
+            let dtype = self.output_dtype(o);
+            let to = self.outputs[o].get().wrapping_add(first * dtype.size());
+            let from = match self.known.get(row) {
+                Some(known) => known.first.get().wrapping_add(first * self.size),
+                None => memory.row(base, row - self.known.len()),
+            };
+            // SAFETY: by contract.
+            unsafe {
+                if dtype.is_half() {
+                    half::from_f32(self.level, dtype, from, to, rows);
+                } else {
+                    std::ptr::copy_nonoverlapping(from, to, rows * self.size);
+                }
+            }
+        }
     }
 
     /// The number of rows.
