@@ -370,6 +370,33 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
     }
 }
 
+/// An operand that is row-major and in its compute dtype: itself, or a copy.
+pub(crate) struct Packed {
+    ptr: Shared<u8>,
+    /// Keeps a copy alive.
+    _copy: Option<CpuStorage>,
+}
+
+impl Packed {
+    /// The elements of `view`.
+    pub(crate) fn of(cpu: &Cpu, view: &View) -> Result<Packed> {
+        if view.is_contiguous() && !view.dtype.is_half() {
+            return Ok(Packed { ptr: Shared(view.ptr.cast_mut()), _copy: None });
+        }
+        Ok(Packed::owned(to_compute_dtype(cpu, view)?))
+    }
+
+    /// The elements of `copy`.
+    pub(crate) fn owned(copy: CpuStorage) -> Packed {
+        Packed { ptr: Shared(copy.ptr()), _copy: Some(copy) }
+    }
+
+    /// The first byte. It is only read.
+    pub(crate) fn ptr(&self) -> *const u8 {
+        self.ptr.get()
+    }
+}
+
 /// A contiguous copy of `x` in its compute dtype: 16-bit floats as f32.
 pub(crate) fn to_compute_dtype(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     if !x.dtype.is_half() {

@@ -5,6 +5,7 @@
 //! is read in order and many columns are compared at once. A minimum is a maximum of elements with
 //! some bits flipped, as in `reduce`. Tasks are planes and blocks of columns: no chain is split.
 
+use crate::copy::Packed;
 use crate::reduce::flip_of;
 use crate::simd::{F32s, Level, Work};
 use crate::storage::{Shared, View};
@@ -54,7 +55,7 @@ pub(crate) fn cum_max(
     largest: bool,
 ) -> Result<(StorageRef, StorageRef)> {
     let n = x.numel();
-    let input = copy::to_compute_dtype(cpu, &View::of(x)?)?;
+    let input = Packed::of(cpu, &View::of(x)?)?;
     let values = cpu.alloc(n, x.dtype().compute())?;
     let positions = cpu.alloc(n, DType::I32)?;
     let (length, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
@@ -64,7 +65,7 @@ pub(crate) fn cum_max(
         with_wrapping!(x.dtype(), T => {
             let job = Job {
                 level: cpu.level,
-                x: Shared(input.ptr().cast::<T>()),
+                x: Shared(input.ptr().cast_mut().cast::<T>()),
                 y: Shared(values.ptr().cast::<T>()),
                 positions: Shared(positions.ptr().cast::<i32>()),
                 length,

@@ -12,8 +12,8 @@
 //! the sizes alone, so results have the same bits for any number of threads. Scratch memory is 8
 //! bytes for each 2064 elements of a long lane.
 
+use crate::copy::Packed;
 use crate::elementwise::loops::int::Int;
-use crate::fused::Packed;
 use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};

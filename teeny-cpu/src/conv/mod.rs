@@ -28,9 +28,9 @@ mod tasks;
 mod weight_grad;
 mod winograd;
 
+use crate::copy::Packed;
 use crate::elementwise::{Epilogue, with_epilogue};
 use crate::float::Float;
-use crate::fused::Packed;
 use crate::matmul::has_microkernel;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::{slice, slice_mut};

@@ -10,29 +10,6 @@ use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};
 use teeny_core::{Result, Shape};
 
-/// An operand that is row-major and in its compute dtype: itself, or a copy.
-pub(crate) struct Packed {
-    ptr: Shared<u8>,
-    /// Keeps a copy alive.
-    _copy: Option<CpuStorage>,
-}
-
-impl Packed {
-    /// The elements of `view`.
-    pub(crate) fn of(cpu: &Cpu, view: &View) -> Result<Packed> {
-        if view.is_contiguous() && !view.dtype.is_half() {
-            return Ok(Packed { ptr: Shared(view.ptr.cast_mut()), _copy: None });
-        }
-        let copy = copy::to_compute_dtype(cpu, view)?;
-        Ok(Packed { ptr: Shared(copy.ptr()), _copy: Some(copy) })
-    }
-
-    /// The first byte. It is only read.
-    pub(crate) fn ptr(&self) -> *const u8 {
-        self.ptr.get()
-    }
-}
-
 /// An operand as rows of its last axis, as stored: itself if elements of a row follow one another,
 /// or a row-major copy.
 pub(crate) struct StoredRows {

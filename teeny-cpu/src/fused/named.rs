@@ -6,13 +6,14 @@
 //!   another axis       neighbouring rows where they are                        across
 //! ```
 
+use super::StoredRows;
 use super::across::{Columns, WIDEST};
 use super::along::Rowwise;
 use super::functions::{
     Batch, CrossEntropy, CrossEntropyGrad, FloatTerms, Function, Line, LogSoftmax, LogSoftmaxGrad,
     Norm, Softmax, SoftmaxGrad,
 };
-use super::{Packed, StoredRows};
+use crate::copy::Packed;
 use crate::index::integers;
 use crate::scratch::{Array, LINE, with_scratch};
 use crate::simd::Level;

@@ -10,8 +10,8 @@ mod groups;
 mod plan;
 
 use crate::conv::with_float;
+use crate::copy::Packed;
 use crate::cost::Cost;
-use crate::fused::Packed;
 use crate::simd::{F32s, Level, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;

@@ -298,7 +298,7 @@ impl Job<'_> {
     /// Row value `k` of each row of a batch: its first byte, and whether it moves with the rows.
     fn row_place(&self, k: usize, memory: &Memory, base: *mut u8) -> (*mut u8, bool) {
         match self.known.get(k) {
-            Some(known) => (known.first.get(), true),
+            Some(known) => (known.ptr().cast_mut(), true),
             None => (memory.row(base, k - self.known.len()), false),
         }
     }

@@ -17,6 +17,7 @@ mod program;
 mod values;
 mod way;
 
+use crate::copy::Packed;
 use crate::elementwise::registers::{SHORT, run_rows};
 use crate::float::{Number, lanes};
 use crate::simd::Level;
@@ -24,7 +25,7 @@ use crate::storage::{Shared, View};
 use crate::threads::try_for_each_range;
 use crate::{Cpu, copy, half};
 use bind::{Bound, Memory, Side};
-use operands::{Leaf, Rows};
+use operands::Leaf;
 use program::Program;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -102,7 +103,7 @@ struct Job<'a> {
     converts: bool,
     /// What has an element at each position, and what has one value a row.
     elements: Vec<Leaf>,
-    known: Vec<Rows>,
+    known: Vec<Packed>,
     outputs: Vec<Shared<u8>>,
 }
 
@@ -298,8 +299,8 @@ impl<'a> Job<'a> {
             let dtype = self.output_dtype(o);
             let to = self.outputs[o].get().wrapping_add(first * dtype.size());
             let from = match self.known.get(row) {
-                Some(known) => known.first.get().wrapping_add(first * self.size),
-                None => memory.row(base, row - self.known.len()),
+                Some(known) => known.ptr().wrapping_add(first * self.size),
+                None => memory.row(base, row - self.known.len()).cast_const(),
             };
             // SAFETY: by contract.
             unsafe {

@@ -4,7 +4,7 @@
 use super::Job;
 use super::values::{Element, Known};
 use super::way::Way;
-use crate::copy;
+use crate::copy::{self, Packed};
 use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
 
@@ -18,13 +18,6 @@ pub(super) struct Leaf {
     pub along: isize,
     pub inner: isize,
     pub dtype: DType,
-    /// Keeps a copy alive.
-    _copy: Option<CpuStorage>,
-}
-
-/// What has one value a row: so many floats of the type that is computed.
-pub(super) struct Rows {
-    pub first: Shared<u8>,
     /// Keeps a copy alive.
     _copy: Option<CpuStorage>,
 }
@@ -121,36 +114,29 @@ impl Job<'_> {
         Ok(out)
     }
 
-    /// What has one value a row.
+    /// What has one value a row: so many floats of the type that is computed.
     pub(super) fn known(
         &self,
         known: Known,
         order: &[usize],
         split: (usize, usize),
-    ) -> Result<Rows> {
+    ) -> Result<Packed> {
         let rows = self.rows();
-        let own = |copy: CpuStorage| Rows { first: Shared(copy.ptr()), _copy: Some(copy) };
-        match known {
-            Known::Input(i) => {
-                let view = View::of(self.inputs[i])?;
-                if view.is_contiguous() && !view.dtype.is_half() {
-                    return Ok(Rows { first: Shared(view.ptr.cast_mut()), _copy: None });
-                }
-                Ok(own(copy::to_compute_dtype(self.cpu, &view)?))
-            }
+        let floats = match known {
+            Known::Input(i) => return Packed::of(self.cpu, &View::of(self.inputs[i])?),
             Known::Number(id) => {
                 let x = self.exact(id)?;
-                // One rounding, from 64 bits to 32.
-                if self.size == 4 {
-                    return Ok(own(self.floats(rows, |r| f64::from(x[r] as f32))?));
+                match self.size {
+                    // One rounding, from 64 bits to 32.
+                    4 => self.floats(rows, |r| f64::from(x[r] as f32)),
+                    _ => self.floats(rows, |r| x[r] as f64),
                 }
-                Ok(own(self.floats(rows, |r| x[r] as f64)?))
             }
             Known::Position(id) => {
                 let x = self.exact(id)?;
                 // All positions are between.
                 let end = self.n as i64;
-                Ok(own(self.floats(rows, |r| x[r].clamp(-1, end) as f64)?))
+                self.floats(rows, |r| x[r].clamp(-1, end) as f64)
             }
             Known::At(i, id) => {
                 let at = self.exact(id)?;
@@ -172,7 +158,7 @@ impl Job<'_> {
                 };
                 let [outer, along, inner] = distances(&view, split)
                     .ok_or_else(|| Error::internal("a copy that is not contiguous"))?;
-                Ok(own(self.floats(rows, |r| {
+                self.floats(rows, |r| {
                     let (o, k) = ((r / self.inner) as isize, (r % self.inner) as isize);
                     let p = o * outer + at[r] as isize * along + k * inner;
                     let p = view.ptr.wrapping_offset(p * size);
@@ -186,9 +172,10 @@ impl Job<'_> {
                             _ => f64::from(*p.cast::<f32>()),
                         }
                     }
-                })?))
+                })
             }
-        }
+        };
+        floats.map(Packed::owned)
     }
 
     /// Checks positions along the row.
