@@ -44,18 +44,18 @@ pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
 ///
 /// # Safety
 /// `out` has `len` elements, aligned.
+#[inline]
 pub(crate) unsafe fn fill(level: Level, bytes: [u8; 8], size: usize, out: *mut u8, len: usize) {
-    let mut word = [0; 8];
-    for part in word.chunks_exact_mut(size) {
-        part.copy_from_slice(&bytes[..size]);
-    }
+    // The element times 1 + 2^16 + .. in a register: bytes written one by one would be read late.
+    let mask = u64::MAX >> (64 - 8 * size);
+    let word = (u64::from_le_bytes(bytes) & mask) * (u64::MAX / mask);
     // SAFETY: by contract.
     level.run(Fill { word, out: unsafe { slice_mut(out, len * size) } });
 }
 
 /// Eight bytes over and over.
 struct Fill<'a> {
-    word: [u8; 8],
+    word: u64,
     out: &'a mut [u8],
 }
 
@@ -63,14 +63,15 @@ impl Work for Fill<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let x = V::F64s::splat(f64::from_ne_bytes(self.word));
+        let x = V::F64s::splat(f64::from_bits(self.word));
         let mut vectors = self.out.chunks_exact_mut(8 * V::F64s::LANES);
         for vector in &mut vectors {
             // SAFETY: the bytes of a vector.
             unsafe { x.store(vector.as_mut_ptr().cast()) };
         }
+        let bytes = self.word.to_le_bytes();
         for (i, byte) in vectors.into_remainder().iter_mut().enumerate() {
-            *byte = self.word[i % 8];
+            *byte = bytes[i % 8];
         }
     }
 }

@@ -9,14 +9,16 @@
 
 use super::Job;
 use super::bind::Memory;
-use super::folds::{Across, Fill, Piece, identity};
+use super::folds::{Across, Piece, identity};
 use super::program::Pass;
 use crate::elementwise::instructions::Instruction;
 use crate::elementwise::registers::run_rows;
-use crate::float::Number;
+use crate::elementwise::value::fill;
+use crate::float::{Number, are_finite};
 use crate::half;
 use crate::scratch::LINE;
 use crate::transpose::transpose;
+use crate::typed::slice;
 use teeny_core::kernel::Fold;
 
 /// Terms of a sum of f32 before it goes on in f64.
@@ -143,22 +145,24 @@ impl Job<'_> {
                 for reduction in &pass.folds {
                     let is_total = matches!(reduction.fold, Fold::Sum | Fold::Prod);
                     if is_total || piece.first {
-                        let x = T::from_f64(identity(reduction.fold));
-                        let to = memory.row(base, reduction.row).cast();
-                        let bytes = (lanes * self.size).next_multiple_of(LINE);
-                        level.run(Fill::<T> { to, bytes, x });
+                        let x = T::from_f64(identity(reduction.fold)).to_bytes();
+                        let (size, to) = (size_of::<T>(), memory.row(base, reduction.row));
+                        let n = (lanes * size).next_multiple_of(LINE) / size;
+                        fill(level, x, size, to, n);
                     }
                 }
                 run_rows(level, self.size, code, positions, 0..lanes, false);
                 for (k, reduction) in pass.folds.iter().enumerate() {
                     if let Fold::Sum | Fold::Prod = reduction.fold {
-                        finite &= level.run(Across::<T> {
+                        let results = memory.row(base, reduction.row);
+                        level.run(Across::<T> {
                             fold: reduction.fold,
                             rows: lanes,
                             piece,
                             totals: memory.totals(base, k),
-                            results: memory.row(base, reduction.row).cast(),
+                            results: results.cast(),
                         });
+                        finite &= !piece.last || are_finite::<T>(level, slice(results, lanes));
                     }
                 }
             }

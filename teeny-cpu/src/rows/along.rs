@@ -2,10 +2,11 @@
 
 use super::Job;
 use super::bind::{Memory, Side};
-use super::folds::{Along, Fill, Piece, identity};
+use super::folds::{Along, Piece, identity};
 use super::program::{Pass, Reduction};
 use crate::elementwise::instructions::{BUFFER, Instruction, VECTOR, VECTORS};
 use crate::elementwise::registers::run_rows;
+use crate::elementwise::value::fill;
 use crate::float::{Number, lanes};
 use std::ops::Range;
 use teeny_core::kernel::Fold;
@@ -83,9 +84,9 @@ impl Job<'_> {
             // SAFETY: by contract; folds have memory for the rows.
             unsafe {
                 for (k, reduction) in pass.folds.iter().enumerate() {
-                    let to = memory.fold(base, k).wrapping_add(rows.start * pitch).cast();
-                    let x = T::from_f64(identity(reduction.fold));
-                    level.run(Fill::<T> { to, bytes: rows.len() * pitch, x });
+                    let to = memory.fold(base, k).wrapping_add(rows.start * pitch);
+                    let x = T::from_f64(identity(reduction.fold)).to_bytes();
+                    fill(level, x, size_of::<T>(), to, rows.len() * pitch / size_of::<T>());
                 }
                 run_rows(level, self.size, code, rows.clone(), part, true);
                 for (k, reduction) in pass.folds.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::simd::loops::Binary;
 use crate::simd::{F32s, Lanes, Work};
 use teeny_core::kernel::Fold;
 
-/// Lanes of the widest vector, and vectors of a row.
+/// Lanes of the widest vector.
 const WIDEST: usize = 16;
 
 /// The number that changes nothing.
@@ -20,31 +20,6 @@ pub(super) fn identity(fold: Fold) -> f64 {
         Fold::Max => f64::NEG_INFINITY,
         Fold::Min => f64::INFINITY,
         Fold::Any | Fold::All => f64::NAN,
-    }
-}
-
-/// Fills memory of whole vectors with a number.
-pub(super) struct Fill<T> {
-    pub to: *mut T,
-    pub bytes: usize,
-    pub x: T,
-}
-
-impl<T: Number> Work for Fill<T> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        if !V::NATIVE {
-            return; // see `run_rows`
-        }
-        let x = Vector::<T, V>::splat(self.x);
-        let lanes = Vector::<T, V>::LANES;
-        let mut at = 0;
-        while at < self.bytes / size_of::<T>() {
-            // SAFETY: whole cache lines of memory that the task owns.
-            unsafe { x.store(self.to.add(at)) };
-            at += lanes;
-        }
     }
 }
 
@@ -210,7 +185,7 @@ fn smaller<T: Number>(a: T, b: T) -> T {
     if a < b || a != a { a } else { b }
 }
 
-/// Sums and products of lanes that go on in f64. False if one is not finite.
+/// Sums and products of lanes that go on in f64.
 pub(super) struct Across<T> {
     pub fold: Fold,
     pub rows: usize,
@@ -221,11 +196,11 @@ pub(super) struct Across<T> {
 }
 
 impl<T: Number> Work for Across<T> {
-    type Out = bool;
+    type Out = ();
     #[inline(always)]
-    fn run<V: F32s>(self) -> bool {
+    fn run<V: F32s>(self) {
         if !V::NATIVE {
-            return true; // see `run_rows`
+            return; // see `run_rows`
         }
         let Across { fold, rows, piece: Piece { first, last }, totals, results } = self;
         macro_rules! each {
@@ -248,30 +223,6 @@ impl<T: Number> Work for Across<T> {
             if last && !first {
                 each!(|r| *results.add(r) = T::from_f64(*totals.add(r)));
             }
-            // Zero times what is not finite is NaN.
-            let mut sums = [T::ZERO; WIDEST];
-            if last {
-                let mut r = 0;
-                while r + WIDEST <= rows {
-                    let mut k = 0;
-                    while k < WIDEST {
-                        sums[k] += *results.add(r + k) * T::ZERO;
-                        k += 1;
-                    }
-                    r += WIDEST;
-                }
-                while r < rows {
-                    sums[0] += *results.add(r) * T::ZERO;
-                    r += 1;
-                }
-            }
-            let mut sum = sums[0];
-            let mut k = 1;
-            while k < WIDEST {
-                sum += sums[k];
-                k += 1;
-            }
-            sum == T::ZERO
         }
     }
 }
