@@ -24,6 +24,7 @@ use super::plan::Location;
 use super::program::{Outs, Program, SPARE, Scratch, TILE, outputs_from};
 use super::step::{Format, Place, Step};
 use super::value::{Value, fill, scalar_bytes};
+use crate::half;
 use crate::storage::{Shared, View};
 use crate::typed::{slice, slice_mut};
 use crate::walk::Piece;
@@ -86,8 +87,8 @@ impl Program<'_> {
             if stored.is_half() && self.kernel.passes_through(0).is_none() {
                 // A kernel in front of a reduction has the result of a value stored and read again.
                 let bits = self.slot(scratch, self.plan.slots);
-                cast::from_f32(stored, value, bits, len);
-                cast::to_f32(stored, bits, spare, len);
+                half::from_f32(self.level, stored, value, bits, len);
+                half::to_f32(self.level, stored, bits, spare, len);
                 return spare;
             }
             value
@@ -279,7 +280,7 @@ impl Program<'_> {
                     Piece::Slice(from) => Value::Rows(from, len as isize, dtype),
                     Piece::Splat(from) => {
                         let mut number = 0u64; // aligned for an f32
-                        cast::to_f32(dtype, from, (&raw mut number).cast(), 1);
+                        half::to_f32(self.level, dtype, from, (&raw mut number).cast(), 1);
                         Value::Splat(number.to_ne_bytes())
                     }
                     Piece::Scattered => {
@@ -312,7 +313,7 @@ impl Program<'_> {
             Value::Rows(p, _, stored) if stored.is_half() => {
                 assert!(len <= TILE, "{len} elements in a slot");
                 // SAFETY: as below; the value is one row of `len` elements.
-                unsafe { cast::to_f32(stored, p, spare, len) };
+                unsafe { half::to_f32(self.level, stored, p, spare, len) };
                 spare
             }
             Value::Block(_) | Value::Rows(..) | Value::Column(..) => {
@@ -332,7 +333,9 @@ impl Program<'_> {
         // SAFETY: the output has `len` elements.
         unsafe {
             match value {
-                Value::Slice(p) if dtype.is_half() => cast::from_f32(dtype, p, out, len),
+                Value::Slice(p) if dtype.is_half() => {
+                    half::from_f32(self.level, dtype, p, out, len)
+                }
                 Value::Slice(p) => std::ptr::copy_nonoverlapping(p, out, len * dtype.size()),
                 Value::Rows(p, _, stored) if stored == dtype => {
                     std::ptr::copy_nonoverlapping(p, out, len * dtype.size());
@@ -343,7 +346,7 @@ impl Program<'_> {
                 Value::Splat(bytes) => {
                     let mut stored = bytes;
                     if dtype.is_half() {
-                        cast::from_f32(dtype, bytes.as_ptr(), stored.as_mut_ptr(), 1);
+                        half::from_f32(self.level, dtype, bytes.as_ptr(), stored.as_mut_ptr(), 1);
                     }
                     fill(self.level, stored, dtype.size(), out, len);
                 }

@@ -338,7 +338,7 @@ impl Prepared {
         // `MAX_SLOTS`.
         unsafe {
             let code = std::slice::from_raw_parts(list.as_ptr().cast(), self.lines.len());
-            registers::run_row(level, code, part.len());
+            registers::run_rows(level, 4, code, 0..1, 0..part.len(), false);
         }
         if operands.stream {
             simd::fence();

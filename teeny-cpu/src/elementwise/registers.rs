@@ -46,9 +46,7 @@ pub(super) unsafe fn run(
         return false;
     }
     let mut memory = Memory::new();
-    let Some(machine) = Machine::new(steps, &mut memory).filter(|_| level.is_native()) else {
-        return false;
-    };
+    let Some(machine) = Machine::new(steps, &mut memory) else { return false };
     let (code, columns) = (machine.code(), machine.columns());
     let (from, folds, size) = (0, false, machine.size);
     let rows = 0..rows;
@@ -57,18 +55,9 @@ pub(super) unsafe fn run(
     true
 }
 
-/// Runs instructions on f32 over one row of `n` elements. Not on the baseline.
-///
-/// # Safety
-/// The memory of all instructions has these elements; results overlap no operand of another place.
-pub(super) unsafe fn run_row(level: Level, code: &[Instruction], n: usize) {
-    // SAFETY: passed on.
-    unsafe { run_rows(level, 4, code, 0..1, 0..n, false) };
-}
-
 /// Runs instructions on elements of `size` bytes over the elements `part` of each of `rows`. With
 /// `folds`, those of rows shorter than [`SHORT`] vectors are combined with the first vector at the
-/// operand of a fold, otherwise with eight of them.
+/// operand of a fold, otherwise with eight of them. Not on the baseline.
 ///
 /// # Safety
 /// The memory of all instructions has these elements; results overlap no operand of another place.
@@ -81,9 +70,8 @@ pub(crate) unsafe fn run_rows(
     folds: bool,
 ) {
     let (from, n, prefetched) = (part.start, part.end, &[][..]);
-    let columns = &[];
-    let work =
-        Rows::<f32> { level, code, columns, prefetched, rows, from, n, folds, of: PhantomData };
+    let (columns, of) = (&[][..], PhantomData);
+    let work = Rows::<f32> { level, code, columns, prefetched, rows, from, n, folds, of };
     work.run_as(size);
 }
 

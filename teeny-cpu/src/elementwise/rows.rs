@@ -15,6 +15,7 @@
 
 use super::loops::{cast, int, select};
 use super::value::scalar_bytes;
+use crate::half;
 use crate::simd::Level;
 use crate::storage::View;
 use crate::typed::with_unsigned;
@@ -169,7 +170,13 @@ impl<'a> RowLoop<'a> {
                 let (wide, mut stored) = (u64::from_ne_bytes(bytes), 0u64);
                 // SAFETY: one element each, aligned as words are.
                 unsafe {
-                    cast::from_f32(dtype, (&raw const wide).cast(), (&raw mut stored).cast(), 1);
+                    half::from_f32(
+                        level,
+                        dtype,
+                        (&raw const wide).cast(),
+                        (&raw mut stored).cast(),
+                        1,
+                    );
                 }
                 Source::Number(stored.to_ne_bytes())
             };

@@ -147,12 +147,8 @@ impl Job<'_> {
                     Some(_) => (view, None),
                     None => {
                         let copy = copy::contiguous(self.cpu, &view)?;
-                        let mut view = View { ptr: copy.ptr(), ..view };
-                        let mut step = 1;
-                        for axis in (0..view.shape.ndim()).rev() {
-                            view.strides[axis] = step;
-                            step *= view.shape[axis] as isize;
-                        }
+                        let axes = &[0, 1, 2, 3, 4, 5, 6, 7][..view.shape.ndim()];
+                        let view = View::in_order(copy.ptr(), &view.shape, axes, view.dtype);
                         (view, Some(copy))
                     }
                 };

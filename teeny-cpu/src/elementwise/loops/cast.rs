@@ -313,24 +313,6 @@ const PIECE: usize = 512;
 #[repr(align(64))]
 struct Wide(#[allow(dead_code)] [f32; PIECE]);
 
-/// Converts `n` stored 16-bit floats to f32. All levels have the same bits.
-///
-/// # Safety
-/// As `cast`.
-pub(crate) unsafe fn to_f32(dtype: DType, x: *const u8, y: *mut u8, n: usize) {
-    // SAFETY: passed on.
-    unsafe { half::to_f32(Level::best(), dtype, x, y, n) }
-}
-
-/// Rounds `n` f32 to stored 16-bit floats. All levels have the same bits.
-///
-/// # Safety
-/// As `cast`.
-pub(crate) unsafe fn from_f32(dtype: DType, x: *const u8, y: *mut u8, n: usize) {
-    // SAFETY: passed on.
-    unsafe { half::from_f32(Level::best(), dtype, x, y, n) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{int_to_bf16, int_to_odd, long_to_f32, long_to_odd, to_odd};
