@@ -112,6 +112,53 @@ pub(crate) fn code_of(body: Loop) -> Option<(Code, Code)> {
     Some((code, back))
 }
 
+/// Gives `emit` the instructions that compute `body` of the values at `from` into the accumulator,
+/// where the value of `before` is. None if `body` is no instruction, or `emit` fails.
+pub(crate) fn lower<P: Copy + PartialEq>(
+    body: Loop,
+    from: [P; 4],
+    before: Option<P>,
+    mut emit: impl FnMut(Code, Option<P>) -> Option<()>,
+) -> Option<()> {
+    let ((code, back), operands) = (code_of(body)?, body.operands());
+    let [a, b, c, d] = from;
+    let holds = |place| before == Some(place);
+    if operands == 2 && !holds(a) && holds(b) {
+        return emit(back, Some(a));
+    }
+    let first = if operands == 4 { d } else { a };
+    if !holds(first) {
+        emit(Code::Load, Some(first))?;
+    }
+    match operands {
+        1 => emit(code, None),
+        2 => emit(code, Some(b)),
+        _ => {
+            emit(code, Some(a))?;
+            emit(Code::Operand, Some(b))?;
+            emit(Code::Operand, Some(c))
+        }
+    }
+}
+
+/// Whether one of the next steps, loops of values, reads `value` from memory: not if only the next
+/// one reads it, once, and takes it from the accumulator.
+pub(crate) fn is_read<P: Copy + PartialEq>(
+    value: P,
+    mut steps: impl Iterator<Item = (Loop, [P; 4])>,
+) -> bool {
+    let reads = |(body, from): (Loop, [P; 4])| {
+        from[..body.operands()].iter().filter(|&&place| place == value).count()
+    };
+    let Some(next @ (body, from)) = steps.next() else { return false };
+    let held = match code_of(body) {
+        _ if body.operands() == 4 => from[3],
+        None => from[0],
+        Some(_) => value,
+    };
+    reads(next) > usize::from(held == value) || steps.any(|step| reads(step) > 0)
+}
+
 /// An instruction, and the memory of its operand or result.
 #[derive(Clone, Copy)]
 pub(crate) struct Instruction {
@@ -201,13 +248,6 @@ pub(super) struct Machine<'a> {
     num_widened: usize,
 }
 
-fn is_same(a: Place, b: Place) -> bool {
-    match (a, b) {
-        (Place::Rows(p, ..), Place::Rows(q, ..)) | (Place::Block(p), Place::Block(q)) => p == q,
-        _ => false,
-    }
-}
-
 /// Whether the value of step `k` is read from memory: not if only the next step reads it, once, and
 /// takes it from the accumulator.
 fn is_kept(steps: &[Step], k: usize) -> bool {
@@ -217,12 +257,12 @@ fn is_kept(steps: &[Step], k: usize) -> bool {
     }
     for (m, step) in steps.iter().enumerate().skip(k + 1) {
         let operands = step.body.operands();
-        let reads = step.from[..operands].iter().filter(|&&from| is_same(from, to)).count();
-        let is_last = operands != 4 || is_same(step.from[3], to);
+        let reads = step.from[..operands].iter().filter(|&&from| from == to).count();
+        let is_last = operands != 4 || step.from[3] == to;
         if reads > 1 || reads == 1 && (m > k + 1 || !is_last) {
             return true;
         }
-        if is_same(step.to, to) {
+        if step.to == to {
             return false;
         }
     }
@@ -338,41 +378,27 @@ impl<'a> Machine<'a> {
 
     /// The instructions of a step; `before` is the place of the value in the accumulator.
     fn step(&mut self, steps: &[Step], step: &Step, before: Option<Place>, is_kept: bool) -> bool {
-        let Some((code, back)) = code_of(step.body) else { return false };
-        let holds = |place| before.is_some_and(|before| is_same(before, place));
+        let holds = |place| before == Some(place);
         let operands = step.body.operands();
         let mut from = step.from;
         // The only reader of an operand of 16 bits may load it.
-        let loads = operands <= 2 && !from[..operands].iter().any(|&place| holds(place));
-        let load = match from[0] {
-            Place::Rows(_, _, format) if format != Format::Own && loads => {
-                let all = steps.iter().flat_map(|step| &step.from[..step.body.operands()]);
-                match (all.filter(|&&place| is_same(place, from[0])).count(), format) {
-                    (1, Format::Bf16) => Code::LoadBf16,
-                    (1, _) => Code::LoadF16,
-                    _ => Code::Load,
-                }
-            }
-            _ => Code::Load,
+        let loads = operands <= 2 && !from[..operands].iter().any(|&place| holds(place)) && {
+            let all = steps.iter().flat_map(|step| &step.from[..step.body.operands()]);
+            all.filter(|&&place| place == from[0]).count() == 1
         };
-        let first = usize::from(load != Code::Load);
+        let first = usize::from(loads);
         for place in from[..operands].iter_mut().skip(first).filter(|&&mut place| !holds(place)) {
             let Some(read) = self.operand(*place) else { return false };
             *place = read;
         }
-        let [a, b, c, d] = from;
-        let made = match operands {
-            1 => (holds(a) || self.add(load, Some(a))) && self.add(code, None),
-            2 if holds(a) => self.add(code, Some(b)),
-            2 if holds(b) => self.add(back, Some(a)),
-            2 => self.add(load, Some(a)) && self.add(code, Some(b)),
-            _ => {
-                (holds(d) || self.add(Code::Load, Some(d)))
-                    && self.add(code, Some(a))
-                    && self.add(Code::Operand, Some(b))
-                    && self.add(Code::Operand, Some(c))
-            }
-        };
+        let made = lower(step.body, from, before, |code, place| {
+            let code = match (code, place) {
+                (Code::Load, Some(Place::Rows(_, _, Format::Bf16))) => Code::LoadBf16,
+                (Code::Load, Some(Place::Rows(_, _, Format::F16))) => Code::LoadF16,
+                _ => code,
+            };
+            self.add(code, place).then_some(())
+        });
         // Every row must be aligned.
         let aligned = matches!(step.to, Place::Rows(p, pitch, Format::Own)
             if (p as usize).is_multiple_of(VECTOR)
@@ -383,6 +409,6 @@ impl<'a> Machine<'a> {
             Place::Rows(_, _, Format::F16) => (Code::StoreF16, true),
             _ => (store, is_kept),
         };
-        made && (!is_kept || self.add(store, Some(step.to)))
+        made.is_some() && (!is_kept || self.add(store, Some(step.to)))
     }
 }

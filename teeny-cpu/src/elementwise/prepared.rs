@@ -221,29 +221,15 @@ impl Prepared {
         steps: &[NodeStep],
         before: Option<Id>,
     ) -> Option<()> {
-        let NodeStep { id, from, operands, codes: (code, back) } = steps[0];
-        let holds = |id| before == Some(id);
-        let place = from.map(|id| self.operand(nodes, plan, id));
-        let [a, b, c, d] = place;
-        match operands {
-            1 => {
-                if !holds(from[0]) {
-                    self.lines.push((Code::Load, a?));
-                }
-                self.lines.push((code, Operand::None));
-            }
-            2 if holds(from[0]) => self.lines.push((code, b?)),
-            2 if holds(from[1]) => self.lines.push((back, a?)),
-            2 => self.lines.extend([(Code::Load, a?), (code, b?)]),
-            _ => {
-                if !holds(from[3]) {
-                    self.lines.push((Code::Load, d?));
-                }
-                self.lines.extend([(code, a?), (Code::Operand, b?), (Code::Operand, c?)]);
-            }
-        }
+        let NodeStep { id, body, from } = steps[0];
+        instructions::lower(body, from, before, |code, id| {
+            let operand = id.map_or(Some(Operand::None), |id| self.operand(nodes, plan, id));
+            self.lines.push((code, operand?));
+            Some(())
+        })?;
         let to = self.operand(nodes, plan, id)?;
-        if matches!(to, Operand::Output(_)) || is_read_from_memory(id, &steps[1..]) {
+        let next = steps[1..].iter().map(|step| (step.body, step.from));
+        if matches!(to, Operand::Output(_)) || instructions::is_read(id, next) {
             self.lines.push((Code::Store, to));
         }
         Some(())
@@ -354,10 +340,9 @@ struct Slots(MaybeUninit<[u8; MAX_SLOTS * BUFFER]>);
 #[derive(Clone, Copy)]
 struct NodeStep {
     id: Id,
+    body: Loop,
     /// The nodes of its operands; entries beyond their number repeat the first.
     from: [Id; 4],
-    operands: usize,
-    codes: (Code, Code),
 }
 
 impl NodeStep {
@@ -372,8 +357,7 @@ impl NodeStep {
         {
             body = Loop::of_power(f64::from(f32::from_scalar(exponent))).unwrap_or(body);
         }
-        let operands = body.operands();
-        let from = match operands {
+        let from = match body.operands() {
             1 => [src[0]; 4],
             2 => [src[0], src[1], src[0], src[0]],
             _ => {
@@ -381,16 +365,6 @@ impl NodeStep {
                 [compared[0], compared[1], src[1], src[2]]
             }
         };
-        Some(NodeStep { id: id as Id, from, operands, codes: instructions::code_of(body)? })
+        Some(NodeStep { id: id as Id, body, from })
     }
-}
-
-/// Whether the value of a node is read from memory by one of the steps behind it: not if only the
-/// next one reads it, once, and takes it from the accumulator.
-fn is_read_from_memory(id: Id, steps: &[NodeStep]) -> bool {
-    steps.iter().enumerate().any(|(k, step)| {
-        let reads = step.from[..step.operands].iter().filter(|&&from| from == id).count();
-        let is_held = k == 0 && reads == 1 && (step.operands != 4 || step.from[3] == id);
-        reads > 0 && !is_held
-    })
 }

@@ -49,6 +49,16 @@ pub(crate) enum Place {
     Splat([u8; 8]),
 }
 
+/// Whether both are the same memory.
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        match (*self, *other) {
+            (Place::Rows(p, ..), Place::Rows(q, ..)) | (Place::Block(p), Place::Block(q)) => p == q,
+            _ => false,
+        }
+    }
+}
+
 /// One loop over each block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {

@@ -11,7 +11,7 @@
 //! are numbers of arrays, which `bind` finds.
 
 use super::values::{Element, Known, Number, Place, Value, Values, What};
-use crate::elementwise::instructions::{Code, code_of};
+use crate::elementwise::instructions::{Code, code_of, is_read, lower};
 use crate::elementwise::loops::Loop;
 use teeny_core::DType;
 use teeny_core::kernel::{Extent, Fold, Kernel};
@@ -268,7 +268,11 @@ impl Making {
         for (k, &place) in steps.iter().enumerate() {
             self.step(place, before, &mut pass.lines)?;
             before = Some(place);
-            if self.is_read_from_memory(place, &steps[k + 1..]) {
+            let next = steps[k + 1..].iter().filter_map(|&p| match self.values[p].what {
+                What::Of(body) => Some((body, self.values[p].from)),
+                What::Element(_) | What::Known(_) | What::Number(_) | What::Fold(_) => None,
+            });
+            if is_read(place, next) {
                 let slot = free.pop().unwrap_or_else(|| {
                     self.program.slots += 1;
                     self.program.slots - 1
@@ -326,44 +330,19 @@ impl Making {
     fn step(&self, place: Place, before: Option<Place>, lines: &mut Vec<Line>) -> Option<()> {
         let value = self.values[place];
         let What::Of(body) = value.what else { return None };
-        let [a, b, c, d] = value.from;
-        let holds = |place| before == Some(place);
-        let load = |place| self.operand(place).map(|operand| (Code::Load, operand));
-        let Some((code, back)) = code_of(body) else {
-            if !holds(a) {
-                lines.push(load(a)?);
+        if code_of(body).is_none() {
+            let [a, b, ..] = value.from;
+            if before != Some(a) {
+                lines.push((Code::Load, self.operand(a)?));
             }
             let second = if body.operands() == 2 { self.operand(b)? } else { Operand::None };
             lines.extend([(Code::Call(body), second), (Code::Operand, Operand::Buffers)]);
             return Some(());
-        };
-        match body.operands() {
-            1 => {
-                if !holds(a) {
-                    lines.push(load(a)?);
-                }
-                lines.push((code, Operand::None));
-            }
-            2 if holds(a) && (!holds(b) || self.is_in_memory(b)) => {
-                lines.push((code, self.operand(b)?));
-            }
-            2 if holds(b) && a != b => lines.push((back, self.operand(a)?)),
-            2 => lines.extend([load(a)?, (code, self.operand(b)?)]),
-            _ => {
-                if !holds(d) {
-                    lines.push(load(d)?);
-                }
-                let operands = [(code, a), (Code::Operand, b), (Code::Operand, c)];
-                for (code, place) in operands {
-                    lines.push((code, self.operand(place)?));
-                }
-            }
         }
-        Some(())
-    }
-
-    fn is_in_memory(&self, place: Place) -> bool {
-        self.operand(place).is_some()
+        lower(body, value.from, before, |code, place| {
+            lines.push((code, place.map_or(Some(Operand::None), |place| self.operand(place))?));
+            Some(())
+        })
     }
 
     /// Where a value is read. None if it is only in the accumulator.
@@ -388,24 +367,5 @@ impl Making {
                 Operand::Row(self.program.known.len() + row)
             }
         })
-    }
-
-    /// Whether a value is read from memory by one of the next steps.
-    fn is_read_from_memory(&self, place: Place, steps: &[Place]) -> bool {
-        let reads = |&p: &Place| self.values[p].sources().iter().filter(|&&s| s == place).count();
-        let Some((next, rest)) = steps.split_first() else { return false };
-        if rest.iter().any(|p| reads(p) > 0) {
-            return true;
-        }
-        let value = self.values[*next];
-        match (value.sources().len(), reads(next)) {
-            (_, 0) => false,
-            (4, count) => count > 1 || value.from[3] != place,
-            (2, 1) => match value.what {
-                What::Of(body) => code_of(body).is_none() && value.from[0] != place,
-                _ => true,
-            },
-            (_, count) => count > 1,
-        }
     }
 }
