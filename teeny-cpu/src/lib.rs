@@ -29,6 +29,7 @@ mod fused;
 mod guard;
 mod half;
 mod index;
+mod kernel_cache;
 mod matmul;
 mod os_memory;
 mod pool;

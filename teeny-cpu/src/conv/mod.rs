@@ -195,7 +195,7 @@ pub(crate) fn conv_kernel(
     cpu: &Cpu,
     [x, weight]: [&Tensor; 2],
     window: &Window,
-    kernel: &Kernel,
+    kernel: &Arc<Kernel>,
     others: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,

@@ -22,6 +22,7 @@ use crate::storage::{Shared, View};
 use crate::walk::Walk;
 use crate::{Cpu, threads};
 use std::ops::Range;
+use std::sync::Arc;
 use teeny_core::kernel::{Kernel, MAX_INPUTS, OpCode, OpNode};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
 
@@ -62,7 +63,7 @@ pub(crate) struct Epilogue<'a> {
 /// That of `compute`; if there is no memory.
 pub(crate) fn with_epilogue(
     cpu: &Cpu,
-    (kernel, params): (&Kernel, &[Scalar]),
+    (kernel, params): (&Arc<Kernel>, &[Scalar]),
     (shape, row_axes): (&Shape, usize),
     others: &[&Tensor],
     compute: impl FnOnce(Shared<u8>, &Epilogue<'_>) -> Result<()>,

@@ -180,7 +180,7 @@ pub(crate) fn elementwise(
 #[inline(never)]
 fn run_planned(
     cpu: &Cpu,
-    kernel: &Kernel,
+    kernel: &Arc<Kernel>,
     inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,

@@ -34,8 +34,7 @@ fn patterns() -> &'static [Pattern] {
         let compile = |(dtype, (function, definition)): (DType, (Loop, Definition))| {
             let builder = Builder::new();
             let kernel = builder.finish(&[definition(builder.input(dtype))]).ok()?;
-            let mut readers = Vec::new();
-            count_readers(&kernel, &mut readers);
+            let readers = count_readers(&kernel);
             (kernel.nodes().len() <= MAX_NODES).then_some(Pattern { function, kernel, readers })
         };
         let all: [(Loop, Definition); 7] = [
@@ -53,11 +52,11 @@ fn patterns() -> &'static [Pattern] {
 }
 
 /// Counts how many nodes and outputs of a kernel read each node.
-pub(super) fn count_readers(kernel: &Kernel, readers: &mut Vec<u32>) {
-    readers.clear();
-    readers.resize(kernel.nodes().len(), 0);
+pub(super) fn count_readers(kernel: &Kernel) -> Vec<u32> {
+    let mut readers = vec![0; kernel.nodes().len()];
     let sources = kernel.nodes().iter().flat_map(|node| node.sources());
     sources.chain(kernel.outputs()).for_each(|&source| readers[source as usize] += 1);
+    readers
 }
 
 /// A pattern found in a kernel.
@@ -158,10 +157,8 @@ mod tests {
     fn found_in(dtype: DType, build: &impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Loop> {
         let builder = Builder::new();
         let kernel = builder.finish(&build(builder.input(dtype))).unwrap();
-        let (mut readers, mut found, mut inlined) =
-            (Vec::new(), Vec::new(), vec![false; kernel.nodes().len()]);
-        count_readers(&kernel, &mut readers);
-        find(kernel.nodes(), &readers, &mut found, &mut inlined);
+        let (mut found, mut inlined) = (Vec::new(), vec![false; kernel.nodes().len()]);
+        find(kernel.nodes(), &count_readers(&kernel), &mut found, &mut inlined);
         assert!(found.iter().all(|f| !inlined[f.root as usize] && !inlined[f.input as usize]));
         found.iter().map(|found| found.pattern).collect()
     }

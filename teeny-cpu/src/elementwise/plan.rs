@@ -13,7 +13,9 @@
 use super::instructions;
 use super::loops::Loop;
 use super::patterns::{self, Match};
+use crate::kernel_cache::{Cache, cached};
 use std::cell::Cell;
+use std::sync::Arc;
 use teeny_core::DType;
 use teeny_core::kernel::{Comparison, Id, Kernel, OpCode, OpNode};
 
@@ -33,10 +35,6 @@ pub(crate) enum Location {
 /// The locations of a kernel's nodes.
 #[derive(Default)]
 pub(crate) struct LocationPlan {
-    /// The kernel that this plan is of.
-    hash: u64,
-    nodes: Vec<OpNode>,
-    outputs: Vec<Id>,
     pub(super) locations: Vec<Location>,
     /// How many slots and blocks there are.
     pub(super) slots: usize,
@@ -57,140 +55,116 @@ pub(crate) struct LocationPlan {
     pub(super) groups: Vec<u32>,
 }
 
-/// Plans that each thread keeps.
-const CACHE_ENTRIES: usize = 16;
-
 thread_local! {
-    /// The plans of kernels that ran before, each in the place of its kernel's hash.
-    static PLANS: [Cell<Option<Box<LocationPlan>>>; CACHE_ENTRIES] =
-        const { [const { Cell::new(None) }; CACHE_ENTRIES] };
+    /// The plans of kernels that ran before: of those whose outputs are written, and of those that
+    /// are only evaluated.
+    static WRITTEN: Cache<LocationPlan, 64> = const { [const { Cell::new(None) }; 64] };
+    static EVALUATED: Cache<LocationPlan, 64> = const { [const { Cell::new(None) }; 64] };
 }
 
 impl LocationPlan {
     /// Calls `f` with the plan of `kernel`; `to_memory` if outputs are written; otherwise the
     /// first output is only evaluated.
-    pub(crate) fn with<R>(kernel: &Kernel, to_memory: bool, f: impl FnOnce(&Self) -> R) -> R {
-        let place = kernel.content_hash() as usize % CACHE_ENTRIES;
-        let mut plan = PLANS.with(|plans| plans[place].take()).unwrap_or_default();
-        if !plan.is_of(kernel, to_memory) {
-            plan.make(kernel, to_memory);
-        }
-        let result = f(&plan);
-        PLANS.with(|plans| plans[place].set(Some(plan)));
-        result
+    pub(crate) fn with<R>(kernel: &Arc<Kernel>, to_memory: bool, f: impl FnOnce(&Self) -> R) -> R {
+        let plans = if to_memory { &WRITTEN } else { &EVALUATED };
+        cached(plans, kernel, || LocationPlan::of(kernel, to_memory), f)
     }
 
-    fn is_of(&self, kernel: &Kernel, to_memory: bool) -> bool {
-        (self.hash, self.to_memory) == (kernel.content_hash(), to_memory)
-            && self.nodes == kernel.nodes()
-            && self.outputs == kernel.outputs()
-    }
-
-    fn make(&mut self, kernel: &Kernel, to_memory: bool) {
+    fn of(kernel: &Kernel, to_memory: bool) -> LocationPlan {
         let nodes = kernel.nodes();
-        // A panic below leaves a plan of no kernel.
-        self.outputs.clear();
-        self.nodes.clear();
-        self.nodes.extend_from_slice(nodes);
-        self.hash = kernel.content_hash();
-        self.locations.clear();
-        self.free.clear();
-        self.last_reader.clear();
-        self.last_reader.resize(nodes.len(), 0);
-        self.slots = 0;
-        self.to_memory = to_memory;
-        patterns::count_readers(kernel, &mut self.readers);
-        self.choices.clear();
-        self.choices.resize(nodes.len(), 0);
+        let mut plan = LocationPlan {
+            to_memory,
+            last_reader: vec![0; nodes.len()],
+            readers: patterns::count_readers(kernel),
+            choices: vec![0; nodes.len()],
+            inlined: vec![false; nodes.len()],
+            ..LocationPlan::default()
+        };
         for node in nodes.iter().filter(|node| node.op == OpCode::Where) {
             let [condition, a, b] = node.src;
             let compared = nodes[condition as usize].src[0] as usize;
             let like = nodes[compared].dtype.compute() == node.dtype.compute();
             if like && a != condition && b != condition {
-                self.choices[condition as usize] += 1;
+                plan.choices[condition as usize] += 1;
             }
         }
         for (id, node) in nodes.iter().enumerate() {
             for &source in node.sources() {
-                self.last_reader[source as usize] = id as u32;
+                plan.last_reader[source as usize] = id as u32;
             }
         }
         for &output in kernel.outputs() {
-            self.last_reader[output as usize] = u32::MAX;
+            plan.last_reader[output as usize] = u32::MAX;
         }
-        self.inlined.clear();
-        self.inlined.resize(nodes.len(), false);
-        self.matches.clear();
-        patterns::find(nodes, &self.readers, &mut self.matches, &mut self.inlined);
-        for &Match { root, input, .. } in &self.matches {
-            self.last_reader[input as usize] =
-                self.last_reader[input as usize].max(u32::from(root));
+        patterns::find(nodes, &plan.readers, &mut plan.matches, &mut plan.inlined);
+        for &Match { root, input, .. } in &plan.matches {
+            plan.last_reader[input as usize] =
+                plan.last_reader[input as usize].max(u32::from(root));
         }
         for (id, node) in nodes.iter().enumerate() {
-            if let Some((_, comparison)) = self.inlined_comparison(nodes, node) {
-                self.inlined[node.src[0] as usize] = true;
+            if let Some((_, comparison)) = plan.inlined_comparison(nodes, node) {
+                plan.inlined[node.src[0] as usize] = true;
                 for &source in comparison.sources() {
-                    self.last_reader[source as usize] =
-                        self.last_reader[source as usize].max(id as u32);
+                    plan.last_reader[source as usize] =
+                        plan.last_reader[source as usize].max(id as u32);
                 }
             }
         }
-        self.group(nodes);
+        plan.group(nodes);
         for (id, node) in nodes.iter().enumerate() {
             let out = kernel.outputs().iter().position(|&o| o as usize == id);
             let mut allocate = || {
-                self.free.pop().unwrap_or_else(|| {
-                    self.slots += 1;
-                    self.slots as u16 - 1
+                plan.free.pop().unwrap_or_else(|| {
+                    plan.slots += 1;
+                    plan.slots as u16 - 1
                 })
             };
-            let same_group = self
+            let same_group = plan
                 .groups
-                .get(self.last_reader[id] as usize)
-                .is_some_and(|&group| group > 0 && group == self.groups[id]);
+                .get(plan.last_reader[id] as usize)
+                .is_some_and(|&group| group > 0 && group == plan.groups[id]);
             let location = match out {
-                _ if self.inlined[id] => Location::Inlined,
+                _ if plan.inlined[id] => Location::Inlined,
                 // A 16-bit output that a node reads has to stay unrounded for it.
                 Some(i)
                     if to_memory
                         && node.op.arity() > 0
                         && (!node.dtype.is_half()
-                            || self.groups[id] > 0 && self.readers[id] == 1) =>
+                            || plan.groups[id] > 0 && plan.readers[id] == 1) =>
                 {
                     Location::Output(i as u8)
                 }
                 None if same_group => Location::Block(allocate()),
                 Some(_) | None => Location::Slot(allocate()),
             };
-            self.locations.push(location);
+            plan.locations.push(location);
             // Only now that the node has a location: no loop writes over its operands.
-            let compared = self
+            let compared = plan
                 .inlined_comparison(nodes, node)
                 .map_or(&[][..], |(_, condition)| condition.sources());
-            let matched = self.pattern(id).map(|found| found.input);
+            let matched = plan.pattern(id).map(|found| found.input);
             for &source in node.sources().iter().chain(compared).chain(&matched) {
                 let at = source as usize;
                 // Elements of 16 bits lie closer together than what a later node of the group would
                 // write over them, whose blocks then overtake those that are still to be read.
-                let is_overtaken = self.groups[id] > 0 && nodes[at].dtype.is_half();
+                let is_overtaken = plan.groups[id] > 0 && nodes[at].dtype.is_half();
                 if let (true, Location::Slot(slot) | Location::Block(slot)) =
-                    (self.last_reader[at] == id as u32, self.locations[at])
+                    (plan.last_reader[at] == id as u32, plan.locations[at])
                 {
                     if !(is_overtaken && nodes[at].op.arity() == 0) {
-                        self.free.push(slot);
+                        plan.free.push(slot);
                     }
-                    self.last_reader[at] = u32::MAX;
+                    plan.last_reader[at] = u32::MAX;
                 }
             }
         }
-        self.outputs.extend_from_slice(kernel.outputs());
+        plan
     }
 
     /// Numbers the groups: neighbours that have a loop over vectors of one type. Every other node has
     /// number 0. It ends a group, unless it is a number or inlined.
     fn group(&mut self, nodes: &[OpNode]) {
         let (mut group, mut dtype) = (1, DType::F32);
-        self.groups.clear();
         for (id, node) in nodes.iter().enumerate() {
             let number = match node.op {
                 _ if self.inlined[id] => 0,

@@ -19,6 +19,7 @@ use super::plan::{Location, LocationPlan};
 use super::value::scalar_bytes;
 use super::{cost_of, range_len, registers};
 use crate::cost::Cost;
+use crate::kernel_cache::{Cache, cached};
 use crate::simd::{self, Level};
 use crate::storage::storage_of;
 use crate::{Cpu, processor, threads};
@@ -63,19 +64,10 @@ struct Prepared {
     cost: Cost,
 }
 
-/// The instructions of a kernel that ran before, if it has any.
-struct Entry {
-    kernel: Arc<Kernel>,
-    prepared: Option<Prepared>,
-}
-
-/// Entries that each thread keeps: the kernels of a training step of a small network.
-const CACHE_ENTRIES: usize = 64;
-
 thread_local! {
-    /// Kernels that ran before, each in the place of its hash.
-    static ENTRIES: [Cell<Option<Box<Entry>>>; CACHE_ENTRIES] =
-        const { [const { Cell::new(None) }; CACHE_ENTRIES] };
+    /// The instructions of kernels that ran before, if they have any: as many kernels as a training
+    /// step of a small network has.
+    static PREPARED: Cache<Option<Prepared>, 64> = const { [const { Cell::new(None) }; 64] };
 }
 
 /// The operands of a call.
@@ -124,32 +116,22 @@ pub(super) fn run(
             return Ok(None);
         }
     }
-    let place = kernel.content_hash() as usize % CACHE_ENTRIES;
-    let known = ENTRIES.with(|entries| entries[place].take());
-    // Equal if they are the same one, without a look at the nodes.
-    let entry = known.filter(|entry| entry.kernel == *kernel).unwrap_or_else(|| {
-        let prepared = LocationPlan::with(kernel, true, |plan| Prepared::new(kernel, plan));
-        Box::new(Entry { kernel: kernel.clone(), prepared })
-    });
-    let result = match &entry.prepared {
-        Some(prepared) => {
-            for (to, &param) in of_params.iter_mut().zip(&prepared.params) {
-                to.write(Number::of(scalar_bytes(params[usize::from(param)], DType::F32), 4));
-            }
-            let operands = Operands {
-                inputs: first,
-                is_number,
-                params: of_params,
-                outs: [std::ptr::null_mut(); MAX_OUTPUTS],
-                stream: processor::streams(n * 4),
-            };
-            // SAFETY: inputs have `n` elements or are one number each; all parameters are written.
-            unsafe { prepared.run(cpu, operands, n) }.map(Some)
+    let make = || LocationPlan::with(kernel, true, |plan| Prepared::new(kernel, plan));
+    cached(&PREPARED, kernel, make, |prepared| {
+        let Some(prepared) = prepared else { return Ok(None) };
+        for (to, &param) in of_params.iter_mut().zip(&prepared.params) {
+            to.write(Number::of(scalar_bytes(params[usize::from(param)], DType::F32), 4));
         }
-        None => Ok(None),
-    };
-    ENTRIES.with(|entries| entries[place].set(Some(entry)));
-    result
+        let operands = Operands {
+            inputs: first,
+            is_number,
+            params: of_params,
+            outs: [std::ptr::null_mut(); MAX_OUTPUTS],
+            stream: processor::streams(n * 4),
+        };
+        // SAFETY: inputs have `n` elements or are one number each; all parameters are written.
+        unsafe { prepared.run(cpu, operands, n) }.map(Some)
+    })
 }
 
 /// The only element of `x`, if it is of f32 and repeated `n` times.

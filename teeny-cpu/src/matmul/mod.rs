@@ -102,7 +102,7 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
 pub(crate) fn matmul_kernel(
     cpu: &Cpu,
     [lhs, rhs]: [&Tensor; 2],
-    kernel: &Kernel,
+    kernel: &Arc<Kernel>,
     others: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,

@@ -59,7 +59,7 @@ pub(crate) fn reduce(cpu: &Cpu, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Res
 /// Runs `kernel` and reduces `axes` of its result.
 pub(crate) fn reduce_kernel(
     cpu: &Cpu,
-    kernel: &Kernel,
+    kernel: &Arc<Kernel>,
     inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,

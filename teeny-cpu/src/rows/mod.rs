@@ -20,6 +20,7 @@ mod way;
 use crate::copy::Packed;
 use crate::elementwise::registers::{SHORT, run_rows};
 use crate::float::{Number, lanes};
+use crate::kernel_cache::{Cache, cached};
 use crate::simd::Level;
 use crate::storage::{Shared, View};
 use crate::threads::try_for_each_range;
@@ -38,19 +39,9 @@ const CHUNK: usize = 8 << 10;
 /// Positions along a row that every float of 32 bits has.
 const MAX_INDEX: usize = 1 << 24;
 
-/// The program of a kernel that ran before, if it has one.
-struct Entry {
-    kernel: Arc<Kernel>,
-    program: Option<Program>,
-}
-
-/// Programs that each thread keeps.
-const CACHE_ENTRIES: usize = 32;
-
 thread_local! {
-    /// Programs that ran before, each in the place of its kernel's hash.
-    static ENTRIES: [Cell<Option<Box<Entry>>>; CACHE_ENTRIES] =
-        const { [const { Cell::new(None) }; CACHE_ENTRIES] };
+    /// The programs of kernels that ran before, if they have one.
+    static PROGRAMS: Cache<Option<Program>, 32> = const { [const { Cell::new(None) }; 32] };
 }
 
 /// Runs `program` on the rows of `shape` along `axes`. None if the machine does not compute it:
@@ -71,17 +62,15 @@ pub(crate) fn run(
     if shape.numel() == 0 || !cpu.level.is_native() {
         return Ok(None);
     }
-    let place = program.content_hash() as usize % CACHE_ENTRIES;
-    let known = ENTRIES.with(|entries| entries[place].take());
-    let entry = known.filter(|entry| entry.kernel == *program).unwrap_or_else(|| {
-        Box::new(Entry { kernel: program.clone(), program: Program::of(program) })
-    });
-    let result = match &entry.program {
-        Some(code) => Job::run(cpu, program, code, inputs, params, shape, axes),
-        None => Ok(None),
-    };
-    ENTRIES.with(|entries| entries[place].set(Some(entry)));
-    result
+    cached(
+        &PROGRAMS,
+        program,
+        || Program::of(program),
+        |code| match code {
+            Some(code) => Job::run(cpu, program, code, inputs, params, shape, axes),
+            None => Ok(None),
+        },
+    )
 }
 
 /// A row program with its operands.
