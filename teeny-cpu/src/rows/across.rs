@@ -13,12 +13,11 @@ use super::folds::{Across, Piece, identity};
 use super::program::Pass;
 use crate::elementwise::instructions::Instruction;
 use crate::elementwise::registers::run_rows;
-use crate::elementwise::value::fill;
 use crate::float::{Number, are_finite};
 use crate::half;
 use crate::scratch::LINE;
 use crate::transpose::transpose;
-use crate::typed::slice;
+use crate::typed::{slice, slice_mut};
 use teeny_core::kernel::Fold;
 
 /// Terms of a sum of f32 before it goes on in f64.
@@ -145,10 +144,9 @@ impl Job<'_> {
                 for reduction in &pass.folds {
                     let is_total = matches!(reduction.fold, Fold::Sum | Fold::Prod);
                     if is_total || piece.first {
-                        let x = T::from_f64(identity(reduction.fold)).to_bytes();
-                        let (size, to) = (size_of::<T>(), memory.row(base, reduction.row));
-                        let n = (lanes * size).next_multiple_of(LINE) / size;
-                        fill(level, x, size, to, n);
+                        let n = (lanes * size_of::<T>()).next_multiple_of(LINE) / size_of::<T>();
+                        let to = slice_mut::<T>(memory.row(base, reduction.row), n);
+                        to.fill(T::from_f64(identity(reduction.fold)));
                     }
                 }
                 run_rows(level, self.size, code, positions, 0..lanes, false);

@@ -6,8 +6,8 @@ use super::folds::{Along, Piece, identity};
 use super::program::{Pass, Reduction};
 use crate::elementwise::instructions::{BUFFER, Instruction, VECTOR, VECTORS};
 use crate::elementwise::registers::run_rows;
-use crate::elementwise::value::fill;
 use crate::float::{Number, lanes};
+use crate::typed::slice_mut;
 use std::ops::Range;
 use teeny_core::kernel::Fold;
 
@@ -85,8 +85,8 @@ impl Job<'_> {
             unsafe {
                 for (k, reduction) in pass.folds.iter().enumerate() {
                     let to = memory.fold(base, k).wrapping_add(rows.start * pitch);
-                    let x = T::from_f64(identity(reduction.fold)).to_bytes();
-                    fill(level, x, size_of::<T>(), to, rows.len() * pitch / size_of::<T>());
+                    let to = slice_mut::<T>(to, rows.len() * pitch / size_of::<T>());
+                    to.fill(T::from_f64(identity(reduction.fold)));
                 }
                 run_rows(level, self.size, code, rows.clone(), part, true);
                 for (k, reduction) in pass.folds.iter().enumerate() {
