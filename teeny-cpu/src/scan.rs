@@ -37,7 +37,7 @@ const ALIASED: usize = 4096;
 const WIDTH: usize = 512;
 /// Columns from which a row of accumulators is faster than lanes.
 const MIN_COLUMNS: usize = 16;
-/// Elements of a lane below which lanes follow one another in groups, without a list of chains.
+/// Elements of a lane below which neighbouring lanes have a loop of their own.
 const SHORT: usize = 32;
 /// Elements of a lane below which a row of accumulators is faster for fewer columns too.
 const PLANES: usize = 256;

@@ -12,6 +12,9 @@
 //!                                                                          └─ slabs: transposes
 //! ```
 
+// REGRET: `prepared`, `registers` with `instructions`, and `rows` of this crate each compile nodes to
+// the same instructions. One compiler would be that of `rows`, with a program without folds.
+
 mod accumulator;
 mod blocks;
 mod calls;

@@ -7,6 +7,9 @@
 //! row follow one another while it is cached. Mean and variance are two passes: the difference of
 //! two large sums would lose the variance of rows far from zero.
 
+// REGRET: the gradients of a norm's weight and bias are a norm and two sums of rows, which read x
+// and the gradient again. One pass would need outputs that sum over all rows.
+
 use crate::float::{Number, Vector};
 use crate::simd::loops::Quaternary;
 use crate::simd::{F32s, F64s};

@@ -12,6 +12,9 @@
 //! results of blocks are joined in order, so a result has the same bits for any number of threads.
 //! The operations are in `reducers`; the traversal calls them by a `table`.
 
+// REGRET: a reduction with a kernel in front is a row program with one fold, which `rows` runs too.
+// Columns, blocks of a long row and positions of extrema would have to move there.
+
 mod axes;
 mod extremes;
 mod products;
