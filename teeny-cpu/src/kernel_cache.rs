@@ -1,11 +1,11 @@
-//! What a thread has made of kernels that ran before.
+//! A cache in each thread of what was compiled for the kernels that ran before.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 use teeny_core::kernel::Kernel;
 
-/// Kernels and what has been made of each, in the place of the kernel's hash.
+/// Kernels and what was compiled for each, at the index that the kernel's hash gives.
 pub(crate) type Cache<T, const N: usize> = [Cell<Option<Box<(Arc<Kernel>, T)>>>; N];
 
 /// Calls `f` with what `make` makes of `kernel`, now or at an earlier call.

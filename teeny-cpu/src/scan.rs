@@ -144,17 +144,8 @@ impl<T: Running, const PRODUCT: bool> Scan<'_, T, PRODUCT> {
             let Self { length: len, inner: width, .. } = *self;
             for_each_range(lanes.div_ceil(most), MIN_PARALLEL_ELEMENTS / most / len, |groups| {
                 let lanes = groups.start * most..lanes.min(groups.end * most);
-                let (first, accs) = (0, &[]);
-                self.cpu.level.run(Lanes {
-                    scan: self,
-                    first,
-                    width,
-                    plane,
-                    len,
-                    lanes,
-                    accs,
-                    most,
-                });
+                let of = Laid { first: 0, width, plane, len, most };
+                self.cpu.level.run(Lanes { scan: self, of, lanes, accs: &[] });
             });
         }
         Ok(())
@@ -185,43 +176,41 @@ impl<T: Running, const PRODUCT: bool> Scan<'_, T, PRODUCT> {
             for (lanes, len) in
                 [(start..end.min(whole), PIECE), (whole.max(start)..end, self.length % PIECE)]
             {
-                let (width, most) = (1, CHAINS);
-                self.cpu.level.run(Lanes {
-                    scan: self,
-                    first,
-                    width,
-                    plane,
-                    len,
-                    lanes,
-                    accs,
-                    most,
-                });
+                let of = Laid { first, width: 1, plane, len, most: CHAINS };
+                self.cpu.level.run(Lanes { scan: self, of, lanes, accs });
             }
         });
         Ok(())
     }
 }
 
-/// Lanes of equal lengths.
-struct Lanes<'a, T: Running, const PRODUCT: bool> {
-    scan: &'a Scan<'a, T, PRODUCT>,
+/// How lanes of equal lengths lie in memory.
+#[derive(Clone, Copy)]
+struct Laid {
     /// Where lane 0 begins.
     first: usize,
     /// Neighbouring lanes of a plane, and its elements.
     width: usize,
     plane: usize,
+    /// Elements of a lane.
     len: usize,
-    lanes: Range<usize>,
-    /// The running value before each lane; of no elements if there are none.
-    accs: &'a [T::Acc],
     /// Lanes that take turns.
     most: usize,
+}
+
+/// Some of these lanes.
+struct Lanes<'a, T: Running, const PRODUCT: bool> {
+    scan: &'a Scan<'a, T, PRODUCT>,
+    of: Laid,
+    lanes: Range<usize>,
+    /// The running value before each lane; empty if all begin at the start value.
+    accs: &'a [T::Acc],
 }
 
 impl<T: Running, const PRODUCT: bool> Lanes<'_, T, PRODUCT> {
     #[inline(always)]
     fn take<const N: usize>(&self, lane: usize) -> usize {
-        let Self { first, width, plane, len, .. } = *self;
+        let Laid { first, width, plane, len, .. } = self.of;
         let (mut at, mut accs) = ([first; N], [T::start(PRODUCT); N]);
         for i in 0..N {
             let lane = lane + i;
@@ -256,7 +245,7 @@ impl<T: Running, const PRODUCT: bool> Work for Lanes<'_, T, PRODUCT> {
     fn run<V: F32s>(self) {
         let mut lane = self.lanes.start;
         while lane < self.lanes.end {
-            lane += match self.most.min(self.lanes.end - lane) {
+            lane += match self.of.most.min(self.lanes.end - lane) {
                 8.. => self.take::<8>(lane),
                 4..8 => self.take::<4>(lane),
                 2..4 => self.take::<2>(lane),

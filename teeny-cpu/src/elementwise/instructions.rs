@@ -112,8 +112,9 @@ pub(crate) fn code_of(body: Loop) -> Option<(Code, Code)> {
     Some((code, back))
 }
 
-/// Gives `emit` the instructions that compute `body` of the values at `from` into the accumulator,
-/// where the value of `before` is. None if `body` is no instruction, or `emit` fails.
+/// Calls `emit` with the instructions that compute `body` of the values at `from` into the
+/// accumulator, which holds the value of `before`. None if no instruction computes `body`, or
+/// `emit` returns None.
 pub(crate) fn lower<P: Copy + PartialEq>(
     body: Loop,
     from: [P; 4],

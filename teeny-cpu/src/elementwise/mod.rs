@@ -12,8 +12,9 @@
 //!                                                                          └─ slabs: transposes
 //! ```
 
-// REGRET: `prepared`, `registers` with `instructions`, and `rows` of this crate each compile nodes to
-// the same instructions. One compiler would be that of `rows`, with a program without folds.
+// REGRET: `prepared`, `registers` with `instructions`, and `crate::rows` each compile nodes to the
+// same instructions. The compiler of `crate::rows` can serve all: a kernel is a program without
+// folds.
 
 mod accumulator;
 mod blocks;
@@ -223,8 +224,8 @@ fn run_planned(
             return run_slabs(cpu, &program, &inputs, (n, chunk), &outs, stream);
         }
         threads::try_for_each_range(n, chunk, |part| {
-            // SAFETY: the outputs have n elements, and ranges do not overlap; `View::of` has checked
-            // the inputs.
+            // SAFETY: the outputs have n elements, and ranges do not overlap; `View::of` has
+            // checked the inputs.
             unsafe { program.run(cpu, part, &outs, stream) }
         })
     })?;

@@ -64,7 +64,7 @@ pub(super) type Outs = [Shared<u8>; MAX_OUTPUTS];
 /// Memory for `n` elements of each output of `kernel`, and where it begins.
 ///
 /// # Errors
-/// If there is no memory.
+/// If memory runs out.
 #[inline]
 pub(super) fn alloc_outputs(cpu: &Cpu, kernel: &Kernel, n: usize) -> Result<(Outputs, Outs)> {
     let mut outputs = Outputs::new();
@@ -204,7 +204,7 @@ impl<'a> Program<'a> {
     /// As `tile`, for all of them.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If memory runs out.
     pub(super) unsafe fn run(
         &self,
         cpu: &Cpu,

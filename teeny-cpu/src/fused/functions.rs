@@ -1,7 +1,8 @@
 //! The named row functions, each written once: its passes over rows, and the terms of each pass.
 //!
-//! Two drivers implement [`Rows`]: `along` lays lanes along a row, one row at a time, and `across` puts
-//! a row in each lane. f32 and f64 have the same text. The numbers of a row, such as its sum, are f64.
+//! Two drivers implement [`Rows`]: `along` lays lanes along a row, one row at a time, and `across`
+//! puts a row in each lane. f32 and f64 have the same text. The numbers of a row, such as its sum,
+//! are f64.
 //!
 //! The naive form is a kernel for each operation, each a pass over memory. Here all passes over a
 //! row follow one another while it is cached. Mean and variance are two passes: the difference of
@@ -14,8 +15,8 @@ use crate::float::{Number, Vector};
 use crate::simd::loops::Quaternary;
 use crate::simd::{F32s, F64s};
 
-/// Functions of the vectors at a position. A pass that writes stores the first term, and a pass sums
-/// as many terms as it returns. Types and not closures: a closure may not be inlined, and
+/// Functions of the vectors at a position. A pass that writes stores the first term, and a pass
+/// sums as many terms as it returns. Types and not closures: a closure may not be inlined, and
 /// outside the level's entry function every intrinsic would be a call.
 pub(super) trait Terms {
     /// Vectors beside each other that are summed apart, so that adding is not one chain of
@@ -208,8 +209,8 @@ pub(super) fn each<const W: usize, const N: usize>(
 /// One row in memory, its elements `step` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Line<T> {
-    /// x, the gradient or a weight of each row, the weight and the bias; null if there is none. The
-    /// weight and the bias are packed.
+    /// x; the gradient, or a weight with an element for each of x; the weight and the bias, packed,
+    /// of all rows. Null where a function has none.
     pub operands: [*const T; 4],
     pub y: *mut T,
     pub n: usize,
@@ -273,7 +274,7 @@ impl<T: FloatTerms> Batch<T> {
         self.of_rows(|j| unsafe { (*self.loss_gradients.add(j)).to_f64() })
     }
 
-    /// The element of x at each row's target; 0 where there is none.
+    /// The element of x at each row's target, or 0 for a row without one.
     #[inline(always)]
     fn at_targets<const W: usize>(&self) -> Row<W> {
         let Line { operands: [x, ..], step, .. } = self.first;
@@ -310,7 +311,7 @@ impl<T: FloatTerms> Batch<T> {
         }
     }
 
-    /// Computes the rows again whose number is not 0; nearly always there are none.
+    /// Calls `f` with each row whose number is not 0: nearly always with none.
     #[inline(always)]
     fn again<const W: usize>(&self, chosen: &Row<W>, f: impl Fn(Line<T>)) {
         let (mut count, mut j) = (0.0, 0);

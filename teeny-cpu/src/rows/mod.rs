@@ -208,7 +208,7 @@ impl<'a> Job<'a> {
     /// Computes all rows in this way.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If memory runs out.
     fn run_way<T: Number>(&self, way: Way) -> Result<()> {
         let short = self.n < SHORT * lanes::<T>(self.level);
         let (count, side, tiles) = match way {
@@ -255,7 +255,7 @@ impl<'a> Job<'a> {
     /// All passes over some rows.
     ///
     /// # Safety
-    /// The instructions are those of these rows, and no other task writes these.
+    /// `bound` has the instructions of these rows, which no other task writes.
     unsafe fn passes<T: Number>(
         &self,
         bound: &Bound<'_>,

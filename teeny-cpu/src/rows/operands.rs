@@ -114,7 +114,7 @@ impl Job<'_> {
         Ok(out)
     }
 
-    /// What has one value a row: so many floats of the type that is computed.
+    /// One value for each row, as floats of the type that is computed.
     pub(super) fn known(
         &self,
         known: Known,

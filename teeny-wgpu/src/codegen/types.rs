@@ -2,9 +2,9 @@
 //! expressions that read and write single elements and groups of four or eight.
 //!
 //! Two threads cannot write into one 32-bit word. An elementwise thread therefore writes four or
-//! eight neighbouring elements, which are whole words of every type. Row programs and tiled products
-//! whose rows are whole groups of four write four. Other kernels write one element at a time in the
-//! accumulation type, and a second launch casts the result to the storage type.
+//! eight neighbouring elements, which are whole words of every type. Row programs and tiled
+//! products whose rows are whole groups of four write four. Other kernels write one element at a
+//! time in the accumulation type, and a second launch casts the result to the storage type.
 
 use teeny_core::DType;
 

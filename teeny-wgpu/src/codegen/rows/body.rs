@@ -418,8 +418,8 @@ impl Text<'_> {
         }
     }
 
-    /// The variable `name` of type `ty` that is `value`. What stays in registers is declared in
-    /// front of the condition under which it has a value.
+    /// Defines the variable `name` of type `ty` as `value`. Where rows stay in registers, `names`
+    /// declares it and `text` assigns it, since the assignment has a condition.
     fn variable(&self, name: &str, ty: &str, value: &str, names: &mut String, text: &mut String) {
         let _ = match self.plan.held {
             0 => writeln!(text, "    let {name} = {value};"),

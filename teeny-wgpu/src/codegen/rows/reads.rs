@@ -21,8 +21,8 @@ pub(crate) struct Reads {
     pub inputs: Vec<usize>,
     /// The type of the positions at which it reads inputs, if it does.
     pub position: Option<DType>,
-    /// The input of those positions, if they are elements of one, or its elements and numbers.
-    pub positions: Option<usize>,
+    /// The input that holds those positions, if one does.
+    pub position_input: Option<usize>,
     pub has_element_outputs: bool,
 }
 
@@ -33,14 +33,15 @@ impl Reads {
         let position = at.map(|node| &nodes[node.src[1] as usize]);
         let input =
             |node: &OpNode| if let OpCode::Input(i) = node.op { Some(i.into()) } else { None };
-        let positions = position.and_then(|node| match node.op {
+        let position_input = position.and_then(|node| match node.op {
             OpCode::Where => node.src[1..].iter().find_map(|&id| input(&nodes[id as usize])),
             _ => input(node),
         });
         let inputs = (0..program.inputs().len()).filter(|&i| program.reads(i)).collect();
         let is_element = |o| program.output_extent(o) == Extent::Element;
         let has_element_outputs = (0..program.outputs().len()).any(is_element);
-        Reads { inputs, position: position.map(|node| node.dtype), positions, has_element_outputs }
+        let position = position.map(|node| node.dtype);
+        Reads { inputs, position, position_input, has_element_outputs }
     }
 }
 

@@ -55,21 +55,23 @@ pub(super) fn run(
     shape: &Shape,
     axes: &[usize],
 ) -> Result<Option<Outputs>> {
+    let outputs = program.outputs().len();
+    let one = shape.reduced(axes, true);
+    let output_len = |o: usize| match program.output_extent(o) {
+        Extent::Element => shape.numel(),
+        Extent::Row => one.numel(),
+    };
+    (0..outputs)
+        .try_for_each(|o| gpu.checked_bytes(output_len(o), program.output_dtype(o)).map(drop))?;
     let length = axes.iter().fold(1usize, |n, &axis| n.saturating_mul(shape[axis]));
     if shape.numel() == 0 || shape.numel() > MAX_COUNT || length > i32::MAX as usize {
         return Ok(None);
     }
     let rows = shape.numel() / length;
     let reads = Reads::of(program);
-    let outputs = program.outputs().len();
     let records = usize::from(reads.position.is_some());
     let types = program.nodes().iter().map(|node| node.dtype).chain(program.params().to_vec());
     let used: Vec<&Tensor> = reads.inputs.iter().map(|&i| inputs[i]).collect();
-    let one = shape.reduced(axes, true);
-    let output_len = |o: usize| match program.output_extent(o) {
-        Extent::Element => shape.numel(),
-        Extent::Row => one.numel(),
-    };
     let too_large =
         |o: usize| gpu.len_exceeds_binding(output_len(o), accumulation(program.output_dtype(o)));
     if types.into_iter().any(|dtype| gpu.require(dtype, "rows").is_err())
@@ -109,7 +111,7 @@ pub(super) fn run(
     let bindings = used.iter().map(|x| gpu.bind_tensor(x)).collect::<Result<Vec<_>>>()?;
     let record = reads.position.map(|_| {
         let range = AxisRange::all(length);
-        let (binding, error_record) = match reads.positions {
+        let (binding, error_record) = match reads.position_input {
             Some(i) => range.record(gpu, inputs[i]),
             None => range.for_piece().record(gpu, inputs[0]),
         };
@@ -199,7 +201,7 @@ fn plan(
         last.map(|stride| stride.unsigned_abs()).max().unwrap_or(usize::MAX)
     };
     let by_rows = inner(along) <= inner(kept) || rows < 32;
-    // An element of a row of one is read as those of other rows: by the same shader.
+    // A row of one element is read by the shader that reads longer rows.
     let is_row = |v: usize| {
         let of_row = |&i: &usize| program.input_extent(i) == Extent::Row;
         along.is_scalar(v) && (length > 1 || reads.inputs.get(v).is_some_and(of_row))
