@@ -7,6 +7,7 @@
 //!                │                        │
 //!              simd, vecmath: vectors   transpose: blocks in registers
 //!
+//!   loops: operations over elements, by dtype   machine: programs of floats in registers
 //!   pool, scratch, storage, os_memory: memory of tensors and of tasks
 //!   typed, float, half: raw memory as slices, dtypes as types, 16-bit floats
 //! ```
@@ -30,6 +31,8 @@ mod guard;
 mod half;
 mod index;
 mod kernel_cache;
+mod loops;
+mod machine;
 mod matmul;
 mod os_memory;
 mod pool;

@@ -13,7 +13,7 @@
 //! bytes for each 2064 elements of a long lane.
 
 use crate::copy::Packed;
-use crate::elementwise::loops::int::Int;
+use crate::loops::int::Int;
 use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};

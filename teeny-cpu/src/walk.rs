@@ -22,7 +22,7 @@ pub(crate) const MAX_OPERANDS: usize = teeny_core::kernel::MAX_INPUTS;
 const LONG_ROW: usize = 128;
 /// Elements of a row from which few loops read rows where they are, if no operand has to be gathered.
 const MIN_ROW: usize = 24;
-/// The same for operations that `elementwise::registers` runs.
+/// The same for operations that `machine::registers` runs.
 const MIN_CHEAP_ROW: usize = 4;
 /// Elements of neighbouring rows from which few loops are started again for the next ones in less time
 /// than those are gathered.

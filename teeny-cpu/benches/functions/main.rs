@@ -18,7 +18,7 @@ mod simd;
 #[allow(dead_code, unused_imports)]
 mod vecmath;
 
-#[path = "../../src/elementwise/loops/float.rs"]
+#[path = "../../src/loops/float.rs"]
 #[allow(dead_code, unused_imports)]
 mod float;
 

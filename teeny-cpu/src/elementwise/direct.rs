@@ -1,8 +1,8 @@
 //! Kernels of one f32 operation over contiguous operands, without a plan and a walk: these two take
 //! longer than a thousand additions.
 
-use super::loops::floats::run_f32;
-use super::{cost_with, range_len};
+use super::cost::{cost_with, range_len};
+use super::floats::run_f32;
 use crate::cost::Cost;
 use crate::simd::Level;
 use crate::simd::loops::Operand;

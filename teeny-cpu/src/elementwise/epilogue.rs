@@ -15,9 +15,9 @@
 //! whose values need memory for a whole tile (conversions to integers, bools), and other inputs that
 //! are strided along the columns, are left to the definition. Knows no product.
 
+use super::cost::{cost_of, range_len};
 use super::plan::{Location, LocationPlan};
-use super::program::{Outs, Program, alloc_outputs, outputs_from};
-use super::{cost_of, range_len};
+use super::tiles::{Outs, Tiles, alloc_outputs, outputs_from};
 use crate::storage::{Shared, View};
 use crate::walk::Walk;
 use crate::{Cpu, threads};
@@ -232,13 +232,13 @@ impl Epilogue<'_> {
         }
         let outs = outputs_from(kernel, &self.outs, first);
         let views = &views[..kernel.inputs().len()];
-        let mut program = Program::new(cpu.level, kernel, self.plan, &shape, views, self.params);
+        let mut tiles = Tiles::new(cpu.level, kernel, self.plan, &shape, views, self.params);
         if columns.len() < self.columns && count > 1 {
-            program.write_rows(self.columns);
+            tiles.write_rows(self.columns);
         }
         // SAFETY: by contract. All elements are one tile if rows have gaps between them; otherwise
         // tiles follow one another in the outputs. The product may be the output: see
         // `with_epilogue`.
-        unsafe { program.run(cpu, 0..count * columns.len(), &outs, false) }
+        unsafe { tiles.run(cpu, 0..count * columns.len(), &outs, false) }
     }
 }

@@ -17,21 +17,22 @@
 //! Values of 16-bit nodes are computed in f32 and rounded only when they are stored. Next:
 //! `plan`, which decides where values are kept.
 
-use super::blocks::BLOCK;
-use super::groups;
-use super::loops::{cast, floats, int, select};
+use super::floats;
 use super::plan::Location;
-use super::program::{Outs, Program, SPARE, Scratch, TILE, outputs_from};
-use super::step::{Format, Place, Step};
+use super::tiles::{Outs, SPARE, Scratch, TILE, Tiles, outputs_from};
 use super::value::{Value, fill, scalar_bytes};
 use crate::half;
+use crate::loops::{cast, int, select};
+use crate::machine::blocks::BLOCK;
+use crate::machine::groups;
+use crate::machine::step::{Format, Place, Step};
 use crate::storage::{Shared, View};
 use crate::typed::{slice, slice_mut};
 use crate::walk::Piece;
 use teeny_core::DType;
 use teeny_core::kernel::{Id, MAX_OUTPUTS, OpCode, OpNode};
 
-impl Program<'_> {
+impl Tiles<'_> {
     /// Evaluates elements `start .. start + len` of the outputs, whose first ones are at `outs`.
     ///
     /// # Safety

@@ -7,7 +7,7 @@
 //! The loop (in `loops::float`) computes the operations of the nodes in their order, so that no bit
 //! of a result depends on whether the pattern was found.
 
-use super::loops::Loop;
+use crate::loops::Loop;
 use std::sync::OnceLock;
 use teeny_core::DType;
 use teeny_core::kernel::build::{Builder, Expr};

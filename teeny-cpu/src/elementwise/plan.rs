@@ -10,10 +10,10 @@
 //! 5. Nodes that are part of a larger loop are *inlined* and have no value: nodes of a pattern
 //!    (`patterns`), and a comparison that only one `where` reads.
 
-use super::instructions;
-use super::loops::Loop;
 use super::patterns::{self, Match};
 use crate::kernel_cache::{Cache, cached};
+use crate::loops::Loop;
+use crate::machine::instructions;
 use std::cell::Cell;
 use std::sync::Arc;
 use teeny_core::DType;

@@ -12,14 +12,15 @@
 //! The same operations on the same values as in `interpreter`, node by node, so the same bits.
 //! Knows no vector; strided operands, other types and functions are left to the plan.
 
+use super::cost::{cost_of, range_len};
 use super::direct::contiguous_f32;
-use super::instructions::{self, BUFFER, Code, Instruction, Number, VECTOR};
-use super::loops::Loop;
 use super::plan::{Location, LocationPlan};
 use super::value::scalar_bytes;
-use super::{cost_of, range_len, registers};
 use crate::cost::Cost;
 use crate::kernel_cache::{Cache, cached};
+use crate::loops::Loop;
+use crate::machine::instructions::{self, BUFFER, Code, Instruction, Splat, VECTOR};
+use crate::machine::registers;
 use crate::simd::{self, Level};
 use crate::storage::storage_of;
 use crate::{Cpu, processor, threads};
@@ -55,7 +56,7 @@ enum Operand {
 /// The instructions of a kernel.
 struct Prepared {
     lines: Vec<(Code, Operand)>,
-    consts: Vec<Number>,
+    consts: Vec<Splat>,
     /// The parameters that are read.
     params: Vec<u8>,
     /// The outputs that no instruction reads.
@@ -77,7 +78,7 @@ struct Operands<'a> {
     /// Whether inputs are one number.
     is_number: [bool; MAX_INPUTS],
     /// The values of the parameters that are read.
-    params: &'a [MaybeUninit<Number>],
+    params: &'a [MaybeUninit<Splat>],
     outs: [*mut u8; MAX_OUTPUTS],
     stream: bool,
 }
@@ -102,14 +103,14 @@ pub(super) fn run(
     if !cpu.level.is_native() || kernel.single().is_some() {
         return Ok(None);
     }
-    let mut numbers = [const { MaybeUninit::<Number>::uninit() }; MAX_NUMBERS];
+    let mut numbers = [const { MaybeUninit::<Splat>::uninit() }; MAX_NUMBERS];
     let (own, of_params) = numbers.split_at_mut(MAX_INPUTS);
     let (mut first, mut is_number) = ([std::ptr::null(); MAX_INPUTS], [false; MAX_INPUTS]);
     for (i, x) in inputs.iter().enumerate() {
         if let Some(x) = contiguous_f32(x) {
             first[i] = x.cast();
         } else if let Some(x) = number(x, n)? {
-            own[i].write(Number::of(x, 4));
+            own[i].write(Splat::of(x, 4));
             first[i] = own[i].as_ptr().cast();
             is_number[i] = true;
         } else {
@@ -120,7 +121,7 @@ pub(super) fn run(
     cached(&PREPARED, kernel, make, |prepared| {
         let Some(prepared) = prepared else { return Ok(None) };
         for (to, &param) in of_params.iter_mut().zip(&prepared.params) {
-            to.write(Number::of(scalar_bytes(params[usize::from(param)], DType::F32), 4));
+            to.write(Splat::of(scalar_bytes(params[usize::from(param)], DType::F32), 4));
         }
         let operands = Operands {
             inputs: first,
@@ -223,7 +224,7 @@ impl Prepared {
         Some(match (node.op, plan.locations[id as usize]) {
             (OpCode::Input(i), _) => Operand::Input(i),
             (OpCode::Const(value), _) => {
-                self.consts.push(Number::of(scalar_bytes(value, node.dtype), 4));
+                self.consts.push(Splat::of(scalar_bytes(value, node.dtype), 4));
                 Operand::Const(u8::try_from(self.consts.len() - 1).ok()?)
             }
             (OpCode::Param(i), _) => {
@@ -279,7 +280,7 @@ impl Prepared {
         let mut list = [const { MaybeUninit::<Instruction>::uninit() }; MAX_LINES];
         let offset = 4 * part.start;
         for (to, &(code, operand)) in list.iter_mut().zip(&self.lines) {
-            let number = |x: *const Number| Instruction::of_number(code, x.cast_mut().cast());
+            let number = |x: *const Splat| Instruction::of_number(code, x.cast_mut().cast());
             let row = |p: *mut u8| Instruction::of_row(code, p.wrapping_add(offset), 4);
             to.write(match operand {
                 Operand::None => Instruction::of_number(code, std::ptr::null_mut()),

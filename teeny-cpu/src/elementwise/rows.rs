@@ -13,9 +13,9 @@
 //! ```
 //! Strided operands, and short rows with gaps between them, are left to the interpreter.
 
-use super::loops::{cast, int, select};
 use super::value::scalar_bytes;
 use crate::half;
+use crate::loops::{cast, int, select};
 use crate::simd::Level;
 use crate::storage::View;
 use crate::typed::with_unsigned;

@@ -7,7 +7,7 @@
 //! tiles. Several rows are one tile where they are short and follow one another in the output, and
 //! several matrices that are smaller than a tile are one slab.
 
-use super::program::{Outs, Program, Scratch, TILE};
+use super::tiles::{Outs, Scratch, TILE, Tiles};
 use crate::storage::View;
 use crate::transpose::transpose;
 use crate::walk::{MAX_OPERANDS, TransposedInputs};
@@ -48,7 +48,7 @@ fn small_matrix(inputs: &TransposedInputs, row: usize) -> Option<usize> {
     (inputs.row_step == row && len <= TILE).then_some(len)
 }
 
-impl Program<'_> {
+impl Tiles<'_> {
     /// The transposed inputs, if there are any.
     pub(super) fn transposed_inputs(&self) -> Option<TransposedInputs> {
         self.walk.transposed_inputs()

@@ -14,7 +14,7 @@
 
 use super::{THREAD, checked, offset};
 use crate::cost::Cost;
-use crate::elementwise::loops::int::Int;
+use crate::loops::int::Int;
 use crate::scratch::Array;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};

@@ -5,7 +5,7 @@
 
 use super::select::MIN_PARALLEL_MULS;
 use super::{Matrix, Request};
-use crate::elementwise::loops::int::Int;
+use crate::loops::int::Int;
 use crate::simd::{F32s, Work, for_pairs};
 use crate::storage::Shared;
 use crate::threads::for_each_range;

@@ -24,7 +24,7 @@ mod sums;
 mod table;
 
 use crate::elementwise::plan::LocationPlan;
-use crate::elementwise::program::{Program, Scratch, TILE};
+use crate::elementwise::tiles::{Scratch, TILE, Tiles};
 use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::with_wrapping;
@@ -107,10 +107,10 @@ pub(crate) fn reduce_kernel(
     let sizes: Vec<usize> = order.iter().map(|&a| shape[a]).collect();
 
     LocationPlan::with(kernel, false, |plan| {
-        let program = Program::new(cpu.level, kernel, plan, &sizes, &views, params);
+        let tiles = Tiles::new(cpu.level, kernel, plan, &sizes, &views, params);
         let job = Job {
             cpu,
-            program: &program,
+            tiles: &tiles,
             table: table_of(op, dtype),
             flip: flip_of(op, dtype),
             num_results,
@@ -186,7 +186,7 @@ fn table_of(op: ReduceOp, dtype: DType) -> &'static Table {
 /// One reduction, with its sizes.
 struct Job<'a> {
     cpu: &'a Cpu,
-    program: &'a Program<'a>,
+    tiles: &'a Tiles<'a>,
     table: &'static Table,
     flip: u64,
     /// Elements of the result: rows of contiguous axes, or columns of strided ones.
@@ -219,7 +219,7 @@ impl Job<'_> {
         self.out.get().wrapping_add(i * self.table.result)
     }
 
-    /// Elements `start .. end` of the program, given to `f` tile by tile: where the tile begins,
+    /// Elements `start .. end` of the tiles, given to `f` tile by tile: where the tile begins,
     /// its first element and how many they are.
     fn tiles(
         &self,
@@ -230,9 +230,9 @@ impl Job<'_> {
     ) {
         let mut at = start;
         while at < end {
-            let len = self.program.tile_len(at, end);
+            let len = self.tiles.tile_len(at, end);
             // SAFETY: the plan keeps all values in slots.
-            f(at, unsafe { self.program.evaluate(scratch, at, len) }, len);
+            f(at, unsafe { self.tiles.evaluate(scratch, at, len) }, len);
             at += len;
         }
     }
@@ -250,7 +250,7 @@ impl Job<'_> {
                 |rows| {
                     let mut parts =
                         Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
-                    self.program.with_scratch(self.cpu, 0, &mut |scratch| {
+                    self.tiles.with_scratch(self.cpu, 0, &mut |scratch| {
                         rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts))
                     })
                 },
@@ -259,7 +259,7 @@ impl Job<'_> {
         let mut parts = self.accumulators(num_results * blocks)?;
         let (shared, size) = (Shared(parts.as_mut_ptr().cast::<u8>()), self.table.acc);
         threads::try_for_each_range(num_results * blocks, 1, |parts| {
-            self.program.with_scratch(self.cpu, 0, &mut |scratch| {
+            self.tiles.with_scratch(self.cpu, 0, &mut |scratch| {
                 for p in parts.clone() {
                     // SAFETY: p is one of the accumulators, and each is written by one range.
                     unsafe {
@@ -323,7 +323,7 @@ impl Job<'_> {
             // belong to this chunk alone.
             unsafe {
                 (self.table.start)(acc, 1);
-                self.program.with_scratch(self.cpu, 0, &mut |scratch| {
+                self.tiles.with_scratch(self.cpu, 0, &mut |scratch| {
                     self.tiles(scratch, first, end, |at, x, n| {
                         (self.table.short)(
                             self.flip,
@@ -355,7 +355,7 @@ impl Job<'_> {
             let (b, column_group) = (t / column_groups, t % column_groups);
             let rows = b * rows_per_block..((b + 1) * rows_per_block).min(length);
             let columns = column_group * width..((column_group + 1) * width).min(num_results);
-            self.program.with_scratch(self.cpu, 0, &mut |scratch| {
+            self.tiles.with_scratch(self.cpu, 0, &mut |scratch| {
                 // SAFETY: no two tasks have the same block and columns, so none share accumulators.
                 unsafe {
                     self.column_group(

@@ -13,7 +13,7 @@ use super::extremes::{largest, largest_double, largest_few, largest_rows};
 use super::products::{multiply_few, multiply_few_doubles, multiply_rows};
 use super::sums::{sum_doubles, sum_f32, sum_few, sum_few_doubles, sum_rows, sums_are_finite};
 use super::table::{Few, FewRows, IsFinite, Reducer, Renumber, Rows, rows};
-use crate::elementwise::loops::int::Int;
+use crate::loops::int::Int;
 use crate::simd::{F32s, Level, for_pairs};
 use crate::typed::slice_mut;
 use std::ops::Range;

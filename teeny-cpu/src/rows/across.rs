@@ -7,14 +7,14 @@
 //! Folds are operations between vectors, without an exchange between lanes. Sums of f32 go on in f64
 //! every [`TERMS`] terms; if a result is not finite, the pass runs again with every term in f64.
 
-use super::Job;
 use super::bind::Memory;
 use super::folds::{Across, Piece, identity};
-use super::program::Pass;
-use crate::elementwise::instructions::Instruction;
-use crate::elementwise::registers::run_rows;
+use super::job::Job;
 use crate::float::{Number, are_finite};
 use crate::half;
+use crate::machine::instructions::Instruction;
+use crate::machine::program::Pass;
+use crate::machine::registers::run_rows;
 use crate::scratch::LINE;
 use crate::transpose::transpose;
 use crate::typed::{slice, slice_mut};

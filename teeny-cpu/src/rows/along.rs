@@ -1,12 +1,12 @@
 //! Passes along rows, some rows at a time.
 
-use super::Job;
 use super::bind::{Memory, Side};
 use super::folds::{Along, Piece, identity};
-use super::program::{Pass, Reduction};
-use crate::elementwise::instructions::{BUFFER, Instruction, VECTOR, VECTORS};
-use crate::elementwise::registers::run_rows;
+use super::job::Job;
 use crate::float::{Number, lanes};
+use crate::machine::instructions::{BUFFER, Instruction, VECTOR, VECTORS};
+use crate::machine::program::{Pass, Reduction};
+use crate::machine::registers::run_rows;
 use crate::typed::slice_mut;
 use std::ops::Range;
 use teeny_core::kernel::Fold;

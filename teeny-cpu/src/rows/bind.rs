@@ -4,11 +4,11 @@
 //! others stay. Elements of 16 bits that are read more than once are widened into a slot first, and
 //! so is one number a row where an instruction takes vectors only.
 
-use super::Job;
-use super::program::{Operand, Pass, Program, Reduction};
-use super::values::Number;
-use crate::elementwise::instructions::{self as machine, BUFFER, Code, Instruction, VECTOR};
+use super::job::Job;
 use crate::elementwise::value::scalar_bytes;
+use crate::machine::instructions::{BUFFER, Code, Instruction, Splat, VECTOR};
+use crate::machine::program::{Operand, Pass, Program, Reduction};
+use crate::machine::values::Number;
 use crate::scratch::LINE;
 use std::ops::Range;
 use teeny_core::{DType, Scalar};
@@ -205,20 +205,20 @@ impl Job<'_> {
     }
 
     /// The numbers of the program.
-    pub(super) fn numbers(&self) -> Vec<machine::Number> {
+    pub(super) fn numbers(&self) -> Vec<Splat> {
         let number = |number: &Number| {
             let scalar = match *number {
                 Number::Const(x) => x,
                 Number::Param(i) => self.params[i],
                 Number::Length => Scalar::Int(self.n as i64),
             };
-            machine::Number::of(scalar_bytes(scalar, self.code.dtype), self.size)
+            Splat::of(scalar_bytes(scalar, self.code.dtype), self.size)
         };
         self.code.numbers.iter().map(number).collect()
     }
 
     /// The passes with their operands.
-    pub(super) fn template(&self, memory: &Memory, numbers: &[machine::Number]) -> Template {
+    pub(super) fn template(&self, memory: &Memory, numbers: &[Splat]) -> Template {
         let base = std::ptr::null_mut();
         let passes = &self.code.passes;
         let lines = passes.iter().map(|pass| pass.before.len() + pass.lines.len()).sum::<usize>();
@@ -251,7 +251,7 @@ impl Job<'_> {
         pass: &Pass,
         memory: &Memory,
         base: *mut u8,
-        numbers: &[machine::Number],
+        numbers: &[Splat],
     ) {
         let Pass { lines, folds, .. } = pass;
         let mut widened: Vec<(Operand, Place)> = Vec::new();
@@ -317,7 +317,7 @@ impl Job<'_> {
         operand: Operand,
         memory: &Memory,
         base: *mut u8,
-        numbers: &[machine::Number],
+        numbers: &[Splat],
         folds: &[Reduction],
     ) -> Place {
         let size = self.size;

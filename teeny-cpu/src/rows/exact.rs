@@ -1,38 +1,10 @@
 //! The integers of a row program that are one value a row, computed before the rows.
 
-use super::Job;
+use super::job::Job;
 use crate::index::integers;
 use crate::scratch::Array;
-use teeny_core::kernel::{Arithmetic, Bitwise, Comparison, Extent, Id, Kernel, OpCode};
+use teeny_core::kernel::{Arithmetic, Bitwise, Comparison, Id, OpCode};
 use teeny_core::{DType, Error, Result, Scalar};
-
-/// Of each node, whether it is an integer or bool of one value a row that no float decides.
-pub(super) fn nodes(program: &Kernel, extents: &[Extent]) -> Vec<bool> {
-    let mut exact: Vec<bool> = Vec::with_capacity(extents.len());
-    for (node, &extent) in program.nodes().iter().zip(extents) {
-        // 64 bits without a sign do not fit.
-        let fits = !node.dtype.is_float() && node.dtype != DType::U64;
-        let is_known = match node.op {
-            OpCode::Input(_) | OpCode::Param(_) => node.dtype != DType::Bool,
-            OpCode::Const(_) | OpCode::Cast | OpCode::Compare(_) | OpCode::Where => true,
-            OpCode::Not | OpCode::Bitwise(Bitwise::And | Bitwise::Or | Bitwise::Xor) => {
-                node.dtype == DType::Bool
-            }
-            OpCode::Arithmetic(op) => matches!(
-                op,
-                Arithmetic::Add
-                    | Arithmetic::Sub
-                    | Arithmetic::Mul
-                    | Arithmetic::Max
-                    | Arithmetic::Min
-            ),
-            _ => false,
-        };
-        let sources = node.sources().iter().all(|&id| exact[id as usize]);
-        exact.push(fits && extent == Extent::Row && is_known && sources);
-    }
-    exact
-}
 
 /// `x` as the number of its type that has its lowest bits.
 fn wrapped(x: i64, dtype: DType) -> i64 {

@@ -3,8 +3,8 @@
 //! Sums and products go on in f64. The sum of f32 of which an infinity came by rounding is added
 //! again, each term in f64.
 
-use crate::elementwise::loops::float::{Add, Max, Min, Mul};
 use crate::float::{Number, Vector};
+use crate::loops::float::{Add, Max, Min, Mul};
 use crate::simd::loops::Binary;
 use crate::simd::{F32s, Lanes, Work};
 use teeny_core::kernel::Fold;

@@ -1,10 +1,10 @@
 //! The inputs of a row program as the machine reads them: with one distance each from a row to the
 //! next, from a neighbouring row to the next, and along the row.
 
-use super::Job;
-use super::values::{Element, Known};
+use super::job::Job;
 use super::way::Way;
 use crate::copy::{self, Packed};
+use crate::machine::values::{Element, Known};
 use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
 

@@ -9,9 +9,9 @@
 use super::QUERIES;
 use super::finish::{Finish, FinishHalf};
 use super::softmax::{OnlineSoftmax, PAD, SoftmaxBackward};
-use crate::elementwise::loops::float::{Mul, Sub};
 use crate::float::{Float, Number, Vector};
 use crate::fused::functions::Max;
+use crate::loops::float::{Mul, Sub};
 use crate::matmul::{Dots, DotsHalf, HalfRows, Matrix, Product, RowsOf, dot};
 use crate::simd::loops::{Map2, Operand};
 use crate::simd::{F32s, Lanes, Level, Work};

@@ -2,10 +2,9 @@
 
 pub(crate) mod cast;
 pub(crate) mod float;
-pub(crate) mod floats;
 pub(crate) mod int;
 mod int_type;
-pub(super) mod select;
+pub(crate) mod select;
 
 use teeny_core::kernel::{Arithmetic, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
 
@@ -25,7 +24,7 @@ macro_rules! each_loop {
         }
     };
 }
-pub(in crate::elementwise) use each_loop;
+pub(crate) use each_loop;
 
 macro_rules! declare {
     (cheap: $($cheap:ident)*; cheap_pairs: $($cheap_pair:ident)*; functions: $($function:ident)*;

@@ -2,8 +2,8 @@
 
 use super::blocks;
 use super::instructions::BUFFER;
-use super::loops::Loop;
 use super::step::{Place, Step};
+use crate::loops::Loop;
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work};
 use crate::vecmath::Exp;

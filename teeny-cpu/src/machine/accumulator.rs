@@ -8,8 +8,8 @@
 
 use super::calls::{Exponentials, call};
 use super::instructions::{BUFFER, Instruction, VECTOR, VECTORS};
-use super::loops::Loop;
 use crate::half;
+use crate::loops::Loop;
 use crate::simd::loops::{Binary, Quaternary, Real, Unary};
 use crate::simd::{F32s, Half, Lanes, Level};
 use std::marker::PhantomData;

@@ -52,7 +52,7 @@ impl<T: Copy> Work for Select<'_, T> {
 
 /// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` of floats, where `C` is the comparison.
 #[inline(always)]
-pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Quaternary>(
+pub(crate) fn select_by<V: F32s, T: Real, C: Quaternary>(
     from: [Operand<T>; 4],
     y: *mut T,
     n: usize,
@@ -91,7 +91,7 @@ pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Quaternary>(
 
 macro_rules! conditions {
     ($($name:ident |$u:ident, $v:ident, $a:ident, $b:ident| $value:expr;)*) => {$(
-        pub(in crate::elementwise) struct $name;
+        pub(crate) struct $name;
         impl Quaternary for $name {
             #[inline(always)]
             fn eval<V: F32s>($u: V, $v: V, $a: V, $b: V) -> V { $value }

@@ -19,10 +19,10 @@
 
 use super::accumulator::Accumulator;
 use super::instructions::{Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
-use super::loops::each_loop;
-use super::loops::float::*;
-use super::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe};
 use super::step::{Format, Step, Stream};
+use crate::loops::each_loop;
+use crate::loops::float::*;
+use crate::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe};
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use crate::vecmath::{Cube, Square};

@@ -1,10 +1,10 @@
 //! A kernel bound to its inputs: how long its tiles are, and the memory that they need.
 
-use super::blocks::BLOCK;
 use super::plan::LocationPlan;
-use super::step::Step;
 use super::value::Value;
 use crate::Cpu;
+use crate::machine::blocks::BLOCK;
+use crate::machine::step::Step;
 use crate::scratch::LINE;
 use crate::simd::{self, Level};
 use crate::storage::{Shared, View};
@@ -87,7 +87,7 @@ pub(super) fn outputs_from(kernel: &Kernel, outs: &Outs, start: usize) -> Outs {
 }
 
 /// A kernel bound to its inputs.
-pub(crate) struct Program<'a> {
+pub(crate) struct Tiles<'a> {
     pub(super) level: Level,
     pub(super) kernel: &'a Kernel,
     pub(super) plan: &'a LocationPlan,
@@ -106,7 +106,7 @@ pub(crate) struct Program<'a> {
     pub(super) output_pitch: Option<usize>,
 }
 
-impl<'a> Program<'a> {
+impl<'a> Tiles<'a> {
     /// Binds `kernel` to `views`, all of the sizes `shape` and of the types that the kernel reads.
     pub(crate) fn new(
         level: Level,
@@ -115,7 +115,7 @@ impl<'a> Program<'a> {
         shape: &[usize],
         views: &'a [View],
         params: &'a [Scalar],
-    ) -> Program<'a> {
+    ) -> Tiles<'a> {
         // Slots are as large as the kernel's types, and the walk goes over these sizes.
         let fits =
             |(view, &dtype): (&View, &DType)| view.dtype == dtype && view.shape[..] == *shape;
@@ -128,7 +128,7 @@ impl<'a> Program<'a> {
         let prefetch = shape.iter().product::<usize>() * (views.len() + kernel.outputs().len())
             >= MIN_PREFETCH;
         let slot_bytes = if has_64_bits { 8 * TILE } else { 4 * TILE };
-        let mut program = Program {
+        let mut tiles = Tiles {
             level,
             kernel,
             plan,
@@ -141,14 +141,13 @@ impl<'a> Program<'a> {
             prefetch,
             output_pitch: None,
         };
-        if plan.is_blocks_only(kernel.nodes())
-            && (0..views.len()).all(|i| program.walk.is_direct(i))
+        if plan.is_blocks_only(kernel.nodes()) && (0..views.len()).all(|i| tiles.walk.is_direct(i))
         {
-            program.tile = usize::MAX;
-            program.rows_in_place = plan.computes_in_outputs(kernel.outputs())
-                && program.walk.has_even_rows(|| plan.is_cheap(kernel.nodes()));
+            tiles.tile = usize::MAX;
+            tiles.rows_in_place = plan.computes_in_outputs(kernel.outputs())
+                && tiles.walk.has_even_rows(|| plan.is_cheap(kernel.nodes()));
         }
-        program
+        tiles
     }
 
     /// Makes the rows of the outputs lie `pitch` elements apart. All elements are one tile then.

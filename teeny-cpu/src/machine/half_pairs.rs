@@ -6,12 +6,12 @@
 //! rest. Here operands are widened as they are loaded and results rounded as they are stored. Other
 //! operations take longer than the conversions: `blocks` runs them.
 
-use super::loops::Loop;
-use super::loops::float::{
-    Add, Ceil, Div, Floor, Max, Min, Mul, Recip, Round, Rsqrt, Sqrt, Sub, Trunc,
-};
 use super::step::{Format, Place, Step};
 use crate::half;
+use crate::loops::Loop;
+use crate::loops::float::{
+    Add, Ceil, Div, Floor, Max, Min, Mul, Recip, Round, Rsqrt, Sqrt, Sub, Trunc,
+};
 use crate::simd::loops::{Binary, Real, Unary};
 use crate::simd::{F32s, F64s, Half, Level, Work};
 use crate::vecmath::Square;

@@ -3,10 +3,10 @@
 //!
 //! The naive form is `y[i] = f(x[i])`. The functions are in `float`; `blocks` runs them.
 
-use super::float::{Add, Mul, Sub};
-use super::{FloatLoop, Loop, float_function, unexpected};
-use crate::elementwise::groups;
-use crate::elementwise::step::{Format, Place, Step};
+use crate::loops::float::{Add, Mul, Sub};
+use crate::loops::{FloatLoop, Loop, float_function, int, unexpected};
+use crate::machine::groups;
+use crate::machine::step::{Format, Place, Step};
 use crate::simd::Level;
 use crate::simd::loops::{Map2, Operand, Real};
 use crate::typed::{slice, slice_mut};
@@ -23,9 +23,9 @@ pub(crate) unsafe fn by_calls(op: OpCode, wide: bool, x: *const u8, y: *mut u8, 
     // SAFETY: by contract.
     unsafe {
         if wide {
-            super::int::each(slice::<f64>(x, n), slice_mut(y, n), f);
+            int::each(slice::<f64>(x, n), slice_mut(y, n), f);
         } else {
-            super::int::each(slice::<f32>(x, n), slice_mut(y, n), |x| f(f64::from(x)) as f32);
+            int::each(slice::<f32>(x, n), slice_mut(y, n), |x| f(f64::from(x)) as f32);
         }
     }
 }

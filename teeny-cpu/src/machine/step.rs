@@ -2,7 +2,7 @@
 //!
 //! Knows no loop's body. `interpreter` makes steps, `blocks` and `half_pairs` run them.
 
-use super::loops::Loop;
+use crate::loops::Loop;
 use crate::simd::loops::Real;
 use teeny_core::DType;
 

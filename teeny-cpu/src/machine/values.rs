@@ -4,16 +4,18 @@
 //! one value a row are computed exactly before the rows (`exact`) and reach the machine as floats.
 //! Knows no instruction. Next: `program`.
 
-use crate::elementwise::loops::Loop;
-use teeny_core::kernel::{Bitwise, Comparison, Extent, Fold, Id, Kernel, OpCode, OpNode};
+use crate::loops::Loop;
+use teeny_core::kernel::{
+    Arithmetic, Bitwise, Comparison, Extent, Fold, Id, Kernel, OpCode, OpNode,
+};
 use teeny_core::{DType, Scalar};
 
 /// The number of a value.
-pub(super) type Place = usize;
+pub(crate) type ValueId = usize;
 
 /// What has an element at each position of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Element {
+pub(crate) enum Element {
     Input(usize),
     /// The position along the row.
     Index,
@@ -21,7 +23,7 @@ pub(super) enum Element {
 
 /// What has one value a row and is known before the rows are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Known {
+pub(crate) enum Known {
     /// An input of floats.
     Input(usize),
     /// An integer or bool node as a float.
@@ -34,7 +36,7 @@ pub(super) enum Known {
 
 /// What is one number for all rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     Const(Scalar),
     Param(usize),
     /// The number of positions of a row.
@@ -43,7 +45,7 @@ pub(super) enum Number {
 
 /// How a value is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum What {
+pub(crate) enum What {
     Element(Element),
     Known(Known),
     Number(Number),
@@ -55,9 +57,9 @@ pub(super) enum What {
 
 /// A value and what it is computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Value {
+pub(crate) struct Value {
     pub what: What,
-    pub from: [Place; 4],
+    pub from: [ValueId; 4],
     pub extent: Extent,
     /// The number of folds on the longest way to it.
     pub level: usize,
@@ -65,7 +67,7 @@ pub(super) struct Value {
 
 impl Value {
     /// The values that it is computed from.
-    pub(super) fn sources(&self) -> &[Place] {
+    pub(crate) fn sources(&self) -> &[ValueId] {
         let count = match self.what {
             What::Of(body) => body.operands(),
             What::Fold(_) => 1,
@@ -75,7 +77,7 @@ impl Value {
     }
 
     /// Whether it is computed for each element.
-    pub(super) fn is_of_elements(&self) -> bool {
+    pub(crate) fn is_of_elements(&self) -> bool {
         self.extent == Extent::Element && matches!(self.what, What::Of(_))
     }
 }
@@ -84,7 +86,7 @@ impl Value {
 #[derive(Clone, Copy)]
 enum Meaning {
     /// A value, of a float or bool node.
-    Value(Place),
+    Value(ValueId),
     /// An integer or bool of one value a row that is known exactly before the rows.
     Exact,
     /// The position along the row.
@@ -92,17 +94,17 @@ enum Meaning {
 }
 
 /// The values of a program.
-pub(super) struct Values {
+pub(crate) struct Values {
     pub values: Vec<Value>,
     /// The values of the outputs.
-    pub outputs: Vec<Place>,
+    pub outputs: Vec<ValueId>,
     /// F32 or F64.
     pub dtype: DType,
 }
 
 impl Values {
     /// The values of `program`. None if it has something that the machine does not compute.
-    pub(super) fn of(program: &Kernel) -> Option<Values> {
+    pub(crate) fn of(program: &Kernel) -> Option<Values> {
         let nodes = program.nodes();
         let mut floats = nodes.iter().filter(|node| node.dtype.is_float());
         let dtype = floats.next()?.dtype.compute();
@@ -110,7 +112,7 @@ impl Values {
             return None;
         }
         let extents = program.extents();
-        let exact = super::exact::nodes(program, &extents);
+        let exact = exact_nodes(program, &extents);
         let values = Values { values: Vec::new(), outputs: Vec::new(), dtype };
         let mut making = Making { program, extents, exact, values, meanings: Vec::new() };
         for id in 0..nodes.len() {
@@ -143,7 +145,7 @@ struct Making<'a> {
 
 impl Making<'_> {
     /// The value with this content: one that is there, or a new one.
-    fn add(&mut self, what: What, sources: &[Place], extent: Extent) -> Place {
+    fn add(&mut self, what: What, sources: &[ValueId], extent: Extent) -> ValueId {
         let mut from = [sources.first().copied().unwrap_or(0); 4];
         from[..sources.len()].copy_from_slice(sources);
         let values = &mut self.values.values;
@@ -156,12 +158,12 @@ impl Making<'_> {
         })
     }
 
-    fn number(&mut self, x: f64) -> Place {
+    fn number(&mut self, x: f64) -> ValueId {
         self.add(What::Number(Number::Const(Scalar::Float(x))), &[], Extent::Row)
     }
 
-    fn of(&mut self, body: Loop, sources: &[Place]) -> Place {
-        let is_element = |&s: &Place| self.values.values[s].extent == Extent::Element;
+    fn of(&mut self, body: Loop, sources: &[ValueId]) -> ValueId {
+        let is_element = |&s: &ValueId| self.values.values[s].extent == Extent::Element;
         let extent = if sources.iter().any(is_element) { Extent::Element } else { Extent::Row };
         if body == Loop::Mul && sources[0] == sources[1] {
             return self.add(What::Of(Loop::Square), &sources[..1], extent);
@@ -179,7 +181,7 @@ impl Making<'_> {
     }
 
     /// The value of a node as a float.
-    fn value(&mut self, id: Id) -> Option<Place> {
+    fn value(&mut self, id: Id) -> Option<ValueId> {
         Some(match self.meanings[id as usize] {
             Meaning::Value(place) => place,
             Meaning::Exact => self.add(What::Known(Known::Number(id)), &[], Extent::Row),
@@ -301,7 +303,7 @@ impl Making<'_> {
         Some(Meaning::Value(place))
     }
 
-    fn rounded(&mut self, x: Place, dtype: DType) -> Place {
+    fn rounded(&mut self, x: ValueId, dtype: DType) -> ValueId {
         match dtype {
             DType::BF16 => self.of(Loop::RoundToBf16, &[x]),
             DType::F16 => self.of(Loop::RoundToF16, &[x]),
@@ -327,7 +329,7 @@ impl Making<'_> {
     }
 
     /// `from[1]` where `from[0]` is true, else `from[2]`.
-    fn choice(&mut self, from: &[Place]) -> Place {
+    fn choice(&mut self, from: &[ValueId]) -> ValueId {
         let (zero, one) = (self.number(0.0), self.number(1.0));
         let condition = self.values.values[from[0]];
         let [u, v, yes, no] = condition.from;
@@ -338,4 +340,32 @@ impl Making<'_> {
             _ => self.of(Loop::SelectNe, &[from[0], zero, from[1], from[2]]),
         }
     }
+}
+
+/// Of each node, whether it is an integer or bool of one value a row that no float decides.
+fn exact_nodes(program: &Kernel, extents: &[Extent]) -> Vec<bool> {
+    let mut exact: Vec<bool> = Vec::with_capacity(extents.len());
+    for (node, &extent) in program.nodes().iter().zip(extents) {
+        // 64 bits without a sign do not fit.
+        let fits = !node.dtype.is_float() && node.dtype != DType::U64;
+        let is_known = match node.op {
+            OpCode::Input(_) | OpCode::Param(_) => node.dtype != DType::Bool,
+            OpCode::Const(_) | OpCode::Cast | OpCode::Compare(_) | OpCode::Where => true,
+            OpCode::Not | OpCode::Bitwise(Bitwise::And | Bitwise::Or | Bitwise::Xor) => {
+                node.dtype == DType::Bool
+            }
+            OpCode::Arithmetic(op) => matches!(
+                op,
+                Arithmetic::Add
+                    | Arithmetic::Sub
+                    | Arithmetic::Mul
+                    | Arithmetic::Max
+                    | Arithmetic::Min
+            ),
+            _ => false,
+        };
+        let sources = node.sources().iter().all(|&id| exact[id as usize]);
+        exact.push(fits && extent == Extent::Row && is_known && sources);
+    }
+    exact
 }

@@ -10,15 +10,15 @@
 //! needs too is computed there again, unless that costs more than a load. Knows no address: operands
 //! are numbers of arrays, which `bind` finds.
 
-use super::values::{Element, Known, Number, Place, Value, Values, What};
-use crate::elementwise::instructions::{Code, code_of, is_read, lower};
-use crate::elementwise::loops::Loop;
+use super::instructions::{Code, code_of, is_read, lower};
+use super::values::{Element, Known, Number, Value, ValueId, Values, What};
+use crate::loops::Loop;
 use teeny_core::DType;
 use teeny_core::kernel::{Extent, Fold, Kernel};
 
 /// The operand or result of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operand {
+pub(crate) enum Operand {
     /// An operation on the accumulator alone.
     None,
     /// What has an element at each position, by its place in [`Program::elements`].
@@ -39,18 +39,18 @@ pub(super) enum Operand {
     Buffers,
 }
 
-pub(super) type Line = (Code, Operand);
+pub(crate) type Line = (Code, Operand);
 
 /// A reduction: how, and the row value that it becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Reduction {
+pub(crate) struct Reduction {
     pub fold: Fold,
     pub row: usize,
 }
 
 /// A pass over the elements of rows.
 #[derive(Default, Debug)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     /// What is computed once for each row before it.
     pub before: Vec<Line>,
     pub lines: Vec<Line>,
@@ -63,11 +63,11 @@ const MAX_KEPT_VALUES: usize = 3;
 const MAX_SLOTS: usize = 24;
 const MAX_ROWS: usize = 32;
 /// The most instructions of a pass.
-pub(super) const MAX_LINES: usize = 96;
+pub(crate) const MAX_LINES: usize = 96;
 
 /// The instructions of a row program.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// F32 or F64.
     pub dtype: DType,
     pub elements: Vec<Element>,
@@ -91,13 +91,13 @@ fn is_costly(body: Loop) -> bool {
 
 impl Program {
     /// The instructions of `kernel`. None if it has something that the machine does not compute.
-    pub(super) fn of(kernel: &Kernel) -> Option<Program> {
+    pub(crate) fn of(kernel: &Kernel) -> Option<Program> {
         let Values { values, outputs, dtype } = Values::of(kernel)?;
         let mut making = Making::new(values, dtype);
         let is_element = |o: usize| kernel.output_extent(o) == Extent::Element;
         making.outputs =
             outputs.iter().copied().enumerate().filter(|&(o, _)| is_element(o)).collect();
-        let of_rows: Vec<(usize, Place)> =
+        let of_rows: Vec<(usize, ValueId)> =
             outputs.iter().copied().enumerate().filter(|&(o, _)| !is_element(o)).collect();
         making.keep();
         let last = making.values.iter().map(|value| value.level).max().unwrap_or(0);
@@ -122,13 +122,13 @@ impl Program {
 struct Making {
     values: Vec<Value>,
     /// The outputs that have an element at each position.
-    outputs: Vec<(usize, Place)>,
+    outputs: Vec<(usize, ValueId)>,
     /// The values that are kept, and the first pass that computes each.
-    kept: Vec<(Place, usize)>,
+    kept: Vec<(ValueId, usize)>,
     /// The row values that are computed.
-    rows: Vec<Place>,
+    rows: Vec<ValueId>,
     /// The slot of a value in the current pass.
-    slots: Vec<(Place, usize)>,
+    slots: Vec<(ValueId, usize)>,
     /// The level of the current pass.
     level: usize,
     program: Program,
@@ -171,7 +171,7 @@ impl Making {
     }
 
     /// What pass `level` computes in the end: outputs, and values that are folded.
-    fn targets(&self, level: usize) -> Vec<Place> {
+    fn targets(&self, level: usize) -> Vec<ValueId> {
         let outputs = self.outputs.iter().map(|&(_, place)| place);
         let folded = self.values.iter().filter(|value| matches!(value.what, What::Fold(_)));
         let folded = folded.map(|value| value.from[0]);
@@ -179,7 +179,7 @@ impl Making {
     }
 
     /// The values that pass `level` computes for each element, sources before users.
-    fn computed(&self, level: usize) -> Vec<Place> {
+    fn computed(&self, level: usize) -> Vec<ValueId> {
         let mut needed = vec![false; self.values.len()];
         self.targets(level).into_iter().for_each(|place| needed[place] = true);
         for place in (0..self.values.len()).rev() {
@@ -188,14 +188,14 @@ impl Making {
                 value.sources().iter().for_each(|&source| needed[source] = true);
             }
         }
-        let is_computed = |&place: &Place| {
+        let is_computed = |&place: &ValueId| {
             needed[place] && self.values[place].is_of_elements() && !self.is_loaded(place, level)
         };
         (0..self.values.len()).filter(is_computed).collect()
     }
 
     /// Whether an earlier pass has kept a value.
-    fn is_loaded(&self, place: Place, level: usize) -> bool {
+    fn is_loaded(&self, place: ValueId, level: usize) -> bool {
         self.kept.iter().any(|&(kept, first)| kept == place && first < level)
     }
 
@@ -234,11 +234,11 @@ impl Making {
 
     /// The instructions of the row values of a level that are no folds.
     fn before(&mut self, level: usize) -> Option<Vec<Line>> {
-        let is_now = |&place: &Place| {
+        let is_now = |&place: &ValueId| {
             let value = self.values[place];
             value.level == level && matches!(value.what, What::Of(_))
         };
-        let steps: Vec<Place> = self.rows.iter().copied().filter(is_now).collect();
+        let steps: Vec<ValueId> = self.rows.iter().copied().filter(is_now).collect();
         let mut lines = Vec::new();
         self.level = level;
         for (k, &place) in steps.iter().enumerate() {
@@ -255,7 +255,8 @@ impl Making {
         let steps = self.computed(level);
         let targets = self.targets(level);
         // Leaves that are written or folded as they are.
-        let mut all: Vec<Place> = targets.iter().copied().filter(|p| !steps.contains(p)).collect();
+        let mut all: Vec<ValueId> =
+            targets.iter().copied().filter(|p| !steps.contains(p)).collect();
         all.sort_unstable();
         all.dedup();
         let mut free: Vec<usize> = Vec::new();
@@ -296,7 +297,7 @@ impl Making {
     }
 
     /// Writes and folds the value in the accumulator.
-    fn finish(&mut self, place: Place, pass: &mut Pass) -> Option<()> {
+    fn finish(&mut self, place: ValueId, pass: &mut Pass) -> Option<()> {
         let is_first = self.values[place].level == self.level;
         if let Some(k) = self.kept.iter().position(|&kept| kept == (place, self.level)) {
             pass.lines.push((Code::Store, Operand::Kept(k)));
@@ -327,7 +328,7 @@ impl Making {
     }
 
     /// The instructions that compute a value into the accumulator; `before` is the value there.
-    fn step(&self, place: Place, before: Option<Place>, lines: &mut Vec<Line>) -> Option<()> {
+    fn step(&self, place: ValueId, before: Option<ValueId>, lines: &mut Vec<Line>) -> Option<()> {
         let value = self.values[place];
         let What::Of(body) = value.what else { return None };
         if code_of(body).is_none() {
@@ -346,7 +347,7 @@ impl Making {
     }
 
     /// Where a value is read. None if it is only in the accumulator.
-    fn operand(&self, place: Place) -> Option<Operand> {
+    fn operand(&self, place: ValueId) -> Option<Operand> {
         let before = |is: fn(&What) -> bool| {
             self.values[..place].iter().filter(|value| is(&value.what)).count()
         };
@@ -359,7 +360,7 @@ impl Making {
                 if let Some(&(_, slot)) = self.slots.iter().find(|&&(p, _)| p == place) {
                     return Some(Operand::Slot(slot));
                 }
-                let kept = |&(p, first): &(Place, usize)| p == place && first < self.level;
+                let kept = |&(p, first): &(ValueId, usize)| p == place && first < self.level;
                 Operand::Kept(self.kept.iter().position(kept)?)
             }
             What::Of(_) | What::Fold(_) => {

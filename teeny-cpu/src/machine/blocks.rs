@@ -13,11 +13,11 @@
 //! converted a block at a time, between memory and L1. The loops are those of `simd::loops`, all in
 //! one function for each level and type; `half_pairs` has those of 16-bit floats.
 
-use super::loops::float::*;
-use super::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe, select_by};
-use super::loops::{Loop, each_loop};
 use super::step::{Format, Place, Step, Stream};
 use crate::half;
+use crate::loops::float::*;
+use crate::loops::select::{SelectEq, SelectLe, SelectLt, SelectNe, select_by};
+use crate::loops::{Loop, each_loop};
 use crate::simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::vecmath::*;

@@ -9,8 +9,8 @@
 //! ```
 //! Knows no vector.
 
-use super::loops::{Loop, each_loop};
 use super::step::{Format, Place, Step};
+use crate::loops::{Loop, each_loop};
 use std::mem::MaybeUninit;
 
 /// Vectors of the accumulator.
@@ -94,7 +94,7 @@ impl Code {
 }
 
 /// Whether a loop is an instruction.
-pub(super) fn is_cheap(body: Loop) -> bool {
+pub(crate) fn is_cheap(body: Loop) -> bool {
     code_of(body).is_some()
 }
 
@@ -199,13 +199,13 @@ impl Instruction {
 /// One number in every lane. Written and read by vectors only.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(crate) struct Number([u64; VECTOR / 8]);
+pub(crate) struct Splat([u64; VECTOR / 8]);
 
-impl Number {
-    pub(crate) fn of(bytes: [u8; 8], size: usize) -> Number {
+impl Splat {
+    pub(crate) fn of(bytes: [u8; 8], size: usize) -> Splat {
         let [a, b, c, d, ..] = bytes;
         let bytes = if size == 8 { bytes } else { [a, b, c, d, a, b, c, d] };
-        Number([u64::from_ne_bytes(bytes); VECTOR / 8])
+        Splat([u64::from_ne_bytes(bytes); VECTOR / 8])
     }
 }
 
@@ -213,7 +213,7 @@ impl Number {
 /// next.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
-    pub to: *mut Number,
+    pub to: *mut Splat,
     pub first: *const u8,
     pub row: isize,
     pub format: Format,
@@ -222,7 +222,7 @@ pub(super) struct Column {
 /// The memory of a machine, which is not initialised: that would take longer than a short run.
 #[repr(align(64))]
 pub(super) struct Memory {
-    numbers: [MaybeUninit<Number>; MAX_NUMBERS],
+    numbers: [MaybeUninit<Splat>; MAX_NUMBERS],
     buffers: MaybeUninit<[u8; MAX_BUFFERS * BUFFER]>,
     list: [MaybeUninit<Instruction>; MAX_INSTRUCTIONS],
 }
@@ -239,7 +239,7 @@ impl Memory {
 pub(super) struct Machine<'a> {
     list: &'a mut [MaybeUninit<Instruction>; MAX_INSTRUCTIONS],
     len: usize,
-    numbers: *mut Number,
+    numbers: *mut Splat,
     num_numbers: usize,
     columns: [Option<Column>; MAX_COLUMNS],
     pub size: usize,
@@ -347,7 +347,7 @@ impl<'a> Machine<'a> {
             Some(Place::Splat(bytes)) => {
                 let Some(to) = self.numbers(1) else { return false };
                 // SAFETY: in the memory of numbers, which this borrows.
-                unsafe { to.write(Number::of(bytes, size)) };
+                unsafe { to.write(Splat::of(bytes, size)) };
                 added.first = to.cast();
             }
             Some(Place::Column(first, pitch, Format::Own)) if code.has_two_operands() => {
@@ -371,7 +371,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The next `n` numbers.
-    fn numbers(&mut self, n: usize) -> Option<*mut Number> {
+    fn numbers(&mut self, n: usize) -> Option<*mut Splat> {
         let first = self.num_numbers;
         self.num_numbers += n;
         (self.num_numbers <= MAX_NUMBERS).then(|| self.numbers.wrapping_add(first))
