@@ -14,13 +14,13 @@
 
 use super::cost::{cost_of, range_len};
 use super::direct::contiguous_f32;
-use super::plan::{Location, LocationPlan};
 use super::value::scalar_bytes;
 use crate::cost::Cost;
 use crate::kernel_cache::{Cache, cached};
-use crate::loops::Loop;
-use crate::machine::instructions::{self, BUFFER, Code, Instruction, Splat, VECTOR};
+use crate::machine::instructions::{BUFFER, Code, Instruction, Splat, VECTOR};
+use crate::machine::program::{Operand, Program};
 use crate::machine::registers;
+use crate::machine::values::{Element, Number};
 use crate::simd::{self, Level};
 use crate::storage::storage_of;
 use crate::{Cpu, processor, threads};
@@ -28,37 +28,19 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
-use teeny_core::kernel::{Arithmetic, Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
-use teeny_core::{DType, Element, Outputs, Result, Scalar, Tensor};
+use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS};
+use teeny_core::{DType, Outputs, Result, Scalar, Tensor};
 
-/// The most instructions, and the most values that are neither in the accumulator nor outputs.
+/// The most instructions, values that are kept for a later one, and numbers of a kernel.
 const MAX_LINES: usize = 64;
 const MAX_SLOTS: usize = 16;
-/// The most parameters that are read, and numbers that differ from call to call: these, and inputs
-/// of one element.
-const MAX_PARAMS: usize = 16;
-const MAX_NUMBERS: usize = MAX_PARAMS + MAX_INPUTS;
+const MAX_NUMBERS: usize = 32;
 
-/// The operand or result of an instruction.
-#[derive(Clone, Copy, PartialEq)]
-enum Operand {
-    /// An operation on the accumulator alone.
-    None,
-    Input(u8),
-    Output(u8),
-    /// A block of vectors that the next block overwrites.
-    Slot(u8),
-    Const(u8),
-    /// A parameter, by its place in [`Prepared::params`].
-    Param(u8),
-}
-
-/// The instructions of a kernel.
+/// The instructions of a kernel: one pass of a program, without values of rows.
 struct Prepared {
-    lines: Vec<(Code, Operand)>,
-    consts: Vec<Splat>,
-    /// The parameters that are read.
-    params: Vec<u8>,
+    program: Program,
+    /// The numbers of the program, other than parameters.
+    consts: Vec<Option<Splat>>,
     /// The outputs that no instruction reads.
     streams: [bool; MAX_OUTPUTS],
     outputs: usize,
@@ -77,7 +59,7 @@ struct Operands<'a> {
     inputs: [*const u8; MAX_INPUTS],
     /// Whether inputs are one number.
     is_number: [bool; MAX_INPUTS],
-    /// The values of the parameters that are read.
+    /// The parameters among the numbers of the program.
     params: &'a [MaybeUninit<Splat>],
     outs: [*mut u8; MAX_OUTPUTS],
     stream: bool,
@@ -103,7 +85,7 @@ pub(super) fn run(
     if !cpu.level.is_native() || kernel.single().is_some() {
         return Ok(None);
     }
-    let mut numbers = [const { MaybeUninit::<Splat>::uninit() }; MAX_NUMBERS];
+    let mut numbers = [const { MaybeUninit::<Splat>::uninit() }; MAX_INPUTS + MAX_NUMBERS];
     let (own, of_params) = numbers.split_at_mut(MAX_INPUTS);
     let (mut first, mut is_number) = ([std::ptr::null(); MAX_INPUTS], [false; MAX_INPUTS]);
     for (i, x) in inputs.iter().enumerate() {
@@ -117,22 +99,28 @@ pub(super) fn run(
             return Ok(None);
         }
     }
-    let make = || LocationPlan::with(kernel, true, |plan| Prepared::new(kernel, plan));
-    cached(&PREPARED, kernel, make, |prepared| {
-        let Some(prepared) = prepared else { return Ok(None) };
-        for (to, &param) in of_params.iter_mut().zip(&prepared.params) {
-            to.write(Splat::of(scalar_bytes(params[usize::from(param)], DType::F32), 4));
-        }
-        let operands = Operands {
-            inputs: first,
-            is_number,
-            params: of_params,
-            outs: [std::ptr::null_mut(); MAX_OUTPUTS],
-            stream: processor::streams(n * 4),
-        };
-        // SAFETY: inputs have `n` elements or are one number each; all parameters are written.
-        unsafe { prepared.run(cpu, operands, n) }.map(Some)
-    })
+    cached(
+        &PREPARED,
+        kernel,
+        || Prepared::new(kernel),
+        |prepared| {
+            let Some(prepared) = prepared else { return Ok(None) };
+            for (to, &number) in of_params.iter_mut().zip(&prepared.program.numbers) {
+                if let Number::Param(i) = number {
+                    to.write(Splat::of(scalar_bytes(params[i], DType::F32), 4));
+                }
+            }
+            let operands = Operands {
+                inputs: first,
+                is_number,
+                params: of_params,
+                outs: [std::ptr::null_mut(); MAX_OUTPUTS],
+                stream: processor::streams(n * 4),
+            };
+            // SAFETY: inputs have `n` elements or are one number each; all parameters are written.
+            unsafe { prepared.run(cpu, operands, n) }.map(Some)
+        },
+    )
 }
 
 /// The only element of `x`, if it is of f32 and repeated `n` times.
@@ -149,104 +137,43 @@ fn number(x: &Tensor, n: usize) -> Result<Option<[u8; 8]>> {
 }
 
 impl Prepared {
-    /// The instructions of `kernel`. None if a node has no instruction, or there are too many.
-    fn new(kernel: &Kernel, plan: &LocationPlan) -> Option<Prepared> {
-        let nodes = kernel.nodes();
-        let in_outputs = kernel.outputs().iter().enumerate().all(|(i, &id)| {
-            matches!(plan.locations[id as usize], Location::Output(o) if usize::from(o) == i)
-        });
-        if !in_outputs || !plan.is_blocks_only(nodes) {
+    /// The instructions of `kernel`. None if it has other types than f32, functions, or numbers that
+    /// are computed; or if there are too many instructions.
+    fn new(kernel: &Kernel) -> Option<Prepared> {
+        let mut written = (0..kernel.outputs().len()).map(|o| kernel.output_dtype(o));
+        if !written.all(|dtype| dtype == DType::F32) {
             return None;
         }
-        let mut reads = Vec::with_capacity(nodes.len());
-        let mut steps = Vec::new();
-        for (id, node) in nodes.iter().enumerate() {
-            let is_input = matches!(node.op, OpCode::Input(_));
-            reads.push(is_input || node.sources().iter().any(|&id| reads[usize::from(id)]));
-            if matches!(plan.locations[id], Location::Inlined) {
-                continue;
-            }
-            // A value of nothing but numbers is one number, which the interpreter computes as one.
-            if node.dtype != DType::F32 || node.op.arity() > 0 && !reads[id] {
-                return None;
-            }
-            if node.op.arity() > 0 {
-                steps.push(NodeStep::of(nodes, plan, id)?);
-            }
-        }
-        let mut prepared = Prepared {
-            lines: Vec::new(),
-            consts: Vec::new(),
-            params: Vec::new(),
-            streams: [true; MAX_OUTPUTS],
-            outputs: kernel.outputs().len(),
-            cost: cost_of(kernel),
+        let program = Program::of(kernel)?;
+        let [pass] = &program.passes[..] else { return None };
+        let is_cheap = pass.lines.iter().all(|&(code, operand)| {
+            !matches!(code, Code::Call(_)) && !matches!(operand, Operand::Row(_))
+        });
+        let constant = |&number: &Number| match number {
+            Number::Const(x) => Some(Splat::of(scalar_bytes(x, DType::F32), 4)),
+            Number::Param(_) | Number::Length => None,
         };
-        let mut before = None;
-        for (k, step) in steps.iter().enumerate() {
-            prepared.step(nodes, plan, &steps[k..], before)?;
-            before = Some(step.id);
-        }
-        for &(code, operand) in &prepared.lines {
-            if let (true, Operand::Output(i)) = (code != Code::Store, operand) {
-                prepared.streams[usize::from(i)] = false;
+        let mut streams = [true; MAX_OUTPUTS];
+        for &(code, operand) in &pass.lines {
+            if let (true, Operand::Output(o)) = (code != Code::Store, operand) {
+                streams[o] = false;
             }
         }
-        (prepared.lines.len() <= MAX_LINES && prepared.params.len() <= MAX_PARAMS)
-            .then_some(prepared)
-    }
-
-    /// Adds the instructions of the first step; `before` is the node in the accumulator.
-    fn step(
-        &mut self,
-        nodes: &[OpNode],
-        plan: &LocationPlan,
-        steps: &[NodeStep],
-        before: Option<Id>,
-    ) -> Option<()> {
-        let NodeStep { id, body, from } = steps[0];
-        instructions::lower(body, from, before, |code, id| {
-            let operand = id.map_or(Some(Operand::None), |id| self.operand(nodes, plan, id));
-            self.lines.push((code, operand?));
-            Some(())
-        })?;
-        let to = self.operand(nodes, plan, id)?;
-        let next = steps[1..].iter().map(|step| (step.body, step.from));
-        if matches!(to, Operand::Output(_)) || instructions::is_read(id, next) {
-            self.lines.push((Code::Store, to));
-        }
-        Some(())
-    }
-
-    /// Where the value of a node is. None if there is no memory for it.
-    fn operand(&mut self, nodes: &[OpNode], plan: &LocationPlan, id: Id) -> Option<Operand> {
-        let node = &nodes[id as usize];
-        Some(match (node.op, plan.locations[id as usize]) {
-            (OpCode::Input(i), _) => Operand::Input(i),
-            (OpCode::Const(value), _) => {
-                self.consts.push(Splat::of(scalar_bytes(value, node.dtype), 4));
-                Operand::Const(u8::try_from(self.consts.len() - 1).ok()?)
-            }
-            (OpCode::Param(i), _) => {
-                let known = self.params.iter().position(|&param| param == i);
-                let place = known.unwrap_or(self.params.len());
-                if known.is_none() {
-                    self.params.push(i);
-                }
-                Operand::Param(u8::try_from(place).ok()?)
-            }
-            (_, Location::Output(i)) => Operand::Output(i),
-            (_, Location::Block(slot)) if usize::from(slot) < MAX_SLOTS => {
-                Operand::Slot(slot as u8)
-            }
-            (_, Location::Block(_) | Location::Slot(_) | Location::Inlined) => return None,
-        })
+        let is_known = !program.numbers.contains(&Number::Length)
+            && program.elements.iter().all(|&element| element != Element::Index);
+        let fits = pass.lines.len() <= MAX_LINES
+            && program.slots <= MAX_SLOTS
+            && program.numbers.len() <= MAX_NUMBERS;
+        let is_one_pass = is_cheap && is_known && fits && pass.before.is_empty();
+        let consts = program.numbers.iter().map(constant).collect();
+        let (outputs, cost) = (kernel.outputs().len(), cost_of(kernel));
+        is_one_pass.then_some(Prepared { program, consts, streams, outputs, cost })
     }
 
     /// Runs the instructions over `n` elements of new outputs.
     ///
     /// # Safety
-    /// The inputs have `n` elements or are one number each; the parameters that are read are
+    /// The inputs have `n` elements or are one number each; the parameters of the program are
     /// written.
     #[inline]
     unsafe fn run(&self, cpu: &Cpu, mut operands: Operands<'_>, n: usize) -> Result<Outputs> {
@@ -279,34 +206,45 @@ impl Prepared {
         let slots = slots.0.as_mut_ptr().cast::<u8>();
         let mut list = [const { MaybeUninit::<Instruction>::uninit() }; MAX_LINES];
         let offset = 4 * part.start;
-        for (to, &(code, operand)) in list.iter_mut().zip(&self.lines) {
+        let lines = &self.program.passes[0].lines;
+        for (to, &(code, operand)) in list.iter_mut().zip(lines) {
             let number = |x: *const Splat| Instruction::of_number(code, x.cast_mut().cast());
             let row = |p: *mut u8| Instruction::of_row(code, p.wrapping_add(offset), 4);
             to.write(match operand {
-                Operand::None => Instruction::of_number(code, std::ptr::null_mut()),
-                Operand::Input(i) => {
-                    let (i, x) = (usize::from(i), operands.inputs[usize::from(i)].cast_mut());
+                Operand::Element(k) => {
+                    let Element::Input(i) = self.program.elements[k] else {
+                        unreachable!("a kernel has no rows")
+                    };
+                    let x = operands.inputs[i].cast_mut();
                     if operands.is_number[i] { number(x.cast()) } else { row(x) }
                 }
-                Operand::Output(i) => {
-                    let mut this = row(operands.outs[usize::from(i)]);
-                    let streams = operands.stream && self.streams[usize::from(i)];
-                    if streams && (this.first as usize).is_multiple_of(VECTOR) {
+                Operand::Output(o) => {
+                    let mut this = row(operands.outs[o]);
+                    if operands.stream
+                        && self.streams[o]
+                        && (this.first as usize).is_multiple_of(VECTOR)
+                    {
                         this.code = Code::Stream;
                     }
                     this
                 }
                 Operand::Slot(slot) => {
-                    Instruction::of_block(code, slots.wrapping_add(usize::from(slot) * BUFFER))
+                    Instruction::of_block(code, slots.wrapping_add(slot * BUFFER))
                 }
-                Operand::Const(i) => number(&raw const self.consts[usize::from(i)]),
-                Operand::Param(i) => number(operands.params[usize::from(i)].as_ptr()),
+                Operand::Number(i) => number(match &self.consts[i] {
+                    Some(number) => number,
+                    None => operands.params[i].as_ptr(),
+                }),
+                Operand::None => number(std::ptr::null()),
+                Operand::Row(_) | Operand::Kept(_) | Operand::Fold(_) | Operand::Buffers => {
+                    unreachable!("one pass of instructions on elements")
+                }
             });
         }
         // SAFETY: by contract. The first instructions are written, and each slot is below
         // `MAX_SLOTS`.
         unsafe {
-            let code = std::slice::from_raw_parts(list.as_ptr().cast(), self.lines.len());
+            let code = std::slice::from_raw_parts(list.as_ptr().cast(), lines.len());
             registers::run_rows(level, 4, code, 0..1, 0..part.len(), false);
         }
         if operands.stream {
@@ -318,36 +256,3 @@ impl Prepared {
 /// Memory of the slots, which is not initialised: no instruction reads what none has written.
 #[repr(align(64))]
 struct Slots(MaybeUninit<[u8; MAX_SLOTS * BUFFER]>);
-
-/// A node that is computed.
-#[derive(Clone, Copy)]
-struct NodeStep {
-    id: Id,
-    body: Loop,
-    /// The nodes of its operands; entries beyond their number repeat the first.
-    from: [Id; 4],
-}
-
-impl NodeStep {
-    /// The step of node `id`, if it has an instruction.
-    fn of(nodes: &[OpNode], plan: &LocationPlan, id: usize) -> Option<NodeStep> {
-        let node = &nodes[id];
-        let src = node.src;
-        let mut body = plan.body(nodes, id)?;
-        if node.op == OpCode::Arithmetic(Arithmetic::Pow)
-            && let OpCode::Const(exponent) = nodes[src[1] as usize].op
-            && !matches!(nodes[src[0] as usize].op, OpCode::Const(_) | OpCode::Param(_))
-        {
-            body = Loop::of_power(f64::from(f32::from_scalar(exponent))).unwrap_or(body);
-        }
-        let from = match body.operands() {
-            1 => [src[0]; 4],
-            2 => [src[0], src[1], src[0], src[0]],
-            _ => {
-                let compared = nodes[src[0] as usize].src;
-                [compared[0], compared[1], src[1], src[2]]
-            }
-        };
-        Some(NodeStep { id: id as Id, body, from })
-    }
-}

@@ -99,6 +99,8 @@ impl Program {
             outputs.iter().copied().enumerate().filter(|&(o, _)| is_element(o)).collect();
         let of_rows: Vec<(usize, ValueId)> =
             outputs.iter().copied().enumerate().filter(|&(o, _)| !is_element(o)).collect();
+        let is_own = |&&(o, _): &&(usize, ValueId)| kernel.output_dtype(o) == dtype;
+        making.own_outputs = making.outputs.iter().filter(is_own).copied().collect();
         making.keep();
         let last = making.values.iter().map(|value| value.level).max().unwrap_or(0);
         for level in 0..=last {
@@ -123,12 +125,14 @@ struct Making {
     values: Vec<Value>,
     /// The outputs that have an element at each position.
     outputs: Vec<(usize, ValueId)>,
+    /// Those that are stored in the type of the program, from which values can be read again.
+    own_outputs: Vec<(usize, ValueId)>,
     /// The values that are kept, and the first pass that computes each.
     kept: Vec<(ValueId, usize)>,
     /// The row values that are computed.
     rows: Vec<ValueId>,
-    /// The slot of a value in the current pass.
-    slots: Vec<(ValueId, usize)>,
+    /// Where the values of the current pass that are read again are: in a slot or an output.
+    slots: Vec<(ValueId, Operand)>,
     /// The level of the current pass.
     level: usize,
     program: Program,
@@ -151,6 +155,7 @@ impl Making {
         let mut making = Making {
             values,
             outputs: Vec::new(),
+            own_outputs: Vec::new(),
             kept: Vec::new(),
             rows: Vec::new(),
             slots: Vec::new(),
@@ -273,13 +278,21 @@ impl Making {
                 What::Of(body) => Some((body, self.values[p].from)),
                 What::Element(_) | What::Known(_) | What::Number(_) | What::Fold(_) => None,
             });
+            let own = |&&(_, target): &&(usize, ValueId)| target == place;
             if is_read(place, next) {
-                let slot = free.pop().unwrap_or_else(|| {
-                    self.program.slots += 1;
-                    self.program.slots - 1
-                });
+                let slot = match self.own_outputs.iter().find(own) {
+                    // `finish` stores it.
+                    Some(&(o, _)) if self.values[place].level == level => Operand::Output(o),
+                    _ => {
+                        let slot = free.pop().unwrap_or_else(|| {
+                            self.program.slots += 1;
+                            self.program.slots - 1
+                        });
+                        pass.lines.push((Code::Store, Operand::Slot(slot)));
+                        Operand::Slot(slot)
+                    }
+                };
                 self.slots.push((place, slot));
-                pass.lines.push((Code::Store, Operand::Slot(slot)));
             }
             self.finish(place, pass)?;
             // Slots whose last reader has run.
@@ -287,7 +300,7 @@ impl Making {
             let values = &self.values;
             self.slots.retain(|&(place, slot)| {
                 let is_read = rest.iter().any(|&p| values[p].sources().contains(&place));
-                if !is_read {
+                if let (false, Operand::Slot(slot)) = (is_read, slot) {
                     free.push(slot);
                 }
                 is_read
@@ -358,7 +371,7 @@ impl Making {
             What::Number(_) => Operand::Number(before(|w| matches!(w, What::Number(_)))),
             What::Of(_) if value.extent == Extent::Element => {
                 if let Some(&(_, slot)) = self.slots.iter().find(|&&(p, _)| p == place) {
-                    return Some(Operand::Slot(slot));
+                    return Some(slot);
                 }
                 let kept = |&(p, first): &(ValueId, usize)| p == place && first < self.level;
                 Operand::Kept(self.kept.iter().position(kept)?)
