@@ -433,7 +433,7 @@ fn two_principal_component_analyses_agree() {
     );
     close(&vec(&pca.inverse(&pca.transform(&x).unwrap()).unwrap()), &vec(&x), 1e-12);
     let error = x.pca(7).unwrap_err().to_string();
-    assert!(error.contains("40 samples of 6 features have no 7 components"), "{error}");
+    assert!(error.contains("cannot find 7 components of 40 samples of 6 features"), "{error}");
 }
 
 #[test]

@@ -54,8 +54,8 @@ impl AttentionInputs<'_> {
         let k = self.k.cast(wide)?.t()?; // (.., hs, S)
         let mut s = scaled.matmul(&k)?; // (.., T, S)
         if hides {
-            // Scores of finite keys alone have gradients: those of a hidden key are 0, and its NaN
-            // would make NaN of them.
+            // Only the scores of finite keys get gradients: the gradient of a hidden key is 0, and
+            // the NaN of the key would make it NaN.
             let finite = finite_part(&k)?;
             let unfit = map([&k], |[k]| k.is_finite().not())?.any(-2)?.unsqueeze(-2)?; // (.., 1, S)
             s = map([&unfit, &s, &scaled.matmul(&finite)?], |[unfit, s, finite]| {
@@ -214,7 +214,7 @@ fn product(weights: &Tensor, x: &Tensor, hidden: bool) -> Result<Tensor> {
         return weights.matmul(x);
     }
     let y = weights.matmul(&finite_part(x)?)?;
-    // Terms that are not finite are counted: all of them, and those of +inf less those of -inf.
+    // Counts the terms that are not finite, and the +inf terms minus the -inf terms.
     let special = map([x], |[x]| x.is_finite().where_cond(x.like(0.0), 1))?;
     let terms = map([weights], |[w]| sign(w.abs()))?.matmul(&special)?;
     let infinite = map([x], |[x]| x.is_inf().where_cond(sign(x), 0))?;

@@ -1,5 +1,5 @@
 //! The calls of a piece of work as a list: each operation with those inside it, the shape of its
-//! result and its floating-point operations. Summaries of models are made of it.
+//! result and its floating-point operations. Model summaries use it.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;

@@ -201,8 +201,8 @@ impl<X: Described, const N: usize> Drop for Guard<'_, X, N> {
 }
 
 impl<X: Described, const N: usize> Guard<'_, X, N> {
-    /// Gives the newest error the operands of this operation, which failed: these and those of the
-    /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
+    /// Adds the operands of this failed operation, `operands` and the guard's, to the newest error.
+    /// For operands that the guard cannot hold because the operation changes or consumes them.
     #[cold]
     pub(crate) fn failed_on<Y: Described>(&self, operands: &[Named<'_, Y>]) {
         if self.outermost {

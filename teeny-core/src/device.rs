@@ -31,7 +31,7 @@ pub type ReadFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
 /// A wait that [`Device::synchronize_async`] or [`Device::ready_async`] has started.
 pub type WaitFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// What [`Device::upload_with`] calls: `fill(at, part)` writes the bytes from byte `at` on to
+/// The callback of [`Device::upload_with`]: `fill(at, part)` writes the bytes from byte `at` on to
 /// `part`. Parts are filled in any order, by several threads at once.
 pub type Fill<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
 
@@ -101,14 +101,14 @@ pub struct Stats {
 ///
 /// The crate `teeny-conformance` has the suite and the fuzzers that test a device.
 pub trait Device: Any + Send + Sync + fmt::Debug {
-    /// What this device is.
+    /// Describes this device.
     fn info(&self) -> DeviceInfo;
 
     /// New storage with the elements whose little-endian bytes are `bytes` (a bool is one byte, 0
     /// or 1).
     ///
     /// # Errors
-    /// If `bytes` is not a whole number of elements, or there is no memory.
+    /// If `bytes` is not a whole number of elements, or allocation fails.
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef>;
 
     /// The elements of the view in row-major order, as little-endian bytes.
@@ -124,7 +124,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// Errors carry no operation name: core adds it.
     ///
     /// # Errors
-    /// If the operands do not fit the op, there is no memory, or the device fails.
+    /// If the operands do not fit the op, allocation fails, or the device fails.
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>>;
 
     /// Waits until all submitted work is done; returns its first error.
@@ -135,12 +135,12 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
 
     // ---- provided ----
 
-    /// [`Device::upload`] of `len` elements whose bytes `fill` writes: those of a file need not be
-    /// in the memory of the host first. Parts begin at multiples of `step` elements (0 counts as
+    /// [`Device::upload`] of `len` elements whose bytes `fill` writes, so a file need not be in
+    /// host memory first. Parts begin at multiples of `step` elements (0 counts as
     /// 1) and end at one or with the last. Provided: one part, in the memory of the host.
     ///
     /// # Errors
-    /// That of `fill`; those of [`Device::upload`].
+    /// As `fill` and [`Device::upload`].
     fn upload_with(
         &self,
         len: usize,
@@ -152,8 +152,8 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         self.upload(&filled(len, dtype, fill)?, dtype)
     }
 
-    /// [`Device::download`] as a future. The call itself submits the copy, so that the bytes are
-    /// those of this moment and later operations overlap the read; only the wait is awaited.
+    /// [`Device::download`] as a future. The call itself submits the copy, so the bytes are a
+    /// snapshot at the call and later operations overlap the read; only the wait is awaited.
     /// Provided: a device that computes synchronously downloads at once.
     fn download_async(&self, x: &Tensor) -> ReadFuture {
         Box::pin(ready(self.download(x)))
@@ -199,7 +199,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// the same layout.
     ///
     /// # Errors
-    /// If this device is no wrapper.
+    /// If this device is not a wrapper.
     fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
         Err(Error::internal(format!(
             "{} wraps no device, so it cannot take a tensor of {}",
@@ -211,7 +211,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// The tensor of the wrapped device that `x` stands for.
     ///
     /// # Errors
-    /// If this device is no wrapper.
+    /// If this device is not a wrapper.
     fn unwrap(&self, x: &Tensor) -> Result<Tensor> {
         Err(Error::internal(format!(
             "{} wraps no device, so it cannot unwrap {}",

@@ -1,5 +1,5 @@
-//! Running an [`Op`]: the device executes it, or core runs its definition. No file imports this
-//! one; its methods are those of `Op`.
+//! Running an [`Op`]: the device executes it, or core runs its definition. Implements methods of
+//! `Op`, so no file imports this one.
 
 use crate::calls;
 use crate::definition;
@@ -149,7 +149,7 @@ fn declined(op: &Op<'_>, device: &DeviceRef) -> Error {
     let operand = op.operands().first().map(|x| x.dtype());
     let dtype = operand.or_else(|| Some(op.outputs().ok()?.first()?.1));
     let dtype = dtype.map(|dtype| format!(" of {dtype}")).unwrap_or_default();
-    Error::unsupported(format!("the device {device} does not execute {name}{dtype}, a primitive"))
+    Error::unsupported(format!("the device {device} does not execute the primitive {name}{dtype}"))
         .help("move the operands to a device that does: x.to(&device)?")
 }
 

@@ -96,7 +96,7 @@ impl DType {
     /// Floats win over integers, integers over bool; two different 16-bit floats promote to `F32`;
     /// `U8` and a signed integer to the smallest signed type that holds both. Where PyTorch returns
     /// an error (`U16`, `U32` or `U64` with a signed integer, or with each other), teeny uses the
-    /// smallest type that holds both, and `F32` where there is none (`U64` with a signed integer).
+    /// smallest type that holds both, and `F32` if no type does (`U64` with a signed integer).
     pub fn promote(self, other: DType) -> DType {
         if self == other {
             return self;

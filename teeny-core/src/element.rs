@@ -44,8 +44,8 @@ fn to_odd(v: f64) -> f64 {
     f64::from_bits((bits ^ lost) | u64::from(lost != 0) << 32)
 }
 
-/// `s` as f64. Of an integer beyond 2^53 the last 12 bits become one that says whether there is a
-/// rest: rounding to odd, so that the next rounding, to f32 or 16 bits, is the only one.
+/// `s` as f64. For an integer beyond 2^53, the last 12 bits become one sticky bit (round to odd),
+/// so that the next rounding, to f32 or 16 bits, is the only one.
 fn exact_or_odd(s: Scalar) -> f64 {
     const EXACT: u64 = 1 << 53;
     match s {
@@ -148,7 +148,7 @@ impl Scalar {
         crate::with_element!(dtype, T => T::from_scalar(self).to_scalar())
     }
 
-    /// True if `dtype` holds this number exactly: -100 is no `U8`, and 300 is no `I8`.
+    /// True if `dtype` holds this number exactly: `U8` cannot hold -100, and `I8` cannot hold 300.
     pub fn fits(self, dtype: DType) -> bool {
         let whole = |s: Scalar| match s {
             Scalar::Float(_) => None,

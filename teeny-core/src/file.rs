@@ -90,7 +90,7 @@ pub fn reason(path: &Path, e: &io::Error) -> String {
             format!("{:?} is not a folder", folder.display().to_string())
         }
         Some(folder) if e.kind() == ErrorKind::NotFound => {
-            format!("there is no folder {:?}", folder.display().to_string())
+            format!("the folder {:?} does not exist", folder.display().to_string())
         }
         _ if path.is_dir() => "it is a folder".to_string(),
         _ => e.to_string(),

@@ -80,7 +80,7 @@ pub(crate) fn row_counts(program: &Kernel, inputs: usize, params: usize) -> Erro
         "the row program takes {} tensors and {} parameters, not {inputs} and {params}",
         wanted.0, wanted.1
     ))
-    .help("a row program reads at least one tensor, which has the rows")
+    .help("a row program reads at least one tensor that varies along the row")
 }
 
 #[cold]

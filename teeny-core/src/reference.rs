@@ -1,10 +1,10 @@
 //! The oracle: every operation by plain loops, one element at a time, in row-major order.
 //!
-//! Elements are kept as [`Scalar`]s; floats accumulate in f64 with the errors of its roundings,
-//! integers in 64 bits that wrap, and results are rounded once to their type. There is no blocking,
-//! no vector, no thread and no reuse of memory, so that this file can be read as the definition of
-//! a [`Device`]. It is not fast. It
-//! declines the fused ops: softmax, convolution and others run as their definitions in
+//! Elements are kept as [`Scalar`]s; floats accumulate in f64 with compensated rounding errors,
+//! integers in 64 bits that wrap, and results are rounded once to their dtype. It uses no blocking,
+//! SIMD, threads or memory reuse, so that this file can be read as the definition of a [`Device`].
+//! It is not fast.
+//! It declines the fused ops: softmax, convolution and others run as their definitions in
 //! [`crate::definition`], on the primitives here.
 
 use crate::device::{Device, DeviceInfo, Stats};
@@ -39,7 +39,7 @@ pub struct Reference {
     memory: Arc<Memory>,
 }
 
-/// The counters of [`Stats`]. Bytes are those of the element types, not of the scalars stored.
+/// The counters of [`Stats`]. Bytes count the element dtypes, not the stored scalars.
 #[derive(Debug, Default)]
 struct Memory {
     allocations: AtomicU64,
@@ -164,8 +164,8 @@ fn neutral(value: u64, dtype: DType) -> Scalar {
     Scalar::UInt(value).cast(if dtype.is_float() { DType::F64 } else { dtype })
 }
 
-/// A running sum or product: integers modulo 2^64, floats in f64 with the sum of the errors of the
-/// roundings, by which the result is off by about one rounding whatever the number of terms.
+/// A running sum or product: integers modulo 2^64, floats in f64 with the sum of the rounding
+/// errors, so that the result is off by about one rounding for any number of terms.
 ///
 /// Source: Ogita, Rump & Oishi 2005, "Accurate sum and dot product"; Graillat 2009, "Accurate
 /// floating-point product".
@@ -322,7 +322,7 @@ impl Device for Reference {
         Ok(())
     }
 
-    /// Joined kernels are tested here like those of a GPU, which runs them as one.
+    /// Batches kernels as a GPU does, so that batched kernels are tested here.
     fn prefers_batched_kernels(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! Devices by name: what `TEENY_DEVICE=cpu` and `--device cpu` look up.
+//! Devices by name, for `TEENY_DEVICE=cpu` and `--device cpu`.
 
 use crate::context::enter;
 use crate::device::DeviceRef;

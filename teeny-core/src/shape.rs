@@ -120,8 +120,8 @@ impl Shape {
     /// This shape with `axis` of another size.
     ///
     /// # Panics
-    /// If there is no such axis, or the result has more elements than memory can address: for sizes
-    /// that come from a user, [`Shape::resized`] returns the error.
+    /// If `axis` is out of range, or the result has more elements than memory can address: for
+    /// sizes that come from a user, [`Shape::resized`] returns the error.
     #[track_caller]
     pub fn with_size(self, axis: usize, size: usize) -> Shape {
         self.resized(axis, size).unwrap_or_else(|error| panic!("{error}"))
@@ -140,7 +140,7 @@ impl Shape {
         }
     }
 
-    /// [`Shape::resized`] to a size that is no larger than before.
+    /// [`Shape::resized`] to a size that is not larger.
     pub(crate) fn shortened(mut self, axis: usize, size: usize) -> Shape {
         self.sizes[..self.ndim as usize][axis] = size;
         self

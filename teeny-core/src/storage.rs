@@ -14,7 +14,7 @@ pub trait Storage: Any + Send + Sync {
     /// The type of the elements.
     fn dtype(&self) -> DType;
 
-    /// True if there are no elements.
+    /// True if the storage has no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

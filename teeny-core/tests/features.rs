@@ -46,11 +46,11 @@ fn mistakes(features: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String
     found
 }
 
-/// The reason why `proof` shows nothing, if it is no test of a file, program, example, bench or
+/// The reason why `proof` shows nothing, if it is not a test of a file, program, example, bench or
 /// script.
 fn missing(proof: &str, read: impl Fn(&str) -> Option<String>) -> Option<String> {
     if let Some((file, name)) = proof.split_once("::") {
-        let Some(text) = read(file) else { return Some(format!("there is no file {file}")) };
+        let Some(text) = read(file) else { return Some(format!("{file} does not exist")) };
         return (!has_test(&text, name)).then(|| format!("{file} has no test {name}"));
     }
     let words: Vec<&str> = proof.split_whitespace().collect();
@@ -71,9 +71,9 @@ fn missing(proof: &str, read: impl Fn(&str) -> Option<String>) -> Option<String>
             }
         }
         [script] => script.to_string(),
-        _ => return Some(format!("{proof:?} is no test, program or script")),
+        _ => return Some(format!("{proof:?} is not a test, program or script")),
     };
-    read(&file).is_none().then(|| format!("there is no file {file}"))
+    read(&file).is_none().then(|| format!("{file} does not exist"))
 }
 
 /// True if `text` has a function `name` with the attribute `#[test]`. A macro may write both.
@@ -89,7 +89,7 @@ fn has_test(text: &str, name: &str) -> bool {
 #[test]
 fn every_feature_names_tests_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // A packaged crate has no workspace around it, so there are no files of other crates to read.
+    // A packaged crate has no workspace around it, so the files of other crates are missing.
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     if !manifest.contains("[workspace]") {
         return;

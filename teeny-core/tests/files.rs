@@ -98,7 +98,7 @@ fn a_missing_folder_is_named() {
     let path = below.join("x.npy");
     for error in [x.save_npy(&path), Tensor::load_npy(&path, Reference::new()).map(drop)] {
         let text = error.unwrap_err().to_string();
-        assert!(text.contains(&format!("there is no folder {below:?}")), "{text}");
+        assert!(text.contains(&format!("the folder {below:?} does not exist")), "{text}");
         assert!(!text.contains(".part"), "{text}");
     }
     fs::write(&below, b"a file").unwrap();

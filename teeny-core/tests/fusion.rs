@@ -1,4 +1,4 @@
-//! What the recording device fuses: operations that run below, counted by a `Trace`.
+//! Fusion by the recording device: a `Trace` counts the operations that run on the wrapped device.
 
 use std::sync::Arc;
 use teeny_core::wrappers::{Span, Trace};
@@ -26,8 +26,8 @@ impl Lab {
         x
     }
 
-    /// What runs below to read the result of `f` on inputs of these shapes, with the elements; the
-    /// same `f` on `Reference` gives the same elements.
+    /// The operations that run on the wrapped device to read the result of `f` on inputs of these
+    /// shapes, and the elements. Checks that `f` on `Reference` gives the same elements.
     fn run<const N: usize>(
         &self,
         shapes: [&[usize]; N],

@@ -130,8 +130,8 @@ fn a_value_with_two_readers_is_computed_once() {
     assert_eq!(ran(&trace).iter().filter(|op| **op == "exp").count(), 1);
 }
 
-/// A destination that nobody else reads is written in place, another one is copied: both have the
-/// elements that an eager device gives.
+/// A destination without another reader is written in place, any other is copied. Both have the
+/// elements of an eager device.
 #[test]
 fn assignments_keep_what_other_tensors_hold() {
     let run = |device: &DeviceRef| -> Result<Vec<Vec<f32>>> {
@@ -166,7 +166,7 @@ fn an_error_names_the_recorded_operation_and_who_ran_it() {
     assert!(names_line(&text, "gather", line), "{text}");
     assert!(text.contains("it was recorded, and run by to_vec at"), "{text}");
     assert!(text.contains("x") && text.contains("(2, 2)"), "{text}");
-    // What was computed from it fails alike, what was not does not.
+    // Results computed from it fail with the same error; the others do not.
     let later = after.to_vec::<f32>().unwrap_err().to_string();
     assert!(names_line(&later, "gather", line), "{later}");
     assert_eq!(good.to_vec::<f32>().unwrap(), [-1.0, -2.0, -3.0, -4.0]);

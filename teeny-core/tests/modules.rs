@@ -157,7 +157,7 @@ fn source_files_can_be_read_in_one_sitting() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (path, _) in LONG_FILES.iter().filter(|(path, _)| !root.join(path).exists()) {
-        found.push(format!("there is no {path}: remove it from LONG_FILES in this file."));
+        found.push(format!("{path} does not exist: remove it from LONG_FILES in this file."));
     }
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }

@@ -1,4 +1,5 @@
-//! Tensors made of parts: a storage holds what its tensors say, whoever makes them.
+//! Tensors made from parts: `Tensor::from_parts` checks that the storage holds the layout and
+//! dtype.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ fn a_layout_that_reaches_outside_is_refused() -> Result<()> {
             assert_eq!(kind(x.with_layout(layout)), Some(ErrorKind::Index), "{layout:?}");
         }
     }
-    // A product of sizes that would wrap around to few elements is no shape, and the largest shapes
-    // reach outside.
+    // A shape whose number of elements would wrap around is rejected, and the largest shapes reach
+    // outside the storage.
     assert!(Shape::new(&[2, 2])?.resized(0, big).is_err());
     let most = Shape::new(&[1, 8])?.resized(0, 1 << 56)?;
     assert!(!Layout::contiguous(most).fits(12) && !Layout::contiguous(most).fits(1 << 40));

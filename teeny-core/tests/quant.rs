@@ -316,7 +316,7 @@ fn rows_are_selected_by_positions_of_every_integer_type() -> Result<()> {
 }
 
 /// Numbers of every magnitude that f32 has: the error is the bound of the type at the largest
-/// number of the block, or what the smallest 16-bit float adds to it, and not larger than that of
+/// number of the block, or what the smallest 16-bit float adds to it, and not larger than for
 /// zeros.
 #[test]
 fn numbers_of_every_magnitude_come_back_within_the_error_of_their_type() -> Result<()> {

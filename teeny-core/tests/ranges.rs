@@ -187,7 +187,7 @@ fn transposed(x: &Tensor, window: Window) -> Result<Tensor> {
     x.conv_transpose(&w, &window, &window.transposed_size(x.shape(), w.shape(), 0)?)
 }
 
-/// Six of the elements in each of two rows, to be added to those of (2, 12).
+/// Six of the elements in each of two rows, to be added to a (2, 12) tensor.
 fn arrivals(x: &Tensor) -> Result<[Tensor; 3]> {
     let index = Tensor::new([0i64, 1, 1, 1, 0, 1], x)?.expand((2, 6))?;
     Ok([x.slice(0, ..2)?, index, x.slice(0, 2..)?.slice(1, ..6)?])
@@ -258,8 +258,8 @@ const COMPOSED: [Function; 31] = [
     ("trapezoid by diff", |x| x.diff(-1, 1)),
 ];
 
-/// That `f` of 16-bit floats is that of the same numbers in f64, rounded: within `units` of the
-/// type's precision, and infinite only where that is.
+/// Checks that `f` of 16-bit floats equals the rounded `f` of the same numbers in f64: within
+/// `units` of the dtype's precision, and infinite only where the f64 result is.
 fn rounds_only_the_result((name, f): Function, x: &Tensor, units: f64, misses: &mut Vec<String>) {
     let dtype = x.dtype();
     let got = f(x).unwrap();

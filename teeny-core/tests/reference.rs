@@ -95,7 +95,7 @@ fn copies_happen_only_when_another_handle_looks() -> Result<()> {
 #[test]
 fn the_same_seed_draws_the_same_numbers() -> Result<()> {
     let device = Reference::new();
-    // The process has one generator; that of a scope is not disturbed by other tests.
+    // The process has one generator; other tests do not disturb the generator of a scope.
     random::with_seed(0, || {
         manual_seed(7);
         let first = Tensor::randn(5, DType::F32, &device)?.to_vec::<f32>()?;

@@ -1,4 +1,4 @@
-//! Row programs: results equal those of the same formula in tensor operations.
+//! Row programs: results equal the same formula in tensor operations.
 
 use std::sync::{Arc, LazyLock};
 use teeny_core::kernel::Extent;

@@ -1,5 +1,5 @@
-//! The rules between recorded operations: results are those of eager execution, to the bit, and
-//! operations that run below are counted by a `Trace`.
+//! The rules between recorded operations: results equal eager execution to the bit, and a `Trace`
+//! counts the operations that run on the wrapped device.
 
 use std::sync::{Arc, OnceLock};
 use teeny_core::random::{Key, philox};
@@ -179,7 +179,7 @@ fn random_draws_are_never_one() {
     assert_ne!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
 }
 
-/// Numbers are no part of a plan, so equal numbers of two operations are not looked at.
+/// A plan does not depend on parameters, so two operations with equal parameters are not merged.
 #[test]
 fn a_plan_with_shared_results_serves_other_numbers() {
     let lab = Lab::new(false);
@@ -455,14 +455,14 @@ fn rows_that_are_written_out_are_one_program_in_any_spelling() {
                     close || a == b || a.is_nan() && b.is_nan()
                 };
                 assert!(a.iter().zip(&b).all(near), "{shape:?} {names:?} {a:?} {b:?}");
-                // Where sums may not be reordered, all bits are those of eager calls.
+                // Where sums may not be reordered, all bits equal eager calls.
                 let (got, names) = exact.run(&x, f);
                 assert!(names.len() > 1, "{names:?}");
                 assert_eq!(bits(&got[0]), bits(&want[0]));
             }
         }
     }
-    // What is read elsewhere is stored, and what is held is a result of its own.
+    // A value that is read elsewhere is stored, and a held value is a separate result.
     let x = [numbers(DType::F32, &[6, 6], 5), numbers(DType::F32, &[6, 6], 6)];
     let f: Function<'_> = &|t| {
         let e = t[0].mul(&t[1])?.exp()?;

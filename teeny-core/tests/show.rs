@@ -1,4 +1,4 @@
-//! What can be seen of recorded operations: schedules, reports of lists that run, and pictures.
+//! Inspection of recorded operations: schedules, reports of lists that run, and pictures.
 
 #[path = "support/xml.rs"]
 mod xml;
@@ -10,7 +10,7 @@ use teeny_core::picture::{Kind, Node, Picture};
 use teeny_core::{DType, Device, Lazy, LazyOptions, Reference, Result, Tensor};
 use xml::read_xml;
 
-/// A list of two kernels and a product, one of whose operations nobody needs.
+/// A list of two kernels and a matmul, with one operation that is not needed.
 fn example(lazy: &Arc<Lazy>) -> Result<(Tensor, Tensor)> {
     let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], lazy)?; // (2, 2)
     let bias = Tensor::new([0.5f32, -0.5], lazy)?; // (2)
@@ -240,7 +240,7 @@ fn a_drawing_is_of_the_largest_list_that_runs() {
     assert!(error.contains("a tensor of lazy(reference) is not on this device"), "{error}");
 }
 
-/// The rectangles of the boxes of a picture, without those of groups.
+/// The rectangles of the boxes of a picture, without the groups.
 fn boxes(tags: &[String]) -> Vec<[f64; 4]> {
     let pairs = tags.iter().zip(tags.iter().skip(2));
     pairs

@@ -1,5 +1,5 @@
-//! The spans that a program with `tracing` hears of. A process of its own, since a listener for all
-//! threads can be set only once.
+//! The spans that a `tracing` subscriber receives. A separate process, because a global subscriber
+//! can be set only once.
 
 use std::sync::{Arc, Mutex};
 use teeny_core::{Reference, Tensor, wrappers::Trace};

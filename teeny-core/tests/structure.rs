@@ -203,7 +203,7 @@ fn mistakes_are_named() -> Result<()> {
     let error = text(Tensor::cat(&[&x, &Tensor::zeros((2, 3), DType::F32, &device)?], 0));
     assert!(
         error.contains(
-            "tensor 1 is (2, 3), tensor 0 is (2, 2): all sizes but that of axis 0 must agree"
+            "tensor 1 is (2, 3), tensor 0 is (2, 2): all sizes except on axis 0 must agree"
         ),
         "{error}"
     );

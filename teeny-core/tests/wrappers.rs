@@ -229,8 +229,7 @@ fn the_first_operation_that_makes_an_infinity_is_named_with_its_operands() -> Re
     Ok(())
 }
 
-/// Functions of numbers that are none of what they make, whether an operation or a parameter of it
-/// divides by zero.
+/// NaN made from operands without NaN, by an operation or by a parameter that divides by zero.
 #[test]
 fn nan_of_too_few_elements_is_found() -> Result<()> {
     let device = Checked::new(Reference::new());

@@ -121,7 +121,7 @@ fn a_missing_folder() {
     let folder = Folder::new("missing-folder");
     let below = folder.0.join("runs");
     let path = below.join("model.safetensors");
-    let missing = format!("there is no folder {below:?}");
+    let missing = format!("the folder {below:?} does not exist");
     let saved = Store::new(device()).save(&path).unwrap_err().to_string();
     assert!(saved.contains(&missing) && !saved.contains(".part"), "{saved}");
     for (_, read) in READERS {

@@ -180,8 +180,8 @@ impl Suite {
         self
     }
 
-    /// Of each operation and type the first case, and of all cases every `n`-th: the same sample in
-    /// every run. 0 counts as 1.
+    /// Runs the first case of each operation and dtype and every `n`-th of all cases. The sample is
+    /// the same in every run. 0 counts as 1.
     pub fn every(mut self, n: usize) -> Suite {
         self.every = n.max(1);
         self
@@ -378,8 +378,8 @@ impl Suite {
         all
     }
 
-    /// Compares the results `got` with those of the oracle. Those of a device that flushes
-    /// subnormal numbers may instead agree with the oracle's on flushed inputs.
+    /// Compares the results `got` with the oracle's. On a device that flushes subnormal numbers, a
+    /// result may agree with the oracle's on flushed inputs instead.
     fn judge(
         &self,
         case: &Case,

@@ -1,9 +1,9 @@
 //! Devices with one fault each: every one must fail the conformance suite, or the suite has a gap.
-//! Those of one attribute, operand, result or operation of a program are made from the requests
-//! themselves (`src/mutation`); the faults here need more than that.
+//! Mutants of one attribute, operand, result or operation of a program are derived from the
+//! requests (`src/mutation`); the faults here cannot be derived.
 //!
 //! [`Mutant`] is a wrapper around the oracle. A [`Fault`] changes one kind of request: what is
-//! passed on, or what the oracle returned for it. The faults are those of real kernels: a forgotten
+//! passed on, or what the oracle returned for it. The faults occur in real kernels: a forgotten
 //! tail, a wrong index, an accumulator that is too narrow, a special value that is treated like a
 //! number.
 
@@ -17,7 +17,7 @@ use teeny_core::{
     Scalar, ScanOp, ScatterMode, Shape, SignFunction, SortOrder, StorageRef, Tensor, Window,
 };
 
-/// What a fault makes of a request; `None` where it does not change it.
+/// Runs a request with the fault; `None` if the fault does not change it.
 type Change = fn(&mut Op<'_>, &Mutant) -> Option<Result<Outputs>>;
 
 /// One deliberate fault, and the row and type of the suite that must notice it.
@@ -26,7 +26,7 @@ struct Fault {
     row: &'static str,
     dtype: DType,
     change: Change,
-    /// What the fault makes of a tensor that is read.
+    /// Applies the fault to a tensor that is read.
     read: fn(&Tensor) -> Option<Tensor>,
     /// The change of elements that are uploaded.
     upload: Option<fn(&mut [Scalar])>,
@@ -136,7 +136,7 @@ impl Mutant {
     }
 }
 
-/// The tensor of `oracle` behind `x`: a mutant's storages are those of the oracle.
+/// The tensor of `oracle` behind `x`: a mutant uses the oracle's storages.
 fn unwrap(x: &Tensor, oracle: &DeviceRef) -> Result<Tensor> {
     Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), oracle.clone())
 }
@@ -593,7 +593,7 @@ fn positions() -> Vec<Fault> {
     ]
 }
 
-/// What is wrong with a request is not noticed, or not in time.
+/// Faults that accept an invalid request, or reject it too late.
 fn requests() -> Vec<Fault> {
     vec![
         fault!("invalid requests are executed", "request", F32, _ if call.outputs().is_err() => |m, call| {

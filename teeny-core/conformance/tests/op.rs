@@ -319,7 +319,7 @@ fn a_declined_primitive_is_an_error_with_device_op_dtype_and_help() -> Result<()
     for (error, called, op) in errors {
         let error = error.unwrap();
         assert_eq!((error.kind(), error.op()), (ErrorKind::Unsupported, Some(called)), "{error}");
-        let wanted = format!("the device declining does not execute {op}, a primitive");
+        let wanted = format!("the device declining does not execute the primitive {op}");
         assert_eq!(error.message(), wanted);
         assert!(error.has_help() && error.to_string().contains("x.to(&device)?"), "{error}");
         assert_eq!(error.location().unwrap().file(), file!());

@@ -2,7 +2,7 @@
 //! that a faster kernel must agree with.
 //!
 //! Everything here is written with public `Tensor` operations, so it runs on any device, and on an
-//! autograd device records its own gradient. `window` has those of convolution and pooling.
+//! autograd device records its own gradient. `window` defines convolution and pooling.
 
 mod rows;
 mod window;

@@ -56,11 +56,11 @@ struct Run<'a> {
     length: usize,
     extents: Vec<Extent>,
     device: &'a DeviceRef,
-    /// Of each node: its value, if a tensor has it, in the compute type.
+    /// The value of each node in the compute dtype, if it is a tensor.
     values: Vec<Option<Tensor>>,
 }
 
-/// A kernel with what it reads.
+/// A kernel with its inputs.
 struct Launch {
     kernel: Arc<Kernel>,
     inputs: Vec<Tensor>,
@@ -81,7 +81,7 @@ impl Run<'_> {
             };
             let position = self.value(node.src[1], Extent::Row, true)?;
             let wide = node.dtype.compute();
-            // Of an input of one value a row the position is checked all the same.
+            // The position is checked for a per-row input too.
             let x = self.inputs[usize::from(i)].expand(self.shape)?;
             return self.at(&x, &position)?.cast(wide);
         };
@@ -139,7 +139,7 @@ impl Run<'_> {
         let part = match self.program.part(&[id], &known, rounded) {
             Ok(part) => part,
             Err(_) => {
-                // It reads more tensors than a kernel may: each operation by itself.
+                // It reads more tensors than a kernel may, so each operation runs by itself.
                 for source in self.program.sources(&[id], &known) {
                     let value = self.value(source, self.extents[source as usize], false)?;
                     self.values[source as usize] = Some(value);

@@ -28,13 +28,13 @@ pub struct Builder {
 #[derive(Default)]
 struct BuilderState {
     inputs: Vec<DType>,
-    /// Of each input: whether it has one value a row.
+    /// For each input: true if it has one value per row.
     row_inputs: Vec<bool>,
     params: Vec<DType>,
     nodes: Vec<OpNode>,
-    /// Of each node: whether it differs along the row.
+    /// The extent of each node: one value per row or per element.
     extents: Vec<Extent>,
-    /// Whether an operation of rows, or an input of one value a row, was written.
+    /// Whether an operation of rows, or a per-row input, was written.
     of_rows: bool,
     /// The nodes, once there are more than [`MAX_SCANNED`].
     known: HashMap<OpNode, Id, NodeHash>,
@@ -291,7 +291,7 @@ impl Builder {
         if extents.iter().zip(outputs).any(|(&extent, output)| {
             extent == Extent::Row && state.extents[output.id as usize] == Extent::Element
         }) {
-            return Err(Error::value("an output of one value a row differs along the row")
+            return Err(Error::value("a per-row output differs along the row")
                 .help("reduce it: x.sum(), x.max(), x.at(position)"));
         }
         let outputs = outputs.iter().map(|o| renumbered[o.id as usize]).collect();

@@ -17,7 +17,7 @@ use crate::scalar::Scalar;
 pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
     let value = match node.op {
         OpCode::Input(_) | OpCode::Param(_) => args[0],
-        // Values of a row, which the caller knows.
+        // Per-row values, which the caller passes.
         OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length => args[0],
         OpCode::Const(value) => value,
         OpCode::Cast => return args[0].cast(src_dtype).cast(node.dtype),
@@ -225,7 +225,7 @@ pub fn floor_div(a: f64, b: f64) -> f64 {
     let multiple = a - r;
     let mut quotient = (multiple / b).round();
     let mut missing = 0.0;
-    // From here on what the two roundings lost can be a whole number.
+    // From here on the loss of the two roundings can be a whole number.
     if (2251799813685248.0..1e40).contains(&quotient.abs()) {
         let lost = (a - multiple) - r;
         missing = ((-quotient).mul_add(b, multiple) + lost) / b;

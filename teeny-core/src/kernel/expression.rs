@@ -35,7 +35,7 @@ impl Kernel {
         let sources = self.nodes.iter().flat_map(OpNode::sources);
         sources.chain(&self.outputs).for_each(|&id| reads[id as usize] += 1);
         let mut names = String::new();
-        // Of each node: its text, and whether it needs parentheses as an operand.
+        // For each node: its text, and true if it needs parentheses as an operand.
         let mut texts: Vec<(String, bool)> = Vec::with_capacity(self.nodes.len());
         for (id, node) in self.nodes.iter().enumerate() {
             let text = match node.op {

@@ -62,7 +62,7 @@ impl<'b> Expr<'b> {
         let bools = self.dtype() == DType::Bool && rhs.dtype() == DType::Bool;
         match op {
             OpCode::Arithmetic(Arithmetic::Div) => {
-                // Of the promoted type: f16 / i32 is f16.
+                // The quotient has the promoted dtype: f16 / i32 is f16.
                 let dtype = self.dtype().promote(rhs.dtype()).to_float();
                 self.cast(dtype).binary(op, rhs.cast(dtype))
             }
@@ -149,8 +149,8 @@ impl<'b> Expr<'b> {
     /// `self^p` with the derivative 0 where self is 0, for any p: the power in norms.
     pub fn norm_power(self, p: f64) -> Expr<'b> {
         let zero = self.eq(0);
-        // The power of 1 replaces that of 0: an infinite derivative times the gradient 0 of the
-        // other branch is NaN.
+        // 1 replaces a base of 0: an infinite derivative times the gradient 0 of the other branch
+        // is NaN.
         let base = zero.where_cond(self.like(1), self);
         let power = if p == 0.5 { base.sqrt() } else { base.pow(p) };
         zero.where_cond(power.like(0_f64.powf(p)), power)

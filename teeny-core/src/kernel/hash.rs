@@ -1,9 +1,9 @@
 //! The hash of programs and their nodes.
 //!
-//! A kernel is built for each call of a composite method, and each of its nodes is looked up, so the
-//! standard library's hash, which withstands chosen keys, took longer than a small kernel runs. Here
-//! each word of a node takes a rotation, an exclusive or and a multiplication. A caller that finds a
-//! hash compares the nodes too, so equal hashes of different nodes are no error.
+//! A kernel is built for each call of a composite method, and each of its nodes is hashed. The
+//! standard library's hash, which resists chosen keys, took longer than a small kernel runs. This
+//! one takes a rotation, an exclusive or and a multiplication per word. A lookup compares the nodes
+//! too, so a collision does no harm.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -1,5 +1,5 @@
-//! The named row programs: those that the library itself runs, for which an engine may have a
-//! kernel of its own. A program that a user writes is the named one if its nodes are the same.
+//! The named row programs: programs that the library itself runs and for which an engine may have a
+//! dedicated kernel. A user's program with the same nodes counts as the named one.
 
 use super::Kernel;
 use super::build::{Builder, Expr};

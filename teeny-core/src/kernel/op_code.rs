@@ -1,4 +1,4 @@
-//! [`OpCode`]: what a node of a scalar program does.
+//! [`OpCode`]: the operation of a node of a scalar program.
 //!
 //! Operations come in classes, each an enum made from the table in `ops`. A `match` is complete
 //! within the classes it serves and has no wildcard arm there, so the compiler lists what a new
@@ -78,7 +78,7 @@ macro_rules! op_codes {
                 }
             }
 
-            /// The operation's name, that of its method on tensors: `exp`, `add`, `lt`.
+            /// The operation's name, which is also its method on tensors: `exp`, `add`, `lt`.
             pub const fn name(self) -> &'static str {
                 match self {
                     OpCode::Input(_) => "input",

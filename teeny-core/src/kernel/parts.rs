@@ -1,11 +1,11 @@
-//! Scalar programs that a row program consists of: what lies between its reductions.
+//! The scalar programs between the reductions of a row program.
 
 use super::build::{Builder, Expr};
 use super::{Id, Kernel, OpCode};
 use crate::dtype::DType;
 use crate::error::Result;
 
-/// What a [`Part`] reads.
+/// An input of a [`Part`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Leaf {
     /// An input of the row program.
@@ -19,10 +19,10 @@ pub(crate) enum Leaf {
 /// A scalar program that computes values of a row program.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The program. Its run-time parameters are those of the row program, in their compute types,
-    /// and behind them the length of the row if it is read.
+    /// The program. Its run-time parameters are the row program's in their compute dtypes, then the
+    /// row length if it is read.
     pub kernel: Kernel,
-    /// What its inputs are.
+    /// The inputs of the program.
     pub leaves: Vec<Leaf>,
     /// The types of the parameters that are the length of the row.
     pub lengths: Vec<DType>,

@@ -127,7 +127,7 @@ impl<'b> Expr<'b> {
         if !position.dtype().is_int() || position.extent() == Extent::Element {
             builder.fail(
                 Error::value(format!(
-                    "at(position) takes an integer of one value a row, not {}",
+                    "at(position) takes a per-row integer, not {}",
                     match position.extent() {
                         Extent::Element => "one that differs along the row".to_string(),
                         Extent::Row => position.dtype().to_string(),
@@ -137,7 +137,7 @@ impl<'b> Expr<'b> {
             );
             return self;
         }
-        // What is computed at every position is computed at this one alone.
+        // Per-element nodes are computed at this position alone.
         let mut at: Vec<Option<Expr<'b>>> = vec![None; self.id as usize + 1];
         let reads = builder.reads_of(self);
         for id in reads {
@@ -168,7 +168,7 @@ impl Builder {
         self.add(OpCode::Index, [0; 3], DType::I32)
     }
 
-    /// The number of positions of the row as `dtype`, which is no bool.
+    /// The length of the row as `dtype`, which must not be bool.
     pub fn length(&self, dtype: DType) -> Expr<'_> {
         if !OpCode::Length.accepts(dtype) {
             self.fail(not_accepted(OpCode::Length, dtype));

@@ -1,7 +1,7 @@
 //! Row programs: scalar programs whose values can be reduced along a row and used again.
 //!
-//! A node of a row program has an [`Extent`]: it differs along the row, or is one value a row.
-//! Whatever reads a value of a row at each position repeats it, which is all of broadcasting.
+//! A node of a row program has an [`Extent`]: it differs along the row, or is one value per row. A
+//! per-element node that reads a per-row value broadcasts it; there is no other broadcasting.
 //!
 //! ```text
 //! softmax      %0 = input 0      %1 = max %0      %2 = sub %0 %1      %3 = exp %2
@@ -43,7 +43,7 @@ pub enum Extent {
     Row,
 }
 
-/// The extent of `node`, given those of the inputs and of the nodes before.
+/// The extent of `node`, given the extents of the inputs and of the earlier nodes.
 pub(super) fn extent(node: &OpNode, row_inputs: &[bool], before: &[Extent]) -> Extent {
     let is_element = match node.op {
         OpCode::Input(i) => !row_inputs.get(usize::from(i)).copied().unwrap_or(false),
@@ -82,7 +82,7 @@ impl Kernel {
         extents
     }
 
-    /// Of each node the number of folds on the longest way to it.
+    /// For each node: the number of reductions on the longest path to it.
     pub fn levels(&self) -> Vec<usize> {
         let mut levels: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {

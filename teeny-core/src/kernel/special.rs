@@ -315,7 +315,7 @@ impl<'b> Expr<'b> {
         let (mut a, mut b) = self.promoted(rhs);
         let dtype = a.dtype();
         if dtype.is_float() {
-            let error = Error::dtype(format!("a common divisor is of integers, not {dtype}"))
+            let error = Error::dtype(format!("expected integers, got {dtype}"))
                 .help("x.cast(DType::I64)? converts");
             self.builder().fail(error);
         }

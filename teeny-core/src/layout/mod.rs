@@ -171,8 +171,8 @@ impl Layout {
         true
     }
 
-    /// The coordinates of element `flat` in row-major order, without those of axes along which
-    /// elements repeat (stride 0): its place in the tensor that was expanded.
+    /// The coordinates of element `flat` in row-major order, except on axes of stride 0: its index
+    /// in the tensor before expansion.
     pub fn distinct_coordinates(&self, flat: usize) -> Vec<usize> {
         let (mut rest, mut place) = (flat, Vec::new());
         for (&size, &stride) in self.shape.iter().zip(self.strides()).rev() {

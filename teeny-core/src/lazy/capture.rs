@@ -27,20 +27,21 @@ type Function<'f> = Box<dyn FnMut(&[Tensor], usize) -> Result<Vec<Tensor>> + 'f>
 /// A function of tensors whose operations are recorded and then replayed, on a device that records
 /// ([`Lazy`], also inside of wrappers such as `Autograd`).
 ///
-/// The first two calls of [`Capture::run`] call the function and record what it does. From the third
-/// on it is not called any more: the operations run as planned, on the new inputs.
+/// The first two calls of [`Capture::run`] call the function and record what it does. From the
+/// third on it is not called: the operations run as planned, on the new inputs.
 ///
-/// Random numbers are those of a call: a replay takes as many keys from the generator as a call and
-/// leaves it in the same state. A key that the program chose, also by [`random::with_seed`], is a
-/// constant (one that the generator gives too in a recorded call cannot be told apart, and may be
-/// refused); a key that is used twice, as by a checkpoint, stays one key. Where a library says what
-/// a function reads beside its inputs ([`Capture::depends_on`]; teeny-nn does for training mode,
-/// parameters and loss scales), a change of it has the function recorded again.
+/// A replay draws the same random numbers as a call: it takes as many keys from the generator as a
+/// call and leaves it in the same state. A key that the program chose, also by
+/// [`random::with_seed`], is a constant (one that the generator gives too in a recorded call cannot
+/// be told apart, and may be refused); a key that is used twice, as by a checkpoint, stays one key.
+/// A library can declare what a function reads beside its inputs ([`Capture::depends_on`]; teeny-nn
+/// does for training mode, parameters and loss scales); a change of it makes the function be
+/// recorded again.
 ///
 /// A replay repeats everything else, so what differs from the first call to the second is an error
 /// that names it: a number (pass it as a tensor of shape `()`), a shape, a tensor that is not an
-/// input, a read inside, a result that is still held but not returned. What changes later, such as
-/// a variable of the function's own, is found by [`Capture::check_every`]. Tracked tensors come out
+/// input, a read inside, a result that is still held but not returned. A later change, such as of a
+/// variable inside the function, is found by [`Capture::check_every`]. Tracked tensors come out
 /// untracked: `backward` belongs inside the function.
 ///
 /// # Example
@@ -62,7 +63,7 @@ pub struct Capture<'f> {
     function: Function<'f>,
     /// The values that the symbol may have.
     symbol: Option<RangeInclusive<usize>>,
-    /// The calls so far that were recorded, with the value of the symbol.
+    /// The recorded calls, each with the value of the symbol.
     recordings: Vec<(usize, Recording)>,
     replay: Option<Replay>,
     /// Recordings that contradicted the ones before.
@@ -77,7 +78,7 @@ impl<'f> Capture<'f> {
     /// A capture of `function`, which computes its results from the tensors it is given.
     ///
     /// # Errors
-    /// If `device` does not record: if there is no [`Lazy`] in it.
+    /// If `device` does not contain a [`Lazy`] and so does not record.
     #[track_caller]
     pub fn new(
         device: impl ToDevice,
@@ -121,7 +122,7 @@ impl<'f> Capture<'f> {
         })
     }
 
-    /// Whether calls are replayed: the function is not called any more.
+    /// True if calls are replayed, without calling the function.
     pub fn is_replaying(&self) -> bool {
         self.replay.is_some()
     }
@@ -140,10 +141,10 @@ impl<'f> Capture<'f> {
         reads::is_recording()
     }
 
-    /// Tells the captured function that this thread records, if any, that it reads something that
-    /// has a version: a mode, a parameter. A later call in which `version()` is another one records
-    /// the function anew. `id` is the address of what is read and a name, and `tensor` its value:
-    /// nothing depends on the version of a tensor that is an input of the function.
+    /// Tells the captured function that this thread records, if any, that it reads something
+    /// versioned: a mode, a parameter. A later call with another `version()` records the function
+    /// again. `id` is the address of what is read and a name, and `tensor` its value: nothing
+    /// depends on the version of a tensor that is an input of the function.
     pub fn depends_on(
         id: (usize, &'static str),
         tensor: Option<&Tensor>,
@@ -218,7 +219,7 @@ impl<'f> Capture<'f> {
     }
 
     /// A replay, or a call that is recorded. Operations of the function have their own names and
-    /// lines, all else those of `op`.
+    /// lines, everything else uses `op`'s.
     #[track_caller]
     fn call(&mut self, op: &'static str, inputs: Vec<Tensor>, at: usize) -> Result<Vec<Tensor>> {
         let last = self.replay.as_ref().map(|replay| &replay.base);
@@ -349,7 +350,7 @@ fn record(
     let ((result, draws), reads) = reads::record(|| random::record(|| function(&inputs, at)));
     let list = end.list();
     let _op = enter(op);
-    // Not the inputs: an operation may write in place to one that nobody else holds.
+    // Not the inputs: an operation may write in place to one that has no other owner.
     let made: Vec<Arc<Value>> = list
         .nodes
         .iter()
@@ -360,7 +361,7 @@ fn record(
     let recorded =
         result.and_then(|results| recording(lazy, device, list, results, inputs, below, other));
     if let Err(error) = &recorded {
-        // What the function left behind has no elements.
+        // The values that the function left behind have no elements.
         made.iter().filter(|value| value.is_pending()).for_each(|v| v.set(Err(error.clone())));
     }
     recorded
@@ -376,7 +377,7 @@ fn recording(
     below: Vec<Tensor>,
     (draws, reads): (Draws, Reads),
 ) -> Result<(Vec<Tensor>, Recording)> {
-    // Tracked results let go of their graphs.
+    // Tracked results drop their graphs.
     let kept = results
         .into_iter()
         .map(|y| Ok((y.to(device)?, y.device().clone())))

@@ -2,7 +2,7 @@
 
 use crate::kernel::{Arithmetic, FloatFunction, Kernel, OpCode};
 
-/// What is known of a value that several readers need, or one reader several times.
+/// A value that is read more than once, by several readers or by one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     /// That of the program that computes one element: see [`weight`].
@@ -20,11 +20,11 @@ pub(super) struct Candidate {
 /// Bytes that one thread moves in a nanosecond, from the second-level cache and from memory.
 const CACHE_SPEED: f64 = 200.0;
 const MEMORY_SPEED: f64 = 50.0;
-/// What fits the second-level cache, in bytes.
+/// Capacity of the second-level cache, in bytes.
 const CACHE: usize = 512 << 10;
 /// Elements that one thread takes through an operation of weight 1 in a nanosecond.
 const ELEMENTS: f64 = 100.0;
-/// What an operation takes before its first element, in nanoseconds.
+/// Fixed cost of an operation, in nanoseconds.
 const OPERATION: f64 = 300.0;
 
 impl Candidate {
@@ -43,7 +43,7 @@ impl Candidate {
     }
 }
 
-/// The sum of what the operations of a kernel take for one element: 1 for an arithmetic one.
+/// The cost of a kernel per element: the sum over its operations, 1 for an arithmetic one.
 pub(super) fn weight(kernel: &Kernel) -> usize {
     kernel.nodes().iter().map(|node| operation(node.op)).sum()
 }

@@ -41,10 +41,10 @@ pub(super) struct Facts {
 }
 
 impl<'a> Listed<'a> {
-    /// What node `id` is.
+    /// Describes node `id`.
     ///
     /// # Errors
-    /// Only those of a list that is wrong.
+    /// Only if the list is malformed.
     pub(super) fn node(&self, id: u32) -> Result<Facts> {
         let Node { op, operands, params, destination, .. } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
@@ -71,7 +71,7 @@ impl<'a> Listed<'a> {
         params: &[Scalar],
         destination: Option<u32>,
     ) -> Result<Facts> {
-        // Shapes are those of views of tensors without elements.
+        // The shapes come from views of tensors without elements.
         let tensors = operands
             .iter()
             .map(|Operand { slot, layout, dtype }| {

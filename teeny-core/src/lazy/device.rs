@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 crate::options! {
-    /// When [`Lazy`] runs what it recorded without being asked for a result. Defaults: 4,096
-    /// operations, 1 GiB of results; not immediate; sums have the bits of eager ones.
+    /// When [`Lazy`] runs recorded operations before a result is read. Defaults: 4,096 operations,
+    /// 1 GiB of results; not immediate; sums have the bits of eager ones.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LazyOptions {
         /// Operations that are recorded at most before they run.
@@ -42,7 +42,7 @@ crate::options! {
     }
 }
 
-/// What [`Lazy`] has done since it was made.
+/// Counters of [`Lazy`] since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LazyStats {
@@ -50,7 +50,7 @@ pub struct LazyStats {
     pub recorded: u64,
     /// Operations of the device below that ran for them.
     pub executed: u64,
-    /// Recorded operations that never ran because nobody held their results.
+    /// Recorded operations that never ran because their results were dropped.
     pub dropped: u64,
     /// Fused operations that failed, so that the recorded ones ran instead.
     pub unfused: u64,
@@ -87,19 +87,19 @@ pub struct LazyStats {
 /// - the first operation after [`Device::flush`], which an optimizer calls at the end of a step;
 /// - a limit of [`LazyOptions`] is reached.
 ///
-/// A result that no tensor holds by then, and that no other needed result is computed from, is never
-/// computed and never fails. What only the device finds out, such as an index out of range or that
-/// there is no memory, is the error of the read, and names the recorded operation and its line; each
-/// later read of the result, and of those computed from it, gives the same error. Other results are
-/// computed.
+/// A result that no tensor holds by then, and that no other needed result is computed from, is
+/// never computed and never fails. An error that only the device can find, such as an index out of
+/// range or a failed allocation, is returned by the read and names the recorded operation and its
+/// line. Each later read of the result, or of one computed from it, returns the same error. Other
+/// results are computed.
 ///
 /// With `TEENY_DEBUG=1` each list that runs is a line on stderr; see [`Lazy::log_to`].
-/// [`Lazy::graph`] draws what is recorded.
+/// [`Lazy::graph`] draws the recorded operations.
 ///
-/// Without [`LazyOptions::reassociate`], results are those of the wrapped device to the bit. Only the
-/// sign and payload of a NaN may differ, which no device promises. Autograd goes outside and other
-/// wrappers inside: `Autograd::new(Lazy::new(Trace::new(device)))`. If the wrapped device panics, the
-/// operation that ran there fails.
+/// Without [`LazyOptions::reassociate`], results equal the wrapped device's to the bit, except for
+/// the sign and payload of a NaN. Autograd goes outside and other wrappers inside:
+/// `Autograd::new(Lazy::new(Trace::new(device)))`. If the wrapped device panics, the operation that
+/// ran there fails.
 ///
 /// # Example
 /// ```
@@ -108,7 +108,7 @@ pub struct LazyStats {
 /// let lazy = Lazy::new(Reference::new());
 /// let x = Tensor::ones((2, 3), DType::F32, &lazy)?; // (2, 3)
 /// let y = x.add(1.0)?.exp()?; // (2, 3)
-/// x.log()?; // nobody holds the result
+/// x.log()?; // the result is dropped
 /// assert_eq!(lazy.counters().executed, 0);
 /// let sum: f32 = y.sum_all()?.item()?;
 /// assert!((sum - 6.0 * 2f32.exp()).abs() < 1e-4);
@@ -118,7 +118,7 @@ pub struct LazyStats {
 pub struct Lazy {
     pub(super) inner: DeviceRef,
     pub(super) options: LazyOptions,
-    /// What was recorded. Locked for moments only.
+    /// The recorded nodes. Locked only briefly.
     recording: Mutex<Recording>,
     /// The plans of earlier lists. Locked while a list runs: the next one waits, as it may read the
     /// results.
@@ -135,7 +135,7 @@ struct Recording {
     spare: List,
     /// The list of a captured function while it runs, on its thread.
     captured: Option<(ThreadId, List)>,
-    /// Functions that were captured so far.
+    /// The number of captured functions.
     captures: u64,
     stats: LazyStats,
     /// The first failure since the last `synchronize`.
@@ -168,7 +168,7 @@ impl Lazy {
         })
     }
 
-    /// What it has done so far.
+    /// Counters since the device was created.
     pub fn counters(&self) -> LazyStats {
         self.recording().stats
     }
@@ -183,8 +183,8 @@ impl Lazy {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs what was recorded and is needed. Failures are kept in the values, and the first one for
-    /// `synchronize`.
+    /// Runs the recorded operations that are needed. Failures are kept in the values, and the first
+    /// one for `synchronize`.
     fn run_list(&self, reason: Reason) {
         let mut cache = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut list, held) = {
@@ -194,7 +194,8 @@ impl Lazy {
             }
             let spare = mem::take(&mut recording.spare);
             let list = recording.list.take(spare);
-            // No operation can be recorded meanwhile: what is not held now never will be.
+            // No operation can be recorded meanwhile, so a value that is not held now never will
+            // be.
             let held = list.held();
             (list, held)
         };
@@ -266,8 +267,8 @@ impl Lazy {
         }
     }
 
-    /// Records what the calling thread does from now on for a captured function. What was recorded
-    /// before runs first: the function may be the last to hold it.
+    /// Starts to record the calling thread's operations for a captured function. Earlier operations
+    /// run first: the function may be the last to hold it.
     pub(super) fn begin_capture(&self) -> Result<()> {
         self.run_list(Reason::Boundary);
         let mut recording = self.recording();
@@ -281,7 +282,7 @@ impl Lazy {
         Ok(())
     }
 
-    /// What was recorded since [`Lazy::begin_capture`].
+    /// Ends the capture and returns the operations recorded since [`Lazy::begin_capture`].
     pub(super) fn end_capture(&self) -> List {
         let captured = self.recording().captured.take();
         captured.map(|(_, list)| list).unwrap_or_default()

@@ -1,9 +1,9 @@
 //! Groups of nodes that run as one kernel.
 //!
-//! From the last node to the first: a node is taken into the groups of its readers, if they can
-//! compute its value where they read it, or begins a group of its own. All nodes of a group run in
-//! the place of the last one, its root, which the others precede: what a group reads from others is
-//! a result of their roots, or held and read by nobody else, so it is there by then.
+//! Nodes are visited from the last to the first. A node joins the groups of its readers if they can
+//! compute its value where they read it; otherwise it starts a new group. All nodes of a group run
+//! at the position of its last node, the root. The roots of other groups that it reads come before,
+//! and its other inputs are held and have no other reader, so they are available.
 
 use super::cost::{Candidate, weight};
 use super::graph::{Graph, Program};
@@ -31,7 +31,7 @@ pub(super) struct Group {
     pub(super) members: Vec<Member>,
     /// Slots of members other than the root that are stored too.
     pub(super) extra: Vec<u32>,
-    /// What the kernel reads.
+    /// The inputs of the kernel.
     inputs: Vec<Operand>,
     /// The operations of the members' programs, and where their parameters are.
     size: usize,
@@ -61,7 +61,7 @@ impl Group {
 /// of them computes its value.
 pub(super) fn fuse(graph: &Graph<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    // Of each node: the groups that it is in.
+    // The groups of each node.
     let mut places: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
     for id in (0..graph.nodes.len() as u32).rev().filter(|&id| graph.is_live(id)) {
         let program = graph.program(id);
@@ -94,7 +94,7 @@ fn alone(graph: &Graph<'_>, id: u32, program: Option<Program<'_>>) -> Group {
     }
 }
 
-/// What one group changes to when it takes a node.
+/// The change of one group when it takes a node.
 struct Change {
     group: usize,
     views: Vec<Layout>,
@@ -211,7 +211,7 @@ fn take_product(
     Some(vec![number])
 }
 
-/// What `group` changes to if it takes node `id`, which these members of it read; None if it cannot.
+/// The change of `group` if it takes node `id`, which `readers` read; None if it cannot take it.
 /// The number of the group is beside each reader.
 fn change(
     graph: &Graph<'_>,
@@ -261,7 +261,7 @@ fn change(
     fits.then_some(Change { group: readers.first()?.0, views, inputs })
 }
 
-/// How many operations a kernel has; what it loads is none.
+/// The number of operations of a kernel; loads do not count.
 fn operations(kernel: &Kernel) -> usize {
     kernel.nodes().iter().filter(|node| node.op.arity() > 0).count()
 }
@@ -276,7 +276,7 @@ fn distinct(operands: impl Iterator<Item = Operand>) -> Vec<Operand> {
     all
 }
 
-/// The elements that a view reads, those of broadcast axes once.
+/// The number of elements that a view reads, counting broadcast axes once.
 fn distinct_elements(layout: &Layout) -> usize {
     let sizes = layout.shape().iter().zip(layout.strides());
     sizes.filter(|&(_, &stride)| stride != 0).map(|(&size, _)| size).product()

@@ -1,4 +1,4 @@
-//! A list as a graph: who makes a value, who reads it, and whether anybody needs it.
+//! A list as a graph: the producer and the readers of each value, and whether it is needed.
 
 use super::list::{Node, Operand};
 use crate::dtype::DType;
@@ -11,17 +11,17 @@ use std::sync::Arc;
 /// The nodes of a list with the tables that all passes read.
 pub(super) struct Graph<'a> {
     pub(super) nodes: &'a [Node],
-    /// Of each slot: whether a tensor can read it.
+    /// For each slot: true if a tensor can read it.
     pub(super) held: &'a [bool],
     reassociate: bool,
-    /// Of each slot: the node whose output it is, and which output.
+    /// For each slot: the node that produces it, and the output index.
     makers: Vec<Option<(u32, u32)>>,
-    /// Of each node: whether its results are needed.
+    /// For each node: true if its results are needed.
     live: Vec<bool>,
-    /// Of each node: the nodes that are needed and read it, each with the operand. A destination
-    /// counts as an operand behind the others.
+    /// For each node: the live nodes that read it, each with the operand index. A destination
+    /// counts as the last operand.
     readers: Vec<Vec<(u32, u32)>>,
-    /// Of each slot: the node that writes into it in place if nothing reads it afterwards.
+    /// For each slot: the node that writes into it in place, if nothing reads it afterwards.
     writers: Vec<Option<u32>>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Graph<'a> {
         let mut live = vec![false; nodes.len()];
         let mut readers = vec![Vec::new(); nodes.len()];
         let mut writers = vec![None; held.len()];
-        // Readers before what they read.
+        // Readers before their operands.
         for (id, node) in nodes.iter().enumerate().rev() {
             live[id] = node.outputs.clone().any(|slot| needed[slot as usize]);
             if !live[id] {

@@ -1,4 +1,4 @@
-//! Looking at what [`Lazy`] recorded and runs.
+//! Pictures and schedules of the operations that [`Lazy`] recorded and runs.
 
 use super::describe::Listed;
 use super::device::Lazy;
@@ -14,10 +14,10 @@ use crate::tensor::Tensor;
 use std::sync::{Arc, PoisonError};
 
 impl Lazy {
-    /// A picture of what is recorded and has not run: a box for each operation with shape, dtype,
-    /// bytes and the user's line, and a frame around those that will run as one kernel. Nothing
-    /// runs. `tensors` are shown by name; they are on this device or on a wrapper of it. Inputs of
-    /// at most eight elements are shown with them.
+    /// A picture of the recorded operations that have not run: a box for each operation with shape,
+    /// dtype, bytes and the user's line, and a frame around those that will run as one kernel.
+    /// Nothing runs. `tensors` are shown by name; they are on this device or on a wrapper of it.
+    /// Inputs of at most eight elements are shown with them.
     ///
     /// # Errors
     /// If a tensor is on another device, or the device below fails to read an input.
@@ -41,14 +41,15 @@ impl Lazy {
         self.planned(|list, plan| picture(list, plan, &names))
     }
 
-    /// The schedule of what is recorded and has not run: a line with the counts, a line for each
-    /// item with its program, shapes, bytes, operations and the user's lines, and the listing of
-    /// each fused kernel. Nothing runs. `TEENY_DEBUG=3` prints the same, with times, for each list.
+    /// The schedule of the recorded operations that have not run: a line with the counts, a line
+    /// for each item with its program, shapes, bytes, operations and the user's lines, and the
+    /// listing of each fused kernel. Nothing runs. `TEENY_DEBUG=3` prints the same, with times, for
+    /// each list.
     pub fn schedule(&self) -> String {
         self.planned(schedule)
     }
 
-    /// Sends what `TEENY_DEBUG=level` prints for this device to `sink` instead. The first call
+    /// Sends the output of `TEENY_DEBUG=level` for this device to `sink` instead. The first call
     /// counts. Level 0 is silence, 1 a line for each list that runs, 2 also its schedule with the
     /// time of each item, after which the device below is waited for, 3 also the listing of new
     /// kernels.
@@ -58,9 +59,9 @@ impl Lazy {
     }
 
     /// Draws each list that runs from now on and keeps the picture of the largest, for
-    /// [`Lazy::take_drawing`]; those of `tensors` that it has are shown by name. A second call adds
-    /// names. Unlike [`Lazy::graph`] this shows a training step as it runs: without the tensors that
-    /// are dropped between the last operation of the step and the first of the next.
+    /// [`Lazy::take_drawing`]; `tensors` that occur in it are shown by name. A second call adds
+    /// names. Unlike [`Lazy::graph`] this shows a training step as it runs: without the tensors
+    /// that are dropped between the last operation of the step and the first of the next.
     ///
     /// # Errors
     /// If a tensor is on another device.
@@ -108,7 +109,7 @@ impl Lazy {
         }
     }
 
-    /// `look` at what is recorded and the plan it would run by.
+    /// Calls `look` with the recorded operations and the plan they would run by.
     fn planned<T>(&self, look: impl FnOnce(Listed<'_>, &ExecutionPlan) -> T) -> T {
         let (nodes, occasions, slots, params, held) = self.recorded(|list, held| {
             let List { nodes, occasions, slots, params, .. } = list;

@@ -39,7 +39,7 @@ pub(super) struct Request<'a> {
     pub(super) context: Option<OpContext>,
 }
 
-/// A recorded operation without its numbers and the line that recorded it: what it does.
+/// A recorded operation without its parameters and its line.
 #[derive(Clone, PartialEq)]
 pub(super) struct Node {
     pub(super) op: Recorded,
@@ -56,7 +56,7 @@ pub(super) struct Node {
     pub(super) shape: Shape,
 }
 
-/// What belongs to a node of one list alone.
+/// The context of a node, which differs between lists of equal nodes.
 #[derive(Clone, Copy)]
 pub(super) struct NodeContext {
     pub(super) name: &'static str,
@@ -76,11 +76,11 @@ pub(super) struct List {
     pub(super) slots: Vec<Arc<Value>>,
     /// The numbers of all kernels.
     pub(super) params: Vec<Scalar>,
-    /// Of a captured function: the slots of what it uploaded.
+    /// The slots that a captured function uploaded.
     pub(super) uploads: Vec<u32>,
     /// A hash of the nodes.
     pub(super) hash: u64,
-    /// This list among those of its device, from 1 on.
+    /// The number of this list on its device, from 1.
     number: u64,
     /// Bytes of all outputs.
     bytes: usize,
@@ -184,7 +184,7 @@ impl List {
         start..self.params.len() as u32
     }
 
-    /// Of each slot: whether it is an output that a tensor holds.
+    /// For each slot: true if it is an output that a tensor holds.
     pub(super) fn held(&self) -> Vec<bool> {
         let mut held = vec![false; self.slots.len()];
         for slot in self.nodes.iter().flat_map(|node| node.outputs.clone()) {

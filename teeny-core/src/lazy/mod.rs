@@ -4,12 +4,12 @@
 //! Autograd::new(Lazy::new(device))
 //!
 //!   x.matmul(&w)? ─► Node { op, operands, outputs } ─► the list of the device      nothing runs
-//!   y.to_vec()?   ─► what somebody still holds, in recorded order ─► device        then y is read
+//!   y.to_vec()?   ─► the values still held, in recorded order ─► device         then y is read
 //! ```
 //!
-//! `device` is the [`Device`](crate::Device) itself; it appends nodes to the `list`, whose slots are
-//! the values of `value`. A tensor holds a `LazyStorage`, the list only the value inside: so a value
-//! that no tensor holds any more and that no needed node reads is never computed.
+//! `device` is the [`Device`](crate::Device) itself; it appends nodes to the `list`, whose slots
+//! are the values of `value`. A tensor holds a `LazyStorage`, the list only the value inside: so a
+//! value that no tensor holds and no needed node reads is never computed.
 //!
 //! A list runs by a plan. The `cache` has the one that was made for a list of the same nodes, or one
 //! is made (`plan`): `rules` rewrite a copy of the list, a `graph`, so that equal nodes are one and

@@ -1,4 +1,4 @@
-//! Plans: what runs for a list, and when each value is let go of.
+//! Plans: the kernels that run for a list, and when each value is freed.
 
 use super::fuse::{Group, fuse};
 use super::graph::Graph;
@@ -12,33 +12,33 @@ use crate::op::Recorded;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What runs for all lists of the same nodes whose results are held alike.
+/// The items that run for all lists with the same nodes and the same held results.
 pub(super) struct ExecutionPlan {
     /// The nodes that it is found by.
     recorded: Vec<Node>,
     /// The nodes that run: as many, rewritten.
     pub(super) nodes: Vec<Node>,
-    /// Of each slot: whether it is an output that a tensor held.
+    /// For each slot: true if it is an output that a tensor held.
     held: Vec<bool>,
-    /// Of each slot: whether it is an output that no tensor held.
+    /// For each slot: true if it is an output that no tensor held.
     temporary: Vec<bool>,
     pub(super) items: Vec<Item>,
-    /// Nodes whose results nobody needs.
+    /// The number of nodes whose results are not needed.
     pub(super) dropped: usize,
     /// The most bytes of results that are alive at once.
     pub(super) peak: usize,
-    /// This plan among those of its device, from 1 on; 0 until it is kept.
+    /// The number of this plan on its device, from 1; 0 until it is cached.
     pub(super) number: u64,
 }
 
 /// One operation for the device below.
 #[derive(Clone, PartialEq)]
 pub(super) struct Item {
-    /// The nodes that it computes, in recorded order. Its place is that of the last one.
+    /// The nodes that it computes, in recorded order. It runs at the position of the last one.
     pub(super) nodes: Vec<u32>,
     /// The operation; None for one node as it was recorded.
     pub(super) kernel: Option<Call>,
-    /// Pairs of slots: the storage that it computes for the first is also that of the second.
+    /// Pairs of slots: the second shares the storage computed for the first.
     pub(super) shares: Vec<(u32, u32)>,
     /// The slots that nothing reads after it.
     pub(super) last: Vec<u32>,
@@ -93,7 +93,7 @@ impl ExecutionPlan {
                 kernel => items.push(Item::new(members, kernel)),
             }
         }
-        // Of each slot that is shared: the item that stores it.
+        // Maps each shared slot to the item that writes it.
         let mut stored_by = HashMap::new();
         if !shares.is_empty() {
             let outputs = |(i, item): (usize, &Item)| {
@@ -115,7 +115,7 @@ impl ExecutionPlan {
         ExecutionPlan { recorded, nodes, held, temporary, items, dropped, peak, number: 0 }
     }
 
-    /// What a run of the plan begins with: leaves, and results that tensors hold.
+    /// The initial slots of a run: leaves, and results that tensors hold.
     pub(super) fn slots(&self, values: impl Iterator<Item = Arc<Value>>) -> Vec<Slot> {
         let of = |(value, is_temporary): (Arc<Value>, &bool)| match is_temporary {
             true => Slot::Empty,
@@ -136,7 +136,7 @@ impl ExecutionPlan {
 }
 
 impl Item {
-    /// The slots of what it stores.
+    /// The slots that it stores.
     pub(super) fn outputs(&self, nodes: &[Node]) -> Vec<u32> {
         match &self.kernel {
             Some(call) => call.outputs.clone(),
@@ -207,8 +207,8 @@ fn lifetimes(nodes: &[Node], slots: usize, items: &mut [Item]) {
     }
 }
 
-/// The most bytes of results that are alive while `items` run, those of one item together. Leaves are
-/// alive before, and what is held is alive afterwards.
+/// The peak bytes of live results while `items` run. The results of one item live together. Leaves
+/// are live before the run, and held results after it.
 fn peak(items: &[Item], nodes: &[Node], temporary: &[bool], values: &[Arc<Value>]) -> usize {
     let bytes = |slot: u32| values[slot as usize].bytes();
     let (mut live, mut most) = (0usize, 0);
@@ -217,7 +217,7 @@ fn peak(items: &[Item], nodes: &[Node], temporary: &[bool], values: &[Arc<Value>
         live += made.iter().map(|&slot| bytes(slot)).sum::<usize>();
         most = most.max(live);
         for &slot in item.last.iter().filter(|&&slot| temporary[slot as usize]) {
-            // What a fused operation computes in between is never stored.
+            // Intermediate values of a fused operation are never stored.
             let is_stored = made.contains(&slot) || !item.computes(slot, nodes);
             live -= if is_stored { bytes(slot) } else { 0 };
         }
@@ -302,7 +302,7 @@ mod tests {
         for slot in nodes.iter().flat_map(|node| node.outputs.clone()) {
             is_result[slot as usize] = true;
         }
-        // Of each slot: whether it is there. Leaves are.
+        // For each slot: true if it is available. Leaves are.
         let mut is_there: Vec<bool> = is_result.iter().map(|result| !result).collect();
         let mut computed = vec![false; held.len()];
         for item in &plan.items {

@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::kernel::build::{Builder, Expr};
 use crate::layout::Layout;
 
-/// A kernel with what it reads and writes.
+/// A kernel with its inputs and outputs.
 pub(super) struct Fused {
     pub(super) kernel: Kernel,
     pub(super) operands: Vec<Operand>,
@@ -58,7 +58,7 @@ pub(super) fn fused(graph: &Graph<'_>, group: &Group) -> Result<Option<Fused>> {
     let builder = Builder::new();
     let mut inputs: Vec<(Operand, Expr<'_>)> = Vec::new();
     let mut params = Params::default();
-    // The values of the members so far: node, view, outputs.
+    // The values of the earlier members: node, view, outputs.
     let mut values: Vec<(u32, Layout, Vec<Expr<'_>>)> = Vec::new();
     // The product that the kernel begins with is its first input.
     if let Some(id) = group.product

@@ -1,4 +1,4 @@
-//! What a call of a captured function recorded, and how two calls differ.
+//! The recording of a call of a captured function, and the difference of two calls.
 
 use super::device::Lazy;
 use super::list::{List, Node, NodeContext};
@@ -11,13 +11,13 @@ use crate::random::{Draws, Source};
 use crate::scalar::Scalar;
 use std::sync::Arc;
 
-/// What a call recorded.
+/// The operations that a call recorded.
 #[derive(Clone)]
 pub(super) struct Recording {
     pub(super) work: Work,
     pub(super) occasions: Vec<NodeContext>,
     pub(super) params: Vec<Scalar>,
-    /// Of each slot that is one: the leaf.
+    /// The leaves, with their slots.
     pub(super) leaves: Vec<(u32, Leaf)>,
     pub(super) slots: usize,
     pub(super) draws: Draws,
@@ -30,7 +30,7 @@ pub(super) enum Leaf {
     Input(Vec<usize>),
     /// A tensor that every call reads.
     Constant(Arc<Value>),
-    /// What every call uploads: elements that are the same.
+    /// Equal elements that every call uploads.
     Uploaded(Arc<Value>),
     /// A number that each call reads.
     Number(Number),
@@ -158,7 +158,7 @@ impl Recording {
 }
 
 /// An error that names the first operation of `later` that differs from `before`, unless the work
-/// of `before` is `work`, that of `later`.
+/// of `before` equals `work`, the work of `later`.
 pub(super) fn difference(before: &Recording, later: &Recording, work: &Work) -> Result<()> {
     let old = &before.work;
     if old == work {

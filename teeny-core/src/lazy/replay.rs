@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 
-/// What runs from the third call on.
+/// The operations that run from the third call on.
 pub(super) struct Replay {
     pub(super) base: Recording,
     /// The symbol's value there, and how the integers of the work change with it.

@@ -1,4 +1,4 @@
-//! What runs, as text: `TEENY_DEBUG`.
+//! The text log of the lists that run: `TEENY_DEBUG`.
 //!
 //! Level 1 is a line a list, 2 also a line an item, 3 also the listing of each kernel that is new.
 //! At level 0 a list costs one branch on a static: nothing is formatted, nothing is timed.
@@ -29,7 +29,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The log of a device: its own, or that of `TEENY_DEBUG`, which is read once.
+    /// The log of a device: `own`, or the one that `TEENY_DEBUG` (read once) turns on.
     pub(super) fn of(own: &OnceLock<Log>) -> Option<&Log> {
         static STDERR: OnceLock<Option<Log>> = OnceLock::new();
         let from_environment = || {
@@ -53,7 +53,7 @@ pub(super) struct Report<'a> {
     started: Instant,
 }
 
-/// An item: what it does, and the user's lines.
+/// An item: its operation and the user's lines.
 struct Line {
     text: String,
     bytes: u64,

@@ -83,7 +83,7 @@ fn group(graph: &Graph<'_>, root: u32) -> Option<RowGroup> {
         let builder = Builder::new();
         let mut values = Values::new(graph, &rows, root, &stored, &builder);
         let output = values.root(&program)?;
-        // What others read too is stored, and read by the group.
+        // A value that nodes outside the group read too is stored, and the group reads it.
         let inside = |id: u32| id == root || values.nodes.contains(&id);
         let others = |&id: &u32| graph.readers(id).iter().any(|reader| !inside(reader.0));
         let others: Vec<u32> = values.nodes.iter().copied().filter(others).collect();

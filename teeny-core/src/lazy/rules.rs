@@ -6,7 +6,7 @@
 //! the rules work on a copy with the same nodes and slots, in which a node that is not needed any
 //! more has no readers.
 //!
-//! All rules but that of `rows` keep every bit.
+//! All rules except `rows` keep every bit.
 
 use super::graph::Graph;
 use super::list::{Node, Operand, hash};
@@ -17,19 +17,19 @@ use crate::op::{Recorded, ReduceOp};
 use std::collections::HashMap;
 
 /// How many nodes longer than its readers need a result may be kept for an equal node that follows.
-/// Without a limit a step would keep what it computes again to save memory, as with checkpoints.
+/// Without a limit a step would keep values that it recomputes to save memory, as with checkpoints.
 const MAX_DISTANCE: u32 = 32;
 
 /// The nodes of a list after all rules.
 pub(super) struct Rewritten {
     pub(super) nodes: Vec<Node>,
-    /// Of each slot: whether the node stores it for a tensor.
+    /// For each slot: true if the node stores it for a tensor.
     pub(super) held: Vec<bool>,
-    /// Pairs of slots: the first is stored, and its storage is also that of the second.
+    /// Pairs of slots: the first is stored, and the second shares its storage.
     pub(super) shares: Vec<(u32, u32)>,
     /// Row programs that are written out. The last node of each has the operation of all.
     pub(super) rows: Vec<RowGroup>,
-    /// The number of recorded nodes whose results nobody needs.
+    /// The number of recorded nodes whose results are not needed.
     pub(super) dropped: usize,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn rewrite(
     let graph = Graph::new(nodes, held, reassociate);
     let mut state = RewriteState::new(&graph);
     let mut out = nodes.to_vec();
-    // Nodes by the hash of what they compute.
+    // Nodes by the hash of their computation.
     let mut known: HashMap<u64, Vec<u32>> = HashMap::new();
     for id in (0..nodes.len() as u32).filter(|&id| graph.is_live(id)) {
         let node = &mut out[id as usize];
@@ -94,12 +94,12 @@ pub(super) fn rewrite(
 /// The values that are known to be equal.
 struct RewriteState<'g, 'a> {
     graph: &'g Graph<'a>,
-    /// Of each slot: the slot that is read instead.
+    /// For each slot: the slot that is read instead.
     same: Vec<u32>,
-    /// Of each slot: the last node that reads it.
+    /// For each slot: the last node that reads it.
     until: Vec<u32>,
-    /// Of each slot: whether it is the destination of a copy. Such values stay apart, so that the
-    /// copy can write in place.
+    /// For each slot: true if it is the destination of a copy. Such values are not shared, so that
+    /// the copy can write in place.
     written: Vec<bool>,
     stored: Vec<bool>,
     shares: Vec<(u32, u32)>,
@@ -120,8 +120,8 @@ impl<'g, 'a> RewriteState<'g, 'a> {
         RewriteState { graph, same, until, written, stored, shares: Vec::new() }
     }
 
-    /// Whether `old` may stand for `new`. A tensor gets a storage that the list makes, not one of a
-    /// leaf, whose length is no part of a plan.
+    /// True if `old` may replace `new`. A tensor gets a storage that the list makes, never a
+    /// leaf's, because the plan does not fix its length.
     fn can_be(&self, new: u32, old: u32) -> bool {
         let shares = !self.graph.held[new as usize] || self.graph.maker(old).is_some();
         shares && !self.written[new as usize] && !self.written[old as usize]

@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) is_timed: bool,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Default)]
 pub(super) struct Ran {
     /// Operations of the device below.
@@ -38,11 +38,11 @@ pub(super) struct Ran {
     pub(super) failed: u64,
     /// The first error of a node.
     pub(super) error: Option<Error>,
-    /// Of each item, if they are timed.
+    /// The time of each item, if they are timed.
     pub(super) times: Vec<Duration>,
 }
 
-/// Room for what an operation reads, used again by the next one.
+/// Buffers for the operands of an operation, reused by the next one.
 #[derive(Default)]
 struct Room {
     tensors: Vec<Tensor>,
@@ -50,9 +50,9 @@ struct Room {
 }
 
 impl Run<'_> {
-    /// Runs all items. A node that fails gives its error to its results, and so do those that read
-    /// them; the others run. A fused operation that fails runs node by node: so the error is that of
-    /// the node, and results that do not need it are computed.
+    /// Runs all items. A node that fails passes its error to its results and to their readers; the
+    /// others run. A fused operation that fails runs node by node, so that the error names the node
+    /// and the results that do not need it are computed.
     pub(super) fn run(&self, slots: &mut [Slot]) -> Ran {
         let (mut ran, mut room) = (Ran::default(), Room::default());
         for item in self.items {
@@ -126,8 +126,8 @@ impl Run<'_> {
         }
     }
 
-    /// Executes an operation below, as the operation and line of node `id`. The destination is
-    /// a slot, and whether it is let go of.
+    /// Executes an operation on the wrapped device, with the name and line of node `id`. The
+    /// destination is a slot, and true if the slot is freed.
     #[allow(clippy::too_many_arguments)]
     fn execute(
         &self,
@@ -227,5 +227,5 @@ fn set_all(slots: &mut [Slot], mut of: impl Iterator<Item = u32>, storages: Outp
 
 #[cold]
 fn missing() -> Result<StorageRef> {
-    Err(Error::internal("a value was let go of before the last operation that reads it"))
+    Err(Error::internal("a value was freed before the last operation that reads it"))
 }

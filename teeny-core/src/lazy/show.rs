@@ -19,7 +19,7 @@ pub(super) struct Named {
     pub(super) layout: Layout,
 }
 
-/// What [`super::Lazy::draw_lists`] asked for: names while lists are drawn, and the picture of the
+/// The state of [`super::Lazy::draw_lists`]: names while lists are drawn, and the picture of the
 /// largest one, with the number of its nodes.
 #[derive(Default)]
 pub(super) struct Drawing {

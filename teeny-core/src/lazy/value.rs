@@ -134,7 +134,7 @@ impl ValueState {
     }
 }
 
-/// What tensors of [`super::Lazy`] hold: a value, for as long as one of them can read it.
+/// The storage of tensors of [`super::Lazy`]: keeps a value while a tensor can read it.
 pub(super) struct LazyStorage(Arc<Value>);
 
 impl LazyStorage {
@@ -184,7 +184,7 @@ pub(super) fn value(x: &Tensor) -> Result<&Arc<Value>> {
 
 /// The elements of a list's value while it runs.
 pub(super) enum Slot {
-    /// Not computed yet, or not needed any more.
+    /// Not computed yet, or no longer needed.
     Empty,
     /// A leaf, or a result that a tensor holds.
     Value(Arc<Value>),

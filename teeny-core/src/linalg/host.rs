@@ -85,7 +85,7 @@ impl Failure {
                 "adding a small multiple of eye(n) helps if it is so by rounding \
                  only; eigh takes any symmetric matrix",
             ),
-            Failure::NotFinite => Error::value(format!("{which} has NaN or an infinity in it"))
+            Failure::NotFinite => Error::value(format!("{which} contains NaN or an infinity"))
                 .help("x.is_finite()? shows where"),
             Failure::NotConverged => {
                 Error::value(format!("the iteration did not converge for {which}"))

@@ -23,7 +23,7 @@ pub struct Attention {
     /// before the first query: 0 where queries and keys are the same positions, S - T where the
     /// queries are the last T of S positions (a KV cache).
     pub causal: Option<usize>,
-    /// Of the keys that a causal query sees, only the last `window`: `j > i + offset - window`.
+    /// A causal query sees only the last `window` of its keys: `j > i + offset - window`.
     pub window: Option<usize>,
     /// `c` of scores `c tanh(s / c)`, which stay within `±c`, before the mask. Positive.
     pub softcap: Option<f64>,
@@ -72,9 +72,9 @@ impl Attention {
         end.saturating_sub(window).min(keys)..end.min(keys)
     }
 
-    /// Offset and window, as numbers that exclude no key where there is no limit: query i of
-    /// `queries` sees key j of `keys` exactly if `0 <= i + offset - j < window`. The offset is at
-    /// most `keys`, the window at most `queries + keys`.
+    /// Offset and window, as numbers that exclude no key without a limit: query i of `queries` sees
+    /// key j of `keys` exactly if `0 <= i + offset - j < window`. The offset is at most `keys`, the
+    /// window at most `queries + keys`.
     pub fn band(&self, queries: usize, keys: usize) -> (usize, usize) {
         let (offset, window) = self.limits(keys).unwrap_or((keys, usize::MAX));
         (offset, window.min(queries.saturating_add(offset)))

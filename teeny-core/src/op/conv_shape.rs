@@ -143,7 +143,7 @@ pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
         return Err(pool_window_error(size, x));
     }
     if window.groups != 1 {
-        return Err(Error::value(format!("a pooling has one group, not {}", window.groups))
+        return Err(Error::value(format!("expected 1 group for pooling, got {}", window.groups))
             .help("each channel is pooled by itself; Window::new(ndim) has one group"));
     }
     let (lead, spatial) = x.split_at(x.ndim() - ndim);

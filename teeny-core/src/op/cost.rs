@@ -29,7 +29,7 @@ impl Op<'_> {
     /// Those of [`Op::outputs`].
     pub fn cost(&self) -> Result<Cost> {
         let read: usize = self.operands().iter().map(|x| distinct(x) * x.dtype().size()).sum();
-        // Of an assignment only the part that is written counts.
+        // Only the written part of an assignment counts.
         let written: usize = match self {
             Op::CopyInto { src, .. } => src.numel() * src.dtype().size(),
             Op::ElementwiseInPlace { storage, .. } => 2 * storage.len() * storage.dtype().size(),

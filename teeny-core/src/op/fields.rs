@@ -107,7 +107,7 @@ impl<'a> Operand<'a> for AttentionInputs<'a> {
     }
 }
 
-/// A field that says what is done: borrowed in an op, owned in its recorded form.
+/// An attribute: borrowed in an op, owned in its recorded form.
 pub trait Attribute {
     type Owned: Clone + PartialEq;
     type Lent<'b>

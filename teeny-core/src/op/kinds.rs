@@ -84,8 +84,7 @@ impl Extremum {
     }
 }
 
-/// How [`Op::Scatter`](super::Op::Scatter) combines an element of `src` with that of the
-/// destination.
+/// How [`Op::Scatter`](super::Op::Scatter) combines an element of `src` with the destination's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScatterMode {
     /// Replaces; where positions repeat, the last in row-major order wins.

@@ -38,7 +38,7 @@ pub enum LinalgOp {
     Solve,
     /// The same for a triangular `a`.
     SolveTriangular(Triangle),
-    /// The determinant (..) of a square matrix; that of no rows is 1.
+    /// The determinant (..) of a square matrix; 1 for a matrix of no rows.
     Det,
     /// The determinant's sign (-1, 0 or 1) and the logarithm of its absolute value, each (..).
     SlogDet,

@@ -33,7 +33,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Adds a list. More than an op can have are no valid op, and those beyond are left out.
+    /// Adds a list. Operands beyond the maximum are dropped: such an op is invalid anyway.
     #[inline(always)]
     pub(super) fn extend(&mut self, list: &'a [&'a Tensor]) {
         match self {

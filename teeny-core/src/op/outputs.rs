@@ -52,7 +52,7 @@ impl<T> PerOutput<T> {
         };
     }
 
-    /// What `f` makes of each number and its value.
+    /// Applies `f` to each index and value.
     ///
     /// # Errors
     /// The first of `f`.

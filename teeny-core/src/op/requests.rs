@@ -1,8 +1,8 @@
 //! Expands the table of requests to [`Op`](super::Op): its names and operands, the same op on other
 //! operands, and its recorded form. The macro runs in `table`, which imports the names that it uses.
 //!
-//! [`Op::ElementwiseInPlace`](super::Op::ElementwiseInPlace) is no row: it overwrites storage that
-//! the caller holds, so it is never recorded.
+//! [`Op::ElementwiseInPlace`](super::Op::ElementwiseInPlace) is not a row: it overwrites storage
+//! that the caller holds, so it is never recorded.
 
 /// Expands the rows of `table`.
 macro_rules! requests {
@@ -62,7 +62,7 @@ macro_rules! requests {
             )*
             /// [`Op::Elementwise`] of one or two inputs, written over the elements of one of them.
             /// Its one output is `storage` itself, so [`Op::run`] returns no storage. A device
-            /// declines if the storage has another owner, or if new storage is no slower.
+            /// declines if the storage has another owner, or if new storage is as fast.
             ElementwiseInPlace {
                 /// The scalar program, of one output.
                 kernel: &'a Arc<Kernel>,

@@ -1,11 +1,11 @@
 //! The table of requests: [`Op`], one row per operation.
 //!
-//! The fields of a row are in three groups, each of which ends with `;`: the operands, which are the
-//! tensors that the op reads; the attributes, which with the name are its recorded form; and what
-//! differs from one run to the next: parameters, a key, the storage that the device takes. Then its
-//! name and, where they are not the fields', those of its operands; whether it only moves, chooses
-//! or draws elements; and its floating-point operations by its definition. These columns are
-//! expressions over references to the fields, and `request` is the op itself.
+//! The fields of a row are in three groups, each of which ends with `;`: the operands, which are
+//! the tensors that the op reads; the attributes, which with the name are its recorded form; and
+//! what differs from one run to the next: parameters, a key, the storage that the device takes.
+//! Then follow its name and its operands' names, where they differ from the fields'; whether it
+//! only moves, chooses or draws elements; and the floating-point operations of its definition.
+//! These columns are expressions over references to the fields, and `request` is the op itself.
 
 use super::attention::AttentionInputs;
 use super::cost::*;
@@ -43,7 +43,7 @@ const fn followed_by_inputs(a: &'static str, b: &'static str) -> [&'static str; 
     [a, b, c, d, e, f, g, h, i]
 }
 
-/// Of a kernel of one operation, the name of that operation.
+/// The name of the operation if `kernel` has only one.
 fn kernel_name(kernel: &Kernel) -> &'static str {
     kernel.single().map_or("kernel", |node| node.op.name())
 }
@@ -142,15 +142,15 @@ requests! {
         index: &'a Tensor,
         /// The elements that are written, of the dtype of `x`.
         src: &'a Tensor;
-        /// How an element is combined with that of the destination.
+        /// How an element is combined with the destination's.
         mode: ScatterMode,
         /// The axis that is indexed.
         axis: usize; ;
         name "scatter", moves *mode == ScatterMode::Set, flops numel(src)
     }
 
-    /// Overwrites the elements of `dst` that `view` selects by those of `src`, in place if `dst`
-    /// has no other owner, in a copy otherwise. The output is the whole storage.
+    /// Overwrites the elements of `dst` that `view` selects with `src`, in place if `dst` has no
+    /// other owner, in a copy otherwise. The output is the whole storage.
     primitive CopyInto {
         /// The new elements, of the view's shape and the storage's dtype.
         src: &'a Tensor;
@@ -284,7 +284,7 @@ requests! {
 
     /// The tensors one after another along `axis`.
     fused Cat {
-        /// At least one; equal in dtype and in all sizes but that of `axis`.
+        /// At least one; equal in dtype and in all sizes except on `axis`.
         tensors: &'a [&'a Tensor];
         /// The axis.
         axis: usize; ;

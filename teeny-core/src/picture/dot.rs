@@ -29,7 +29,7 @@ impl Picture {
         text + "}\n"
     }
 
-    /// The nodes of a group, or those of none.
+    /// Writes the nodes of a group, or the nodes outside groups.
     fn boxes(&self, text: &mut String, group: Option<GroupId>, indent: &str) {
         let known = |node: &Node| node.group.filter(|group| group.0 < self.groups.len());
         let inside = self.nodes.iter().enumerate().filter(|(_, node)| known(node) == group);

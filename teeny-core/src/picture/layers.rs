@@ -73,7 +73,7 @@ pub(super) struct Placed {
 struct Cell {
     layer: usize,
     width: f64,
-    /// Of a bend: the source whose line it is part of.
+    /// The source whose line a bend belongs to.
     chain: Option<usize>,
     up: Vec<(usize, f64, f64)>,
     down: Vec<(usize, f64, f64)>,
@@ -177,7 +177,8 @@ fn layers(vertices: &[Vertex], links: &[Link]) -> Vec<usize> {
 
 /// Moves vertices that nothing reads down from layers that are too wide with those that they read.
 fn narrow(vertices: &[Vertex], links: &[Link], readers: &[Vec<usize>], layer: &mut [usize]) {
-    // Of each vertex: its width and those of vertices that it alone reads, which end up beside it.
+    // For each vertex: its width plus the widths of the vertices that it alone reads, which are
+    // placed beside it.
     let mut widths: Vec<f64> = vertices.iter().map(|v| v.width + BOX_GAP).collect();
     for link in links.iter().filter(|link| readers[link.from].len() == 1) {
         widths[link.to] += vertices[link.from].width + BOX_GAP;

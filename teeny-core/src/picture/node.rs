@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 /// The most elements that a box shows.
 const MAX_VALUES: usize = 8;
 
-/// What a box stands for, which decides how it looks.
+/// The kind of a box, which determines its style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -20,11 +20,11 @@ pub enum Kind {
     Operation,
     /// A tensor that is read and that no operation of the picture makes.
     Input,
-    /// An operation whose result somebody can read.
+    /// An operation whose result is held.
     Output,
     /// An operation that another group computes as well.
     Repeated,
-    /// An operation that does not run because nobody needs its result.
+    /// An operation that does not run because its result is not needed.
     Unused,
 }
 
@@ -106,7 +106,7 @@ impl Node {
         self.group
     }
 
-    /// What the box stands for.
+    /// The kind of the box.
     pub fn is(&self) -> Kind {
         self.kind
     }

@@ -31,8 +31,7 @@ struct Part {
     /// Where `inner` begins.
     dx: f64,
     dy: f64,
-    /// The vertices of `inner` where lines from a node outside come in, and those of a node inside
-    /// go out.
+    /// The vertices of `inner` where lines from outside enter, and where lines to outside leave.
     ins: HashMap<usize, usize>,
     outs: HashMap<usize, usize>,
 }
@@ -242,7 +241,7 @@ impl Picture {
         }
     }
 
-    /// What the colours mean, for those that occur.
+    /// A legend of the colours that occur.
     fn legend(&self) -> String {
         let has = |kind| self.nodes.iter().any(|node| node.kind == kind);
         let mut parts = Vec::new();

@@ -85,8 +85,8 @@ fn from_lowest(x: &[f32], most: u8, block: &mut [u8]) -> [u8; 32] {
     integers(x, most, |x| (x - low) * inverse + 0.5)
 }
 
-/// A step and a minimum, at most 0, of numbers `0..=most` that fit `x`: those of the smallest
-/// weighted squared error.
+/// A step and a minimum, at most 0, of numbers `0..=most` that fit `x` with the smallest weighted
+/// squared error.
 fn fitted(x: &[f32], most: f32) -> [f32; 2] {
     let mean: f32 = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
     let weight = |x: f32| mean.sqrt() + x.abs();
@@ -258,7 +258,7 @@ impl QuantType {
                 .help(format!("types that are written: {names}")));
         };
         if let Some(i) = x.iter().position(|x| !x.is_finite()) {
-            return Err(Error::value(format!("element {i} is {}, which has no scale", x[i]))
+            return Err(Error::value(format!("cannot quantise element {i}: it is {}", x[i]))
                 .help("weights are finite: see where training went wrong"));
         }
         let elements = self.block_elements();
@@ -269,7 +269,7 @@ impl QuantType {
             write(x, block);
             if !self.has_finite_scales(block) {
                 return Err(Error::value(format!(
-                    "elements {} to {} of up to {} are too large for a scale of 16 bits",
+                    "cannot quantise elements {} to {}: magnitude {} overflows a 16-bit scale",
                     k * elements,
                     (k + 1) * elements - 1,
                     extreme(x)

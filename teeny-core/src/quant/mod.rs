@@ -106,7 +106,7 @@ impl QuantType {
     /// The type with this name, in capitals or not.
     ///
     /// # Errors
-    /// If there is none; the error lists the names.
+    /// If the name is unknown; the error lists the names.
     #[track_caller]
     pub fn by_name(name: &str) -> Result<QuantType> {
         let _op = enter("QuantType::by_name");

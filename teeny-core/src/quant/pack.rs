@@ -8,7 +8,7 @@
 //! rows (n, blocks, fields, units, unit) ↔ groups (n / 16, blocks, fields, units, 16, unit)
 //! ```
 //!
-//! Rows of zeros fill the last group. The size stays that of the type.
+//! Rows of zeros pad the last group. Packing does not change the size of a row.
 
 use super::QuantType;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ impl Part {
 /// The rows and the bytes of all parts.
 ///
 /// # Errors
-/// As [`Part::bytes`]; if there is no part.
+/// As [`Part::bytes`]; if `parts` is empty.
 pub fn packed_parts(parts: &[Part], columns: usize) -> Result<[usize; 2]> {
     if parts.is_empty() {
         return Err(Error::value("a quantised matrix has at least one part")
@@ -139,7 +139,7 @@ impl Part {
     /// The rows of `groups`, in blocks that follow each other.
     ///
     /// # Errors
-    /// If they are another number of bytes, or there is no memory.
+    /// If `groups` has another number of bytes, or allocation fails.
     pub fn unpack(&self, groups: &[u8], columns: usize) -> Result<Vec<u8>> {
         if groups.len() != self.bytes(columns)? {
             return Err(Error::internal("the groups of a quantised weight have other bytes"));

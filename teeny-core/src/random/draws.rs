@@ -15,7 +15,7 @@ thread_local! {
 pub(crate) struct Draws {
     /// The keys of the stream.
     issued: Vec<Key>,
-    /// Of each key that a generator gave: its source, the last one if several gave it.
+    /// Maps each generated key to its source, the last one if there are several.
     sources: HashMap<Key, Source>,
     /// The states that the function read, with their positions in the stream.
     states: Vec<(Key, usize)>,

@@ -61,7 +61,7 @@ impl Key {
     }
 }
 
-/// What to draw.
+/// The distribution to draw from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// Uniform in `[low, high)`, floats: 24 random bits (53 for f64).
@@ -425,7 +425,7 @@ pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
                 .help(if low > high {
                     format!("uniform({high}, {low}, ..) has them in order")
                 } else {
-                    "NaN and infinite bounds have no uniform numbers".into()
+                    "pass finite bounds".into()
                 }));
             }
         }
@@ -437,7 +437,7 @@ pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
                 return Err(Error::value(format!(
                     "normal needs a finite mean and std >= 0, not {mean} and {std}"
                 ))
-                .help("of a variance v the standard deviation is v.sqrt()"));
+                .help("the standard deviation of a variance v is v.sqrt()"));
             }
         }
         Distribution::Integer { low, high } => {
@@ -461,7 +461,7 @@ pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
         Distribution::Bernoulli { p } => {
             need(dtype == DType::Bool, "bernoulli trials", &|| cast("Bool"))?;
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::value(format!("a probability lies in 0..=1, not {p}"))
+                return Err(Error::value(format!("expected a probability in 0..=1, got {p}"))
                     .help("divide a percentage by 100.0"));
             }
         }

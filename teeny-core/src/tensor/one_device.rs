@@ -6,8 +6,8 @@ use crate::device::{DeviceRef, common, same};
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 
-/// The tensors on one device: unchanged if they agree, otherwise those of wrapped devices are
-/// lifted to the outermost wrapper among them.
+/// The tensors on one device: unchanged if their devices agree, otherwise lifted to the outermost
+/// wrapper among them.
 pub(super) fn on_one_device<'t>(
     tensors: &[&'t Tensor],
 ) -> Result<(DeviceRef, Vec<Cow<'t, Tensor>>)> {

@@ -61,7 +61,7 @@ impl Tensor {
     /// The size of `axis`; negative axes count from the back.
     ///
     /// # Errors
-    /// If there is no such axis.
+    /// If `axis` is out of range.
     #[track_caller]
     pub fn size(&self, axis: isize) -> Result<usize> {
         let _op = enter("size").on([("x", Some(self))]);

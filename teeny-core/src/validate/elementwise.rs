@@ -43,8 +43,8 @@ pub fn elementwise(
 /// [`Op::ElementwiseMany`](crate::Op::ElementwiseMany): the outputs of each shape, in order.
 ///
 /// # Errors
-/// If the numbers of inputs or parameters are not the kernel's times that of the shapes, or an input
-/// has another type than the kernel's or another shape than its own.
+/// If the number of inputs or of parameters is not the kernel's times the number of shapes, or an
+/// input has another type than the kernel's or another shape than its own.
 pub fn elementwise_many(
     kernel: &Kernel,
     inputs: &[&Tensor],
@@ -62,7 +62,7 @@ pub fn elementwise_many(
             params.len(),
             shapes.len()
         ))
-        .help("those of the shapes follow each other: all of the first, then all of the second"));
+        .help("pass all inputs and parameters of the first shape, then all of the second"));
     }
     for (k, shape) in shapes.iter().enumerate() {
         let (inputs, params) =
@@ -197,8 +197,8 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
 /// [`Op::Reduce`](crate::Op::Reduce).
 ///
 /// # Errors
-/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there are no
-/// elements to compare.
+/// If the axes are not ascending axes of `x`, `op` does not take the dtype, or an extremum is taken
+/// over no elements.
 #[inline(always)]
 pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<TensorSpec> {
     reduction(op, x.shape(), x.dtype(), axes)
@@ -230,7 +230,7 @@ pub fn reduce_kernel(
 /// [`Op::Scan`](crate::Op::Scan).
 ///
 /// # Errors
-/// If there is no such axis, or the elements are bools.
+/// If `axis` is out of range, or the elements are bools.
 pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<TensorSpec> {
     axis_of(x.shape(), axis)?;
     if x.dtype() == DType::Bool {

@@ -19,10 +19,10 @@ fn indexed(x: &Tensor, axis: usize, index: &Tensor) -> Result<()> {
     index_fits(x.shape(), index.shape(), axis)
 }
 
-/// [`Op::Gather`](crate::Op::Gather). The positions themselves are for the device to check.
+/// [`Op::Gather`](crate::Op::Gather). The device checks the positions.
 ///
 /// # Errors
-/// If there is no such axis, the index is not of integers, or does not fit `x`.
+/// If `axis` is out of range, or the index is not an integer tensor or does not fit `x`.
 pub fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<TensorSpec> {
     indexed(x, axis, index)?;
     Ok((*index.shape(), x.dtype()))
@@ -91,7 +91,7 @@ pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
 /// [`Op::Sort`](crate::Op::Sort) and [`Op::CumMax`](crate::Op::CumMax): values and positions.
 ///
 /// # Errors
-/// If there is no such axis, or it has more positions than `I32`.
+/// If `axis` is out of range, or it has more positions than `I32`.
 pub fn sort(x: &Tensor, axis: usize) -> Result<(TensorSpec, TensorSpec)> {
     axis_of(x.shape(), axis)?;
     positions(x.shape()[axis])?;
@@ -122,7 +122,7 @@ fn too_few(shape: &Shape, axis: usize, k: usize) -> Error {
 /// [`Op::Cat`](crate::Op::Cat).
 ///
 /// # Errors
-/// If there are no tensors, or they differ in dtype or in a size other than that of `axis`.
+/// If `tensors` is empty, or they differ in dtype or in a size other than on `axis`.
 pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<TensorSpec> {
     let Some(first) = tensors.first() else { return Err(no_tensors()) };
     axis_of(first.shape(), axis)?;
@@ -215,7 +215,7 @@ pub fn flat_positions(indices: &[&Tensor], sizes: &[usize]) -> Result<TensorSpec
 #[cold]
 fn cat_mismatch(i: usize, shape: &Shape, first: &Shape, axis: usize) -> Error {
     Error::shape(format!(
-        "tensor {i} is {shape}, tensor 0 is {first}: all sizes but that of axis {axis} must agree"
+        "tensor {i} is {shape}, tensor 0 is {first}: all sizes except on axis {axis} must agree"
     ))
     .help(cat_help(first, shape, axis))
 }

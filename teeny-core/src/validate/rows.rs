@@ -13,9 +13,9 @@ use crate::tensor::Tensor;
 /// [`Kernel::output_dtype`].
 ///
 /// # Errors
-/// If the numbers of inputs or parameters are not the program's, there is no input, an input has
-/// another type or shape; if the axes are not ascending axes of `shape`; or a row without elements
-/// has a value that needs one.
+/// If the numbers of inputs or parameters are not the program's, the program has no input, or an
+/// input has another dtype or shape; if the axes are not ascending axes of `shape`; or a row
+/// without elements has a value that needs one.
 pub fn rows(
     program: &Kernel,
     inputs: &[&Tensor],

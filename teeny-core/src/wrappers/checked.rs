@@ -27,7 +27,7 @@ crate::options! {
         infinities: bool = true, with_infinities;
         /// NaN in inputs: in data that is uploaded, and in tensors of the wrapped device.
         inputs: bool = false, with_inputs;
-        /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program
+        /// The operation fails. Otherwise [`Checked::findings`] lists the finding, and the program
         /// goes on.
         stop: bool = true, with_stop;
     }
@@ -41,7 +41,7 @@ crate::options! {
 ///   elementwise operations that means: at the same index. NaN made of infinities (`inf - inf`,
 ///   `inf * 0`) is a finding.
 /// - an infinity, or NaN, that is a constant or parameter of the kernel:
-///   `masked_fill(&mask, f64::NEG_INFINITY)` is no mistake.
+///   `masked_fill(&mask, f64::NEG_INFINITY)` is intended.
 /// - moving, sorting and choosing elements, and the logsumexp of a query that attention lets see no
 ///   key.
 ///
@@ -67,17 +67,17 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// A device that checks what `inner` does, by the default [`Checks`].
+    /// Wraps `inner` with the default [`Checks`].
     pub fn new(inner: impl ToDevice) -> Arc<Checked> {
         Checked::with(inner, Checks::default())
     }
 
-    /// A device that checks what `inner` does.
+    /// Wraps `inner` with `checks`.
     pub fn with(inner: impl ToDevice, checks: Checks) -> Arc<Checked> {
         Arc::new(Checked { inner: inner.to_device(), checks, findings: Mutex::default() })
     }
 
-    /// What has been found, the first 16.
+    /// The first 16 findings.
     pub fn findings(&self) -> Vec<Error> {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -314,9 +314,7 @@ impl Device for Checked {
     }
     fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
         if self.checks.inputs && x.dtype().is_float() && any(&x.is_nan()?)? {
-            self.found(Some(
-                Error::value("there is NaN in a tensor that comes in").note(described(x)?),
-            ))?;
+            self.found(Some(Error::value("an input tensor contains NaN").note(described(x)?)))?;
         }
         Ok(x.storage().clone())
     }

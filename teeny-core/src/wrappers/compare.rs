@@ -54,7 +54,7 @@ impl Tolerance {
 }
 
 /// A device that runs every operation on two devices and stops where they disagree. Its results are
-/// those of the first.
+/// the first device's.
 ///
 /// After each operation the second device gets the first one's results, so that both always start
 /// from the same bits: small differences do not accumulate, and an operation that selects
@@ -63,8 +63,8 @@ impl Tolerance {
 /// the last place; the change of the result is added to the tolerance. That covers sums that
 /// cancel, and kernels with a comparison inside.
 ///
-/// Operations that either device does not support are not compared ([`Compare::skipped`] counts
-/// those of the second). Every result is read from both: use it for debugging.
+/// Operations that either device does not support are not compared ([`Compare::skipped`] counts the
+/// operations that the second lacks). Every result is read from both: use it for debugging.
 ///
 /// # Example
 /// ```
@@ -203,8 +203,8 @@ impl Compare {
     }
 
     /// Compares an output of the second device, `b`, with the first's, `a`. Returns the storage
-    /// that the second device continues with. The storages are outputs of `op`, or uploaded if
-    /// there is none.
+    /// that the second device continues with. The storages are outputs of `op`, or uploaded if `op`
+    /// is `None`.
     fn settle(
         &self,
         mut op: Option<&mut Op<'_>>,
@@ -291,7 +291,7 @@ impl Compare {
                 let storage = outputs
                     .into_iter()
                     .nth(number)
-                    .ok_or_else(|| Error::internal("a device gave too few results"))?;
+                    .ok_or_else(|| Error::internal("a device returned too few results"))?;
                 let again =
                     Tensor::from_result(storage, shape, dtype, device.clone())?.to_scalars()?;
                 Ok(values.iter().zip(&again).map(|(v, w)| change(*v, *w)).collect())
@@ -352,7 +352,7 @@ impl Compare {
         self.disagreement(op, message).note(fact)
     }
 
-    /// The error that stops the program: of `op`, or of an upload if there is none.
+    /// The error that stops the program: of `op`, or of an upload if `op` is `None`.
     fn disagreement(&self, op: Option<&Op<'_>>, what: String) -> Error {
         let (a, b) = (self.first.info().name, self.second.info().name);
         let part = if backward() { "in its gradient " } else { "" };

@@ -30,12 +30,12 @@ use crate::error::Result;
 use crate::op::{Op, Outputs};
 use crate::tensor::Tensor;
 
-/// The tensor of `inner` behind `x`, for a wrapper whose storages are those of `inner`.
+/// The tensor of `inner` behind `x`, for a wrapper that uses the storages of `inner`.
 fn unwrap(x: &Tensor, inner: &DeviceRef) -> Result<Tensor> {
     Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), inner.clone())
 }
 
-/// Runs `op` on `inner`, for a wrapper whose storages are those of `inner`.
+/// Runs `op` on `inner`, for a wrapper that uses the storages of `inner`.
 fn pass_on(op: &mut Op<'_>, inner: &DeviceRef) -> Result<Outputs> {
     op.run_mapped(inner, &|x| unwrap(x, inner))
 }

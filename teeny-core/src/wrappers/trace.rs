@@ -25,10 +25,10 @@ const MAX_SPANS: usize = 1 << 18;
 
 /// A device that records the operations of the device it wraps and their times.
 ///
-/// [`Trace::new`] waits for the device after every operation: a time is then that of the operation,
-/// and the device does not work asynchronously. [`Trace::asynchronous`] does not wait: times are
-/// those of the submission, and the work is measured where a result is read. On the CPU, which
-/// computes synchronously, both are the same.
+/// [`Trace::new`] waits for the device after every operation: a time is then the operation's, and
+/// the device does not work asynchronously. [`Trace::asynchronous`] does not wait: times cover the
+/// submission, and the work is measured where a result is read. On the CPU, which computes
+/// synchronously, both are the same.
 ///
 /// With the feature `tracing` each operation is also a span `op` of the `tracing` crate (op,
 /// called, shapes, bytes, flops).
@@ -262,7 +262,7 @@ impl Device for Trace {
         let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
         self.span("download", &[x], cost, || self.inner.download(&unwrap(x, &self.inner)?))
     }
-    /// The span is that of starting the read, unless the trace waits.
+    /// The span covers only the start of the read, unless the trace waits.
     fn download_async(&self, x: &Tensor) -> ReadFuture {
         let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
         let started = self.span("download", &[x], cost, || {
@@ -276,7 +276,7 @@ impl Device for Trace {
     );
 }
 
-/// Writes events, such as those of [`Trace::events`] of several processes, as a trace file.
+/// Writes events, such as [`Trace::events`] of several processes, as a trace file.
 ///
 /// # Errors
 /// If the file cannot be written.

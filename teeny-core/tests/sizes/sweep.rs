@@ -11,7 +11,7 @@ use teeny_core::*;
 
 type Results = Result<Vec<Tensor>>;
 
-/// What all calls did, as one number: equal in builds with and without overflow checks.
+/// A hash over all calls, equal in builds with and without overflow checks.
 pub struct Sweep {
     pub cases: u64,
     pub digest: u64,

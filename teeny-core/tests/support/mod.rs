@@ -1,5 +1,4 @@
-//! A naive view: the values themselves, copied at every step. What a chain of layouts must agree
-//! with.
+//! A naive view that copies the values at every step: the reference for a chain of layouts.
 #![allow(dead_code)] // each test file uses a part of it
 
 use teeny_core::random::{Key, philox};
@@ -42,7 +41,7 @@ impl Naive {
         self.values[index.iter().zip(&self.shape).fold(0, |flat, (i, n)| flat * n + i)]
     }
 
-    /// A tensor of `shape` whose value at an index is that of self at `from(index)`.
+    /// A tensor of `shape` whose value at an index is `self[from(index)]`.
     pub fn map(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Naive {
         let values = indices(&shape).map(|index| self.at(&from(&index))).collect();
         Naive { shape, values }

@@ -155,7 +155,7 @@ fn special(sink: Sink<'_>, dtype: DType) {
                     (Mask::Bool, Attention::full()),
                     (Mask::Bias, Attention::full()),
                 ];
-                // Of a size beyond tiles one kind: the oracle takes a tenth of a second for each.
+                // One mask kind at the size beyond a tile: the oracle takes 0.1 s per kind.
                 let kinds = if t == 70 { &kinds[..1] } else { &kinds };
                 for &(mask, options) in kinds {
                     add(

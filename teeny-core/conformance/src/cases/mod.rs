@@ -30,7 +30,7 @@ pub struct Case {
     pub inputs: Vec<Input>,
     pub tolerance: Tolerance,
     pub body: Body,
-    /// What the inputs do not say: axes, sizes.
+    /// Axes, sizes and other attributes that the inputs do not show.
     pub detail: String,
 }
 

@@ -86,7 +86,7 @@ fn case(
         .tensor_list(device)
         .map(Vec::from)
     };
-    // Sums of some dozen products of size 16, those of 16-bit floats rounded before the kernel.
+    // Sums of a few dozen products of magnitude 16. 16-bit floats are rounded before the kernel.
     let tolerance = match after {
         After::Rounded => EQUAL, // sums of integers, exact in any order until they are rounded
         _ if dtype.is_half() => stepwise(dtype, 8.0, 64.0),

@@ -13,7 +13,7 @@ use teeny_core::{DeviceRef, Kernel, Layout, OpCode, Scalar, Tensor};
 type ChangeRequest = Box<dyn Fn(&mut Request, &DeviceRef) -> Option<()> + Send + Sync>;
 type ChangeResults = Box<dyn Fn(&mut Vec<Tensor>, &DeviceRef) -> Option<()> + Send + Sync>;
 
-/// What a mutant changes. A function returns `None` if it changes nothing.
+/// The change that a mutant makes. A function returns `None` if it changes nothing.
 pub enum Change {
     /// It runs another request.
     Request(ChangeRequest),

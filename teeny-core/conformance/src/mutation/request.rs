@@ -96,8 +96,8 @@ impl Request {
         Some(tensors.collect())
     }
 
-    /// Storages of the sizes and dtypes of the request's results with the elements of `answer`,
-    /// which may be that of another request.
+    /// Storages with the sizes and dtypes of the request's results and the elements of `answer`,
+    /// which may answer another request.
     pub fn fitted(&self, answer: &[Tensor], oracle: &DeviceRef) -> Result<Outputs> {
         let mut outputs = Outputs::new();
         for (i, &(shape, dtype)) in self.specs.iter().enumerate() {

@@ -52,7 +52,7 @@ impl Default for Rules {
     }
 }
 
-/// The unit roundoff of `dtype` in those of the type that it is computed in.
+/// The unit roundoff of `dtype` as a multiple of the unit roundoff of its compute dtype.
 pub fn coarseness(dtype: DType) -> f64 {
     2f64.powi(format(dtype.compute()).0 - format(dtype).0)
 }

@@ -159,7 +159,8 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
     }))
 }
 
-/// What errors of normalised values are relative to: (h, scale of h, reciprocal deviation).
+/// The tensors that scale the error bound of normalised values: (h, scale of h, reciprocal
+/// deviation).
 fn standard(kind: RowFunction, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor, Tensor)> {
     let centred = match kind {
         RowFunction::LayerNorm | RowFunction::LayerNormGrad => x.sub(&x.mean_keepdim(-1)?)?,

@@ -60,10 +60,10 @@ pub struct Case {
     detail: String,
     body: Body,
     truth: Truth,
-    /// Of each result; the last one holds for all further results.
+    /// One per result; the last one also applies to all further results.
     tolerances: Vec<Tolerance>,
-    /// For [`Tolerance::Scaled`]: what errors are relative to, one tensor per result, from operands
-    /// cast to f64.
+    /// For [`Tolerance::Scaled`]: the magnitude that errors are relative to, one tensor per result,
+    /// from operands cast to f64.
     scale: Option<Body>,
 }
 
@@ -232,7 +232,7 @@ impl Site for Alone<'_> {
     }
 }
 
-/// What became of a case that shows no fault.
+/// The outcome of a case without a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The results agree.

@@ -34,7 +34,7 @@ fn after(dice: &mut Dice, dtype: DType) -> Result<After> {
         "choice" => {
             Kernel::build([dtype, dtype, DType::Bool], [], |[y, b, c], []| [c.where_cond(y, b)])
         }
-        // To a type that is not computed more exactly, as tolerances are those of the result.
+        // The target dtype must not be more precise, because the result's dtype sets the tolerance.
         "cast" => {
             let to = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
             Kernel::build(pair, [], |[y, b], []| [(y + b).cast(to)])

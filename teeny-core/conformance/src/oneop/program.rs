@@ -159,7 +159,7 @@ fn replay(
     Ok(sound)
 }
 
-/// What became of the cases of one operation.
+/// The outcomes of the cases of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     agreed: u64,

@@ -95,7 +95,7 @@ fn reduce(dice: &mut Dice) -> Result<Case> {
             case.scaled(roundings_of(n, dtype), move |x| Ok(vec![x[0].abs()?.sum(signed.clone())?]))
         }
         ReduceOp::Prod if dtype.is_float() => case.within(Tolerance::Ulps(n as f64 + 2.0, 0.0)),
-        // Of a zero of either sign, either may be the extremum.
+        // Either of +0 and -0 may be the extremum.
         ReduceOp::Max | ReduceOp::Min => case,
         _ => case.within(Tolerance::Bits),
     })

@@ -56,7 +56,7 @@ fn program<'b>(
             (DType::Bool, _) => x.all(),
             (t, 1) if t.is_int() => x.fold(Fold::Sum),
             (t, 2) if t.is_int() => x.fold(Fold::Prod),
-            // Of a zero of either sign, either may be the extremum.
+            // Either of +0 and -0 may be the extremum.
             (t, n) if t.is_float() => (if n % 2 == 0 { x.max() } else { x.min() }) + 0.0,
             (_, n) => {
                 if n % 2 == 0 {
@@ -131,7 +131,7 @@ fn sums(dice: &mut Dice) -> Result<Case> {
     let shape = Shape::new(&shape.iter().map(|&n| n.max(1)).collect::<Vec<_>>())?;
     let n: usize = axes.iter().map(|&axis| shape[axis]).product();
     let kernel = builder.finish(&[x.sum(), x - x.mean()])?;
-    // What errors are relative to.
+    // The magnitude that errors are relative to.
     let size = x.abs();
     let scale = Arc::new(builder.finish(&[size.sum(), size + size.mean()])?);
     let list = axes.clone();

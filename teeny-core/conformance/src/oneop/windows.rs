@@ -95,8 +95,8 @@ pub fn transforms(kernel: &[usize]) -> f64 {
     if kernel.iter().all(|&k| k == 3) { 300.0 } else { 0.0 }
 }
 
-/// Values that meet those of `x`. Of nothing but padding a device makes zeros, whatever the zeros
-/// are multiplied by.
+/// Values to multiply with `x`. A window of padding alone must give zero, whatever the padding is
+/// multiplied by.
 fn beside(dice: &mut Dice, x: &Shape) -> Values {
     if x.numel() == 0 { Values::Tame } else { Values::linear(dice) }
 }

@@ -23,7 +23,7 @@ impl Counter {
         std::mem::take(&mut *self.counts.lock().unwrap()).into_iter().collect()
     }
 
-    /// The tensor of the wrapped device behind `x`: the storages are those of that device.
+    /// The tensor of the wrapped device behind `x`: this wrapper uses its storages.
     fn inner_tensor(&self, x: &Tensor) -> Result<Tensor> {
         Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.inner.clone())
     }

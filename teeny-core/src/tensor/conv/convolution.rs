@@ -152,7 +152,7 @@ impl Tensor {
     /// the same window.
     ///
     /// # Errors
-    /// If the shapes are not those of such a convolution.
+    /// If the shapes do not fit such a convolution.
     #[track_caller]
     pub fn conv_weight_grad(
         &self,

@@ -23,7 +23,7 @@ pub enum Sampling {
     Cubic,
 }
 
-/// What [`Tensor::grid_sample`] reads outside the image.
+/// The value that [`Tensor::grid_sample`] reads outside the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outside {
     /// Zeros, the default.
@@ -45,7 +45,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the shapes do not fit, the image is empty, the types are not floats, or
-    /// [`Sampling::Cubic`] is asked for of volumes.
+    /// [`Sampling::Cubic`] is used for volumes.
     ///
     /// Equivalent: `torch.nn.functional.grid_sample`.
     #[track_caller]
@@ -73,7 +73,7 @@ impl Tensor {
             .help("(N, C, H, W) takes (N, H', W', 2), (N, C, D, H, W) takes (N, D', H', W', 3)"));
         }
         if mode == Sampling::Cubic && axes == 3 {
-            return Err(Error::value("cubic sampling is of images with two axes, not three")
+            return Err(Error::value("cubic sampling supports two spatial axes, not three")
                 .help("Sampling::Linear has three axes"));
         }
         let [n, c] = [self.shape()[0], self.shape()[1]];

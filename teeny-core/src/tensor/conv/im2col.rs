@@ -41,7 +41,7 @@ impl Tensor {
     /// C, spatial..). Where windows overlap, elements add up.
     ///
     /// # Errors
-    /// If the columns are not those of an input of `spatial` sizes.
+    /// If the columns do not fit an input of `spatial` sizes.
     ///
     /// Equivalent: `torch.nn.functional.fold`.
     #[doc(alias = "fold")]

@@ -64,7 +64,7 @@ impl Tensor {
     /// `torch.nn.functional.channel_shuffle`.
     ///
     /// # Errors
-    /// If there is no channel axis, or `groups` does not divide it.
+    /// If self has no channel axis, or `groups` does not divide it.
     #[track_caller]
     pub fn channel_shuffle(&self, groups: usize) -> Result<Tensor> {
         let _op = enter("channel_shuffle").on([("x", Some(self))]);

@@ -17,7 +17,7 @@ crate::options! {
         /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up.
         /// Elements beyond the end are not averaged.
         ceil: bool = false, with_ceil;
-        /// Padding counts as zeros; otherwise a mean is that of the elements there are.
+        /// Padding counts as zeros; otherwise a mean excludes padding.
         count_padding: bool = true, with_count_padding;
         /// Sums are divided by this number, whatever the windows hold.
         divisor: Option<usize> = None, with_divisor;
@@ -205,14 +205,13 @@ impl Tensor {
         let _op = enter("max_unpool").on([("x", Some(self)), ("positions", Some(positions))]);
         if positions.shape() != self.shape() || spatial.is_empty() || spatial.len() > self.ndim() {
             return Err(Error::shape(format!(
-                "{} at positions {} cannot fill axes \
-                 {spatial:?}",
+                "cannot unpool {} at positions {} to axes {spatial:?}",
                 self.shape(),
                 positions.shape()
             ))
             .help(
-                "positions are those of x.max_pool_indices(..)?, spatial the sizes of \
-                 the last axes before pooling",
+                "pass the positions of x.max_pool_indices(..)? and the spatial sizes before \
+                 pooling",
             ));
         }
         let lead = self.ndim() - spatial.len();

@@ -114,7 +114,7 @@ impl Tensor {
                 dtype.variant()
             )));
         }
-        // The distance of finite ends may be infinite; that of their halves is not.
+        // The difference of finite ends may overflow; the difference of their halves does not.
         let scale = if (end - start).is_finite() { 1.0 } else { 0.5 };
         let (first, last) = (start * scale, end * scale);
         let step = if count > 1 { (last - first) / (count - 1) as f64 } else { 0.0 };

@@ -34,7 +34,7 @@ impl Tensor {
     /// A tensor of `shape` with the values of `data` in row-major order.
     ///
     /// # Errors
-    /// If the number of values is not that of the shape's elements.
+    /// If the number of values is not the shape's number of elements.
     #[track_caller]
     pub fn from_slice<T: Element>(
         data: &[T],
@@ -128,7 +128,7 @@ impl Tensor {
     /// the rules of [`Scalar::cast`]; the inverse is [`Tensor::to_scalars`].
     ///
     /// # Errors
-    /// If the number of values is not that of the shape's elements.
+    /// If the number of values is not the shape's number of elements.
     #[track_caller]
     pub fn from_scalars(
         values: &[Scalar],

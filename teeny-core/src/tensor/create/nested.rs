@@ -12,7 +12,7 @@ pub trait Nested<T: Element> {
     /// Appends the numbers in row-major order.
     ///
     /// # Errors
-    /// If a level has a size other than that of `sizes`: ragged data.
+    /// If a level has another size than in `sizes`: ragged data.
     fn flatten(&self, sizes: &[usize], path: &mut Vec<usize>, out: &mut Vec<T>) -> Result<()>;
 }
 

@@ -43,12 +43,12 @@ pub fn map<const N: usize>(
     mapped(&builder, output, &inputs)
 }
 
-/// What `inputs` are called in the program.
+/// The names of `inputs` in the program.
 fn arguments<'b, const N: usize>(builder: &'b Builder, inputs: &[&Tensor; N]) -> [Expr<'b>; N] {
     inputs.map(|t| builder.input(t.dtype()))
 }
 
-/// The part of [`map`] that every program shares: what is generic is compiled once for each.
+/// The part of [`map`] that is not generic, and so compiled once.
 fn mapped(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Tensor> {
     let kernel = Arc::new(builder.finish(&[output])?);
     at_least_one(inputs.len())?;
@@ -66,7 +66,7 @@ pub fn map_n<const N: usize, const M: usize>(
     let outputs = body(arguments(&builder, &inputs));
     mapped_n(&builder, &outputs, &inputs)?
         .try_into()
-        .map_err(|_| Error::internal("a kernel gave too few outputs"))
+        .map_err(|_| Error::internal("a kernel returned too few outputs"))
 }
 
 fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -76,7 +76,7 @@ fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Resu
     results(&kernel, storages, shape, &device)
 }
 
-/// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in
+/// The sum of a [`map`] over `axes`, in one pass that never stores the terms. Types as in
 /// [`Tensor::sum`].
 ///
 /// # Errors
@@ -180,7 +180,7 @@ pub fn map_rows<const N: usize>(
 struct Rows {
     shape: Shape,
     axes: Vec<usize>,
-    /// Of each tensor: whether it has one value a row.
+    /// For each tensor: one value per row or per element.
     extents: Vec<Extent>,
 }
 

@@ -54,7 +54,7 @@ binary_methods! {
     atan2;
     /// `sqrt(self² + rhs²)`: finite wherever the result is. Equivalent: `torch.hypot`.
     hypot;
-    /// The remainder of the division with the sign of self, exactly; `rem` has that of `rhs`.
+    /// The exact remainder of the division, with the sign of self; `rem` has the sign of `rhs`.
     /// Equivalent: `torch.fmod`.
     fmod;
     /// The quotient without its fraction. An integer divided by 0 is 0; `floor_div` rounds down.

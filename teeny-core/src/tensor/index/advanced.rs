@@ -147,7 +147,7 @@ impl Advanced {
         Op::Positions { indices: &indices, sizes: &sizes }.tensor(&device)
     }
 
-    /// An error about a position in the user's words instead of those of the joined axis.
+    /// Rewrites an error about a position of the merged axis in terms of the user's axes.
     fn explained(&self, result: Result<Tensor>) -> Result<Tensor> {
         match result {
             Err(error) if error.kind() == ErrorKind::Index => {

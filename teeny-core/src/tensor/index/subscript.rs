@@ -43,7 +43,7 @@ pub struct NewAxis;
 pub struct Ellipsis;
 
 impl Subscript {
-    /// A range with a step: what [`s!`](crate::s) makes of `2..9;3`. Of anything else the step is
+    /// A range with a step: [`s!`](crate::s) makes one of `2..9;3`. Of anything else the step is
     /// ignored.
     pub fn stepped(item: impl Into<Subscript>, step: impl Size) -> Subscript {
         match item.into() {

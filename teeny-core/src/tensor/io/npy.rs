@@ -201,7 +201,7 @@ fn entries(header: &str) -> Result<[&str; 3]> {
     }
     match values {
         [Some(descr), Some(fortran_order), Some(shape)] => Ok([descr, fortran_order, shape]),
-        _ => Err(wrong(format!("the header has not the entries {}", KEYS.join(", ")))),
+        _ => Err(wrong(format!("expected the header entries {}", KEYS.join(", ")))),
     }
 }
 
@@ -279,10 +279,6 @@ fn dtype(descr: &str) -> Result<(DType, bool)> {
     match (descr.as_bytes().first(), known) {
         (Some(b'<' | b'|' | b'='), Some(t)) => Ok((t, false)),
         (Some(b'>'), Some(t)) => Ok((t, true)),
-        _ => Err(Error::dtype(format!(
-            "elements of type {} are not among teeny's types",
-            quoted(descr)
-        ))
-        .help(help)),
+        _ => Err(Error::dtype(format!("unsupported element type {}", quoted(descr))).help(help)),
     }
 }

@@ -59,9 +59,10 @@ impl Tensor {
     /// # Errors
     /// If there is NaN or an infinity in a matrix.
     ///
-    /// Gradient (Giles 2008): that of the vectors divides by differences of eigenvalues, and is
-    /// infinite where two are equal; that of the values is defined everywhere. A function that
-    /// depends on the signs of the vectors has no derivative. Equivalent: `torch.linalg.eigh`.
+    /// Gradient (Giles 2008): the gradient of the vectors divides by differences of eigenvalues,
+    /// and is infinite where two are equal; the gradient of the values is defined everywhere. A
+    /// function that depends on the signs of the vectors has no derivative. Equivalent:
+    /// `torch.linalg.eigh`.
     ///
     /// Needs the feature `linalg`.
     #[track_caller]
@@ -85,11 +86,11 @@ impl Tensor {
     /// real, in no order: (.., n, n) → (.., n), (.., n, n).
     ///
     /// # Errors
-    /// If an eigenvalue is not real: there are no complex tensors; [`Tensor::eigvals`] gives both
-    /// parts of the values. If self is tracked by autograd: not differentiable here, unlike
-    /// [`Tensor::eigh`].
+    /// If an eigenvalue is not real, because complex tensors are not supported; [`Tensor::eigvals`]
+    /// returns both parts of the values. If self is tracked by autograd: not differentiable here,
+    /// unlike [`Tensor::eigh`].
     ///
-    /// Equivalent: `torch.linalg.eig`, where that is real.
+    /// Equivalent: `torch.linalg.eig`, for real eigenvalues.
     ///
     /// Needs the feature `linalg`.
     #[track_caller]
@@ -99,7 +100,7 @@ impl Tensor {
         let [values, imaginary, vectors, _] = self.linalg(LinalgOp::Eig, &[])?;
         if imaginary.ne(0)?.reshape(-1)?.any(0)?.item::<bool>()? {
             return Err(Error::unsupported(
-                "some eigenvalues are not real, and there are no complex tensors",
+                "some eigenvalues are not real, and complex tensors are not supported",
             )
             .help("x.eigvals()? gives both parts"));
         }
@@ -129,9 +130,9 @@ impl Tensor {
     /// # Errors
     /// If there is NaN or an infinity in a matrix.
     ///
-    /// Gradient (Townsend 2016): that of u and v divides by differences of squared singular values,
-    /// and by the values themselves if m ≠ n; that of s is defined everywhere. A function that
-    /// depends on the signs of u and v has no derivative. Equivalent:
+    /// Gradient (Townsend 2016): the gradient of u and v divides by differences of squared singular
+    /// values, and by the values themselves if m ≠ n; the gradient of s is defined everywhere. A
+    /// function that depends on the signs of u and v has no derivative. Equivalent:
     /// `torch.linalg.svd(x, full_matrices=False)`.
     ///
     /// # Example

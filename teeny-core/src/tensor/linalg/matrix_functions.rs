@@ -115,7 +115,7 @@ impl Tensor {
     /// first and the last may be vectors.
     ///
     /// # Errors
-    /// If there are no matrices, or neighbours do not fit.
+    /// If `matrices` is empty, or the shapes of two neighbours do not fit.
     ///
     /// Equivalent: `torch.linalg.multi_dot`.
     #[track_caller]

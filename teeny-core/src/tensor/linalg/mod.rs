@@ -62,7 +62,7 @@ impl Tensor {
         let eps = if self.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
         match rtol {
             Some(rtol) if rtol.is_nan() || rtol < 0.0 => {
-                Err(Error::value(format!("a relative tolerance is not negative, as {rtol} is"))
+                Err(Error::value(format!("expected rtol >= 0, got {rtol}"))
                     .help("None takes max(m, n) eps; 0.0 counts only zeros as 0"))
             }
             given => Ok(given.unwrap_or(m.max(n) as f64 * eps)),
@@ -77,7 +77,7 @@ impl Tensor {
             DType::F32 | DType::F64 => {}
             DType::F16 | DType::BF16 => {
                 return Err(Error::dtype(format!(
-                    "{} has too few digits for factoring matrices",
+                    "cannot factor matrices of {}: its precision is too low",
                     self.dtype()
                 ))
                 .help("x.cast(DType::F32)? converts"));

@@ -40,8 +40,7 @@ impl Tensor {
     /// in PyTorch. Equivalent: `torch.linalg.vector_norm`.
     ///
     /// # Errors
-    /// If the type is not a float, an axis does not exist, or p is infinite and there are no
-    /// elements.
+    /// If the type is not a float, an axis does not exist, or p is infinite and self is empty.
     #[track_caller]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("vector_norm").on([("x", Some(self))]);

@@ -5,13 +5,13 @@ use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// What [`Tensor::pca`] finds of n samples with d features, for k components.
+/// The result of [`Tensor::pca`] for n samples of d features and k components.
 #[derive(Clone, Debug)]
 pub struct Pca {
     /// The mean of the samples: (d).
     pub mean: Tensor,
-    /// Orthonormal directions as rows, those of the largest variance first: (k, d). The largest
-    /// element of each, by absolute value, is positive.
+    /// Orthonormal directions as rows, by decreasing variance: (k, d). The largest element of each,
+    /// by absolute value, is positive.
     pub components: Tensor,
     /// The singular values of the centred samples: (k).
     pub singular_values: Tensor,
@@ -68,9 +68,9 @@ impl Tensor {
         };
         if n < 2 || k > n.min(d) {
             return Err(Error::value(format!(
-                "{n} samples of {d} features have no {k} components"
+                "cannot find {k} components of {n} samples of {d} features"
             ))
-            .help("at least two samples, at most min(n, d) components"));
+            .help("pass at least two samples and ask for at most min(n, d) components"));
         }
         let mean = self.mean(0)?; // (d)
         let (_, s, vt) = self.sub(&mean)?.svd()?; // (min), (min, d)

@@ -15,12 +15,12 @@ use crate::tensor::one_device::pair;
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.
     ///
-    /// As in PyTorch, `b` is also a batch of vectors (.., n) if its shape is that of self without
+    /// As in PyTorch, `b` is also a batch of vectors (.., n) if it has the shape of self without
     /// the last axis.
     ///
     /// # Errors
-    /// If a matrix is singular to rounding: a pivot is no larger than n eps times the elements of
-    /// its row and column. If the shapes do not fit, or the type is not f32 or f64.
+    /// If a matrix is singular to rounding: a pivot is at most n eps times the elements of its row
+    /// and column. If the shapes do not fit, or the type is not f32 or f64.
     ///
     /// Gradients: `g_b = a⁻ᵀ g`, `g_a = -g_b xᵀ` (Giles 2008). Equivalent: `torch.linalg.solve`.
     ///
@@ -117,8 +117,8 @@ impl Tensor {
     /// # Errors
     /// If there is NaN or an infinity in a matrix, or the type is not f32 or f64.
     ///
-    /// Gradient: that of Golub & Pereyra 1973, which holds where the rank stays the same.
-    /// Equivalent: `torch.linalg.pinv`.
+    /// Gradient: Golub & Pereyra 1973, valid where the rank stays the same. Equivalent:
+    /// `torch.linalg.pinv`.
     ///
     /// Needs the feature `linalg`.
     #[track_caller]

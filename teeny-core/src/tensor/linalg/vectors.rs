@@ -48,7 +48,7 @@ impl Tensor {
         let (x, y) = both(self, rhs)?;
         if x.size(axis)? != 3 {
             return Err(Error::shape(format!("axis {axis} of {} has not 3 elements", x.shape()))
-                .help("a vector product is of vectors in space"));
+                .help("the cross product takes vectors of size 3"));
         }
         let turned = |x: &Tensor| Ok::<_, Error>((x.roll(axis, -1)?, x.roll(axis, -2)?));
         let ((a, b), (c, d)) = (turned(&x)?, turned(&y)?);

@@ -14,7 +14,7 @@ impl Tensor {
     /// `(x - mean) / sqrt(variance + eps) * weight + bias`.
     ///
     /// Shapes: self `(.., sizes..)` → the same; `weight` and `bias` `(sizes..)`. The variance is
-    /// that of all elements, without correction.
+    /// the population variance (no correction).
     ///
     /// Accuracy on `Cpu`, of f32: within `6e-6 (1 + max |y|)` for rows of any length whose mean is
     /// not far larger than their deviation. Rows whose squares or sums leave the range of f32 are
@@ -99,7 +99,7 @@ impl Tensor {
         let dtype = given().fold(self.dtype(), |dtype, p| dtype.promote(p.dtype()));
         let device =
             given().try_fold(self.device().clone(), |device, p| common(&device, p.device()))?;
-        // One axis to normalise along, whatever there were.
+        // Merge the normalised axes into one.
         let length: usize = sizes.iter().product();
         let mut flat = self.shape()[..lead].to_vec();
         flat.push(length);

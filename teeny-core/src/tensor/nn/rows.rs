@@ -30,7 +30,7 @@ impl RowFunction {
     pub fn run(self, inputs: &[&Tensor], params: &[Scalar], axes: &[usize]) -> Result<Tensor> {
         let Some(&x) = inputs.first() else {
             return Err(Error::value(format!("{} needs a tensor", self.name()))
-                .help("its first input has the rows"));
+                .help("the first input must vary along the row"));
         };
         let mut types = [x.dtype(); 8];
         let types = types.get_mut(..inputs.len()).unwrap_or(&mut []);

@@ -52,7 +52,7 @@ impl Tensor {
     /// 1e-6.
     ///
     /// # Errors
-    /// If the shapes do not fit, self is no float, or a target is neither a class nor
+    /// If the shapes do not fit, self is not a float, or a target is neither a class nor
     /// `ignore_index` (the first offender is named).
     ///
     /// Equivalent: `torch.nn.functional.cross_entropy(x, targets, reduction="none")`.
@@ -92,7 +92,7 @@ fn require_targets(x: &Tensor, targets: &Tensor) -> Result<()> {
 
 #[cold]
 fn no_classes(x: &Tensor) -> Error {
-    Error::shape(format!("scores {} have no classes, so that no target is one", x.shape()))
+    Error::shape(format!("expected at least one class, got scores {}", x.shape()))
         .help("scores are (n, classes) with at least one class")
 }
 

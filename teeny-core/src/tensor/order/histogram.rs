@@ -53,7 +53,7 @@ impl Tensor {
     /// largest element, which waits for the device. Elements outside, and NaN, are not counted.
     ///
     /// # Errors
-    /// If there are no bins, the type is not a float, or the range is empty or not finite.
+    /// If `bins` is 0, the type is not a float, or the range is empty or not finite.
     ///
     /// Equivalent: `torch.histogram(x, bins, range=..)`, `numpy.histogram`.
     #[track_caller]

@@ -20,7 +20,7 @@ pub enum QuantileMethod {
     Higher,
     /// Their mean.
     Midpoint,
-    /// The nearer one, of two equally near ones that of even rank.
+    /// The nearer one; on a tie, the one of even rank.
     Nearest,
 }
 
@@ -40,7 +40,7 @@ impl Tensor {
         self.at_rank(axis, |count| count.eq(n).where_cond(count.like((n - 1) / 2), count))
     }
 
-    /// [`Tensor::median`] of the elements that are not NaN; NaN if there are none. Equivalent:
+    /// [`Tensor::median`] of the elements that are not NaN; NaN if all are. Equivalent:
     /// `torch.nanmedian(x, dim)`.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Tensor {
         let _op = enter("kthvalue").on([("x", Some(self))]);
         let n = self.size(axis)?;
         if k == 0 || k > n {
-            return Err(Error::value(format!("there is no element {k} of {n}"))
+            return Err(Error::value(format!("expected k in 1..={n}, got {k}"))
                 .help("k counts from 1: x.kthvalue(1, axis)? is the smallest"));
         }
         let (values, positions) = self.sort(axis, SortOrder::Ascending)?;
@@ -129,7 +129,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         self.require_float()?;
         if let Some(q) = q.iter().find(|q| !(0.0..=1.0).contains(*q)) {
-            return Err(Error::value(format!("{q} is not a fraction of the elements"))
+            return Err(Error::value(format!("expected a quantile in 0.0..=1.0, got {q}"))
                 .help("quantiles are between 0.0 and 1.0, the median is 0.5"));
         }
         let axis = self.shape().axis(axis)? as isize;
@@ -153,7 +153,7 @@ impl Tensor {
                     };
                     let ends = [at(rank.floor()?)?, at(rank.ceil()?)?];
                     map([&ends[0], &ends[1], &weight], |[low, high, w]| {
-                        // infinite ends are no NaN
+                        // avoids NaN from infinite ends
                         w.eq(0.0).where_cond(low, low.cast(wide).lerp(high.cast(wide), w))
                     })?
                     .cast(self.dtype())?
@@ -203,7 +203,7 @@ impl Tensor {
         map([self], |[x]| x.is_nan().where_cond(x.like(0), x))?.sum(axes)
     }
 
-    /// [`Tensor::mean`] of the elements that are not NaN; NaN if there are none. Equivalent:
+    /// [`Tensor::mean`] of the elements that are not NaN; NaN if all are. Equivalent:
     /// `torch.nanmean`.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ impl QuantTensor {
     /// at a time if the device can.
     ///
     /// # Errors
-    /// That of `fill`; those of [`QuantTensor::from_blocks`].
+    /// As `fill` and [`QuantTensor::from_blocks`].
     #[track_caller]
     pub fn from_blocks_with(
         kind: QuantType,
@@ -154,7 +154,7 @@ impl QuantTensor {
     /// keys and values.
     ///
     /// # Errors
-    /// If there is none, their columns differ, or they are on different devices.
+    /// If `weights` is empty, their columns differ, or they are on different devices.
     #[track_caller]
     pub fn join(weights: &[&QuantTensor]) -> Result<QuantTensor> {
         let _op = enter("QuantTensor::join");
@@ -184,7 +184,7 @@ impl QuantTensor {
     /// [`QuantTensor::index_select`].
     ///
     /// # Errors
-    /// If there is no index, or one is not that of a row.
+    /// If `index` is empty, or an index is out of range.
     #[track_caller]
     pub fn select_rows(&self, index: &[usize]) -> Result<QuantTensor> {
         let _op = enter("QuantTensor::select_rows");
@@ -285,7 +285,7 @@ impl QuantTensor {
     /// The matrix as f32 (rows, columns).
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If allocation fails.
     #[track_caller]
     pub fn dequantize(&self) -> Result<Tensor> {
         let _op = enter("dequantize");
@@ -324,7 +324,7 @@ impl QuantTensor {
     /// `torch.nn.functional.embedding(index, weight)`.
     ///
     /// # Errors
-    /// If `index` is not of integers, or a position is not that of a row.
+    /// If `index` is not an integer tensor, or an index is out of range.
     #[doc(alias = "embedding")]
     #[track_caller]
     pub fn index_select(&self, index: &Tensor) -> Result<Tensor> {

@@ -95,7 +95,7 @@ impl Tensor {
     /// the result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
     ///
     /// # Errors
-    /// If there are no elements to compare.
+    /// If a reduced axis is empty.
     #[doc(alias = "amax")]
     #[track_caller]
     pub fn max(&self, axes: impl IntoAxes) -> Result<Tensor> {

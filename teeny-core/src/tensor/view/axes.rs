@@ -107,7 +107,7 @@ impl Tensor {
         let _op = enter("rot90").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)? as isize, self.shape().axis(b)? as isize);
         if a == b {
-            return Err(Error::axis(format!("a turn needs two different axes, not {a} twice"))
+            return Err(Error::axis(format!("expected two different axes, got {a} twice"))
                 .help("x.rot90(n, -2, -1)? turns the last two axes"));
         }
         match n.rem_euclid(4) {

@@ -26,7 +26,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If there are no tensors, or a shape does not fit.
+    /// If `tensors` is empty, or a shape does not fit.
     ///
     /// Equivalent: `torch.cat`.
     #[track_caller]
@@ -37,7 +37,7 @@ impl Tensor {
     /// Tensors of one shape, along a new axis at position `axis`. Equivalent: `torch.stack`.
     ///
     /// # Errors
-    /// If there are no tensors, or the shapes differ.
+    /// If `tensors` is empty, or the shapes differ.
     #[track_caller]
     pub fn stack<T: AsRef<Tensor>>(tensors: &[T], axis: isize) -> Result<Tensor> {
         stack(&references(tensors), axis)

@@ -39,7 +39,7 @@ impl Tensor {
             let mut stretched = *x.shape();
             for axis in (0..counts.ndim()).rev().filter(|&axis| counts[axis] != 1) {
                 stretched = stretched.with_axis(axis, counts[axis])?;
-                // its product is that of `stretched`
+                // has as many elements as `stretched`
                 joined = joined.resized(axis, joined[axis] * counts[axis])?;
                 x = x.unsqueeze(axis as isize)?;
             }
@@ -48,7 +48,7 @@ impl Tensor {
         for axis in 0..counts.ndim() {
             let n = x.shape()[axis];
             let stretched = x.shape().with_axis(axis, counts[axis])?;
-            // its product is that of `stretched`
+            // has as many elements as `stretched`
             let joined = x.shape().resized(axis, n * counts[axis])?;
             x = x.unsqueeze(axis as isize)?.expand(stretched)?.reshape(joined)?;
         }
@@ -62,7 +62,7 @@ impl Tensor {
         let _op = enter("repeat_interleave").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let stretched = self.shape().with_axis(axis + 1, count)?;
-        // its product is that of `stretched`
+        // has as many elements as `stretched`
         let joined = self.shape().resized(axis, self.shape()[axis] * count)?;
         self.unsqueeze(axis as isize + 1)?.expand(stretched)?.reshape(joined)
     }

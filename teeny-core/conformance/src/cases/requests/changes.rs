@@ -47,7 +47,7 @@ pub(super) fn with_input(
     request
 }
 
-/// Sizes beside that of `shape`: every axis shorter, longer or empty, removed or added.
+/// Shapes close to `shape`: each axis shorter, longer or empty, removed or added.
 fn other_shapes(shape: &Shape) -> Vec<Shape> {
     let mut all = vec![Shape::SCALAR];
     for axis in 0..shape.ndim() {

@@ -134,7 +134,7 @@ impl Request {
     }
 }
 
-/// All changes in F32, in other types those of positions.
+/// All changes for F32; only changes of positions for the other dtypes.
 pub fn each(sink: Sink<'_>) {
     for dtype in DType::ALL {
         for sample in samples::further(dtype) {

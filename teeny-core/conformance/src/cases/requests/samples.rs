@@ -329,7 +329,7 @@ fn quantized(dtype: DType, all: &mut Vec<Request>) {
     all.push(Request::new("QuantRows", rows, vec![blocks(), index]));
 }
 
-/// Parts of other types and of other numbers of rows, and those of `lists`.
+/// `lists`, and `parts` with the first one of another type or number of rows.
 pub(super) fn other_parts(parts: &[Part], lists: Vec<Vec<Part>>) -> Vec<Box<[Part]>> {
     let first = |part| [&[part], &parts[1..]].concat();
     let rows = [0, 1, 16, 17, usize::MAX, isize::MAX as usize, usize::MAX / 34];
