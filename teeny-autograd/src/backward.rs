@@ -65,7 +65,7 @@ struct Pending {
     sums: Vec<Option<Sum>>,
 }
 
-/// The gradients of a value that have arrived: their sum, or those of its parts.
+/// The accumulated gradient of a value: as one tensor, or by parts.
 enum Sum {
     Whole(Tensor),
     Parts(Parts),
@@ -117,8 +117,8 @@ pub(crate) fn run_each(
     Ok(pass.kept)
 }
 
-/// The leaves behind `root` by the node after which their gradients are complete: nodes run by
-/// falling ids, so it is that of the lowest id that uses a leaf.
+/// Maps each node to the leaves behind `root` whose gradients are complete after it. Nodes run by
+/// decreasing id, so it is the node with the lowest id that uses the leaf.
 fn last_uses(root: &Arc<Node>) -> HashMap<u64, Vec<u64>> {
     let (mut uses, mut seen) = (HashMap::new(), HashSet::new());
     let mut waiting = vec![root];

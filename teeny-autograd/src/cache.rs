@@ -26,7 +26,7 @@ struct Recent {
     derivative: Arc<Derivative>,
 }
 
-/// The derivatives that a thread keeps: those of a step of a small network.
+/// The number of derivatives that a thread keeps: enough for a step of a small network.
 const RECENT: usize = 64;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! Every differentiable operation once: what is checked against differences, a second time for
+//! Every differentiable operation once, checked against finite differences and a second time for
 //! second derivatives, and device against device.
 //!
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its
@@ -12,7 +12,7 @@ use teeny_core::{
 
 /// One operation on inputs of given shapes.
 pub struct Case {
-    /// What it is called in reports.
+    /// The name in reports.
     pub name: &'static str,
     /// The operation.
     pub f: fn(&[Tensor]) -> Result<Tensor>,
@@ -47,7 +47,7 @@ impl Case {
     /// transposed views.
     ///
     /// # Errors
-    /// What the device reports.
+    /// If the device fails.
     pub fn gradients(
         &self,
         device: impl ToDevice,

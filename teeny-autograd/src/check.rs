@@ -31,9 +31,9 @@ pub struct Report {
     pub input: usize,
     /// Where in it, in row-major order.
     pub element: usize,
-    /// What the rules gave there.
+    /// The derivative by the rules.
     pub analytic: f64,
-    /// What the central difference gave there.
+    /// The central difference.
     pub numeric: f64,
 }
 
@@ -181,7 +181,7 @@ fn direction(y: &Tensor, device: &DeviceRef) -> Result<Tensor> {
     )
 }
 
-/// The gradients by the rules; zeros where there is none, which the differences then check.
+/// The gradients by the rules. A missing one is zeros, which the differences then check.
 fn analytic(
     f: &impl Fn(&[Tensor]) -> Result<Tensor>,
     inputs: &[Tensor],

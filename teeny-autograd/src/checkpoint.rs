@@ -21,7 +21,7 @@ use teeny_core::{Error, Result, Tensor, random};
 /// a device that is not an [`Autograd`] it only runs.
 ///
 /// # Errors
-/// If there are no inputs, or `body` fails.
+/// If `inputs` is empty, or `body` fails.
 ///
 /// # Example
 /// ```

@@ -21,14 +21,14 @@ use teeny_core::{Arithmetic, DType, Expr, FloatFunction, OpCode, SignFunction};
 /// The gradient of each operand; `None` if the derivative by it is zero or does not exist.
 pub(crate) type OperandGrads<'b> = [Option<Expr<'b>>; 3];
 
-/// What an operand is, where the sub-gradient at a tie depends on it.
+/// The kind of an operand, on which the sub-gradient at a tie depends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// A value computed from tensors.
     Value,
     /// A constant of the program.
     Const,
-    /// A number given at each launch.
+    /// A number passed at each launch.
     Param,
 }
 
@@ -82,7 +82,7 @@ fn fold_grad<'b>(fold: Fold, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> OperandGr
             let count = best.cast(g.dtype()).fold(Fold::Sum);
             one(best.where_cond(g, g.like(0)) / count)
         }
-        // Of a product see `symbolic::require_derivable`.
+        // For products see `symbolic::require_derivable`.
         Fold::Prod | Fold::Any | Fold::All => [None; 3],
     }
 }

@@ -51,7 +51,7 @@ impl DetachPoint {
         }
     }
 
-    /// What to do for a gradient.
+    /// The help line: how to get a gradient.
     pub fn help(&self) -> &'static str {
         match self.op {
             "no_grad" => {
@@ -86,7 +86,7 @@ impl DetachPoints {
         }
     }
 
-    /// Removes the points of one line: those of a checkpoint, which runs backward itself.
+    /// Removes the points of one line: a checkpoint's, which runs backward itself.
     pub fn forget(&mut self, line: &'static Location<'static>) {
         let other = |point: &&DetachPoint| {
             point.location.is_none_or(|l| {
@@ -97,7 +97,7 @@ impl DetachPoints {
         self.0 = (!rest.is_empty()).then(|| rest.into());
     }
 
-    /// Adds a point, or its mask to that of the same place.
+    /// Adds a point, or merges its mask into the point of the same place.
     pub fn push(&mut self, point: DetachPoint) {
         if point.mask == 0 {
             return;

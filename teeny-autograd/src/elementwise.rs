@@ -145,14 +145,14 @@ impl Derivative {
                 Slot::Grad(_) => None,
             };
             saved.push(tensor.cloned().ok_or_else(|| {
-                Error::internal("a derivative reads what the forward pass does not have")
+                Error::internal("a derivative reads a value that the forward pass does not have")
             })?);
         }
         Ok(saved)
     }
 
-    /// The gradients of the operands, in their shapes, from those of the outputs; a missing one of
-    /// several outputs counts as zero.
+    /// The gradients of the operands, in their shapes, from the output gradients `g`; a missing one
+    /// of several outputs counts as zero.
     pub fn run(
         &self,
         saved: &[Tensor],
@@ -178,9 +178,9 @@ impl Derivative {
                     }
                     Slot::Input(_) | Slot::Output(_) => {
                         let place = self.saved.iter().position(|s| s == slot);
-                        place
-                            .map(|p| saved[p].clone())
-                            .ok_or_else(|| Error::internal("a derivative reads what was not saved"))
+                        place.map(|p| saved[p].clone()).ok_or_else(|| {
+                            Error::internal("a derivative reads a value that was not saved")
+                        })
                     }
                 }
             };

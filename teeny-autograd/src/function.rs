@@ -8,7 +8,7 @@ use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{Error, Result, Tensor};
 
-/// What a function keeps from its forward pass for its backward pass.
+/// The tensors that a function saves in its forward pass for its backward pass.
 pub struct Saved {
     tensors: Vec<Tensor>,
     is_needed: bool,
@@ -22,14 +22,14 @@ impl Saved {
         }
     }
 
-    /// Whether there may be a backward pass. If not, what only it needs is not worth computing.
+    /// Whether there may be a backward pass. If not, tensors that only it needs can be skipped.
     ///
     /// Equivalent: `any(ctx.needs_input_grad)` and `torch.is_grad_enabled()`.
     pub fn is_needed(&self) -> bool {
         self.is_needed
     }
 
-    /// What was kept, in order.
+    /// The saved tensors, in order.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -76,17 +76,17 @@ pub trait Function: Send + Sync + 'static {
     /// The name in messages.
     fn name(&self) -> &'static str;
 
-    /// The result, and in `saved` what the backward function will need.
+    /// Returns the result and saves the tensors that the backward function needs in `saved`.
     ///
     /// # Errors
-    /// Whatever the operations used report.
+    /// The errors of the operations used.
     fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor>;
 
     /// The gradients of the inputs, one per input in its shape and type (`None`: no gradient flows
-    /// there), from that of the result.
+    /// there), from the gradient `g` of the result.
     ///
     /// # Errors
-    /// Whatever the operations used report.
+    /// The errors of the operations used.
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>>;
 }
 
@@ -94,9 +94,9 @@ pub trait Function: Send + Sync + 'static {
 /// without autograd only the forward function runs.
 ///
 /// # Errors
-/// If there are no inputs, they are on unrelated devices, or the forward function fails. A backward
-/// function that gives a wrong number of gradients, or one of a wrong shape or type, is reported by
-/// the backward pass, by name.
+/// If `inputs` is empty, they are on unrelated devices, or the forward function fails. The backward
+/// pass reports, by name, a backward function that returns a wrong number of gradients, or one of a
+/// wrong shape or dtype.
 #[track_caller]
 pub fn apply(function: impl Function, inputs: &[&Tensor]) -> Result<Tensor> {
     let _op = enter(function.name());

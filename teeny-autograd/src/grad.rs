@@ -1,4 +1,4 @@
-//! [`Grad`]: what autograd adds to `Tensor`.
+//! [`Grad`]: the methods that autograd adds to `Tensor`.
 
 use crate::backward::{self, Kept};
 use crate::detach_points::DetachPoints;
@@ -82,7 +82,7 @@ pub trait Grad: Sized {
         hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
     ) -> Result<Hook>;
 
-    /// The gradients of this scalar. The graph stays: calling again is legal and gives the same.
+    /// The gradients of this scalar. The graph stays: a second call returns the same.
     ///
     /// # Errors
     /// [`teeny_core::ErrorKind::Gradient`] if the tensor has more than one element, is not of
@@ -99,12 +99,12 @@ pub trait Grad: Sized {
     fn backward_with(&self, g: &Tensor) -> Result<Gradients>;
 
     /// The number of this leaf in [`Grad::backward_each`]: no other leaf of the process has it.
-    /// `None` if the tensor is no leaf, or a view of one.
+    /// `None` if the tensor is not a leaf, or is a view of one.
     fn leaf_id(&self) -> Option<u64>;
 
     /// [`Grad::backward_with`] that calls `each` with the [`Grad::leaf_id`] and the gradient of a
-    /// leaf as soon as that gradient is complete, while the pass goes on: those of the last layers
-    /// come first. Without `g` it is [`Grad::backward`].
+    /// leaf as soon as that gradient is complete, while the pass goes on: the last layers come
+    /// first. Without `g` it is [`Grad::backward`].
     ///
     /// # Errors
     /// As [`Grad::backward_with`]; the first error of `each`.
@@ -115,8 +115,8 @@ pub trait Grad: Sized {
         each: &mut dyn FnMut(u64, &Tensor) -> Result<()>,
     ) -> Result<Gradients>;
 
-    /// [`Grad::backward`] that takes the loss: what each operation saved is freed as soon as its
-    /// rule has run, unless the graph has another owner.
+    /// [`Grad::backward`] that takes the loss: the saved tensors of each operation are freed as
+    /// soon as its rule has run, unless the graph has another owner.
     ///
     /// # Errors
     /// As [`Grad::backward`].
@@ -192,7 +192,7 @@ impl Grad for Tensor {
                 handle.node.describe(),
                 handle.value().shape
             ));
-            return Err(error.help("let x = x.retain_grad()? makes the view a value of its own"));
+            return Err(error.help("let x = x.retain_grad()? makes the view a separate value"));
         }
         let hook: Arc<HookFn> = Arc::new(hook);
         let registered = Hook::new(&handle.node, &hook);
@@ -270,11 +270,11 @@ fn start(x: &Tensor, g: Option<&Tensor>) -> Result<Start> {
         None => inner.ones_like()?,
         Some(g) if g.shape() != x.shape() || g.dtype() != x.dtype() => {
             let what = format!(
-                "the gradient given is {} {}, the tensor {} {}",
-                g.dtype(),
-                g.shape(),
+                "expected a gradient of {} {}, got {} {}",
                 x.dtype(),
-                x.shape()
+                x.shape(),
+                g.dtype(),
+                g.shape()
             );
             return Err(Error::gradient(what).help("they need one shape and one type"));
         }

@@ -53,7 +53,7 @@ impl Gradients {
     /// The gradient of `x`, a leaf or a retained value.
     ///
     /// # Errors
-    /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and
+    /// [`teeny_core::ErrorKind::Gradient`] if it is missing: the message names the operation and
     /// line that stopped it, or states that the loss does not depend on `x`, that `x` is an
     /// intermediate that was not retained, a view of something else, or an older or newer value of
     /// a parameter.
@@ -107,7 +107,7 @@ impl Gradients {
         self.kept.len()
     }
 
-    /// True if there are none.
+    /// True if no gradient is kept.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
@@ -198,7 +198,7 @@ impl Gradients {
         self.kept.values().map(|kept| &*kept.node).find(|node| node.name() == Some(name))
     }
 
-    /// Why there is no gradient of a tracked value.
+    /// The error that explains why a tracked value has no gradient.
     fn missing(&self, handle: &Handle) -> Error {
         let name = handle.node.describe();
         if let Some(other) = self.namesake(handle) {
@@ -212,16 +212,15 @@ impl Gradients {
             } else {
                 (
                     "a later value: this tensor is one that a step or `set` has replaced",
-                    "take the value anew after a step: param.value()",
+                    "call param.value() again after a step",
                 )
             };
             return Error::gradient(format!(
-                "there is no gradient of this value of {name}, \
-                 but one of {age}"
+                "this value of {name} has no gradient: the gradient is of {age}"
             ))
             .note(
-                "parameters are recognised by name: models with equal names belong on \
-                 stores and losses of their own",
+                "parameters are recognised by name: put models with equal names on \
+                 separate stores and losses",
             )
             .help(help);
         }
@@ -250,11 +249,12 @@ impl Gradients {
                     "was its layer called? a parameter that is not to be \
                      trained is frozen or left out of the optimizer",
                 );
-                // 128 leaves have bits of their own: with more of them it may be another's value.
+                // The first 128 leaves have unique bits: with more of them it may be another leaf's
+                // value.
                 let left = detach_points::moves_of(handle.node.mask);
                 match left.first().and_then(|point| Some((point.op, point.location?))) {
                     Some((op, place)) => error.note(format!(
-                        "a value that may be made of it left the device by `{op}` at {}:{}: the \
+                        "a value that may depend on it left the device by `{op}` at {}:{}: the \
                          copy has no history; if it came back into the loss, keep it on the device \
                          that records",
                         place.file(),

@@ -12,9 +12,8 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// A picture of the operations that `loss` was computed by, as far as they were recorded: leaves
 /// and operations with shape, dtype, bytes and the user's line, and an edge for each operand that
 /// requires a gradient. `tensors` are shown by name; they and `loss` are shown with their elements
-/// if these are at most eight, as the graph keeps no values itself. With `grads` the gradients
-/// stand below the values they belong to, or their norms: those of leaves, and of results that
-/// retain theirs.
+/// if these are at most eight, as the graph keeps no values itself. With `grads`, the gradients of
+/// leaves and retained results, or their norms, are shown below the values.
 ///
 /// # Errors
 /// If `loss` has no history, or a device fails to read a small tensor.
@@ -111,7 +110,7 @@ fn draw(
         drawn = drawn.tensor(&value.shape, value.dtype);
         let seen = mine.iter().find(|(.., of)| *of as usize == output);
         if let Some((_, x, _)) = seen {
-            // Read below: a picture is no path that a gradient could have taken.
+            // Read on the inner device, so that the picture adds no detach point.
             drawn = drawn.values("", &unwrap(x)?)?;
         }
         if let Some(kept) = grads.and_then(|grads| grads.kept.get(&(node.id, output as u8))) {

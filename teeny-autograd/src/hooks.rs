@@ -16,7 +16,7 @@ impl Hook {
         Hook { node: Arc::downgrade(node), hook: Arc::downgrade(hook) }
     }
 
-    /// The hook is not called any more.
+    /// Removes the hook.
     pub fn remove(self) {
         if let Some(node) = self.node.upgrade() {
             node.hooks.remove(&self.hook);

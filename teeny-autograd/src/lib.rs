@@ -18,9 +18,9 @@
 //! # How to read a graph
 //!
 //! A *leaf* is made by [`requires_grad`](Grad::requires_grad). Every operation that reads a tracked
-//! tensor makes a *node*: its id is larger than those of its inputs, its edges say which values it
-//! read and through which view, its closure turns the gradient `g` of its result into those of its
-//! operands. [`backward`](Grad::backward) takes the pending node with the largest id, runs its
+//! tensor makes a *node*: its id is larger than its inputs' ids, its edges name the values it read
+//! and the view of each, and its closure turns the gradient `g` of its result into the gradients of
+//! its operands. [`backward`](Grad::backward) takes the pending node with the largest id, runs its
 //! closure, maps each gradient back through its view and accumulates it, until only leaves are
 //! left. Where a path ends (`detach`, `no_grad`, `argmax`) a *detach point* keeps
 //! the line, for the error of [`Gradients::get`].

@@ -97,13 +97,13 @@ pub fn is_grad_enabled() -> bool {
     off().is_none()
 }
 
-/// Whether this thread computes again what a [`checkpoint`](crate::checkpoint) did not save. A layer
-/// then leaves alone what it has changed before: running statistics, counters.
+/// True if this thread recomputes values that a [`checkpoint`](crate::checkpoint) did not save. A
+/// layer must not change its state a second time then: running statistics, counters.
 pub fn is_recomputing() -> bool {
     RECOMPUTING.get()
 }
 
-/// Runs `body`, which computes again what ran before.
+/// Runs `body` as a recomputation.
 pub(crate) fn recompute<T>(body: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {

@@ -1,8 +1,8 @@
-//! The graph: what was computed from what.
+//! The graph: nodes, edges and values.
 //!
-//! A [`Node`] stands for one recorded operation (or a leaf). Its id is larger than those of
-//! everything it was computed from, so walking ids downwards is a topological order. Nodes point to
-//! their inputs only; the last tensor that depends on a node keeps it alive.
+//! A [`Node`] is one recorded operation (or a leaf). Its id is larger than its inputs' ids, so
+//! decreasing ids are a topological order. Nodes point to their inputs only; the last tensor that
+//! depends on a node keeps it alive.
 
 use crate::detach_points::Mask;
 use crate::hook_list::Hooks;
@@ -12,8 +12,8 @@ use teeny_core::context::OpContext;
 use teeny_core::op::PerOutput;
 use teeny_core::{DType, Layout, Result, Shape, Tensor};
 
-/// The gradients of an operation's inputs from those of its outputs; an input that needs none gets
-/// `None`. Over tensors of the inner device.
+/// Computes the gradients of an operation's inputs from the gradients of its outputs; `None` for an
+/// input that needs none. Works on tensors of the inner device.
 pub(crate) type Backward =
     Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
 
@@ -39,7 +39,7 @@ pub(crate) struct Value {
     pub dtype: DType,
 }
 
-/// One output of a node: what a storage holds.
+/// One output of a node, which a storage holds.
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub node: Arc<Node>,
@@ -73,7 +73,7 @@ pub(crate) struct Node {
     /// One per input; `None` for an input that needs no gradient.
     pub edges: Vec<Option<Edge>>,
     pub mask: Mask,
-    /// Keep the gradient of this node although it is no leaf.
+    /// Keep the gradient of this node although it is not a leaf.
     pub retain: AtomicBool,
     /// True once an operation has read a value of this node.
     used: AtomicBool,
@@ -156,7 +156,7 @@ impl Node {
         }
     }
 
-    /// How messages call this node: `` `fc1.weight` ``, or what it is and the line that made it.
+    /// How messages call this node: `` `fc1.weight` ``, or its operation and line.
     pub fn describe(&self) -> String {
         let place = self
             .context

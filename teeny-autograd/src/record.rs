@@ -239,7 +239,7 @@ impl<'t> Operands<'t> {
     }
 }
 
-/// How the gradients of an op's operands are computed from those of its outputs.
+/// Computes the gradients of an op's operands from the gradients of its outputs.
 pub(crate) struct Rule {
     pub backward: Backward,
     pub edges: Vec<Option<Edge>>,
@@ -249,7 +249,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// The rule of an op whose first output has a gradient: `backward` gets it, in the output's
-    /// shape, and returns those of the `N` operands in theirs.
+    /// shape, and returns the gradients of the `N` operands in their shapes.
     pub fn new<const N: usize>(
         operands: &Operands<'_>,
         backward: impl Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,

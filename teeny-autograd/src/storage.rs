@@ -59,7 +59,7 @@ pub(crate) fn try_tracked(x: &Tensor) -> Option<&Tracked> {
     x.storage().as_any().downcast_ref()
 }
 
-/// `x` as a row-major value alone in its storage, which is what a node stands for.
+/// `x` as a row-major value alone in its storage, as nodes require.
 pub(crate) fn own(x: Tensor) -> Result<Tensor> {
     let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
     if whole { x.with_layout(Layout::contiguous(*x.shape())) } else { x.copy() }

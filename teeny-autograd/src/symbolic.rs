@@ -56,9 +56,9 @@ pub(crate) struct Derivative {
     pub parts: Vec<Part>,
     /// One per operand.
     pub grads: Vec<Source>,
-    /// The types of the operands, which are those of their gradients.
+    /// The dtypes of the operands and their gradients.
     pub dtypes: Vec<DType>,
-    /// Of each operand, and so of its gradient: whether it differs along the row.
+    /// The extent of each operand and its gradient: per row or per element.
     pub extents: Vec<Extent>,
     /// For each output the operands (as bits) whose gradient it feeds.
     pub reach: Vec<u8>,
@@ -70,8 +70,8 @@ pub(crate) struct Derivative {
 /// are kept in memory and may be read.
 ///
 /// # Errors
-/// Of a row program whose gradients need more tensors than a kernel reads, or the product of a row:
-/// its definition has a derivative.
+/// If the gradients of a row program need more tensors than a kernel reads, or it has the product
+/// of a row: then use the derivative of its definition.
 pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivative> {
     let reach = reach(kernel, needs);
     require_derivable(kernel, &reach)?;
@@ -271,7 +271,7 @@ struct Sweep<'b, 'k> {
     results: Vec<Expr<'b>>,
     /// The gradients of the outputs.
     g: Vec<Expr<'b>>,
-    /// What each input of the builder stands for.
+    /// The meaning of each input of the builder.
     slots: Vec<Slot>,
 }
 
@@ -319,8 +319,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
         }
     }
 
-    /// The gradients of the operands from those of the outputs: `None` where every path has a zero
-    /// derivative.
+    /// The gradients of the operands from the output gradients `g`: `None` where every path has a
+    /// zero derivative.
     fn gradients(&self, g: &[Expr<'b>]) -> Vec<Option<Expr<'b>>> {
         let mut adjoint: Vec<Option<Masked<'b>>> = vec![None; self.nodes.len()];
         for (o, &id) in self.outputs.iter().enumerate() {
@@ -404,9 +404,9 @@ impl<'b, 'k> Sweep<'b, 'k> {
         self.add(&mut adjoint[to], masked);
     }
 
-    /// Whether the gradient of an operand of `node` is 0 where that of its result is, whatever the
-    /// values: then a mask may be applied later. Otherwise it is applied before, since 0 times an
-    /// infinity is NaN.
+    /// True if the gradient of an operand of `node` is 0 wherever the result's gradient is 0, for
+    /// all values: then a mask may be applied later. Otherwise it is applied before, since 0 times
+    /// an infinity is NaN.
     fn keeps_mask(&self, node: &OpNode) -> bool {
         let is_number = |&id: &Id| kind(self.nodes[id as usize].op) != Operand::Value;
         match node.op {

@@ -44,12 +44,12 @@ fn a_direction_has_the_shape_and_type_of_the_tensor() {
         &text,
         &[
             "backward_with at ",
-            "the gradient given is f64 (3, 2), the tensor f64 (2, 3)",
+            "expected a gradient of f64 (2, 3), got f64 (3, 2)",
             "one shape and one type",
         ],
     );
     let text = refusal(y.backward_with(&values((2, 3), &d).cast(DType::F32).unwrap()));
-    assert_says(&text, &["the gradient given is f32 (2, 3)"]);
+    assert_says(&text, &["got f32 (2, 3)"]);
 }
 
 #[test]

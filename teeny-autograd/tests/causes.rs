@@ -1,4 +1,4 @@
-//! Why a gradient is missing: each cause has a message of its own.
+//! Why a gradient is missing: each cause has its own message.
 
 use crate::common::{device, values};
 use teeny_autograd::{Function, Grad, Gradients, Saved, apply};
@@ -70,7 +70,7 @@ fn a_value_that_was_replaced() {
         &grads,
         &new,
         &[
-            "no gradient of this value of `fc.weight`, but one of an earlier value, which a step or `set` has replaced since",
+            "this value of `fc.weight` has no gradient: the gradient is of an earlier value, which a step or `set` has replaced since",
             "again after a step",
         ],
     );
@@ -80,7 +80,7 @@ fn a_value_that_was_replaced() {
         &grads,
         &old,
         &[
-            "one of a later value: this tensor is one that a step or `set` has replaced",
+            "of a later value: this tensor is one that a step or `set` has replaced",
             "param.value()",
         ],
     );

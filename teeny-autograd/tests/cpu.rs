@@ -64,7 +64,7 @@ fn gradients_that_repeat_one_element_are_copied_when_read() {
     let x = Tensor::zeros(1_000_000, DType::F32, &device).unwrap().requires_grad().unwrap();
     let mut grads = x.sum_all().unwrap().backward().unwrap();
     let other = Tensor::zeros(1_000_000, DType::F32, &device).unwrap();
-    // There is no memory for a third tensor of this size.
+    // A third tensor of this size does not fit in memory.
     assert_eq!(grads.get(&x).unwrap_err().kind(), ErrorKind::OutOfMemory);
     let view = grads.iter().next().unwrap();
     assert_eq!(view.sum_all().unwrap().item::<f32>().unwrap(), 1_000_000.0);

@@ -1,4 +1,4 @@
-//! A29: deep and wide graphs: no recursion, and memory given back on the way down.
+//! A29: deep and wide graphs: no recursion, and memory is freed during the backward pass.
 use crate::common;
 use crate::common::{device, values, vec};
 use teeny_autograd::{Autograd, Grad, checkpoint};

@@ -1,4 +1,4 @@
-//! A31: operations defined outside the library, with a backward function of their own.
+//! A31: operations defined outside the library, with their own backward function.
 use crate::common::{close, device, values, vec};
 use teeny_autograd::{Check, Function, Grad, Saved, apply, gradcheck, gradgradcheck};
 use teeny_core::{DType, Device, Reference, Result, Tensor};

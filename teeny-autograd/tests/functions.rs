@@ -23,7 +23,7 @@ fn the_jacobian_by_columns_is_the_jacobian_by_rows() {
     assert_eq!((columns.shape(), columns.is_contiguous()), (rows.shape(), true));
     close(&vec(&rows), &vec(&columns), 1e-10);
     close(&vec(&rows), &vec(&jacobian(network, &x).unwrap()), 1e-10);
-    // And its products are those of the functions that never form it.
+    // Its products equal the results of the functions that never form it.
     let (v, g) = (x.add(0.5).unwrap(), values((2, 5), &x).sub(0.2).unwrap());
     let matrix = rows.reshape((10, 12)).unwrap();
     close(
@@ -291,13 +291,14 @@ fn mistakes_are_told_by_their_name() {
     );
     let text = grad(sin, &x).unwrap_err().to_string();
     assert!(
-        text.starts_with("grad at ") && text.contains("the function gives (3,), not one number"),
+        text.starts_with("grad at ")
+            && text.contains("expected a function of one number, got (3,)"),
         "{text}"
     );
     let text = vjp(sin, &x, &values(2, &x)).unwrap_err().to_string();
     assert!(
         text.starts_with("vjp at ")
-            && text.contains("the gradient given is f64 (2,), the tensor f64 (3,)"),
+            && text.contains("expected a gradient of f64 (3,), got f64 (2,)"),
         "{text}"
     );
     let whole = x.cast(DType::I64).unwrap();

@@ -446,7 +446,7 @@ fn batches_broadcast_and_empty_ones_are_answered() {
     let x = a.solve(&b).unwrap();
     assert_eq!(x.shape()[..], [3, 5, 2, 1]);
     close(&vec(&a.matmul(&x).unwrap()), &vec(&b.expand((3, 5, 2, 1)).unwrap()), 1e-13);
-    // as many matrices as they have rows: the identity is no batch of vectors
+    // as many matrices as they have rows: the identity is not a batch of vectors
     let cube = values((3, 3, 3), &device)
         .add(Tensor::eye(3, DType::F64, &device).unwrap().mul(4.0).unwrap())
         .unwrap();

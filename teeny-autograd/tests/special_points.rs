@@ -110,8 +110,8 @@ const ON_PURPOSE: &[Difference] = &[
         ops: &["elu", "selu", "celu"],
         parts: &[Second],
         at: |x| x[0] == 0.0,
-        why: "The second derivative at 0 is that of the exponential, as the first is; \
-              PyTorch's is 0.",
+        why: "The first and second derivative at 0 come from the exponential; PyTorch's second \
+              one is 0.",
     },
     Difference {
         ops: &["hardsigmoid"],
@@ -135,7 +135,7 @@ const ON_PURPOSE: &[Difference] = &[
         ops: &["gelu"],
         parts: &[Y],
         at: |x| x[0] == -3.0 || x[0] == f64::INFINITY,
-        why: "PyTorch's f32 gelu of -3 is 1e-4 off, and that of infinity NaN.",
+        why: "PyTorch's f32 gelu of -3 is 1e-4 off, and gelu of infinity is NaN.",
     },
     Difference {
         ops: &["gelu", "hardswish"],
@@ -153,7 +153,7 @@ const ON_PURPOSE: &[Difference] = &[
         ops: &["pow_half"],
         parts: &[First, Forward],
         at: |x| x[0] == 0.0,
-        why: "So is a power of -0, with the slope inf; that of a square root is -inf.",
+        why: "A power of -0 has the slope inf; a square root has -inf.",
     },
     Difference {
         ops: &["pow"],
@@ -179,7 +179,7 @@ const ON_PURPOSE: &[Difference] = &[
         ops: &["sinc"],
         parts: &[First, Second, Forward],
         at: |x| x[0].abs() <= 1e-7 || is_huge(x[0]),
-        why: "Near 0 the derivatives are those of the series, and far away they are 0; PyTorch's \
+        why: "Near 0 the derivatives use the series, and far away they are 0; PyTorch's \
               cancel, are 0 or NaN.",
     },
     Difference {
@@ -254,7 +254,7 @@ const ON_PURPOSE: &[Difference] = &[
         parts: &[First, Second, Forward],
         at: |x| x[0] == 0.0,
         why: "0 where the first operand is 0, and flat if the logarithm is not finite; PyTorch's \
-              derivatives there are those of the product, or NaN.",
+              derivatives there come from the product, or are NaN.",
     },
     Difference {
         ops: &["xlogy"],
@@ -311,8 +311,8 @@ const ON_PURPOSE: &[Difference] = &[
         ops: &["det"],
         parts: &[Second],
         at: |x| x.iter().all(|x| *x == 0.0),
-        why: "The second derivative of the determinant of zeros is that of a polynomial; PyTorch's \
-              is NaN.",
+        why: "The determinant is a polynomial, so its second derivative at zeros is finite; \
+              PyTorch's is NaN.",
     },
     Difference {
         ops: &["cdist_0.0", "cdist_inf"],
@@ -355,7 +355,7 @@ fn dtype(case: &Value) -> DType {
 
 type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// What differs from the golden file, and which differences on purpose were met.
+/// The differences from the golden file, and the intended differences that occurred.
 #[derive(Default)]
 struct Findings {
     texts: RefCell<Vec<String>>,

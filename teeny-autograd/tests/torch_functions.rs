@@ -180,8 +180,8 @@ fn difference(got: &[f64], want: &[f64], tolerance: f64, floor: f64) -> Option<S
     at.map(text).or_else(|| (got.len() != want.len()).then(|| "another count".to_string()))
 }
 
-/// The gradients of `sum(y * w)` by the floats, and those of their own weighted sum, as the script
-/// makes them.
+/// The gradients of `sum(y * w)` by the floats, and the gradients of their weighted sum, as in the
+/// script.
 fn derivatives(name: &str, x: &[Tensor], numel: &[usize]) -> Result<[Vec<Vec<f64>>; 2]> {
     let count = |shape: &[usize]| {
         let n = shape.iter().product::<usize>();

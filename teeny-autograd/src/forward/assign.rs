@@ -1,4 +1,4 @@
-//! Assignment into a view: the tangent of what was written is written into the tangent.
+//! Assignment into a view: writes the tangent of the source into the tangent of the destination.
 
 use crate::dual::{Dual, flat};
 use crate::duals::Duals;

@@ -11,7 +11,7 @@ use teeny_core::{DType, DeviceRef, Error, Kernel, Op, ReduceOp, Result, Scalar, 
 /// A forward-mode device often lives for one call only, so all share the tangents of kernels.
 static CACHE: LazyLock<Cache<Tangents>> = LazyLock::new(Cache::default);
 
-/// What all kernels of one op share.
+/// The arguments that all kernels of one op share.
 struct Launch<'a> {
     device: &'a DeviceRef,
     operands: &'a Duals,

@@ -187,9 +187,11 @@ impl Device for Forward {
     }
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         match *op {
-            // The op owns what it writes to.
+            // The op owns its destination.
             Op::CopyInto { ref mut dst, view, src } => {
-                let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
+                let dst = dst
+                    .take()
+                    .ok_or_else(|| Error::internal("the destination was already taken"))?;
                 let storage = assign::copy_into(&self.inner, dst, view, src)?;
                 return Ok(Some(storage.into()));
             }

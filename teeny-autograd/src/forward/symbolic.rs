@@ -25,7 +25,7 @@ pub(crate) enum Read {
     Tangent(usize),
 }
 
-/// One kernel and what it reads.
+/// One kernel and its inputs.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub kernel: Arc<Kernel>,
@@ -58,8 +58,8 @@ pub(crate) struct Tangents {
 /// The tangents of `kernel` where the operands in `bits` have tangents.
 ///
 /// # Errors
-/// Of a row program whose tangents need more tensors than a kernel reads, or the product of a row:
-/// its definition has tangents.
+/// If the tangents of a row program need more tensors than a kernel reads, or it has the product of
+/// a row: then use the tangents of its definition.
 pub(crate) fn tangents(kernel: &Kernel, bits: u8) -> Result<Tangents> {
     require_derivable(kernel, &reach(kernel, bits))?;
     let builder = Builder::new();
@@ -160,7 +160,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
         Sweep { kernel, values: replay(builder, kernel, &inputs, &params) }
     }
 
-    /// The tangent of every node from those of the operands: `None` where it is zero.
+    /// The tangent of every node from the tangents `seeds` of the operands: `None` where it is
+    /// zero.
     fn tangents(&self, seeds: &[Option<Expr<'b>>]) -> Vec<Option<Expr<'b>>> {
         let mut all: Vec<Option<Expr<'b>>> = Vec::with_capacity(self.kernel.nodes().len());
         for id in 0..self.kernel.nodes().len() {

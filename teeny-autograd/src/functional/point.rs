@@ -13,7 +13,7 @@ pub trait Point: Sized {
     /// A point of the same form.
     ///
     /// # Errors
-    /// If `tensors` are more or fewer than those of `self`.
+    /// If `tensors` are more or fewer than in `self`.
     fn with(&self, tensors: Vec<Tensor>) -> Result<Self>;
 
     /// A tensor for each pair, by rows.

@@ -182,8 +182,8 @@ pub(super) fn grad_at<P: Point>(
     let recorded = Recorded::of(f, x, at)?;
     let _op = resume_as(Some(at));
     if recorded.y.numel() != 1 {
-        let error =
-            Error::gradient(format!("the function gives {}, not one number", recorded.y.shape()));
+        let shape = recorded.y.shape();
+        let error = Error::gradient(format!("expected a function of one number, got {shape}"));
         return Err(error.help(
             "take the gradient of its sum, give a direction: vjp(f, &x, &g), or ask for \
              jacobian(f, &x)",
@@ -231,7 +231,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// A run of `f` at `x`. Errors that are not those of `f` have the name and the line of `at`.
+    /// A run of `f` at `x`. Errors outside `f` have the name and the line of `at`.
     pub fn of<P: Point>(
         f: impl FnOnce(&P) -> Result<Tensor>,
         x: &P,

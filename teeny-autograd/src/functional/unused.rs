@@ -24,7 +24,7 @@ impl Drop for Guard {
     }
 }
 
-/// Runs `body`, in which an argument that a function does not use is no error of [`grad`],
+/// Runs `body`, in which an argument that a function does not use is not an error of [`grad`],
 /// [`vjp`], [`jvp`], [`hvp`] and the matrices: its derivatives are zeros. The switch belongs to this
 /// thread.
 ///

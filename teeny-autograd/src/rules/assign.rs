@@ -1,5 +1,5 @@
-//! Assignment into a view: the gradient of what was overwritten is 0, that of what was written is
-//! the view's.
+//! Assignment into a view: the overwritten elements get the gradient 0, and the source gets the
+//! gradient of the view.
 
 use crate::node::{Backward, Edge, Handle, Node, Value};
 use crate::record::{Operands, Recorder};

@@ -1,5 +1,5 @@
-//! Concatenation and padding: the gradient of each tensor is a view of that of the whole. Triangles:
-//! what was replaced by zeros has the gradient 0.
+//! Concatenation and padding: the gradient of each tensor is a view of the result's gradient.
+//! Triangles: elements that were replaced by zeros get the gradient 0.
 
 use crate::duals::Duals;
 use crate::record::{Operands, Rule};

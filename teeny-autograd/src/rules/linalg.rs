@@ -53,7 +53,7 @@ pub(crate) fn require_rule(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
     Err(Error::gradient(format!("{what} no gradient here")).help(help))
 }
 
-/// The gradients of the operands from those of the results.
+/// The gradients of the operands from the gradients of the results.
 pub(crate) fn adjoint(
     op: LinalgOp,
     inputs: &[Tensor],

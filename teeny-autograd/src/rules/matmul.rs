@@ -40,7 +40,7 @@ pub(crate) fn matmul(operands: &Operands<'_>, lhs: &Tensor, rhs: &Tensor) -> Res
     Ok(Rule { edges, ..rule })
 }
 
-/// True if the elements of a column are closer in memory than those of a row.
+/// True if the elements of a column are closer in memory than the elements of a row.
 fn is_transposed(x: &Tensor) -> bool {
     let (rows, columns) =
         (x.strides()[x.ndim() - 2].unsigned_abs(), x.strides()[x.ndim() - 1].unsigned_abs());

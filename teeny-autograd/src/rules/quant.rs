@@ -37,7 +37,7 @@ fn input_gradient(g: &Tensor, weight: &QuantTensor) -> Result<Tensor> {
     (count..rows).step_by(count).try_fold(first, |sum, start| sum.add(panel(start)?))
 }
 
-/// The tangent: that of x times Wᵀ.
+/// The tangent: the tangent of x times Wᵀ.
 pub(crate) fn matmul_tangent(
     operands: &Duals,
     blocks: &Tensor,

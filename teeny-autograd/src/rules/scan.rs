@@ -47,8 +47,8 @@ fn sum_from(x: &Tensor, axis: usize) -> Result<Tensor> {
 
 /// The gradient of `y_k = x_0 .. x_k` in O(n).
 ///
-/// Before the first zero (and everywhere, if there is none) it is `Σ_(k>=i) g_k y_k / x_i`; at the
-/// first zero the same with this zero taken as 1, and behind it 0. No data is downloaded.
+/// Before the first zero (or everywhere without one) it is `Σ_(k>=i) g_k y_k / x_i`; at the first
+/// zero the same with this zero taken as 1, and behind it 0. No data is downloaded.
 fn prod_grad(x: &Tensor, y: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
     let (filled, zeros, first) = first_zeros(x, axis)?;
     let y_filled = filled.cumprod(axis as isize)?;

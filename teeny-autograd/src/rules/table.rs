@@ -64,16 +64,16 @@ pub(super) enum Request<'r> {
 
 /// The reply of the rules.
 pub(super) enum Reply {
-    /// There is no such rule.
+    /// The op lacks this rule.
     None,
-    /// There is one.
+    /// The op has this rule.
     Exists,
     Gradient(Option<Rule>),
     Tangent(Option<Tensor>),
 }
 
 impl Request<'_> {
-    /// Of an op with a rule for its gradient alone.
+    /// The reply for an op with only a gradient rule.
     fn gradient<R: IntoRule>(
         self,
         gradient: impl FnOnce(GradientInputs<'_>) -> R,
@@ -85,7 +85,7 @@ impl Request<'_> {
         })
     }
 
-    /// Of an op with both rules.
+    /// The reply for an op with both rules.
     fn both<R: IntoRule>(
         self,
         gradient: impl FnOnce(GradientInputs<'_>) -> R,

@@ -42,7 +42,7 @@ impl ToDevice for Counter {
 }
 
 impl State {
-    /// `x` on the inner device, whose storages are those of this one.
+    /// `x` on the inner device, whose storages this device uses.
     fn inner_tensor(&self, x: &Tensor) -> Result<Tensor> {
         Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.inner.clone())
     }

@@ -1,4 +1,4 @@
-//! What the tests share: a device, values that avoid kinks, and closeness.
+//! Helpers of the tests: a device, values that avoid kinks, and closeness.
 #![allow(dead_code, unused_imports)]
 
 pub use teeny_autograd::cases::{self, positive, values};
