@@ -1,8 +1,8 @@
 //! Benchmarks of the GPU device: the cost of a launch, products, streams, reductions, rows,
 //! windows, and a training step.
 //!
-//! Every iteration ends in `synchronize`, so the times are those of finished work. Sizes are
-//! smaller on a software adapter. After the groups a few lines print what criterion cannot:
+//! Every iteration ends in `synchronize`, so the times cover finished work. Sizes are smaller on a
+//! software adapter. After the groups a few lines print what criterion cannot:
 //! host time of a launch, tiled against naive products, the first training step.
 
 use criterion::{

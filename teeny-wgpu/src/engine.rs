@@ -105,7 +105,7 @@ impl Device for Wgpu {
     }
 }
 
-/// Runs an op that has been checked; `None` where there is no shader for it.
+/// Runs a validated op; `None` if it has no shader.
 fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
     Ok(Some(match *op {
         Op::Elementwise { kernel, inputs, params, shape } => {
@@ -134,7 +134,8 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             ops::scatter::scatter(gpu, mode, x, axis, index, src)?.into()
         }
         Op::CopyInto { ref mut dst, view, src } => {
-            let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
+            let dst =
+                dst.take().ok_or_else(|| Error::internal("the destination was already taken"))?;
             copy::copy_into(gpu, dst, view, src)?.into()
         }
         Op::Sort { x, axis, order } => {
@@ -180,7 +181,7 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::QuantRows { blocks, index, parts, columns } => {
             return Ok(ops::quant::rows(gpu, blocks, index, parts, columns)?.map(Outputs::one));
         }
-        // Padding, selection and linear algebra are what core makes of the ops above.
+        // Core runs padding, selection and linear algebra by the ops above.
         _ => return Ok(None),
     }))
 }

@@ -90,20 +90,20 @@
 //! elementwise kernels and piece by piece elsewhere; only a single line that is sorted or
 //! normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] give any GPU such
 //! limits. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does. Where a
-//! driver sees that an operand is zero, it may take the product for zero, whatever the other
-//! operand is. Convolutions multiply the zeros of padding, and their gradients those of places that
-//! a stride skips: a weight that is infinite or NaN makes NaN of them.
+//! driver sees that an operand is zero, it may take the product for zero, for any other operand.
+//! Convolutions multiply the zeros of padding, and their gradients the zeros between strided
+//! positions: an infinite or NaN weight turns them into NaN.
 //!
 //! A small part of a larger storage is copied for the kernel. Shaders count with 32 bits:
-//! reductions and products over more elements (views with stride 0 have as many as they like) are
+//! reductions and products over more elements (views with stride 0 can have any number) are
 //! computed in halves, whose results are reduced in the accumulation type; every other size beyond
-//! that is an error, as are positions beyond those of an `i32`.
+//! that is an error, as are positions beyond an `i32`.
 //!
 //! # Memory
-//! [`Options::memory_budget`] bounds the bytes of all buffers, [`Options::cache_bytes`] those of
-//! free ones. An allocation beyond that is an error of kind [`teeny_core::ErrorKind::OutOfMemory`]
-//! after the free buffers were dropped, and the device stays usable. A lost device returns an error
-//! at every call.
+//! [`Options::memory_budget`] bounds the bytes of all buffers, [`Options::cache_bytes`] the bytes
+//! of free ones. An allocation beyond that is an error of kind
+//! [`teeny_core::ErrorKind::OutOfMemory`] after the free buffers were dropped, and the device stays
+//! usable. A lost device returns an error at every call.
 //!
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds

@@ -1,4 +1,4 @@
-//! Reads and waits that are awaited: what a browser's program uses, natively.
+//! Awaited reads and waits, as in a browser, run natively.
 
 use crate::common::gpu;
 use std::sync::Arc;

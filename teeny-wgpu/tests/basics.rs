@@ -264,7 +264,7 @@ fn an_index_into_an_empty_axis_is_an_error_of_the_call() {
         error.to_string().contains("index[0, 0, 0] is 0, but axis 1 of (2, 0, 3) has size 0"),
         "{error}"
     );
-    // Nothing to scatter is no mistake.
+    // An empty scatter is not an error.
     let none = Tensor::zeros((2, 0, 3), DType::I32, &gpu).unwrap();
     assert_eq!(x.scatter_add(1, &none, &x).unwrap().numel(), 0);
 }

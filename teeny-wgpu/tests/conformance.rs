@@ -27,7 +27,7 @@ fn run(options: Options, types: &[DType]) -> Option<Report> {
         suite = suite.trusts_indices();
     }
     if types.len() < DType::ALL.len() {
-        // Requests need a thousand shaders of their own, and are refused before one is chosen.
+        // Requests need a thousand extra shaders, and are rejected before a kernel is selected.
         suite = suite.without("request");
     }
     if let Ok(op) = std::env::var("TEENY_ONLY") {

@@ -168,7 +168,7 @@ fn sums_that_f16_does_not_hold_are_kept_in_f32() -> Result<()> {
     let rhs = Tensor::new([[64f32], [1.0], [64.0]], &device)?.cast(DType::F16)?;
     let product = lhs.matmul(&rhs)?.cast(DType::F32)?;
     assert_eq!(product.to_vec::<f32>()?, [1.0]);
-    // 70,000 is beyond the range of f16, within that of its sums.
+    // 70,000 is beyond the range of f16, within the range of its sums.
     let lhs = Tensor::full((40, 70), 100.0, DType::F16, &device)?;
     let rhs = Tensor::full((70, 40), 10.0, DType::F16, &device)?;
     let halves = Tensor::cat(&[&rhs, &rhs.neg()?], 0)?;

@@ -1,4 +1,4 @@
-//! Sizes beyond what 32 bits count, beyond a buffer and beyond the cache; many readers at once.
+//! Sizes beyond 32 bits, beyond a buffer and beyond the cache; many readers at once.
 
 use crate::common::gpu;
 use std::sync::Arc;

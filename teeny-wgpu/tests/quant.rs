@@ -38,8 +38,8 @@ fn weight(
     QuantTensor::from_packed(&all.slice(0, offset as isize..)?, parts, columns)
 }
 
-/// Compares the product and all rows of a weight with those of its matrix on the oracle; `most`
-/// rows are read at a time.
+/// Compares the product and all rows of a weight with its matrix on the oracle; reads `most` rows
+/// at a time.
 fn compare(
     gpu: &DeviceRef,
     dice: &mut Dice,

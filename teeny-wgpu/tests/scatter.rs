@@ -179,8 +179,8 @@ fn the_next_read_reports_an_index_outside_its_axis_with_the_line_that_used_it() 
     }
     gpu.synchronize()?;
 
-    // Of several the first place is named, and their range; scatter by either algorithm records
-    // them too.
+    // The error names the first of several places, and their range; both scatter algorithms record
+    // them.
     for arrivals in [4usize, 30_000] {
         let index = Tensor::full(arrivals, 2, DType::I64, &gpu)?.slice_assign(
             0,

@@ -113,7 +113,7 @@ fn the_losses_of_three_epochs_are_those_of_the_cpu() {
     }
 }
 
-/// The check multiplies gradients by 0, which a driver may take for 0 whatever the gradients are.
+/// The check multiplies gradients by 0, which a driver may take for 0 for any gradient.
 #[test]
 fn a_gradient_that_is_not_finite_is_an_error_of_the_step() {
     let Some(gpu) = common::gpu() else { return };

@@ -9,8 +9,8 @@
 //! | row scalar | one element for a row: a column             | one element, found by coordinates |
 //! | strided    | otherwise                                   | elements one by one               |
 //!
-//! A group is what a thread computes: four elements, or eight. Coordinates are those of the joint
-//! axes. Rows of the result are whole groups for the two accesses that are named after them.
+//! A thread computes one group: four elements, or eight. Coordinates refer to the merged axes. Rows
+//! of the result are whole groups for the two accesses that are named after them.
 
 use crate::codegen::generator::Generator;
 use crate::codegen::params::Declaration;
@@ -60,7 +60,7 @@ pub(crate) struct ElementwisePlan {
     pub lanes: usize,
     /// The joint axes, if any input is found by coordinates.
     pub axes: usize,
-    /// Of the inputs that these outputs need: access, and the binding that holds it.
+    /// For each input that these outputs need: its access and its binding.
     pub inputs: Vec<(Access, usize)>,
 }
 

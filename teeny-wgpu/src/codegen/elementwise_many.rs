@@ -13,7 +13,7 @@ use teeny_core::{DType, Kernel, Result};
 pub(crate) struct ElementwiseManyPlan {
     /// The elements that a thread computes: [`types::LANES`] or [`types::OCTET`].
     pub lanes: usize,
-    /// Of each input that the kernel reads, the binding of each piece.
+    /// For each input that the kernel reads: the binding of each piece.
     pub inputs: Vec<Vec<usize>>,
     /// The types of the buffers that are written, each once, behind those that are read.
     pub written: Vec<DType>,

@@ -19,12 +19,12 @@ pub(crate) struct Epilogue<'a> {
     pub pairs: bool,
 }
 
-/// The first binding behind those of the operands.
+/// The first binding after the operands.
 const FIRST: usize = 2;
 
 /// Sets the hole `results` of the shader of a product of type `dtype`: its bindings behind the
 /// operands, and the function `store(place, product)`, or `store_pair(place, products)`. Declares
-/// the parameters of the epilogue behind those of the product.
+/// the parameters of the epilogue after the product's.
 ///
 /// # Errors
 /// If an operation does not exist on the GPU for its type.

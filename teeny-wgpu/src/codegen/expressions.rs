@@ -110,7 +110,7 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
                 ("i32", "u32") | ("u32", "i32") | ("i64", "u64") | ("u64", "i64") => {
                     format!("bitcast<{t}>({source})")
                 }
-                // Widening keeps the value; the sign is that of the source.
+                // Widening keeps the value and the sign of the source.
                 ("i32", "i64") => format!("i64_of_i32({source})"),
                 ("i32", "u64") => format!("bitcast<u64>(i64_of_i32({source}))"),
                 ("u32", "i64") => format!("bitcast<i64>(u64({source}))"),
@@ -127,8 +127,8 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// The expression of `op` on operands `a`, `b`, `c` (identifiers), whose type (that of the last
-/// operand) is `dtype`.
+/// The expression of `op` on operands `a`, `b`, `c` (identifiers), where `dtype` is the type of the
+/// last operand.
 pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) -> String {
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) | OpCode::Cast => {
@@ -185,7 +185,7 @@ fn float_function(f: FloatFunction, dtype: DType, a: &str) -> String {
         Recip => format!("div_{ty}({one}, {a})"),
         Sqrt => format!("sqrt_{ty}({a})"),
         Rsqrt => format!("{one} / sqrt({a})"),
-        // Functions of the prelude: those of WGSL have wide error bounds, or do not exist.
+        // Functions of the prelude: WGSL's have wide error bounds, or do not exist.
         Cbrt | Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Sin | Cos | Tan | Atan | Tanh
         | Erf => format!("{}_{ty}({a})", f.name()),
     }

@@ -91,7 +91,7 @@ fn mark(kernel: &Kernel, needed: &mut [bool], from: usize) {
 /// The names of a kernel's run-time parameters and odd constants in a shader.
 pub(crate) struct Scalars {
     parameters: Vec<String>,
-    /// Of each node.
+    /// One per node.
     constants: Vec<Option<String>>,
 }
 
@@ -109,7 +109,7 @@ impl Scalars {
     }
 
     /// The expression of node `id` of `kernel`, an operation of single elements whose sources have
-    /// the names `v0`, `v1`, .. by their numbers; that of input `i` is `x{i}`.
+    /// the names `v0`, `v1`, .. by their numbers; input `i` is `x{i}`.
     pub fn expression(&self, kernel: &Kernel, id: usize) -> String {
         let nodes = kernel.nodes();
         let node = &nodes[id];

@@ -8,7 +8,7 @@
 //! elementwise   a Kernel with the loads and stores for the layout of its operands
 //! elementwise_many  the same for many small tensors in one launch
 //! rows          a row program
-//! epilogue      what a product does with a result: stores it, or runs a Kernel on it
+//! epilogue      the end of a product: stores the result, or runs a Kernel on it
 //! generator     a Kernel as the WGSL function `compute`; expressions: one per operation and type
 //! prelude       the functions of shaders/prelude that a text names
 //! ```

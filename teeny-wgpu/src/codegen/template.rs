@@ -69,7 +69,7 @@ impl Template {
         let mut names = Vec::new();
         mentioned(&nodes, &mut names);
         if let Some(name) = self.values.keys().find(|name| !names.contains(&name.as_str())) {
-            return Err(self.error(0, format!("there is no hole for `{name}`")));
+            return Err(self.error(0, format!("the template has no hole `{name}`")));
         }
         let mut text = String::new();
         self.write(&nodes, &mut Vec::new(), &mut text)?;
@@ -352,14 +352,14 @@ mod tests {
         refused("#if missing\n#endif\n", &[], "test.wgsl:1: `missing` has no value");
         refused("{{list[0]}}\n", &[], "`list` has no value");
         refused("{{list[1]}}\n", &[("list", Value::List(Vec::new()))], "`list` has no element 1");
-        // A flag is no text, and a text is no flag.
+        // A flag is not a text, and a text is not a flag.
         refused("{{flag}}\n", &[("flag", Value::Flag(true))], "`flag` has no value");
     }
 
     #[test]
     fn a_value_without_a_hole_is_an_error() {
         let spare = [("spare", Value::Number(1))];
-        refused("text\n// {{spare}}\n", &spare, "there is no hole for `spare`");
+        refused("text\n// {{spare}}\n", &spare, "the template has no hole `spare`");
         // A hole in a branch that is not taken is a hole.
         let flag = ("flag", Value::Flag(false));
         let source = "#if flag\n{{spare}}\n#endif\n";

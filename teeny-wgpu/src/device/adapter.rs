@@ -166,7 +166,7 @@ impl Capabilities {
             _ => ("64-bit floats", "f32"),
         };
         Err(Error::unsupported(format!(
-            "wgpu cannot do {op} in {dtype}: {} has no {need} in shaders",
+            "wgpu cannot run {op} in {dtype}: {} has no {need} in shaders",
             self.name
         ))
         .help(format!("cast to {other}, or use the CPU device for {dtype}")))
@@ -299,9 +299,9 @@ pub(crate) async fn open_from(
 fn no_adapter(choice: &Choice, names: &[String]) -> Error {
     let error = match choice {
         Choice::Auto => Error::device("no GPU adapter was found, not even a software one"),
-        Choice::Index(i) => Error::device(format!("there is no GPU adapter number {i}")),
+        Choice::Index(i) => Error::device(format!("no GPU adapter has the number {i}")),
         Choice::Name(name) => Error::device(format!("no GPU adapter is called {name:?}")),
-        Choice::Kind(kind) => Error::device(format!("there is no {kind} GPU adapter")),
+        Choice::Kind(kind) => Error::device(format!("no {kind} GPU adapter was found")),
     };
     let error = names.iter().fold(error, |e, name| e.note(name.clone()));
     if !CAN_WAIT {

@@ -85,7 +85,7 @@ impl Sticky {
         let mut state = lock(&self.state);
         if let Some(message) = &state.lost {
             return Err(Error::device(message.clone())
-                .help("make a new Wgpu; tensors on this one cannot be read any more"));
+                .help("make a new Wgpu; tensors on this one can no longer be read"));
         }
         let waiting = state.error.take();
         self.raised.store(false, Ordering::Release);
@@ -109,9 +109,8 @@ pub(crate) fn uncountable(len: usize, dtype: DType) -> Error {
 
 /// More elements than a shader counts.
 pub(crate) fn beyond(count: usize) -> Error {
-    let message = format!(
-        "a size or a number of elements is {count}; shaders count with 32 bits, to {MAX_COUNT}"
-    );
+    let message =
+        format!("expected sizes up to {MAX_COUNT}, which shaders count with 32 bits, got {count}");
     Error::unsupported(message).help("split the tensor along an axis, or use the CPU device")
 }
 
@@ -119,8 +118,8 @@ pub(crate) fn beyond(count: usize) -> Error {
 pub(crate) fn out_of_memory(bytes: u64, in_use: u64, budget: Option<u64>) -> Error {
     let error = Error::out_of_memory(format!("cannot allocate {bytes} more bytes on the GPU"));
     match budget {
-        Some(budget) => error.note(format!("{in_use} bytes in use, budget {budget}")),
-        None => error.note(format!("{in_use} bytes in use; the driver refused more")),
+        Some(budget) => error.note(format!("{in_use} bytes are in use, the budget is {budget}")),
+        None => error.note(format!("{in_use} bytes are in use; the driver refused more")),
     }
 }
 
@@ -130,7 +129,7 @@ pub(crate) fn scoped<T>(
     filter: wgpu::ErrorFilter,
     body: impl FnOnce() -> T,
 ) -> std::result::Result<T, wgpu::Error> {
-    // In a browser no thread may wait; errors arrive at the device's sticky error instead.
+    // In a browser no thread may wait; errors are reported by the device's sticky error instead.
     if !CAN_WAIT {
         return Ok(body());
     }

@@ -51,8 +51,9 @@ pub(crate) struct IndexErrors {
 }
 
 impl IndexErrors {
-    /// The records as a shader sees them, and the word where that of the next launch begins. Its
-    /// axis has `size` elements, its index `layout`, or `None` if it is part of a larger one.
+    /// The binding of the records, and the first word of the next launch's record. The axis of the
+    /// launch has `size` elements; `layout` is its index's, or `None` if the index is part of a
+    /// larger one.
     pub fn next(
         &self,
         device: &wgpu::Device,

@@ -1,4 +1,4 @@
-//! The numbers that every launch keeps to, whatever the adapter.
+//! The limits of every launch on every adapter.
 
 /// The largest size and the most elements of a launch. Shaders number threads with 32 bits, and a
 /// dispatch grid of several rows may have up to 65,535 workgroups of 512 elements more than are

@@ -1,4 +1,4 @@
-//! Waiting for the GPU: what a callback of wgpu reports, awaited or waited for.
+//! Waiting for the GPU: the report of a wgpu callback, awaited or waited for.
 //!
 //! Natively callbacks run while some thread polls the device, so a wait polls until the submission
 //! is done. In a browser they run between two events; no thread can wait there, only await.

@@ -79,7 +79,7 @@ pub struct Wgpu {
     pub(crate) index_errors: IndexErrors,
     /// The most elements that a reduction counts in one launch.
     pub(crate) max_count: usize,
-    /// What [`Device::ready_async`](teeny_core::Device::ready_async) waits for.
+    /// The batches that [`Device::ready_async`](teeny_core::Device::ready_async) waits for.
     pub(crate) unready: Mutex<VecDeque<(u64, Submitted<()>)>>,
     pipelines: Pipelines,
     debug: u8,
@@ -102,7 +102,7 @@ impl Wgpu {
     /// The fastest GPU of this machine, or the one that `TEENY_WGPU_ADAPTER` names.
     ///
     /// # Errors
-    /// If there is no adapter, or it cannot be opened.
+    /// If no adapter is found, or it cannot be opened.
     pub fn new() -> Result<Arc<Wgpu>> {
         Wgpu::with_options(&Options::default())
     }
@@ -195,8 +195,8 @@ impl Wgpu {
         &self.capabilities
     }
 
-    /// What must be done before more work should be submitted: the batches up to an earlier call of
-    /// this function, if as many as may wait follow them.
+    /// The batches to wait for before more work is submitted: those submitted before an earlier
+    /// call of this function, if the maximum number of batches follows them.
     pub(crate) fn awaited(&self) -> Option<Submitted<()>> {
         let (submissions, last) = self.stream.submitted();
         let mut unready = lock(&self.unready);
@@ -311,7 +311,7 @@ impl Wgpu {
         let (bytes, limit) = (memory.bound(), self.capabilities.max_binding);
         if bytes > limit {
             let message = format!(
-                "a tensor of {bytes} bytes; this kernel reaches {limit} bytes of one on this GPU"
+                "a tensor of {bytes} bytes exceeds the {limit} bytes that this kernel reaches"
             );
             return Err(Error::unsupported(message)
                 .help("split the tensor along an axis, or use the CPU device"));
@@ -339,7 +339,7 @@ impl Wgpu {
         match (u32::try_from(count.div_ceil(rows)), u32::try_from(rows)) {
             (Ok(columns), Ok(rows)) if u64::from(rows) <= limit => Ok([columns, rows, 1]),
             _ => Err(Error::unsupported(format!(
-                "{count} workgroups in one launch; this GPU runs {}",
+                "cannot launch {count} workgroups: this GPU runs {}",
                 limit * limit
             ))),
         }

@@ -53,8 +53,8 @@ impl Params {
     }
 
     /// The next word: a stride or an offset, modulo 2^32. Index arithmetic wraps likewise, and
-    /// every address that it arrives at is below 2^32, since no binding is larger: so negative
-    /// strides and those of axes that are never stepped along are right.
+    /// every resulting address is below 2^32, since no binding is larger. So negative strides, and
+    /// the strides of axes that are never stepped along, are right.
     pub fn int(&mut self, value: isize) {
         self.push(value as u32);
     }
@@ -123,7 +123,7 @@ impl Ring {
         }
     }
 
-    /// True if `params` fit behind those of this batch.
+    /// True if `params` fit behind the parameters of this batch.
     pub fn fits(&self, params: &Params) -> bool {
         self.bytes.len().next_multiple_of(self.alignment) + params.words.len() * 4
             <= RING_BYTES as usize
@@ -136,7 +136,7 @@ impl Ring {
     pub fn push(&mut self, params: &Params) -> Result<u32> {
         if params.words.len() * 4 > PARAM_BYTES as usize {
             return Err(Error::unsupported(format!(
-                "a kernel with {} words of parameters; the GPU takes {}",
+                "a kernel has {} words of parameters, the GPU takes {}",
                 params.words.len(),
                 PARAM_BYTES / 4
             )));

@@ -205,13 +205,13 @@ pub(crate) struct Profiler {
     totals: BTreeMap<&'static str, Family>,
 }
 
-/// Prints what `TEENY_DEBUG` asks for. An output that is closed is not a reason to fail.
+/// Prints the report that `TEENY_DEBUG` turns on. A closed output is not an error.
 pub(super) fn print(text: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 impl Profiler {
-    /// For batches of at most `launches`; `level` is that of `TEENY_DEBUG`.
+    /// For batches of at most `launches`; `level` is the level of `TEENY_DEBUG`.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue, launches: u32, level: u8) -> Profiler {
         let clock = if device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
             let size = u64::from(launches) * 16;

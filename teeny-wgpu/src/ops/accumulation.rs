@@ -53,5 +53,5 @@ pub(crate) fn cast_to_storage(
     let shape = Shape::new(&[storage.len()])?;
     let x = gpu.tensor(storage, shape, accumulation(dtype), like)?;
     let mut outputs = elementwise(gpu, kernel, &[&x], &[], &shape)?.into_iter();
-    outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))
+    outputs.next().ok_or_else(|| Error::internal("a kernel returned no output"))
 }

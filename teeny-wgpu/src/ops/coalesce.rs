@@ -95,8 +95,8 @@ impl Coalesced {
         self.sizes.last().is_some_and(|n| n.is_multiple_of(lanes))
     }
 
-    /// True if the elements of view `v` along the last axis are neighbours, and those of other rows
-    /// begin whole groups of `lanes` elements later.
+    /// True if the elements of view `v` along the last axis are neighbours, and other rows begin a
+    /// multiple of `lanes` elements later.
     pub fn is_row_groups(&self, v: usize, lanes: usize) -> bool {
         let strides = &self.strides[v];
         let whole = |s: &isize| s % lanes as isize == 0;

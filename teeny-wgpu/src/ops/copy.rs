@@ -141,7 +141,7 @@ pub(crate) fn copy_into(
     src: &Tensor,
 ) -> Result<StorageRef> {
     let dtype = src.dtype();
-    // Neighbours in a shared buffer may be what is read.
+    // The source may be a neighbour in a shared buffer.
     if Arc::get_mut(&mut dst).is_none() || downcast::<Memory>(&dst)?.is_shared() {
         dst = duplicate(gpu, &dst, dtype)?;
     }

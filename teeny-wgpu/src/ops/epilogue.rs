@@ -1,4 +1,4 @@
-//! Kernels behind products: what a launch of a product binds and passes for one. See
+//! Epilogue kernels of products: the bindings and parameters that a launch adds for one. See
 //! `shaders/epilogue.wgsl`.
 
 use crate::codegen::types::accumulation;

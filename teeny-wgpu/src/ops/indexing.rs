@@ -23,7 +23,7 @@ pub(crate) struct AxisRange {
     /// Where the range begins.
     pub low: usize,
     pub length: usize,
-    /// True if the launch sees all of the index, so that its places are those of the user's tensor.
+    /// True if the launch sees all of the index, so that its places are also the user's.
     pub whole_index: bool,
 }
 
@@ -47,8 +47,8 @@ impl AxisRange {
         })
     }
 
-    /// The records of wrong indices for a launch with this range and this index, and the word where
-    /// that of the launch begins.
+    /// The records of wrong indices for a launch with this range and this index, and the first word
+    /// of the launch's record.
     pub fn record<'a>(&self, gpu: &'a Wgpu, index: &Tensor) -> (Binding<'a>, u32) {
         let layout = self.whole_index.then_some(index.layout());
         gpu.index_errors.next(&gpu.device, &gpu.queue, self.size, layout)
@@ -82,7 +82,7 @@ pub(crate) fn axis_position(binding: usize, index: DType) -> Shader {
         .number("binding", binding)
 }
 
-/// The strides with that of `axis` replaced by 0.
+/// The strides with 0 for `axis`.
 pub(crate) fn strides_without(layout: &Layout, axis: usize) -> Strides {
     layout.strides().iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
 }

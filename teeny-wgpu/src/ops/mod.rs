@@ -13,7 +13,7 @@
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
 //!                                             a binding, results below 32 bits
 //! epilogue                                    kernels behind products
-//! software/                                   what only software adapters run
+//! software/                                   kernels of software adapters
 //! radix_sort window                           steps that operations share
 //! ```
 

@@ -59,7 +59,7 @@ pub(crate) fn concat(
 /// row-major results of their shape with `length` elements along the axis.
 ///
 /// # Errors
-/// If there is no other axis to split.
+/// If no other axis can be split.
 pub(crate) fn by_halves<const N: usize>(
     gpu: &Wgpu,
     inputs: &[&Tensor],
@@ -79,7 +79,7 @@ pub(crate) fn by_halves<const N: usize>(
     let Some(split) = longest.filter(|&a| x.shape()[a] > 1) else {
         let limit = gpu.capabilities.max_binding;
         return Err(Error::unsupported(format!(
-            "one line of {} {} elements; a kernel reaches {limit} bytes on this GPU",
+            "one line of {} {} elements exceeds the {limit} bytes that a kernel reaches",
             x.shape()[axis],
             x.dtype()
         ))
@@ -113,5 +113,5 @@ pub(crate) fn by_halves<const N: usize>(
         )?;
         results.push(if view.is_contiguous() { joined } else { contiguous(gpu, &view)? });
     }
-    results.try_into().map_err(|_| Error::internal("a piece gave too few results"))
+    results.try_into().map_err(|_| Error::internal("a piece returned too few results"))
 }

@@ -38,10 +38,10 @@ shader_params! {
         dilation: Sizes[ndim],
         /// Strides of x along the axes of the image.
         x_steps: Strides[ndim],
-        /// Of the axes that count images.
+        /// Sizes of the batch axes.
         sizes: Sizes[axes],
         x: View[axes],
-        /// Of the largest elements, that of a window of padding alone; of means, the number of
+        /// For max pooling: the result of a window of padding alone. For means: the number of
         /// elements of a window.
         constant: Number[dtype],
     }

@@ -16,7 +16,7 @@
 //  3. Where the columns need fewer lanes than there are, PARTS groups of lanes share the other
 //     rows, and the sums of the parts are added at the end, in their order.
 //  4. Rows are padded by a vector in workgroup memory: the four columns of a block, which one
-//     thread writes, are in different banks from those of its neighbours.
+//     thread writes, are in different banks from the columns of its neighbours.
 //
 //                own x lanes   rows own, other   workgroup memory   used for
 //     tall       16 x 8        64, 32            15,360 bytes       many own rows
@@ -133,7 +133,8 @@ fn dot_{{dot_own[d]}}_{{dot_other[d]}}(thread: u32, own0: u32, other0: u32) -> P
 
 // Scores and which of them are seen: query t sees key s if 0 <= t + offset - s < window, and
 // the mask allows it. A score that the mask makes -inf is not seen; NaN is, unless the mask is
-// -inf, and so reaches the result. One branch for four: the mask of a pair beyond the ends is that of the last.
+// -inf, and so reaches the result. One branch for four: a pair beyond the ends reads the mask of
+// the last.
 struct Scores {
     value: vec4<f32>,
     seen: vec4<bool>,

@@ -20,8 +20,8 @@ fn main(
     if t >= (params.end - params.start + {{lanes - 1}}u) / {{lanes}}u { return; }
     let i0 = params.start + t * {{lanes}}u;
 #if strided
-    // Coordinates, for inputs that are found by them: those of the first lane by division, those of
-    // the next ones by counting on, up to the last element of the range.
+    // Coordinates, for inputs that are found by them: the first lane's by division, the next ones
+    // by counting on, up to the last element of the range.
     var rest = i0;
 #for axis in reversed 1..axes
     let d{{axis}} = divide_u32(rest, params.sizes_{{axis}});

@@ -8,10 +8,10 @@
 // An input that is in one buffer for all pieces is read by an offset, others by the piece's number.
 // The piece follows from the workgroup's number, so all threads of it take the same way.
 //
-// Arithmetic intensity: that of the kernel; Adam has 14 flops for 28 bytes: bound by memory, 80 % of
-// peak bandwidth is expected from 16 MiB together on; below, launches are what counts: one instead
-// of one a parameter. Registers: a group of elements of each input and each output, one offset of each,
-// and those of the kernel. No workgroup memory.
+// Arithmetic intensity: the kernel's; Adam has 14 flops for 28 bytes: bound by memory, 80 % of peak
+// bandwidth is expected from 16 MiB together on; below, launches are what counts: one instead of
+// one a parameter. Registers: a group of elements of each input and each output, one offset of
+// each, and the kernel's. No workgroup memory.
 {{params}}
 {{bindings}}
 {{compute}}

@@ -4,8 +4,8 @@
 // number of the result in row-major order; the other inputs are read through any strides, by its
 // coordinates. A product of less than 32 bits is rounded to its type first, as if it were stored.
 //
-// Arithmetic intensity: that of the product, whose traffic for results becomes that of the other
-// inputs and the outputs. Registers: the coordinates and those of the kernel. No workgroup memory.
+// Arithmetic intensity: the product's, with the traffic of the other inputs and the outputs instead
+// of the result's. Registers: the coordinates and the kernel's. No workgroup memory.
 {{bindings}}
 {{compute}}
 fn results_at(place: u32, product: {{value}}) -> Values {

@@ -1,5 +1,5 @@
 // The largest element of every window and its position in the image, or the mean of every window,
-// where windows have two elements of a row, are two apart along it, and there is no padding there.
+// where windows have two elements of a row, are two apart along it, and have no padding there.
 //
 // Naive: a thread per window reads its elements one by one (pool.wgsl, which other windows take).
 // Here a thread has two neighbouring windows: it reads a row of both as a vector of four and writes

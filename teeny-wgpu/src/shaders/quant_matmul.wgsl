@@ -9,7 +9,7 @@
 //  3. On software adapters the 8 threads of a subgroup load different rows of x and pass them on, as
 //     in software_matmul.wgsl.
 //  4. TEAMS teams of 16 threads take the sub-blocks of 32 elements in turn; their sums are added in
-//     workgroup memory in a fixed order. With one team there is no barrier.
+//     workgroup memory in a fixed order. One team needs no barrier.
 //  5. Loads of 8 quads are begun together where registers suffice: a GPU waits long for memory.
 // ROWS x GROUPS accumulators, 64 bytes of workgroup memory a team for each. One row of x: bound by
 // the bandwidth of the weight's own bytes.

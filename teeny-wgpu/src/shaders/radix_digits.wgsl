@@ -1,5 +1,5 @@
-// Counts the digits of a tile: each thread those of its EACH neighbouring keys, into the column of
-// workgroup memory that is its own.
+// Counts the digits of a tile: each thread counts its EACH neighbouring keys into its own column of
+// workgroup memory.
 const THREADS = {{threads}}u;
 const EACH = {{each}}u;
 const TILE = THREADS * EACH;

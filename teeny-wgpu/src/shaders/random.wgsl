@@ -5,9 +5,9 @@
 //                (Box and Muller 1958)
 //     integer    low + the upper word of word * range
 //     Bernoulli  unit < p
-// Element 4 q + i comes from word i of block q. The bits are those of
-// teeny_core::random::Distribution::block (normal: within some units in the last place), the same on
-// every device: both change together.
+// Element 4 q + i comes from word i of block q. The bits equal
+// teeny_core::random::Distribution::block (normal: within some units in the last place), the same
+// on every device: both change together.
 //
 // Products whose rounding matters pass through an exclusive-or with a zero parameter, so that no
 // compiler fuses them into the addition that follows.

@@ -64,7 +64,7 @@ fn result(acc: State) -> {{out}} { return acc.value; }
 #endif
 
 #if arg
-// `a`, or `b`, whose elements all come after those of `a`.
+// `a` or `b`. All elements of `b` come after the elements of `a`.
 fn followed(a: State, b: State) -> State {
 #if float
     let better = b.value {{better}} a.value || (is_nan_{{value}}(b.value) && !is_nan_{{value}}(a.value));

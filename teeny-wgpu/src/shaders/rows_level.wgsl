@@ -1,8 +1,8 @@
 // One level of a row program: the values at each element of the row, and their folds.
 //
-// Naive: for q in place..length by TEAM { acc = combine(acc, value(q)); }. Here sums are those of
-// blocks of 64 elements first, so that rounding errors grow with the number of blocks; where the
-// row stays in registers, the loop is unrolled.
+// Naive: for q in place..length by TEAM { acc = combine(acc, value(q)); }. Here blocks of 64
+// elements are summed first, so that rounding errors grow with the number of blocks; where the row
+// stays in registers, the loop is unrolled.
 #if folds
     var acc{{level}} = neutral{{level}}();
 #endif

@@ -1,6 +1,5 @@
 // The last step of a sorted scatter: each element of the result goes through its sources, which are
-// neighbours in sorted order. The work is near linear in sources and elements, whatever the
-// indices.
+// neighbours in sorted order. The work is near linear in sources and elements, for all indices.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 @group(0) @binding(1) var<storage, read> src: array<{{src_word}}>;

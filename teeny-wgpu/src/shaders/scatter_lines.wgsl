@@ -1,7 +1,7 @@
 // Scatter by lines: a thread goes through the sources of its line in order,
 //     for r in 0..sources { out[index[r]] = update(out[index[r]], src[r]); }
-// which is the definition: no other thread writes to the line, so no atomics are needed, and the
-// order of additions is that of the sources. `out` begins as a copy of x.
+// which is the definition: no other thread writes to the line, so no atomics are needed, and
+// additions follow the order of the sources. `out` begins as a copy of x.
 //
 // Two loads, one update in memory and one test for each source: bound by latency, and for many lines
 // only; few of them are sorted (scatter_keys.wgsl). One launch instead of about 15.

@@ -1,7 +1,7 @@
-// The product of two matrices by tiles that a subgroup of 8 threads computes alone, for adapters that
-// are software: there workgroup memory is no faster than other memory, a barrier switches between
-// the threads' stacks, and a load takes as long for four neighbours as for one, some 50 times as
-// long as a multiplication. So loads are what counts.
+// The product of two matrices by tiles that a subgroup of 8 threads computes alone, for software
+// adapters: there workgroup memory is as slow as other memory, a barrier switches between the
+// threads' stacks, and a load takes as long for four neighbours as for one, some 50 times as long
+// as a multiplication. So loads dominate.
 //
 // Naive, one thread per result: sum = 0; for k in 0..K { sum += lhs[row, k] * rhs[k, column]; }
 // From there:

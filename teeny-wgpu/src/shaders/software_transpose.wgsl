@@ -1,6 +1,6 @@
-// transpose.wgsl for adapters that are software: a thread copies 4 x 4 elements in registers. There a
-// load takes as long for four neighbours as for one, workgroup memory is no faster than other
-// memory, and a barrier switches between the threads' stacks.
+// transpose.wgsl for software adapters: a thread copies 4 x 4 elements in registers. There a load
+// takes as long for four neighbours as for one, workgroup memory is as slow as other memory, and a
+// barrier switches between the threads' stacks.
 //
 // Naive, one thread per four elements of the result: four loads and a store for four elements. Here
 // four loads of vectors along the rows of src and four stores along the columns of dst for sixteen.

@@ -1,7 +1,7 @@
-// Merges pairs of sorted runs of `width` elements, one thread per element: an element goes to its
-// number in its own run plus the number of those in the other run that precede it, by bisection.
-// Of equal elements those of the left run come first: a left element counts the smaller ones on the
-// right, a right element also the equal ones on the left.
+// Merges pairs of sorted runs of `width` elements, one thread per element: the position of an
+// element is its number in its own run plus the number of elements of the other run that precede
+// it, by bisection. The left run comes first among equal elements: a left element counts the
+// smaller ones on the right, a right element also the equal ones on the left.
 {{params}}
 @group(0) @binding(0) var<storage, read> values: array<Value>;
 @group(0) @binding(1) var<storage, read> positions: array<i32>;

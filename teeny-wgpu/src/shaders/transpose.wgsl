@@ -1,6 +1,5 @@
-// A row-major copy of a view whose neighbours in memory are not those of its last axis: the last
-// two axes of a transposed matrix, heads of attention before their keys are transposed, NCHW from
-// NHWC.
+// A row-major copy of a view whose last axis is not contiguous: the last two axes of a transposed
+// matrix, heads of attention before their keys are transposed, NCHW from NHWC.
 //
 // Naive, one thread per element of the result: dst[n] = src[address(n)]; neighbouring threads read
 // `column_stride` elements apart, a whole line of memory for each element.

@@ -4,8 +4,8 @@
 // A subgroup combines its values in registers, one thread of each writes to memory, every thread
 // combines those: one barrier and THREADS / subgroup size reads instead of two barriers and
 // THREADS / 8 + 8. The order of a subgroup's additions is the driver's, the same in every run on a
-// device; between devices sums differ by their rounding. Maxima do not differ: they are those of
-// keys that order floats as integers, NaN above all.
+// device; between devices sums differ by their rounding. Maxima do not differ: they compare keys
+// that order floats as integers, NaN above all.
 fn {{name}}(thread: u32, own: {{value}}) -> {{value}} {
     let combined = {{across}}(own);
 #if reused

@@ -93,7 +93,7 @@ fn pairs(format: Format, count: u64) -> (Vec<f64>, Vec<f64>) {
     };
     for i in 0..count {
         let (a, b) = (next(), next());
-        // Exponents of moderate pairs are within 16 of that of one.
+        // The exponents of moderate pairs are within 16 of the exponent of 1.
         let moderate = |bits: u64| {
             f64::from_bits((bits & 0x800f_ffff_ffff_ffff) | (1007 + (bits >> 52) % 32) << 52)
         };

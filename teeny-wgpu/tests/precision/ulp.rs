@@ -59,7 +59,7 @@ impl Format {
             / (self.unit(if want.is_infinite() { scaled(want) } else { want }, floor) * half)
     }
 
-    /// The error of `f` at `x`. Subnormal arguments may be taken for zeros, and zeros for those of
+    /// The error of `f` at `x`. Subnormal arguments may be taken for zeros, and zeros for zeros of
     /// the other sign, as WGSL permits.
     pub fn error(self, got: f64, x: f64, f: impl Fn(f64) -> f64, floor: f64) -> f64 {
         let error = self.distance(got, f(x), floor);
@@ -86,7 +86,7 @@ impl Format {
             .fold(error, f64::min)
     }
 
-    /// The number with these bits; the upper 32 bits if the type has no more.
+    /// The number with these bits; the upper 32 bits if the type has only these.
     pub fn number(self, bits: u64) -> f64 {
         if self.digits == 23 {
             f32::from_bits((bits >> 32) as u32) as f64

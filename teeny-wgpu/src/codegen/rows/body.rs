@@ -25,7 +25,7 @@ pub(super) struct Text<'a> {
     /// Whether elements are vectors of four.
     pub(super) by_quads: bool,
     pub(super) scalars: Scalars,
-    /// Of each node that is the length of the row: its expression.
+    /// The expression of each node that is the length of the row.
     pub(super) lengths: Vec<String>,
 }
 
@@ -34,10 +34,10 @@ struct Level {
     level: usize,
     /// Computed here, ascending.
     nodes: Vec<usize>,
-    /// What the function takes besides the position: values of the row, inputs, and elements of
-    /// levels before.
+    /// The arguments of the function after the position: per-row values, inputs, and elements of
+    /// earlier levels.
     arguments: Vec<usize>,
-    /// What the function returns.
+    /// The values that the function returns.
     results: Vec<usize>,
     /// The folds of its elements.
     folds: Vec<usize>,
@@ -116,7 +116,7 @@ impl Text<'_> {
             let stored = stored(self.program, &self.levels, level);
             all.push(Level { level, nodes, arguments, results, folds, stored });
         }
-        // What later levels take is returned by the level that computes it.
+        // A level returns the values that later levels take.
         for later in 0..all.len() {
             for id in all[later].arguments.clone() {
                 if let Some(level) = all[..later].iter_mut().find(|l| l.nodes.contains(&id))
@@ -214,8 +214,9 @@ impl Text<'_> {
         let _ = writeln!(text, "    return Level{n}({});\n}}", results.join(", "));
     }
 
-    /// The functions of the folds of a level: `of{n}`, `neutral{n}` and `combine{n}` of what a
-    /// thread counts, `folds{n}` of that as one value a fold, and `fold{n}` of those of all threads.
+    /// The functions of the folds of a level: `of{n}`, `neutral{n}` and `combine{n}` work on the
+    /// state of a thread, `folds{n}` makes one value per fold of it, and `fold{n}` combines all
+    /// threads.
     fn fold_functions(
         &self,
         level: &Level,

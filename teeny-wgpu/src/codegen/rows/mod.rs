@@ -2,12 +2,12 @@
 //! way its rows lie on threads. Knows no tensor.
 //!
 //! The elements of level `l` are the function `level{l}` of single elements and values of the row,
-//! which returns what is folded or stored there, and what later levels need where the row stays in
-//! registers. Values of the row are variables of `main`, between the levels. Where all elements are
-//! computed in f32 by operations that vectors have, `level{l}` takes and returns four at once.
+//! which returns the values that are folded, stored, or needed by later levels where the row stays
+//! in registers. Values of the row are variables of `main`, between the levels. Where all elements
+//! are computed in f32 by operations that vectors have, `level{l}` takes and returns four at once.
 //!
-//! `plan` is what the text depends on besides the program, `reads` what follows from the program
-//! alone, `body` the text of its levels.
+//! `plan` holds the choices that the text depends on besides the program, `reads` the properties of
+//! the program alone, `body` the text of its levels.
 
 mod body;
 mod plan;

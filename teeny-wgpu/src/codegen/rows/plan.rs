@@ -1,13 +1,12 @@
-//! What the shader of a row program depends on besides the program.
+//! The choices that the shader of a row program depends on besides the program.
 
 use crate::codegen::params::{Declaration, Field, Sizes, Strides, shader_params};
 use teeny_core::Kernel;
 use teeny_core::kernel::Extent;
 
 shader_params! {
-    /// Parameters of `rows.wgsl`; then those of [`AtParams`], for each input its offset and its
-    /// strides along the kept axes and along the row, those of element results, the kernel's
-    /// scalars and the lengths of the row.
+    /// Parameters of `rows.wgsl`. Then follow [`AtParams`], the offset and the strides (kept axes,
+    /// row) of each input and of element results, the kernel's scalars and the lengths of the row.
     pub(crate) struct RowsParams(kept: usize, along: usize) {
         rows: usize,
         /// Groups of elements of a row.
@@ -41,7 +40,7 @@ pub(crate) enum Access {
 /// Everything that the text of the shader depends on, apart from the program.
 #[derive(Clone, Debug)]
 pub(crate) struct RowsPlan {
-    /// Joint axes that are kept, and those of the row: at least one.
+    /// Merged axes that are kept, and merged axes of the row: at least one.
     pub kept: usize,
     pub along: usize,
     /// Threads of a workgroup, and those that share a row: all or 1.
@@ -53,7 +52,7 @@ pub(crate) struct RowsPlan {
     pub held: usize,
     /// Whether whole workgroups combine their values by subgroup operations.
     pub subgroups: bool,
-    /// Of the inputs that the program reads, ascending.
+    /// The access of each input that the program reads, ascending.
     pub inputs: Vec<Access>,
 }
 

@@ -1,4 +1,4 @@
-//! What follows from a row program alone: what it reads, and what each of its levels is for.
+//! Properties of a row program alone: its inputs, and the purpose of each level.
 
 use crate::codegen::expressions::quad_expression;
 use crate::codegen::types;
@@ -15,7 +15,7 @@ pub(crate) fn lengths_of(program: &Kernel) -> impl Iterator<Item = (usize, DType
     nodes.filter(is_length).map(|(id, node)| (id, node.dtype.compute()))
 }
 
-/// What a program reads and writes.
+/// The inputs and outputs of a program.
 pub(crate) struct Reads {
     /// The inputs, ascending.
     pub inputs: Vec<usize>,

@@ -35,8 +35,8 @@ const MAX_COLUMNS: usize = 256;
 /// signed numbers.
 const FAR: usize = i32::MAX as usize / 4;
 
-/// Fewer queries than this leave most of the smallest tile empty. A GPU, whose time is that of
-/// reading the keys, does not notice; a software adapter multiplies zeros.
+/// Fewer queries than this leave most of the smallest tile empty. A GPU, which is bound by reading
+/// the keys, does not notice; a software adapter multiplies zeros.
 const MIN_QUERIES: usize = 4;
 
 /// True if the fused kernels take these operands.
@@ -60,7 +60,7 @@ fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
         && !gpu.len_exceeds_binding(widest, DType::F32)
 }
 
-/// True if every row of `x` is made of groups of four neighbours that begin at multiples of four.
+/// True if every row of `x` consists of aligned groups of four neighbours.
 fn is_quads(x: &Tensor) -> bool {
     let (columns, axes) = (x.ndim() - 1, x.ndim());
     let whole = |a: usize| x.strides()[a] % 4 == 0 || x.shape()[a] == 1;
@@ -160,8 +160,8 @@ impl<'a> AttentionKernel<'a> {
         let batches: usize = q.shape()[..lead].iter().product();
         let own = if kind == AttentionKind::Keys { keys } else { queries };
         let tiles = own.div_ceil(tile.own_rows());
-        // Without a causal limit every key is in the band: the offset is that of the last key, the
-        // window has no end.
+        // Without a causal limit every key is in the band: the offset is the last key, the window
+        // has no end.
         let (offset, window) = match inputs.options.causal {
             Some(_) => inputs.options.band(queries, keys),
             None => (keys, queries + keys + 1),

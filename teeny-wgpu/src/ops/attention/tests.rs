@@ -173,7 +173,7 @@ fn tiles_of_subgroups_give_the_attention_of_the_definition() -> Result<()> {
     Ok(())
 }
 
-/// NaN reaches the queries that see it; scores of -inf and large ones are those of the definition.
+/// NaN reaches the queries that see it; scores of -inf and large scores agree with the definition.
 #[test]
 fn special_numbers_pass_through_tiles_of_subgroups() -> Result<()> {
     let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };

@@ -8,9 +8,10 @@
 //! of the weight    C_out/G   C_in/G kernel   N places         g @ patches of x'
 //! ```
 //!
-//! The tile is that of `matmul`. Groups of fewer than eight rows (depthwise convolutions) get a
+//! The tile is the one of `matmul`. Groups of fewer than eight rows (depthwise convolutions) get a
 //! thread per result instead. The weight's gradient, a small matrix with a long k, is split along
-//! k. Software adapters store patches after all, and multiply them by `matmul`: see [`crate::ops::software`].
+//! k. Software adapters store patches after all, and multiply them by `matmul`: see
+//! [`crate::ops::software`].
 
 pub(crate) mod shader;
 pub(crate) mod sizes;
@@ -148,8 +149,7 @@ fn launch_conv(
     Ok(Some(cast_to_storage(gpu, sum, dtype, left)?))
 }
 
-/// The kernel and the number of slices of k; nothing if there is no element, or some tensor is larger
-/// than a binding.
+/// The kernel and the number of slices of k; `None` if a tensor is empty or larger than a binding.
 fn select(
     gpu: &Wgpu,
     sizes: &ConvSizes<'_>,

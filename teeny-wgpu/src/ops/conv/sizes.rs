@@ -34,7 +34,7 @@ impl ConvSizes<'_> {
         }
     }
 
-    /// Columns that follow one another in the result: those of an image, or of a weight.
+    /// Adjacent columns of the result: the columns of an image, or of a weight.
     pub fn neighbours(&self) -> usize {
         match self.kind {
             ConvKind::Forward | ConvKind::InputGrad => Self::spatial(self.result()),

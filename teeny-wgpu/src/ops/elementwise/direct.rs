@@ -251,7 +251,7 @@ fn share_binding(
         .find(|&(i, j)| views[i].dtype == views[j].dtype);
     let Some((i, j)) = pair else {
         return Err(Error::unsupported(format!(
-            "a kernel of {} inputs of as many types; the GPU binds {MAX_BINDINGS} buffers",
+            "a kernel has {} inputs of as many dtypes, the GPU binds {MAX_BINDINGS} buffers",
             views.len()
         )));
     };
@@ -299,7 +299,7 @@ pub(crate) fn contiguous_directly(gpu: &Wgpu, x: &Tensor) -> Result<Option<Stora
         return Ok(None);
     };
     let copy =
-        outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+        outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel returned no output"))?;
     Ok(Some(Arc::new(downcast::<Memory>(&copy)?.reinterpreted(x.dtype())?)))
 }
 

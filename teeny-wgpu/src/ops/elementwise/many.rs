@@ -63,7 +63,7 @@ pub(crate) fn elementwise_many(
         return Ok(None);
     }
     let small = SMALL.min(gpu.capabilities.max_binding / PART_ALIGNMENT * PART_ALIGNMENT);
-    // Pieces by their parameters: those of a launch are common.
+    // Pieces by their parameters: the pieces of a launch share them.
     let mut groups: Vec<(&[Scalar], Vec<Piece<'_>>)> = Vec::new();
     let mut storages: Vec<Option<StorageRef>> = vec![None; shapes.len() * outputs];
     for (place, shape) in shapes.iter().enumerate() {
@@ -232,7 +232,7 @@ struct Batch<'a> {
     /// The blocks of memory that are bound, as which type, and a tensor in each.
     blocks: Vec<(usize, DType)>,
     tensors: Vec<&'a Tensor>,
-    /// Of each input, the binding of each piece.
+    /// For each input: the binding of each piece.
     bindings: Vec<Vec<usize>>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn is_right(
         Ok(wrong) => wrong.map(|element| format!("element {element} of a known product is wrong")),
         Err(error) if error.kind() == ErrorKind::OutOfMemory => return Ok(false),
         Err(error) => {
-            // What else the driver reports of this launch belongs to it.
+            // Takes the further errors that the driver reports for this launch.
             let _ = gpu.synchronize();
             Some(error.to_string())
         }

@@ -259,7 +259,7 @@ fn matmul_blocks(gpu: &Wgpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
     }
     if p.k == 1 {
         return Err(Error::unsupported(format!(
-            "a product of {} and {}: one row of them is more than a kernel reaches on this GPU",
+            "cannot multiply {} by {}: one row exceeds the memory that a kernel reaches",
             lhs.shape(),
             rhs.shape()
         ))

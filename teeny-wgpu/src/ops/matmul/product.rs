@@ -14,7 +14,7 @@ pub(crate) enum Fetch {
     Quads,
 }
 
-/// How an operand is read by the kernel on cooperative matrices, and by that of subgroups.
+/// How the kernels on cooperative matrices and on subgroups read an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Staging {
     /// Along k, as its elements are neighbours in memory, or across k.

@@ -1,6 +1,6 @@
-//! Products with quantised weights and their rows, whose elements are made of the packed bytes in
-//! registers. See `shaders/quant_matmul.wgsl` and `quant_rows.wgsl`; both include
-//! `quant_weight.wgsl`, and [`weight`] has what differs between types.
+//! Products with quantised weights and their rows, whose elements are decoded from the packed bytes
+//! in registers. See `shaders/quant_matmul.wgsl` and `quant_rows.wgsl`; both include
+//! `quant_weight.wgsl`, and [`weight`] has the differences between types.
 //!
 //! A weight of several types has a launch for each. One that is larger than a binding has a launch
 //! for each range of its groups. Other operands of this size are left to the definition.

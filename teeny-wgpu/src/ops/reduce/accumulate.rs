@@ -16,7 +16,7 @@ use teeny_core::{Error, Layout, ReduceOp, Result, Shape, StorageRef};
 /// workgroup, others [`TEAM`] threads.
 const TEAM_ROWS: (usize, usize) = (64, 512);
 
-/// So many rows of vectors have [`TEAM`] threads each, whatever their length.
+/// From this number of rows of vectors on, each row has [`TEAM`] threads, for any length.
 const MANY_ROWS: usize = 2048;
 
 /// The most partial results of chunks.
@@ -229,7 +229,7 @@ mod tests {
         let (device, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
         for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {
             for (rows, length) in [(130, 256), (3, 1024), (1, 20_000), (2, 4 * 513)] {
-                // Whole rows, and rows that begin at elements that are no multiples of four.
+                // Whole rows, and rows that begin at elements that are not multiples of four.
                 for start in [0, 4, 1] {
                     let run = |device: &DeviceRef| {
                         let n = rows * length;

@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! mod          which way a reduction goes        shader  accumulate    its text and its launches
-//! parts        halves and chunks of what one launch does not reach
+//! parts        halves and chunks of inputs that exceed one launch
 //! ```
 
 mod accumulate;
@@ -112,7 +112,7 @@ impl Reduction<'_> {
     fn values(&self) -> Result<Tensor> {
         let mut outputs =
             elementwise(self.gpu, self.kernel, self.inputs, self.params, self.shape)?.into_iter();
-        let y = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+        let y = outputs.next().ok_or_else(|| Error::internal("a kernel returned no output"))?;
         self.gpu.tensor(y, *self.shape, self.dtype(), self.inputs[0])
     }
 
@@ -174,7 +174,7 @@ impl Reduction<'_> {
         if op.is_arg() {
             if elements > i32::MAX as usize {
                 let message = format!(
-                    "an axis of {elements} elements has positions beyond {}, the last one of an i32",
+                    "the positions of an axis of {elements} elements exceed {}, the last i32",
                     i32::MAX
                 );
                 return Err(Error::unsupported(message).help("reduce parts of the axis"));

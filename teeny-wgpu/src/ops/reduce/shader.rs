@@ -137,7 +137,7 @@ impl ReducePlan {
     }
 }
 
-/// The value of the neutral state, and that of `a` and `b` combined.
+/// The values of the neutral state and of `a` and `b` combined.
 fn combine(op: ReduceOp, dtype: DType) -> (String, String) {
     let zero = types::zero(accumulation(dtype)).to_string();
     match op {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Rows of neighbours are read and written in groups of four, others one element after the other.
-//! What is larger than a binding, or a few very long rows, is left to the definition.
+//! Tensors larger than a binding, and a few very long rows, run as the definition.
 
 use crate::codegen::generator;
 use crate::codegen::params::{Field, Strides, View};
@@ -157,7 +157,7 @@ pub(super) fn run(
     Ok(Some(storages.into_iter().enumerate().map(stored).collect::<Result<Outputs>>()?))
 }
 
-/// How a row lies on threads.
+/// The mapping of rows to threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowThreads {
     /// Threads of a workgroup, and those that share a row.
@@ -184,8 +184,8 @@ impl RowThreads {
     }
 }
 
-/// How the rows of these views lie on threads. The views are those of the inputs, then that of
-/// element results; the adapter is in software, or has subgroup operations.
+/// The mapping of the rows of these views to threads: the views of the inputs, then of element
+/// results. `software` and `subgroups` describe the adapter.
 fn plan(
     [software, subgroups]: [bool; 2],
     program: &Kernel,

@@ -32,7 +32,7 @@ enum Lie {
     Packed,
     /// Its axes lie in the opposite order.
     Transposed,
-    /// A part of a wider tensor that begins behind so many elements of its last axis.
+    /// A part of a wider tensor that begins at this element of its last axis.
     Part(usize),
     /// One row, or one element, for all along the first axis.
     Repeated,
@@ -83,13 +83,13 @@ fn operand(
     }
 }
 
-/// A program with what it runs on.
+/// A program with its inputs.
 struct Case<'a> {
     program: &'a Arc<Kernel>,
     params: &'a [Scalar],
     shape: Shape,
     axes: &'a [usize],
-    /// How far results may be from those of the definition, relative to them or to 1.
+    /// The tolerance against the definition, relative to its results or to 1.
     tolerance: f64,
 }
 

@@ -12,10 +12,10 @@
 //!            collect   each element goes through its sources
 //! ```
 //!
-//! Sorting makes the work near linear in sources and elements, whatever the indices are: with runs
-//! a popular place takes no more than N / 256 + 512 steps. Along axes on which the index is
-//! constant (the columns of an embedding's gradient) one key serves all. Lines larger than a
-//! binding are scattered by halves of their sources, one after the other, and of their places.
+//! Sorting makes the work near linear in sources and elements, for all indices: with runs a popular
+//! place takes no more than N / 256 + 512 steps. Along axes on which the index is constant (the
+//! columns of an embedding's gradient) one key serves all. Lines larger than a binding are
+//! scattered by halves of their sources, one after the other, and of their places.
 //!
 //! ```text
 //! mod          which algorithm      direct  lines  sorted     the launches of each
@@ -113,7 +113,8 @@ impl Scatter<'_> {
             .partition(|&a| index.shape()[a] > 1 && index.layout().strides()[a] != 0)
     }
 
-    /// The sizes of index that bound the elements of x which it reaches; along the axis that of x.
+    /// The sizes of the part of x that the index reaches: the sizes of index, except x's along the
+    /// axis.
     fn covered_sizes(&self) -> Sizes {
         let (x, index) = (self.x.shape(), self.index.shape());
         (0..x.ndim()).map(|a| if a == self.axis { x[a] } else { index[a] }).collect()

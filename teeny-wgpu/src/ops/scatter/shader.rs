@@ -24,7 +24,7 @@ shader_params! {
         x: View[axes],
         index_step: isize,
         index_offset: usize,
-        /// Strides along the other axes, as those of src and places; 0 along the axis.
+        /// Strides along the other axes, likewise for src and places; 0 along the axis.
         index_strides: Strides[axes],
         src_step: isize,
         src_offset: usize,

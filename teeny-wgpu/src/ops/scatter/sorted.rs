@@ -34,7 +34,7 @@ struct Sources<'a> {
 }
 
 impl Scatter<'_> {
-    /// The result by sorting: `lines` and `columns` are those of [`Scatter::lines_and_columns`].
+    /// The result by sorting: `lines` and `columns` come from [`Scatter::lines_and_columns`].
     pub(super) fn sorted(&self, lines: &[usize], columns: &[usize]) -> Result<StorageRef> {
         let Scatter { gpu, mode, index, src, range, .. } = *self;
         let (shape, flat) = (index.shape(), Layout::contiguous(*index.shape()));

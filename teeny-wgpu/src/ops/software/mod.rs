@@ -10,7 +10,7 @@
 //! ```
 //!
 //! There a load is a loop over the threads of a vector, and costs as much for 256 bits as for 32;
-//! workgroup memory is no faster than other memory; and a barrier switches between stacks. So tiles
+//! workgroup memory is as slow as other memory; and a barrier switches between stacks. So tiles
 //! through workgroup memory are slow. Measured on llvmpipe: products and attention by subgroups of
 //! 8 threads are 3 to 6 times as fast as the tiled kernels, convolutions with stored patches and
 //! elementwise kernels and reductions by eight elements 3 to 5 times, transposes in registers up to

@@ -1,8 +1,8 @@
 // Floats by their bits, and the storage formats below 32 bits.
 //
 // NaN is tested by bits: naga writes `x != x` as an ordered comparison, which is false for NaN, and
-// Metal may assume that there is none. Infinity and NaN come from variables, since WGSL forbids
-// constants that are not finite.
+// Metal may assume that NaN does not occur. Infinity and NaN come from variables, since WGSL
+// forbids constants that are not finite.
 
 fn is_nan_f32(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;

@@ -82,7 +82,7 @@ fn pow_f64(a: f64, b: f64) -> f64 {
         y = select(0.0lf, inf_f64(), (bitcast<u64>(x) != 0lu) == rises);
     } else {
         if negative && !whole { return nan_f64(); }
-        // Beyond 1e25 every power but that of 1 overflows or vanishes.
+        // Beyond 1e25 every power of a number other than 1 overflows or vanishes.
         y = pow_core_f64(x, max(min(b, 1.0e25lf), -1.0e25lf));
     }
     return select(y, -y, negative && odd);

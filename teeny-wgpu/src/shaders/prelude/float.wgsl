@@ -7,8 +7,8 @@
 // changes nothing. It may not reorder sums, but some do where this looks exact, (x + y) - x for
 // instance: bits are cleared in between.
 //
-// Polynomials: exp, log, tanh, erf, sin and cos are those of teeny-cpu's `vecmath`; atan from
-// Cephes (S. Moshier).
+// Polynomials: exp, log, tanh, erf, sin and cos as in teeny-cpu's `vecmath`; atan from Cephes (S.
+// Moshier).
 
 fn max_f32(a: f32, b: f32) -> f32 {
     return select(b, a, (a > b) | is_nan_f32(a));
