@@ -3,8 +3,8 @@
 //!
 //! Each case runs on a new thread with fresh memory, where nothing that earlier work left behind
 //! hides a write past its end, and on sixteen threads with pooled memory: both must give the same
-//! bits, or a result depends on threads or on what a block held before. `--level` is an instruction
-//! set: `portable`, `avx2` or `avx512`. See `teeny_conformance::oneop`.
+//! bits, or a result depends on threads or on the old content of a block. `--level` is an
+//! instruction set: `portable`, `avx2` or `avx512`. See `teeny_conformance::oneop`.
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use teeny_core::device::DeviceRef;
 use teeny_core::{Error, Result};
 use teeny_cpu::{Cpu, CpuOptions, Level};
 
-/// A device and the threads that it runs on: those of a pool, or a new one for each case.
+/// A device and its threads: a given pool, or a new pool for each case.
 struct Threads {
     device: DeviceRef,
     pool: Option<ThreadPool>,

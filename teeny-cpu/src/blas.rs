@@ -94,8 +94,8 @@ pub fn gemv<T: BlasFloat>(
 /// row to the next are `lda`, `ldb`, `ldc` elements.
 ///
 /// # Errors
-/// If a leading dimension is shorter than a stored row, or a slice is too short; if there is no
-/// memory to pack operands into, in which case `c` may be half done.
+/// If a leading dimension is shorter than a stored row, or a slice is too short; if allocating
+/// packed operands fails, in which case `c` may be partly written.
 ///
 /// # Example
 /// ```

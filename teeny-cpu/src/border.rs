@@ -31,7 +31,7 @@ pub(crate) fn pad(
     let Some(last) = widths.iter().rposition(|&widths| widths != (0, 0)) else {
         return contiguous(cpu, &view);
     };
-    // Rows are of the last padded axis and those behind it, which are copied as a whole.
+    // Rows span the last padded axis and the axes behind it, which are copied as a whole.
     let (copy, view) = packed_behind(cpu, view, last)?;
     let inner: usize = shape[last + 1..].iter().product();
     let out = cpu.alloc(shape.numel(), view.dtype)?;
@@ -107,7 +107,7 @@ impl Axis {
 struct Frame<'a> {
     axes: &'a [Axis],
     from: Shared<u8>,
-    /// Elements of a row of the result, those of the source, and those in front of them.
+    /// Elements of a row of the result, elements from the source, and elements before these.
     columns: usize,
     kept: usize,
     before: usize,
@@ -176,7 +176,7 @@ impl Frame<'_> {
             self.from.get().cast::<T>().wrapping_offset(offset + place * axis.stride)
         };
         let band = self.band;
-        // SAFETY: the rows are in the result, and the source has those from `first` to `end`.
+        // SAFETY: the rows are in the result, and the source has rows `first` to `end`.
         unsafe {
             if bytes < SHORT_BYTES && band > 1 {
                 // A range with steps would divide.
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use teeny_core::{Op, Reference, ToDevice};
 
-    /// Pads and triangles of odd shapes and views are those of the definition.
+    /// Pads and triangles of odd shapes and views agree with the definition.
     #[test]
     fn rows_are_those_of_the_definition() -> Result<()> {
         let (cpu, reference) = (Cpu::new().to_device(), Reference::new().to_device());

@@ -4,7 +4,7 @@
 //! than the call: it is moved by registers, the last of which may overlap the one before. Knows
 //! nothing of tensors.
 
-/// Bytes from which a call of `memcpy` is no slower than a loop of moves.
+/// Bytes from which a call of `memcpy` is as fast as a loop of moves.
 pub(crate) const LONG_COPY: usize = 512;
 /// Distances from a source to its destination, modulo a page, at which `rep movsb`, the C library's
 /// copy of more than 2 KiB, takes ten times as long on AMD's Zen 3 and 4.

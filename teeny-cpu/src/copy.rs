@@ -199,7 +199,7 @@ struct Axis {
     to: isize,
 }
 
-/// Axes without those of size 1, with neighbours merged that both sides traverse evenly.
+/// The axes of size above 1, with neighbours merged that both sides traverse evenly.
 fn merge(x: &View, strides: &[isize; 8]) -> ([Axis; 8], usize) {
     let mut axes = [Axis { size: 1, from: 1, to: 1 }; 8];
     let mut ndim = 0;
@@ -234,7 +234,7 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
         .unwrap_or(inner);
     let transposed = near != inner && axes[inner].from.abs() > 1 && axes[near].from.abs() == 1;
     let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
-    // The elements that are read take as much of the caches as those that are written.
+    // Reads and writes take equal parts of the caches.
     let stream = processor::streams(2 * n * size_of::<T>());
     let element = Cost::bytes(2 * size_of::<T>());
     let from = Shared(x.ptr.cast_mut().cast::<T>());
@@ -243,7 +243,7 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
         // SAFETY: passed on.
         return unsafe { copy_rows(level, axes, from, to, element) };
     }
-    axes[..inner].rotate_left(near + 1); // near becomes the last but one
+    axes[..inner].rotate_left(near + 1); // near becomes the second to last
     let (last, before, outer) = (axes[inner], axes[inner - 1], &axes[..inner - 1]);
     // Pieces are bands of rows.
     let band = match before.size {
@@ -299,11 +299,11 @@ fn start(outer: &[Axis], mut i: usize) -> (isize, isize) {
     (a, b)
 }
 
-/// Copies row by row. A piece is part of one long row, or some rows along the last axis but one,
+/// Copies row by row. A piece is part of one long row, or some rows along the second to last axis,
 /// for which no index is divided.
 ///
 /// # Safety
-/// As `copy_view`; `axes` are those of both sides, merged, not empty.
+/// As `copy_view`; `axes` are the merged axes of both sides, not empty.
 unsafe fn copy_rows<T: Copy>(
     level: Level,
     axes: &[Axis],

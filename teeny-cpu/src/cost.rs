@@ -5,7 +5,7 @@
 //! when it takes 0.5 us, and a power of 16 K elements waits 300 us for a second thread. Here a loop
 //! states what one item costs, in bytes moved and operations by class, and [`Cost::range`] answers
 //! how many items make a range. It is a pure function of the sizes: it knows neither the number of
-//! threads nor the time of day, so a partition made of it does not depend on them. The figures are
+//! threads nor the time of day, so a partition based on it does not depend on them. The figures are
 //! of one core at 3.5 GHz with vectors of 32 bytes; an error by a factor of two costs some hundred
 //! nanoseconds. Next: `threads`.
 
@@ -114,14 +114,14 @@ mod tests {
         let pow = Cost::bytes(8).calls(1);
         let bytes = Cost::bytes(2).arithmetic(1);
         for (name, cost, items, range) in [
-            // what one thread does alone
+            // run on one thread
             ("add", add, 0, 1),
             ("add", add, 1, 1),
             ("add", add, 33_000, 33_000),
             ("exp", exp, 9_000, 9_000),
             ("pow", pow, 499, 499),
             ("cast of bytes", bytes, 99_000, 99_000),
-            // what is shared: ranges of a microsecond, whatever the number of items
+            // shared: ranges of a microsecond, for any number of items
             ("add", add, 34_000, 8_334),
             ("add", add, 1 << 24, 8_334),
             ("exp", exp, 10_000, 2_500),

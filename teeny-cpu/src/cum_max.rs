@@ -1,6 +1,6 @@
 //! Running extrema along one axis, and their positions.
 //!
-//! The naive form keeps the largest so far and where it was, element after element. Where the axis
+//! The naive form keeps the running maximum and its position, element after element. Where the axis
 //! is not the last, a row of elements is compared with the row of results before it, so that memory
 //! is read in order and many columns are compared at once. A minimum is a maximum of elements with
 //! some bits flipped, as in `reduce`. Tasks are planes and blocks of columns: no chain is split.

@@ -15,9 +15,8 @@ pub enum FloatMatmul {
     /// The kernels of this crate where they are faster, the `gemm` crate elsewhere. The default.
     #[default]
     Own,
-    /// The `gemm` crate, for every product of floats. It chooses its instruction set by itself,
-    /// whatever the device's [`Level`]; the cargo feature `gemm-avx512` adds its kernels for
-    /// AVX-512.
+    /// The `gemm` crate, for every product of floats. It chooses its instruction set by itself, at
+    /// any [`Level`] of the device; the cargo feature `gemm-avx512` adds its kernels for AVX-512.
     GemmCrate,
 }
 
@@ -39,7 +38,7 @@ teeny_core::options! {
         memory_limit: Option<usize> = None, with_memory_limit;
         /// The most bytes kept for reuse. 1 GiB by default.
         cache_bytes: usize = 1 << 30, with_cache_bytes;
-        /// The instruction set to compute with, lowered to what the machine has.
+        /// The instruction set to compute with, at most the machine's.
         level: Level = Level::best(), with_level;
         /// Whether f32 convolutions with windows of 3 x 3 may use Winograd's minimal filtering: two
         /// to three times as fast, with errors of 1e-5 instead of 1e-6 of a result's size. True by
@@ -51,7 +50,7 @@ teeny_core::options! {
 }
 
 /// The processor as a device: SIMD kernels on all threads of the current rayon pool, storages from
-/// a pool of its own.
+/// a separate pool.
 ///
 /// Results do not depend on the number of threads. `gather` and `scatter` check their indices.
 ///
@@ -106,8 +105,8 @@ impl Cpu {
         self.pool.limit()
     }
 
-    /// Changes the memory limit. Storages that exist stay, even above it; what is cached above it
-    /// goes back to the system.
+    /// Changes the memory limit. Existing storages stay, even above it; cached blocks above it goes
+    /// back to the system.
     pub fn set_memory_limit(&self, limit: Option<usize>) {
         self.pool.set_limit(limit);
     }
@@ -131,7 +130,7 @@ impl Cpu {
         let refused = out.try_reserve_exact(bytes).is_err();
         if refused {
             return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host"))
-                .note("the operating system gave none"));
+                .note("the operating system refused it"));
         }
         Ok(out)
     }
@@ -170,14 +169,14 @@ impl Cpu {
     }
 }
 
-/// The error of a request for `what`.
+/// The error of a failed request for `what`.
 #[cold]
 pub(crate) fn out_of_memory(error: OutOfMemory, what: &str) -> Error {
     let error_with_use = Error::out_of_memory(format!("no memory for {what}"))
         .note(format!("{} bytes are in use on this device", error.live));
     match error.limit {
         Some(limit) => error_with_use.note(format!("the device's memory limit is {limit} bytes")),
-        None => error_with_use.note("the operating system gave none"),
+        None => error_with_use.note("the operating system refused it"),
     }
 }
 
@@ -189,7 +188,7 @@ fn no_storage(error: OutOfMemory, len: usize, dtype: DType) -> Error {
 #[cold]
 fn too_large(len: usize, dtype: DType) -> Error {
     Error::out_of_memory(format!("no memory for {len} elements of {dtype}"))
-        .note("their bytes are more than a number of 64 bits can say")
+        .note("their size in bytes overflows 64 bits")
 }
 
 impl std::fmt::Debug for Cpu {

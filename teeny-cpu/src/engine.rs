@@ -155,7 +155,8 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(index::scatter(cpu, mode, x, axis, index, src))
         }
         Op::CopyInto { ref mut dst, view, src } => {
-            let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
+            let dst =
+                dst.take().ok_or_else(|| Error::internal("the destination was already taken"))?;
             returned(copy::copy_into(cpu, dst, view, src))
         }
         Op::Sort { x, axis, order } => {
@@ -216,7 +217,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::QuantRows { blocks, index, parts, columns } => {
             returned(quant::rows(cpu, blocks, index, parts, columns))
         }
-        // Other attention and linear algebra are what core makes of the ops above.
+        // Core runs other attention and linear algebra by the ops above.
         _ => Ok(None),
     }
 }

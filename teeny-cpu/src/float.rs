@@ -97,7 +97,7 @@ pub(crate) fn are_finite<T: Float>(level: Level, x: &[T]) -> bool {
         type Out = bool;
         #[inline(always)]
         fn run<V: F32s>(self) -> bool {
-            // Zero times what is not finite is NaN, and stays so.
+            // Zero times an infinity or NaN is NaN, and stays NaN.
             let zero = <T::Vector<V> as Lanes<T>>::splat(T::ZERO);
             let (mut sums, lanes) = ([zero; 4], <T::Vector<V> as Lanes<T>>::LANES);
             let (x, n) = (self.0.as_ptr(), self.0.len());

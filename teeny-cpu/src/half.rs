@@ -2,7 +2,7 @@
 //!
 //! The naive form is `y[i] = f32::from(x[i])`. A bf16 is the upper half of an f32, so converting it
 //! is a shift, and rounding to it an addition. The exponent of an f16 is moved, by an addition of
-//! f32 where it is subnormal (Giesen 2012, "half to float done quick"). There is no branch, so that
+//! f32 where it is subnormal (Giesen 2012, "half to float done quick"). It is branch-free, so that
 //! the compiler vectorises all of it. Levels with native vectors convert these; loops that compute
 //! with 16-bit floats [`load`] and [`store`] them. Knows no operation.
 

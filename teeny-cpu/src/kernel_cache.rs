@@ -1,14 +1,14 @@
-//! A cache in each thread of what was compiled for the kernels that ran before.
+//! A thread-local cache of the programs that were compiled for earlier kernels.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 use teeny_core::kernel::Kernel;
 
-/// Kernels and what was compiled for each, at the index that the kernel's hash gives.
+/// Kernels and their compiled programs, at the index from the kernel's hash.
 pub(crate) type Cache<T, const N: usize> = [Cell<Option<Box<(Arc<Kernel>, T)>>>; N];
 
-/// Calls `f` with what `make` makes of `kernel`, now or at an earlier call.
+/// Calls `f` with the program that `make` makes of `kernel`, now or at an earlier call.
 #[inline]
 pub(crate) fn cached<T, R, const N: usize>(
     cache: &'static LocalKey<Cache<T, N>>,

@@ -2,7 +2,7 @@
 //! Always zeroed, aligned to 64 bytes.
 //!
 //! Page faults cost 0.6 us per 4 KiB page; with transparent huge pages a fresh 64 MB output costs a
-//! third of that of malloc.
+//! third of malloc's.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;

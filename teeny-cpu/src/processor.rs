@@ -20,10 +20,10 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// Those of a processor that does not tell.
+    /// The caches of a processor that does not report them.
     const USUAL: Caches = Caches { second_level: 1 << 20, last_level: 32 << 20 };
 
-    /// Those of this machine.
+    /// The caches of this machine.
     pub fn of_machine() -> Caches {
         static CACHES: OnceLock<Caches> = OnceLock::new();
         *CACHES.get_or_init(|| {
@@ -52,13 +52,13 @@ impl Caches {
     /// Bytes of an output from which it bypasses the caches: it would be evicted before it is read.
     /// That is the size of the last level: with a quarter of it, operations on outputs that it
     /// holds take up to 2.2 times as long, with four times it larger ones up to 1.15 times (Zen 5,
-    /// 32 MiB). Of a level that a whole server shares, a process has a part.
+    /// 32 MiB). A process gets a part of a level that a whole server shares.
     fn min_streamed(self) -> usize {
         self.last_level.clamp(MIN_STREAMED_BYTES, 64 << 20)
     }
 }
 
-/// The least bytes of an output that bypasses the caches, whatever the processor is.
+/// The least bytes of an output that bypasses the caches, on any processor.
 const MIN_STREAMED_BYTES: usize = 4 << 20;
 
 /// Whether an output of this many bytes bypasses the caches of this machine.
@@ -97,8 +97,9 @@ pub(crate) fn leave(other: u32) {
         return;
     }
     #[cfg(target_os = "linux")]
-    // SAFETY: the set is as long as is said, and a set of all zeros is the empty set; the number of
-    // the processor is below that of bits, or the system would have refused to write the set.
+    // SAFETY: the set has the length that is passed, and a set of all zeros is the empty set; the
+    // number of the processor is below the number of bits, or the system would have refused to
+    // write the set.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
         let size = size_of::<libc::cpu_set_t>();
@@ -135,14 +136,14 @@ pub(crate) fn cores(processors: usize) -> usize {
 /// The numbers of the processors that this process may use.
 #[cfg(target_os = "linux")]
 fn allowed() -> Vec<usize> {
-    // SAFETY: the set is as long as is said, and a set of all zeros is the empty set.
+    // SAFETY: the set has the length that is passed, and a set of all zeros is the empty set.
     let (set, failed) = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         let failed = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0;
         (set, failed)
     };
     let bits = if failed { 0 } else { 8 * size_of::<libc::cpu_set_t>() };
-    // SAFETY: the numbers are below that of bits.
+    // SAFETY: the numbers are below the number of bits.
     (0..bits).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 

@@ -1,9 +1,10 @@
 //! Random numbers: core's Philox blocks by vectors, chunk by chunk on all threads.
 //!
-//! The naive form is `Distribution::block` for each block of words. Here a tile of blocks is made at
-//! once, one block in each 64-bit lane, and its words become numbers in a second loop. A block
-//! depends on its number alone, so the bits are core's for any partition. Normals of f32 are computed
-//! by vectors of f64, and again as core does where rounding might differ; those of f64 one by one.
+//! The naive form is `Distribution::block` for each block of words. Here a tile of blocks is made
+//! at once, one block in each 64-bit lane, and its words become numbers in a second loop. A block
+//! depends on its number alone, so the bits are core's for any partition. Normals of f32 are
+//! computed by vectors of f64, and again as core does where rounding might differ; normals of f64
+//! one by one.
 
 use crate::Cpu;
 use crate::half;

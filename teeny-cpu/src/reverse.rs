@@ -7,8 +7,8 @@
 use crate::simd::{F32s, Work};
 
 /// Copies `height` rows of `len` elements in reverse; `from` is the last element of the first row
-/// in memory. Steps are those from a row to the next, in elements. Its maker promises the elements,
-/// and that both sides do not overlap.
+/// in memory. Steps are row strides in elements. The constructor promises the elements, and that
+/// both sides do not overlap.
 pub(crate) struct Reverse<T> {
     pub from: *const T,
     pub to: *mut T,

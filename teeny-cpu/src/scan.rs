@@ -37,7 +37,7 @@ const ALIASED: usize = 4096;
 const WIDTH: usize = 512;
 /// Columns from which a row of accumulators is faster than lanes.
 const MIN_COLUMNS: usize = 16;
-/// Elements of a lane below which neighbouring lanes have a loop of their own.
+/// Elements of a lane below which neighbouring lanes have a separate loop.
 const SHORT: usize = 32;
 /// Elements of a lane below which a row of accumulators is faster for fewer columns too.
 const PLANES: usize = 256;
@@ -184,7 +184,7 @@ impl<T: Running, const PRODUCT: bool> Scan<'_, T, PRODUCT> {
     }
 }
 
-/// How lanes of equal lengths lie in memory.
+/// The layout of lanes of equal lengths in memory.
 #[derive(Clone, Copy)]
 struct Laid {
     /// Where lane 0 begins.

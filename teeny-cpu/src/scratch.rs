@@ -45,7 +45,7 @@ fn bytes_of<T>(len: usize) -> Result<usize> {
 /// content.
 ///
 /// # Errors
-/// If there is no memory; `f` is not called then.
+/// If allocation fails; `f` is not called then.
 pub(crate) fn with_scratch<T: Float, R, const N: usize>(
     cpu: &Cpu,
     sizes: [usize; N],
@@ -66,7 +66,7 @@ pub(crate) fn with_scratch<T: Float, R, const N: usize>(
 
 /// A slice in the device's memory: a `Vec` whose allocation can fail.
 pub(crate) struct Array<T> {
-    /// None if there are no elements.
+    /// `None` if `len` is 0.
     buffer: Option<Buffer>,
     len: usize,
     elements: PhantomData<T>,
@@ -76,7 +76,7 @@ impl<T: Copy> Array<T> {
     /// `len` times `value`.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If allocation fails.
     pub(crate) fn filled(cpu: &Cpu, len: usize, value: T) -> Result<Array<T>> {
         Array::from_fn(cpu, len, |_| value)
     }
@@ -84,7 +84,7 @@ impl<T: Copy> Array<T> {
     /// `f(0)`, …, `f(len - 1)`.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If allocation fails.
     pub(crate) fn from_fn(
         cpu: &Cpu,
         len: usize,

@@ -47,7 +47,7 @@ impl Storage for CpuStorage {
 /// A strided view as devices see it: a pointer to the first element, sizes, strides in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
-    /// The element at index (0, …, 0); dangling if there is none.
+    /// The element at index (0, …, 0); dangling if the view is empty.
     pub ptr: *const u8,
     /// Sizes.
     pub shape: Shape,
@@ -77,7 +77,7 @@ impl View {
         Ok(View { ptr, shape: *x.shape(), strides, dtype: x.dtype() })
     }
 
-    /// Packed elements whose axes lie in `order`, as `shape` has them.
+    /// Packed elements with the axes of `shape` in this `order`.
     pub(crate) fn in_order(ptr: *const u8, shape: &Shape, order: &[usize], dtype: DType) -> View {
         let (mut strides, mut step) = ([0; 8], 1);
         for &axis in order.iter().rev() {

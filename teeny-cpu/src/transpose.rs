@@ -27,7 +27,7 @@ pub(crate) const NARROW: usize = 4;
 /// `stream`, whole cache lines bypass the caches where they can.
 ///
 /// # Safety
-/// All these elements of `from` are readable and those of `to` writable; the two do not overlap.
+/// All these elements of `from` are readable and of `to` writable; the two do not overlap.
 pub(crate) unsafe fn transpose<T: Copy>(
     level: Level,
     from: *const T,

@@ -313,8 +313,7 @@ impl Walk {
     /// Copies operand `i` over elements `start .. start + len` to `out`.
     ///
     /// # Safety
-    /// `base` is the view that the walk was made of, with elements of type `dtype`; `out` has `len`
-    /// elements.
+    /// `base` is the view of the walk, with elements of type `dtype`; `out` has `len` elements.
     pub(crate) unsafe fn gather(
         &self,
         i: usize,

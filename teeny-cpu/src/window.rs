@@ -76,7 +76,7 @@ impl Geometry {
         self.window.stride.last().copied().unwrap_or(1)
     }
 
-    /// The distance of the elements of a window along `axis`, and those that each window sees.
+    /// The distance of the elements of a window along `axis`, and the range that each window sees.
     pub(crate) fn ranges(&self, axis: usize) -> (usize, Vec<Range>) {
         let (size, kernel) = (self.input[axis], self.kernel[axis]);
         let (step, padding) = (self.window.dilation[axis], self.window.padding[axis]);
@@ -102,7 +102,7 @@ impl Geometry {
     /// The spans of pixels `first .. end`: [`rows`](Geometry::rows) for each tap.
     ///
     /// # Errors
-    /// If there is no memory for them.
+    /// If allocation fails.
     pub(crate) fn all_spans(&self, cpu: &Cpu, first: usize, end: usize) -> Result<Array<Span>> {
         let (rows, taps) = (self.rows(first, end), self.taps());
         let Some(n) = rows.checked_mul(taps) else {

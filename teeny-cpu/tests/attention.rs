@@ -211,7 +211,7 @@ fn nan_reaches_the_rows_that_see_it_and_no_others() {
     assert!(y[..66 * 8].iter().all(|v| v.is_finite()) && y[66 * 8..].iter().all(|v| v.is_nan()));
 }
 
-/// Every row but the last of y and of the gradient of q is finite.
+/// All rows of y and of the gradient of q, except the last, are finite.
 fn earlier_rows_are_finite(k: &Tensor, v: &Tensor, name: &str) {
     let (t, hs) = (k.shape()[1], k.shape()[2]);
     let q = Tensor::ones((1, t, hs), DType::F32, k).unwrap();

@@ -64,7 +64,7 @@ fn the_gemm_crate_gets_the_products_of_matmul_conv_and_attention() {
         |x| x.conv(&x.reshape((36, 16, 4, 4))?, &Window::new(2).stride(3)),
         |x| x.attention(x, x, None, &Attention::full()),
     ];
-    // The lowest level has no kernel but the crate's for most of them.
+    // The lowest level runs most of them by the `gemm` crate.
     for level in Level::available().into_iter().filter(|&level| level > Level::Portable) {
         for (i, run) in products.into_iter().enumerate() {
             // Each product counts the memory that the gemm crate packs into.

@@ -156,7 +156,7 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
     }
 }
 
-/// Padding times a weight that is not a number is none, although no tap but that one sees it.
+/// Padding times a NaN weight is NaN, although only that tap sees it.
 #[test]
 fn padding_times_what_is_not_finite_is_nan() {
     for level in Level::available() {

@@ -1,5 +1,5 @@
-//! Cases in a process of their own: scratch that earlier work left behind is larger than a case
-//! needs, and hides a write past its end. Each test starts this binary again for itself alone.
+//! Cases in separate processes: scratch that earlier work left behind is larger than a case needs,
+//! and hides a write past its end. Each test starts this binary again for itself alone.
 //! `TEENY_UNDER="valgrind -q --error-exitcode=9"` puts a command in front of each such process.
 
 mod common;

@@ -1,6 +1,6 @@
 //! The `gemm` crate aborts the process where it finds no memory to pack an operand into, so the
-//! device copies such operands itself, and allocates gemm's buffer of each thread. Here an allocator
-//! measures what gemm still asks for, and fails what is large.
+//! device copies such operands itself, and allocates gemm's buffer of each thread. Here an
+//! allocator measures gemm's remaining allocations, and fails the large ones.
 
 mod common;
 

@@ -29,10 +29,9 @@ fn hundred_steps(threads: usize) {
     for _ in 0..2 {
         w = step(&x, &w).unwrap();
     }
-    // On one thread the second step already asks for nothing. A second thread needs scratch memory
-    // of its own the first time it takes part in an operation, and the scheduler decides when that
-    // is: each of the few sizes is asked for once, so there is soon a hundred steps without a
-    // request.
+    // On one thread the second step already asks for nothing. A second thread allocates its own
+    // scratch memory the first time it takes part in an operation, which the scheduler decides.
+    // Each of the few sizes is requested once, so there is soon a hundred steps without a request.
     let rounds = if threads == 1 { 1 } else { 20 };
     let quiet = (0..rounds).any(|_| {
         let warm = device.pool_stats();

@@ -326,7 +326,7 @@ fn norms_of_large_and_small_numbers() {
                     };
                     let got = gradient(&x, &w, &g);
                     let want = gradient(&to_f64(&x), &to_f64(&w), &to_f64(&g));
-                    // In units of what the gradient is divided by.
+                    // In units of the divisor of the gradient.
                     let largest = want.abs().unwrap().max_all().unwrap();
                     within(&got, &want, 2e-5, &largest, &format!("gradient of {norm:?} {what}"));
                 }

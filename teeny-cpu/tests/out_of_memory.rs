@@ -1,5 +1,5 @@
 //! An address space that is nearly full: operations fail with an error and the next small one
-//! works. Each case is a separate process, because the limit is that of a process.
+//! works. Each case is a separate process, because the limit applies to a process.
 #![cfg(target_os = "linux")]
 
 mod common;

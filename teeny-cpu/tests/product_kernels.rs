@@ -94,7 +94,7 @@ fn other(rng: &mut Draw, shape: &[usize], dtype: DType, device: &DeviceRef) -> T
     operand(rng, &sizes, dtype, device).expand(shape).unwrap()
 }
 
-/// The op's outputs, and those of its definition.
+/// The outputs of the op and of its definition.
 fn check(what: &str, fused: Op<'_>, product: Op<'_>, device: &DeviceRef) {
     let (Op::MatmulKernel { kernel, others, params, .. }
     | Op::ConvKernel { kernel, others, params, .. }) = fused

@@ -83,8 +83,8 @@ fn large_products_are_right_in_every_tile() {
     }
 }
 
-/// A vector meets the rows of a large matrix one by one, those of a small one four by four: sizes
-/// on both sides of that, and rows that end within a vector.
+/// A vector meets the rows of a large matrix one by one, the rows of a small one four by four:
+/// sizes on both sides of that, and rows that end within a vector.
 #[test]
 fn a_vector_times_matrices_of_any_size() {
     let oracle = Reference::new();

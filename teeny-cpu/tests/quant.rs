@@ -64,7 +64,7 @@ fn products_are_those_of_reference_within_the_error_of_eight_bits() -> Result<()
         let weight = matrix(&mut dice, columns, &device)?;
         let m = 1 + dice.below(70);
         let x = random::with_seed(case, || Tensor::randn((m, columns), DType::F32, &device))?;
-        // what the device multiplies: x as integers times scales
+        // the device multiplies x as integers times scales
         let rounded: Vec<f32> = x
             .to_vec::<f32>()?
             .chunks_exact(32)

@@ -247,7 +247,8 @@ fn the_result_of_a_transposed_and_a_broadcast_operand_is_transposed() {
     }
 }
 
-/// A first column begins where its tensor does, and has its pitch: a product with it is no square.
+/// A first column begins where its tensor does and has the same row stride: a product with it is
+/// not a square.
 #[test]
 fn a_product_of_rows_with_their_own_first_elements_is_no_square() -> Result<()> {
     let oracle: DeviceRef = Reference::new();

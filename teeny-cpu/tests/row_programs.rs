@@ -99,7 +99,7 @@ fn view(draw: &mut Draw, x: &Tensor, device: &Arc<Cpu>) -> Tensor {
     all[draw.below(all.len())].1.clone()
 }
 
-/// Equal but for rounding, relative to the largest value.
+/// Equal up to rounding, relative to the largest value.
 fn near(got: &Tensor, want: &Tensor, what: &str) {
     let tolerance = match want.dtype() {
         DType::F64 => 1e-11,

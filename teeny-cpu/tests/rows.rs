@@ -106,7 +106,7 @@ fn sums_of_few_rows_and_of_squares() {
             }
         }
     }
-    // The sum of the first two rows is beyond f32, that of all is not.
+    // The sum of the first two rows is beyond f32, the sum of all is not.
     for device in devices() {
         let x = Tensor::new([[3e38f32, 1.0], [3e38, 2.0], [-3e38, 3.0]], &device).unwrap();
         assert_eq!(x.sum(0).unwrap().to_vec::<f32>().unwrap(), [3e38, 6.0]);

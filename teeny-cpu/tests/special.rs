@@ -44,7 +44,7 @@ fn same(got: Scalar, want: Scalar, dtype: DType) -> bool {
 /// A function of the kernel's operands.
 type Function<'f> = &'f dyn for<'b> Fn(&[Expr<'b>]) -> Expr<'b>;
 
-/// How what is computed goes on: to memory, through another loop, or out of the group of loops.
+/// The destination of a result: memory, another loop, or outside the group of loops.
 fn endings(value: Expr<'_>) -> Vec<Vec<Expr<'_>>> {
     let mut all = vec![vec![value], vec![value.cast(DType::F64)]];
     if value.dtype().is_float() {
@@ -58,7 +58,7 @@ fn endings(value: Expr<'_>) -> Vec<Vec<Expr<'_>>> {
     all
 }
 
-/// Compares `f` of the columns of `grid` on all paths with what core says.
+/// Compares `f` of the columns of `grid` on all paths with core's results.
 fn check(what: &str, dtype: DType, grid: &[Vec<Scalar>], f: Function<'_>) {
     let arity = grid[0].len();
     let count = {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 /// Operations that were run.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
-    /// All but loads, stores, constants and those that take no instruction.
+    /// All operations except loads, stores, constants and no-ops.
     pub all: usize,
     /// Of these, products with or without an addition.
     pub multiplications: usize,
@@ -36,7 +36,7 @@ fn count(multiplications: usize, divisions: usize) {
     });
 }
 
-/// A vector whose operations are those of `V` and are counted.
+/// A vector that runs and counts the operations of `V`.
 #[derive(Clone, Copy)]
 pub struct Counted<V>(V);
 
@@ -103,8 +103,8 @@ macro_rules! counted {
         }
     )*};
     (methods for $T:ty: $short:expr, $scale:literal, $split:literal, $rsqrt:literal) => {
-        // The numbers of operations are those of the levels' methods; AVX2 takes two permutations
-        // and a choice for a lookup.
+        // The counts match the methods of the levels; AVX2 takes two permutations and a choice for
+        // a lookup.
         fn scale(self, n: Self) -> Self {
             (0..if $short { 1 } else { $scale }).for_each(|_| count(0, 0));
             Counted(self.0.scale(n.0))

@@ -1,14 +1,14 @@
 //! Cycles per vector of each elementary function at each level, beside the vector operations of its
 //! loop.
 //!
-//! The loops are those of the library, whose files are compiled once more here, over 4096 elements
-//! in L1. The time is the least of many; a chain of dependent additions, timed next to it, gives
-//! the length of a cycle. Operations are counted by a vector that counts ([`counted`]): without
-//! loads, stores and constants, which registers hold. The least number of cycles is the larger of
-//! operations / 4 and multiplications / 2, as AMD Zen 5 has four vector units of which two
-//! multiply; Intel's processors have two units for 512 bits and three for 256. Divisions and roots
-//! block their unit for several cycles and are shown apart. `cargo bench -p teeny-cpu --bench
-//! functions -- NAME` selects functions.
+//! The loops are the library's, compiled again here, over 4096 elements in L1. The time is the
+//! least of many; a chain of dependent additions, timed next to it, gives the length of a cycle.
+//! Operations are counted by a vector that counts ([`counted`]): without loads, stores and
+//! constants, which registers hold. The least number of cycles is the larger of operations / 4 and
+//! multiplications / 2, as AMD Zen 5 has four vector units of which two multiply; Intel's
+//! processors have two units for 512 bits and three for 256. Divisions and roots block their unit
+//! for several cycles and are shown apart. `cargo bench -p teeny-cpu --bench functions -- NAME`
+//! selects functions.
 
 #[path = "../../src/simd/mod.rs"]
 #[allow(dead_code, unused_imports, unused_macros)]

@@ -44,7 +44,7 @@ extern "C" fn run_oneop(cases: usize) -> u32 {
     done(oneop(cases))
 }
 
-/// Prepares workload `i`, whose name is the report. 0 if there is none.
+/// Prepares workload `i`, whose name is the report. Returns 0 if it does not exist.
 #[unsafe(no_mangle)]
 extern "C" fn prepare(i: usize) -> u32 {
     report_panics();

@@ -54,10 +54,10 @@ impl<T: Float> ConvTask<'_, T> {
     /// Runs the epilogue over the results `first .. end` of a group, counted through all images.
     ///
     /// # Safety
-    /// They are computed, lie in the order of the grid, and no other task reads or writes them.
+    /// They are computed, are in the order of the grid, and no other task reads or writes them.
     ///
     /// # Errors
-    /// If there is no scratch memory.
+    /// If allocating scratch memory fails.
     pub(super) unsafe fn finish_part(&self, group: usize, [first, end]: [usize; 2]) -> Result<()> {
         let Some(epilogue) = self.epilogue else { return Ok(()) };
         let (pixels, mut at) = (self.grid.pixels(), first);

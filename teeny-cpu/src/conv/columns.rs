@@ -51,13 +51,13 @@ pub(super) struct ConvTask<'a, T> {
     pub all_taps: bool,
     /// (images, groups · out_channels, size)
     pub y: Shared<T>,
-    /// What is computed of each part of `y`, whose results lie in the order of the grid then.
+    /// The kernel that runs on each part of `y`, whose results are then in the order of the grid.
     pub epilogue: Option<&'a Epilogue<'a>>,
 }
 
 /// Blocks of rows of columns.
 struct Blocks {
-    /// Rows of a block, but for the last one of each part.
+    /// Rows of a block, except the last one of each part.
     depth: usize,
     /// Rows of a part.
     rows: usize,
@@ -70,7 +70,7 @@ impl<T: Float> ConvTask<'_, T> {
         self.in_channels * self.grid.taps.len()
     }
 
-    /// What the choice of an algorithm depends on.
+    /// The sizes that select the algorithm.
     pub(super) fn sizes(&self) -> Sizes {
         Sizes {
             groups: self.groups,
@@ -226,7 +226,7 @@ impl<T: Float> ConvTask<'_, T> {
     /// block of them of this number.
     ///
     /// # Safety
-    /// `y` has all results; no other task touches those of the panel and these channels.
+    /// `y` has all results; no other task touches the results of the panel and these channels.
     unsafe fn multiply(
         &self,
         cpu: &Cpu,
@@ -354,10 +354,10 @@ impl<T: Float> Work for Pack<'_, '_, T> {
     }
 }
 
-/// Copies what a span reads, with zeros where that is padding.
+/// Copies the elements that a span reads, with zeros for padding.
 ///
 /// # Safety
-/// `to` has the span's elements and those of a vector behind them.
+/// `to` has the span's elements and a vector more.
 #[inline(always)]
 unsafe fn copy_span<T: Float, V: Lanes<T>>(
     plane: &[T],
@@ -393,7 +393,7 @@ unsafe fn copy_span<T: Float, V: Lanes<T>>(
     }
 }
 
-/// Writes at least `n` zeros, and no more than a vector behind them.
+/// Writes at least `n` zeros, and at most a vector behind them.
 ///
 /// # Safety
 /// These are writable.

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use teeny_core::{Error, Result};
 
-/// What computes a convolution.
+/// The algorithm of a convolution.
 pub(super) enum Choice {
     /// Winograd's filtering, for whose rounding all weights are in range.
     Winograd(Winograd),
@@ -25,10 +25,10 @@ pub(super) enum Choice {
     EachGrid,
 }
 
-/// A convolution by all grids: one, or those of the gradient of an input.
+/// A convolution by all grids: one, or several for the gradient of an input.
 pub(super) struct Convolution<'a, T> {
-    /// The operands. Filters are as they are given: if `taps_first`, those of the convolution whose
-    /// input's gradient this is. An epilogue is that of one grid, which has all results.
+    /// The operands. The filters are not rearranged: if `taps_first`, this is the input gradient of
+    /// the convolution that has them. An epilogue needs one grid with all results.
     pub task: ConvTask<'a, T>,
     pub grids: &'a [Grid],
     /// Elements of `y`, which no other task reads or writes.
@@ -74,7 +74,7 @@ impl<T: Float> Convolution<'_, T> {
         choice
     }
 
-    /// Computes all results; those that no tap reaches are zero.
+    /// Computes all results; results that no tap reaches are zero.
     pub(super) fn run(&self, cpu: &Cpu, choice: &Choice) -> Result<()> {
         let planes = self.task.images * self.task.groups * self.task.out_channels;
         if planes * self.grids().map(Grid::pixels).sum::<usize>() < self.numel {
@@ -100,7 +100,7 @@ impl<T: Float> Convolution<'_, T> {
 
     fn by_grid(&self, cpu: &Cpu, grid: &Grid, filters: &Filters<'_, T>) -> Result<()> {
         let task = ConvTask { grid, weight: filters.all(), ..self.task };
-        // Columns are multiplied tap by tap where that is no loss.
+        // Columns are multiplied tap by tap where that is as fast.
         if task.taps_first && !grid.has_all_taps() && task.is_fast_tap_by_tap() {
             return ConvTask { all_taps: true, ..task }.run(cpu);
         }
@@ -142,7 +142,7 @@ impl<T: Float> Convolution<'_, T> {
 struct Repair<'a, T> {
     /// With filters as they are given.
     task: ConvTask<'a, T>,
-    /// All filters and those of the grid, in its order: made for the first pixels.
+    /// All filters, and the grid's filters in its order: made for the first pixels.
     filters: OnceLock<(Filters<'a, T>, Option<Array<T>>)>,
 }
 

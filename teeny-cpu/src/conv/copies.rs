@@ -4,7 +4,7 @@ use crate::float::Float;
 use crate::simd::Lanes;
 
 /// Every `step`-th of `from`, `n` elements. Vectors of a step of two, the usual one, are the even
-/// lanes of two, and those of a step of four the even lanes of such vectors.
+/// lanes of two, and vectors of a step of four are the even lanes of such vectors.
 ///
 /// # Safety
 /// `from` has them, and `to` too.

@@ -1,5 +1,5 @@
-//! Filters in the order of a grid's taps: some taps of a convolution, or those of the gradient for
-//! its input, whose channels change places.
+//! Filters in the order of a grid's taps: some taps of a convolution, or of its input gradient,
+//! which exchanges the channels.
 
 use super::columns::ConvTask;
 use super::grid::Grid;
@@ -20,8 +20,7 @@ pub(super) struct Filters<'a, T> {
 }
 
 impl<'a, T: Float> Filters<'a, T> {
-    /// Those of `c`, which has them as they are given: if `taps_first`, its in_channels are the
-    /// first axis.
+    /// The filters of `c`, not rearranged: if `taps_first`, in_channels are the first axis.
     pub(super) fn new(cpu: &Cpu, c: &ConvTask<'a, T>) -> Result<Filters<'a, T>> {
         let (given, each) = (c.weight, if c.taps_first { c.in_channels } else { 1 });
         let transposed = match c.taps_first {
@@ -35,7 +34,7 @@ impl<'a, T: Float> Filters<'a, T> {
         self.transposed.as_deref().unwrap_or(self.given)
     }
 
-    /// Those of the taps of a grid, if these are not all.
+    /// The filters of a grid's taps; `None` if it has all taps.
     pub(super) fn of(&self, cpu: &Cpu, grid: &Grid) -> Result<Option<Array<T>>> {
         if grid.has_all_taps() {
             return Ok(None);
@@ -55,7 +54,7 @@ impl<'a, T: Float> Filters<'a, T> {
     }
 }
 
-/// Writes filters that have the taps of `grid` to those that have all taps: the others are zero.
+/// Writes the filters of the taps of `grid` to filters of all taps; the others are zero.
 pub(super) fn scatter<T: Float>(some: &[T], grid: &Grid, all: &mut [T]) {
     all.fill(T::ZERO);
     let from = some.chunks_exact(grid.taps.len());

@@ -61,7 +61,7 @@ impl Axis {
         Axis::new([1; 3], [0, 1, 1], vec![0])
     }
 
-    /// Sets what follows from the shifts.
+    /// Sets the fields that depend on the shifts.
     fn find_insides(&mut self) {
         self.low = self.shifts.iter().copied().min().unwrap_or(0);
         self.high = self.shifts.iter().copied().max().unwrap_or(0);
@@ -81,7 +81,7 @@ impl Axis {
         (at(from) + self.low, at(to - 1) + self.high + 1)
     }
 
-    /// Those of `count` results that `shift` gives an input: from the first to before the second.
+    /// The half-open range of the `count` results for which `shift` is inside the input.
     #[inline]
     pub(super) fn inside(&self, shift: isize, count: usize) -> (usize, usize) {
         let low = (-shift).max(0) as usize;
@@ -146,7 +146,7 @@ pub(super) struct Run {
     pub to: usize,
 }
 
-/// What a panel of results reads and where they go.
+/// The input spans and the output runs of a panel of results.
 pub(super) struct Panel {
     /// `runs.len()` for each tap.
     pub spans: Array<Span>,
@@ -244,7 +244,7 @@ impl Grid {
         &self.axes[self.axes.len() - 1]
     }
 
-    /// The last two axes, and those before them.
+    /// The last two axes, and the axes before them.
     pub(super) fn last_two(&self) -> ([Axis; 2], &[Axis]) {
         match &self.axes[..] {
             [outer @ .., y, x] => ([y.clone(), x.clone()], outer),
@@ -310,7 +310,7 @@ impl Grid {
         }
     }
 
-    /// Rows that the results `first .. end` are in. Rows of one image follow those of the one
+    /// Rows that the results `first .. end` are in. Rows of one image follow the rows of the image
     /// before.
     fn rows(&self, first: usize, end: usize) -> usize {
         let width = self.last().output;
@@ -321,7 +321,7 @@ impl Grid {
     /// in the input and in the result.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If allocation fails.
     pub(super) fn panel(
         &self,
         cpu: &Cpu,

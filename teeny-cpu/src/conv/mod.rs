@@ -7,7 +7,7 @@
 //!   columns   a matrix product with columns        weight_grad  the same for the filters' gradient
 //!   direct/   few output channels per group: lanes are pixels, or channels of a depthwise one
 //!   winograd/ 3 x 3 filters of stride 1 in f32, with enough channels and results
-//!   filters   filters in the order of a grid       padding      times what is not finite
+//!   filters   filters in the order of a grid       padding      times infinities and NaN
 //!   copies    of rows
 //! ```
 //! The gradient of the input is a convolution of g with the filters rotated by 180 degrees, for
@@ -64,7 +64,7 @@ fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
     Ok((Packed::of(cpu, &View::of(a)?)?, Packed::of(cpu, &View::of(b)?)?))
 }
 
-/// The sizes of one convolution. Channels are those of one group.
+/// The sizes of one convolution. Channels count one group.
 #[derive(Clone, Copy)]
 struct Conv<'a> {
     images: usize,
@@ -186,11 +186,11 @@ pub(crate) fn conv(
     finish(cpu, out, n, dtype)
 }
 
-/// The convolution, and `kernel` over each part of it while it is in a cache: planes of few channels,
-/// panels of columns, bands of Winograd's tiles. Of other algorithms (depthwise, images of one pixel,
-/// few results) it is computed as a whole, and then the kernel in its place. `None` for what is left
-/// to the definition: 16-bit floats, which are rounded as a whole, no elements, and what
-/// [`with_epilogue`] declines.
+/// The convolution, and `kernel` over each part of it while it is in a cache: planes of few
+/// channels, panels of columns, bands of Winograd's tiles. Of other algorithms (depthwise, images
+/// of one pixel, few results) it is computed as a whole, and then the kernel in its place. `None`
+/// for cases that are left to the definition: 16-bit floats, which are rounded as a whole, empty
+/// results, and kernels that [`with_epilogue`] declines.
 pub(crate) fn conv_kernel(
     cpu: &Cpu,
     [x, weight]: [&Tensor; 2],

@@ -1,4 +1,4 @@
-//! Padding times what is not finite: zero times an infinity or NaN is NaN.
+//! Padding times non-finite factors: zero times an infinity or NaN is NaN.
 //!
 //! ```text
 //!                                 padding meets   if all of that is finite      otherwise
@@ -56,7 +56,7 @@ pub(super) fn input_grad<T: Float>(cpu: &Cpu, c: &ConvTask<'_, T>, g: &[T]) -> R
                 let to = c.y.get().wrapping_add((i * c.in_channels + channel) * plane);
                 // SAFETY: a plane of this image and group alone.
                 let to = unsafe { std::slice::from_raw_parts_mut(to, plane) };
-                // No chain is longer than those of other products.
+                // Chains are at most as long as in other products.
                 for first in (0..c.out_channels).step_by((MAX_CHAIN / taps).max(1)) {
                     let end = (first + (MAX_CHAIN / taps).max(1)).min(c.out_channels);
                     part.fill(T::ZERO);

@@ -25,7 +25,7 @@ pub(super) enum Algorithm {
     Columns,
 }
 
-/// What the choice of an algorithm depends on.
+/// The sizes that select the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub groups: usize,
@@ -222,7 +222,7 @@ mod tests {
             (same(512, 64, 1, 1), Matmul),
             (Sizes { pixels: 1, width: 1, extent: 6, ..same(8, 512, 7, 7) }, Matmul),
             (Sizes { is_in_order: false, pixels: 1, width: 1, ..same(8, 512, 7, 7) }, Columns),
-            // Channels of their own, as many as a vector of eight has lanes.
+            // Depthwise, with at least eight channels.
             (depthwise(8, 3, 56), Channels),
             (depthwise(7, 3, 56), Pixels),
             (depthwise(8, 1, 1), Channels),

@@ -29,7 +29,7 @@ pub(super) fn run_tasks(
     if parallel { try_for_each_chunk(tasks, task) } else { (0..tasks).try_for_each(task) }
 }
 
-/// Adds the sums of all blocks, each of `n`, in order: to those of the first.
+/// Adds the sums of all blocks, `n` each, to the first block, in order.
 pub(super) fn joined<T: Float>(sums: &mut [T], n: usize) -> &[T] {
     let (first, others) = sums.split_at_mut(n);
     for other in others.chunks_exact(n) {
@@ -38,8 +38,7 @@ pub(super) fn joined<T: Float>(sums: &mut [T], n: usize) -> &[T] {
     first
 }
 
-/// Columns of a panel: those of a register tile, or many for the `gemm` crate, which packs them
-/// again.
+/// Columns of a panel: one register tile, or many for the `gemm` crate, which packs them again.
 pub(super) fn panel_width<T: Float>(cpu: &Cpu) -> usize {
     let own = has_microkernel(cpu.level) && cpu.float_matmul == FloatMatmul::Own;
     if own { 256 / size_of::<T>() } else { 256 }
@@ -67,7 +66,7 @@ pub(super) fn split_columns([m, n, k]: [usize; 3], groups: usize, width: usize) 
         return Split { rows: m, columns: n, parallel: false };
     }
     let (panels, wanted) = (n.div_ceil(width), TASKS.div_ceil(groups));
-    // A task's fixed cost is that of a few thousand multiplications.
+    // A task's fixed cost equals a few thousand multiplications.
     let least = (MIN_PARALLEL_MULS / 4).div_ceil(m * k * width);
     if panels >= wanted {
         let each = panels.div_ceil(4 * wanted).max(least).min(panels.div_ceil(wanted).max(least));
@@ -167,7 +166,7 @@ const BAND: usize = 48 << 10;
 /// Rows of results of a band, of `height`: each has `line` elements, and `more` are around them.
 pub(super) fn band_rows(height: usize, line: usize, more: usize) -> usize {
     let rows = (BAND.saturating_sub(more) / line.max(1)).clamp(1, height.max(1));
-    // Bands of equal heights, of at least four rows: what is around them is read twice.
+    // Bands of equal heights, of at least four rows: the rows around them are read twice.
     height.div_ceil(height.div_ceil(rows.max(4).min(height.max(1)))).max(1)
 }
 

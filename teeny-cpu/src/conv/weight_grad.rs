@@ -194,7 +194,7 @@ impl<T: Float> Block<'_, T> {
                 let c = Matrix { ptr, row_stride: row_stride as isize, col_stride: 1 };
                 let rhs_numel = mnk[1] * n;
                 let tile = Tile { mnk, lhs, rhs, c, beta, alpha: T::ONE, rhs_numel };
-                // SAFETY: by contract; gradients and columns are those of n results.
+                // SAFETY: by contract; gradients and columns belong to n results.
                 unsafe { tile.run(cpu) }
             })
         })?

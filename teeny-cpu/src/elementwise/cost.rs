@@ -1,4 +1,4 @@
-//! What an element of a kernel costs, and the ranges of elements that threads share.
+//! The cost of a kernel per element, and the ranges of elements that threads share.
 
 use super::tiles::TILE;
 use crate::cost::Cost;
@@ -30,7 +30,7 @@ pub(super) fn cost_of(kernel: &Kernel) -> Cost {
         .fold(Cost::bytes(bytes), |cost, node| cost_with(cost, node.op, node.dtype))
 }
 
-/// `cost` and that of one operation on values of `dtype`.
+/// `cost` plus one operation on values of `dtype`.
 pub(super) fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
     use Arithmetic::{Div, FloorDiv, Pow, Rem};
     use FloatFunction::{Recip, Rsqrt, Sqrt};

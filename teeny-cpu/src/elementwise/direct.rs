@@ -30,12 +30,12 @@ pub(super) fn contiguous_f32(x: &Tensor) -> Option<*const f32> {
 }
 
 /// Runs a kernel of one f32 operation on contiguous inputs and numbers. `input` returns the address
-/// of an input, or none if it is not contiguous; `out` that of the result. Returns false, without a
-/// result, for any other kernel.
+/// of an input, or `None` if it is not contiguous; `out` is the address of the result. Returns
+/// false, without a result, for any other kernel.
 ///
 /// # Safety
-/// `n` elements are readable at the addresses that `input` returns and writable at that of `out`,
-/// which is an input's or overlaps none.
+/// `n` elements are readable at the addresses that `input` returns and writable at `out`, which is
+/// an input's address or overlaps none.
 #[inline(always)]
 pub(super) unsafe fn run_direct(
     level: Level,

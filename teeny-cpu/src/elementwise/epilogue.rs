@@ -60,7 +60,7 @@ pub(crate) struct Epilogue<'a> {
 /// are left to the definition.
 ///
 /// # Errors
-/// That of `compute`; if there is no memory.
+/// As `compute`; if allocation fails.
 pub(crate) fn with_epilogue(
     cpu: &Cpu,
     (kernel, params): (&Arc<Kernel>, &[Scalar]),
@@ -131,7 +131,7 @@ fn output_in_place(kernel: &Kernel, plan: &LocationPlan) -> Option<usize> {
     let reads = |node: &&OpNode| {
         node.sources().iter().any(|&source| nodes[source as usize].op == OpCode::Input(0))
     };
-    // The loop of a later node may compute what is inlined.
+    // The loop of a later node may compute inlined values.
     let last = (0..nodes.len()).rev().find(|&id| reads(&&nodes[id])).unwrap_or(0);
     let inlined = (0..nodes.len())
         .any(|id| reads(&&nodes[id]) && matches!(plan.locations[id], Location::Inlined));
@@ -179,7 +179,7 @@ impl Epilogue<'_> {
     /// The rectangle is inside the product and written, and no other task reads or writes it.
     ///
     /// # Errors
-    /// If there is no scratch memory.
+    /// If allocating scratch memory fails.
     pub(crate) unsafe fn run(&self, rows: Range<usize>, columns: Range<usize>) -> Result<()> {
         let even = self.rows.row();
         let mut row = rows.start;
@@ -199,7 +199,7 @@ impl Epilogue<'_> {
     /// The product is written, and no task reads or writes it.
     ///
     /// # Errors
-    /// If there is no scratch memory.
+    /// If allocating scratch memory fails.
     pub(crate) unsafe fn run_all(&self) -> Result<()> {
         let each = range_len(self.count * self.columns, cost_of(self.kernel));
         let each = each.div_ceil(self.columns.max(1));
@@ -209,7 +209,7 @@ impl Epilogue<'_> {
         })
     }
 
-    /// [`Epilogue::run`] over `count` rows from `row` on, which lie at equal distances.
+    /// [`Epilogue::run`] over `count` rows from `row` on, which have one stride.
     ///
     /// # Safety
     /// As `run`.

@@ -37,7 +37,7 @@ impl Tiles<'_> {
     ///
     /// # Safety
     /// `outs` have memory for these elements, which no other thread touches, unless the plan has no
-    /// outputs in memory; the views are readable; the scratch is that of `with_scratch`.
+    /// outputs in memory; the views are readable; the scratch comes from `with_scratch`.
     pub(crate) unsafe fn tile(
         &self,
         scratch: &mut Scratch,
@@ -66,7 +66,7 @@ impl Tiles<'_> {
     /// the next tile.
     ///
     /// # Safety
-    /// The views are readable; the scratch is that of `with_scratch`.
+    /// The views are readable; the scratch comes from `with_scratch`.
     pub(crate) unsafe fn evaluate(
         &self,
         scratch: &mut Scratch,

@@ -63,7 +63,7 @@ pub(super) fn count_readers(kernel: &Kernel) -> Vec<u32> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Match {
     pub pattern: Loop,
-    /// The node whose value is that of the function.
+    /// The node whose value the function computes.
     pub root: Id,
     /// The node that the function is applied to.
     pub input: Id,

@@ -1,4 +1,4 @@
-//! Operands that repeat themselves after a period: those that are broadcast along the outermost
+//! Operands that repeat themselves after a period: operands that are broadcast along the outermost
 //! axes, such as the bias of a linear layer or of the channels of a batch of images.
 //!
 //! The naive form starts its loops again for each row over which such an operand is contiguous or
@@ -69,12 +69,12 @@ fn rows(walk: &Walk, n: usize, operands: usize) -> Option<Rows> {
     Some(Rows { periods, row: longest * count })
 }
 
-/// Gathers the operands that repeat themselves and makes the views rows of the returned shape, which
-/// has the elements of `shape` and perhaps some behind them. None, and views as they are, if that
-/// does not pay. The memory is that of the gathered operands.
+/// Gathers the operands that repeat themselves and makes the views rows of the returned shape,
+/// which has the elements of `shape` and perhaps some behind them. `None`, with unchanged views, if
+/// that does not pay. Returns the memory of the gathered operands.
 ///
 /// # Errors
-/// If there is no memory.
+/// If allocation fails.
 pub(super) fn expand(
     cpu: &Cpu,
     shape: &Shape,

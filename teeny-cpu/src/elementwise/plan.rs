@@ -56,8 +56,7 @@ pub(crate) struct LocationPlan {
 }
 
 thread_local! {
-    /// The plans of kernels that ran before: of those whose outputs are written, and of those that
-    /// are only evaluated.
+    /// The plans of earlier kernels: with outputs in memory, and only evaluated.
     static WRITTEN: Cache<LocationPlan, 64> = const { [const { Cell::new(None) }; 64] };
     static EVALUATED: Cache<LocationPlan, 64> = const { [const { Cell::new(None) }; 64] };
 }

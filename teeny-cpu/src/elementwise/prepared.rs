@@ -73,7 +73,7 @@ unsafe impl Sync for Operands<'_> {}
 /// an input is neither contiguous nor one number.
 ///
 /// # Errors
-/// If there is no memory; if an input is not one of this device.
+/// If allocation fails; if an input is not on this device.
 #[inline]
 pub(super) fn run(
     cpu: &Cpu,
@@ -200,7 +200,7 @@ impl Prepared {
     /// Runs the instructions over some elements.
     ///
     /// # Safety
-    /// The operands have them, and no other thread touches those of the outputs.
+    /// The operands have them, and no other thread touches the outputs'.
     unsafe fn range(&self, level: Level, operands: &Operands<'_>, part: Range<usize>) {
         let mut slots = Slots(MaybeUninit::uninit());
         let slots = slots.0.as_mut_ptr().cast::<u8>();
@@ -253,6 +253,6 @@ impl Prepared {
     }
 }
 
-/// Memory of the slots, which is not initialised: no instruction reads what none has written.
+/// Memory of the slots, which is not initialised: instructions read only slots that were written.
 #[repr(align(64))]
 struct Slots(MaybeUninit<[u8; MAX_SLOTS * BUFFER]>);

@@ -6,7 +6,7 @@
 //! one call of a loop that knows nothing but rows:
 //!
 //! ```text
-//!   rows      ──► read in place, whatever the distance between them
+//!   rows      ──► read in place, with any stride between them
 //!   a number  ──► the loop's, or repeated once in 4 KiB, which is read for every row
 //!   a column  ──► each number repeated along its row, some rows at a time
 //!   short row ──► repeated once, if the others follow one another: long rows instead of short ones
@@ -121,7 +121,7 @@ impl Rows {
 pub(super) struct RowLoop<'a> {
     level: Level,
     op: OpCode,
-    /// The type of the operands, for a choice that of the values.
+    /// The dtype of the operands, or of the values for a choice.
     source: DType,
     result: DType,
     sources: [Source; 3],
@@ -193,7 +193,7 @@ impl<'a> RowLoop<'a> {
                 .iter()
                 .zip(kernel.inputs())
                 .all(|(view, &dtype)| view.dtype == dtype && view.shape[..] == *shape),
-            "the operands are those of the kernel"
+            "the operands fit the kernel"
         );
         let walk = Walk::new(shape, views, 1);
         let this =
@@ -360,7 +360,7 @@ impl<'a> RowLoop<'a> {
     /// The operation over `rows` rows of `n` elements.
     ///
     /// # Safety
-    /// The operands and the result have them; none is a number but the second of a pair.
+    /// The operands and the result have them; only the second of a pair may be a number.
     unsafe fn call(&self, from: [Rows; 3], y: *mut u8, rows: usize, n: usize) {
         let follow = from[..self.arity].iter().all(|operand| operand.pitch == n as isize);
         let (rows, n) = if follow { (1, rows * n) } else { (rows, n) };
@@ -376,7 +376,7 @@ impl<'a> RowLoop<'a> {
             by_number: b.is_number,
         };
         let single = int::Rows { x: a.first, y, n, rows, pitch: a.pitch };
-        // SAFETY: by contract; the loops' types are those of the operands.
+        // SAFETY: by contract; the loops' types are the operands'.
         unsafe {
             match self.op {
                 OpCode::Arithmetic(op) => return int::arithmetic(level, op, source, tile),

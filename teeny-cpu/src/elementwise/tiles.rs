@@ -28,7 +28,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
 }
 
-/// The memory of a task's tiles, and one thread's lists of what is in them, kept between calls.
+/// The memory of a task's tiles, and one thread's lists of their contents, kept between calls.
 pub(crate) struct Scratch {
     /// The first byte of the slots.
     pub(super) base: *mut u8,
@@ -95,7 +95,7 @@ pub(crate) struct Tiles<'a> {
     pub(super) params: &'a [Scalar],
     pub(super) walk: Walk,
     pub(super) slot_bytes: usize,
-    /// The longest tile: that of a slot, longer if none is used.
+    /// The longest tile: the size of a slot, longer if no slot is used.
     tile: usize,
     /// Whether tiles are whole rows of inputs, read where they are.
     pub(super) rows_in_place: bool,
@@ -150,7 +150,7 @@ impl<'a> Tiles<'a> {
         tiles
     }
 
-    /// Makes the rows of the outputs lie `pitch` elements apart. All elements are one tile then.
+    /// Sets the row stride of the outputs to `pitch` elements. All elements are one tile then.
     ///
     /// # Panics
     /// If there are more axes than rows and columns, or values are kept for whole tiles.
@@ -167,7 +167,7 @@ impl<'a> Tiles<'a> {
     /// that this is compiled once.
     ///
     /// # Errors
-    /// If there is no memory; `f` is not called then.
+    /// If allocation fails; `f` is not called then.
     pub(crate) fn with_scratch(
         &self,
         cpu: &Cpu,

@@ -137,8 +137,8 @@ terms! {
     Normal(2, [false, true, true]) |[x, _, w, b], [minus_mean, minus_off, scale, ..]| {
         [x.add(minus_mean).add(minus_off).mul(scale).mul(w).add(b)]
     };
-    /// `(x - mean) scale g`: the normalised row times a weight of its own, or the gradient of a
-    /// shared weight.
+    /// `(x - mean) scale g`: the normalised row times a per-row weight, or the gradient of a shared
+    /// weight.
     NormalTimes(2, [true, false, false]) |[x, g, ..], [minus_mean, minus_off, scale, ..]| {
         [x.add(minus_mean).add(minus_off).mul(scale).mul(g)]
     };
@@ -330,8 +330,9 @@ impl<T: FloatTerms> Batch<T> {
 
 /// A named function.
 pub(super) trait Function {
-    /// Elements up to which so many rows are transposed in L1 and computed as columns: a maximum
-    /// and a sum over the lanes of a vector take as long as some vectors of exponentials.
+    /// (elements, rows): rows of up to so few elements are transposed in L1 and computed as
+    /// columns, that many at a time: a maximum and a sum over the lanes of a vector take as long as
+    /// some vectors of exponentials.
     const NARROW: (usize, usize);
     /// Whether the result is a loss for each row.
     const IS_LOSS: bool = false;

@@ -1,4 +1,4 @@
-//! The named row programs: their operands, and how rows lie on vectors.
+//! The named row programs: their operands, and the mapping of rows to vectors.
 //!
 //! ```text
 //!   long rows          one by one; of 16-bit floats, converted one by one      along
@@ -49,7 +49,7 @@ pub(crate) fn named(
     let (Some(function), &[axis]) = (program.row_function(), axes) else { return Ok(None) };
     use RowFunction as F;
     let last = inputs.len() - 1;
-    // The operand of x's shape, and those that all rows share.
+    // The operand of x's shape, and the operands that all rows share.
     let (g, lines) = match function {
         F::Softmax | F::LogSoftmax => (None, &[][..]),
         F::SoftmaxGrad | F::LogSoftmaxGrad => (Some(inputs[1]), &[][..]),
@@ -90,7 +90,7 @@ pub(crate) fn named(
     }
 }
 
-/// A function of rows of T: what surrounds it is compiled once for all.
+/// A function of rows of T: the code around it is compiled once for all functions.
 struct Code<T> {
     along: fn(Level, &Batch<T>),
     across: fn(Level, &Batch<T>),
@@ -136,8 +136,8 @@ fn line(x: &Tensor, axis: usize) -> Result<Tensor> {
     x.with_layout(Layout::strided(shape, &strides, x.layout().offset(), x.storage().len())?)
 }
 
-/// The targets of rows of `classes` scores, `None` where one is `ignored`. One that is no class is
-/// an error of the loss; in its gradient no place has it: `usize::MAX`.
+/// The targets of rows of `classes` scores, `None` where one is `ignored`. A target that is not a
+/// class is an error of the loss; its gradient uses `usize::MAX`, which no place has.
 fn targets(
     cpu: &Cpu,
     targets: &Tensor,

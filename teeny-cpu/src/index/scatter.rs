@@ -103,7 +103,7 @@ pub(crate) fn scatter(
     Ok(Arc::new(out))
 }
 
-/// What a destination becomes when it meets a source.
+/// Combines a source with its destination.
 trait Combine<T> {
     fn combine(destination: T, source: T) -> T;
 }
@@ -166,8 +166,8 @@ struct Scatter<'a> {
     strides: Layout,
     src: *const u8,
     out: Shared<u8>,
-    /// None if the source is shorter than the destination on another axis: indices are those of
-    /// all its elements.
+    /// `None` if the source is shorter than the destination on another axis: then `indices` has one
+    /// for each element.
     even: Option<Even>,
 }
 
@@ -195,7 +195,7 @@ impl Scatter<'_> {
     fn each<T: Copy + Send + Sync, C: Combine<T>>(&self) {
         let Some(even) = self.even else { return self.uneven::<T, C>() };
         let Even { outer, sources, destinations, inner, .. } = even;
-        // No result depends on the parts: here their number may be that of the threads.
+        // No result depends on the parts, so their number may depend on the threads.
         let small = outer * sources * inner < THREAD;
         let wanted = if small || threads() == 1 { 1 } else { (2 * threads()).div_ceil(outer) };
         let width = inner.div_ceil(wanted).next_multiple_of(MIN_COLUMNS).min(inner);

@@ -1,5 +1,5 @@
 //! Conversions between compute dtypes, and between the 16-bit floats and f32. The naive form is
-//! `y[i] = x[i] as T`, vectorised by the compiler; the rules are those of `Scalar::cast`.
+//! `y[i] = x[i] as T`, vectorised by the compiler; the rules follow `Scalar::cast`.
 
 use super::int::{Rows, by_row, by_row_512};
 use crate::half;
@@ -8,8 +8,8 @@ use crate::typed::{with_bits, with_compute, with_int, with_long, with_type, with
 use std::mem::MaybeUninit;
 use teeny_core::DType;
 
-/// Converts `n` values from the compute dtype of `from` to that of `to`, with the rounding that a
-/// stored value of either dtype has.
+/// Converts `n` values from the compute dtype of `from` to the compute dtype of `to`, with the
+/// rounding that a stored value of either dtype has.
 ///
 /// # Safety
 /// `x` and `y` have `n` values and do not overlap.
@@ -54,8 +54,8 @@ pub(crate) unsafe fn cast(
     }
 }
 
-/// `x` as f32, such that a second rounding, to a 16-bit type, gives what one rounding would: an
-/// inexact value is truncated and its last bit set ("round to odd", Boldo and Melquiond 2008).
+/// `x` as f32, such that a second rounding, to a 16-bit type, equals a single rounding: an inexact
+/// value is truncated and its last bit set ("round to odd", Boldo and Melquiond 2008).
 #[inline(always)]
 fn to_odd(x: f64) -> f32 {
     let nearest = x as f32;
@@ -65,8 +65,7 @@ fn to_odd(x: f64) -> f32 {
 }
 
 /// As [`to_odd`], of integers alone. Beyond 2^24 the 16-bit types have multiples of 2^17 only, so
-/// that the last 8 bits tell no more than whether there is a rest: one bit, and f32 has the
-/// integer.
+/// that only a sticky bit of the last 8 bits matters: one bit, and f32 has the integer.
 #[inline(always)]
 fn int_to_odd(x: i32) -> f32 {
     let rest = (x & 0xff) + 0xff;
@@ -76,7 +75,7 @@ fn int_to_odd(x: i32) -> f32 {
 }
 
 /// An integer of 64 bits as f64, before it is rounded to f32 or 16 bits. Beyond 2^53 the last 12
-/// bits tell no more than whether there is a rest: one bit, and f64 has the integer.
+/// bits matter only as a sticky bit, and f64 has the integer.
 trait Long: Copy {
     fn exact_or_odd(self) -> f64;
 }
@@ -325,14 +324,14 @@ mod tests {
             drawn = drawn
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            // Of any size, often next to the middle between two numbers of a float type.
+            // Random magnitudes, many of them next to a rounding tie.
             let number = (drawn as i64) >> (i % 63);
             let middle = 1i64.wrapping_shl(i as u32 % 64);
             let far = middle.wrapping_mul(1 << (i / 64 % 30)).wrapping_add(middle);
             for x in [number, far, far.wrapping_add(1), far.wrapping_sub(1), i64::MIN, i64::MAX] {
                 assert_eq!(long_to_f32(x), x as f32, "{x}");
                 assert_eq!(long_to_f32(x as u64), x as u64 as f32, "{x}");
-                // i128 -> f64 with a rest is what rounding to odd replaces.
+                // rounding to odd replaces the inexact i128 -> f64.
                 let (odd, nearest) = (long_to_odd(x), x as f64);
                 let exact = nearest as i128 == i128::from(x);
                 if exact {
@@ -363,7 +362,7 @@ mod tests {
         let mut x = 1u32;
         let drawn = (0..20_000).map(|i| {
             x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // Of any size, often next to the middle between two numbers.
+            // Random magnitudes, many of them next to a rounding tie.
             let number = (x as i32) >> (i % 31);
             if i % 3 == 0 { number & !0xffff | (x & 1) as i32 } else { number }
         });

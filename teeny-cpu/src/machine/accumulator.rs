@@ -68,7 +68,7 @@ impl<T: Real, V: F32s, const N: usize, const PARTS: bool> Accumulator<T, V, N, P
         Accumulator { acc, row, at, counts, rowwise, of: PhantomData }
     }
 
-    /// Where the operand of an instruction lies.
+    /// The location of an instruction's operand.
     #[inline(always)]
     pub(super) fn place(&self, of: &Instruction) -> Place {
         let first = of.first.wrapping_offset(self.row * of.row).wrapping_add(self.at * of.step);
@@ -183,7 +183,7 @@ impl<T: Real, V: F32s, const N: usize, const PARTS: bool> Accumulator<T, V, N, P
     pub(super) unsafe fn choice<F: Quaternary>(&mut self, u: Place, v: Place, a: Place) {
         // SAFETY: by contract of the type.
         unsafe {
-            // A number is compared with what is chosen, as in most activations.
+            // A number is compared with the chosen value, as in most activations.
             if const { N > 1 && !PARTS } && u.step == 0 && v == a && v.step != 0 {
                 let u = T::Vector::<V>::load(u.vector(0));
                 let v = Place { step: Self::BYTES, ..v };

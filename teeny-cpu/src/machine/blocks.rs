@@ -10,8 +10,8 @@
 //!   inputs ──►└ mul ─► block ─ add ─► block ─ tanh ─► output ┘   the next 512, in the same blocks
 //! ```
 //! The nodes of a group are all of f32 or all of f64. Inputs and outputs of 16-bit floats are
-//! converted a block at a time, between memory and L1. The loops are those of `simd::loops`, all in
-//! one function for each level and type; `half_pairs` has those of 16-bit floats.
+//! converted a block at a time, between memory and L1. The loops come from `simd::loops`, all in
+//! one function for each level and type; `half_pairs` has the loops of 16-bit floats.
 
 use super::step::{Format, Place, Step, Stream};
 use crate::half;
@@ -107,7 +107,8 @@ impl Converted {
     const NEW: Converted = Converted(MaybeUninit::uninit());
 }
 
-/// An operand in memory: its element or elements of a row, and the distance to those of the next.
+/// An operand in memory: its first element, the stride between rows, and whether it is one number
+/// per row.
 #[derive(Clone, Copy)]
 struct Source<T> {
     first: *const T,
@@ -258,7 +259,7 @@ impl<T: Real, const N: usize> Work for Loops<'_, T, N> {
             ($f:ty) => {
                 for row in 0..rows {
                     let y = y.wrapping_offset(row as isize * pitch);
-                    // Of a number of this row one element, and copies of the result.
+                    // For a per-row number: compute one element, then copy the result.
                     let len = if a.is_number { n.min(1) } else { n };
                     // SAFETY: as above.
                     let work = unsafe { Map1::<$f, T>::new(a.at(row), y, len, stream) };

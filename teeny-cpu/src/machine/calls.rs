@@ -38,6 +38,6 @@ pub(super) unsafe fn call(level: Level, wide: bool, body: Loop, block: *mut u8, 
     let (first, second) = (Place::Block(block), Place::Block(block.wrapping_add(BUFFER)));
     let from = [first, second, second, second];
     let step = Step { body, wide, from, to: first, stream: false };
-    // SAFETY: by contract; a block is never longer than those of `blocks`.
+    // SAFETY: by contract; a block is never longer than in `blocks`.
     unsafe { blocks::run_one(level, &step, n) };
 }

@@ -10,7 +10,7 @@ use teeny_core::kernel::{MAX_INPUTS, MAX_OUTPUTS};
 /// The most rows that are prefetched: the inputs and outputs of a kernel.
 const MAX_PREFETCHED: usize = MAX_INPUTS + MAX_OUTPUTS;
 
-/// Elements of a row from which a single loop over each row costs no more than `registers`.
+/// Elements of a row from which a single loop over each row costs at most as much as `registers`.
 const MIN_LOOP: usize = 32;
 
 /// Runs `steps`, which are all of one type, over `rows` rows of `n` elements. With `prefetch`, rows

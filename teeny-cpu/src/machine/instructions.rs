@@ -25,7 +25,7 @@ const MAX_COLUMNS: usize = MAX_NUMBERS / VECTORS;
 pub(super) const MAX_BUFFERS: usize = 5;
 /// Bytes of the widest vector, and from a vector to the next in buffers and among numbers.
 pub(crate) const VECTOR: usize = 64;
-/// Bytes of a buffer: those of the accumulator.
+/// Bytes of a buffer, as of the accumulator.
 pub(crate) const BUFFER: usize = VECTORS * VECTOR;
 
 macro_rules! declare {
@@ -44,8 +44,8 @@ macro_rules! declare {
             RDiv,
             RMax,
             RMin,
-            // The operand and those of the next two instructions: two that are compared, and the
-            // one to choose if that is true; otherwise the accumulator.
+            // Compares the operand with the next instruction's; chooses the operand of the one
+            // after if that is true, otherwise the accumulator.
             $($choice,)*
             /// An operand of the instruction before.
             Operand,
@@ -271,7 +271,7 @@ fn is_kept(steps: &[Step], k: usize) -> bool {
 }
 
 impl<'a> Machine<'a> {
-    /// The machine of `steps`. None if there are too many instructions, or one of the steps is none.
+    /// The machine of `steps`. `None` if it needs too many instructions, or a step has none.
     pub(super) fn new(steps: &[Step], memory: &'a mut Memory) -> Option<Machine<'a>> {
         let mut machine = Machine {
             numbers: memory.numbers.as_mut_ptr().cast(),
@@ -310,7 +310,8 @@ impl<'a> Machine<'a> {
         Place::Block(self.buffers.wrapping_add(k * BUFFER))
     }
 
-    /// Where an operand is read: the buffer of one of 16 bits, which is widened now if it is none yet.
+    /// The place that an operand is read from: for 16 bits a buffer, which is filled with f32 if it
+    /// is new.
     fn operand(&mut self, place: Place) -> Option<Place> {
         let (p, pitch, code) = match place {
             Place::Rows(p, pitch, Format::Bf16) => (p, pitch, Code::WidenBf16),

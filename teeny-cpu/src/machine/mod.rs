@@ -7,7 +7,7 @@
 //!                          ▼
 //!   registers ─► accumulator: what each instruction does     calls: functions, by `blocks`
 //!      ▲
-//!   instructions: those of steps, with addresses
+//!   instructions: of steps, with addresses
 //!      ▲
 //!   groups ◄─ step: a loop over each block, and its memory, as data (`elementwise::interpreter`)
 //!    │  └─► blocks: a loop for each step

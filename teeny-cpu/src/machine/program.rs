@@ -1,4 +1,4 @@
-//! A row program as instructions: passes over the elements of a row, and what is computed once for
+//! A row program as instructions: passes over the elements of a row, and the computations once for
 //! each row before them.
 //!
 //! ```text
@@ -21,10 +21,10 @@ use teeny_core::kernel::{Extent, Fold, Kernel};
 pub(crate) enum Operand {
     /// An operation on the accumulator alone.
     None,
-    /// What has an element at each position, by its place in [`Program::elements`].
+    /// A per-element operand, by its index in [`Program::elements`].
     Element(usize),
-    /// One value for each row, by its place in [`Program::known`], or behind these among the
-    /// computed ones.
+    /// A per-row operand, by its index in [`Program::known`] or, after these, among the computed
+    /// ones.
     Row(usize),
     Number(usize),
     /// A block of vectors that the next block overwrites.
@@ -33,7 +33,7 @@ pub(crate) enum Operand {
     Kept(usize),
     /// The output of this number, which has an element at each position.
     Output(usize),
-    /// What the accumulator is combined with for this row value.
+    /// The numbers that the accumulator is combined with for this row value.
     Fold(usize),
     /// Memory of two buffers for a function.
     Buffers,
@@ -51,7 +51,7 @@ pub(crate) struct Reduction {
 /// A pass over the elements of rows.
 #[derive(Default, Debug)]
 pub(crate) struct Pass {
-    /// What is computed once for each row before it.
+    /// Instructions that run once per row before it.
     pub before: Vec<Line>,
     pub lines: Vec<Line>,
     pub folds: Vec<Reduction>,
@@ -175,7 +175,7 @@ impl Making {
         making
     }
 
-    /// What pass `level` computes in the end: outputs, and values that are folded.
+    /// The results of pass `level`: outputs, and values that are folded.
     fn targets(&self, level: usize) -> Vec<ValueId> {
         let outputs = self.outputs.iter().map(|&(_, place)| place);
         let folded = self.values.iter().filter(|value| matches!(value.what, What::Fold(_)));
@@ -237,7 +237,7 @@ impl Making {
         }
     }
 
-    /// The instructions of the row values of a level that are no folds.
+    /// The instructions of the row values of a level that are not folds.
     fn before(&mut self, level: usize) -> Option<Vec<Line>> {
         let is_now = |&place: &ValueId| {
             let value = self.values[place];
@@ -315,7 +315,7 @@ impl Making {
         if let Some(k) = self.kept.iter().position(|&kept| kept == (place, self.level)) {
             pass.lines.push((Code::Store, Operand::Kept(k)));
         }
-        // What a later pass computes again has been written and folded.
+        // A value that a later pass recomputes was already written and folded.
         if !is_first {
             return Some(());
         }

@@ -14,8 +14,8 @@
 //!
 //! The same operations on the same values in the same order as in `blocks`, so the same bits.
 //! Knows no node. `groups` calls it with steps whose functions are all cheap and falls back to
-//! `blocks`; `prepared` and `rows` call it with the instructions of their programs. Only those of
-//! `rows` have calls and folds.
+//! `blocks`; `prepared` and `rows` call it with the instructions of their programs. Only the
+//! programs of `rows` have calls and folds.
 
 use super::accumulator::Accumulator;
 use super::instructions::{Code, Column, Instruction, Machine, Memory, VECTOR, VECTORS};
@@ -56,8 +56,8 @@ pub(super) unsafe fn run(
 }
 
 /// Runs instructions on elements of `size` bytes over the elements `part` of each of `rows`. With
-/// `folds`, those of rows shorter than [`SHORT`] vectors are combined with the first vector at the
-/// operand of a fold, otherwise with eight of them. Not on the baseline.
+/// `folds`, rows shorter than [`SHORT`] vectors are combined with the first vector at the operand
+/// of a fold, other rows with eight of them. Not on the baseline.
 ///
 /// # Safety
 /// The memory of all instructions has these elements; results overlap no operand of another place.

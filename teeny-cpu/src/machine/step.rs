@@ -72,7 +72,8 @@ pub(crate) struct Step {
     pub stream: bool,
 }
 
-/// Rows in memory that are prefetched: the first, the bytes to the next, and those of an element.
+/// Rows in memory that are prefetched: the first, the row stride in bytes, and the bytes of an
+/// element.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Stream {
     pub first: *const u8,

@@ -13,7 +13,7 @@ use teeny_core::{DType, Scalar};
 /// The number of a value.
 pub(crate) type ValueId = usize;
 
-/// What has an element at each position of a row.
+/// A per-element operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Element {
     Input(usize),
@@ -21,7 +21,7 @@ pub(crate) enum Element {
     Index,
 }
 
-/// What has one value a row and is known before the rows are computed.
+/// A per-row operand that is known before the rows are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Known {
     /// An input of floats.
@@ -34,7 +34,7 @@ pub(crate) enum Known {
     At(usize, Id),
 }
 
-/// What is one number for all rows.
+/// A number that all rows share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Const(Scalar),
@@ -55,7 +55,7 @@ pub(crate) enum What {
     Fold(Fold),
 }
 
-/// A value and what it is computed from.
+/// A value and its sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
     pub what: What,
@@ -82,7 +82,7 @@ impl Value {
     }
 }
 
-/// What a node has become.
+/// The translation of a node.
 #[derive(Clone, Copy)]
 enum Meaning {
     /// A value, of a float or bool node.
@@ -342,7 +342,7 @@ impl Making<'_> {
     }
 }
 
-/// Of each node, whether it is an integer or bool of one value a row that no float decides.
+/// For each node: true if it is a per-row integer or bool that depends on no float.
 fn exact_nodes(program: &Kernel, extents: &[Extent]) -> Vec<bool> {
     let mut exact: Vec<bool> = Vec::with_capacity(extents.len());
     for (node, &extent) in program.nodes().iter().zip(extents) {

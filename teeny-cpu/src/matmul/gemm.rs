@@ -5,7 +5,7 @@
 //!
 //! 1. c is split into tiles of up to 512 x 512, which threads claim one by one. The tiles depend on
 //!    the sizes alone, so the bits do not depend on the threads.
-//! 2. Of each tile, k is split into blocks, so that the part of rhs in use stays in a cache.
+//! 2. The k of each tile is split into blocks, so that the part of rhs in use stays in a cache.
 //! 3. A rhs that is large, or whose rows are not contiguous, is copied into panels of contiguous
 //!    rows first (`pack`).
 //! 4. Six rows by four vectors of c stay in registers while p runs (`microkernel`).
@@ -48,7 +48,7 @@ impl<T: Float> Tile<T> {
     /// overlaps neither operand.
     ///
     /// # Errors
-    /// If there is no memory to pack operands into; `c` may be half done then.
+    /// If allocating packed operands fails; `c` may be partly written then.
     pub(crate) unsafe fn run(self, cpu: &Cpu) -> Result<()> {
         let level = cpu.level;
         let Tile { mnk, lhs, rhs, c, beta, alpha, .. } = self;
@@ -85,7 +85,7 @@ impl<T: Float> Tile<T> {
     /// As `run`.
     ///
     /// # Errors
-    /// As `run`, and those of `after`.
+    /// As `run` and `after`.
     unsafe fn run_by_bands(
         self,
         cpu: &Cpu,
@@ -239,7 +239,7 @@ impl<T: Float> Product<T> {
     /// As [`Product::run`].
     ///
     /// # Errors
-    /// If the `gemm` crate is to compute it and there is no memory to copy operands to.
+    /// If the `gemm` crate computes it and allocating copies of operands fails.
     #[inline]
     pub(crate) unsafe fn run_on(self, cpu: &Cpu) -> Result<()> {
         match cpu.float_matmul {
@@ -334,7 +334,7 @@ pub(super) unsafe fn batched_then<T: Float>(
 /// results, on several threads if the products are large.
 ///
 /// # Errors
-/// That of a tile.
+/// The error of a tile.
 pub(super) fn for_each_tile(
     [m, n, k]: [usize; 3],
     batch: usize,

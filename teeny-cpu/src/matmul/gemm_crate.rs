@@ -29,11 +29,11 @@ const BLOCK: usize = 512;
 /// register tile has two rows, so [`BLOCK`] rows never have more.
 const NEVER_PACK: usize = 256;
 
-/// Allocates gemm's buffer of the calling thread, at the thread's first product. gemm would allocate
-/// it itself, and abort the process where there is no memory.
+/// Allocates gemm's buffer of the calling thread, at the thread's first product. gemm would
+/// allocate it itself, and abort the process if that fails.
 ///
 /// # Errors
-/// If there is no memory for the buffer.
+/// If allocating the buffer fails.
 fn allocate_thread_buffer() -> Result<()> {
     thread_local! { static ALLOCATED: Cell<bool> = const { Cell::new(false) } }
     if ALLOCATED.get() {
@@ -58,7 +58,7 @@ fn no_memory(bytes: usize) -> Error {
 /// As [`Tile::run`].
 ///
 /// # Errors
-/// If there is no memory for gemm's buffer or the copies of operands.
+/// If allocating gemm's buffer or the copies of operands fails.
 pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
     let Tile { mnk: [m, n, k], lhs, rhs, c, beta, alpha, .. } = tile;
     if m == 0 || n == 0 {
@@ -120,14 +120,14 @@ unsafe fn multiply<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
 /// gemm packs neither operand if the elements of a column of lhs follow one another in memory, and
 /// their number is a multiple of a vector, and the elements of a column of rhs follow one another.
 /// Operands of another layout are copied, lhs with rows of zeros at the end; the result goes to
-/// scratch memory then, and what belongs to c is added to it. A single column that gemm reads by
+/// scratch memory then, and the elements of c are added to it. A single column that gemm reads by
 /// vectors as it is needs no copy either.
 ///
 /// # Safety
 /// As [`Tile::run`].
 ///
 /// # Errors
-/// If there is no scratch memory.
+/// If allocating scratch memory fails.
 unsafe fn multiply_block<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
     // As gemm does: the elements of a column of c are the nearest.
     let [m, n, _] = tile.mnk;
@@ -241,7 +241,7 @@ unsafe fn call<T: Float>(
 /// As [`Tile::run`], for m = 1 or n = 1.
 ///
 /// # Errors
-/// If there is no scratch memory.
+/// If allocating scratch memory fails.
 unsafe fn vector<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
     let Tile { mnk: [m, n, k], lhs, rhs, c, .. } = tile;
     with_scratch(cpu, [m * n], |[part]: [&mut [T]; 1]| {

@@ -1,5 +1,5 @@
-//! A row times a matrix with contiguous rows: nearly all of its time is that of reading the matrix,
-//! which is read once and in the order of memory.
+//! A row times a matrix with contiguous rows: nearly all of its time goes to reading the matrix,
+//! once and in memory order.
 //!
 //! The naive form is `for p in 0..k { for j in 0..n { c[j] += a[p] * b[p][j] } }`. [`Gemv`] takes
 //! eight rows of b at a time, so that c is read and written once for all of them, and adds up at

@@ -16,9 +16,8 @@
 //! 3. Column panels that are not whole vectors load and store the last vector in part.
 //! 4. k is split so that no sum is a chain of more than [`MAX_CHAIN`] products.
 //!
-//! An element of c is a sum over p in ascending order in such chains, whatever tile it is in: tile
-//! sizes are free, `MAX_CHAIN` changes the bits. A column panel is a range of columns; it need not
-//! be packed.
+//! An element of c is a sum over p in ascending order in such chains, in any tile: tile sizes are
+//! free, `MAX_CHAIN` changes the bits. A column panel is a range of columns; it need not be packed.
 
 use super::matrix::Matrix;
 use crate::float::Float;
@@ -161,7 +160,7 @@ impl<T: Float> Product<T> {
                         sum = sum.mul(V::splat(alpha));
                     }
                     if beta != T::ZERO {
-                        // No `fma`: that of pairs of bf16 multiplies other numbers.
+                        // No `fma`: on pairs of bf16 it multiplies other numbers.
                         let old =
                             if PART && v == NV - 1 { V::load_part(to, part) } else { V::load(to) };
                         sum = V::splat(beta).mul(old).add(sum);

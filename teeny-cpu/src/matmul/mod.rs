@@ -95,10 +95,10 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     Ok(Arc::new(copy::cast_to_storage(cpu, out, batch * m * n, dtype)?))
 }
 
-/// The product, and `kernel` over each of its tiles while it is in a cache. `None` for what is left
-/// to the definition, the product and then the kernel: products of integers, whose rows are shared
-/// by threads, and of 16-bit floats, for which it takes as long; no elements or terms; products of
-/// many small tiles; and what [`with_epilogue`] declines.
+/// The product, and `kernel` over each of its tiles while it is in a cache. `None` for products
+/// that are left to the definition, the product and then the kernel: products of integers, whose
+/// rows are shared by threads, and of 16-bit floats, for which it takes as long; no elements or
+/// terms; products of many small tiles; and kernels that [`with_epilogue`] declines.
 pub(crate) fn matmul_kernel(
     cpu: &Cpu,
     [lhs, rhs]: [&Tensor; 2],
@@ -168,7 +168,7 @@ struct Request<'a> {
     batch: usize,
     /// All elements of the results.
     out: Shared<u8>,
-    /// What is computed of each tile of the results.
+    /// The kernel that runs on each tile of the results.
     epilogue: Option<&'a Epilogue<'a>>,
 }
 

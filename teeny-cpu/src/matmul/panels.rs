@@ -30,7 +30,7 @@ impl<T: Float> Panels<T> {
     /// `rhs` is readable over (k, n).
     ///
     /// # Errors
-    /// If there is no memory for the panels.
+    /// If allocating the panels fails.
     pub(super) unsafe fn pack(
         cpu: &Cpu,
         rhs: Matrix<T>,
@@ -58,7 +58,7 @@ impl<T: Float> Panels<T> {
     /// Computes `tile`, of the columns from `first`, panel after panel.
     ///
     /// # Safety
-    /// As [`Tile::run`]; the panels are those of its product, and `first` is the first column of a
+    /// As [`Tile::run`]; the panels belong to its product, and `first` is the first column of a
     /// panel.
     pub(super) unsafe fn multiply(&self, cpu: &Cpu, tile: Tile<T>, first: usize) {
         let ([_, n, k], width) = (tile.mnk, panel_columns(size_of::<T>()));

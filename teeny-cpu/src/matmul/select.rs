@@ -93,12 +93,12 @@ pub(super) const K_BLOCK_TRANSPOSED_LHS: usize = 192;
 const SMALL_RHS_BYTES: usize = 1 << 20;
 /// Rows of lhs for which a large right operand is not worth packing.
 const SKINNY_ROWS: usize = 64;
-/// Rows or columns up to which a product is computed by inner products, whatever k is.
+/// Rows or columns up to which a product is computed by inner products, for any k.
 const MIN_DOTS: usize = 8;
 /// Packing an operand costs some instructions for each of its elements, inner products cost some
 /// additions of lanes each: up to this part of k, and [`MAX_DOTS`], they are cheaper.
 const DOTS_PER_K: usize = 24;
-/// Rows that share the cache with those of the other operand.
+/// Rows that share the cache with the rows of the other operand.
 const MAX_DOTS: usize = 32;
 /// Bytes of a row along k from which adding up the lanes of an inner product pays.
 const MIN_DOT_BYTES: usize = 256;
@@ -169,7 +169,7 @@ fn is_small_rhs(numel: usize, element: usize) -> bool {
     numel * element <= SMALL_RHS_BYTES
 }
 
-/// Whether tiles of one product pack their right operand, whatever the number of their rows.
+/// True if all tiles of a product pack their right operand, with any number of rows.
 pub(super) fn packs_rhs([n, k]: [usize; 2], rhs: Strides, element: usize) -> bool {
     rhs.col != 1 || !is_small_rhs(n * k, element)
 }
@@ -213,7 +213,7 @@ pub(super) fn tiling(
         return Tiling { rows: p.m.max(1), columns: p.n.max(1), k_block: None, shared: false };
     }
     let packed = batch == 1 && packs_rhs([p.n, p.k], p.rhs, p.element);
-    // the kernel of the whole product, as that of a tile would depend on its size
+    // the kernel of the whole product: a tile's would depend on its size
     let k_block = match select_kernel(p, level, path) {
         MatmulKernel::PackedRhs { k_block } if packed && p.m >= MIN_PACKED_ROWS => Some(k_block),
         _ => None,
@@ -255,7 +255,7 @@ pub(super) fn tile_size([m, n, k]: [usize; 3], batch: usize, packed: bool) -> (u
     if m * n * k * batch < MIN_PARALLEL_MULS {
         return (m.max(1), n.max(1)); // for 16-bit floats
     }
-    // Elements of f32 in a panel's row and in a cache line; those of f64 take two of each.
+    // Elements of f32 in a panel's row and in a cache line; elements of f64 take two of each.
     const COLUMNS: usize = PANEL_ROW_BYTES / size_of::<f32>();
     const PER_LINE: usize = LINE / size_of::<f32>();
     let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));

@@ -130,7 +130,7 @@ impl Blocks {
     #[inline(never)]
     fn reuse_of_others(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
         if size > MAX_SHARDED || self.held.load(Relaxed) <= self.live() {
-            return None; // nothing is cached beyond what is in use
+            return None; // nothing is cached beyond the blocks in use
         }
         // This thread may only allocate and others only free: try their shards, without waiting.
         for shard in &self.shards {
@@ -158,7 +158,7 @@ impl Blocks {
 
     /// Counts `size` bytes as held, and returns cached blocks to the OS if the limit requires it.
     /// None if that is not enough, which happens only while other threads hold blocks that they
-    /// have not counted yet, or do not count any more.
+    /// have not counted yet, or no longer count.
     fn hold(&self, size: usize) -> Option<()> {
         for _ in 0..1000 {
             let limit = self.limit.load(Relaxed);
@@ -265,7 +265,7 @@ impl Blocks {
         }
     }
 
-    /// Changes the limit. What is cached beyond it goes back to the OS.
+    /// Changes the limit. Cached blocks beyond it return to the OS.
     pub(crate) fn set_limit(&self, limit: Option<usize>) {
         let limit = limit.unwrap_or(usize::MAX);
         self.limit.store(limit, Relaxed);

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 pub struct PoolStats {
     /// Requests for blocks: of storages, and of scratch memory.
     pub requests: usize,
-    /// Of these requests, those for scratch memory.
+    /// The part of these requests that is for scratch memory.
     pub scratch_requests: usize,
     /// Requests answered from the cache.
     pub hits: usize,

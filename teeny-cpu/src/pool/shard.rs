@@ -17,7 +17,7 @@ pub(super) const SHARDS: usize = 16;
 pub(super) fn shard_index() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static INDEX: Cell<usize> = const { Cell::new(usize::MAX) });
-    // `with` is not inlined; there is no destructor after which this would fail.
+    // `with` is not inlined; `INDEX` has no destructor after which this would fail.
     let index = INDEX.try_with(|index| {
         if index.get() == usize::MAX {
             index.set(NEXT.fetch_add(1, Relaxed) % SHARDS);
@@ -46,7 +46,7 @@ impl Lists {
         self.free.get_mut(class)?.pop()
     }
 
-    /// Keeps a block. False if there is no memory for the list.
+    /// Keeps a block. False if growing the list fails.
     #[inline]
     pub(super) fn push(&mut self, class: usize, block: NonNull<u8>) -> bool {
         let Some(list) = self.free.get_mut(class) else { return self.push_first(class, block) };

@@ -29,7 +29,8 @@ pub(super) trait Pooled: Float {
     fn position<V: F32s>(at: i32) -> Self::Vector<V>;
     /// The positions of lanes as they are stored by [`Pooled::position`].
     fn to_position(self) -> i32;
-    /// `[value, position]`: those of `new` if its value is larger, or with `NAN` the first NaN.
+    /// The `[value, position]` of `new` if its value is larger, else of `old`; with `NAN`, of the
+    /// first NaN.
     fn larger<V: F32s, const NAN: bool>(
         old: [Self::Vector<V>; 2],
         new: [Self::Vector<V>; 2],
@@ -130,7 +131,7 @@ impl Groups {
         })
     }
 
-    /// Maxima and positions of all planes; `nothing` is that of a window of padding.
+    /// Maxima and positions of all planes; `nothing` is the result of a window of padding.
     ///
     /// # Safety
     /// `values` and `positions` have a place for each window of all planes.
@@ -252,7 +253,7 @@ impl<T: Pooled> Work for Maxima<'_, T> {
 }
 
 impl<T: Pooled> Maxima<'_, T> {
-    /// One pass. Positions before the first one are those of the cells.
+    /// One pass. The first one takes the positions from the cells.
     #[inline(always)]
     unsafe fn pass<V: F32s, const NAN: bool, const FIRST: bool>(
         &self,

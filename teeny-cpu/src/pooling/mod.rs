@@ -24,7 +24,7 @@ use teeny_core::definition::lowest;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Element, Error, Result, Shape, Tensor, Window};
 
-/// Geometry and number of planes. `shape` is that of the result.
+/// Geometry and number of planes. `shape` is the result's.
 fn plan(x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> (Geometry, usize) {
     let lead = x.ndim() - size.len();
     (
@@ -144,8 +144,8 @@ pub(crate) fn max_pool(
     Ok((Arc::new(values), Arc::new(positions)))
 }
 
-/// The maxima of a plane and their positions, tap by tap: a tap's span of elements against the best
-/// so far.
+/// The maxima of a plane and their positions, tap by tap: a tap's span of elements against the
+/// running maxima.
 struct Maxima<'a, T> {
     spans: &'a [Span],
     /// The distance between neighbouring elements of a span.
@@ -168,7 +168,7 @@ impl<T: Copy + PartialOrd> Work for Maxima<'_, T> {
             let from = span.from as i32;
             let input = &input[span.from..=span.from + (span.inside - 1) * step];
             // Taps come in order, so a later one must be strictly larger; NaN is larger than
-            // everything except NaN. All operands are read, so that the choice is no branch.
+            // everything except NaN. All operands are read, so that the choice is branch-free.
             macro_rules! row {
                 ($step:expr) => {
                     for (i, (best, at)) in best.iter_mut().zip(at.iter_mut()).enumerate() {
@@ -230,7 +230,7 @@ impl<T: Copy + std::ops::AddAssign> Work for Sums<'_, T> {
 struct Pairs2x2<'a> {
     upper: &'a [f32],
     lower: &'a [f32],
-    /// The position of the first element of `upper`, and the distance to that of `lower`.
+    /// The position of the first element of `upper`, and the distance to the first of `lower`.
     from: i32,
     row: i32,
     best: &'a mut [f32],

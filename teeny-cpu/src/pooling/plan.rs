@@ -1,7 +1,7 @@
 //! Whether planes are pooled in groups, and in which passes and bands: pure functions of sizes.
 //!
-//! A pass reduces one axis, a band is some rows of the first axis: its windows overlap those of the
-//! next band, whose elements are transposed again. Next: `groups`, which runs the passes.
+//! A pass reduces one axis, a band is some rows of the first axis. Its windows overlap the next
+//! band's, whose elements are transposed again. Next: `groups`, which runs the passes.
 
 use crate::Cpu;
 use crate::float::{Float, lanes};
@@ -20,7 +20,7 @@ pub(super) struct Pass {
     pub(super) outer: usize,
     /// The product of the axes behind, which have been reduced.
     pub(super) inner: usize,
-    /// Elements of the axis, and the distance of those in a window.
+    /// Elements of the axis, and the distance between elements of a window.
     pub(super) input: usize,
     pub(super) step: usize,
     pub(super) windows: Vec<Range>,
@@ -90,7 +90,7 @@ impl Sizes {
 
 /// How groups of planes are pooled.
 pub(super) struct Groups {
-    /// Of all axes, the last one first.
+    /// One per axis, the last one first.
     pub(super) passes: Vec<Pass>,
     pub(super) bands: Vec<Band>,
     /// Elements of a row of the first axis, before and after it is reduced.

@@ -9,7 +9,7 @@ use crate::storage::Shared;
 use crate::threads::for_each_range;
 use teeny_core::Result;
 
-/// What belongs to a block.
+/// The scale and the sums of a block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Block {
     /// The elements are the integers times this; NaN if one element is not finite.
@@ -19,8 +19,8 @@ pub(super) struct Block {
 }
 
 /// Rows of activations in the order (blocks / 8, rows, 8): eight consecutive blocks of a row, then
-/// the same eight of the next row, so that what meets a panel lies together. The last eight are
-/// padded with zeros.
+/// the same eight of the next row, so that the factors of a panel are contiguous. The last eight
+/// are padded with zeros.
 pub(super) struct Activations {
     pub integers: Array<[i8; SUB]>,
     pub blocks: Array<Block>,

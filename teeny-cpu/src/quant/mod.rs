@@ -322,7 +322,7 @@ impl<const HOW: usize> Tile<'_, HOW> {
 }
 
 /// The products of a group with one row of x, made as its blocks are read, without a panel. `HOW`
-/// is a [`DotKind`]; the results are those of [`Tile`].
+/// is a [`DotKind`]; the results equal [`Tile`]'s.
 struct RowDot<'a, R: Rows, const HOW: usize> {
     activations: &'a Activations,
     row: usize,
@@ -411,13 +411,13 @@ fn starts<R: Rows, const HOW: usize>(zero: i32, block: &Block) -> [R; 2] {
     [R::splat(-zero * a), R::splat(-zero * b)]
 }
 
-/// `sum` and the products of four bytes of each row with those of `a`.
+/// `sum` plus the products of four bytes of each row with the bytes of `a`.
 #[inline(always)]
 fn dot<R: Rows, const HOW: usize>(sum: R, x: R, a: i32) -> R {
     if HOW == DotKind::Signed as usize { sum.dot_signed(x, a) } else { sum.dot(x, a) }
 }
 
-/// The product of a sub-block of integers from those of its halves.
+/// The product of a sub-block of integers from the products of its halves.
 #[inline(always)]
 fn joined<R: Rows, const HOW: usize>([a, b]: [R; 2], scales: [R; 2]) -> R {
     match HOW == DotKind::Sixteenths as usize {
@@ -488,5 +488,5 @@ fn dequantize(
         }
         (weight, row) = (rest, row - part.rows);
     }
-    Err(Error::internal("a position that was checked is not that of a row"))
+    Err(Error::internal("a checked position is not a row"))
 }

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use teeny_core::QuantType;
 use teeny_core::quant::{GROUP, IQ4_NL, MXFP4, half_of_power};
 
-/// The most sub-blocks of a panel: those of the largest block.
+/// The most sub-blocks of a panel, as in the largest block.
 pub(super) const SUBS: usize = 8;
 /// Elements of a sub-block.
 pub(super) const SUB: usize = 32;
@@ -29,8 +29,8 @@ pub(super) enum DotKind {
     Sixteenths,
 }
 
-/// [`DotKind`] of a type, and what is subtracted from its bytes (from signed ones `Rows::SHIFT`,
-/// too).
+/// [`DotKind`] of a type, and the number that is subtracted from its bytes (from signed ones
+/// `Rows::SHIFT`, too).
 pub(super) fn kind(of: QuantType) -> (DotKind, i32) {
     match of {
         QuantType::Q8_0 | QuantType::Iq4Nl | QuantType::Mxfp4 => (DotKind::Signed, 0),
@@ -69,7 +69,7 @@ impl Panel {
     }
 }
 
-/// What takes the numbers of sub-blocks: [`Panel`], or the products with a row. For each sub-block
+/// A consumer of decoded sub-blocks: [`Panel`], or the products with a row. For each sub-block
 /// `begin` comes first, then its scales, then the bytes of all `c`, then `end`.
 pub(super) trait Sink<R: Rows> {
     /// Sub-block `sub` comes next.

@@ -59,8 +59,8 @@ pub(super) trait Rows: Copy {
     fn look_up(self, table: &[i8; 16]) -> Self;
     /// Bytes with a sign as [`Rows::dot_signed`] takes them.
     fn signed(self) -> Self;
-    /// Adds to each lane the products of its four bytes of `x`, of 0 to 127, with those of `a`,
-    /// which have signs.
+    /// Adds to each lane the products of its four bytes of `x`, of 0 to 127, with the signed bytes
+    /// of `a`.
     fn dot(self, x: Self, a: i32) -> Self;
     /// [`Rows::dot`] for results of [`Rows::signed`]; no byte of `a` is -128.
     fn dot_signed(self, x: Self, a: i32) -> Self;

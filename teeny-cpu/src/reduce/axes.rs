@@ -35,7 +35,7 @@ impl Axes {
         &self.axes[..self.len]
     }
 
-    /// The innermost axis; of one element if there is none.
+    /// The innermost axis; an axis of one element if the list is empty.
     pub(super) fn last(&self) -> Axis {
         self.list().last().copied().unwrap_or(Axis { size: 1, stride: 0 })
     }

@@ -1,13 +1,13 @@
 //! The operations of reductions: one small type each, generic over the element.
 //!
 //! Products of f32 accumulate in f64. So do sums, after at most 32 roundings in f32 (`sums`): their
-//! error is at most 2e-6 of Σ |x|, whatever the number of terms, and half a unit in the last place
-//! of the result. Integers wrap in their own type. NaN wins every comparison, and the first of
-//! equal elements does; an extreme of zero is +0.
+//! error is at most 2e-6 of Σ |x|, for any number of terms, and half a unit in the last place of
+//! the result. Integers wrap in their own type. NaN wins every comparison, and the first of equal
+//! elements does; an extreme of zero is +0.
 //!
-//! Extremes are always the largest: elements are compared after some of their bits are flipped,
-//! those of [`flip_of`], which maps the order of signed integers to that of unsigned ones, and the
-//! smallest to the largest.
+//! Extremes are always the largest: elements are compared after the bits of [`flip_of`] are
+//! flipped, which maps the order of signed integers to the order of unsigned ones, and the smallest
+//! to the largest.
 
 use super::extremes::{largest, largest_double, largest_few, largest_rows};
 use super::products::{multiply_few, multiply_few_doubles, multiply_rows};
@@ -357,7 +357,7 @@ impl<T: Ordered> Reducer<T> for ArgMax {
     }
 }
 
-/// [`Renumber`] of positions; that of no element stays.
+/// [`Renumber`] of positions; the position of no element stays.
 unsafe fn renumber<T: Ordered>(accs: *mut u8, n: usize, scale: usize, offset: usize) {
     // SAFETY: the caller has n accumulators of `ArgMax`.
     for (_, position) in unsafe { slice_mut::<(T, i32)>(accs, n) } {

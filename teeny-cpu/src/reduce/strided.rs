@@ -60,7 +60,7 @@ impl Strided<'_> {
     /// Computes all results.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If allocation fails.
     pub(super) fn run(&self) -> Result<()> {
         match self.axes.form {
             Form::Rows => self.rows(),

@@ -26,8 +26,7 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     const BY_ELEMENT: bool = false;
     /// Adds rows to accumulators, faster than element by element.
     const FAST_ROWS: Rows = rows::<T, Self>;
-    /// Whether accumulators of `FAST_ROWS` are those of [`rows`], as far as it knows; always if
-    /// there is no such function.
+    /// Checks that accumulators of `FAST_ROWS` agree with [`rows`]; `None` if they always do.
     const IS_FINITE: Option<IsFinite> = None;
     /// As `FAST_ROWS` followed by `finish`, for up to `MAX_FEW_ROWS` rows that are all there are.
     const FEW_ROWS: Option<FewRows> = None;
@@ -114,8 +113,8 @@ pub(crate) type Rows = unsafe fn(
 );
 /// The most rows of [`FewRows`] whose results are rounded.
 pub(crate) const MAX_ROUNDED_ROWS: usize = 32;
-/// Writes the results of blocks of a few rows at `x`, one block's behind those of the other; false
-/// if the rows have to be added in another way.
+/// Writes the results of blocks of a few rows at `x`, one block after the other; false if the rows
+/// have to be added in another way.
 pub(crate) type FewRows = unsafe fn(Level, flip: u64, results: *mut u8, x: *const u8, Few) -> bool;
 /// `blocks` blocks, `apart` elements apart, of `rows` rows of `n` elements, `step` apart.
 #[derive(Clone, Copy)]
@@ -132,8 +131,8 @@ pub(crate) type IsFinite = unsafe fn(accs: *const u8, n: usize) -> bool;
 pub(crate) type Renumber = unsafe fn(accs: *mut u8, n: usize, scale: usize, offset: usize);
 
 /// Runs of `n` elements, `step` elements apart; each is added to the accumulator `acc_step` after
-/// that of the run before. The position of the first element of each is that of the first run, or
-/// `n` more than that of the run before if they share an accumulator.
+/// the previous run's. Each run starts at the position of the first run, or `n` after the previous
+/// run's if they share an accumulator.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs {
     pub n: usize,
@@ -146,7 +145,7 @@ pub(crate) struct Runs {
 /// to 8 bytes.
 ///
 /// All are unsafe in the same way: elements must be readable, accumulators and results writable, of
-/// the types that the table was made for. `flip` is that of `flip_of`.
+/// the types that the table was made for. `flip` comes from `flip_of`.
 pub(crate) struct Table {
     /// Bytes of an element.
     pub element: usize,

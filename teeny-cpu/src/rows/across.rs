@@ -27,7 +27,7 @@ impl Job<'_> {
     /// Transposes the operands of some rows.
     ///
     /// # Safety
-    /// The memory is that of `rows` rows.
+    /// The memory has `rows` rows.
     pub(super) unsafe fn read_block<T: Number>(
         &self,
         memory: &Memory,
@@ -94,7 +94,7 @@ impl Job<'_> {
     /// A pass over neighbouring rows.
     ///
     /// # Safety
-    /// The instructions are those of these rows, and no other task writes these.
+    /// The instructions belong to these rows, and no other task writes these.
     pub(super) unsafe fn pass_across<T: Number>(
         &self,
         code: &[Instruction],

@@ -11,14 +11,14 @@ use crate::typed::slice_mut;
 use std::ops::Range;
 use teeny_core::kernel::Fold;
 
-/// Terms that a lane adds before a sum of f32 goes on in f64, besides those of the last vectors.
+/// Terms that a lane adds before a sum of f32 goes on in f64, not counting the last vectors.
 const TERMS: usize = 16;
 
 impl Job<'_> {
     /// A pass over `rows` rows.
     ///
     /// # Safety
-    /// The instructions are those of these rows, and no other task writes these.
+    /// The instructions belong to these rows, and no other task writes these.
     pub(super) unsafe fn pass_along<T: Number>(
         &self,
         code: &[Instruction],

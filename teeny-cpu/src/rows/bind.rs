@@ -32,7 +32,7 @@ pub(super) struct Memory {
     slots: usize,
     buffers: usize,
     folds: usize,
-    /// From a fold's numbers to those of the next, and of those from a row to the next.
+    /// Strides of the numbers of folds: from a fold to the next, and from a row to the next.
     fold_pitch: usize,
     fold_row: usize,
     /// Sums and products of a pass, `f64` for each row.
@@ -48,7 +48,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The memory for `count` rows at a time, with so many transposed operands and results.
+    /// The memory for `count` rows at a time, with `tiles` transposed operands and results.
     pub(super) fn new(job: &Job<'_>, count: usize, side: Side, tiles: usize) -> Memory {
         let Program { elements, known, passes, computed, slots, kept, .. } = job.code;
         let size = job.size;
@@ -137,7 +137,7 @@ pub(super) struct Template {
     moving: Vec<Moving>,
     /// The instructions with an operand in the memory of some rows.
     own: Vec<usize>,
-    /// The instructions of each pass: what is computed before it, and those over its elements.
+    /// The instructions of each pass: before it, and over its elements.
     passes: Vec<[Range<usize>; 2]>,
 }
 

@@ -24,7 +24,7 @@ impl Job<'_> {
     /// The value of node `id`, one of [`nodes`], in each row.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If allocation fails.
     pub(super) fn exact(&self, id: Id) -> Result<Array<i64>> {
         let (cpu, rows) = (self.cpu, self.rows());
         let node = self.program.nodes()[id as usize];

@@ -1,7 +1,7 @@
-//! What becomes of the vectors that the instructions reduce rows to: row values.
+//! Combines the vectors that the instructions reduce rows to into row values.
 //!
-//! Sums and products go on in f64. The sum of f32 of which an infinity came by rounding is added
-//! again, each term in f64.
+//! Sums and products go on in f64. A sum of f32 that overflowed by rounding is added again, each
+//! term in f64.
 
 use crate::float::{Number, Vector};
 use crate::loops::float::{Add, Max, Min, Mul};
@@ -31,10 +31,10 @@ pub(super) struct Piece {
     pub last: bool,
 }
 
-/// Combines rows of vectors with the results so far. False if a sum or product is not finite.
+/// Combines rows of vectors with the earlier results. False if a sum or product is not finite.
 pub(super) struct Along<T> {
     pub fold: Fold,
-    /// The first vector of the first row, `pitch` bytes before that of the next; so many vectors.
+    /// The first vector of the first row, the row stride in bytes, and the number of vectors.
     pub from: *const u8,
     pub pitch: usize,
     pub vectors: usize,
@@ -42,7 +42,7 @@ pub(super) struct Along<T> {
     pub piece: Piece,
     /// Whether lanes are combined in f64.
     pub wide: bool,
-    /// Sums and products of the pieces so far.
+    /// Sums and products of the earlier pieces.
     pub totals: *mut f64,
     pub results: *mut T,
 }
@@ -69,7 +69,7 @@ impl<T: Number> Along<T> {
 }
 
 impl<T: Number> Along<T> {
-    /// The sum or product of the lanes of the first vector and what was before.
+    /// The sum or product of `before` and the lanes of the first vector.
     ///
     /// # Safety
     /// There is such a row.
@@ -119,7 +119,7 @@ impl<T: Number> Work for Along<T> {
         while next < self.rows {
             let r = next;
             next += 1;
-            // SAFETY: made of memory for so many rows, which the task owns.
+            // SAFETY: made of memory for these rows, which the task owns.
             unsafe {
                 let (result, total) = (self.results.add(r), self.totals.add(r));
                 match self.fold {
@@ -145,7 +145,7 @@ impl<T: Number> Work for Along<T> {
                         *total = all;
                         if last {
                             *result = T::from_f64(all);
-                            // Zero times what is not finite is NaN.
+                            // Zero times an infinity or NaN is NaN.
                             zeros += all * 0.0;
                         }
                     }
@@ -191,7 +191,7 @@ pub(super) struct Across<T> {
     pub rows: usize,
     pub piece: Piece,
     pub totals: *mut f64,
-    /// Those of this piece, and the results in the end.
+    /// The results of this piece, and finally of all pieces.
     pub results: *mut T,
 }
 
@@ -212,7 +212,7 @@ impl<T: Number> Work for Across<T> {
                 }
             }};
         }
-        // SAFETY: made of memory for so many rows, which the task owns.
+        // SAFETY: made of memory for these rows, which the task owns.
         unsafe {
             match (first, fold) {
                 (true, _) if last => {}

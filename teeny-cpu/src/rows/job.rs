@@ -38,7 +38,7 @@ pub(super) struct Job<'a> {
     /// Whether 16-bit floats with an element at each position are converted before and after: parts
     /// of vectors of them take long.
     pub(super) converts: bool,
-    /// What has an element at each position, and what has one value a row.
+    /// The per-element and the per-row operands.
     pub(super) elements: Vec<Leaf>,
     pub(super) known: Vec<Packed>,
     pub(super) outputs: Vec<Shared<u8>>,
@@ -64,7 +64,7 @@ impl<'a> Job<'a> {
             return Ok(None);
         }
         let lanes = if size == 8 { lanes::<f64>(level) } else { lanes::<f32>(level) };
-        // Axes of one element are no obstacle between those of the row.
+        // Axes of one element may lie between the axes of the row.
         let real: Vec<usize> = axes.iter().copied().filter(|&axis| shape[axis] > 1).collect();
         let (first, end) = match (real.first(), real.last()) {
             (Some(&first), Some(&last)) => (first, last + 1),

@@ -4,8 +4,8 @@
 //! The naive form is core's definition: a kernel or a reduction for each step, over all rows. Here
 //! the values of a program (`values`) become instructions (`program`) of the machine that runs
 //! elementwise kernels (`machine::registers`), which are bound to the memory of some rows
-//! (`bind`) and run pass by pass (`along`, `across`). How rows lie on vectors is decided in `way`;
-//! integers that are one value a row are computed before (`exact`).
+//! (`bind`) and run pass by pass (`along`, `across`). `way` selects the mapping of rows to vectors;
+//! per-row integers are computed before (`exact`).
 
 mod across;
 mod along;
@@ -30,13 +30,13 @@ thread_local! {
     static PROGRAMS: Cache<Option<Program>, 32> = const { [const { Cell::new(None) }; 32] };
 }
 
-/// Runs `program` on the rows of `shape` along `axes`. None if the machine does not compute it:
-/// programs with integers that differ along the row or results that are no floats, of more than one
-/// float type, and of empty rows; and on the baseline.
+/// Runs `program` on the rows of `shape` along `axes`. None if the machine does not compute it: if
+/// values that differ along the row are integers, a result is not a float, float types are mixed,
+/// or rows are empty; and on the baseline.
 ///
 /// # Errors
-/// If there is no memory; if an input is not one of this device; if a position that is read is
-/// outside its row.
+/// If allocation fails; if an input is not on this device; if a position that is read is outside
+/// its row.
 pub(crate) fn run(
     cpu: &Cpu,
     program: &Arc<Kernel>,

@@ -10,7 +10,7 @@ use crate::storage::{CpuStorage, Shared, View};
 
 use teeny_core::{DType, Error, Result, Shape, bf16, f16};
 
-/// What has an element at each position of a row.
+/// A per-element operand in memory.
 pub(super) struct Leaf {
     pub first: Shared<u8>,
     /// Bytes from a row to the next outer one, to the next position, and to the next inner row.
@@ -22,8 +22,8 @@ pub(super) struct Leaf {
     _copy: Option<CpuStorage>,
 }
 
-/// The distance between neighbours in the row-major order of these axes of `view`; 0 if there is but
-/// one place. None if it differs.
+/// The single stride by which these axes can be merged; 0 if they have one element, `None` if they
+/// cannot be merged.
 fn distance(view: &View, axes: std::ops::Range<usize>) -> Option<isize> {
     let (mut first, mut next): (Option<isize>, isize) = (None, 0);
     for axis in axes.rev().filter(|&axis| view.shape[axis] > 1) {
@@ -45,7 +45,7 @@ fn distances(view: &View, split: (usize, usize)) -> Option<[isize; 3]> {
 }
 
 impl Job<'_> {
-    /// An operand whose axes in this order are the outer ones, those of the row and the inner ones.
+    /// An operand whose axes in this order are the outer axes, the row and the inner axes.
     pub(super) fn leaf(
         &self,
         element: Element,

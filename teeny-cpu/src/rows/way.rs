@@ -1,13 +1,13 @@
-//! How the rows of a program lie on vectors: along them, or with a row in each lane.
+//! The mapping of rows to vectors: along the lanes, or with a row in each lane.
 
 /// The layout of a row program's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Vectors lie along a row; so many rows at a time.
+    /// Vectors are along a row, this number of rows at a time.
     Along(usize),
-    /// So many rows are transposed at a time, and vectors lie across them.
+    /// This number of rows is transposed at a time, and vectors are across them.
     Blocks(usize),
-    /// Neighbouring rows are neighbours in memory, and vectors lie across so many.
+    /// Neighbouring rows are neighbours in memory, and vectors are across this number of them.
     Columns(usize),
 }
 
@@ -17,8 +17,8 @@ const ELEMENTS: usize = 2 << 10;
 const BLOCK: usize = 4 << 10;
 const MIN_BLOCK_ROWS: usize = 128;
 const MAX_BLOCK_ROWS: usize = 512;
-/// Elements up to which rows are transposed, and those of rows of 16-bit floats: a part of a vector
-/// of these takes long.
+/// Elements up to which rows are transposed, in general and with 16-bit floats, for which parts of
+/// vectors are slow.
 const NARROW: usize = 48;
 const NARROW_HALVES: usize = 128;
 /// Rows from which short ones are transposed.
@@ -40,7 +40,7 @@ pub(super) fn way(
     if inner > 1 && inner * size >= MIN_COLUMNS {
         let wide = 8 * lanes;
         let fits = 4 * BLOCK / size / n.max(1);
-        // What no L1 holds is read in longer lines.
+        // Operands that exceed L1 are read in longer lines.
         let fits =
             if fits < wide / 4 { 2 * wide } else { fits.clamp(wide, 8 * wide) / wide * wide };
         return Way::Columns(fits.min(inner));

@@ -2,7 +2,7 @@
 //!
 //! `vdpbf16ps` adds the two products of a pair to a lane of f32: twice the products of an FMA. The
 //! products are exact in f32 and the sums are rounded to nearest, but subnormal numbers count as
-//! zeros, operands and results. Whoever uses it checks that there are none (`matmul::half`).
+//! zeros, operands and results. Callers check that none occur (`matmul::half`).
 
 use super::{Lanes, PairWork};
 use std::arch::x86_64::*;

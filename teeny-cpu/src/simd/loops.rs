@@ -11,8 +11,7 @@ use std::marker::PhantomData;
 
 /// A function of one lane, of either float type.
 pub(crate) trait Unary {
-    /// Whether it takes so many instructions that loops name it once: each place that does compiles
-    /// it once more.
+    /// True if the function is so long that loops name it once: each use is compiled again.
     const LONG: bool = false;
     /// The function of f32.
     fn eval<V: F32s>(x: V) -> V;

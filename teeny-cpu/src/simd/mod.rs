@@ -3,9 +3,9 @@
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
-//! inside a `Work` are vectorised at the same level, so integers need no vectors of their own.
-//! Loops of integers are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
-//! compiled in every user's build. Independent of tensors. Next: `vecmath` for the functions.
+//! inside a `Work` are vectorised at the same level, so integers need no vector type. Loops of
+//! integers are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is compiled
+//! in every user's build. Independent of tensors. Next: `vecmath` for the functions.
 
 #[cfg(any(test, not(target_feature = "simd128")))]
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_macros))]
@@ -48,7 +48,8 @@ use wasm::V as Baseline;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// The baseline of the target: SSE2 on x86-64, NEON on aarch64, simd128 in WebAssembly if it is
-    /// compiled with `-C target-feature=+simd128`, elsewhere what the compiler makes of arrays.
+    /// compiled with `-C target-feature=+simd128`, elsewhere arrays, as the compiler vectorises
+    /// them.
     Portable,
     /// AVX2, FMA and F16C: eight f32 at once.
     Avx2,
@@ -128,7 +129,7 @@ impl Level {
     /// there.
     ///
     /// # Safety
-    /// [`Level::has_pairs`]; the lines are readable, and those of pairs writable.
+    /// [`Level::has_pairs`]; the lines are readable, and the lines of pairs writable.
     pub(crate) unsafe fn bf16_lines(
         self,
         x: *const u16,
@@ -195,7 +196,7 @@ pub trait Work {
 
 /// As [`Work`], for vectors of f32 whose `fma` multiplies pairs of bf16: `x.fma(y, sum)` adds `x₀
 /// y₀ + x₁ y₁` to each lane of `sum`, where each lane of `x` and `y` is a pair. `splat`, `load` and
-/// `load_part` move pairs; all other operations are those of f32.
+/// `load_part` move pairs; all other operations act on f32.
 pub(crate) trait PairWork {
     /// The loop.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -230,13 +231,13 @@ pub(crate) fn fence() {
 #[inline(always)]
 pub(crate) fn prefetch(p: *const f32) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has SSE; a prefetch touches nothing, whatever the address.
+    // SAFETY: every x86-64 has SSE; a prefetch touches nothing, at any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(p.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: every aarch64 has the instruction; a prefetch touches nothing, whatever the address.
+    // SAFETY: every aarch64 has the instruction; a prefetch touches nothing, at any address.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p,
             options(readonly, nostack, preserves_flags));

@@ -97,7 +97,7 @@ register!(D of 2 f64: vdupq_n_f64, vld1q_f64, vst1q_f64, vst1q_f64, vaddq_f64, v
 |t| vaddvq_f64(t),
 |lo, hi| vuzp1q_f64(lo, hi), true);
 
-/// The halves of two vectors added: the sums of `x`, then those of `y`.
+/// Adds the halves of two vectors: the sums of `x`, then the sums of `y`.
 #[inline(always)]
 unsafe fn halves(x: V, y: V) -> float32x4_t {
     // SAFETY: every aarch64 has NEON.

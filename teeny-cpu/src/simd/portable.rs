@@ -38,7 +38,7 @@ fn widened<H: Half>(x: u16) -> u32 {
 /// The bits of an f32 as 16-bit float.
 #[inline(always)]
 fn rounded<H: Half>(x: u32) -> u16 {
-    /// 1/2: the last place of its sum with a subnormal f16 is that of the f16.
+    /// 1/2: its sum with a subnormal f16 has the last place of the f16.
     const HALF: u32 = 126 << 23;
     if H::IS_BF16 {
         let nearest = x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16;

@@ -51,7 +51,7 @@ pub trait Lanes<T>: Copy {
         // SAFETY: by contract.
         unsafe { if n >= Self::LANES { Self::load(p) } else { Self::load_part(p, n) } }
     }
-    /// Writes all lanes, or the first `n` if there are no more places at `p`.
+    /// Writes all lanes, or the first `n` if `p` has only these places.
     ///
     /// # Safety
     /// They must be writable.
@@ -64,8 +64,8 @@ pub trait Lanes<T>: Copy {
     fn add(self, o: Self) -> Self;
     /// `self * o`
     fn mul(self, o: Self) -> Self;
-    /// `self * a + b` with one rounding (two on the baseline; those of f32 both in f64: within
-    /// 0.5000001 ulp).
+    /// `self * a + b` with one rounding (two on the baseline, for f32 both in f64: within 0.5000001
+    /// ulp).
     fn fma(self, a: Self, b: Self) -> Self;
     /// `self * a + b` in sums of products, with one rounding or two: the fastest way.
     #[inline(always)]
@@ -74,7 +74,7 @@ pub trait Lanes<T>: Copy {
     }
     /// The sum of all lanes, halves first.
     fn total(self) -> T;
-    /// The lanes 0, 2, 4, … of `self` and, behind them, those of `next`.
+    /// The lanes 0, 2, 4, … of `self`, then of `next`.
     fn even(self, next: Self) -> Self;
     /// As `store`, past the caches where the level can.
     ///
@@ -206,7 +206,7 @@ pub trait F32s: Lanes<f32> {
     /// One truth value per lane.
     type M: Copy;
 
-    /// Runs `work` with this vector, compiled as a function of its own: a long loop that is inlined
+    /// Runs `work` with this vector, compiled as a separate function: a long loop that is inlined
     /// into a function of many loops takes the compiler much longer.
     fn call<W: Work>(work: W) -> W::Out;
     /// The first `n <= LANES` lanes; the others are 0.

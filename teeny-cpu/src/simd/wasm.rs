@@ -1,7 +1,7 @@
 //! Four f32 or two f64: simd128 of WebAssembly, if the module is compiled for it.
 //!
-//! There is no instruction for `fma` (that of relaxed SIMD may round once or twice), so functions
-//! go through f64 as at SSE2, and products round twice ([`Lanes::mul_add`]).
+//! simd128 has no `fma` instruction (relaxed SIMD's may round once or twice), so functions go
+//! through f64 as at SSE2, and products round twice ([`Lanes::mul_add`]).
 
 use super::{F32s, F64s, Half, Lanes, Work};
 use std::arch::wasm32::*;
@@ -154,7 +154,7 @@ impl F32s for V {
             return V(i32x4_shl(x, 16));
         }
         // Exponent and fraction at the places of f32 are a number 2^112 times too small, subnormal
-        // ones included. The largest exponent is that of infinity and NaN.
+        // ones included. The largest exponent belongs to infinity and NaN.
         let size = v128_and(x, i32x4_splat(0x7fff));
         let special = i32x4_gt(size, i32x4_splat(0x7bff));
         let scaled = f32x4_mul(i32x4_shl(size, 13), f32x4_splat(f32::from_bits(0x7780_0000)));
@@ -180,7 +180,7 @@ impl F32s for V {
         let places = u32x4_shr(size, 13);
         let up = i32x4_add(v128_and(places, i32x4_splat(1)), i32x4_splat(0xfff - (112 << 23)));
         let normal = u32x4_shr(i32x4_add(size, up), 13);
-        // The last place of the sum of 1/2 and a subnormal f16 is that of the f16.
+        // The sum of 1/2 and a subnormal f16 has the last place of the f16.
         let half = f32x4_splat(0.5);
         let small = i32x4_sub(f32x4_add(size, half), half);
         let y = v128_bitselect(small, normal, i32x4_lt(size, i32x4_splat(113 << 23)));

@@ -22,9 +22,9 @@ pub(super) trait Entry: Copy + Ord + Default + Send + Sync + 'static {
     fn key(self) -> Self::Key;
     /// The position.
     fn position(self) -> usize;
-    /// The bits of the key in which it differs from that of `other`.
+    /// The bits in which the keys differ.
     fn difference(self, other: Self) -> u64;
-    /// The entry whose key is less by that of `least`, which is not larger.
+    /// The entry with its key minus the key of `least`, which is not larger.
     fn less(self, least: Self) -> Self;
     /// Byte number `byte` of the key, the lowest first.
     fn digit(self, byte: u32) -> usize;

@@ -28,7 +28,7 @@ use teeny_core::{DType, Result, Tensor};
 const MIN_PARALLEL_ELEMENTS: usize = 4096;
 /// Values of a piece of a long row from which candidates are selected.
 const PIECE: usize = 64 << 10;
-/// Values of a row that is sorted whole, whatever is selected.
+/// Values up to which a row is sorted whole, for any selection.
 const SHORT: usize = 32;
 /// Neighbouring rows along an axis that is not the last, gathered together: a cache line of f32.
 const TOGETHER: usize = 16;
@@ -59,7 +59,7 @@ pub(crate) fn first(
         let view = View::of(x)?;
         let copy = if view.is_contiguous() { None } else { Some(copy::contiguous(cpu, &view)?) };
         let input = copy.as_ref().map_or(view.ptr, |copy| copy.ptr());
-        // the types whose bits are those of the values
+        // the types whose bits are the values
         with_type!(x.dtype(), T => {
             let (order, x) = (Order::of(x.dtype(), descending), Shared(input.cast_mut().cast()));
             let (values, positions) = (Shared(values.ptr().cast()), Shared(positions.ptr().cast()));
@@ -158,7 +158,7 @@ impl<V: Value> Rows<'_, V> {
         }
     }
 
-    /// One of few long rows: candidates of each piece, on several threads, then those of the row.
+    /// One of few long rows: candidates of each piece, on several threads, then of the row.
     fn long_row(&self, row: usize, pieces: usize) -> Result<()> {
         let k = self.k;
         // SAFETY: a row of the operand.

@@ -95,8 +95,8 @@ fn pass<E: Entry>(from: &[E], to: &mut [E], byte: u32, pieces: usize, counts: &m
         let out = out.get();
         for &entry in piece(p) {
             let place = &mut places[entry.digit(byte)];
-            // SAFETY: the counts are those of the entries, so that each has its own place below
-            // their number.
+            // SAFETY: the counts belong to the entries, so that each has its own place below their
+            // number.
             unsafe { out.add(*place as usize).write(entry) };
             *place += 1;
         }

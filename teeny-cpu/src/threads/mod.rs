@@ -36,13 +36,13 @@ use teeny_core::{Error, Result};
 
 use crate::{fork, processor};
 
-/// Whether there are no threads: WebAssembly has them only with atomic instructions, and a clock
+/// True if threads are unavailable: WebAssembly has them only with atomic instructions, and a clock
 /// only in some environments. Everything runs on the calling thread then.
 const SINGLE: bool = cfg!(all(target_family = "wasm", not(target_feature = "atomics")));
 
-/// How many threads an operation that is started here may use: those of the caller's rayon pool. Of
-/// the global pool, which the first operation starts if nothing has, they are as many as
-/// `RAYON_NUM_THREADS` says, or one for each core of the processors that the process may use.
+/// The number of threads that an operation started here may use: the threads of the caller's rayon
+/// pool. The global pool, which the first operation starts if nothing has, has `RAYON_NUM_THREADS`,
+/// or one for each core of the processors that the process may use.
 pub fn threads() -> usize {
     if SINGLE {
         return 1;
@@ -65,7 +65,7 @@ pub fn threads() -> usize {
 }
 
 /// Starts rayon's threads: as many as its environment variable says, or one for each core. False if
-/// the operating system refuses: rayon would then panic when it is asked for their number.
+/// the operating system refuses: rayon would then panic in `current_num_threads`.
 #[cold]
 fn start() -> bool {
     let said = std::env::var_os("RAYON_NUM_THREADS").is_some();
@@ -77,7 +77,7 @@ fn start() -> bool {
     }
 }
 
-/// The processors that this process may use: those of its affinity mask, as far as its quota goes.
+/// The number of processors that this process may use: by its affinity mask, at most its quota.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     let count = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -119,7 +119,7 @@ fn ranges(threads: usize) -> usize {
 /// skipped.
 ///
 /// # Errors
-/// That of a chunk.
+/// The error of a chunk.
 pub(crate) fn try_for_each_chunk(
     chunks: usize,
     f: impl Fn(usize) -> Result<()> + Sync,
@@ -130,7 +130,7 @@ pub(crate) fn try_for_each_chunk(
 /// [`for_each_range`] for ranges that can fail, as [`try_for_each_chunk`].
 ///
 /// # Errors
-/// That of a range.
+/// The error of a range.
 pub(crate) fn try_for_each_range(
     n: usize,
     least: usize,

@@ -2,10 +2,10 @@
 //!
 //! Everything runs on the calling thread. Each chunk is timed, and the chunks of a job are then
 //! given to threads as [`super::crew`] gives them: claims, which are made one after the other, from
-//! the front by the caller and from the back by workers. What a job would save is subtracted from
-//! the time of the whole run. The model knows no shared caches and no shared bandwidth of memory,
-//! so it holds for work that is bound by computation; loops that are bound by memory scale until
-//! the memory of the machine is busy.
+//! the front by the caller and from the back by workers. The time that a job would save is
+//! subtracted from the time of the whole run. The model knows no shared caches and no shared
+//! bandwidth of memory, so it holds for work that is bound by computation; loops that are bound by
+//! memory scale until the memory of the machine is busy.
 
 use super::claims::Unclaimed;
 use super::crew;
@@ -38,7 +38,7 @@ pub struct Report {
 
 thread_local! {
     static THREADS: Cell<usize> = const { Cell::new(0) };
-    /// Nanoseconds inside jobs, and what they would take.
+    /// Nanoseconds inside jobs, and the predicted nanoseconds.
     static TOTALS: RefCell<(u64, u64, usize)> = const { RefCell::new((0, 0, 0)) };
 }
 
@@ -72,7 +72,7 @@ pub(super) fn run(chunks: usize, f: &(dyn Fn(usize) + Sync)) -> bool {
     true
 }
 
-/// Runs `f` on this thread as if jobs had `threads` threads, and says what that would take.
+/// Runs `f` on this thread as if jobs had `threads` threads, and returns the predicted time.
 ///
 /// # Panics
 /// If `threads` is 0.

@@ -1,4 +1,4 @@
-//! Blocks of elements of any size in registers of 16 bytes: those of SSE2 or of NEON.
+//! Blocks of elements of any size in registers of 16 bytes (SSE2 or NEON).
 
 use super::by_element;
 #[cfg(target_arch = "aarch64")]
@@ -11,7 +11,7 @@ type Register = __m128i;
 #[cfg(target_arch = "aarch64")]
 type Register = uint8x16_t;
 
-/// The elements of the lower halves of two registers in turn, and those of the upper halves.
+/// Interleaves the elements of the lower halves of two registers, and of the upper halves.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn interleave<T>(a: Register, b: Register) -> (Register, Register) {
@@ -26,7 +26,7 @@ fn interleave<T>(a: Register, b: Register) -> (Register, Register) {
     }
 }
 
-/// The elements of the lower halves of two registers in turn, and those of the upper halves.
+/// Interleaves the elements of the lower halves of two registers, and of the upper halves.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn interleave<T>(a: Register, b: Register) -> (Register, Register) {

@@ -1,8 +1,8 @@
 //! Elementary functions of f64 over vectors.
 //!
-//! The formulas are those of the parent module, with more terms: an argument is reduced, a minimax
-//! polynomial (Remez exchange in 200-bit arithmetic, then rounded to f64) is evaluated, the result is
-//! scaled back. Each function is within 2 ulp of the correctly rounded value, tan and log1p
+//! The formulas follow the parent module, with more terms: an argument is reduced, a minimax
+//! polynomial (Remez exchange in 200-bit arithmetic, then rounded to f64) is evaluated, the result
+//! is scaled back. Each function is within 2 ulp of the correctly rounded value, tan and log1p
 //! within 3 (`vecmath_tests`), with and without a fused multiply-add. The reduction constants have
 //! 33 bits or less, so that their products with n are exact.
 
@@ -17,7 +17,7 @@ pub(super) const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 /// π/2 in three parts of 33 bits.
 const PI_2: [f64; 3] =
     [1.570_796_326_734_125_6, 6.077_100_506_303_966e-11, 2.022_266_248_711_166_5e-21];
-/// Beyond this `k * PI_2[0]` is not exact any more: k has more than 19 bits.
+/// Beyond this `k * PI_2[0]` is no longer exact: k has more than 19 bits.
 const TRIG_LIMIT: f64 = 800_000.0;
 /// Added to a whole number, it leaves it in the low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0;
@@ -184,7 +184,8 @@ fn log_tail<D: F64s>(f: D) -> D {
     s.mul(half.add(r)).sub(half)
 }
 
-/// `y`, the logarithm of `x`, or what IEEE 754 has for zeros, negative numbers, infinity and NaN.
+/// `y`, the logarithm of `x`, or the value of IEEE 754 for zeros, negative numbers, infinity and
+/// NaN.
 #[inline(always)]
 fn log_specials<D: F64s>(x: D, y: D) -> D {
     let zero = D::splat(0.0);
@@ -223,7 +224,7 @@ fn log1p_tail<D: F64s>(f: D) -> D {
     f.mul(f).mul(q)
 }
 
-/// `x = 2^e m`, `ln m = large + f + tail`, with tables as that of f32.
+/// `x = 2^e m`, `ln m = large + f + tail`, with tables as for f32.
 #[inline(always)]
 fn log_parts<D: F64s>(x: D) -> (D, D, D, D) {
     if D::TABLES {
@@ -291,7 +292,7 @@ pub(super) fn log10<D: F64s>(x: D) -> D {
     log_specials(x, y.add(lost))
 }
 
-/// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.
+/// `ln(1 + x)`: the logarithm of `u = 1 + x`, with the rounding error of u added to its fraction.
 #[inline(always)]
 pub(super) fn log1p<D: F64s>(x: D) -> D {
     let one = D::splat(1.0);
@@ -381,7 +382,7 @@ pub(super) fn tan<D: F64s>(x: D) -> D {
 /// `r + r³ q(r²)`, relative error 4.5e-20.
 #[inline(always)]
 pub(super) fn atan<D: F64s>(x: D) -> D {
-    /// What π/2 has beyond its nearest f64.
+    /// π/2 minus its nearest f64.
     const REST: f64 = 6.123_233_995_736_766e-17;
     let (a, one) = (x.abs(), D::splat(1.0));
     let (above, far) =
@@ -411,9 +412,9 @@ pub(super) fn atan<D: F64s>(x: D) -> D {
     base.add(u.mul(r).fma(q, r).add(rest)).xor_sign(x)
 }
 
-/// `tanh x = (p - 1) / (p + 1)` with `p = e^2x = 2^n e^r`; beyond 22 the result rounds to one. Where
-/// n is zero it is `x + (t / 2 - h² / (1 + h))` with `e^r - 1 = r + t = 2 h`, whose first term is
-/// exact. Else what rounding takes from r is added to t: where n is one and r negative,
+/// `tanh x = (p - 1) / (p + 1)` with `p = e^2x = 2^n e^r`; beyond 22 the result rounds to one.
+/// Where n is zero it is `x + (t / 2 - h² / (1 + h))` with `e^r - 1 = r + t = 2 h`, whose first
+/// term is exact. Else the rounding error of r is added to t: where n is one and r negative,
 /// `2^n (e^r - 1) + (2^n - 1)` is a small difference.
 #[inline(always)]
 pub(crate) fn tanh<D: F64s>(x: D) -> D {

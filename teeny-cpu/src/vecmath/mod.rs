@@ -1,5 +1,6 @@
 //! Elementary functions of f32 over vectors, branch-free, each within 2 ulp of the correctly
-//! rounded value at every level. Those of f64 are in `double`, those of two operands in `power`.
+//! rounded value at every level. `double` has the functions of f64, `power` the functions of two
+//! operands.
 //!
 //! The naive form calls the C library for each lane. Here an argument is reduced to a small
 //! interval (`x = n ln 2 + r` for exp, `2^e m` for log, multiples of π/2 for sin), a polynomial is
@@ -125,8 +126,7 @@ pub(crate) fn log<V: F32s>(x: V) -> V {
     log_of(e, place(m), f)
 }
 
-/// `log2 x`, as [`log`]: `f log2(e) + f² q(f)`, relative error 1.3e-8, which is that of log2(e) as
-/// f32.
+/// `log2 x`, as [`log`]: `f log2(e) + f² q(f)`, relative error 1.3e-8, from log2(e) as f32.
 #[inline(always)]
 pub(crate) fn log2<V: F32s>(x: V) -> V {
     let (e, m) = x.split();
@@ -136,7 +136,7 @@ pub(crate) fn log2<V: F32s>(x: V) -> V {
     large.add(f.fma(V::splat(LOG2_E), f.mul(f).mul(q)))
 }
 
-/// `log10 x`, as [`log`]: `e log10 2 + log10 (1 / c)` is exact but for the lower part of log10 2, so
+/// `log10 x`, as [`log`]: `e log10 2 + log10 (1 / c)` is exact except the lower part of log10 2, so
 /// that the logarithm of a power of ten is whole.
 #[inline(always)]
 pub(crate) fn log10<V: F32s>(x: V) -> V {
@@ -148,7 +148,7 @@ pub(crate) fn log10<V: F32s>(x: V) -> V {
     large.add(f.fma(V::splat(std::f32::consts::LOG10_E), tail))
 }
 
-/// `ln(1 + x)`: the logarithm of `u = 1 + x`, with what u lacks added to its fraction.
+/// `ln(1 + x)`: the logarithm of `u = 1 + x`, with the rounding error of u added to its fraction.
 #[inline(always)]
 pub(crate) fn log1p<V: F32s>(x: V) -> V {
     let one = V::splat(1.0);
@@ -258,7 +258,7 @@ pub(crate) fn tan<V: F32s>(x: V) -> V {
 }
 
 /// `atan x`: by `atan a = π/4 + atan((a - 1) / (a + 1)) = π/2 - atan(1 / a)` to |r| <= tan π/8,
-/// then `r + r³ q(r²)`, relative error 6.6e-10. What π/4 and π/2 lose by rounding is added to the
+/// then `r + r³ q(r²)`, relative error 6.6e-10. The rounding errors of π/4 and π/2 are added to the
 /// smallest term.
 #[inline(always)]
 pub(crate) fn atan<V: F32s>(x: V) -> V {

@@ -1,11 +1,11 @@
 //! Powers, remainders and floored quotients over vectors.
 //!
-//! Those of f32 are computed in f64, half a vector at a time: `a^b = 2^(b log2 a)` needs a logarithm
-//! of more bits than f32 has, and a remainder is exact there as long as the quotient is below 2^28.
-//! Powers of f64 have a logarithm in two parts. Remainders of f64 are exact while the quotient is
-//! below 2^50 and products are fused. Lanes beyond, infinities and NaN go through the functions that
-//! define the operations (`kernel::eval` of core), one by one. Powers of f32 are within 1 ulp, powers
-//! of f64 within 2.
+//! Functions of f32 are computed in f64, half a vector at a time: `a^b = 2^(b log2 a)` needs a
+//! logarithm of more bits than f32 has, and a remainder is exact there as long as the quotient is
+//! below 2^28. Powers of f64 have a logarithm in two parts. Remainders of f64 are exact while the
+//! quotient is below 2^50 and products are fused. Lanes beyond, infinities and NaN go through the
+//! functions that define the operations (`kernel::eval` of core), one by one. Powers of f32 are
+//! within 1 ulp, powers of f64 within 2.
 
 use super::double::{self, LN2_HI, LN2_LO, exp_of_two, power_of_two, split};
 use super::{patched, poly64};
@@ -76,7 +76,7 @@ fn pow<V: F32s>(a: V, b: V) -> V {
 /// 1)` and `z = s²`, relative error 1.2e-20; all but t are in two parts. Products are fused.
 #[inline(always)]
 fn log_in_two<D: F64s>(x: D) -> (D, D) {
-    /// 2/3, and what it lacks.
+    /// 2/3, and its rounding error.
     const C: [f64; 2] = [2.0 / 3.0, 3.700_743_415_417_188e-17];
     let (one, two, zero) = (D::splat(1.0), D::splat(2.0), D::splat(0.0));
     let minus = |x: D| x.xor_sign(D::splat(-0.0));

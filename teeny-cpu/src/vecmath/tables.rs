@@ -13,7 +13,7 @@ pub(super) struct Pieces<const N: usize> {
     /// The function is constant from here on.
     limit: f32,
     centers: [f32; 16],
-    /// Those of all centres for each power of the distance from the centre.
+    /// The coefficients of all centres, for each power of the distance from the centre.
     coefficients: [[f32; 16]; N],
 }
 
@@ -140,7 +140,7 @@ pub(super) static TANH: Pieces<8> = Pieces {
 };
 
 /// Reciprocals of numbers next to the middle of intervals of [3/4, 3/2), by the upper four bits of
-/// the fraction: the first half is that of numbers above one. Next to one they are one.
+/// the fraction: the first half is for numbers above one. Next to one they are one.
 #[rustfmt::skip]
 pub(super) static RECIPROCALS: [f32; 16] = [
     1.0, 0.914_476_1, 0.864_982_55, 0.820_757, 0.780_449_15, 0.743_856_8, 0.710_860_55,

@@ -27,8 +27,9 @@ impl Draw {
     }
 }
 
-/// A device per instruction level of the architecture, lowered to what this machine has: the same
-/// number on every processor, so that what a test draws for each device does not depend on it.
+/// A device per instruction level of the architecture, at most this machine's. The number of
+/// devices is the same on every processor, so that the random numbers of a test do not depend on
+/// it.
 pub fn devices() -> Vec<Arc<Cpu>> {
     devices_with(CpuOptions::new())
 }
@@ -139,7 +140,7 @@ pub fn alone(name: &str, case: impl FnOnce()) {
         }
         None => Command::new(this),
     };
-    // One arena: those of other threads reserve 64 MiB each, and hide that a limit is met.
+    // One arena: the arenas of other threads reserve 64 MiB each, and hide that a limit is met.
     let command = command.env("MALLOC_ARENA_MAX", "1");
     let output =
         command.args([name, "--exact", "--test-threads=1"]).env(INSIDE, "1").output().unwrap();

@@ -19,7 +19,7 @@ pub fn too_large(sizes: &[usize]) -> Shape {
     })
 }
 
-/// The lengths and dtypes of the outputs of `op`, which are those that [`Op::outputs`] infers.
+/// The lengths and dtypes of the outputs of `op`, as [`Op::outputs`] infers them.
 pub fn run(device: &DeviceRef, mut op: Op<'_>) -> Result<Vec<(usize, DType)>> {
     let specs = op.outputs();
     let sizes: Vec<_> = op.run(device)?.iter().map(|x| (x.len(), x.dtype())).collect();

@@ -66,7 +66,7 @@ impl Cells {
         if parts.iter().any(|part| sizes(part) != (input, size)) {
             return None;
         }
-        // What all grids read along an axis.
+        // The elements that all grids read along an axis.
         let reach = |axis: fn(&Part) -> &Axis| {
             let reaches = parts.iter().map(|part| axis(part).reach(0, axis(part).output));
             reaches.fold((isize::MAX, isize::MIN), |a, b| (a.0.min(b.0), a.1.max(b.1)))
@@ -105,8 +105,8 @@ impl Cells {
         Band { top, bottom, first, rows: (end - first) as usize }
     }
 
-    /// The taps of each row of results of a part: with `skips` those that see rows of the input,
-    /// which are one range, since shifts grow with the tap.
+    /// The taps of each row of results of a part: with `skips` only the taps that see rows of the
+    /// input, which are one range, since shifts grow with the tap.
     pub(super) fn taps(&self, cpu: &Cpu, part: &Part, skips: bool) -> Result<Array<[usize; 2]>> {
         let columns = part.x.shifts.len();
         Array::from_fn(cpu, part.y.output, |row| {
@@ -122,7 +122,7 @@ impl Cells {
         })
     }
 
-    /// Those of rows `from .. to` of the input that exist.
+    /// Limits `from .. to` to the existing rows of the input.
     pub(super) fn clip(&self, from: isize, to: isize) -> [usize; 2] {
         let height = self.input[0] as isize;
         [from.clamp(0, height) as usize, to.clamp(0, height) as usize]
@@ -265,19 +265,19 @@ pub(super) struct BandStep {
     pub fill: [usize; 2],
 }
 
-/// What a step computes of one part.
+/// The work of a step on one part.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     /// The cell of the first result.
     pub x: usize,
     /// Rows of results of the part.
     pub rows: [usize; 2],
-    /// The place of the first result in those of the step.
+    /// The index of the first result among the step's.
     pub y: usize,
 }
 
 impl Cells {
-    /// The steps of a band, of up to `rows` rows of results, and what each computes of each part.
+    /// The steps of a band, of up to `rows` rows of results, and the work of each on each part.
     pub(super) fn steps(
         &self,
         cpu: &Cpu,

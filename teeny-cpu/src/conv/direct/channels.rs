@@ -8,9 +8,9 @@
 //! ```text
 //!   planes of 16 channels ──transpose──► cells ──kernels──► results ──transpose──► planes
 //! ```
-//! A task goes down a band of rows of some channels, so that what it has just transposed or computed
-//! is in a first-level cache. The gradient of the input is the same for each residue of the stride
-//! (`grid`), and all residues write to one band.
+//! A task goes down a band of rows of some channels, so that the data it has just transposed or
+//! computed is in a first-level cache. The gradient of the input is the same for each residue of
+//! the stride (`grid`), and all residues write to one band.
 
 use super::cells::{Cells, vectors};
 use super::correlate::{ChannelRows, Distances};
@@ -27,7 +27,7 @@ use teeny_core::Result;
 struct Channels<'a, T> {
     parts: &'a [ConvTask<'a, T>],
     cells: &'a Cells,
-    /// For each part, its distances, and those of each row of results.
+    /// For each part: its distances, and the distances of each row of results.
     tables: Vec<(Distances, Array<[usize; 2]>)>,
     /// Whether rows of padding are left out.
     skips: bool,

@@ -51,7 +51,8 @@ pub(super) struct Table<'a> {
 #[derive(Clone, Copy)]
 struct Taps<T> {
     distances: *const usize,
-    /// Of the tile's first channel: an element for each tap, or a vector if lanes are channels.
+    /// The weights of the tile's first channel: an element per tap, or a vector if lanes are
+    /// channels.
     weights: *const T,
     /// From a channel of the tile to the next, in `weights`.
     stride: usize,
@@ -132,7 +133,7 @@ pub(super) struct PixelRows<'a, T> {
     pub y: *mut T,
     /// From a channel to the next, and from a row to the next.
     pub strides: [usize; 2],
-    /// As that of [`Taps`].
+    /// As in [`Taps`].
     pub prefetches: bool,
 }
 

@@ -12,7 +12,7 @@
 //!    of the filters.
 //! 3. Lanes are neighbouring pixels (`pixels`, with cells in a `phase_split`) or, where each
 //!    channel has its own filter and there are enough for a vector, channels (`channels`, with a
-//!    vector for each place in `cells`): these need no shuffles whatever the stride, and short rows
+//!    vector for each place in `cells`): these need no shuffles for any stride, and short rows
 //!    waste no lanes.
 //!
 //! Only the orders of the cells differ: strides are split to phases where lanes are pixels, and

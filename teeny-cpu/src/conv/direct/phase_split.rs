@@ -4,10 +4,10 @@
 //!   columns of a row, step 2, shifts -1 0 1         0 a b c d e f 0     (with padding)
 //!   a line for each phase                           0 b d f  |  a c e   read by shifts -1 1 | 0
 //! ```
-//! Result `o` reads the element `o + d` of a phase: with the same phases along the rows, the element
-//! of a result at (row, column) is `row * pitch + column + distance(tap)`. Zeros at the end of a
-//! line are those at the beginning of the next. Where nothing is padding and steps are one, the
-//! input is used as it is.
+//! Result `o` reads the element `o + d` of a phase: with the same phases along the rows, the
+//! element of a result at (row, column) is `row * pitch + column + distance(tap)`. Zeros at the end
+//! of a line are the ones at the beginning of the next. Where nothing is padding and steps are one,
+//! the input is used as it is.
 
 use super::correlate::{Distances, Table};
 use crate::Cpu;
@@ -139,9 +139,9 @@ impl<'a> PhaseSplit<'a> {
         if self.in_place { 0 } else { in_channels * self.taps()[0] * self.cells(rows) }
     }
 
-    /// The cells of all channels under some rows of results at the outer place `outer`, from that
-    /// of the first result on: those of the image, or `cells` after they were filled from it. Those
-    /// that are padding are not written.
+    /// The cells of all channels under some rows of results at the outer place `outer`, starting at
+    /// the cell of the first result. They are in the image, or in `cells` after a copy from it.
+    /// Cells of padding are not written.
     pub(super) fn read<'b, T: Float>(
         &self,
         cpu: &Cpu,
@@ -195,7 +195,8 @@ impl<'a> PhaseSplit<'a> {
     }
 }
 
-/// The distances of the weights under bands of rows of results: all bands but the last are equal.
+/// The distances of the weights under bands of rows of results: all bands except the last are
+/// equal.
 pub(super) struct BandDistances {
     rows: usize,
     each: Distances,
@@ -203,7 +204,7 @@ pub(super) struct BandDistances {
 }
 
 impl BandDistances {
-    /// Of a task whose results have `height` rows, in bands of `rows`.
+    /// For a task whose results have `height` rows, in bands of `rows`.
     pub(super) fn new<T: Float>(
         cpu: &Cpu,
         split: &PhaseSplit<'_>,

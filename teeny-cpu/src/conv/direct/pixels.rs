@@ -126,7 +126,7 @@ struct Rows<'a, T> {
     product: &'a [T],
     /// Channels, rows, and elements of a row.
     size: [usize; 3],
-    /// Of the product and of the result: from a channel to the next, and from a row to the next.
+    /// Channel stride and row stride of the product and of the result.
     strides: [[usize; 2]; 2],
     every: usize,
     to: *mut T,

@@ -94,8 +94,8 @@ impl<T: Float> Slopes<'_, T> {
         }
     }
 
-    /// `M` channels by `N` taps from `tap` on; those behind the last are computed as the last and
-    /// not added. `STEPS`: lanes are channels, and vectors may not be neighbours in the cells.
+    /// `M` channels by `N` taps from `tap` on; taps behind the last repeat the last and are not
+    /// added. `STEPS`: lanes are channels, and vectors may not be neighbours in the cells.
     ///
     /// # Safety
     /// The channels exist, and `all` has compared the farthest elements that are read with the
@@ -157,7 +157,7 @@ impl<T: Float> Slopes<'_, T> {
 }
 
 /// `sums` and the products of a vector of gradients of `M` channels, `stride` apart from `g` on,
-/// with those at each distance from `x`, at these places behind them: with `rest` lanes if `PART`.
+/// with the elements at each distance from `x`, at the same places: `rest` lanes if `PART`.
 ///
 /// # Safety
 /// These are readable.

@@ -89,7 +89,7 @@ impl<T: Float> PixelSums<'_, T> {
         let PixelSums { c, split, flat, .. } = *self;
         let ([height, width], outer) = split.results();
         let (m, n, lanes) = (c.out_channels, c.out_channels * c.rows(), lanes::<T>(cpu.level));
-        // Rows that are added up at a time, and those of a phase.
+        // Rows that are added up at a time, and rows of a phase.
         let line = if flat { split.pitch } else { width.next_multiple_of(lanes) };
         let virtuals = c.in_channels * split.taps()[0];
         let most = (CHAIN * lanes / line).min(tasks::rows_in_cache(virtuals * split.cells(1)));
@@ -165,7 +165,7 @@ impl<T: Float> PixelSums<'_, T> {
     }
 }
 
-/// A band of results, what is copied to cells before each step of it, and where steps begin.
+/// A band of results: its steps, and the rows that are copied to cells before each.
 type BandSteps = (Band, Array<BandStep>, Array<Call>);
 
 /// The gradient of the filters of `c`, whose groups have one channel each, from the cells of its

@@ -32,8 +32,8 @@ pub(super) struct Band<'a> {
     pub padding: [usize; 2],
     /// Rows and columns of windows that exist.
     pub pixels: [usize; 2],
-    /// `ROWS` rows of memory, each of `row` elements: two columns more than those of whole tiles,
-    /// and two vectors more.
+    /// `ROWS` rows of memory, each of `row` elements: the columns of whole tiles, two columns and
+    /// two vectors.
     pub rows: &'a mut [f32],
     pub row: usize,
 }
@@ -137,7 +137,7 @@ fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
 /// Bound of the weights, so that products with pixels in [`RANGE`] are finite.
 const MAX_WEIGHT: f32 = 1e10;
 
-/// Whether all magnitudes are less than [`MAX_WEIGHT`], which those of infinities and NaN are not.
+/// True if all magnitudes are less than [`MAX_WEIGHT`]; false for infinities and NaN.
 pub(crate) struct AllInRange<'a>(pub &'a [f32]);
 
 impl Work for AllInRange<'_> {

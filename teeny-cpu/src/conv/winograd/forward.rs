@@ -76,8 +76,7 @@ impl Winograd {
                 }
                 let group = first / bands % self.groups;
                 for point in 0..POINTS {
-                    // SAFETY: the sizes are those of the parts of the workspace, and of this
-                    // group's filters.
+                    // SAFETY: the sizes match the parts of the workspace and this group's filters.
                     unsafe {
                         let a = Matrix {
                             ptr: workspace.points.as_ptr().add(point * in_channels),

@@ -113,7 +113,7 @@ impl Winograd {
             (self.tiles(), padded(self.out_channels), self.output);
         for c in (0..self.out_channels).step_by(16) {
             for r in 0..OUT.min(height - band * OUT) {
-                // SAFETY: by contract; the pixels are those of the band.
+                // SAFETY: by contract; the pixels belong to the band.
                 unsafe {
                     let from = pixels.as_ptr().add(r * OUT * tiles_across * channels + c);
                     let to = y.add((c * height + band * OUT + r) * width);

@@ -16,17 +16,17 @@
 //!
 //! 1. The input gradient is itself such a convolution, of g with filters rotated by 180 degrees.
 //! 2. The points are exact in binary and keep the error at 1e-5 of a result's size, a seventh of
-//!    that of the usual 0, ±1, ±2.
+//!    the error with the usual 0, ±1, ±2.
 //! 3. Lanes are channels, so no transform shuffles: bands of four rows of pixels are transposed to
 //!    channels last on the way in (`layout`) and back on the way out.
 //! 4. A task's tiles at all points stay in a second-level cache.
 //!
 //! The interpolation of a tile mixes all of its elements: rounding errors are relative to the
-//! largest of them, not to those that a window sees, and one infinity spoils all 16 pixels. So each
-//! band of tiles is tested first (`dynamic_range`): where a window sees no element of nearly its
-//! tile's size, the band is computed by the columns of `conv`. The choice depends on the values
-//! alone, not on threads. Errors are then at most 6e-4 of an output's largest weight times the
-//! largest `Σ |x|` over channels that its window sees.
+//! largest of them, not of a window, and one infinity spoils all 16 pixels. So each band of tiles
+//! is tested first (`dynamic_range`): where a window sees no element of nearly its tile's size, the
+//! band is computed by the columns of `conv`. The choice depends on the values alone, not on
+//! threads. Errors are then at most 6e-4 of an output's largest weight times the largest `Σ |x|`
+//! over channels that its window sees.
 //!
 //! Lavin and Gray 2016 (<https://arxiv.org/abs/1509.09308>); Barabasz et al. 2020 for the points
 //! (<https://arxiv.org/abs/1803.10986>).
@@ -61,7 +61,7 @@ const BLOCKS: usize = 16;
 /// Columns behind a band's last one that may be read: two of the widest vectors.
 const MARGIN: usize = 32;
 
-/// The sizes of one convolution. Channels are those of one group.
+/// The sizes of one convolution. Channels count one group.
 #[derive(Clone, Copy)]
 pub(super) struct Winograd {
     pub level: Level,

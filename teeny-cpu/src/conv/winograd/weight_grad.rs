@@ -117,7 +117,7 @@ impl Winograd {
         let [tiles_across, _] = self.tiles();
         let (in_channels, out_channels) = (padded(self.in_channels), padded(self.out_channels));
         for point in 0..POINTS {
-            // SAFETY: the sizes are those of the parts of the workspace and of the sums.
+            // SAFETY: the sizes match the parts of the workspace and the sums.
             unsafe {
                 let a = Matrix {
                     ptr: workspace.points.as_ptr().add(point * in_channels),

@@ -6,8 +6,8 @@
 //!     for each 512 keys    s = q kᵀ → running max and sum → acc = acc α + p v
 //!   parts of a head join: with α = exp(max of a part - max of all), sums and accs add up
 //! ```
-//! Time is that of reading K and V. Heads are split into parts where they are few; the parts depend
-//! on the sizes alone, so the bits do not depend on the threads.
+//! Reading K and V takes nearly all of the time. Heads are split into parts where they are few; the
+//! parts depend on the sizes alone, so the bits do not depend on the threads.
 
 use super::hidden::add_seen;
 use super::operands::{Visible, head_offset, padded};
@@ -83,7 +83,7 @@ pub(super) fn run<T: Real>(
     let width = padded(hv);
     let size = part_size(heads, sizes);
     let parts = all.div_ceil(size);
-    // Of each part: maxima, sums in PAD lanes, accumulators.
+    // For each part: maxima, sums in PAD lanes, accumulators.
     let of_part = queries * (1 + PAD + width);
     let mut states = Array::<T>::filled(cpu, heads * parts * of_part, T::ZERO)?;
     let states_to = Shared(states.as_mut_ptr());

@@ -18,7 +18,7 @@ impl<T: Float> Work for Finish<'_, T, T> {
     fn run<V: F32s>(self) {
         let (n, mut i, factor) =
             (self.acc.len(), 0, <T::Vector<V> as Lanes<T>>::splat(self.factor));
-        // SAFETY: whoever makes one promises the values.
+        // SAFETY: by contract of the constructor.
         unsafe {
             while i < n {
                 let part = T::Vector::<V>::LANES.min(n - i);

@@ -6,7 +6,7 @@
 //!
 //! 1. A task has one head and 48 queries, and goes over their keys 64 at a time. S and P are one
 //!    tile in L1.
-//! 2. Softmax is online: the running maximum and sum of each row rescale what has been summed.
+//! 2. Softmax is online: the running maximum and sum of each row rescale the earlier sums.
 //! 3. The backward pass recomputes P from S and the logsumexp of each row, which forward keeps.
 //!
 //! ```text

@@ -106,7 +106,7 @@ impl Tile {
     /// The operands are readable, and the rows are writable.
     ///
     /// # Errors
-    /// If there is no scratch memory.
+    /// If allocating scratch memory fails.
     unsafe fn run(self, cpu: &Cpu, to: *mut u16, step: usize) -> Result<()> {
         let [m, n, _] = self.mnk;
         let kernel = select_kernel(self.mnk, self.a, self.b);

@@ -30,7 +30,7 @@ const TRANSPOSED: usize = 64;
 /// The operands are readable.
 ///
 /// # Errors
-/// If there is no scratch memory.
+/// If allocating scratch memory fails.
 pub(super) unsafe fn run(cpu: &Cpu, tile: Tile, c: &mut [f32]) -> Result<()> {
     let [m, n, k] = tile.mnk;
     // Blocks of one size, of whole pairs.

@@ -20,10 +20,10 @@ use teeny_core::{DType, Result, bf16, f16};
 ///
 /// # Safety
 /// The operands are readable and `c` is writable; there are at most [`super::select::MAX_ROWS`]
-/// rows, and those of b are contiguous.
+/// rows, and the rows of b are contiguous.
 ///
 /// # Errors
-/// If there is no scratch memory.
+/// If allocating scratch memory fails.
 pub(super) unsafe fn run(cpu: &Cpu, tile: Tile, c: Matrix<f32>) -> Result<()> {
     let ([m, n, k], level) = (tile.mnk, cpu.level);
     with_scratch(cpu, [m * k], |[x]: [&mut [f32]; 1]| {
@@ -48,8 +48,8 @@ pub(super) unsafe fn run(cpu: &Cpu, tile: Tile, c: Matrix<f32>) -> Result<()> {
     })
 }
 
-/// `c (m, n) = a (m, k) @ b (k, n)`, or added to c if `adds`. There are at most four rows; those of
-/// all matrices are contiguous.
+/// `c (m, n) = a (m, k) @ b (k, n)`, or added to c if `adds`. There are at most four rows; the rows
+/// of all matrices are contiguous.
 pub(crate) struct HalfRows {
     pub mnk: [usize; 3],
     pub a: *const f32,

@@ -52,7 +52,7 @@ fn dot<const DOTPROD: bool>(mut sum: int32x4_t, x: int32x4_t, a: int8x16_t) -> i
     unsafe {
         let x = vreinterpretq_s8_s32(x);
         if DOTPROD {
-            // There is no stable intrinsic. The directive is for this instruction alone.
+            // Rust has no stable intrinsic. The directive is for this instruction alone.
             asm!(".arch_extension dotprod", "sdot {sum:v}.4s, {x:v}.16b, {a:v}.16b",
                 sum = inlateout(vreg) sum, x = in(vreg) x, a = in(vreg) a,
                 options(pure, nomem, nostack, preserves_flags));
