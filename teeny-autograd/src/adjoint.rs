@@ -54,8 +54,8 @@ fn written(view: Layout, base: &Shape, g: &Tensor) -> Result<Tensor> {
     flat.scatter_add(0, &index, &g.reshape(-1)?)?.reshape(base)
 }
 
-/// `before`, the accumulated gradient of a row-major value, plus that from the gradient `g` of its
-/// view through `view`. Where the view is a part of the value, only that part is read and written.
+/// Adds the gradient `g` of a view to `before`, the accumulated gradient of the row-major value.
+/// Where the view is a part of the value, only that part is read and written.
 pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<Tensor> {
     let base = *before.shape();
     if view.numel() == 0 || covers(view, &base) {

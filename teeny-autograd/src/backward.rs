@@ -174,8 +174,8 @@ impl<'a> Pass<'a> {
         accumulate(&mut self.pending, to, view, g)
     }
 
-    /// Passes the gradients of one node on to its inputs. Those of a leaf are kept, and the first
-    /// is returned with its id.
+    /// Passes the gradients of one node on to its inputs. The gradient of a leaf is kept, and the
+    /// first one is returned with its id.
     fn visit(&mut self, Pending { node, sums }: Pending) -> Result<Option<(u64, Tensor)>> {
         let mut g = {
             let _op = node.context.map(context::resume);

@@ -2,7 +2,7 @@
 //! second derivatives, and device against device.
 //!
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its
-//! device with those on another by [`Case::gradients`].
+//! device with the gradients on another by [`Case::gradients`].
 
 use crate::Grad;
 use teeny_core::{

@@ -7,7 +7,7 @@
 //! silu' = s (1 + x (1 - s))    erfc' = -2 / sqrt(π) exp(-x²)    lgamma' = digamma
 //! ```
 //!
-//! A function is recognised by its nodes: those that [`Expr`]'s method makes of one input. A
+//! A function is recognised by its nodes: the nodes that [`Expr`]'s method makes of one input. A
 //! program that computes it in another way is differentiated step by step.
 
 use std::f64::consts::FRAC_2_SQRT_PI;

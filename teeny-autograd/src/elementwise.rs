@@ -17,8 +17,8 @@ fn leaves(operands: &Operands<'_>, which: u8) -> Mask {
     chosen.fold(0, |mask, i| mask | operands.handle(i).map_or(0, |h| h.node.mask))
 }
 
-/// The detach point of an output without a gradient for some operands: those in `needs` that are
-/// not in `reach`.
+/// The detach point of an output without a gradient for some operands: the operands in `needs` that
+/// are not in `reach`.
 fn detach_point(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<DetachPoint> {
     (reach != needs).then(|| {
         let mask = leaves(operands, needs & !reach) & !leaves(operands, reach);

@@ -424,7 +424,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
         self.values[condition as usize].where_cond(a, b)
     }
 
-    /// Adds a gradient. Those of both sides of a choice become one choice.
+    /// Adds a gradient. The gradients of both sides of a choice become one choice.
     fn add(&self, sum: &mut Option<Masked<'b>>, term: Masked<'b>) {
         let Some(before) = *sum else {
             *sum = Some(term);

@@ -5,7 +5,7 @@ use teeny_autograd::{Autograd, Grad, jvp};
 use teeny_core::wrappers::Trace;
 use teeny_core::{DType, Reference, Result, Tensor, manual_seed, map_rows};
 
-/// The requests to the device below while `f` runs, without those that only sum or fill.
+/// The requests to the inner device while `f` runs, except sums and fills.
 fn requests(trace: &Arc<Trace>, f: impl FnOnce() -> Result<()>) -> Vec<&'static str> {
     trace.clear();
     f().unwrap();

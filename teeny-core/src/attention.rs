@@ -111,7 +111,7 @@ impl AttentionInputs<'_> {
     /// The softmax of the scores, 0 where a query sees nothing: (.., T, S) of the operands' type.
     ///
     /// # Errors
-    /// Those of the device.
+    /// If the device fails.
     pub fn weights(&self) -> Result<Tensor> {
         let Scores { s, seen, .. } = self.scores()?;
         weights(&s, &seen)?.cast(self.q.dtype())
@@ -122,7 +122,7 @@ impl AttentionInputs<'_> {
     /// Memory: the scores, (.., T, S).
     ///
     /// # Errors
-    /// Those of the device.
+    /// If the device fails.
     pub fn composed(&self) -> Result<(Tensor, Tensor)> {
         let (dtype, lowest) = (self.q.dtype(), self.lowest());
         let Scores { s, seen, hides, .. } = self.scores()?;
@@ -147,7 +147,7 @@ impl AttentionInputs<'_> {
     /// differentiated.
     ///
     /// # Errors
-    /// Those of the device.
+    /// If the device fails.
     pub fn composed_grad(
         &self,
         forward: Option<(&Tensor, &Tensor)>,

@@ -130,7 +130,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// Waits until all submitted work is done; returns its first error.
     ///
     /// # Errors
-    /// Those of earlier ops that the device found late.
+    /// Errors of earlier ops that the device found late.
     fn synchronize(&self) -> Result<()>;
 
     // ---- provided ----

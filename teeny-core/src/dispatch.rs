@@ -14,7 +14,7 @@ impl Op<'_> {
     /// primitives runs there.
     ///
     /// # Errors
-    /// Those of [`Device::execute`](crate::Device::execute); if the device declines a primitive.
+    /// As [`Device::execute`](crate::Device::execute); if the device declines a primitive.
     #[inline]
     pub fn run(&mut self, device: &DeviceRef) -> Result<Outputs> {
         if calls::is_recording() {
@@ -51,7 +51,7 @@ impl Op<'_> {
     /// to the device it wraps.
     ///
     /// # Errors
-    /// Those of `map` and of [`Op::run`].
+    /// As `map` and [`Op::run`].
     pub fn run_mapped(
         &mut self,
         device: &DeviceRef,
@@ -86,7 +86,7 @@ impl Op<'_> {
     /// Runs the op on `device`; its only output as a tensor.
     ///
     /// # Errors
-    /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not one output.
+    /// As [`Op::outputs`] and [`Op::run`]; if the op does not have one output.
     pub fn tensor(mut self, device: &DeviceRef) -> Result<Tensor> {
         if calls::is_recording() {
             let [tensor] = self.tensors(device)?;
@@ -115,7 +115,7 @@ impl Op<'_> {
     /// Runs the op on `device`; its `N` outputs as tensors.
     ///
     /// # Errors
-    /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not `N` outputs.
+    /// As [`Op::outputs`] and [`Op::run`]; if the op does not have `N` outputs.
     pub fn tensors<const N: usize>(self, device: &DeviceRef) -> Result<[Tensor; N]> {
         let name = self.name();
         let all = Vec::from(self.tensor_list(device)?);
@@ -126,7 +126,7 @@ impl Op<'_> {
     /// Runs the op on `device`; its outputs as tensors.
     ///
     /// # Errors
-    /// Those of [`Op::outputs`] and [`Op::run`].
+    /// As [`Op::outputs`] and [`Op::run`].
     pub fn tensor_list(mut self, device: &DeviceRef) -> Result<PerOutput<Tensor>> {
         // By reference: moving the shapes takes longer than a small copy.
         let specs = self.outputs();

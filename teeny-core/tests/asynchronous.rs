@@ -1,5 +1,5 @@
-//! Reads and waits that are awaited: they return what those that wait return, through every
-//! wrapper, and begin when they are called.
+//! Reads and waits that are awaited: they return the same as blocking ones, through every wrapper,
+//! and begin when they are called.
 
 use crate::awaited::{Awaited, run};
 use std::sync::Arc;

@@ -989,7 +989,7 @@ fn sources(of: &str) -> Vec<(String, String)> {
     }
 }
 
-/// The public functions of `text` that return a `Result`, those that a macro makes included:
+/// The public functions of `text` that return a `Result`, including those made by a macro:
 /// two-operand functions by name, the others as `(unary)`.
 fn fallible(text: &str) -> Vec<String> {
     let mut names = Vec::new();

@@ -95,7 +95,7 @@ impl Trial<'_> {
     /// Runs the case on `device`, each input passed through `prepare` first.
     ///
     /// # Errors
-    /// Those of `prepare` and of the operation; some cases are mistakes on purpose.
+    /// As `prepare` and the operation; some cases are mistakes on purpose.
     pub fn run(
         &self,
         device: impl ToDevice,

@@ -183,8 +183,8 @@ impl<'f> Capture<'f> {
     /// in place.
     ///
     /// # Errors
-    /// Those of the function and of the device; if a call does other work than the one before, or an
-    /// input has another shape, dtype or device than recorded. The inputs keep their elements.
+    /// As the function and the device; if a call does other work than the one before, or an input
+    /// has another shape, dtype or device than recorded. The inputs keep their elements.
     #[track_caller]
     pub fn run(&mut self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
         if self.symbol.is_some() {
@@ -255,7 +255,7 @@ impl<'f> Capture<'f> {
         self.check_every > 0 && word.is_multiple_of(self.check_every)
     }
 
-    /// Compares a recording with those before, and replays from the next call on if they agree.
+    /// Compares a recording with the earlier ones, and replays from the next call on if they agree.
     fn learn(&mut self, at: usize, mut recording: Recording) -> Result<()> {
         if self.symbol.is_some() && self.recordings.iter().any(|(other, _)| *other == at) {
             return Ok(()); // nothing new

@@ -5,7 +5,7 @@ use crate::kernel::{Arithmetic, FloatFunction, Kernel, OpCode};
 /// A value that is read more than once, by several readers or by one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// That of the program that computes one element: see [`weight`].
+    /// The cost of the program for one element: see [`weight`].
     pub(super) weight: usize,
     /// Elements of the value.
     pub(super) elements: usize,

@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 
 impl Lazy {
     /// A picture of the recorded operations that have not run: a box for each operation with shape,
-    /// dtype, bytes and the user's line, and a frame around those that will run as one kernel.
+    /// dtype, bytes and the user's line, and a frame around operations that will run as one kernel.
     /// Nothing runs. `tensors` are shown by name; they are on this device or on a wrapper of it.
     /// Inputs of at most eight elements are shown with them.
     ///

@@ -44,8 +44,8 @@ pub(super) struct Request<'a> {
 pub(super) struct Node {
     pub(super) op: Recorded,
     pub(super) operands: Vec<Operand>,
-    /// Where the numbers of its kernel are in the list. Those of the kernel of the node before it are
-    /// the same ones if they are equal.
+    /// The range of its kernel's parameters in the list. It is the previous node's range if the
+    /// parameters are equal.
     pub(super) params: Range<u32>,
     /// The destination of a copy, which the operation may write in place if nothing else refers to
     /// it by then.
@@ -62,13 +62,13 @@ pub(super) struct NodeContext {
     pub(super) name: &'static str,
     /// The user's operation and line.
     pub(super) context: Option<OpContext>,
-    /// That of a draw.
+    /// The key of a random draw.
     pub(super) key: Option<Key>,
     /// Where it comes from.
     pub(super) source: Option<Source>,
 }
 
-/// Nodes in recorded order: each reads leaves, or outputs of those before it.
+/// Nodes in recorded order: each reads leaves, or outputs of earlier nodes.
 pub(super) struct List {
     pub(super) nodes: Vec<Node>,
     pub(super) occasions: Vec<NodeContext>,

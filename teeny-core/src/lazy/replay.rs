@@ -95,7 +95,7 @@ impl Replay {
         }
         let values = values(&below)?;
         lazy.finish(&values);
-        drop(below); // an input that nobody else holds may be written in place
+        drop(below); // an input without another owner may be written in place
         let Recording { params, leaves, slots, draws, .. } = &self.base;
         let mut occasions = Cow::Borrowed(self.base.occasions.as_slice());
         let keys = draws.renew();

@@ -1,4 +1,4 @@
-//! A list and its plan as a picture: a box for each node, a frame around those that are one kernel.
+//! A list and its plan as a picture: a box for each node, a frame around nodes that are one kernel.
 
 use super::describe::{Facts, Listed};
 use super::list::Operand;

@@ -84,7 +84,7 @@ impl Value {
     /// The storage of the device below.
     ///
     /// # Errors
-    /// That of the operation that should have computed it.
+    /// The error of the operation that should have computed it.
     pub(super) fn storage(&self) -> Result<StorageRef> {
         self.state().clone().into_storage()
     }

@@ -26,7 +26,7 @@ impl Op<'_> {
     /// The op's cost.
     ///
     /// # Errors
-    /// Those of [`Op::outputs`].
+    /// As [`Op::outputs`].
     pub fn cost(&self) -> Result<Cost> {
         let read: usize = self.operands().iter().map(|x| distinct(x) * x.dtype().size()).sum();
         // Only the written part of an assignment counts.

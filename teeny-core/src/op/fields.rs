@@ -189,9 +189,9 @@ impl<T: Clone + PartialEq> Attribute for &[T] {
 /// The numbers of an op that may be others when the same work is done again.
 #[derive(Clone, Copy, Default)]
 pub struct RuntimeArgs<'a> {
-    /// Those of a kernel's run-time parameters.
+    /// The run-time parameters of a kernel.
     pub params: &'a [Scalar],
-    /// That of a draw.
+    /// The key of a random draw.
     pub key: Option<Key>,
 }
 

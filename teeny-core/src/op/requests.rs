@@ -239,7 +239,7 @@ macro_rules! requests {
         }
 
         impl<'a> RuntimeArgs<'a> {
-            /// Those of `op`.
+            /// The arguments of `op`.
             pub fn of(op: &Op<'a>) -> RuntimeArgs<'a> {
                 let mut args = RuntimeArgs::default();
                 match op {

@@ -308,7 +308,7 @@ requests! {
         x: &'a Tensor;
         /// Columns from the main diagonal to the right.
         diagonal: i32,
-        /// The elements on the diagonal and above it are kept; otherwise those on it and below.
+        /// Keeps the elements on and above the diagonal; otherwise on and below it.
         upper: bool; ;
         name if *upper { "triu" } else { "tril" }, moves true, flops 0
     }

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-/// Sweeps that sort the layers, and those that move boxes.
+/// Sweeps that sort the layers, and sweeps that move boxes.
 const SORTS: usize = 24;
 const MOVES: usize = 40;
 

@@ -122,8 +122,8 @@ impl Trace {
         *self.record() = Record::default();
     }
 
-    /// A table of operations, those that took the most time first: `backward of linear` are the
-    /// operations in the gradient of `linear`.
+    /// A table of operations, sorted by decreasing time: `backward of linear` are the operations in
+    /// the gradient of `linear`.
     pub fn summary(&self) -> String {
         let record = self.record();
         let mut rows: Vec<(TotalKey, Total)> =

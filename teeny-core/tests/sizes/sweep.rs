@@ -156,8 +156,8 @@ fn three(x: Result<(Tensor, Tensor, Tensor)>) -> Results {
     Ok(vec![a, b, c])
 }
 
-/// The tensors that methods are called on. `huge`: those that are larger than memory, by axes of
-/// stride 0.
+/// The tensors that methods are called on. With `huge`, tensors that are larger than memory, by
+/// axes of stride 0.
 fn tensors(device: &DeviceRef, huge: bool) -> Result<Vec<(&'static str, Tensor)>> {
     let ones = |shape: &[usize], dtype| Tensor::ones(shape, dtype, device);
     let mut all = vec![

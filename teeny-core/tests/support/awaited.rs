@@ -22,7 +22,7 @@ pub fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// The reference, as a device whose futures are pending when they are first polled. It counts reads
-/// and waits: those that wait, then those that are awaited.
+/// and waits: the blocking ones, then the awaited ones.
 #[derive(Debug)]
 pub struct Awaited {
     inner: Arc<Reference>,

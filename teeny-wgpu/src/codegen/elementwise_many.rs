@@ -15,7 +15,7 @@ pub(crate) struct ElementwiseManyPlan {
     pub lanes: usize,
     /// For each input that the kernel reads: the binding of each piece.
     pub inputs: Vec<Vec<usize>>,
-    /// The types of the buffers that are written, each once, behind those that are read.
+    /// The types of the buffers that are written, each once, after the buffers that are read.
     pub written: Vec<DType>,
 }
 

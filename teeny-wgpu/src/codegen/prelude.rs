@@ -1,8 +1,8 @@
 //! The functions that shaders may call, and how they are added to a shader.
 //!
 //! `prelude/*.wgsl` hold functions and constants, each beginning at the start of a line.
-//! [`complete`] puts before a shader those that it names, and those that these name; a shader
-//! contains nothing that it does not use.
+//! [`complete`] puts the functions that a shader names before it, and the functions that these
+//! name; a shader contains nothing that it does not use.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;

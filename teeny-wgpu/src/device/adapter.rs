@@ -35,8 +35,8 @@ pub struct CooperativeMatrix {
 }
 
 impl CooperativeMatrix {
-    /// Those of an adapter with `features` whose matrices are square, as kernels need them, and
-    /// whose elements are floats, as WGSL needs them.
+    /// The square matrices of floats of an adapter with `features`: kernels need them square, WGSL
+    /// needs floats.
     fn of(adapter: &wgpu::Adapter, features: wgpu::Features) -> Vec<CooperativeMatrix> {
         if !features.contains(COOPERATIVE) {
             return Vec::new();

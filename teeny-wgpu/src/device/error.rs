@@ -100,7 +100,7 @@ pub(crate) fn too_large(bytes: u64, limit: u64) -> Error {
     ))
 }
 
-/// A tensor whose bytes 64 bits do not count.
+/// The error of a tensor whose size in bytes overflows 64 bits.
 pub(crate) fn uncountable(len: usize, dtype: DType) -> Error {
     Error::out_of_memory(format!(
         "a tensor of {len} {dtype} elements is larger than the largest buffer of this GPU"

@@ -32,7 +32,7 @@ pub(crate) struct Block {
 
 #[derive(Default)]
 struct PoolState {
-    /// Free buffers by size, those that were returned first in front.
+    /// Free buffers by size, the first returned in front.
     free: HashMap<u64, Vec<Block>>,
     /// Free buffers for reading back.
     staging: Vec<wgpu::Buffer>,

@@ -101,7 +101,7 @@ pub(crate) fn check_indices(gpu: &Wgpu, index: &Tensor, axis: usize, shape: &Sha
 /// With checked shaders, where it can wait: waits for the records of wrong indices.
 ///
 /// # Errors
-/// That of one.
+/// The error of a wrong index.
 pub(crate) fn check_index_errors(gpu: &Wgpu) -> Result<()> {
     match gpu.shaders == Shaders::Trusted || !CAN_WAIT {
         true => Ok(()),

@@ -62,7 +62,7 @@ pub(crate) enum Pass {
     Chunks = 1,
     /// The total of every chunk.
     Totals = 2,
-    /// Scans chunks, each beginning with the total of those before it.
+    /// Scans chunks, each beginning with the total of the earlier ones.
     CarriedChunks = 3,
 }
 

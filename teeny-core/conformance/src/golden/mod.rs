@@ -13,7 +13,7 @@ pub use structure::{conv, matmul, reduce, softmax, views};
 use serde_json::Value;
 use teeny_core::{DType, DeviceRef, Result, Scalar, Tensor};
 
-/// How many cases agreed, or those that did not, one a line.
+/// The number of cases that agreed, or the failed ones, one per line.
 pub type Verdict = std::result::Result<usize, String>;
 
 /// Collects the cases of a file.

@@ -37,7 +37,8 @@ impl Tensor {
             let index = windows.index(&x)?; // (count, longest)
             let along = Shape::new(&[&[count], &vec![1; x.ndim() - axis - 1][..]].concat())?;
             let length = generate(along, &x, |i| windows.get(i).len() as i64)?; // (count, 1..)
-            // The first element of every window, then the second of those that have one, and so on.
+            // The first element of every window, then the second of windows that have one, and so
+            // on.
             let mut sum = x.index_select(axis as isize, &index.at(1, 0)?)?; // (.., count, ..)
             for k in 1..windows.longest() {
                 let (part, inside) = (

@@ -91,7 +91,7 @@ impl Tensor {
         self.resample(&size, &scale.iter().map(|s| 1.0 / s).collect::<Vec<_>>(), mode)
     }
 
-    /// The number of axes in front of those that get the sizes `size`.
+    /// The number of axes before the axes that get the sizes `size`.
     fn resampled(&self, size: &[usize]) -> Result<usize> {
         match self.ndim().checked_sub(size.len()) {
             Some(lead)

@@ -84,12 +84,12 @@ impl Tensor {
         place(bytes, dtype, shape, device.to_device())
     }
 
-    /// [`Tensor::from_bytes`] of bytes that `fill(at, part)` writes: those from byte `at` on to
+    /// [`Tensor::from_bytes`] of bytes that `fill(at, part)` writes: the bytes from `at` on to
     /// `part`. Several threads fill parts at once, in any order; a device such as the CPU has them
     /// in place, without a copy in the memory of the host.
     ///
     /// # Errors
-    /// That of `fill`.
+    /// As `fill`.
     ///
     /// # Example
     /// ```

@@ -15,7 +15,7 @@ use crate::tensor::{Tensor, map};
 /// The advanced items of an index.
 pub(super) struct Advanced {
     pub(super) items: Vec<Item>,
-    /// Axes of the result in front of those that the items broadcast to.
+    /// Axes of the result before the axes that the items broadcast to.
     pub(super) front: usize,
 }
 

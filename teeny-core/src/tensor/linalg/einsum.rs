@@ -175,7 +175,7 @@ fn take_diagonals(part: &mut Labelled) -> Result<()> {
     Ok(())
 }
 
-/// Those of `letters` that `keep` picks, in their order.
+/// The `letters` that `keep` accepts, in order.
 fn those(letters: &[char], keep: &dyn Fn(char) -> bool) -> Vec<char> {
     letters.iter().copied().filter(|&c| keep(c)).collect()
 }

@@ -86,7 +86,7 @@ impl Tensor {
     /// The norm of matrices: (.., m, n) → (..). Equivalent: `torch.linalg.matrix_norm`.
     ///
     /// # Errors
-    /// If self has fewer than two axes; of those that need singular values as [`Tensor::svd`].
+    /// If self has fewer than two axes; for norms that need singular values, as [`Tensor::svd`].
     #[track_caller]
     pub fn matrix_norm(&self, norm: MatrixNorm) -> Result<Tensor> {
         let _op = enter("matrix_norm").on([("x", Some(self))]);
@@ -114,9 +114,9 @@ impl Tensor {
     /// The distances of all pairs of rows: self (.., n, d) and `rhs` (.., m, d) → (.., n, m),
     /// `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
     ///
-    /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of
-    /// a distance 0 is 0. The (n, m, d) differences are never stored in the forward pass, except
-    /// for `p = inf`.
+    /// `p = inf` gives the largest difference, `p = 0` counts the differences that are not 0. The
+    /// gradient of a distance 0 is 0. The (n, m, d) differences are never stored in the forward
+    /// pass, except for `p = inf`.
     ///
     /// # Errors
     /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is

@@ -73,7 +73,7 @@ impl QuantTensor {
         })
     }
 
-    /// [`QuantTensor::from_blocks`] of bytes that `fill(at, rows)` writes: those from byte `at` on,
+    /// [`QuantTensor::from_blocks`] of bytes that `fill(at, rows)` writes: the bytes from `at` on,
     /// whole rows. Several threads fill rows at once, in any order, and the host has a few of them
     /// at a time if the device can.
     ///
@@ -244,7 +244,7 @@ impl QuantTensor {
         self
     }
 
-    /// The same matrix with other bytes, such as those that a file had for it.
+    /// The same matrix with other bytes, such as the bytes of a file.
     ///
     /// # Errors
     /// If `blocks` are not as many bytes (u8).

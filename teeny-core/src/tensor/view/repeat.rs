@@ -32,7 +32,7 @@ impl Tensor {
         for _ in 0..lead {
             x = x.unsqueeze(0)?;
         }
-        // One copy if the axes and those that are stretched are few enough.
+        // One copy if the axes and the stretched axes are few enough.
         let repeated = (0..counts.ndim()).filter(|&axis| counts[axis] != 1).count();
         if repeated > 1 && counts.ndim() + repeated <= MAX_NDIM {
             let mut joined = *x.shape();

@@ -43,7 +43,7 @@ pub(crate) struct RowsPlan {
     /// Merged axes that are kept, and merged axes of the row: at least one.
     pub kept: usize,
     pub along: usize,
-    /// Threads of a workgroup, and those that share a row: all or 1.
+    /// Threads of a workgroup, and threads that share a row: all or 1.
     pub threads: usize,
     pub team: usize,
     /// Elements that are read at once: 1 or [`LANES`].

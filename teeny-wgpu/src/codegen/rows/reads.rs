@@ -100,7 +100,7 @@ pub(crate) fn element_operations(program: &Kernel) -> usize {
     program.nodes().iter().zip(&program.extents()).filter(is_operation).count()
 }
 
-/// The number of levels whose elements are visited: those with a fold or an output.
+/// The number of levels whose elements are visited, which have a fold or an output.
 pub(crate) fn visits(program: &Kernel) -> u32 {
     let levels = program.levels();
     let folded = (0..levels.len())

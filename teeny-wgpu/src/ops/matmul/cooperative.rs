@@ -19,7 +19,7 @@ const BATCH: usize = 2;
 /// it into a storage of f32.
 ///
 /// # Errors
-/// Those of earlier work, for which the first use waits.
+/// Errors of earlier work, for which the first use waits.
 pub(crate) fn is_right(
     gpu: &Wgpu,
     kernel: Cooperative,

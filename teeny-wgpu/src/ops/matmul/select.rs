@@ -189,7 +189,7 @@ impl MatmulKernel {
 }
 
 impl Product<'_> {
-    /// The kernel on cooperative matrices, where it is used: the GPU has those that multiply
+    /// The kernel on cooperative matrices, where it is used: the GPU has matrices that multiply
     /// elements of this type and add in its accumulation type, a workgroup fits, and no size is
     /// small, unless `all_sizes`. No hardware has run it: see [`Cooperative`].
     pub fn cooperative(&self, gpu: &Capabilities, all_sizes: bool) -> Option<Cooperative> {

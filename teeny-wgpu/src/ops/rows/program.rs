@@ -160,7 +160,7 @@ pub(super) fn run(
 /// The mapping of rows to threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowThreads {
-    /// Threads of a workgroup, and those that share a row.
+    /// Threads of a workgroup, and threads that share a row.
     pub(super) threads: usize,
     pub(super) team: usize,
     /// Groups that a thread keeps in registers.

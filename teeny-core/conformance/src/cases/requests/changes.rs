@@ -195,7 +195,7 @@ fn each_number(attributes: &mut Recorded, f: &mut dyn FnMut(&mut usize)) {
     }
 }
 
-/// Replaces item `slot` of those that it is called with.
+/// Replaces item number `slot` of its calls.
 fn replace<T: Copy>(slot: usize, value: T) -> impl FnMut(&mut T) {
     let mut place = 0;
     move |item| {

@@ -4,7 +4,7 @@
 //! ```text
 //! samples    a valid request of every variant
 //! changes    the requests that differ from a sample in one respect or in two
-//! values     those with other elements
+//! values     requests with other elements
 //! ```
 //!
 //! A request that [`Op::outputs`] refuses, or with a position outside its axis, must be an error of
