@@ -398,12 +398,12 @@ fn recording(
     }
     let held = list.held();
     let returned = |slot: u32| outputs.iter().any(|output| output.slot == slot);
-    for (node, occasion) in list.nodes.iter().zip(&list.occasions) {
+    for (node, node_context) in list.nodes.iter().zip(&list.contexts) {
         if node.outputs.clone().any(|slot| held[slot as usize] && !returned(slot)) {
             return Err(Error::value(format!(
                 "a tensor that the captured function made by {} is held when it returns, but it is \
                  not returned: a replay would not renew it",
-                place(occasion)
+                place(node_context)
             ))
             .help("return the tensor from the function, or drop it"));
         }
@@ -412,16 +412,16 @@ fn recording(
     let leaves = leaves(&list, &values, &reads);
     lazy.finish(&leaves.iter().filter_map(|(_, leaf)| leaf.constant()).collect::<Vec<_>>());
     let plan = lazy.plan(&list, held);
-    let List { nodes, occasions, slots, params, .. } = &list;
-    let listed = Listed { nodes, occasions, slots, params, device: &lazy.inner };
+    let List { nodes, contexts, slots, params, .. } = &list;
+    let listed = Listed { nodes, contexts, slots, params, device: &lazy.inner };
     lazy.drawing.lock().unwrap_or_else(PoisonError::into_inner).draw(listed, &plan);
     let shapes = below.iter().map(|x| (*x.shape(), x.dtype())).collect();
     drop((inputs, below, values));
-    let List { occasions, slots, params, .. } = list;
+    let List { contexts, slots, params, .. } = list;
     let nodes = plan.nodes.clone();
     let count = slots.len();
     let mut slots = plan.slots(slots.into_iter());
-    lazy.replay(&plan.items, &nodes, &occasions, &params, &mut slots)?;
+    lazy.replay(&plan.items, &nodes, &contexts, &params, &mut slots)?;
     let lifted = kept.iter().map(|(y, outer)| y.to(outer)).collect::<Result<Vec<_>>>()?;
     let mut items = plan.items.clone();
     // Results outlive the items that compute them.
@@ -429,7 +429,7 @@ fn recording(
         item.last.retain(|slot| !outputs.iter().any(|output| output.slot == *slot));
     }
     let work = Work { items, nodes, inputs: shapes, outputs };
-    Ok((lifted, Recording { work, occasions, params, leaves, slots: count, draws, reads }))
+    Ok((lifted, Recording { work, contexts, params, leaves, slots: count, draws, reads }))
 }
 
 /// Ends a capture, also if the function panics.

@@ -24,7 +24,7 @@ const MAX_LINES: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct Listed<'a> {
     pub(super) nodes: &'a [Node],
-    pub(super) occasions: &'a [NodeContext],
+    pub(super) contexts: &'a [NodeContext],
     pub(super) slots: &'a [Arc<Value>],
     pub(super) params: &'a [Scalar],
     /// The device below.
@@ -79,7 +79,7 @@ impl<'a> Listed<'a> {
             })
             .collect::<Result<Vec<_>>>()?;
         let refs: Vec<&Tensor> = tensors.iter().collect();
-        let args = RuntimeArgs { params, key: self.occasions[id as usize].key };
+        let args = RuntimeArgs { params, key: self.contexts[id as usize].key };
         let request = op.op(&refs, args, destination.map(|slot| self.stand_in(slot)));
         Ok(Facts {
             program: program(op, params, request.name()),
@@ -95,7 +95,7 @@ impl<'a> Listed<'a> {
     }
 
     pub(super) fn context(&self, id: u32) -> Option<OpContext> {
-        self.occasions[id as usize].context
+        self.contexts[id as usize].context
     }
 
     /// The user's lines of these nodes, each once: `train.rs:40, train.rs:41`.

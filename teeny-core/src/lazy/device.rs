@@ -201,16 +201,16 @@ impl Lazy {
         };
         let Found { plan, is_new, .. } = self.find(&mut cache, &list, held);
         let recorded_bytes = list.bytes();
-        let List { nodes, occasions, slots, params, .. } = &mut list;
+        let List { nodes, contexts, slots, params, .. } = &mut list;
         let (device, reader) = (&self.inner, context::current());
-        let listed = Listed { nodes, occasions, slots, params, device };
+        let listed = Listed { nodes, contexts, slots, params, device };
         self.drawing.lock().unwrap_or_else(PoisonError::into_inner).draw(listed, &plan);
         let report =
             Log::of(&self.log).map(|log| Report::new(log, listed, &plan, is_new, reason, reader));
         let run = Run {
             items: &plan.items,
             nodes: &plan.nodes,
-            occasions,
+            contexts,
             params,
             device,
             reader,
@@ -308,13 +308,13 @@ impl Lazy {
         &self,
         items: &[Item],
         nodes: &[Node],
-        occasions: &[NodeContext],
+        contexts: &[NodeContext],
         params: &[Scalar],
         slots: &mut [Slot],
     ) -> Result<()> {
         let (device, reader) = (&self.inner, context::current());
         let ran =
-            Run { items, nodes, occasions, params, device, reader, is_timed: false }.run(slots);
+            Run { items, nodes, contexts, params, device, reader, is_timed: false }.run(slots);
         let stats = &mut self.recording().stats;
         stats.executed += ran.executed;
         stats.unfused += ran.failed;

@@ -111,15 +111,15 @@ impl Lazy {
 
     /// Calls `look` with the recorded operations and the plan they would run by.
     fn planned<T>(&self, look: impl FnOnce(Listed<'_>, &ExecutionPlan) -> T) -> T {
-        let (nodes, occasions, slots, params, held) = self.recorded(|list, held| {
-            let List { nodes, occasions, slots, params, .. } = list;
-            (nodes.clone(), occasions.clone(), slots.clone(), params.clone(), held)
+        let (nodes, contexts, slots, params, held) = self.recorded(|list, held| {
+            let List { nodes, contexts, slots, params, .. } = list;
+            (nodes.clone(), contexts.clone(), slots.clone(), params.clone(), held)
         });
         let reassociate = self.options.reassociate;
         let plan = ExecutionPlan::new(nodes.clone(), &slots, held, reassociate, &mut Arc::new);
         let list = Listed {
             nodes: &nodes,
-            occasions: &occasions,
+            contexts: &contexts,
             slots: &slots,
             params: &params,
             device: &self.inner,

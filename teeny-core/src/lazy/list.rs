@@ -71,7 +71,7 @@ pub(super) struct NodeContext {
 /// Nodes in recorded order: each reads leaves, or outputs of earlier nodes.
 pub(super) struct List {
     pub(super) nodes: Vec<Node>,
-    pub(super) occasions: Vec<NodeContext>,
+    pub(super) contexts: Vec<NodeContext>,
     /// The values, by slot.
     pub(super) slots: Vec<Arc<Value>>,
     /// The numbers of all kernels.
@@ -99,7 +99,7 @@ impl List {
     pub(super) fn numbered(number: u64) -> List {
         List {
             nodes: Vec::new(),
-            occasions: Vec::new(),
+            contexts: Vec::new(),
             slots: Vec::new(),
             params: Vec::new(),
             uploads: Vec::new(),
@@ -150,7 +150,7 @@ impl List {
         self.hash = hash(self.hash, &op, &views);
         self.nodes.push(Node { op, operands: views, params, destination, outputs: range, shape });
         let source = args.key.map(random::source);
-        self.occasions.push(NodeContext { name, context, key: args.key, source });
+        self.contexts.push(NodeContext { name, context, key: args.key, source });
         Ok(storages)
     }
 
@@ -201,12 +201,12 @@ impl List {
 
     /// An empty list in the memory of this one.
     pub(super) fn cleared(self) -> List {
-        let List { mut nodes, mut occasions, mut slots, mut params, .. } = self;
+        let List { mut nodes, mut contexts, mut slots, mut params, .. } = self;
         nodes.clear();
-        occasions.clear();
+        contexts.clear();
         slots.clear();
         params.clear();
-        List { nodes, occasions, slots, params, ..List::default() }
+        List { nodes, contexts, slots, params, ..List::default() }
     }
 }
 

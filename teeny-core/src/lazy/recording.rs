@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(super) struct Recording {
     pub(super) work: Work,
-    pub(super) occasions: Vec<NodeContext>,
+    pub(super) contexts: Vec<NodeContext>,
     pub(super) params: Vec<Scalar>,
     /// The leaves, with their slots.
     pub(super) leaves: Vec<(u32, Leaf)>,
@@ -67,12 +67,12 @@ pub(super) fn leaves(list: &List, inputs: &[Arc<Value>], reads: &Reads) -> Vec<(
 }
 
 /// An operation and its line.
-pub(super) fn place(occasion: &NodeContext) -> String {
-    match occasion.context {
+pub(super) fn place(node_context: &NodeContext) -> String {
+    match node_context.context {
         Some(OpContext { op, location, .. }) => {
             format!("{op} at {}:{}", location.file(), location.line())
         }
-        None => occasion.name.to_string(),
+        None => node_context.name.to_string(),
     }
 }
 
@@ -100,7 +100,7 @@ impl Recording {
                     return Err(Error::value(format!(
                         "the number {after} of {} was {before} in the call before: a replay would \
                          repeat it",
-                        place(&later.occasions[i])
+                        place(&later.contexts[i])
                     ))
                     .help("pass it to the function as a tensor of shape ()"));
                 }
@@ -113,14 +113,13 @@ impl Recording {
             )
             .help("draw as often in each call, and seed the generator outside"));
         }
-        let sources =
-            self.occasions.iter().zip(&later.occasions).map(|(a, b)| (a.source, b.source));
+        let sources = self.contexts.iter().zip(&later.contexts).map(|(a, b)| (a.source, b.source));
         let other = |(a, b): (Option<Source>, Option<Source>)| a.is_some() && b.is_some() && a != b;
         if let Some(i) = sources.into_iter().position(other) {
             return Err(Error::value(format!(
                 "the key of {} is another one than in the call before, and the generator did not \
                  give it: a replay would repeat it",
-                place(&later.occasions[i])
+                place(&later.contexts[i])
             ))
             .help("draw without a key, as Tensor::rand does: each call then draws other numbers"));
         }
@@ -144,7 +143,7 @@ impl Recording {
                 };
                 let reader = later.work.nodes.iter().position(reads);
                 let by = reader.map_or_else(String::new, |i| {
-                    format!(" that {} reads", place(&later.occasions[i]))
+                    format!(" that {} reads", place(&later.contexts[i]))
                 });
                 return Err(Error::value(format!(
                     "a tensor{by} is another one than in the call before: a replay would read the \
@@ -166,8 +165,8 @@ pub(super) fn difference(before: &Recording, later: &Recording, work: &Work) -> 
     }
     let first = old.nodes.iter().zip(&work.nodes).position(|(a, b)| a != b);
     let first = first.unwrap_or(old.nodes.len().min(work.nodes.len()));
-    let occasion = later.occasions.get(first).or(before.occasions.get(first));
-    let at = occasion.map_or_else(|| "its results".into(), place);
+    let node_context = later.contexts.get(first).or(before.contexts.get(first));
+    let at = node_context.map_or_else(|| "its results".into(), place);
     Err(Error::value(format!(
         "the captured function did other work than in the call before; the first difference is {at}"
     ))

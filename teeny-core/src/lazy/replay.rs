@@ -97,12 +97,12 @@ impl Replay {
         lazy.finish(&values);
         drop(below); // an input without another owner may be written in place
         let Recording { params, leaves, slots, draws, .. } = &self.base;
-        let mut occasions = Cow::Borrowed(self.base.occasions.as_slice());
+        let mut contexts = Cow::Borrowed(self.base.contexts.as_slice());
         let keys = draws.renew();
         if !keys.is_empty() {
-            for occasion in occasions.to_mut() {
-                if let Some(Source::Stream(position)) = occasion.source {
-                    occasion.key = keys.get(position).copied();
+            for node_context in contexts.to_mut() {
+                if let Some(Source::Stream(position)) = node_context.source {
+                    node_context.key = keys.get(position).copied();
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Replay {
                 *slot = Slot::Temporary(value.take());
             }
         }
-        lazy.replay(&work.items, &work.nodes, &occasions, params, &mut slots)?;
+        lazy.replay(&work.items, &work.nodes, &contexts, params, &mut slots)?;
         work.outputs
             .iter()
             .map(|Output { slot, layout, dtype, device: outer }| {

@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(super) struct Run<'a> {
     pub(super) items: &'a [Item],
     pub(super) nodes: &'a [Node],
-    pub(super) occasions: &'a [NodeContext],
+    pub(super) contexts: &'a [NodeContext],
     pub(super) params: &'a [Scalar],
     pub(super) device: &'a DeviceRef,
     /// The operation for which it runs.
@@ -103,7 +103,7 @@ impl Run<'_> {
     fn node(&self, id: u32, last: &[u32], slots: &mut [Slot], room: &mut Room, ran: &mut Ran) {
         let Node { op, operands, params, destination, outputs, .. } = &self.nodes[id as usize];
         let params = &self.params[params.start as usize..params.end as usize];
-        let args = RuntimeArgs { params, key: self.occasions[id as usize].key };
+        let args = RuntimeArgs { params, key: self.contexts[id as usize].key };
         let destination = destination.map(|slot| (slot, last.contains(&slot)));
         let tensors = &mut room.tensors;
         let result = self.execute(id, op, operands, args, destination, slots, tensors);
@@ -113,7 +113,7 @@ impl Run<'_> {
                 "the device {} returned {} outputs of {}, not {}",
                 self.device.info().name,
                 storages.len(),
-                self.occasions[id as usize].name,
+                self.contexts[id as usize].name,
                 outputs.len()
             ))),
         });
@@ -153,7 +153,7 @@ impl Run<'_> {
             false => storage(slots, slot),
         });
         let destination = destination.transpose()?;
-        let context = &self.occasions[id as usize].context;
+        let context = &self.contexts[id as usize].context;
         // Errors and watchers see the operation that was recorded.
         let _context = context::resume_as(*context);
         with_references(tensors, |tensors| {
