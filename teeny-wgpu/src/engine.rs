@@ -3,7 +3,7 @@
 
 use crate::device::Wgpu;
 use crate::device::mapping::Submitted;
-use crate::ops::epilogue::After;
+use crate::ops::epilogue::Epilogue;
 use crate::ops::pooling::{self, Pool};
 use crate::ops::{self, attention, conv, copy};
 use std::future::ready;
@@ -122,12 +122,12 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::Matmul { lhs, rhs } => ops::matmul::matmul(gpu, lhs, rhs)?.into(),
         Op::MatmulKernel { lhs, rhs, kernel, others, params } => {
             let shape = &validate::matmul(lhs, rhs)?.0;
-            ops::matmul::matmul_kernel(gpu, lhs, rhs, &After { kernel, others, params, shape })?
+            ops::matmul::matmul_kernel(gpu, lhs, rhs, &Epilogue { kernel, others, params, shape })?
         }
         Op::ConvKernel { x, weight, window, kernel, others, params } => {
             let shape = &validate::conv(x, weight, window)?.0;
-            let after = After { kernel, others, params, shape };
-            return conv::conv_kernel(gpu, x, weight, window, &after);
+            let epilogue = Epilogue { kernel, others, params, shape };
+            return conv::conv_kernel(gpu, x, weight, window, &epilogue);
         }
         Op::Gather { x, axis, index } => ops::gather::gather(gpu, x, axis, index)?.into(),
         Op::Scatter { mode, x, axis, index, src } => {

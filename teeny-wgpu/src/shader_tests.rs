@@ -3,7 +3,7 @@
 
 use crate::codegen::elementwise::{Access, ElementwisePlan};
 use crate::codegen::elementwise_many::ElementwiseManyPlan;
-use crate::codegen::epilogue::Epilogue;
+use crate::codegen::epilogue::EpiloguePlan;
 use crate::codegen::types::{LANES, OCTET};
 use crate::ops::attention::plan::{
     AttentionKind, AttentionPlan, Mask as AttentionMask, Tile as AttentionTile,
@@ -231,20 +231,20 @@ fn kernels_behind_products() {
         });
         let kernel = kernel.unwrap();
         for axes in [0, 2] {
-            let after = Some(Epilogue { kernel: &kernel, axes, pairs: false });
-            let in_pairs = Some(Epilogue { kernel: &kernel, axes, pairs: true });
+            let plan = Some(EpiloguePlan { kernel: &kernel, axes, pairs: false });
+            let in_pairs = Some(EpiloguePlan { kernel: &kernel, axes, pairs: true });
             let tiled =
                 MatmulKernel::Tiled { tile: Tile::Small, lhs: Fetch::AlongK, rhs: Fetch::Across };
             let along = AlongK { teams: true, quads: dtype.size() <= 4, down: true };
             for product in [tiled, MatmulKernel::GemvAlongK(along), MatmulKernel::Naive] {
-                let text = matmul::wgsl(product, 2, dtype, after, false).unwrap();
+                let text = matmul::wgsl(product, 2, dtype, plan, false).unwrap();
                 accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
             }
             let text = matmul::wgsl(tiled, 2, dtype, in_pairs, false).unwrap();
             accept(&format!("pairs of {tiled:?} {dtype} {axes}"), &text, &[dtype]);
             if dtype.is_float() {
                 for product in [conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)] {
-                    let text = conv::wgsl(conv::ConvKind::Forward, product, 2, dtype, after, false)
+                    let text = conv::wgsl(conv::ConvKind::Forward, product, 2, dtype, plan, false)
                         .unwrap();
                     accept(&format!("{product:?} {dtype} {axes}"), &text, &[dtype]);
                 }
@@ -385,10 +385,10 @@ fn every_kernel_of_a_product_on_cooperative_matrices() {
                     |at: u32| Staging { along: bits >> at & 1 == 1, quads: bits >> at & 2 == 2 };
                 let kernel =
                     Cooperative { size, subgroup_threads, lhs: staging(0), rhs: staging(2) };
-                let after =
-                    (bits == 0).then_some(Epilogue { kernel: &bias, axes: 2, pairs: false });
+                let plan =
+                    (bits == 0).then_some(EpiloguePlan { kernel: &bias, axes: 2, pairs: false });
                 let kernel = MatmulKernel::Cooperative(kernel);
-                let text = matmul::wgsl(kernel, 2, dtype, after, false).unwrap();
+                let text = matmul::wgsl(kernel, 2, dtype, plan, false).unwrap();
                 accept(&format!("{kernel:?} {dtype}"), &text, &[dtype]);
             }
         }

@@ -10,7 +10,7 @@ use teeny_core::{DType, Kernel, Result};
 
 /// A kernel behind a product, as far as the shader's text depends on it beside the kernel itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Epilogue<'a> {
+pub(crate) struct EpiloguePlan<'a> {
     /// The kernel; its first input is the product.
     pub kernel: &'a Kernel,
     /// The joint axes over which its other inputs are read.
@@ -31,7 +31,7 @@ const FIRST: usize = 2;
 pub(crate) fn results(
     shader: Shader,
     dtype: DType,
-    epilogue: Option<Epilogue<'_>>,
+    epilogue: Option<EpiloguePlan<'_>>,
     params: &mut Declaration,
 ) -> Result<Shader> {
     let text = match epilogue {
@@ -56,9 +56,9 @@ pub(crate) fn packed_results(shader: Shader, dtype: DType) -> Result<Shader> {
     Ok(shader.text("results", text))
 }
 
-impl Epilogue<'_> {
+impl EpiloguePlan<'_> {
     fn text(&self, dtype: DType, params: &mut Declaration) -> Result<String> {
-        let Epilogue { kernel, axes, pairs } = *self;
+        let EpiloguePlan { kernel, axes, pairs } = *self;
         (1..axes).for_each(|axis| params.member(&format!("after_sizes_{axis}"), "u32"));
         for k in 1..kernel.inputs().len() {
             params.member(&format!("after_offset_{k}"), "u32");

@@ -2,7 +2,7 @@
 //! `shaders/epilogue.wgsl`.
 
 use crate::codegen::types::accumulation;
-use crate::codegen::{epilogue, generator};
+use crate::codegen::{epilogue::EpiloguePlan, generator};
 use crate::device::Wgpu;
 use crate::device::launch::Binding;
 use crate::device::limits::MAX_BINDINGS;
@@ -13,9 +13,9 @@ use crate::ops::elementwise::elementwise;
 use std::sync::Arc;
 use teeny_core::{DType, Kernel, Layout, Outputs, Result, Scalar, Shape, StorageRef, Tensor};
 
-/// A kernel behind a product.
+/// A kernel after a product, with its operands.
 #[derive(Clone, Copy)]
-pub(crate) struct After<'a> {
+pub(crate) struct Epilogue<'a> {
     /// Its first input is the product.
     pub kernel: &'a Arc<Kernel>,
     /// Its other inputs, of the product's shape.
@@ -24,7 +24,7 @@ pub(crate) struct After<'a> {
     pub shape: &'a Shape,
 }
 
-impl After<'_> {
+impl Epilogue<'_> {
     /// Whether a launch of the product can run the kernel: it binds and passes few enough, and the
     /// GPU has its types.
     pub fn fits(&self, gpu: &Wgpu) -> bool {
@@ -52,9 +52,9 @@ impl After<'_> {
     }
 
     /// The part of the shader's text that is not the kernel.
-    pub fn epilogue(&self, pairs: bool) -> epilogue::Epilogue<'_> {
+    pub fn plan(&self, pairs: bool) -> EpiloguePlan<'_> {
         let axes = if self.others.is_empty() { 0 } else { self.joint().sizes.len() };
-        epilogue::Epilogue { kernel: self.kernel, axes, pairs }
+        EpiloguePlan { kernel: self.kernel, axes, pairs }
     }
 
     /// Appends the parameters of the epilogue.

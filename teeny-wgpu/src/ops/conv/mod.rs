@@ -24,7 +24,7 @@ pub(crate) use crate::ops::conv::shader::{ConvKernel, ConvKind, wgsl};
 use crate::ops::conv::shader::{ConvParams, DIRECT_THREADS};
 use crate::ops::conv::sizes::ConvSizes;
 use crate::ops::copy::{can_compact, compact};
-use crate::ops::epilogue::After;
+use crate::ops::epilogue::Epilogue;
 use crate::ops::matmul::select::{SLICE, Tile};
 use crate::ops::matmul::target_workgroups;
 use crate::ops::reduce::sum_slices;
@@ -57,7 +57,7 @@ pub(crate) fn conv_kernel(
     x: &Tensor,
     weight: &Tensor,
     window: &Window,
-    after: &After<'_>,
+    epilogue: &Epilogue<'_>,
 ) -> Result<Option<Outputs>> {
     let dtype = x.dtype();
     gpu.require(dtype, "convolution")?;
@@ -66,22 +66,22 @@ pub(crate) fn conv_kernel(
         dtype,
         x: x.shape(),
         weight: weight.shape(),
-        y: after.shape,
+        y: epilogue.shape,
         window,
     };
     if let Some(product) = software::patches::conv(gpu, &sizes, weight, x)? {
-        return after.run_separately(gpu, product, dtype, x).map(Some);
+        return epilogue.run_separately(gpu, product, dtype, x).map(Some);
     }
-    if after.fits(gpu)
+    if epilogue.fits(gpu)
         && let Some((kernel, 1)) = select(gpu, &sizes, weight, x)
     {
-        let pairs = sizes.pairs(kernel, after);
-        let storages = after.allocate(gpu, pairs)?;
-        launch(gpu, &sizes, (weight, x), (kernel, 1), Some(after), &storages)?;
-        return after.finish(gpu, storages, x).map(Some);
+        let pairs = sizes.pairs(kernel, epilogue);
+        let storages = epilogue.allocate(gpu, pairs)?;
+        launch(gpu, &sizes, (weight, x), (kernel, 1), Some(epilogue), &storages)?;
+        return epilogue.finish(gpu, storages, x).map(Some);
     }
     let Some(product) = launch_conv(gpu, &sizes, weight, x)? else { return Ok(None) };
-    after.run_separately(gpu, product, dtype, x).map(Some)
+    epilogue.run_separately(gpu, product, dtype, x).map(Some)
 }
 
 /// Its gradient for `x`.
@@ -198,7 +198,7 @@ fn launch(
     sizes: &ConvSizes<'_>,
     (left, right): (&Tensor, &Tensor),
     (kernel, splits): (ConvKernel, usize),
-    after: Option<&After<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
     outputs: &[StorageRef],
 ) -> Result<()> {
     let (dtype, groups) = (sizes.dtype, sizes.window.groups);
@@ -240,21 +240,21 @@ fn launch(
         ConvKernel::Direct => count.div_ceil(DIRECT_THREADS),
         ConvKernel::Tiled(_) => splits * groups * down * across,
     };
-    let pairs = after.is_some_and(|after| sizes.pairs(kernel, after));
-    let epilogue = after.map(|after| after.epilogue(pairs));
-    let packed = after.is_none() && sizes.packs(kernel, splits);
+    let pairs = epilogue.is_some_and(|epilogue| sizes.pairs(kernel, epilogue));
+    let plan = epilogue.map(|epilogue| epilogue.plan(pairs));
+    let packed = epilogue.is_none() && sizes.packs(kernel, splits);
     let mut variant =
         vec![kind as u32, ndim as u32, dtype as u32, variant, (packed || pairs).into()];
     let mut inputs = vec![gpu.bind_tensor(left)?, gpu.bind_tensor(right)?];
     let mut words = params.words();
-    if let (Some(after), Some(epilogue)) = (after, &epilogue) {
-        variant.push(epilogue.axes as u32);
-        inputs.extend(after.inputs(gpu)?);
-        after.push(&mut words);
+    if let (Some(epilogue), Some(plan)) = (epilogue, &plan) {
+        variant.push(plan.axes as u32);
+        inputs.extend(epilogue.inputs(gpu)?);
+        epilogue.push(&mut words);
     }
-    let key = Key { family: "conv", kernel: after.map(|a| a.kernel.clone()), variant };
+    let key = Key { family: "conv", kernel: epilogue.map(|e| e.kernel.clone()), variant };
     gpu.dispatch(&Launch {
-        program: Program { key, wgsl: &|| wgsl(kind, kernel, ndim, dtype, epilogue, packed) },
+        program: Program { key, wgsl: &|| wgsl(kind, kernel, ndim, dtype, plan, packed) },
         inputs: &inputs,
         outputs: &outputs.iter().map(|out| gpu.bind(out)).collect::<Result<Vec<_>>>()?,
         params: &words,

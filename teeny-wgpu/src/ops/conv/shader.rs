@@ -1,6 +1,6 @@
 //! The shaders of convolutions.
 
-use crate::codegen::epilogue::{Epilogue, results};
+use crate::codegen::epilogue::{EpiloguePlan, results};
 use crate::codegen::params::{Sizes, Strides, shader_params};
 use crate::codegen::shader::{Shader, shader};
 use crate::codegen::types::{accumulation, accumulator, word, zero};
@@ -87,7 +87,7 @@ pub(crate) fn wgsl(
     kernel: ConvKernel,
     ndim: usize,
     dtype: DType,
-    after: Option<Epilogue<'_>>,
+    epilogue: Option<EpiloguePlan<'_>>,
     packed: bool,
 ) -> Result<String> {
     let mut params = ConvParams::declaration(ndim);
@@ -98,7 +98,7 @@ pub(crate) fn wgsl(
             tiled(
                 tile,
                 dtype,
-                Results { after, packed },
+                Results { epilogue, packed },
                 &mut params,
                 words,
                 [false, true],
@@ -112,7 +112,7 @@ pub(crate) fn wgsl(
                 },
             )
         }
-        ConvKernel::Direct => results(shader!("conv_direct"), dtype, after, &mut params)?
+        ConvKernel::Direct => results(shader!("conv_direct"), dtype, epilogue, &mut params)?
             .params(&params)
             .input("lhs", dtype)
             .input("rhs", dtype)

@@ -3,7 +3,7 @@
 use crate::codegen::types::accumulation;
 use crate::device::limits::MAX_COUNT;
 use crate::ops::conv::shader::{ConvKernel, ConvKind};
-use crate::ops::epilogue::After;
+use crate::ops::epilogue::Epilogue;
 use crate::ops::window::countable;
 use teeny_core::{DType, Shape, Window};
 
@@ -52,8 +52,8 @@ impl ConvSizes<'_> {
     }
 
     /// Whether `kernel` stores what a kernel behind it computes in pairs.
-    pub fn pairs(&self, kernel: ConvKernel, after: &After<'_>) -> bool {
-        matches!(kernel, ConvKernel::Tiled(_)) && after.pairs(self.neighbours())
+    pub fn pairs(&self, kernel: ConvKernel, epilogue: &Epilogue<'_>) -> bool {
+        matches!(kernel, ConvKernel::Tiled(_)) && epilogue.pairs(self.neighbours())
     }
 
     /// True if shaders can count to k, and reach every pixel of the padded images by signed

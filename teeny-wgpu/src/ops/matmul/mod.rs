@@ -37,7 +37,7 @@ use crate::device::options::{AdapterKind, CooperativeMatrices, MatmulKernels};
 use crate::ops::accumulation::cast_to_storage;
 use crate::ops::coalesce::Coalesced;
 use crate::ops::copy::{can_compact, compact, slice_of};
-use crate::ops::epilogue::After;
+use crate::ops::epilogue::Epilogue;
 use crate::ops::matmul::product::Product;
 use crate::ops::matmul::select::{GEMV_COLUMNS, MatmulKernel, NAIVE_THREADS};
 use crate::ops::matmul::shader::MatmulParams;
@@ -113,27 +113,27 @@ pub(crate) fn matmul_kernel(
     gpu: &Wgpu,
     lhs: &Tensor,
     rhs: &Tensor,
-    after: &After<'_>,
+    epilogue: &Epilogue<'_>,
 ) -> Result<Outputs> {
     let product = Product::of(lhs, rhs);
     gpu.require(product.dtype, "matmul")?;
-    let count = after.shape.numel();
+    let count = epilogue.shape.numel();
     let busy = target_workgroups(gpu);
     let in_reach = count > 0
         && product.k > 0
         && !gpu.exceeds_binding(lhs)
         && !gpu.exceeds_binding(rhs)
         && product.k <= gpu.max_count;
-    if in_reach && after.fits(gpu) {
+    if in_reach && epilogue.fits(gpu) {
         let kernel = select_kernel(gpu, &product)?;
         if product.splits(kernel, busy) == 1 {
-            let pairs = product.pairs(kernel, after);
-            let storages = after.allocate(gpu, pairs)?;
-            launch(gpu, lhs, rhs, kernel, 1, Some(after), &storages)?;
-            return after.finish(gpu, storages, lhs);
+            let pairs = product.pairs(kernel, epilogue);
+            let storages = epilogue.allocate(gpu, pairs)?;
+            launch(gpu, lhs, rhs, kernel, 1, Some(epilogue), &storages)?;
+            return epilogue.finish(gpu, storages, lhs);
         }
     }
-    after.run_separately(gpu, matmul(gpu, lhs, rhs)?, product.dtype, lhs)
+    epilogue.run_separately(gpu, matmul(gpu, lhs, rhs)?, product.dtype, lhs)
 }
 
 /// The product by `kernel`, in `splits` slices of k.
@@ -164,7 +164,7 @@ fn launch(
     rhs: &Tensor,
     kernel: MatmulKernel,
     splits: usize,
-    after: Option<&After<'_>>,
+    epilogue: Option<&Epilogue<'_>>,
     outputs: &[StorageRef],
 ) -> Result<()> {
     let p = Product::of(lhs, rhs);
@@ -198,24 +198,24 @@ fn launch(
         MatmulKernel::GemvAcrossK => p.batch * p.m * p.n.div_ceil(GEMV_COLUMNS),
         MatmulKernel::Naive => count.div_ceil(NAIVE_THREADS),
     };
-    let pairs = after.is_some_and(|after| p.pairs(kernel, after));
-    let epilogue = after.map(|after| after.epilogue(pairs));
-    let packed = after.is_none() && p.packs(kernel, splits);
+    let pairs = epilogue.is_some_and(|epilogue| p.pairs(kernel, epilogue));
+    let plan = epilogue.map(|epilogue| epilogue.plan(pairs));
+    let packed = epilogue.is_none() && p.packs(kernel, splits);
     let mut variant = vec![axes as u32, p.dtype as u32, kernel.code(), (packed || pairs).into()];
     let mut inputs = vec![gpu.bind_tensor(lhs)?, gpu.bind_tensor(rhs)?];
     let mut words = params.words();
-    if let (Some(after), Some(epilogue)) = (after, &epilogue) {
-        variant.push(epilogue.axes as u32);
-        inputs.extend(after.inputs(gpu)?);
-        after.push(&mut words);
+    if let (Some(epilogue), Some(plan)) = (epilogue, &plan) {
+        variant.push(plan.axes as u32);
+        inputs.extend(epilogue.inputs(gpu)?);
+        epilogue.push(&mut words);
     }
     let family = match kernel {
         MatmulKernel::Cooperative(_) => "matmul_cooperative",
         _ => "matmul",
     };
-    let key = Key { family, kernel: after.map(|a| a.kernel.clone()), variant };
+    let key = Key { family, kernel: epilogue.map(|e| e.kernel.clone()), variant };
     gpu.dispatch(&Launch {
-        program: Program { key, wgsl: &|| wgsl(kernel, axes, p.dtype, epilogue, packed) },
+        program: Program { key, wgsl: &|| wgsl(kernel, axes, p.dtype, plan, packed) },
         inputs: &inputs,
         outputs: &outputs.iter().map(|out| gpu.bind(out)).collect::<Result<Vec<_>>>()?,
         params: &words,

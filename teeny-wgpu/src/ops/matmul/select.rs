@@ -2,7 +2,7 @@
 
 use crate::codegen::types::accumulation;
 use crate::device::adapter::Capabilities;
-use crate::ops::epilogue::After;
+use crate::ops::epilogue::Epilogue;
 use crate::ops::matmul::product::{Fetch, Product, Staging};
 use crate::ops::software::matmul::Subgroups;
 use teeny_core::DType;
@@ -281,8 +281,8 @@ impl Product<'_> {
     }
 
     /// Whether `kernel` stores what a kernel behind it computes in pairs.
-    pub fn pairs(&self, kernel: MatmulKernel, after: &After<'_>) -> bool {
-        matches!(kernel, MatmulKernel::Tiled { .. }) && after.pairs(self.n)
+    pub fn pairs(&self, kernel: MatmulKernel, epilogue: &Epilogue<'_>) -> bool {
+        matches!(kernel, MatmulKernel::Tiled { .. }) && epilogue.pairs(self.n)
     }
 
     /// Slices of k: more than one where there are few tiles and long sums.

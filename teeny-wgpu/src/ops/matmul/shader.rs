@@ -1,6 +1,6 @@
 //! The shaders of matrix products.
 
-use crate::codegen::epilogue::{Epilogue, packed_results, results};
+use crate::codegen::epilogue::{EpiloguePlan, packed_results, results};
 use crate::codegen::params::{Declaration, Sizes, View, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};
 use crate::codegen::types::{self, accumulator};
@@ -43,14 +43,14 @@ pub(crate) fn wgsl(
     kernel: MatmulKernel,
     axes: usize,
     dtype: DType,
-    after: Option<Epilogue<'_>>,
+    epilogue: Option<EpiloguePlan<'_>>,
     packed: bool,
 ) -> Result<String> {
     let value = accumulator(dtype);
     let views = [("lhs", Start::Offset), ("rhs", Start::Offset)];
     let mut params = MatmulParams::declaration(axes);
     let by_elements = |shader: Shader, threads: usize, mut params: Declaration| {
-        let shader = results(shader, dtype, after, &mut params)?;
+        let shader = results(shader, dtype, epilogue, &mut params)?;
         let shader = shader
             .params(&params)
             .input("lhs", dtype)
@@ -72,7 +72,7 @@ pub(crate) fn wgsl(
                 loads.push_str(&load);
                 word
             });
-            tiled(tile, dtype, Results { after, packed }, &mut params, words, across, |shader| {
+            tiled(tile, dtype, Results { epilogue, packed }, &mut params, words, across, |shader| {
                 shader
                     .flag("double", types::accumulation(dtype).size() == 4)
                     .function(&loads)
@@ -90,7 +90,7 @@ pub(crate) fn wgsl(
                 false => element.to_string(),
             };
             let (fewest, most) = kernel.subgroup_threads;
-            let shader = results(shader!("matmul_cooperative"), dtype, after, &mut params)?
+            let shader = results(shader!("matmul_cooperative"), dtype, epilogue, &mut params)?
                 .params(&params)
                 .addresses("matrix", "", axes, &views)
                 .include(operand("lhs", kernel.lhs, "m", "lhs_row_stride"))
@@ -112,14 +112,14 @@ pub(crate) fn wgsl(
             shader.render()
         }
         MatmulKernel::Subgroups(kernel) => {
-            let shader = results(software::matmul::template(), dtype, after, &mut params)?;
+            let shader = results(software::matmul::template(), dtype, epilogue, &mut params)?;
             let shader = input(shader.params(&params), "lhs", dtype, kernel.lhs.quads);
             let shader = input(shader, "rhs", dtype, kernel.rhs.quads);
             let shader = shader.addresses("matrix", "", axes, &views).text("value", value);
             software::matmul::with_tile(shader, kernel).render()
         }
         MatmulKernel::GemvAlongK(kernel) => {
-            let shader = results(shader!("gemv_along_k"), dtype, after, &mut params)?
+            let shader = results(shader!("gemv_along_k"), dtype, epilogue, &mut params)?
                 .params(&params)
                 .addresses("matrix", "", axes, &views)
                 .text("value", value)
@@ -191,7 +191,7 @@ fn load(name: &str, fetch: Fetch, dtype: DType) -> (&'static str, String) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Results<'a> {
     /// A kernel on each result.
-    pub after: Option<Epilogue<'a>>,
+    pub epilogue: Option<EpiloguePlan<'a>>,
     /// Whether it writes groups of four results in the type of the product.
     pub packed: bool,
 }
@@ -211,11 +211,11 @@ pub(crate) fn tiled(
     across: [bool; 2],
     operands: impl FnOnce(Shader) -> Shader,
 ) -> Result<String> {
-    let Results { after, packed } = ends;
-    let pairs = after.is_some_and(|after| after.pairs);
+    let Results { epilogue, packed } = ends;
+    let pairs = epilogue.is_some_and(|epilogue| epilogue.pairs);
     let shader = match packed {
         true => packed_results(shader!("matmul_tiled"), dtype)?,
-        false => results(shader!("matmul_tiled"), dtype, after, params)?,
+        false => results(shader!("matmul_tiled"), dtype, epilogue, params)?,
     };
     let shader = shader
         .params(params)
@@ -228,7 +228,7 @@ pub(crate) fn tiled(
         .number("tile_k", tile.depth())
         .number("thread_tile", tile.thread_tile())
         .flag("left_partial", tile.rows() / 4 * tile.depth() < TILED_THREADS)
-        .flag("epilogue", after.is_some())
+        .flag("epilogue", epilogue.is_some())
         .flag("pairs", pairs)
         .number("epilogue_step", 1 + pairs as usize)
         .flag("packed", packed)
