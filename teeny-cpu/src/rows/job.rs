@@ -2,7 +2,7 @@
 
 use super::bind::{Bound, Memory, Side};
 use super::operands::Leaf;
-use super::way::{Way, way};
+use super::schedule::{RowSchedule, select_schedule};
 use crate::copy::Packed;
 use crate::float::{Number, lanes};
 use crate::machine::program::Program;
@@ -76,14 +76,14 @@ impl<'a> Job<'a> {
         let written = (0..program.outputs().len()).map(|o| program.output_dtype(o));
         let halves = stored.chain(written).any(|dtype| dtype.is_half());
         let mut inner = if together { behind } else { 1 };
-        let mut chosen = way(rows, n, inner, size, lanes, halves);
-        let in_place = together && (inner == 1 || matches!(chosen, Way::Columns(_)));
+        let mut schedule = select_schedule(rows, n, inner, size, lanes, halves);
+        let in_place = together && (inner == 1 || matches!(schedule, RowSchedule::Columns(_)));
         let order: Vec<usize> = if in_place {
             (0..shape.ndim()).collect()
         } else {
             // The axes of the row last.
             inner = 1;
-            chosen = way(rows, n, inner, size, lanes, halves);
+            schedule = select_schedule(rows, n, inner, size, lanes, halves);
             let kept = (0..shape.ndim()).filter(|axis| !is_axis(axis));
             kept.chain(axes.iter().copied()).collect()
         };
@@ -104,13 +104,13 @@ impl<'a> Job<'a> {
             outer,
             n,
             inner,
-            converts: halves && inner < 8 * lanes && matches!(chosen, Way::Columns(_)),
+            converts: halves && inner < 8 * lanes && matches!(schedule, RowSchedule::Columns(_)),
             elements: Vec::new(),
             known: Vec::new(),
             outputs: Vec::new(),
         };
         for &element in &code.elements {
-            let leaf = job.leaf(element, &order, split, chosen)?;
+            let leaf = job.leaf(element, &order, split, schedule)?;
             job.elements.push(leaf);
         }
         for &known in &code.known {
@@ -126,8 +126,8 @@ impl<'a> Job<'a> {
             outs.push(out);
         }
         match code.dtype {
-            DType::F64 => job.run_way::<f64>(chosen)?,
-            _ => job.run_way::<f32>(chosen)?,
+            DType::F64 => job.run_typed::<f64>(schedule)?,
+            _ => job.run_typed::<f32>(schedule)?,
         }
         let converts = job.converts;
         drop(job);
@@ -153,24 +153,24 @@ impl<'a> Job<'a> {
         Ok(Some(outputs))
     }
 
-    /// Computes all rows in this way.
+    /// Computes all rows by this schedule.
     ///
     /// # Errors
     /// If memory runs out.
-    fn run_way<T: Number>(&self, way: Way) -> Result<()> {
+    fn run_typed<T: Number>(&self, schedule: RowSchedule) -> Result<()> {
         let short = self.n < SHORT * lanes::<T>(self.level);
-        let (count, side, tiles) = match way {
-            Way::Along(count) => (count.min(self.outer), Side::Along { short }, 0),
+        let (count, side, tiles) = match schedule {
+            RowSchedule::Along(count) => (count.min(self.outer), Side::Along { short }, 0),
             // One more for rows of 16 bits as f32.
-            Way::Blocks(count) => {
+            RowSchedule::Blocks(count) => {
                 (count, Side::Across, self.elements.len() + self.outputs.len() + 1)
             }
-            Way::Columns(count) => (count, Side::Across, 0),
+            RowSchedule::Columns(count) => (count, Side::Across, 0),
         };
         let memory = Memory::new(self, count, side, tiles);
         let numbers = self.numbers();
         let template = self.template(&memory, &numbers);
-        let columns = matches!(way, Way::Columns(_));
+        let columns = matches!(schedule, RowSchedule::Columns(_));
         let groups = self.inner.div_ceil(count);
         let tasks = if columns { self.outer * groups } else { self.outer.div_ceil(count) };
         try_for_each_range(tasks, CHUNK / (self.n * count), |range| {
@@ -186,11 +186,11 @@ impl<'a> Job<'a> {
                 bound.move_to(outer, inner);
                 // SAFETY: these rows are this task's, and the memory has `count` of them.
                 unsafe {
-                    if let Way::Blocks(_) = way {
+                    if let RowSchedule::Blocks(_) = schedule {
                         self.read_block::<T>(&memory, base, outer, rows);
                     }
                     self.passes::<T>(&bound, &memory, base, rows);
-                    if let Way::Blocks(_) = way {
+                    if let RowSchedule::Blocks(_) = schedule {
                         self.write_block::<T>(&memory, base, outer, rows);
                     }
                     self.write_rows(&memory, base, outer * self.inner + inner, rows);

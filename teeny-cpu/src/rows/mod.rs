@@ -4,8 +4,8 @@
 //! The naive form is core's definition: a kernel or a reduction for each step, over all rows. Here
 //! the values of a program (`values`) become instructions (`program`) of the machine that runs
 //! elementwise kernels (`machine::registers`), which are bound to the memory of some rows
-//! (`bind`) and run pass by pass (`along`, `across`). `way` selects the mapping of rows to vectors;
-//! per-row integers are computed before (`exact`).
+//! (`bind`) and run pass by pass (`along`, `across`). `schedule` selects the mapping of rows to
+//! vectors; per-row integers are computed before (`exact`).
 
 mod across;
 mod along;
@@ -14,7 +14,7 @@ mod exact;
 mod folds;
 mod job;
 mod operands;
-mod way;
+mod schedule;
 
 use crate::Cpu;
 use crate::kernel_cache::{Cache, cached};

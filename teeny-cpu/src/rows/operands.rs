@@ -2,7 +2,7 @@
 //! next, from a neighbouring row to the next, and along the row.
 
 use super::job::Job;
-use super::way::Way;
+use super::schedule::RowSchedule;
 use crate::copy::{self, Packed};
 use crate::machine::values::{Element, Known};
 use crate::scratch::Array;
@@ -51,18 +51,18 @@ impl Job<'_> {
         element: Element,
         order: &[usize],
         split: (usize, usize),
-        way: Way,
+        schedule: RowSchedule,
     ) -> Result<Leaf> {
         let Element::Input(i) = element else { return self.positions() };
         let view = View::of(self.inputs[i])?.permuted(order);
         let dtype = view.dtype;
         let size = dtype.size() as isize;
-        let fits = |&[outer, along, inner]: &[isize; 3]| match way {
+        let fits = |&[outer, along, inner]: &[isize; 3]| match schedule {
             // One number for a whole row is not converted.
-            Way::Along(_) => along == 1 || self.n == 1 || along == 0 && !dtype.is_half(),
-            Way::Blocks(_) if outer == 0 => !dtype.is_half(),
-            Way::Blocks(_) => along == 1 || self.n == 1,
-            Way::Columns(_) => inner == 1 || inner == 0 && !dtype.is_half(),
+            RowSchedule::Along(_) => along == 1 || self.n == 1 || along == 0 && !dtype.is_half(),
+            RowSchedule::Blocks(_) if outer == 0 => !dtype.is_half(),
+            RowSchedule::Blocks(_) => along == 1 || self.n == 1,
+            RowSchedule::Columns(_) => inner == 1 || inner == 0 && !dtype.is_half(),
         };
         let found = distances(&view, split);
         let converts = self.converts && dtype.is_half();
