@@ -32,7 +32,7 @@ use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS};
 use teeny_core::{DType, Outputs, Result, Scalar, Tensor};
 
 /// The most instructions, values that are kept for a later one, and numbers of a kernel.
-const MAX_LINES: usize = 64;
+const MAX_INSTRS: usize = 64;
 const MAX_SLOTS: usize = 16;
 const MAX_NUMBERS: usize = 32;
 
@@ -146,7 +146,7 @@ impl Prepared {
         }
         let program = Program::of(kernel)?;
         let [pass] = &program.passes[..] else { return None };
-        let is_cheap = pass.lines.iter().all(|&(code, operand)| {
+        let is_cheap = pass.instrs.iter().all(|&(code, operand)| {
             !matches!(code, Code::Call(_)) && !matches!(operand, Operand::Row(_))
         });
         let constant = |&number: &Number| match number {
@@ -154,14 +154,14 @@ impl Prepared {
             Number::Param(_) | Number::Length => None,
         };
         let mut streams = [true; MAX_OUTPUTS];
-        for &(code, operand) in &pass.lines {
+        for &(code, operand) in &pass.instrs {
             if let (true, Operand::Output(o)) = (code != Code::Store, operand) {
                 streams[o] = false;
             }
         }
         let is_known = !program.numbers.contains(&Number::Length)
             && program.elements.iter().all(|&element| element != Element::Index);
-        let fits = pass.lines.len() <= MAX_LINES
+        let fits = pass.instrs.len() <= MAX_INSTRS
             && program.slots <= MAX_SLOTS
             && program.numbers.len() <= MAX_NUMBERS;
         let is_one_pass = is_cheap && is_known && fits && pass.before.is_empty();
@@ -204,10 +204,10 @@ impl Prepared {
     unsafe fn range(&self, level: Level, operands: &Operands<'_>, part: Range<usize>) {
         let mut slots = Slots(MaybeUninit::uninit());
         let slots = slots.0.as_mut_ptr().cast::<u8>();
-        let mut list = [const { MaybeUninit::<Instruction>::uninit() }; MAX_LINES];
+        let mut list = [const { MaybeUninit::<Instruction>::uninit() }; MAX_INSTRS];
         let offset = 4 * part.start;
-        let lines = &self.program.passes[0].lines;
-        for (to, &(code, operand)) in list.iter_mut().zip(lines) {
+        let instrs = &self.program.passes[0].instrs;
+        for (to, &(code, operand)) in list.iter_mut().zip(instrs) {
             let number = |x: *const Splat| Instruction::of_number(code, x.cast_mut().cast());
             let row = |p: *mut u8| Instruction::of_row(code, p.wrapping_add(offset), 4);
             to.write(match operand {
@@ -244,7 +244,7 @@ impl Prepared {
         // SAFETY: by contract. The first instructions are written, and each slot is below
         // `MAX_SLOTS`.
         unsafe {
-            let code = std::slice::from_raw_parts(list.as_ptr().cast(), lines.len());
+            let code = std::slice::from_raw_parts(list.as_ptr().cast(), instrs.len());
             registers::run_rows(level, 4, code, 0..1, 0..part.len(), false);
         }
         if operands.stream {

@@ -11,7 +11,7 @@
 //! are numbers of arrays, which `bind` finds.
 
 use super::instructions::{Code, code_of, is_read, lower};
-use super::values::{Element, Known, Number, Value, ValueId, Values, What};
+use super::values::{Element, Number, RowOperand, Value, ValueId, ValueKind, Values};
 use crate::loops::Loop;
 use teeny_core::DType;
 use teeny_core::kernel::{Extent, Fold, Kernel};
@@ -23,8 +23,8 @@ pub(crate) enum Operand {
     None,
     /// A per-element operand, by its index in [`Program::elements`].
     Element(usize),
-    /// A per-row operand, by its index in [`Program::known`] or, after these, among the computed
-    /// ones.
+    /// A per-row operand, by its index in [`Program::row_operands`] or, after these, among the
+    /// computed ones.
     Row(usize),
     Number(usize),
     /// A block of vectors that the next block overwrites.
@@ -39,7 +39,7 @@ pub(crate) enum Operand {
     Buffers,
 }
 
-pub(crate) type Line = (Code, Operand);
+pub(crate) type Instr = (Code, Operand);
 
 /// A reduction: how, and the row value that it becomes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,8 +52,8 @@ pub(crate) struct Reduction {
 #[derive(Default, Debug)]
 pub(crate) struct Pass {
     /// Instructions that run once per row before it.
-    pub before: Vec<Line>,
-    pub lines: Vec<Line>,
+    pub before: Vec<Instr>,
+    pub instrs: Vec<Instr>,
     pub folds: Vec<Reduction>,
 }
 
@@ -63,7 +63,7 @@ const MAX_KEPT_VALUES: usize = 3;
 const MAX_SLOTS: usize = 24;
 const MAX_ROWS: usize = 32;
 /// The most instructions of a pass.
-pub(crate) const MAX_LINES: usize = 96;
+pub(crate) const MAX_INSTRS: usize = 96;
 
 /// The instructions of a row program.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Program {
     /// F32 or F64.
     pub dtype: DType,
     pub elements: Vec<Element>,
-    pub known: Vec<Known>,
+    pub row_operands: Vec<RowOperand>,
     pub numbers: Vec<Number>,
     pub passes: Vec<Pass>,
     /// How many row values are computed.
@@ -93,35 +93,35 @@ impl Program {
     /// The instructions of `kernel`. None if it has something that the machine does not compute.
     pub(crate) fn of(kernel: &Kernel) -> Option<Program> {
         let Values { values, outputs, dtype } = Values::of(kernel)?;
-        let mut making = Making::new(values, dtype);
+        let mut compiler = Compiler::new(values, dtype);
         let is_element = |o: usize| kernel.output_extent(o) == Extent::Element;
-        making.outputs =
+        compiler.outputs =
             outputs.iter().copied().enumerate().filter(|&(o, _)| is_element(o)).collect();
         let of_rows: Vec<(usize, ValueId)> =
             outputs.iter().copied().enumerate().filter(|&(o, _)| !is_element(o)).collect();
         let is_own = |&&(o, _): &&(usize, ValueId)| kernel.output_dtype(o) == dtype;
-        making.own_outputs = making.outputs.iter().filter(is_own).copied().collect();
-        making.keep();
-        let last = making.values.iter().map(|value| value.level).max().unwrap_or(0);
+        compiler.own_outputs = compiler.outputs.iter().filter(is_own).copied().collect();
+        compiler.keep();
+        let last = compiler.values.iter().map(|value| value.level).max().unwrap_or(0);
         for level in 0..=last {
-            let mut pass = Pass { before: making.before(level)?, ..Pass::default() };
-            making.pass(level, &mut pass)?;
-            if pass.lines.len() > MAX_LINES || pass.before.len() > MAX_LINES {
+            let mut pass = Pass { before: compiler.before(level)?, ..Pass::default() };
+            compiler.pass(level, &mut pass)?;
+            if pass.instrs.len() > MAX_INSTRS || pass.before.len() > MAX_INSTRS {
                 return None;
             }
-            making.program.passes.push(pass);
+            compiler.program.passes.push(pass);
         }
         for (o, place) in of_rows {
-            let Operand::Row(row) = making.operand(place)? else { return None };
-            making.program.row_outputs.push((o, row));
+            let Operand::Row(row) = compiler.operand(place)? else { return None };
+            compiler.program.row_outputs.push((o, row));
         }
-        let Making { program, rows, .. } = making;
+        let Compiler { program, rows, .. } = compiler;
         let fits = program.slots <= MAX_SLOTS && rows.len() <= MAX_ROWS;
         fits.then_some(program)
     }
 }
 
-struct Making {
+struct Compiler {
     values: Vec<Value>,
     /// The outputs that have an element at each position.
     outputs: Vec<(usize, ValueId)>,
@@ -138,12 +138,12 @@ struct Making {
     program: Program,
 }
 
-impl Making {
-    fn new(values: Vec<Value>, dtype: DType) -> Making {
+impl Compiler {
+    fn new(values: Vec<Value>, dtype: DType) -> Compiler {
         let program = Program {
             dtype,
             elements: Vec::new(),
-            known: Vec::new(),
+            row_operands: Vec::new(),
             numbers: Vec::new(),
             passes: Vec::new(),
             computed: 0,
@@ -152,7 +152,7 @@ impl Making {
             kept_in: None,
             row_outputs: Vec::new(),
         };
-        let mut making = Making {
+        let mut compiler = Compiler {
             values,
             outputs: Vec::new(),
             own_outputs: Vec::new(),
@@ -162,23 +162,23 @@ impl Making {
             level: 0,
             program,
         };
-        for place in 0..making.values.len() {
-            match making.values[place].what {
-                What::Element(element) => making.program.elements.push(element),
-                What::Known(known) => making.program.known.push(known),
-                What::Number(number) => making.program.numbers.push(number),
-                What::Of(_) if making.values[place].extent == Extent::Element => {}
-                What::Of(_) | What::Fold(_) => making.rows.push(place),
+        for place in 0..compiler.values.len() {
+            match compiler.values[place].kind {
+                ValueKind::Element(element) => compiler.program.elements.push(element),
+                ValueKind::Row(operand) => compiler.program.row_operands.push(operand),
+                ValueKind::Number(number) => compiler.program.numbers.push(number),
+                ValueKind::Of(_) if compiler.values[place].extent == Extent::Element => {}
+                ValueKind::Of(_) | ValueKind::Fold(_) => compiler.rows.push(place),
             }
         }
-        making.program.computed = making.rows.len();
-        making
+        compiler.program.computed = compiler.rows.len();
+        compiler
     }
 
     /// The results of pass `level`: outputs, and values that are folded.
     fn targets(&self, level: usize) -> Vec<ValueId> {
         let outputs = self.outputs.iter().map(|&(_, place)| place);
-        let folded = self.values.iter().filter(|value| matches!(value.what, What::Fold(_)));
+        let folded = self.values.iter().filter(|value| matches!(value.kind, ValueKind::Fold(_)));
         let folded = folded.map(|value| value.from[0]);
         outputs.chain(folded).filter(|&place| self.values[place].level == level).collect()
     }
@@ -209,7 +209,7 @@ impl Making {
         let last = self.values.iter().map(|value| value.level).max().unwrap_or(0);
         for level in 0..last {
             for place in self.computed(level).into_iter().rev() {
-                let What::Of(body) = self.values[place].what else { continue };
+                let ValueKind::Of(body) = self.values[place].kind else { continue };
                 let again = (level + 1..=last).any(|later| self.computed(later).contains(&place));
                 if is_costly(body) && again && self.kept.len() < MAX_KEPT_VALUES {
                     self.kept.push((place, level));
@@ -228,8 +228,8 @@ impl Making {
             };
             let others = (0..=last).filter(|&later| later > level && reads(later)).count();
             let is_written = level == last && target != first;
-            let folds = self.values.iter().any(|value| {
-                matches!(value.what, What::Fold(_)) && self.values[value.from[0]].level == level
+            let folds = self.values.iter().any(|v| {
+                matches!(v.kind, ValueKind::Fold(_)) && self.values[v.from[0]].level == level
             });
             if others == 0 && is_written && !folds {
                 self.program.kept_in = Some(output);
@@ -238,20 +238,20 @@ impl Making {
     }
 
     /// The instructions of the row values of a level that are not folds.
-    fn before(&mut self, level: usize) -> Option<Vec<Line>> {
+    fn before(&mut self, level: usize) -> Option<Vec<Instr>> {
         let is_now = |&place: &ValueId| {
             let value = self.values[place];
-            value.level == level && matches!(value.what, What::Of(_))
+            value.level == level && matches!(value.kind, ValueKind::Of(_))
         };
         let steps: Vec<ValueId> = self.rows.iter().copied().filter(is_now).collect();
-        let mut lines = Vec::new();
+        let mut instrs = Vec::new();
         self.level = level;
         for (k, &place) in steps.iter().enumerate() {
             let before = k.checked_sub(1).map(|k| steps[k]);
-            self.step(place, before, &mut lines)?;
-            lines.push((Code::Store, self.operand(place)?));
+            self.step(place, before, &mut instrs)?;
+            instrs.push((Code::Store, self.operand(place)?));
         }
-        Some(lines)
+        Some(instrs)
     }
 
     fn pass(&mut self, level: usize, pass: &mut Pass) -> Option<()> {
@@ -267,16 +267,16 @@ impl Making {
         let mut free: Vec<usize> = Vec::new();
         let mut before = None;
         for place in all {
-            pass.lines.push((Code::Load, self.operand(place)?));
+            pass.instrs.push((Code::Load, self.operand(place)?));
             self.finish(place, pass)?;
             before = Some(place);
         }
         for (k, &place) in steps.iter().enumerate() {
-            self.step(place, before, &mut pass.lines)?;
+            self.step(place, before, &mut pass.instrs)?;
             before = Some(place);
-            let next = steps[k + 1..].iter().filter_map(|&p| match self.values[p].what {
-                What::Of(body) => Some((body, self.values[p].from)),
-                What::Element(_) | What::Known(_) | What::Number(_) | What::Fold(_) => None,
+            let next = steps[k + 1..].iter().filter_map(|&p| {
+                let ValueKind::Of(body) = self.values[p].kind else { return None };
+                Some((body, self.values[p].from))
             });
             let own = |&&(_, target): &&(usize, ValueId)| target == place;
             if is_read(place, next) {
@@ -288,7 +288,7 @@ impl Making {
                             self.program.slots += 1;
                             self.program.slots - 1
                         });
-                        pass.lines.push((Code::Store, Operand::Slot(slot)));
+                        pass.instrs.push((Code::Store, Operand::Slot(slot)));
                         Operand::Slot(slot)
                     }
                 };
@@ -313,18 +313,18 @@ impl Making {
     fn finish(&mut self, place: ValueId, pass: &mut Pass) -> Option<()> {
         let is_first = self.values[place].level == self.level;
         if let Some(k) = self.kept.iter().position(|&kept| kept == (place, self.level)) {
-            pass.lines.push((Code::Store, Operand::Kept(k)));
+            pass.instrs.push((Code::Store, Operand::Kept(k)));
         }
         // A value that a later pass recomputes was already written and folded.
         if !is_first {
             return Some(());
         }
         for &(o, _) in self.outputs.iter().filter(|&&(_, target)| target == place) {
-            pass.lines.push((Code::Store, Operand::Output(o)));
+            pass.instrs.push((Code::Store, Operand::Output(o)));
         }
         for (row, &p) in self.rows.iter().enumerate() {
             let value = self.values[p];
-            let What::Fold(fold) = value.what else { continue };
+            let ValueKind::Fold(fold) = value.kind else { continue };
             if value.from[0] == place {
                 let code = match fold {
                     Fold::Sum => Code::FoldSum,
@@ -333,7 +333,7 @@ impl Making {
                     Fold::Min => Code::FoldMin,
                     Fold::Any | Fold::All => return None,
                 };
-                pass.lines.push((code, Operand::Fold(row)));
+                pass.instrs.push((code, Operand::Fold(row)));
                 pass.folds.push(Reduction { fold, row });
             }
         }
@@ -341,44 +341,44 @@ impl Making {
     }
 
     /// The instructions that compute a value into the accumulator; `before` is the value there.
-    fn step(&self, place: ValueId, before: Option<ValueId>, lines: &mut Vec<Line>) -> Option<()> {
+    fn step(&self, place: ValueId, before: Option<ValueId>, instrs: &mut Vec<Instr>) -> Option<()> {
         let value = self.values[place];
-        let What::Of(body) = value.what else { return None };
+        let ValueKind::Of(body) = value.kind else { return None };
         if code_of(body).is_none() {
             let [a, b, ..] = value.from;
             if before != Some(a) {
-                lines.push((Code::Load, self.operand(a)?));
+                instrs.push((Code::Load, self.operand(a)?));
             }
             let second = if body.operands() == 2 { self.operand(b)? } else { Operand::None };
-            lines.extend([(Code::Call(body), second), (Code::Operand, Operand::Buffers)]);
+            instrs.extend([(Code::Call(body), second), (Code::Operand, Operand::Buffers)]);
             return Some(());
         }
         lower(body, value.from, before, |code, place| {
-            lines.push((code, place.map_or(Some(Operand::None), |place| self.operand(place))?));
+            instrs.push((code, place.map_or(Some(Operand::None), |place| self.operand(place))?));
             Some(())
         })
     }
 
     /// Where a value is read. None if it is only in the accumulator.
     fn operand(&self, place: ValueId) -> Option<Operand> {
-        let before = |is: fn(&What) -> bool| {
-            self.values[..place].iter().filter(|value| is(&value.what)).count()
+        let nth = |is: fn(&ValueKind) -> bool| {
+            self.values[..place].iter().filter(|value| is(&value.kind)).count()
         };
         let value = self.values[place];
-        Some(match value.what {
-            What::Element(_) => Operand::Element(before(|w| matches!(w, What::Element(_)))),
-            What::Known(_) => Operand::Row(before(|w| matches!(w, What::Known(_)))),
-            What::Number(_) => Operand::Number(before(|w| matches!(w, What::Number(_)))),
-            What::Of(_) if value.extent == Extent::Element => {
+        Some(match value.kind {
+            ValueKind::Element(_) => Operand::Element(nth(|k| matches!(k, ValueKind::Element(_)))),
+            ValueKind::Row(_) => Operand::Row(nth(|k| matches!(k, ValueKind::Row(_)))),
+            ValueKind::Number(_) => Operand::Number(nth(|k| matches!(k, ValueKind::Number(_)))),
+            ValueKind::Of(_) if value.extent == Extent::Element => {
                 if let Some(&(_, slot)) = self.slots.iter().find(|&&(p, _)| p == place) {
                     return Some(slot);
                 }
                 let kept = |&(p, first): &(ValueId, usize)| p == place && first < self.level;
                 Operand::Kept(self.kept.iter().position(kept)?)
             }
-            What::Of(_) | What::Fold(_) => {
+            ValueKind::Of(_) | ValueKind::Fold(_) => {
                 let row = self.rows.iter().position(|&p| p == place)?;
-                Operand::Row(self.program.known.len() + row)
+                Operand::Row(self.program.row_operands.len() + row)
             }
         })
     }

@@ -23,7 +23,7 @@ pub(crate) enum Element {
 
 /// A per-row operand that is known before the rows are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Known {
+pub(crate) enum RowOperand {
     /// An input of floats.
     Input(usize),
     /// An integer or bool node as a float.
@@ -45,9 +45,9 @@ pub(crate) enum Number {
 
 /// How a value is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum ValueKind {
     Element(Element),
-    Known(Known),
+    Row(RowOperand),
     Number(Number),
     /// A function of other values.
     Of(Loop),
@@ -58,7 +58,7 @@ pub(crate) enum What {
 /// A value and its sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
-    pub what: What,
+    pub kind: ValueKind,
     pub from: [ValueId; 4],
     pub extent: Extent,
     /// The number of folds on the longest way to it.
@@ -68,17 +68,17 @@ pub(crate) struct Value {
 impl Value {
     /// The values that it is computed from.
     pub(crate) fn sources(&self) -> &[ValueId] {
-        let count = match self.what {
-            What::Of(body) => body.operands(),
-            What::Fold(_) => 1,
-            What::Element(_) | What::Known(_) | What::Number(_) => 0,
+        let count = match self.kind {
+            ValueKind::Of(body) => body.operands(),
+            ValueKind::Fold(_) => 1,
+            ValueKind::Element(_) | ValueKind::Row(_) | ValueKind::Number(_) => 0,
         };
         &self.from[..count]
     }
 
     /// Whether it is computed for each element.
     pub(crate) fn is_of_elements(&self) -> bool {
-        self.extent == Extent::Element && matches!(self.what, What::Of(_))
+        self.extent == Extent::Element && matches!(self.kind, ValueKind::Of(_))
     }
 }
 
@@ -114,28 +114,28 @@ impl Values {
         let extents = program.extents();
         let exact = exact_nodes(program, &extents);
         let values = Values { values: Vec::new(), outputs: Vec::new(), dtype };
-        let mut making = Making { program, extents, exact, values, meanings: Vec::new() };
+        let mut lowering = Lowering { program, extents, exact, values, meanings: Vec::new() };
         for id in 0..nodes.len() {
-            let meaning = making.node(id)?;
-            making.meanings.push(meaning);
+            let meaning = lowering.node(id)?;
+            lowering.meanings.push(meaning);
         }
         for (o, &id) in program.outputs().iter().enumerate() {
             let is_float = program.output_dtype(o).is_float();
-            let place = making.value(id).filter(|_| is_float)?;
+            let place = lowering.value(id).filter(|_| is_float)?;
             // Written as stored, which rounds by itself.
-            let value = making.values.values[place];
+            let value = lowering.values.values[place];
             let rounds = match program.output_dtype(o) {
-                DType::BF16 => value.what == What::Of(Loop::RoundToBf16),
-                DType::F16 => value.what == What::Of(Loop::RoundToF16),
+                DType::BF16 => value.kind == ValueKind::Of(Loop::RoundToBf16),
+                DType::F16 => value.kind == ValueKind::Of(Loop::RoundToF16),
                 _ => false,
             };
-            making.values.outputs.push(if rounds { value.from[0] } else { place });
+            lowering.values.outputs.push(if rounds { value.from[0] } else { place });
         }
-        Some(making.values)
+        Some(lowering.values)
     }
 }
 
-struct Making<'a> {
+struct Lowering<'a> {
     program: &'a Kernel,
     extents: Vec<Extent>,
     exact: Vec<bool>,
@@ -143,15 +143,15 @@ struct Making<'a> {
     meanings: Vec<Meaning>,
 }
 
-impl Making<'_> {
+impl Lowering<'_> {
     /// The value with this content: one that is there, or a new one.
-    fn add(&mut self, what: What, sources: &[ValueId], extent: Extent) -> ValueId {
+    fn add(&mut self, kind: ValueKind, sources: &[ValueId], extent: Extent) -> ValueId {
         let mut from = [sources.first().copied().unwrap_or(0); 4];
         from[..sources.len()].copy_from_slice(sources);
         let values = &mut self.values.values;
         let below = sources.iter().map(|&s| values[s].level).max().unwrap_or(0);
-        let level = below + usize::from(matches!(what, What::Fold(_)));
-        let value = Value { what, from, extent, level };
+        let level = below + usize::from(matches!(kind, ValueKind::Fold(_)));
+        let value = Value { kind, from, extent, level };
         values.iter().position(|known| *known == value).unwrap_or_else(|| {
             values.push(value);
             values.len() - 1
@@ -159,33 +159,33 @@ impl Making<'_> {
     }
 
     fn number(&mut self, x: f64) -> ValueId {
-        self.add(What::Number(Number::Const(Scalar::Float(x))), &[], Extent::Row)
+        self.add(ValueKind::Number(Number::Const(Scalar::Float(x))), &[], Extent::Row)
     }
 
     fn of(&mut self, body: Loop, sources: &[ValueId]) -> ValueId {
         let is_element = |&s: &ValueId| self.values.values[s].extent == Extent::Element;
         let extent = if sources.iter().any(is_element) { Extent::Element } else { Extent::Row };
         if body == Loop::Mul && sources[0] == sources[1] {
-            return self.add(What::Of(Loop::Square), &sources[..1], extent);
+            return self.add(ValueKind::Of(Loop::Square), &sources[..1], extent);
         }
-        let exponent = sources.get(1).map(|&s| self.values.values[s].what);
-        if let (Loop::Pow, Some(What::Number(Number::Const(exponent)))) = (body, exponent)
+        let exponent = sources.get(1).map(|&s| self.values.values[s].kind);
+        if let (Loop::Pow, Some(ValueKind::Number(Number::Const(exponent)))) = (body, exponent)
             && let Some(body) = Loop::of_power(exponent.to_f64())
         {
             return match body {
                 Loop::Copy => sources[0],
-                _ => self.add(What::Of(body), &sources[..1], extent),
+                _ => self.add(ValueKind::Of(body), &sources[..1], extent),
             };
         }
-        self.add(What::Of(body), sources, extent)
+        self.add(ValueKind::Of(body), sources, extent)
     }
 
     /// The value of a node as a float.
     fn value(&mut self, id: Id) -> Option<ValueId> {
         Some(match self.meanings[id as usize] {
             Meaning::Value(place) => place,
-            Meaning::Exact => self.add(What::Known(Known::Number(id)), &[], Extent::Row),
-            Meaning::Index => self.add(What::Element(Element::Index), &[], Extent::Element),
+            Meaning::Exact => self.add(ValueKind::Row(RowOperand::Number(id)), &[], Extent::Row),
+            Meaning::Index => self.add(ValueKind::Element(Element::Index), &[], Extent::Element),
         })
     }
 
@@ -197,22 +197,22 @@ impl Making<'_> {
         }
         let extent = self.extents[id];
         let is_number = node.dtype.is_float() || node.dtype == DType::Bool;
-        let leaf = |this: &mut Self, what| Some(Meaning::Value(this.add(what, &[], extent)));
+        let leaf = |this: &mut Self, kind| Some(Meaning::Value(this.add(kind, &[], extent)));
         match node.op {
             OpCode::Index => return Some(Meaning::Index),
             OpCode::Cast => return self.cast(&node),
             OpCode::Length if node.dtype.is_float() => {
-                return leaf(self, What::Number(Number::Length));
+                return leaf(self, ValueKind::Number(Number::Length));
             }
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) if !node.dtype.is_float() => {
                 return None;
             }
             OpCode::Input(i) if extent == Extent::Element => {
-                return leaf(self, What::Element(Element::Input(i.into())));
+                return leaf(self, ValueKind::Element(Element::Input(i.into())));
             }
-            OpCode::Input(i) => return leaf(self, What::Known(Known::Input(i.into()))),
-            OpCode::Param(i) => return leaf(self, What::Number(Number::Param(i.into()))),
-            OpCode::Const(x) => return leaf(self, What::Number(Number::Const(x))),
+            OpCode::Input(i) => return leaf(self, ValueKind::Row(RowOperand::Input(i.into()))),
+            OpCode::Param(i) => return leaf(self, ValueKind::Number(Number::Param(i.into()))),
+            OpCode::Const(x) => return leaf(self, ValueKind::Number(Number::Const(x))),
             OpCode::At => {
                 let OpCode::Input(i) = program.nodes()[node.src[0] as usize].op else {
                     return None;
@@ -221,7 +221,7 @@ impl Making<'_> {
                 if !known || !node.dtype.is_float() {
                     return None;
                 }
-                return leaf(self, What::Known(Known::At(i.into(), node.src[1])));
+                return leaf(self, ValueKind::Row(RowOperand::At(i.into(), node.src[1])));
             }
             OpCode::Compare(comparison) => return self.compare(comparison, &node),
             _ if !is_number => return None,
@@ -265,7 +265,7 @@ impl Making<'_> {
                     Fold::All => Fold::Min,
                     fold => fold,
                 };
-                self.add(What::Fold(fold), from, Extent::Row)
+                self.add(ValueKind::Fold(fold), from, Extent::Row)
             }
             op if node.dtype.is_float() => self.of(Loop::of_op(op)?, from),
             _ => return None,
@@ -317,7 +317,7 @@ impl Making<'_> {
         let is_index = meanings.iter().any(|m| matches!(m, Meaning::Index));
         let mut side = |id: Id| match self.meanings[id as usize] {
             Meaning::Exact if is_index => {
-                Some(self.add(What::Known(Known::Position(id)), &[], Extent::Row))
+                Some(self.add(ValueKind::Row(RowOperand::Position(id)), &[], Extent::Row))
             }
             Meaning::Value(_) if is_index => None,
             // Two integers that are known are compared exactly; with a bool, both are 0 or 1.
@@ -333,8 +333,8 @@ impl Making<'_> {
         let (zero, one) = (self.number(0.0), self.number(1.0));
         let condition = self.values.values[from[0]];
         let [u, v, yes, no] = condition.from;
-        match condition.what {
-            What::Of(
+        match condition.kind {
+            ValueKind::Of(
                 body @ (Loop::SelectLt | Loop::SelectLe | Loop::SelectEq | Loop::SelectNe),
             ) if (yes, no) == (one, zero) => self.of(body, &[u, v, from[1], from[2]]),
             _ => self.of(Loop::SelectNe, &[from[0], zero, from[1], from[2]]),

@@ -37,19 +37,19 @@ impl Job<'_> {
     ) {
         let (level, n, size) = (self.level, self.n, self.size);
         let stage = memory.tile(base, self.elements.len() + self.outputs.len(), size).0;
-        for (k, leaf) in self.elements.iter().enumerate().filter(|(_, leaf)| leaf.outer != 0) {
+        for (k, x) in self.elements.iter().enumerate().filter(|(_, x)| x.outer != 0) {
             let (to, pitch) = memory.tile(base, k, size);
-            let mut from = leaf.first.get().wrapping_offset(first as isize * leaf.outer);
-            let mut step = leaf.outer / leaf.dtype.size() as isize;
+            let mut from = x.first.get().wrapping_offset(first as isize * x.outer);
+            let mut step = x.outer / x.dtype.size() as isize;
             // SAFETY: rows of n elements; the tiles have memory for them.
             unsafe {
-                if leaf.dtype.is_half() {
+                if x.dtype.is_half() {
                     let packed = step == n as isize;
                     let (runs, len) = if packed { (1, n * rows) } else { (rows, n) };
                     for r in 0..runs {
-                        let row = from.wrapping_offset(r as isize * leaf.outer);
+                        let row = from.wrapping_offset(r as isize * x.outer);
                         let to = stage.add(4 * r * len);
-                        half::to_f32(level, leaf.dtype, row, to, len);
+                        half::to_f32(level, x.dtype, row, to, len);
                     }
                     (from, step) = (stage, n as isize);
                 }

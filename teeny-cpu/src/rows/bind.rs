@@ -50,7 +50,7 @@ pub(super) struct Memory {
 impl Memory {
     /// The memory for `count` rows at a time, with `tiles` transposed operands and results.
     pub(super) fn new(job: &Job<'_>, count: usize, side: Side, tiles: usize) -> Memory {
-        let Program { elements, known, passes, computed, slots, kept, .. } = job.code;
+        let Program { elements, row_operands, passes, computed, slots, kept, .. } = job.code;
         let size = job.size;
         let line = |bytes: usize| bytes.next_multiple_of(LINE);
         let row_pitch = line(count * size);
@@ -59,7 +59,7 @@ impl Memory {
             end += bytes;
             end - bytes
         };
-        let most_slots = slots + elements.len() + known.len() + computed;
+        let most_slots = slots + elements.len() + row_operands.len() + computed;
         let slots = take(most_slots * BUFFER);
         let buffers = take(2 * BUFFER);
         let most = passes.iter().map(|pass| pass.folds.len()).max().unwrap_or(0);
@@ -161,8 +161,8 @@ impl Bound<'_> {
 
     /// The values that pass `k` needs, and the instructions over its elements.
     pub(super) fn pass(&self, k: usize) -> [&[Instruction]; 2] {
-        let [before, lines] = &self.template.passes[k];
-        [&self.code[before.clone()], &self.code[lines.clone()]]
+        let [before, instrs] = &self.template.passes[k];
+        [&self.code[before.clone()], &self.code[instrs.clone()]]
     }
 }
 
@@ -221,11 +221,11 @@ impl Job<'_> {
     pub(super) fn template(&self, memory: &Memory, numbers: &[Splat]) -> Template {
         let base = std::ptr::null_mut();
         let passes = &self.code.passes;
-        let lines = passes.iter().map(|pass| pass.before.len() + pass.lines.len()).sum::<usize>();
+        let instrs = passes.iter().map(|pass| pass.before.len() + pass.instrs.len()).sum::<usize>();
         let mut bound = Template {
-            code: Vec::with_capacity(lines + 8),
+            code: Vec::with_capacity(instrs + 8),
             moving: Vec::with_capacity(16),
-            own: Vec::with_capacity(lines),
+            own: Vec::with_capacity(instrs),
             passes: Vec::with_capacity(passes.len()),
         };
         for pass in passes {
@@ -253,16 +253,16 @@ impl Job<'_> {
         base: *mut u8,
         numbers: &[Splat],
     ) {
-        let Pass { lines, folds, .. } = pass;
+        let Pass { instrs, folds, .. } = pass;
         let mut widened: Vec<(Operand, Place)> = Vec::new();
-        for &(code, operand) in lines {
+        for &(code, operand) in instrs {
             if !matches!(operand, Operand::Element(_) | Operand::Row(_)) {
                 continue;
             }
             let place = self.place(operand, memory, base, numbers, folds);
             let takes_number = code == Code::Load || code.has_two_operands();
             let has_vectors = !place.instruction.is_column || takes_number;
-            let uses = || lines.iter().filter(|line| line.1 == operand).count();
+            let uses = || instrs.iter().filter(|instr| instr.1 == operand).count();
             let is_read = place.half.is_none() || code == Code::Load && uses() == 1;
             if has_vectors && is_read || widened.iter().any(|(known, _)| *known == operand) {
                 continue;
@@ -278,7 +278,7 @@ impl Job<'_> {
             bound.add(&slot, Code::Store);
             widened.push((operand, slot));
         }
-        for &(code, operand) in lines {
+        for &(code, operand) in instrs {
             let known = widened.iter().find(|(known, _)| *known == operand);
             let place = match known {
                 Some((_, slot)) => *slot,
@@ -297,9 +297,9 @@ impl Job<'_> {
 
     /// Row value `k` of each row of a batch: its first byte, and whether it moves with the rows.
     fn row_place(&self, k: usize, memory: &Memory, base: *mut u8) -> (*mut u8, bool) {
-        match self.known.get(k) {
-            Some(known) => (known.ptr().cast_mut(), true),
-            None => (memory.row(base, k - self.known.len()), false),
+        match self.row_operands.get(k) {
+            Some(operand) => (operand.ptr().cast_mut(), true),
+            None => (memory.row(base, k - self.row_operands.len()), false),
         }
     }
 
@@ -354,24 +354,24 @@ impl Job<'_> {
                 Place { instruction, moving, is_own: !moves, half: None }
             }
             Operand::Element(k) => {
-                let leaf = &self.elements[k];
-                let first = leaf.first.get();
-                let half = leaf.dtype.is_half().then_some(leaf.dtype);
-                let own = leaf.dtype.size();
-                if is_staged && leaf.outer != 0 {
+                let element = &self.elements[k];
+                let first = element.first.get();
+                let half = element.dtype.is_half().then_some(element.dtype);
+                let own = element.dtype.size();
+                if is_staged && element.outer != 0 {
                     let (tile, pitch) = memory.tile(base, k, size);
                     return fixed(rows(tile, (pitch * size) as isize, size));
                 }
-                let moving = Some((first, leaf.outer, leaf.inner));
+                let moving = Some((first, element.outer, element.inner));
                 let is_number = match is_across {
-                    true => leaf.inner == 0,
-                    false => leaf.along == 0,
+                    true => element.inner == 0,
+                    false => element.along == 0,
                 };
                 let instruction = match (is_across, is_number && half.is_none()) {
-                    (true, true) => column(first, leaf.along),
-                    (true, false) => rows(first, leaf.along, own),
-                    (false, true) => column(first, leaf.outer),
-                    (false, false) => rows(first, leaf.outer, own),
+                    (true, true) => column(first, element.along),
+                    (true, false) => rows(first, element.along, own),
+                    (false, true) => column(first, element.outer),
+                    (false, false) => rows(first, element.outer, own),
                 };
                 Place { instruction, moving, is_own: false, half }
             }

@@ -1,7 +1,7 @@
 //! A row program on its operands: the order of axes, the ranges of rows, and the passes over them.
 
 use super::bind::{Bound, Memory, Side};
-use super::operands::Leaf;
+use super::operands::ElementOperand;
 use super::schedule::{RowSchedule, select_schedule};
 use crate::copy::Packed;
 use crate::float::{Number, lanes};
@@ -39,8 +39,8 @@ pub(super) struct Job<'a> {
     /// of vectors of them take long.
     pub(super) converts: bool,
     /// The per-element and the per-row operands.
-    pub(super) elements: Vec<Leaf>,
-    pub(super) known: Vec<Packed>,
+    pub(super) elements: Vec<ElementOperand>,
+    pub(super) row_operands: Vec<Packed>,
     pub(super) outputs: Vec<Shared<u8>>,
 }
 
@@ -106,16 +106,16 @@ impl<'a> Job<'a> {
             inner,
             converts: halves && inner < 8 * lanes && matches!(schedule, RowSchedule::Columns(_)),
             elements: Vec::new(),
-            known: Vec::new(),
+            row_operands: Vec::new(),
             outputs: Vec::new(),
         };
         for &element in &code.elements {
-            let leaf = job.leaf(element, &order, split, schedule)?;
-            job.elements.push(leaf);
+            let operand = job.element_operand(element, &order, split, schedule)?;
+            job.elements.push(operand);
         }
-        for &known in &code.known {
-            let known = job.known(known, &order, split)?;
-            job.known.push(known);
+        for &operand in &code.row_operands {
+            let operand = job.row_operand(operand, &order, split)?;
+            job.row_operands.push(operand);
         }
         let mut outs = Vec::with_capacity(program.outputs().len());
         for o in 0..program.outputs().len() {
@@ -235,9 +235,9 @@ impl<'a> Job<'a> {
         for &(o, row) in &self.code.row_outputs {
             let dtype = self.output_dtype(o);
             let to = self.outputs[o].get().wrapping_add(first * dtype.size());
-            let from = match self.known.get(row) {
-                Some(known) => known.ptr().wrapping_add(first * self.size),
-                None => memory.row(base, row - self.known.len()).cast_const(),
+            let from = match self.row_operands.get(row) {
+                Some(operand) => operand.ptr().wrapping_add(first * self.size),
+                None => memory.row(base, row - self.row_operands.len()).cast_const(),
             };
             // SAFETY: by contract.
             unsafe {

@@ -4,14 +4,14 @@
 use super::job::Job;
 use super::schedule::RowSchedule;
 use crate::copy::{self, Packed};
-use crate::machine::values::{Element, Known};
+use crate::machine::values::{Element, RowOperand};
 use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
 
 use teeny_core::{DType, Error, Result, Shape, bf16, f16};
 
 /// A per-element operand in memory.
-pub(super) struct Leaf {
+pub(super) struct ElementOperand {
     pub first: Shared<u8>,
     /// Bytes from a row to the next outer one, to the next position, and to the next inner row.
     pub outer: isize,
@@ -46,13 +46,13 @@ fn distances(view: &View, split: (usize, usize)) -> Option<[isize; 3]> {
 
 impl Job<'_> {
     /// An operand whose axes in this order are the outer axes, the row and the inner axes.
-    pub(super) fn leaf(
+    pub(super) fn element_operand(
         &self,
         element: Element,
         order: &[usize],
         split: (usize, usize),
         schedule: RowSchedule,
-    ) -> Result<Leaf> {
+    ) -> Result<ElementOperand> {
         let Element::Input(i) = element else { return self.positions() };
         let view = View::of(self.inputs[i])?.permuted(order);
         let dtype = view.dtype;
@@ -69,7 +69,7 @@ impl Job<'_> {
         if let Some([outer, along, inner]) = found.filter(fits).filter(|_| !converts) {
             let first = Shared(view.ptr.cast_mut());
             let [outer, along, inner] = [outer, along, inner].map(|d| d * size);
-            return Ok(Leaf { first, outer, along, inner, dtype, _copy: None });
+            return Ok(ElementOperand { first, outer, along, inner, dtype, _copy: None });
         }
         if let Some([0, along, 0]) = found {
             // All rows are one.
@@ -77,8 +77,8 @@ impl Job<'_> {
             line.strides[0] = along;
             let copy = copy::to_compute_dtype(self.cpu, &line)?;
             let (first, along) = (Shared(copy.ptr()), self.size as isize);
-            let dtype = dtype.compute();
-            return Ok(Leaf { first, outer: 0, along, inner: 0, dtype, _copy: Some(copy) });
+            let (dtype, _copy) = (dtype.compute(), Some(copy));
+            return Ok(ElementOperand { first, outer: 0, along, inner: 0, dtype, _copy });
         }
         let copy = match converts {
             true => copy::to_compute_dtype(self.cpu, &view)?,
@@ -88,15 +88,15 @@ impl Job<'_> {
         let size = dtype.size() as isize;
         let along = self.inner as isize * size;
         let (first, outer) = (Shared(copy.ptr()), along * self.n as isize);
-        Ok(Leaf { first, outer, along, inner: size, dtype, _copy: Some(copy) })
+        Ok(ElementOperand { first, outer, along, inner: size, dtype, _copy: Some(copy) })
     }
 
     /// The positions along the row.
-    fn positions(&self) -> Result<Leaf> {
+    fn positions(&self) -> Result<ElementOperand> {
         let dtype = self.code.dtype;
         let copy = self.floats(self.n, |i| i as f64)?;
         let (first, along) = (Shared(copy.ptr()), self.size as isize);
-        Ok(Leaf { first, outer: 0, along, inner: 0, dtype, _copy: Some(copy) })
+        Ok(ElementOperand { first, outer: 0, along, inner: 0, dtype, _copy: Some(copy) })
     }
 
     /// `n` floats of the type that is computed.
@@ -115,16 +115,16 @@ impl Job<'_> {
     }
 
     /// One value for each row, as floats of the type that is computed.
-    pub(super) fn known(
+    pub(super) fn row_operand(
         &self,
-        known: Known,
+        operand: RowOperand,
         order: &[usize],
         split: (usize, usize),
     ) -> Result<Packed> {
         let rows = self.rows();
-        let floats = match known {
-            Known::Input(i) => return Packed::of(self.cpu, &View::of(self.inputs[i])?),
-            Known::Number(id) => {
+        let floats = match operand {
+            RowOperand::Input(i) => return Packed::of(self.cpu, &View::of(self.inputs[i])?),
+            RowOperand::Number(id) => {
                 let x = self.exact(id)?;
                 match self.size {
                     // One rounding, from 64 bits to 32.
@@ -132,13 +132,13 @@ impl Job<'_> {
                     _ => self.floats(rows, |r| x[r] as f64),
                 }
             }
-            Known::Position(id) => {
+            RowOperand::Position(id) => {
                 let x = self.exact(id)?;
                 // All positions are between.
                 let end = self.n as i64;
                 self.floats(rows, |r| x[r].clamp(-1, end) as f64)
             }
-            Known::At(i, id) => {
+            RowOperand::At(i, id) => {
                 let at = self.exact(id)?;
                 self.check(&at)?;
                 let view = View::of(self.inputs[i])?.permuted(order);
