@@ -8,8 +8,8 @@
 //!    the elements that one tap reads for neighbouring lanes are neighbours. Without padding and
 //!    strides the input itself has that order.
 //! 2. A tap is then one number, its distance in the cells, and the loops over channels and taps are
-//!    one loop over a table of distances. `correlate` has it for results, `slopes` for the gradient
-//!    of the filters.
+//!    one loop over a table of distances. `correlate` has it for results, `weight_grad_tile` for
+//!    the gradient of the filters.
 //! 3. Lanes are neighbouring pixels (`pixels`, with cells in a `phase_split`) or, where each
 //!    channel has its own filter and there are enough for a vector, channels (`channels`, with a
 //!    vector for each place in `cells`): these need no shuffles for any stride, and short rows
@@ -24,8 +24,8 @@ mod channels;
 mod correlate;
 mod phase_split;
 mod pixels;
-mod slopes;
 mod weight_grad;
+mod weight_grad_tile;
 
 pub(super) use cells::Cells;
 pub(super) use channels::convolve as by_channels;

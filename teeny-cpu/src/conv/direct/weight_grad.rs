@@ -8,7 +8,7 @@
 use super::cells::{Band, BandStep, Call, Cells};
 use super::correlate::Table;
 use super::phase_split::{BandDistances, PhaseSplit};
-use super::slopes::{Slopes, Totals};
+use super::weight_grad_tile::{Totals, WeightGradTile};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
 use crate::conv::tasks::{self, joined, run_tasks};
@@ -115,7 +115,7 @@ impl<T: Float> PixelSums<'_, T> {
                             cells.fill(T::ZERO);
                         }
                         let (g, g_strides) = self.gradients(plane, o, [top, rows], lines);
-                        cpu.level.run(Slopes {
+                        cpu.level.run(WeightGradTile {
                             g,
                             g_strides,
                             x: split.read(cpu, x, o, [top, rows], cells),
@@ -242,7 +242,7 @@ unsafe fn channel_sums<T: Float>(
                         let (stride, size) = (size as isize, (rows * width, count));
                         transpose(cpu.level, from, stride, to, lanes as isize, size, false)
                     };
-                    cpu.level.run(Slopes {
+                    cpu.level.run(WeightGradTile {
                         g: gs,
                         g_strides: [0, width * lanes],
                         x: &input[call.x..],

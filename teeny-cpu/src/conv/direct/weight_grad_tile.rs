@@ -13,7 +13,7 @@ const MAX_TAPS: usize = 9;
 const MIN_TAPS: usize = 3;
 
 /// Adds the gradients of weights over `rows` rows of `n` elements of gradients.
-pub(super) struct Slopes<'a, T> {
+pub(super) struct WeightGradTile<'a, T> {
     /// The gradients of `m` channels, or of the channels that are lanes: `m` is 1 then.
     pub g: &'a [T],
     /// From a channel to the next, and from a row to the next.
@@ -32,7 +32,7 @@ pub(super) struct Slopes<'a, T> {
     pub sums: &'a mut [T],
 }
 
-impl<T: Float> Work for Slopes<'_, T> {
+impl<T: Float> Work for WeightGradTile<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(mut self) {
@@ -40,7 +40,7 @@ impl<T: Float> Work for Slopes<'_, T> {
     }
 }
 
-impl<T: Float> Slopes<'_, T> {
+impl<T: Float> WeightGradTile<'_, T> {
     #[inline(always)]
     fn all<V: Lanes<T>>(&mut self) {
         let k = self.distances.each.len();
