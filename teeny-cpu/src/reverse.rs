@@ -62,17 +62,17 @@ mod tests {
     fn check<T: Copy + PartialEq + std::fmt::Debug>(of: impl Fn(usize) -> T) {
         for level in Level::available() {
             for len in 1..70 {
-                let (height, pitch) = (3, len + 2);
-                let x: Vec<T> = (0..height * pitch).map(&of).collect();
+                let (height, row_stride) = (3, len + 2);
+                let x: Vec<T> = (0..height * row_stride).map(&of).collect();
                 let mut y = vec![of(0); height * len + 1];
                 let (from, to) = (x.as_ptr().wrapping_add(len - 1), y.as_mut_ptr());
-                let steps = [pitch as isize, len as isize];
+                let steps = [row_stride as isize, len as isize];
                 level.run(Reverse { from, to, steps, height, len });
                 for row in 0..height {
                     for i in 0..len {
                         assert_eq!(
                             y[row * len + i],
-                            x[row * pitch + len - 1 - i],
+                            x[row * row_stride + len - 1 - i],
                             "{level:?} {len}"
                         );
                     }

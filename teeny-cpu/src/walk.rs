@@ -243,11 +243,11 @@ impl Walk {
         size: usize,
         start: usize,
     ) -> (*const u8, isize) {
-        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.pitch(i))
+        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.row_stride(i))
     }
 
     /// The stride of operand `i` from a row to the next, in elements; 0 if there is one row.
-    pub(crate) fn pitch(&self, i: usize) -> isize {
+    pub(crate) fn row_stride(&self, i: usize) -> isize {
         if self.ndim > 1 { self.strides[i][self.ndim - 2] } else { 0 }
     }
 
@@ -341,7 +341,7 @@ impl Walk {
         let (base, out) = (base.cast::<T>(), out.cast::<T>());
         let (last, strides) = (self.ndim - 1, &self.strides[i]);
         let (row, step) = (self.sizes[last], strides[last]);
-        let pitch = if last > 0 { strides[last - 1] } else { 0 };
+        let row_stride = if last > 0 { strides[last - 1] } else { 0 };
         let mut done = 0;
         while done < len {
             let (from, to) = (base.wrapping_offset(offset), out.wrapping_add(done));
@@ -353,7 +353,7 @@ impl Walk {
             };
             // SAFETY: the index stays inside the sizes, for which `View::of` has checked the view;
             // `out` has `len` elements.
-            unsafe { gather_rows(from, [pitch, step], to, [rows, count]) };
+            unsafe { gather_rows(from, [row_stride, step], to, [rows, count]) };
             done += rows * count;
             let (axis, by) = if is_whole { (last - 1, rows) } else { (last, count) };
             index[axis] += by;
@@ -370,14 +370,14 @@ impl Walk {
     }
 }
 
-/// Copies `rows` rows of `n` elements, each row and each element `pitch` and `step` elements from the
-/// one before, to consecutive ones.
+/// Copies `rows` rows of `n` elements, each row and each element `stride` and `step` elements from
+/// the one before, to consecutive ones.
 ///
 /// # Safety
 /// All are readable, and as many elements writable at `to`.
 unsafe fn gather_rows<T: Copy>(
     from: *const T,
-    [pitch, step]: [isize; 2],
+    [stride, step]: [isize; 2],
     to: *mut T,
     [rows, n]: [usize; 2],
 ) {
@@ -386,12 +386,12 @@ unsafe fn gather_rows<T: Copy>(
     unsafe {
         match step {
             1 => {
-                let steps = [pitch * size as isize, (n * size) as isize];
+                let steps = [stride * size as isize, (n * size) as isize];
                 copy_each(from.cast(), to.cast(), steps, rows, n * size);
             }
             0 => {
                 for r in 0..rows {
-                    let value = *from.offset(r as isize * pitch);
+                    let value = *from.offset(r as isize * stride);
                     (0..n).for_each(|j| *to.add(r * n + j) = value);
                 }
             }
@@ -399,12 +399,12 @@ unsafe fn gather_rows<T: Copy>(
             _ if n < rows => {
                 for j in 0..n {
                     let from = from.offset(j as isize * step);
-                    (0..rows).for_each(|r| *to.add(r * n + j) = *from.offset(r as isize * pitch));
+                    (0..rows).for_each(|r| *to.add(r * n + j) = *from.offset(r as isize * stride));
                 }
             }
             _ => {
                 for r in 0..rows {
-                    let from = from.offset(r as isize * pitch);
+                    let from = from.offset(r as isize * stride);
                     (0..n).for_each(|j| *to.add(r * n + j) = *from.offset(j as isize * step));
                 }
             }

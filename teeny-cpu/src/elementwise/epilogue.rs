@@ -225,10 +225,10 @@ impl Epilogue<'_> {
         let mut views = [product; MAX_INPUTS];
         for (i, other) in self.others.iter().enumerate() {
             let (view, step, size) = (&mut views[1 + i], self.steps[i], other.dtype.size());
-            let (ptr, pitch) = self.rows.strided_from(i, other.ptr, size, row);
+            let (ptr, row_stride) = self.rows.strided_from(i, other.ptr, size, row);
             let offset = columns.start as isize * step * size as isize;
             (view.ptr, view.dtype) = (ptr.wrapping_offset(offset), other.dtype);
-            (view.strides[0], view.strides[1]) = (pitch, step);
+            (view.strides[0], view.strides[1]) = (row_stride, step);
         }
         let outs = outputs_from(kernel, &self.outs, first);
         let views = &views[..kernel.inputs().len()];

@@ -193,11 +193,11 @@ impl Tiles<'_> {
         let dtype = nodes[id].dtype;
         let wide = dtype == DType::F64;
         // Of slices in memory, only outputs may have gaps between their rows.
-        let pitch = self.output_pitch.unwrap_or(row) as isize;
+        let stride = self.output_row_stride.unwrap_or(row) as isize;
         let place = |value: Value| match value {
-            Value::Slice(p) => Place::Rows(p.cast_mut(), pitch, Format::Own),
-            Value::Rows(p, pitch, dtype) => Place::Rows(p.cast_mut(), pitch, Format::of(dtype)),
-            Value::Column(p, pitch, dtype) => Place::Column(p, pitch, Format::of(dtype)),
+            Value::Slice(p) => Place::Rows(p.cast_mut(), stride, Format::Own),
+            Value::Rows(p, stride, dtype) => Place::Rows(p.cast_mut(), stride, Format::of(dtype)),
+            Value::Column(p, stride, dtype) => Place::Column(p, stride, Format::of(dtype)),
             Value::Block(p) => Place::Block(p),
             Value::Splat(bytes) => Place::Splat(bytes),
         };
@@ -230,7 +230,7 @@ impl Tiles<'_> {
         }
         let to_place = match (self.plan.locations[id], to) {
             (Location::Output(_), Value::Slice(p)) => {
-                Place::Rows(p.cast_mut(), pitch, Format::of(dtype))
+                Place::Rows(p.cast_mut(), stride, Format::of(dtype))
             }
             _ => place(to),
         };
@@ -263,10 +263,10 @@ impl Tiles<'_> {
     ) -> Value {
         let View { ptr, dtype, .. } = self.views[i];
         if self.rows_in_place {
-            let (from, pitch) = self.walk.row_address(i, ptr, dtype.size(), start);
+            let (from, stride) = self.walk.row_address(i, ptr, dtype.size(), start);
             return match self.walk.is_number(i) {
-                true => Value::Column(from, pitch, dtype),
-                false => Value::Rows(from, pitch, dtype),
+                true => Value::Column(from, stride, dtype),
+                false => Value::Rows(from, stride, dtype),
             };
         }
         // SAFETY: the walk was made of these views; `to` and the spare slot have a whole tile.

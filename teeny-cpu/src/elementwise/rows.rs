@@ -47,7 +47,7 @@ enum Source {
 struct Rows {
     first: *const u8,
     /// Elements from a row to the next.
-    pitch: isize,
+    stride: isize,
     /// Bytes of an element.
     size: usize,
     /// Whether each row is one number.
@@ -61,18 +61,18 @@ struct Repeated([MaybeUninit<[u64; REPEATED / 8]>; 3]);
 impl Rows {
     /// Whether each row is another number.
     fn is_column(&self) -> bool {
-        self.is_number && self.pitch != 0
+        self.is_number && self.stride != 0
     }
 
     /// The rows from `row` on.
     fn at_row(self, row: usize) -> Rows {
-        let first = self.first.wrapping_offset(row as isize * self.pitch * self.size as isize);
+        let first = self.first.wrapping_offset(row as isize * self.stride * self.size as isize);
         Rows { first, ..self }
     }
 
     /// Rows of `n` elements, unless all are the same.
     fn with_rows(self, n: usize) -> Rows {
-        Rows { pitch: if self.pitch == 0 { 0 } else { n as isize }, ..self }
+        Rows { stride: if self.stride == 0 { 0 } else { n as isize }, ..self }
     }
 
     /// `rows` rows of `n` elements in the memory of operand `k`, as one row; written if `fresh`,
@@ -93,7 +93,7 @@ impl Rows {
             // SAFETY: by contract.
             unsafe { with_unsigned!(self.size, T => self.repeat::<T>(to, rows, n)) }
         }
-        Rows { first: to, pitch: 0, is_number: false, ..self }
+        Rows { first: to, stride: 0, is_number: false, ..self }
     }
 
     /// Writes `rows` rows of `n` elements one after another.
@@ -213,8 +213,7 @@ impl<'a> RowLoop<'a> {
         if !inputs().all(|i| walk.is_direct(i)) {
             return false;
         }
-        let is_joined =
-            |i: usize| walk.is_number(i) || walk.pitch(i) == 0 || walk.pitch(i) == row as isize;
+        let is_joined = |i| walk.is_number(i) || [0, row as isize].contains(&walk.row_stride(i));
         walk.rows() == 1
             || row >= MIN_ROW
             || walk.neighbours() >= MIN_BLOCK && inputs().all(is_joined)
@@ -238,13 +237,14 @@ impl<'a> RowLoop<'a> {
             };
             let rows = std::array::from_fn(|k| match &self.sources[k] {
                 Source::Number(bytes) => {
-                    Rows { first: bytes.as_ptr(), pitch: 0, size: self.size_of(k), is_number: true }
+                    let (first, size) = (bytes.as_ptr(), self.size_of(k));
+                    Rows { first, stride: 0, size, is_number: true }
                 }
                 Source::Input(i) => {
                     let View { ptr, dtype, .. } = self.views[*i];
-                    let (first, pitch) = self.walk.row_address(*i, ptr, dtype.size(), at);
+                    let (first, stride) = self.walk.row_address(*i, ptr, dtype.size(), at);
                     let is_number = self.walk.is_number(*i);
-                    Rows { first, pitch, size: dtype.size(), is_number }
+                    Rows { first, stride, size: dtype.size(), is_number }
                 }
             });
             let y = out.wrapping_add(at * self.result.size());
@@ -276,7 +276,7 @@ impl<'a> RowLoop<'a> {
     ) {
         // The distance from a single row to the next means nothing.
         let mut from = from.map(|operand| match rows {
-            1 => Rows { pitch: 0, ..operand },
+            1 => Rows { stride: 0, ..operand },
             _ => operand,
         });
         let commutes = self.op.is_commutative()
@@ -289,7 +289,7 @@ impl<'a> RowLoop<'a> {
         let by_number = self.arity == 2
             && b.is_number
             && !a.is_number
-            && (b.pitch == 0 || rows == 1 || n >= MIN_ROW);
+            && (b.stride == 0 || rows == 1 || n >= MIN_ROW);
         // Operands that may have to be repeated.
         let count = if by_number { 1 } else { self.arity };
         let used = &from[..count];
@@ -297,9 +297,9 @@ impl<'a> RowLoop<'a> {
         // Rows without gaps, which are read as longer ones.
         let joins = rows > 1
             && n < SHORT_ROW
-            && !(by_number && b.pitch != 0)
-            && used.iter().all(|o| o.is_number || o.pitch == 0 || o.pitch == n as isize)
-            && used.iter().any(|o| o.is_number || o.pitch == 0);
+            && !(by_number && b.stride != 0)
+            && used.iter().all(|o| o.is_number || o.stride == 0 || o.stride == n as isize)
+            && used.iter().any(|o| o.is_number || o.stride == 0);
         let columns = rows > 1 && used.iter().any(Rows::is_column);
         if !joins && !used.iter().any(|operand| operand.is_number) {
             // SAFETY: by contract.
@@ -313,10 +313,10 @@ impl<'a> RowLoop<'a> {
                     let mut here = from.map(|operand| operand.at_row(row));
                     for (k, operand) in here.iter_mut().enumerate().take(count) {
                         if operand.is_number {
-                            let fresh = row == 0 || operand.pitch != 0;
+                            let fresh = row == 0 || operand.stride != 0;
                             *operand = operand.repeated(memory, k, 1, limit, fresh);
                         } else {
-                            operand.pitch = limit as isize;
+                            operand.stride = limit as isize;
                         }
                     }
                     self.call(here, y_of(row, 0), n / limit, limit);
@@ -328,7 +328,7 @@ impl<'a> RowLoop<'a> {
             let group = if joins || columns { (limit / n).clamp(1, rows) } else { 1 };
             let mut fixed = from;
             for (k, operand) in fixed.iter_mut().enumerate().take(count) {
-                if operand.pitch == 0 && (joins || operand.is_number) {
+                if operand.stride == 0 && (joins || operand.is_number) {
                     let rows = if joins { group } else { 1 };
                     *operand = operand.repeated(memory, k, rows, n, true);
                 }
@@ -340,7 +340,7 @@ impl<'a> RowLoop<'a> {
                     for (k, operand) in here.iter_mut().enumerate().take(count) {
                         if operand.is_column() {
                             *operand = operand.repeated(memory, k, group, n, true);
-                            operand.pitch = n as isize;
+                            operand.stride = n as isize;
                         }
                     }
                     let (rows, len) = if joins { (1, group * n) } else { (group, n) };
@@ -362,7 +362,7 @@ impl<'a> RowLoop<'a> {
     /// # Safety
     /// The operands and the result have them; only the second of a pair may be a number.
     unsafe fn call(&self, from: [Rows; 3], y: *mut u8, rows: usize, n: usize) {
-        let follow = from[..self.arity].iter().all(|operand| operand.pitch == n as isize);
+        let follow = from[..self.arity].iter().all(|operand| operand.stride == n as isize);
         let (rows, n) = if follow { (1, rows * n) } else { (rows, n) };
         let (level, source, result) = (self.level, self.source, self.result);
         let [a, b, _] = from;
@@ -372,10 +372,10 @@ impl<'a> RowLoop<'a> {
             y,
             n,
             rows,
-            pitch: [a.pitch, b.pitch],
+            stride: [a.stride, b.stride],
             by_number: b.is_number,
         };
-        let single = int::Rows { x: a.first, y, n, rows, pitch: a.pitch };
+        let single = int::Rows { x: a.first, y, n, rows, stride: a.stride };
         // SAFETY: by contract; the loops' types are the operands'.
         unsafe {
             match self.op {

@@ -20,9 +20,9 @@ const SLAB_COLUMNS: usize = 1024;
 const MIN_TILE_ROW: usize = 512;
 /// Elements from one row of a slab to the next: not a power of two, so that a column of cache lines
 /// spreads over the sets of the cache.
-const SLAB_PITCH: usize = SLAB_COLUMNS + 16;
+const SLAB_STRIDE: usize = SLAB_COLUMNS + 16;
 /// Bytes of the slab of one operand, of elements of any size.
-const SLAB_BYTES: usize = SLAB_ROWS * SLAB_PITCH * 8;
+const SLAB_BYTES: usize = SLAB_ROWS * SLAB_STRIDE * 8;
 
 /// The bytes of a slab for each of the transposed inputs.
 pub(super) fn bytes(inputs: &TransposedInputs) -> usize {
@@ -101,7 +101,7 @@ impl Tiles<'_> {
         let Slab { start, rows, len, matrices } = *slab;
         let joins = inputs.row_step == len && len < MIN_TILE_ROW;
         debug_assert!(matrices == 1 || joins, "several matrices are one run of elements");
-        let pitch = if joins { len } else { SLAB_PITCH };
+        let stride = if joins { len } else { SLAB_STRIDE };
         let first = scratch.slabs;
         let mut count = 0;
         let slabs: [Option<*mut u8>; MAX_OPERANDS] = inputs.operands.map(|transposed| {
@@ -120,7 +120,7 @@ impl Tiles<'_> {
                     let first = matrix * rows * len;
                     let (from, step) = self.walk.strided_from(i, ptr, dtype.size(), start + first);
                     let to = slab.wrapping_add(first * dtype.size());
-                    let (shape, pitch, level) = ((rows, len), pitch as isize, self.level);
+                    let (shape, stride, level) = ((rows, len), stride as isize, self.level);
                     macro_rules! as_bits {
                         ($t:ty) => {
                             transpose::<$t>(
@@ -128,7 +128,7 @@ impl Tiles<'_> {
                                 from.cast(),
                                 step,
                                 to.cast(),
-                                pitch,
+                                stride,
                                 shape,
                                 false,
                             )
@@ -149,7 +149,7 @@ impl Tiles<'_> {
                 let at = start + row * inputs.row_step;
                 for (i, slab) in slabs.iter().enumerate() {
                     scratch.transposed[i] = slab.map(|slab| {
-                        slab.wrapping_add(row * pitch * self.views[i].dtype.size()).cast_const()
+                        slab.wrapping_add(row * stride * self.views[i].dtype.size()).cast_const()
                     });
                 }
                 self.tile(scratch, at, len, outs, stream);

@@ -103,7 +103,7 @@ pub(crate) struct Tiles<'a> {
     pub(super) prefetch: bool,
     /// Elements from a row of the outputs to the next, if there are gaps between them; `rows_in_place`
     /// then.
-    pub(super) output_pitch: Option<usize>,
+    pub(super) output_row_stride: Option<usize>,
 }
 
 impl<'a> Tiles<'a> {
@@ -139,7 +139,7 @@ impl<'a> Tiles<'a> {
             tile: TILE,
             rows_in_place: false,
             prefetch,
-            output_pitch: None,
+            output_row_stride: None,
         };
         if plan.is_blocks_only(kernel.nodes()) && (0..views.len()).all(|i| tiles.walk.is_direct(i))
         {
@@ -150,17 +150,17 @@ impl<'a> Tiles<'a> {
         tiles
     }
 
-    /// Sets the row stride of the outputs to `pitch` elements. All elements are one tile then.
+    /// Sets the row stride of the outputs to `row_stride` elements. All elements are one tile then.
     ///
     /// # Panics
     /// If there are more axes than rows and columns, or values are kept for whole tiles.
-    pub(super) fn write_rows(&mut self, pitch: usize) {
+    pub(super) fn write_rows(&mut self, row_stride: usize) {
         let direct = (0..self.views.len()).all(|i| self.walk.is_direct(i));
         let blocks = self.plan.is_blocks_only(self.kernel.nodes())
             && self.plan.computes_in_outputs(self.kernel.outputs());
         assert!(direct && blocks && self.walk.has_two_axes(), "rows that are read in place");
         self.rows_in_place = true;
-        self.output_pitch = Some(pitch);
+        self.output_row_stride = Some(row_stride);
     }
 
     /// Calls `f` with memory for tiles and `slab_bytes` bytes for slabs. `f` is a trait object so

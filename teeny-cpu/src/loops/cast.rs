@@ -182,7 +182,7 @@ pub(crate) unsafe fn stored(level: Level, from: DType, to: DType, rows: Rows) {
     }
     let mut wide = MaybeUninit::<Wide>::uninit();
     let wide = wide.as_mut_ptr().cast::<u8>();
-    let Rows { x, y, n, rows, pitch } = rows;
+    let Rows { x, y, n, rows, stride } = rows;
     // As many short rows as make a piece, or parts of a long row.
     let group = (PIECE / n.max(1)).max(1);
     for row in (0..rows).step_by(group) {
@@ -190,7 +190,7 @@ pub(crate) unsafe fn stored(level: Level, from: DType, to: DType, rows: Rows) {
         for at in (0..n).step_by(PIECE) {
             let len = PIECE.min(n - at);
             let first = |row: usize| {
-                x.wrapping_offset((row as isize * pitch + at as isize) * from.size() as isize)
+                x.wrapping_offset((row as isize * stride + at as isize) * from.size() as isize)
             };
             let y = y.wrapping_add((row * n + at) * to.size());
             // SAFETY: by contract; the array has a piece.
@@ -202,7 +202,7 @@ pub(crate) unsafe fn stored(level: Level, from: DType, to: DType, rows: Rows) {
                     }
                     plain(level, DType::F32, to, Rows::one(wide, y, group * len));
                 } else {
-                    odd(level, from, Rows { x: first(row), y: wide, n: len, rows: group, pitch });
+                    odd(level, from, Rows { x: first(row), y: wide, n: len, rows: group, stride });
                     half::from_f32(level, to, wide, y, group * len);
                 }
             }

@@ -26,10 +26,10 @@ pub(crate) fn each<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
 /// By contract of [`Tile`], for values of `T` and results of `U`.
 #[inline(always)]
 unsafe fn pairs<T: Copy, U>(tile: Tile, f: impl Fn(T, T) -> U) {
-    let Tile { a, b, y, n, rows, pitch, by_number } = tile;
+    let Tile { a, b, y, n, rows, stride, by_number } = tile;
     for row in 0..rows {
-        let a = a.cast::<T>().wrapping_offset(row as isize * pitch[0]);
-        let b = b.cast::<T>().wrapping_offset(row as isize * pitch[1]);
+        let a = a.cast::<T>().wrapping_offset(row as isize * stride[0]);
+        let b = b.cast::<T>().wrapping_offset(row as isize * stride[1]);
         let y = y.cast::<U>().wrapping_add(row * n);
         let mut i = 0;
         // SAFETY: i is inside all three; a number is one element.
@@ -60,13 +60,13 @@ pub(crate) struct Rows {
     pub y: *mut u8,
     pub n: usize,
     pub rows: usize,
-    pub pitch: isize,
+    pub stride: isize,
 }
 
 impl Rows {
     /// One row.
     pub(crate) fn one(x: *const u8, y: *mut u8, n: usize) -> Rows {
-        Rows { x, y, n, rows: 1, pitch: 0 }
+        Rows { x, y, n, rows: 1, stride: 0 }
     }
 }
 
@@ -103,10 +103,10 @@ impl<T: Copy, U: Copy, F: Fn(T) -> U + Copy, const AVX512: bool> Work for EachRo
     const FOR_AVX512: bool = AVX512;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let EachRow(Rows { x, y, n, rows, pitch }, f, _) = self;
+        let EachRow(Rows { x, y, n, rows, stride }, f, _) = self;
         let is_byte = size_of::<T>() == 1 && size_of::<U>() == 1;
         for row in 0..rows {
-            let x = x.cast::<T>().wrapping_offset(row as isize * pitch);
+            let x = x.cast::<T>().wrapping_offset(row as isize * stride);
             let y = y.cast::<U>().wrapping_add(row * n);
             // SAFETY: by contract of the rows, which the maker was promised for these types.
             unsafe {
@@ -212,14 +212,14 @@ pub(crate) struct Tile {
     pub y: *mut u8,
     pub n: usize,
     pub rows: usize,
-    pub pitch: [isize; 2],
+    pub stride: [isize; 2],
     pub by_number: bool,
 }
 
 impl Tile {
     /// A tile of one row.
     pub(crate) fn row(a: *const u8, b: *const u8, y: *mut u8, n: usize) -> Tile {
-        Tile { a, b, y, n, rows: 1, pitch: [0; 2], by_number: false }
+        Tile { a, b, y, n, rows: 1, stride: [0; 2], by_number: false }
     }
 }
 

@@ -87,7 +87,7 @@ impl<T: Real> Work for Blocks<'_, T> {
                 let until = (line + share).min(end);
                 while line < until && !self.prefetched.is_empty() {
                     for stream in self.prefetched {
-                        let row = stream.first.wrapping_offset(next_row as isize * stream.pitch);
+                        let row = stream.first.wrapping_offset(next_row as isize * stream.stride);
                         prefetch(row.wrapping_add(line * stream.size).cast());
                     }
                     line += 64 / size_of::<T>();
@@ -112,7 +112,7 @@ impl Converted {
 #[derive(Clone, Copy)]
 struct Source<T> {
     first: *const T,
-    pitch: isize,
+    stride: isize,
     is_number: bool,
 }
 
@@ -120,7 +120,7 @@ impl<T: Real> Source<T> {
     /// The first element of row `row`.
     #[inline(always)]
     fn at(self, row: usize) -> *const T {
-        self.first.wrapping_offset(row as isize * self.pitch)
+        self.first.wrapping_offset(row as isize * self.stride)
     }
 
     /// The operand of row `row`.
@@ -152,25 +152,25 @@ impl Step {
     /// `at` on; over at most a block of one row if a place has 16-bit elements.
     #[inline(always)]
     fn run<T: Real, V: F32s>(&self, row: usize, rows: usize, at: usize, n: usize) {
-        let here = |p: *mut u8, pitch: isize, size: usize| {
-            p.wrapping_offset((row as isize * pitch + at as isize) * size as isize)
+        let here = |p: *mut u8, stride: isize, size: usize| {
+            p.wrapping_offset((row as isize * stride + at as isize) * size as isize)
         };
         let mut converted = [Converted::NEW; 4];
         let mut numbers = [T::default(); 4];
         let numbers = numbers.as_mut_ptr();
         let number =
-            |i| Source { first: numbers.wrapping_add(i).cast_const(), pitch: 0, is_number: true };
+            |i| Source { first: numbers.wrapping_add(i).cast_const(), stride: 0, is_number: true };
         let mut operands = [number(0), number(1), number(2), number(3)];
         for i in 0..self.body.operands() {
             let source = &mut operands[i];
             match self.from[i] {
-                Place::Rows(p, pitch, Format::Own) => {
-                    let first = here(p, pitch, size_of::<T>()).cast_const().cast();
-                    *source = Source { first, pitch, is_number: false };
+                Place::Rows(p, stride, Format::Own) => {
+                    let first = here(p, stride, size_of::<T>()).cast_const().cast();
+                    *source = Source { first, stride, is_number: false };
                 }
-                Place::Rows(p, pitch, format) => {
+                Place::Rows(p, stride, format) => {
                     let to = converted[i].0.as_mut_ptr().cast::<f32>();
-                    let from = here(p, pitch, 2).cast_const().cast();
+                    let from = here(p, stride, 2).cast_const().cast();
                     // SAFETY: `run` was promised n elements, a block at most as there is one of 16
                     // bits.
                     unsafe {
@@ -180,21 +180,21 @@ impl Step {
                         }
                     }
                     let first = to.cast_const().cast();
-                    *source = Source { first, pitch: 0, is_number: false };
+                    *source = Source { first, stride: 0, is_number: false };
                 }
                 Place::Block(p) => {
                     let first = p.cast_const().cast();
-                    *source = Source { first, pitch: 0, is_number: false };
+                    *source = Source { first, stride: 0, is_number: false };
                 }
                 // SAFETY: there are four numbers.
                 Place::Splat(bytes) => unsafe { *numbers.add(i) = T::from_bytes(bytes) },
-                Place::Column(p, pitch, Format::Own) => {
-                    (source.first, source.pitch) =
-                        (p.cast::<T>().wrapping_offset(row as isize * pitch), pitch);
+                Place::Column(p, stride, Format::Own) => {
+                    (source.first, source.stride) =
+                        (p.cast::<T>().wrapping_offset(row as isize * stride), stride);
                 }
-                Place::Column(p, pitch, format) => {
+                Place::Column(p, stride, format) => {
                     // SAFETY: there is a number for each row.
-                    let bits = unsafe { *p.cast::<u16>().wrapping_offset(row as isize * pitch) };
+                    let bits = unsafe { *p.cast::<u16>().wrapping_offset(row as isize * stride) };
                     let number = match format {
                         Format::Bf16 => bf16::from_bits(bits).to_f32_const(),
                         _ => f16::from_bits(bits).to_f32_const(),
@@ -205,17 +205,17 @@ impl Step {
             }
         }
         let mut result = Converted::NEW;
-        let (y, pitch, half): (*mut T, _, _) = match self.to {
-            Place::Rows(y, pitch, Format::Own) => {
-                (here(y, pitch, size_of::<T>()).cast(), pitch, None)
+        let (y, stride, half): (*mut T, _, _) = match self.to {
+            Place::Rows(y, stride, Format::Own) => {
+                (here(y, stride, size_of::<T>()).cast(), stride, None)
             }
-            Place::Rows(y, pitch, format) => {
-                (result.0.as_mut_ptr().cast(), 0, Some((here(y, pitch, 2).cast::<u16>(), format)))
+            Place::Rows(y, stride, format) => {
+                (result.0.as_mut_ptr().cast(), 0, Some((here(y, stride, 2).cast::<u16>(), format)))
             }
             Place::Block(y) => (y.cast(), 0, None),
             Place::Splat(_) | Place::Column(..) => return,
         };
-        let (step, from, to) = (self, operands, (y, pitch));
+        let (step, from, to) = (self, operands, (y, stride));
         // Three functions take the compiler half as long as one.
         match self.body.operands() {
             1 => V::call(Loops::<T, 1> { step, from, to, rows, n }),
@@ -246,7 +246,7 @@ impl<T: Real, const N: usize> Work for Loops<'_, T, N> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Loops { step, from: [a, b, c, d], to: (y, pitch), rows, n } = self;
+        let Loops { step, from: [a, b, c, d], to: (y, stride), rows, n } = self;
         let stream = step.stream;
         macro_rules! loop_of {
             ($f:ty, $loop:expr) => {
@@ -258,7 +258,7 @@ impl<T: Real, const N: usize> Work for Loops<'_, T, N> {
         macro_rules! one {
             ($f:ty) => {
                 for row in 0..rows {
-                    let y = y.wrapping_offset(row as isize * pitch);
+                    let y = y.wrapping_offset(row as isize * stride);
                     // For a per-row number: compute one element, then copy the result.
                     let len = if a.is_number { n.min(1) } else { n };
                     // SAFETY: as above.
@@ -272,7 +272,7 @@ impl<T: Real, const N: usize> Work for Loops<'_, T, N> {
         macro_rules! binary {
             ($f:ty) => {
                 for row in 0..rows {
-                    let y = y.wrapping_offset(row as isize * pitch);
+                    let y = y.wrapping_offset(row as isize * stride);
                     // SAFETY: as above.
                     let work = unsafe { Map2::<$f, T>::new(a.row(row), b.row(row), y, n, stream) };
                     loop_of!($f, work)
@@ -282,7 +282,7 @@ impl<T: Real, const N: usize> Work for Loops<'_, T, N> {
         macro_rules! four {
             ($f:ty) => {
                 for row in 0..rows {
-                    let y = y.wrapping_offset(row as isize * pitch);
+                    let y = y.wrapping_offset(row as isize * stride);
                     // SAFETY: as above.
                     let from = unsafe { [a.row(row), b.row(row), c.row(row), d.row(row)] };
                     select_by::<V, T, $f>(from, y, n)

@@ -42,18 +42,18 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
         return;
     }
     let block = if single && !uses_blocks(&steps[0]) { n } else { BLOCK };
-    let mut streams = [Stream { first: std::ptr::null(), pitch: 0, size: 0 }; MAX_PREFETCHED];
+    let mut streams = [Stream { first: std::ptr::null(), stride: 0, size: 0 }; MAX_PREFETCHED];
     let mut count = 0;
     let own = if steps.first().is_some_and(|step| step.wide) { 8 } else { 4 };
     if prefetch && !single {
         for step in steps {
             for place in step.from.iter().chain(Some(&step.to).filter(|_| !step.stream)) {
-                if let Place::Rows(p, pitch, format) = *place {
+                if let Place::Rows(p, stride, format) = *place {
                     let size = if format == Format::Own { own } else { 2 };
                     let stream =
-                        Stream { first: p.cast_const(), pitch: pitch * size as isize, size };
+                        Stream { first: p.cast_const(), stride: stride * size as isize, size };
                     // A row that is read again and again is in a cache.
-                    let is_new = (pitch != 0 || rows == 1) && !streams.contains(&stream);
+                    let is_new = (stride != 0 || rows == 1) && !streams.contains(&stream);
                     if is_new && count < MAX_PREFETCHED {
                         streams[count] = stream;
                         count += 1;

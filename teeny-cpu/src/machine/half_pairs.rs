@@ -15,7 +15,7 @@ use crate::loops::float::{
 use crate::simd::loops::{Binary, Real, Unary};
 use crate::simd::{F32s, F64s, Half, Level, Work};
 use crate::vecmath::Square;
-use std::marker::PhantomData;
+use std::{marker::PhantomData, ptr::null};
 use teeny_core::{DType, bf16, f16};
 
 /// Runs a step of one or two operands over 16-bit elements of one type, or a cast from or to f32.
@@ -24,9 +24,9 @@ use teeny_core::{DType, bf16, f16};
 /// # Safety
 /// As `groups::run`.
 pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bool {
-    let Place::Rows(y, y_pitch, format) = step.to else { return false };
+    let Place::Rows(y, y_stride, format) = step.to else { return false };
     let operands = step.body.operands();
-    if let (Place::Rows(x, x_pitch, from), 1) = (step.from[0], operands) {
+    if let (Place::Rows(x, x_stride, from), 1) = (step.from[0], operands) {
         let (half, widens) = match (step.body, from.half(), format.half()) {
             (Loop::Copy, Some(half), None) => (half, true),
             (Loop::RoundToBf16, None, Some(half @ DType::BF16))
@@ -35,8 +35,8 @@ pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bo
             _ => return false,
         };
         for row in 0..rows as isize {
-            let x = x.wrapping_offset(row * x_pitch * if widens { 2 } else { 4 });
-            let y = y.wrapping_offset(row * y_pitch * if widens { 4 } else { 2 });
+            let x = x.wrapping_offset(row * x_stride * if widens { 2 } else { 4 });
+            let y = y.wrapping_offset(row * y_stride * if widens { 4 } else { 2 });
             // SAFETY: by contract.
             unsafe {
                 match widens {
@@ -53,12 +53,12 @@ pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bo
 /// Runs an operation over elements that are all of `format`, with numbers; false if it takes longer
 /// than the conversions. The caller promises the elements.
 fn half_operation(level: Level, step: &Step, format: Format, rows: usize, n: usize) -> bool {
-    let Place::Rows(y, y_pitch, _) = step.to else { return false };
-    let mut from = [Source { first: std::ptr::null(), pitch: 0, is_column: false, number: 0.0 }; 2];
+    let Place::Rows(y, y_stride, _) = step.to else { return false };
+    let mut from = [Source { first: null(), stride: 0, is_column: false, number: 0.0 }; 2];
     for (operand, place) in from.iter_mut().zip(&step.from[..step.body.operands()]) {
-        (operand.first, operand.pitch) = match *place {
-            Place::Rows(p, pitch, own) if own == format => (p.cast_const().cast(), pitch),
-            Place::Column(p, pitch, own) if own == format => (p.cast(), pitch),
+        (operand.first, operand.stride) = match *place {
+            Place::Rows(p, stride, own) if own == format => (p.cast_const().cast(), stride),
+            Place::Column(p, stride, own) if own == format => (p.cast(), stride),
             Place::Splat(bytes) => {
                 operand.number = f32::from_bytes(bytes);
                 continue;
@@ -69,21 +69,21 @@ fn half_operation(level: Level, step: &Step, format: Format, rows: usize, n: usi
     }
     let [a, b] = from;
     // A product of one operand by itself converts it once. A column of it may begin where it does.
-    let whole = |x: &Source| (x.first, x.pitch, x.is_column);
+    let whole = |x: &Source| (x.first, x.stride, x.is_column);
     let is_square = !a.first.is_null() && whole(&a) == whole(&b);
     let y = y.cast();
     macro_rules! run {
         ($f:ty) => {
             match format {
                 Format::Bf16 => {
-                    level.run(Halves::<$f, bf16> { from, y, y_pitch, rows, n, of: PhantomData })
+                    level.run(Halves::<$f, bf16> { from, y, y_stride, rows, n, of: PhantomData })
                 }
-                _ => level.run(Halves::<$f, f16> { from, y, y_pitch, rows, n, of: PhantomData }),
+                _ => level.run(Halves::<$f, f16> { from, y, y_stride, rows, n, of: PhantomData }),
             }
         };
     }
     // The sign is a bit, which takes no conversion.
-    let sign = |kept, flipped| level.run(SignBit { a, y, y_pitch, rows, n, kept, flipped });
+    let sign = |kept, flipped| level.run(SignBit { a, y, y_stride, rows, n, kept, flipped });
     match step.body {
         Loop::Mul if is_square => run!(One<Square>),
         Loop::Add => run!(Add),
@@ -126,7 +126,7 @@ impl<F: Unary> Binary for One<F> {
 #[derive(Clone, Copy)]
 struct Source {
     first: *const u16,
-    pitch: isize,
+    stride: isize,
     /// Whether there is one element for each row.
     is_column: bool,
     number: f32,
@@ -142,12 +142,12 @@ impl Source {
         if self.first.is_null() {
             return (V::splat(self.number), self.first);
         }
-        let p = self.first.wrapping_offset(row * self.pitch);
+        let p = self.first.wrapping_offset(row * self.stride);
         if !self.is_column {
             return (V::splat(0.0), p);
         }
         // SAFETY: by contract; the array has the lanes of the widest vector.
-        unsafe { (V::load_half::<H>([*p; 16].as_ptr()), std::ptr::null()) }
+        unsafe { (V::load_half::<H>([*p; 16].as_ptr()), null()) }
     }
 }
 
@@ -155,7 +155,7 @@ impl Source {
 struct SignBit {
     a: Source,
     y: *mut u16,
-    y_pitch: isize,
+    y_stride: isize,
     rows: usize,
     n: usize,
     kept: u16,
@@ -167,9 +167,9 @@ impl Work for SignBit {
     const FOR_AVX512: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let SignBit { a, y, y_pitch, rows, n, kept, flipped } = self;
-        for row in 0..rows as isize {
-            let (x, y) = (a.first.wrapping_offset(row * a.pitch), y.wrapping_offset(row * y_pitch));
+        let SignBit { a, y, y_stride, rows, n, kept, flipped } = self;
+        for r in 0..rows as isize {
+            let (x, y) = (a.first.wrapping_offset(r * a.stride), y.wrapping_offset(r * y_stride));
             let mut i = 0;
             while i < n {
                 // SAFETY: by contract of the struct.
@@ -184,7 +184,7 @@ impl Work for SignBit {
 struct Halves<F, H> {
     from: [Source; 2],
     y: *mut u16,
-    y_pitch: isize,
+    y_stride: isize,
     rows: usize,
     n: usize,
     of: PhantomData<(F, H)>,
@@ -194,9 +194,9 @@ impl<F: Binary, H: Half> Work for Halves<F, H> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Halves { from: [a, b], y, y_pitch, rows, n, .. } = self;
+        let Halves { from: [a, b], y, y_stride, rows, n, .. } = self;
         for row in 0..rows as isize {
-            let y = y.wrapping_offset(row * y_pitch);
+            let y = y.wrapping_offset(row * y_stride);
             // SAFETY: the maker promises n elements in each row, or one of a column.
             unsafe {
                 let ((u, a), (v, b)) = (a.row::<V, H>(row), b.row::<V, H>(row));

@@ -244,7 +244,7 @@ pub(super) struct Machine<'a> {
     columns: [Option<Column>; MAX_COLUMNS],
     pub size: usize,
     buffers: *mut u8,
-    /// The first elements and pitches of the operands in the buffers.
+    /// The first elements and row strides of the operands in the buffers.
     widened: [(*mut u8, isize); MAX_BUFFERS],
     num_widened: usize,
 }
@@ -313,16 +313,16 @@ impl<'a> Machine<'a> {
     /// The place that an operand is read from: for 16 bits a buffer, which is filled with f32 if it
     /// is new.
     fn operand(&mut self, place: Place) -> Option<Place> {
-        let (p, pitch, code) = match place {
-            Place::Rows(p, pitch, Format::Bf16) => (p, pitch, Code::WidenBf16),
-            Place::Rows(p, pitch, Format::F16) => (p, pitch, Code::WidenF16),
+        let (p, stride, code) = match place {
+            Place::Rows(p, stride, Format::Bf16) => (p, stride, Code::WidenBf16),
+            Place::Rows(p, stride, Format::F16) => (p, stride, Code::WidenF16),
             _ => return Some(place),
         };
         let known = &self.widened[..self.num_widened];
-        if let Some(k) = known.iter().position(|&same| same == (p, pitch)) {
+        if let Some(k) = known.iter().position(|&same| same == (p, stride)) {
             return Some(self.buffer(k));
         }
-        *self.widened.get_mut(self.num_widened)? = (p, pitch);
+        *self.widened.get_mut(self.num_widened)? = (p, stride);
         let to = self.buffer(self.num_widened);
         self.num_widened += 1;
         (self.add(code, Some(place)) && self.add(Code::Operand, Some(to))).then_some(to)
@@ -337,9 +337,9 @@ impl<'a> Machine<'a> {
         let mut added = Instruction::of_number(code, std::ptr::null_mut());
         match place {
             None => {}
-            Some(Place::Rows(first, pitch, format)) => {
+            Some(Place::Rows(first, stride, format)) => {
                 let step = if format == Format::Own { size } else { 2 };
-                let row = pitch * step as isize;
+                let row = stride * step as isize;
                 added = Instruction { row, down: row, ..Instruction::of_row(code, first, step) };
             }
             Some(Place::Block(first)) => {
@@ -351,13 +351,13 @@ impl<'a> Machine<'a> {
                 unsafe { to.write(Splat::of(bytes, size)) };
                 added.first = to.cast();
             }
-            Some(Place::Column(first, pitch, Format::Own)) if code.has_two_operands() => {
-                let row = pitch * size as isize;
+            Some(Place::Column(first, stride, Format::Own)) if code.has_two_operands() => {
+                let row = stride * size as isize;
                 let first = first.cast_mut();
                 added = Instruction { first, row, down: row, is_column: true, ..added };
             }
-            Some(Place::Column(first, pitch, format)) => {
-                let row = pitch * if format == Format::Own { size as isize } else { 2 };
+            Some(Place::Column(first, stride, format)) => {
+                let row = stride * if format == Format::Own { size as isize } else { 2 };
                 let Some(column) = self.columns.iter().position(Option::is_none) else {
                     return false;
                 };
@@ -402,9 +402,9 @@ impl<'a> Machine<'a> {
             self.add(code, place).then_some(())
         });
         // Every row must be aligned.
-        let aligned = matches!(step.to, Place::Rows(p, pitch, Format::Own)
+        let aligned = matches!(step.to, Place::Rows(p, stride, Format::Own)
             if (p as usize).is_multiple_of(VECTOR)
-                && pitch.unsigned_abs().wrapping_mul(self.size).is_multiple_of(VECTOR));
+                && stride.unsigned_abs().wrapping_mul(self.size).is_multiple_of(VECTOR));
         let store = if step.stream && aligned { Code::Stream } else { Code::Store };
         let (store, is_kept) = match step.to {
             Place::Rows(_, _, Format::Bf16) => (Code::StoreBf16, true),

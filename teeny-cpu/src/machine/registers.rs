@@ -134,7 +134,7 @@ impl<T: Real> Work for Rows<'_, T> {
                     }
                     for stream in prefetched {
                         for j in 0..VECTORS as isize {
-                            let first = stream.pitch * (row as isize + VECTORS as isize + j);
+                            let first = stream.stride * (row as isize + VECTORS as isize + j);
                             let first = stream.first.wrapping_offset(first);
                             for line in 0..(n * size_of::<T>()).div_ceil(64) {
                                 prefetch(first.wrapping_add(64 * line).cast());

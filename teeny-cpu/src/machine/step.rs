@@ -77,7 +77,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Stream {
     pub first: *const u8,
-    pub pitch: isize,
+    pub stride: isize,
     pub size: usize,
 }
 

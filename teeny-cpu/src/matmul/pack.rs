@@ -1,4 +1,4 @@
-//! Copies of blocks of a strided matrix to row-major buffers with a pitch: panels.
+//! Copies of blocks of a strided matrix to row-major buffers with a row stride: panels.
 //!
 //! The naive form is `panel[i * width + j] = from[i][j]`. Contiguous rows are copied as they are; a
 //! transposed operand is transposed by blocks in registers, so that both sides are touched by whole

@@ -315,11 +315,11 @@ impl Strided<'_> {
             let (x, step) = self.read(memory, x, n, rows, step);
             let to = memory.transposed.as_mut_ptr();
             let (level, shape) = (self.cpu.level, (n, rows));
-            let pitch = rows as isize;
+            let row_stride = rows as isize;
             with_unsigned!(self.table.element, T => {
-                transpose::<T>(level, x.cast(), step, to.cast(), pitch, shape, false);
+                transpose::<T>(level, x.cast(), step, to.cast(), row_stride, shape, false);
             });
-            (self.table.rows)(level, self.flip, accs, rows, to.cast(), pitch, 0..n);
+            (self.table.rows)(level, self.flip, accs, rows, to.cast(), row_stride, 0..n);
         }
     }
 

@@ -38,7 +38,7 @@ impl Job<'_> {
         let (level, n, size) = (self.level, self.n, self.size);
         let stage = memory.tile(base, self.elements.len() + self.outputs.len(), size).0;
         for (k, x) in self.elements.iter().enumerate().filter(|(_, x)| x.outer != 0) {
-            let (to, pitch) = memory.tile(base, k, size);
+            let (to, row_stride) = memory.tile(base, k, size);
             let mut from = x.first.get().wrapping_offset(first as isize * x.outer);
             let mut step = x.outer / x.dtype.size() as isize;
             // SAFETY: rows of n elements; the tiles have memory for them.
@@ -54,7 +54,7 @@ impl Job<'_> {
                     (from, step) = (stage, n as isize);
                 }
                 let (from, to) = (from.cast_const().cast::<T>(), to.cast::<T>());
-                transpose(level, from, step, to, pitch as isize, (n, rows), false);
+                transpose(level, from, step, to, row_stride as isize, (n, rows), false);
             }
         }
     }
@@ -77,13 +77,13 @@ impl Job<'_> {
                 continue;
             }
             let dtype = self.output_dtype(o);
-            let (from, pitch) = memory.tile(base, self.elements.len() + o, size);
+            let (from, row_stride) = memory.tile(base, self.elements.len() + o, size);
             let out = out.get().wrapping_add(first * n * dtype.size());
             let to = if dtype.is_half() { stage } else { out };
             // SAFETY: rows of n elements of the output, or memory for them.
             unsafe {
                 let (from, to) = (from.cast_const().cast::<T>(), to.cast::<T>());
-                transpose(level, from, pitch as isize, to, n as isize, (rows, n), false);
+                transpose(level, from, row_stride as isize, to, n as isize, (rows, n), false);
                 if dtype.is_half() {
                     half::from_f32(level, dtype, stage, out, n * rows);
                 }

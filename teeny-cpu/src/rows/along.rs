@@ -68,7 +68,7 @@ impl Job<'_> {
         (piece, wide): (usize, bool),
     ) -> bool {
         let level = self.level;
-        let (vectors, pitch) = match memory.side {
+        let (vectors, row_stride) = match memory.side {
             Side::Along { short: true } => (1, VECTOR),
             _ => (VECTORS, BUFFER),
         };
@@ -84,16 +84,16 @@ impl Job<'_> {
             // SAFETY: by contract; folds have memory for the rows.
             unsafe {
                 for (k, reduction) in pass.folds.iter().enumerate() {
-                    let to = memory.fold(base, k).wrapping_add(rows.start * pitch);
-                    let to = slice_mut::<T>(to, rows.len() * pitch / size_of::<T>());
+                    let to = memory.fold(base, k).wrapping_add(rows.start * row_stride);
+                    let to = slice_mut::<T>(to, rows.len() * row_stride / size_of::<T>());
                     to.fill(T::from_f64(identity(reduction.fold)));
                 }
                 run_rows(level, self.size, code, rows.clone(), part, true);
                 for (k, reduction) in pass.folds.iter().enumerate() {
                     finite &= level.run(Along::<T> {
                         fold: reduction.fold,
-                        from: memory.fold(base, k).wrapping_add(rows.start * pitch),
-                        pitch,
+                        from: memory.fold(base, k).wrapping_add(rows.start * row_stride),
+                        row_stride,
                         vectors,
                         rows: rows.len(),
                         piece: place,

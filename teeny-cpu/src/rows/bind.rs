@@ -28,18 +28,18 @@ pub(super) struct Memory {
     pub count: usize,
     pub side: Side,
     /// From a computed row value to the next.
-    row_pitch: usize,
+    value_stride: usize,
     slots: usize,
     buffers: usize,
     folds: usize,
     /// Strides of the numbers of folds: from a fold to the next, and from a row to the next.
-    fold_pitch: usize,
+    fold_stride: usize,
     fold_row: usize,
     /// Sums and products of a pass, `f64` for each row.
     totals: usize,
     kept: usize,
     /// From a kept value to the next, and from a row, or across from a position, to the next.
-    kept_pitch: usize,
+    kept_stride: usize,
     kept_row: usize,
     /// Transposed operands and results, each as large as a kept value.
     tiles: usize,
@@ -53,8 +53,8 @@ impl Memory {
         let Program { elements, row_operands, passes, computed, slots, kept, .. } = job.code;
         let size = job.size;
         let line = |bytes: usize| bytes.next_multiple_of(LINE);
-        let row_pitch = line(count * size);
-        let mut end = computed * row_pitch;
+        let value_stride = line(count * size);
+        let mut end = computed * value_stride;
         let mut take = |bytes: usize| {
             end += bytes;
             end - bytes
@@ -68,8 +68,8 @@ impl Memory {
             Side::Along { short: false } => BUFFER,
             Side::Across => 0,
         };
-        let fold_pitch = line(fold_row * count);
-        let folds = take(most * fold_pitch);
+        let fold_stride = line(fold_row * count);
+        let folds = take(most * fold_stride);
         let totals = take(most * line(8 * count));
         let in_output = usize::from(job.kept_in_output(side).is_some());
         let kept_row = match side {
@@ -77,22 +77,22 @@ impl Memory {
             Side::Across => line(count * size),
         };
         let of_kept = if let Side::Along { .. } = side { count } else { job.n };
-        let kept_pitch = kept_row * of_kept;
-        let kept = take((kept - in_output.min(*kept)) * kept_pitch);
-        let tiles = take(tiles * kept_pitch);
+        let kept_stride = kept_row * of_kept;
+        let kept = take((kept - in_output.min(*kept)) * kept_stride);
+        let tiles = take(tiles * kept_stride);
         let bytes = end;
         Memory {
             count,
             side,
-            row_pitch,
+            value_stride,
             slots,
             buffers,
             folds,
-            fold_pitch,
+            fold_stride,
             fold_row,
             totals,
             kept,
-            kept_pitch,
+            kept_stride,
             kept_row,
             tiles,
             bytes,
@@ -101,23 +101,23 @@ impl Memory {
 
     /// Where computed row value `k` begins.
     pub(super) fn row(&self, base: *mut u8, k: usize) -> *mut u8 {
-        base.wrapping_add(k * self.row_pitch)
+        base.wrapping_add(k * self.value_stride)
     }
 
     /// Where the vectors of fold `k` of a pass begin.
     pub(super) fn fold(&self, base: *mut u8, k: usize) -> *mut u8 {
-        base.wrapping_add(self.folds + k * self.fold_pitch)
+        base.wrapping_add(self.folds + k * self.fold_stride)
     }
 
     /// Where the totals of fold `k` of a pass begin.
     pub(super) fn totals(&self, base: *mut u8, k: usize) -> *mut f64 {
-        let pitch = (8 * self.count).next_multiple_of(LINE);
-        base.wrapping_add(self.totals + k * pitch).cast()
+        let stride = (8 * self.count).next_multiple_of(LINE);
+        base.wrapping_add(self.totals + k * stride).cast()
     }
 
     /// Where tile `k` begins, and the elements of `size` bytes from a position to the next.
     pub(super) fn tile(&self, base: *mut u8, k: usize, size: usize) -> (*mut u8, usize) {
-        (base.wrapping_add(self.tiles + k * self.kept_pitch), self.kept_row / size)
+        (base.wrapping_add(self.tiles + k * self.kept_stride), self.kept_row / size)
     }
 }
 
@@ -359,8 +359,8 @@ impl Job<'_> {
                 let half = element.dtype.is_half().then_some(element.dtype);
                 let own = element.dtype.size();
                 if is_staged && element.outer != 0 {
-                    let (tile, pitch) = memory.tile(base, k, size);
-                    return fixed(rows(tile, (pitch * size) as isize, size));
+                    let (tile, row_stride) = memory.tile(base, k, size);
+                    return fixed(rows(tile, (row_stride * size) as isize, size));
                 }
                 let moving = Some((first, element.outer, element.inner));
                 let is_number = match is_across {
@@ -379,8 +379,8 @@ impl Job<'_> {
                 let (first, dtype) = (self.outputs[o].get(), self.output_dtype(o));
                 let own = dtype.size();
                 if is_staged {
-                    let (tile, pitch) = memory.tile(base, self.elements.len() + o, size);
-                    return fixed(rows(tile, (pitch * size) as isize, size));
+                    let (tile, row_stride) = memory.tile(base, self.elements.len() + o, size);
+                    return fixed(rows(tile, (row_stride * size) as isize, size));
                 }
                 let row = (self.n * self.inner * own) as isize;
                 let instruction = match is_across {
@@ -396,7 +396,7 @@ impl Job<'_> {
                     return self.place(Operand::Output(o), memory, base, numbers, folds);
                 }
                 let k = k - usize::from(in_output.is_some());
-                let first = base.wrapping_add(memory.kept + k * memory.kept_pitch);
+                let first = base.wrapping_add(memory.kept + k * memory.kept_stride);
                 fixed(rows(first, memory.kept_row as isize, size))
             }
             Operand::Fold(row) if is_across => {

@@ -36,7 +36,7 @@ pub(super) struct Along<T> {
     pub fold: Fold,
     /// The first vector of the first row, the row stride in bytes, and the number of vectors.
     pub from: *const u8,
-    pub pitch: usize,
+    pub row_stride: usize,
     pub vectors: usize,
     pub rows: usize,
     pub piece: Piece,
@@ -55,7 +55,7 @@ impl<T: Number> Along<T> {
     #[inline(always)]
     unsafe fn row<V: F32s, F: Binary>(&self, row: usize) -> Vector<T, V> {
         let lanes = Vector::<T, V>::LANES;
-        let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
+        let first = self.from.wrapping_add(row * self.row_stride).cast::<T>();
         // SAFETY: by contract.
         unsafe {
             let (mut all, mut j) = (Vector::<T, V>::load(first), 1);
@@ -76,7 +76,7 @@ impl<T: Number> Along<T> {
     #[inline(always)]
     unsafe fn wide<V: F32s>(&self, row: usize, before: f64) -> f64 {
         let lanes = Vector::<T, V>::LANES;
-        let first = self.from.wrapping_add(row * self.pitch).cast::<T>();
+        let first = self.from.wrapping_add(row * self.row_stride).cast::<T>();
         let (mut all, mut lane) = (before, 0);
         while lane < lanes {
             // SAFETY: by contract.

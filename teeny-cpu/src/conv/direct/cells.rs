@@ -24,7 +24,7 @@ pub(in crate::conv) struct Cells {
     pub size: [usize; 2],
     /// The column of the input at the first cell of a row, and cells of a row.
     left: isize,
-    pub pitch: usize,
+    pub row_stride: usize,
     /// The columns of the input that are in the cells: from the first to before the second.
     columns: [usize; 2],
     pub lanes: usize,
@@ -72,13 +72,13 @@ impl Cells {
             reaches.fold((isize::MAX, isize::MIN), |a, b| (a.0.min(b.0), a.1.max(b.1)))
         };
         let ((top, bottom), (left, right)) = (reach(|part| &part.y), reach(|part| &part.x));
-        let pitch = (right - left) as usize;
+        let row_stride = (right - left) as usize;
         let operands = input[0] * input[1] + size[0] * size[1];
-        if ((bottom - top) as usize).saturating_mul(pitch) > 8 * operands + 1024 {
+        if ((bottom - top) as usize).saturating_mul(row_stride) > 8 * operands + 1024 {
             return None;
         }
         let columns = [left, right].map(|column| column.clamp(0, input[1] as isize) as usize);
-        Some(Cells { parts, input, size, left, pitch, columns, lanes })
+        Some(Cells { parts, input, size, left, row_stride, columns, lanes })
     }
 
     /// The distance of each tap of a part, in elements, from the tap with the least shifts.
@@ -87,7 +87,7 @@ impl Cells {
         Distances::from_fn(cpu, ys.len() * xs.len(), |tap| {
             let row = (ys[tap / xs.len()] - part.y.low) as usize;
             let column = (xs[tap % xs.len()] - part.x.low) as usize;
-            (row * self.pitch + column) * self.lanes
+            (row * self.row_stride + column) * self.lanes
         })
     }
 
@@ -146,13 +146,13 @@ impl Cells {
             return;
         }
         let stride = plane as isize;
-        let line = self.pitch * lanes;
+        let line = self.row_stride * lanes;
         assert!(
             (1..=lanes).contains(&channels) && x.len() >= (channels - 1) * plane + bottom * width
         );
         let first = (top as isize - band.first) as usize * line
             + (left as isize - self.left) as usize * lanes;
-        if self.pitch == width && self.left == 0 {
+        if self.row_stride == width && self.left == 0 {
             let to = &mut cells[first..][..(bottom - top) * line];
             // SAFETY: whole rows of these planes, and as many cells.
             unsafe {
@@ -163,7 +163,7 @@ impl Cells {
         }
         // Cells of padding at both ends of each row.
         let (before, inside) = ((left as isize - self.left) as usize, right - left);
-        let after = (self.pitch - before - inside) * lanes;
+        let after = (self.row_stride - before - inside) * lanes;
         let mut at = first - before * lanes;
         for _ in top..bottom {
             cells[at..at + before * lanes].fill(T::ZERO);
@@ -210,7 +210,7 @@ impl Cells {
 
     /// Elements of the cells of a band.
     pub(super) fn of_band(&self, band: &Band) -> usize {
-        band.rows * self.pitch * self.lanes
+        band.rows * self.row_stride * self.lanes
     }
 
     pub(super) fn temporary(&self) -> usize {
@@ -220,12 +220,12 @@ impl Cells {
     /// The cell of the first result of row `row` of a part, at the least shifts.
     pub(super) fn first(&self, part: &Part, band: &Band, row: usize) -> usize {
         let row = ((row * part.y.step) as isize + part.y.low - band.first) as usize;
-        (row * self.pitch + (part.x.low - self.left) as usize) * self.lanes
+        (row * self.row_stride + (part.x.low - self.left) as usize) * self.lanes
     }
 
     /// Elements between rows and between neighbouring results of a part, in the cells.
     pub(super) fn x_strides(&self, part: &Part) -> [usize; 2] {
-        [part.y.step * self.pitch * self.lanes, part.x.step * self.lanes]
+        [part.y.step * self.row_stride * self.lanes, part.x.step * self.lanes]
     }
     /// Elements between rows and between neighbouring results of a part, in the results of a step.
     pub(super) fn y_strides(&self, part: &Part) -> [usize; 2] {
@@ -234,8 +234,8 @@ impl Cells {
 
     /// Rows of results of a band.
     pub(super) fn rows_of_band(&self) -> usize {
-        let more = self.band(0, 1).rows * self.pitch * self.lanes;
-        tasks::band_rows(self.size[0], self.pitch * self.lanes, more)
+        let more = self.band(0, 1).rows * self.row_stride * self.lanes;
+        tasks::band_rows(self.size[0], self.row_stride * self.lanes, more)
     }
 
     /// Rows of results that are computed at a time: whole blocks of a transpose if they can be, and
@@ -311,7 +311,7 @@ impl Cells {
                 (to - from - 1) * down + (part.x.output - 1) * along + self.lanes
             };
             let [down, along] = [&part.y, &part.x].map(|axis| (axis.high - axis.low) as usize);
-            let farthest = (down * self.pitch + along) * self.lanes;
+            let farthest = (down * self.row_stride + along) * self.lanes;
             assert!(
                 x + farthest + last(self.x_strides(part)) <= self.of_band(band)
                     && y + last(self.y_strides(part)) <= rows * self.size[1] * self.lanes

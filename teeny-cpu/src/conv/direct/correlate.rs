@@ -123,7 +123,7 @@ pub(super) struct PixelRows<'a, T> {
     /// The cells, from the first result's first one on.
     pub x: &'a [T],
     /// From a row to the next, in the cells.
-    pub pitch: usize,
+    pub row_stride: usize,
     pub distances: Table<'a>,
     /// (m, distances)
     pub weight: &'a [T],
@@ -152,7 +152,7 @@ impl<T: Float> PixelRows<'_, T> {
             return;
         }
         assert!(
-            self.distances.farthest + (self.rows - 1) * self.pitch + self.n <= self.x.len()
+            self.distances.farthest + (self.rows - 1) * self.row_stride + self.n <= self.x.len()
                 && self.weight.len() == self.m * self.distances.each.len()
         );
         for row in 0..self.rows {
@@ -216,7 +216,7 @@ impl<T: Float> PixelRows<'_, T> {
         }
         // SAFETY: `all` has compared the farthest element that is read with the cells.
         unsafe {
-            let x = self.x.as_ptr().add(row * self.pitch + j);
+            let x = self.x.as_ptr().add(row * self.row_stride + j);
             let taps = Taps {
                 distances: self.distances.each.as_ptr(),
                 weights: self.weight.as_ptr().add(m * k),

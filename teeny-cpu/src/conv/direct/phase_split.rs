@@ -5,9 +5,9 @@
 //!   a line for each phase                           0 b d f  |  a c e   read by shifts -1 1 | 0
 //! ```
 //! Result `o` reads the element `o + d` of a phase: with the same phases along the rows, the
-//! element of a result at (row, column) is `row * pitch + column + distance(tap)`. Zeros at the end
-//! of a line are the ones at the beginning of the next. Where nothing is padding and steps are one,
-//! the input is used as it is.
+//! element of a result at (row, column) is `row * row_stride + column + distance(tap)`. Zeros at
+//! the end of a line are the ones at the beginning of the next. Where nothing is padding and steps
+//! are one, the input is used as it is.
 
 use super::correlate::{Distances, Table};
 use crate::Cpu;
@@ -31,8 +31,8 @@ pub(super) struct PhaseSplit<'a> {
     /// Lines more than rows of results.
     more: usize,
     /// From a line to the next.
-    pub pitch: usize,
-    /// Zeros at the end of the last line that are not in its pitch.
+    pub row_stride: usize,
+    /// Zeros at the end of the last line that are not in its row stride.
     shared: usize,
     /// Whether the input itself is the only phase.
     pub in_place: bool,
@@ -63,14 +63,14 @@ impl<'a> PhaseSplit<'a> {
             let right = wide.saturating_sub(left + content);
             shared = left.min(right).min(wide - cols.output);
         }
-        let (pitch, has_padding, more) = (wide - shared, !inside, rows.extent());
+        let (row_stride, has_padding, more) = (wide - shared, !inside, rows.extent());
         let phases = [phases(&rows, y), phases(&cols, x)];
         let split = PhaseSplit {
             outer,
             low: [y, x],
             phases,
             more,
-            pitch,
+            row_stride,
             shared,
             in_place,
             has_padding,
@@ -78,7 +78,7 @@ impl<'a> PhaseSplit<'a> {
             cols,
         };
         match in_place {
-            true => PhaseSplit { low: [0, 0], pitch: split.cols.input, shared: 0, ..split },
+            true => PhaseSplit { low: [0, 0], row_stride: split.cols.input, shared: 0, ..split },
             false => split,
         }
     }
@@ -107,7 +107,7 @@ impl<'a> PhaseSplit<'a> {
 
     /// Cells of one phase.
     fn phase(&self, rows: usize) -> usize {
-        self.lines(rows).saturating_mul(self.pitch).saturating_add(self.shared)
+        self.lines(rows).saturating_mul(self.row_stride).saturating_add(self.shared)
     }
 
     /// Cells under `rows` rows of results: from a channel to the next.
@@ -129,7 +129,7 @@ impl<'a> PhaseSplit<'a> {
         };
         let phase =
             index(0, y % self.rows.step) * self.phases[1].len() + index(1, x % self.cols.step);
-        let at = y / self.rows.step * self.pitch + x / self.cols.step;
+        let at = y / self.rows.step * self.row_stride + x / self.cols.step;
         if self.in_place { at } else { phase * self.phase(rows) + at }
     }
 
@@ -151,7 +151,7 @@ impl<'a> PhaseSplit<'a> {
         cells: &'b mut [T],
     ) -> &'b [T] {
         if self.in_place {
-            return &image[top * self.pitch..];
+            return &image[top * self.row_stride..];
         }
         let ([taps, _], plane, size) = (self.taps(), self.plane(), self.cells(rows));
         let planes = self.outer.iter().map(|a| a.input).product::<usize>();
@@ -190,7 +190,7 @@ impl<'a> PhaseSplit<'a> {
     /// a tile of four of them is, even if a few more are computed.
     pub(super) fn is_flat(&self, rows: usize, lanes: usize) -> bool {
         let width = self.cols.output;
-        let all = (rows.max(1) - 1) * self.pitch + width;
+        let all = (rows.max(1) - 1) * self.row_stride + width;
         width < 4 * lanes && 5 * all.div_ceil(lanes) <= 6 * rows * width.div_ceil(lanes)
     }
 }
@@ -250,7 +250,7 @@ impl<T: Float> Work for Fill<'_, T> {
                 // Lines and columns j that are inside the input at first + j * step.
                 let y = (top * ys.step) as isize + split.low[0] + fy as isize;
                 let x = split.low[1] + fx as isize;
-                let wide = split.pitch + split.shared;
+                let wide = split.row_stride + split.shared;
                 let (up, down) = ys.inside(y, split.lines(rows));
                 let (left, right) = xs.inside(x, wide);
                 for line in up..if left < right { down } else { up } {
@@ -258,7 +258,7 @@ impl<T: Float> Work for Fill<'_, T> {
                     let j = (x + (left * xs.step) as isize) as usize;
                     let count = right - left;
                     let from = &from[i * xs.input + j..];
-                    let at = phase + line * split.pitch + left;
+                    let at = phase + line * split.row_stride + left;
                     let to = cells[at..][..count].as_mut_ptr();
                     // SAFETY: as many elements of both: `inside` returns places of the input.
                     unsafe {

@@ -81,7 +81,7 @@ impl<T: Float> ConvTask<'_, T> {
         let in_result = !flat && grid.is_dense();
         let places = [grid.size(), grid.row_step()];
         let (line, step) = match flat {
-            true => ((rows - 1) * split.pitch + width, split.pitch),
+            true => ((rows - 1) * split.row_stride + width, split.row_stride),
             false => (rows * width, width),
         };
         let sizes = [split.filled(self.in_channels, rows), if in_result { 0 } else { m * line }];
@@ -97,7 +97,7 @@ impl<T: Float> ConvTask<'_, T> {
                 let to = to.wrapping_add(grid.place((outer * height + top) * width));
                 cpu.level.run(PixelRows {
                     x: split.read(cpu, image, outer, [top, rows], cells),
-                    pitch: split.pitch,
+                    row_stride: split.row_stride,
                     distances: distances.of(rows),
                     weight: &self.weight[plane % self.groups * m * k..][..m * k],
                     m,

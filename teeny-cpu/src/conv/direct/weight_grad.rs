@@ -2,8 +2,8 @@
 //!
 //! The sums of nine taps of one or two channels stay in registers. A task adds up some images of
 //! some groups, and the sums of tasks are joined in order. Where lanes are pixels and rows are
-//! short, the gradients are copied to lines with the pitch of the phases: then what is between rows
-//! is multiplied by zero, and if that gives no number everything is computed again row by row.
+//! short, the gradients are copied to lines with the row stride of the phases: then what is between
+//! rows is multiplied by zero, and if that gives no number everything is computed again row by row.
 
 use super::cells::{Band, BandStep, Call, Cells};
 use super::correlate::Table;
@@ -90,12 +90,12 @@ impl<T: Float> PixelSums<'_, T> {
         let ([height, width], outer) = split.results();
         let (m, n, lanes) = (c.out_channels, c.out_channels * c.rows(), lanes::<T>(cpu.level));
         // Rows that are added up at a time, and rows of a phase.
-        let line = if flat { split.pitch } else { width.next_multiple_of(lanes) };
+        let line = if flat { split.row_stride } else { width.next_multiple_of(lanes) };
         let virtuals = c.in_channels * split.taps()[0];
         let most = (CHAIN * lanes / line).min(tasks::rows_in_cache(virtuals * split.cells(1)));
         let most = most.clamp(1, height);
         let distances = BandDistances::new(cpu, split, c, [height, most])?;
-        let line = (most - 1) * split.pitch + width;
+        let line = (most - 1) * split.row_stride + width;
         let filled = split.filled(c.in_channels, most);
         let sizes = [filled, if flat { m * line } else { 0 }, n * lanes];
         with_scratch(cpu, sizes, |[cells, lines, vectors]: [&mut [T]; 3]| {
@@ -119,12 +119,12 @@ impl<T: Float> PixelSums<'_, T> {
                             g,
                             g_strides,
                             x: split.read(cpu, x, o, [top, rows], cells),
-                            x_strides: [split.pitch, lanes],
+                            x_strides: [split.row_stride, lanes],
                             lanes_are_channels: false,
                             distances: distances.of(rows),
                             m,
                             rows: if flat { 1 } else { rows },
-                            n: if flat { (rows - 1) * split.pitch + width } else { width },
+                            n: if flat { (rows - 1) * split.row_stride + width } else { width },
                             sums: vectors,
                         });
                     }
@@ -147,16 +147,16 @@ impl<T: Float> PixelSums<'_, T> {
         lines: &'b mut [T],
     ) -> (&'b [T], [usize; 2]) {
         let ([height, width], _) = self.split.results();
-        let (m, channel, pitch) = (self.c.out_channels, self.c.grid.pixels(), self.split.pitch);
+        let (m, channel) = (self.c.out_channels, self.c.grid.pixels());
         let from = (plane * m * channel) + (outer * height + top) * width;
         let g = &self.g[from..(plane + 1) * m * channel];
         if !self.flat {
             return (g, [channel, width]);
         }
-        let line = (rows - 1) * pitch + width;
+        let line = (rows - 1) * self.split.row_stride + width;
         for (i, line) in lines[..m * line].chunks_exact_mut(line).enumerate() {
             let rows = g[i * channel..][..rows * width].chunks_exact(width);
-            for (to, from) in line.chunks_mut(pitch).zip(rows) {
+            for (to, from) in line.chunks_mut(self.split.row_stride).zip(rows) {
                 to[..width].copy_from_slice(from);
                 to[width..].fill(T::ZERO);
             }
