@@ -108,17 +108,17 @@ impl<T: Float> ConvTask<'_, T> {
 
     /// The gradient of the filters for the taps of the grid.
     fn filter_grad_of_taps(&self, cpu: &Cpu, g: &[T], to: &mut [T]) -> Result<()> {
-        let mut cells = None;
+        let mut layout = None;
         let algorithm = select_filter_grad(&self.sizes(), |algorithm| match algorithm {
             Algorithm::Channels => {
-                cells = direct::Cells::new([self.grid].into_iter(), lanes::<T>(cpu.level));
-                cells.is_some()
+                layout = direct::BlockedLayout::new([self.grid].into_iter(), lanes::<T>(cpu.level));
+                layout.is_some()
             }
             Algorithm::Pixels => self.has_small_phase_split(),
             _ => true,
         });
-        match (algorithm, cells) {
-            (_, Some(cells)) => direct::weight_grad_by_channels(cpu, self, &cells, g, to),
+        match (algorithm, layout) {
+            (_, Some(layout)) => direct::weight_grad_by_channels(cpu, self, &layout, g, to),
             (Algorithm::Matmul, _) => {
                 let operands = [self.x.as_ptr(), to.as_mut_ptr(), g.as_ptr()];
                 // SAFETY: the operands have the sizes of the task; `to` is borrowed mutably.

@@ -19,8 +19,8 @@ use teeny_core::{Error, Result};
 pub(super) enum Choice {
     /// Winograd's filtering, for whose rounding all weights are in range.
     Winograd(Winograd),
-    /// Vectors of channels, from these cells of all grids.
-    Channels(direct::Cells),
+    /// Vectors of channels, with this layout for all grids.
+    Channels(direct::BlockedLayout),
     /// One grid after the other.
     EachGrid,
 }
@@ -56,7 +56,8 @@ impl<T: Float> Convolution<'_, T> {
         select(&sizes, |algorithm| {
             let fitting = match algorithm {
                 Algorithm::Channels => {
-                    direct::Cells::new(self.grids(), lanes::<T>(cpu.level)).map(Choice::Channels)
+                    direct::BlockedLayout::new(self.grids(), lanes::<T>(cpu.level))
+                        .map(Choice::Channels)
                 }
                 Algorithm::Winograd => {
                     let weight = T::f32s(self.task.weight).filter(|_| self.grids.len() == 1);
@@ -83,7 +84,7 @@ impl<T: Float> Convolution<'_, T> {
         }
         match choice {
             Choice::Winograd(winograd) => self.by_winograd(cpu, winograd),
-            Choice::Channels(cells) => self.by_channels(cpu, cells),
+            Choice::Channels(layout) => self.by_channels(cpu, layout),
             Choice::EachGrid if self.grids().next().is_none() => self.finish(),
             Choice::EachGrid => {
                 let filters = Filters::new(cpu, &self.task)?;
@@ -108,14 +109,14 @@ impl<T: Float> Convolution<'_, T> {
         ConvTask { weight: some.as_deref().unwrap_or(task.weight), ..task }.run(cpu)
     }
 
-    fn by_channels(&self, cpu: &Cpu, cells: &direct::Cells) -> Result<()> {
+    fn by_channels(&self, cpu: &Cpu, layout: &direct::BlockedLayout) -> Result<()> {
         let filters = Filters::new(cpu, &self.task)?;
         let some = self.grids().map(|grid| filters.of(cpu, grid)).collect::<Result<Vec<_>>>()?;
         let tasks = self.grids().zip(&some).map(|(grid, some)| {
             let weight = some.as_deref().unwrap_or(filters.all());
             ConvTask { grid, weight, ..self.task }
         });
-        direct::by_channels(cpu, &tasks.collect::<Vec<_>>(), cells, self.skips)?;
+        direct::by_channels(cpu, &tasks.collect::<Vec<_>>(), layout, self.skips)?;
         self.finish()
     }
 

@@ -13,13 +13,13 @@
 /// The algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
-    /// Cells whose lanes are channels.
+    /// Direct, with channels as lanes.
     Channels,
     /// A product of matrices: each image has one result, whose window is the whole input.
     Matmul,
     /// Winograd's minimal filtering.
     Winograd,
-    /// Cells whose lanes are pixels.
+    /// Direct, with pixels as lanes.
     Pixels,
     /// A product with columns.
     Columns,

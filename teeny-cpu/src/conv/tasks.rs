@@ -160,7 +160,7 @@ pub(super) struct Bands {
     pub rows: usize,
 }
 
-/// Elements of the cells and results of a band: a quarter of a second-level cache.
+/// Elements of the packed input and results of a band: a quarter of a second-level cache.
 const BAND: usize = 48 << 10;
 
 /// Rows of results of a band, of `height`: each has `line` elements, and `more` are around them.

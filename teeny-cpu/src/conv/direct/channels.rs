@@ -1,18 +1,18 @@
 //! All results of a depthwise convolution by vectors of channels.
 //!
 //! There is nothing to share between channels: the planes of as many channels as a vector has lanes
-//! are transposed to `cells`, one vector for each place, with zeros around them. Neighbours are
-//! vectors then, and a weight is a vector too. Up to eight results are computed at a time, for which
-//! a weight is loaded once.
+//! are transposed to vectors of channels, one for each pixel (`channel_blocked`), with zeros around
+//! them. Neighbours are vectors then, and a weight is a vector too. Up to eight results are
+//! computed at a time, for which a weight is loaded once.
 //!
 //! ```text
-//!   planes of 16 channels ──transpose──► cells ──kernels──► results ──transpose──► planes
+//!   planes of 16 channels ──transpose──► packed ──kernels──► results ──transpose──► planes
 //! ```
 //! A task goes down a band of rows of some channels, so that the data it has just transposed or
 //! computed is in a first-level cache. The gradient of the input is the same for each residue of
 //! the stride (`grid`), and all residues write to one band.
 
-use super::cells::{Cells, vectors};
+use super::channel_blocked::{BlockedLayout, vectors};
 use super::correlate::{ChannelRows, Distances};
 use crate::Cpu;
 use crate::conv::columns::ConvTask;
@@ -26,7 +26,7 @@ use teeny_core::Result;
 /// The grids of a convolution whose groups have one channel each.
 struct Channels<'a, T> {
     parts: &'a [ConvTask<'a, T>],
-    cells: &'a Cells,
+    layout: &'a BlockedLayout,
     /// For each part: its distances, and the distances of each row of results.
     tables: Vec<(Distances, Array<[usize; 2]>)>,
     /// Whether rows of padding are left out.
@@ -34,29 +34,29 @@ struct Channels<'a, T> {
 }
 
 /// Computes all results of the grids of a convolution whose groups have one channel each, from the
-/// cells of these grids; results of no grid are zero. `skips` leaves out rows of padding.
+/// packed input; results outside the grids are zero. `skips` leaves out rows of padding.
 pub(in crate::conv) fn convolve<T: Float>(
     cpu: &Cpu,
     parts: &[ConvTask<'_, T>],
-    cells: &Cells,
+    layout: &BlockedLayout,
     skips: bool,
 ) -> Result<()> {
     let (images, channels) = (parts[0].images, parts[0].groups);
     let products = parts.iter().map(|p| p.grid.pixels() * p.rows()).sum::<usize>();
     let muls = images * channels * products;
-    let blocks = channels.div_ceil(cells.lanes);
-    let split = tasks::split_bands(images, blocks, cells.size[0], cells.rows_of_band(), muls);
-    let tables = cells
+    let blocks = channels.div_ceil(layout.lanes);
+    let split = tasks::split_bands(images, blocks, layout.size[0], layout.rows_of_band(), muls);
+    let tables = layout
         .parts
         .iter()
-        .map(|part| Ok((cells.distances(cpu, part)?, cells.taps(cpu, part, skips)?)));
-    let all = Channels { parts, cells, tables: tables.collect::<Result<_>>()?, skips };
+        .map(|part| Ok((layout.distances(cpu, part)?, layout.taps(cpu, part, skips)?)));
+    let all = Channels { parts, layout, tables: tables.collect::<Result<_>>()?, skips };
     let Bands { blocks, images: shares, bands, rows } = split;
     run_tasks(blocks * shares * bands, tasks::is_parallel(muls), |task| {
         let (block, rest) = (task / (shares * bands), task % (shares * bands));
         let top = rest % bands * rows;
         let range = tasks::part(images, shares, rest / bands);
-        all.band(cpu, block * cells.lanes, range, [top, (top + rows).min(cells.size[0])])
+        all.band(cpu, block * layout.lanes, range, [top, (top + rows).min(layout.size[0])])
     })
 }
 
@@ -69,14 +69,14 @@ impl<T: Float> Channels<'_, T> {
         images: Range<usize>,
         [top, bottom]: [usize; 2],
     ) -> Result<()> {
-        let (Channels { parts, cells, .. }, c) = (self, &self.parts[0]);
-        let ([plane, size], width, lanes) = (cells.planes(), cells.size[1], cells.lanes);
-        let (count, step) = (lanes.min(c.groups - first), cells.rows_of_step());
+        let (Channels { parts, layout, .. }, c) = (self, &self.parts[0]);
+        let ([plane, size], width, lanes) = (layout.planes(), layout.size[1], layout.lanes);
+        let (count, step) = (lanes.min(c.groups - first), layout.rows_of_step());
         let taps: usize = parts.iter().map(ConvTask::rows).sum();
         let whole = parts.iter().map(|part| part.grid.pixels()).sum::<usize>() == size;
-        let band = cells.band(top, bottom);
-        let (steps, calls) = cells.steps(cpu, &band, step)?;
-        let sizes = [cells.of_band(&band), cells.temporary(), step * width * lanes, taps * lanes];
+        let band = layout.band(top, bottom);
+        let (steps, calls) = layout.steps(cpu, &band, step)?;
+        let sizes = [layout.of_band(&band), layout.temporary(), step * width * lanes, taps * lanes];
         with_scratch(cpu, sizes, |[input, temporary, results, weights]: [&mut [T]; 4]| {
             if !self.skips {
                 input.fill(T::ZERO);
@@ -96,11 +96,11 @@ impl<T: Float> Channels<'_, T> {
                 let x = (&c.x[plane_at * plane..], count);
                 let y = c.y.get().wrapping_add(plane_at * size);
                 for (step, calls) in steps.iter().zip(calls.chunks_exact(parts.len())) {
-                    cells.fill(cpu, &band, step.fill, x, temporary, input);
+                    layout.fill(cpu, &band, step.fill, x, temporary, input);
                     let mut weights = weights.as_ptr();
                     let tables = self.tables.iter();
                     for ((call, part), (distances, taps)) in
-                        calls.iter().zip(&cells.parts).zip(tables)
+                        calls.iter().zip(&layout.parts).zip(tables)
                     {
                         let distances = distances.table();
                         cpu.level.run(ChannelRows {
@@ -109,9 +109,9 @@ impl<T: Float> Channels<'_, T> {
                             weights,
                             taps: &taps[call.rows[0]..call.rows[1]],
                             width: part.x.output,
-                            x_strides: cells.x_strides(part),
+                            x_strides: layout.x_strides(part),
                             y: results[call.y..].as_mut_ptr(),
-                            y_strides: cells.y_strides(part),
+                            y_strides: layout.y_strides(part),
                         });
                         weights = weights.wrapping_add(distances.each.len() * lanes);
                     }

@@ -17,7 +17,7 @@ use crate::scratch::Array;
 use crate::simd::{F32s, Lanes, Work, prefetch};
 use teeny_core::Result;
 
-/// The distances of some taps in the cells.
+/// The distances of some taps in the packed input.
 pub(super) struct Distances {
     each: Array<usize>,
     /// The largest.
@@ -62,7 +62,8 @@ struct Taps<T> {
 
 impl<T: Float> Taps<T> {
     /// The sums over taps `first .. end` of `M` channels by `N` vectors, which are `step` elements
-    /// apart in the cells. `CHANNELS`: lanes are channels. `PART`: vector v has `counts[v]` lanes.
+    /// apart in the packed input. `CHANNELS`: lanes are channels. `PART`: vector v has `counts[v]`
+    /// lanes.
     ///
     /// # Safety
     /// There are distances and weights of these taps, and all vectors at these distances from `x`
@@ -120,9 +121,9 @@ impl<T: Float> Taps<T> {
 
 /// `rows` rows of `n` pixels of `m` channels.
 pub(super) struct PixelRows<'a, T> {
-    /// The cells, from the first result's first one on.
+    /// The packed input, from the first result's first element on.
     pub x: &'a [T],
-    /// From a row to the next, in the cells.
+    /// The row stride of the packed input.
     pub row_stride: usize,
     pub distances: Table<'a>,
     /// (m, distances)
@@ -214,7 +215,7 @@ impl<T: Float> PixelRows<'_, T> {
             counts[v] = self.n.saturating_sub(j + v * V::LANES).min(V::LANES);
             v += 1;
         }
-        // SAFETY: `all` has compared the farthest element that is read with the cells.
+        // SAFETY: `all` has compared the farthest element that is read with the packed input.
         unsafe {
             let x = self.x.as_ptr().add(row * self.row_stride + j);
             let taps = Taps {
@@ -264,8 +265,8 @@ const MAX_RESULTS: usize = 8;
 /// Rows of `width` results, of as many channels as a vector has lanes.
 #[derive(Clone, Copy)]
 pub(super) struct ChannelRows<'a, T> {
-    /// The cells, from the first result's first one on. `Cells::steps` has compared the last
-    /// elements that are read and written from here and `y` on with their bands.
+    /// The packed input, from the first result's first element on. `BlockedLayout::steps` has
+    /// compared the last elements that are read and written from here and `y` on with their bands.
     pub x: *const T,
     pub distances: Table<'a>,
     /// A vector for each distance.
@@ -273,7 +274,8 @@ pub(super) struct ChannelRows<'a, T> {
     /// The distances of each row of results: from the first to before the second.
     pub taps: &'a [[usize; 2]],
     pub width: usize,
-    /// From a row of results to the next and from a result to the next: in the cells, and in `y`.
+    /// From a row of results to the next and from a result to the next: in the packed input, and in
+    /// `y`.
     pub x_strides: [usize; 2],
     pub y: *mut T,
     pub y_strides: [usize; 2],
@@ -308,7 +310,7 @@ impl<T: Float> ChannelRows<'_, T> {
             let mut at = 0;
             for i in 0..tiles {
                 let count = least + usize::from(i < longer);
-                // SAFETY: tiles are inside the row, and rows inside the band by `Cells::steps`.
+                // SAFETY: tiles are inside the row, rows inside the band by `BlockedLayout::steps`.
                 unsafe {
                     match count {
                         _ if self.width == 1 => self.tile::<V, S, 1>(row, 0),
@@ -335,7 +337,7 @@ impl<T: Float> ChannelRows<'_, T> {
         let (distances, weights) = (self.distances.each.as_ptr(), self.weights);
         let taps = Taps { distances, weights, stride: 0, prefetches: false };
         let [down, along] = self.y_strides;
-        // SAFETY: by contract; the taps of a row are some of the distances, as `Cells::taps` finds.
+        // SAFETY: by contract; `BlockedLayout::taps` finds the taps of a row among the distances.
         unsafe {
             let x = self.x.add(row * self.x_strides[0] + at * step);
             let [sums] = taps.sums::<V, true, false, 1, N>(x, step, self.taps[row], [V::LANES; N]);

@@ -36,7 +36,7 @@ pub(super) struct PhaseSplit<'a> {
     shared: usize,
     /// Whether the input itself is the only phase.
     pub in_place: bool,
-    /// Whether some cells are zeros around the input.
+    /// Whether the packed input has zeros around the input.
     pub has_padding: bool,
 }
 
@@ -105,13 +105,13 @@ impl<'a> PhaseSplit<'a> {
         rows + self.more
     }
 
-    /// Cells of one phase.
+    /// Elements of one phase.
     fn phase(&self, rows: usize) -> usize {
         self.lines(rows).saturating_mul(self.row_stride).saturating_add(self.shared)
     }
 
-    /// Cells under `rows` rows of results: from a channel to the next.
-    pub(super) fn cells(&self, rows: usize) -> usize {
+    /// Packed elements of a channel under `rows` rows of results.
+    pub(super) fn packed_len(&self, rows: usize) -> usize {
         if self.in_place {
             return self.plane();
         }
@@ -119,7 +119,7 @@ impl<'a> PhaseSplit<'a> {
         phases.saturating_mul(self.phase(rows))
     }
 
-    /// The cell that tap `tap` of the last two axes reads for the first result.
+    /// The packed element that tap `tap` of the last two axes reads for the first result.
     fn distance(&self, tap: usize, rows: usize) -> usize {
         let (y, x) = (tap / self.cols.shifts.len(), tap % self.cols.shifts.len());
         let y = (self.rows.shifts[y] - self.low[0]) as usize;
@@ -133,38 +133,38 @@ impl<'a> PhaseSplit<'a> {
         if self.in_place { at } else { phase * self.phase(rows) + at }
     }
 
-    /// Elements of the cells of all channels under `rows` rows of results, which
-    /// [`PhaseSplit::read`] fills.
+    /// Packed elements of all channels under `rows` rows of results, which [`PhaseSplit::read`]
+    /// fills.
     pub(super) fn filled(&self, in_channels: usize, rows: usize) -> usize {
-        if self.in_place { 0 } else { in_channels * self.taps()[0] * self.cells(rows) }
+        if self.in_place { 0 } else { in_channels * self.taps()[0] * self.packed_len(rows) }
     }
 
-    /// The cells of all channels under some rows of results at the outer place `outer`, starting at
-    /// the cell of the first result. They are in the image, or in `cells` after a copy from it.
-    /// Cells of padding are not written.
+    /// The packed input of all channels under some rows of results at the outer place `outer`,
+    /// starting at the first result's element. It is the image itself, or `packed` after a copy
+    /// from it. Padding is not written.
     pub(super) fn read<'b, T: Float>(
         &self,
         cpu: &Cpu,
         image: &'b [T],
         outer: usize,
         [top, rows]: [usize; 2],
-        cells: &'b mut [T],
+        packed: &'b mut [T],
     ) -> &'b [T] {
         if self.in_place {
             return &image[top * self.row_stride..];
         }
-        let ([taps, _], plane, size) = (self.taps(), self.plane(), self.cells(rows));
+        let ([taps, _], plane, size) = (self.taps(), self.plane(), self.packed_len(rows));
         let planes = self.outer.iter().map(|a| a.input).product::<usize>();
-        for (v, cells) in cells.chunks_exact_mut(size).enumerate() {
+        for (v, packed) in packed.chunks_exact_mut(size).enumerate() {
             match input_at(self.outer, outer, v % taps) {
                 Some(at) => {
                     let from = &image[(v / taps * planes + at) * plane..][..plane];
-                    cpu.level.run(Fill { split: self, top, rows, from, cells });
+                    cpu.level.run(Fill { split: self, top, rows, from, packed });
                 }
-                None => cells.fill(T::ZERO),
+                None => packed.fill(T::ZERO),
             }
         }
-        cells
+        packed
     }
 
     /// The distances of the weights of `c` under `rows` rows of results.
@@ -175,14 +175,14 @@ impl<'a> PhaseSplit<'a> {
         rows: usize,
     ) -> Result<Distances> {
         let [outer, inner] = self.taps();
-        let cells = self.cells(rows);
+        let plane = self.packed_len(rows);
         let taps = Array::from_fn(cpu, inner, |tap| self.distance(tap, rows))?;
         Distances::from_fn(cpu, c.in_channels * outer * inner, |i| {
             let (channel, tap) = match c.taps_first {
                 true => (i % c.in_channels, i / c.in_channels),
                 false => (i / (outer * inner), i % (outer * inner)),
             };
-            (channel * outer + tap / inner) * cells + taps[tap % inner]
+            (channel * outer + tap / inner) * plane + taps[tap % inner]
         })
     }
 
@@ -228,21 +228,21 @@ impl BandDistances {
     }
 }
 
-/// Copies the input under `rows` rows of results from row `top` on to its cells. Cells that are
-/// padding are not written: they are zero.
+/// Copies the input under `rows` rows of results from row `top` on to `packed`. Padding is not
+/// written: it is zero.
 struct Fill<'a, T> {
     split: &'a PhaseSplit<'a>,
     top: usize,
     rows: usize,
     from: &'a [T],
-    cells: &'a mut [T],
+    packed: &'a mut [T],
 }
 
 impl<T: Float> Work for Fill<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Fill { split, top, rows, from, cells } = self;
+        let Fill { split, top, rows, from, packed } = self;
         let (ys, xs) = (&split.rows, &split.cols);
         let mut phase = 0;
         for &fy in &split.phases[0] {
@@ -259,7 +259,7 @@ impl<T: Float> Work for Fill<'_, T> {
                     let count = right - left;
                     let from = &from[i * xs.input + j..];
                     let at = phase + line * split.row_stride + left;
-                    let to = cells[at..][..count].as_mut_ptr();
+                    let to = packed[at..][..count].as_mut_ptr();
                     // SAFETY: as many elements of both: `inside` returns places of the input.
                     unsafe {
                         match xs.step {

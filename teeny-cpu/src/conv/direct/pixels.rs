@@ -21,7 +21,7 @@ impl<T: Float> ConvTask<'_, T> {
     pub(in crate::conv) fn has_small_phase_split(&self) -> bool {
         let split = PhaseSplit::new(self.grid);
         let ([rows, width], _) = split.results();
-        split.cells(rows) <= 8 * (split.plane() + rows * width) + 1024
+        split.packed_len(rows) <= 8 * (split.plane() + rows * width) + 1024
     }
 
     /// Computes all results by vectors of pixels: of long lines part by part. Whether the epilogue,
@@ -29,7 +29,7 @@ impl<T: Float> ConvTask<'_, T> {
     pub(in crate::conv) fn by_pixels(&self, cpu: &Cpu) -> Result<bool> {
         let split = PhaseSplit::new(self.grid);
         let ([height, width], _) = split.results();
-        let line = self.in_channels * split.cells(1);
+        let line = self.in_channels * split.packed_len(1);
         let parts = if height == 1 { tasks::parts_of_line(width, line) } else { 1 };
         if parts == 1 {
             self.all_planes(cpu, &split)?;
@@ -51,7 +51,7 @@ impl<T: Float> ConvTask<'_, T> {
     fn all_planes(&self, cpu: &Cpu, split: &PhaseSplit) -> Result<()> {
         let ([height, width], outer) = split.results();
         let planes = self.images * self.groups * outer;
-        let line = self.in_channels * split.taps()[0] * split.cells(1).min(4 * split.plane());
+        let line = self.in_channels * split.taps()[0] * split.packed_len(1).min(4 * split.plane());
         let muls = self.out_channels * self.rows() * height * width;
         let (each, rows) = tasks::split_planes(planes, height, line, muls);
         let bands = height.div_ceil(rows);
@@ -85,10 +85,10 @@ impl<T: Float> ConvTask<'_, T> {
             false => (rows * width, width),
         };
         let sizes = [split.filled(self.in_channels, rows), if in_result { 0 } else { m * line }];
-        with_scratch(cpu, sizes, |[cells, product]: [&mut [T]; 2]| {
+        with_scratch(cpu, sizes, |[packed, product]: [&mut [T]; 2]| {
             // Between lines, nothing is written either.
             if split.has_padding || flat {
-                cells.fill(T::ZERO);
+                packed.fill(T::ZERO);
             }
             for item in first..end {
                 let (plane, outer) = (item / outer, item % outer);
@@ -96,7 +96,7 @@ impl<T: Float> ConvTask<'_, T> {
                 let to = self.y.get().wrapping_add(plane * results);
                 let to = to.wrapping_add(grid.place((outer * height + top) * width));
                 cpu.level.run(PixelRows {
-                    x: split.read(cpu, image, outer, [top, rows], cells),
+                    x: split.read(cpu, image, outer, [top, rows], packed),
                     row_stride: split.row_stride,
                     distances: distances.of(rows),
                     weight: &self.weight[plane % self.groups * m * k..][..m * k],

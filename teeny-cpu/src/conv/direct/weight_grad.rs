@@ -5,7 +5,7 @@
 //! short, the gradients are copied to lines with the row stride of the phases: then what is between
 //! rows is multiplied by zero, and if that gives no number everything is computed again row by row.
 
-use super::cells::{Band, BandStep, Call, Cells};
+use super::channel_blocked::{Band, BandStep, BlockedLayout, Call};
 use super::correlate::Table;
 use super::phase_split::{BandDistances, PhaseSplit};
 use super::weight_grad_tile::{Totals, WeightGradTile};
@@ -92,13 +92,13 @@ impl<T: Float> PixelSums<'_, T> {
         // Rows that are added up at a time, and rows of a phase.
         let line = if flat { split.row_stride } else { width.next_multiple_of(lanes) };
         let virtuals = c.in_channels * split.taps()[0];
-        let most = (CHAIN * lanes / line).min(tasks::rows_in_cache(virtuals * split.cells(1)));
+        let most = (CHAIN * lanes / line).min(tasks::rows_in_cache(virtuals * split.packed_len(1)));
         let most = most.clamp(1, height);
         let distances = BandDistances::new(cpu, split, c, [height, most])?;
         let line = (most - 1) * split.row_stride + width;
         let filled = split.filled(c.in_channels, most);
         let sizes = [filled, if flat { m * line } else { 0 }, n * lanes];
-        with_scratch(cpu, sizes, |[cells, lines, vectors]: [&mut [T]; 3]| {
+        with_scratch(cpu, sizes, |[packed, lines, vectors]: [&mut [T]; 3]| {
             lines.fill(T::ZERO);
             vectors.fill(T::ZERO);
             for (group, sums) in groups.zip(sums.chunks_exact_mut(n)) {
@@ -110,15 +110,15 @@ impl<T: Float> PixelSums<'_, T> {
                         (0..outer).flat_map(|o| (0..height).step_by(most).map(move |top| (o, top)))
                     {
                         let rows = most.min(height - top);
-                        let cells = &mut cells[..split.filled(c.in_channels, rows)];
+                        let packed = &mut packed[..split.filled(c.in_channels, rows)];
                         if split.has_padding || flat {
-                            cells.fill(T::ZERO);
+                            packed.fill(T::ZERO);
                         }
                         let (g, g_strides) = self.gradients(plane, o, [top, rows], lines);
                         cpu.level.run(WeightGradTile {
                             g,
                             g_strides,
-                            x: split.read(cpu, x, o, [top, rows], cells),
+                            x: split.read(cpu, x, o, [top, rows], packed),
                             x_strides: [split.row_stride, lanes],
                             lanes_are_channels: false,
                             distances: distances.of(rows),
@@ -165,37 +165,37 @@ impl<T: Float> PixelSums<'_, T> {
     }
 }
 
-/// A band of results: its steps, and the rows that are copied to cells before each.
+/// A band of results: its steps, and the rows that are packed before each.
 type BandSteps = (Band, Array<BandStep>, Array<Call>);
 
-/// The gradient of the filters of `c`, whose groups have one channel each, from the cells of its
-/// grid, to `to` (channels, taps). Lanes are channels.
+/// The gradient of the filters of `c`, whose groups have one channel each, from the packed input of
+/// its grid, to `to` (channels, taps). Lanes are channels.
 pub(in crate::conv) fn by_channels<T: Float>(
     cpu: &Cpu,
     c: &ConvTask<'_, T>,
-    cells: &Cells,
+    layout: &BlockedLayout,
     g: &[T],
     to: &mut [T],
 ) -> Result<()> {
-    let ([_, size], [height, _], lanes) = (cells.planes(), cells.size, cells.lanes);
+    let ([_, size], [height, _], lanes) = (layout.planes(), layout.size, layout.lanes);
     let muls = c.images * c.groups * size * c.rows();
     let blocks = c.groups.div_ceil(lanes);
     let shares = tasks::split_bands(c.images, blocks, 1, 1, muls).images;
     let mut sums = Array::filled(cpu, shares * to.len(), T::ZERO)?;
-    let (at, total, rows) = (Shared(sums.as_mut_ptr()), to.len(), cells.rows_of_band());
+    let (at, total, rows) = (Shared(sums.as_mut_ptr()), to.len(), layout.rows_of_band());
     let bands = (0..height).step_by(rows).map(|top| {
-        let band = cells.band(top, (top + rows).min(height));
-        let (steps, calls) = cells.steps(cpu, &band, cells.rows_of_step())?;
+        let band = layout.band(top, (top + rows).min(height));
+        let (steps, calls) = layout.steps(cpu, &band, layout.rows_of_step())?;
         Ok((band, steps, calls))
     });
     let bands = bands.collect::<Result<Vec<BandSteps>>>()?;
-    let distances = cells.distances(cpu, &cells.parts[0])?;
+    let distances = layout.distances(cpu, &layout.parts[0])?;
     run_tasks(blocks * shares, tasks::is_parallel(muls), |task| {
         let (first, share) = (task / shares * lanes, task % shares);
         let images = tasks::part(c.images, shares, share);
         let to = Shared(at.get().wrapping_add(share * total + first * c.rows()));
         // SAFETY: the sums of these channels and images, which the task alone writes.
-        unsafe { channel_sums(cpu, c, (cells, distances.table()), &bands, g, first, images, to) }
+        unsafe { channel_sums(cpu, c, (layout, distances.table()), &bands, g, first, images, to) }
     })?;
     to.copy_from_slice(joined(&mut sums, total));
     Ok(())
@@ -209,18 +209,18 @@ pub(in crate::conv) fn by_channels<T: Float>(
 unsafe fn channel_sums<T: Float>(
     cpu: &Cpu,
     c: &ConvTask<'_, T>,
-    (cells, distances): (&Cells, Table<'_>),
+    (layout, distances): (&BlockedLayout, Table<'_>),
     bands: &[BandSteps],
     g: &[T],
     first: usize,
     images: Range<usize>,
     to: Shared<T>,
 ) -> Result<()> {
-    let ([plane, size], width, lanes) = (cells.planes(), cells.size[1], cells.lanes);
-    let (part, taps, count) = (&cells.parts[0], c.rows(), lanes.min(c.groups - first));
-    let n = bands.iter().map(|(band, ..)| cells.of_band(band)).max().unwrap_or(0);
-    let step = cells.rows_of_step() * width * lanes;
-    let sizes = [n, cells.temporary(), step, taps * lanes, taps * lanes];
+    let ([plane, size], width, lanes) = (layout.planes(), layout.size[1], layout.lanes);
+    let (part, taps, count) = (&layout.parts[0], c.rows(), lanes.min(c.groups - first));
+    let n = bands.iter().map(|(band, ..)| layout.of_band(band)).max().unwrap_or(0);
+    let step = layout.rows_of_step() * width * lanes;
+    let sizes = [n, layout.temporary(), step, taps * lanes, taps * lanes];
     with_scratch(cpu, sizes, |[input, temporary, gs, all, sums]: [&mut [T]; 5]| {
         for part in [&mut *input, &mut *all, &mut *sums] {
             part.fill(T::ZERO);
@@ -234,7 +234,7 @@ unsafe fn channel_sums<T: Float>(
                     input.fill(T::ZERO);
                 }
                 for (step, call) in steps.iter().zip(&**calls) {
-                    cells.fill(cpu, band, step.fill, (x, count), temporary, input);
+                    layout.fill(cpu, band, step.fill, (x, count), temporary, input);
                     let (from, to) = (g[step.top * width..].as_ptr(), gs.as_mut_ptr());
                     let rows = step.bottom - step.top;
                     // SAFETY: these rows of these channels, which `g` has by its shape.
@@ -246,7 +246,7 @@ unsafe fn channel_sums<T: Float>(
                         g: gs,
                         g_strides: [0, width * lanes],
                         x: &input[call.x..],
-                        x_strides: cells.x_strides(part),
+                        x_strides: layout.x_strides(part),
                         lanes_are_channels: true,
                         distances,
                         m: 1,

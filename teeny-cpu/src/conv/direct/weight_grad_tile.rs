@@ -18,10 +18,10 @@ pub(super) struct WeightGradTile<'a, T> {
     pub g: &'a [T],
     /// From a channel to the next, and from a row to the next.
     pub g_strides: [usize; 2],
-    /// The cells, from the first result's first one on.
+    /// The packed input, from the first result's first element on.
     pub x: &'a [T],
-    /// From a row to the next, and from a vector of gradients to the next, in the cells: a vector
-    /// where lanes are pixels.
+    /// From a row to the next, and from a vector of gradients to the next, in the packed input: a
+    /// vector where lanes are pixels.
     pub x_strides: [usize; 2],
     pub lanes_are_channels: bool,
     pub distances: Table<'a>,
@@ -95,7 +95,7 @@ impl<T: Float> WeightGradTile<'_, T> {
     }
 
     /// `M` channels by `N` taps from `tap` on; taps behind the last repeat the last and are not
-    /// added. `STEPS`: lanes are channels, and vectors may not be neighbours in the cells.
+    /// added. `STEPS`: lanes are channels, and vectors may not be neighbours in the packed input.
     ///
     /// # Safety
     /// The channels exist, and `all` has compared the farthest elements that are read with the

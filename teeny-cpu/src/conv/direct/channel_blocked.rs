@@ -1,5 +1,5 @@
-//! The input of a task as cells: a vector for each place, whose lanes are channels, with zeros at
-//! the ends of rows.
+//! The channel-blocked layout (NCHWc) of a task's input: a vector of channels for each pixel, with
+//! zeros at the ends of rows.
 
 use super::correlate::Distances;
 use crate::Cpu;
@@ -16,16 +16,16 @@ pub(super) struct Part {
     pub x: Axis,
 }
 
-/// The grids of one convolution over the cells of a band.
-pub(in crate::conv) struct Cells {
+/// The grids of one convolution over the packed input of a band.
+pub(in crate::conv) struct BlockedLayout {
     pub(super) parts: Vec<Part>,
     /// Height and width of the input and of the results.
     pub input: [usize; 2],
     pub size: [usize; 2],
-    /// The column of the input at the first cell of a row, and cells of a row.
+    /// The input column of the first packed vector of a row, and vectors per row.
     left: isize,
     pub row_stride: usize,
-    /// The columns of the input that are in the cells: from the first to before the second.
+    /// The range of input columns that are packed.
     columns: [usize; 2],
     pub lanes: usize,
 }
@@ -35,7 +35,7 @@ pub(in crate::conv) struct Cells {
 pub(super) struct Band {
     pub top: usize,
     pub bottom: usize,
-    /// The row of the input at the first row of cells, and rows of cells. It may be outside the
+    /// The input row of the first packed row, and the number of packed rows. It may be outside the
     /// input: then it is padding, which `fill` does not write. The caller fills it with zeros, or
     /// skips its taps (`taps` with `skips`).
     pub first: isize,
@@ -49,13 +49,13 @@ impl Band {
     }
 }
 
-impl Cells {
-    /// The cells of these grids, if they have the same axes, one or two, and take a small multiple
+impl BlockedLayout {
+    /// The layout of these grids, if they have the same axes, one or two, and take a small multiple
     /// of the memory of operands.
     pub(in crate::conv) fn new<'a>(
         grids: impl Iterator<Item = &'a Grid>,
         lanes: usize,
-    ) -> Option<Cells> {
+    ) -> Option<BlockedLayout> {
         let part = |grid: &Grid| {
             let ([y, x], outer) = grid.last_two();
             outer.is_empty().then_some(Part { y, x })
@@ -78,7 +78,7 @@ impl Cells {
             return None;
         }
         let columns = [left, right].map(|column| column.clamp(0, input[1] as isize) as usize);
-        Some(Cells { parts, input, size, left, row_stride, columns, lanes })
+        Some(BlockedLayout { parts, input, size, left, row_stride, columns, lanes })
     }
 
     /// The distance of each tap of a part, in elements, from the tap with the least shifts.
@@ -128,9 +128,9 @@ impl Cells {
         [from.clamp(0, height) as usize, to.clamp(0, height) as usize]
     }
 
-    /// Writes rows `top .. bottom` of `channels` planes of input at `x` to the cells of a band,
-    /// with zeros at both ends of each row. No row outside the input is written, and no lane from
-    /// `channels` on. `temporary` has [`Cells::temporary`] elements.
+    /// Writes rows `top .. bottom` of `channels` planes of input at `x` to the packed input of a
+    /// band, with zeros at both ends of each row. No row outside the input is written, and no lane
+    /// from `channels` on. `temporary` has [`BlockedLayout::temporary`] elements.
     pub(super) fn fill<T: Float>(
         &self,
         cpu: &Cpu,
@@ -138,7 +138,7 @@ impl Cells {
         [top, bottom]: [usize; 2],
         (x, channels): (&[T], usize),
         temporary: &mut [T],
-        cells: &mut [T],
+        packed: &mut [T],
     ) {
         let [left, right] = self.columns;
         let ([plane, _], width, lanes) = (self.planes(), self.input[1], self.lanes);
@@ -153,27 +153,27 @@ impl Cells {
         let first = (top as isize - band.first) as usize * line
             + (left as isize - self.left) as usize * lanes;
         if self.row_stride == width && self.left == 0 {
-            let to = &mut cells[first..][..(bottom - top) * line];
-            // SAFETY: whole rows of these planes, and as many cells.
+            let to = &mut packed[first..][..(bottom - top) * line];
+            // SAFETY: whole rows of these planes, and as many packed vectors.
             unsafe {
                 let (from, size) = (x[top * width..].as_ptr(), ((bottom - top) * width, channels));
                 transpose(cpu.level, from, stride, to.as_mut_ptr(), lanes as isize, size, false)
             };
             return;
         }
-        // Cells of padding at both ends of each row.
+        // Padding at both ends of each row.
         let (before, inside) = ((left as isize - self.left) as usize, right - left);
         let after = (self.row_stride - before - inside) * lanes;
         let mut at = first - before * lanes;
         for _ in top..bottom {
-            cells[at..at + before * lanes].fill(T::ZERO);
+            packed[at..at + before * lanes].fill(T::ZERO);
             at += line;
-            cells[at - after..at].fill(T::ZERO);
+            packed[at - after..at].fill(T::ZERO);
         }
         if self.has_wide_rows() {
             for row in top..bottom {
-                let to = &mut cells[first + (row - top) * line..][..inside * lanes];
-                // SAFETY: a row of these planes, and as many cells.
+                let to = &mut packed[first + (row - top) * line..][..inside * lanes];
+                // SAFETY: a row of these planes, and as many packed vectors.
                 unsafe {
                     let (from, size) = (x[row * width + left..].as_ptr(), (inside, channels));
                     transpose(cpu.level, from, stride, to.as_mut_ptr(), lanes as isize, size, false)
@@ -192,7 +192,7 @@ impl Cells {
             };
             for (i, from) in to.chunks_exact(width * lanes).enumerate() {
                 let from = &from[left * lanes..right * lanes];
-                cells[first + (row - top + i) * line..][..from.len()].copy_from_slice(from);
+                packed[first + (row - top + i) * line..][..from.len()].copy_from_slice(from);
             }
         }
     }
@@ -208,7 +208,7 @@ impl Cells {
         (2048 / (self.input[1] * self.lanes)).clamp(1, self.input[0].max(1))
     }
 
-    /// Elements of the cells of a band.
+    /// Elements of the packed input of a band.
     pub(super) fn of_band(&self, band: &Band) -> usize {
         band.rows * self.row_stride * self.lanes
     }
@@ -217,13 +217,13 @@ impl Cells {
         self.rows_at_once() * self.input[1] * self.lanes
     }
 
-    /// The cell of the first result of row `row` of a part, at the least shifts.
+    /// The packed vector of the first result of row `row` of a part, at the least shifts.
     pub(super) fn first(&self, part: &Part, band: &Band, row: usize) -> usize {
         let row = ((row * part.y.step) as isize + part.y.low - band.first) as usize;
         (row * self.row_stride + (part.x.low - self.left) as usize) * self.lanes
     }
 
-    /// Elements between rows and between neighbouring results of a part, in the cells.
+    /// Elements between rows and between neighbouring results of a part, in the packed input.
     pub(super) fn x_strides(&self, part: &Part) -> [usize; 2] {
         [part.y.step * self.row_stride * self.lanes, part.x.step * self.lanes]
     }
@@ -261,14 +261,14 @@ impl Part {
 pub(super) struct BandStep {
     pub top: usize,
     pub bottom: usize,
-    /// Rows of the input that are copied to cells before.
+    /// Rows of the input that are packed before.
     pub fill: [usize; 2],
 }
 
 /// The work of a step on one part.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
-    /// The cell of the first result.
+    /// The packed vector of the first result.
     pub x: usize,
     /// Rows of results of the part.
     pub rows: [usize; 2],
@@ -276,7 +276,7 @@ pub(super) struct Call {
     pub y: usize,
 }
 
-impl Cells {
+impl BlockedLayout {
     /// The steps of a band, of up to `rows` rows of results, and the work of each on each part.
     pub(super) fn steps(
         &self,
