@@ -281,7 +281,7 @@ fn wrong_types_and_shapes_are_refused() {
         );
     }
     let error = values((2, 3), reference()).inv().unwrap_err().to_string();
-    assert!(error.contains("needs square matrices, not (2, 3): 2 rows, 3 columns"), "{error}");
+    assert!(error.contains("expected square matrices, got (2, 3): 2 rows, 3 columns"), "{error}");
     let error = x.solve(&values(4, reference())).unwrap_err().to_string();
     assert!(
         error.contains("the matrix (3, 3) has 3 rows, the right-hand side (4, 1) has 4"),

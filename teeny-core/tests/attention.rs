@@ -177,6 +177,6 @@ fn what_attention_refuses_it_names() {
     assert!(e.contains("a window of 0 keys"), "{e}");
     for c in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let e = text(refused(q.attention(&k, &k, None, &full.softcap(c))), ErrorKind::Value);
-        assert!(e.contains(&format!("scores are capped at {c}")), "{e}");
+        assert!(e.contains(&format!("expected a positive finite cap of scores, got {c}")), "{e}");
     }
 }

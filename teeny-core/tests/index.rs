@@ -356,10 +356,10 @@ fn mistakes_name_the_axis_and_the_first_offender() -> Result<()> {
     );
     refused(v.index(Tensor::new([u64::MAX], &d)?), ErrorKind::Index, "outside axis 0");
     refused(x.index(s![0, Tensor::new([u64::MAX], &d)?, [0]]), ErrorKind::Index, "outside axis 1");
-    refused(v.index((0, 0)), ErrorKind::Index, "an index of 2 axes for the 1 of (6,)");
+    refused(v.index((0, 0)), ErrorKind::Index, "at most 1 axes for (6,), got 2");
     refused(x.index((Ellipsis, 0, Ellipsis)), ErrorKind::Index, "2 times \"...\"");
     refused(x.index(s![..;0]), ErrorKind::Value, "step");
-    refused(x.index(s![.., m.clone()]), ErrorKind::Index, "an index of 5 axes for the 4");
+    refused(x.index(s![.., m.clone()]), ErrorKind::Index, "expected an index of at most 4 axes");
     refused(
         x.index(m.slice(0, ..1)?),
         ErrorKind::Index,

@@ -122,7 +122,7 @@ fn what_is_no_row_program_is_refused_with_help() -> Result<()> {
     let x = random(&[2, 3], DType::F32);
     for (error, words) in [
         (map([&x], |[x]| x / x.sum()).unwrap_err(), ["works on rows", "map_rows"]),
-        (map_rows([&x], 1, |[x]| x + 1.0).unwrap_err(), ["reduces no row", "map("]),
+        (map_rows([&x], 1, |[x]| x + 1.0).unwrap_err(), ["does not reduce rows", "map("]),
         (map_rows([&x], 2, |[x]| x.sum()).unwrap_err(), ["axis 2", ""]),
         (map_rows([&x], [1, 1], |[x]| x.sum()).unwrap_err(), ["twice", ""]),
         (

@@ -67,7 +67,7 @@ impl RowFunction {
     pub fn program(self, types: &[DType], params: usize) -> Result<&'static Arc<Kernel>> {
         let variant = Variant::of(self, types, params).ok_or_else(|| {
             Error::value(format!(
-                "{} takes no inputs of types {types:?} with {params} parameters",
+                "{} does not take inputs of types {types:?} with {params} parameters",
                 self.name()
             ))
             .help("x, weight and bias have one float type, targets are integers")

@@ -498,6 +498,6 @@ impl fmt::Debug for Lazy {
 
 #[cold]
 fn read_inside() -> Error {
-    Error::value("a captured function reads a result, which a replay would not look at")
+    Error::value("a captured function reads a result, which a replay would not repeat")
         .help("return the tensor from the function and read it afterwards")
 }

@@ -220,7 +220,7 @@ pub fn reduce_kernel(
     if kernel.outputs().len() != 1 || inputs.is_empty() {
         let (n, outputs) = (inputs.len(), kernel.outputs().len());
         return Err(Error::value(format!(
-            "a kernel that is reduced has inputs and one output, not {n} and {outputs}"
+            "expected inputs and one output of a reduced kernel, got {n} and {outputs}"
         ))
         .help("build a kernel of one output, from at least one tensor"));
     }

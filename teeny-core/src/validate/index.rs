@@ -176,7 +176,7 @@ pub fn pad(x: &Tensor, widths: &[(usize, usize)]) -> Result<TensorSpec> {
 /// If there are fewer than two axes, or one of the last two has more positions than `I32`.
 pub fn tri(x: &Tensor) -> Result<TensorSpec> {
     let Some(front) = x.ndim().checked_sub(2) else {
-        return Err(Error::shape(format!("a triangle needs two axes, not {}", x.shape()))
+        return Err(Error::shape(format!("expected at least two axes, got {}", x.shape()))
             .help(two_axes(x.shape())));
     };
     x.shape()[front..].iter().try_for_each(|&size| positions(size))?;

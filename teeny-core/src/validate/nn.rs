@@ -55,7 +55,7 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<(TensorSpec, TensorSpec
         .help("Attention::causal(offset).window(n) with n of at least 1"));
     }
     if let Some(c) = options.softcap.filter(|c| !(*c > 0.0 && c.is_finite())) {
-        return Err(Error::value(format!("scores are capped at {c}, which is not positive"))
+        return Err(Error::value(format!("expected a positive finite cap of scores, got {c}"))
             .help("Attention::softcap(c) with a finite c above 0"));
     }
     let y = q.shape().resized(n - 1, hv)?;

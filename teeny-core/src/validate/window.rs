@@ -64,9 +64,7 @@ fn floats(x: &Tensor, name: &str, other: &Tensor) -> Result<()> {
 /// As [`pool_shape`]; if the elements are bools, or the pooled axes have more positions than `I32`.
 pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(TensorSpec, TensorSpec)> {
     if x.dtype() == DType::Bool {
-        return Err(
-            Error::dtype("bools have no largest window").help("x.cast(DType::U8)? converts")
-        );
+        return Err(Error::dtype("expected numbers, got bools").help("x.cast(DType::U8)? converts"));
     }
     let shape = pool_shape(x.shape(), size, window)?;
     positions(x.shape()[x.ndim() - size.len()..].iter().product())?;

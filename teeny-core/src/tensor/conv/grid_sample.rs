@@ -128,7 +128,7 @@ impl Tensor {
         self.require_float()?;
         let axes = size.len();
         if self.ndim() != 3 || self.shape()[1..] != [axes, axes + 1] || !matches!(axes, 2 | 3) {
-            return Err(Error::shape(format!("maps {} for an image of {size:?}", self.shape()))
+            return Err(Error::shape(format!("maps {} do not fit sizes {size:?}", self.shape()))
                 .help("two sizes need (N, 2, 3), three sizes (N, 3, 4)"));
         }
         let places = Shape::new(size)?.numel();

@@ -129,7 +129,7 @@ impl Tensor {
         let _op = enter("avg_pool_with").on([("x", Some(self))]);
         self.require_float()?;
         if by.divisor == Some(0) {
-            return Err(Error::value("means cannot be divided by 0")
+            return Err(Error::value("cannot divide means by 0")
                 .help("a divisor of None divides by the number of elements"));
         }
         let beyond =

@@ -207,7 +207,7 @@ impl Rows {
         let Rows { shape, axes, .. } = self;
         if axes.is_empty() || !builder.is_of_rows() {
             return Err(Error::value(format!(
-                "{} reduces no row of axes {axes:?}",
+                "{} does not reduce rows of axes {axes:?}",
                 program.expression()
             ))
             .help("map(inputs, |..| ..) computes each element by itself"));

@@ -105,7 +105,7 @@ impl Part {
         let taken: usize = items.iter().map(axes_of).sum();
         let Some(spare) = shape.ndim().checked_sub(taken) else {
             return Err(Error::index(format!(
-                "an index of {taken} axes for the {} of {shape}",
+                "expected an index of at most {} axes for {shape}, got {taken}",
                 shape.ndim()
             ))
             .help(format!(

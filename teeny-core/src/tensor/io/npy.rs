@@ -117,7 +117,7 @@ impl Tensor {
         if want != Some(data.len()) {
             let want = want.map_or("too many bytes".to_string(), |n| format!("{n} bytes"));
             return Err(Error::format(format!(
-                "the header promises {shape} of {dtype}, {want}; the file holds {}",
+                "the header needs {want} for {shape} of {dtype}, the file holds {}",
                 data.len()
             ))
             .help("the file may have been cut off: copy or save it again"));

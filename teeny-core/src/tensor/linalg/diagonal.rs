@@ -22,7 +22,7 @@ impl Tensor {
         match self.ndim() {
             1 => self.diag_embed(diagonal),
             2 => self.diagonal(diagonal, 0, 1),
-            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape()))
+            _ => Err(Error::shape(format!("expected a vector or a matrix, got {}", self.shape()))
                 .help(match self.ndim() {
                     0 => "x.reshape(1)? is a vector",
                     _ => {
@@ -56,7 +56,7 @@ impl Tensor {
     pub fn trace(&self) -> Result<Tensor> {
         let _op = enter("trace").on([("x", Some(self))]);
         if self.ndim() < 2 {
-            return Err(Error::shape(format!("a trace needs two axes, not {}", self.shape()))
+            return Err(Error::shape(format!("expected at least two axes, got {}", self.shape()))
                 .help(two_axes(self.shape())));
         }
         self.diagonal(0, -2, -1)?.sum(-1)

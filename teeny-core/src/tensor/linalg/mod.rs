@@ -49,7 +49,7 @@ impl Tensor {
         match self.matrix_size()? {
             [m, n] if m == n => Ok(n),
             [m, n] => Err(Error::shape(format!(
-                "needs square matrices, not {}: {m} rows, {n} columns",
+                "expected square matrices, got {}: {m} rows, {n} columns",
                 self.shape()
             ))
             .help(NOT_SQUARE)),

@@ -131,7 +131,7 @@ fn require_vectors(lhs: &Tensor, rhs: &Tensor) -> Result<()> {
     match (lhs.ndim(), rhs.ndim()) {
         (1, 1) => Ok(()),
         _ => {
-            Err(Error::shape(format!("needs two vectors, not {} and {}", lhs.shape(), rhs.shape()))
+            Err(Error::shape(format!("expected vectors, got {} and {}", lhs.shape(), rhs.shape()))
                 .help("x.reshape(-1)? is a vector; lhs.matmul(&rhs)? multiplies matrices"))
         }
     }

@@ -121,7 +121,7 @@ impl Tensor {
             2 => wide,
             _ => {
                 return Err(Error::shape(format!(
-                    "needs a matrix or a vector, not {}",
+                    "expected a matrix or a vector, got {}",
                     self.shape()
                 ))
                 .help("variables are rows, observations columns"));

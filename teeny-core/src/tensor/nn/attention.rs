@@ -149,10 +149,10 @@ fn check_options(options: &Attention) -> Result<()> {
         ))
         .help("Attention::causal(offset).window(n)")),
         _ => match options.softcap {
-            Some(c) if !(c > 0.0 && c.is_finite()) => Err(Error::value(format!(
-                "scores are capped at {c}, which is not positive and finite"
-            ))
-            .help("Gemma 2 has Attention::softcap(50.0)")),
+            Some(c) if !(c > 0.0 && c.is_finite()) => {
+                Err(Error::value(format!("expected a positive finite cap of scores, got {c}"))
+                    .help("Gemma 2 has Attention::softcap(50.0)"))
+            }
             _ => Ok(()),
         },
     }

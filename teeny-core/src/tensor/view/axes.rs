@@ -163,7 +163,7 @@ impl Tensor {
                 n if n >= 0 => n as usize,
                 n => {
                     return Err(Error::shape(format!(
-                        "size {n} for axis {axis}, which {} does not have",
+                        "cannot expand axis {axis} of {} to size {n}",
                         self.shape()
                     ))
                     .help(

@@ -115,7 +115,7 @@ fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
             return bad(&format!("{numel} elements are not {known}"), &fits());
         }
     } else if known == 0 {
-        return bad("-1 beside a size of 0 could be anything", "write the size instead of -1");
+        return bad("cannot infer -1 beside a size of 0", "write the size instead of -1");
     } else if !numel.is_multiple_of(known) {
         return bad(&format!("{numel} elements do not divide by {known}"), &fits());
     }

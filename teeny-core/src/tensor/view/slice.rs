@@ -108,7 +108,7 @@ impl Tensor {
         let _op = enter("diagonal").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
         if a == b {
-            return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice"))
+            return Err(Error::axis(format!("expected two different axes, got {a} twice"))
                 .help("x.diagonal(diagonal, -2, -1)? takes the last two"));
         }
         Ok(self.through(self.layout().diagonal(diagonal, a, b)))
@@ -125,7 +125,7 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         if size == 0 || step == 0 || size > self.shape()[axis] {
             return Err(Error::value(format!(
-                "no window of {size} elements by steps of {step} in axis {axis} of {}",
+                "cannot take windows of {size} elements by steps of {step} from axis {axis} of {}",
                 self.shape()
             ))
             .help(format!("sizes go from 1 to {}, steps from 1 on", self.shape()[axis])));
