@@ -6,6 +6,7 @@ use std::sync::Arc;
 use teeny_autograd::{Grad, graph};
 use teeny_core::{Error, Lazy, Result, Tensor};
 use teeny_nn::Store;
+use teeny_viz::save_graph;
 
 /// Draws one step of a training run, if `--graph` asks for it.
 ///
@@ -59,7 +60,7 @@ impl Drawing {
         }
         if let Some(picture) = lazy.take_drawing()? {
             self.is_done = true;
-            picture.save(path)?;
+            save_graph(&picture, path)?;
             println!("drawn   {}", path.display());
         }
         Ok(())
@@ -102,7 +103,7 @@ fn draw_history(path: &Path, loss: &Tensor) -> Result<()> {
         let error = Error::value("--graph: the program keeps no history of its loss");
         return Err(error.help("--lazy draws the recorded operations of a whole step instead"));
     }
-    graph(loss, &[("loss", loss)], Some(&loss.backward()?))?.save(path)?;
+    save_graph(&graph(loss, &[("loss", loss)], Some(&loss.backward()?))?, path)?;
     println!("drawn   {}", path.display());
     Ok(())
 }

@@ -10,7 +10,8 @@ use std::path::Path;
 use teeny_core::{Result, Tensor, file::replace};
 use teeny_nn::Store;
 use teeny_nn::state::{Archive, State, Stateful, write};
-use teeny_nn::train::{self, Plot, RunOptions, RunRanks};
+use teeny_nn::train::{self, RunOptions, RunRanks};
+use teeny_viz::Plot;
 
 /// A [`train::Run`] that does what the common options ask for: `--resume` when it starts and at
 /// each report, `--log` while it runs, `--graph` after the first steps, `--save` and `--plot` when

@@ -28,7 +28,7 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// let loss = w.mul(&w)?.exp()?; // ()
 /// let picture = graph(&loss, &[("w", &w)], Some(&loss.backward()?))?;
 /// assert_eq!(picture.nodes().len(), 3);
-/// assert!(picture.svg().starts_with("<svg"));
+/// assert!(picture.dot().starts_with("digraph"));
 /// # Ok(()) }
 /// ```
 #[track_caller]

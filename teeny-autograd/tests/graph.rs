@@ -35,7 +35,7 @@ fn a_small_graph_shows_values_and_gradients() -> Result<()> {
     let expected = [("a", "c = mul"), ("b", "c = mul"), ("c = mul", "mul"), ("mul", "loss = sum")];
     assert_eq!(edges, expected.map(|(from, to)| (place(from), place(to))).into());
     assert_eq!(picture.nodes().last().map(|node| node.is()), Some(Kind::Output));
-    assert_eq!(picture.svg().matches("class=\"node\"").count(), 5);
+    assert_eq!(picture.nodes().len(), 5);
 
     // Without names and gradients the graph has shapes alone, and the loss its value.
     let picture = graph(&loss, &[], None)?;

@@ -1,14 +1,10 @@
 //! Inspection of recorded operations: schedules, reports of lists that run, and pictures.
 
-#[path = "support/xml.rs"]
-mod xml;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use teeny_core::picture::{Kind, Node, Picture};
 use teeny_core::{DType, Device, Lazy, LazyOptions, Reference, Result, Tensor};
-use xml::read_xml;
 
 /// A list of two kernels and a matmul, with one operation that is not needed.
 fn example(lazy: &Arc<Lazy>) -> Result<(Tensor, Tensor)> {
@@ -60,12 +56,6 @@ fn read_dot(text: &str) -> Dot {
         }
     }
     dot
-}
-
-/// The number of an attribute of a tag.
-fn attribute(tag: &str, name: &str) -> f64 {
-    let (_, rest) = tag.split_once(&format!(" {name}=\"")).unwrap();
-    rest[..rest.find('"').unwrap()].parse().unwrap()
 }
 
 #[test]
@@ -238,79 +228,4 @@ fn a_drawing_is_of_the_largest_list_that_runs() {
     let other = Lazy::new(Reference::new());
     let error = other.graph(&[("bias", &bias)]).unwrap_err().to_string();
     assert!(error.contains("a tensor of lazy(reference) is not on this device"), "{error}");
-}
-
-/// The rectangles of the boxes of a picture, without the groups.
-fn boxes(tags: &[String]) -> Vec<[f64; 4]> {
-    let pairs = tags.iter().zip(tags.iter().skip(2));
-    pairs
-        .filter(|(tag, _)| tag.starts_with("g class=\"node\""))
-        .map(|(_, rect)| ["x", "y", "width", "height"].map(|name| attribute(rect, name)))
-        .collect()
-}
-
-fn overlap(a: &[f64; 4], b: &[f64; 4]) -> bool {
-    a[0] < b[0] + b[2] && b[0] < a[0] + a[2] && a[1] < b[1] + b[3] && b[1] < a[1] + a[3]
-}
-
-#[test]
-fn an_svg_has_a_box_for_each_node_and_none_overlap() {
-    let lazy = Lazy::new(Reference::new());
-    let (bias, loss) = example(&lazy).unwrap();
-    let picture = lazy.graph(&[("a < \"b\" & c", &bias), ("loss", &loss)]).unwrap();
-    let mut large = Picture::new("random");
-    let mut state = 1u32;
-    let mut random = |n: usize| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as usize % n
-    };
-    let groups = [0; 12].map(|_| large.group("a kernel"));
-    let mut nodes = Vec::new();
-    for i in 0..150 {
-        let node = Node::new(format!("node {i}")).line("x".repeat(random(30)));
-        let node = if i % 3 == 0 { node } else { node.in_group(groups[i / 13]) };
-        nodes.push(large.node(node));
-        for _ in 0..i.min(2) {
-            large.edge(nodes[random(i)], nodes[i], "");
-        }
-    }
-    for picture in [picture, large, Picture::new("empty")] {
-        let svg = picture.svg();
-        let tags = read_xml(&svg);
-        let boxes = boxes(&tags);
-        assert_eq!(boxes.len(), picture.nodes().len());
-        let (width, height) = (attribute(&tags[0], "width"), attribute(&tags[0], "height"));
-        for (i, a) in boxes.iter().enumerate() {
-            assert!(a[0] >= 0.0 && a[0] + a[2] <= width && a[1] + a[3] <= height, "{a:?}");
-            assert!(boxes[..i].iter().all(|b| !overlap(a, b)), "box {i} of {}", picture.title());
-        }
-    }
-}
-
-#[test]
-fn edges_in_a_circle_are_drawn_too() {
-    let mut picture = Picture::new("circle");
-    let nodes = ["a", "b", "c"].map(|name| picture.node(Node::new(name)));
-    for i in 0..3 {
-        picture.edge(nodes[i], nodes[(i + 1) % 3], "");
-        picture.edge(nodes[i], nodes[i], "");
-    }
-    let tags = read_xml(&picture.svg());
-    assert_eq!(boxes(&tags).len(), 3);
-    assert_eq!(read_dot(&picture.dot()).edges.len(), 6);
-}
-
-#[test]
-fn a_picture_is_saved_in_the_format_of_its_name() {
-    let folder = std::env::temp_dir().join(format!("teeny-show-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut picture = Picture::new("one");
-    picture.node(Node::new("x"));
-    picture.save(folder.join("a.svg")).unwrap();
-    picture.save(folder.join("a.dot")).unwrap();
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    assert_eq!((read("a.svg"), read("a.dot")), (picture.svg(), picture.dot()));
-    let error = picture.save(folder.join("a.png")).unwrap_err().to_string();
-    assert!(error.contains("the name ends in .svg or .dot"), "{error}");
-    std::fs::remove_dir_all(folder).unwrap();
 }

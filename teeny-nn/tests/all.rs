@@ -49,7 +49,6 @@ mod metrics;
 mod mixed_types;
 mod norms;
 mod optim;
-mod pictures;
 #[cfg(feature = "pretrained")]
 mod pretrained;
 #[cfg(feature = "pretrained")]
@@ -96,5 +95,3 @@ mod tokenizers;
 mod training;
 mod weights;
 mod windows;
-#[path = "../../teeny-core/tests/support/xml.rs"]
-mod xml;

@@ -1,25 +1,14 @@
-//! Pictures of graphs: boxes with text, groups of them and edges, as Graphviz DOT or as SVG.
-//!
-//! ```text
-//! Picture { nodes, groups, edges } ─► dot    text for Graphviz, one cluster for each group
-//!                                  └► svg    drawn here: `layers` places boxes from top to bottom
-//! ```
+//! Graphs to be drawn: boxes with text, groups of them, and edges; as Graphviz DOT here, as SVG by
+//! `teeny-viz`.
 //!
 //! A [`Picture`] does not know what its boxes stand for. [`Lazy::graph`](crate::Lazy::graph) makes
 //! one of recorded operations, `teeny_autograd::graph` of a graph of gradients.
 
 mod dot;
-mod layers;
 mod node;
-mod svg;
 
 pub(crate) use node::scalar_text;
 pub use node::{Kind, Node, bytes_text, source_line};
-
-use crate::context::enter;
-use crate::error::{Error, Result};
-use crate::file::{replace, write_error};
-use std::path::Path;
 
 /// The number of a node of a [`Picture`], from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,7 +42,6 @@ pub struct Edge {
 /// picture.edge(x, mul, "");
 /// picture.edge(mul, exp, "");
 /// assert!(picture.dot().starts_with("digraph"));
-/// assert!(picture.svg().starts_with("<svg"));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
@@ -114,25 +102,5 @@ impl Picture {
     /// The edges in the order in which they were added.
     pub fn edges(&self) -> &[Edge] {
         &self.edges
-    }
-
-    /// Writes the picture to `path`: DOT if it ends in `.dot` or `.gv`, SVG if it ends in `.svg`.
-    ///
-    /// # Errors
-    /// If the path ends in none of these, or the file cannot be written.
-    #[track_caller]
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let _op = enter("picture.save");
-        let path = path.as_ref();
-        let text = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("svg") => self.svg(),
-            Some("dot" | "gv") => self.dot(),
-            _ => {
-                let error =
-                    Error::value(format!("{} is not the name of a picture", path.display()));
-                return Err(error.help("the name ends in .svg or .dot"));
-            }
-        };
-        replace(path, |writer| writer.write_all(text.as_bytes()).map_err(write_error))
     }
 }

@@ -101,6 +101,11 @@ impl Node {
         &self.lines
     }
 
+    /// What is shown below the mouse pointer.
+    pub fn details(&self) -> &str {
+        &self.details
+    }
+
     /// The group that the box is in.
     pub fn group(&self) -> Option<GroupId> {
         self.group

@@ -198,7 +198,7 @@ impl Losses {
         last.iter().map(|(_, loss)| loss).sum::<f64>() / last.len() as f64
     }
 
-    /// The losses that have been read, as points of a [`super::Plot`].
+    /// The losses that have been read, as points of a [`teeny_viz::Plot`].
     pub fn curve(&self) -> Vec<(f64, f64)> {
         self.values.iter().map(|&(step, loss)| (step as f64, loss)).collect()
     }

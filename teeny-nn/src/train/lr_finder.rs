@@ -1,12 +1,12 @@
 //! The learning-rate finder: losses at rates that grow from step to step.
 
-use super::Plot;
 use crate::Store;
 use crate::optim::Optimizer;
 use crate::state::{Random, Stateful};
 use teeny_autograd::Grad;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
+use teeny_viz::Plot;
 
 /// The weight of the past in the moving average of the losses.
 const DECAY: f64 = 0.98;

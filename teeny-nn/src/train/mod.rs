@@ -1,5 +1,5 @@
-//! Tools for training loops: losses by step, metrics, logs and plots. They are independent of each
-//! other; a [`Run`] puts those together that most programs want.
+//! Tools for training loops: losses by step, metrics and logs. They are independent of each other;
+//! a [`Run`] puts those together that most programs want.
 //!
 //! ```text
 //! Run, RunOptions            resumes, logs, keeps the best, stops, plots     run, run_options
@@ -10,8 +10,7 @@
 //! Captured                   loss and gradients, recorded and replayed       captured
 //! EarlyStopping              stops when a value no longer improves           stopping
 //! lr_finder                  losses at growing learning rates                lr_finder
-//! Log, TensorBoard           CSV or JSON lines; event files                  log, tensorboard
-//! Plot, ..                   curves, heatmaps, histograms, images            pictures
+//! Log                        CSV or JSON lines                               log
 //! ```
 
 mod captured;
@@ -21,14 +20,12 @@ mod log;
 mod losses;
 mod lr_finder;
 mod metrics;
-pub mod pictures;
 mod progress;
 mod recorded;
 mod run;
 mod run_options;
 mod scores;
 mod stopping;
-mod tensorboard;
 
 pub use captured::Captured;
 pub use log::{Field, Log};
@@ -38,10 +35,8 @@ pub use metrics::{
     ClassScores, Confusion, Mean, accuracy, accuracy_async, perplexity, require_finite,
     top_k_accuracy, top_k_accuracy_async,
 };
-pub use pictures::Plot;
 pub use progress::{Bar, Progress};
 pub use run::Run;
 pub use run_options::{RunOptions, RunRanks};
 pub use scores::{average_precision, calibration_error, r2_score, roc_auc};
 pub use stopping::EarlyStopping;
-pub use tensorboard::TensorBoard;

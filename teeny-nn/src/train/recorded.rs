@@ -1,9 +1,10 @@
 //! The values that a run has recorded, for its plot.
 
-use super::{Plot, RunOptions};
+use super::RunOptions;
 use crate::state::{State, Stateful};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_viz::Plot;
 
 /// Points of a plot: steps and values.
 type Points = Vec<(f64, f64)>;

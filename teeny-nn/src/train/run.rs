@@ -4,7 +4,7 @@ use super::epoch::{Epoch, other_batches};
 use super::progress::print;
 use super::recorded::Recorded;
 use super::stopping::Stop;
-use super::{Bar, EarlyStopping, Log, Losses, Plot, RunOptions, RunRanks};
+use super::{Bar, EarlyStopping, Log, Losses, RunOptions, RunRanks};
 use crate::data::{DataLoader, Dataset};
 use crate::names::with_help;
 use crate::state::{Checkpoint, Position, Random, State, Stateful};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use teeny_core::clock::Instant;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
+use teeny_viz::Plot;
 
 /// A training run. It counts steps and epochs, and does what its [`RunOptions`] say: it continues
 /// from a checkpoint and writes one at each report, logs losses, keeps the best weights, stops

@@ -56,7 +56,7 @@ impl<'a> RunOptions<'a> {
         resume(path: impl Into<PathBuf>) => resume = Some(path.into());
         /// Logs step, loss and learning rate of every step to `path`, as a [`super::Log`].
         log(path: impl Into<PathBuf>) => log = Some(path.into());
-        /// Draws the losses and the recorded values to `path` at the end, as a [`super::Plot`].
+        /// Draws the losses and the recorded values to `path` at the end, as a [`teeny_viz::Plot`].
         plot(path: impl Into<PathBuf>) => plot = Some(path.into());
         /// Keeps the weights of the best validation loss in the file `path`, for [`Store::load`].
         best(path: impl Into<PathBuf>) => best = Some(path.into());

@@ -2,12 +2,10 @@
 
 use super::Plot;
 use super::image::{Image, range_of, sequential};
+use super::numbers;
 use super::svg::save;
-use crate::Store;
-use crate::train::elements::numbers;
 use std::fmt::Write as _;
 use std::path::Path;
-use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
 
@@ -23,19 +21,15 @@ const MAX_VALUE: f64 = 1e300;
 ///
 /// # Example
 /// ```
-/// use teeny_nn::prelude::*;
-/// use teeny_nn::train::pictures::Histograms;
+/// use teeny_core::{Reference, Result, Tensor};
+/// use teeny_viz::Histograms;
 /// # fn main() -> Result<()> {
-/// # let store = Store::new(&Autograd::new(device("cpu")?));
-/// # let model = Linear::new(&store.at("fc"), 4, 3)?;
-/// let (mut weights, mut gradients) = (Histograms::new(), Histograms::new());
+/// let mut weights = Histograms::new();
 /// for step in 0..3 {
-///     let x = Tensor::ones((2, 4), DType::F32, store.device())?; // (2, 4)
-///     let grads = model.forward(&x)?.square()?.mean_all()?.backward()?;
-///     weights.record_weights(step, &store)?;
-///     gradients.record_gradients(step, &store, &grads)?;
+///     // with teeny-nn: for p in store.trainable() { weights.record(step, p.name(), &p.value())? }
+///     weights.record(step, "fc.weight", &Tensor::rand((4, 3), teeny_core::DType::F32, &Reference::new())?)?;
 /// }
-/// assert_eq!(weights.plots()?.len(), 2); // of fc.weight and fc.bias
+/// assert_eq!(weights.plots()?.len(), 1);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -79,32 +73,6 @@ impl Histograms {
         Ok(())
     }
 
-    /// Adds every trainable parameter of `store`.
-    ///
-    /// # Errors
-    /// If the device fails.
-    #[track_caller]
-    pub fn record_weights(&mut self, step: u64, store: &Store) -> Result<()> {
-        let _op = enter("histograms.record_weights");
-        store.trainable().iter().try_for_each(|p| self.record(step, p.name(), &p.value()))
-    }
-
-    /// Adds the gradient of every trainable parameter of `store` that has one.
-    ///
-    /// # Errors
-    /// If the device fails.
-    #[track_caller]
-    pub fn record_gradients(&mut self, step: u64, store: &Store, grads: &Gradients) -> Result<()> {
-        let _op = enter("histograms.record_gradients");
-        for param in store.trainable() {
-            let value = param.value();
-            if grads.contains(&value) {
-                self.record(step, param.name(), grads.get(&value)?)?;
-            }
-        }
-        Ok(())
-    }
-
     /// A plot for each name, in the order in which they were first recorded: values by step, bright
     /// where many are.
     ///
@@ -137,7 +105,7 @@ impl Histograms {
 }
 
 /// The numbers of `values`, from `low` to `high`, in bins of equal width.
-pub(in crate::train) fn counts(values: &[f64], low: f64, high: f64, bins: usize) -> Vec<f64> {
+pub(super) fn counts(values: &[f64], low: f64, high: f64, bins: usize) -> Vec<f64> {
     let mut counts = vec![0.0; bins];
     for value in values {
         let part = (value - low) / (high - low); // NaN, of one value, is bin 0

@@ -1,7 +1,7 @@
 //! Images of tensors as PNG files: grids of pictures, filters, matrices by colour.
 
+use super::numbers;
 use super::svg::{base64, save};
-use crate::train::elements::numbers;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 use std::io::Write as _;
@@ -17,22 +17,15 @@ const GAP: [u8; 3] = [128, 128, 128];
 /// An image of rows of red, green and blue pixels.
 ///
 /// # Example
-/// The first digits of MNIST, ten in a row, and the filters of a convolution.
+/// Four images of 8 x 8 pixels, two in a row.
 /// ```
-/// use teeny_nn::prelude::*;
-/// use teeny_nn::train::pictures::Image;
-/// # fn main() -> Result<()> {
-/// # let store = Store::new(&device("cpu")?);
-/// let digits = digits::load()?;
-/// let (x, _) = digits.train.on(store.device()).batch(&[0, 1, 2, 3], 0)?; // (4, 784)
-/// let image = Image::grid(&x.reshape((4, 1, 28, 28))?, 10)?.enlarged(3)?;
-/// let conv = Conv2d::new(&store.at("conv"), 3, 8, 5)?; // 8 filters (3, 5, 5)
-/// let filters = Image::filters(&conv.weight.value(), 4)?.enlarged(8)?;
-/// # assert_eq!((image.width(), filters.height()), (3 * 117, 8 * 13));
-/// # let path = std::env::temp_dir().join(format!("teeny-image-{}.png", std::process::id()));
-/// image.save(&path)
-/// # .and_then(|()| std::fs::remove_file(&path).map_err(|e| Error::io(e.to_string())))
-/// # }
+/// use teeny_core::{DType, Reference, Tensor};
+/// use teeny_viz::Image;
+/// # fn main() -> teeny_core::Result<()> {
+/// let x = Tensor::rand((4, 1, 8, 8), DType::F32, &Reference::new())?; // (4, 1, 8, 8)
+/// let image = Image::grid(&x, 2)?.enlarged(4)?;
+/// assert_eq!(&image.png()[1..4], b"PNG"); // image.save("digits.png")?
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -215,7 +208,7 @@ pub(super) fn embedded(image: &Image, [x, y, width, height]: [f64; 4], opacity: 
 }
 
 /// The smallest and the largest finite value.
-pub(in crate::train) fn range_of(values: &[f64]) -> Result<(f64, f64)> {
+pub(super) fn range_of(values: &[f64]) -> Result<(f64, f64)> {
     let finite = values.iter().copied().filter(|value| value.is_finite());
     let range = finite.fold(None, |range, v| {
         let (low, high) = range.unwrap_or((v, v));

@@ -1,28 +1,7 @@
-//! Pictures of a run and its model, as SVG and PNG files in one look, on light and dark pages.
-//!
-//! ```text
-//! Plot                         curves, points, images over axes          plot, ticks
-//! scatter, decision_boundary   classes of points in a plane              here
-//! Heatmap                      weights, attention, a confusion matrix    heatmap
-//! Histograms                   weights or gradients over time            histograms
-//! Image                        grids of pictures and filters, as PNG     image
-//! ```
+//! Points of classes in a plane, and what a model predicts around them.
 
-mod heatmap;
-mod histograms;
-mod image;
-mod plot;
-mod svg;
-mod ticks;
-
-pub use heatmap::Heatmap;
-pub use histograms::Histograms;
-pub(super) use histograms::counts;
-pub use image::Image;
-pub(super) use image::range_of;
-pub use plot::Plot;
-
-use svg::COLOURS;
+use super::svg::COLOURS;
+use super::{Image, Plot, numbers, ticks};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -41,7 +20,7 @@ const GRID: (usize, usize) = (180, 120);
 /// # Example
 /// ```
 /// use teeny_core::{Reference, Tensor};
-/// use teeny_nn::train::pictures::{decision_boundary, scatter};
+/// use teeny_viz::{decision_boundary, scatter};
 /// # fn main() -> teeny_core::Result<()> {
 /// # let device = Reference::new();
 /// let points = Tensor::new([[0.0f32, 1.0], [2.0, 0.5]], &device)?; // (2, 2)
@@ -118,7 +97,7 @@ fn by_class(points: &Tensor, classes: &Tensor, names: &[&str]) -> Result<Groups>
         let text = format!("points are {}, classes {}", points.shape(), classes.shape());
         return Err(Error::shape(text).help("(N, 2) and (N), with N of at least 1"));
     }
-    let values = super::elements::numbers(points)?;
+    let values = numbers(points)?;
     let numbers: Vec<i64> = classes.to_scalars()?.iter().map(|c| c.to_i64_wrapping()).collect();
     let limit = if names.is_empty() { 1000 } else { names.len() };
     let is_class = |class: &i64| usize::try_from(*class).is_ok_and(|class| class < limit);

@@ -29,7 +29,7 @@ const MAX_DOTS: usize = 40;
 ///
 /// # Example
 /// ```no_run
-/// # use teeny_nn::train::Plot;
+/// # use teeny_viz::Plot;
 /// let losses = [(0.0, 2.3), (100.0, 0.4), (200.0, 0.5)];
 /// Plot::new("MNIST", "step", "loss")
 ///     .smoothed_curve("training", &losses, 10)

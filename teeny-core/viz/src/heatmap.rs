@@ -1,10 +1,9 @@
 //! A matrix by colour: weights, attention, a confusion matrix.
 
 use super::image::{Image, diverging, embedded, range_of, sequential};
+use super::numbers;
 use super::svg::{CHARACTER, escape, head, save};
 use super::ticks::{number, ticks};
-use crate::train::Confusion;
-use crate::train::elements::numbers;
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_core::context::enter;
@@ -27,7 +26,7 @@ const MARGIN: f64 = 20.0;
 /// # Example
 /// ```
 /// use teeny_core::{Reference, Tensor};
-/// use teeny_nn::train::pictures::Heatmap;
+/// use teeny_viz::Heatmap;
 /// # fn main() -> teeny_core::Result<()> {
 /// # let device = Reference::new();
 /// let weights = Tensor::new([[0.9f32, 0.1], [0.4, 0.6]], &device)?; // (queries, keys)
@@ -82,20 +81,24 @@ impl Heatmap {
         })
     }
 
-    /// A confusion matrix: the counts, coloured by their share of the items of their class. `names`
-    /// are those of the classes; without, they are numbers.
+    /// The confusion matrix of `n` classes: `count(target, prediction)` items, coloured by their
+    /// share of the items of `target`. Without `names`, classes have numbers.
     ///
     /// # Errors
     /// If there are no classes, or another number of names.
     #[track_caller]
-    pub fn confusion(title: &str, confusion: &Confusion, names: &[&str]) -> Result<Heatmap> {
+    pub fn confusion(
+        title: &str,
+        n: usize,
+        count: impl Fn(usize, usize) -> u64,
+        names: &[&str],
+    ) -> Result<Heatmap> {
         let _op = enter("Heatmap::confusion");
-        let n = confusion.classes();
         if n == 0 {
-            return Err(Error::value("a confusion matrix without classes")
-                .help("Confusion::new(classes), one class at least"));
+            return Err(Error::value("expected at least one class, got a matrix without classes"));
         }
-        let row = |target: usize| (0..n).map(move |guess| confusion.count(target, guess));
+        let count = &count;
+        let row = |target: usize| (0..n).map(move |guess| count(target, guess));
         let map = Heatmap {
             title: title.into(),
             labels: [Vec::new(), Vec::new()],

@@ -1,9 +1,13 @@
-//! A picture as SVG: the boxes of each group are placed first, then the groups like boxes.
+//! A graph as SVG: the boxes of each group are placed first, then the groups like boxes.
 
 use super::layers::{LAYER_GAP, Link, Pin, Placed, Vertex, place};
-use super::{Kind, Node, Picture};
+use super::svg::{escape, head, save};
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::path::Path;
+use teeny_core::context::enter;
+use teeny_core::picture::{Kind, Node, Picture};
+use teeny_core::{Error, Result};
 
 /// The margin of the picture, and the space within boxes and groups.
 const MARGIN: f64 = 20.0;
@@ -36,10 +40,48 @@ struct Part {
     outs: HashMap<usize, usize>,
 }
 
-impl Picture {
-    /// The picture as SVG: layers from top to bottom, so that edges go down. It needs no other
-    /// program to be drawn.
-    pub fn svg(&self) -> String {
+/// The graph as SVG: layers from top to bottom, so that edges go down. It needs no other program to be
+/// drawn.
+///
+/// # Example
+/// ```
+/// use teeny_core::picture::{Kind, Node, Picture};
+/// let mut graph = Picture::new("y = exp(2 x)");
+/// let x = graph.node(Node::new("x").kind(Kind::Input).line("(2, 3) f32"));
+/// let exp = graph.node(Node::new("exp").kind(Kind::Output));
+/// graph.edge(x, exp, "");
+/// assert!(teeny_viz::graph_svg(&graph).starts_with("<svg"));
+/// ```
+pub fn graph_svg(graph: &Picture) -> String {
+    Drawing(graph).svg()
+}
+
+/// Writes the graph to `path`: as Graphviz DOT if it ends in `.dot` or `.gv`, as SVG if it ends in
+/// `.svg`.
+///
+/// # Errors
+/// If the path ends in none of these, or the file cannot be written.
+#[track_caller]
+pub fn save_graph(graph: &Picture, path: impl AsRef<Path>) -> Result<()> {
+    let _op = enter("save_graph");
+    let path = path.as_ref();
+    let text = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => graph_svg(graph),
+        Some("dot" | "gv") => graph.dot(),
+        _ => {
+            let text =
+                format!("expected a path that ends in .svg, .dot or .gv, got {}", path.display());
+            return Err(Error::value(text));
+        }
+    };
+    save(path, text.as_bytes())
+}
+
+/// A graph to be drawn.
+struct Drawing<'a>(&'a Picture);
+
+impl Drawing<'_> {
+    fn svg(&self) -> String {
         let (parts, part_of) = self.parts();
         let vertices: Vec<Vertex> = parts
             .iter()
@@ -48,7 +90,7 @@ impl Picture {
         // One line for each value and part that reads it.
         let mut links: Vec<Link> = Vec::new();
         let mut crossing: Vec<(usize, usize, usize, String)> = Vec::new();
-        for edge in &self.edges {
+        for edge in self.0.edges() {
             let (from, to) = (part_of[edge.from.0], part_of[edge.to.0]);
             if from == to {
                 continue;
@@ -71,28 +113,24 @@ impl Picture {
             crossing.push((edge.from.0, from, to, edge.label.clone()));
         }
         let placed = place(&vertices, &links);
-        let mut legend = self.legend();
-        let head = MARGIN + LINE + if legend.is_empty() { 0.0 } else { LINE + 4.0 } + 10.0;
-        let title = clipped(&self.title, 120);
-        let least = text_width(&title, 14.0).max(text_width(&legend, FONT));
+        let legend = self.legend();
+        let top = if legend.is_empty() { 34.0 } else { 52.0 };
+        let title = clipped(self.0.title(), 120);
+        let least = text_width(&title, 15.0).max(text_width(&legend, FONT));
         let width = placed.width.max(least) + 2.0 * MARGIN;
         let left = (width - placed.width) / 2.0;
-        let height = head + placed.height + MARGIN;
-        legend = escaped(&legend);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-             viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"DejaVu Sans Mono, Menlo, Consolas, \
-             monospace\" font-size=\"{FONT}\">\n\
-             <defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" \
+        let height = top + placed.height + MARGIN;
+        let mut svg = head(width.round(), height.round(), &title);
+        // writing to a String cannot fail, here and below
+        let _ = write!(
+            svg,
+            "<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" \
              markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#666\"/></marker></defs>\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"{MARGIN}\" y=\"{:.1}\" font-size=\"14\" font-weight=\"bold\">{}</text>\n\
-             <text x=\"{MARGIN}\" y=\"{:.1}\" fill=\"#555\">{legend}</text>\n",
-            MARGIN + 4.0,
-            escaped(&title),
-            MARGIN + LINE + 8.0,
+             <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"{FONT}\">\n\
+             <text x=\"{:.1}\" y=\"42\" text-anchor=\"middle\">{legend}</text>\n",
+            width / 2.0,
         );
-        let at = |part: usize| (left + placed.x[part], head + placed.y[part]);
+        let at = |part: usize| (left + placed.x[part], top + placed.y[part]);
         // Frames of groups, then lines, then boxes.
         for (i, part) in parts.iter().enumerate() {
             if let Some(group) = part.group {
@@ -105,7 +143,7 @@ impl Picture {
             let (from, to) = (at(link.from), at(link.to));
             let start = (from.0 + link.from_dx, from.1 + parts[link.from].height);
             let end = (to.0 + arrivals[i], to.1);
-            let bends = placed.bends[i].iter().map(|&(x, y)| (left + x, head + y));
+            let bends = placed.bends[i].iter().map(|&(x, y)| (left + x, top + y));
             let has_head = parts[link.to].group.is_none();
             line(&mut svg, start, bends.collect(), end, label, has_head);
         }
@@ -115,19 +153,20 @@ impl Picture {
             self.inner_lines(&mut svg, part, x, y);
             for (k, &node) in part.nodes.iter().enumerate() {
                 let (cx, top) = (x + part.inner.x[k], y + part.inner.y[k]);
-                draw(&mut svg, &self.nodes[node], cx, top);
+                draw(&mut svg, &self.0.nodes()[node], cx, top);
             }
         }
-        svg + "</svg>\n"
+        svg + "</g>\n</svg>\n"
     }
 
     /// The groups and the boxes of no group, and which of them each node is in.
     fn parts(&self) -> (Vec<Part>, Vec<usize>) {
         let mut members: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
-        let mut place_of = vec![usize::MAX; self.groups.len()];
-        let mut part_of = Vec::with_capacity(self.nodes.len());
-        for (i, node) in self.nodes.iter().enumerate() {
-            let group = node.group.map(|group| group.0).filter(|&group| group < self.groups.len());
+        let mut place_of = vec![usize::MAX; self.0.groups().len()];
+        let mut part_of = Vec::with_capacity(self.0.nodes().len());
+        for (i, node) in self.0.nodes().iter().enumerate() {
+            let group =
+                node.group().map(|group| group.0).filter(|&group| group < self.0.groups().len());
             let known = group.map_or(usize::MAX, |group| place_of[group]);
             let part = if known == usize::MAX { members.len() } else { known };
             if part == members.len() {
@@ -154,13 +193,13 @@ impl Picture {
         nodes: Vec<usize>,
         part_of: &[usize],
     ) -> Part {
-        let mut vertices: Vec<Vertex> = nodes.iter().map(|&i| vertex(&self.nodes[i])).collect();
+        let mut vertices: Vec<Vertex> = nodes.iter().map(|&i| vertex(&self.0.nodes()[i])).collect();
         let at: HashMap<usize, usize> =
             nodes.iter().enumerate().map(|(k, &node)| (node, k)).collect();
         let (mut ins, mut outs) = (HashMap::new(), HashMap::new());
         let mut links: Vec<Link> = Vec::new();
         let port = |pin| Vertex { width: 4.0, height: 0.0, pin };
-        for edge in self.edges.iter().filter(|_| group.is_some()) {
+        for edge in self.0.edges().iter().filter(|_| group.is_some()) {
             let (from, to) = (edge.from.0, edge.to.0);
             let (source, target) = match (part_of[from] == number, part_of[to] == number) {
                 (true, true) => (at[&from], at[&to]),
@@ -189,7 +228,7 @@ impl Picture {
         let inner = place(&vertices, &links);
         let (mut width, mut height, mut dx, mut dy) = (inner.width, inner.height, 0.0, 0.0);
         if let Some(group) = group {
-            let label = clipped(&self.groups[group], MAX_CHARACTERS);
+            let label = clipped(&self.0.groups()[group], MAX_CHARACTERS);
             width = width.max(text_width(&label, FONT)) + 2.0 * PADDING;
             dx = (width - inner.width) / 2.0;
             // Lines come in below the label.
@@ -201,29 +240,29 @@ impl Picture {
     }
 
     fn frame(&self, svg: &mut String, part: &Part, group: usize, x: f64, y: f64) {
-        let label = &self.groups[group];
+        let label = &self.0.groups()[group];
         let _ = writeln!(
             svg,
             "<g class=\"group\"><title>{}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
              height=\"{:.1}\" rx=\"6\" fill=\"#faf6ec\" stroke=\"#c9b88a\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#7a6a35\">{}</text></g>",
-            escaped(label),
+            escape(label),
             part.width,
             part.height,
             x + PADDING,
             y + LINE,
-            escaped(&clipped(label, MAX_CHARACTERS))
+            escape(&clipped(label, MAX_CHARACTERS))
         );
     }
 
     /// The lines within a group.
     fn inner_lines(&self, svg: &mut String, part: &Part, x: f64, y: f64) {
         let ends = |v: usize| match part.nodes.get(v) {
-            Some(&node) => vertex(&self.nodes[node]).height,
+            Some(&node) => vertex(&self.0.nodes()[node]).height,
             None => 0.0,
         };
         let arrivals = spread_arrivals(&part.inner, &part.links, |v| {
-            part.nodes.get(v).map_or(0.0, |&node| vertex(&self.nodes[node]).width)
+            part.nodes.get(v).map_or(0.0, |&node| vertex(&self.0.nodes()[node]).width)
         });
         for (i, link) in part.links.iter().enumerate() {
             let Placed { x: xs, y: ys, bends, height, .. } = &part.inner;
@@ -243,7 +282,7 @@ impl Picture {
 
     /// A legend of the colours that occur.
     fn legend(&self) -> String {
-        let has = |kind| self.nodes.iter().any(|node| node.kind == kind);
+        let has = |kind| self.0.nodes().iter().any(|node| node.is() == kind);
         let mut parts = Vec::new();
         if has(Kind::Input) {
             parts.push("blue: tensors that are read");
@@ -251,7 +290,7 @@ impl Picture {
         if has(Kind::Output) {
             parts.push("green: results that a tensor holds");
         }
-        if !self.groups.is_empty() {
+        if !self.0.groups().is_empty() {
             parts.push("frames: one kernel each");
         }
         if has(Kind::Repeated) {
@@ -337,17 +376,17 @@ fn line(
     let _ = write!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"#888\"{head}");
     let _ = match label {
         "" => writeln!(svg, "/>"),
-        label => writeln!(svg, "><title>{}</title></path>", escaped(label)),
+        label => writeln!(svg, "><title>{}</title></path>", escape(label)),
     };
 }
 
 /// The size of a box.
 fn vertex(node: &Node) -> Vertex {
-    let lines = node.lines.iter().map(|line| text_width(&clipped(line, MAX_CHARACTERS), FONT));
-    let heading = text_width(&clipped(&node.heading, MAX_CHARACTERS), HEADING);
+    let lines = node.lines().iter().map(|line| text_width(&clipped(line, MAX_CHARACTERS), FONT));
+    let heading = text_width(&clipped(node.heading(), MAX_CHARACTERS), HEADING);
     Vertex {
         width: lines.fold(heading, f64::max) + 2.0 * PADDING,
-        height: LINE * (1 + node.lines.len()) as f64 + 10.0,
+        height: LINE * (1 + node.lines().len()) as f64 + 10.0,
         pin: Pin::Free,
     }
 }
@@ -355,34 +394,34 @@ fn vertex(node: &Node) -> Vertex {
 /// A box whose centre is at `cx`.
 fn draw(svg: &mut String, node: &Node, cx: f64, top: f64) {
     let Vertex { width, height, .. } = vertex(node);
-    let (fill, stroke, text, more) = match node.kind {
-        Kind::Operation => ("white", "#666", "black", ""),
+    let (fill, stroke, text, more) = match node.is() {
         Kind::Input => ("#e8eef8", "#4a6fa5", "black", " rx=\"9\""),
         Kind::Output => ("#e4f3e4", "#3c8c3c", "black", ""),
         Kind::Repeated => ("white", "#666", "#444", " stroke-dasharray=\"4 3\""),
         Kind::Unused => ("white", "#bbb", "#999", " stroke-dasharray=\"2 3\""),
+        _ => ("white", "#666", "black", ""),
     };
-    let title = match node.details.as_str() {
-        "" => node.heading.clone(),
-        details => format!("{}\n{details}", node.heading),
+    let title = match node.details() {
+        "" => node.heading().to_string(),
+        details => format!("{}\n{details}", node.heading()),
     };
     let _ = writeln!(
         svg,
         "<g class=\"node\" fill=\"{text}\" text-anchor=\"middle\"><title>{}</title>\
          <rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
          fill=\"{fill}\" stroke=\"{stroke}\"{more}/>",
-        escaped(&title),
+        escape(&title),
         cx - width / 2.0,
     );
     let mut y = top + LINE + 2.0;
     let _ = writeln!(
         svg,
         "<text x=\"{cx:.1}\" y=\"{y:.1}\" font-size=\"{HEADING}\" font-weight=\"bold\">{}</text>",
-        escaped(&clipped(&node.heading, MAX_CHARACTERS))
+        escape(&clipped(node.heading(), MAX_CHARACTERS))
     );
-    for text in &node.lines {
+    for text in node.lines() {
         y += LINE;
-        let text = escaped(&clipped(text, MAX_CHARACTERS));
+        let text = escape(&clipped(text, MAX_CHARACTERS));
         let _ = writeln!(svg, "<text x=\"{cx:.1}\" y=\"{y:.1}\">{text}</text>");
     }
     svg.push_str("</g>\n");
@@ -401,20 +440,4 @@ fn clipped(text: &str, most: usize) -> String {
         return text.to_string();
     }
     text.chars().take(most - 1).chain(['…']).collect()
-}
-
-/// Text of XML.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() && c != '\n' => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }

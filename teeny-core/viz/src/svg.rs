@@ -33,7 +33,7 @@ pub(super) fn head(width: f64, height: f64, title: &str) -> String {
 pub(super) fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // XML has no other control characters, not even escaped
-    text.replace(|c: char| c.is_control() || c == '\u{fffe}' || c == '\u{ffff}', " ")
+    text.replace(|c: char| c.is_control() && c != '\n' || c == '\u{fffe}' || c == '\u{ffff}', " ")
 }
 
 /// Writes `bytes` to `path`.

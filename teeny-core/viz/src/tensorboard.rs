@@ -8,8 +8,10 @@
 //!
 //! Source: tensorflow/core/util/event.proto and summary.proto, lib/io/record_writer.cc.
 
-use super::elements::numbers;
-use super::pictures::{Image, counts, range_of};
+use super::Image;
+use super::histograms::counts;
+use super::image::range_of;
+use super::numbers;
 use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ const BUCKETS: usize = 30;
 /// # Example
 /// ```
 /// use teeny_core::{Reference, Tensor};
-/// use teeny_nn::train::TensorBoard;
+/// use teeny_viz::TensorBoard;
 /// # fn main() -> teeny_core::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("teeny-board-{}", std::process::id()));
 /// # let weights = Tensor::new([0.1f32, -0.2, 0.3], &Reference::new())?;
@@ -222,7 +224,7 @@ mod tests {
             record(4.5, 1 << 40, &summary("nan", &scalar(f64::NAN))),
             record(5.5, 7, &summary("größe", &histogram(&values).unwrap())),
         ];
-        let golden = include_bytes!("../../tests/golden/events.tfevents");
+        let golden = include_bytes!("../tests/golden/events.tfevents");
         assert_eq!(records.concat(), golden);
         assert_eq!(histogram(&[f64::NAN]), None);
     }
