@@ -179,7 +179,7 @@ fn part_of(view: &Layout, numel: usize) -> Option<(usize, usize, usize, usize)> 
         view.shape().iter().copied().zip(view.strides().iter().copied()).collect();
     axes.retain(|&(size, _)| size != 1);
     axes.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride));
-    // Axes that are one behind the other in memory are one axis.
+    // Axes that are one after the other in memory are one axis.
     let mut joined: Vec<(usize, isize)> = Vec::with_capacity(axes.len());
     for (size, stride) in axes {
         match joined.last_mut() {

@@ -195,7 +195,7 @@ fn expm1_of_a_logarithm_and_other_long_programs() {
 
 #[test]
 fn a_zero_among_the_factors_of_a_product() {
-    // Rows behind the axis of 1, of a few and of many elements; one zero, two, and none.
+    // Rows after the axis of 1, of a few and of many elements; one zero, two, and none.
     for shape in [[3, 2, 20], [4, 3, 2], [2, 5, 1], [1, 2, 3]] {
         let n: usize = shape.iter().product();
         let values: Vec<f64> = (0..n).map(|i| ((i * 7) % 5) as f64 - 2.0).collect();

@@ -106,7 +106,7 @@ impl Shape {
     }
 
     /// Like [`Shape::axis`] for a position between axes, as `unsqueeze` and `stack` take it: `-1`
-    /// is behind the last axis.
+    /// is after the last axis.
     pub(crate) fn gap(&self, axis: isize) -> Result<usize> {
         let places = self.ndim() as isize + 1;
         let resolved = if axis < 0 { axis + places } else { axis };

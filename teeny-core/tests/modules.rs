@@ -381,7 +381,7 @@ fn tokens(text: &str) -> Vec<String> {
                 i += 1;
                 found.push("\"".to_string());
             }
-            // A lifetime has no quote behind its first character.
+            // A lifetime has no quote after its first character.
             '\'' if at(i + 1) == '\\' || at(i + 2) == '\'' => {
                 i += if at(i + 1) == '\\' { 3 } else { 2 };
                 i = (i..).find(|&j| ['\'', '\0'].contains(&at(j))).unwrap() + 1;

@@ -194,7 +194,7 @@ fn a_plan_with_shared_results_serves_other_numbers() {
     }
 }
 
-/// A result far behind the last reader of an equal one is computed again, as by checkpoints.
+/// A result far after the last reader of an equal one is computed again, as by checkpoints.
 #[test]
 fn what_is_computed_again_much_later_is_not_kept() {
     let chain: Function<'_> = &|t| {

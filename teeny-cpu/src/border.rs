@@ -31,7 +31,7 @@ pub(crate) fn pad(
     let Some(last) = widths.iter().rposition(|&widths| widths != (0, 0)) else {
         return contiguous(cpu, &view);
     };
-    // Rows span the last padded axis and the axes behind it, which are copied as a whole.
+    // Rows span the last padded axis and the axes after it, which are copied as a whole.
     let (copy, view) = packed_behind(cpu, view, last)?;
     let inner: usize = shape[last + 1..].iter().product();
     let out = cpu.alloc(shape.numel(), view.dtype)?;
@@ -83,7 +83,7 @@ const SHORT_BYTES: usize = 128;
 /// Bytes that are written at once between rows that are not short.
 const VECTOR: usize = 32;
 
-/// An axis in front of the rows.
+/// An axis before the rows.
 #[derive(Clone, Copy, Default)]
 struct Axis {
     /// Its size in the result, the first position that the source has, and how many those are.
@@ -122,7 +122,7 @@ impl Frame<'_> {
         if rows * self.columns == 0 {
             return;
         }
-        // A plane is the rows along the last axis in front of them.
+        // A plane is the rows along the last axis before them.
         let outer = self.axes.len().saturating_sub(1);
         let height = self.axes.get(outer).map_or(1, |axis| axis.size);
         let least = Cost::bytes(2 * size_of::<T>()).times(self.columns).steps(1).range(rows);
@@ -197,7 +197,7 @@ impl Frame<'_> {
                 return;
             }
             // Elements of the value up to the next row of the source. That is written over what
-            // vectors write behind them.
+            // vectors write after them.
             let mut gap = (first - rows.start) * columns + self.before;
             let mut at = 0;
             let vector = [value; 32].as_ptr().cast::<[u8; VECTOR]>().read();

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes before a block and, at least, behind it. A multiple of a block's alignment.
+/// Bytes before a block and, at least, after it. A multiple of a block's alignment.
 pub(crate) const MARGIN: usize = 64;
-/// The most bytes behind a block that are checked.
+/// The most bytes after a block that are checked.
 const BEHIND: usize = 320;
 /// A byte of a margin.
 const PATTERN: u8 = 0xa7;
@@ -24,7 +24,7 @@ const NEW: u8 = 0xff;
 
 /// A block in use.
 struct Enclosed {
-    /// Bytes requested, and bytes of pattern behind them.
+    /// Bytes requested, and bytes of pattern after them.
     bytes: usize,
     behind: usize,
 }

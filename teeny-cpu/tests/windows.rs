@@ -21,8 +21,8 @@ fn dirty(device: &DeviceRef) {
 fn the_maximum_of_only_padding() -> Result<()> {
     for device in devices() {
         for dtype in DType::ALL.into_iter().filter(|&d| d != DType::Bool) {
-            // Windows of two places, three apart: before and behind both elements, on the second
-            // and behind, ...
+            // Windows of two places, three apart: before and after both elements, on the second and
+            // after it, ...
             let x = Tensor::new([5i64, 6], &device)?.cast(dtype)?.reshape((1, 1, 1, 2))?;
             let window = Window::new(2).padding([0, 1]).dilation([1, 3]);
             dirty(&device);

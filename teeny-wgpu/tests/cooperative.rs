@@ -117,7 +117,7 @@ fn products_of_random_sizes_keep_the_documented_bound() -> Result<()> {
 #[test]
 fn products_and_kernels_behind_them_pass_the_suite() -> Result<()> {
     let Some((gpu, dtypes)) = cooperative()? else { return Ok(()) };
-    // A sample: each kernel behind a product is compiled with it, in seconds by software.
+    // A sample: each kernel after a product is compiled with it, in seconds by software.
     let suite = Suite::new(&gpu)
         .flushes_subnormals()
         .loses_zero_signs()

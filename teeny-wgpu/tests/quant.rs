@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// The weight with `blocks`, which begin `offset` bytes behind the first of their storage.
+/// The weight with `blocks`, which begin `offset` bytes after the first of their storage.
 fn weight(
     blocks: &[u8],
     parts: &[Part],

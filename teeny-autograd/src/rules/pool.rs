@@ -61,7 +61,7 @@ pub(crate) fn avg_pool(
     })
 }
 
-/// `g` over the elements of a window, for each of its elements; zeros behind the last window.
+/// `g` over the elements of a window, for each of its elements; zeros after the last window.
 fn repeat(g: &Tensor, size: &[usize], full: &Shape) -> Result<Tensor> {
     let lead = full.ndim() - size.len();
     let (mut single, mut windows) = (vec![g.shape()[..lead].iter().product()], Vec::new());

@@ -40,7 +40,7 @@ pub(crate) fn cum_max(operands: &Operands<'_>, axis: usize, positions: &Tensor) 
     .detaching(1, Some("the positions of a running extremum"))
 }
 
-/// The sum of each element and all behind it.
+/// The sum of each element and all after it.
 fn sum_from(x: &Tensor, axis: usize) -> Result<Tensor> {
     x.flip(axis)?.cumsum(axis as isize)?.flip(axis)
 }
@@ -48,7 +48,7 @@ fn sum_from(x: &Tensor, axis: usize) -> Result<Tensor> {
 /// The gradient of `y_k = x_0 .. x_k` in O(n).
 ///
 /// Before the first zero (or everywhere without one) it is `Σ_(k>=i) g_k y_k / x_i`; at the first
-/// zero the same with this zero taken as 1, and behind it 0. No data is downloaded.
+/// zero the same with this zero taken as 1, and after it 0. No data is downloaded.
 fn prod_grad(x: &Tensor, y: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
     let (filled, zeros, first) = first_zeros(x, axis)?;
     let y_filled = filled.cumprod(axis as isize)?;

@@ -355,7 +355,7 @@ enum StrideStep {
 }
 
 /// A random view of `shape`, and the length of its storage: packed, with axes in any order, gaps,
-/// strides that are 0, negative, or overlapping, and gaps before and behind.
+/// strides that are 0, negative, or overlapping, and gaps before and after.
 pub fn view(dice: &mut Dice, shape: Shape) -> (Layout, usize) {
     if dice.below(100) < 30 || shape.numel() == 0 {
         return (Layout::contiguous(shape), shape.numel());

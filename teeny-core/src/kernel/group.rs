@@ -87,7 +87,7 @@ impl OpCode {
     }
 
     /// True if the result may have other bits than `0` (`false` of a bool) where all operands, of
-    /// type `dtype`, are 0: elements that pad a tensor with zeros are not zeros behind it.
+    /// type `dtype`, are 0: elements that pad a tensor with zeros are not zeros after it.
     pub fn is_unsafe_pad(self, dtype: DType) -> bool {
         match self {
             OpCode::Input(_) => false,

@@ -96,7 +96,7 @@ pub struct Kernel {
     params: Vec<DType>,
     nodes: Vec<OpNode>,
     outputs: Vec<Id>,
-    /// The inputs, as bits, and the outputs, behind them, that have one value a row.
+    /// The inputs, as bits, and the outputs, after them, that have one value a row.
     row_values: u16,
     /// See [`Kernel::is_pointwise`].
     pointwise: bool,

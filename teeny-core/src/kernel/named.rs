@@ -154,7 +154,7 @@ impl Variant {
         fits.then_some(variant)
     }
 
-    /// The dtypes of the inputs; entries behind the last input are ignored.
+    /// The dtypes of the inputs; entries after the last input are ignored.
     fn types(&self) -> [DType; 3] {
         match self.function {
             CrossEntropy | CrossEntropyGrad => [self.dtype, self.targets, self.dtype],

@@ -154,7 +154,7 @@ impl Drawn<'_> {
         inside: &HashMap<u32, NodeId>,
         label: String,
     ) -> Result<()> {
-        // Nodes are few between a value and its first reader: the list is searched from behind.
+        // Nodes are few between a value and its first reader: the list is searched from the end.
         let makes = |id: &u32| self.list.nodes[*id as usize].outputs.contains(&slot);
         let maker = (0..self.list.nodes.len() as u32).rev().find(makes);
         let from = match maker {

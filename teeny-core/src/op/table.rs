@@ -37,7 +37,7 @@ const PRODUCT_INPUTS: [&str; 1 + MAX_INPUTS] = followed_by_inputs("lhs", "rhs");
 /// Names of the operands of a convolution with a kernel.
 const CONV_INPUTS: [&str; 1 + MAX_INPUTS] = followed_by_inputs("x", "weight");
 
-/// Two operands, and the inputs of a kernel behind the first.
+/// Two operands, and the inputs of a kernel after the first.
 const fn followed_by_inputs(a: &'static str, b: &'static str) -> [&'static str; 1 + MAX_INPUTS] {
     let [_, c, d, e, f, g, h, i] = INPUTS;
     [a, b, c, d, e, f, g, h, i]
@@ -295,7 +295,7 @@ requests! {
     fused Pad {
         /// The operand.
         x: &'a Tensor;
-        /// How many in front of each axis and behind it.
+        /// How many in front of each axis and after it.
         widths: &'a [(usize, usize)],
         /// The value, as the dtype of `x` holds it.
         value: Scalar; ;

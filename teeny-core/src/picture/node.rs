@@ -75,7 +75,7 @@ impl Node {
         self.line(format!("{op} at {place}"))
     }
 
-    /// The box with the elements of a tensor of at most eight, behind `name`.
+    /// The box with the elements of a tensor of at most eight, after `name`.
     ///
     /// # Errors
     /// If the device fails.

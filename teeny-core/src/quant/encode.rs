@@ -53,7 +53,7 @@ fn put_nibbles(q: [u8; 32], to: &mut [u8]) {
     (0..16).for_each(|j| to[j] = q[j] & 15 | q[j + 16] << 4);
 }
 
-/// [`put_nibbles`] behind their fifth bits.
+/// [`put_nibbles`] after their fifth bits.
 fn put_five_bits(q: [u8; 32], to: &mut [u8]) {
     to[..4].fill(0);
     (0..32).for_each(|j| to[j / 8] |= (q[j] >> 4) << (j % 8));

@@ -26,7 +26,7 @@ use crate::storage::Shared;
 use crate::threads::try_for_each_chunk;
 use teeny_core::Result;
 
-/// Elements behind a panel that may be written: a vector of the widest level.
+/// Elements after a panel that may be written: a vector of the widest level.
 pub(super) const SLACK: usize = 16;
 
 /// Products of a sum from which the microkernel prefetches its result.
@@ -304,7 +304,7 @@ pub(super) struct Columns<'a, T> {
 }
 
 impl<T: Float> Columns<'_, T> {
-    /// Copies them to `to`, which has [`SLACK`] elements behind the last row.
+    /// Copies them to `to`, which has [`SLACK`] elements after the last row.
     pub(super) fn pack(self, cpu: &Cpu, to: &mut [T]) {
         assert!((self.rows[1] - self.rows[0]) * self.width + SLACK <= to.len());
         cpu.level.run(Pack { columns: self, to });
@@ -393,7 +393,7 @@ unsafe fn copy_span<T: Float, V: Lanes<T>>(
     }
 }
 
-/// Writes at least `n` zeros, and at most a vector behind them.
+/// Writes at least `n` zeros, and at most a vector after them.
 ///
 /// # Safety
 /// These are writable.

@@ -86,7 +86,7 @@ impl Tiles<'_> {
             let spare = self.slot(scratch, self.plan.slots + SPARE - 1);
             let value = self.as_slice(scratch.values[output as usize], dtype, spare, len);
             if stored.is_half() && self.kernel.passes_through(0).is_none() {
-                // A kernel in front of a reduction has the result of a value stored and read again.
+                // A kernel before a reduction has the result of a value stored and read again.
                 let bits = self.slot(scratch, self.plan.slots);
                 half::from_f32(self.level, stored, value, bits, len);
                 half::to_f32(self.level, stored, bits, spare, len);

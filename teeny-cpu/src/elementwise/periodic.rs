@@ -70,7 +70,7 @@ fn rows(walk: &Walk, n: usize, operands: usize) -> Option<Rows> {
 }
 
 /// Gathers the operands that repeat themselves and makes the views rows of the returned shape,
-/// which has the elements of `shape` and perhaps some behind them. `None`, with unchanged views, if
+/// which has the elements of `shape` and perhaps some after them. `None`, with unchanged views, if
 /// that does not pay. Returns the memory of the gathered operands.
 ///
 /// # Errors

@@ -232,7 +232,7 @@ pub(super) struct Batch<T> {
 }
 
 impl<T: FloatTerms> Batch<T> {
-    /// `rows` of these rows, from row `r` on, which begins `offset` elements behind the first.
+    /// `rows` of these rows, from row `r` on, which begins `offset` elements after the first.
     #[inline(always)]
     pub(super) fn from(self, r: usize, rows: usize, offset: usize) -> Self {
         let Line { operands: [x, g, w, b], y, .. } = self.first;

@@ -253,7 +253,7 @@ impl Job<'_> {
         Ok(Arc::new(copy::contiguous(cpu, &view)?))
     }
 
-    /// `rows` rows from row `r` on, the first of which is `offset` elements behind these addresses.
+    /// `rows` rows from row `r` on, the first of which is `offset` elements after these addresses.
     #[inline]
     fn batch<T: FloatTerms>(
         &self,

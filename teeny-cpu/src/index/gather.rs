@@ -27,7 +27,7 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         return Ok(Arc::new(out));
     }
     let to = Shared(out.ptr());
-    // Whole rows under one index (an embedding): the index does not change along the axes behind.
+    // Whole rows under one index (an embedding): the index does not change along the later axes.
     let fixed = |mut axes: Range<usize>| axes.all(|a| shape[a] == 1 || index.strides()[a] == 0);
     let inner: usize = shape[axis + 1..].iter().product();
     let by_row = inner > 1 && fixed(axis + 1..shape.ndim());

@@ -1,10 +1,10 @@
 //! Scatter along one axis.
 //!
-//! The naive form is `out[index[i][j]][j] = f(out[index[i][j]][j], src[i][j])`, one element at a time
-//! in row-major order of the source. Here the owner computes: each task has destinations of its
-//! own, by outer axes, by columns behind the axis, or by ranges along it, and goes over the sources
-//! in their order. So each destination sees its sources in the same order, and results have the same
-//! bits, however the work is split.
+//! The naive form is `out[index[i][j]][j] = f(out[index[i][j]][j], src[i][j])`, one element at a
+//! time in row-major order of the source. Here the owner computes: each task has destinations of
+//! its own, by outer axes, by columns after the axis, or by ranges along it, and goes over the
+//! sources in their order. So each destination sees its sources in the same order, and results have
+//! the same bits, however the work is split.
 //!
 //! ```text
 //!   src (outer, S, inner)   index one for a row, or one for an element   out (outer, D, inner)
@@ -45,7 +45,7 @@ pub(crate) fn scatter(
     let inner: usize = shape.iter().skip(axis + 1).product();
     let outer: usize = shape.iter().take(axis).product();
     let even = shape.ndim() > 0 && (0..shape.ndim()).all(|a| a == axis || shape[a] == x.shape()[a]);
-    // One index for all elements behind the axis, one list of indices for all outer axes.
+    // One index for all elements after the axis, one list of indices for all outer axes.
     let by_row = even && fixed(axis + 1..shape.ndim());
     let shared = even && src.numel() > 0 && fixed(0..axis);
     let mut layout = *index.layout();

@@ -92,7 +92,7 @@ pub(super) unsafe fn by_row_512<T: Copy, U: Copy>(
     level.run(EachRow::<T, U, _, true>(rows, f, PhantomData))
 }
 
-/// Elements of a row from which the rest behind whole vectors costs nothing.
+/// Elements of a row from which the rest after whole vectors costs nothing.
 const LONG_ROW: usize = 256;
 
 /// See [`by_row`].

@@ -29,7 +29,7 @@ impl<T: Real> Work for Exponentials<T> {
 }
 
 /// The function `body` of the `n` elements at `block`, in place; a second operand is one buffer
-/// behind the first.
+/// after the first.
 ///
 /// # Safety
 /// There are as many elements, in memory for two buffers.

@@ -14,7 +14,7 @@ const MAX_PREFETCHED: usize = MAX_INPUTS + MAX_OUTPUTS;
 const MIN_LOOP: usize = 32;
 
 /// Runs `steps`, which are all of one type, over `rows` rows of `n` elements. With `prefetch`, rows
-/// are prefetched one block early, the block behind the last one too, where the next call probably
+/// are prefetched one block early, the block after the last one too, where the next call probably
 /// continues.
 ///
 /// # Safety

@@ -18,7 +18,7 @@ pub(super) const BUFFERS: usize = 4;
 pub(super) struct Pass {
     /// The product of the axes between the first and this one.
     pub(super) outer: usize,
-    /// The product of the axes behind, which have been reduced.
+    /// The product of the later axes, which have been reduced.
     pub(super) inner: usize,
     /// Elements of the axis, and the distance between elements of a window.
     pub(super) input: usize,

@@ -224,7 +224,7 @@ fn signed_sub_block<R: Rows, S: Sink<R>>(of: QuantType, from: &mut Reader<'_, R,
         let exponents = unsafe { from.block.cast::<[u8; GROUP]>().read() };
         // SAFETY: an array of 16 floats.
         from.put_scale(unsafe { R::load_floats(exponents.map(half_of_power).as_ptr()) });
-        // the bytes behind one byte a row
+        // the bytes after one byte a row
         return from.put_nibbles(1, None, Some(&MXFP4));
     }
     from.put_scale(from.halves(0));

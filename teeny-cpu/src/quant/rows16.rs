@@ -41,11 +41,11 @@ pub(super) trait Rows: Copy {
     unsafe fn store(self, p: *mut u8);
     /// All lanes `x`.
     fn splat(x: i32) -> Self;
-    /// Each lane shifted to the right, zeros behind; `n` below 32.
+    /// Each lane shifted right, filled with zeros; `n` below 32.
     fn shr(self, n: u32) -> Self;
     /// Each lane shifted to the left; `n` below 32.
     fn shl(self, n: u32) -> Self;
-    /// Each lane shifted to the right, the sign behind; `n` below 32.
+    /// Each lane shifted right, filled with the sign; `n` below 32.
     fn sar(self, n: u32) -> Self;
     /// The bits that both have.
     fn and(self, o: Self) -> Self;

@@ -1,4 +1,4 @@
-//! Reductions, with or without a kernel in front.
+//! Reductions, with or without a kernel before them.
 //!
 //! The naive form stores the kernel's result and then goes over the elements of each output, which
 //! are far apart if the reduced axes are not the last. Here the tiles of the kernel are accumulated
@@ -12,7 +12,7 @@
 //! results of blocks are joined in order, so a result has the same bits for any number of threads.
 //! The operations are in `reducers`; the traversal calls them by a `table`.
 
-// REGRET: a reduction with a kernel in front is a row program with one fold, which `rows` runs too.
+// REGRET: a reduction after a kernel is a row program with one fold, which `rows` runs too.
 // Columns, blocks of a long row and positions of extrema would have to move there.
 
 mod axes;

@@ -1,4 +1,4 @@
-//! Reductions of a tensor as it is, without a kernel in front, over any axes.
+//! Reductions of a tensor as it is, without a kernel before them, over any axes.
 //!
 //! The naive form goes over the reduced elements of each output. Here the innermost loop follows
 //! the contiguous axis, as `axes` arranges them:

@@ -26,7 +26,7 @@ pub(super) fn identity(fold: Fold) -> f64 {
 /// A piece of rows whose results go on in f64.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
-    /// Whether no piece has been before, and whether none comes behind.
+    /// Whether no piece has been before, and whether none comes after.
     pub first: bool,
     pub last: bool,
 }

@@ -250,7 +250,7 @@ pub(crate) fn prefetch(p: *const f32) {
 /// within a page and does not use all of the bandwidth.
 const PREFETCH_DISTANCE: usize = 16 << 10;
 
-/// Prefetches the memory 16 KiB behind the cache lines of `data`, which is part of a longer run.
+/// Prefetches the memory 16 KiB after the cache lines of `data`, which is part of a longer run.
 #[inline(always)]
 pub(crate) fn prefetch_ahead<T>(data: &[T]) {
     for line in (0..size_of_val(data)).step_by(64) {

@@ -1,8 +1,8 @@
 //! Sorting rows of a few values, and selecting from them, by counting.
 //!
 //! The naive form compares and swaps, and mispredicts every other comparison. Here the place of a
-//! value is the number of values in front of it: those with a smaller key, and those with the same
-//! key and a smaller position. Each pair is compared once, without a branch.
+//! value is the number of values before it: values with a smaller key, and those with the same key
+//! and a smaller position. Each pair is compared once, without a branch.
 
 use super::Rows;
 use super::keys::{Entry, Value};

@@ -116,7 +116,7 @@ unsafe fn block<T: Copy>(from: *const T, from_stride: isize, to: *mut T, to_stri
     }
 }
 
-/// The elements of the rows and columns behind the first `whole` ones.
+/// The elements of the rows and columns after the first `whole` ones.
 ///
 /// # Safety
 /// As `transpose`.

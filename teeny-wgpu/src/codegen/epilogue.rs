@@ -8,7 +8,7 @@ use crate::codegen::types::{self, accumulator};
 use std::fmt::Write;
 use teeny_core::{DType, Kernel, Result};
 
-/// A kernel behind a product, as far as the shader's text depends on it beside the kernel itself.
+/// A kernel after a product, as far as the shader's text depends on it beside the kernel itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpiloguePlan<'a> {
     /// The kernel; its first input is the product.
@@ -22,7 +22,7 @@ pub(crate) struct EpiloguePlan<'a> {
 /// The first binding after the operands.
 const FIRST: usize = 2;
 
-/// Sets the hole `results` of the shader of a product of type `dtype`: its bindings behind the
+/// Sets the hole `results` of the shader of a product of type `dtype`: its bindings after the
 /// operands, and the function `store(place, product)`, or `store_pair(place, products)`. Declares
 /// the parameters of the epilogue after the product's.
 ///

@@ -54,7 +54,7 @@ impl Declaration {
         }
     }
 
-    /// The members and functions of `other` behind these.
+    /// The members and functions of `other` after these.
     pub fn append(&mut self, other: Declaration) {
         self.members += &other.members;
         self.functions += &other.functions;

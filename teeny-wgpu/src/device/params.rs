@@ -123,7 +123,7 @@ impl Ring {
         }
     }
 
-    /// True if `params` fit behind the parameters of this batch.
+    /// True if `params` fit after the parameters of this batch.
     pub fn fits(&self, params: &Params) -> bool {
         self.bytes.len().next_multiple_of(self.alignment) + params.words.len() * 4
             <= RING_BYTES as usize

@@ -51,14 +51,14 @@ impl Memory {
         Ok(Memory { owned: self.owned.clone(), dtype, ..*self })
     }
 
-    /// The `len` elements that begin `start` bytes, a multiple of [`PART_ALIGNMENT`], behind the
+    /// The `len` elements that begin `start` bytes, a multiple of [`PART_ALIGNMENT`], after the
     /// first one, as a storage. No other part may have bytes up to the next such multiple.
     pub fn part(&self, start: u64, len: usize) -> Memory {
         let bytes = (len * self.dtype.size()) as u64;
         Memory { owned: self.owned.clone(), start: self.start + start, bytes, len, ..*self }
     }
 
-    /// The buffer; the elements begin [`Memory::start`] bytes behind its first.
+    /// The buffer; the elements begin [`Memory::start`] bytes after its first.
     pub fn buffer(&self) -> &wgpu::Buffer {
         &self.owned.buffer
     }

@@ -12,7 +12,7 @@
 //! quant/                                      products with quantised weights, and their rows
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
 //!                                             a binding, results below 32 bits
-//! epilogue                                    kernels behind products
+//! epilogue                                    kernels after products
 //! software/                                   kernels of software adapters
 //! radix_sort window                           steps that operations share
 //! ```

@@ -96,7 +96,7 @@ fn main(
 #endfor
 #endfor
     }
-    // Once in the text, in a loop, so that a kernel behind the product is compiled once.
+    // Once in the text, in a loop, so that a kernel after the product is compiled once.
     var sums: array<Row, ROWS>;
 #for i in 0..rows
     sums[{{i}}] = sum{{i}};

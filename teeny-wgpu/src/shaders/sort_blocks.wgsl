@@ -1,6 +1,6 @@
 // Sorts blocks of BLOCK elements of each line, one thread per element: an element goes to the
-// number of those that precede it, equal ones in front of it included. BLOCK comparisons an
-// element, no exchange and no barrier.
+// number of those that precede it, equal ones before it included. BLOCK comparisons an element, no
+// exchange and no barrier.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 @group(0) @binding(1) var<storage, read_write> values: array<Value>;

@@ -315,7 +315,7 @@ fn sort(x: &Tensor, axis: usize, order: SortOrder) -> Result<(StorageRef, Storag
     let (mut values, mut places) =
         (Bytes::zeros(x.numel(), x.dtype()), Bytes::zeros(x.numel(), DType::I32));
     each(&x.shape().with_size(axis, x.shape()[axis].min(1)), |line| {
-        // Insertion: an element moves in front of those it must precede, so equal ones keep
+        // Insertion: an element moves before the elements it must precede, so equal ones keep
         // their order.
         let mut sorted: Vec<(Scalar, usize)> = Vec::new();
         for i in 0..x.shape()[axis] {

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 
 impl Tensor {
     /// All windows of `size` as columns: (N, C, spatial..) → (N, C · window, places), positions in
-    /// a window in row-major order behind the channel.
+    /// a window in row-major order after the channel.
     ///
     /// # Errors
     /// If there are not as many spatial axes as sizes, or a window does not fit.

@@ -13,7 +13,7 @@ use std::fmt;
 /// PyTorch.
 const THRESHOLD: usize = 1000;
 const EDGE: usize = 3;
-/// Digits behind the point, as in PyTorch.
+/// Digits after the point, as in PyTorch.
 const DIGITS: usize = 4;
 
 /// The elements as nested lists, then shape, type and device. A device that cannot be read prints

@@ -141,7 +141,7 @@ impl Tensor {
     }
 }
 
-/// The header's text and the bytes behind it.
+/// The header's text and the bytes after it.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
     let short = || {
         Error::format(format!("the file ends inside its header, after {} bytes", bytes.len()))

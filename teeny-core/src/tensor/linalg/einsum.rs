@@ -72,7 +72,7 @@ fn einsum(subscripts: &str, operands: &[&Tensor]) -> Result<Tensor> {
     left.x.permute(places(&output, &left.axes))
 }
 
-/// The axes behind `...` get private letters, counted from the right so that they align.
+/// The axes after `...` get private letters, counted from the right so that they align.
 fn dot_letter(from_right: usize) -> char {
     char::from_u32(0xE000 + from_right as u32).expect("a private-use character")
 }

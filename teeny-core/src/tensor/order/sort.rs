@@ -74,7 +74,7 @@ impl Tensor {
     /// The positions (`I32`) where `values` would be inserted into self, ascending along its last
     /// axis, to keep it ascending: before equal elements with [`Side::Left`], after them with
     /// [`Side::Right`]. A vector takes values of any shape; (.., n) takes (.., m) with the same
-    /// leading axes. NaN belongs behind everything.
+    /// leading axes. NaN belongs after everything.
     ///
     /// # Errors
     /// If the shapes do not fit.

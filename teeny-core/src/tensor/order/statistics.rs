@@ -36,7 +36,7 @@ impl Tensor {
     pub fn median(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let _op = enter("median").on([("x", Some(self))]);
         let n = index_end(self.size(axis)?)?;
-        // The first NaN is behind all numbers.
+        // The first NaN is after all numbers.
         self.at_rank(axis, |count| count.eq(n).where_cond(count.like((n - 1) / 2), count))
     }
 

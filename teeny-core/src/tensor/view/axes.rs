@@ -138,7 +138,7 @@ impl Tensor {
             .through(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
     }
 
-    /// With a new axis of size 1 at position `axis`; -1 is behind the last.
+    /// With a new axis of size 1 at position `axis`; -1 is after the last.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("unsqueeze").on([("x", Some(self))]);

@@ -43,7 +43,7 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// The row of the input behind the last one.
+    /// The row of the input after the last one.
     pub(super) fn end(&self) -> isize {
         self.first + self.rows as isize
     }

@@ -94,7 +94,7 @@ impl<T: Float> WeightGradTile<'_, T> {
         }
     }
 
-    /// `M` channels by `N` taps from `tap` on; taps behind the last repeat the last and are not
+    /// `M` channels by `N` taps from `tap` on; taps after the last repeat the last and are not
     /// added. `STEPS`: lanes are channels, and vectors may not be neighbours in the packed input.
     ///
     /// # Safety

@@ -57,7 +57,7 @@ impl Work for Band<'_> {
         {
             to[padding[1]..][..width].copy_from_slice(from);
         }
-        // Windows and columns by vectors: elements behind the last column are read and not used.
+        // Windows and columns by vectors: elements after the last column are read and not used.
         let tiles = along.div_ceil(OUT);
         let columns = OUT * tiles + 2;
         assert!(

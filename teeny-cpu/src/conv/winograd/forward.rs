@@ -18,7 +18,7 @@ impl Winograd {
         let ([tiles_across, per_image], [height, width]) = (self.tiles(), self.input);
         let columns = OUT * tiles_across + 2;
         let image = self.in_channels * height * width;
-        // Whole vectors are read behind the last column.
+        // Whole vectors are read after the last column.
         let (row, mut found) = (columns + MARGIN, Array::filled(cpu, bands.len(), false)?);
         with_scratch(cpu, [dynamic_range::ROWS * row], |[rows]: [&mut [f32]; 1]| {
             for (found, band) in found.iter_mut().zip(bands) {

@@ -58,7 +58,7 @@ const TASK_ELEMENTS: usize = 160 << 10;
 /// Blocks of bands that have their own sums of the filters' gradient.
 const BLOCKS: usize = 16;
 
-/// Columns behind a band's last one that may be read: two of the widest vectors.
+/// Columns after a band's last one that may be read: two of the widest vectors.
 const MARGIN: usize = 32;
 
 /// The sizes of one convolution. Channels count one group.

@@ -50,7 +50,7 @@ pub(crate) fn conv(
     launch_conv(gpu, &sizes, weight, x)
 }
 
-/// The outputs of a kernel behind the convolution of `x` by `weight`, or nothing if some tensor is
+/// The outputs of a kernel after the convolution of `x` by `weight`, or nothing if some tensor is
 /// larger than a binding.
 pub(crate) fn conv_kernel(
     gpu: &Wgpu,
@@ -192,7 +192,7 @@ fn select(
     Some((kernel, splits))
 }
 
-/// One launch into `outputs`: the convolution, or the results of the kernel behind it.
+/// One launch into `outputs`: the convolution, or the results of the kernel after it.
 fn launch(
     gpu: &Wgpu,
     sizes: &ConvSizes<'_>,

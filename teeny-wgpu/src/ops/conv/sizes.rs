@@ -51,7 +51,7 @@ impl ConvSizes<'_> {
             && self.neighbours().is_multiple_of(4)
     }
 
-    /// Whether `kernel` stores what a kernel behind it computes in pairs.
+    /// Whether `kernel` stores what a kernel after it computes in pairs.
     pub fn pairs(&self, kernel: ConvKernel, epilogue: &Epilogue<'_>) -> bool {
         matches!(kernel, ConvKernel::Tiled(_)) && epilogue.pairs(self.neighbours())
     }

@@ -108,7 +108,7 @@ fn select_kernel(gpu: &Wgpu, product: &Product<'_>) -> Result<MatmulKernel> {
     })
 }
 
-/// The outputs of a kernel behind the product of `lhs` and `rhs`.
+/// The outputs of a kernel after the product of `lhs` and `rhs`.
 pub(crate) fn matmul_kernel(
     gpu: &Wgpu,
     lhs: &Tensor,
@@ -157,7 +157,7 @@ fn multiply(
     cast_to_storage(gpu, sum, p.dtype, lhs)
 }
 
-/// One launch of `kernel` into `outputs`: the product, or the results of the kernel behind it.
+/// One launch of `kernel` into `outputs`: the product, or the results of the kernel after it.
 fn launch(
     gpu: &Wgpu,
     lhs: &Tensor,

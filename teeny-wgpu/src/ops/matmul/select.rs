@@ -280,7 +280,7 @@ impl Product<'_> {
             && self.n.is_multiple_of(4)
     }
 
-    /// Whether `kernel` stores what a kernel behind it computes in pairs.
+    /// Whether `kernel` stores what a kernel after it computes in pairs.
     pub fn pairs(&self, kernel: MatmulKernel, epilogue: &Epilogue<'_>) -> bool {
         matches!(kernel, MatmulKernel::Tiled { .. }) && epilogue.pairs(self.n)
     }
