@@ -169,7 +169,7 @@ fn no_parts() -> Error {
 }
 
 /// Rows, their size, and the first element and number of elements in each row that `view` of a
-/// row-major value of `numel` elements has, each once and in whatever order. None if it has all, or
+/// row-major value of `numel` elements has, each once and in any order. None if it has all, or
 /// others.
 fn part_of(view: &Layout, numel: usize) -> Option<(usize, usize, usize, usize)> {
     if view.numel() == 0 {

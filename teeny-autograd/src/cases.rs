@@ -341,7 +341,7 @@ fn symmetric(x: &Tensor) -> Result<Tensor> {
     x.add(&x.transpose(-2, -1)?)
 }
 
-/// Columns and rows that are independent whatever the input is.
+/// Columns and rows that are independent for any input.
 fn full_rank(x: &Tensor) -> Result<Tensor> {
     let (m, n) = (x.shape()[x.ndim() - 2], x.shape()[x.ndim() - 1]);
     let diagonal = Tensor::linspace(4.0, 7.0, n, x.dtype(), x)?

@@ -51,7 +51,7 @@ pub fn checkpoint(
     let device = first.device().clone();
     let state = random::state();
     if device.downcast_ref::<Autograd>().is_none() {
-        // Nothing is recorded here; what wraps or is wrapped sees the operations themselves.
+        // Nothing is recorded here; outer and inner devices see the operations themselves.
         return body(&inputs.iter().map(|x| (*x).clone()).collect::<Vec<_>>());
     }
     let detached: Vec<Tensor> = {

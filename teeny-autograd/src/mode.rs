@@ -36,8 +36,8 @@ pub(crate) fn set(mode: Option<Off>) -> Guard {
     Guard(OFF.replace(mode))
 }
 
-/// Runs `body` without recording, and collects the tracked values it read: what a checkpoint has
-/// captured.
+/// Runs `body` without recording, and collects the tracked values it read: the operands that a
+/// checkpoint has captured.
 pub(crate) fn watch<T>(off: Off, body: impl FnOnce() -> T) -> (T, Vec<Handle>) {
     struct Restore(Option<Vec<Handle>>);
     impl Drop for Restore {

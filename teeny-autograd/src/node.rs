@@ -137,7 +137,7 @@ impl Node {
 
     /// Records that an operation reads a value of this node.
     pub fn mark_used(&self) {
-        // threads share parameters: they need not write what is there already
+        // threads share parameters: skip the write of an equal value
         if !self.is_used() {
             self.used.store(true, Ordering::Relaxed);
         }

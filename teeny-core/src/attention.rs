@@ -9,11 +9,11 @@
 //! `cap(s)` is `c tanh(s / c)` with [`Attention::softcap`], `s` without.
 //!
 //! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback
-//! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in
+//! of every device and the reference for a fused kernel. A fused kernel never has that matrix in
 //! memory (Dao 2023, arXiv:2307.08691) and recomputes `p` from the logsumexp in the backward pass.
 //!
-//! A masked position contributes nothing to y and to the gradients, whatever q, k, v and g have
-//! there, NaN and infinities included. `0 NaN` is NaN, so the products leave out terms of weight 0.
+//! A masked position contributes nothing to y and to the gradients, for any q, k, v and g there,
+//! NaN and infinities included. `0 NaN` is NaN, so the products leave out terms of weight 0.
 
 pub use crate::op::{Attention, AttentionInputs};
 
@@ -91,7 +91,7 @@ impl AttentionInputs<'_> {
                 });
             }
             Some(mask) => {
-                // -inf hides a key, whatever its score; NaN counts as seen, so it propagates to
+                // -inf hides a key with any score; NaN counts as seen, so it propagates to
                 // the result.
                 let mask = mask.cast(wide)?;
                 s = map([&s, &mask], |[s, mask]| {
@@ -208,7 +208,7 @@ fn sign(x: Expr<'_>) -> Expr<'_> {
     x.gt(0).where_cond(one, x.lt(0).where_cond(minus, zero))
 }
 
-/// `weights x`. Where keys may be `hidden`, terms of weight 0 are left out, whatever `x` is there.
+/// `weights x`. Where keys may be `hidden`, terms of weight 0 are left out, for any `x`.
 fn product(weights: &Tensor, x: &Tensor, hidden: bool) -> Result<Tensor> {
     if !hidden {
         return weights.matmul(x);

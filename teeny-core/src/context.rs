@@ -137,7 +137,7 @@ pub(crate) fn operands() -> Option<Operands> {
     current()?;
     with_current(|current| current.failed.set(true));
     let operands = Operands::default();
-    // A thread that ends has no thread-local values any more.
+    // A thread that ends has already dropped its thread-local values.
     NEWEST.try_with(|newest| newest.replace(Some(operands.clone()))).ok()?;
     Some(operands)
 }

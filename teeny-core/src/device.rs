@@ -24,8 +24,8 @@ use std::sync::Arc;
 /// A shared device, as tensors hold it.
 pub type DeviceRef = Arc<dyn Device>;
 
-/// A read that [`Device::download_async`] has started. It owns what it needs: neither the tensor
-/// nor the device must outlive the call.
+/// A read that [`Device::download_async`] has started. It owns its data: neither the tensor nor the
+/// device must outlive the call.
 pub type ReadFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>;
 
 /// A wait that [`Device::synchronize_async`] or [`Device::ready_async`] has started.

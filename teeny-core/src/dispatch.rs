@@ -47,8 +47,8 @@ impl Op<'_> {
         }
     }
 
-    /// [`Op::run`] on the tensors that `map` makes of the operands: how a wrapper passes an op on
-    /// to the device it wraps.
+    /// [`Op::run`] on the tensors that `map` makes of the operands: for a wrapper that passes an op
+    /// on to the device it wraps.
     ///
     /// # Errors
     /// As `map` and [`Op::run`].

@@ -77,7 +77,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// The error of a failure to write what was opened for writing.
+/// The error of a failed write to an opened file.
 pub fn write_error(e: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::io(format!("cannot write: {e}")).with_source(e)
 }

@@ -81,7 +81,7 @@ impl Scalar {
         }
     }
 
-    /// True if the value is the number `value`, whatever its kind.
+    /// True if the value equals the number `value`, for any kind.
     pub fn is(self, value: f64) -> bool {
         match self {
             Scalar::Bool(_) => false,

@@ -43,7 +43,7 @@ pub(crate) fn reduce(
 /// least a cache line.
 const LONG_ROW: usize = 16;
 
-/// `g` times the product of all other elements along `axes`: products of what comes before and
+/// `g` times the product of all other elements along `axes`: products of the elements before and
 /// after, so zeros need no special case, and the result can be differentiated again.
 fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
     if let &[axis] = axes {

@@ -77,8 +77,8 @@ pub fn every(n: usize) -> usize {
     n
 }
 
-/// A case of the suite for other purposes than comparing devices: what happens to it under
-/// automatic differentiation, for instance.
+/// A case of the suite for other purposes than comparing devices, such as automatic
+/// differentiation.
 pub struct Trial<'a>(&'a Case);
 
 impl Trial<'_> {

@@ -170,7 +170,7 @@ impl<'b> Expr<'b> {
     }
 
     /// Hyperbolic cosine, `e (e / 2 + 1 / (2 e^3))` with `e = exp(|x| / 2)`: finite wherever the
-    /// result is, whatever the order of the products.
+    /// result is, for any order of the products.
     pub fn cosh(self) -> Expr<'b> {
         let e = (self.to_float().abs() * 0.5).exp();
         let r = e.recip();

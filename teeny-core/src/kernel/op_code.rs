@@ -140,7 +140,7 @@ const fn concat<const N: usize>(lists: &[&[OpCode]]) -> [OpCode; N] {
 ops!(op_codes);
 
 impl OpCode {
-    /// True if exchanging the operands changes no bit of the result, whatever their type; see also
+    /// True if exchanging the operands changes no bit of the result, for any dtype; see also
     /// [`OpCode::is_commutative_for`].
     pub const fn is_commutative(self) -> bool {
         matches!(
@@ -156,7 +156,7 @@ impl OpCode {
         matches!(self, OpCode::Fold(_) | OpCode::At | OpCode::Index | OpCode::Length)
     }
 
-    /// True if the result is a bool whatever the operands.
+    /// True if the result is always a bool.
     pub const fn is_predicate(self) -> bool {
         matches!(self, OpCode::Compare(_) | OpCode::IsNan)
     }

@@ -90,9 +90,9 @@ macro_rules! ops {
                     /// `self` to the power `rhs`; an integer to a negative power is the truncated
                     /// true quotient.
                     Pow pow;
-                    /// The larger; NaN if either is NaN. Zeros are equal whatever their sign, and
-                    /// of equal operands the result is the second: of `-0` and `0` it is `0`, of
-                    /// `0` and `-0` it is `-0`. Equivalent: `torch.maximum`.
+                    /// The larger; NaN if either is NaN. Zeros of either sign are equal, and of
+                    /// equal operands the result is the second: of `-0` and `0` it is `0`, of `0`
+                    /// and `-0` it is `-0`. Equivalent: `torch.maximum`.
                     #[doc(alias = "clamp_min")]
                     Max maximum;
                     /// The smaller; NaN if either is NaN. Of equal operands the second, as for

@@ -152,7 +152,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
 }
 
 /// True if the value of `node` is one its type can store. A 16-bit float is computed in f32, and a
-/// cast is what rounds it.
+/// cast rounds it.
 fn is_rounded(node: OpNode) -> bool {
     !node.dtype.is_half() || matches!(node.op, Input(_) | Cast)
 }

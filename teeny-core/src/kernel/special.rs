@@ -114,7 +114,7 @@ impl<'b> Expr<'b> {
         (x, y, x.eq(y).and(x.is_inf()).where_cond(x.like(0.0), x - y))
     }
 
-    /// `x log(rhs)`; 0 where x is 0, whatever `rhs` is unless NaN.
+    /// `x log(rhs)`; 0 where x is 0, unless `rhs` is NaN.
     pub fn xlogy(self, rhs: impl ExprOperand<'b>) -> Expr<'b> {
         let (x, y) = self.floats(rhs);
         let zero = x.eq(0.0).and(y.le(0.0).or(y.eq(f64::INFINITY)));

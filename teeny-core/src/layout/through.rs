@@ -1,4 +1,4 @@
-//! Composing views: a view of a computed value as views of what it is computed from.
+//! Composing views: a view of a computed value as views of its operands.
 
 use super::Layout;
 use crate::shape::MAX_NDIM;

@@ -15,7 +15,7 @@ const KERNELS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Cache {
     plans: HashMap<u64, (Arc<ExecutionPlan>, u64)>,
-    /// One copy of each fused kernel, by content: engines keep what they prepare for it.
+    /// One copy of each fused kernel, by content: engines cache what they compile for it.
     kernels: HashSet<Arc<Kernel>>,
     /// How often a plan was looked up.
     clock: u64,
@@ -23,7 +23,7 @@ pub(super) struct Cache {
     made: u64,
 }
 
-/// A plan and what it took to find it.
+/// A plan, and the result of its lookup.
 pub(super) struct Found {
     pub(super) plan: Arc<ExecutionPlan>,
     pub(super) is_new: bool,

@@ -38,9 +38,9 @@ type Function<'f> = Box<dyn FnMut(&[Tensor], usize) -> Result<Vec<Tensor>> + 'f>
 /// does for training mode, parameters and loss scales); a change of it makes the function be
 /// recorded again.
 ///
-/// A replay repeats everything else, so what differs from the first call to the second is an error
-/// that names it: a number (pass it as a tensor of shape `()`), a shape, a tensor that is not an
-/// input, a read inside, a result that is still held but not returned. A later change, such as of a
+/// A replay repeats everything else, so a difference between the first two calls is an error that
+/// names it: a number (pass it as a tensor of shape `()`), a shape, a tensor that is not an input,
+/// a read inside, a result that is still held but not returned. A later change, such as of a
 /// variable inside the function, is found by [`Capture::check_every`]. Tracked tensors come out
 /// untracked: `backward` belongs inside the function.
 ///
@@ -331,7 +331,7 @@ fn recorder(device: &DeviceRef) -> Result<DeviceRef> {
     Ok(recorder.clone())
 }
 
-/// Calls the function and runs what it records: its results, and the recording.
+/// Calls the function and runs the recorded operations. Returns its results and the recording.
 #[track_caller]
 fn record(
     op: &'static str,

@@ -35,9 +35,9 @@ crate::options! {
         max_bytes: usize = 1 << 30, with_max_bytes;
         /// Each operation runs when it is recorded, so that it fails at its own line.
         immediate: bool = false, with_immediate;
-        /// Sums and products of floats may be computed in another order than eagerly, so that what
-        /// is summed need not be stored first, and a softmax or log-softmax that is written out
-        /// runs as the fused operation. The last bits may then differ.
+        /// Sums and products of floats may be computed in another order than eagerly, so that sums
+        /// need not store their terms first, and a softmax or log-softmax that is written out runs
+        /// as the fused operation. The last bits may then differ.
         reassociate: bool = false, with_reassociate;
     }
 }

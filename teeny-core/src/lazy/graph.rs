@@ -93,7 +93,8 @@ impl<'a> Graph<'a> {
         self.writers[slot as usize].is_some_and(|writer| first < writer && writer < last)
     }
 
-    /// Whether node `id` adds or multiplies floats in an order that may depend on what it reads.
+    /// Whether node `id` adds or multiplies floats in an order that may depend on the layout of its
+    /// operands.
     pub(super) fn is_order_sensitive(&self, id: u32) -> bool {
         let node = self.node(id);
         let (op, dtype) = match &node.op {

@@ -1,8 +1,8 @@
 //! The list of recorded operations that have not run yet.
 //!
 //! Values are numbered in the order in which the list meets them: each value it only reads (a leaf)
-//! and each output of a node has a slot. So two lists of the same work are equal node by node,
-//! whatever their data: that is what plans are found by.
+//! and each output of a node has a slot. So two lists of the same work are equal node by node, for
+//! any data: plans are found by it.
 
 use super::value::{LazyStorage, Value, value};
 use crate::context::OpContext;

@@ -30,7 +30,7 @@ pub(super) struct Reads {
 /// Something that has a version.
 #[derive(Clone)]
 struct Version {
-    /// Which one, and what of it.
+    /// The address of the object, and a name.
     id: (usize, &'static str),
     /// Where the tensor is that it was.
     tensor: Option<usize>,
@@ -75,7 +75,7 @@ pub(super) fn note(
     tensor: Option<&Tensor>,
     now: impl Fn() -> u64 + 'static,
 ) {
-    // A function that changes what it has read reads its own results afterwards.
+    // A function that changes a value it has read reads its own results afterwards.
     let is_new = |reads: &Reads| reads.versions.iter().all(|read| read.id != id);
     if READS.with_borrow(|reads| reads.as_ref().is_some_and(is_new)) {
         let read = Version { id, tensor: tensor.map(address), then: now(), now: Rc::new(now) };

@@ -1,10 +1,10 @@
 //! Rules between recorded operations, applied when a plan is made.
 //!
-//! One pass from the first node to the last. A rule either changes what a node does, or finds that
-//! its result is another value: then later nodes read that value, and if a tensor holds the result,
-//! both get one storage. The list itself stays as it was recorded, because plans are found by it:
-//! the rules work on a copy with the same nodes and slots, in which a node that is not needed any
-//! more has no readers.
+//! One pass from the first node to the last. A rule either changes the operation of a node, or
+//! finds that its result is another value: then later nodes read that value, and if a tensor holds
+//! the result, both get one storage. The list itself stays as it was recorded, because plans are
+//! found by it: the rules work on a copy with the same nodes and slots, in which a node that is not
+//! needed any more has no readers.
 //!
 //! All rules except `rows` keep every bit.
 

@@ -12,7 +12,7 @@ use half::f16;
 const Q5K_BITS: [usize; 2] = [16, 48];
 const Q4K_BITS: usize = 16;
 
-/// Writes `x` as a 16-bit float at byte `at`, and returns what was written.
+/// Writes `x` as a 16-bit float at byte `at`, and returns the rounded value.
 fn put(block: &mut [u8], at: usize, x: f32) -> f32 {
     let x = f16::from_f32(x);
     block[at..at + 2].copy_from_slice(&x.to_le_bytes());

@@ -368,7 +368,7 @@ pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `body` with a separate generator on this thread that continues from `state`: `body` draws
-/// again what followed [`state`]. Draws outside are not disturbed.
+/// again what followed [`state`]. Draws outside are not affected.
 pub fn with_state<T>(state: Key, body: impl FnOnce() -> T) -> T {
     scoped(state, |draws| draws.position_of(state), body)
 }

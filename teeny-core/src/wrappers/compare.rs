@@ -312,7 +312,7 @@ impl Compare {
         Ok(())
     }
 
-    /// The error that shows the element furthest beyond what is allowed.
+    /// The error that shows the element furthest beyond the tolerance.
     fn worst(
         &self,
         op: Option<&Op<'_>>,
@@ -403,8 +403,8 @@ fn shaken(x: &Tensor, key: Key) -> Result<Tensor> {
     map([x, &noise], |[x, noise]: [Expr<'_>; 2]| x + x * noise * (2.0 * unit))
 }
 
-/// True if rounding inside the operation may change what it chooses, or lose digits by
-/// cancellation. A single comparison, a sort or a move is exact.
+/// True if rounding inside the operation may change its choice, or lose digits by cancellation. A
+/// single comparison, a sort or a move is exact.
 fn sensitive(op: &Op<'_>) -> bool {
     match op {
         Op::Elementwise { kernel, .. } | Op::ElementwiseInPlace { kernel, .. } => {

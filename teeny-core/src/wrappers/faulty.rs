@@ -149,7 +149,7 @@ impl Device for Faulty {
     }
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         if matches!(op, Op::ElementwiseInPlace { .. }) {
-            return Ok(None); // counted as the op with new storage that core makes of it
+            return Ok(None); // counted as the op with new storage that core runs instead
         }
         self.request(Request::Execute, op.name())?;
         pass_on(op, &self.inner).map(Some)

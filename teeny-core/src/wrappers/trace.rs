@@ -239,7 +239,7 @@ impl Device for Trace {
     }
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         if matches!(op, Op::ElementwiseInPlace { .. }) {
-            return Ok(None); // traced as the op with new storage that core makes of it
+            return Ok(None); // traced as the op with new storage that core runs instead
         }
         let (name, operands, cost) = (op.name(), op.operands(), op.cost()?);
         self.span(name, &operands, cost, || pass_on(op, &self.inner).map(Some))

@@ -16,7 +16,7 @@ use teeny_core::kernel::{Kernel, MAX_OUTPUTS};
 use teeny_core::{DType, Outputs, Result, Scalar};
 
 /// Elements per tile: two or three slots of 16 KiB stay in L1 or come quickly from L2, and starting
-/// a loop is a fifth of what it takes.
+/// a loop takes a fifth of its time.
 pub(crate) const TILE: usize = 4096;
 /// Elements of all operands below which they are probably cached, as results of the operations
 /// before: prefetching them takes longer than it saves.

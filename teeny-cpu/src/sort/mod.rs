@@ -95,7 +95,7 @@ impl<V: Value> Rows<'_, V> {
         if self.rows < 4 && pieces > 3 && k <= PIECE / 16 && self.inner == 1 {
             return (0..self.rows).try_for_each(|row| self.long_row(row, pieces));
         }
-        // Many values are selected and sorted no faster than all are sorted by bytes.
+        // Selecting and sorting many values takes as long as a radix sort of all.
         let selects = k < length && (k <= SHORT / 4 || k <= length / 8 && length > SHORT);
         let list = if selects { select::candidates(length, k) } else { length };
         let group = if self.inner == 1 { 1 } else { TOGETHER };

@@ -34,7 +34,7 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     // A unit is a group of results of one line of the result: a column, or a row.
-    // NOTE: with barriers after a return, it must be seen to be the same for the whole workgroup.
+    // NOTE: a return before barriers must be in uniform control flow.
     let number = workgroup.y * workgroups.x + workgroup.x;
 #if whole
     let unit = number;

@@ -83,7 +83,7 @@ pub fn unary(device: impl ToDevice, float: DType) -> Verdict {
                 continue;
             }
             let op = name(&case["op"]);
-            // The file's answers are those for the numbers an f32 holds.
+            // The file's answers are for numbers that f32 can hold.
             let x: Vec<Scalar> =
                 scalars(&file[points]).into_iter().map(|v| v.cast(DType::F32)).collect();
             let mut want = scalars(&case[points]);

@@ -19,16 +19,16 @@ crate::options! {
         ceil: bool = false, with_ceil;
         /// Padding counts as zeros; otherwise a mean excludes padding.
         count_padding: bool = true, with_count_padding;
-        /// Sums are divided by this number, whatever the windows hold.
+        /// Sums are divided by this number instead of the window's number of elements.
         divisor: Option<usize> = None, with_divisor;
     }
 }
 
 impl Tensor {
     /// The largest element of every window of `size` over the last `size.len()` axes. Padding never
-    /// wins. The first of equal elements does, zeros being equal whatever their sign, and the first
-    /// NaN. A window of only padding, which a dilated window may be, returns the lowest value of
-    /// the type (-inf for floats), as in PyTorch.
+    /// wins. The first of equal elements does, zeros of either sign being equal, and the first NaN.
+    /// A window of only padding, which a dilated window may be, returns the lowest value of the
+    /// type (-inf for floats), as in PyTorch.
     ///
     /// # Errors
     /// If there are not enough axes, a window does not fit, or padding exceeds half the window.

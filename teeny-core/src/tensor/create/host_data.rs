@@ -1,5 +1,5 @@
 //! Tensors of host data: numbers and nested arrays, slices, bytes, and values computed per index.
-//! The one file that makes elements of bytes from outside (`place`).
+//! The only file that decodes elements from external bytes (`place`).
 
 use super::Nested;
 use crate::context::enter;

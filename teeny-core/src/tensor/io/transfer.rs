@@ -2,7 +2,7 @@
 //! that it wraps, shares the storage instead.
 //!
 //! Each copy has a form that waits and one that is awaited. The second starts the copy when it is
-//! called: operations that follow overlap it, and what they write is not read.
+//! called: later operations overlap it, and their writes are not read.
 
 use crate::context::{continued, enter};
 use crate::device::{DeviceRef, ToDevice, same};
@@ -43,7 +43,7 @@ impl Tensor {
         first(&T::from_bytes(&self.device().download(self)?)?)
     }
 
-    /// The elements in row-major order, whatever their type.
+    /// The elements in row-major order, for any dtype.
     #[track_caller]
     pub fn to_scalars(&self) -> Result<Vec<Scalar>> {
         let _op = enter("to_scalars").on([("x", Some(self))]);

@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// The different elements in ascending order, for each element of self its place among them (in
     /// self's shape), and how often each occurs (`I32`). NaN is different from itself. Zeros are
-    /// equal whatever their sign, and the first of equal elements stands for them. Waits for the
+    /// equal for either sign, and the first of equal elements stands for them. Waits for the
     /// device.
     ///
     /// Equivalent: `torch.unique(x, return_inverse=True, return_counts=True)`.

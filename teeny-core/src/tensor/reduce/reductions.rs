@@ -90,9 +90,9 @@ impl Tensor {
             .cast(dtype)
     }
 
-    /// The largest over `axes`; NaN if any element is NaN. Zeros are equal whatever their sign, and
-    /// a result of zero is +0 on `Cpu` and `Reference`. Equal elements share the gradient; where
-    /// the result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
+    /// The largest over `axes`; NaN if any element is NaN. Zeros of either sign are equal, and a
+    /// result of zero is +0 on `Cpu` and `Reference`. Equal elements share the gradient; where the
+    /// result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
     ///
     /// # Errors
     /// If a reduced axis is empty.
@@ -142,7 +142,7 @@ impl Tensor {
     }
 
     /// The position (`I32`) of the first largest along `axis`, which disappears; the first NaN
-    /// counts as the largest. Zeros are equal whatever their sign.
+    /// counts as the largest. Zeros of either sign are equal.
     ///
     /// # Errors
     /// If the axis has size 0, or more elements than an `I32` counts.
@@ -153,7 +153,7 @@ impl Tensor {
     }
 
     /// The position (`I32`) of the first smallest along `axis`, which disappears; the first NaN
-    /// counts as the smallest. Zeros are equal whatever their sign.
+    /// counts as the smallest. Zeros of either sign are equal.
     ///
     /// # Errors
     /// If the axis has size 0, or more elements than an `I32` counts.
