@@ -155,8 +155,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(index::scatter(cpu, mode, x, axis, index, src))
         }
         Op::CopyInto { ref mut dst, view, src } => {
-            let dst =
-                dst.take().ok_or_else(|| Error::internal("the destination was already taken"))?;
+            let dst = dst.take().ok_or_else(|| Error::internal("the destination was taken"))?;
             returned(copy::copy_into(cpu, dst, view, src))
         }
         Op::Sort { x, axis, order } => {

@@ -134,8 +134,7 @@ fn dispatch(gpu: &Wgpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             ops::scatter::scatter(gpu, mode, x, axis, index, src)?.into()
         }
         Op::CopyInto { ref mut dst, view, src } => {
-            let dst =
-                dst.take().ok_or_else(|| Error::internal("the destination was already taken"))?;
+            let dst = dst.take().ok_or_else(|| Error::internal("the destination was taken"))?;
             copy::copy_into(gpu, dst, view, src)?.into()
         }
         Op::Sort { x, axis, order } => {

@@ -189,9 +189,7 @@ impl Device for Forward {
         match *op {
             // The op owns its destination.
             Op::CopyInto { ref mut dst, view, src } => {
-                let dst = dst
-                    .take()
-                    .ok_or_else(|| Error::internal("the destination was already taken"))?;
+                let dst = dst.take().ok_or_else(|| Error::internal("the destination was taken"))?;
                 let storage = assign::copy_into(&self.inner, dst, view, src)?;
                 return Ok(Some(storage.into()));
             }

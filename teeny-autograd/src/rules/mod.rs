@@ -33,7 +33,7 @@ use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
 pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Outputs>> {
     // The destination of a copy is taken, not borrowed.
     if let Op::CopyInto { ref mut dst, view, src } = *op {
-        let dst = dst.take().ok_or_else(|| Error::internal("the destination was already taken"))?;
+        let dst = dst.take().ok_or_else(|| Error::internal("the destination was taken"))?;
         return assign::copy_into(recorder, dst, view, src).map(|storage| Some(storage.into()));
     }
     let (name, outer) = (op.name(), op.operands());

@@ -56,10 +56,8 @@ fn no_elements(program: &Kernel, shape: &Shape, axes: &[usize]) -> Result<()> {
                 return Err(nothing_to_compare(axis.unwrap_or(0), shape));
             }
             OpCode::At => {
-                return Err(Error::index(format!(
-                    "cannot read a position of empty rows of {shape}"
-                ))
-                .help("check that the axis has elements: x.shape()"));
+                return Err(Error::index(format!("cannot read from empty rows of {shape}"))
+                    .help("check that the axis has elements: x.shape()"));
             }
             _ => {}
         }
