@@ -1,7 +1,7 @@
 //! Row programs: scalar programs whose values can be reduced along a row and used again.
 //!
 //! A node of a row program has an [`Extent`]: it differs along the row, or is one value per row. A
-//! per-element node that reads a per-row value broadcasts it; there is no other broadcasting.
+//! per-element node that reads a per-row value broadcasts it; this is the only broadcasting.
 //!
 //! ```text
 //! softmax      %0 = input 0      %1 = max %0      %2 = sub %0 %1      %3 = exp %2

@@ -101,7 +101,7 @@ impl Node {
         &self.lines
     }
 
-    /// What is shown below the mouse pointer.
+    /// The text below the mouse pointer.
     pub fn details(&self) -> &str {
         &self.details
     }

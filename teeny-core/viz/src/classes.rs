@@ -1,4 +1,4 @@
-//! Points of classes in a plane, and what a model predicts around them.
+//! Points of classes in a plane, and the predictions of a model around them.
 
 use super::svg::COLOURS;
 use super::{Image, Plot, numbers, ticks};
@@ -10,12 +10,12 @@ const GRID: (usize, usize) = (180, 120);
 
 /// Points in a plane, coloured by class: an embedding of two dimensions, a data set.
 ///
-/// Shapes: points (N, 2), classes (N) of integers from 0. `names` are those of the classes;
-/// without, they are numbers. Points that are not finite are left out.
+/// Shapes: points (N, 2), classes (N) of integers from 0. `names` are the names of the classes, by
+/// default their numbers. Points that are not finite are left out.
 ///
 /// # Errors
-/// If the shapes do not fit, there are no points, or a class is negative, has no name or is 1,000
-/// or more.
+/// If the shapes do not fit, `points` is empty, or a class is negative, lacks a name or is 1,000 or
+/// more.
 ///
 /// # Example
 /// ```
@@ -46,7 +46,7 @@ pub fn scatter(title: &str, points: &Tensor, classes: &Tensor, names: &[&str]) -
 /// (M, 1).
 ///
 /// # Errors
-/// As [`scatter`]; those of `logits`; if it returns another shape.
+/// As [`scatter`] and `logits`; if `logits` returns another shape.
 #[track_caller]
 pub fn decision_boundary(
     title: &str,

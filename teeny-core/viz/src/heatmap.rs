@@ -9,13 +9,13 @@ use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// The size of the longer side of the matrix in pixels at most, and that of a cell.
+/// The largest size of the longer side of the matrix and of a cell, in pixels.
 const SIDE: f64 = 480.0;
 const CELL: f64 = 48.0;
 /// The smallest distance of two labels in pixels, and the most characters of one.
 const LABEL_DISTANCE: f64 = 14.0;
 const MAX_LABEL: usize = 24;
-/// The space above the matrix, and that of the scale to the right of it.
+/// The space above the matrix, and the width of the scale to its right.
 const TOP: f64 = 44.0;
 const SCALE: f64 = 84.0;
 const MARGIN: f64 = 20.0;
@@ -54,7 +54,7 @@ impl Heatmap {
     /// The matrix `values` (rows, columns), such as a weight or the attention of one head.
     ///
     /// # Errors
-    /// If it is no matrix, has no finite element, or is too large.
+    /// If `values` is not a matrix, has no finite element, or is too large.
     #[track_caller]
     pub fn new(title: &str, values: &Tensor) -> Result<Heatmap> {
         let _op = enter("Heatmap::new");
@@ -85,7 +85,7 @@ impl Heatmap {
     /// share of the items of `target`. Without `names`, classes have numbers.
     ///
     /// # Errors
-    /// If there are no classes, or another number of names.
+    /// If `n` is 0, or the number of names differs.
     #[track_caller]
     pub fn confusion(
         title: &str,

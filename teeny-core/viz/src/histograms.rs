@@ -1,4 +1,4 @@
-//! How the values of weights or gradients spread, over the steps of a run.
+//! The distributions of weights or gradients over the steps of a run.
 
 use super::Plot;
 use super::image::{Image, range_of, sequential};
@@ -52,8 +52,8 @@ impl Histograms {
         Histograms::default()
     }
 
-    /// Adds the values of `x`, of any shape, at `step`. Values that are not or beyond
-    /// 1e300, are left out; a tensor without others adds nothing. Reads the tensor from the device.
+    /// Adds the values of `x`, of any shape, at `step`. Values that are not finite or exceed 1e300
+    /// are left out; a tensor without others adds nothing. Reads the tensor from the device.
     ///
     /// # Errors
     /// If the device fails.
@@ -77,7 +77,7 @@ impl Histograms {
     /// where many are.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// If allocation fails.
     pub fn plots(&self) -> Result<Vec<Plot>> {
         self.layers.iter().map(|(name, all)| plot(name, all)).collect()
     }

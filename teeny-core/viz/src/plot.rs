@@ -101,8 +101,8 @@ impl Plot {
 
     /// The plot with one more curve through `points` (x, y), drawn pale, and their exponential
     /// moving average over `span` points, whose weights fall by the factor `1 - 2 / (span + 1)`
-    /// from a point to the one before. The average is corrected for its start at zero: the first
-    /// value is that of the first point.
+    /// from a point to the one before. The average is corrected for its start at zero, so that it
+    /// begins at the first point.
     ///
     /// Equivalent: `pandas.Series.ewm(span=span).mean()`.
     pub fn smoothed_curve(self, name: &str, points: &[(f64, f64)], span: usize) -> Plot {

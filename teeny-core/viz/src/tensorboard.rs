@@ -47,8 +47,8 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
-    /// A new event file in `folder`, which is made if there is none. Several files in one folder
-    /// are one run: a resumed run makes another one.
+    /// A new event file in `folder`, which is created if missing. Several files in one folder are
+    /// one run: a resumed run makes another one.
     ///
     /// # Errors
     /// If the folder or the file cannot be made.

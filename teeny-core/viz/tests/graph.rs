@@ -11,7 +11,7 @@ fn attribute(tag: &str, name: &str) -> f64 {
     rest[..rest.find('"').unwrap()].parse().unwrap()
 }
 
-/// The rectangles of the boxes of a picture, without those of groups.
+/// The rectangles of the boxes of a picture, without the groups.
 fn boxes(tags: &[String]) -> Vec<[f64; 4]> {
     let pairs = tags.iter().zip(tags.iter().skip(2));
     pairs

@@ -74,7 +74,7 @@ fn a_grid_of_images_is_a_png_with_every_pixel() {
     // three channels are red, green and blue
     let x = f64s(vec![1.0, 0.0, 0.5], &[1, 3, 1, 1], &device);
     assert_eq!(Image::grid(&x, 9).unwrap().pixels()[4], [255, 0, 128]);
-    // each filter has its own range; channels other than 1 or 3 are images of their own
+    // each filter has its own range; channels other than 1 or 3 are separate images
     let w = f64s((0..16).map(|i| f64::from(i * i)).collect(), &[2, 2, 2, 2], &device);
     let filters = Image::filters(&w, 4).unwrap();
     assert_eq!((filters.width(), filters.height()), (13, 4));
