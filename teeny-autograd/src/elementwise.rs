@@ -1,5 +1,5 @@
 //! Recording a kernel or a row program: forward on the inner device, backward by its symbolic
-//! derivative, saving only what that reads.
+//! derivative, saving only the operands that it reads.
 
 use crate::detach_points::{DetachPoint, Mask};
 use crate::node::{Backward, Handle, Node, Value};

@@ -1,6 +1,6 @@
 //! The float types that are computed with, f32 and f64, and their vectors.
 //!
-//! Knows no operation: products, convolutions, norms and scratch memory are generic over it.
+//! Independent of operations: products, convolutions, norms and scratch memory are generic over it.
 
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work};

@@ -4,7 +4,7 @@
 //! is a shift, and rounding to it an addition. The exponent of an f16 is moved, by an addition of
 //! f32 where it is subnormal (Giesen 2012, "half to float done quick"). It is branch-free, so that
 //! the compiler vectorises all of it. Levels with native vectors convert these; loops that compute
-//! with 16-bit floats [`load`] and [`store`] them. Knows no operation.
+//! with 16-bit floats [`load`] and [`store`] them. Independent of operations.
 
 use crate::simd::{F32s, Half, Level, Work};
 use std::marker::PhantomData;

@@ -3,7 +3,7 @@
 //! Linux often wakes a thread on the processor of the thread that wakes it, or on the one where it
 //! ran last. A worker that shares its caller's processor sees no job while it runs, because the
 //! caller waits for it, and it leaves before the scheduler has moved it: for milliseconds, again
-//! and again, an operation has one processor. So a worker asks for another one. Knows nothing of
+//! and again, an operation has one processor. So a worker asks for another one. Independent of
 //! jobs.
 
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! Rows copied in reverse: the last axis of a flip.
 //!
 //! The naive form is `to[i] = from[-i]`, of which the compiler's loop leaves much of a short row to
-//! a loop over elements. Here pieces of one vector are reversed in registers. Knows no view: `copy`
-//! finds the rows.
+//! a loop over elements. Here pieces of one vector are reversed in registers. Independent of views:
+//! `copy` finds the rows.
 
 use crate::simd::{F32s, Work};
 

@@ -1,7 +1,7 @@
 //! Raw memory as slices of a type, and the type of a dtype: memory of tensors is typed at run time,
 //! loops at compile time.
 //!
-//! Knows neither devices nor operations. The loops over such slices are in `loops`.
+//! Independent of devices and operations. The loops over such slices are in `loops`.
 
 /// Runs `$body` with `$t` the type that is listed for `$dtype`.
 macro_rules! with_type {

@@ -7,7 +7,7 @@
 //! The naive form is one loop per axis around an offset that is the sum of index times stride. A
 //! [`Walk`] merges neighbouring axes that *all* operands traverse evenly. Then a tile is a run of
 //! consecutive output elements, and each operand is a slice there, one repeated value, or is
-//! gathered into scratch memory. Kernels therefore only exist in contiguous form. Knows nothing of
+//! gathered into scratch memory. Kernels therefore only exist in contiguous form. Independent of
 //! the values.
 
 use crate::bytes::copy_each;

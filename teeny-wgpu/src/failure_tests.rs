@@ -1,6 +1,6 @@
 //! Failures provoked on wgpu's `noop` backend, which checks commands as every other and then does
-//! nothing: these tests need no GPU, and can ask for limits that no GPU here has. Those of a real
-//! adapter are in `tests/basics.rs`.
+//! nothing: these tests need no GPU, and can ask for limits that no GPU here has. Failures of a
+//! real adapter are in `tests/basics.rs`.
 
 use crate::device::launch::{Key, Launch, Program};
 use crate::device::params::Params;

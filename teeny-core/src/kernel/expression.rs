@@ -1,4 +1,4 @@
-//! A program in one line, for people.
+//! A readable one-line form of a program.
 
 use super::{Kernel, OpCode, OpNode};
 use crate::scalar::Scalar;

@@ -1,5 +1,5 @@
-//! Row programs that a program writes out: reductions along the same axes and what is computed from
-//! them, as one request.
+//! Row programs that a program writes out: reductions along the same axes and the operations on
+//! their results, as one request.
 //!
 //! From the last node to the first: a node is the root of a group if its value is computed, at each
 //! element or once a row, from reductions of rows. Taken into the group is what only the group reads.

@@ -1,5 +1,5 @@
-//! The recorded form of an [`Op`](super::Op): an op that runs later than it was asked for. Public
-//! for the suite of devices alone, which changes valid requests in every way.
+//! The recorded form of an [`Op`](super::Op): an op that runs later. Public for the suite of
+//! devices alone, which changes valid requests in every way.
 
 pub use super::fields::RuntimeArgs;
 pub use super::table::RecordedOp;

@@ -1,5 +1,5 @@
-//! The requirements of operations that move elements: by index, into a view, sorted, joined.
-//! Positions themselves are for the device to check.
+//! The requirements of operations that move elements: by index, into a view, sorted, joined. The
+//! device checks positions.
 
 use super::{axis_of, like, positions, spec};
 use crate::dtype::DType;

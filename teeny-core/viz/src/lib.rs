@@ -10,7 +10,7 @@
 //! graph_svg, save_graph        graphs of operations                      graph, layers
 //! TensorBoard                  event files                               tensorboard
 //! ```
-//! Knows neither layers nor training: it draws tensors and numbers.
+//! Independent of layers and training: it draws tensors and numbers.
 
 mod classes;
 mod graph;

@@ -5,9 +5,9 @@
 //!   input gradient   x[r + s * a] = Σ_k w[k] g[a + (r + padding - k * dilation) / s]
 //! ```
 //! where the second sum has the taps `k` whose quotient is a whole number: one [`Grid`] for each
-//! residue `r` of the stride `s`. Both are `result[o] = Σ_k w[k] input[o * step + shift[k]]`, so one
-//! set of kernels computes both. Taps that see only padding are left out if weights are finite.
-//! Knows no values; next: `columns` and `direct`, which read by it.
+//! residue `r` of the stride `s`. Both are `result[o] = Σ_k w[k] input[o * step + shift[k]]`, so
+//! one set of kernels computes both. Taps that see only padding are left out if weights are finite.
+//! Independent of values; next: `columns` and `direct`, which read by it.
 
 use crate::Cpu;
 use crate::scratch::Array;

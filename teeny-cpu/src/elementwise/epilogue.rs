@@ -12,8 +12,9 @@
 //!        └──────────────┘                       product's dtype is written over the product
 //! ```
 //! Values are computed by the loops that `Op::Elementwise` runs, so they have its bits. Kernels
-//! whose values need memory for a whole tile (conversions to integers, bools), and other inputs that
-//! are strided along the columns, are left to the definition. Knows no product.
+//! whose values need memory for a whole tile (conversions to integers, bools), and other inputs
+//! that are strided along the columns, are left to the definition. Independent of the kind of
+//! product.
 
 use super::cost::{cost_of, range_len};
 use super::plan::{Location, LocationPlan};

@@ -10,7 +10,7 @@
 //!          each range ─► load 0x7f..  ─ mul 0x7f..   ─ add 0x7f..  ─ store 0x7f..     ─► registers
 //! ```
 //! The same operations on the same values as in `interpreter`, node by node, so the same bits.
-//! Knows no vector; strided operands, other types and functions are left to the plan.
+//! Independent of vectors; strided operands, other types and functions are left to the plan.
 
 use super::cost::{cost_of, range_len};
 use super::direct::contiguous_f32;

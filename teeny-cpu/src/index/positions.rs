@@ -2,7 +2,7 @@
 //!
 //! The naive form is `Σ indices[i] * Π sizes[i + 1..]`, one pass over memory for each operation: a
 //! comparison and an addition for negative positions, a comparison for those outside, a product and
-//! a sum for each axis. Here a block goes through all of them in L1. Knows nothing of the elements.
+//! a sum for each axis. Here a block goes through all of them in L1. Independent of the elements.
 
 use super::integers;
 use crate::Cpu;

@@ -1,6 +1,6 @@
 //! The functions of vectors of f32 and f64.
 //!
-//! Knows no loop. `blocks` runs these functions over tiles and over groups of nodes.
+//! Independent of loops. `blocks` runs these functions over tiles and over groups of nodes.
 
 use crate::simd::loops::{Binary, Unary, unary};
 use crate::simd::{F32s, F64s, Half};

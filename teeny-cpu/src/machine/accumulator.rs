@@ -4,7 +4,7 @@
 //! The naive form is a loop over the vectors in each method. Here vectors are numbered by literals
 //! (`each!`) and every method is inlined into `registers::execute`: an array that is indexed by a
 //! variable, or passed by its address, would be stored and loaded at every instruction.
-//! Knows no program.
+//! Independent of programs.
 
 use super::calls::{Exponentials, call};
 use super::instructions::{BUFFER, Instruction, VECTOR, VECTORS};

@@ -7,7 +7,7 @@
 //! ```text
 //!   widen x ─► buffer 0 ─ load buffer 0 ─ mul 0.1 ─ choose by buffer 0 ─ store y in 16 bits
 //! ```
-//! Knows no vector.
+//! Independent of vectors.
 
 use super::step::{Format, Place, Step};
 use crate::loops::{Loop, each_loop};

@@ -16,7 +16,7 @@
 //! A new operation of floats is a function in `loops::float` and its name in `loops::each_loop`; a new
 //! fold is a code in `instructions`, an arm in `registers` and in `program`, and how its vectors become
 //! one number in `rows::folds`; a level is a type in `simd`.
-//! Knows neither tensors nor threads.
+//! Independent of tensors and threads.
 
 mod accumulator;
 pub(crate) mod blocks;

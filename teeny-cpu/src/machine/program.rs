@@ -7,8 +7,8 @@
 //!              pass 2   load kept 0 ─ div sum ─ store output 0
 //! ```
 //! Pass `k` computes the values that need `k` folds one after another. A value that a later pass
-//! needs too is computed there again, unless that costs more than a load. Knows no address: operands
-//! are numbers of arrays, which `bind` finds.
+//! needs too is computed there again, unless that costs more than a load. Independent of addresses:
+//! operands are numbers of arrays, which `bind` finds.
 
 use super::instructions::{Code, code_of, is_read, lower};
 use super::values::{Element, Number, RowOperand, Value, ValueId, ValueKind, Values};

@@ -13,8 +13,8 @@
 //! once for eight rows.
 //!
 //! The same operations on the same values in the same order as in `blocks`, so the same bits.
-//! Knows no node. `groups` calls it with steps whose functions are all cheap and falls back to
-//! `blocks`; `prepared` and `rows` call it with the instructions of their programs. Only the
+//! Independent of nodes. `groups` calls it with steps whose functions are all cheap and falls back
+//! to `blocks`; `prepared` and `rows` call it with the instructions of their programs. Only the
 //! programs of `rows` have calls and folds.
 
 use super::accumulator::Accumulator;

@@ -1,6 +1,7 @@
 //! A loop over each block of a group of nodes, and the memory that it reads and writes, as data.
 //!
-//! Knows no loop's body. `interpreter` makes steps, `blocks` and `half_pairs` run them.
+//! Independent of the bodies of loops. `interpreter` makes steps, `blocks` and `half_pairs` run
+//! them.
 
 use crate::loops::Loop;
 use crate::simd::loops::Real;

@@ -2,7 +2,7 @@
 //!
 //! A bool is 0 or 1, the position along the row a float, as an input is that counts. Integers of
 //! one value a row are computed exactly before the rows (`exact`) and reach the machine as floats.
-//! Knows no instruction. Next: `program`.
+//! Independent of instructions. Next: `program`.
 
 use crate::loops::Loop;
 use teeny_core::kernel::{

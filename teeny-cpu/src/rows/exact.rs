@@ -1,4 +1,4 @@
-//! The integers of a row program that are one value a row, computed before the rows.
+//! The per-row integers of a row program, computed before the rows.
 
 use super::job::Job;
 use crate::index::integers;

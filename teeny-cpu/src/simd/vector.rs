@@ -1,5 +1,5 @@
-//! The operations of vectors of f32 and f64: traits that every level implements. Knows no
-//! instruction.
+//! The operations of vectors of f32 and f64: traits that every level implements. Independent of
+//! instructions.
 
 use super::Work;
 use teeny_core::{bf16, f16};

@@ -1,4 +1,4 @@
-//! Between host and GPU: uploads through the queue, downloads through staging buffers.
+//! Transfers between host and GPU: uploads through the queue, downloads through staging buffers.
 //!
 //! An upload overtakes the open batch, so it goes to a buffer that no command of that batch uses.
 //! Reading is the only thing that waits, and returns the errors of earlier work. The call submits

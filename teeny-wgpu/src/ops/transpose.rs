@@ -1,5 +1,5 @@
-//! Row-major copies of transposed and permuted views: through workgroup memory on GPUs, in registers
-//! on adapters that are software. See `shaders/transpose.wgsl` and `software_transpose.wgsl`.
+//! Row-major copies of transposed and permuted views: through workgroup memory on GPUs, in
+//! registers on software adapters. See `shaders/transpose.wgsl` and `software_transpose.wgsl`.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};

@@ -1,6 +1,6 @@
-// Attention by tiles that a subgroup of 8 threads computes alone, for adapters that are software:
-// there a load takes as long for four neighbours as for one, some 50 times as long as a
-// multiplication, from workgroup memory too, and a barrier switches between the threads' stacks.
+// Attention by tiles that a subgroup of 8 threads computes alone, for software adapters: there a
+// load takes as long for four neighbours as for one, some 50 times as long as a multiplication,
+// from workgroup memory too, and a barrier switches between the threads' stacks.
 //
 // Naive: a row of scores per query, its softmax, its product with v. From there:
 //  1. A thread has four queries, in the elements of a vector, and passes tiles of 32 keys with the

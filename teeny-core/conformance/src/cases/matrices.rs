@@ -1,4 +1,4 @@
-//! Solving and factoring (feature `linalg`): what is unique is compared, what is not is multiplied
+//! Solving and factoring (feature `linalg`): unique results are compared, others are multiplied
 //! back together.
 
 use super::{Arrangement, Case, Domain, Input, Sink, near};

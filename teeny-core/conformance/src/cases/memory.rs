@@ -1,4 +1,4 @@
-//! Crossing the host border, copies, views, assignment, filling and random numbers.
+//! Transfers to and from the host, copies, views, assignment, filling and random numbers.
 
 use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, near, numbers, one, ulps};
 use teeny_core::{DType, DeviceRef, Distribution, Key, Result, Tensor};

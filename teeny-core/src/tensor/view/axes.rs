@@ -1,5 +1,5 @@
-//! Views with other axes: permuted, flipped, inserted, removed, expanded. No element moves; what
-//! happens to the strides is in [`crate::Layout`].
+//! Views with other axes: permuted, flipped, inserted, removed, expanded. No element moves;
+//! [`crate::Layout`] computes the strides.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

@@ -16,7 +16,7 @@
 //!
 //! Only the packed layouts differ: strides are split to phases where lanes are pixels, and planes
 //! are transposed where they are channels. `weight_grad` has the gradient of the filters from
-//! either. Knows neither dtypes nor views.
+//! either. Independent of dtypes and views.
 
 mod channel_blocked;
 mod channels;

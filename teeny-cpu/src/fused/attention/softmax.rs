@@ -1,4 +1,4 @@
-//! The softmax of a tile of scores as data. Knows no arithmetic, which `tile` has.
+//! The softmax of a tile of scores as data. `tile` has the arithmetic.
 
 /// All widths of tiles are multiples of this: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;

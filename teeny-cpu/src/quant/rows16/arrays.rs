@@ -1,5 +1,5 @@
-//! [`Rows`] as arrays: the baseline of processors without other lanes, and the reference with which
-//! tests compare all lanes with.
+//! [`Rows`] as arrays: the baseline of processors without other lanes, and the reference that tests
+//! compare all lanes with.
 
 use super::{RowWork, Rows};
 

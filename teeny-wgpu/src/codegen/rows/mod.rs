@@ -1,5 +1,5 @@
 //! The shader of a row program: `rows.wgsl`, filled for a program, the access of its inputs and the
-//! way its rows lie on threads. Knows no tensor.
+//! mapping of rows to threads. Independent of tensors.
 //!
 //! The elements of level `l` are the function `level{l}` of single elements and values of the row,
 //! which returns the values that are folded, stored, or needed by later levels where the row stays

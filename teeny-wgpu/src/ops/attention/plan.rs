@@ -1,4 +1,4 @@
-//! The shaders of attention: which tiles a kernel has, and its text. Knows no tensor.
+//! The shaders of attention: which tiles a kernel has, and its text. Independent of tensors.
 
 use crate::codegen::params::{Declaration, Field, Sizes, View, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};

@@ -1,4 +1,4 @@
-//! Row programs of every way to lie on threads, against the definition.
+//! Row programs with every mapping to threads, against the definition.
 
 use super::program::{RowThreads, run};
 use crate::codegen::rows;

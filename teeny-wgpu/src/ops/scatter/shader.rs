@@ -1,5 +1,5 @@
-//! The shaders of a scatter, `scatter*.wgsl`: their parameters, and their text for types and numbers
-//! of axes. Knows no tensor.
+//! The shaders of a scatter, `scatter*.wgsl`: their parameters, and their text for types and
+//! numbers of axes. Independent of tensors.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Shader, Start, shader};
