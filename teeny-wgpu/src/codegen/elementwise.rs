@@ -58,7 +58,7 @@ pub(crate) struct ElementwisePlan {
     pub outputs: u32,
     /// The elements that a thread computes: [`types::LANES`] or [`types::OCTET`].
     pub lanes: usize,
-    /// The joint axes, if any input is found by coordinates.
+    /// The merged axes, if any input is found by coordinates.
     pub axes: usize,
     /// For each input that these outputs need: its access and its binding.
     pub inputs: Vec<(Access, usize)>,

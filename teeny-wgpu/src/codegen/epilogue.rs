@@ -8,12 +8,12 @@ use crate::codegen::types::{self, accumulator};
 use std::fmt::Write;
 use teeny_core::{DType, Kernel, Result};
 
-/// A kernel after a product, as far as the shader's text depends on it beside the kernel itself.
+/// The part of an epilogue that the shader's text depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpiloguePlan<'a> {
     /// The kernel; its first input is the product.
     pub kernel: &'a Kernel,
-    /// The joint axes over which its other inputs are read.
+    /// The merged axes over which its other inputs are read.
     pub axes: usize,
     /// Whether results of two neighbouring columns are stored at once, 16-bit floats in their type.
     pub pairs: bool,

@@ -16,7 +16,7 @@ use teeny_core::{DType, Layout, Result, StorageRef, Tensor, validate};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CatPlan {
     pub tensors: usize,
-    /// The joint axes, and which of them the tensors follow each other along.
+    /// The merged axes, and the one along which the tensors are joined.
     pub axes: usize,
     pub axis: usize,
     /// The integer of an element's width, at most 32 bits.

@@ -10,7 +10,7 @@
 //! rows/ attention                             programs along rows, softmax and norms among them
 //! cat                                         tensors one after another
 //! quant/                                      products with quantised weights, and their rows
-//! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
+//! binding coalesce pieces accumulation        windows of buffers, merged axes, tensors larger than
 //!                                             a binding, results below 32 bits
 //! epilogue                                    kernels after products
 //! software/                                   kernels of software adapters

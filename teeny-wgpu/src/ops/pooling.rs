@@ -47,7 +47,7 @@ shader_params! {
     }
 }
 
-/// The shader for `ndim` spatial axes and images that are counted along `axes` joint axes.
+/// The shader for `ndim` spatial axes and images that are counted along `axes` merged axes.
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].

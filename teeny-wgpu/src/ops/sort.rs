@@ -52,7 +52,7 @@ fn ordered(shader: Shader, dtype: DType, descending: bool) -> Shader {
     shader.include(less).text("value", accumulator(dtype)).number("threads", THREADS)
 }
 
-/// The shader that sorts blocks of lines that are counted along `axes` joint axes.
+/// The shader that sorts blocks of lines that are counted along `axes` merged axes.
 ///
 /// # Errors
 /// As [`Shader::render`].

@@ -38,7 +38,7 @@ shader_params! {
     }
 }
 
-/// The shader for elements of `size` bytes of matrices that are counted along `axes` joint axes.
+/// The shader for elements of `size` bytes of matrices that are counted along `axes` merged axes.
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].

@@ -34,7 +34,7 @@ shader_params! {
     }
 }
 
-/// The shader for operands of type `dtype`, of matrices that are counted along `axes` joint axes.
+/// The shader for operands of type `dtype`, of matrices that are counted along `axes` merged axes.
 /// `packed` is for [`Product::packs`](crate::ops::matmul::product::Product::packs).
 ///
 /// # Errors

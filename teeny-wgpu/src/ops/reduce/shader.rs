@@ -1,5 +1,5 @@
 //! The shader of a reduction: `reduce.wgsl`, filled for a kernel, an operation and the numbers of
-//! joint axes. Independent of tensors.
+//! merged axes. Independent of tensors.
 
 use crate::codegen::expressions::rounded;
 use crate::codegen::generator::{self, Generator};

@@ -170,7 +170,7 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, index: DType, mode: ScatterMode) -
 }
 
 /// The shader that goes through the sources of each line, of lines that are counted along `axes`
-/// joint axes.
+/// merged axes.
 ///
 /// # Errors
 /// As [`Shader::render`].
@@ -194,7 +194,7 @@ pub(crate) fn lines_wgsl(
     updating(shader, mode, dtype).render()
 }
 
-/// The shader that makes the keys, of lines that are counted along `axes` joint axes.
+/// The shader that makes the keys, of lines that are counted along `axes` merged axes.
 ///
 /// # Errors
 /// As [`Shader::render`].
@@ -219,7 +219,7 @@ pub(crate) fn bounds_wgsl() -> Result<String> {
         .render()
 }
 
-/// The shader that combines runs of sources, of lines and columns that are counted along joint
+/// The shader that combines runs of sources, of lines and columns that are counted along merged
 /// axes.
 ///
 /// # Errors

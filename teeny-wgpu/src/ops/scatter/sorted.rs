@@ -21,8 +21,8 @@ const LONG: usize = 1024;
 /// The sizes of a sorted scatter.
 struct Sources<'a> {
     scatter: &'a Scatter<'a>,
-    /// The axes along which the index varies, with index, row-major index and src joint; and those
-    /// along which it is constant, with src.
+    /// The axes along which the index varies, with index, row-major index and src merged; and the
+    /// axes along which it is constant, with src.
     lines: &'a [usize],
     columns: &'a [usize],
     down: Coalesced,
