@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use teeny_core::{DType, DeviceRef, Error, QuantType, Result};
+use teeny_formats::gguf::ElementType;
 use teeny_nn::Store;
 use teeny_nn::lora::Lora;
 use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
-use teeny_nn::state::gguf::ElementType;
 
 /// The common options that these programs do not have.
 pub const WITHOUT: &[&str] =

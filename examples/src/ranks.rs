@@ -9,7 +9,8 @@ use std::sync::Arc;
 #[cfg(feature = "mpi")]
 use teeny_autograd::Gradients;
 use teeny_core::{Error, Result};
-use teeny_nn::state::{State, Stateful};
+use teeny_formats::State;
+use teeny_nn::state::Stateful;
 #[cfg(feature = "mpi")]
 use teeny_nn::{
     Param,

@@ -8,8 +8,9 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use teeny_core::{Result, Tensor, file::replace};
+use teeny_formats::{Archive, State, write};
 use teeny_nn::Store;
-use teeny_nn::state::{Archive, State, Stateful, write};
+use teeny_nn::state::Stateful;
 use teeny_nn::train::{self, RunOptions, RunRanks};
 use teeny_viz::Plot;
 

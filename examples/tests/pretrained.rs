@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 use teeny_core::{DType, random};
+use teeny_formats::Gguf;
+use teeny_formats::gguf::{ElementType, Writer};
 use teeny_nn::Store;
-use teeny_nn::state::Gguf;
-use teeny_nn::state::gguf::{ElementType, Writer};
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
 
 /// A random decoder with the tokenizer of SmolLM and a chat template.

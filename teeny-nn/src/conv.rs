@@ -2,11 +2,11 @@
 
 use crate::init::Init;
 use crate::module::{Module, require_type};
-use crate::names::with_help;
 use crate::options::{PerAxis, setters};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, Window};
+use teeny_formats::names::with_help;
 
 /// Help for an input that does not fit.
 const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller than the kernel";

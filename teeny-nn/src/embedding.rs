@@ -2,12 +2,12 @@
 
 use crate::init::Init;
 use crate::module::Module;
-use crate::names::with_help;
 use crate::options::options;
 use crate::store::{Param, Path};
 use crate::track;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, map};
+use teeny_formats::names::with_help;
 
 options! {
     /// Options of an [`Embedding`], with PyTorch's defaults.

@@ -51,9 +51,11 @@
 //! | [`data`] | data sets, loaders, CSV tables, folders of images, time series, the IDX format |
 //! | [`text`] | tokenizers and sampling |
 //! | [`train`] | runs, losses by step, metrics, logs, pictures, early stopping |
-//! | [`state`] | checkpoints, safetensors, GGUF, `.npz`, `.pt` |
+//! | [`state`] | checkpoints |
 //! | `pretrained` | models of Hugging Face and GGUF files (features `pretrained`, `chat`) |
 //! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
+//!
+//! Files of tensors (safetensors, GGUF, `.npz`, `.pt`) are the crate [`teeny_formats`].
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
 //! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its
@@ -68,8 +70,6 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
-#[cfg_attr(not(feature = "pretrained"), expect(dead_code))]
-mod config;
 pub mod conv;
 pub mod data;
 pub mod device;
@@ -80,15 +80,12 @@ mod embedding;
 mod functional;
 pub mod guide;
 pub mod init;
-mod json;
-mod keys;
 mod linear;
 pub mod lora;
 pub mod loss;
 #[cfg_attr(not(feature = "pretrained"), expect(dead_code))]
 mod model_options;
 mod module;
-mod names;
 pub mod norm;
 pub mod optim;
 mod options;
@@ -127,7 +124,7 @@ pub use prelu::{PRelu, PReluOptions};
 #[doc(inline)]
 pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;
-pub use store::{Param, Path, Store};
+pub use store::{LoadReport, Param, Path, Store};
 pub use summary::{LayerSummary, Summary};
 pub use train::Captured;
 #[doc(inline)]

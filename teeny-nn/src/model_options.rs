@@ -1,9 +1,9 @@
 //! Options of models as tables: a row is a field, its default, and its keys in files.
 
-use crate::config::Config;
 use crate::module::Activation;
 use serde_json::{Value, json};
 use teeny_core::Result;
+use teeny_formats::config::Config;
 
 /// An option of a model that a file of keys has.
 pub(crate) struct Row<'a> {
@@ -37,7 +37,7 @@ macro_rules! option_values {
             impl crate::model_options::OptionValue for $type {
                 fn read(
                     &mut self,
-                    $config: &crate::config::Config,
+                    $config: &teeny_formats::config::Config,
                     $key: &str,
                 ) -> teeny_core::Result<()> {
                     let $old = *self;
@@ -91,12 +91,12 @@ macro_rules! model_options {
                 },)?)*]
             }
 
-            /// The defaults, but what `config` has.
+            /// The defaults, but what `file` has.
             #[cfg(feature = "pretrained")]
-            pub(crate) fn read(config: &crate::config::Config) -> teeny_core::Result<$name> {
+            pub(crate) fn read(file: &teeny_formats::config::Config) -> teeny_core::Result<$name> {
                 let mut options = $name::usual();
                 for row in options.rows().into_iter().filter(|row| !row.key.is_empty()) {
-                    row.value.read(config, row.key)?;
+                    row.value.read(file, row.key)?;
                 }
                 Ok(options)
             }
@@ -117,7 +117,22 @@ option_values! {
         }
     }, |x| json!(x);
     [usize; 2]: |config, key, old| config.sides(key)?.unwrap_or(old), |x| json!(x);
-    Activation: |config, key, old| config.activation(&[key], old)?, |x| json!(format!("{x:?}"));
+    Activation: |config, key, old| match config.text(key)? {
+        None => old,
+        Some("gelu") => Activation::Gelu,
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Activation::GeluTanh,
+        Some("quick_gelu") => Activation::QuickGelu,
+        Some("silu" | "swish") => Activation::Silu,
+        Some("relu") => Activation::Relu,
+        Some("tanh") => Activation::Tanh,
+        Some(other) => {
+            let key = config.shown(key);
+            return Err(config.error(format!("{key:?} is {other:?}")).help(
+                "known: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, silu, swish, \
+                 relu, tanh",
+            ));
+        }
+    }, |x| json!(format!("{x:?}"));
     Option<usize>: |config, key, old| match config.has(key) {
         true => Some(config.size(&[key], 0)?),
         false => old,

@@ -1,9 +1,9 @@
 //! Pooling over one, two and three spatial axes: one number per window.
 
 use crate::module::Module;
-use crate::names::with_help;
 use crate::options::{PerAxis, setters};
 use teeny_core::{Averaging, Result, Tensor, Window};
+use teeny_formats::names::with_help;
 
 /// Help for an input that does not fit.
 const HELP: &str = "windows must be at least 1 long, and fit the last axes of x with its padding";

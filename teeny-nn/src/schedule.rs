@@ -5,13 +5,14 @@
 //! [`Plateau`], which depends on a loss, has a state, which a checkpoint saves.
 
 use crate::optim::out_of_range;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use std::f64::consts::PI;
 use std::fmt::Debug;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
+use teeny_formats::State;
 
 /// A learning rate for each step. Clones share the function. Arguments that make a rate negative,
 /// NaN or infinite are an error of the optimizer's step that has this rate.

@@ -1,7 +1,6 @@
 //! The layers of a model as a table: [`Store::summary`].
 
 use crate::module::SEQUENTIAL;
-use crate::names::{grouped, listed, scaled};
 use crate::store::reads::{self, Read};
 use crate::store::{Param, Role, Store};
 use std::collections::HashSet;
@@ -9,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use teeny_core::calls::{self, Call};
 use teeny_core::{Result, Shape};
+use teeny_formats::names::{grouped, listed};
 
 /// A model's layers in the order of their calls, and its parameters: the result of
 /// [`Store::summary`]. It prints as a table.
@@ -294,4 +294,20 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
+}
+
+/// Three digits and the prefix of the unit: `12.8 M`.
+fn scaled(value: f64) -> String {
+    let prefixes = ["", "k", "M", "G", "T", "P"];
+    let mut at = 0;
+    let mut value = value;
+    while value >= 999.5 && at + 1 < prefixes.len() {
+        (value, at) = (value / 1000.0, at + 1);
+    }
+    let digits = match (at, value) {
+        (0, _) | (_, 100.0..) => 0,
+        (_, 10.0..) => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {}", prefixes[at])
 }

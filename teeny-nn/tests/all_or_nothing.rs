@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_autograd::{Autograd, Grad, Gradients};
 use teeny_core::wrappers::{Faulty, Lasting, Request};
 use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, random};
+use teeny_formats::{Archive, Mapping, State};
 use teeny_nn::attention::KvCache;
 use teeny_nn::norm::{GroupNorm, InstanceNorm, InstanceNormOptions};
 use teeny_nn::optim::{
@@ -15,7 +16,7 @@ use teeny_nn::optim::{
     clip_grad_norm, clip_grad_value,
 };
 use teeny_nn::recurrent::RecurrentOptions;
-use teeny_nn::state::{Archive, Checkpoint, Mapping, State, Stateful};
+use teeny_nn::state::{Checkpoint, Stateful};
 use teeny_nn::text::{ByteTokenizer, DecodeStream, Tokenizer};
 use teeny_nn::train::{Confusion, Losses};
 use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer};

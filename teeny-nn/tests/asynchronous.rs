@@ -5,9 +5,10 @@ use crate::awaited::{Awaited, run};
 use std::collections::BTreeMap;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, ErrorKind, Key, Lazy, Reference, Result, Tensor, random};
+use teeny_formats::{Archive, State};
 use teeny_nn::optim::{Adam, AdamW, LossScale, Optimizer, Sgd, clip_grad_norm_async};
 use teeny_nn::prelude::*;
-use teeny_nn::state::{Archive, Checkpoint, Position, Random, State, Stateful};
+use teeny_nn::state::{Checkpoint, Position, Random, Stateful};
 use teeny_nn::text::Sampler;
 use teeny_nn::train::{Confusion, top_k_accuracy, top_k_accuracy_async};
 

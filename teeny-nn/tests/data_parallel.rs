@@ -185,7 +185,7 @@ fn odd_store(dtype: DType) -> Result<Store> {
     Ok(store)
 }
 
-fn bytes(state: &teeny_nn::state::State) -> Result<Vec<(String, Vec<u8>)>> {
+fn bytes(state: &teeny_formats::State) -> Result<Vec<(String, Vec<u8>)>> {
     state.tensors.iter().map(|(name, x)| Ok((name.clone(), x.to_bytes()?))).collect()
 }
 

@@ -1,11 +1,11 @@
-//! Readers of files under an allocator that counts: damaged files, files made to harm, and entries
-//! that cannot be read.
+//! Readers and writers of files under an allocator that counts: damaged files, files made to harm,
+//! and models that are larger than memory.
 
 mod common;
-#[path = "common/files.rs"]
+#[path = "../formats/tests/common/memory.rs"]
 mod files;
 
 mod fuzz;
-mod gguf;
+#[cfg(feature = "pretrained")]
+mod gguf_written;
 mod harmful_files;
-mod unreadable_entries;

@@ -7,8 +7,9 @@ use crate::common::*;
 use crate::files::*;
 use std::fs;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
+use teeny_formats::{Archive, Gguf, npz, pt};
 use teeny_nn::data::idx;
-use teeny_nn::state::{Archive, Checkpoint, Gguf, npz, pt};
+use teeny_nn::state::Checkpoint;
 use teeny_nn::text::Bpe;
 use teeny_nn::train::Log;
 
@@ -102,7 +103,7 @@ fn damaged_safetensors_files_are_errors() {
     let (folder, device) = (Folder::new("fuzz-safetensors"), reference());
     let path = folder.0.join("x");
     let mut good = Vec::new();
-    teeny_nn::state::write(
+    teeny_formats::write(
         &mut good,
         &tensors(&device),
         &[("epoch".to_string(), "3".to_string())].into(),
@@ -119,7 +120,7 @@ fn damaged_safetensors_files_are_errors() {
 fn damaged_checkpoints_are_errors() {
     let (folder, device) = (Folder::new("fuzz-checkpoint"), reference());
     let path = folder.0.join("x");
-    let state = teeny_nn::state::State {
+    let state = teeny_formats::State {
         tensors: tensors(&device).into_iter().collect(),
         ..Default::default()
     }
@@ -144,9 +145,10 @@ fn damaged_npy_files_are_errors() {
 
 #[test]
 fn damaged_npz_files_are_errors() {
-    for good in
-        [&include_bytes!("golden/arrays.npz")[..], include_bytes!("golden/arrays_compressed.npz")]
-    {
+    for good in [
+        &include_bytes!("../formats/tests/golden/arrays.npz")[..],
+        include_bytes!("../formats/tests/golden/arrays_compressed.npz"),
+    ] {
         fuzz("npz", good, 4000, |bytes| npz::from_bytes(bytes, reference()).map(|_| ()));
     }
 }
@@ -172,7 +174,10 @@ fn damaged_images_are_errors() {
 
 #[test]
 fn damaged_pt_files_are_errors() {
-    for good in [&include_bytes!("golden/nested.pt")[..], include_bytes!("golden/state_dict.pt")] {
+    for good in [
+        &include_bytes!("../formats/tests/golden/nested.pt")[..],
+        include_bytes!("../formats/tests/golden/state_dict.pt"),
+    ] {
         fuzz("pt", good, 4000, |bytes| pt::from_bytes(bytes, reference()).map(|_| ()));
     }
 }

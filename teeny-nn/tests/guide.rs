@@ -147,7 +147,7 @@ impl Names {
                 code_of("../teeny-autograd/src").contains(&format!("fn {method}("))
             }
             [owner, part] if is_type(owner) => {
-                let text = code_of("src");
+                let text = code_of("src") + &code_of("formats/src");
                 let is_method =
                     ["(", "<"].iter().any(|end| text.contains(&format!("fn {part}{end}")));
                 has_word(&text, owner) && (is_method || is_type(part) && has_word(&text, part))
@@ -158,6 +158,11 @@ impl Names {
             ["random", item] => has_word(&code_of("../teeny-core/src/random"), item),
             ["wrappers", item] => has_word(&code_of("../teeny-core/src/wrappers/mod"), item),
             ["teeny_core", item] => has_word(&read(root().join("../teeny-core/src/lib.rs")), item),
+            // a package in this folder
+            [package, item] if package.starts_with("teeny_") => {
+                let folder = package.trim_start_matches("teeny_");
+                has_word(&read(root().join(folder).join("src/lib.rs")), item)
+            }
             [module, item] => has_word(&code_of(&format!("src/{module}")), item),
             [item] => has_word(&(code_of("src/lib") + &code_of("src/prelude")), item),
             _ => false,

@@ -6,8 +6,9 @@ use crate::files::*;
 use std::fs;
 use std::path::Path;
 use teeny_core::{Error, Reference, Result, Tensor};
+use teeny_formats::{Archive, npz, pt};
 use teeny_nn::data::idx;
-use teeny_nn::state::{Archive, Checkpoint, npz, pt};
+use teeny_nn::state::Checkpoint;
 use teeny_nn::text::Bpe;
 use teeny_nn::train::Log;
 

@@ -13,7 +13,8 @@ use teeny_nn::text::PretrainedTokenizer;
 
 /// The rows of `keys.txt` of these kinds: key, neutral values, effect.
 fn rows(kinds: &[&str]) -> Vec<[&'static str; 3]> {
-    let lines = include_str!("../src/keys.txt").lines().filter(|line| !line.starts_with('#'));
+    let lines =
+        include_str!("../formats/src/keys.txt").lines().filter(|line| !line.starts_with('#'));
     lines
         .filter(|line| !line.is_empty())
         .filter_map(|line| {

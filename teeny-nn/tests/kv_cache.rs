@@ -5,8 +5,8 @@ use teeny_autograd::{Autograd, no_grad};
 use teeny_core::{DType, DeviceRef, Lazy, QuantTensor, QuantType, Reference, Result, Tensor};
 use teeny_core::{ToDevice, random};
 use teeny_cpu::Cpu;
+use teeny_formats::gguf::ElementType;
 use teeny_nn::attention::KvCache;
-use teeny_nn::state::gguf::ElementType;
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
 use teeny_nn::{CachedLm, Store};
 

@@ -4,10 +4,10 @@
 use crate::common::*;
 use teeny_autograd::{Check, gradcheck};
 use teeny_core::{DType, DeviceRef, Lazy, QuantType, Result, Tensor, random};
+use teeny_formats::Mapping;
 use teeny_nn::lora::{LayerNames, Lora, LoraBias, LoraModel, LoraOptions, Modules};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
-use teeny_nn::state::Mapping;
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
 use teeny_nn::{Autograd, CachedLm, Captured, Embedding, Grad, Linear, Module, Param, Store};
 

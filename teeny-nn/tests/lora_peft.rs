@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
+use teeny_formats::gguf::WriteOptions;
+use teeny_formats::{Archive, write};
 use teeny_nn::Store;
 use teeny_nn::lora::{LayerNames, Lora, LoraModel, LoraOptions};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::pretrained;
 use teeny_nn::pretrained::{Encoder, OpenOptions};
-use teeny_nn::state::gguf::WriteOptions;
-use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::EncoderInputs;
 
 fn golden(name: &str) -> PathBuf {

@@ -4,8 +4,9 @@ use crate::common::*;
 use teeny_autograd::Grad;
 use teeny_core::random::with_seed;
 use teeny_core::{DType, Error, Result, Tensor};
+use teeny_formats::State;
 use teeny_nn::optim::{AdamW, Optimizer, Sgd};
-use teeny_nn::state::{State, Stateful};
+use teeny_nn::state::Stateful;
 use teeny_nn::train::lr_finder;
 use teeny_nn::{BatchNorm, Dropout, Linear, Module, Sequential, Store};
 

@@ -5,11 +5,11 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::{DType, Result, Tensor};
+use teeny_formats::{Archive, write};
 use teeny_nn::Grad;
 use teeny_nn::lora::{Lora, LoraOptions};
 use teeny_nn::optim::{AdamW, Optimizer};
 use teeny_nn::pretrained::{Encoder, OpenOptions, PoolingMode, Task};
-use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::EncoderInputs;
 
 const FOLDERS: [&str; 9] = [

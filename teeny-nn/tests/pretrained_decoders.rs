@@ -7,10 +7,10 @@ use std::fs;
 use std::path::PathBuf;
 use teeny_autograd::Autograd;
 use teeny_core::{DType, DeviceRef, Lazy, Result, Tensor};
+use teeny_formats::gguf::{WriteOptions, save};
+use teeny_formats::{Archive, write};
 use teeny_nn::attention::RopeScaling;
 use teeny_nn::pretrained::{Decoder, GgufModel, OpenOptions};
-use teeny_nn::state::gguf::{WriteOptions, save};
-use teeny_nn::state::{Archive, write};
 use teeny_nn::transformer::{CachedLm, CausalInputs, CausalLmConfig, Positions, Rotary};
 
 pub const FOLDERS: [&str; 17] = [

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use teeny_core::{DType, QuantType, Result, Tensor};
+use teeny_formats::gguf::{ElementType, Gguf, Value as Key, WriteOptions, save};
+use teeny_formats::{Mapping, TensorSource, open_weights, write};
 use teeny_nn::pretrained::{Decoder, Encoder, GgufModel, OpenOptions, PoolingMode};
-use teeny_nn::state::gguf::{ElementType, Gguf, Value as Key, WriteOptions, save};
-use teeny_nn::state::{Mapping, TensorSource, open_weights, write};
 use teeny_nn::text::{EncodeOptions, PretrainedTokenizer, Tokenizer};
 
 /// A copy at `path` of a golden folder without what GGUF does not say.

@@ -334,7 +334,7 @@ fn names_of_other_versions_are_read() -> Result<()> {
     let rename = |of: &str, name: &str, pairs: &[(&str, &str)]| {
         let folder = Folder::copy(name, &golden(of));
         let path = folder.0.join("model.safetensors");
-        let file = teeny_nn::state::Archive::open(&path).unwrap();
+        let file = teeny_formats::Archive::open(&path).unwrap();
         let mut tensors: Vec<(String, Tensor)> = file
             .entries()
             .keys()
@@ -346,7 +346,7 @@ fn names_of_other_versions_are_read() -> Result<()> {
         let ids = Tensor::arange(0, 10, 1, device()).unwrap();
         tensors.push(("vision_model.embeddings.position_ids".to_string(), ids));
         let mut bytes = Vec::new();
-        teeny_nn::state::write(&mut bytes, &tensors, &Default::default()).unwrap();
+        teeny_formats::write(&mut bytes, &tensors, &Default::default()).unwrap();
         fs::write(&path, bytes).unwrap();
         folder
     };

@@ -94,7 +94,7 @@ fn weights_above_a_size_are_saved_in_parts() -> Result<()> {
     let whole = fs::metadata(to.0.join("model.safetensors")).unwrap().len();
     fs::remove_file(to.0.join("model.safetensors")).unwrap();
     // the names of this crate, read by the family's mapping, which knows them too
-    let mapping = teeny_nn::state::Mapping::new();
+    let mapping = teeny_formats::Mapping::new();
     model.store.save_parts(&to.0, &mapping, whole / 4)?;
     let parts = to.0.read_dir().unwrap().filter(|entry| {
         let name = entry.as_ref().unwrap().file_name().into_string().unwrap();

@@ -5,9 +5,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use teeny_core::{Result, Tensor, random};
+use teeny_formats::Mapping;
 use teeny_nn::Store;
 use teeny_nn::pretrained::{Completion, Decoder, Encoder, Finish, GenerationConfig, OpenOptions};
-use teeny_nn::state::Mapping;
 use teeny_nn::text::{EncodeOptions, Tokenizer};
 use teeny_nn::transformer::{
     self, CausalLm, CausalLmConfig, EncoderConfig, EncoderInputs, TransformerConfig,

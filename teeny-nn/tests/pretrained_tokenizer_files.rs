@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::{Reference, Result};
-use teeny_nn::state::Gguf;
+use teeny_formats::Gguf;
 use teeny_nn::text::{
     Bpe, DecodeStream, EncodeOptions, PretrainedTokenizer, Side, Tokenizer, Truncation,
 };

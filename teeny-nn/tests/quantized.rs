@@ -4,8 +4,9 @@ use crate::common::*;
 use teeny_autograd::{Autograd, Grad, no_grad};
 use teeny_core::wrappers::{Span, Trace};
 use teeny_core::{DType, DeviceRef, Lazy, QuantType, Result, Tensor, random};
+use teeny_formats::{Archive, Mapping};
 use teeny_nn::optim::{Optimizer, Sgd};
-use teeny_nn::state::{Archive, Checkpoint, Mapping};
+use teeny_nn::state::Checkpoint;
 use teeny_nn::transformer::{
     Encoder, EncoderConfig, EncoderInputs, Gpt, GptConfig, TransformerConfig,
 };

@@ -9,13 +9,14 @@ use std::time::Duration;
 use teeny_autograd::Grad;
 use teeny_core::random::{self, Generator};
 use teeny_core::{DType, DeviceRef, Result, Tensor};
+use teeny_formats::State;
 use teeny_nn::data::{DataLoader, Dataset, digits};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{
     Adagrad, Adam, AdamW, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_grad_norm,
 };
 use teeny_nn::schedule::Plateau;
-use teeny_nn::state::{Checkpoint, Position, Random, State, Stateful};
+use teeny_nn::state::{Checkpoint, Position, Random, Stateful};
 use teeny_nn::{Activation, Dropout, Linear, Module, Param, Schedule, Sequential, Store};
 
 /// A network with dropout, trained on shuffled digits, with all parts that a run can have.

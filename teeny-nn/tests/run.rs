@@ -5,9 +5,10 @@ use std::fs;
 use teeny_autograd::Grad;
 use teeny_core::random::with_seed;
 use teeny_core::{DType, Tensor};
+use teeny_formats::State;
 use teeny_nn::data::DataLoader;
 use teeny_nn::optim::{Adam, Optimizer};
-use teeny_nn::state::{Checkpoint, State, Stateful};
+use teeny_nn::state::{Checkpoint, Stateful};
 use teeny_nn::train::{Run, RunOptions};
 use teeny_nn::{Linear, Module, Schedule, Store};
 

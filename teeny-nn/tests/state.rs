@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use teeny_core::file::replace;
 use teeny_core::{DType, Tensor};
-use teeny_nn::state::{Archive, Mapping, write};
+use teeny_formats::{Archive, Mapping, write};
 use teeny_nn::{Init, Linear, Store};
 
 fn model(outputs: usize) -> Store {

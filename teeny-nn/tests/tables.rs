@@ -197,7 +197,7 @@ fn an_encoder_is_part_of_a_checkpoint() {
     assert!(error.contains("columns area, city, lift, price, the encoder a, c"), "{error}");
     assert_eq!(other, before);
     for damaged in ["", "{}", "[1]", "{\"columns\": [{\"number\": \"x\"}], \"target\": null}"] {
-        let state = teeny_nn::state::State::default().with("columns", damaged);
+        let state = teeny_formats::State::default().with("columns", damaged);
         let error = other.set_state(&state).unwrap_err().to_string();
         assert!(error.contains("is not a table encoder"), "{error}");
     }

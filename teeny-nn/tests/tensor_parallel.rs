@@ -6,13 +6,14 @@ use std::sync::Arc;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::random::{self, with_seed};
 use teeny_core::{DType, IntoShape, Result, Tensor};
+use teeny_formats::{Archive, Mapping, State};
 use teeny_nn::attention::{AttentionOptions, MultiheadAttentionOptions};
 use teeny_nn::distributed::{
     ColumnParallelLinear, Communicator, RowParallelLinear, TensorParallel,
 };
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
-use teeny_nn::state::{Archive, Checkpoint, Mapping, State, Stateful};
+use teeny_nn::state::{Checkpoint, Stateful};
 use teeny_nn::{Gpt, GptConfig, Linear, LinearOptions, Module, MultiheadAttention, Store};
 
 fn same(what: &str, own: &State, expected: &State, tolerance: f64) {

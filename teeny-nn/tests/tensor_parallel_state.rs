@@ -6,6 +6,7 @@ use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad, grad, jvp};
 use teeny_core::random::with_seed;
 use teeny_core::{DType, DeviceRef, Lazy, Reference, Tensor};
+use teeny_formats::Mapping;
 use teeny_nn::attention::{AttentionOptions, MultiheadAttentionOptions};
 use teeny_nn::distributed::{
     ColumnParallelLinear, Communicator, DataParallel, Reduce, RowParallelLinear, TensorParallel,
@@ -13,7 +14,7 @@ use teeny_nn::distributed::{
 };
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::Sgd;
-use teeny_nn::state::{Mapping, Stateful};
+use teeny_nn::state::Stateful;
 use teeny_nn::{
     CachedLm, Gpt, GptConfig, Init, Linear, LinearOptions, Module, MultiheadAttention, Store,
 };

@@ -4,9 +4,10 @@
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Instant;
+use teeny_formats::State;
 use teeny_nn::data::corpus;
 use teeny_nn::device::device;
-use teeny_nn::state::{Checkpoint, State, Stateful};
+use teeny_nn::state::{Checkpoint, Stateful};
 use teeny_nn::text::{
     Bpe, ByteTokenizer, CharTokenizer, DecodeStream, Tokenizer, WordOptions, WordTokenizer,
 };

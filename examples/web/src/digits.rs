@@ -4,9 +4,9 @@ use crate::file;
 use std::rc::Rc;
 use std::time::Duration;
 use teeny_core::clock::Instant;
+use teeny_formats::State;
 use teeny_nn::LinearOptions;
 use teeny_nn::prelude::*;
-use teeny_nn::state::State;
 
 /// The seed of a run: equal runs have equal losses on every engine, up to rounding.
 const SEED: u64 = 1;

@@ -11,8 +11,8 @@ use flate2::Crc;
 use std::ops::Range;
 use teeny_core::Reference;
 use teeny_core::file::quoted;
+use teeny_formats::Archive;
 use teeny_nn::prelude::*;
-use teeny_nn::state::Archive;
 
 /// The metadata entry, before it is [`seal`]ed: eight hexadecimal digits.
 pub const UNSEALED: (&str, &str) = ("checksum", "00000000");

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use teeny_core::{DType, Error, QuantTensor, Result, Tensor, random};
 use teeny_core::{QuantType, ToDevice};
+use teeny_formats::Gguf;
+use teeny_formats::gguf::{ElementType, Value, Writer};
 use teeny_nn::device::device;
-use teeny_nn::state::Gguf;
-use teeny_nn::state::gguf::{ElementType, Value, Writer};
 
 /// The tokens of a file without a vocabulary.
 const VOCABULARY: usize = 49_152;

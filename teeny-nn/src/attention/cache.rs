@@ -9,10 +9,10 @@
 //! that owner: appending writes only the new rows, provided that the views returned by an earlier
 //! call have been dropped.
 
-use crate::state::gguf::ElementType;
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{DType, Error, QuantType, Result, Shape, Tensor, map, map_rows};
+use teeny_formats::gguf::ElementType;
 
 /// Keys and values of one attention layer. The first append allocates the memory; it determines
 /// batch, heads and device, and the type unless [`KvCache::with_type`] does.

@@ -8,13 +8,13 @@
 //! The sizes in a header are compared with the length of the file before memory is allocated. The
 //! meaning of the numbers is not known here; [`super::mnist`] pairs images with labels.
 
-use crate::names::of_file;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::{Budget, reason};
 use teeny_core::{Error, Result};
+use teeny_formats::names::of_file;
 
 /// The element type of this reader: unsigned bytes, the only one in the MNIST family.
 const UNSIGNED_BYTE: u8 = 0x08;
@@ -140,7 +140,7 @@ fn parse_plain(mut source: impl Read, length: Option<u64>, mut budget: Budget) -
         return Err(Error::format(format!(
             "element type 0x{kind:02x}; only unsigned bytes (0x08) are supported"
         ))
-        .help("write numbers of other types as .npy or .npz: Tensor::load_npy, state::npz::read"));
+        .help("write numbers of other types as .npy or .npz: Tensor::load_npy, npz::read"));
     }
     let mut sizes = Vec::with_capacity(axes.into());
     for axis in 0..axes {

@@ -12,11 +12,12 @@
 
 use super::Communicator;
 use super::exchange::{copy_to_ranks, sum_over_ranks};
+use crate::LoadReport;
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::module::Module;
 use crate::optim::{Squares, clip_by};
-use crate::state::{LoadReport, Mapping, State, Stateful, TensorSource};
+use crate::state::Stateful;
 use crate::store::{Param, Path, Store};
 use crate::track;
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Error, Result, Shape, Tensor, random};
+use teeny_formats::{Mapping, State, TensorSource};
 
 /// The ranks that share one model: each has a part of the large weights and computes with it. One
 /// value serves one model; clones are handles of the same value.

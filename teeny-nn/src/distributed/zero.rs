@@ -6,7 +6,7 @@ use super::data_parallel::{DataParallel, Share, backward_each, mean_loss, number
 use super::kind::Kind;
 use super::tensor_parallel::TensorParallel;
 use crate::optim::{Optimizer, Squares, norm_and_factor, require_norm, square_norms};
-use crate::state::{KeyMismatch, State, Stateful};
+use crate::state::Stateful;
 use crate::store::{Param, Store};
 use crate::track;
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
+use teeny_formats::{KeyMismatch, State};
 
 /// Data-parallel training in which each rank keeps a part of the optimizer's state: of Adam's two
 /// moments with n ranks an nth. ZeRO stage 1.

@@ -2,13 +2,13 @@
 
 use super::options::{LoraBias, LoraOptions, Modules};
 use super::tensors::LayerNames;
-use crate::config::Config;
-use crate::json::Json;
-use crate::keys;
 use serde_json::{Value, json};
 use std::path::Path;
 use teeny_core::file::{quoted, read};
 use teeny_core::{Error, Result};
+use teeny_formats::config::Config;
+use teeny_formats::json::Json;
+use teeny_formats::keys;
 
 /// The options that the file `path` says, and the keys that are not known.
 pub(super) fn parse(path: &Path) -> Result<(LoraOptions, Vec<String>)> {

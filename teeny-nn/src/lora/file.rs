@@ -12,8 +12,6 @@ use super::options::{LoraOptions, Modules};
 use super::plan::{Matrix, Plan, Saved, suffixes};
 use super::tensors::{FileTensor, FileTensors, Found, LayerNames, LoraModel};
 use super::{Lora, pattern, select};
-use crate::names::{listed, loading, nearest, of_file};
-use crate::state::{TensorSource, Weights, open_weights, write};
 use crate::store::Reader;
 use crate::track;
 use std::collections::BTreeMap;
@@ -21,6 +19,8 @@ use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::{reason, replace, write_error};
 use teeny_core::{DType, Error, Result, Tensor};
+use teeny_formats::names::{listed, loading, nearest, of_file};
+use teeny_formats::{TensorSource, Weights, open_weights, write};
 
 /// What names in the file begin with.
 const PREFIX: &str = "base_model.model.";

@@ -30,7 +30,6 @@ mod plan;
 mod select;
 mod tensors;
 
-use crate::names::grouped;
 use crate::store::{Adapter, Param, Role, Store};
 use adapter::Switch;
 use merge::Merged;
@@ -40,6 +39,7 @@ use std::fmt;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
+use teeny_formats::names::grouped;
 pub use tensors::{LayerNames, LoraModel};
 
 /// The adapters of one task, attached to a model.

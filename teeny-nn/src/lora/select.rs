@@ -3,10 +3,10 @@
 use super::options::{LoraBias, LoraOptions, Modules};
 use super::pattern::{Pattern, ends};
 use super::tensors::{FileTensor, FileTensors, LayerNames};
-use crate::names::{listed, nearest};
 use crate::store::Reader;
 use std::collections::BTreeSet;
 use teeny_core::{Error, Result};
+use teeny_formats::names::{listed, nearest};
 
 /// The positions of the tensors whose layers get adapters.
 ///

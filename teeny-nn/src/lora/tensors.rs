@@ -10,10 +10,10 @@
 //! ```
 
 use crate::options::options;
-use crate::state::Mapping;
 use crate::store::{Param, Reader, Role, Store};
 use std::ops::Range;
 use teeny_core::{Error, Result, Tensor};
+use teeny_formats::Mapping;
 
 options! {
     /// The names of a model's layers in its files.
@@ -193,7 +193,7 @@ impl FileTensors {
         if targets.is_empty() {
             return Found::Skipped;
         }
-        let same = |target: &crate::state::Target| {
+        let same = |target: &teeny_formats::Target| {
             let is = |own: &FileTensor| own.param.name() == target.ours && own.part == target.part;
             self.all.iter().position(is)
         };

@@ -1,10 +1,10 @@
 //! Running statistics: averages of the batches' means and variances, for use outside training.
 
 use crate::init::Init;
-use crate::state::COUNTER;
 use crate::store::{Param, Path, set_all};
 use crate::track;
 use teeny_core::{DType, Result, Tensor, map_n};
+use teeny_formats::COUNTER;
 
 /// The buffers `running_mean` (C), `running_var` (C) and `num_batches_tracked` (), with PyTorch's
 /// names.

@@ -1,11 +1,12 @@
 //! An exponential moving average of the parameters.
 
-use crate::state::{KeyMismatch, State, Stateful};
+use crate::state::Stateful;
 use crate::store::{Param, set_all};
 use crate::track;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Builder, Error, Kernel, Result, Scalar, Tensor};
+use teeny_formats::{KeyMismatch, State};
 
 /// Exponential moving averages of parameters: `a ← a + (1 - decay) (w - a)` after each step. They
 /// usually generalise better than the last values.

@@ -39,13 +39,14 @@ pub use rmsprop::RmsProp;
 pub use scale::LossScale;
 pub use sgd::Sgd;
 
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use crate::store::Param;
 use param_states::{ParamEntry, outputs};
 use std::sync::Arc;
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, ErrorKind, Result, Tensor};
+use teeny_formats::State;
 
 /// An update rule: a parameter and its gradient become the next parameter. The state is in a
 /// [`ParamStates`], which [`Stateful`] saves.
@@ -77,7 +78,8 @@ use teeny_core::{Error, ErrorKind, Result, Tensor};
 ///         Ok(value)
 ///     }
 /// }
-/// # use teeny_nn::{Init, Store, state::Stateful};
+/// # use teeny_nn::state::Stateful;
+/// # use teeny_nn::{Init, Store};
 /// # fn main() -> Result<()> {
 /// # let store = Store::new(&teeny_nn::device("cpu")?);
 /// # store.root().param("w", (2,), Init::ZEROS)?;

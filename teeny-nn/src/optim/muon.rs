@@ -112,7 +112,7 @@ impl Muon {
         if !others.is_empty() {
             let error = Error::shape(format!(
                 "Muon needs matrices; these parameters are not matrices: {}",
-                crate::names::listed(&others)
+                teeny_formats::names::listed(&others)
             ));
             return Err(error.help(
                 "pass it the parameters with p.value().ndim() == 2, and the others to an AdamW",

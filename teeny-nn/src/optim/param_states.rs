@@ -10,13 +10,13 @@
 //! The update rules are in the other files of this folder.
 
 use crate::options::setters;
-use crate::state::{KeyMismatch, State};
 use crate::store::Param;
 use crate::track;
 use std::fmt::Debug;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use teeny_core::{DType, Error, Kernel, Result, Scalar, Tensor};
+use teeny_formats::{KeyMismatch, State};
 
 /// The update of one parameter as one kernel: its first output is the next value, the others are the
 /// new state.
@@ -385,7 +385,7 @@ impl ParamStates {
                     let names: Vec<&str> = names.iter().map(String::as_str).collect();
                     let text = format!(
                         "the store has trainable parameters that no optimizer has: {}",
-                        crate::names::listed(&names)
+                        teeny_formats::names::listed(&names)
                     );
                     return Err(Error::value(text)
                         .note("no step changes them; are their layers newer than the optimizer?")

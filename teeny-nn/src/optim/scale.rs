@@ -3,13 +3,14 @@
 use super::clip::require_norm;
 use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all};
 use crate::options::setters;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use teeny_autograd::Gradients;
 use teeny_core::context::{continued, enter};
 use teeny_core::{Capture, Error, Result, Tensor};
+use teeny_formats::State;
 
 /// A factor of the loss, and so of every gradient, that keeps small gradients in the range of
 /// `F16`. If a gradient is not finite, the factor is halved and the step is skipped; after

@@ -7,11 +7,7 @@
 
 mod values;
 
-use crate::json::Json;
-use crate::names::{loading, of_file};
 use crate::options::options;
-use crate::state::Gguf;
-use crate::state::gguf;
 use crate::text::special_tokens;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
@@ -20,6 +16,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
+use teeny_formats::names::{loading, of_file};
+use teeny_formats::{Gguf, gguf};
 use values::{Ordered, filters, message, now, number, value};
 
 /// The steps that a template takes at most.

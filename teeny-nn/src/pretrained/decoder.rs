@@ -6,14 +6,14 @@ use super::origin::Origin;
 use super::{GenerationConfig, GgufModel, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
 use crate::lora::LayerNames;
-use crate::state::gguf::{WriteOptions, save};
-use crate::state::{TensorSource, is_gguf};
 use crate::store::{self, Store};
 use crate::text::PretrainedTokenizer;
 use crate::transformer::{CausalLm, Positions};
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, ToDevice};
+use teeny_formats::gguf::{WriteOptions, save};
+use teeny_formats::{TensorSource, is_gguf};
 
 /// The number of tokens that a model takes at most, unless [`OpenOptions::context`] says otherwise.
 const CONTEXT: usize = 8192;
@@ -127,7 +127,7 @@ impl Decoder {
         let _op = enter("Decoder::save_gguf");
         let origin = self.origin.as_ref().ok_or_else(|| {
             Error::value("the model was opened from a GGUF file")
-                .help("state::gguf::save writes a file with other types")
+                .help("gguf::save writes a file with other types")
         })?;
         let model = GgufModel::of_store(&origin.folder, &self.store)?;
         save(path, model.metadata(), &model, options, self.store.device(), |_| {})

@@ -2,12 +2,12 @@
 
 use super::family;
 use super::rotary::{FULL, SLIDING, rotary};
-use crate::config::Config;
 use crate::module::Activation;
-use crate::state::Mapping;
 use crate::transformer::{CausalLmConfig, Positions};
 use serde_json::Value;
 use teeny_core::Result;
+use teeny_formats::Mapping;
+use teeny_formats::config::Config;
 
 /// The size of a head at most: tables of positions grow with it before the weights are read.
 const HEAD_SIZE: usize = 1024;

@@ -7,9 +7,7 @@ use super::origin::Origin;
 use super::pooling::Pooling;
 use super::texts::Texts;
 use super::{encoder_family, gguf};
-use crate::config::Config;
 use crate::lora::LayerNames;
-use crate::state::{Gguf, TensorSource, Weights, is_gguf, open_weights};
 use crate::store::{self, Store};
 use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{self, EncoderInputs};
@@ -17,6 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice};
+use teeny_formats::config::Config;
+use teeny_formats::{Gguf, TensorSource, Weights, is_gguf, open_weights};
 
 /// A pretrained encoder: BERT, RoBERTa, XLM-RoBERTa, DistilBERT, and models for embeddings that are
 /// made of them, such as MiniLM, BGE and E5.

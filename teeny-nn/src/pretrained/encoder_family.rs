@@ -2,10 +2,10 @@
 
 use super::family::{family_of, known_family, with_names};
 use super::head::{self, HeadFamily};
-use crate::config::Config;
-use crate::state::Mapping;
 use crate::transformer::{EncoderConfig, TransformerConfig};
 use teeny_core::Result;
+use teeny_formats::Mapping;
+use teeny_formats::config::Config;
 
 /// The tensors of a family in the file.
 pub(super) struct Names {

@@ -5,12 +5,12 @@
 //! from. A key that a family does not have is not read, as transformers does not read it.
 //! `names.txt` has the names of the tensors of each family.
 
-use crate::config::{Config, Family};
-use crate::state::Mapping;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 use teeny_core::Result;
+use teeny_formats::Mapping;
+use teeny_formats::config::{Config, Family};
 
 /// The families by name.
 static TABLE: LazyLock<BTreeMap<String, Map<String, Value>>> =

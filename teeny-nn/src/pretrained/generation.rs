@@ -7,14 +7,14 @@
 //! The order is that of transformers. The first steps need the tokens before, so they run on the
 //! host, and only if they are asked for.
 
-use crate::config::Config;
-use crate::keys;
 use crate::model_options::model_options;
 use crate::options::setters;
 use crate::text::{Sampler, repetition_penalty};
 use std::path::Path;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
+use teeny_formats::config::Config;
+use teeny_formats::keys;
 
 model_options! {
     /// How tokens are chosen and when a text ends. The defaults are those of transformers: greedy,

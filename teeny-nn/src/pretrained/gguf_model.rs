@@ -8,9 +8,6 @@
 use super::gguf::{self, Apart, Description, Metadata};
 use super::opened::{Opened, check_heads, located};
 use super::texts::templates;
-use crate::names::{loading, of_file};
-use crate::state::gguf::{ElementType, Value};
-use crate::state::{KeyMismatch, Mapped, TensorSource, Weights};
 use crate::store::Store;
 use crate::transformer::{CausalLm, CausalLmConfig, NormKind, Positions};
 use std::collections::BTreeMap;
@@ -18,9 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{DType, DeviceRef, Error, Lazy, QuantTensor, Result, Shape, Tensor, ToDevice};
+use teeny_formats::gguf::{ElementType, Value};
+use teeny_formats::names::{loading, of_file};
+use teeny_formats::{KeyMismatch, Mapped, TensorSource, Weights};
 
 /// A decoder of a folder of Hugging Face as GGUF has it: metadata, and the names and the layout of
-/// tensors. Tensors are read from the folder one at a time, by [`crate::state::gguf::save`].
+/// tensors. Tensors are read from the folder one at a time, by [`teeny_formats::gguf::save`].
 ///
 /// Models of all families of [`super::Decoder`] have a file; those of Mistral have the architecture
 /// `llama`. The file loses: a normal form of Unicode before a text is split; the white space and
@@ -32,7 +32,7 @@ use teeny_core::{DType, DeviceRef, Error, Lazy, QuantTensor, Result, Shape, Tens
 /// ```no_run
 /// use teeny_core::QuantType;
 /// use teeny_nn::pretrained::GgufModel;
-/// use teeny_nn::state::gguf::{ElementType, WriteOptions, save};
+/// use teeny_formats::gguf::{save, ElementType, WriteOptions};
 /// # fn main() -> teeny_core::Result<()> {
 /// # let device = teeny_nn::device::device("cpu")?;
 /// let model = GgufModel::open("HuggingFaceTB/SmolLM2-135M", &device)?;
@@ -59,9 +59,9 @@ impl GgufModel {
     pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<GgufModel> {
         let _op = enter("GgufModel::open");
         let path = located(path.as_ref())?;
-        if crate::state::is_gguf(&path) {
+        if teeny_formats::is_gguf(&path) {
             let error = Error::value("this is a GGUF file already").named(loading(&path));
-            return Err(error.help("state::gguf::save writes it with other types"));
+            return Err(error.help("gguf::save writes it with other types"));
         }
         let device = device.to_device();
         let opened = Opened::folder(&path, &[], &device)?;

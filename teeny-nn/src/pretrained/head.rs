@@ -6,16 +6,16 @@
 //! ```
 
 use super::opened::differ;
-use crate::config::Config;
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::{Activation, Module};
 use crate::norm::{LayerNorm, LayerNormOptions};
-use crate::state::{Mapping, TensorSource};
 use crate::store::{self, Param};
 use crate::transformer::{Encoder, TransformerConfig};
 use teeny_core::{DeviceRef, Error, Result, Tensor};
+use teeny_formats::config::Config;
+use teeny_formats::{Mapping, TensorSource};
 
 /// The task of a [`Head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use super::origin::Origin;
 use super::{Clip, Decoder, Encoder, Head, ImageEncoder, Task};
 use crate::lora::{LayerNames, LoraModel};
-use crate::state::Mapping;
 use crate::store::Store;
 use std::path::Path;
+use teeny_formats::Mapping;
 
 macro_rules! lora_model {
     ($($model:ty: |$own:ident| $names:expr;)*) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! config.json, or metadata ─ sizes, and the family by `model_type`        *_family, rotary, gguf
-//! weights of any kind ────── names and layout of the family ─► parameters       state::Mapping
+//! weights of any kind ────── names and layout of the family ─► parameters       Mapping
 //! preprocessor_config.json ─ how images become the input of a model                     vision
 //! modules.json ───────────── how states become the embedding of a text               pooling
 //! generation_config.json ─── how tokens are chosen                                generation

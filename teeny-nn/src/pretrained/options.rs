@@ -1,10 +1,10 @@
 //! [`OpenOptions`]: how a model is opened.
 
 use crate::options::setters;
-use crate::state::gguf::ElementType;
-use crate::state::{Mapping, Weights};
 use std::sync::Arc;
 use teeny_core::{DType, Error, QuantType, Result};
+use teeny_formats::gguf::ElementType;
+use teeny_formats::{Mapping, Weights};
 
 /// How [`super::Encoder`], [`super::Decoder`], [`super::ImageEncoder`] and [`super::Clip`] are
 /// opened.

@@ -1,14 +1,14 @@
 //! [`Origin`]: the folder that a model was opened from, to write one like it.
 
-use crate::config::Config;
-use crate::names::loading;
-use crate::state::Mapping;
 use crate::store::Store;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 use teeny_core::file::{reason, replace, write_error};
 use teeny_core::{DType, Error, Result};
+use teeny_formats::Mapping;
+use teeny_formats::config::Config;
+use teeny_formats::names::loading;
 
 /// The bytes of a part of the weights at most.
 const PART: u64 = 5_000_000_000;

@@ -1,12 +1,12 @@
 //! How the states of tokens become the embedding of a text, as sentence-transformers has it.
 
-use crate::config::{Config, read};
-use crate::names::loading;
 use crate::norm::normalized;
 use serde_json::Value;
 use std::path::{Component, Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
+use teeny_formats::config::{Config, read};
+use teeny_formats::names::loading;
 
 /// Which states make the embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

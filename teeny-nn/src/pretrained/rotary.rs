@@ -1,9 +1,9 @@
 //! The rotary embedding that a `config.json` describes, in any of its spellings.
 
 use crate::attention::RopeScaling;
-use crate::config::Config;
 use crate::transformer::Rotary;
 use teeny_core::Result;
+use teeny_formats::config::Config;
 
 /// The rotary embedding of layers of the type `layers`, such as `full_attention`; `key` has the
 /// base in files without `rope_parameters`.

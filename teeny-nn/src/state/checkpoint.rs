@@ -10,12 +10,13 @@
 //!
 //! A part is anything [`Stateful`]. The program chooses the parts of a run and their names.
 
-use super::{Archive, State, Stateful, write, write_async};
-use crate::names::{listed, of_file};
+use super::Stateful;
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_formats::names::{listed, of_file};
+use teeny_formats::{Archive, State, TensorSource, write, write_async};
 
 /// The value of the metadata entry `format`.
 const FORMAT: &str = "teeny checkpoint 1";
@@ -226,7 +227,7 @@ impl Checkpoint {
             checkpoint
                 .part_mut(part)
                 .tensors
-                .insert(key.to_string(), archive.tensor_on_device(name, device)?);
+                .insert(key.to_string(), TensorSource::read(archive, name, device)?);
         }
         Ok(checkpoint)
     }

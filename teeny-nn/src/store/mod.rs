@@ -7,14 +7,17 @@
 //! ```
 //!
 //! Tensors are immutable, so training replaces the value of a name. Layers hold [`Param`] handles;
-//! the store holds the same handles in creation order. It is independent of layers, optimizers or
-//! files.
+//! the store holds the same handles in creation order. `save` and `load` write and read the values.
+//! It is independent of layers and optimizers.
 
+mod load;
 mod param;
 pub(crate) mod reads;
+mod save;
 
 use crate::init::Init;
 use crate::track;
+pub use load::LoadReport;
 pub use param::Param;
 use param::ParamInner;
 pub(crate) use param::{Adapter, FirstValue, FirstValues, Reader, Role, Value, set_all};
@@ -25,6 +28,7 @@ use teeny_core::context::enter;
 use teeny_core::{
     Capture, DType, DeviceRef, Error, ErrorKind, QuantType, Result, Shape, Tensor, ToDevice,
 };
+use teeny_formats::names::listed;
 
 /// The parameters and buffers of a model. Clones are handles of the same store.
 ///
@@ -145,8 +149,7 @@ impl Store {
         let params = self.params();
         params.iter().find(|p| p.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = params.iter().map(Param::name).collect();
-            let text =
-                format!("no parameter {name:?}; the store has {}", crate::names::listed(&names));
+            let text = format!("no parameter {name:?}; the store has {}", listed(&names));
             Error::value(text).help("store.all() lists every parameter and buffer")
         })
     }

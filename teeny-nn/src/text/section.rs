@@ -1,12 +1,12 @@
 //! An object of `tokenizer.json` with its place in the file, for errors that name the key.
 
-use crate::json::Json;
-use crate::keys::is_known;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
+use teeny_formats::keys::is_known;
 
 /// The deepest nesting of sequences.
 const MAX_DEPTH: usize = 8;

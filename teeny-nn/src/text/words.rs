@@ -3,12 +3,13 @@
 use super::Tokenizer;
 use super::tokenizer::no_such_token;
 use crate::options::options;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use teeny_core::context::enter;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_formats::State;
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
 options! {

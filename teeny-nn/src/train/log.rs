@@ -1,6 +1,5 @@
 //! Writes the numbers of every step to a file: CSV for spreadsheets, JSON lines for programs.
 
-use crate::json::Json;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,6 +7,7 @@ use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::file::{quoted, reason};
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
 
 /// A value of a line: a number or a text. `into()` converts from `f64`, `f32`, integers and `&str`.
 #[derive(Clone, Copy, Debug, PartialEq)]

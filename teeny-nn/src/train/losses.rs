@@ -3,10 +3,11 @@
 
 use super::require_finite;
 use crate::options::setters;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use teeny_autograd::Grad;
 use teeny_core::context::{continued, enter};
 use teeny_core::{Reference, Result, Tensor};
+use teeny_formats::State;
 
 /// The default number of losses per read.
 const EVERY: usize = 50;

@@ -1,9 +1,10 @@
 //! The values that a run has recorded, for its plot.
 
 use super::RunOptions;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_formats::State;
 use teeny_viz::Plot;
 
 /// Points of a plot: steps and values.

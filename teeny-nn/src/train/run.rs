@@ -6,8 +6,7 @@ use super::recorded::Recorded;
 use super::stopping::Stop;
 use super::{Bar, EarlyStopping, Log, Losses, RunOptions, RunRanks};
 use crate::data::{DataLoader, Dataset};
-use crate::names::with_help;
-use crate::state::{Checkpoint, Position, Random, State, Stateful};
+use crate::state::{Checkpoint, Position, Random, Stateful};
 use crate::{Schedule, Store};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,7 @@ use std::time::Duration;
 use teeny_core::clock::Instant;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
+use teeny_formats::{State, names::with_help};
 use teeny_viz::Plot;
 
 /// A training run. It counts steps and epochs, and does what its [`RunOptions`] say: it continues

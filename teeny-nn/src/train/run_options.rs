@@ -1,13 +1,14 @@
 //! Options of a [`super::Run`], and what several ranks do together in one.
 
 use crate::options::setters;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use crate::{Schedule, Store};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use teeny_core::Result;
+use teeny_formats::State;
 
 /// The options of a [`super::Run`]; none is set at first.
 #[derive(Clone)]

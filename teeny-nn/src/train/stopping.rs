@@ -1,9 +1,10 @@
 //! Early stopping: ends a run whose validation loss no longer improves.
 
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_core::Result;
+use teeny_formats::State;
 
 /// Decides when to stop by a value, usually the validation loss, that no longer improves.
 ///

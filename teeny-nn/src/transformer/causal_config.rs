@@ -4,7 +4,7 @@ use crate::attention::{RopePairing, RopeScaling};
 use crate::model_options::{model_options, option_values};
 use crate::module::Activation;
 use crate::options::setters;
-use crate::state::gguf::ElementType;
+use teeny_formats::gguf::ElementType;
 
 /// The norms of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

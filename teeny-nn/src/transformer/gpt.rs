@@ -1,6 +1,6 @@
 //! [`Gpt`]: the decoder of GPT-2, at any size: a [`CausalLm`] with GPT-2's options and names.
 //!
-//! Parameter names are those of Hugging Face's files, which [`crate::state::Mapping::gpt2`] loads.
+//! Parameter names are those of Hugging Face's files, which [`teeny_formats::Mapping::gpt2`] loads.
 //! The caller of [`CausalLm::generate`] passes the function that picks tokens.
 
 use super::block::{GPT2, Layers, Plain};

@@ -2,13 +2,14 @@
 
 use super::Table;
 use crate::data::Dataset;
-use crate::names::listed;
-use crate::state::{State, Stateful};
+use crate::state::Stateful;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use teeny_core::context::enter;
 use teeny_core::file::quoted;
 use teeny_core::{DType, Element, Error, Result, Tensor, ToDevice};
+use teeny_formats::State;
+use teeny_formats::names::listed;
 
 /// Cells of numbers that are missing, beside empty ones.
 const MISSING: [&str; 8] = ["NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"];

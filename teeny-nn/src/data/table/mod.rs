@@ -5,12 +5,12 @@ pub(crate) mod csv;
 mod encoder;
 
 use super::dataset::{Dataset, require_items};
-use crate::names::{listed, nearest};
 pub use encoder::TableEncoder;
 use std::path::Path;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
+use teeny_formats::names::{listed, nearest};
 
 /// Rows of named columns, as text. A data set whose batches are tables.
 ///

@@ -1,7 +1,6 @@
 //! JSON as values of a template, the filter `tojson` and the function `strftime_now`, as Python has
 //! them: members keep their order, text is not escaped for HTML.
 
-use crate::json::Json;
 use minijinja::value::{
     Enumerator, Kwargs, Object, ObjectExt, Rest, ValueKind, ValueOrKwargs, from_args,
 };
@@ -9,6 +8,7 @@ use minijinja::{Environment, Error as TemplateError, ErrorKind, State, Value, fi
 use std::sync::Arc;
 use std::time::SystemTime;
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
 
 type Done<T> = std::result::Result<T, TemplateError>;
 

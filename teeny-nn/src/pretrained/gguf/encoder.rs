@@ -1,12 +1,12 @@
 //! A GGUF file as an encoder: BERT's layers, and how states become the embedding of a text.
 
 use super::config;
-use crate::config::Config;
 use crate::pretrained::family::with_names;
 use crate::pretrained::pooling::{Pooling, PoolingMode};
-use crate::state::{Gguf, Mapping, TensorSource};
 use std::path::Path;
 use teeny_core::Result;
+use teeny_formats::config::Config;
+use teeny_formats::{Gguf, Mapping, TensorSource};
 
 /// The configuration of the encoder `file` at `path`.
 ///

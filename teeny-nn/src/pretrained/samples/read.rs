@@ -1,13 +1,13 @@
 //! The lines of a file, and which parts of their texts count.
 
 use crate::data::csv;
-use crate::json::Json;
 #[cfg(feature = "chat")]
 use crate::pretrained::{ChatOptions, ChatTemplate, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
 
 /// A part of a text.
 pub(super) struct Segment {

@@ -3,12 +3,12 @@
 use super::super::Encoder;
 use super::read;
 use crate::data::csv;
-use crate::json::Json;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
 
 /// What was found in a file of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 
 use super::processor::ImageProcessor;
 use super::{in_batches, vision};
-use crate::config::Config;
 use crate::init::Init;
 use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
@@ -17,13 +16,14 @@ use crate::pretrained::family::{family_of, with_names};
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::pretrained::texts::Texts;
-use crate::state::{Mapping, open_weights};
 use crate::store::{self, Param, Store};
 use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{Encoder, EncoderInputs, VisionEncoder};
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice};
+use teeny_formats::config::Config;
+use teeny_formats::{Mapping, open_weights};
 
 /// The end token in configurations of before 2023, which is not that of the vocabulary: the end is
 /// the token with the largest number then.
@@ -74,7 +74,7 @@ open_functions! {
 
 impl Clip {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<Clip> {
-        let folder = crate::state::found(path)?;
+        let folder = teeny_formats::found(path)?;
         let config = Config::open(&folder)?;
         config.family("model of images and texts", &["clip"])?;
         let (texts, images) = (part(&config, "text_config")?, part(&config, "vision_config")?);

@@ -2,18 +2,19 @@
 
 use super::processor::ImageProcessor;
 use super::{in_batches, vision};
-use crate::config::Config;
+use crate::model_options::OptionValue;
 use crate::module::Activation;
 use crate::pretrained::family::{family_of, with_names};
 use crate::pretrained::head::{self, Head, HeadFamily};
 use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
-use crate::state::{Mapping, open_weights};
 use crate::store::{self, Store};
 use crate::transformer::{VisionConfig, VisionEncoder};
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, ToDevice};
+use teeny_formats::config::Config;
+use teeny_formats::{Mapping, open_weights};
 
 /// A pretrained encoder of images: ViT, with a head for classes or without.
 ///
@@ -53,7 +54,7 @@ open_functions! {
 
 impl ImageEncoder {
     fn read(path: &Path, options: &OpenOptions, store: Store) -> Result<ImageEncoder> {
-        let folder = crate::state::found(path)?;
+        let folder = teeny_formats::found(path)?;
         let config = Config::open(&folder)?;
         config.family("image encoder", &["vit"]).map_err(|error| {
             let clip = config.text("model_type").is_ok_and(|name| name == Some("clip"));
@@ -65,7 +66,8 @@ impl ImageEncoder {
         let mut sizes = vision(&config)?;
         if tensors.iter().any(|(name, _)| name.ends_with("pooler.dense.weight")) {
             let width = config.size(&["pooler_output_size"], sizes.layer.n_embd)?;
-            let activation = config.activation(&["pooler_act"], Activation::Tanh)?;
+            let mut activation = Activation::Tanh;
+            activation.read(&config, "pooler_act")?;
             sizes = sizes.with_pooler(width, activation);
         }
         let mut notes = config.check(&["config", "vision"], &options.ignored)?;

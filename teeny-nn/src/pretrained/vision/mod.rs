@@ -9,11 +9,11 @@ pub use clip::Clip;
 pub use encoder::ImageEncoder;
 pub use processor::ImageProcessor;
 
-use crate::config::Config;
 use crate::pretrained::encoder_family::layers;
 use crate::transformer::VisionConfig;
 use teeny_autograd::no_grad;
 use teeny_core::{Result, Tensor};
+use teeny_formats::config::Config;
 
 /// The images of a batch at most.
 const IMAGES: usize = 16;

@@ -7,12 +7,12 @@
 //! Every step is that of transformers' processors with Pillow, to the bit. The pixels of a crop are
 //! the only ones that are resized. `data::images` decodes files.
 
-use crate::config::Config;
 use crate::data::images::{FILTERS, ImageSize, MAX_PIXELS, Pixels, Resample};
 use std::ops::Range;
 use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice, memory};
+use teeny_formats::config::Config;
 
 /// How images become the pixels that a model reads: `preprocessor_config.json`.
 ///
@@ -79,7 +79,7 @@ impl ImageProcessor {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<ImageProcessor> {
         let _op = enter("ImageProcessor::open");
-        ImageProcessor::open_folder(&crate::state::found(path.as_ref())?, &mut Vec::new())
+        ImageProcessor::open_folder(&teeny_formats::found(path.as_ref())?, &mut Vec::new())
     }
 
     /// That of a folder; `notes` gets the keys that are not known.

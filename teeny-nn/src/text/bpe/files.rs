@@ -6,8 +6,6 @@
 //! option.
 
 use super::{Bpe, Pair, alphabet};
-use crate::json::Json;
-use crate::names::{loading, of_file};
 use crate::text::section::{Section, shortened};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -16,6 +14,8 @@ use std::path::Path;
 use teeny_core::context::enter;
 use teeny_core::file::{self, Budget, quoted, replace, write_error};
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
+use teeny_formats::names::{loading, of_file};
 
 impl Bpe {
     /// Writes `tokenizer.json`, which Hugging Face's `tokenizers` reads too, atomically: the old

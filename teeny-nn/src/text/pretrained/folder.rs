@@ -8,10 +8,6 @@ use super::process::Processor;
 use super::read::{TOKEN, add_merge, parse, vocab_of};
 use super::split::{PreTokenizer, Prepend};
 use super::{Parts, PretrainedTokenizer};
-use crate::json::Json;
-use crate::keys;
-use crate::names::{loading, of_file};
-use crate::state::Gguf;
 use crate::text::bpe::merge_lines;
 use crate::text::section::Section;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,6 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 use teeny_core::file::{self, Budget};
 use teeny_core::{Error, Result};
+use teeny_formats::Gguf;
+use teeny_formats::json::Json;
+use teeny_formats::keys;
+use teeny_formats::names::{loading, of_file};
 
 /// Opens a file or a folder.
 ///
@@ -29,11 +29,11 @@ pub(super) fn open(path: &Path) -> Result<PretrainedTokenizer> {
     let path = match path.extension().is_some_and(|extension| extension == "json") {
         true => path,
         false => {
-            found = crate::state::found(path)?;
+            found = teeny_formats::found(path)?;
             &found
         }
     };
-    if crate::state::is_gguf(path) {
+    if teeny_formats::is_gguf(path) {
         return PretrainedTokenizer::from_gguf(&Gguf::open(path)?);
     }
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
@@ -303,7 +303,7 @@ impl Config {
     fn change(&mut self, folder: &Path, parts: &mut Parts) -> Result<()> {
         let in_bytes = parts.pre_tokenizer.as_ref().is_some_and(PreTokenizer::ends_in_bytes);
         // only a known class depends on the model
-        let model = self.defaults().and_then(|_| crate::config::Config::open(folder).ok());
+        let model = self.defaults().and_then(|_| teeny_formats::config::Config::open(folder).ok());
         let model = model.as_ref().and_then(|model| model.text("model_type").ok()?);
         let is_llama = self.class.starts_with("LlamaTokenizer");
         if model.is_some_and(|name| CLASSLESS.split(' ').any(|own| own == name))

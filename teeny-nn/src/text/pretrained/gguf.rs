@@ -13,10 +13,10 @@ use super::precompiled::Precompiled;
 use super::process::{Processor, Slot};
 use super::read::{add_merge, pair_of_line};
 use super::split::{Behavior, PreTokenizer, Prepend};
-use crate::state::gguf::Value;
 use std::collections::{BTreeMap, HashMap};
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_formats::gguf::Value;
 pub(super) use write::write;
 
 /// GPT-2's words.

@@ -37,7 +37,6 @@ pub use teeny_core::Side;
 
 use super::bpe::alphabet;
 use super::tokenizer::{Tokenizer, no_such_token};
-use crate::state::{Gguf, TensorSource};
 use added::{Added, Part, spaces};
 use decode::Decoder;
 use model::{Model, Token, Vocab};
@@ -51,6 +50,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
+use teeny_formats::{Gguf, TensorSource};
 
 /// The tokenizer of a published model: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM), BPE with byte
 /// fallback (Llama 2, Mistral, Gemma), WordPiece (BERT and models for embeddings), unigrams (T5,
@@ -156,7 +156,7 @@ impl PretrainedTokenizer {
     pub(crate) fn to_gguf(
         &self,
         vocab: usize,
-        metadata: &mut BTreeMap<String, crate::state::gguf::Value>,
+        metadata: &mut BTreeMap<String, teeny_formats::gguf::Value>,
     ) -> Result<()> {
         gguf::write(self, vocab, metadata)
     }

@@ -7,13 +7,13 @@ use super::model::{Bpe, Model, Unigram, Unknown, Vocab, WordPiece};
 use super::normalize::Normalizer;
 use super::process::Processor;
 use super::split::PreTokenizer;
-use crate::json::Json;
 pub(super) use crate::text::bpe::{TOKEN, pair_of_line};
 use crate::text::bpe::{merges, tokens};
 use crate::text::section::Section;
 use std::collections::HashMap;
 use teeny_core::file::{Budget, quoted};
 use teeny_core::{Error, Result};
+use teeny_formats::json::Json;
 
 /// The largest limit for the length of words of WordPiece, whose time is its square; published
 /// models have 100.

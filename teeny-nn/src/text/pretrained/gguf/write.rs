@@ -15,12 +15,12 @@ use super::super::split::{Behavior, PreTokenizer, Prepend};
 use super::super::unicode::Form;
 use super::super::{Parts, PretrainedTokenizer};
 use super::{BYTE, CONTROL, GPT2, NORMAL, PATTERNS, UNKNOWN, UNUSED, USER_DEFINED, parse};
-use crate::state::gguf::Value;
 use crate::text::Tokenizer;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
+use teeny_formats::gguf::Value;
 
 /// A text with words, numbers, white space and characters of several scripts.
 const PROBE: &str = concat!(
