@@ -259,7 +259,7 @@ fn what_is_not_a_quantised_matrix_is_refused() -> Result<()> {
     let bad = text(QuantTensor::quantize(&x.mul(f32::NAN)?, QuantType::Q4_0));
     assert!(bad.contains("element 0 is NaN"), "{bad}");
     let bad = text(QuantTensor::quantize(&x.mul(1e30)?, QuantType::Q4_0));
-    assert!(bad.contains("too large for a scale of 16 bits"), "{bad}");
+    assert!(bad.contains("overflows a 16-bit scale"), "{bad}");
     let bad = text(QuantTensor::quantize(&x, QuantType::Iq4Nl));
     assert!(bad.contains("IQ4_NL is read, not written"), "{bad}");
     let bad = text(QuantTensor::quantize(&x.reshape(-1)?, QuantType::Q4_0));

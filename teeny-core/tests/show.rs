@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use teeny_core::picture::{Kind, Node, Picture};
+use teeny_core::picture::{Kind, Node};
 use teeny_core::{DType, Device, Lazy, LazyOptions, Reference, Result, Tensor};
 
 /// A list of two kernels and a matmul, with one operation that is not needed.
@@ -23,7 +23,7 @@ struct Dot {
     edges: BTreeSet<(usize, usize)>,
 }
 
-/// Reads what [`Picture::dot`] writes: one statement a line.
+/// Reads what `Picture::dot` writes: one statement a line.
 fn read_dot(text: &str) -> Dot {
     let mut dot = Dot::default();
     let mut cluster = None;

@@ -21,13 +21,14 @@ const MAX_VALUE: f64 = 1e300;
 ///
 /// # Example
 /// ```
-/// use teeny_core::{Reference, Result, Tensor};
+/// use teeny_core::{DType, Reference, Result, Tensor};
 /// use teeny_viz::Histograms;
 /// # fn main() -> Result<()> {
 /// let mut weights = Histograms::new();
 /// for step in 0..3 {
-///     // with teeny-nn: for p in store.trainable() { weights.record(step, p.name(), &p.value())? }
-///     weights.record(step, "fc.weight", &Tensor::rand((4, 3), teeny_core::DType::F32, &Reference::new())?)?;
+///     let w = Tensor::randn((4, 3), DType::F32, &Reference::new())?; // (4, 3)
+///     // with teeny-nn, for each p of store.trainable(): record(step, p.name(), &p.value())
+///     weights.record(step, "fc.weight", &w)?;
 /// }
 /// assert_eq!(weights.plots()?.len(), 1);
 /// # Ok(()) }
