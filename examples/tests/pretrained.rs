@@ -164,5 +164,5 @@ fn a_folder_becomes_a_file_that_continues_texts_alike() {
     assert_eq!(continued(&file), continued(&folder.at("")));
     let args = [&out.at("none"), "--out", &file];
     let nothing = command(env!("CARGO_BIN_EXE_quantize"), &args).output().unwrap();
-    assert!(refuse(nothing).contains("there is no file or folder"));
+    assert!(refuse(nothing).contains("does not exist"));
 }

@@ -214,7 +214,7 @@ fn every_key_of_a_configuration_is_read_known_refused_or_told() {
                 }
                 // an error about sizes that contradict the weights names the whole file
                 Err(error) => {
-                    let names = [row[0], "sizes and options are those of"];
+                    let names = [row[0], "sizes and options come from"];
                     assert!(names.iter().any(|x| said(&error).contains(*x)), "{case}: {error}");
                 }
             }

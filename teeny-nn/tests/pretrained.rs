@@ -279,7 +279,7 @@ fn folders_that_are_damaged_say_what_is_wrong() {
     };
     for (key, value, part) in [
         ("model_type", "\"mamba\"", "no encoder of model_type \"mamba\""),
-        ("model_type", "", "there is no \"model_type\""),
+        ("model_type", "", "\"model_type\" is missing"),
         ("model_type", "7", "\"model_type\" is 7, not a text"),
         ("hidden_size", "13", "3 heads do not divide a width of 13"),
         ("num_attention_heads", "0", "0 heads do not divide"),
@@ -311,7 +311,7 @@ fn folders_that_are_damaged_say_what_is_wrong() {
     let said = Encoder::open(&config, device()).err().unwrap().to_string();
     assert!(said.contains("this is a file, not the folder of a model"), "{said}");
     let said = Encoder::open(Path::new("no-one/no-model"), device()).err().unwrap().to_string();
-    assert!(said.contains("there is no file or folder"), "{said}");
+    assert!(said.contains("does not exist"), "{said}");
 }
 
 /// transformers 5 computes with such a weight, and here the head is the embedding.

@@ -207,7 +207,7 @@ fn folders_that_are_damaged_say_what_is_wrong() {
     let text = fs::read_to_string(&path).unwrap();
     for (key, value, part) in [
         ("model_type", "\"mamba\"", "no decoder of model_type \"mamba\""),
-        ("model_type", "", "there is no \"model_type\""),
+        ("model_type", "", "\"model_type\" is missing"),
         ("num_attention_heads", "3", "2 key heads do not divide 3 heads"),
         ("num_key_value_heads", "0", "0 key heads do not divide 4 heads"),
         ("num_attention_heads", "8", "self_attn"),

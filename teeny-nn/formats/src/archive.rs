@@ -78,7 +78,7 @@ impl Archive {
             Ok((parse(&header, length - 8 - size)?, 8 + size))
         });
         let (header, data_start) = header.map_err(|error| {
-            // for a file of another kind, whose first bytes are no length
+            // for a file of another kind, whose first bytes are not a length
             let first = (&file).rewind().ok().filter(|()| error.kind() == ErrorKind::Format);
             let other =
                 first.and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"));
@@ -139,8 +139,8 @@ impl Archive {
     /// Reads tensor `name` onto `device`.
     ///
     /// # Errors
-    /// If there is no such tensor (the error lists the names), its dtype is one that teeny does
-    /// not have, or the file cannot be read.
+    /// If the tensor does not exist (the error lists the names), teeny does not have its dtype, or
+    /// the file cannot be read.
     ///
     /// # Example
     /// ```no_run
@@ -174,7 +174,7 @@ impl Archive {
     /// The entry called `name`.
     ///
     /// # Errors
-    /// If there is none, or its dtype is one that teeny does not have.
+    /// If the tensor does not exist, or teeny does not have its dtype.
     #[track_caller]
     pub fn entry(&self, name: &str) -> Result<&Entry> {
         let _op = enter("archive.entry");
@@ -231,8 +231,8 @@ pub fn write(
     writer.flush().map_err(write_error)
 }
 
-/// The bytes that [`write()`] writes, as a future. The call submits the reads, so the bytes are
-/// those of this moment.
+/// The bytes that [`write()`] writes, as a future. The call submits the reads, so later writes do
+/// not change the bytes.
 ///
 /// # Errors
 /// As [`write()`].
@@ -305,7 +305,7 @@ fn header<'t>(
         });
         if name == "__metadata__" || header.insert(name.clone(), entry).is_some() {
             return Err(Error::value(format!("two tensors cannot both be called {name:?}"))
-                .help("give each tensor a name of its own"));
+                .help("give each tensor a unique name"));
         }
         offset = end;
     }
@@ -412,7 +412,7 @@ fn entry(value: Json) -> Result<Option<Described>> {
     Ok(find())
 }
 
-/// An error unless the ranges cover `length` bytes, each once.
+/// Returns an error unless the ranges cover `length` bytes, each once.
 fn covers(mut ranges: Vec<(u64, u64)>, length: u64) -> Result<()> {
     ranges.sort_unstable();
     let mut reached = 0;

@@ -42,7 +42,7 @@ impl Config {
     /// The `config.json` of a folder.
     ///
     /// # Errors
-    /// If there is none, or it is not a JSON object.
+    /// If the file does not exist or is not a JSON object.
     pub fn open(folder: &Path) -> Result<Config> {
         if folder.is_file() {
             return Err(Error::io("this is a file, not the folder of a model")
@@ -105,7 +105,7 @@ impl Config {
 
     /// `error` of a model that was made as this file says.
     pub fn noted(&self, error: Error) -> Error {
-        error.note(format!("sizes and options are those of {:?}", self.path.display().to_string()))
+        error.note(format!("sizes and options come from {:?}", self.path.display().to_string()))
     }
 
     /// `key` with the names of the sections before it.
@@ -168,7 +168,7 @@ impl Config {
         }
     }
 
-    /// The name of `key` in errors: that of the file, or the first that files have for it.
+    /// The name of `key` in errors: the name in this file, or else the first name that files use.
     pub fn shown<'a>(&'a self, key: &'a str) -> &'a str {
         let names = self.family.names.get(key).and_then(|names| names.first());
         self.named(key).unwrap_or(names.map_or(key, String::as_str))
@@ -318,7 +318,7 @@ impl Config {
     /// is a new one.
     ///
     /// # Errors
-    /// If there is no label, or one twice.
+    /// If `labels` is empty or has a label twice.
     pub fn set_labels(&mut self, class: &str, labels: &[String]) -> Result<bool> {
         let names: HashSet<&String> = labels.iter().collect();
         if names.len() < labels.len() || !(1..=LABELS).contains(&labels.len()) {
@@ -372,13 +372,13 @@ impl Config {
             ))
         };
         let Some(name) = self.text("model_type")? else {
-            return Err(help("there is no \"model_type\"".to_string()));
+            return Err(help("\"model_type\" is missing".to_string()));
         };
         let found = known.iter().find(|known| **known == name);
         found.copied().ok_or_else(|| help(format!("no {kind} of model_type {name:?}")))
     }
 
-    /// An error if the weights are fewer tensors than layers.
+    /// Returns an error if the weights are fewer tensors than layers.
     pub fn check_layers(&self, layers: usize, tensors: usize) -> Result<()> {
         if layers <= tensors {
             return Ok(());

@@ -42,7 +42,7 @@ const KINDS: [(&[u8], &str, &str); 9] = [
 ];
 
 /// The error for a file of another kind than `wanted`, by its first bytes; `None` if they match no
-/// signature, or that of `wanted`.
+/// signature or match `wanted`.
 pub(super) fn other_kind(first: &[u8], wanted: &str) -> Option<Error> {
     let (_, what, help) = KINDS.iter().find(|(signature, ..)| first.starts_with(signature))?;
     if *what == wanted {
@@ -51,8 +51,7 @@ pub(super) fn other_kind(first: &[u8], wanted: &str) -> Option<Error> {
     Some(Error::format(format!("this is {what}, not {wanted}")).help(*help))
 }
 
-/// An error if `path` is a folder; it lists the files in it whose names end as those of the reader,
-/// `ends`.
+/// Returns an error if `path` is a folder. The error lists its files with an extension in `ends`.
 pub(super) fn require_file(path: &Path, ends: &[&str]) -> Result<()> {
     if !path.is_dir() {
         return Ok(());
@@ -98,7 +97,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Fills `to` with those of tensor `name` from byte `at` on, which are inside the source.
+    /// Fills `to` with bytes of tensor `name` from byte `at` on; the range is inside the source.
     pub fn fill(&self, name: &str, at: u64, to: &mut [u8]) -> Result<()> {
         match self {
             Source::Bytes(bytes) => to.copy_from_slice(&bytes[at as usize..][..to.len()]),

@@ -1,4 +1,4 @@
-//! All differences between the keys of a file or state and those of its owner, in one error.
+//! All differences between the keys of a file or state and its owner's keys, in one error.
 
 use std::collections::HashSet;
 use teeny_core::{Error, Result, Shape};

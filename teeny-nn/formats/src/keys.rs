@@ -12,8 +12,8 @@ fn rows(kinds: &[&str]) -> impl Iterator<Item = [&'static str; 3]> {
     })
 }
 
-/// The first key of a file of these kinds that has a value which is not neutral, and what it would
-/// change. All keys that are known are asked for.
+/// The first key of a file of these kinds whose value is not neutral, and its effect. All known
+/// keys are read.
 pub fn refused(
     kinds: &[&str],
     ignored: &[String],

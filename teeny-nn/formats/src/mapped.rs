@@ -22,8 +22,9 @@ impl Mapping {
     /// `source` with the names and the layout of the model.
     ///
     /// # Errors
-    /// If a rule has patterns with different numbers of `*`; if two tensors get one name, a matrix
-    /// that is transposed is none, or what is joined or split has other sizes than the rule says.
+    /// If a rule has patterns with different numbers of `*`; if two tensors get one name, a
+    /// transposed tensor is not a matrix, or the sizes of joined or split tensors differ from the
+    /// rule.
     pub fn apply<S: TensorSource>(&self, source: S) -> Result<Mapped<S>> {
         let index = Index::new(&source, self)?;
         Ok(Mapped { source, index })
@@ -186,7 +187,7 @@ impl Index {
     /// Reads the tensor that the model calls `ours`.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read.
+    /// If the tensor does not exist or cannot be read.
     pub fn read(
         &self,
         source: &dyn TensorSource,

@@ -7,17 +7,17 @@
 //! h.0.qkv                      split                          h.0.q, h.0.k, h.0.v
 //! ```
 //!
-//! A rule is patterns and sizes, not a function: so it can be printed, and turned round. Knows no
-//! tensor; `mapped` applies it to a source.
+//! A rule is patterns and sizes, not a function: so it can be printed and inverted. This module
+//! does not know tensors; `mapped` applies rules to a source.
 
 use std::ops::Range;
 use teeny_core::{Error, Result};
 
 /// Rules that give the tensors of a file the names and the layout that a model has.
 ///
-/// Rules have patterns of whole names. Each `*` of a pattern stands for one or more characters, as
-/// few as fit, and the new name has them in the place of its own `*`. The first rule with a pattern
-/// of the name applies; a name without a rule stays as it is.
+/// Rules have patterns of whole names. Each `*` of a pattern matches one or more characters, as few
+/// as possible, which replace the `*` of the new name. The first rule whose pattern matches
+/// applies; a name without a rule stays as it is.
 ///
 /// # Example
 /// ```
@@ -49,7 +49,7 @@ struct Rule {
     rows: Vec<usize>,
 }
 
-/// What becomes of a tensor of the file.
+/// A parameter of the model that a tensor of the file fills.
 pub struct Target {
     /// Its name in the model.
     pub ours: String,
@@ -133,9 +133,9 @@ impl Mapping {
         self
     }
 
-    /// The mapping of the model's names and layout to those of the file. Names that no rule of this
-    /// mapping makes stay as they are; what it skips, no file gets. Of several rules that make a
-    /// name the first is turned round: let those for few names stand before those for many.
+    /// The mapping from the model's names and layout to the file's. Names that no rule of this
+    /// mapping makes stay as they are; skipped tensors are not written. If several rules make a
+    /// name, the first one is inverted: put specific rules before general ones.
     pub fn inverse(&self) -> Mapping {
         let turned = |rule: &Rule| Rule {
             theirs: rule.ours.clone(),
@@ -151,9 +151,9 @@ impl Mapping {
     }
 
     /// The mapping for Hugging Face's GPT-2 files: removes the prefix `transformer.`, skips the
-    /// stored masks, and transposes the weights of `Conv1D` (in, out) to those of linear layers
-    /// (out, in). A model without `lm_head.weight` does without: its head is then the embedding,
-    /// and the file has a copy.
+    /// stored masks, and transposes `Conv1D` weights (in, out) to linear weights (out, in). A model
+    /// without `lm_head.weight` does not read it: its head is then the embedding, of which the file
+    /// has a copy.
     pub fn gpt2() -> Mapping {
         let mapping = Mapping::new()
             .skip("*.attn.bias")
@@ -178,7 +178,8 @@ impl Mapping {
         Mapping { missing, unexpected, ..Mapping::default() }
     }
 
-    /// An error unless each rule has as many `*` in all patterns, and sizes for its parts.
+    /// Returns an error unless each rule has the same number of `*` in all patterns, and sizes for
+    /// its parts.
     pub(super) fn check(&self) -> Result<()> {
         for rule in self.rules.iter().filter(|rule| !rule.ours.is_empty()) {
             let patterns = || rule.theirs.iter().chain(&rule.ours);
@@ -206,7 +207,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// What becomes of the file's tensor `theirs`; nothing, if it is skipped.
+    /// The parameters that the file's tensor `theirs` fills; none if it is skipped.
     pub fn targets(&self, theirs: &str) -> Vec<Target> {
         let found = self.rules.iter().find_map(|rule| {
             let matching = |pattern: &String| matched(pattern, theirs);
@@ -259,7 +260,7 @@ fn any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matched(pattern, name).is_some())
 }
 
-/// What each `*` of `pattern` stands for in `name`, if it is a pattern of it.
+/// The text that each `*` of `pattern` matches in `name`; `None` if `pattern` does not match.
 fn matched<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
     let mut pieces = pattern.split('*');
     let mut rest = name.strip_prefix(pieces.next()?)?;

@@ -13,7 +13,7 @@ pub fn loading(path: &Path) -> String {
     format!("load {:?}", path.display().to_string())
 }
 
-/// The error `name` of reading a file, with help if what the file holds is wrong.
+/// The error of reading the file `name`, with help if its content is wrong.
 pub fn of_file(error: Error, name: impl Into<String>) -> Error {
     let error = error.named(name);
     match error.kind() {

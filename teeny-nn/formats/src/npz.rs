@@ -56,7 +56,7 @@ pub fn write(
                 "two arrays cannot both be called {:?}",
                 tensors[i].0
             ))
-            .help("give each array a name of its own"));
+            .help("give each array a unique name"));
         }
         zip::write(writer, &names, compression == Compression::Deflated, |i| {
             let mut content = Vec::new();

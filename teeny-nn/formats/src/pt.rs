@@ -209,7 +209,7 @@ impl<'n> Reader<'_, 'n> {
         Ok(())
     }
 
-    /// An error if the file has an entry `name` already: `{"a.b": 1, "a": {"b": 2}}`.
+    /// Returns an error if the file has an entry `name` already: `{"a.b": 1, "a": {"b": 2}}`.
     fn require_new(&self, name: &str) -> Result<()> {
         let State { tensors, values, unreadable } = &self.state;
         let taken = tensors.contains_key(name)

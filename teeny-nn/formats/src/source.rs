@@ -18,7 +18,7 @@ pub trait TensorSource {
     /// Reads tensor `name` onto `device`.
     ///
     /// # Errors
-    /// If there is no such tensor, or it cannot be read.
+    /// If the tensor does not exist or cannot be read.
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
 
     /// Reads tensor `name` as the quantised matrix that it is in the source; none if it is not one.

@@ -43,7 +43,7 @@ impl State {
     /// The tensor `name`.
     ///
     /// # Errors
-    /// If there is none, or it could not be read.
+    /// If the tensor does not exist or could not be read.
     #[track_caller]
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
         let _op = enter("state.tensor");
@@ -61,7 +61,7 @@ impl State {
     /// The value `key`.
     ///
     /// # Errors
-    /// If there is none, it could not be read, or its text does not parse as `T`.
+    /// If the value does not exist, could not be read, or does not parse as `T`.
     #[track_caller]
     pub fn get<T: FromStr>(&self, key: &str) -> Result<T> {
         let _op = enter("state.get");

@@ -39,7 +39,7 @@ const FILES: [&str; 4] = [
 /// read whole, onto `device`.
 ///
 /// # Errors
-/// If there are no weights, or a file is damaged or of another kind; if an index names a file
+/// If weights are missing, or a file is damaged or of another kind; if an index names a file
 /// outside its folder, or a tensor that the file does not have.
 ///
 /// # Example
@@ -68,7 +68,7 @@ pub fn found(path: &Path) -> Result<PathBuf> {
         return Ok(path.to_path_buf());
     }
     let nothing = || {
-        Err(Error::io(format!("there is no file or folder {:?}", shown(path))).help(
+        Err(Error::io(format!("the file or folder {:?} does not exist", shown(path))).help(
             "use the path of a safetensors, GGUF or .bin file or of a folder with one, or \
              ORG/NAME of a model that was downloaded before",
         ))
@@ -89,7 +89,7 @@ fn open(path: &Path, device: &DeviceRef, may_be_index: bool) -> Result<Weights> 
         return open(&in_folder(path).map_err(|e| of_file(e, loading(path)))?, device, true);
     }
     let mut first = Vec::new();
-    // an error of reading is that of the reader
+    // the reader reports errors of reading
     let _ = File::open(path).and_then(|file| file.take(9).read_to_end(&mut first));
     Ok(match &first[..] {
         // safetensors: the size of a header of less than 4 GB, and the header
@@ -137,7 +137,8 @@ fn hub() -> Option<PathBuf> {
         .or_else(|| Some(set("HOME")?.join(".cache/huggingface/hub")))
 }
 
-/// The folder of the model `ORG/NAME` in the cache `hub`; none if it is no such name, or not there.
+/// The folder of the model `ORG/NAME` in the cache `hub`; `None` if `name` has another form or is
+/// not in the cache.
 fn cached(hub: &Path, name: &Path) -> Option<Result<PathBuf>> {
     let mut parts = name.components().map(|part| match part {
         Component::Normal(part) => part.to_str(),
@@ -163,13 +164,13 @@ fn cached(hub: &Path, name: &Path) -> Option<Result<PathBuf>> {
     })
 }
 
-/// `name`, which is that of a file or folder without a path.
+/// Returns `name` if it is a file or folder name without a path.
 fn plain(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(part)), None) if part == name => Ok(name),
         _ => Err(Error::format(format!("{} is not the name of a file", quoted(name)))
-            .help("an index names files of its own folder")),
+            .help("an index can only name files in its folder")),
     }
 }
 
@@ -222,7 +223,7 @@ impl Parts {
 fn named_files(index: &Path) -> Result<(Vec<String>, BTreeMap<String, usize>)> {
     let bytes = teeny_core::file::read(index)?;
     let map = Json::parse(&bytes)?.object()?.remove("weight_map").ok_or_else(|| {
-        let other = || Error::format("there is no weight_map");
+        let other = || Error::format("weight_map is missing");
         file_kind::other_kind(&bytes, "a model").unwrap_or_else(other)
     })?;
     let (mut numbers, mut names, mut places) = (BTreeMap::new(), Vec::new(), BTreeMap::new());

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! An entry must be inside the file, the entries together must not exceed the file, inflating stops
-//! at the stated size, and the checksum must match. What the entries become is charged to one
-//! budget of the file. Source: PKWARE's APPNOTE 6.3.10.
+//! at the stated size, and the checksum must match. The inflated entries share one memory budget
+//! per file. Source: PKWARE's APPNOTE 6.3.10.
 //!
 //! The crate `zip` has more code and dependencies than this page, for features (encryption, dates,
 //! streams) that these files do not have; flate2 inflates, as for IDX files.
@@ -34,7 +34,7 @@ const ENTRY: usize = 256;
 pub(super) struct Zip<'a> {
     bytes: &'a [u8],
     entries: Vec<Entry>,
-    /// Index in `entries` by name; the value type is that of other maps, which saves compiling one
+    /// Index in `entries` by name; other maps have the same value type, which saves compiling one
     /// more map.
     indices: BTreeMap<String, usize>,
     /// The memory that readers of the archive may request.
@@ -140,7 +140,7 @@ impl<'a> Zip<'a> {
         crc.update(&content);
         if content.len() as u64 != entry.size || crc.sum() != entry.checksum {
             return Err(Error::format(format!(
-                "entry {} is damaged: its length or checksum is not that of the directory",
+                "entry {} is damaged: its length or checksum differs from the directory",
                 quoted(name)
             )));
         }
@@ -148,7 +148,7 @@ impl<'a> Zip<'a> {
     }
 }
 
-/// The error for bytes that are no archive of the kind `wanted`: `error` of [`Zip::parse`], or one
+/// The error for bytes that are not an archive of kind `wanted`: `error` of [`Zip::parse`], or one
 /// that names the kind of file.
 pub(super) fn not_an_archive(bytes: &[u8], error: Error, wanted: &str) -> Error {
     // a damaged archive has the signature of a zip archive: keep `error`

@@ -248,7 +248,7 @@ fn gpt2_files_load_with_transposed_weights_and_without_masks() {
         [0.0, 6.0, 1.0, 7.0, 2.0, 8.0, 3.0, 9.0, 4.0, 10.0, 5.0, 11.0]
     );
     assert_eq!(read("h.0.attn.c_proj.weight"), [0.0, 2.0, 1.0, 3.0], "square ones too");
-    // the head of a model that shares it with the embedding is a copy, that of another is loaded
+    // a tied head is skipped as a copy, an untied head is loaded
     file.tensors.insert("lm_head.weight".to_string(), numbered(5, 2));
     let loaded = store.load_from(&file, &Mapping::gpt2()).unwrap();
     assert_eq!((loaded.loaded.len(), loaded.skipped.len()), (4, 2));

@@ -193,7 +193,7 @@ fn a_model_of_a_file_draws_no_random_numbers_and_has_the_dtype_of_its_store() ->
     let saved = Store::new(cpu());
     let options = EmbeddingOptions::new().with_padding_idx(1);
     Embedding::with_options(&saved.at("e"), 4, 2, options)?;
-    // the generator of this thread: other tests draw from that of the process
+    // the generator of this thread: other tests draw from the process's generator
     let next = |store: &Store| -> Result<_> {
         let file = Arc::new(Archive::from_bytes(saved.to_bytes()?)?);
         store.build_from(file, &Mapping::new(), |root| {
@@ -274,7 +274,7 @@ fn what_would_not_be_read_back_is_not_saved() {
     let said = store.save_as(&path, &Mapping::gpt2()).unwrap_err().to_string();
     assert!(said.contains("\"h.0.attn.bias\" is not read back under this name"), "{said}");
     assert!(folder.files().is_empty(), "{:?}", folder.files());
-    // of two rules that make a name the first is turned round
+    // if two rules make a name, the first is inverted
     let mapping = Mapping::new().rename("aux.*", "head.*").rename("bert.*", "*");
     store.save_as(&path, &mapping).unwrap();
     let names = all(&Archive::open(&path).unwrap()).into_keys().collect::<Vec<_>>();

@@ -112,8 +112,8 @@ fn folders_and_indices_that_are_wrong_say_what_is() {
     };
     says(error(&folder.0), &["no weights in the folder; it has", "config.json", "one .gguf file"]);
     says(error(&folder.0.join("config.json")), &["a JSON text", "open_weights"]);
-    says(error(&folder.0.join("nothing")), &["there is no file or folder", "ORG/NAME"]);
-    says(error(Path::new("nobody-has/this-model")), &["there is no file or folder"]);
+    says(error(&folder.0.join("nothing")), &["does not exist", "ORG/NAME"]);
+    says(error(Path::new("nobody-has/this-model")), &["does not exist"]);
     let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
     fs::write(folder.0.join("lfs.safetensors"), lfs).unwrap();
     says(error(&folder.0.join("lfs.safetensors")), &["a Git LFS pointer", "git lfs pull"]);

@@ -1,13 +1,12 @@
-//! The element types of GGUF files: plain ones, those of [`QuantType`], and two that are only
-//! decoded.
+//! The element types of GGUF files: plain types, [`QuantType`]s, and two that are only decoded.
 //!
 //! ```text
 //! Q2_K  w = d s q - e t     of 256 elements in sub-blocks of 16 with small integers s and t
 //! Q3_K  w = d s (q - 4)
 //! ```
 //!
-//! Source: the layouts of <https://github.com/ggml-org/ggml>; results are those of the Python
-//! package `gguf`, bit for bit.
+//! Source: the layouts of <https://github.com/ggml-org/ggml>; results equal the Python package
+//! `gguf`, bit for bit.
 
 use teeny_core::{DType, QuantType, f16};
 

@@ -206,7 +206,7 @@ impl Described {
     }
 
     /// The entry of a file whose data are the `data_bytes` bytes from `data_start` on; the inner
-    /// error is that of a type that is not read.
+    /// error says that the type cannot be read.
     fn entry(
         self,
         alignment: u64,

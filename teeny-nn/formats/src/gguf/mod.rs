@@ -8,7 +8,7 @@
 //! [`Gguf::open`] reads the header, [`Gguf::tensor`] one tensor: f32, f16 and bf16 as they are,
 //! quantised ones as f32; [`Gguf::quantized`] keeps their blocks. A model that is divided into
 //! `NAME-00001-of-00003.gguf` and so on is one [`Gguf`]. The header is checked against the length
-//! of the file before any of it is used. [`Writer`] writes such files, [`save`] those of a model.
+//! of the file before any of it is used. [`Writer`] writes such files, [`save`] writes a model.
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -139,8 +139,8 @@ impl Gguf {
     /// Reads tensor `name` onto `device`: a plain one in its dtype, a quantised one as f32.
     ///
     /// # Errors
-    /// If there is no such tensor (the error lists the names), it has a type that is not read, or
-    /// the file cannot be read.
+    /// If the tensor does not exist (the error lists the names), its type is not supported, or the
+    /// file cannot be read.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("gguf.tensor");

@@ -1,4 +1,4 @@
-//! A model as a GGUF file: the type of each tensor, and what it loses by it.
+//! Saves a model as a GGUF file: the type of each tensor, and its quantisation error.
 
 use super::write::{Writer, described};
 use super::{TensorSource, Value};
@@ -10,8 +10,8 @@ use teeny_core::{DType, DeviceRef, Error, QuantTensor, Result, Tensor, ToDevice}
 
 /// The types of the tensors of a GGUF file that [`save`] writes.
 ///
-/// Matrices whose rows are not whole blocks of their type get the one of
-/// [`teeny_core::QuantType::fitting`]. Vectors are not quantised.
+/// Matrices whose rows are not whole blocks of their type get [`teeny_core::QuantType::fitting`].
+/// Vectors are not quantised.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {

@@ -113,7 +113,7 @@ impl Writer {
         };
         if !self.names.insert(name.to_string()) {
             return Err(Error::value(format!("two tensors are called {}", quoted(name)))
-                .help("give each tensor a name of its own"));
+                .help("give each tensor a unique name"));
         }
         let (name, shape) = (name.to_string(), shape.to_vec());
         self.tensors.push(Planned { name, shape, id, bytes, offset });
@@ -125,7 +125,7 @@ impl Writer {
     /// rows, as [`teeny_core::QuantTensor::to_blocks`] returns them.
     ///
     /// # Errors
-    /// Those of `bytes`; if it returns another number of bytes, or the file cannot be written.
+    /// If `bytes` fails or returns another number of bytes, or the file cannot be written.
     #[track_caller]
     pub fn write(
         &self,
@@ -205,7 +205,7 @@ fn type_id(value: &Value) -> Result<u32> {
     })
 }
 
-/// The type of the elements of a list: the wider one of numbers. Of an empty one, texts.
+/// The element type of a list: the wider type of numbers, text if the list is empty.
 fn element_id(values: &[Value]) -> Result<u32> {
     let mut ids = Vec::new();
     for value in values {
