@@ -1,8 +1,8 @@
 //! A model of characters that invents first names: from three characters it predicts the next one.
 //!
 //! `cargo run --release --example characters [FILE]`, where the file has a name on each line.
-//! Without it the model learns from 748 names, a part of the library. The network is that of Bengio
-//! et al. 2003, "A neural probabilistic language model".
+//! Without it the model learns from 748 names, a part of the library. The network is from Bengio et
+//! al. 2003, "A neural probabilistic language model".
 #![forbid(unsafe_code)]
 
 use teeny_nn::data::names::{self, Names};

@@ -25,8 +25,8 @@ fn series(hours: usize, device: impl ToDevice) -> Result<Tensor> {
     day?.add(&week?.mul(0.5)?)?.add(&noise)
 }
 
-/// Trains on the first four fifths of the hours. Returns the error in the last fifth, and that of
-/// the values of a day before.
+/// Trains on the first four fifths of the hours. Returns the error in the last fifth, and the error
+/// of predicting the values of the day before.
 pub fn train() -> Result<(f32, f32)> {
     manual_seed(1);
     let device = Autograd::new(device("cpu")?);

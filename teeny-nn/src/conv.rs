@@ -289,7 +289,7 @@ impl<const N: usize> Module for ConvTranspose<N> {
     }
 }
 
-/// An error unless the groups divide the channels (inputs, outputs) and no size is 0.
+/// Returns an error unless the groups divide the channels (inputs, outputs) and no size is 0.
 fn check((inputs, outputs): (usize, usize), kernel: &[usize], window: &Window) -> Result<()> {
     let groups = window.groups;
     if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {

@@ -15,8 +15,7 @@ use teeny_core::{DeviceRef, Error, Result, registry};
 /// an operation: open a device once and clone it.
 ///
 /// # Errors
-/// If there is no such device (the error lists the known ones), or it does not work on this
-/// machine.
+/// If the device is unknown (the error lists the known ones), or does not work on this machine.
 ///
 /// # Example
 /// ```
@@ -120,8 +119,8 @@ fn register_backends() {
     }
 }
 
-/// The reason for which `auto` prefers another device, if there is one: the only adapter of the GPU
-/// backend emulates a GPU on the CPU.
+/// Why `auto` prefers another device, if it does: the only adapter of the GPU backend emulates a
+/// GPU on the CPU.
 fn drawback(device: &DeviceRef) -> Option<String> {
     #[cfg(feature = "wgpu")]
     if let Some(gpu) = device.downcast_ref::<teeny_wgpu::Wgpu>()

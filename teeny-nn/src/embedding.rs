@@ -91,7 +91,7 @@ impl Embedding {
         if !self.weight.is_indirect() {
             return weight.slice(0, range);
         }
-        // operations make the numbers, so that those of a captured function follow its position
+        // operations compute the indices, so that they follow the position of a captured function
         let ones = Tensor::ones(self.weight.shape()[0], DType::I32, &weight)?; // (count)
         let ids = ones.cumsum(0)?.cast(DType::I32)?.sub(1)?; // (count)
         self.weight.rows(&ids.slice(0, range)?)

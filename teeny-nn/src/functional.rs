@@ -47,8 +47,8 @@ impl Store {
     /// the values.
     ///
     /// # Errors
-    /// If there is no such name, a name occurs twice, or a value has another shape or dtype than
-    /// the parameter; the error of `body`.
+    /// If a name is unknown or occurs twice, or a value has another shape or dtype than the
+    /// parameter; if `body` fails.
     ///
     /// # Example
     /// The gradient of a model's loss as a function, and the product of its Hessian with `v`.

@@ -1,8 +1,8 @@
 //! Initial weights.
 //!
-//! The schemes keep the variance of a layer's outputs near that of its inputs, so that values
-//! neither explode nor vanish in deep networks; they assume different activations. For a weight
-//! (out, in, kernel..) `fan_in` is `in * kernel` and `fan_out` is `out * kernel`.
+//! The schemes keep the variances of a layer's inputs and outputs close, so that values neither
+//! explode nor vanish in deep networks; they assume different activations. For a weight (out, in,
+//! kernel..) `fan_in` is `in * kernel` and `fan_out` is `out * kernel`.
 
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Shape, Tensor, ToDevice};

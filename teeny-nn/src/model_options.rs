@@ -55,8 +55,9 @@ macro_rules! option_values {
 }
 pub(crate) use option_values;
 
-/// Declares the options of a model: fields with defaults. Options of files have their key in
-/// `config.json` too; those of a decoder also their key in GGUF's metadata and their name in errors.
+/// Declares the options of a model: fields with defaults. Options of files also have their key in
+/// `config.json`; options of a decoder also have their key in GGUF's metadata and their name in
+/// errors.
 macro_rules! model_options {
     (
         $(#[$doc:meta])*
@@ -137,7 +138,7 @@ option_values! {
         true => Some(config.size(&[key], 0)?),
         false => old,
     }, |x| json!(x);
-    // a cap; null is none
+    // a cap; null means no cap
     Option<f64>: |config, key, old| match config.number_of(&[key])? {
         _ if config.is_null(key) => None,
         Some(c) if !(c > 0.0 && c.is_finite()) => {

@@ -45,8 +45,8 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
     }
 }
 
-/// An error if `x` has a higher float type than `param`: it would turn the rest of the network into
-/// that type. Lower types are mixed precision.
+/// Returns an error if `x` has a higher float type than `param`: it would turn the rest of the
+/// network into that type. Lower types are mixed precision.
 pub(crate) fn require_type(x: &Tensor, param: &Param) -> Result<()> {
     let (own, other) = (param.value().dtype(), x.dtype());
     if !is_higher(other, own) {

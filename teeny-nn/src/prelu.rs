@@ -21,9 +21,9 @@ options! {
 
 /// `y = x` where x is positive, `weight * x` elsewhere: a leaky ReLU with learnt slopes.
 ///
-/// Shapes: x of any shape with one slope, (N, C) or (N, C, ..) with C slopes → the same; weight
-/// (1) or (C). The gradient at 0 is that of the negative side, as in PyTorch. Weight decay pulls
-/// slopes toward 0, so keep them in a [`crate::optim::ParamGroup`] without it.
+/// Shapes: x of any shape with one slope, (N, C) or (N, C, ..) with C slopes → the same; weight (1)
+/// or (C). The gradient at 0 is the negative side's, as in PyTorch. Weight decay pulls slopes
+/// toward 0, so keep them in a [`crate::optim::ParamGroup`] without it.
 ///
 /// Source: He et al. 2015, arXiv:1502.01852. Equivalent: `torch.nn.PReLU`.
 ///
@@ -58,7 +58,7 @@ impl PRelu {
     /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// If there are no slopes, or the name is taken.
+    /// If there are 0 slopes, or the name is taken.
     #[track_caller]
     pub fn with_options(path: &Path, options: PReluOptions) -> Result<PRelu> {
         path.build("PRelu::with_options", || {

@@ -19,7 +19,7 @@ pub struct Summary {
     pub layers: Vec<LayerSummary>,
     /// The elements of all parameters that were read, each counted once.
     pub params: usize,
-    /// Those of the trainable ones.
+    /// The elements of the trainable ones.
     pub trainable: usize,
     /// The bytes of the parameters that were read.
     pub bytes: usize,
@@ -41,9 +41,9 @@ pub struct LayerSummary {
     pub depth: usize,
     /// The shape of the result.
     pub output: Option<Shape>,
-    /// The elements of its parameters, without those of layers before it.
+    /// The elements of its parameters, except parameters of layers before it.
     pub params: usize,
-    /// Whether all of its parameters are those of layers before it.
+    /// Whether it shares all of its parameters with layers before it.
     pub is_shared: bool,
     /// The floating-point operations, of those inside it too.
     pub flops: u64,
@@ -56,11 +56,11 @@ impl Store {
     /// floating-point operations. It runs once, in evaluation mode and without gradients
     /// ([`Store::evaluate`]).
     ///
-    /// A layer of one's own is a row if it names itself, as those of this crate do:
+    /// A custom layer is a row if it names itself, as the layers of this crate do:
     /// `let _op = teeny_nn::context::enter("my_layer");`.
     ///
     /// # Errors
-    /// Those of `forward`.
+    /// If `forward` fails.
     ///
     /// # Example
     /// ```
@@ -165,7 +165,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The call that has the parameter: the layer that reads it; without one, the next call with a
-    /// cost, which is no view.
+    /// cost, which excludes views.
     fn owner(&self, read: &Read) -> Option<usize> {
         if let Some(caller) = read.caller.filter(|&caller| !self.is_group[caller]) {
             return Some(caller);

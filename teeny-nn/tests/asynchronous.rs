@@ -1,5 +1,5 @@
 //! Training on a device that can only be awaited, as a GPU in a browser: losses, metrics,
-//! checkpoints and sampled tokens are those of a device that waits.
+//! checkpoints and sampled tokens are the same as on a device that waits.
 
 use crate::awaited::{Awaited, run};
 use std::collections::BTreeMap;

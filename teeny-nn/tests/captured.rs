@@ -192,7 +192,7 @@ fn a_captured_step_reads_the_present_loss_scale() {
     });
 }
 
-/// A parameter that is no input of the function, and one that is frozen between calls.
+/// A parameter that is not an input of the function, and one that is frozen between calls.
 #[test]
 fn a_captured_function_follows_parameters_that_are_set_or_frozen() {
     same_when_captured(|device, captured| {

@@ -74,7 +74,7 @@ fn the_logits_of_all_tokens_never_exist() -> Result<()> {
         Ok(cpu.pool_stats().peak_live_bytes)
     };
     let logits = tokens * vocab * 4;
-    // from the least to the most, as the peak is that of the device's life
+    // from the least to the most, as the device never resets its peak
     let least = peak(64, true)?;
     assert!(least < logits / 2, "{least} bytes, where logits have {logits}");
     let blocks = peak(64, false)?;

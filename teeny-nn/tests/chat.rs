@@ -51,7 +51,7 @@ fn none_is_not_iterable_and_an_undefined_value_is() {
     assert_eq!(template.render(&[], &ChatOptions::new()).unwrap(), "0111100");
 }
 
-/// The texts are those of jinja2 3.1.6 with `trim_blocks` and `lstrip_blocks`.
+/// The texts are from jinja2 3.1.6 with `trim_blocks` and `lstrip_blocks`.
 #[test]
 fn filters_take_their_arguments_by_name() {
     for (source, want) in [
@@ -136,7 +136,7 @@ fn numbers_and_lines_are_those_of_python_and_jinja() {
     assert_eq!(text("{{ [x * 10, 1] | tojson }}", "1e308"), "[Infinity, 1]");
     let options = ChatOptions::new().with_variable("x", "1".repeat(60).as_str());
     let error = ChatTemplate::new("{{ x }}").unwrap().render(&[], &options).unwrap_err();
-    assert!(error.to_string().contains("is no number of 128 bits"), "{error}");
+    assert!(error.to_string().contains("is not a 128-bit number"), "{error}");
     assert_eq!(text("a\r\n{{ 1 }}\rb", "0"), "a\n1\nb");
     let template = ChatTemplate::new("{{ messages[0].reasoning_content }}").unwrap();
     let rendered = |json: &str| template.render_json(json, &ChatOptions::new()).unwrap();
@@ -220,7 +220,7 @@ fn a_folder_has_its_template_in_a_file_or_under_a_key() {
     let list = r#"[{"name": "rag", "template": "2"}]"#;
     fs::write(&config, format!(r#"{{"chat_template": {list}}}"#)).unwrap();
     assert!(open().unwrap().is_none());
-    // conversations with tools have a template of their own
+    // conversations with tools have a separate template
     let with_tools = || {
         let options = ChatOptions::new().with_variable("tools", "[]");
         open().unwrap().unwrap().render(&[Message::user("x")], &options).unwrap()

@@ -1,4 +1,4 @@
-//! Data-parallel training: gradients, weights and states of several ranks are those of one.
+//! Data-parallel training: gradients, weights and states of several ranks equal one rank's.
 #![cfg(feature = "distributed")]
 
 use crate::common;

@@ -294,7 +294,7 @@ fn pairs_become_nearest_neighbours() -> Result<()> {
     let encoder = open(&folder.0, &options, &autograd())?;
     let (data, report) = TextPairs::open(&path, &encoder, 20)?;
     assert_eq!((report.samples, data.len()), (6, 6));
-    // the losses of a batch are those of its embeddings
+    // the losses of a batch equal the losses of its embeddings
     let batch = data.batch(&[0, 1, 2, 3, 4, 5], 0)?;
     let found = || -> Result<usize> {
         let anchors = encoder.embed_texts(&pairs.map(|(a, _)| a))?; // (6, E)

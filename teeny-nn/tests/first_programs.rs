@@ -29,7 +29,7 @@ use teeny_core::Result;
 use teeny_core::random::with_seed;
 use teeny_nn::data::{digits, mnist::Mnist, names};
 
-/// The result of `program`, whose seed is not that of the other tests of this process.
+/// The result of `program`, with another seed than the other tests of this process.
 fn run<T>(program: impl FnOnce() -> Result<T>) -> T {
     with_seed(1, program).unwrap()
 }
@@ -54,7 +54,7 @@ fn digits_are_classified() {
 #[test]
 fn names_are_learned() {
     let loss = run(|| characters::train(names::BUILTIN));
-    // that of uniform guesses of 27 characters is 3.3
+    // uniform guesses of 27 characters have a loss of 3.3
     assert!(loss < 2.0, "{loss}");
 }
 

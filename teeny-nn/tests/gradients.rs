@@ -104,7 +104,7 @@ fn a_norm_that_is_not_finite_names_the_parameter_and_changes_nothing() {
         let mut gradients = loss_with(&[(&a, &[3.0]), (&b, &[bad])]).backward().unwrap();
         let error =
             clip_grad_norm(&mut gradients, &store.trainable(), 1.0).unwrap_err().to_string();
-        assert!(error.contains("the first that is not finite is that of \"b\""), "{error}");
+        assert!(error.contains("the first gradient that is not finite: \"b\""), "{error}");
         assert_eq!(gradient(&gradients, &a), [3.0]);
     }
 }

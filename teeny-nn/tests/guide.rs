@@ -39,7 +39,7 @@ fn every_page_is_listed_and_has_lines_of_at_most_100_columns() {
     }
 }
 
-/// Words of prose are spelled as in Britain; names in code are those of the field.
+/// Words of prose are spelled as in Britain; names in code are the field's.
 #[test]
 fn the_guide_has_one_spelling() {
     let other = ["color", "neighbor", "behavior", "gray", "center", "labeled", "modeled"];

@@ -356,7 +356,7 @@ fn random_images(
     (images, mask.cast(dtype).unwrap())
 }
 
-/// A class of each pixel of bytes (n, 3, h, w): that of black is 2.
+/// A class of each pixel of bytes (n, 3, h, w); black has class 2.
 fn classes(images: &Tensor) -> Vec<i32> {
     let area = images.shape()[2] * images.shape()[3];
     let bytes: Vec<i32> = values(images).iter().map(|byte| *byte as i32).collect();

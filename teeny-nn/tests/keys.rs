@@ -122,7 +122,7 @@ fn the_families_of_the_readme_are_those_of_the_table() {
             "bert" => "encoders, of GGUF files too where they are BERT's",
             _ => "images, and images and texts",
         };
-        // the two halves of CLIP have families of their own
+        // the two halves of CLIP have separate families
         let mut names: Vec<_> = names.iter().map(|x| x.split('_').next().unwrap_or(x)).collect();
         names.dedup();
         let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();

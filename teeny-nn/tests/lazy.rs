@@ -114,8 +114,8 @@ fn scratch_of_products() -> u64 {
 }
 
 /// The plan of a step of a network of 20 layers keeps at most 0.6 of what eager operations store
-/// alive at once, and the device allocates what is planned, but for size classes and the scratch
-/// memory of products. On one thread: others have scratch memory of their own when they take part.
+/// alive at once, and the device allocates what is planned, except size classes and the scratch
+/// memory of products. On one thread: every other thread would add its own scratch memory.
 #[test]
 fn a_planned_step_needs_less_memory_than_its_results() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();

@@ -51,7 +51,7 @@ fn far(got: &Tensor, other: &Tensor) -> bool {
     values(got).iter().zip(values(other)).any(|(a, b)| (a - b).abs() > 1e-3)
 }
 
-/// A small Llama in a store of its own, on `device`.
+/// A small Llama in a new store, on `device`.
 fn small(device: &DeviceRef, dtype: DType, tied: bool) -> Result<(Store, CausalLm)> {
     model(device, dtype, tied, 16)
 }
@@ -193,7 +193,7 @@ fn several_adapters_add_up_and_switch_without_loading() -> Result<()> {
 }
 
 /// Weights of random sizes, of one tensor of the file or joined of several, with adapters for some:
-/// the product is that of the sum `W + s B A`, which is what merging makes.
+/// the product equals the product with `W + s B A`, which merging computes.
 #[test]
 fn products_with_adapters_are_those_of_merged_weights() -> Result<()> {
     let mut dice = Dice(7);

@@ -117,7 +117,7 @@ fn targets_of_a_higher_float_type_than_the_predictions() {
             assert_eq!(loss(&of(x), &of(target)).unwrap().dtype(), x);
         }
     }
-    // counts as targets are no floats
+    // counts as targets are not floats
     let counts = Tensor::ones((2, 3), DType::I64, &device).unwrap();
     let _ = loss::poisson_nll(&of(DType::F32), &counts, Reduction::Mean).unwrap();
 }

@@ -31,7 +31,7 @@ macro_rules! options {
     }};
 }
 
-/// The layer of a case with PyTorch's initial weights or those of the case.
+/// The layer of a case with PyTorch's initial weights or the weights of the case.
 fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
     let path = store.root();
     let size = |name: &str| case[name].as_u64().unwrap() as usize;

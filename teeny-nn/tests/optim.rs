@@ -14,7 +14,7 @@ fn golden() -> Value {
     parse(include_str!("golden/optim.json"))
 }
 
-/// The optimizers of a golden run; for Muon also the AdamW of the parameters that are no matrices.
+/// The optimizers of a golden run; for Muon also the AdamW of the parameters that are not matrices.
 fn optimizers(run: &Value, params: Vec<Param>) -> Vec<Box<dyn Optimizer>> {
     let options = &run["options"];
     let or = |name: &str, default: f64| options[name].as_f64().unwrap_or(default);

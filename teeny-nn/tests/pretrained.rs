@@ -205,7 +205,7 @@ fn embeddings_are_pooled_as_the_folder_says() -> Result<()> {
     Ok(())
 }
 
-/// Older folders of sentence-transformers have the model in a folder of its own.
+/// Older folders of sentence-transformers have the model in a separate folder.
 #[test]
 fn a_module_of_sentence_transformers_may_be_the_model() -> Result<()> {
     let folder = copy("module", "bert");
@@ -449,7 +449,7 @@ fn every_family_gets_a_new_head_for_classes() -> Result<()> {
         let on = |encoder: &Encoder| tokens.to(encoder.store.device());
         let logits = encoder.logits(&EncoderInputs::new(&on(&encoder)?))?;
         assert_eq!(logits.shape()[..], [1, 5], "{name}");
-        // the states are those of the model without a head
+        // the states equal the model without a head
         let plain = Encoder::open(golden(name), device())?;
         let states = plain.model.hidden(&EncoderInputs::new(&on(&plain)?))?;
         let own = encoder.model.hidden(&EncoderInputs::new(&on(&encoder)?))?;

@@ -320,7 +320,7 @@ fn no_configuration_panics_or_fills_the_memory() {
                 Ok(decoder) => {
                     opened += 1;
                     let logits = decoder.model.logits(&text);
-                    // a file of GGUF has the same model, or there is none
+                    // a GGUF file has the same model, or cannot be written
                     let Ok(model) = GgufModel::open(&folder.0, text.device()) else { continue };
                     let (to, types) = (folder.0.join("out.gguf"), WriteOptions::new());
                     save(&to, model.metadata(), &model, &types, text.device(), |_| {}).unwrap();
@@ -346,7 +346,7 @@ fn no_configuration_panics_or_fills_the_memory() {
     assert!(written > 100, "{written}");
 }
 
-/// The options of the golden folder `of` with other keys; none of its own of the rotary embedding.
+/// The options of the golden folder `of` with other keys, without its own rotary keys.
 fn options_with(of: &str, keys: &str) -> CausalLmConfig {
     let folder = copy(&format!("options-{of}"), of);
     let path = folder.0.join("config.json");

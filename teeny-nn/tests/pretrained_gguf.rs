@@ -108,7 +108,7 @@ fn weights_keep_their_types_or_get_others_by_name() -> Result<()> {
         let file = Gguf::open(&to)?;
         Ok(file.entries().iter().map(|(name, of)| (name.clone(), of.type_name())).collect())
     };
-    // rows of 24 are no blocks, those of 32 are
+    // rows of 24 are not whole blocks, rows of 32 are
     let q4 = ElementType::Quantized(QuantType::Q4_0);
     let bf16 = ElementType::Plain(DType::BF16);
     let found = types(&WriteOptions::new().with_matrices(q4).with_tensor("attn_q", bf16))?;

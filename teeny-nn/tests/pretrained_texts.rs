@@ -18,15 +18,15 @@ fn tokenizer(name: &str) -> PathBuf {
     golden.join(format!("{name}.json"))
 }
 
-/// A folder with a random decoder for 343 tokens, under the names of Phi 3, which are those of this
-/// crate, and the tokenizer of SmolLM.
+/// A folder with a random decoder for 343 tokens, under the names of Phi 3, which this crate uses,
+/// and the tokenizer of SmolLM.
 fn decoder_folder(name: &str) -> Folder {
     let folder = Folder::new(name);
     let store = Store::new(device());
     random::with_seed(3, || {
         let config = CausalLmConfig::new(343, 96, 2, 4, 32, 48);
         CausalLm::new(&store.root(), config).unwrap();
-        // larger weights than those of a model that is trained
+        // larger weights than a trained model's
         for param in store.all() {
             param.set(&param.value().mul(6.0).unwrap()).unwrap();
         }
@@ -76,7 +76,7 @@ fn a_text_is_continued_in_whole_characters_and_ends_at_stop_strings() -> Result<
     let end: String = chars[chars.len() - 2..].iter().collect();
     let stops = config.clone().with_stop_strings([end + "never"]);
     assert_eq!(complete(&decoder, "the cat", &stops).0.text, whole.text);
-    // a special token may be a stop string, though it is none of the text
+    // a special token may be a stop string, though it is not text
     let end = decoder.tokenizer()?.text_of(342).unwrap().to_string();
     let mut ends = config.clone().with_stop_strings([end.clone()]);
     ends.eos_tokens.clear();
@@ -114,7 +114,7 @@ fn an_id_that_the_tokenizer_lacks_has_no_text() -> Result<()> {
     let folder = decoder_folder("padded");
     let small = fs::read_to_string(folder.0.join("tokenizer.json")).unwrap();
     let mut small: serde_json::Value = serde_json::from_str(&small).unwrap();
-    // the vocabulary of the model is larger than that of the tokenizer
+    // the model has a larger vocabulary than the tokenizer
     let vocab = small["model"]["vocab"].as_object_mut().unwrap();
     let dropped: Vec<u32> = (330..342).collect();
     vocab.retain(|_, id| !dropped.contains(&(id.as_u64().unwrap() as u32)));
@@ -360,8 +360,8 @@ fn texts_are_embedded_in_batches_as_each_alone() -> Result<()> {
     Ok(())
 }
 
-/// As sentence-transformers' `Pooling` with `include_prompt` false: the first token and those of
-/// the instruction are not in the mean; and its files of other names with the length of texts.
+/// As sentence-transformers' `Pooling` with `include_prompt` false: the first token and the tokens
+/// of the instruction are not in the mean; and its files of other names with the length of texts.
 #[test]
 fn an_instruction_is_left_out_of_the_mean() -> Result<()> {
     let (folder, mapping, ..) = encoder_folder("left-out");

@@ -91,7 +91,7 @@ fn what_cannot_be_quantised_or_trained_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// The gradient of x is that of the dequantised weight, to second order.
+/// The gradient of x equals the gradient with the dequantised weight, to second order.
 #[test]
 fn gradients_reach_the_input_of_a_quantised_layer() -> Result<()> {
     let device = autograd();
@@ -119,7 +119,7 @@ fn gradients_reach_the_input_of_a_quantised_layer() -> Result<()> {
     Ok(())
 }
 
-/// Of a large weight the gradient has some rows as floats at a time.
+/// The gradient of a large weight dequantises a few rows at a time.
 #[test]
 fn gradients_need_no_memory_for_a_whole_weight() -> Result<()> {
     let trace = Trace::new(device());
@@ -222,7 +222,7 @@ fn an_encoder_runs_quantised() -> Result<()> {
 }
 
 /// A model whose embedding, joined projections and tied head are quantised: cached and uncached
-/// tokens agree, and logits are near those of the dequantised model.
+/// tokens agree, and logits are near the dequantised model's.
 #[test]
 fn a_language_model_runs_quantised() -> Result<()> {
     let store = Store::new(device());

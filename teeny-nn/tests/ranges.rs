@@ -95,7 +95,7 @@ fn gradients_that_are_not_finite_are_still_refused() {
         let factor = f64s(vec![value, 1.0], &[2], store.device()).cast(DType::F32).unwrap();
         let mut gradients = sum_backward(&param.value().mul(&factor).unwrap());
         let error = clip_grad_norm(&mut gradients, &store.trainable(), 1.0).unwrap_err();
-        assert!(error.to_string().contains("the first that is not finite is that of"), "{error}");
+        assert!(error.to_string().contains("the first gradient that is not finite"), "{error}");
     }
 }
 

@@ -164,7 +164,7 @@ fn a_checkpoint_of_something_else_is_refused() {
     assert!(refused(&mut task).to_string().contains("fc.weight"));
 }
 
-/// The only test that raises the signal: the flag is that of the process.
+/// The only test that raises the signal: the flag belongs to the process.
 #[cfg(all(unix, feature = "interrupt"))]
 #[test]
 fn ctrl_c_ends_a_run_after_its_step_with_a_report() {
@@ -318,7 +318,7 @@ fn losses_and_names_of_a_whole_run_are_in_the_plot_of_a_resumed_one() {
     let mut task = Task::new();
     let options = RunOptions::new().resume(&path);
     let error = Run::with_options(&task.store, &mut task.adam, 20, options).err().unwrap();
-    assert!(error.to_string().contains("are no points"), "{error}");
+    assert!(error.to_string().contains("is not a list of points"), "{error}");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_part_beside_the_optimizer_continues_too() {
     assert_eq!(task.adam.lr(), 0.05);
 }
 
-/// Another value than the one that the run follows is no reason to keep weights of an earlier run.
+/// Another value than the one that the run follows does not keep weights of an earlier run.
 #[test]
 fn a_run_that_follows_what_is_not_recorded_says_so() {
     let folder = Folder::new("run-follows");

@@ -171,7 +171,7 @@ fn bad_lines_are_named_with_their_number_and_a_remedy() {
         ("{\"text\": \"\\udc00\"}", "surrogate"),
         ("{\"prompt\": \"a\", \"completion\": \"\\udead\"}", "in \"completion\""),
         ("{\"messages\": [{\"role\": \"assistant\", \"content\": \"\\ud800\"}]}", "in \"content\""),
-        ("{\"messages\": {}}", "no list"),
+        ("{\"messages\": {}}", "not a list"),
         (
             "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": []}]}",
             "a message has \"tool_calls\"",

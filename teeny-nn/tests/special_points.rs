@@ -152,8 +152,7 @@ fn dtype(case: &Value) -> DType {
 
 type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// Value and derivatives of `f` at `x` against those of `case`; `at` names the operands of element
-/// i.
+/// Compares value and derivatives of `f` at `x` with `case`; `at` names the operands of element i.
 fn check(
     f: &Function,
     x: &Vec<Tensor>,

@@ -27,7 +27,7 @@ fn close(what: &str, own: &Tensor, expected: &Tensor, tolerance: f64) {
     }
 }
 
-/// The results of a training step, without those of other rows than `rows`.
+/// The results of a training step for `rows` only.
 struct Step {
     y: Tensor,
     dx: Tensor,

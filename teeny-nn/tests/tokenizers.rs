@@ -1,4 +1,4 @@
-//! Tokenizers: decoding restores the encoded text, merges are those of Hugging Face's trainer, files
+//! Tokenizers: decoding restores the encoded text, merges equal Hugging Face's trainer, files
 //! round-trip.
 
 use serde_json::Value;
@@ -198,7 +198,7 @@ fn an_unknown_character_or_token_is_named_with_its_place_and_a_way_out() {
     let error = tokenizer.encode("abc\ncaféb").unwrap_err().to_string();
     assert!(
         error.starts_with(
-            "encode: character 6 (line 2) is 'f', which is none of the 4 in the vocabulary"
+            "encode: character 6 (line 2) is 'f', which is not one of the 4 in the vocabulary"
         ),
         "{error}"
     );
@@ -251,8 +251,8 @@ fn streamed_pieces_are_whole_characters_and_add_up() {
     assert_eq!(stream.push(b'c'.into()).unwrap(), "c", "a token that was refused leaves no trace");
 }
 
-/// A tokenizer as those of Llama: characters, and tokens for single bytes. A run of byte tokens
-/// that is not UTF-8 decodes to one U+FFFD per byte, as in Hugging Face's `ByteFallback`.
+/// A tokenizer like Llama's: characters, and tokens for single bytes. A run of byte tokens that is
+/// not UTF-8 decodes to one U+FFFD per byte, as in Hugging Face's `ByteFallback`.
 struct ByteFallback(Vec<char>);
 
 impl ByteFallback {

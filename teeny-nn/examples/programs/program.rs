@@ -36,7 +36,7 @@ pub enum Step {
     Cast(DType, usize),
     /// A layer of the store.
     Layer(usize, usize),
-    /// A product with a parameter that is no input of the function.
+    /// A product with a parameter that the function does not take as input.
     Param(usize),
     /// A product with a quantised matrix of two types, or some of its rows: kind, operand.
     Quantised(usize, usize),
@@ -44,7 +44,7 @@ pub enum Step {
     Several(usize, bool, usize),
     /// A draw added to the operand: kind, operand.
     Draw(usize, usize),
-    /// Steps on an operand, with a generator of their own.
+    /// Steps on an operand, with a separate generator.
     WithSeed(u64, Vec<Step>, usize),
     /// Steps that run twice from one state of the generator, which is put back or scoped.
     Twice(bool, Vec<Step>, usize),
@@ -60,7 +60,7 @@ pub enum Step {
     Impure(usize, usize),
 }
 
-/// What happens between two calls.
+/// An event between two calls.
 #[derive(Clone, Debug)]
 pub enum Event {
     Training(bool),

@@ -16,7 +16,7 @@ use teeny_nn::{BatchNorm, Captured, Dropout, LayerNorm, Linear, Module, Param, S
 /// The bits of the results of each call, NaN as one number; an error ends a program.
 pub type Outcome = Vec<std::result::Result<Vec<Vec<u64>>, String>>;
 
-/// What the steps of a program share.
+/// The state that the steps of a program share.
 struct Env {
     device: DeviceRef,
     store: Store,

@@ -11,8 +11,8 @@
 //!
 //! `WEIGHTS` are `file` (as the file has them), `f32`, `bf16`, or a type such as `q8_0`, to which
 //! the weights of the file are quantised again. `CACHE` is the type of keys and values that are
-//! kept, `f32` if absent; with one, the second half of each window is read token by token. The
-//! device is that of `TEENY_DEVICE`, the CPU if absent.
+//! kept, `f32` if absent; with one, the second half of each window is read token by token.
+//! `TEENY_DEVICE` selects the device, the CPU if absent.
 #![forbid(unsafe_code)]
 
 mod made_up;

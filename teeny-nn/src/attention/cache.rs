@@ -32,7 +32,7 @@ use teeny_formats::gguf::ElementType;
 #[derive(Clone, Debug)]
 pub struct KvCache {
     capacity: usize,
-    /// That of the first keys, if none.
+    /// `None` stores the dtype of the first keys.
     of: Option<ElementType>,
     len: usize,
     /// Keys (B, n_kv_head, capacity, hs) and values (B, n_kv_head, capacity, hv).
@@ -58,8 +58,8 @@ impl KvCache {
     /// [`QuantType::Q8_0`](teeny_core::QuantType::Q8_0).
     ///
     /// 16 bits take half the memory of 32; attention to them has their precision. Q8_0 takes 8.5:
-    /// each 32 elements of a head have a scale, and differ from what they were by at most 1/254 of
-    /// the largest of them. Attention is that of f32 to these numbers.
+    /// each 32 elements of a head have a scale, and are off by at most 1/254 of the largest of
+    /// them. Attention reads these numbers as f32.
     pub fn with_type(mut self, of: impl Into<ElementType>) -> KvCache {
         self.of = Some(of.into());
         self

@@ -40,7 +40,7 @@ fn with_four_axes(mask: &Tensor, [batch, t, s]: [usize; 3]) -> Result<Tensor> {
     (0..missing).try_fold(mask.clone(), |mask, _| mask.unsqueeze(0))
 }
 
-/// An error unless `key_mask` is (B, S) of bool.
+/// Returns an error unless `key_mask` is (B, S) of bool.
 fn require_keys(key_mask: &Tensor, [batch, _, s]: [usize; 3]) -> Result<()> {
     let (shape, dtype) = (key_mask.shape(), key_mask.dtype());
     match shape[..] {
@@ -61,7 +61,7 @@ fn require_keys(key_mask: &Tensor, [batch, _, s]: [usize; 3]) -> Result<()> {
     }
 }
 
-/// Whether an axis of a mask, which it may lack, is of this size or repeated.
+/// Whether an axis of a mask is absent, has this size, or is broadcast.
 fn fits(own: Option<&usize>, size: usize) -> bool {
     own.is_none_or(|&own| own == size || own == 1)
 }

@@ -45,7 +45,7 @@ use teeny_core::{Attention, Error, Result, Tensor};
 /// `torch.nn.MultiheadAttention`: `in_proj_weight` (Q + 2 KV, E) with the rows of queries, keys and
 /// values in this order, `in_proj_bias`, `out_proj.weight` (E, Q), `out_proj.bias`. Q is `n_head *
 /// hs` and KV `n_kv_head * hs`: both are E, unless several query heads share a key head
-/// ([`MultiheadAttentionOptions::n_kv_head`]) or heads have a size of their own.
+/// ([`MultiheadAttentionOptions::n_kv_head`]) or heads have another size.
 ///
 /// # Example
 /// ```
@@ -72,7 +72,7 @@ pub struct MultiheadAttention {
     n_head: usize,
     n_kv_head: usize,
     head_size: usize,
-    /// Of each head of the queries and of the keys.
+    /// The norms of the query heads and of the key heads.
     norms: Option<[RmsNorm; 2]>,
     dropout: Dropout,
     ranks: Ranks,
@@ -163,7 +163,7 @@ impl MultiheadAttention {
         Ok(self)
     }
 
-    /// `n_head` and `options` are those of all ranks together.
+    /// `n_head` and `options` describe all ranks together.
     fn assemble(
         path: &Path,
         (qkv, out): (Projections, Linear),

@@ -75,12 +75,12 @@ impl Ranks {
 #[cfg(feature = "distributed")]
 impl MultiheadAttention {
     /// A layer whose heads are split over ranks: `qkv` with the parts E, KV and KV
-    /// ([`ColumnParallelLinear::with_parts`]), and `out` (E, E). Inputs and outputs, `n_head` and
-    /// `options` are those of the whole layer, the same on all ranks; a cache has the heads of its
-    /// rank. `path` is any path of the store.
+    /// ([`ColumnParallelLinear::with_parts`]), and `out` (E, E). Inputs, outputs, `n_head` and
+    /// `options` describe the whole layer and are the same on all ranks; a cache has the heads of
+    /// its rank. `path` is any path of the store.
     ///
     /// # Errors
-    /// If the number of ranks does not divide that of the key heads, the numbers of heads do not
+    /// If the number of ranks does not divide the number of key heads, the numbers of heads do not
     /// fit the weights, or `dropout` is outside `0..=1`.
     ///
     /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.

@@ -61,7 +61,7 @@ pub struct Rope {
     /// As `tables`, in f64, once they are needed.
     wide: Arc<OnceLock<[Tensor; 2]>>,
     angles: Angles,
-    /// hs; elements of a head after those of the pairs are not rotated.
+    /// hs; elements of a head after the pairs are not rotated.
     head_size: usize,
 }
 
@@ -110,7 +110,8 @@ impl Rope {
     /// first `2 * frequencies.len()` elements of a head are rotated, the rest stays as it is.
     ///
     /// # Errors
-    /// If there are no frequencies, more than pairs in a head, or numbers that are not finite.
+    /// If `frequencies` is empty, has more entries than a head has pairs, or a number is not
+    /// finite.
     #[track_caller]
     pub fn from_frequencies(
         frequencies: &[f64],
@@ -153,7 +154,7 @@ impl Rope {
     /// f64; the result has the dtype of `x`.
     ///
     /// # Errors
-    /// If the head size differs from that of the tables, or they have too few positions.
+    /// If the tables have another head size or too few positions.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let _op = enter("rope");
@@ -182,9 +183,9 @@ impl Rope {
         let t = self.check(x)?;
         if x.ndim() != 4 || positions.shape()[..] != [x.shape()[0], t] {
             return Err(Error::shape(format!(
-                "positions of {} are not those of {}",
-                positions.shape(),
-                x.shape()
+                "cannot rotate {} by positions of {}",
+                x.shape(),
+                positions.shape()
             ))
             .help("(B, T) for x of (B, n, T, hs)"));
         }

@@ -1,5 +1,4 @@
-//! [`RopeScaling`]: frequencies of the rotary embedding for texts that are longer than those of
-//! pretraining.
+//! [`RopeScaling`]: rotary frequencies for texts longer than the pretraining context.
 //!
 //! ```text
 //! fᵢ = base^(-2i / D)          of D rotated elements of a head

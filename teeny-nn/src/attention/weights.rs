@@ -14,11 +14,11 @@ thread_local! {
 /// model, also of a pretrained one, calls each layer once.
 ///
 /// Weights are (B, n_head, T, S), of T queries and S keys: each row sums to 1, masked keys have 0.
-/// They are those before dropout; of heads that are split over ranks, those of this rank. The
-/// layers store them, which attention otherwise does not.
+/// They are taken before dropout; if heads are split over ranks, only this rank's heads are
+/// returned. Attention does not store weights outside this call.
 ///
 /// # Errors
-/// Those of `forward`; if no layer ran, as in a call of a captured function after the first one.
+/// If `forward` fails, or no layer ran, as in a call of a captured function after the first one.
 ///
 /// # Example
 /// ```

@@ -62,7 +62,7 @@ impl Corpus {
     /// that train together; together they make the batch of one rank.
     ///
     /// # Errors
-    /// If there is no such rank.
+    /// If `rank` is not below `ranks`.
     #[track_caller]
     pub fn shard(&self, rank: usize, ranks: usize) -> Result<Corpus> {
         let _op = enter("corpus.shard");

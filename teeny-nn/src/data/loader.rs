@@ -151,7 +151,7 @@ impl<D: Dataset> DataLoader<D> {
     /// Equivalent: `torch.utils.data.DistributedSampler`, which repeats items instead.
     ///
     /// # Errors
-    /// If there is no such rank, or a batch or the data set has fewer items than there are ranks.
+    /// If `rank` is not below `ranks`, or a batch or the data set has fewer items than ranks.
     #[doc(alias = "DistributedSampler")]
     #[track_caller]
     pub fn shard(mut self, rank: usize, ranks: usize) -> Result<DataLoader<D>> {

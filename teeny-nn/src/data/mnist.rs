@@ -225,7 +225,7 @@ mod tests {
         for (name, sizes) in FILES.iter().zip([&[4, 2, 3][..], &[4], &[2, 2, 3], &[2]]) {
             write(name, sizes);
         }
-        // what a file is called says nothing about what it is
+        // the name of a file does not decide its format
         std::fs::rename(dir.join(FILES[1]), dir.join(format!("{}.gz", FILES[1]))).unwrap();
         let mnist = Mnist::read(&dir).unwrap();
         assert_eq!((mnist.train.len(), mnist.test.len(), mnist.train.area()), (4, 2, 6));

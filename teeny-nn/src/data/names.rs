@@ -48,7 +48,7 @@ impl Names {
     /// The names in `text`, one per line; empty lines and spaces around names are ignored.
     ///
     /// # Errors
-    /// If there are none, or a name contains `.`.
+    /// If `text` has no names, or a name contains `.`.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Names> {
         let _op = enter("Names::parse");

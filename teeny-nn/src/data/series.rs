@@ -1,4 +1,4 @@
-//! [`SeriesWindows`]: parts of a time series, and what follows each.
+//! [`SeriesWindows`]: windows of a time series, each with the steps after it.
 
 use super::dataset::{Dataset, require_items, rows};
 use teeny_core::context::enter;
@@ -74,8 +74,8 @@ impl SeriesWindows {
         Ok(self)
     }
 
-    /// The windows within the first `fraction` of the steps, for training, and those within the
-    /// rest: no step is in both, so nothing of the later part is known in training.
+    /// The windows within the first `fraction` of the steps, for training, and the windows within
+    /// the rest: no step is in both, so training sees nothing of the later part.
     ///
     /// Fit what scales the values, such as mean and deviation, on the first part, too. Equivalent:
     /// one split of scikit-learn's `TimeSeriesSplit`.

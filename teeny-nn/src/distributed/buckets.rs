@@ -245,7 +245,7 @@ impl<'a> Reducer<'a> {
         Ok(())
     }
 
-    /// Sends what is left, with the loss of this rank, and waits for everything.
+    /// Sends the remaining buckets, with the loss of this rank, and waits for everything.
     pub fn finish(
         mut self,
         loss: f64,

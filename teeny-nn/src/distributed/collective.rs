@@ -1,4 +1,4 @@
-//! Collective operations as data, and what each sends and receives.
+//! Collective operations as data, and the messages of each.
 //!
 //! ```text
 //! all_reduce       every rank owns a share of the elements: it receives the other ranks' copies of
@@ -51,7 +51,7 @@ impl Collective {
     /// `kind` of the elements of `x`, row-major; `shares` are the elements of each rank.
     ///
     /// # Errors
-    /// If the dtype has no such reduction.
+    /// If the dtype does not support the reduction.
     pub fn of(kind: Kind, x: &Tensor, shares: Vec<usize>) -> Result<Collective> {
         if let Kind::AllReduce(reduce) | Kind::ReduceScatter(reduce) = kind {
             check(reduce, x.dtype())?;
@@ -165,7 +165,7 @@ impl Pending {
     }
 }
 
-/// A rank among those of a communicator.
+/// A rank and the members of its communicator.
 pub(super) struct Group<'a> {
     /// A number that tells communicators apart.
     pub id: u64,
@@ -233,7 +233,8 @@ struct Exchange<'a> {
     sent: usize,
 }
 
-/// The data of a reduction or gathering, the notes by rank, and what was not finite.
+/// The data of a reduction or gathering, the notes by rank, and the first element that is not
+/// finite.
 type Reduced = Result<(Vec<u8>, Vec<Vec<u8>>, Option<NotFinite>)>;
 
 impl Exchange<'_> {
@@ -270,7 +271,7 @@ impl Exchange<'_> {
         mut data: Vec<u8>,
     ) -> Reduced {
         let (notes, found) = self.reduce(reduce, dtype, bounds, &mut data)?;
-        // the second half tells every rank what the owner of a share has found
+        // the second half sends every rank the notes of the owners of shares
         self.note = found.map_or(Vec::new(), NotFinite::encode);
         let flags = self.gather(bounds, &mut data)?;
         let found = flags.iter().zip(bounds).find_map(|(flag, bounds)| {
@@ -361,7 +362,7 @@ impl Exchange<'_> {
     }
 }
 
-/// An error unless `shares` are those of this operation on `elements` elements of this rank.
+/// Returns an error unless `shares` fit this operation on `elements` elements of this rank.
 fn require_shares(kind: Kind, shares: &[usize], elements: usize, group: &Group<'_>) -> Result<()> {
     let (rank, ranks) = (group.rank, group.members.len());
     let (fits, expected) = match kind {

@@ -47,8 +47,8 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// If a rank fails.
     fn split(&self, group: usize) -> Result<Arc<dyn Communicator>>;
 
-    /// Tells the other ranks why this one cannot go on: what they wait for becomes an error with
-    /// this text.
+    /// Tells the other ranks why this one cannot go on: their pending operations fail with this
+    /// text.
     fn abort(&self, error: &Error);
 
     /// Sum, mean or largest element over all ranks: x of any shape, the same on every rank → the
@@ -113,7 +113,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// Equivalent: `torch.distributed.broadcast`.
     ///
     /// # Errors
-    /// As [`Communicator::all_reduce`]; if there is no rank `root`.
+    /// As [`Communicator::all_reduce`]; if rank `root` does not exist.
     #[track_caller]
     fn broadcast(&self, x: &Tensor, root: usize) -> Result<Tensor> {
         let _op = enter("broadcast");
@@ -150,7 +150,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
     /// The bytes of rank `root`, on every rank; other ranks pass any.
     ///
     /// # Errors
-    /// As [`Communicator::gather_bytes`]; if there is no rank `root`.
+    /// As [`Communicator::gather_bytes`]; if rank `root` does not exist.
     #[track_caller]
     fn broadcast_bytes(&self, bytes: Vec<u8>, root: usize) -> Result<Vec<u8>> {
         let _op = enter("broadcast_bytes");
@@ -192,7 +192,7 @@ pub trait Communicator: fmt::Debug + Send + Sync {
         Ok(sums)
     }
 
-    /// An error on every rank unless `value` is the same on all of them; `what` names it.
+    /// Returns an error on every rank unless `value` is the same on all of them; `what` names it.
     ///
     /// # Errors
     /// The error names the first rank that differs from rank 0, and both values.

@@ -18,9 +18,9 @@ use teeny_core::{DType, Error, Result, Tensor};
 /// Data-parallel training: every rank computes the loss of its part of a batch, and the gradients
 /// are averaged over the ranks while the backward pass goes on.
 ///
-/// The loss is a mean over items. If every rank has as many items, the averaged gradients are those
-/// of one rank with the joint batch; [`DataParallel::backward_of`] is for parts of unequal size.
-/// The order of summation is that of the ranks, so equal numbers of ranks give equal bits.
+/// The loss is a mean over items. If every rank has as many items, the averaged gradients equal the
+/// gradients of the joint batch on one rank; [`DataParallel::backward_of`] is for parts of unequal
+/// size. Sums run in rank order, so equal numbers of ranks give equal bits.
 ///
 /// With [`crate::distributed::SingleRank`] nothing is sent: a program has one code path.
 ///
@@ -170,8 +170,8 @@ impl DataParallel {
         Ok(())
     }
 
-    /// The mean loss () of all ranks, and the gradients of it: `loss` is that of this rank's items,
-    /// of which every rank has as many.
+    /// The mean loss () of all ranks, and its gradients. `loss` is the mean loss of this rank's
+    /// items; every rank has as many.
     ///
     /// # Errors
     /// As [`Grad::backward`]; if a gradient of a rank is not finite, or there is one on some ranks
@@ -182,7 +182,7 @@ impl DataParallel {
         self.run(loss, 1.0)
     }
 
-    /// [`DataParallel::backward`] where the ranks have unequal numbers of items; `share` is that of
+    /// [`DataParallel::backward`] where the ranks have unequal numbers of items; `share` belongs to
     /// this rank.
     ///
     /// # Errors
@@ -248,8 +248,8 @@ impl DataParallel {
     }
 
     /// Bytes and milliseconds of communication per step by bucket of gradients, and the share of it
-    /// that was hidden behind the backward pass; with [`Zero`](super::Zero) those of the
-    /// parameters' values, too.
+    /// that was hidden behind the backward pass; with [`Zero`](super::Zero) also of the parameters'
+    /// values.
     pub fn traffic_table(&self) -> String {
         self.traffic().table()
     }
@@ -392,7 +392,7 @@ pub(super) fn scalar(value: f64, loss: &Tensor) -> Result<Tensor> {
     Tensor::full((), value, loss.dtype(), loss.device())
 }
 
-/// An error unless all ranks have the same model and version.
+/// Returns an error unless all ranks have the same model and version.
 fn require_same_model(store: &Store, comm: &dyn Communicator) -> Result<()> {
     let mut lines = vec![format!("teeny-nn {}", env!("CARGO_PKG_VERSION"))];
     lines.extend(store.all().iter().map(|param| {

@@ -22,7 +22,7 @@ pub(super) fn copy_to_ranks(comm: &Arc<dyn Communicator>, x: &Tensor) -> Result<
     exchange(comm, x, Pass::Identity)
 }
 
-/// The sum of the ranks' `x`; the gradient of each rank is that of the sum.
+/// The sum of the ranks' `x`; each rank gets the gradient of the sum.
 ///
 /// # Errors
 /// As [`Communicator::all_reduce`].
@@ -82,7 +82,7 @@ impl Function for Exchange {
     }
 }
 
-/// An error if `x` has a directional derivative, which messages between ranks would drop.
+/// Returns an error if `x` has a directional derivative, which messages between ranks would drop.
 pub(super) fn no_forward_mode(x: &Tensor) -> Result<()> {
     if x.device().downcast_ref::<Forward>().is_none() {
         return Ok(());

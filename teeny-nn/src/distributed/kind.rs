@@ -1,4 +1,4 @@
-//! The kinds of collective operations, and of what is found in their elements.
+//! The kinds of collective operations, and of elements that are not finite.
 
 /// How the elements of all ranks become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub enum Reduce {
     Sum,
     /// Their sum divided by the number of ranks; floats only.
     Mean,
-    /// The largest; NaN if there is one, `true` if one is.
+    /// The largest; NaN if any element is NaN, `true` if any is true.
     Max,
 }
 

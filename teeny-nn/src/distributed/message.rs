@@ -159,7 +159,7 @@ pub(super) trait Transport {
 }
 
 impl Expected<'_> {
-    /// An error unless `head` is that of the expected message.
+    /// Returns an error unless `head` equals the header of the expected message.
     pub fn check(&self, head: &Header) -> Result<()> {
         if self.head.agrees(head) && head.bytes == self.into.len() as u64 {
             return Ok(());

@@ -22,8 +22,8 @@ use teeny_core::{Result, Tensor};
 /// A [`Linear`] layer whose outputs are split over the ranks: each has some rows of the weight.
 ///
 /// Shapes: x (.., in), the same on all ranks → (.., out / ranks). Parameters have the names of
-/// [`Linear`]: `weight` (out / ranks, in) and `bias` (out / ranks). Initial weights of all ranks
-/// together are those of one [`Linear`] with the same random key.
+/// [`Linear`]: `weight` (out / ranks, in) and `bias` (out / ranks). The initial weights of all
+/// ranks together equal one [`Linear`] with the same random key.
 ///
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053. Equivalent:
 /// `torch.distributed.tensor.parallel.ColwiseParallel`.
@@ -99,7 +99,7 @@ impl Module for ColumnParallelLinear {
 ///
 /// Shapes: x (.., in / ranks), the part of each rank → (.., out), the same on all ranks. Parameters
 /// have the names of [`Linear`]: `weight` (out, in / ranks), and `bias` (out), which is replicated
-/// and added once. Initial weights of all ranks together are those of one [`Linear`] with the same
+/// and added once. The initial weights of all ranks together equal one [`Linear`] with the same
 /// random key. Products in 16 bits are rounded before their sum, as on every rank alone.
 ///
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053. Equivalent:

@@ -4,8 +4,8 @@ use super::kind::{NotFinite, Reduce};
 use half::{bf16, f16};
 use teeny_core::DType;
 
-/// Reduces the elements of all ranks, in the order of the ranks, into those of rank `own`. The
-/// first element of the result that is not finite, if there is one.
+/// Reduces the elements of all ranks, in rank order, into the elements of rank `own`. Returns the
+/// first element of the result that is not finite, if any.
 pub(super) fn sum(
     reduce: Reduce,
     dtype: DType,
@@ -69,7 +69,7 @@ fn fold<T: Number<SIZE>, const SIZE: usize>(
     found
 }
 
-/// An element of `SIZE` bytes, and what it is summed in.
+/// An element of `SIZE` bytes, and its accumulation type.
 trait Number<const SIZE: usize> {
     type Sum: Copy + Default;
     fn read(bytes: [u8; SIZE]) -> Self::Sum;

@@ -7,8 +7,8 @@
 //!   three parts, axis 0   q, k, v of heads   rows 0 2 4     rows 1 3 5
 //! ```
 //!
-//! The layers are in `parallel_linear`. A checkpoint has whole parameters: it is that of the same
-//! model on one rank.
+//! The layers are in `parallel_linear`. A checkpoint has whole parameters, as if the model were on
+//! one rank.
 
 use super::Communicator;
 use super::exchange::{copy_to_ranks, sum_over_ranks};
@@ -152,8 +152,8 @@ impl TensorParallel {
         sum_over_ranks(&self.0.comm, x)
     }
 
-    /// The state of `part`, a [`Store`] or an optimizer, with whole parameters: that of the same
-    /// model on one rank. All ranks call it, and all get the whole state.
+    /// The state of `part`, a [`Store`] or an optimizer, with whole parameters, as if the model
+    /// were on one rank. All ranks call it, and all get the whole state.
     ///
     /// # Errors
     /// If a tensor is not this rank's part, or a rank fails.
@@ -216,7 +216,7 @@ impl TensorParallel {
     }
 
     /// [`crate::optim::clip_grad_norm`] of the whole model: squares of parts are summed over the
-    /// ranks, those of replicated parameters are counted once. All ranks call it, and all get the
+    /// ranks, squares of replicated parameters are counted once. All ranks call it, and all get the
     /// same norm.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl TensorParallel {
         })
     }
 
-    /// The squared norms of the whole gradients of `params`, of those of this rank's parts.
+    /// The squared norms of the whole gradients of `params`; `squares` are this rank's parts.
     pub(super) fn sum_squares(&self, params: &[Param], squares: Vec<f64>) -> Result<Vec<f64>> {
         // rank 0 counts replicated parameters, so that all ranks have the same bits
         let own = params.iter().zip(squares).map(|(param, square)| {
@@ -245,8 +245,8 @@ impl TensorParallel {
         self.0.comm.sum_numbers(&own.collect::<Vec<f64>>())
     }
 
-    /// An error on every rank unless the replicated parameters and buffers of `store` are the same
-    /// on all ranks to the bit: other seeds, batches or processors make them differ.
+    /// Returns an error on every rank unless the replicated parameters and buffers of `store` are
+    /// the same on all ranks to the bit: other seeds, batches or processors make them differ.
     ///
     /// # Errors
     /// The error names the first parameter that differs; if a rank fails.
@@ -276,7 +276,7 @@ impl TensorParallel {
         if self.rank() == 0 || !dropout.drops() {
             return dropout.forward(x);
         }
-        // blocks from the end of the counter are no part of any tensor's numbers
+        // no tensor draws blocks from the end of the counter
         let words = random::philox(random::next_key(), u64::MAX - self.rank() as u64);
         let seed = u64::from(words[0]) << 32 | u64::from(words[1]);
         random::with_seed(seed, || dropout.forward(x))
@@ -329,7 +329,7 @@ impl TensorParallel {
         shards.get(name).or_else(of_state).cloned()
     }
 
-    /// An error unless the axis of `shard` has `size`.
+    /// Returns an error unless the axis of `shard` has `size`.
     fn check(&self, name: &str, shape: &[usize], shard: &Shard, size: usize) -> Result<()> {
         if shape.get(shard.axis) == Some(&size) {
             return Ok(());

@@ -26,15 +26,15 @@ use teeny_formats::{KeyMismatch, State};
 ///            the rows of all ranks become the parameters of every rank (all_gather)
 /// ```
 ///
-/// As many bytes are sent as without it. The parameters are bit-equal to those of
-/// [`DataParallel`] with as many ranks; after [`Zero::clip_grad_norm`] equal to rounding.
+/// As many bytes are sent as without it. The parameters are bit-equal to [`DataParallel`] with as
+/// many ranks; after [`Zero::clip_grad_norm`] equal to rounding.
 ///
 /// Optimizers that treat elements alike (Adam, SGD, ..) have some rows of each parameter on each
 /// rank. Others, such as Lamb and Muon, have whole parameters, the next largest always on the rank
 /// that has the fewest elements.
 ///
-/// The state in a checkpoint is that of the plain optimizer: it can be restored with any number of
-/// ranks, also without `Zero`.
+/// A checkpoint has the state of the plain optimizer: it can be restored with any number of ranks,
+/// also without `Zero`.
 ///
 /// # Example
 /// ```
@@ -123,7 +123,7 @@ impl<O: Optimizer> Zero<O> {
         Ok(Zero { data, plan, changes, optimizer, parallel: None, pieces, known, _store: store })
     }
 
-    /// Sets the ranks that share this one's model: the norm of gradients is then that of the whole
+    /// Sets the ranks that share this one's model: the norm of gradients then covers the whole
     /// model.
     pub fn tensor_parallel(mut self, parallel: &TensorParallel) -> Zero<O> {
         self.parallel = Some(parallel.clone());
@@ -153,7 +153,7 @@ impl<O: Optimizer> Zero<O> {
     /// The elements of the state tensors of this rank.
     ///
     /// # Errors
-    /// Those of the optimizer's state.
+    /// If reading the optimizer's state fails.
     pub fn state_elements(&self) -> Result<usize> {
         Ok(self.optimizer.state()?.tensors.values().map(Tensor::numel).sum())
     }
@@ -205,7 +205,7 @@ impl<O: Optimizer> Zero<O> {
         self.finish(reducer, loss, weight)
     }
 
-    /// An error if the plan is not that of the present parameters.
+    /// Returns an error if the plan was made for other parameters than the present ones.
     fn require_current(&self) -> Result<()> {
         if self.changes == self.data.store().changes() {
             return Ok(());
@@ -268,7 +268,8 @@ impl<O: Optimizer> Zero<O> {
         Ok(norm)
     }
 
-    /// Updates the rows of this rank and gathers those of all: every rank has the new parameters.
+    /// Updates the rows of this rank and gathers the rows of all ranks: every rank has the new
+    /// parameters.
     ///
     /// # Errors
     /// As [`Optimizer::step`]; if a trainable parameter has no gradient, also with `skip_missing`;

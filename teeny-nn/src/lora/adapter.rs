@@ -57,7 +57,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// What `pair` adds for `h`, an input times A: (.., r) → (.., rows).
+    /// The summand of `pair` for `h`, an input times A: (.., r) → (.., rows).
     fn product(pair: &Pair, h: &Tensor) -> Result<Tensor> {
         h.mul(pair.scale)?.matmul(&pair.b.value().t()?)
     }

@@ -22,7 +22,7 @@ use teeny_core::{DType, Error, Result, Tensor};
 use teeny_formats::names::{listed, loading, nearest, of_file};
 use teeny_formats::{TensorSource, Weights, open_weights, write};
 
-/// What names in the file begin with.
+/// The prefix of names in the file.
 const PREFIX: &str = "base_model.model.";
 
 impl Lora {
@@ -31,7 +31,7 @@ impl Lora {
     ///
     /// # Errors
     /// If a file is missing, damaged or of another kind of adapter (DoRA and others are refused by
-    /// name), a tensor is not finite, or the adapter is that of another model: names or shapes
+    /// name), a tensor is not finite, or the adapter belongs to another model: names or shapes
     /// differ. Nothing has changed then.
     #[track_caller]
     pub fn open(model: &impl LoraModel, path: impl AsRef<Path>) -> Result<Lora> {
@@ -157,7 +157,7 @@ impl AdapterFile {
         Ok(file)
     }
 
-    /// Finds what the tensor `name` of the file is for.
+    /// Finds the purpose of the tensor `name` of the file.
     fn place(&mut self, name: String, tensors: &FileTensors) -> Result<()> {
         let own = name.strip_prefix(PREFIX).unwrap_or(&name);
         if own.contains("lora_magnitude_vector") {
@@ -217,8 +217,8 @@ impl AdapterFile {
         }
     }
 
-    /// An error unless `tensor` of the model is what the file has: peft writes embeddings with
-    /// adapters, which may have been resized or trained.
+    /// Returns an error unless `tensor` of the model equals the tensor of the file: peft writes
+    /// embeddings with adapters, which may have been resized or trained.
     fn check_base(&self, name: &str, tensor: &FileTensor) -> Result<()> {
         let shape = self.shapes.get(name).cloned().unwrap_or_default();
         if shape != tensor.shape() {
@@ -240,7 +240,7 @@ impl AdapterFile {
         Err(Error::value(text).help("open the model that the adapter was trained for"))
     }
 
-    /// An error unless the file has adapters for the layers that `options` choose.
+    /// Returns an error unless the file has adapters for the layers that `options` choose.
     fn check_targets(
         &self,
         tensors: &FileTensors,

@@ -16,7 +16,7 @@ impl Lora {
     /// adapters. The weights of before are kept for [`Lora::unmerge`].
     ///
     /// An embedding that is the head too is one weight: as in peft, both then have the adapter of
-    /// either, and the logits are not those of before.
+    /// either, and the logits change.
     ///
     /// # Errors
     /// If they are merged or not active, a weight is quantised, or one that is embedding and head

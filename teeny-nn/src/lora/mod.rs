@@ -7,8 +7,8 @@
 //! ```
 //!
 //! [`Lora`] attaches such pairs to the layers of a model that [`LoraOptions`] choose, by the names
-//! that peft uses: those of the model's files ([`LoraModel`]). The store of the model keeps its
-//! parameters, bit for bit; the pairs are in a store of their own.
+//! that peft uses, which are the names in the model's files ([`LoraModel`]). The store of the model
+//! keeps its parameters, bit for bit; the pairs are in a separate store.
 //!
 //! ```text
 //! select    which layers, by endings or a regular expression     tensors   names of the files
@@ -133,8 +133,8 @@ impl Lora {
         self.layers.iter().map(|layer| &layer.name[..]).collect()
     }
 
-    /// What is trained, in one line: `trainable 460,800 of 134,975,808 parameters (0.34 %), 210
-    /// adapters of rank 8`.
+    /// The trained parameters in one line:
+    /// `trainable 460,800 of 134,975,808 parameters (0.34 %), 210 adapters of rank 8`.
     pub fn summary(&self) -> String {
         let own = self.store.count();
         let kept = |param: &Param| param.role() != Role::Buffer;

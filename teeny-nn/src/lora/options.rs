@@ -9,8 +9,8 @@ use teeny_core::DType;
 pub enum Modules {
     /// All linear layers except the head of a language model.
     AllLinear,
-    /// Layers whose name is one of these, or ends with a dot and one of these: `q_proj` is that of
-    /// every block.
+    /// Layers whose name is one of these, or ends with a dot and one of these: `q_proj` selects the
+    /// layer in every block.
     Names(Vec<String>),
     /// Layers whose whole name this regular expression matches, such as
     /// `model\.layers\.[01]\..*_proj`. Expressions need the feature `pretrained`.
@@ -30,9 +30,9 @@ impl Modules {
 pub enum LoraBias {
     /// None.
     None,
-    /// Those of the whole model.
+    /// The biases of the whole model.
     All,
-    /// Those of layers with adapters.
+    /// The biases of layers with adapters.
     LoraOnly,
 }
 
@@ -70,7 +70,7 @@ options! {
         /// Other ranks for layers whose name ends with a regular expression, the first that fits;
         /// none.
         rank_pattern: Vec<(String, usize)> = Vec::new(), with_rank_pattern;
-        /// Other values of alpha, chosen alike; none.
+        /// Other values of alpha, selected in the same way; none.
         alpha_pattern: Vec<(String, f64)> = Vec::new(), with_alpha_pattern;
         /// The numbers of the blocks whose layers get adapters; all.
         layers_to_transform: Option<Vec<usize>> = None, with_layers_to_transform;

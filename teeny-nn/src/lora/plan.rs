@@ -173,7 +173,7 @@ fn adopted(store: &Store, name: &str, value: &Tensor) -> Result<Param> {
     Ok(store.adopt(name, track::leaf(&value, name)?))
 }
 
-/// `tensor` as a parameter of its own.
+/// `tensor` as a separate parameter.
 fn saved(store: &Store, tensor: &FileTensor, values: &Values<'_>) -> Result<Saved> {
     let base = tensor.param.floats()?;
     let value = match values(tensor, None)? {

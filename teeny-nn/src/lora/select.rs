@@ -80,7 +80,7 @@ pub(super) fn chosen(
 /// Whether the layer at a position, with this name, is chosen.
 type Chooser<'a> = dyn Fn(usize, &str) -> bool + 'a;
 
-/// What `modules` choose, where `is_linear` tells the linear layers.
+/// The layers that `modules` select; `is_linear` identifies linear layers.
 pub(super) fn chooser<'a>(
     modules: &'a Modules,
     is_linear: &'a Chooser<'_>,

@@ -19,10 +19,10 @@ options! {
     /// The names of a model's layers in its files.
     #[derive(Clone, Debug)]
     pub struct LayerNames {
-        /// The mapping of the file's names and layout to those of the store; the same names.
+        /// The mapping from the file's names and layout to the store's; the identity.
         mapping: Mapping = Mapping::new(), with_mapping;
         /// The name of the head of a language model, which is not among all linear layers. If the
-        /// head is the embedding it is a layer of its own, with the embedding's weight.
+        /// head is the embedding, it is a separate layer with the embedding's weight.
         head: Option<String> = Some("lm_head".to_string()), with_head;
         /// peft's name of the task, such as `CAUSAL_LM`; none.
         task: Option<String> = None, with_task;
@@ -44,7 +44,7 @@ pub trait LoraModel {
     /// The parameters.
     fn store(&self) -> &Store;
 
-    /// The names of the layers; those of the store.
+    /// The names of the layers; the store's names by default.
     fn names(&self) -> LayerNames {
         LayerNames::new()
     }
@@ -139,7 +139,7 @@ impl FileTensors {
                 let taken = target.taken.unwrap_or(0..rows);
                 if taken.end > rows {
                     let text = format!("{} has {rows} rows, its rule {taken:?}", param.name());
-                    return Err(Error::shape(text).help("the mapping is that of another model"));
+                    return Err(Error::shape(text).help("the mapping belongs to another model"));
                 }
                 let reader = match param.role() {
                     Role::Linear => Reader::Linear,

@@ -52,8 +52,8 @@ pub fn smooth_l1(x: &Tensor, target: &Tensor, beta: f64, reduction: Reduction) -
 }
 
 /// [`bce_with_logits`] in which targets of 1 count `positive` times as much, a tensor that
-/// broadcasts to x: the number of negative targets over that of positive ones balances classes.
-/// Shapes: x and target equal. Equivalent: `binary_cross_entropy_with_logits(x, t,
+/// broadcasts to x: the number of negative targets over the number of positive ones balances
+/// classes. Shapes: x and target equal. Equivalent: `binary_cross_entropy_with_logits(x, t,
 /// pos_weight=positive)`.
 ///
 /// # Errors
@@ -174,7 +174,7 @@ pub fn multi_margin(
     reduction.apply(losses.sum(1)?.div(classes as f64)?)
 }
 
-/// `Σ max(0, 1 - x[j] + x[i]) / C` over the labels j and the classes i that are no labels. Shapes:
+/// `Σ max(0, 1 - x[j] + x[i]) / C` over the labels j and the classes i that are not labels. Shapes:
 /// x (N, C), target (N, C) of integers: labels from the left, then -1. Losses (N). Equivalent:
 /// `torch.nn.functional.multilabel_margin_loss`.
 ///
@@ -222,8 +222,8 @@ pub fn multilabel_soft_margin(x: &Tensor, target: &Tensor, reduction: Reduction)
 
 /// Negative log-likelihood of a normal distribution with mean x and variance `var`, without its
 /// constant: `(log v + (x - t)² / v) / 2` with `v = max(var, eps)`; PyTorch's eps is 1e-6. The
-/// gradient of `var` is that of `v`, also below eps. Shapes: x and target equal, `var` broadcasts
-/// to them. Equivalent: `torch.nn.functional.gaussian_nll_loss`.
+/// gradient of `var` equals the gradient of `v`, also below eps. Shapes: x and target equal, `var`
+/// broadcasts to them. Equivalent: `torch.nn.functional.gaussian_nll_loss`.
 ///
 /// # Errors
 /// If the shapes do not fit, the targets have a higher float type, or a variance is negative: at

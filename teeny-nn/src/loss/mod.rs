@@ -118,8 +118,8 @@ fn squeezes_to(x: &Tensor, shape: &Shape) -> Option<usize> {
     (0..x.ndim()).rev().find(|&axis| x.shape()[axis] == 1 && x.shape().without(axis) == *shape)
 }
 
-/// An error if the targets have a higher float type than the predictions: the loss, and so the
-/// backward pass, would have that type.
+/// Returns an error if the targets have a higher float type than the predictions: the loss, and so
+/// the backward pass, would have that type.
 fn require_type(predictions: &Tensor, targets: &Tensor) -> Result<()> {
     let (own, other) = (predictions.dtype(), targets.dtype());
     if !is_higher(other, own) {
@@ -187,7 +187,7 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
         let difference = x - t;
         let d = difference.abs();
         let inside = d.lt(delta);
-        // outside, the square of 0: that of infinity would add 0 * inf to the gradient
+        // outside, the square of 0: the square of infinity would add 0 * inf to the gradient
         let near = inside.where_cond(difference, difference.like(0.0));
         inside.where_cond(near.square() * 0.5, (d - 0.5 * delta) * delta)
     })

@@ -7,14 +7,14 @@ use teeny_core::{Error, Result, Tensor};
 
 /// Cross-entropy of the cosines of each anchor with all candidates, times `scale`, where the
 /// positive of the same row is the class: `-log softmax(scale cos(a, c))[i]` of row i. Candidates
-/// are all positives, so that those of other rows are negatives, and then `negatives`.
+/// are all positives, of which other rows' are negatives, and then `negatives`.
 ///
 /// Shapes: anchors and positives (N, E), negatives (M, E) → scalar, or (N) without reduction. Of
 /// one pair alone the loss is 0: a batch of pairs has at least two. Embeddings need not be
 /// normalised; the cosine with a row of zeros is 0.
 ///
 /// # Errors
-/// If the shapes do not fit, the types differ or are not floats, there are no rows, or `scale` is
+/// If the shapes do not fit, the types differ or are not floats, the batch is empty, or `scale` is
 /// not positive.
 ///
 /// # Example

@@ -38,8 +38,8 @@ options! {
 /// such as (B, T, C). Parameters `weight` and `bias` (C), buffers `running_mean`, `running_var` (C)
 /// and `num_batches_tracked` (): checkpoints of PyTorch's `BatchNorm1d`, `2d` and `3d` load.
 ///
-/// In training the statistics are those of the batch, over all axes except the channels, and the
-/// running statistics move towards them. Otherwise ([`Store::set_training`]) the running statistics
+/// In training the batch's statistics are used, over all axes except the channels, and the running
+/// statistics move towards them. Otherwise ([`Store::set_training`]) the running statistics
 /// normalise, so that an item's output does not depend on the other items.
 ///
 /// A forward pass that fails inside this layer leaves the running statistics unchanged; one that
@@ -101,15 +101,15 @@ impl BatchNorm {
         })
     }
 
-    /// This layer with the statistics of all ranks' batches in training, instead of those of its
-    /// own batch: for batches that are small on each rank.
+    /// This layer with the statistics of all ranks' batches in training, instead of its own batch
+    /// only: for batches that are small on each rank.
     ///
-    /// Outputs, gradients and running statistics are then those of the joint batch. Batches may
-    /// have different sizes, also 0. The gradient of x is that of the sum of the ranks' losses; the
-    /// gradients of `weight` and `bias` are those of the rank's own batch, for the program to sum
-    /// or average as all others. All ranks call the layer in the same order, in the forward and in
-    /// the backward pass: two messages of a few numbers per channel in the former, one in the
-    /// latter. Outside training nothing is sent. There is no second derivative.
+    /// Outputs, gradients and running statistics then equal one layer on the joint batch. Batches
+    /// may have different sizes, also 0. The gradient of x is the gradient of the sum of the ranks'
+    /// losses; the gradients of `weight` and `bias` cover the rank's own batch, for the program to
+    /// sum or average as all others. All ranks call the layer in the same order, in the forward and
+    /// in the backward pass: two messages of a few numbers per channel in the former, one in the
+    /// latter. Outside training nothing is sent. A second derivative is not supported.
     ///
     /// # Example
     /// ```

@@ -6,11 +6,11 @@ use super::{check_options, per_channel};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
 
-/// `(x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each channel:
-/// those in `running`, or those of the batch and space if there are none.
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each channel: from
+/// `running`, or over the batch and space if it is `None`.
 ///
 /// Shapes: x (N, C, ..), statistics, weight and bias (C). Running statistics are not changed.
-/// Equivalent: `torch.nn.functional.batch_norm`, with `training` if `running` is none.
+/// Equivalent: `torch.nn.functional.batch_norm`, with `training` if `running` is `None`.
 ///
 /// # Errors
 /// If the shapes do not fit or the types are not floats.

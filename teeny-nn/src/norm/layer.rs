@@ -68,7 +68,7 @@ impl LayerNorm {
     /// bias 0, eps 1e-5.
     ///
     /// # Errors
-    /// If there are no sizes, or the names are taken.
+    /// If `sizes` is empty, or the names are taken.
     #[track_caller]
     pub fn new(path: &Path, sizes: impl IntoShape) -> Result<LayerNorm> {
         let _op = enter("LayerNorm::new");
@@ -115,7 +115,7 @@ fn checked_sizes(sizes: impl IntoShape) -> Result<Shape> {
     .help("LayerNorm::new(path, n_embd) normalises the last axis"))
 }
 
-/// An error unless the shape of x ends in `sizes`.
+/// Returns an error unless the shape of x ends in `sizes`.
 fn require_last_sizes(x: &Tensor, sizes: &Shape) -> Result<()> {
     if x.shape().ends_with(sizes) {
         return Ok(());
@@ -168,7 +168,7 @@ impl RmsNorm {
     /// A layer at `path` over the last axes, of sizes `sizes`, with PyTorch's defaults: weight 1.
     ///
     /// # Errors
-    /// If there are no sizes, or the name is taken.
+    /// If `sizes` is empty, or the name is taken.
     #[track_caller]
     pub fn new(path: &Path, sizes: impl IntoShape) -> Result<RmsNorm> {
         let _op = enter("RmsNorm::new");

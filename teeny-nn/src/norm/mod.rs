@@ -32,7 +32,7 @@ use crate::module::require_type;
 use crate::store::{Param, Path};
 use teeny_core::{Error, Result, Tensor};
 
-/// An error if `eps` or `momentum` is out of range.
+/// Returns an error if `eps` or `momentum` is out of range.
 fn check_options(eps: f64, momentum: Option<f64>) -> Result<()> {
     if !(eps >= 0.0 && eps.is_finite()) {
         return Err(Error::value(format!("eps is {eps}, but must be 0 or more and finite"))
@@ -100,7 +100,7 @@ fn per_channel(x: &Tensor, axis: usize, channels: usize) -> Vec<usize> {
     shape
 }
 
-/// An error unless `count`, the number of values per mean, is at least 2.
+/// Returns an error unless `count`, the number of values per mean, is at least 2.
 fn require_several(count: usize, x: &Tensor) -> Result<()> {
     if count > 1 {
         return Ok(());

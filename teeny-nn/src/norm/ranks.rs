@@ -30,7 +30,7 @@ impl Ranks {
     }
 
     /// The mean of `x` over `axes` and all ranks, kept with size 1, and the number of elements in
-    /// each mean; `count` is that of this rank.
+    /// each mean; `count` is this rank's number.
     pub fn mean(&self, x: &Tensor, axes: &[usize], count: usize) -> Result<(Tensor, usize)> {
         #[cfg(feature = "distributed")]
         if let Some(comm) = &self.comm {

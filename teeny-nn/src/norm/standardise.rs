@@ -9,9 +9,9 @@
 //! d_bias = Σ g      d_weight = Σ g h      d_x = r (g w - (Σ g w + h Σ g w h) / n)
 //! ```
 //!
-//! Over several ranks n, the means and both sums of `d_x` are those of all ranks' batches; `d_bias`
-//! and `d_weight` are those of the rank's own batch, and the gradient of a loss that is the sum of
-//! the ranks' losses is their sum.
+//! Over several ranks, n, the means and both sums of `d_x` cover all ranks' batches; `d_bias` and
+//! `d_weight` cover the rank's own batch: their sum over the ranks is the gradient of the sum of
+//! the ranks' losses.
 //!
 //! Source: Ioffe & Szegedy 2015, arXiv:1502.03167, section 3.
 

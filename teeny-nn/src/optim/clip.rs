@@ -60,8 +60,8 @@ pub fn clip_grad_norm_async<'a>(
     })
 }
 
-/// [`clip_grad_norm`] by other squared norms of the parameters: `combine` receives those of the
-/// gradients that this rank has.
+/// [`clip_grad_norm`] by other squared norms of the parameters: `combine` receives the squared
+/// norms of this rank's gradients.
 pub(crate) fn clip_by(
     gradients: &mut Gradients,
     params: &[Param],
@@ -77,7 +77,7 @@ pub(crate) fn clip_by(
     clip_to(gradients, &params, max_norm, squares)
 }
 
-/// An error unless gradients can be clipped to `max_norm`.
+/// Returns an error unless gradients can be clipped to `max_norm`.
 pub(crate) fn require_norm(max_norm: f64) -> Result<()> {
     if max_norm.is_nan() || max_norm <= 0.0 {
         return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}"))
@@ -178,7 +178,7 @@ pub(crate) fn norm_and_factor(
         let first =
             squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());
         let text = format!(
-            "the norm of the gradients is {norm}; the first that is not finite is that of {first:?}"
+            "the norm of the gradients is {norm}; the first gradient that is not finite: {first:?}"
         );
         return Err(Error::value(text).help(
             "is the learning rate too high, or the loss not finite? require_finite stops at it",

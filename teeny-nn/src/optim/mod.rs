@@ -394,7 +394,7 @@ macro_rules! common_options {
         }
 
         /// Applies `group` to the parameters for which `chosen` returns true (by name, by shape).
-        /// Of two groups the later one wins.
+        /// If two groups match, the later one wins.
         pub fn group(mut self, chosen: impl Fn(&Param) -> bool, group: ParamGroup) -> Self {
             self.states.group(chosen, group);
             self

@@ -34,7 +34,7 @@ impl Update {
     /// The outputs of updates that have one kernel.
     ///
     /// # Errors
-    /// Those of [`Kernel::run_many`].
+    /// If [`Kernel::run_many`] fails.
     pub(super) fn run<'a>(
         updates: impl IntoIterator<Item = &'a Update>,
     ) -> Result<Vec<Vec<Tensor>>> {
@@ -203,8 +203,8 @@ impl ParamStates {
         self.finite_every = steps;
     }
 
-    /// Applies `group` to the parameters for which `chosen` returns true. Of two groups the later
-    /// one wins.
+    /// Applies `group` to the parameters for which `chosen` returns true. If two groups match, the
+    /// later one wins.
     pub fn group(&mut self, chosen: impl Fn(&Param) -> bool, group: ParamGroup) {
         let numbers = [("lr_scale", group.lr_scale), ("weight_decay", group.weight_decay)];
         for (name, number) in numbers {
@@ -343,8 +343,8 @@ impl ParamStates {
         self.entries[i] = entry;
     }
 
-    /// An error if a hyper-parameter is out of its range, a step would change nothing, or a store
-    /// has trainable parameters without any optimizer.
+    /// Returns an error if a hyper-parameter is out of its range, a step would change nothing, or a
+    /// store has trainable parameters without any optimizer.
     ///
     /// The stores are searched in the first step and after they changed; otherwise the check is
     /// one comparison.

@@ -18,7 +18,7 @@ use teeny_formats::State;
 ///
 /// Gradients are divided by the factor in f32. `BF16` has the range of f32 and needs no loss
 /// scaling: mixed precision is then `Store::with_dtype(device, DType::BF16)` with
-/// `AdamW::new(..).master_weights(true)`, whose sums and updates are those of f32.
+/// `AdamW::new(..).master_weights(true)`, which sums and updates in f32.
 ///
 /// Equivalent: `torch.amp.GradScaler`. Source: Micikevicius et al. 2017, arXiv:1710.03740.
 ///
@@ -155,7 +155,7 @@ impl LossScale {
     /// }
     /// # Ok(()) }
     /// ```
-    /// Equivalent: `GradScaler.unscale_`, and `update` with what it finds.
+    /// Equivalent: `GradScaler.unscale_`, and `update` with its result.
     ///
     /// # Errors
     /// As [`LossScale::step`].
@@ -287,7 +287,8 @@ fn clip(gradients: &mut [(Tensor, Tensor)], max_norm: f64) -> Result<()> {
     })
 }
 
-/// An error unless a loss can be multiplied by `factor`, and its gradients be divided by it.
+/// Returns an error unless a loss can be multiplied by `factor`, and its gradients be divided by
+/// it.
 fn require_factor(factor: f64) -> Result<()> {
     if !factor.is_finite() || factor <= 0.0 {
         return Err(Error::value(format!("a loss cannot be scaled by {factor}"))

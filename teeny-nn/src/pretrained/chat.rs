@@ -98,7 +98,7 @@ impl ChatTemplate {
     /// The template with this source.
     ///
     /// # Errors
-    /// If it is no Jinja template; the error has the line.
+    /// If `source` is not a Jinja template; the error has the line.
     #[track_caller]
     pub fn new(source: &str) -> Result<ChatTemplate> {
         let _op = enter("ChatTemplate::new");

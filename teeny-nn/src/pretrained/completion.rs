@@ -71,9 +71,9 @@ impl Decoder {
     /// after each new token with the index of a text and the piece of whole characters that the
     /// token completes, which may be empty; it may stop that text.
     ///
-    /// A text is the one that it has alone, draws too, up to the rounding of products of another
-    /// size. The longest prompt with the new tokens of a text fits the context, or that text is cut
-    /// there.
+    /// Each prompt gets the same text and draws as when it is completed alone, up to the rounding
+    /// of products of another size. The longest prompt with the new tokens of a text fits the
+    /// context, or that text is cut there.
     ///
     /// # Errors
     /// If there are not as many options as prompts, or the model has no tokenizer; as
@@ -151,10 +151,10 @@ impl<'a> NewText<'a> {
         on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         if self.config.eos_tokens.contains(&token) {
-            return ControlFlow::Continue(()); // it ends the text, and is none of it
+            return ControlFlow::Continue(()); // it ends the text, but is not part of it
         }
-        // a special token is none of the text, but may be a stop string; an id that the tokenizer
-        // lacks, of a padded vocabulary, has no text
+        // a special token is not text, but may be a stop string; an id that the tokenizer lacks, of
+        // a padded vocabulary, has no text
         let stops = &self.config.stop_strings;
         let pieces = match self.tokenizer.text_of(token) {
             Some(text) if stops.iter().any(|stop| stop == text) => {
@@ -191,7 +191,7 @@ impl<'a> NewText<'a> {
         if self.met {
             finish = Finish::StopString;
         } else {
-            // what was held back, if the caller has not stopped it
+            // the text that was held back, if the caller has not stopped it
             let rest = self.pieces.finish()?;
             if finish != Finish::Stopped && !rest.is_empty() {
                 self.text.push_str(&rest);
@@ -255,7 +255,7 @@ impl Pieces<'_> {
 pub struct Chat<'m> {
     decoder: &'m Decoder,
     session: Session<'m>,
-    /// The messages, those of the model among them.
+    /// The messages, including the model's.
     pub messages: Vec<Message>,
     /// Variables of the template besides the messages.
     pub options: ChatOptions,

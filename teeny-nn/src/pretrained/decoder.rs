@@ -45,7 +45,7 @@ pub struct Decoder {
     /// None for a GGUF file.
     origin: Option<Origin>,
     notes: Vec<String>,
-    /// Why there is none, if there is none.
+    /// The tokenizer, or why it could not be opened.
     pub(super) tokenizer: Result<PretrainedTokenizer>,
     #[cfg(feature = "chat")]
     pub(super) template: Result<Option<super::ChatTemplate>>,

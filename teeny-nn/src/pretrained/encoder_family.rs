@@ -30,7 +30,7 @@ pub(super) fn encoder(config: &Config) -> Result<String> {
     known_family(config, "encoder", "bert")
 }
 
-/// `config` with what its family says, and the names of that.
+/// `config` with the defaults of its family, and the names of the family.
 ///
 /// # Errors
 /// If the family is not known.
@@ -67,11 +67,10 @@ pub(super) fn options(config: &Config) -> Result<EncoderConfig> {
 
 impl Names {
     /// The names and the layout of the file, for a model of this width with this head. Other heads
-    /// are skipped; other tensors of the encoder than those of the family keep their names, which
-    /// no parameter has.
+    /// are skipped; encoder tensors unknown to the family keep their names, which no parameter has.
     pub fn mapping(&self, width: usize, head: Option<&HeadFamily>) -> Mapping {
         let mut mapping = Mapping::new().skip("*position_ids");
-        // the first is that of files that are written: those with a head have the prefix
+        // files are written with the first prefix: models with a head have one
         let prefixes = if head.is_some() { [self.prefix, ""] } else { ["", self.prefix] };
         for prefix in prefixes {
             mapping = with_names(mapping, self.names, [prefix, ""], [&[width; 3], &[]]);

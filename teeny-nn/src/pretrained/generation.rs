@@ -4,8 +4,8 @@
 //! logits ─ repetition penalty ─ n-grams ─ least length ─ suppressed tokens ─ Sampler ─ token
 //! ```
 //!
-//! The order is that of transformers. The first steps need the tokens before, so they run on the
-//! host, and only if they are asked for.
+//! The order is the same as in transformers. The first steps need the tokens before, so they run on
+//! the host, and only if requested.
 
 use crate::model_options::model_options;
 use crate::options::setters;
@@ -17,8 +17,8 @@ use teeny_formats::config::Config;
 use teeny_formats::keys;
 
 model_options! {
-    /// How tokens are chosen and when a text ends. The defaults are those of transformers: greedy,
-    /// without an end token. The number of new tokens is 256 instead of 20.
+    /// How tokens are chosen and when a text ends. The defaults are the same as in transformers
+    /// (greedy, without an end token), except 256 new tokens instead of 20.
     #[derive(Clone, Debug, PartialEq)]
     pub struct GenerationConfig {
         /// The number of new tokens at most; 256.
@@ -84,7 +84,7 @@ impl GenerationConfig {
         self
     }
 
-    /// That of the folder `path`: `generation_config.json`, or the keys that older files have in
+    /// Reads `generation_config.json` of the folder `path`, or the keys that older files have in
     /// `config.json`, the first of `models`; the other is its section of the language model, which
     /// knows the family.
     pub(super) fn open(
@@ -118,7 +118,7 @@ impl GenerationConfig {
         Ok(config)
     }
 
-    /// An error if an option is out of range.
+    /// Returns an error if an option is out of range.
     pub(super) fn check(&self) -> Result<()> {
         let rules = [
             ("temperature", self.temperature, self.temperature >= 0.0),

@@ -29,7 +29,7 @@ pub(super) type Metadata = BTreeMap<String, Value>;
 /// The shapes of tensors by name.
 type Shapes = BTreeMap<String, Vec<usize>>;
 
-/// Keys of `config.json` and of the metadata, after the name of the architecture, beside those of
+/// Keys of `config.json` and of the metadata, after the name of the architecture, besides
 /// [`CausalLmConfig::rows`].
 const KEYS: [(&str, &str); 8] = [
     ("partial_rotary_factor", "rope.dimension_count"),
@@ -109,7 +109,7 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
             None => uneven = Some(key),
         }
     }
-    // a window and factors of 0 are none
+    // a window or factor of 0 means unset
     let none =
         "attention.sliding_window attention.scale embedding_scale residual_scale logit_scale";
     values.retain(|key, x| x.as_f64() != Some(0.0) || !none.split(' ').any(|own| own == key));
@@ -214,7 +214,7 @@ fn config(path: &Path, metadata: &Metadata, shapes: &Shapes) -> Result<Config> {
     let required = REQUIRED.map(|key| config.family.names[key][0].clone());
     let mut required = required.iter().map(String::as_str).chain([eps]);
     match required.find(|key| !config.family.defaults.is_empty() && get(key).is_none()) {
-        Some(key) => Err(config.error(format!("there is no {key:?}"))),
+        Some(key) => Err(config.error(format!("{key:?} is missing"))),
         None => Ok(config),
     }
 }
@@ -297,7 +297,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Those of a file with these tensors.
+    /// The layout of a file with these tensors.
     pub fn of(tensors: &dyn TensorSource) -> Apart {
         let shapes = tensors.shapes();
         let has = |name| shapes.iter().any(|(own, _)| own == name);

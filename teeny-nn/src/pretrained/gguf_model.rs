@@ -22,7 +22,7 @@ use teeny_formats::{KeyMismatch, Mapped, TensorSource, Weights};
 /// A decoder of a folder of Hugging Face as GGUF has it: metadata, and the names and the layout of
 /// tensors. Tensors are read from the folder one at a time, by [`teeny_formats::gguf::save`].
 ///
-/// Models of all families of [`super::Decoder`] have a file; those of Mistral have the architecture
+/// Models of all families of [`super::Decoder`] have a file; Mistral's have the architecture
 /// `llama`. The file loses: a normal form of Unicode before a text is split; the white space and
 /// the ends of words that added tokens need; that only the first part of a text begins with a
 /// space; a dynamic scaling of positions, which begins beyond the context; and the end tokens after
@@ -236,7 +236,7 @@ impl TensorSource for Params {
     }
 }
 
-/// An error unless `params` are those of a model of these options.
+/// Returns an error unless `params` belong to a model with these options.
 fn check_params(options: &CausalLmConfig, params: &Weights, device: &DeviceRef) -> Result<()> {
     // nothing computes their values
     let store = Store::new(Lazy::new(device.clone()));

@@ -43,7 +43,7 @@ enum Input {
 pub(super) struct HeadFamily {
     task: Task,
     input: Input,
-    /// The first layer, if there is one, and its activation if it is not that of the model.
+    /// The first layer, if any, and its activation if it differs from the model's.
     dense: Option<(&'static str, Option<Activation>)>,
     norm: Option<&'static str>,
     /// The last layer; of masked tokens its bias alone, the weight being the word embedding.
@@ -117,11 +117,11 @@ impl HeadFamily {
         self.input == Input::Pooler
     }
 
-    /// The names of the file, after those of the encoder.
+    /// Adds the names of the head to the encoder's `mapping`.
     pub fn mapping(&self, mut mapping: Mapping) -> Mapping {
         let masked = self.task == Task::MaskedLm;
         if masked {
-            // those of files that repeat them
+            // some files repeat the tied weights
             mapping = mapping
                 .skip(&format!("{}.decoder.*", self.out))
                 .skip(&format!("{}.weight", self.out));
@@ -261,7 +261,7 @@ impl Head {
     /// sigmoid.
     ///
     /// # Errors
-    /// Those of the device.
+    /// If the device fails.
     pub fn probabilities(&self, logits: &Tensor) -> Result<Tensor> {
         let one = logits.shape().last() == Some(&1);
         if one || self.multi_label { logits.sigmoid() } else { logits.softmax(-1) }

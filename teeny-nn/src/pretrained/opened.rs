@@ -98,7 +98,7 @@ pub(super) fn differ(
     Ok(head.shape() != embedding.shape() || head.ne(&embedding)?.any(..)?.item::<bool>()?)
 }
 
-/// An error if the weights have heads of other sizes.
+/// Returns an error if the weights have heads of other sizes.
 pub(super) fn check_heads(
     sizes: &CausalLmConfig,
     config: &Config,

@@ -13,10 +13,10 @@ use teeny_formats::{Mapping, Weights};
 pub struct OpenOptions {
     /// The dtype of parameters; `F32`.
     pub dtype: Option<DType>,
-    /// The number of tokens that a decoder takes at most. The default is that of the model, but at
-    /// most 8,192: tables of positions, and caches that are not told their size, grow with it.
+    /// The largest number of tokens of a decoder. The default is the model's context, but at most
+    /// 8,192: tables of positions, and caches without a given size, grow with it.
     pub context: Option<usize>,
-    /// Other names of the weights in the file, before those of the family; none.
+    /// Other names of the weights in the file, which precede the family's; none.
     pub mapping: Option<Mapping>,
     /// The type to which the weights of linear layers and embeddings are quantised, where rows are
     /// whole blocks of it ([`QuantType::fitting`]); none. Weights that a GGUF file has quantised
@@ -25,7 +25,7 @@ pub struct OpenOptions {
     /// Whether weights that a GGUF file has quantised are made floats; false.
     pub dequantize: bool,
     /// The type in which a decoder keeps keys and values: a float dtype, or Q8_0
-    /// ([`crate::attention::KvCache::with_type`]); that of the parameters.
+    /// ([`crate::attention::KvCache::with_type`]); the dtype of the parameters.
     pub cache: Option<ElementType>,
     /// The classes of texts that an [`super::Encoder`] is to learn: it gets a new head for them,
     /// with random weights, unless it has one for these classes; none.
@@ -46,7 +46,7 @@ impl OpenOptions {
         with_dtype(dtype: DType) => dtype = Some(dtype);
         /// Sets the number of tokens that a decoder takes at most.
         with_context(context: usize) => context = Some(context);
-        /// Sets the mapping of the file's names to those of the family.
+        /// Sets the mapping from the file's names to the family's.
         with_mapping(mapping: Mapping) => mapping = Some(mapping);
         /// Sets the type to which weights are quantised.
         with_quantize(kind: QuantType) => quantize = Some(kind);
@@ -99,7 +99,7 @@ macro_rules! open_functions {
             ///
             /// # Errors
             /// If a file is missing, damaged or of another kind, the family is not known, sizes in
-            /// `config.json` contradict those of the weights, or tensors are missing.
+            /// `config.json` contradict the weights, or tensors are missing.
             #[track_caller]
             pub fn open(path: impl AsRef<Path>, device: impl ToDevice) -> Result<$model> {
                 let _op = enter(concat!(stringify!($model), "::open"));

@@ -13,7 +13,7 @@ use teeny_formats::names::loading;
 /// The bytes of a part of the weights at most.
 const PART: u64 = 5_000_000_000;
 
-/// The files of a model, its names, and what its configuration says.
+/// The files of a model, its names, and its configuration.
 pub(super) struct Origin {
     pub folder: PathBuf,
     /// The folder in it that has the model; empty, if it is the same.

@@ -12,13 +12,13 @@ use teeny_formats::names::loading;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolingMode {
-    /// The mean of those of all tokens.
+    /// The mean of the states of all tokens.
     Mean,
-    /// That of the first token.
+    /// The state of the first token.
     Cls,
     /// The largest value of each feature.
     Max,
-    /// That of the last token.
+    /// The state of the last token.
     LastToken,
 }
 

@@ -96,7 +96,7 @@ fn scaling(config: &Config, section: &Config, dims: usize) -> Result<RopeScaling
                 };
             RopeScaling::Yarn {
                 factor,
-                // 0 is none
+                // 0 means the default
                 beta_fast: number("beta_fast")?.filter(|x| *x != 0.0).unwrap_or(32.0),
                 beta_slow: number("beta_slow")?.filter(|x| *x != 0.0).unwrap_or(1.0),
                 original,

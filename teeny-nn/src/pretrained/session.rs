@@ -20,7 +20,7 @@ pub enum Finish {
     EndToken,
     /// There are as many new tokens as allowed.
     Length,
-    /// There are as many tokens, with those of the prompt, as the context or the session holds.
+    /// The prompt and the new tokens fill the context or the session.
     Context,
     /// A stop string followed.
     StopString,
@@ -42,8 +42,8 @@ impl Decoder {
     /// Continues each of `prompts`, all at once, until it ends as `config` says. `on_token` is
     /// called with the index of a text and its new token, and may stop that text.
     ///
-    /// Prompts may have different lengths. The most likely tokens of a text are those that it has
-    /// alone, up to the rounding of products of another size; draws are those of the whole batch.
+    /// Prompts may have different lengths. Greedy tokens of a text are the same as when it is
+    /// alone, up to the rounding of products of another size; draws depend on the whole batch.
     ///
     /// # Errors
     /// If `config` has stop strings, which [`Decoder::complete`] knows, a prompt is empty or longer
@@ -98,7 +98,7 @@ impl Decoder {
             };
             return prompts.iter().enumerate().map(alone).collect();
         }
-        // the padding of a text is none of its context
+        // the padding of a text does not count towards its context
         let most = batch.padding.iter().max().map_or(0, |&padding| padding);
         let context = self.model.config().context.saturating_add(most);
         let mut text = CachedLm::with_capacity(&self.model, length.min(context));
@@ -116,7 +116,7 @@ impl Decoder {
 /// last one, such as a conversation, computes its new tokens only.
 pub struct Session<'m> {
     text: CachedLm<'m>,
-    /// Those of the text.
+    /// The tokens of the text.
     tokens: Vec<u32>,
 }
 
@@ -174,7 +174,7 @@ impl Session<'_> {
 /// How the texts of a batch are continued.
 #[derive(Clone, Copy)]
 enum Configs<'a> {
-    /// All alike; draws are those of the whole batch.
+    /// One config for all; draws depend on the whole batch.
     Shared(&'a GenerationConfig),
     /// Each as if it were alone.
     Each(&'a [GenerationConfig]),
@@ -188,7 +188,7 @@ impl<'a> Configs<'a> {
         }
     }
 
-    /// That of text `i`.
+    /// The config of text `i`.
     fn of(self, i: usize) -> &'a GenerationConfig {
         match self {
             Configs::Shared(config) => config,
@@ -235,7 +235,7 @@ impl<'m> Batch<'m> {
             }
             if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocab) {
                 let text = format!("token {token} of {name} is not below {vocab}");
-                return Err(Error::index(text).help("the tokenizer is that of another model"));
+                return Err(Error::index(text).help("the tokenizer belongs to another model"));
             }
         }
         let width = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(0);
@@ -262,8 +262,8 @@ impl<'m> Batch<'m> {
         at.wrapping_sub(self.padding[i]) < self.model.config().context
     }
 
-    /// Which of the tokens are no padding, nor behind the end of the context, (B, S); none, if there
-    /// is no padding.
+    /// True for tokens that are neither padding nor beyond the context, (B, S); `None` without
+    /// padding.
     fn mask(&self) -> Result<Option<Tensor>> {
         if self.padding.iter().all(|&padding| padding == 0) {
             return Ok(None);

@@ -23,7 +23,7 @@ const FILES: [&str; 7] =
 pub struct EncoderBatch {
     /// (B, T) of I32, padded at the end.
     pub tokens: Tensor,
-    /// (B, T) of bool: true for a token, false for padding; none if there is no padding.
+    /// (B, T) of bool: true for a token, false for padding; `None` without padding.
     pub mask: Option<Tensor>,
     /// (B, T) of I32: 1 for the second text of a pair; none if all are 0.
     pub types: Option<Tensor>,
@@ -56,7 +56,7 @@ impl EncoderBatch {
 
 /// How texts become the inputs of an encoder.
 pub(super) struct Texts {
-    /// Why there is none, if there is none.
+    /// The tokenizer, or why it could not be opened.
     tokenizer: Result<PretrainedTokenizer>,
     /// The number of tokens of a text at most.
     pub max_length: usize,
@@ -68,13 +68,13 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Those of a file with this tokenizer alone.
+    /// The settings of a file that has only this tokenizer.
     pub fn of(tokenizer: Result<PretrainedTokenizer>, context: usize) -> Texts {
         let (prompts, default_prompt) = (Vec::new(), String::new());
         Texts { tokenizer, max_length: context, prompts, default_prompt, lowercase: false }
     }
 
-    /// Those of the folder `path`, whose model is in the folder `model`, of this context.
+    /// The settings of folder `path`, whose model is in folder `model` and has this context.
     pub fn open([path, model]: [&Path; 2], context: usize) -> Result<Texts> {
         let tokenizer = PretrainedTokenizer::open(model);
         let optional = |file: PathBuf| file.exists().then(|| Config::open_file(file)).transpose();
@@ -93,7 +93,7 @@ impl Texts {
             prompts = config.texts("prompts")?;
             if let Some(name) = config.text("default_prompt_name")? {
                 let found = prompts.iter().find(|(own, _)| own == name);
-                let missing = || config.error(format!("there is no prompt {name:?}"));
+                let missing = || config.error(format!("prompt {name:?} does not exist"));
                 default_prompt = found.ok_or_else(missing)?.1.clone();
             }
         }

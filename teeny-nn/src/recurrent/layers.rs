@@ -240,8 +240,8 @@ macro_rules! layer {
             /// Layers at `path` with `options`.
             ///
             /// # Errors
-            /// If the names are taken, there are no layers or hidden values, or dropout is outside
-            /// `0..=1`.
+            /// If the names are taken, the number of layers or hidden values is 0, or dropout is
+            /// outside `0..=1`.
             #[track_caller]
             pub fn with_options(
                 path: &Path,

@@ -107,8 +107,8 @@ impl Padding {
             .at(0, 0)
     }
 
-    /// The input's products (T, B, G) with those of padding replaced by the ones that close the
-    /// gates: sigmoids are exactly 0 or 1 there, so that gradients are exactly 0.
+    /// The input's products (T, B, G), replaced at padding by values that close the gates: sigmoids
+    /// are exactly 0 or 1 there, so gradients are exactly 0.
     pub fn closed(&self, gx: &Tensor, kind: RnnKind) -> Result<Tensor> {
         const INF: f32 = f32::INFINITY;
         let gates = match kind {

@@ -87,8 +87,8 @@ impl Checkpoint {
     /// belong to the restored values.
     ///
     /// # Errors
-    /// If there is no such part, or there are missing keys, unexpected keys or shape mismatches:
-    /// the error lists all of them, and `part` has not changed.
+    /// If the part does not exist, or has missing keys, unexpected keys or shape mismatches: the
+    /// error lists all of them, and `part` has not changed.
     #[track_caller]
     pub fn restore(&self, name: &str, part: &mut dyn Stateful) -> Result<&Checkpoint> {
         let _op = enter("checkpoint.restore");
@@ -100,7 +100,7 @@ impl Checkpoint {
     /// The state called `name`.
     ///
     /// # Errors
-    /// If there is none; the error lists the parts.
+    /// If the part does not exist; the error lists the parts.
     #[track_caller]
     pub fn part(&self, name: &str) -> Result<&State> {
         let _op = enter("checkpoint.part");
@@ -117,7 +117,7 @@ impl Checkpoint {
         self.parts.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The state called `name`; an empty state is inserted if there is none.
+    /// The state called `name`; an empty state is inserted if it does not exist.
     fn part_mut(&mut self, name: &str) -> &mut State {
         let place = self.parts.partition_point(|(own, _)| own.as_str() < name);
         if self.parts.get(place).is_none_or(|(own, _)| own != name) {
@@ -184,7 +184,7 @@ impl Checkpoint {
     /// autograd device).
     ///
     /// # Errors
-    /// If the file cannot be read, is damaged, or is no checkpoint.
+    /// If the file cannot be read, is damaged, or is not a checkpoint.
     #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Checkpoint> {
         let _op = enter("Checkpoint::load");

@@ -1,5 +1,5 @@
-//! What a checkpoint saves and restores: anything [`Stateful`], as the named tensors and values of
-//! a [`State`].
+//! Checkpoints save and restore anything [`Stateful`], as the named tensors and values of a
+//! [`State`].
 
 mod checkpoint;
 

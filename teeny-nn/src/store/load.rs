@@ -69,8 +69,8 @@ impl Store {
     }
 
     /// Makes a model whose parameters are read from `source` while `make` makes its layers at the
-    /// path that it gets, the root of this store. So no initial values are drawn, and what is not
-    /// whole in memory already is read one tensor at a time.
+    /// path that it gets, the root of this store. So no initial values are drawn, and tensors that
+    /// are not in memory yet are read one at a time.
     ///
     /// # Errors
     /// As [`Store::load_from`]; the errors of `make`; if `make` calls it for the same store. The

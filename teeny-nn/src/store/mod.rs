@@ -142,7 +142,7 @@ impl Store {
     /// The parameter or buffer called `name`.
     ///
     /// # Errors
-    /// If there is none; the error lists the names.
+    /// If the parameter does not exist; the error lists the names.
     #[track_caller]
     pub fn get(&self, name: &str) -> Result<Param> {
         let _op = enter("store.get");
@@ -154,8 +154,8 @@ impl Store {
         })
     }
 
-    /// Quantises the weights for which `choose` returns a type, of those of linear layers and
-    /// embeddings ([`Param::is_quantizable`]). They are frozen then.
+    /// Quantises and freezes the weights of linear layers and embeddings
+    /// ([`Param::is_quantizable`]) for which `choose` returns a type.
     ///
     /// # Errors
     /// If rows are not whole blocks of their type ([`QuantType::fitting`] chooses one that fits),
@@ -189,7 +189,7 @@ impl Store {
     /// Makes every quantised weight one of floats of the store's type. They stay frozen.
     ///
     /// # Errors
-    /// If there is no memory: weights before the one that failed are floats then.
+    /// If an allocation fails: weights before the one that failed are floats then.
     #[track_caller]
     pub fn dequantize(&self) -> Result<()> {
         let _op = enter("dequantize");
@@ -218,7 +218,7 @@ impl Store {
     /// Freezes all parameters until [`Store::thaw`] is called as often.
     ///
     /// # Errors
-    /// That of the device. Nothing has changed then.
+    /// If the device fails. Nothing has changed then.
     pub(crate) fn freeze(&self) -> Result<()> {
         let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         if frozen.0 == 0 {
@@ -233,8 +233,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reverses one [`Store::freeze`]; the last one makes trainable what was, but for weights that
-    /// are quantised now.
+    /// Reverses one [`Store::freeze`]; the last call makes the parameters that were trainable so
+    /// again, except weights that are quantised now.
     pub(crate) fn thaw(&self) -> Result<()> {
         let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         frozen.0 = frozen.0.saturating_sub(1);
@@ -301,8 +301,8 @@ impl Path {
         Path { store: self.store.clone(), prefix: self.full(&name.to_string()) }
     }
 
-    /// The parameters and buffers below this path, in creation order: those of a layer and of the
-    /// layers in it. Equivalent: `module.named_parameters()` and `named_buffers()`.
+    /// The parameters and buffers below this path, in creation order: of a layer and its inner
+    /// layers. Equivalent: `module.named_parameters()` and `named_buffers()`.
     ///
     /// # Example
     /// ```

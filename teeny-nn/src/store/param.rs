@@ -111,9 +111,9 @@ impl Param {
         &self.0.name
     }
 
-    /// The current value, that of an active [adapter](crate::lora) if it has one. On an autograd
-    /// device it is tracked while the parameter is trainable. Of a quantised weight it is the bytes
-    /// of its blocks; see [`Param::quantized`].
+    /// The current value, as replaced by an active [adapter](crate::lora). On an autograd device it
+    /// is tracked while the parameter is trainable. For a quantised weight it holds the bytes of
+    /// its blocks; see [`Param::quantized`].
     ///
     /// # Panics
     /// If an adapter replaces a part of it, and the device cannot join the parts.
@@ -135,7 +135,7 @@ impl Param {
         }
     }
 
-    /// The shape of the value, of a quantised weight that of the matrix.
+    /// The shape of the value; for a quantised weight the shape of the matrix.
     pub fn shape(&self) -> Shape {
         let value = self.0.value.read().unwrap_or_else(PoisonError::into_inner);
         match &*value {
@@ -240,7 +240,7 @@ impl Param {
         }
     }
 
-    /// The number of values so far.
+    /// The number of values that the parameter has had.
     pub(crate) fn version(&self) -> u64 {
         self.0.version.load(Ordering::Relaxed)
     }
@@ -275,7 +275,7 @@ impl Param {
     /// Makes a quantised weight one of floats of the store's type; others stay.
     ///
     /// # Errors
-    /// If there is no memory. Nothing has changed then.
+    /// If an allocation fails. Nothing has changed then.
     #[track_caller]
     pub fn dequantize(&self) -> Result<()> {
         let _op = enter("dequantize");
@@ -369,7 +369,7 @@ impl Param {
         if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
     }
 
-    /// An error unless `value` has the shape of the parameter.
+    /// Returns an error unless `value` has the shape of the parameter.
     pub(crate) fn require_shape(&self, value: &Tensor) -> Result<()> {
         let old = self.stored();
         if value.shape() != old.shape() {
@@ -401,8 +401,8 @@ impl Param {
         self.0.version.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Stores a value for a while. A captured function that does so puts back what it found, so it
-    /// does not depend on it.
+    /// Stores a temporary value. A captured function restores the previous value, so it does not
+    /// depend on it.
     pub(crate) fn lend(&self, value: Tensor) {
         self.replace_elements(value);
         self.0.version.fetch_add(u64::from(!Capture::is_recording()), Ordering::Relaxed);

@@ -74,7 +74,7 @@ impl Store {
         parts.push(names);
         let (whole, index_path) =
             (path.join("model.safetensors"), path.join("model.safetensors.index.json"));
-        // what was there is not read in place of what is written
+        // old files must not be read in place of the new ones
         let remove = |path: &Path| match std::fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::io(format!("cannot remove {}: {e}", path.display())).with_source(e))
@@ -153,8 +153,8 @@ impl Store {
         Ok(bytes)
     }
 
-    /// [`Store::to_bytes`] as a future. The parameters are those of the call; training may go on
-    /// meanwhile.
+    /// [`Store::to_bytes`] as a future. The bytes have the parameters at the time of the call;
+    /// training may go on meanwhile.
     ///
     /// # Errors
     /// As [`Store::to_bytes`].
@@ -168,7 +168,8 @@ impl Store {
         self.all().into_iter().filter_map(types).collect()
     }
 
-    /// An error if the blocks of a file, of which `metadata` are the entries, are of other types.
+    /// Returns an error if the blocks of a file, of which `metadata` are the entries, are of other
+    /// types.
     fn check_block_types(&self, metadata: &BTreeMap<String, String>) -> Result<()> {
         for (key, own) in self.block_types() {
             if metadata.get(&key) != Some(&own) {

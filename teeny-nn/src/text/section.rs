@@ -47,8 +47,8 @@ impl<'a> Section<'a> {
         Ok(Section { path, members, depth: 0, read: RefCell::default(), unread: Rc::default() })
     }
 
-    /// The places of the members that nothing has read, of this section and of those in it, but for
-    /// those that files of the kind `kind` may have.
+    /// The places of unread members of this section and its inner sections, except members that
+    /// files of kind `kind` may have.
     pub(in crate::text) fn unread(self, kind: &str) -> Vec<String> {
         let unread = self.unread.clone();
         drop(self);
@@ -107,7 +107,7 @@ impl<'a> Section<'a> {
     /// The items of the list `key`.
     ///
     /// # Errors
-    /// If there is no such list.
+    /// If the list does not exist.
     pub(in crate::text) fn list(&self, key: &str) -> Result<Vec<Json<'a>>> {
         let items = self.get(key).and_then(|value| value.items());
         Ok(items.ok_or_else(|| self.wrong(key, "a list"))?.collect())
@@ -116,7 +116,7 @@ impl<'a> Section<'a> {
     /// The objects of the list `key`.
     ///
     /// # Errors
-    /// If there is no such list, or an item is not an object.
+    /// If the list does not exist, or an item is not an object.
     pub(in crate::text) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>> {
         let items = self.list(key)?.into_iter().enumerate();
         items.map(|(i, item)| self.sub(format!("{}[{i}]", self.place(key)), item)).collect()
@@ -125,7 +125,7 @@ impl<'a> Section<'a> {
     /// The text `key`.
     ///
     /// # Errors
-    /// If there is no such text.
+    /// If the text does not exist.
     pub(in crate::text) fn string(&self, key: &str) -> Result<String> {
         let text = self.get(key).and_then(|value| value.string());
         text.ok_or_else(|| self.wrong(key, "a string"))
@@ -142,7 +142,7 @@ impl<'a> Section<'a> {
     /// The character `key`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the character does not exist.
     pub(in crate::text) fn char(&self, key: &str) -> Result<char> {
         let text = self.string(key)?;
         let mut chars = text.chars();

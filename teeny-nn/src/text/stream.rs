@@ -50,7 +50,7 @@ impl<'a> DecodeStream<'a> {
     /// Adds `token`; returns the text that it completes, which may be empty.
     ///
     /// # Errors
-    /// If there is no such token; the stream has not changed then.
+    /// If the token does not exist; the stream has not changed then.
     #[track_caller]
     pub fn push(&mut self, token: u32) -> Result<String> {
         let _op = enter("stream.push");

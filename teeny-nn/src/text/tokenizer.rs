@@ -73,7 +73,7 @@ impl CharTokenizer {
     /// The characters `chars`; the first is token 0.
     ///
     /// # Errors
-    /// If there are none, or one comes twice.
+    /// If `chars` is empty, or a character occurs twice.
     #[track_caller]
     pub fn new(chars: impl IntoIterator<Item = char>) -> Result<CharTokenizer> {
         let _op = enter("CharTokenizer::new");
@@ -82,7 +82,7 @@ impl CharTokenizer {
             chars.iter().zip(0..).map(|(&c, token)| (c, token)).collect();
         if chars.is_empty() {
             return Err(Error::value("0 characters, but a vocabulary needs at least one")
-                .help("CharTokenizer::of(text) takes those of a text"));
+                .help("CharTokenizer::of(text) uses the characters of a text"));
         }
         if let Some((i, c)) = chars.iter().enumerate().find(|(i, c)| tokens[c] as usize != *i) {
             return Err(Error::value(format!(
@@ -117,7 +117,7 @@ impl Tokenizer for CharTokenizer {
                 let n = self.chars.len();
                 let text = format!(
                     "character {i} (line {line}) is {c:?}, \
-                     which is none of the {n} in the vocabulary"
+                     which is not one of the {n} in the vocabulary"
                 );
                 Error::value(text)
                     .named("encode")

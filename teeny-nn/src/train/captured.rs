@@ -46,7 +46,7 @@ use teeny_core::{Capture, Error, Result, Tensor};
 pub struct Captured<'f> {
     capture: Capture<'f>,
     params: Vec<Param>,
-    /// What the results behind the loss are.
+    /// The parameters whose gradients and buffers are results after the loss.
     results: Arc<Mutex<Results>>,
 }
 
@@ -108,8 +108,8 @@ impl<'f> Captured<'f> {
     /// The loss (), untracked, and the gradients of the trainable parameters.
     ///
     /// # Errors
-    /// Those of the model and of [`Capture::run`]: among others, if a batch has another shape than
-    /// the first one. If a replay fails, buffers are as before.
+    /// If the model or [`Capture::run`] fails: among others, if a batch has another shape than the
+    /// first one. If a replay fails, buffers are as before.
     #[track_caller]
     pub fn run(&mut self, mut inputs: Vec<Tensor>) -> Result<(Tensor, Gradients)> {
         inputs.extend(self.params.iter().map(Param::value));

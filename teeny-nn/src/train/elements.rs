@@ -35,7 +35,7 @@ pub(super) fn flags_except(
     numbers(targets)?.into_iter().enumerate().map(flag).collect()
 }
 
-/// An error unless there is a target for each element of `x`, called `name`.
+/// Returns an error unless there is a target for each element of `x`, called `name`.
 pub(super) fn require_same_shape(name: &str, x: &Tensor, targets: &Tensor) -> Result<()> {
     if x.shape() == targets.shape() {
         return Ok(());

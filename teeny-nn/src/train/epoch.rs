@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use teeny_core::{Error, Result};
 
-/// An epoch that the program trains on, or what is left of it.
+/// An epoch that the program trains on, or the rest of it.
 pub(super) struct Epoch {
     /// Where it began.
     start: Position,
@@ -18,7 +18,7 @@ pub(super) struct Epoch {
 #[derive(Default)]
 struct Taken {
     count: AtomicUsize,
-    /// Whether there are no more.
+    /// Whether all batches were taken.
     all: AtomicBool,
 }
 
@@ -56,7 +56,8 @@ impl Epoch {
         })
     }
 
-    /// An error if the program took all batches, and not all of them were steps up to `position`.
+    /// Returns an error if the program took all batches, and not all of them were steps up to
+    /// `position`.
     pub fn require_steps(&self, position: &Position) -> Result<()> {
         let all = self.taken.all.load(Ordering::Relaxed);
         if !all || position.epoch != self.start.epoch {
@@ -75,8 +76,8 @@ impl Epoch {
     }
 }
 
-/// An error if a run cannot continue at `position` by a loader with other batches, `batches` of
-/// them in an epoch. It can at the beginning of an epoch.
+/// Returns an error if a run cannot continue at `position` by a loader with other batches,
+/// `batches` of them in an epoch. It can at the beginning of an epoch.
 pub(super) fn other_batches(position: &Position, batches: usize) -> Result<()> {
     if position.batch == 0 {
         return Ok(());

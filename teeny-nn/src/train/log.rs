@@ -75,7 +75,7 @@ impl Log {
     /// CSV with a line of column names.
     ///
     /// # Errors
-    /// If there are no columns, or the file cannot be made.
+    /// If `columns` is empty, or the file cannot be created.
     #[track_caller]
     pub fn create(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
         let _op = enter("Log::create");
@@ -86,8 +86,8 @@ impl Log {
     }
 
     /// Continues the file at `path` for a run that is resumed at step `step`; as [`Log::create`] if
-    /// there is none or it is empty. The first column must be the step: lines from `step` on, which
-    /// the killed run logged after its checkpoint, are removed, because the resumed run writes them
+    /// it is missing or empty. The first column must be the step: lines from `step` on, which the
+    /// killed run logged after its checkpoint, are removed, because the resumed run writes them
     /// again. An incomplete last line is removed too.
     ///
     /// # Errors
@@ -147,12 +147,12 @@ impl Log {
         }
     }
 
-    /// Continues the file at `path` after its last whole line; as [`Log::create`] if there is none
-    /// or it is empty. A run that is resumed from a checkpoint uses [`Log::resume`], which does not
+    /// Continues the file at `path` after its last whole line; as [`Log::create`] if it is missing
+    /// or empty. A run that is resumed from a checkpoint uses [`Log::resume`], which does not
     /// repeat steps.
     ///
     /// # Errors
-    /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
+    /// If `columns` is empty, the file cannot be opened, or it is CSV with other columns.
     #[track_caller]
     pub fn append(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
         let _op = enter("Log::append");
@@ -242,7 +242,7 @@ impl Log {
         let before = self.file.stream_position().ok(); // a pipe has none
         self.file.write_all(self.line.as_bytes()).map_err(|e| {
             if let Some(before) = before {
-                // the error of the write is reported, not that of the removal
+                // the error of the write is reported, not an error of the removal
                 let _ = self
                     .file
                     .set_len(before)
@@ -255,8 +255,8 @@ impl Log {
     /// Writes a line: one field per column, in their order.
     ///
     /// # Errors
-    /// If the number of fields differs from that of the columns, or the file cannot be written. The
-    /// file then ends with its last whole line.
+    /// If the numbers of fields and columns differ, or the file cannot be written. The file then
+    /// ends with its last whole line.
     #[track_caller]
     pub fn write(&mut self, fields: &[Field<'_>]) -> Result<()> {
         let _op = enter("log.write");

@@ -49,7 +49,7 @@ impl Default for Losses {
 }
 
 impl Losses {
-    /// An empty list; losses are read 50 at a time, and the first is that of step 0.
+    /// An empty list; losses are read 50 at a time, and the first belongs to step 0.
     pub fn new() -> Losses {
         Losses { every: EVERY, first: 0, unread: Vec::new(), values: Vec::new() }
     }
@@ -123,7 +123,7 @@ impl Losses {
         })
     }
 
-    /// [`Losses::read`] as a future. The losses are those of the call.
+    /// [`Losses::read`] as a future. It returns the losses at the time of the call.
     ///
     /// # Errors
     /// As [`Losses::push`].
@@ -193,7 +193,7 @@ impl Losses {
     }
 
     /// The mean of the last `n` losses that have been read, or of all if there are fewer; NaN if
-    /// there are none.
+    /// none has been read.
     pub fn mean(&self, n: usize) -> f64 {
         let last = &self.values[self.values.len().saturating_sub(n)..];
         last.iter().map(|(_, loss)| loss).sum::<f64>() / last.len() as f64

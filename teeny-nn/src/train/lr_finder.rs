@@ -28,12 +28,11 @@ pub struct LrFinder {
 /// before by the same factor, and returns the losses. It ends early where the loss diverges.
 ///
 /// `loss` returns the loss () of step 0, 1, .. on the next batch. Weights, buffers, the state of
-/// `optimizer` with its rate, and the random numbers are those of before when it returns, also
-/// after an error. Source: Smith 2015, arXiv:1506.01186. Equivalent: fastai's `lr_find`.
+/// `optimizer` with its rate, and the random state are restored before it returns, also after an
+/// error. Source: Smith 2015, arXiv:1506.01186. Equivalent: fastai's `lr_find`.
 ///
 /// # Errors
-/// If not `0 < min < max` with finite rates, if there are fewer than 3 steps; those of `loss` and
-/// of a step.
+/// If not `0 < min < max` with finite rates, if `steps` is less than 3; if `loss` or a step fails.
 ///
 /// # Example
 /// ```

@@ -42,7 +42,7 @@ impl Mean {
     }
 }
 
-/// The number of correct predictions: items whose largest logit is that of the target class.
+/// The number of correct predictions: items whose largest logit belongs to the target class.
 ///
 /// Shapes: logits (N, C), targets (N) of integers; of the pixels of images, logits (N, C, d..),
 /// targets (N, d..), and the number is one of pixels. A target that is not a class, for example an

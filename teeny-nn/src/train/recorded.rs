@@ -31,8 +31,8 @@ impl Recorded {
         }
     }
 
-    /// An error if the run follows values that the program does not record: only others, or, at
-    /// the end of the run, none.
+    /// Returns an error if the run follows values that the program does not record: only others,
+    /// or, at the end of the run, none.
     pub fn require_followed(&self, is_end: bool) -> Result<()> {
         let (losses, accuracies) = (&self.losses, &self.accuracies);
         let (followed, others, known, given) = match self.follows_accuracy {
@@ -82,7 +82,7 @@ impl Stateful for Recorded {
             };
             let all: Option<Points> = text.split_whitespace().map(point).collect();
             all.ok_or_else(|| {
-                Error::format(format!("{key:?} are no points: {}", quoted(&text)))
+                Error::format(format!("{key:?} is not a list of points: {}", quoted(&text)))
                     .help("restore the checkpoint of a Run")
             })
         };

@@ -77,11 +77,11 @@ pub struct Run<'a> {
     epoch: Option<Epoch>,
     /// Whether a step has ended.
     has_trained: bool,
-    /// [`DataLoader::order_hash`] of the loader, or of the one of the checkpoint.
+    /// [`DataLoader::order_hash`] of the loader, or of the checkpoint's loader.
     order: Option<u64>,
-    /// How often the step was asked for since the last one ended.
+    /// How often the step was requested since the last one ended.
     asked: u32,
-    /// Whether a step may end: no schedule was given, or its rate was asked for.
+    /// Whether a step may end: no schedule was given, or its rate was requested.
     has_rate: AtomicBool,
     losses: Losses,
     log: Option<Log>,
@@ -264,8 +264,8 @@ impl<'a> Run<'a> {
         Some(error.map(Err).into_iter().chain(batches))
     }
 
-    /// An error if not all batches of the epoch before were steps, or if `loader` does not continue
-    /// the epoch of the checkpoint.
+    /// Returns an error if not all batches of the epoch before were steps, or if `loader` does not
+    /// continue the epoch of the checkpoint.
     fn begin_epoch<D: Dataset>(&mut self, loader: &DataLoader<D>) -> Result<()> {
         if let Some(epoch) = &self.epoch {
             return epoch.require_steps(&self.position);
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
     /// in evaluation mode, and the clock of the run stands still.
     ///
     /// # Errors
-    /// Those of `evaluation`; if a loss is NaN or infinite, or the log cannot be written.
+    /// If `evaluation` fails, a loss is NaN or infinite, or the log cannot be written.
     pub fn evaluate<T>(&mut self, evaluation: impl FnOnce() -> Result<T>) -> Result<T> {
         self.losses()?;
         self.ranks.broadcast_buffers()?;

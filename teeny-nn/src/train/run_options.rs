@@ -125,14 +125,14 @@ impl<'a> RunOptions<'a> {
 }
 
 /// The ranks of a [`super::Run`] that train together. Each method is called on all of them; the
-/// defaults are those of one rank.
+/// defaults are for one rank.
 pub trait RunRanks {
     /// Whether this is the rank that prints and writes files.
     fn is_first(&self) -> bool {
         true
     }
 
-    /// An error unless `value` is the same on all ranks; `what` names it.
+    /// Returns an error unless `value` is the same on all ranks; `what` names it.
     ///
     /// # Errors
     /// If it differs, or a rank fails.
@@ -144,7 +144,7 @@ pub trait RunRanks {
     /// The state of `part` of the whole model, for a checkpoint.
     ///
     /// # Errors
-    /// Those of the state; if a rank fails.
+    /// If the state or a rank fails.
     fn state(&self, part: &dyn Stateful) -> Result<State> {
         part.state()
     }
@@ -152,7 +152,7 @@ pub trait RunRanks {
     /// Sets `part` to its part of the state of the whole model.
     ///
     /// # Errors
-    /// If it is not the state of such a part.
+    /// If `state` does not fit `part`.
     fn set_state(&self, part: &mut dyn Stateful, state: &State) -> Result<()> {
         part.set_state(state)
     }
@@ -165,7 +165,7 @@ pub trait RunRanks {
         if self.is_first() { store.save(path) } else { Ok(()) }
     }
 
-    /// Makes buffers those of one rank, before an evaluation.
+    /// Copies the buffers of one rank to all, before an evaluation.
     ///
     /// # Errors
     /// If a rank fails.

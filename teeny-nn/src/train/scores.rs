@@ -60,7 +60,7 @@ pub fn average_precision(scores: &Tensor, targets: &Tensor) -> Result<f64> {
     let (groups, [positives, negatives]) = by_score(scores, targets)?;
     if positives == 0 {
         return Err(Error::value(format!("none of {negatives} targets is 1"))
-            .help("precision and recall are those of the positive items"));
+            .help("precision and recall need at least one positive item"));
     }
     let (mut found, mut taken, mut area) = (0, 0, 0.0);
     for (hits, misses) in groups {
@@ -105,7 +105,7 @@ fn by_score(scores: &Tensor, targets: &Tensor) -> Result<ByScore> {
 /// Equivalent: `torchmetrics`' multiclass calibration error with the norm l1.
 ///
 /// # Errors
-/// If the shapes do not fit, `bins` is 0, there are no items, or a logit is not finite.
+/// If the shapes do not fit, `bins` is 0, the batch is empty, or a logit is not finite.
 #[track_caller]
 pub fn calibration_error(logits: &Tensor, targets: &Tensor, bins: usize) -> Result<f64> {
     let _op = enter("calibration_error");

@@ -73,7 +73,7 @@ impl EarlyStopping {
         better
     }
 
-    /// Whether `patience` values in a row were no improvement.
+    /// Whether `patience` values in a row did not improve.
     pub fn should_stop(&self) -> bool {
         self.wait >= self.patience
     }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(stopping.best(), Some((2, 0.85)));
         assert!(
             stopping.update(6, 0.5) && !stopping.should_stop(),
-            "an improvement starts the waiting anew"
+            "an improvement restarts the waiting"
         );
     }
 

@@ -1,5 +1,5 @@
-//! The block of all transformers: attention and a perceptron, each with a residual connection. A
-//! decoder makes its blocks here too.
+//! The block of all transformers: attention and an MLP, each with a residual connection. A decoder
+//! makes its blocks here too.
 
 use super::causal_config::{CausalLmConfig, NormKind};
 use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
@@ -22,12 +22,12 @@ pub(super) struct Names {
     pub mlp: &'static str,
     pub up: &'static str,
     pub down: &'static str,
-    /// The norms before attention and before the perceptron.
+    /// The norms before attention and before the MLP.
     pub norms: [&'static str; 2],
     pub last_norm: &'static str,
 }
 
-/// Those of Phi 3, whose projections are joined; with post-norms, those of Gemma.
+/// The names of Phi 3, whose projections are fused; with post-norms, the names of Gemma.
 pub(super) const LLAMA: Names = Names {
     tokens: "embed_tokens",
     positions: "embed_positions",
@@ -42,7 +42,7 @@ pub(super) const LLAMA: Names = Names {
     last_norm: "norm",
 };
 
-/// Those of GPT-2.
+/// The names of GPT-2.
 pub(super) const GPT2: Names = Names {
     tokens: "wte",
     positions: "wpe",
@@ -65,7 +65,7 @@ pub(super) trait Layers {
     /// The attention at `path`.
     fn attention(&self, place: Place<'_>) -> Result<MultiheadAttention>;
 
-    /// The two linear layers of the perceptron at `path`.
+    /// The two linear layers of the MLP at `path`.
     fn perceptron(&self, place: Place<'_>) -> Result<[Box<dyn Module>; 2]>;
 }
 
@@ -94,7 +94,7 @@ impl Layers for Plain {
     }
 }
 
-/// Options of the first and the last linear layer of attention, and of the perceptron. The standard
+/// Options of the first and the last linear layer of attention, and of the MLP. The standard
 /// deviation of the last layer of a residual branch is smaller: the variances of the two branches
 /// of each block add up.
 pub(super) fn linears(config: &CausalLmConfig) -> [[LinearOptions; 2]; 2] {
@@ -130,13 +130,13 @@ fn rms_norm(path: &Path, size: usize, config: &CausalLmConfig) -> Result<RmsNorm
     RmsNorm::with_options(path, size, options)
 }
 
-/// One block: attention, perhaps attention to a context, and a perceptron, each added to its input.
+/// One block: attention, perhaps attention to a context, and an MLP, each added to its input.
 pub(super) struct Block {
-    /// Of attention, attention to a context, and the perceptron.
+    /// The norms of attention, of attention to a context, and of the MLP.
     pub norms: Vec<Box<dyn Module>>,
     /// Whether the norms come first, or follow the sums.
     pub norm_first: bool,
-    /// Further norms, of what attention and the perceptron add, if norms come first.
+    /// Further norms, of the outputs of attention and the MLP, if norms come first.
     pub post_norms: Vec<Box<dyn Module>>,
     pub attention: MultiheadAttention,
     pub cross: Option<MultiheadAttention>,
@@ -145,7 +145,7 @@ pub(super) struct Block {
     pub activation: Activation,
     pub gated: bool,
     pub dropout: Dropout,
-    /// Whether there is dropout between the layers of the perceptron too.
+    /// Whether there is dropout between the layers of the MLP too.
     pub drops_inside: bool,
     pub residual_scale: f64,
 }

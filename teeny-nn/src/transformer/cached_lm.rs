@@ -17,14 +17,14 @@ use teeny_autograd::no_grad;
 use teeny_core::context::enter;
 use teeny_core::{Capture, DType, DeviceRef, Error, Result, Tensor};
 
-/// A [`CausalLm`] with the keys and values of the tokens so far, of one text or of several.
+/// A [`CausalLm`] with the keys and values of the past tokens, of one text or of several.
 ///
 /// If the model's device records, `Autograd::new(Lazy::new(device))` or `Lazy::new(device)`, then
-/// from the fourth or fifth token on the model is not run: what it did is replayed ([`Capture`]).
-/// Logits have the bits of [`CausalLm::next`] and are untracked. A step of more operations than
-/// [`teeny_core::LazyOptions::max_nodes`] is an error. If the weights, the training mode,
-/// the batch size or the dtype of the tokens change, the step is recorded again. Models that ranks
-/// share, and those whose rotary embedding changes with the length
+/// from the fourth or fifth token on the recorded operations of the model are replayed
+/// ([`Capture`]). Logits have the bits of [`CausalLm::next`] and are untracked. A step of more
+/// operations than [`teeny_core::LazyOptions::max_nodes`] is an error. If the weights, the training
+/// mode, the batch size or the dtype of the tokens change, the step is recorded again. Models that
+/// ranks share, and models whose rotary embedding changes with the length
 /// ([`crate::attention::RopeScaling::LongRope`]), run at each step.
 ///
 /// # Example
@@ -84,12 +84,12 @@ impl<'m> CachedLm<'m> {
         self.model
     }
 
-    /// The number of tokens so far: the position of the next one.
+    /// The number of past tokens: the position of the next one.
     pub fn len(&self) -> usize {
         self.caches.first().map_or(0, KvCache::len)
     }
 
-    /// Whether there is no token.
+    /// Whether it has no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -62,7 +62,7 @@ impl Rotary {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Positions {
-    /// A learnt vector for each, added to that of the token.
+    /// A learnt vector for each, added to the embedding of the token.
     Learned,
     /// Queries and keys are rotated.
     Rotary {
@@ -74,7 +74,7 @@ pub enum Positions {
 }
 
 model_options! {
-    /// Sizes and options of a [`super::CausalLm`]. [`CausalLmConfig::new`] has those of Llama.
+    /// Sizes and options of a [`super::CausalLm`]. [`CausalLmConfig::new`] describes Llama.
     #[derive(Clone, Debug, PartialEq)]
     pub struct CausalLmConfig {
         /// V, the size of the vocabulary.
@@ -91,25 +91,25 @@ model_options! {
         n_kv_head: usize = 0, "num_key_value_heads" "attention.head_count_kv" "heads";
         /// The size of a head; `n_embd / n_head`.
         head_size: usize = 0, "head_dim" "attention.key_length" "heads";
-        /// The width between the linear layers of a perceptron.
+        /// The width between the linear layers of an MLP.
         hidden: usize = 0, "intermediate_size" "feed_forward_length" "sizes";
         /// The norms; [`NormKind::Rms`].
         norm: NormKind = NormKind::Rms, "norm" "" "norms";
         /// Added to the variance by the norms; 1e-6.
         norm_eps: f64 = 1e-6, "rms_norm_eps" "attention.layer_norm_rms_epsilon" "norms";
-        /// Whether attention and perceptron have norms after them too, as in Gemma; false.
+        /// Whether attention and MLP have norms after them too, as in Gemma; false.
         post_norms: bool = false, "post_norms" "" "norms after attention";
         /// Whether queries and keys have a norm of each head; false.
         qk_norms: bool = false, "qk_norms" "" "norms of queries and keys";
         /// The activation; SiLU.
         activation: Activation = Activation::Silu, "hidden_act" "" "activation";
-        /// Whether the perceptron is `down(activation(gate x) * up x)`; true.
+        /// Whether the MLP is `down(activation(gate x) * up x)`; true.
         gated: bool = true, "gated" "" "activation";
         /// Whether the projection to queries, keys and values has a bias; false.
         qkv_bias: bool = false, "qkv_bias" "" "biases of queries, keys and values";
         /// Whether the projection of the heads has a bias; false.
         out_bias: bool = false, "out_bias" "" "bias after attention";
-        /// Whether the perceptron has biases; false.
+        /// Whether the MLP has biases; false.
         mlp_bias: bool = false, "mlp_bias" "" "biases of the perceptron";
         /// Positions; rotary with the base 10,000.
         positions: Positions = Positions::Rotary { full: Rotary::new(1e4), windowed: None };
@@ -132,7 +132,7 @@ model_options! {
         /// The factor of token embeddings; 1.
         embed_scale: f64 = 1.0,
             "embedding_multiplier" "embedding_scale" "factor of the embeddings";
-        /// The factor of what attention and perceptron add; 1.
+        /// The factor of the outputs of attention and MLP in the residual sums; 1.
         residual_scale: f64 = 1.0,
             "residual_multiplier" "residual_scale" "factor of the residual branches";
         /// Whether the head is the token embedding; false.
@@ -140,7 +140,7 @@ model_options! {
         /// The probability of dropping, in training; 0.
         dropout: f64 = 0.0;
         /// The type in which the model's caches keep keys and values
-        /// ([`crate::attention::KvCache::with_type`]); that of the activations.
+        /// ([`crate::attention::KvCache::with_type`]); the dtype of the activations.
         cache: Option<ElementType> = None;
     }
 }

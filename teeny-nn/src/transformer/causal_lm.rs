@@ -3,10 +3,10 @@
 //! ```text
 //! tokens (B, T) ─ embedding ─ block ─ block ─ … ─ norm ─ head ─ logits (B, T, V)
 //!                               │
-//!                               x + attention(norm(x)),  x + perceptron(norm(x))
+//!                               x + attention(norm(x)),  x + mlp(norm(x))
 //! ```
 //!
-//! Families differ by options ([`CausalLmConfig`]), not by code. Parameter names are those of Phi 3
+//! Families differ by options ([`CausalLmConfig`]), not by code. Parameter names are Phi 3's
 //! without `model.`: `embed_tokens`, `layers.0.self_attn.qkv_proj`, `layers.0.mlp.gate_up_proj` and
 //! so on. Module `pretrained` opens files of such models, [`super::Gpt`] is GPT-2 with its names.
 
@@ -121,8 +121,8 @@ impl Ropes {
 /// assert_eq!(longer.shape()[..], [1, 5]);
 /// # Ok(()) }
 /// ```
-/// Source: Touvron et al. 2023, arXiv:2302.13971; the initial weights are those of GPT-2, Radford
-/// et al. 2019, with standard deviation `0.02 / sqrt(2 n_layer)` for the residual projections.
+/// Source: Touvron et al. 2023, arXiv:2302.13971; the initial weights are from GPT-2, Radford et
+/// al. 2019, with standard deviation `0.02 / sqrt(2 n_layer)` for the residual projections.
 pub struct CausalLm {
     config: Arc<CausalLmConfig>,
     tokens: Embedding,
@@ -372,7 +372,7 @@ impl CausalLm {
         self.norm.forward(&x)
     }
 
-    /// The number of tokens with those of the caches; an error if shapes do not fit.
+    /// The number of tokens including cached ones; an error if shapes do not fit.
     fn check(&self, inputs: &CausalInputs<'_>, past: usize) -> Result<usize> {
         let shape = inputs.tokens.shape();
         if shape.len() != 2 || inputs.tokens.numel() == 0 {
@@ -398,7 +398,9 @@ impl CausalLm {
                     mask.dtype(),
                     mask.shape()
                 ))
-                .help("(B, S) of bool, true for tokens: those of the caches, then the new ones"))
+                .help(
+                    "(B, S) of bool, true for tokens: first the cached tokens, then the new ones",
+                ))
             }
             _ => Ok(end),
         }
@@ -446,7 +448,7 @@ impl Head {
     }
 }
 
-/// What the attention of block `i` always has.
+/// The attention options of block `i` that no call changes.
 fn of_block<'a>(config: &CausalLmConfig, i: usize) -> AttentionOptions<'a> {
     AttentionOptions {
         causal: true,

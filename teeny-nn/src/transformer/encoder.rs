@@ -72,7 +72,7 @@ impl EncoderConfig {
     }
 }
 
-/// The tokens of an encoder, and what it is told about them.
+/// The tokens of an encoder, their types and their mask.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct EncoderInputs<'a> {
@@ -186,8 +186,8 @@ impl Encoder {
         self.config.padding_idx.map_or(0, |id| id.saturating_add(1))
     }
 
-    /// The states of the last layer, or of the norm after it → (B, T, E). Those of padding mean
-    /// nothing.
+    /// The states of the last layer, or of the norm after it → (B, T, E). The states of padding
+    /// mean nothing.
     ///
     /// # Errors
     /// If shapes do not fit, there are more tokens than positions, or a token or a type is not in

@@ -1,7 +1,7 @@
 //! [`Gpt`]: the decoder of GPT-2, at any size: a [`CausalLm`] with GPT-2's options and names.
 //!
-//! Parameter names are those of Hugging Face's files, which [`teeny_formats::Mapping::gpt2`] loads.
-//! The caller of [`CausalLm::generate`] passes the function that picks tokens.
+//! Parameter names are the same as in Hugging Face's files, which [`teeny_formats::Mapping::gpt2`]
+//! loads. The caller of [`CausalLm::generate`] passes the function that picks tokens.
 
 use super::block::{GPT2, Layers, Plain};
 use super::causal_config::{CausalLmConfig, NormKind, Positions};

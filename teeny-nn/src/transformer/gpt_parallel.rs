@@ -1,4 +1,4 @@
-//! A [`Gpt`] whose heads and perceptrons are split over ranks.
+//! A [`Gpt`] whose heads and MLPs are split over ranks.
 
 use super::block::{Layers, Place, attention_options, linears};
 use super::gpt::{Gpt, GptConfig};
@@ -10,14 +10,13 @@ use teeny_core::Result;
 
 impl Gpt {
     /// A model at `path` that the ranks of `parallel` share: each has `n_head / ranks` heads and
-    /// the same share of the perceptron of every block. Embeddings, norms and the head are
-    /// replicated.
+    /// the same share of the MLP of every block. Embeddings, norms and the head are replicated.
     ///
-    /// Names are those of [`Gpt::new`], and so are the initial weights of all ranks together. Every
-    /// rank passes the same tokens, and gets the same logits and gradients of replicated
+    /// Names, and the initial weights of all ranks together, are the same as for [`Gpt::new`].
+    /// Every rank passes the same tokens, and gets the same logits and gradients of replicated
     /// parameters. The caches of a rank hold its own heads. All ranks seed the random generator
-    /// alike ([`TensorParallel`]), also to pick tokens. Messages are no part of a recording:
-    /// [`super::CachedLm`] records no step, and [`crate::Captured`] needs one rank.
+    /// alike ([`TensorParallel`]), also to pick tokens. Messages cannot be recorded:
+    /// [`super::CachedLm`] does not record steps, and [`crate::Captured`] needs one rank.
     ///
     /// # Errors
     /// As [`Gpt::new`]; if the number of ranks does not divide `n_head`.

@@ -1,6 +1,6 @@
-//! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], that of BERT and of CLIP's
-//! texts; [`VisionEncoder`], that of images in ViT and CLIP; [`CausalLm`], the decoder of Llama and
-//! its relatives, and of GPT-2 as [`Gpt`], which [`CachedLm`] continues texts with.
+//! Transformers: PyTorch's encoder and decoder layers; [`Encoder`], of BERT and of CLIP's texts;
+//! [`VisionEncoder`], of images in ViT and CLIP; [`CausalLm`], the decoder of Llama and its
+//! relatives, and of GPT-2 as [`Gpt`], which [`CachedLm`] continues texts with.
 
 mod block;
 mod cached_lm;
@@ -47,8 +47,8 @@ model_options! {
         activation: Activation = Activation::Relu, "hidden_act";
         /// The probability of dropping, in training; 0.1.
         dropout: f64 = 0.1;
-        /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
-        /// them, as in the paper; false.
+        /// Whether norms precede attention and MLP, which trains without warm-up, or follow them,
+        /// as in the paper; false.
         norm_first: bool = false, "norm_first";
         /// Added to the variance by the norms; 1e-5.
         norm_eps: f64 = 1e-5, "layer_norm_eps";
@@ -68,18 +68,18 @@ impl TransformerConfig {
         with_activation(activation: Activation) => activation = activation;
         /// Sets the probability of dropping.
         with_dropout(p: f64) => dropout = p;
-        /// Sets whether norms precede attention and perceptron.
+        /// Sets whether norms precede attention and MLP.
         with_norm_first(norm_first: bool) => norm_first = norm_first;
-        /// Sets what the norms add to the variance.
+        /// Sets the number that the norms add to the variance.
         with_norm_eps(eps: f64) => norm_eps = eps;
         /// Sets whether the projections to queries, keys and values have biases.
         with_qkv_bias(qkv_bias: bool) => qkv_bias = qkv_bias;
     }
 }
 
-/// A layer of an encoder: self-attention and a perceptron.
+/// A layer of an encoder: self-attention and an MLP.
 ///
-/// Shapes: x (B, T, E) → the same. Names and values are those of
+/// Shapes: x (B, T, E) → the same. Names and values are the same as in
 /// `torch.nn.TransformerEncoderLayer(batch_first=True)`: `self_attn`, `linear1`, `linear2`,
 /// `norm1`, `norm2`.
 ///
@@ -133,10 +133,10 @@ impl Module for TransformerEncoderLayer {
     }
 }
 
-/// A layer of a decoder: self-attention, attention to a context, and a perceptron.
+/// A layer of a decoder: self-attention, attention to a context, and an MLP.
 ///
-/// Names and values are those of `torch.nn.TransformerDecoderLayer(batch_first=True)`: `self_attn`,
-/// `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`.
+/// Names and values are the same as in `torch.nn.TransformerDecoderLayer(batch_first=True)`:
+/// `self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`.
 pub struct TransformerDecoderLayer(Block);
 
 impl TransformerDecoderLayer {

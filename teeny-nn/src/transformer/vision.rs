@@ -38,7 +38,7 @@ model_options! {
         /// Whether there is a norm before the first layer, as in CLIP; false.
         pre_norm: bool = false, "pre_norm";
         /// Whether the class token is (1, 1, E) and the positions are (1, P + 1, E), as in files of
-        /// ViT, or (E) and (P + 1, E), as in those of CLIP; true.
+        /// ViT, or (E) and (P + 1, E), as in files of CLIP; true.
         batch_axes: bool = true, "batch_axes";
         /// The pooler, a linear layer and an activation on the state of the class token: its width
         /// and its activation; none.
@@ -172,7 +172,7 @@ impl VisionEncoder {
     }
 
     /// The states of the last norm: pixels (B, C, H, W) of floats, which are cast to the dtype of
-    /// the parameters → (B, P + 1, E), first that of the class token.
+    /// the parameters → (B, P + 1, E), the class token first.
     ///
     /// # Errors
     /// If the pixels are not floats or do not have these sizes.

@@ -160,7 +160,7 @@ pub trait Dataset {
     }
 }
 
-/// An error if there are not items at all of these indices.
+/// Returns an error if an index is not below `items`.
 pub(crate) fn require_items(indices: &[usize], items: usize) -> Result<()> {
     match indices.iter().find(|i| **i >= items) {
         None => Ok(()),

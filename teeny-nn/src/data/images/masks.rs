@@ -68,7 +68,7 @@ impl ImageTransforms {
     /// Crops, flips and sizes change both by the same random numbers. A resized mask has the
     /// nearest pixel, whatever the filter of the images, so no class between two others arises.
     /// Colours and [`RandomErasing`](super::ImageTransform::RandomErasing) change images only: the
-    /// class of an erased pixel is still the target, to be told from the pixels around it.
+    /// class of an erased pixel is still the target, to be predicted from the pixels around it.
     ///
     /// Shapes: u8 (B, 3, H, W) and integers or booleans (B, H, W) → f32 (B, 3, h, w) and (B, h, w)
     /// of the type of the masks.

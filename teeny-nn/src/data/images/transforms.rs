@@ -266,7 +266,7 @@ impl ImageBatch {
 }
 
 impl ImageTransform {
-    /// Checks the numbers; the error is what they have to be.
+    /// Checks the numbers; the error says the valid range.
     fn check(&self) -> std::result::Result<(), &'static str> {
         let size = |size: [usize; 2]| match size.contains(&0) {
             true => Err("a size is at least 1"),

@@ -14,7 +14,7 @@ use teeny_formats::names::listed;
 /// Cells of numbers that are missing, beside empty ones.
 const MISSING: [&str; 8] = ["NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None"];
 
-/// A column, and what the rows that it was fitted on have.
+/// A column, with the statistics of the rows that it was fitted on.
 #[derive(Clone, Debug, PartialEq)]
 struct Column {
     name: String,
@@ -163,7 +163,7 @@ impl TableEncoder {
     /// of the ids has one row more than there are categories.
     ///
     /// # Errors
-    /// If there is no such column of categories.
+    /// If the column does not exist or does not have categories.
     #[track_caller]
     pub fn categories_of(&self, name: &str) -> Result<&[String]> {
         let _op = enter("TableEncoder::categories_of");

@@ -98,7 +98,7 @@ impl Table {
     /// The cells of a column, without spaces at their ends.
     ///
     /// # Errors
-    /// If there is no such column.
+    /// If the column does not exist.
     #[track_caller]
     pub fn column(&self, name: &str) -> Result<impl ExactSizeIterator<Item = &str>> {
         let _op = enter("table.column");

@@ -1,4 +1,4 @@
-//! Which ranks are alive: small messages beside those of operations.
+//! Which ranks are alive: small messages besides the messages of operations.
 //!
 //! A rank that waits for another one asks it for a sign of life, which its communication thread
 //! gives while the program computes. A rank that fails or ends says so to all.
@@ -142,7 +142,7 @@ impl Peers {
         }
     }
 
-    /// An error if `rank`, for which this one has waited since `since`, will not answer.
+    /// Returns an error if `rank`, for which this one has waited since `since`, will not answer.
     pub fn require(&mut self, rank: usize, since: Instant, what: &str) -> Result<()> {
         if let Some((when, Exit::Ended)) = &self.all[rank].exit
             && when.max(&since).elapsed() > GRACE

@@ -87,7 +87,7 @@ fn nested(json: Json<'_>, depth: usize) -> Result<Value> {
             let float = text.contains(['.', 'e', 'E']);
             let integer = || text.parse::<i128>().map(Value::from).ok();
             let number = if float { text.parse::<f64>().map(Value::from).ok() } else { integer() };
-            number.ok_or_else(|| Error::format(format!("{text} is no number of 128 bits")))?
+            number.ok_or_else(|| Error::format(format!("{text} is not a 128-bit number")))?
         }
     })
 }

@@ -1,4 +1,5 @@
-//! The metadata of a GGUF file for the options of a decoder, and what it cannot say.
+//! The metadata of a GGUF file for the options of a decoder, and the options that it cannot
+//! express.
 
 use super::{Metadata, Value};
 use crate::attention::RopeScaling;
@@ -101,7 +102,7 @@ fn scaling(
     }
 }
 
-/// The options by which `read`, which is what a reader makes of a description, differs from `own`.
+/// The options in which `read`, parsed back from the metadata, differs from `own`.
 pub(in crate::pretrained) fn differing(
     own: &CausalLmConfig,
     read: &CausalLmConfig,

@@ -19,7 +19,7 @@ pub(in crate::pretrained) fn encoder_config(path: &Path, file: &Gguf) -> Result<
 /// How states become an embedding, which llama.cpp divides by its length.
 ///
 /// # Errors
-/// If the file says a kind that is not known, such as that of models that rank texts.
+/// If the kind of the file is not known, such as the kind of rerankers.
 pub(in crate::pretrained) fn pooling(config: &Config) -> Result<Pooling> {
     let mode = match config.size(&["pooling_type"], 1)? {
         0 | 1 => PoolingMode::Mean,

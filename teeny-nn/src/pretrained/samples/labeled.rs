@@ -102,9 +102,9 @@ impl LabeledTexts {
     /// label may be a number.
     ///
     /// # Errors
-    /// If the file cannot be read, a line is none of these (the error has its number), a label is
-    /// not a class of the model, the model has no head for classes of texts, there is no tokenizer,
-    /// or nothing is left.
+    /// If the file cannot be read, a line has another form (the error has its number), a label is
+    /// not a class of the model, the model has no head for classes of texts or no tokenizer, or
+    /// nothing is left.
     #[track_caller]
     pub fn open(
         path: impl AsRef<Path>,

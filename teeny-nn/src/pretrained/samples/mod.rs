@@ -6,8 +6,8 @@
 //! line of JSON, CSV or TSV ─ table ─ named columns ─ tokens ─ batches     LabeledBatch, PairBatch
 //! ```
 //!
-//! What a model says itself counts in the loss; what it is given, the prompt or the messages of
-//! others, does not. A line is encoded as one text, so that its parts are as they are within it.
+//! The loss counts the model's own text, but not the prompt or the messages of others. A line is
+//! encoded as one text, so that its parts are as they are within it.
 
 /// The samples of a type, and their division into those to train on and those to test.
 macro_rules! samples {
@@ -62,7 +62,7 @@ pub struct TextSample {
     pub counted: Vec<bool>,
 }
 
-/// What was found in a file of texts.
+/// Statistics of a file of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SampleReport {
@@ -74,8 +74,7 @@ pub struct SampleReport {
     pub duplicates: usize,
     /// Texts that were cut to the largest number of tokens.
     pub cut: usize,
-    /// Texts without a token that counts, because of that cut or since there is none. They are left
-    /// out.
+    /// Texts that are left out because no token counts, after truncation or at all.
     pub left_out: usize,
     /// All tokens, and those that count.
     pub tokens: usize,
@@ -124,7 +123,7 @@ impl TextSamples {
     ///
     /// # Errors
     /// If the file cannot be read, a line is not such an object (the error has its number), the
-    /// template does not write a conversation as the beginning of a longer one, there is no
+    /// template does not write a conversation as the beginning of a longer one, the model has no
     /// tokenizer, or nothing is left.
     #[track_caller]
     pub fn open(
@@ -137,7 +136,7 @@ impl TextSamples {
         if max_length < 2 || max_length > decoder.model.config().context {
             let context = decoder.model.config().context;
             let text = format!("texts of {max_length} tokens for a context of {context}");
-            return Err(Error::value(text).help("from 2 tokens to those of the context"));
+            return Err(Error::value(text).help("use between 2 tokens and the context length"));
         }
         let tokenizer = decoder.tokenizer()?;
         let (mut samples, mut report) = (Vec::new(), SampleReport::default());
@@ -301,7 +300,7 @@ fn encoded(tokenizer: &PretrainedTokenizer, segments: &[Segment]) -> Result<Text
         Some(*at)
     };
     let ends: Vec<usize> = segments.iter().scan(0, length).collect();
-    // special tokens around the text are as what is beside them
+    // special tokens around the text count if the text beside them does
     let mut at = 0;
     let counts = offsets.iter().map(|(_, end)| {
         at = at.max(*end);

@@ -91,8 +91,8 @@ impl TextPairs {
     /// without a line of names. Rows may have a third text, `negative`.
     ///
     /// # Errors
-    /// If the file cannot be read, a line is none of these (the error has its number), there is no
-    /// tokenizer, or nothing is left.
+    /// If the file cannot be read, a line has another form (the error has its number), the model
+    /// has no tokenizer, or nothing is left.
     #[track_caller]
     pub fn open(
         path: impl AsRef<Path>,

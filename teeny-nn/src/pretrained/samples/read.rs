@@ -20,7 +20,7 @@ pub(super) struct Segment {
     pub ends: bool,
 }
 
-/// What one line of a file has.
+/// The content of one line of a file.
 pub(super) enum Source {
     Segments(Vec<Segment>),
     /// The roles and the contents of messages, and whether an answer counts.
@@ -79,7 +79,7 @@ fn tell(object: &BTreeMap<String, Json<'_>>, known: &[&str], unread: &mut BTreeS
     unread.extend(object.keys().filter(|name| !known.contains(&name.as_str())).cloned());
 }
 
-/// What a line has.
+/// Parses the content of a line.
 fn source(line: &str, unread: &mut BTreeSet<String>) -> Result<Source> {
     let object = Json::parse(line.as_bytes()).and_then(Json::object);
     let object = object.map_err(|e| e.help(FORMS))?;
@@ -107,7 +107,8 @@ fn source(line: &str, unread: &mut BTreeSet<String>) -> Result<Source> {
 
 /// The roles and contents of a list of messages.
 fn messages(list: Json<'_>, unread: &mut BTreeSet<String>) -> Result<Vec<(String, String, bool)>> {
-    let items = list.items().ok_or_else(|| Error::format("\"messages\" is no list").help(FORMS))?;
+    let items =
+        list.items().ok_or_else(|| Error::format("\"messages\" is not a list").help(FORMS))?;
     let messages = items.map(|item| {
         let message = item.object().map_err(|e| e.help(FORMS))?;
         let there = |key: &&str| message.get(*key).is_some_and(|value| value.text() != "null");
@@ -171,7 +172,7 @@ pub(super) fn conversation(
                 .note("the chat template rewrites earlier answers")
                 .help("write a line for each answer, the answer being the last message"));
         }
-        // the line feed behind the end token is no part of the answer
+        // the answer excludes the line feed behind the end token
         let answer = after[before.len()..].trim_end();
         push(&whole[done..before.len()], false);
         push(answer, all[i].2);

@@ -10,7 +10,7 @@ use teeny_core::file::quoted;
 use teeny_core::{Error, Result};
 use teeny_formats::json::Json;
 
-/// What was found in a file of rows.
+/// Statistics of a file of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableReport {
@@ -59,13 +59,13 @@ pub(super) struct Columns {
     pub prompted: bool,
 }
 
-/// The values of a row, the last one empty if there is none, and its line.
+/// The values of a row, the last one empty if absent, and its line.
 pub(super) struct Row {
     pub line: usize,
     pub values: [String; 3],
 }
 
-/// A row with the tokens of its texts; those of an empty text are none.
+/// A row with the tokens of its texts; an empty text has no tokens.
 pub(super) struct Encoded {
     pub row: Row,
     pub tokens: Vec<Vec<u32>>,
@@ -88,7 +88,7 @@ impl Columns {
         )
     }
 
-    /// The rows of a file that have what is needed, and the number of others.
+    /// The rows of a file that have the required values, and the number of others.
     pub fn rows(&self, path: &Path) -> Result<(Vec<Row>, usize)> {
         let text = csv::text(path)?;
         let all = match path.extension().and_then(|end| end.to_str()) {
@@ -181,7 +181,7 @@ impl Columns {
         let context = encoder.model.context();
         if !(2..=context).contains(&max_length) {
             let text = format!("texts of {max_length} tokens for a context of {context}");
-            return Err(Error::value(text).help("from 2 tokens to those of the context"));
+            return Err(Error::value(text).help("use between 2 tokens and the context length"));
         }
         let (rows, left_out) = self.rows(path)?;
         let mut report = TableReport { samples: rows.len(), left_out, ..Default::default() };

@@ -25,8 +25,8 @@ use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 use teeny_formats::config::Config;
 use teeny_formats::{Mapping, open_weights};
 
-/// The end token in configurations of before 2023, which is not that of the vocabulary: the end is
-/// the token with the largest number then.
+/// The end token in configurations of before 2023, which differs from the vocabulary: the end is
+/// then the token with the largest number.
 const OLD_EOS: usize = 2;
 
 /// A pretrained CLIP: an encoder of images and an encoder of texts, whose embeddings are near each
@@ -61,7 +61,7 @@ pub struct Clip {
     logit_scale: Param,
     eos: usize,
     texts: Texts,
-    /// Why there is none, if there is none.
+    /// The processor, or why it could not be opened.
     processor: Result<ImageProcessor>,
     pub(in crate::pretrained) origin: Origin,
     notes: Vec<String>,
@@ -213,8 +213,8 @@ impl Clip {
     /// The embeddings of `images`, each as [`ImageProcessor`] takes it → (N, P), of length 1.
     ///
     /// # Errors
-    /// As [`ImageProcessor::process`]; if the folder has no processor, or the sizes that it makes
-    /// are not those of the model.
+    /// As [`ImageProcessor::process`]; if the folder has no processor, or its image size differs
+    /// from the model's.
     #[track_caller]
     pub fn embed_images(&self, images: &[Tensor]) -> Result<Tensor> {
         let _op = enter("embed_images");

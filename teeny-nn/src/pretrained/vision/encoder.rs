@@ -41,7 +41,7 @@ pub struct ImageEncoder {
     pub model: VisionEncoder,
     /// The head, if the model predicts classes.
     pub head: Option<Head>,
-    /// Why there is none, if there is none.
+    /// The processor, or why it could not be opened.
     processor: Result<ImageProcessor>,
     pub(in crate::pretrained) origin: Origin,
     notes: Vec<String>,
@@ -123,8 +123,8 @@ impl ImageEncoder {
     /// The embeddings of `images`, each as [`ImageProcessor`] takes it → (N, E).
     ///
     /// # Errors
-    /// As [`ImageProcessor::process`]; if the folder has no processor, or the sizes that it makes
-    /// are not those of the model.
+    /// As [`ImageProcessor::process`]; if the folder has no processor, or its image size differs
+    /// from the model's.
     #[track_caller]
     pub fn embed_images(&self, images: &[Tensor]) -> Result<Tensor> {
         let _op = enter("embed_images");
@@ -165,7 +165,7 @@ impl ImageEncoder {
 /// token of a model that was trained with masked patches.
 fn mapping(sizes: &VisionConfig, head: Option<&HeadFamily>) -> Mapping {
     let mut mapping = Mapping::new();
-    // the first is that of files that are written: those with a head have the prefix
+    // files are written with the first prefix: models with a head have one
     let prefixes = if head.is_some() { ["vit.", ""] } else { ["", "vit."] };
     for prefix in prefixes {
         mapping = mapping.skip(&format!("{prefix}embeddings.mask_token"));

@@ -4,8 +4,8 @@
 //! u8 (H, W, 3) ─ resize ─ centre crop ─ * factor ─ (x - mean) / std ─ f32 (N, 3, h, w)
 //! ```
 //!
-//! Every step is that of transformers' processors with Pillow, to the bit. The pixels of a crop are
-//! the only ones that are resized. `data::images` decodes files.
+//! Every step equals transformers' processors with Pillow, to the bit. Only the pixels of a crop
+//! are resized. `data::images` decodes files.
 
 use crate::data::images::{FILTERS, ImageSize, MAX_PIXELS, Pixels, Resample};
 use std::ops::Range;
@@ -74,21 +74,21 @@ impl ImageProcessor {
     /// hub.
     ///
     /// # Errors
-    /// If there is no `preprocessor_config.json` and no `processor_config.json`, or it is damaged,
-    /// of another class of processors, or has a value that cannot be.
+    /// If `preprocessor_config.json` and `processor_config.json` are missing, or the file is
+    /// malformed, belongs to another processor class, or contains an invalid value.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<ImageProcessor> {
         let _op = enter("ImageProcessor::open");
         ImageProcessor::open_folder(&teeny_formats::found(path.as_ref())?, &mut Vec::new())
     }
 
-    /// That of a folder; `notes` gets the keys that are not known.
+    /// The processor of a folder; `notes` gets the keys that are not known.
     pub(super) fn open_folder(folder: &Path, notes: &mut Vec<String>) -> Result<ImageProcessor> {
         let file = folder.join("preprocessor_config.json");
         let joined = folder.join("processor_config.json");
         if !file.exists() && joined.exists() {
             let config = Config::open_file(joined)?;
-            let missing = || config.error("there is no \"image_processor\"".to_string());
+            let missing = || config.error("\"image_processor\" is missing".to_string());
             let section = config.section("image_processor").ok_or_else(missing)?;
             return ImageProcessor::of(&section, notes);
         }
@@ -160,8 +160,8 @@ impl ImageProcessor {
     /// The pixels of `images`, u8 of (H, W, 3), (H, W), (H, W, 1) or (H, W, 4) → f32 (N, 3, h, w).
     ///
     /// # Errors
-    /// If there are no images, one is something else, one is too small or too large for the sizes,
-    /// or they get different sizes.
+    /// If `images` is empty, an item is not an image or is too small or too large, or the results
+    /// have different sizes.
     #[track_caller]
     pub fn process(&self, images: &[Tensor], device: impl ToDevice) -> Result<Tensor> {
         let _op = enter("ImageProcessor::process");
@@ -177,7 +177,8 @@ impl ImageProcessor {
             all.push(Tensor::from_vec(pixels, (1, 3, h, w), device.to_device())?);
         }
         if all.is_empty() {
-            return Err(Error::value("there are no images").help("one tensor (H, W, 3) for each"));
+            return Err(Error::value("expected at least one image, got none")
+                .help("one tensor (H, W, 3) for each"));
         }
         Tensor::cat(&all, 0) // (N, 3, h, w)
     }

@@ -9,9 +9,9 @@ use teeny_core::{Error, Result};
 
 impl Bpe {
     /// Learns a vocabulary of `vocab_size` tokens from `text`: the 256 bytes and one token per
-    /// merge, or fewer if no pair is left that occurs twice. Of equally frequent pairs the one with
-    /// the smaller tokens is merged, so the result is deterministic and equal to that of Hugging
-    /// Face's trainer for byte-level BPE.
+    /// merge, or fewer if no pair is left that occurs twice. Ties between equally frequent pairs go
+    /// to the smaller tokens, so the result is deterministic and equals Hugging Face's trainer for
+    /// byte-level BPE.
     ///
     /// # Errors
     /// If `vocab_size` is less than 256.

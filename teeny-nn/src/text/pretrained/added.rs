@@ -113,7 +113,7 @@ pub(super) struct Added {
 }
 
 impl Added {
-    /// The tokens `tokens`; `normalizer` is that of the text.
+    /// Added tokens; `normalizer` is the same as for texts.
     ///
     /// # Errors
     /// If normalising a token fails.
@@ -179,7 +179,7 @@ impl Added {
         self.last
     }
 
-    /// True if `spelling` is that of a special token.
+    /// True if a special token is spelled `spelling`.
     pub(super) fn is_special(&self, spelling: &str) -> bool {
         self.specials.contains(spelling)
     }
@@ -282,7 +282,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// Of equal texts the one with the smallest number is found.
+    /// If texts are equal, the smallest number is found.
     pub(super) fn new(texts: impl Iterator<Item = (Arc<str>, u32)>) -> Finder {
         let mut texts: Vec<_> = texts.filter(|(text, _)| !text.is_empty()).collect();
         texts.sort_unstable();

@@ -86,7 +86,7 @@ impl Encoding {
         self.ids.len()
     }
 
-    /// True if there are no tokens.
+    /// True if it has no tokens.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

@@ -104,7 +104,7 @@ struct Config {
     max_length: Option<usize>,
     add_prefix_space: Option<bool>,
     legacy: Option<bool>,
-    /// Added tokens, and whether they are those of the older `added_tokens.json`.
+    /// Added tokens, and whether they come from the older `added_tokens.json`.
     tokens: Vec<AddedToken>,
     are_old: bool,
     /// Special tokens by their key, which are added if they are not.

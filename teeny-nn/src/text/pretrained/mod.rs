@@ -59,8 +59,8 @@ use teeny_formats::{Gguf, TensorSource};
 /// [`Tokenizer::encode`] adds no special tokens at the ends, but recognises them in the text;
 /// [`Tokenizer::decode`] keeps them. [`PretrainedTokenizer::encode_with`] adds them.
 ///
-/// Tokens are those of Hugging Face's crate `tokenizers` for characters of Unicode 8 (2015). For
-/// later characters that crate uses older tables of normal forms and punctuation.
+/// Tokens equal Hugging Face's crate `tokenizers` for characters of Unicode 8 (2015). For later
+/// characters that crate uses older tables of normal forms and punctuation.
 ///
 /// # Example
 /// ```no_run
@@ -113,8 +113,8 @@ impl PretrainedTokenizer {
     /// `AutoTokenizer` of transformers 5. A
     /// character of which neither the vocabulary nor an unknown token has anything is left out.
     ///
-    /// The file's settings of truncation and padding are not applied: those of [`EncodeOptions`]
-    /// are. [`PretrainedTokenizer::max_length`] returns the file's.
+    /// Truncation and padding follow [`EncodeOptions`], not the settings of the file.
+    /// [`PretrainedTokenizer::max_length`] returns the file's.
     ///
     /// # Errors
     /// If a file is missing or damaged, or the tokenizer is of a kind that is not supported: the
@@ -152,7 +152,7 @@ impl PretrainedTokenizer {
     /// Adds the keys `tokenizer.ggml.*` of a GGUF file whose model has `vocab` tokens.
     ///
     /// # Errors
-    /// If GGUF has no such tokenizer.
+    /// If GGUF cannot express the tokenizer.
     pub(crate) fn to_gguf(
         &self,
         vocab: usize,
@@ -378,7 +378,7 @@ impl Parts {
                     }
                 };
                 if let Model::Unigram(model) = &self.model {
-                    // offsets lose the white space of the text itself, not that of `<unk>`
+                    // offsets lose the white space of the text itself, not of `<unk>`
                     let unknown = |(_, token): &(usize, &Token)| Some(token.id) == model.unknown;
                     for (i, token) in tokens[range.clone()].iter().enumerate().filter(unknown) {
                         let bytes = &word.as_bytes()[token.start..token.end];

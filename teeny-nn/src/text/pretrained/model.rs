@@ -97,7 +97,7 @@ impl Model {
     /// Appends the tokens of `word`, which is not empty.
     ///
     /// # Errors
-    /// If the word has no token and there is none for unknown words.
+    /// If the word has no token and the model has no unknown token.
     pub(super) fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<Token>) -> Result<()> {
         match self {
             Model::Bpe(bpe) => bpe.encode(vocab, word, out),
@@ -309,7 +309,7 @@ impl SentencePiece {
                 let byte = self.bytes[usize::from(word.as_bytes()[i])].or(self.unknown);
                 let id = byte.ok_or_else(|| {
                     let text = quoted(&word[start..start + len]);
-                    Error::value(format!("{text} has no token, and there is none for its bytes"))
+                    Error::value(format!("{text} has no token, and its bytes have none"))
                         .named("encode")
                 })?;
                 out.push(Token { id, start: i, end: i + 1 });

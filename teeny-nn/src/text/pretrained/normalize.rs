@@ -48,7 +48,7 @@ pub(super) struct Bert {
 }
 
 impl Bert {
-    /// That of BERT, cased or not.
+    /// The normaliser of BERT, cased or not.
     pub(super) fn new(lowercase: bool) -> Bert {
         let (clean_text, handle_chinese_chars) = (true, true);
         Bert { clean_text, handle_chinese_chars, strip_accents: lowercase, lowercase }

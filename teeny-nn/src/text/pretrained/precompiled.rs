@@ -97,7 +97,7 @@ impl Precompiled {
                     continue;
                 };
                 any = true;
-                // what the text may become at most: the caller refuses more
+                // the largest length of the text: the caller refuses more
                 if changed.len() > text.len().saturating_mul(64).saturating_add(1 << 20) {
                     return Some(changed);
                 }

@@ -19,7 +19,8 @@ use teeny_formats::json::Json;
 /// models have 100.
 const MAX_WORD: u64 = 1000;
 
-/// The bytes of a token of unigrams and its score at most: a text takes so many steps per byte.
+/// The largest JSON text of a unigram token with its score, in bytes: a text takes as many steps
+/// per byte.
 const MAX_PIECE: usize = 4096;
 
 /// Reads a whole file.
@@ -214,7 +215,7 @@ fn parse_bpe(section: &Section, vocab: &Vocab, budget: &mut Budget) -> Result<Bp
     })
 }
 
-/// Adds the merge of `a` and `b`; `prefix` is that of tokens inside words.
+/// Adds the merge of `a` and `b`; `prefix` marks tokens inside words.
 ///
 /// # Errors
 /// If one of them, or the token that they become, is not in the vocabulary.

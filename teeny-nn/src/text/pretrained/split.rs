@@ -33,7 +33,7 @@ pub(super) enum PreTokenizer {
     WhitespaceSplit,
     /// At a character, which is removed.
     Delimiter(char),
-    /// After so many characters.
+    /// After this number of characters.
     FixedLength(usize),
     /// Where the script changes.
     Scripts,
@@ -47,7 +47,7 @@ pub(super) enum PreTokenizer {
     },
 }
 
-/// What becomes of the matches.
+/// Whether matches are removed, separate pieces or joined with a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behavior {
     Removed,
@@ -230,7 +230,7 @@ impl PreTokenizer {
         Ok(())
     }
 
-    /// True if the last step is that of `ByteLevel`.
+    /// True if the last step is `ByteLevel`.
     pub(super) fn ends_in_bytes(&self) -> bool {
         match self {
             PreTokenizer::Sequence(parts) => parts.last().is_some_and(PreTokenizer::ends_in_bytes),

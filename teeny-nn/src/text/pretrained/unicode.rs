@@ -45,8 +45,8 @@ pub(super) fn is_nonspacing_mark(c: char) -> bool {
     c >= '\u{300}' && get_general_category(c) == G::NonspacingMark
 }
 
-/// An ideograph, which BERT takes as a word. The blocks are those of `tokenization.py`, with the
-/// gap of Hugging Face's crate before U+2B920.
+/// An ideograph, which BERT takes as a word. The blocks are from `tokenization.py`, with the gap of
+/// Hugging Face's crate before U+2B920.
 pub(super) fn is_ideograph(c: char) -> bool {
     matches!(
         u32::from(c),

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! byte-level BPE ──────────── "gpt2": texts, merges, and the name of the pattern of words
-//! BPE with byte fallback ──── "llama": texts and scores; the order of merges is that of scores
+//! BPE with byte fallback ──── "llama": texts and scores, which order the merges
 //! ```
 //!
-//! The keys are parsed again; the parsed tokenizer must encode a probe text alike.
+//! The keys are parsed again; the parsed tokenizer must encode a probe text to the same tokens.
 
 use super::super::added::AddedToken;
 use super::super::model::{Bpe, Model};
@@ -33,7 +33,7 @@ const PROBE: &str = concat!(
 /// Adds the keys of `tokenizer`, whose model has `vocab` tokens.
 ///
 /// # Errors
-/// If GGUF has no such tokenizer.
+/// If GGUF cannot express the tokenizer.
 pub(in super::super) fn write(
     tokenizer: &PretrainedTokenizer,
     vocab: usize,
@@ -99,7 +99,7 @@ fn unsupported(what: &str) -> Error {
         .help("GGUF has byte-level BPE of known patterns, and BPE with byte fallback")
 }
 
-/// An error if two tokenizers encode a text differently.
+/// Returns an error if two tokenizers encode a text differently.
 fn compare(own: &PretrainedTokenizer, read: &PretrainedTokenizer) -> Result<()> {
     let (a, b) = (own.encode(PROBE)?, read.encode(PROBE)?);
     if let Some(at) = (0..a.len().max(b.len())).find(|&i| a.get(i) != b.get(i)) {
@@ -113,7 +113,7 @@ fn compare(own: &PretrainedTokenizer, read: &PretrainedTokenizer) -> Result<()> 
     Ok(())
 }
 
-/// The texts of `count` tokens; those of rows without a token are not used.
+/// The texts of `count` tokens; rows without a token get an unused text.
 fn tokens(parts: &Parts, count: usize) -> Vec<String> {
     let text = |id: u32| parts.added.content(id).or_else(|| parts.vocab.text(id));
     let known = |id: u32| text(id).map_or_else(|| format!("[PAD{id}]"), str::to_string);
@@ -138,7 +138,7 @@ fn falls_back(parts: &Parts) -> bool {
     matches!(&parts.model, Model::Bpe(bpe) if bpe.bytes.is_some())
 }
 
-/// Whether `text` is that of a byte, such as `<0x0A>`, in a model that has them.
+/// Whether `text` is a byte token, such as `<0x0A>`, in a model that has them.
 fn is_byte(parts: &Parts, text: &str) -> bool {
     falls_back(parts) && text.len() == 6 && text.starts_with("<0x") && text.ends_with('>')
 }
@@ -208,7 +208,7 @@ fn has_space_prefix(parts: &Parts) -> Result<bool> {
             PreTokenizer::Metaspace { replacement: '▁', prepend, split: false } => {
                 (prefix, replaces) = (*prepend != Prepend::Never, true);
             }
-            // there is no space any more
+            // the normaliser has replaced all spaces
             PreTokenizer::Split { pattern, .. } if replaces && is_space(&pattern.source) => {}
             _ => return Err(unsupported("words are split before they are encoded")),
         }
@@ -242,7 +242,7 @@ fn scores(parts: &Parts, bpe: &Bpe, count: usize) -> Result<Vec<f64>> {
 /// The longest text of a token in bytes, whose square is the time of a check.
 const MAX_TOKEN: usize = 512;
 
-/// An error unless any two of `count` tokens whose texts together are that of a token have a merge:
+/// Returns an error unless any two of `count` tokens whose joined text is a token have a merge:
 /// SentencePiece merges all.
 fn check_merges(parts: &Parts, bpe: &Bpe, count: usize) -> Result<()> {
     let plain = |text: &str| {
