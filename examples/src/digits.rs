@@ -44,8 +44,8 @@ struct Recipe {
     steps: Option<u64>,
 }
 
-/// The network and the settings of its training: `--arch`, and those of `--epochs`, `--steps`,
-/// `--batch` and `--lr` that differ from the network's defaults.
+/// The network and the settings of its training: `--arch`, and `--epochs`, `--steps`, `--batch` and
+/// `--lr` where they differ from the network's defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// The network.
@@ -121,7 +121,7 @@ impl Arch {
     /// The network called `name`.
     ///
     /// # Errors
-    /// If there is none; the error lists the names.
+    /// If the network does not exist; the error lists the names.
     pub fn named(name: &str) -> std::result::Result<Arch, String> {
         let known = || Arch::ALL.map(|arch| arch.to_string()).join(", ");
         Arch::ALL
@@ -202,7 +202,7 @@ impl Arch {
                     .then(linear("fc2", 128, 10)?)
             }
             // pixels from 0 to 255, as in the original: the running variances, which begin at 1,
-            // then soon reach those of the data
+            // then soon reach the data's
             Arch::Cnn => Sequential::new()
                 .then(move |x: &Tensor| image(&x.mul(255.0)?)) // (N, 1, 28, 28)
                 .then(conv("conv1", 1, 32, 5)?) // (N, 32, 24, 24)
@@ -251,7 +251,7 @@ impl Arch {
 /// The number of images that a model classifies correctly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accuracy {
-    /// The number of images whose largest logit is that of their digit.
+    /// The number of images whose largest logit belongs to their digit.
     pub correct: usize,
     /// The number of images.
     pub total: usize,

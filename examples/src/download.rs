@@ -273,7 +273,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// A mirror that answers every request alike.
+    /// A mirror that answers every request with the same response.
     fn mirror(status: &'static str, body: Vec<u8>) -> String {
         serve(move |_| response(status, &body))
     }

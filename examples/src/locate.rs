@@ -39,7 +39,7 @@ pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
         }
     };
     let Some(dir) = dir else {
-        return builtin("there is no folder for downloads: HOME is not set");
+        return builtin("cannot download: HOME is not set");
     };
     if complete(&dir) {
         match Mnist::read(&dir) {
@@ -72,8 +72,8 @@ fn describe_digits(why: &str) -> String {
 /// `--data`, may also be a text file of any name.
 ///
 /// # Errors
-/// If `file` is neither of the two, or a path was given that has no such text. Without one there is
-/// the built-in text.
+/// If `file` is neither of the two, or the given path has no such text. Without a path the built-in
+/// text is used.
 pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
     let (builtin, description) = match file {
         "names.txt" => (names::BUILTIN, "names, 748 instead of 32,033"),
@@ -107,7 +107,7 @@ pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
         }
     };
     let Some(dir) = dir else {
-        return instead("there is no folder for downloads: HOME is not set");
+        return instead("cannot download: HOME is not set");
     };
     // a download is renamed to its place when it is complete, so the file is never a part of it
     let path = dir.join(file);
@@ -149,11 +149,8 @@ fn variable(name: &str) -> Option<PathBuf> {
 fn within(dir: &Path, file: &str) -> Result<PathBuf> {
     let candidates = [dir.join(file), dir.join("text").join(file)];
     candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let why = if dir.is_dir() {
-            "the folder has neither of them"
-        } else {
-            "there is no such file or folder"
-        };
+        let why =
+            if dir.is_dir() { "the folder has neither of them" } else { "it is not a folder" };
         Error::io(format!("no {file} or text/{file} in {dir:?}: {why}"))
             .help("`--data builtin` selects the small built-in text")
     })

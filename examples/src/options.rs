@@ -88,7 +88,7 @@ pub fn take<O>(table: &[Opt<O>], options: &mut O, name: &str, parser: &mut Parse
 pub struct Value<'a>(&'a mut Parser);
 
 impl Value<'_> {
-    /// Sets `at` to true. There is no value.
+    /// Sets `at` to true; the option takes no value.
     pub fn flag(self, at: &mut bool) -> Parsed<()> {
         *at = true;
         Ok(())
@@ -275,7 +275,7 @@ impl Common {
     /// before any tensor is made.
     ///
     /// # Errors
-    /// If there is no such device or it does not work, or the threads cannot be started.
+    /// If the device does not exist or does not work, or the threads cannot be started.
     pub fn engine(&self) -> Result<Choice> {
         // all ranks ask, also those that do not need the answer
         let share = self.ranks().threads()?;
@@ -401,7 +401,7 @@ impl Common {
     }
 
     /// The lines of this rank in the trace file: its name, its operations, and the exchanges of
-    /// gradients as a thread of their own.
+    /// gradients as a separate thread.
     fn events(&self, trace: &Trace) -> Vec<String> {
         let process = self.ranks().rank() as u64 + 1;
         let mut events = trace.events(process);
@@ -461,7 +461,7 @@ pub fn any<T: FromStr<Err: Display>>(text: &str) -> std::result::Result<T, Strin
 /// The one of `values` with this name; for [`Value::with`].
 ///
 /// # Errors
-/// If there is none; the error lists the names.
+/// If no name matches `text`; the error lists the names.
 pub fn one_of<T: Copy>(text: &str, values: &[(&str, T)]) -> std::result::Result<T, String> {
     let found = values.iter().find(|(name, _)| *name == text);
     found.map(|(_, value)| *value).ok_or_else(|| {

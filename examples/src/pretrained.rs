@@ -39,7 +39,7 @@ impl Default for Model {
 /// A dtype of parameters by its name.
 ///
 /// # Errors
-/// If there is no such dtype.
+/// If the dtype does not exist.
 pub fn dtype(name: &str) -> std::result::Result<DType, String> {
     one_of(name, &[("f32", DType::F32), ("bf16", DType::BF16), ("f16", DType::F16)])
 }
@@ -47,7 +47,7 @@ pub fn dtype(name: &str) -> std::result::Result<DType, String> {
 /// A type of quantised weights by its name, for an option that may be absent.
 ///
 /// # Errors
-/// If there is no such type, or weights are not written in it.
+/// If the type does not exist, or weights cannot be written in it.
 pub fn quant_type(name: &str) -> std::result::Result<Option<QuantType>, String> {
     let kinds: Vec<_> = QuantType::ALL.into_iter().filter(|kind| kind.is_written()).collect();
     let known: Vec<_> = kinds.iter().map(|kind| (kind.name(), Some(*kind))).collect();
@@ -57,7 +57,7 @@ pub fn quant_type(name: &str) -> std::result::Result<Option<QuantType>, String> 
 /// A type of elements of GGUF files by its name.
 ///
 /// # Errors
-/// If there is no such type, or weights are not written in it.
+/// If the type does not exist, or weights cannot be written in it.
 pub fn element_type(name: &str) -> std::result::Result<ElementType, String> {
     if let Ok(dtype) = dtype(name) {
         return Ok(ElementType::Plain(dtype));
@@ -147,7 +147,7 @@ impl Model {
     }
 }
 
-/// Options of a program that replace those of the model's [`GenerationConfig`].
+/// Options of a program that override the model's [`GenerationConfig`].
 #[derive(Default)]
 pub struct Choice {
     /// The number of new tokens at most.

@@ -176,7 +176,7 @@ impl Ranks {
     /// The state of `part` of the whole model, for a file. On several ranks all take part.
     ///
     /// # Errors
-    /// Those of the state; if a rank fails.
+    /// If the state or a rank fails.
     pub(crate) fn state(&self, part: &dyn Stateful) -> Result<State> {
         #[cfg(feature = "mpi")]
         if let Some(model) = &self.model {
@@ -188,7 +188,7 @@ impl Ranks {
     /// Sets `part` to its part of the state of a whole model.
     ///
     /// # Errors
-    /// If it is not the state of such a part.
+    /// If `state` does not fit `part`.
     pub(crate) fn set_state(&self, part: &mut dyn Stateful, state: &State) -> Result<()> {
         #[cfg(feature = "mpi")]
         if let Some(model) = &self.model {
@@ -218,7 +218,7 @@ impl Ranks {
         with_mpi!(self.data.sum_numbers(numbers), Ok(numbers.to_vec()))
     }
 
-    /// An error unless `value` is the same on all ranks.
+    /// Returns an error unless `value` is the same on all ranks.
     ///
     /// # Errors
     /// The error names `what`, the rank that differs and both values.
@@ -258,8 +258,8 @@ impl Ranks {
     }
 }
 
-/// The options that all ranks must have in common: those of a machine are left out, the number of
-/// threads and the place of the data.
+/// The options that all ranks must have in common: all except the options of a machine, which are
+/// the number of threads and the path of the data.
 #[cfg(feature = "mpi")]
 fn command_line(mut args: impl Iterator<Item = String>) -> String {
     let mut common = Vec::new();

@@ -63,12 +63,11 @@ impl<'m, F: Fn(&[Tensor]) -> Result<Tensor> + Clone + 'm> Step<'m, F> {
         })
     }
 
-    /// The loss () of these inputs, and the gradients of the parameters; on several ranks those of
-    /// the inputs of all.
+    /// The loss () of these inputs, and the gradients of the parameters; on several ranks over the
+    /// inputs of all.
     ///
     /// # Errors
-    /// Those of the loss and of its derivative; with `--captured` those of [`Captured::run`]; if a
-    /// rank fails.
+    /// If the loss, its derivative or a rank fails; with `--captured` as [`Captured::run`].
     #[track_caller]
     pub fn run(&mut self, inputs: Vec<Tensor>) -> Result<(Tensor, Gradients)> {
         #[cfg(feature = "mpi")]

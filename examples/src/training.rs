@@ -16,7 +16,7 @@ use teeny_viz::Plot;
 
 /// A [`train::Run`] that does what the common options ask for: `--resume` when it starts and at
 /// each report, `--log` while it runs, `--graph` after the first steps, `--save` and `--plot` when
-/// it is over. Of several ranks, rank 0 prints and writes files.
+/// it is over. On several ranks, rank 0 prints and writes files.
 ///
 /// # Example
 /// ```
@@ -52,7 +52,7 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// A run of `steps` steps in all that trains the parameters in `store` with `optimizer`, by
-    /// `options` and those of the command line.
+    /// `options` and the options of the command line.
     ///
     /// # Errors
     /// As [`train::Run::with_options`].
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
     /// As it; if the picture of `--graph` cannot be made.
     pub fn evaluate<T>(&mut self, evaluation: impl FnOnce() -> Result<T>) -> Result<T> {
         self.run.losses()?;
-        // The lists of an evaluation are no training step.
+        // The lists of an evaluation are not a training step.
         self.drawing.finish(self.common)?;
         self.run.evaluate(evaluation)
     }
@@ -168,7 +168,7 @@ impl Common {
     /// `--load`: reads the weights in the file into `store`.
     ///
     /// # Errors
-    /// If they are not those of `store`, or the file cannot be read.
+    /// If they do not match the parameters of `store`, or the file cannot be read.
     pub fn load(&self, store: &Store) -> Result<()> {
         let Some(path) = &self.load else { return Ok(()) };
         if self.ranks().is_split() {

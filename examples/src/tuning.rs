@@ -38,11 +38,11 @@ impl Division {
     }
 }
 
-/// A model and what it learns.
+/// A model with its training data and loss.
 pub trait Learner {
     /// A part of a batch.
     type Batch;
-    /// Whether the loss of a batch is the sum of those of its parts.
+    /// Whether the loss of a batch is the sum of the losses of its parts.
     const DIVISIBLE: bool = true;
 
     /// The number of losses in a batch, of which the mean is taken.
@@ -57,7 +57,7 @@ pub trait Learner {
     /// The model's answer to `prompt`, for a report; none if it has no answers.
     ///
     /// # Errors
-    /// Those of the model.
+    /// If the model fails.
     fn answer(&self, prompt: &str) -> Result<Option<String>> {
         let _ = prompt;
         Ok(None)
@@ -84,7 +84,7 @@ impl Learner for NextTokens<'_> {
         self.decoder.model.loss(batch, division.slice)
     }
 
-    /// Of at most 60 tokens, the most likely ones.
+    /// Decodes at most 60 tokens, greedily.
     fn answer(&self, prompt: &str) -> Result<Option<String>> {
         let mut config = self.decoder.generation.clone();
         (config.max_new_tokens, config.do_sample) = (60, false);
@@ -162,7 +162,7 @@ impl<D: Dataset> Dataset for Parts<'_, D> {
 
 /// Steps of a learner whose trained parameters are `params`.
 pub struct Tuning<L> {
-    /// The model, and what it learns.
+    /// The learner.
     pub learner: L,
     /// The parameters that are trained.
     pub params: Vec<Param>,
@@ -191,7 +191,7 @@ impl<L: Learner> Tuning<L> {
         Ok((sum, gradients))
     }
 
-    /// The mean loss of all of `data`, in parts as large as those of a step.
+    /// The mean loss of all of `data`, in parts of the same size as in a step.
     ///
     /// # Errors
     /// As [`Tuning::gradients`].
@@ -276,7 +276,7 @@ pub fn cpu_of(device: &DeviceRef) -> Option<&Cpu> {
 /// A number of bytes: `4GB`, `512MB`, `1.5GiB`.
 ///
 /// # Errors
-/// If it is none.
+/// If `text` is not a number of bytes.
 pub fn bytes(text: &str) -> std::result::Result<Option<usize>, String> {
     let upper = text.to_uppercase();
     let units: [(&str, f64); 6] = [

@@ -90,7 +90,7 @@ where
     /// gradients of norm 1 at most.
     ///
     /// # Errors
-    /// Those of the loss, its derivative and the update; if a rank fails.
+    /// If the loss, its derivative, the update or a rank fails.
     pub fn step(&mut self, inputs: Vec<Tensor>, lr: f64) -> Result<Tensor> {
         match &mut self.how {
             How::Whole(step, optimizer) => {

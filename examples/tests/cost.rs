@@ -399,7 +399,7 @@ fn workloads_have_the_parameters_and_flops_of_the_models() {
     }
     assert_eq!(Workload::gpt_char().flops(), nano.flops(64));
     assert_eq!(Workload::gpt2().flops(), GptConfig::gpt2().flops(1024));
-    // 6 flops per token and parameter that is no embedding, and attention's
+    // 6 flops per token and parameter except embeddings, and attention's
     let attention = 3.0 * 32.0 * 4.0 * 2048.0 * 2048.0 * 4096.0;
     let matrices = 6_738_415_616.0 - 32000.0 * 4096.0 - 65.0 * 4096.0;
     near(Workload::llama7b().flops(), 6.0 * 2048.0 * matrices + attention);

@@ -94,7 +94,7 @@ fn a_gpt_is_the_same_with_divided_data_state_and_model() {
             let difference = (number(&all, name) - number(&one, name)).abs();
             assert!(difference < 2e-3, "{ranks} {how}: {all}\n{one}");
         }
-        // the file is that of the plain model
+        // the file equals the plain model's
         let plain = Command::new(GPT)
             .args(arguments.replace("--steps 12", "--steps 0").split_whitespace())
             .args(["--load", &weights])

@@ -302,7 +302,7 @@ fn steps_are_divided_to_fit_into_the_memory() {
     let limited = run(&["--memory", &limit]);
     assert!(limited.contains("computed again") || !limited.contains("(20 at a time"), "{limited}");
     assert!(number_after(&limited, "longest texts, ") <= most * 0.5 + 0.01, "{free} {limited}");
-    // the same losses but for the order of sums
+    // the same losses up to the order of sums
     let [a, b] = [&free, &limited].map(|text| number_after(text, "held-out loss "));
     assert!((a - b).abs() < 1e-3, "{a} {b}");
 }

@@ -18,7 +18,7 @@ fn makemore(args: &[&str]) -> Output {
 }
 
 /// The folder that has names.txt, itself or in `text/`: `TEENY_DATA`, or `shared/datasets` beside
-/// the repository. If there is none, prints that the test is skipped and returns `None`.
+/// the repository. If it is missing, prints that the test is skipped and returns `None`.
 fn data() -> Option<String> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/datasets").to_string();
     let found = std::env::var("TEENY_DATA").into_iter().chain([beside]).find(|dir| {
@@ -26,7 +26,7 @@ fn data() -> Option<String> {
         dir.join("names.txt").is_file() || dir.join("text/names.txt").is_file()
     });
     if found.is_none() {
-        eprintln!("SKIPPED: there is no names.txt; set TEENY_DATA to the folder that has it");
+        eprintln!("SKIPPED: names.txt is missing; set TEENY_DATA to the folder that has it");
     }
     found
 }

@@ -153,8 +153,8 @@ fn the_convolutional_networks_train() {
             .collect();
         assert_eq!(losses.len().to_string(), more[1]);
         assert!(losses[losses.len() - 1] < 0.75 * losses[0], "{arch}: {losses:?}");
-        // running statistics are far from those of the data after these few steps, so the test
-        // asks for more than chance only
+        // running statistics are far from the data's after these few steps, so the test only
+        // requires more than chance
         assert!(accuracy(&text) > 25.0, "{text}");
     }
 }

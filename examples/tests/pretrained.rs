@@ -127,7 +127,7 @@ fn the_matrices_of_a_file_are_quantised() {
     };
     let text = succeed(run(&["--type", "q4_k", "--tensor", "b.=q8_0", "--tensor", "norm=q8_0"]));
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
-    // rows of 64 are no blocks of 256, a vector no rows
+    // rows of 64 are not whole blocks of 256, a vector has no rows
     assert!(line("a.weight").contains("Q5_0") && line("b.weight").contains("Q8_0"), "{text}");
     assert!(line("norm.weight").contains("0.00e0"), "{text}");
     let error = |name: &str| line(name).split_whitespace().last().unwrap().parse::<f64>().unwrap();
@@ -150,7 +150,7 @@ fn a_folder_becomes_a_file_that_continues_texts_alike() {
     let args = [&folder.at(""), "--out", &file, "--tensor", "ffn_down=bf16", "--device", "cpu"];
     let text = succeed(command(env!("CARGO_BIN_EXE_quantize"), &args).output().unwrap());
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
-    // rows of 16 are no blocks
+    // rows of 16 are not whole blocks
     assert!(line("blk.0.attn_qkv.weight").ends_with("0.00e0"), "{text}");
     assert!(line("blk.0.ffn_down.weight").contains("BF16"), "{text}");
     assert!(text.lines().last().unwrap().contains("MB to"), "{text}");

@@ -13,9 +13,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// The kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Of `POST /v1/chat/completions`.
+    /// The answer to `POST /v1/chat/completions`.
     Chat,
-    /// Of `POST /v1/completions`.
+    /// The answer to `POST /v1/completions`.
     Text,
 }
 
@@ -45,7 +45,7 @@ fn usage_json(usage: Usage) -> Value {
 
 impl Answer {
     /// The answer, whose `member` is `message`, or a part of its stream, whose `member` is `delta`.
-    /// Of `content`, a text has the member of this name.
+    /// [`Form::Text`] only takes the member of this name from `content`.
     fn object(&self, member: &str, content: Value, reason: Option<&str>) -> Value {
         let mut choice = json!({"index": 0, "logprobs": null, "finish_reason": reason});
         let object = match (self.form, member) {
@@ -91,7 +91,7 @@ impl Answer {
 /// The server-sent events of a text that is generated.
 pub struct EventStream {
     answer: Answer,
-    /// Before those of `events`.
+    /// An event that precedes `events`.
     first: Option<Event>,
     events: UnboundedReceiver<Event>,
     started: bool,

@@ -67,7 +67,7 @@ impl Server {
     /// Starts a thread for each model.
     ///
     /// # Errors
-    /// If there is no model, one has no tokenizer, or a thread cannot be started.
+    /// If `models` is empty, a model has no tokenizer, or a thread cannot be started.
     pub fn start(models: Models, limits: &Limits) -> Result<Server> {
         let Limits { batch, seed, .. } = *limits;
         let metrics = Arc::new(Metrics::default());

@@ -55,7 +55,7 @@ struct Work {
 /// The tokens of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Those of the prompt, or of the texts that are embedded.
+    /// The tokens of the prompt, or of the texts that are embedded.
     pub prompt_tokens: usize,
     /// The new ones.
     pub new_tokens: usize,

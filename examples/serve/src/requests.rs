@@ -76,7 +76,7 @@ pub enum Prompt {
     Text(String),
 }
 
-/// A prompt to continue. Options that are not given are those of the model.
+/// A prompt to continue. Missing options take the model's values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextRequest {
     /// The name of the model, if it is given.
@@ -151,7 +151,7 @@ impl Fields {
         Refusal::field(&name, format!("{name:?} must be {wanted}"))
     }
 
-    /// The value of `name`, converted; none, if there is none or it is null.
+    /// The value of `name`, converted; `None` if it is missing or null.
     fn optional<T>(
         &mut self,
         name: &str,
@@ -193,7 +193,7 @@ impl Fields {
         self.optional(name, "an integer above 0", count)
     }
 
-    /// An error if a field is left that would change the result.
+    /// Returns an error if a field is left that would change the result.
     fn finish(self) -> Result<(), Refusal> {
         let object = self.prefix.split(['[', '.']).next().unwrap_or_default();
         let left = self.values.iter().find(|(name, value)| !is_neutral(object, name, value));

@@ -43,12 +43,12 @@ pub struct Served<J> {
 }
 
 impl<J: Job> Served<J> {
-    /// An error if a request is for another model.
+    /// Returns an error if a request is for another model.
     fn check(&self, model: Option<&str>) -> Result<(), Refusal> {
         match model.filter(|model| *model != self.name) {
             None => Ok(()),
             Some(other) => {
-                let text = format!("there is no model {other:?} here; this is {:?}", self.name);
+                let text = format!("model {other:?} does not exist; this is {:?}", self.name);
                 let refusal = Refusal { status: 404, ..Refusal::field("model", text) };
                 Err(refusal.with_code("model_not_found"))
             }
@@ -138,7 +138,7 @@ async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 }
 
 async fn not_found(uri: Uri) -> Refusal {
-    Refusal::new(404, format!("there is no {}; routes are {}", uri.path(), ROUTES.join(", ")))
+    Refusal::new(404, format!("{} does not exist; routes are {}", uri.path(), ROUTES.join(", ")))
 }
 
 async fn not_allowed(method: Method, uri: Uri) -> Refusal {

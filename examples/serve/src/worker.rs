@@ -55,7 +55,7 @@ pub enum Event {
     Text(String),
     /// The end: OpenAI's name of the reason, and the tokens.
     Finished(&'static str, Usage),
-    /// There is no more text.
+    /// The text ended with an error.
     Failed(Refusal),
 }
 
@@ -98,7 +98,7 @@ fn failed(error: &Error) -> Refusal {
 pub struct Embedder {
     /// The model.
     pub encoder: Encoder,
-    /// The texts of a batch at most.
+    /// The largest number of texts of a batch.
     pub batch: usize,
     /// Requests.
     pub queue: Arc<Queue<EmbeddingJob>>,
@@ -159,9 +159,9 @@ impl Embedder {
 pub struct Writer {
     /// The model.
     pub decoder: Decoder,
-    /// The texts of a batch at most.
+    /// The largest number of texts of a batch.
     pub batch: usize,
-    /// The tokens of a text at most, with those of its prompt.
+    /// The largest number of tokens of a text, including its prompt.
     pub context: usize,
     /// Requests.
     pub queue: Arc<Queue<TextJob>>,

@@ -225,7 +225,7 @@ fn other_requests_have_their_status() {
     refused(&server.send("POST", CHAT, ""), 400, None, "not valid JSON");
     refused(&server.send("POST", CHAT, "[1]"), 400, None, "not a JSON object");
     refused(&server.send("POST", CHAT, &"[".repeat(100_000)), 400, None, "not valid JSON");
-    refused(&server.send("GET", "/v2", ""), 404, None, "there is no /v2");
+    refused(&server.send("GET", "/v2", ""), 404, None, "/v2 does not exist");
     refused(&server.send("GET", "/v1/chat/completions/", ""), 404, None, "routes are");
     let reply = server.send("GET", CHAT, "");
     refused(&reply, 405, None, "takes POST, not GET");
@@ -233,7 +233,7 @@ fn other_requests_have_their_status() {
     refused(&server.send("POST", "/health", "{}"), 405, None, "takes GET, not POST");
     let body = json!({"input": "a", "model": "chat"});
     let reply = server.post(EMBED, &body);
-    refused(&reply, 404, Some("model"), "there is no model \"chat\" here");
+    refused(&reply, 404, Some("model"), "model \"chat\" does not exist");
     assert_eq!(reply.json()["error"]["code"], "model_not_found");
     // too large: by its header, and as it comes
     let mut stream = std::net::TcpStream::connect(server.address).unwrap();

@@ -1,5 +1,5 @@
-//! Memory does not grow with the number of requests. A program of its own, whose memory is that of
-//! the server and of its clients.
+//! Memory does not grow with the number of requests. A separate program, whose memory is used by
+//! the server and its clients alone.
 //!
 //!     TEENY_REQUESTS=100000 cargo test --release -p serve --test memory -- --nocapture
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 /// The requests of a plain test.
 const REQUESTS: usize = 4000;
 
-/// Those that wait for their answers at a time, and those of a connection.
+/// The clients that run at a time, and the requests of a connection.
 const CLIENTS: usize = 8;
 const CONNECTION: usize = 100;
 

@@ -80,7 +80,7 @@ impl Bench {
     /// median of the samples.
     ///
     /// # Errors
-    /// Those of the work.
+    /// If the work fails.
     pub fn time<T, F: FnMut() -> Result<T>>(
         &self,
         name: &str,
@@ -93,7 +93,7 @@ impl Bench {
     /// [`Bench::time`] on another device.
     ///
     /// # Errors
-    /// Those of the work.
+    /// If the work fails.
     pub fn time_on<T, F: FnMut() -> Result<T>>(
         &self,
         device: &DeviceRef,
@@ -123,7 +123,7 @@ impl Bench {
     /// the lines of the others have the ratio of the first.
     ///
     /// # Errors
-    /// Those of the work.
+    /// If the work fails.
     pub fn time_recorded<T, F: FnMut() -> Result<T>>(
         &self,
         name: &str,

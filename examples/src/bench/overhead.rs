@@ -1,4 +1,4 @@
-//! What recording and replaying cost by themselves: on a device that computes nothing.
+//! The cost of recording and replaying alone: on a device that computes nothing.
 
 use super::{Bench, Work};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use teeny_core::{
 const REQUESTS: usize = 100;
 const ITEMS: usize = 500;
 
-/// `lazy/record`: operations that are recorded, let go of, and found to be the list of the plan.
+/// `lazy/record`: operations that are recorded, dropped, and matched with the list of the plan.
 /// `lazy/replay500`: a captured function of operations that do not fuse.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn recording(b: &Bench) -> Result<()> {
     })
 }
 
-/// A device that computes nothing: storages are those of the naive one, and the result of an
+/// A device that computes nothing: storages come from the naive device, and the result of an
 /// operation is its first operand.
 #[derive(Debug)]
 struct Nothing(Arc<Reference>);

@@ -89,7 +89,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let start = Instant::now();
         match chat.send(&line, &config, show) {
             Ok(answer) => println!(
-                "\n[{} tokens so far, {} new ones, {:.1} per second]",
+                "\n[{} tokens in all, {} new ones, {:.1} per second]",
                 answer.prompt_tokens + answer.new_tokens,
                 answer.new_tokens,
                 rate(answer.new_tokens, start.elapsed())

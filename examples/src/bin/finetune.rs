@@ -250,7 +250,7 @@ impl Options {
         if count < 2 { 0.0 } else { self.held_out }
     }
 
-    /// A new adapter, or that of `--adapter`; none with `--full`.
+    /// A new adapter, or the one in `--adapter`; none with `--full`.
     fn adapter_of(&self, decoder: &Decoder) -> Result<Option<Lora>> {
         if self.full {
             if decoder.store.all().iter().any(|param| param.quantized().is_some()) {
@@ -282,7 +282,7 @@ struct Job<'a> {
     /// The parameters of the model, and those that are trained.
     base: &'a Store,
     trained: &'a Store,
-    /// Writes what was trained to `output`.
+    /// Writes the trained parameters to `output`.
     save: &'a dyn Fn() -> Result<()>,
     output: &'a Path,
 }

@@ -1,4 +1,4 @@
-//! Writes a GGUF file of a model with quantised weights, and says what each loses.
+//! Writes a GGUF file of a model with quantised weights, and prints the error of each.
 #![forbid(unsafe_code)]
 
 use examples::options::any;

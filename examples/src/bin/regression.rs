@@ -34,10 +34,10 @@ fn run(draws: &usize, common: &Common) -> Result<()> {
     double_descent(*draws, common, &device)
 }
 
-/// The weights that minimise `‖x w - y‖² + prior ‖w‖²`, by the normal equations
-/// `(xᵀx + prior) w = xᵀy`. With `prior` 0 they are the maximum likelihood estimate under Gaussian
-/// noise; otherwise the maximum a posteriori estimate, where `prior` is the variance of the noise
-/// divided by that of the weights.
+/// The weights that minimise `‖x w - y‖² + prior ‖w‖²`, by the normal equations `(xᵀx + prior) w =
+/// xᵀy`. With `prior` 0 they are the maximum likelihood estimate under Gaussian noise; otherwise
+/// the maximum a posteriori estimate, where `prior` is the ratio of the variances of the noise and
+/// of the weights.
 ///
 /// Shapes: x (n, p), y (n) → (p).
 fn least_squares(x: &Tensor, y: &Tensor, prior: f64) -> Result<Tensor> {

@@ -40,8 +40,8 @@ impl Link {
 
     /// 100 Gbit/s InfiniBand (EDR): 2 µs, 12.5 GB/s.
     ///
-    /// The bandwidth is that of four lanes of 25 Gbit/s of data. The latency is a round figure for
-    /// MPI without the kernel; NetPIPE measured 1.93 µs with 40 Gbit/s Ethernet
+    /// The bandwidth is four lanes of 25 Gbit/s of data. The latency is a round figure for MPI
+    /// without the kernel; NetPIPE measured 1.93 µs with 40 Gbit/s Ethernet
     /// (<https://blogs.cisco.com/performance/mpi-over-40gb-ethernet>).
     pub fn infiniband100() -> Link {
         Link { latency: 2e-6, bandwidth: 1e11 / 8.0 }
@@ -57,7 +57,7 @@ impl Link {
     ///
     /// All ranks of a measurement are in one node, and they add `sum_rate` bytes per second
     /// ([`Cluster::sum_rate`]; infinity if the link's bandwidth is to contain the sums). The
-    /// formula is that of [`Cluster::all_reduce`]. If the best latency is negative, it is 0.
+    /// formula is in [`Cluster::all_reduce`]. If the best latency is negative, it is 0.
     ///
     /// # Errors
     /// If a measurement has fewer than two ranks or no time, or latency and bandwidth cannot be
@@ -71,7 +71,7 @@ impl Link {
 /// The computing part of a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processor {
-    /// Floating-point operations per second that training achieves, not those of a data sheet.
+    /// Floating-point operations per second that training achieves, not the peak of a data sheet.
     pub flops: f64,
     /// Bytes per second that the optimizer reads and writes.
     pub memory: f64,
@@ -132,7 +132,7 @@ impl Cluster {
         Cluster { ranks_per_node, ..self }
     }
 
-    /// An error unless there are ranks, and every rate is above 0 and every latency is not below.
+    /// Returns an error if a number of ranks is 0, a rate is not above 0, or a latency is below 0.
     pub(super) fn validate(&self) -> Result<()> {
         if self.ranks == 0 || self.ranks_per_node == 0 {
             return Err(Error::value("a cluster has at least one rank, and one per node"));

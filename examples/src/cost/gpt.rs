@@ -22,8 +22,8 @@ impl Workload {
     /// and 64 times as many in strong scaling.
     ///
     /// The layers are the head with the last norm, the blocks, and the embeddings, whose gradient
-    /// contains that of a tied head. Per block and token 12 E² matrix elements are multiplied and
-    /// 4 T E flops are attention's, as in [`GptConfig::flops`]. 16 E elements are kept, without
+    /// contains a tied head's. Per block and token 12 E² matrix elements are multiplied and 4 T E
+    /// flops are attention's, as in [`GptConfig::flops`]. 16 E elements are kept, without
     /// attention's weights: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1, without dropout
     /// and in f32.
     pub fn gpt(config: &GptConfig, items: f64) -> Workload {

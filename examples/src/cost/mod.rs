@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! Link Processor Cluster    what a message and a multiplication cost           cluster
-//!   all_reduce ..           our collectives, and those of MPI libraries        collectives
+//!   all_reduce ..           collectives of teeny and of MPI libraries          collectives
 //!   Link::fit               a link from measured all_reduces                   fit
 //!   MEASURED SUM_RATE ..    the numbers of the machine that was measured       calibration
 //! Layer Workload            parameters and flops of a model, layer by layer    workload
-//!   Workload::gpt           those of a GPT                                     gpt
+//!   Workload::gpt           the layers of a GPT                                gpt
 //! TrainingPlan              the strategy and the buckets of all ranks            step
 //!   simulate, SimulatedStep time, bytes and memory of a training step            step
 //! Scaling, limit            efficiency by the number of ranks                  scaling

@@ -1,7 +1,7 @@
-//! Models as the cost model sees them: parameters, flops and activations of each layer.
-//! `gpt` has those of a GPT.
+//! Models as the cost model sees them: parameters, flops and activations of each layer. `gpt` has
+//! the layers of a GPT.
 
-/// A layer: what is computed between two gradients that become ready together.
+/// A layer: the computation between two gradients that become ready together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layer {
     /// The number of parameters.

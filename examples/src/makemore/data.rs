@@ -35,7 +35,7 @@ impl Examples {
         self.rows.shape()[0]
     }
 
-    /// Whether there are no examples.
+    /// Whether it has no examples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -49,13 +49,13 @@ impl Examples {
     /// are drawn on the device, so nothing waits for it.
     ///
     /// # Errors
-    /// If there are no examples.
+    /// If it has no examples.
     pub fn draw(&self, batch: usize) -> Result<(Tensor, Tensor)> {
         let index = Tensor::randint(0, self.len() as i64, (batch,), DType::I32, &self.rows)?; // (B)
         self.parts(&self.rows.index_select(0, &index)?)
     }
 
-    /// The mean loss of all examples; NaN if there are none.
+    /// The mean loss of all examples; NaN without examples.
     ///
     /// # Errors
     /// If the device fails.

@@ -15,7 +15,7 @@ const SENTENCES = [
   [/^loss is \S+ at step (\d+)/, 'At step $1 the loss is far higher than that of random guesses.'
     + ' The usual cause is too high a learning rate.'],
   [/not finite numbers/, 'It has weights that are not finite numbers.'],
-  [/no network "/, 'The file is of a network that this page does not have.'],
+  [/expected network /, 'The file is of a network that this page does not have.'],
   [/missing key|unexpected key|no part|not a checkpoint|batch \d+ of an epoch/,
     'The file was saved by another program, or by another version of this page.'],
 ];

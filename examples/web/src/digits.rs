@@ -24,12 +24,12 @@ impl Arch {
     /// The network called `name`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the network does not exist.
     pub fn named(name: &str) -> Result<Arch> {
         match name {
             "mlp" => Ok(Arch::Mlp),
             "cnn" => Ok(Arch::Cnn),
-            _ => Err(Error::value(format!("there is no network {name:?}; there are mlp and cnn"))),
+            _ => Err(Error::value(format!("expected network mlp or cnn, got {name:?}"))),
         }
     }
 
@@ -85,7 +85,7 @@ impl Arch {
     }
 }
 
-/// What some milliseconds of training have changed.
+/// The result of some milliseconds of training.
 pub struct Progress {
     /// The losses of the steps.
     pub losses: Vec<f32>,

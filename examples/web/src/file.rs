@@ -1,4 +1,4 @@
-//! The checkpoint files of the page: those of [`Checkpoint`], with a checksum in the metadata.
+//! The checkpoint files of the page: files of [`Checkpoint`], with a checksum in the metadata.
 //!
 //! ```text
 //! length of the header, {"__metadata__":{.., "page/checksum":"1c291ca3"}, ..}, tensors
@@ -35,8 +35,7 @@ pub fn seal(mut file: Vec<u8>) -> Result<Vec<u8>> {
 /// Checks the checksum of a file, and its tensors.
 ///
 /// # Errors
-/// If the checksum is absent or that of other bytes, or a tensor has an element that is NaN or
-/// infinite.
+/// If the checksum is absent or wrong, or a tensor has an element that is NaN or infinite.
 pub fn verify(file: &[u8]) -> Result<()> {
     if file.is_empty() {
         return Err(Error::format("the file is empty"));
@@ -45,7 +44,7 @@ pub fn verify(file: &[u8]) -> Result<()> {
         return Err(Error::format("the file is damaged, or was not saved by this page"));
     };
     if file[digits.clone()] != *checksum(file, &digits).as_bytes() {
-        return Err(Error::format("the file is damaged: its checksum is not that of its content"));
+        return Err(Error::format("the file is damaged: its checksum does not match"));
     }
     require_finite(file)
 }

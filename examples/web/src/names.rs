@@ -1,5 +1,5 @@
 //! A generator of names: Bengio's network over a window of characters, trained for some
-//! milliseconds at a time. The model is that of A. Karpathy's *makemore* (2022), with fewer hidden
+//! milliseconds at a time. The model is from A. Karpathy's *makemore* (2022), with fewer hidden
 //! values.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What JavaScript calls: a session opens an engine and holds the runs on it.
+//! The functions that JavaScript calls: a session opens an engine and holds its runs.
 
 use crate::digits::{Arch, Digits};
 use crate::doctor;
@@ -49,7 +49,7 @@ fn start() {
 /// The engine called `name`: `cpu` or `webgpu`.
 ///
 /// # Errors
-/// If there is none of that name, or the browser offers no adapter.
+/// If the engine does not exist, or the browser offers no adapter.
 pub async fn open(name: &str) -> Result<DeviceRef> {
     match name {
         "cpu" => Ok(doctor::cpu()),
@@ -57,7 +57,7 @@ pub async fn open(name: &str) -> Result<DeviceRef> {
             let gpu: DeviceRef = Wgpu::new_async(&Options::default()).await?;
             Ok(gpu)
         }
-        _ => Err(Error::value(format!("there is no engine {name:?}; there are cpu and webgpu"))),
+        _ => Err(Error::value(format!("expected engine cpu or webgpu, got {name:?}"))),
     }
 }
 
@@ -184,7 +184,7 @@ impl Session {
         Ok(self.digits.lend()?.save().await?)
     }
 
-    /// Replaces the run by that of a checkpoint file. After an error nothing has changed.
+    /// Replaces the run with the run of a checkpoint file. After an error nothing has changed.
     pub fn load(&self, file: Vec<u8>) -> JsResult<()> {
         let run = Digits::load(file, self.data.clone(), &self.device)?;
         *self.digits.lend()? = run;

@@ -62,7 +62,7 @@ pub fn decoder_folder(name: &str) -> Folder {
     random::with_seed(3, || {
         let config = CausalLmConfig::new(343, CONTEXT, 1, 2, 16, 24);
         CausalLm::new(&store.root(), config).unwrap();
-        // larger weights than those of a model that is trained
+        // larger weights than a trained model's
         for param in store.all() {
             param.set(&param.value().mul(6.0).unwrap()).unwrap();
         }

@@ -1,13 +1,13 @@
-//! The roofline of a device: what it reaches in an operation, and what its peaks allow.
+//! The roofline of a device: the speed of an operation, and the limit by its peaks.
 //!
 //! ```text
 //!   possible FLOP/s = min(peak FLOP/s, intensity * peak bandwidth)
 //!   intensity       = FLOP / bytes that the operation must move
 //!   share           = time that the peaks allow / time of the operation
 //! ```
-//! Work and bytes are those of [`teeny_core::Op::cost`]. The peaks are measured on the device. The
-//! bandwidth is that of a tensor beyond the caches. A share above 1 says that the operands stay in
-//! a cache, or that the algorithm needs fewer operations than the definition, as Winograd's for
+//! Work and bytes follow [`teeny_core::Op::cost`]. The peaks are measured on the device; the
+//! bandwidth is measured on a tensor beyond the caches. A share above 1 says that the operands stay
+//! in a cache, or that the algorithm needs fewer operations than the definition, as Winograd's for
 //! convolutions does.
 //!
 //! ```text
@@ -67,7 +67,7 @@ impl RooflineRow {
         peaks.flops.min(self.intensity() * peaks.bandwidth)
     }
 
-    /// What limits the operation.
+    /// The resource that limits the operation.
     fn bound(&self, peaks: Peaks) -> &'static str {
         if self.intensity() * peaks.bandwidth < peaks.flops { "memory" } else { "arithmetic" }
     }
@@ -161,7 +161,7 @@ fn row(
 ) -> Result<RooflineRow> {
     let trace = Trace::asynchronous(timer.device.clone());
     let mut run = prepare(&(trace.clone() as DeviceRef))?;
-    // The first run may make state, such as that of an optimizer.
+    // The first run may create state, as optimizers do.
     run()?;
     trace.clear();
     run()?;

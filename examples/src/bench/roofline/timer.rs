@@ -52,7 +52,7 @@ impl Timer {
     /// timestamps it is the sum of the times of its launches, without the gaps between them.
     ///
     /// # Errors
-    /// Those of the run.
+    /// If the run fails.
     pub fn least(&self, min_time: Duration, run: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         self.sample(1, run)?;
         let one = self.sample(1, run)?;
@@ -74,7 +74,7 @@ impl Timer {
         }
         self.device.synchronize()?;
         let wall = start.elapsed().as_secs_f64();
-        // copies of whole buffers are no launches
+        // copies of whole buffers do not count as launches
         let seconds = match self.launched() - before {
             launched if launched > 0.0 => launched,
             _ => wall,

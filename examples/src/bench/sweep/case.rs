@@ -15,7 +15,7 @@ pub enum Layout {
     Expanded,
 }
 
-/// What an operand holds.
+/// The contents of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fill {
     /// Normal random numbers; of integers, uniform ones in 0..100.
@@ -46,7 +46,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Whether a gradient is asked for.
+    /// Whether a gradient is requested.
     pub fn has_grad(&self, dtype: DType) -> bool {
         dtype.is_float() && !matches!(self.fill, Fill::Index(_) | Fill::Mask)
     }

@@ -45,7 +45,7 @@ pub struct Sweep {
     pub turns: bool,
 }
 
-/// What one case takes, in seconds.
+/// The times of one case, in seconds.
 struct Times {
     least: f64,
     median: f64,
@@ -208,8 +208,8 @@ mod tests {
         ("max_pool", "max_pool2d"),
         ("avg_pool", "avg_pool2d"),
     ];
-    /// Operations without work of their own, those that PyTorch has no function for, and those
-    /// that only a recorded program asks for (the rows `lazy/` of the bench time these).
+    /// Operations that do no work, that PyTorch has no function for, or that only a recorded
+    /// program requests (the rows `lazy/` of the bench time these).
     const LEFT_OUT: &[&str] = &[
         "cbrt",
         "conv_kernel",

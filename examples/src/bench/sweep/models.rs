@@ -43,7 +43,7 @@ const MODELS: &[(&str, &[usize], Build)] = &[
 /// Hands the line of JSON of each model and what makes its run to `visit`.
 ///
 /// # Errors
-/// Those of `visit`.
+/// If `visit` fails.
 pub(super) fn each(
     grad: bool,
     only: &[String],
@@ -91,7 +91,7 @@ fn training(device: &DeviceRef, shape: &[usize], build: Build) -> Result<Box<Run
     }))
 }
 
-/// A convolution without bias, batch normalisation, and an activation if there is one.
+/// A convolution without bias, batch normalisation, and an optional activation.
 fn conv_norm(
     path: &Path,
     channels: [usize; 2],

@@ -1,5 +1,5 @@
-//! The operations of the sweep, a row each: types, whether there is a gradient, how a case is drawn
-//! and what is called. `weight` is how often a row is drawn.
+//! The operations of the sweep, a row each: types, whether it has a gradient, how a case is drawn,
+//! and the call. `weight` is how often a row is drawn.
 
 mod elementwise;
 mod memory;
@@ -39,7 +39,7 @@ const ALL: &[DType] = &[
 /// The types that other libraries have linear algebra in.
 const DECOMPOSED: &[DType] = &[DType::F32, DType::F64];
 
-/// What is drawn for a row: operands, parameters, call.
+/// The random parts of a row: operands, parameters, call.
 struct Drawn {
     inputs: Vec<(Vec<usize>, Fill)>,
     args: Vec<String>,
@@ -109,7 +109,7 @@ impl SweepOp {
         self
     }
 
-    /// Those of `dtypes` that it has, with a gradient if `grad`.
+    /// The subset of `dtypes` that it supports, with a gradient if `grad`.
     pub(super) fn types_of(&self, dtypes: &[DType], grad: bool) -> Vec<DType> {
         if grad && !self.grad {
             return vec![];
