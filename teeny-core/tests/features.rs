@@ -138,8 +138,8 @@ fn mistakes_in_the_table_are_found() {
     for (third, expected) in [
         ("| x | `a/tests/b.rs::two` | A03 |", "A03: a/tests/b.rs has no test two"),
         ("| x | `a/tests/b.rs::on` | A03 |", "A03: a/tests/b.rs has no test on"),
-        ("| x | `a/tests/d.rs::one` | A03 |", "A03: there is no file a/tests/d.rs"),
-        ("| x | `cargo run --bin d` | A03 |", "A03: there is no file examples/src/bin/d.rs"),
+        ("| x | `a/tests/d.rs::one` | A03 |", "A03: a/tests/d.rs does not exist"),
+        ("| x | `cargo run --bin d` | A03 |", "A03: examples/src/bin/d.rs does not exist"),
         ("| x | `cargo run` | A03 |", "A03: cargo run names no target"),
         ("| x | .ci/run | A03 |", "A03: \".ci/run\" is not in backticks"),
         ("| x | | A03 |", "A03: \"\" is not in backticks"),

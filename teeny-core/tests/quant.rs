@@ -257,7 +257,7 @@ fn what_is_not_a_quantised_matrix_is_refused() -> Result<()> {
 
     let x = Tensor::ones((2, 32), DType::F32, &device)?;
     let bad = text(QuantTensor::quantize(&x.mul(f32::NAN)?, QuantType::Q4_0));
-    assert!(bad.contains("element 0 is NaN"), "{bad}");
+    assert!(bad.contains("element 0: it is NaN"), "{bad}");
     let bad = text(QuantTensor::quantize(&x.mul(1e30)?, QuantType::Q4_0));
     assert!(bad.contains("overflows a 16-bit scale"), "{bad}");
     let bad = text(QuantTensor::quantize(&x, QuantType::Iq4Nl));

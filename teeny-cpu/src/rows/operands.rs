@@ -1,26 +1,13 @@
 //! The inputs of a row program as the machine reads them: with one distance each from a row to the
 //! next, from a neighbouring row to the next, and along the row.
 
-use super::job::Job;
+use super::job::{ElementOperand, Job};
 use super::schedule::RowSchedule;
 use crate::copy::{self, Packed};
 use crate::machine::values::{Element, RowOperand};
 use crate::scratch::Array;
 use crate::storage::{CpuStorage, Shared, View};
-
 use teeny_core::{DType, Error, Result, Shape, bf16, f16};
-
-/// A per-element operand in memory.
-pub(super) struct ElementOperand {
-    pub first: Shared<u8>,
-    /// Bytes from a row to the next outer one, to the next position, and to the next inner row.
-    pub outer: isize,
-    pub along: isize,
-    pub inner: isize,
-    pub dtype: DType,
-    /// Keeps a copy alive.
-    _copy: Option<CpuStorage>,
-}
 
 /// The single stride by which these axes can be merged; 0 if they have one element, `None` if they
 /// cannot be merged.

@@ -3,8 +3,7 @@
 use super::epoch::{Epoch, other_batches};
 use super::progress::print;
 use super::recorded::Recorded;
-use super::stopping::Stop;
-use super::{Bar, EarlyStopping, Log, Losses, RunOptions, RunRanks};
+use super::{Bar, EarlyStopping, Log, Losses, RunOptions, RunRanks, stopping::Stop};
 use crate::data::{DataLoader, Dataset};
 use crate::state::{Checkpoint, Position, Random, Stateful};
 use crate::{Schedule, Store};
