@@ -8,7 +8,8 @@
 use std::path::{Path, PathBuf};
 use teeny_core::{Error, Result};
 use teeny_nn::data::mnist::{FILES, Mnist};
-use teeny_nn::data::{corpus, digits, names};
+use teeny_nn::data::{corpus, digits};
+use teeny_text::names;
 
 /// The value of `--data` that selects the data built into teeny-nn.
 pub const BUILTIN: &str = "builtin";

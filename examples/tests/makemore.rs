@@ -8,10 +8,10 @@ use std::process::Output;
 use teeny_autograd::{Autograd, Grad, no_grad};
 use teeny_core::{DType, Key, Reference, Result, Tensor, random};
 use teeny_nn::Store;
-use teeny_nn::data::names::{self, Names};
 use teeny_nn::device::device;
 use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{Optimizer, Sgd};
+use teeny_text::names::{self, Names};
 
 fn makemore(args: &[&str]) -> Output {
     command(env!("CARGO_BIN_EXE_makemore"), args).output().unwrap()

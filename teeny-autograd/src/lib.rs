@@ -59,6 +59,7 @@ mod checkpoint;
 mod composite;
 mod derivative;
 mod detach_points;
+mod detached;
 mod device;
 mod dual;
 mod duals;
@@ -82,6 +83,7 @@ mod symbolic;
 
 pub use check::{Check, Report, gradcheck, gradgradcheck};
 pub use checkpoint::checkpoint;
+pub use detached::{detached, inner_device};
 pub use device::Autograd;
 pub use forward::Forward;
 pub use function::{Function, Saved, apply};

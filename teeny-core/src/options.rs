@@ -47,6 +47,23 @@ macro_rules! options {
     (@ $type:ty, $set:ty) => { $set };
 }
 
+/// Declares methods that set a field of an options struct. A list that begins with `self;` may use
+/// `self` in its values.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! setters {
+    ($this:ident; $($(#[$doc:meta])* $with:ident($x:ident: $t:ty) => $f:ident = $set:expr;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $with(mut $this, $x: $t) -> Self {
+                $this.$f = $set;
+                $this
+            }
+        )*
+    };
+    ($($all:tt)*) => { $crate::setters! { self; $($all)* } };
+}
+
 /// Declares an enum with the list of its variants and a name for each. Derives are the caller's.
 macro_rules! named {
     (

@@ -5,9 +5,9 @@
 //! al. 2003, "A neural probabilistic language model".
 #![forbid(unsafe_code)]
 
-use teeny_nn::data::names::{self, Names};
 use teeny_nn::prelude::*;
-use teeny_nn::text::{Sampler, Tokenizer};
+use teeny_text::names::{self, Names};
+use teeny_text::{Sampler, Tokenizer};
 
 /// How many characters the model sees.
 const CONTEXT: usize = 3;

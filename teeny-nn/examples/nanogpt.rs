@@ -6,8 +6,8 @@
 
 use teeny_nn::data::corpus;
 use teeny_nn::prelude::*;
-use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::{Attention, Path};
+use teeny_text::{CharTokenizer, Sampler, Tokenizer};
 
 const BATCH: usize = 12; // B
 const CONTEXT: usize = 64; // T

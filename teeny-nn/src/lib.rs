@@ -49,7 +49,6 @@
 //! | [`optim`] | SGD, Adam, AdamW, Muon and other optimizers, gradient clipping, averages |
 //! | [`schedule`] | learning rates by step |
 //! | [`data`] | data sets, loaders, CSV tables, folders of images, time series, the IDX format |
-//! | [`text`] | tokenizers and sampling |
 //! | [`train`] | runs, losses by step, metrics, logs, pictures, early stopping |
 //! | [`state`] | checkpoints |
 //! | `pretrained` | models of Hugging Face and GGUF files (features `pretrained`, `chat`) |
@@ -99,7 +98,6 @@ pub mod schedule;
 pub mod state;
 mod store;
 mod summary;
-pub mod text;
 mod track;
 pub mod train;
 pub mod transformer;

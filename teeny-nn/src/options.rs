@@ -4,23 +4,7 @@
 //! struct. Options structs are `#[non_exhaustive]`: make one with `new()` or `default()` and chain
 //! `with_…` methods.
 
-pub(crate) use teeny_core::options;
-
-/// Declares methods that set a field of an options struct. A list that begins with `self;` may use
-/// `self` in its values.
-macro_rules! setters {
-    ($this:ident; $($(#[$doc:meta])* $with:ident($x:ident: $t:ty) => $f:ident = $set:expr;)*) => {
-        $(
-            $(#[$doc])*
-            pub fn $with(mut $this, $x: $t) -> Self {
-                $this.$f = $set;
-                $this
-            }
-        )*
-    };
-    ($($all:tt)*) => { $crate::options::setters! { self; $($all)* } };
-}
-pub(crate) use setters;
+pub(crate) use teeny_core::{options, setters};
 
 /// One number for each of N spatial axes: an array, or a single number for all axes.
 pub trait PerAxis<const N: usize> {

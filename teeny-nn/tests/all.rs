@@ -58,12 +58,6 @@ mod pretrained_images;
 mod pretrained_saved;
 #[cfg(feature = "pretrained")]
 mod pretrained_texts;
-#[cfg(feature = "pretrained")]
-mod pretrained_tokenizer_damage;
-#[cfg(feature = "pretrained")]
-mod pretrained_tokenizer_files;
-#[cfg(feature = "pretrained")]
-mod pretrained_tokenizers;
 mod quantized;
 mod ranges;
 #[cfg(feature = "distributed")]
@@ -73,7 +67,6 @@ mod recurrent;
 mod run;
 #[cfg(feature = "chat")]
 mod samples;
-mod sampling;
 mod schedules;
 mod sequence_lengths;
 mod series;
@@ -88,6 +81,5 @@ mod tensor_parallel;
 mod tensor_parallel_state;
 mod text;
 mod third_party;
-mod tokenizers;
 mod training;
 mod windows;

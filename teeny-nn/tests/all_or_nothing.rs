@@ -17,13 +17,13 @@ use teeny_nn::optim::{
 };
 use teeny_nn::recurrent::RecurrentOptions;
 use teeny_nn::state::{Checkpoint, Stateful};
-use teeny_nn::text::{ByteTokenizer, DecodeStream, Tokenizer};
 use teeny_nn::train::{Confusion, Losses};
 use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer};
 use teeny_nn::{
     BatchNorm, Embedding, EmbeddingOptions, Gpt, GptConfig, Gru, Init, LayerNorm, Linear,
     LinearOptions, Lstm, Module, MultiheadAttention, Param, Rnn, Store,
 };
+use teeny_text::{ByteTokenizer, DecodeStream, Tokenizer};
 
 /// A device that fails chosen requests, and an autograd device over it.
 fn faulty() -> (Arc<Faulty>, DeviceRef) {

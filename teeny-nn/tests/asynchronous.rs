@@ -9,8 +9,8 @@ use teeny_formats::{Archive, State};
 use teeny_nn::optim::{Adam, AdamW, LossScale, Optimizer, Sgd, clip_grad_norm_async};
 use teeny_nn::prelude::*;
 use teeny_nn::state::{Checkpoint, Position, Random, Stateful};
-use teeny_nn::text::Sampler;
 use teeny_nn::train::{Confusion, top_k_accuracy, top_k_accuracy_async};
+use teeny_text::Sampler;
 
 /// Layers with a batch norm, whose counter is an integer.
 struct Net(Linear, BatchNorm, Linear);

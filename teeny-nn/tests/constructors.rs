@@ -8,7 +8,7 @@ use teeny_nn::attention::{
     AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions,
 };
 use teeny_nn::conv::{Conv2dOptions, ConvTranspose1d, ConvTranspose2d, ConvTranspose2dOptions};
-use teeny_nn::data::{Corpus, DataLoader, Names, digits, generated, idx, mnist};
+use teeny_nn::data::{Corpus, DataLoader, digits, generated, idx, mnist};
 use teeny_nn::norm::{
     BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm, InstanceNormOptions,
     LayerNormOptions, RmsNorm,
@@ -16,10 +16,11 @@ use teeny_nn::norm::{
 use teeny_nn::optim::{Ema, Muon, Sgd, clip_grad_norm, clip_grad_value};
 use teeny_nn::pool::AdaptiveAvgPool2d;
 use teeny_nn::recurrent::{GruCell, LstmCell, RecurrentOptions, RnnCell};
-use teeny_nn::text::{Bpe, CharTokenizer};
 use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
 use teeny_nn::*;
 use teeny_nn::{Conv1d, Conv2d, MaxPool2d};
+use teeny_text::Names;
+use teeny_text::{Bpe, CharTokenizer};
 
 /// The error of an expression, which must name this line.
 macro_rules! mistakes {

@@ -27,7 +27,8 @@ mod timeseries;
 
 use teeny_core::Result;
 use teeny_core::random::with_seed;
-use teeny_nn::data::{digits, mnist::Mnist, names};
+use teeny_nn::data::{digits, mnist::Mnist};
+use teeny_text::names;
 
 /// The result of `program`, with another seed than the other tests of this process.
 fn run<T>(program: impl FnOnce() -> Result<T>) -> T {
@@ -93,7 +94,7 @@ fn a_series_is_continued_better_than_by_yesterday() {
     assert!(error < 0.8 * repeated && error < 0.02, "{error} {repeated}");
 }
 
-/// A program that depends on teeny-nn alone can be made of each.
+/// A program that depends on teeny-nn, and on packages of its folder, can be made of each.
 #[test]
 fn first_programs_are_short_and_import_one_crate() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
@@ -103,7 +104,8 @@ fn first_programs_are_short_and_import_one_crate() {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().count() <= 120, "{path:?} has {} lines", text.lines().count());
         for path in text.lines().filter_map(|line| line.trim_start().strip_prefix("use ")) {
-            assert!(path.starts_with("std::") || path.starts_with("teeny_nn::"), "use {path}");
+            let known = ["std::", "teeny_nn::", "teeny_text::"];
+            assert!(known.iter().any(|start| path.starts_with(start)), "use {path}");
         }
         programs += 1;
     }

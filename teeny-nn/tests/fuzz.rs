@@ -10,8 +10,8 @@ use teeny_core::{DType, DeviceRef, Reference, Result, Tensor};
 use teeny_formats::{Archive, Gguf, npz, pt};
 use teeny_nn::data::idx;
 use teeny_nn::state::Checkpoint;
-use teeny_nn::text::Bpe;
 use teeny_nn::train::Log;
+use teeny_text::Bpe;
 
 /// Extreme numbers for wrong headers.
 const LIES: [&[u8]; 8] = [

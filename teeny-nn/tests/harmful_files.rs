@@ -9,8 +9,8 @@ use teeny_core::{Error, Reference, Result, Tensor};
 use teeny_formats::{Archive, npz, pt};
 use teeny_nn::data::idx;
 use teeny_nn::state::Checkpoint;
-use teeny_nn::text::Bpe;
 use teeny_nn::train::Log;
+use teeny_text::Bpe;
 
 /// The error of `read`, which keeps to `most` bytes of memory and quotes little of the file.
 #[track_caller]

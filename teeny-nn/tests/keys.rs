@@ -9,7 +9,7 @@ use teeny_autograd::Autograd;
 use teeny_core::{DeviceRef, Error, Result, random};
 use teeny_nn::lora::Lora;
 use teeny_nn::pretrained::{Clip, Decoder, Encoder, GenerationConfig, ImageEncoder, OpenOptions};
-use teeny_nn::text::PretrainedTokenizer;
+use teeny_text::PretrainedTokenizer;
 
 /// The rows of `keys.txt` of these kinds: key, neutral values, effect.
 fn rows(kinds: &[&str]) -> Vec<[&'static str; 3]> {
@@ -300,7 +300,7 @@ fn every_key_of_a_tokenizer_is_read_known_refused_or_told() -> Result<()> {
     };
     let open = || PretrainedTokenizer::open(&folder.0);
     let draws = random::Generator::new(9);
-    for entry in golden("tokenizers").read_dir().unwrap() {
+    for entry in golden("../../text/tests/golden/tokenizers").read_dir().unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         if path.ends_with("cases.json") {

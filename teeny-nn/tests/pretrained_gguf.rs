@@ -4,7 +4,6 @@
 use crate::common::*;
 use crate::pretrained_decoders::{FOLDERS, expected, golden, tokens};
 use crate::pretrained_texts::encoder_folder;
-use crate::pretrained_tokenizers;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,7 +12,7 @@ use teeny_core::{DType, QuantType, Result, Tensor};
 use teeny_formats::gguf::{ElementType, Gguf, Value as Key, WriteOptions, save};
 use teeny_formats::{Mapping, TensorSource, open_weights, write};
 use teeny_nn::pretrained::{Decoder, Encoder, GgufModel, OpenOptions, PoolingMode};
-use teeny_nn::text::{EncodeOptions, PretrainedTokenizer, Tokenizer};
+use teeny_text::{EncodeOptions, PretrainedTokenizer, Tokenizer};
 
 /// A copy at `path` of a golden folder without what GGUF does not say.
 fn folder(path: &str, name: &str) -> Folder {
@@ -183,6 +182,11 @@ fn wide_llama(name: &str) -> Result<Folder> {
     Ok(folder)
 }
 
+/// The folder of made-up tokenizers.
+fn tokenizers() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("text/tests/golden/tokenizers")
+}
+
 /// The tokenizer of a folder, by the file in `golden/tokenizers`.
 const TOKENIZERS: [(&str, &str); 8] = [
     ("gpt2", "gpt2"),
@@ -198,7 +202,7 @@ const TOKENIZERS: [(&str, &str); 8] = [
 /// The tokenizer `name`, which has all merges of two tokens that make a token, as converted ones
 /// of SentencePiece have.
 fn tokenizer(name: &str) -> Value {
-    let path = pretrained_tokenizers::folder().join(format!("{name}.json"));
+    let path = tokenizers().join(format!("{name}.json"));
     let mut file = parse(&fs::read_to_string(path).unwrap());
     if file["model"]["byte_fallback"] != json!(true) {
         return file;
@@ -295,7 +299,7 @@ fn add_tokenizer(folder: &Path, file: &Value) -> Result<()> {
 
 #[test]
 fn tokenizers_and_templates_are_in_the_file() -> Result<()> {
-    let cases = pretrained_tokenizers::folder().join("cases.json");
+    let cases = tokenizers().join("cases.json");
     let cases = parse(&fs::read_to_string(cases).unwrap());
     for (model, name) in TOKENIZERS {
         // llama.cpp looks for tokens of the published Phi 3 in a model of its name
@@ -373,7 +377,7 @@ fn models_that_gguf_does_not_have_are_refused() -> Result<()> {
     }
     // tokenizers
     let text = |name: &str| {
-        let path = pretrained_tokenizers::folder().join(format!("{name}.json"));
+        let path = tokenizers().join(format!("{name}.json"));
         fs::read_to_string(path).unwrap()
     };
     let folder = folder("gguf-refused", "llama");

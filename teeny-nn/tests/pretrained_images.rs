@@ -288,7 +288,11 @@ fn clip_compares_images_and_texts_as_transformers_does() -> Result<()> {
 /// A copy of the golden CLIP with a tokenizer of texts of at most 12 tokens.
 fn with_tokenizer(name: &str) -> Folder {
     let folder = Folder::copy(name, &golden("clip/clip"));
-    fs::copy(golden("tokenizers/clip.json"), folder.0.join("tokenizer.json")).unwrap();
+    fs::copy(
+        golden("../../text/tests/golden/tokenizers/clip.json"),
+        folder.0.join("tokenizer.json"),
+    )
+    .unwrap();
     let config = r#"{"model_max_length": 77, "pad_token": "<|endoftext|>"}"#;
     fs::write(folder.0.join("tokenizer_config.json"), config).unwrap();
     folder

@@ -8,13 +8,13 @@ use teeny_core::{Result, Tensor, random};
 use teeny_formats::Mapping;
 use teeny_nn::Store;
 use teeny_nn::pretrained::{Completion, Decoder, Encoder, Finish, GenerationConfig, OpenOptions};
-use teeny_nn::text::{EncodeOptions, Tokenizer};
 use teeny_nn::transformer::{
     self, CausalLm, CausalLmConfig, EncoderConfig, EncoderInputs, TransformerConfig,
 };
+use teeny_text::{EncodeOptions, Tokenizer};
 
 fn tokenizer(name: &str) -> PathBuf {
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers");
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("text/tests/golden/tokenizers");
     golden.join(format!("{name}.json"))
 }
 

@@ -3,10 +3,11 @@
 use crate::common::*;
 use std::fs;
 use teeny_core::{Result, random};
+use teeny_nn::Store;
 use teeny_nn::data::Dataset;
 use teeny_nn::pretrained::{Decoder, TextSamples};
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
-use teeny_nn::{Store, text::EncodeOptions, text::Tokenizer};
+use teeny_text::{EncodeOptions, Tokenizer};
 
 const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
                         {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -23,7 +24,7 @@ fn decoder(name: &str, template: &str) -> (Folder, Decoder) {
         "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
         "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "eos_token_id": 342}"#;
     fs::write(at("config.json"), config).unwrap();
-    let tokenizer = include_str!("golden/tokenizers/smollm.json");
+    let tokenizer = include_str!("../text/tests/golden/tokenizers/smollm.json");
     fs::write(at("tokenizer.json"), tokenizer).unwrap();
     fs::write(at("tokenizer_config.json"), r#"{"eos_token": "<|im_end|>"}"#).unwrap();
     fs::write(at("chat_template.jinja"), template).unwrap();
@@ -102,7 +103,7 @@ fn answers_are_learned_and_what_is_given_is_not() -> Result<()> {
 #[test]
 fn a_prompt_and_its_completion_are_one_text() -> Result<()> {
     let (folder, _) = decoder("samples-one-text", TEMPLATE);
-    let tokenizer = parse(include_str!("golden/tokenizers/llama2.json"));
+    let tokenizer = parse(include_str!("../text/tests/golden/tokenizers/llama2.json"));
     fs::write(folder.0.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     fs::write(folder.0.join("tokenizer_config.json"), r#"{"eos_token": "</s>"}"#).unwrap();
     let decoder = Decoder::open(&folder.0, teeny_nn::device("cpu")?)?;

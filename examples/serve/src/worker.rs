@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use teeny_core::{DType, Error};
 use teeny_nn::pretrained::{Decoder, Encoder, Finish, GenerationConfig};
-use teeny_nn::text::{EncodeOptions, Tokenizer};
+use teeny_text::{EncodeOptions, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 

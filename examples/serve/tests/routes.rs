@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use serve::Models;
 use std::ops::ControlFlow;
 use teeny_nn::pretrained::{ChatOptions, Decoder, GenerationConfig, Message};
-use teeny_nn::text::Tokenizer;
+use teeny_text::Tokenizer;
 
 fn texts(values: &Value) -> Vec<f64> {
     values.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()

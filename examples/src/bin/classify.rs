@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use teeny_core::{DType, Error, Result};
-use teeny_nn::text::EncodeInput;
+use teeny_text::EncodeInput;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

@@ -12,9 +12,9 @@ use teeny_autograd::no_grad;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
 use teeny_formats::{Archive, Mapping};
-use teeny_nn::text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
 use teeny_nn::transformer::CausalLm;
 use teeny_nn::{CachedLm, Gpt, GptConfig, Path, Store};
+use teeny_text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

@@ -14,9 +14,9 @@ use teeny_core::{DType, Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{AdamW, ParamGroup};
-use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::train::RunOptions;
 use teeny_nn::{Gpt, GptConfig, Schedule, Store};
+use teeny_text::{CharTokenizer, Sampler, Tokenizer};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

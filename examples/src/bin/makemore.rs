@@ -9,11 +9,11 @@ use examples::{Common, Program, Run, Step, locate, opt, println};
 use std::process::ExitCode;
 use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
-use teeny_nn::data::names::Names;
 use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{AdamW, Optimizer, Sgd};
-use teeny_nn::text::{Sampler, Tokenizer};
 use teeny_nn::train::RunOptions;
+use teeny_text::names::Names;
+use teeny_text::{Sampler, Tokenizer};
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

@@ -2,7 +2,7 @@
 //! learns the same probabilities.
 
 use teeny_core::{DType, DeviceRef, Result, Tensor};
-use teeny_nn::data::names::Names;
+use teeny_text::names::Names;
 
 /// The count of each pair of characters.
 pub struct Bigrams {

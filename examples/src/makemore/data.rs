@@ -4,9 +4,9 @@ use super::Model;
 use teeny_autograd::no_grad;
 use teeny_core::{DType, DeviceRef, Key, Result, Tensor};
 use teeny_nn::Store;
-use teeny_nn::data::names::{Names, PADDING};
 use teeny_nn::loss::Reduction;
-use teeny_nn::text::Sampler;
+use teeny_text::Sampler;
+use teeny_text::names::{Names, PADDING};
 
 /// Inputs and targets in one tensor, so that a batch is one gather.
 pub struct Examples {

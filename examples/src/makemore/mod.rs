@@ -158,7 +158,7 @@ impl Model {
     pub fn loss(&self, x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let logits = self.logits(x)?; // (B, V) or (B, T, V)
         let ignore_index = if self.arch.window().is_none() {
-            Some(teeny_nn::data::names::PADDING.into())
+            Some(teeny_text::names::PADDING.into())
         } else {
             None
         };

@@ -6,10 +6,10 @@ use std::time::Duration;
 use teeny_core::Key;
 use teeny_core::clock::Instant;
 use teeny_nn::LinearOptions;
-use teeny_nn::data::names::{BUILTIN, Names};
 use teeny_nn::init::{Nonlinearity, calculate_gain};
 use teeny_nn::prelude::*;
-use teeny_nn::text::{Sampler, Tokenizer};
+use teeny_text::names::{BUILTIN, Names};
+use teeny_text::{Sampler, Tokenizer};
 
 const CONTEXT: usize = 3;
 const EMBEDDING: usize = 10;

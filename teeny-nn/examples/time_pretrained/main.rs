@@ -21,8 +21,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 use teeny_core::{DType, DeviceRef, Error, QuantType, Result, Tensor};
 use teeny_nn::pretrained::{Decoder, Encoder, OpenOptions};
-use teeny_nn::text::Tokenizer;
 use teeny_nn::transformer::EncoderInputs;
+use teeny_text::Tokenizer;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -20,7 +20,7 @@ pub const BUILTIN: &str = include_str!("../../data/shakespeare.txt");
 /// # Example
 /// ```
 /// use teeny_core::random::Key;
-/// use teeny_nn::text::{CharTokenizer, Tokenizer};
+/// use teeny_text::{CharTokenizer, Tokenizer};
 /// use teeny_nn::{data::Corpus, device::device};
 /// # fn main() -> teeny_core::Result<()> {
 /// let text = "to be, or not to be, that is the question";

@@ -8,7 +8,6 @@
 //! | [`mnist`] [`idx`] | MNIST, and the format of its files |
 //! | [`digits`] | 1,797 digits that are part of the crate |
 //! | [`corpus`] | long texts for language models |
-//! | [`names`] | lists of names |
 //! | [`generated`] [`sentiment`] | generated data sets |
 
 pub mod corpus;
@@ -19,7 +18,6 @@ pub mod idx;
 pub mod images;
 mod loader;
 pub mod mnist;
-pub mod names;
 pub mod sentiment;
 mod series;
 mod shard;
@@ -29,7 +27,6 @@ pub use corpus::Corpus;
 pub use dataset::{Collate, Concat, Dataset, Map, Portion, Subset};
 pub use loader::{DataLoader, Prefetch};
 pub use mnist::ImageBatches;
-pub use names::Names;
 pub use series::SeriesWindows;
 #[cfg(feature = "pretrained")]
 pub(crate) use table::csv;

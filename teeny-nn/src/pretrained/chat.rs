@@ -8,7 +8,6 @@
 mod values;
 
 use crate::options::options;
-use crate::text::special_tokens;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, Value};
@@ -19,6 +18,7 @@ use teeny_core::{Error, Result};
 use teeny_formats::json::Json;
 use teeny_formats::names::{loading, of_file};
 use teeny_formats::{Gguf, gguf};
+use teeny_text::special_tokens;
 use values::{Ordered, filters, message, now, number, value};
 
 /// The steps that a template takes at most.

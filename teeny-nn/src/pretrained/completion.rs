@@ -4,10 +4,10 @@ use super::session::{Finish, Generated, Session};
 #[cfg(feature = "chat")]
 use super::{ChatOptions, Message};
 use super::{Decoder, GenerationConfig};
-use crate::text::{DecodeStream, EncodeOptions, PretrainedTokenizer, Tokenizer};
 use std::ops::ControlFlow;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
+use teeny_text::{DecodeStream, EncodeOptions, PretrainedTokenizer, Tokenizer};
 
 /// A text that a model has continued.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use super::{GenerationConfig, GgufModel, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
 use crate::lora::LayerNames;
 use crate::store::{self, Store};
-use crate::text::PretrainedTokenizer;
 use crate::transformer::{CausalLm, Positions};
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, ToDevice};
 use teeny_formats::gguf::{WriteOptions, save};
 use teeny_formats::{TensorSource, is_gguf};
+use teeny_text::PretrainedTokenizer;
 
 /// The number of tokens that a model takes at most, unless [`OpenOptions::context`] says otherwise.
 const CONTEXT: usize = 8192;

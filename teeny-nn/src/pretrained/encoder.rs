@@ -9,7 +9,6 @@ use super::texts::Texts;
 use super::{encoder_family, gguf};
 use crate::lora::LayerNames;
 use crate::store::{self, Store};
-use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{self, EncoderInputs};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 use teeny_formats::config::Config;
 use teeny_formats::{Gguf, TensorSource, Weights, is_gguf, open_weights};
+use teeny_text::{EncodeInput, PretrainedTokenizer};
 
 /// A pretrained encoder: BERT, RoBERTa, XLM-RoBERTa, DistilBERT, and models for embeddings that are
 /// made of them, such as MiniLM, BGE and E5.

@@ -9,12 +9,12 @@
 
 use crate::model_options::model_options;
 use crate::options::setters;
-use crate::text::{Sampler, repetition_penalty};
 use std::path::Path;
 use teeny_core::random::Key;
 use teeny_core::{DType, Error, Result, Tensor};
 use teeny_formats::config::Config;
 use teeny_formats::keys;
+use teeny_text::{Sampler, repetition_penalty};
 
 model_options! {
     /// How tokens are chosen and when a text ends. The defaults are the same as in transformers

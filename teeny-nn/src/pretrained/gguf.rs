@@ -8,7 +8,6 @@ use super::family::{family_of, with_names};
 use super::rotary::{FULL, SLIDING};
 use super::{GenerationConfig, decoder_family};
 use crate::attention::{RopePairing, RopeScaling};
-use crate::text::end_tokens;
 use crate::transformer::{CausalLmConfig, NormKind, Positions};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
@@ -19,6 +18,7 @@ use teeny_formats::config::Config;
 use teeny_formats::gguf::Value;
 use teeny_formats::names::loading;
 use teeny_formats::{Mapping, TensorSource};
+use teeny_text::end_tokens;
 
 pub(super) use describe::{Description, describe, differing};
 pub(super) use encoder::{encoder_config, encoder_mapping, pooling};

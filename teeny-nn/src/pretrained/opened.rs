@@ -3,13 +3,13 @@
 use super::family::family_of;
 use super::gguf::Apart;
 use super::{GenerationConfig, decoder_family, gguf};
-use crate::text::PretrainedTokenizer;
 use crate::transformer::CausalLmConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use teeny_core::{DeviceRef, Result};
 use teeny_formats::config::Config;
 use teeny_formats::{Gguf, Mapping, TensorSource, Weights, found, open_weights};
+use teeny_text::PretrainedTokenizer;
 
 /// A model whose parameters are not read yet.
 pub(super) struct Opened {

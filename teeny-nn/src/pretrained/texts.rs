@@ -1,13 +1,13 @@
 //! How texts become the inputs of an encoder: they are encoded, sorted by length and computed in
 //! batches of similar length, so that little of them is padding.
 
-use crate::text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::EncoderInputs;
 use std::path::{Path, PathBuf};
 use teeny_autograd::no_grad;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 use teeny_formats::config::Config;
 use teeny_formats::names::{loading, of_file};
+use teeny_text::{Batch, EncodeInput, EncodeOptions, Encoding, PretrainedTokenizer};
 
 /// The texts of a batch at most, and its tokens.
 const TEXTS: usize = 32;

@@ -120,7 +120,7 @@ def vision(folder):
 
 
 def clip(folder):
-    file = FOLDER / "tokenizers" / "clip.json"
+    file = FOLDER.parents[1] / "text/tests/golden/tokenizers/clip.json"
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file), pad_token="<|endoftext|>")
     for name, model, processor in clip_models():
         prepare(model)

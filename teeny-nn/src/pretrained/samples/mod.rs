@@ -41,7 +41,6 @@ mod table;
 use super::{Decoder, EncoderBatch};
 use crate::data::Dataset;
 use crate::data::dataset::require_items;
-use crate::text::{EncodeOptions, Encoding, PretrainedTokenizer};
 use crate::transformer::CausalBatch;
 pub use labeled::{LabeledBatch, LabeledText, LabeledTexts};
 pub use pairs::{PairBatch, TextPair, TextPairs};
@@ -52,6 +51,7 @@ use std::path::Path;
 pub use table::TableReport;
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Error, Key, Result, Tensor, permutation};
+use teeny_text::{EncodeOptions, Encoding, PretrainedTokenizer};
 
 /// The tokens of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,8 +267,9 @@ fn encoder_batch<'a>(
     device: &DeviceRef,
 ) -> Result<EncoderBatch> {
     let encoding = |ids: &Vec<u32>| {
-        let type_ids = vec![0; ids.len()];
-        Encoding { ids: ids.clone(), type_ids, ..Encoding::default() }
+        let mut encoding = Encoding::default();
+        (encoding.ids, encoding.type_ids) = (ids.clone(), vec![0; ids.len()]);
+        encoding
     };
     EncoderBatch::new(texts.map(encoding).collect(), pad, false, device)
 }

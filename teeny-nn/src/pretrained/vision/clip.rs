@@ -17,13 +17,13 @@ use crate::pretrained::options::{OpenOptions, open_functions};
 use crate::pretrained::origin::Origin;
 use crate::pretrained::texts::Texts;
 use crate::store::{self, Param, Store};
-use crate::text::{EncodeInput, PretrainedTokenizer};
 use crate::transformer::{Encoder, EncoderInputs, VisionEncoder};
 use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 use teeny_formats::config::Config;
 use teeny_formats::{Mapping, open_weights};
+use teeny_text::{EncodeInput, PretrainedTokenizer};
 
 /// The end token in configurations of before 2023, which differs from the vocabulary: the end is
 /// then the token with the largest number.
