@@ -147,7 +147,8 @@ impl Names {
                 code_of("../teeny-autograd/src").contains(&format!("fn {method}("))
             }
             [owner, part] if is_type(owner) => {
-                let text = code_of("src") + &code_of("formats/src");
+                let folders = ["src", "formats/src", "text/src", "../teeny-core/viz/src"];
+                let text = folders.map(code_of).concat();
                 let is_method =
                     ["(", "<"].iter().any(|end| text.contains(&format!("fn {part}{end}")));
                 has_word(&text, owner) && (is_method || is_type(part) && has_word(&text, part))

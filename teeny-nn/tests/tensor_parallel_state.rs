@@ -156,7 +156,7 @@ fn gradients_that_are_not_finite_are_named_on_every_rank() {
     })
     .unwrap();
     for error in errors {
-        assert!(error.message().contains("not finite is that of \"fc.weight\""), "{error}");
+        assert!(error.message().contains("not finite: \"fc.weight\""), "{error}");
     }
 }
 

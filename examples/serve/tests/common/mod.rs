@@ -74,7 +74,8 @@ pub fn decoder_folder(name: &str) -> Folder {
         "max_position_embeddings": {CONTEXT}, "rms_norm_eps": 1e-6}}"#
     );
     fs::write(folder.at("config.json"), config).unwrap();
-    fs::copy(golden("tokenizers/smollm.json"), folder.at("tokenizer.json")).unwrap();
+    fs::copy(golden("../../text/tests/golden/tokenizers/smollm.json"), folder.at("tokenizer.json"))
+        .unwrap();
     fs::write(folder.at("chat_template.jinja"), TEMPLATE).unwrap();
     folder
 }
