@@ -138,7 +138,7 @@ fn a_budget_is_tried_again_without_the_free_buffers_and_then_refused() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(
         error.to_string().contains("cannot allocate 400000 more bytes")
-            && error.to_string().contains("budget 1048576"),
+            && error.to_string().contains("budget is 1048576"),
         "{error}"
     );
     drop(large);
