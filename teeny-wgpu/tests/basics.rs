@@ -161,7 +161,7 @@ fn a_budget_is_kept_and_the_device_stays_usable() {
     let x = Tensor::zeros(100_000, DType::F32, &gpu).unwrap();
     let error = x.add(1.0).and_then(|y| y.add(&x).map(|z| (y, z))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
-    assert!(error.to_string().contains("budget 1048576"), "{error}");
+    assert!(error.to_string().contains("budget is 1048576"), "{error}");
     drop(x);
     // Freed memory is used again, in another size class too: the free buffers are dropped
     // first.
