@@ -1,11 +1,12 @@
-//! Values without their graphs, for code that computes beside a model: optimizers, metrics, sampling.
+//! Values without their graphs, for code that computes beside a model: optimizers, metrics,
+//! sampling.
 
 use crate::{Autograd, Forward};
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Result, Tensor};
 
-/// `x` detached from its graphs, on the device inside autograd, of reverse and forward mode and of any
-/// number of levels: operations on it are not recorded.
+/// `x` detached from its graphs, on the device inside autograd, of reverse and forward mode and of
+/// any number of levels: operations on it are not recorded.
 ///
 /// # Errors
 /// If the device fails.

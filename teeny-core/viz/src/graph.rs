@@ -40,8 +40,8 @@ struct Part {
     outs: HashMap<usize, usize>,
 }
 
-/// The graph as SVG: layers from top to bottom, so that edges go down. It needs no other program to be
-/// drawn.
+/// The graph as SVG: layers from top to bottom, so that edges go down. It needs no other program to
+/// be drawn.
 ///
 /// # Example
 /// ```

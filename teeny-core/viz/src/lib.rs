@@ -1,5 +1,5 @@
-//! Pictures for teeny, as SVG and PNG files in one look on light and dark pages, and event files for
-//! TensorBoard.
+//! Pictures for teeny, as SVG and PNG files in one look on light and dark pages, and event files
+//! for TensorBoard.
 //!
 //! ```text
 //! Plot                         curves, points, images over axes          plot, ticks

@@ -137,8 +137,8 @@ fn number(x: &Tensor, n: usize) -> Result<Option<[u8; 8]>> {
 }
 
 impl Prepared {
-    /// The instructions of `kernel`. None if it has other types than f32, functions, or numbers that
-    /// are computed; or if there are too many instructions.
+    /// The instructions of `kernel`. None if it has other types than f32, functions, or numbers
+    /// that are computed; or if there are too many instructions.
     fn new(kernel: &Kernel) -> Option<Prepared> {
         let mut written = (0..kernel.outputs().len()).map(|o| kernel.output_dtype(o));
         if !written.all(|dtype| dtype == DType::F32) {

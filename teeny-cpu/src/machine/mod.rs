@@ -13,10 +13,10 @@
 //!    │  └─► blocks: a loop for each step
 //!    └────► half_pairs: one step on 16-bit floats
 //! ```
-//! A new operation of floats is a function in `loops::float` and its name in `loops::each_loop`; a new
-//! fold is a code in `instructions`, an arm in `registers` and in `program`, and how its vectors become
-//! one number in `rows::folds`; a level is a type in `simd`.
-//! Independent of tensors and threads.
+//! A new operation of floats is a function in `loops::float` and its name in `loops::each_loop`; a
+//! new fold is a code in `instructions`, an arm in `registers` and in `program`, and how its
+//! vectors become one number in `rows::folds`; a level is a type in `simd`. Independent of tensors
+//! and threads.
 
 mod accumulator;
 pub(crate) mod blocks;

@@ -30,7 +30,8 @@ pub(super) struct Job<'a> {
     pub(super) params: &'a [Scalar],
     /// Bytes of an element as it is computed.
     pub(super) size: usize,
-    /// The number of rows is outer times inner, at each position of which inner ones are neighbours.
+    /// The number of rows is outer times inner, at each position of which inner ones are
+    /// neighbours.
     pub(super) outer: usize,
     pub(super) n: usize,
     pub(super) inner: usize,

@@ -3,8 +3,8 @@
 //!
 //! The naive form is core's definition: a kernel or a reduction for each step, over all rows. Here
 //! the values of a program (`values`) become instructions (`program`) of the machine that runs
-//! elementwise kernels (`machine::registers`), which are bound to the memory of some rows
-//! (`bind`) and run pass by pass (`driver`, `along`, `across`). `schedule` selects the mapping of rows to
+//! elementwise kernels (`machine::registers`), which are bound to the memory of some rows (`bind`)
+//! and run pass by pass (`driver`, `along`, `across`). `schedule` selects the mapping of rows to
 //! vectors; per-row integers are computed before (`exact`).
 
 mod across;
