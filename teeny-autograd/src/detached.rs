@@ -23,8 +23,8 @@ fn differentiates(device: &DeviceRef) -> bool {
     device.downcast_ref::<Autograd>().is_some() || device.downcast_ref::<Forward>().is_some()
 }
 
-/// The device inside autograd, whose values have no graph; `device` itself if it is no autograd
-/// device.
+/// Returns the device inside autograd, whose values have no graph, or `device` itself if it is not
+/// an autograd device.
 pub fn inner_device(device: &DeviceRef) -> &DeviceRef {
     device.inner().filter(|_| device.downcast_ref::<Autograd>().is_some()).unwrap_or(device)
 }

@@ -70,7 +70,8 @@ fn a_value_that_was_replaced() {
         &grads,
         &new,
         &[
-            "this value of `fc.weight` has no gradient: the gradient is of an earlier value, which a step or `set` has replaced since",
+            "this value of `fc.weight` has no gradient: the gradient is of an earlier \
+             value, which a step or `set` has replaced since",
             "again after a step",
         ],
     );

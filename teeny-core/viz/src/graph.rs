@@ -124,9 +124,9 @@ impl Drawing<'_> {
         // writing to a String cannot fail, here and below
         let _ = write!(
             svg,
-            "<defs><marker id=\"arrow\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" \
+            "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" \
              markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#666\"/></marker></defs>\n\
-             <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"{FONT}\">\n\
+             <g font-family=\"DejaVu Sans Mono, Menlo, Consolas,monospace\" font-size=\"{FONT}\">\n\
              <text x=\"{:.1}\" y=\"42\" text-anchor=\"middle\">{legend}</text>\n",
             width / 2.0,
         );
@@ -372,7 +372,7 @@ fn line(
         }
         last = (x, y);
     }
-    let head = if has_head { " marker-end=\"url(#arrow)\"" } else { "" };
+    let head = if has_head { " marker-end=\"url(#head)\"" } else { "" };
     let _ = write!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"#888\"{head}");
     let _ = match label {
         "" => writeln!(svg, "/>"),

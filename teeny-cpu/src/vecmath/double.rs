@@ -17,7 +17,7 @@ pub(super) const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 /// π/2 in three parts of 33 bits.
 const PI_2: [f64; 3] =
     [1.570_796_326_734_125_6, 6.077_100_506_303_966e-11, 2.022_266_248_711_166_5e-21];
-/// Beyond this `k * PI_2[0]` is no longer exact: k has more than 19 bits.
+/// The largest argument for which `k * PI_2[0]` is exact: above it k has more than 19 bits.
 const TRIG_LIMIT: f64 = 800_000.0;
 /// Added to a whole number, it leaves it in the low bits.
 const MAGIC: f64 = 6_755_399_441_055_744.0;

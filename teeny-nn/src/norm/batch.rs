@@ -101,8 +101,8 @@ impl BatchNorm {
         })
     }
 
-    /// This layer with the statistics of all ranks' batches in training, instead of its own batch
-    /// only: for batches that are small on each rank.
+    /// Computes the statistics over the batches of all ranks in training: for batches that are
+    /// small on each rank.
     ///
     /// Outputs, gradients and running statistics then equal one layer on the joint batch. Batches
     /// may have different sizes, also 0. The gradient of x is the gradient of the sum of the ranks'

@@ -231,7 +231,7 @@ impl WordTokenizer {
     /// Restores the vocabulary.
     ///
     /// # Errors
-    /// If `state` is not that of a `WordTokenizer`; nothing has changed then.
+    /// If `state` was not saved by a `WordTokenizer`; the vocabulary stays as it was.
     pub fn set_state(&mut self, state: &State) -> Result<()> {
         let text: String = state.get("tokens")?;
         let words = text.split(' ').skip(2).map(String::from);
