@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "teeny-core",
     "teeny-core/conformance",
     "teeny-autograd",
     "teeny-cpu",
     "teeny-wgpu",
     "teeny-nn",
+    "teeny-nn/data",
     "teeny-nn/formats",
     "teeny-nn/text",
 ];

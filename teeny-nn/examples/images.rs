@@ -1,6 +1,6 @@
 //! A folder of images, classified with random crops, flips and colours.
 //!
-//! `cargo run --release --example images --features image`
+//! `cargo run --release --example images`
 #![forbid(unsafe_code)]
 
 use std::{fs, path::Path, sync::Arc};

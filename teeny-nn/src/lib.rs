@@ -70,7 +70,6 @@
 
 pub mod attention;
 pub mod conv;
-pub mod data;
 pub mod device;
 #[cfg(feature = "distributed")]
 pub mod distributed;
@@ -127,6 +126,9 @@ pub use summary::{LayerSummary, Summary};
 pub use train::Captured;
 #[doc(inline)]
 pub use transformer::{CachedLm, Gpt, GptConfig};
+
+/// Data sets and loaders: the crate `teeny-data`.
+pub use teeny_data as data;
 
 // So that a program needs this crate alone: the arguments of tensors' methods, and the types that a
 // program's own layers, operations and devices use. The two crates have the rest.

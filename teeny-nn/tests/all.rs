@@ -13,7 +13,6 @@ mod causal_loss;
 mod chat;
 mod common;
 mod constructors;
-mod data;
 mod data_parallel;
 mod decoder;
 #[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
@@ -24,14 +23,10 @@ mod encoder_samples;
 mod faults;
 mod first_programs;
 mod functional;
-mod generated;
 #[cfg(feature = "pretrained")]
 mod generation;
 mod gradients;
 mod guide;
-#[cfg(feature = "image")]
-mod image_files;
-mod images;
 #[cfg(feature = "pretrained")]
 mod keys;
 mod kv_cache;
@@ -69,17 +64,14 @@ mod run;
 mod samples;
 mod schedules;
 mod sequence_lengths;
-mod series;
 mod shape_help;
 mod silent_failures;
 mod special_points;
 mod state;
 mod summary;
 mod sync_norm;
-mod tables;
 mod tensor_parallel;
 mod tensor_parallel_state;
-mod text;
 mod third_party;
 mod training;
 mod windows;

@@ -3,7 +3,6 @@
 
 #[path = "../examples/characters.rs"]
 mod characters;
-#[cfg(feature = "image")]
 #[path = "../examples/images.rs"]
 mod images;
 #[path = "../examples/mnist.rs"]
@@ -81,7 +80,6 @@ fn prices_follow_from_a_table() {
     assert!(error < deviation / 3.0, "{error} {deviation}");
 }
 
-#[cfg(feature = "image")]
 #[test]
 fn images_of_a_folder_are_classified() {
     let percent = run(images::train);

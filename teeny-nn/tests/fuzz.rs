@@ -153,17 +153,16 @@ fn damaged_npz_files_are_errors() {
     }
 }
 
-#[cfg(feature = "image")]
 #[test]
 fn damaged_images_are_errors() {
     let (folder, device) = (Folder::new("fuzz-images"), reference());
     let path = folder.0.join("x");
     for (name, good) in [
-        ("png", &include_bytes!("golden/image_files/rgb.png")[..]),
-        ("png", include_bytes!("golden/image_files/palette.png")),
-        ("jpeg", include_bytes!("golden/image_files/rgb.jpg")),
-        ("jpeg", include_bytes!("golden/image_files/progressive.jpg")),
-        ("jpeg", include_bytes!("golden/image_files/grey.jpg")),
+        ("png", &include_bytes!("../data/tests/golden/image_files/rgb.png")[..]),
+        ("png", include_bytes!("../data/tests/golden/image_files/palette.png")),
+        ("jpeg", include_bytes!("../data/tests/golden/image_files/rgb.jpg")),
+        ("jpeg", include_bytes!("../data/tests/golden/image_files/progressive.jpg")),
+        ("jpeg", include_bytes!("../data/tests/golden/image_files/grey.jpg")),
     ] {
         fuzz(name, good, 500, |bytes| {
             fs::write(&path, bytes).unwrap();

@@ -129,8 +129,10 @@ fn load() -> Result<(Images, Images)> {
         examples::println!(
             "training on the built-in digits, 8x8 pixels; for MNIST pass the folder that has it"
         );
-        let images = inflate(include_bytes!("../../../teeny-nn/data/digits-images-idx3-ubyte.gz"))?;
-        let labels = inflate(include_bytes!("../../../teeny-nn/data/digits-labels-idx1-ubyte.gz"))?;
+        let images =
+            inflate(include_bytes!("../../../teeny-nn/data/data/digits-images-idx3-ubyte.gz"))?;
+        let labels =
+            inflate(include_bytes!("../../../teeny-nn/data/data/digits-labels-idx1-ubyte.gz"))?;
         let mut train = Images::new(&images, &labels, 16.0)?;
         let test = train.split_off(1437);
         return Ok((train, test));

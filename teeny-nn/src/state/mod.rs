@@ -7,6 +7,7 @@ pub use checkpoint::Checkpoint;
 use std::collections::BTreeMap;
 use teeny_core::random::{self, Generator};
 use teeny_core::{Key, Result};
+use teeny_data::TableEncoder;
 use teeny_formats::State;
 
 /// Anything with a state for a checkpoint: a [`crate::Store`], optimizers, averages, schedules with
@@ -62,6 +63,17 @@ impl<A: Stateful + ?Sized, B: Stateful + ?Sized> Stateful for (&mut A, &mut B) {
             // the state that it had fits
             let _ = self.0.set_state(&before);
         })
+    }
+}
+
+/// The columns of a table with their statistics.
+impl Stateful for TableEncoder {
+    fn state(&self) -> Result<State> {
+        self.state()
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        self.set_state(state)
     }
 }
 

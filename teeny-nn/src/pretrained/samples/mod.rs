@@ -40,7 +40,7 @@ mod table;
 
 use super::{Decoder, EncoderBatch};
 use crate::data::Dataset;
-use crate::data::dataset::require_items;
+use crate::data::require_items;
 use crate::transformer::CausalBatch;
 pub use labeled::{LabeledBatch, LabeledText, LabeledTexts};
 pub use pairs::{PairBatch, TextPair, TextPairs};

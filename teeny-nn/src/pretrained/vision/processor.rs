@@ -7,7 +7,7 @@
 //! Every step equals transformers' processors with Pillow, to the bit. Only the pixels of a crop
 //! are resized. `data::images` decodes files.
 
-use crate::data::images::{FILTERS, ImageSize, MAX_PIXELS, Pixels, Resample};
+use crate::data::images::{ImageSize, MAX_PIXELS, Pixels, Resample};
 use std::ops::Range;
 use std::path::Path;
 use teeny_core::context::enter;
@@ -119,7 +119,7 @@ impl ImageProcessor {
         };
         let number = default.resize.map_or(2, |(_, own)| own as usize);
         let number = config.size(&["resample"], number)?;
-        let filter = *FILTERS.get(number).ok_or_else(|| {
+        let filter = *Resample::ALL.get(number).ok_or_else(|| {
             config
                 .error(format!("\"resample\" is {number}"))
                 .help("0 nearest, 1 Lanczos, 2 bilinear, 3 bicubic")
@@ -196,7 +196,7 @@ impl ImageProcessor {
 
     /// The values (3, h, w) of an image, and h and w.
     fn pixels(&self, image: &Pixels, table: &[[f32; 256]; 3]) -> Result<(Vec<f32>, [usize; 2])> {
-        let own = [image.height, image.width];
+        let own = image.sides();
         let (size, filter) = match self.resize {
             None => (own, Resample::Nearest),
             Some((size, filter)) => (size.of(own), filter),
@@ -214,7 +214,7 @@ impl ImageProcessor {
         for channel in table {
             values.resize(values.len() + area, channel[0]);
         }
-        for (y, row) in kept.bytes.chunks_exact((kept.width * 3).max(1)).enumerate() {
+        for (y, row) in kept.bytes().chunks_exact((kept.sides()[1] * 3).max(1)).enumerate() {
             let start = (top + y) * width + left;
             for (x, pixel) in row.chunks_exact(3).enumerate() {
                 for c in 0..3 {

@@ -21,7 +21,7 @@ cases = [{"text": t, "words": PATTERN.findall(t)} for t in TEXTS]
 words = {"regex": regex.__version__, "unicode": unicodedata.unidata_version, "cases": cases}
 (HERE / "words.json").write_text(json.dumps(words, ensure_ascii=False, indent=0) + "\n")
 
-text = (HERE / "../../data/shakespeare.txt").read_text()
+text = (HERE / "../../../data/data/shakespeare.txt").read_text()
 bpe = tokenizers.Tokenizer(models.BPE())
 bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 bpe.decoder = decoders.ByteLevel()
