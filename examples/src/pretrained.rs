@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use teeny_core::{DType, DeviceRef, Error, QuantType, Result};
 use teeny_formats::gguf::ElementType;
+use teeny_models::lora::Lora;
+use teeny_models::{Decoder, Encoder, GenerationConfig, OpenOptions};
 use teeny_nn::Store;
-use teeny_nn::lora::Lora;
-use teeny_nn::pretrained::{Decoder, Encoder, GenerationConfig, OpenOptions};
 
 /// The common options that these programs do not have.
 pub const WITHOUT: &[&str] =

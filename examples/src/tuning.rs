@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use teeny_autograd::{Grad, Gradients, no_grad};
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Tensor};
 use teeny_cpu::Cpu;
+use teeny_models::{Decoder, Encoder, LabeledBatch, PairBatch};
 use teeny_nn::Param;
 use teeny_nn::data::Dataset;
-use teeny_nn::pretrained::{Decoder, Encoder, LabeledBatch, PairBatch};
 use teeny_nn::transformer::CausalBatch;
 
 /// How a step is divided to fit into memory. Each division computes the same gradients, with sums

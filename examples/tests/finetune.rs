@@ -56,8 +56,11 @@ fn model(name: &str, layers: usize, width: usize) -> Folder {
         "tie_word_embeddings": true, "eos_token_id": 342}}"#
     );
     fs::write(folder.at("config.json"), config).unwrap();
-    fs::copy(golden("../../text/tests/golden/tokenizers/smollm.json"), folder.at("tokenizer.json"))
-        .unwrap();
+    fs::copy(
+        golden("../../../text/tests/golden/tokenizers/smollm.json"),
+        folder.at("tokenizer.json"),
+    )
+    .unwrap();
     let tokens = r#"{"eos_token": "<|im_end|>"}"#;
     fs::write(folder.at("tokenizer_config.json"), tokens).unwrap();
     fs::write(folder.at("chat_template.jinja"), TEMPLATE).unwrap();

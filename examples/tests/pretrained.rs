@@ -21,8 +21,11 @@ fn decoder(name: &str) -> Folder {
         "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
         "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "eos_token_id": 342}"#;
     fs::write(folder.at("config.json"), config).unwrap();
-    fs::copy(golden("../../text/tests/golden/tokenizers/smollm.json"), folder.at("tokenizer.json"))
-        .unwrap();
+    fs::copy(
+        golden("../../../text/tests/golden/tokenizers/smollm.json"),
+        folder.at("tokenizer.json"),
+    )
+    .unwrap();
     let template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}";
     fs::write(folder.at("chat_template.jinja"), template).unwrap();
     folder

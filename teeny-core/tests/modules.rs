@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "teeny-core",
     "teeny-core/conformance",
     "teeny-autograd",
@@ -18,6 +18,7 @@ const CRATES: [&str; 9] = [
     "teeny-nn",
     "teeny-nn/data",
     "teeny-nn/formats",
+    "teeny-nn/models",
     "teeny-nn/text",
 ];
 

@@ -44,17 +44,16 @@
 //! | [`attention`] | multi-head attention, rotary embedding, key-value cache |
 //! | [`transformer`] | encoder and decoder layers, GPT, its captured decoder |
 //! | [`init`] | initial weights |
-//! | [`lora`] | small trained matrices beside frozen weights, quantised or not; peft's files |
 //! | [`loss`] | cross-entropy, squared error and other losses |
 //! | [`optim`] | SGD, Adam, AdamW, Muon and other optimizers, gradient clipping, averages |
 //! | [`schedule`] | learning rates by step |
 //! | [`data`] | data sets, loaders, CSV tables, folders of images, time series, the IDX format |
 //! | [`train`] | runs, losses by step, metrics, logs, pictures, early stopping |
 //! | [`state`] | checkpoints |
-//! | `pretrained` | models of Hugging Face and GGUF files (features `pretrained`, `chat`) |
 //! | `distributed` | training on several processes and machines (features `distributed`, `mpi`) |
 //!
-//! Files of tensors (safetensors, GGUF, `.npz`, `.pt`) are the crate [`teeny_formats`].
+//! Files of tensors (safetensors, GGUF, `.npz`, `.pt`) are the crate [`teeny_formats`]; models of
+//! Hugging Face and GGUF files, and LoRA, are the crate `teeny-models`.
 //!
 //! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
 //! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its
@@ -79,10 +78,8 @@ mod functional;
 pub mod guide;
 pub mod init;
 mod linear;
-pub mod lora;
 pub mod loss;
-#[cfg_attr(not(feature = "pretrained"), expect(dead_code))]
-mod model_options;
+pub mod model_options;
 mod module;
 pub mod norm;
 pub mod optim;
@@ -90,12 +87,10 @@ mod options;
 pub mod pool;
 mod prelu;
 pub mod prelude;
-#[cfg(feature = "pretrained")]
-pub mod pretrained;
 pub mod recurrent;
 pub mod schedule;
 pub mod state;
-mod store;
+pub mod store;
 mod summary;
 mod track;
 pub mod train;
@@ -142,8 +137,3 @@ pub use teeny_core::{
     ScatterReduce, Shape, Side, SortOrder, StorageRef, Tensor, ToDevice, Triangle, Window, clock,
     context, manual_seed, map, map_n, map_rows, map_sum, permutation, random, registry, wrappers,
 };
-
-/// The README's programs must compile and run.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

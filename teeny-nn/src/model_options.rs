@@ -6,7 +6,7 @@ use teeny_core::Result;
 use teeny_formats::config::Config;
 
 /// An option of a model that a file of keys has.
-pub(crate) struct Row<'a> {
+pub struct Row<'a> {
     /// The key in `config.json`; empty for what several keys say.
     pub key: &'static str,
     /// The key in the metadata of GGUF, after the name of the architecture; empty for none.
@@ -18,7 +18,7 @@ pub(crate) struct Row<'a> {
 }
 
 /// A value of an option.
-pub(crate) trait OptionValue {
+pub trait OptionValue {
     /// Sets it to the value of `key`, if that is there.
     fn read(&mut self, config: &Config, key: &str) -> Result<()>;
 
@@ -27,6 +27,8 @@ pub(crate) trait OptionValue {
 }
 
 /// The types of options: how a value is read, with the one before, and how it is written.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! option_values {
     (
         $(
@@ -34,7 +36,7 @@ macro_rules! option_values {
         )*
     ) => {
         $(
-            impl crate::model_options::OptionValue for $type {
+            impl $crate::model_options::OptionValue for $type {
                 fn read(
                     &mut self,
                     $config: &teeny_formats::config::Config,
@@ -53,11 +55,13 @@ macro_rules! option_values {
         )*
     };
 }
-pub(crate) use option_values;
+pub use option_values;
 
 /// Declares the options of a model: fields with defaults. Options of files also have their key in
 /// `config.json`; options of a decoder also have their key in GGUF's metadata and their name in
 /// errors.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! model_options {
     (
         $(#[$doc:meta])*
@@ -77,14 +81,13 @@ macro_rules! model_options {
 
         impl $name {
             /// The defaults, without sizes.
-            pub(crate) fn usual() -> $name {
+            pub fn defaults() -> $name {
                 $name { $($field: $default,)* }
             }
 
             /// The options that files have.
-            #[cfg(feature = "pretrained")]
-            pub(crate) fn rows(&mut self) -> Vec<crate::model_options::Row<'_>> {
-                vec![$($(crate::model_options::Row {
+            pub fn rows(&mut self) -> Vec<$crate::model_options::Row<'_>> {
+                vec![$($($crate::model_options::Row {
                     key: $key,
                     gguf: concat!($($gguf)?),
                     what: concat!($($what)?),
@@ -93,9 +96,8 @@ macro_rules! model_options {
             }
 
             /// The defaults, but what `file` has.
-            #[cfg(feature = "pretrained")]
-            pub(crate) fn read(file: &teeny_formats::config::Config) -> teeny_core::Result<$name> {
-                let mut options = $name::usual();
+            pub fn read(file: &teeny_formats::config::Config) -> teeny_core::Result<$name> {
+                let mut options = $name::defaults();
                 for row in options.rows().into_iter().filter(|row| !row.key.is_empty()) {
                     row.value.read(file, row.key)?;
                 }
@@ -104,7 +106,7 @@ macro_rules! model_options {
         }
     };
 }
-pub(crate) use model_options;
+pub use model_options;
 
 option_values! {
     usize: |config, key, old| config.size(&[key], old)?, |x| json!(x);

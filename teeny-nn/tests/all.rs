@@ -9,8 +9,6 @@ mod attention_weights;
 mod awaited;
 mod captured;
 mod causal_loss;
-#[cfg(feature = "chat")]
-mod chat;
 mod common;
 mod constructors;
 mod data_parallel;
@@ -18,41 +16,20 @@ mod decoder;
 #[path = "../../teeny-core/conformance/tests/third_party/device.rs"]
 mod device;
 mod distributed;
-#[cfg(feature = "pretrained")]
-mod encoder_samples;
 mod faults;
 mod first_programs;
 mod functional;
-#[cfg(feature = "pretrained")]
-mod generation;
 mod gradients;
 mod guide;
-#[cfg(feature = "pretrained")]
-mod keys;
 mod kv_cache;
 mod layers;
 mod lazy;
-mod lora;
-#[cfg(feature = "pretrained")]
-mod lora_peft;
 mod losses;
 mod lr_finder;
 mod metrics;
 mod mixed_types;
 mod norms;
 mod optim;
-#[cfg(feature = "pretrained")]
-mod pretrained;
-#[cfg(feature = "pretrained")]
-mod pretrained_decoders;
-#[cfg(feature = "pretrained")]
-mod pretrained_gguf;
-#[cfg(feature = "pretrained")]
-mod pretrained_images;
-#[cfg(feature = "pretrained")]
-mod pretrained_saved;
-#[cfg(feature = "pretrained")]
-mod pretrained_texts;
 mod quantized;
 mod ranges;
 #[cfg(feature = "distributed")]
@@ -60,8 +37,6 @@ mod ranges;
 mod ranks;
 mod recurrent;
 mod run;
-#[cfg(feature = "chat")]
-mod samples;
 mod schedules;
 mod sequence_lengths;
 mod shape_help;

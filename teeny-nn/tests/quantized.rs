@@ -239,34 +239,3 @@ fn a_language_model_runs_quantised() -> Result<()> {
     assert_eq!(out[..6], [1, 5, 60, 2, 33, 7]);
     Ok(())
 }
-
-/// Opening a model quantised takes the memory of the quantised weights and of one tensor.
-#[cfg(feature = "pretrained")]
-#[test]
-fn weights_are_quantised_as_they_are_read() -> Result<()> {
-    use crate::common::Folder;
-    use teeny_nn::pretrained::{Decoder, OpenOptions};
-    use teeny_nn::transformer::{CausalLm, CausalLmConfig};
-    let folder = Folder::new("quantised-open");
-    let store = Store::new(teeny_nn::device("cpu")?);
-    CausalLm::new(&store.root(), CausalLmConfig::new(2048, 32, 8, 2, 64, 256))?;
-    store.save(folder.0.join("model.safetensors"))?;
-    let floats = 4 * store.count();
-    let config = r#"{"model_type": "phi3", "vocab_size": 2048, "hidden_size": 64,
-        "intermediate_size": 256, "num_hidden_layers": 8, "num_attention_heads": 2,
-        "max_position_embeddings": 32, "rms_norm_eps": 1e-6}"#;
-    std::fs::write(folder.0.join("config.json"), config).unwrap();
-    let cpu = teeny_cpu::Cpu::new();
-    let options = OpenOptions::new().with_quantize(QuantType::Q8_0);
-    let opened = Decoder::open_with(&folder.0, &options, &cpu)?;
-    let peak = cpu.pool_stats().peak_live_bytes;
-    assert!(peak < floats * 2 / 3, "{peak} bytes, where the weights as floats have {floats}");
-    // the blocks of weights that are quantised after they were read
-    let whole = Decoder::open(&folder.0, teeny_nn::device("cpu")?)?;
-    whole.store.quantize(|param| QuantType::Q8_0.fitting(param.shape()[1]))?;
-    for (a, b) in opened.store.all().iter().zip(whole.store.all()) {
-        assert_eq!(a.value().to_bytes()?, b.value().to_bytes()?, "{}", a.name());
-        assert_eq!(a.quantized().is_some(), b.quantized().is_some(), "{}", a.name());
-    }
-    Ok(())
-}

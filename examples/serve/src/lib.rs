@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::Duration;
 use teeny_core::{Error, Result};
-use teeny_nn::pretrained::{Decoder, Encoder};
+use teeny_models::{Decoder, Encoder};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use worker::{Embedder, Writer};

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use teeny_core::{DType, DeviceRef, Error, Result};
-use teeny_nn::pretrained::{Decoder, Encoder, OpenOptions};
+use teeny_models::{Decoder, Encoder, OpenOptions};
 use tokio::net::TcpListener;
 
 /// The context of a decoder that is opened without options, at most.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use std::ops::RangeInclusive;
-use teeny_nn::pretrained::{ChatOptions, Message};
+use teeny_models::{ChatOptions, Message};
 
 /// The texts of a request for embeddings at most.
 const MAX_TEXTS: usize = 2048;

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use teeny_core::{DType, Error};
-use teeny_nn::pretrained::{Decoder, Encoder, Finish, GenerationConfig};
+use teeny_models::{Decoder, Encoder, Finish, GenerationConfig};
 use teeny_text::{EncodeOptions, Tokenizer};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;

@@ -4,7 +4,7 @@ use crate::common::*;
 use serde_json::{Value, json};
 use serve::Models;
 use std::ops::ControlFlow;
-use teeny_nn::pretrained::{ChatOptions, Decoder, GenerationConfig, Message};
+use teeny_models::{ChatOptions, Decoder, GenerationConfig, Message};
 use teeny_text::Tokenizer;
 
 fn texts(values: &Value) -> Vec<f64> {

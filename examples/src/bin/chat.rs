@@ -10,7 +10,7 @@ use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 use std::time::Instant;
 use teeny_core::{Error, Result};
-use teeny_nn::pretrained::Message;
+use teeny_models::Message;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

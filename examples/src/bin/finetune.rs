@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use teeny_core::{Error, ErrorKind, Result};
+use teeny_models::lora::{Lora, LoraOptions, Modules};
+use teeny_models::{Decoder, LabeledTexts, TextPairs, TextSamples};
 use teeny_nn::data::{DataLoader, Dataset};
-use teeny_nn::lora::{Lora, LoraOptions, Modules};
 use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
-use teeny_nn::pretrained::{Decoder, LabeledTexts, TextPairs, TextSamples};
 use teeny_nn::train::RunOptions;
 use teeny_nn::{Param, Schedule, Store};
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use teeny_core::{Error, Result};
 use teeny_formats::gguf::{ElementType, Gguf, WriteOptions, Written, save};
-use teeny_nn::pretrained::GgufModel;
+use teeny_models::GgufModel;
 
 #[rustfmt::skip]
 const PROGRAM: Program<Options> = Program {

@@ -66,7 +66,7 @@ pub fn number_after(text: &str, before: &str) -> f64 {
 
 /// A file or folder of the golden models and tokenizers.
 pub fn golden(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/tests/golden").join(path)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../teeny-nn/models/tests/golden").join(path)
 }
 
 /// A golden encoder of 30 tokens in the folder `name`, with a tokenizer of these words behind the

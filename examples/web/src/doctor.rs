@@ -8,7 +8,7 @@ use teeny_conformance::{Cell, Suite};
 use teeny_core::clock::Instant;
 use teeny_core::{ErrorKind, Reference, SortOrder};
 use teeny_cpu::Cpu;
-use teeny_nn::lora::{Lora, LoraOptions, Modules};
+use teeny_models::lora::{Lora, LoraOptions, Modules};
 use teeny_nn::prelude::*;
 use teeny_nn::transformer::{CausalBatch, CausalLm, CausalLmConfig};
 use teeny_wgpu::{Options, Wgpu};

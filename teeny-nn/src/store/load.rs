@@ -105,7 +105,7 @@ impl Store {
     /// [`Store::build_from`] that `keeps` quantised matrices or makes them floats, with others
     /// quantised to `kind`, each as soon as it is read, where rows are whole blocks: all of them as
     /// floats are never in memory.
-    pub(crate) fn build_quantized<M>(
+    pub fn build_quantized<M>(
         &self,
         source: Weights,
         mapping: &Mapping,

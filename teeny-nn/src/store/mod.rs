@@ -18,9 +18,9 @@ mod save;
 use crate::init::Init;
 use crate::track;
 pub use load::LoadReport;
-pub use param::Param;
 use param::ParamInner;
-pub(crate) use param::{Adapter, FirstValue, FirstValues, Reader, Role, Value, set_all};
+pub use param::{Adapter, Param, Reader, Role, Value, set_all};
+pub(crate) use param::{FirstValue, FirstValues};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -93,8 +93,7 @@ impl Store {
     }
 
     /// A tensor without elements, of this dtype on this device.
-    #[cfg(feature = "pretrained")]
-    pub(crate) fn empty(&self) -> Result<Tensor> {
+    pub fn empty(&self) -> Result<Tensor> {
         Tensor::zeros(0, self.0.dtype, &self.0.device)
     }
 
@@ -219,7 +218,7 @@ impl Store {
     ///
     /// # Errors
     /// If the device fails. Nothing has changed then.
-    pub(crate) fn freeze(&self) -> Result<()> {
+    pub fn freeze(&self) -> Result<()> {
         let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         if frozen.0 == 0 {
             let all = self.trainable();
@@ -235,7 +234,7 @@ impl Store {
 
     /// Reverses one [`Store::freeze`]; the last call makes the parameters that were trainable so
     /// again, except weights that are quantised now.
-    pub(crate) fn thaw(&self) -> Result<()> {
+    pub fn thaw(&self) -> Result<()> {
         let mut frozen = self.0.frozen.lock().unwrap_or_else(PoisonError::into_inner);
         frozen.0 = frozen.0.saturating_sub(1);
         if frozen.0 > 0 {
@@ -248,7 +247,7 @@ impl Store {
 
     /// A trainable parameter that is a tensor which exists, such as a part of another parameter.
     /// The caller keeps names apart.
-    pub(crate) fn adopt(&self, name: &str, value: Tensor) -> Param {
+    pub fn adopt(&self, name: &str, value: Tensor) -> Param {
         let param = self.new_param(name.to_string(), Value::Plain(value), true, Role::Trained);
         self.params().push(param.clone());
         self.0.changes.fetch_add(1, Ordering::Relaxed);

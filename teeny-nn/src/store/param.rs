@@ -11,19 +11,21 @@ use teeny_core::{Capture, DType, DeviceRef, Error, QuantTensor, QuantType, Resul
 
 /// The role of a parameter in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
+    /// Any other that is trained.
     Trained,
     /// The weight of a linear layer, read by [`Param::linear`].
     Linear,
     /// The weight of an embedding, read by [`Param::rows`], and by [`Param::linear`] if the head is
     /// tied to it.
     Embedding,
+    /// Not trained, such as running statistics.
     Buffer,
 }
 
 /// How a layer reads a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub enum Reader {
     /// [`Param::linear`].
     Linear,
     /// [`Param::rows`].
@@ -34,7 +36,7 @@ pub(crate) enum Reader {
 
 /// A change of a parameter that is kept beside its value, such as LoRA's product of two small
 /// matrices.
-pub(crate) trait Adapter: Send + Sync {
+pub trait Adapter: Send + Sync {
     /// Replaces `value`, which the parameter and earlier adapters give this reader.
     fn value(&self, _: Reader, value: Value) -> Result<Value> {
         Ok(value)
@@ -90,8 +92,10 @@ pub(crate) type FirstValues =
 
 /// The value of a parameter.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub enum Value {
+    /// A tensor.
     Plain(Tensor),
+    /// A quantised matrix.
     Quantized(QuantTensor),
 }
 
@@ -111,7 +115,7 @@ impl Param {
         &self.0.name
     }
 
-    /// The current value, as replaced by an active [adapter](crate::lora). On an autograd device it
+    /// The current value, as replaced by an active [`Adapter`]. On an autograd device it
     /// is tracked while the parameter is trainable. For a quantised weight it holds the bytes of
     /// its blocks; see [`Param::quantized`].
     ///
@@ -123,7 +127,7 @@ impl Param {
     }
 
     /// The value without adapters.
-    pub(crate) fn stored(&self) -> Tensor {
+    pub fn stored(&self) -> Tensor {
         self.read().tensor().clone()
     }
 
@@ -170,7 +174,7 @@ impl Param {
     }
 
     /// `x @ weightᵀ`, of a quantised weight too, with adapters.
-    pub(crate) fn linear(&self, x: &Tensor) -> Result<Tensor> {
+    pub fn linear(&self, x: &Tensor) -> Result<Tensor> {
         let adapters = self.adapters();
         let y = match self.read_as(&adapters, Reader::Linear)? {
             Value::Plain(weight) => x.matmul(&weight.t()?)?,
@@ -204,35 +208,38 @@ impl Param {
     }
 
     /// Adds an adapter.
-    pub(crate) fn attach(&self, adapter: Arc<dyn Adapter>) {
+    pub fn attach(&self, adapter: Arc<dyn Adapter>) {
         self.0.adapters.write().unwrap_or_else(PoisonError::into_inner).push(adapter);
         self.0.attachments.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Removes an adapter.
-    pub(crate) fn detach(&self, adapter: &Arc<dyn Adapter>) {
+    pub fn detach(&self, adapter: &Arc<dyn Adapter>) {
         let mut adapters = self.0.adapters.write().unwrap_or_else(PoisonError::into_inner);
         adapters.retain(|other| !Arc::ptr_eq(other, adapter));
         self.0.attachments.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The role in the layer.
-    pub(crate) fn role(&self) -> Role {
+    pub fn role(&self) -> Role {
         self.0.role
     }
 
     /// Whether the head of the model is this embedding.
-    pub(crate) fn is_tied(&self) -> bool {
+    pub fn is_tied(&self) -> bool {
         self.0.tied.load(Ordering::Relaxed)
     }
 
     /// Records that the head of the model is this embedding.
-    pub(crate) fn tie(&self) {
+    pub fn tie(&self) {
         self.0.tied.store(true, Ordering::Relaxed);
     }
 
     /// The value without adapters as floats, untracked: of a quantised weight, of the store's type.
-    pub(crate) fn floats(&self) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn floats(&self) -> Result<Tensor> {
         match (self.read(), self.store()) {
             (Value::Plain(value), _) => track::detached(&value),
             (Value::Quantized(weight), None) => weight.dequantize(),
@@ -241,7 +248,7 @@ impl Param {
     }
 
     /// The number of values that the parameter has had.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.0.version.load(Ordering::Relaxed)
     }
 
@@ -437,7 +444,10 @@ impl Param {
 }
 
 /// Replaces the values of several parameters: all of them, or none after an error.
-pub(crate) fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
+///
+/// # Errors
+/// As [`Param::set`].
+pub fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
     let prepared = pairs
         .map(|(param, value)| Ok((param, param.prepare(value)?)))
         .collect::<Result<Vec<_>>>()?;

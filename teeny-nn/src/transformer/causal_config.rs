@@ -164,7 +164,7 @@ impl CausalLmConfig {
             n_kv_head: n_head,
             head_size: n_embd / n_head.max(1),
             hidden,
-            ..CausalLmConfig::usual()
+            ..CausalLmConfig::defaults()
         }
     }
 
@@ -174,14 +174,13 @@ impl CausalLmConfig {
     }
 
     /// Whether there is a learnt vector for each position.
-    #[cfg(feature = "pretrained")]
-    pub(crate) fn learned_positions(&self) -> bool {
+    pub fn learned_positions(&self) -> bool {
         self.positions == Positions::Learned
     }
 
     /// Q and KV, the widths of the queries and of the keys. Sizes that memory cannot hold are an
     /// error of the allocation.
-    pub(crate) fn widths(&self) -> [usize; 2] {
+    pub fn widths(&self) -> [usize; 2] {
         [self.n_head, self.n_kv_head].map(|heads| heads.saturating_mul(self.head_size))
     }
 

@@ -216,24 +216,24 @@ impl CausalLm {
     }
 
     /// The token embedding (V, E).
-    pub(crate) fn embedding(&self) -> &Param {
+    pub fn embedding(&self) -> &Param {
         &self.tokens.weight
     }
 
     /// The length beyond which positions mean other rotations.
-    pub(crate) fn changes_after(&self) -> Option<usize> {
+    pub fn changes_after(&self) -> Option<usize> {
         self.longer().map(|(length, _)| *length).min()
     }
 
     /// The length after which rotations change, if a text of `end` tokens is beyond it and `past`
     /// ones in caches are not: their keys are to be computed again.
-    pub(crate) fn rotations_change(&self, past: usize, end: usize) -> Option<usize> {
+    pub fn rotations_change(&self, past: usize, end: usize) -> Option<usize> {
         let last = self.changes_after().filter(|_| !self.grows());
         last.filter(|&last| 0 < past && past <= last && last < end)
     }
 
     /// Whether each length beyond [`CausalLm::changes_after`] has its own rotations.
-    pub(crate) fn grows(&self) -> bool {
+    pub fn grows(&self) -> bool {
         self.longer().any(|(_, table)| table.is_none())
     }
 

@@ -37,7 +37,7 @@ model_options! {
         /// The number of layers.
         n_layer: usize = 0, "num_hidden_layers";
         /// The layers: their width is E.
-        layer: TransformerConfig = TransformerConfig::usual();
+        layer: TransformerConfig = TransformerConfig::defaults();
         /// The token that is padding, for models whose first token has the position after its
         /// number; none.
         padding_idx: Option<usize> = None, "pad_token_id";
@@ -57,7 +57,7 @@ impl EncoderConfig {
         n_layer: usize,
         layer: TransformerConfig,
     ) -> EncoderConfig {
-        EncoderConfig { vocab, positions, n_layer, layer, ..EncoderConfig::usual() }
+        EncoderConfig { vocab, positions, n_layer, layer, ..EncoderConfig::defaults() }
     }
 
     setters! {
@@ -177,8 +177,7 @@ impl Encoder {
     }
 
     /// The word embedding (V, E).
-    #[cfg(feature = "pretrained")]
-    pub(crate) fn word(&self) -> &crate::store::Param {
+    pub fn word(&self) -> &crate::store::Param {
         &self.word.weight
     }
 

@@ -60,7 +60,7 @@ model_options! {
 impl TransformerConfig {
     /// These sizes with PyTorch's defaults: ReLU, dropout 0.1, norms last.
     pub fn new(n_embd: usize, n_head: usize, hidden: usize) -> TransformerConfig {
-        TransformerConfig { n_embd, n_head, hidden, ..TransformerConfig::usual() }
+        TransformerConfig { n_embd, n_head, hidden, ..TransformerConfig::defaults() }
     }
 
     setters! {

@@ -32,7 +32,7 @@ model_options! {
         /// The number of layers.
         n_layer: usize = 0, "num_hidden_layers";
         /// The layers: their width is E.
-        layer: TransformerConfig = TransformerConfig::usual();
+        layer: TransformerConfig = TransformerConfig::defaults();
         /// Whether the projection of the patches has a bias; true.
         patch_bias: bool = true, "patch_bias";
         /// Whether there is a norm before the first layer, as in CLIP; false.
@@ -54,7 +54,7 @@ impl VisionConfig {
         n_layer: usize,
         layer: TransformerConfig,
     ) -> VisionConfig {
-        VisionConfig { image, patch, n_layer, layer, ..VisionConfig::usual() }
+        VisionConfig { image, patch, n_layer, layer, ..VisionConfig::defaults() }
     }
 
     setters! {
@@ -183,11 +183,13 @@ impl VisionEncoder {
         let shape = *pixels.shape();
         if shape.len() != 4 || shape[1..] != [channels, height, width] {
             let text = format!("pixels must be (B, {channels}, {height}, {width}), not {shape}");
-            return Err(Error::shape(text).help("pretrained::ImageProcessor makes them of images"));
+            return Err(
+                Error::shape(text).help("teeny_models::ImageProcessor makes them of images")
+            );
         }
         if !pixels.dtype().is_float() {
             return Err(Error::dtype(format!("pixels are floats, not {}", pixels.dtype()))
-                .help("pretrained::ImageProcessor scales and normalises images of u8"));
+                .help("teeny_models::ImageProcessor scales and normalises images of u8"));
         }
         let pixels = pixels.cast(self.patch.weight.value().dtype())?;
         let patches = self.patch.forward(&pixels)?.flatten(2, 3)?.transpose(1, 2)?; // (B, P, E)

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use teeny_core::{DeviceRef, random};
+use teeny_models::{Decoder, Encoder};
 use teeny_nn::Store;
-use teeny_nn::pretrained::{Decoder, Encoder};
 use teeny_nn::transformer::{CausalLm, CausalLmConfig};
 use tokio::sync::oneshot;
 
@@ -41,7 +41,7 @@ impl Drop for Folder {
 }
 
 fn golden(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../teeny-nn/tests/golden").join(path)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../teeny-nn/models/tests/golden").join(path)
 }
 
 pub fn device() -> DeviceRef {
@@ -74,8 +74,11 @@ pub fn decoder_folder(name: &str) -> Folder {
         "max_position_embeddings": {CONTEXT}, "rms_norm_eps": 1e-6}}"#
     );
     fs::write(folder.at("config.json"), config).unwrap();
-    fs::copy(golden("../../text/tests/golden/tokenizers/smollm.json"), folder.at("tokenizer.json"))
-        .unwrap();
+    fs::copy(
+        golden("../../../text/tests/golden/tokenizers/smollm.json"),
+        folder.at("tokenizer.json"),
+    )
+    .unwrap();
     fs::write(folder.at("chat_template.jinja"), TEMPLATE).unwrap();
     folder
 }
