@@ -144,7 +144,7 @@ impl Encoder {
         // a head that is not read is not written either
         let class = config.first_text("architectures").filter(|_| head.is_none());
         let class = class.and_then(|name| Some(format!("{}Model", name.split_once("For")?.0)));
-        let mut names = super::layer_names::names(theirs.clone(), &path, head.as_ref());
+        let mut names = super::head::layer_names(theirs.clone(), &path, head.as_ref());
         names.modules_to_save.extend(new_pooler.then(|| "pooler".to_string()));
         names.unread.extend(unread.then(|| "pooler.dense".to_string()));
         let inside = folder.strip_prefix(&path).unwrap_or(Path::new("")).to_path_buf();

@@ -6,16 +6,16 @@
 //! ```
 
 use super::opened::differ;
+use crate::lora::LayerNames;
+use std::path::Path;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 use teeny_formats::config::Config;
 use teeny_formats::{Mapping, TensorSource};
-use teeny_nn::Dropout;
 use teeny_nn::init::Init;
 use teeny_nn::norm::{LayerNorm, LayerNormOptions};
 use teeny_nn::store::{self, Param};
 use teeny_nn::transformer::{Encoder, TransformerConfig};
-use teeny_nn::{Activation, Module};
-use teeny_nn::{Linear, LinearOptions};
+use teeny_nn::{Activation, Dropout, Linear, LinearOptions, Module};
 
 /// The task of a [`Head`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,4 +266,22 @@ impl Head {
         let one = logits.shape().last() == Some(&1);
         if one || self.multi_label { logits.sigmoid() } else { logits.softmax(-1) }
     }
+}
+
+/// Names of files at `path`, of a model with this head or without.
+pub(super) fn layer_names(mapping: Mapping, path: &Path, head: Option<&Head>) -> LayerNames {
+    // peft trains the head of a new task, and names tasks so
+    let (task, saved) = match head.map(Head::task) {
+        None => (Some("FEATURE_EXTRACTION"), None),
+        Some(Task::Sequence) => (Some("SEQ_CLS"), Some("classifier")),
+        Some(Task::Token) => (Some("TOKEN_CLS"), Some("classifier")),
+        Some(Task::Image) => (None, Some("classifier")),
+        Some(Task::MaskedLm) => (None, None),
+    };
+    LayerNames::new()
+        .with_mapping(mapping)
+        .with_base_model(Some(path.display().to_string()))
+        .with_head(None)
+        .with_task(task.map(String::from))
+        .with_modules_to_save(saved.map(String::from).into_iter().collect())
 }

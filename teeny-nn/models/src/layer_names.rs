@@ -1,10 +1,9 @@
 //! The names of layers in the files of Hugging Face, for adapters.
 
+use super::head::{Head, layer_names};
 use super::origin::Origin;
-use super::{Clip, Decoder, Encoder, Head, ImageEncoder, Task};
+use super::{Clip, Decoder, Encoder, ImageEncoder};
 use crate::lora::{LayerNames, LoraModel};
-use std::path::Path;
-use teeny_formats::Mapping;
 use teeny_nn::store::Store;
 
 macro_rules! lora_model {
@@ -29,23 +28,5 @@ lora_model! {
 }
 
 fn of_origin(origin: &Origin, head: Option<&Head>) -> LayerNames {
-    names(origin.mapping.clone(), &origin.folder, head)
-}
-
-/// Names of files at `path`, of a model with this head or without.
-pub(super) fn names(mapping: Mapping, path: &Path, head: Option<&Head>) -> LayerNames {
-    // peft trains the head of a new task, and names tasks so
-    let (task, saved) = match head.map(Head::task) {
-        None => (Some("FEATURE_EXTRACTION"), None),
-        Some(Task::Sequence) => (Some("SEQ_CLS"), Some("classifier")),
-        Some(Task::Token) => (Some("TOKEN_CLS"), Some("classifier")),
-        Some(Task::Image) => (None, Some("classifier")),
-        Some(Task::MaskedLm) => (None, None),
-    };
-    LayerNames::new()
-        .with_mapping(mapping)
-        .with_base_model(Some(path.display().to_string()))
-        .with_head(None)
-        .with_task(task.map(String::from))
-        .with_modules_to_save(saved.map(String::from).into_iter().collect())
+    layer_names(origin.mapping.clone(), &origin.folder, head)
 }

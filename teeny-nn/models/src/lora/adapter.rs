@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_core::{Capture, Result, Tensor};
-use teeny_nn::Dropout;
-use teeny_nn::Module;
 use teeny_nn::store::{Adapter, Param, Reader, Value};
+use teeny_nn::{Dropout, Module};
 
 /// Whether adapters are active: one for all of a [`super::Lora`].
 pub(super) struct Switch(AtomicBool);

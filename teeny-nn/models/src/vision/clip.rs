@@ -17,12 +17,11 @@ use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 use teeny_formats::config::Config;
 use teeny_formats::{Mapping, open_weights};
-use teeny_nn::Module;
 use teeny_nn::init::Init;
 use teeny_nn::norm::normalized;
 use teeny_nn::store::{self, Param, Store};
 use teeny_nn::transformer::{Encoder, EncoderInputs, VisionEncoder};
-use teeny_nn::{Linear, LinearOptions};
+use teeny_nn::{Linear, LinearOptions, Module};
 use teeny_text::{EncodeInput, PretrainedTokenizer};
 
 /// The end token in configurations of before 2023, which differs from the vocabulary: the end is
